@@ -1,9 +1,10 @@
-"""Downstream: what a net scores on tasks (training/tasks), and linear probes of frozen states.
+"""Downstream evaluation: scores of a model on tasks (training/tasks), and linear probes of frozen hidden states.
 
-Read outcome.py (`EvaluatedModel`, `EvalResult`), net.py (from disk), by_unit.py (what a score rests on), then the ways
-to evaluate on files: tuned.py (a head is fine-tuned), likelihoods.py (how likely a net finds texts), writing.py (what
-it writes; forms.py); and on held-out documents: finetuning.py, cloze.py. probe.py (`load`, `held_out`, `masked`,
-`pairs`) asks what a net knows as it is.
+Start with eval_result.py (`EvaluatedModel`, `EvalResult`), net.py (loads a model from disk) and by_unit.py (the
+value of each question). Three modules evaluate on task files: finetune_trial.py fine-tunes a head, likelihoods.py
+scores texts by their likelihood, and generation_tasks.py generates text (prompt_formats.py defines the prompts). Two
+modules evaluate on held-out documents: finetuning.py and cloze.py. probe.py (`load`, `held_out`, `masked`, `pairs`)
+probes a model without changing its weights.
 """
 
 from training.evaluation.by_unit import is_log, of_constant

@@ -1,4 +1,4 @@
-"""What a score rests on: the value of each question, and whether all answers are the same."""
+"""The value of each question in a score, and a check for constant predictions."""
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -8,8 +8,8 @@ from typing import Any, Final
 from training.metrics import unit_values
 from training.tasks import GenerationTask, LabeledTask, ScoredTask, TaskItem, TextToText
 
-FEW: Final = 5  # answers, of which all being the same says nothing
-SUBSETS: Final = "macro_accuracy"  # the metric that is a mean over subsets: these are its units
+FEW: Final = 5  # below this number of answers, equal answers are not reported
+SUBSETS: Final = "macro_accuracy"  # a mean over subsets: its units are subsets
 
 Scores = Callable[[Sequence[TaskItem], Sequence[Any]], Mapping[str, float]]
 
@@ -17,13 +17,16 @@ Scores = Callable[[Sequence[TaskItem], Sequence[Any]], Mapping[str, float]]
 def units_of(
     task: LabeledTask | ScoredTask | GenerationTask, items: Sequence[TaskItem], answers: Sequence[Any]
 ) -> list[float]:
-    """`by_unit` for the first metric of a task. The others are not computed, as a score of each question, or of all but
-    a hundredth, takes minutes: F1 beside the accuracy of 40,000 questions, chrF beside BLEU."""
+    """`by_unit` for the first metric of a task.
+
+    Other metrics are not computed, to save time. F1 beside the accuracy of 40,000 questions, or chrF beside BLEU,
+    would take minutes.
+    """
     return by_unit(_with_first_metric(task).scores, task.metrics[0], items, answers)
 
 
 def _with_first_metric(task: Any) -> Any:
-    """The task with its first metric alone, where its file may name them."""
+    """The task with its first metric only, if the task has the key `metrics`."""
     if isinstance(task, TextToText):
         return replace(task, task=_with_first_metric(task.task))
     has_key = any(key.name == "metrics" for key in fields(task))
@@ -31,30 +34,30 @@ def _with_first_metric(task: Any) -> Any:
 
 
 def by_unit(score: Scores, metric: str, items: Sequence[TaskItem], answers: Sequence[Any]) -> list[float]:
-    """The value of each question with a right answer for a metric, whose mean is its score (`unit_values`).
+    """The value of each question that has a gold answer; their mean is the score (`unit_values`).
 
-    Those of a perplexity are of its logarithm, which is a mean: far from it the jackknife of one text says nothing.
-    Questions that have their longest text in common (a passage, a premise) have one: they are not independent. []
-    where a metric has no value, or an infinite one, without some of the questions.
+    For a perplexity, values are of its logarithm, which is a mean over texts; the jackknife needs a statistic close
+    to a mean. Questions that share their longest text (a passage, a premise) are one unit, because they are not
+    independent. Returns [] if the metric is undefined or infinite without some of the questions.
     """
-    together: dict[Hashable, list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for number, item in enumerate(items):
         if item.gold is not None:
-            together.setdefault(_shared(item, metric), []).append(number)
+            groups.setdefault(_shared(item, metric), []).append(number)
 
     def of(numbers: Sequence[int]) -> float:
-        found = float(score([items[n] for n in numbers], [answers[n] for n in numbers])[metric])
-        return math.log(found) if is_log(metric) else found
+        value = float(score([items[n] for n in numbers], [answers[n] for n in numbers])[metric])
+        return math.log(value) if is_log(metric) else value
 
     try:
-        found = unit_values(of, list(together.values()))
-        return found if all(map(math.isfinite, found)) else []
-    except (ValueError, LookupError, ZeroDivisionError):  # a metric that some of the questions alone have not
+        values = unit_values(of, list(groups.values()))
+        return values if all(map(math.isfinite, values)) else []
+    except (ValueError, LookupError, ZeroDivisionError):  # the metric is undefined for some of the questions
         return []
 
 
 def is_log(metric: str) -> bool:
-    """Whether the values of questions are those of the logarithm of a metric.
+    """Whether the values of questions are logarithms of the metric.
 
     >>> is_log("word_perplexity"), is_log("bits_per_byte")
     (True, False)
@@ -63,7 +66,7 @@ def is_log(metric: str) -> bool:
 
 
 def _shared(item: TaskItem, metric: str) -> Hashable:
-    """What questions have in common that are not independent."""
+    """The key that dependent questions share: the subset, the longest text, or the place of the item."""
     if metric == SUBSETS:
         return getattr(item.texts[0], "subset", "")
     texts = [text for text in item.texts if isinstance(text, str)]
@@ -71,13 +74,13 @@ def _shared(item: TaskItem, metric: str) -> Hashable:
 
 
 def constant(answers: Sequence[Any]) -> str:
-    """The answer that all are, in words; "" where there are several, or few answers.
+    """The answer that all items got, as text; "" if answers differ, or if there are fewer than FEW.
 
     >>> constant(["yes"] * 5), constant(["yes", "no"] * 5), constant([0.50001] * 5), constant([["O", "O"], ["O"]] * 5)
     ("'yes'", '', '0.5', "'O'")
     """
-    found = set(_words(answers))
-    return found.pop() if len(answers) >= FEW and len(found) == 1 else ""
+    distinct = set(_words(answers))
+    return distinct.pop() if len(answers) >= FEW and len(distinct) == 1 else ""
 
 
 def _words(answers: Sequence[Any]) -> Iterator[str]:
@@ -88,11 +91,13 @@ def _words(answers: Sequence[Any]) -> Iterator[str]:
             yield f"{answer:.3g}" if isinstance(answer, float) else repr(getattr(answer, "text", answer))
 
 
-def of_constant(split: str, said: str, count: int, metric: str, scores: Mapping[str, float]) -> list[str]:
-    """A note that all answers to a split are the same, beside what the most frequent right one gets."""
-    if not said:
+def of_constant(split: str, answer: str, count: int, metric: str, scores: Mapping[str, float]) -> list[str]:
+    """A note that all answers to a split are equal, with the score of the most frequent gold answer; empty if not."""
+    if not answer:
         return []
     guess = (
-        f"; the most frequent right answer alone gets {metric} {scores['majority']:.4g}" if "majority" in scores else ""
+        f"; always the most frequent gold answer would score {metric} {scores['majority']:.4g}"
+        if "majority" in scores
+        else ""
     )
-    return [f"{split}: a constant answer: all {count:,} are {said}{guess}"]
+    return [f"{split}: constant prediction: all {count:,} are {answer}{guess}"]

@@ -1,4 +1,4 @@
-"""Blanks of held-out sentences, filled in by a net as it is."""
+"""Fill in blanks of held-out sentences, without fine-tuning."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.collate import unpadded
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, with_article
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.tokenization import SPACE_SIGN, Vocab, shown_piece
 from training.engines import to_tensors
@@ -21,16 +21,18 @@ from training.specs import EngineSettings
 from training.tasks import ClozeItem, ClozeItems
 
 BATCH: Final = 64
-SHOWN: Final = 3  # sentences with what the net says
-BEST: Final = 5  # of the words that it finds likeliest
+SHOWN: Final = 3  # sentences in the example
+BEST: Final = 5  # most likely words per blank
 
 
 def fill_in(net: EvaluatedModel, task: ClozeItems, machine: EngineSettings | None = None) -> EvalResult:
-    """Which share of the blanks the net fills with the word that stood there, `accuracy`, and of which that word is
-    among the five likeliest, `top5`; `majority` is what the most frequent answer gets.
+    """Score the filled-in blanks: `accuracy`, `top5` and `majority`.
 
-    With weights None the net is random, of seed 0; of a generator and a discriminator it is the generator. BadInput
-    where the net predicts neither masked nor next tokens.
+    `accuracy` is the fraction of blanks where the most likely word is the original one. `top5` is the fraction where
+    the original word is among the five most likely. `majority` is the accuracy of the most frequent answer.
+
+    If the weights are None, the model is randomly initialized with seed 0. For a generator and discriminator, the
+    generator is used. Raises BadInput if the model predicts neither masked nor next tokens.
     """
     model = model_of(net, seed=0, machine=machine or EngineSettings())
     best_NB = torch.cat(list(_best(model, net.vocab, task.blanks)))
@@ -41,26 +43,29 @@ def fill_in(net: EvaluatedModel, task: ClozeItems, machine: EngineSettings | Non
     shown = [_shown(net.vocab, task.blanks[n], best_NB[n]) for n in range(0, len(task.blanks), step)][:SHOWN]
     notes, example = (*which_of(net), *task.notes), "\n".join(shown)
     words = [net.vocab.decode([id]).strip() for id in best_NB[:, 0].tolist()]
-    alike, units = {"test": constant(words)}, {"test": right_NB[:, 0].float().tolist()}
-    notes += tuple(of_constant("test", alike["test"], len(words), "accuracy", scores))
-    said = {"test": best_NB[:, 0].tolist()}
-    return EvalResult({"test": scores}, said, notes=notes, example=example, by_unit=units, constant=alike)
+    constants, units = {"test": constant(words)}, {"test": right_NB[:, 0].float().tolist()}
+    notes += tuple(of_constant("test", constants["test"], len(words), "accuracy", scores))
+    predictions = {"test": best_NB[:, 0].tolist()}
+    return EvalResult({"test": scores}, predictions, notes=notes, example=example, by_unit=units, constant=constants)
 
 
 @torch.no_grad()
 def _best(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator[Tensor]:
-    """The likeliest tokens int64 [B, 5] of each batch of blanks; special tokens are no answers."""
+    """Yield the most likely tokens int64 [B, 5] of each batch of blanks; special tokens are excluded."""
     heads, table = model.heads, model.trunk.table
-    found = [heads[kind] for kind in ("masked_tokens", "next_token") if kind in heads]
-    head = found[0] if found and isinstance(found[0], MaskedTokensHead | NextTokenHead) else None
+    known_heads = [heads[kind] for kind in ("masked_tokens", "next_token") if kind in heads]
+    head = known_heads[0] if known_heads and isinstance(known_heads[0], MaskedTokensHead | NextTokenHead) else None
     trunk, masks = model.spec.model, isinstance(head, MaskedTokensHead)
     is_one = len(trunk.nets) == 1 and not trunk.reads_source and not trunk.mem_len and isinstance(table, Tensor)
     if head is None or not is_one or not (vocab.mask is not None if masks else trunk.attention_mask == "causal"):
-        raise BadInput(f"task cloze: this {trunk.kind} fills in no single word; leave the task out of eval_tasks")
+        raise BadInput(
+            f"task cloze: {with_article(trunk.kind)} of this kind cannot predict a single word; "
+            "remove cloze from eval_tasks"
+        )
     assert isinstance(table, Tensor)
     for start in range(0, len(blanks), BATCH):
         some = blanks[start : start + BATCH]
-        rows = [_masked(vocab, one) if masks else _before(vocab, one) for one in some]
+        rows = [_masked(vocab, one) if masks else _prefix(vocab, one) for one in some]
         batch = to_tensors(unpadded(rows), table.device)
         if isinstance(head, MaskedTokensHead):
             feature_BD = head.features(tokens_at(model.trunk(batch), batch["targets_at"]))
@@ -72,7 +77,7 @@ def _best(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator[T
 
 
 def _masked(vocab: Vocab, blank: ClozeItem) -> Row:
-    """The sentence as a row of its own, with a mask in the blank."""
+    """The sentence as a sequence, with [MASK] in place of the blank."""
     first, last, _ = vocab.around
     ids_S = np.array([*first, *blank.ids_S, *last], np.int32)
     labels_S = np.full(len(ids_S), IGNORE, np.int32)
@@ -82,8 +87,8 @@ def _masked(vocab: Vocab, blank: ClozeItem) -> Row:
     return _row(ids_S, labels_S)
 
 
-def _before(vocab: Vocab, blank: ClozeItem) -> Row:
-    """What stands before the blank, as the beginning of a document."""
+def _prefix(vocab: Vocab, blank: ClozeItem) -> Row:
+    """The text before the blank, as the start of a document."""
     first = [] if vocab.sep is None else [vocab.sep]
     ids_S = np.array([*first, *blank.ids_S[: blank.at]], np.int32)
     return _row(ids_S, np.full(len(ids_S), IGNORE, np.int32))
@@ -94,7 +99,7 @@ def _row(ids_S: Ints, labels_S: Ints) -> Row:
 
 
 def _shown(vocab: Vocab, blank: ClozeItem, best_B: Tensor) -> str:
-    """A sentence in words: the blank, what the net says, and the word that stood there."""
+    """A sentence as text: the blank, the three most likely words, and the original word."""
     before, behind = vocab.decode(blank.ids_S[: blank.at]), vocab.decode(blank.ids_S[blank.at + 1 :])
     words, answer = [_word(vocab, int(id)) for id in best_B[:3]], _word(vocab, blank.answer)
     return f"{before.strip()} ___ {behind.strip()}  -> {', '.join(words)}  (it was: {answer})"

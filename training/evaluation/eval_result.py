@@ -1,4 +1,4 @@
-"""What the evaluation of a net on a task gives, in whichever way the net was asked."""
+"""The input and the result of an evaluation on a task, for all kinds of evaluation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from training.model import ModelSpec
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """What is evaluated: a spec, its weights by name (None: random ones of the seed), its vocabulary."""
+    """The model to evaluate: its spec, its weights by name (None: random, by the seed), and its vocabulary."""
 
     spec: ModelSpec
     weights: Mapping[str, Tensor] | None
@@ -21,12 +21,12 @@ class EvaluatedModel:
 
 @dataclass(frozen=True)
 class EvalResult:
-    """Scores and answers on each split. The same net, items and hyper-parameters give the same."""
+    """Scores and predictions on each split. Equal models, items and hyperparameters give equal results."""
 
-    scores: Mapping[str, Mapping[str, float]]  # by split, by the name of the metric
-    predictions: Mapping[str, Sequence[Any]]  # by split, an answer for each item, as JSON can hold it
-    losses: Sequence[float] = ()  # of each update, in nats or squared units a target; () where nothing was trained
-    notes: Sequence[str] = field(default_factory=tuple)  # what of the items could not be used
-    example: str = ""  # one row as the net got it, decoded: a prompt, or a text with its special tokens
-    by_unit: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by split, values of questions: by_unit.py
-    constant: Mapping[str, str] = field(default_factory=dict)  # by split, the one answer that all are, in words
+    scores: Mapping[str, Mapping[str, float]]  # by split, then by metric
+    predictions: Mapping[str, Sequence[Any]]  # by split: one JSON-serializable answer per item
+    losses: Sequence[float] = ()  # per step, in nats (or squared units) per target; () without training
+    notes: Sequence[str] = field(default_factory=tuple)  # what was left out, truncated or unusual
+    example: str = ""  # one decoded model input: a prompt, or a text with its special tokens
+    by_unit: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by split: one value per question
+    constant: Mapping[str, str] = field(default_factory=dict)  # by split: the answer to all items; "" if they differ

@@ -1,4 +1,4 @@
-"""One cell of a grid: a net is fine-tuned on a task of labelled files, and answers its other splits."""
+"""One trial of a grid: fine-tune a model on the train split of a task, and predict on its other splits."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ from training.tasks import (
 )
 
 Keep = Callable[[Mapping[str, Tensor]], None]
-"""Takes the fine-tuned weights by their names."""
+"""Receives the fine-tuned weights by name."""
 
 
 def finetune_task(
@@ -44,22 +44,26 @@ def finetune_task(
     begins: str = "",
     keep: Keep | None = None,
 ) -> EvalResult:
-    """Fine-tune on the items of `train`, and answer those of all other splits, in rows of at most `length` tokens, or
-    of as many as the tuning says.
+    """Fine-tune on the items of `train`, and predict on all other splits.
 
-    `begins`: the task that the weights of `net` were fine-tuned on, as `keep` got them there. In float32 as one
-    process, or, once `connect` was called, in the precision of the machine with the others of the group; the global
-    generator is as it was before.
-    Raises Diverged where a loss is not finite, and BadInput where the tuning begins with another task, or asks for what
-    this task or this net has not, or is to be evaluated on a dev split that has no labels.
+    Sequences have at most `length` tokens, or `tuning.max_seq_length` if it is set. `begins` names the task that the
+    weights of `net` were fine-tuned on before, as `keep` received them there.
+
+    Without a process group, training runs in float32 in one process. After `connect`, it runs in the precision of
+    the engine, together with the other workers of the group. The global random generator is restored afterwards.
+
+    Raises Diverged if a loss is not finite. Raises BadInput if `tuning.init_task` is not `begins`, if the tuning
+    does not fit the task or the model, or if it evaluates on a dev split without labels.
     """
     machine = machine or EngineSettings()
-    task, trunk = task.tuned_as(tuning), tuning.trunk(net.spec.model)
+    task, trunk = task.with_tuning(tuning), tuning.trunk(net.spec.model)
     if tuning.init_task != begins:
         had = f"weights that were fine-tuned on {begins}" if begins else "pretrained weights"
-        raise BadInput(f"tuning.init_task is {tuning.init_task!r}, this net has {had}; fine-tune on that task first")
-    wanted = tuning.max_seq_length or length
-    length = min(wanted, trunk.longest)
+        raise BadInput(
+            f"invalid tuning.init_task: got {tuning.init_task!r}, but the model has {had}; fine-tune on that task first"
+        )
+    requested = tuning.max_seq_length or length
+    length = min(requested, trunk.longest)
     inserts = len(INSERTS) if tuning.input_format == "gpt1" else 0
     rows = net.spec.vocab_size
     vocab = with_inserts(net.vocab, rows) if inserts else net.vocab
@@ -69,9 +73,9 @@ def finetune_task(
     dev = dev_of(items)
 
     def score(model: TaskModel) -> float:
-        said = outputs(model, others[dev].examples, torch.device(machine.device), machine.micro_batch_tokens)
-        answers = task.predictions(items[dev], others[dev], said)
-        fitted = task.fitted(dev, items[dev], answers)[0] if isinstance(task, FittedTask) else task
+        model_outputs = outputs(model, others[dev].examples, torch.device(machine.device), machine.micro_batch_tokens)
+        answers = task.predictions(items[dev], others[dev], model_outputs)
+        fitted = task.fit_threshold(dev, items[dev], answers)[0] if isinstance(task, FittedTask) else task
         return sign_of_metric(task.metrics[0]) * fitted.scores(items[dev], answers)[task.metrics[0]]
 
     best = BestCheckpoint.at(tuning, steps, dev, machine, score)
@@ -92,20 +96,24 @@ def finetune_task(
     taken = best.take(model) if best else None
     if keep is not None:
         keep(taken or whole_state(engine))
-    notes = [f"rows have up to {length} tokens, not {wanted}: the net reads no more"] if length < wanted else []
+    notes = (
+        [f"sequences have at most {length} tokens, not {requested}: the limit of the model"]
+        if length < requested
+        else []
+    )
     notes += of_random(name for name in random if ".pooler." in name)
     notes += of_workers(engine.data_world)
     notes += [f"train: {note}" for note in (*train.notes, *never_learned(task, items["train"]))]
-    notes += [*([best.said()] if best else [])]
-    found = EvalResult({}, {}, losses, notes)
-    return _answered(found, model, task, items, others, machine)
+    notes += [best.note()] if best else []
+    result = EvalResult({}, {}, losses, notes)
+    return _with_predictions(result, model, task, items, others, machine)
 
 
 def with_majority(
     task: LabeledTask | GenerationTask, items: Sequence[TaskItem], predictions: Sequence[Any]
 ) -> dict[str, float]:
-    """The scores, and beside them what the most frequent right answer alone gets by the first metric, where there is
-    one."""
+    """The scores, plus `majority`: the first metric of a constant prediction, the most frequent gold answer. It is
+    left out if the task has no such answer."""
     guess = task.majority(items)
     return task.scores(items, predictions) | ({"majority": task.scores(items, guess)[task.metrics[0]]} if guess else {})
 
@@ -113,17 +121,17 @@ def with_majority(
 def _encoded(
     task: LabeledTask, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool = False
 ) -> EncodedItems:
-    """The items in rows, and beside what could not be used a note of what the vocabulary does not know."""
-    found = task.encoded(items, vocab, length, training=training)
-    unknown = [sum(unknown_of(vocab, row["input_ids"].tolist()) for row in example) for example in found.examples]
-    return replace(found, notes=[*found.notes, *of_unknown(unknown, "examples")])
+    """Encode the items as sequences; add a note on tokens that the vocabulary lacks."""
+    encoded = task.encode(items, vocab, length, training=training)
+    unknown = [sum(unknown_of(vocab, row["input_ids"].tolist()) for row in example) for example in encoded.examples]
+    return replace(encoded, notes=[*encoded.notes, *of_unknown(unknown, "examples")])
 
 
 @dataclass
 class BestCheckpoint:
-    """The weights that scored best on dev so far, of equal ones the first."""
+    """The weights with the best dev score so far; of equal scores, the earliest."""
 
-    after: frozenset[int]  # updates after which dev is answered
+    after: frozenset[int]  # steps after which dev is evaluated
     score: Callable[[TaskModel], float]  # on dev; more is better
     found: float = -math.inf
     weights: dict[str, Tensor] = field(default_factory=dict)
@@ -132,17 +140,19 @@ class BestCheckpoint:
     def at(
         cls, tuning: Tuning, steps: int, dev: str, machine: EngineSettings, score: Callable[[TaskModel], float]
     ) -> Self | None:
-        """What answers the split `dev` as often as a tuning of so many steps says; None where its last weights count.
-        BadInput where there is no such split, "", or no worker has the whole net."""
+        """Evaluate `dev` `tuning.num_evaluations` times over `steps` updates; None if the last weights are used.
+
+        Raises BadInput if no dev split has labels (`dev` is ""), or if no worker has all weights.
+        """
         if not (number := tuning.num_evaluations):
             return None
         if not dev or (machine.zero_stage == 3 and not is_alone(machine)):
-            why = "with engine.zero_stage 3 no worker has the whole net" if dev else "no labelled dev split is at hand"
-            raise BadInput(f"tuning.num_evaluations is {number}: {why}; use another grid")
+            why = "with engine.zero_stage 3 no worker has all weights" if dev else "no dev split has labels"
+            raise BadInput(f"invalid tuning.num_evaluations: got {number}, but {why}; use another grid")
         return cls(frozenset(max(1, round(steps * (n + 1) / number)) for n in range(number)), score)
 
     def evaluate(self, done: int, model: TaskModel) -> None:
-        """Answer dev, if it is time for that."""
+        """Evaluate dev if it is due after step `done`; remember the weights if they are the best."""
         if done not in self.after:
             return
         if (score := self.score(model)) > self.found:
@@ -151,43 +161,46 @@ class BestCheckpoint:
         model.train()
 
     def take(self, model: TaskModel) -> dict[str, Tensor]:
-        """Give the model its best weights; they, by name."""
+        """Copy the best weights into the model; return them by name."""
         with torch.no_grad():
             for name, weight in model.named_parameters():
                 weight.copy_(self.weights[name])
         return {name: weight.float().cpu() for name, weight in self.weights.items()}
 
-    def said(self) -> str:
-        return f"the best of {len(self.after)} evaluations on dev counts"
+    def note(self) -> str:
+        """How the checkpoint was selected, as a note of the result."""
+        return f"used the checkpoint with the best dev score of {len(self.after)} evaluations"
 
 
 def dev_of(items: Mapping[str, Sequence[TaskItem]]) -> str:
-    """The first dev split with a label, "" where there is none."""
+    """The first dev split that has a label, or "" if none has."""
     splits = (name for name in items if name.startswith("dev"))
     return next((name for name in splits if any(item.gold is not None for item in items[name])), "")
 
 
 def of_random(names: Iterable[str]) -> list[str]:
-    """A note that weights of a net with these names begin with random numbers, where there are any."""
+    """A note that the weights with these names were randomly initialized; empty if there are none."""
     parts = dict.fromkeys(name.rpartition(".")[0] for name in names)
-    return [f"begins with random numbers, as the net has no weights of it: {', '.join(parts)}"] if parts else []
+    return [f"randomly initialized, because the model has no such weights: {', '.join(parts)}"] if parts else []
 
 
 def of_unknown(unknown: Sequence[int], what: str) -> list[str]:
-    """A note of how many of these have tokens that stand for what the vocabulary does not have, where there are any.
+    """A note on how many of these texts have unknown tokens; empty if none has. `unknown` counts them per text.
 
     >>> of_unknown([0, 2, 1], "questions")
-    ['2 of 3 questions have words or characters that the vocabulary does not know: to the net they are all alike']
+    ['2 of 3 questions have words or characters that are not in the vocabulary: all map to the unknown token']
     >>> of_unknown([0, 0], "questions")
     []
     """
-    having, known = sum(map(bool, unknown)), "words or characters that the vocabulary does not know"
-    return [f"{having:,} of {len(unknown):,} {what} have {known}: to the net they are all alike"] if having else []
+    count = sum(map(bool, unknown))
+    message = "words or characters that are not in the vocabulary: all map to the unknown token"
+    return [f"{count:,} of {len(unknown):,} {what} have {message}"] if count else []
 
 
 def of_repeated(train: Sequence[TaskItem], items: Sequence[TaskItem]) -> list[str]:
-    """A note of how many of these questions are in train too, all their texts but for blanks around them, where some
-    are; their answers may differ.
+    """A note on how many of these questions are also in train; empty if none is.
+
+    All texts of a question must be equal, except leading and trailing blanks; the answers may differ.
 
     >>> dev = [TaskItem("b:1", ("so ", "it is")), TaskItem("b:2", ("so", "what"))]
     >>> of_repeated([TaskItem("a:1", ("so", "it is"))], dev)
@@ -199,7 +212,7 @@ def of_repeated(train: Sequence[TaskItem], items: Sequence[TaskItem]) -> list[st
 
 
 def _stripped(value: Any) -> Any:
-    """The texts of an item without blanks around them, in a form that can be hashed."""
+    """The texts of an item without leading and trailing blanks, as hashable tuples."""
     if isinstance(value, str):
         return value.strip()
     parts = [getattr(value, each.name) for each in fields(value)] if is_dataclass(value) else value
@@ -209,39 +222,41 @@ def _stripped(value: Any) -> Any:
 def engine_of(
     model: TaskModel, optim: Optimizer, machine: EngineSettings, groups: list[dict[str, Any]]
 ) -> Engine[TaskModel]:
-    """A process of its own in float32; else DeepSpeed in the group that `connect` has joined: it keeps float32 masters,
-    and divides batches and the optimiser among the workers."""
+    """A local engine in float32 without a process group; otherwise DeepSpeed in the group that `connect` joined.
+
+    DeepSpeed keeps float32 master weights, and divides batches and the optimizer state among the workers.
+    """
     if is_alone(machine):
         return LocalEngine(model, optim, machine, groups)
     return DeepSpeedEngine(model, optim, machine, groups)
 
 
 def is_alone(machine: EngineSettings) -> bool:
-    """Whether a fine-tuning is this process' own, without DeepSpeed."""
+    """Whether this process fine-tunes alone, without DeepSpeed."""
     return machine.precision == "fp32" and num_workers() == 1
 
 
 def num_workers() -> int:
-    """Processes of the group that this one has joined; 1 where it has joined none."""
+    """The number of processes in this process group; 1 without a group."""
     return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
 
 
 def of_workers(world: int) -> list[str]:
-    """What is to be said of a fine-tuning by several workers.
+    """A note if several workers fine-tuned the model; empty for one worker.
 
     >>> of_workers(1), of_workers(2)
-    ([], ['fine-tuned by 2 workers, each with its own dropout: scores differ from those of one as by seed'])
+    ([], ['fine-tuned by 2 workers, each with its own dropout: scores vary as between seeds'])
     """
-    said = f"fine-tuned by {world} workers, each with its own dropout: scores differ from those of one as by seed"
-    return [said] if world > 1 else []
+    message = f"fine-tuned by {world} workers, each with its own dropout: scores vary as between seeds"
+    return [message] if world > 1 else []
 
 
 def whole_state(engine: Engine[Any]) -> dict[str, Tensor]:
-    """All weights by name, on each worker; called by all of them."""
+    """All weights by name, on each worker. Every worker must call this function, since it communicates."""
     state = engine.full_state()
     if engine.world == 1:
         return state
-    shapes = [{name: weight.shape for name, weight in state.items()}]  # the first one alone has them
+    shapes = [{name: weight.shape for name, weight in state.items()}]  # only the first worker has the state
     torch.distributed.broadcast_object_list(shapes, src=0)
     device, whole = next(engine.model.parameters()).device, dict[str, Tensor]()
     for name, shape in shapes[0].items():
@@ -251,35 +266,35 @@ def whole_state(engine: Engine[Any]) -> dict[str, Tensor]:
     return whole
 
 
-def _answered(
-    found: EvalResult,
+def _with_predictions(
+    result: EvalResult,
     model: TaskModel,
     task: LabeledTask,
     items: Mapping[str, Sequence[TaskItem]],
     encoded: Mapping[str, EncodedItems],
     machine: EngineSettings,
 ) -> EvalResult:
-    """What was found in training, with the answers to these splits and their scores."""
-    scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list(found.notes)
-    units, alike = dict[str, Sequence[float]](), dict[str, str]()
-    said = {
-        split: list(outputs(model, given.examples, torch.device(machine.device), machine.micro_batch_tokens))
-        for split, given in encoded.items()
+    """Add the predictions on these splits, and their scores, to the result of the training."""
+    scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list(result.notes)
+    units, constants = dict[str, Sequence[float]](), dict[str, str]()
+    outputs_by_split = {
+        split: list(outputs(model, encoded_items.examples, torch.device(machine.device), machine.micro_batch_tokens))
+        for split, encoded_items in encoded.items()
     }
     if isinstance(task, FittedTask):
         dev = dev_of(items)
-        answers = task.predictions(items[dev], encoded[dev], said[dev]) if dev else []
-        task, note = task.fitted(dev, items.get(dev, ()), answers)
+        answers = task.predictions(items[dev], encoded[dev], outputs_by_split[dev]) if dev else []
+        task, note = task.fit_threshold(dev, items.get(dev, ()), answers)
         notes += [note] if note else []
-    for split, given in encoded.items():
-        notes += [f"{split}: {note}" for note in given.notes]
-        predictions[split] = task.predictions(items[split], given, said[split])
+    for split, encoded_items in encoded.items():
+        notes += [f"{split}: {note}" for note in encoded_items.notes]
+        predictions[split] = task.predictions(items[split], encoded_items, outputs_by_split[split])
         if any(item.gold is not None for item in items[split]):
             scores[split] = with_majority(task, items[split], predictions[split])
             units[split] = units_of(task, items[split], predictions[split])
-            alike[split] = constant(predictions[split])
-            notes += of_constant(split, alike[split], len(items[split]), task.metrics[0], scores[split])
+            constants[split] = constant(predictions[split])
+            notes += of_constant(split, constants[split], len(items[split]), task.metrics[0], scores[split])
             of_train = of_repeated(items["train"], items[split]) + never_in_train(task, items["train"], items[split])
             notes += [f"{split}: {note}" for note in (*task.notes(items[split], predictions[split]), *of_train)]
-    more: dict[str, Any] = {"by_unit": units, "constant": alike}
-    return replace(found, scores=scores, predictions=predictions, notes=tuple(notes), **more)
+    more: dict[str, Any] = {"by_unit": units, "constant": constants}
+    return replace(result, scores=scores, predictions=predictions, notes=tuple(notes), **more)

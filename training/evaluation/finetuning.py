@@ -1,4 +1,4 @@
-"""Fine-tuning on a task of a corpus' own held-out documents (training/tasks), with the loop of all tasks."""
+"""Fine-tuning on tasks made of a corpus's held-out documents (training/tasks), with the shared fine-tuning loop."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,27 +32,27 @@ class Budget:
             require(getattr(self, name) >= 1, f"budget.{name}", getattr(self, name), "a whole number from 1 up")
 
     def tuning(self, seed: int) -> Tuning:
-        """The fine-tuning of this budget, with a seed for rows, their order, the head and dropout."""
+        """The fine-tuning settings, with a seed for the choice of examples, their order, the head and dropout."""
         return Tuning(learning_rate=self.peak, batch_size=self.batch, max_steps=self.steps, seed=seed)
 
 
 @dataclass(frozen=True)
 class FinetuneResult:
-    """The score of one fine-tuning on the test rows of its task."""
+    """Test score of one fine-tuning."""
 
     task: str
-    chance: float  # what a guess gets
+    chance: float  # accuracy of a random guess
     start: Start
     seed: int
     accuracy: float
-    loss: float  # nats per row
+    loss: float  # nats per example
     notes: tuple[str, ...] = ()
-    right: tuple[float, ...] = ()  # of each test row, 1 where its class is right
-    constant: str = ""  # the class that all rows get, in words
+    right: tuple[float, ...] = ()  # per test example: 1 if the predicted class is correct, else 0
+    constant: str = ""  # the class predicted for all examples, as text; "" if they differ
 
 
 def ignore_activity(done: int) -> None:
-    """The `on_step` of a fine-tuning that nobody looks at."""
+    """Default `on_step`: do nothing."""
 
 
 def finetune(
@@ -65,14 +65,16 @@ def finetune(
     on_step: Callable[[int], None] = ignore_activity,
     machine: EngineSettings | None = None,
 ) -> FinetuneResult:
-    """Train a classifier from `weights` (as save_weights names them; None: random) and score it on the test rows.
+    """Train a classifier from `weights` (named as by save_weights; None: random) and score it on the test examples.
 
-    Both starts have the same labelled rows in the same order, the same steps, rates, dropout and classifier; they
-    differ in the pretrained weights alone. `on_step` is told how many steps are done, after each.
-    Raises DataError where the task has fewer labelled rows than the budget asks for.
+    Runs from pretrained and from random weights use the same labeled examples in the same order. Steps, learning
+    rates, dropout and the classifier are also the same, so the runs differ in the initial weights only. `on_step`
+    receives the number of completed steps after each step.
+
+    Raises DataError if the task has fewer labeled examples than the budget requires.
     """
     train, tuning, machine = (
-        examples_of(task.labelled(budget.labels, seed)),
+        examples_of(task.draw_labeled(budget.labels, seed)),
         budget.tuning(seed),
         machine or EngineSettings(),
     )
@@ -102,7 +104,7 @@ def finetune(
 
 
 def examples_of(examples: LabeledExamples) -> Sequence[Example]:
-    """Rows with their labels, as the loop of fine-tuning takes them."""
+    """Labeled examples in the form of the fine-tuning loop."""
     pairs = zip(examples.rows, examples.label_N, strict=True)
     return [[_labelled(row, int(label))] for row, label in pairs]
 

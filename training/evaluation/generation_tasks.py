@@ -1,4 +1,4 @@
-"""What a net writes for the items of a task: as it is, with examples before a question, or fine-tuned to write."""
+"""Evaluate a model on generation tasks: zero-shot, few-shot, or fine-tuned to generate."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -62,16 +62,19 @@ def evaluate_generation(
     machine: EngineSettings | None = None,
     on_step: OnStep = ignore_activity,
 ) -> EvalResult:
-    """What the net writes for the items of all splits but `train`, and how it scores.
+    """Generate texts for the items of all splits except `train`; return the predictions and their scores.
 
-    With `tuning` it is fine-tuned on `train` first, without examples in prompts; else it writes as it is, with
-    `generation.num_fewshot` examples from `train` (`generation.tunes` says which of both a task wants).
-    In float32, or fine-tuned in the precision of the machine with the other workers of a group; the global generator is
-    as it was before.
-    BadInput where the net does not write, or only once fine-tuned, or the tuning has what is not for writing, or is to
-    be evaluated on a dev split that has no answers; Diverged where a loss is not finite.
+    With `tuning`, first fine-tune on `train`; the prompts then have no few-shot examples. Without it, generate with
+    the given weights and `generation.num_fewshot` examples from `train`. `generation.tunes` says which of the two a
+    task uses.
+
+    Generation runs in float32. Fine-tuning runs in the precision of the engine, together with the other workers of a
+    group. The global random generator is restored afterwards.
+
+    Raises BadInput if the model cannot generate, or only after fine-tuning; if the tuning sets a key that generation
+    does not support; or if it evaluates on a dev split without answers. Raises Diverged if a loss is not finite.
     """
-    task = _cut(net, task, tuning)
+    task = _with_max_source_length(net, task, tuning)
     machine, form = machine or EngineSettings(), prompt_format_of(net, task.generation)
     losses, notes = list[float](), list[str]()
 
@@ -81,42 +84,47 @@ def evaluate_generation(
 
     with torch.random.fork_rng(devices=[]):
         if tuning is None:
-            model = _as_it_is(net, form)
+            model = _with_pretrained_weights(net, form)
         else:
             task = _without_shots(task)
             model, notes = _tuned(net, task, form, items, tuning, machine, step)
     model.to(machine.device).eval()
     scores, predictions = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]]()
-    units, alike = dict[str, Sequence[float]](), dict[str, str]()
+    units, constants = dict[str, Sequence[float]](), dict[str, str]()
     example = ""
     for split in (name for name in items if name != "train"):
-        mine, left_out = select_askable(task, items[split], items.get("train", ()))
-        questions = build_prompts(task, mine, items.get("train", ()))
-        texts, said = _texts(model, form, questions, net.vocab, task.generation)
-        answers = task.predictions(mine, texts)
-        by_place = dict(zip(map(id, mine), answers, strict=True))
+        scored, left_out = select_askable(task, items[split], items.get("train", ()))
+        questions = build_prompts(task, scored, items.get("train", ()))
+        texts, text_notes = _texts(model, form, questions, net.vocab, task.generation)
+        answers = task.predictions(scored, texts)
+        by_place = dict(zip(map(id, scored), answers, strict=True))
         predictions[split] = [by_place.get(id(item)) for item in items[split]]
-        if any(item.gold is not None for item in mine):
-            scores[split] = dict(with_majority(task, mine, answers)) | _left_out(items[split], mine)
-            units[split] = units_of(task, mine, answers)
-            alike[split] = constant(answers)
-            notes += of_constant(split, alike[split], len(mine), task.metrics[0], scores[split])
+        if any(item.gold is not None for item in scored):
+            scores[split] = dict(with_majority(task, scored, answers)) | _left_out(items[split], scored)
+            units[split] = units_of(task, scored, answers)
+            constants[split] = constant(answers)
+            notes += of_constant(split, constants[split], len(scored), task.metrics[0], scores[split])
         is_learned = tuning is not None and split in scores
-        repeated = of_repeated(items["train"], mine) + never_in_train(task, items["train"], mine) if is_learned else []
-        of_task = [*describe_unlabeled(mine, training=False), *task.notes(mine, answers)]
-        notes += [f"{split}: {note}" for note in dict.fromkeys((*left_out, *said, *of_task, *repeated))]
+        repeated = (
+            of_repeated(items["train"], scored) + never_in_train(task, items["train"], scored) if is_learned else []
+        )
+        of_task = [*describe_unlabeled(scored, training=False), *task.notes(scored, answers)]
+        notes += [f"{split}: {note}" for note in dict.fromkeys((*left_out, *text_notes, *of_task, *repeated))]
         example = example or (questions[0].text if questions else "")
-    return EvalResult(scores, predictions, losses, tuple(notes), example, units, alike)
+    return EvalResult(scores, predictions, losses, tuple(notes), example, units, constants)
 
 
 def _left_out(items: Sequence[TaskItem], kept: Sequence[TaskItem]) -> dict[str, float]:
-    """How many items with an answer are not scored, where some are not."""
+    """The number of items that have an answer but are not scored, as `left_out`; empty if it is 0."""
     lost = sum(item.gold is not None for item in items) - sum(item.gold is not None for item in kept)
     return {"left_out": float(lost)} if lost else {}
 
 
-def _cut(net: EvaluatedModel, task: GenerationTask, tuning: Tuning | None) -> GenerationTask:
-    """The task with questions as long as the tuning allows. BadInput where that says what nets that write cannot do."""
+def _with_max_source_length(net: EvaluatedModel, task: GenerationTask, tuning: Tuning | None) -> GenerationTask:
+    """Return the task with questions at most as long as the tuning allows.
+
+    Raises BadInput if the tuning sets a key that generation does not support.
+    """
     if tuning is None:
         return task
     for name in (
@@ -128,34 +136,33 @@ def _cut(net: EvaluatedModel, task: GenerationTask, tuning: Tuning | None) -> Ge
         "sum_orders",
         "init_task",
     ):
-        if (given := getattr(tuning, name)) != getattr(Tuning(), name):
-            raise BadInput(f"tuning.{name} is {given!r}, which is not for a net that learns to write: use another grid")
+        if (value := getattr(tuning, name)) != getattr(Tuning(), name):
+            expected = f"expected {getattr(Tuning(), name)!r} for a generation task"
+            raise BadInput(f"invalid tuning.{name}: got {value!r}, {expected}; use another grid")
     if not tuning.max_seq_length:
         return task
-    apart = net.spec.model.reads_source or task.generation.decoder == "random"  # the question is a row of its own
+    apart = net.spec.model.reads_source or task.generation.decoder == "random"  # the encoder reads the question
     room = tuning.max_seq_length - (0 if apart else task.generation.max_new_tokens + 1)
     if room < LEAST_ROOM:
         raise BadInput(
-            f"tuning.max_seq_length is {tuning.max_seq_length}: answers of {task.generation.max_new_tokens} tokens "
-            f"leave no "
-            f"room for a question; "
-            "use another grid"
+            f"invalid tuning.max_seq_length: got {tuning.max_seq_length}, which leaves no room for a question beside "
+            f"an answer of {task.generation.max_new_tokens} tokens (max_new_tokens); use another grid"
         )
     source = min(room, task.generation.max_source_length or room)
     return replace(task, generation=replace(task.generation, max_source_length=source))  # type: ignore[type-var]
 
 
 def _without_shots(task: GenerationTask) -> GenerationTask:
-    """A task of a net that knows what is asked: no examples before a question."""
+    """Return the task without few-shot examples, for a model that was fine-tuned on it."""
     return replace(task, generation=replace(task.generation, num_fewshot=0)) if task.generation.num_fewshot else task  # type: ignore[type-var]
 
 
-def _as_it_is(net: EvaluatedModel, form: PromptFormat) -> Model:
-    """The net as a model that writes, its weights taken over."""
+def _with_pretrained_weights(net: EvaluatedModel, form: PromptFormat) -> Model:
+    """Return a model that generates, with the weights of `net`. Raises BadInput if it must be fine-tuned first."""
     if isinstance(form, EncoderPrompt) or form.trunk.reads_source != net.spec.model.reads_source:
         raise BadInput(
-            f"{with_article(net.spec.model.kind)} writes once it is fine-tuned to; give hyper-parameters and a split "
-            "named train"
+            f"{with_article(net.spec.model.kind)} generates text only after fine-tuning; give hyper-parameters and a "
+            "split named train"
         )
     model = Model(form.trunk, (form.loss,), net.spec.vocab_size, seed=0)
     return _with_weights(model, net.weights) if net.weights is not None else model
@@ -170,18 +177,18 @@ def _tuned(
     machine: EngineSettings,
     on_step: OnStep,
 ) -> tuple[Model, list[str]]:
-    """The net fine-tuned to write, as a model, and what is to be said of its training."""
+    """Fine-tune the model to generate; return it and the notes on its training."""
     questions, answers, notes = _pairs(net.vocab, task, form, items["train"])
     notes += [f"train: {note}" for note in never_learned(task, items["train"])]
     copies, spread = copies_of(form, len(questions), tuning)
     examples = PromptDataset(form, list(zip(questions, answers, strict=True)), copies, tuning.seed)
     steps, dev = spread.num_steps(len(examples)), dev_of(items)
     known = [item for item in items.get(dev, ()) if item.gold is not None]
-    made = Model(form.trunk, (form.loss,), net.spec.vocab_size, seed=0)
+    generator = Model(form.trunk, (form.loss,), net.spec.vocab_size, seed=0)
 
     def score(model: TaskModel) -> float:
-        _with_weights(made.to(machine.device).eval(), dict(model.named_parameters()))
-        texts, _ = _texts(made, form, build_prompts(task, known, ()), net.vocab, task.generation)
+        _with_weights(generator.to(machine.device).eval(), dict(model.named_parameters()))
+        texts, _ = _texts(generator, form, build_prompts(task, known, ()), net.vocab, task.generation)
         return sign_of_metric(task.metrics[0]) * task.scores(known, task.predictions(known, texts))[task.metrics[0]]
 
     best = BestCheckpoint.at(tuning, steps, dev, machine, score)
@@ -196,23 +203,23 @@ def _tuned(
     engine = engine_of(model, spread.optim(steps), machine, groups(model, spread))
     train_head(engine, examples, spread, _micro_tokens(form, questions, answers, machine), step)
     weights = best.take(model) if best else whole_state(engine)
-    return _with_weights(made, weights), [
+    return _with_weights(generator, weights), [
         *of_random(random),
         *of_workers(engine.data_world),
         *notes,
-        *([best.said()] if best else []),
+        *([best.note()] if best else []),
     ]
 
 
 def _pairs(
     vocab: Vocab, task: GenerationTask, form: PromptFormat, train: Sequence[TaskItem]
 ) -> tuple[list[list[int]], list[list[int]], list[str]]:
-    """Questions and answers to learn from, as ids, and notes of what had to be left out of them."""
+    """Token IDs of the training questions and answers, and notes on what was left out or truncated."""
     used, unlabelled = select_answered(train, training=True)
     train = [train[number] for number in used]
-    questions, cuts = _apart([ids_of(each, vocab.encode, form.room) for each in build_prompts(task, train, ())])
+    questions, cuts = _split_pairs([ids_of(each, vocab.encode, form.room) for each in build_prompts(task, train, ())])
     texts = [task.target(item) for item in train]
-    answers, short = _apart([form.answer_ids(text) for text in texts])
+    answers, short = _split_pairs([form.answer_ids(text) for text in texts])
     unknown = [unknown_of(vocab, [*read, *wrote]) for read, wrote in zip(questions, answers, strict=True)]
     notes, count = (
         [*unlabelled, *_of_cuts(cuts), *of_unknown(unknown, "examples"), *one_answer(texts)],
@@ -221,29 +228,27 @@ def _pairs(
     if count:
         notes.append(
             f"{count:,} of {len(short):,} answers are longer than {task.generation.max_new_tokens} tokens "
-            f"(max_new_tokens): "
-            f"cut"
+            "(max_new_tokens): truncated"
         )
     return questions, answers, [f"train: {note}" for note in notes]
 
 
-def _apart(found: Sequence[tuple[list[int], str]]) -> tuple[list[list[int]], list[str]]:
-    """The ids of texts, and what had to be left out of each."""
-    return [ids for ids, _ in found], [cut for _, cut in found]
+def _split_pairs(pairs: Sequence[tuple[list[int], str]]) -> tuple[list[list[int]], list[str]]:
+    """Split pairs into the token IDs of each text and the description of what was left out of each."""
+    return [ids for ids, _ in pairs], [cut for _, cut in pairs]
 
 
 def _of_cuts(cuts: Sequence[str]) -> list[str]:
-    """Notes of what had to be left out of questions."""
+    """Notes on the questions that were too long: how many, and what was left out."""
     counts = Counter(cut for cut in cuts if cut)
-    return [
-        f"{count:,} of {len(cuts):,} questions are longer than there is room: {cut}" for cut, count in counts.items()
-    ]
+    return [f"{count:,} of {len(cuts):,} questions do not fit the model: {cut}" for cut, count in counts.items()]
 
 
 def _micro_tokens(
     form: PromptFormat, questions: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], machine: EngineSettings
 ) -> int:
-    """Tokens of a micro-batch, of which those of a decoder are counted: fewer where an encoder reads more beside."""
+    """Tokens per micro-batch. The training loop counts decoder tokens only, so the number is scaled down to leave
+    room for the encoder's tokens."""
     if not form.trunk.reads_source:
         return machine.micro_batch_tokens
     read, wrote = sum(map(len, questions)), sum(map(len, answers))
@@ -251,7 +256,8 @@ def _micro_tokens(
 
 
 def _fitting(net: EvaluatedModel, form: PromptFormat, model: TaskModel) -> Mapping[str, torch.Tensor]:
-    """The weights of a net by the names that they have in the model; a decoder on top of it begins with random ones."""
+    """Map the weights of `net` to the parameter names of `model`. A decoder added on top of an encoder keeps its
+    random initial weights."""
     assert net.weights is not None
     trunk = net.spec.model
     if not isinstance(trunk, Encoder) or not form.trunk.reads_source:
@@ -261,25 +267,25 @@ def _fitting(net: EvaluatedModel, form: PromptFormat, model: TaskModel) -> Mappi
 
 
 def _with_weights(model: Model, weights: Mapping[str, torch.Tensor]) -> Model:
-    """The model with those of the weights that it has; BadInput where one of its own is lacking."""
-    wanted = dict(model.named_parameters())
+    """Copy `weights` into the model and return it; extra weights are ignored. Raises BadInput if one is missing."""
+    parameters = dict(model.named_parameters())
     with torch.no_grad():
-        for name, tensor in wanted.items():
+        for name, tensor in parameters.items():
             if name in weights:
                 tensor.copy_(weights[name])
             else:
-                raise BadInput(f"the weights have no {name}; give those of a net with the heads of its pretraining")
+                raise BadInput(f"missing weight {name}; give a model that still has its pretraining heads")
     return model
 
 
 def _texts(
     model: Model, form: PromptFormat, questions: Sequence[TaskPrompt], vocab: Vocab, how: GenerationSettings
 ) -> tuple[list[str], list[str]]:
-    """What the model writes for each question, and what of the questions it could not read.
+    """The generated text for each question, and notes on questions that were truncated or have unknown tokens.
 
-    Questions of like length are side by side.
+    Questions are sorted by length, so that questions in a batch have similar lengths.
     """
-    ids, cuts = _apart([ids_of(question, vocab.encode, form.room) for question in questions])
+    ids, cuts = _split_pairs([ids_of(question, vocab.encode, form.room) for question in questions])
     order = sorted(range(len(ids)), key=lambda number: -len(ids[number]))
     ends, barred = stops(vocab, how.until), _barred(vocab, model.spec.vocab_size)
     rows = generate(
@@ -290,14 +296,15 @@ def _texts(
         key=key(how.seed, "task"),
         blank=form.blank,
     )
-    unspoken, texts = set(vocab.special_ids), [""] * len(ids)
+    special, texts = set(vocab.special_ids), [""] * len(ids)
     for number, row in zip(order, rows, strict=True):
-        texts[number] = vocab.decode(id for id in row.ids.tolist() if id not in unspoken)
+        texts[number] = vocab.decode(id for id in row.ids.tolist() if id not in special)
     return texts, [*_of_cuts(cuts), *of_unknown([unknown_of(vocab, each) for each in ids], "questions")]
 
 
 def stops(vocab: Vocab, until: str) -> list[int]:
-    """The tokens that end an answer: that of a text, and those with what ends an answer, where this is one sign."""
+    """The IDs of tokens that end an answer: the end-of-text token, and tokens that contain `until` if it is a single
+    character."""
     ends = [] if vocab.sep is None else [vocab.sep]
     if len(until) == 1:
         special = set(vocab.special_ids)
@@ -306,6 +313,7 @@ def stops(vocab: Vocab, until: str) -> list[int]:
 
 
 def _barred(vocab: Vocab, rows: int) -> list[int]:
-    """Tokens that are never written: special ones but the end of a text, and rows of the table without a piece."""
+    """The IDs of tokens that are never generated: special tokens except end-of-text, and unused rows of the
+    embedding table."""
     ends = set() if vocab.sep is None else {vocab.sep}
     return sorted({*vocab.special_ids, *range(vocab.size, rows)} - ends)

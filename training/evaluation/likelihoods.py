@@ -1,4 +1,4 @@
-"""A net is asked how likely texts are, and scored by that; nothing is trained."""
+"""Evaluate a model by the likelihood that it assigns to texts, without training."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,15 +26,16 @@ def evaluate_likelihoods(
     machine: EngineSettings | None = None,
     on_step: OnStep = ignore_activity,
 ) -> EvalResult:
-    """Answers and scores on all splits but `train`, whose items are the pool of examples in prompts.
+    """Return predictions and scores on all splits except `train`; few-shot examples are drawn from `train`.
 
-    In float32, as one process; `seed` is that of random weights. `on_step` takes how many texts of a split are
-    answered, and how many there are. BadInput where the net gives no likelihood, or a text does not fit it.
+    The evaluation runs in float32, in one process. `seed` initializes random weights. `on_step` receives how many
+    texts of a split are done, and their total number. Raises BadInput if the model gives no likelihood, or a text is
+    too long for it.
     """
     machine = machine or EngineSettings()
     reader = CausalLikelihood(model_of(net, seed, machine), net.vocab, machine.micro_batch_tokens, on_step)
     scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list(which_of(net))
-    units, alike = dict[str, Sequence[float]](), dict[str, str]()
+    units, constants = dict[str, Sequence[float]](), dict[str, str]()
     train, example = items.get("train", ()), ""
     for split in items:
         if split != "train":
@@ -46,17 +47,16 @@ def evaluate_likelihoods(
                 ]
                 units[split] = units_of(task, [one for one, _ in both], [one for _, one in both])
             predictions[split] = task.predictions(items[split], answers)
-            alike[split] = _constant_choice(items[split], predictions[split])
+            constants[split] = _constant_choice(items[split], predictions[split])
             count, of = len(items[split]), scores.get(split, {})
-            notes += of_constant(split, alike[split], count, task.metrics[0], of)
+            notes += of_constant(split, constants[split], count, task.metrics[0], of)
             notes += [f"{split}: {note}" for note in task.notes(items[split], answers, reader)]
             example = example or task.example(items[split], train, reader)
-    return EvalResult(scores, predictions, (), tuple(notes), example, units, alike)
+    return EvalResult(scores, predictions, (), tuple(notes), example, units, constants)
 
 
 def _constant_choice(items: Sequence[TaskItem], predictions: Sequence[Any]) -> str:
-    """The option that is chosen in all questions that can be scored, where they all have the same; "" where there are
-    several."""
+    """The choice that was predicted for all scored questions, if they all have the same choices; else ""."""
     is_scored = [not (isinstance(one, dict) and "left_out" in one) for one in predictions]
     options = {tuple(getattr(i.texts[0], "options", ())) for i, one in zip(items, is_scored, strict=True) if one}
     chosen = [one["answer"] for one in predictions if isinstance(one, dict) and "answer" in one]
@@ -65,18 +65,18 @@ def _constant_choice(items: Sequence[TaskItem], predictions: Sequence[Any]) -> s
 
 
 def which_of(net: EvaluatedModel) -> tuple[str, ...]:
-    """A note that says which net of several is asked."""
-    return ("the generator is asked: the discriminator names no tokens",) if _has_generator(net) else ()
+    """A note that the generator is evaluated, if the model is a generator with a discriminator."""
+    return ("evaluates the generator: the discriminator does not predict tokens",) if _has_generator(net) else ()
 
 
 def _has_generator(net: EvaluatedModel) -> bool:
-    """Whether it is a generator and a discriminator (ELECTRA)."""
+    """Whether the model is a generator with a discriminator (ELECTRA)."""
     return len(net.spec.model.nets) > 1 and any(isinstance(loss, MaskedTokens) for loss in net.spec.losses)
 
 
 def model_of(net: EvaluatedModel, seed: int, machine: EngineSettings) -> Model:
-    """The net with the heads of its pretraining, on its device. Of a generator and a discriminator it is the generator:
-    that names tokens."""
+    """The model with its pretraining heads, on its device. For a generator with a discriminator, return the
+    generator, because only the generator predicts tokens."""
     with torch.random.fork_rng(devices=[]):
         model = Model(net.spec.model, net.spec.losses, net.spec.vocab_size, seed)
     weights = net.weights
@@ -87,7 +87,7 @@ def model_of(net: EvaluatedModel, seed: int, machine: EngineSettings) -> Model:
     if weights is not None:
         missing = dict(model.named_parameters()).keys() - weights.keys()
         if missing:
-            named = ", ".join(sorted(missing))
-            raise BadInput(f"the weights have no {named}; give those of a net with the heads of its pretraining")
-        model.load_state_dict(weights, strict=False)  # what is shared is named once
+            names = ", ".join(sorted(missing))
+            raise BadInput(f"missing weights {names}; give a model that still has its pretraining heads")
+        model.load_state_dict(weights, strict=False)  # not strict: shared weights are stored under one name
     return model.to(machine.device).eval()

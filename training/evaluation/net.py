@@ -1,4 +1,4 @@
-"""What is evaluated, from disk: the net of a finished run of ours, or that of any folder of `transformers`."""
+"""Load a model for evaluation, from a finished run or from a directory of `transformers`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,43 +19,44 @@ _CONVERT: Final = "AutoModelForPreTraining.from_pretrained(DIR).save_pretrained(
 
 
 def net_of(folder: Path) -> EvaluatedModel:
-    """The net of a finished run of ours, or of a folder of `transformers`.
+    """Load the model of a finished run, or of a directory of `transformers`.
 
-    BadInput, in one line, where the folder is neither, is not finished, or lacks what it takes.
+    Raises BadInput if the directory is neither, if the run is not finished, or if a file is missing.
     """
     if not folder.is_dir():
-        raise BadInput(f"{folder}: is no folder; give a finished run, or a folder of transformers")
+        raise BadInput(f"{folder}: no such directory; give a finished run, or a model directory of transformers")
     if (folder / RUN).is_file():
         return net_of_run(folder)
     if (folder / "config.json").is_file():
         return net_of_folder(folder)
     raise BadInput(
-        f"{folder}: is neither a run (it has no {RUN}) nor a folder of transformers (it has no config.json); give one"
+        f"{folder}: neither a run (it has no {RUN}) nor a model directory of transformers (it has no config.json); "
+        "give one of them"
     )
 
 
 def net_of_run(folder: Path) -> EvaluatedModel:
-    """The net of a finished run, with the vocabulary of its corpus. BadInput where it is not finished."""
+    """Load the model of a finished run, with the vocabulary of its corpus. Raises BadInput if it is not finished."""
     try:
         corpus = Path(load_run(folder)["corpus"])
     except (KeyError, TypeError):
-        raise BadInput(f"{folder / RUN}: says no corpus; give the folder of a run of this version") from None
+        raise BadInput(f"{folder / RUN}: no corpus is named; give the directory of a run of this version") from None
     if not (folder / _WEIGHTS / "spec.json").is_file():
-        raise BadInput(f"{folder}: this run is not finished, so it has no weights; go on with `sesame train`")
+        raise BadInput(f"{folder}: the run is not finished and has no weights; resume it with `sesame train`")
     spec, weights = load_weights(folder / _WEIGHTS)
     return _checked(folder, spec, weights, reads(folder, Vocab.load(corpus / "vocab")))
 
 
 def reads(folder: Path, vocab: Vocab) -> Vocab:
-    """The vocabulary of a run's corpus as the net of this run reads texts; of another folder, as it is."""
+    """The vocabulary as the run in `folder` uses it to read texts; unchanged if `folder` is not a run."""
     rows = load_run(folder).get("sampling") if (folder / RUN).is_file() else None
     return ExampleSpec.of(rows).reading(vocab) if rows else vocab
 
 
 def net_of_folder(folder: Path) -> EvaluatedModel:
-    """The net of a folder that `save_pretrained` of transformers or `sesame export` wrote, with its tokenizer there.
+    """Load the model and tokenizer of a directory written by `save_pretrained` of transformers or `sesame export`.
 
-    BadInput where its weights are pickled, its architecture is none that we build, or there is no tokenizer.
+    Raises BadInput if the weights are pickled, the architecture is not supported, or there is no tokenizer.
     """
     if not weight_files(folder, "model")[0].is_file():
         raise BadInput(f"{folder}: {_no_weights(folder)}")
@@ -64,17 +65,17 @@ def net_of_folder(folder: Path) -> EvaluatedModel:
 
 
 def _no_weights(folder: Path) -> str:
-    """Why a folder has no model.safetensors."""
+    """The reason why a directory has no model.safetensors, and the remedy."""
     if (pickled := sorted(folder.glob("pytorch_model*.bin"))) or (pickled := sorted(folder.glob("*.pt"))):
         return (
-            f"has pickled weights only ({pickled[0].name}), which can run code; convert them with {_CONVERT} in Python"
+            f"only pickled weights ({pickled[0].name}), which can execute code; convert them with {_CONVERT} in Python"
         )
-    return "has no model.safetensors; give a folder that save_pretrained wrote"
+    return "no model.safetensors; give a directory written by save_pretrained"
 
 
 def _checked(folder: Path, spec: ModelSpec, weights: Mapping[str, Tensor], vocab: Vocab) -> EvaluatedModel:
-    """The net; BadInput where the vocabulary has more pieces than the token table rows."""
+    """The model to evaluate. Raises BadInput if the vocabulary is larger than the embedding table."""
     if vocab.size > spec.vocab_size:
-        sizes = f"the tokenizer has {vocab.size} pieces, the net's table {spec.vocab_size} rows"
-        raise BadInput(f"{folder}: {sizes}; give the tokenizer that the net was trained with")
+        sizes = f"the tokenizer has {vocab.size} tokens, but the embedding table has {spec.vocab_size} rows"
+        raise BadInput(f"{folder}: {sizes}; give the tokenizer that the model was trained with")
     return EvaluatedModel(spec, weights, vocab)

@@ -1,8 +1,9 @@
-"""How nets of each kind read a question and write an answer: rows to learn from, and prompts to go on from.
+"""How models of each kind read a question and generate an answer: training sequences and prompts.
 
-reads a source   an encoder and a decoder (T5, BART), or an encoder that gets a decoder on top
-goes on          a decoder: question and answer are one text, and its answer alone is learned
-fills in masks   an encoder: question and answer are one row, a token of the answer sees what is left of it (UniLM)
+Seq2SeqPrompt   an encoder-decoder (T5, BART), or an encoder with a decoder added on top
+DecoderPrompt   a decoder: question and answer are one text, and only the answer is learned
+EncoderPrompt   an encoder: question and answer are one sequence; a token of the answer attends to the tokens on
+                its left (UniLM)
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,44 +29,44 @@ LEAST_ROOM = 4  # tokens of a question
 
 
 class PromptFormat(Protocol):
-    """How a net reads and writes."""
+    """How a model reads questions and generates answers."""
 
     @property
     def trunk(self) -> Architecture:
-        """The trunk that writes: its own, or one with a decoder more."""
+        """The architecture that generates: the model's own, or one with an added decoder."""
 
     @property
     def loss(self) -> NextToken | MaskedTokens:
-        """The loss whose head names tokens."""
+        """The loss whose head predicts tokens."""
 
     @property
     def blank(self) -> MaskSlot | None:
-        """How an encoder writes."""
+        """How an encoder generates; None for models with a decoder."""
 
     @property
     def target(self) -> Target:
-        """What it is fine-tuned to predict."""
+        """The fine-tuning target."""
 
     @property
     def room(self) -> int:
-        """Most tokens of a question."""
+        """Maximum number of tokens of a question."""
 
     def answer_ids(self, text: str) -> tuple[list[int], str]:
-        """The tokens of an answer, the one that ends it among them; and "cut" where it lost some, else ""."""
+        """The tokens of an answer, with its end token; and "cut" if it was truncated, else ""."""
 
     def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
-        """A row to learn from."""
+        """A training sequence."""
 
     def prompt(self, question: Sequence[int]) -> Prompt:
-        """What it goes on from."""
+        """The prompt to continue from."""
 
 
 @dataclass(frozen=True)
 class Seq2SeqPrompt:
-    """An encoder reads the question; a decoder writes the answer behind its start token.
+    """An encoder reads the question; a decoder generates the answer after its start token.
 
-    `plain` are nets that read no [CLS] and begin with [PAD] (T5, PEGASUS); others begin with the token that ends a row
-    (BART, MASS), as in their pretraining.
+    With `plain`, sources have no [CLS] and the decoder starts with [PAD] (T5, PEGASUS). Otherwise it starts with the
+    token that ends a sequence (BART, MASS), as in pretraining.
     """
 
     trunk: Architecture
@@ -85,11 +86,13 @@ class Seq2SeqPrompt:
 
     @property
     def start(self) -> int:
-        """What the decoder begins with."""
-        found = self.vocab.pad if self.plain else self.vocab.sep
-        if found is None:
-            raise BadInput("this vocabulary has no special token that a decoder could begin with")
-        return found
+        """The ID of the token that the decoder starts with."""
+        id = self.vocab.pad if self.plain else self.vocab.sep
+        if id is None:
+            raise BadInput(
+                "the vocabulary has no special token for the start of a decoder; use a tokenizer with [PAD] and [SEP]"
+            )
+        return id
 
     def answer_ids(self, text: str) -> tuple[list[int], str]:
         return _ended(self.vocab.encode(text), self.vocab, min(self.how.max_new_tokens, self.trunk.longest))
@@ -108,7 +111,7 @@ class Seq2SeqPrompt:
 
 @dataclass(frozen=True)
 class DecoderPrompt:
-    """A decoder reads the question behind the token that ends a text, where there is one, and goes on."""
+    """A decoder reads the question and continues it; the end-of-text token comes first, if the vocabulary has one."""
 
     trunk: Architecture
     loss: NextToken | MaskedTokens
@@ -120,7 +123,8 @@ class DecoderPrompt:
     def target(self) -> Target:
         if not isinstance(self.loss, NextToken):
             raise BadInput(
-                f"{with_article(self.trunk.kind)} is not fine-tuned to write; give a decoder, or one with an encoder"
+                f"{with_article(self.trunk.kind)} of this kind cannot be fine-tuned to generate; give a decoder, or an "
+                "encoder-decoder"
             )
         return TargetTokens(bias=self.loss.bias, smoothing=self.how.label_smoothing)
 
@@ -144,7 +148,7 @@ class DecoderPrompt:
 
 @dataclass(frozen=True)
 class EncoderPrompt:
-    """An encoder reads [CLS] question [SEP] answer [SEP]; of the answer, some tokens are masked and learned."""
+    """An encoder reads [CLS] question [SEP] answer [SEP]. Some tokens of the answer are masked and learned."""
 
     trunk: Architecture
     loss: MaskedTokens
@@ -168,16 +172,16 @@ class EncoderPrompt:
         ids_S, place_S = np.array([*read, *answer], np.int32), np.arange(len(read) + len(answer), dtype=np.int32)
         written_S = place_S >= len(read)
         hit_S = written_S & (rng.random(len(ids_S)) < self.how.target_mask_prob)
-        if not hit_S.any():  # a row without a target teaches nothing
+        if not hit_S.any():  # a sequence needs at least one target
             hit_S[len(read) + int(rng.integers(len(answer)))] = True
         first, second = self.blank.segments
         row = {"input_ids": ids_S, "special_tokens_mask": ~hit_S, "hits": np.cumsum(hit_S) * hit_S}
         rank_S = np.where(written_S, place_S, 0).astype(np.int32)
-        made = MaskedLM()(row, self.vocab, rng)
+        masked = MaskedLM()(row, self.vocab, rng)
         segments_S = np.where(written_S, second, first).astype(np.int8)
         return {
-            "input_ids": made["input_ids"],
-            "labels": made["labels"],
+            "input_ids": masked["input_ids"],
+            "labels": masked["labels"],
             "token_type_ids": segments_S,
             "rank": rank_S,
             "reach": rank_S,
@@ -188,7 +192,7 @@ class EncoderPrompt:
 
 
 def prompt_format_of(net: EvaluatedModel, how: GenerationSettings) -> PromptFormat:
-    """How a net writes; BadInput where it does not, as those of two nets."""
+    """The prompt format of a model. Raises BadInput if it cannot generate, like a generator with a discriminator."""
     trunk, vocab = net.spec.model, net.vocab
     if how.decoder == "random":
         return Seq2SeqPrompt(with_decoder(trunk), NextToken(), vocab, how, plain=False)
@@ -198,7 +202,9 @@ def prompt_format_of(net: EvaluatedModel, how: GenerationSettings) -> PromptForm
         masked = [loss for loss in net.spec.losses if isinstance(loss, MaskedTokens)]
         return DecoderPrompt(trunk, masked[0] if masked else _next_token(net.spec.losses), vocab, how)
     if not isinstance(trunk, Encoder) or not trunk.writes or vocab.mask is None:
-        raise BadInput(f"{with_article(trunk.kind)} does not write; give a decoder, an encoder, or both")
+        raise BadInput(
+            f"{with_article(trunk.kind)} cannot generate text; give a decoder, an encoder or an encoder-decoder"
+        )
     loss = next((loss for loss in net.spec.losses if isinstance(loss, MaskedTokens)), MaskedTokens())
     segments = (
         (4, 5) if trunk.type_vocab_size >= 6 else (0, 1) if trunk.type_vocab_size >= 2 else (0, 0)
@@ -209,7 +215,7 @@ def prompt_format_of(net: EvaluatedModel, how: GenerationSettings) -> PromptForm
 
 
 class PromptDataset(Sequence[Example]):
-    """Rows to learn from, made when they are asked for: `copies` of each, with other masks."""
+    """Training sequences, built on access: `copies` of each pair, with different masks."""
 
     def __init__(
         self, form: PromptFormat, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], copies: int, seed: int
@@ -236,8 +242,10 @@ class PromptDataset(Sequence[Example]):
 
 
 def copies_of(form: PromptFormat, examples: int, tuning: Tuning) -> tuple[int, Tuning]:
-    """How many copies of each example there are, and how to tune on all of them: where masks are drawn, one for each
-    epoch, so that no row is read twice with the same ones."""
+    """The number of copies of each example, and the tuning adapted to them.
+
+    If the format draws masks, there is one copy per epoch, so that no two epochs use the same masks.
+    """
     if form.blank is None:
         return 1, tuning
     epochs = tuning.max_steps * tuning.batch_size / examples if tuning.max_steps else tuning.epochs
@@ -246,21 +254,21 @@ def copies_of(form: PromptFormat, examples: int, tuning: Tuning) -> tuple[int, T
 
 
 def _next_token(losses: Sequence[Loss]) -> NextToken:
-    found = next((loss for loss in losses if isinstance(loss, NextToken)), None)
-    return NextToken() if found is None else replace(found, weight=1.0)
+    loss = next((loss for loss in losses if isinstance(loss, NextToken)), None)
+    return NextToken() if loss is None else replace(loss, weight=1.0)
 
 
 def _room(room: int, how: GenerationSettings) -> int:
     if room < LEAST_ROOM:
         raise BadInput(
-            f"answers of {how.max_new_tokens} tokens leave no room for a question; ask for shorter ones "
-            f"(max_new_tokens)"
+            f"invalid generation.max_new_tokens: got {how.max_new_tokens}, which leaves no room for a question; "
+            "use a smaller value"
         )
     return min(room, how.max_source_length or room)
 
 
 def _around(vocab: Vocab, ids: Sequence[int]) -> list[int]:
-    """A text as an encoder reads it."""
+    """A text with the special tokens that an encoder expects before and after it."""
     return [*vocab.around.before, *ids, *vocab.around.behind]
 
 

@@ -1,8 +1,8 @@
-"""Files of downstream tasks in their original distributions -> records, with what is malformed counted and named.
+"""Read the original files of downstream tasks as records; malformed rows are counted and reported.
 
-Read record.py (what a record is), then tables.py (TSV, CSV), which is one format; json_files.py, conll.py, squad.py,
-coqa.py, cbt.py, lines.py and whole.py are its siblings. opened.py opens a file, or a member of an archive. A new format
-is a file here and one line in the union. No torch in here.
+Start with record.py (records and the interface of a format), then tables.py (TSV, CSV), one of the formats. Other
+formats are json_files.py, conll.py, squad.py, coqa.py, cbt.py, lines.py and whole_file.py. archives.py opens a file
+or a member of an archive. A new format is a file here and one line in the union. No torch in here.
 """
 
 import json
@@ -66,33 +66,37 @@ Formats = (
     | WholeFileFormat
     | TableFormat
 )
-_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON may write half of a character outside of the first plane
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")  # an escaped UTF-16 surrogate in JSON
 FORMATS: Final[Mapping[str, type[RecordFormat]]] = {kind_of(member): member for member in get_args(Formats)}
 
 
 def read(folder: Path, pattern: str, format: RecordFormat, member: str = "") -> Records:
-    """The records of the files of a pattern below a folder; those of an archive that `member` names.
+    """Read the records of the files that match a pattern below a directory; `member` selects members of an archive.
 
-    BadInput where there is no such file, it is not UTF-8, or shorter than a stretch of it that is asked for.
+    Raises BadInput if there is no such file, it is not UTF-8, or it is shorter than the requested byte range.
     """
     records = Records()
     for name, content in contents(folder, pattern, member):
-        has_halves = _HALF.search(content) is not None
+        has_halves = _SURROGATE.search(content) is not None
         try:
             for number, found in format.records(content):
-                half = _half_of(found) if has_halves and not isinstance(found, RecordFault) else ""
-                records.add(RecordFault(f"has half of a character, {half}") if half else found, f"{name}:{number}")
+                surrogate = _unpaired_surrogate(found) if has_halves and not isinstance(found, RecordFault) else ""
+                records.add(
+                    RecordFault(f"unpaired surrogate {surrogate}, half of a character") if surrogate else found,
+                    f"{name}:{number}",
+                )
         except UnicodeDecodeError as error:
-            raise BadInput(f"{folder / name}: is not UTF-8 (byte {error.start}); convert it") from None
+            raise BadInput(f"{folder / name}: not UTF-8 (byte {error.start}); convert it to UTF-8") from None
         except BadInput as error:
             raise BadInput(f"{folder / name}: {error}") from None
     return records
 
 
-def _half_of(record: Record) -> str:
-    r"""The first half of a pair of UTF-16 without the other one, which no text can have and JSON can; "" where none is.
+def _unpaired_surrogate(record: Record) -> str:
+    r"""Return the first unpaired UTF-16 surrogate, which JSON can contain but valid text cannot; "" if there is
+    none.
 
-    >>> _half_of({"t": "a\ud800"}), _half_of({"t": "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")})
+    >>> _unpaired_surrogate({"t": "a\ud800"}), _unpaired_surrogate({"t": "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")})
     ('\\ud800', '')
     """
     try:
@@ -103,8 +107,10 @@ def _half_of(record: Record) -> str:
 
 
 def first(folder: Path, pattern: str, format: RecordFormat, member: str = "") -> Record | None:
-    """The first record of the files of a pattern, as `read` has it; None where the first one is malformed, or none is
-    there. BadInput where there is no such file, UnicodeDecodeError where it is not UTF-8."""
+    """Return the first record, as `read` returns it; None if it is malformed or missing.
+
+    Raises BadInput if there is no such file, and UnicodeDecodeError if it is not UTF-8.
+    """
     for _, content in contents(folder, pattern, member):
         for _, found in format.records(content):
             return None if isinstance(found, RecordFault) else found

@@ -1,4 +1,4 @@
-"""Paths, patterns and archives -> the bytes of files, in an order that does not depend on the machine."""
+"""Read the bytes of files from paths, patterns and archives, in an order that does not depend on the machine."""
 
 import bz2
 import gzip
@@ -17,29 +17,29 @@ from preprocessing.errors import BadInput
 from preprocessing.stand_ins import LOOKED_AT, require_itself
 
 _OPEN: Final[Mapping[str, Callable[..., IO[Any]]]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_MAGIC: Final[Mapping[bytes, Callable[..., IO[Any]]]] = {  # what the first bytes of a compressed tar say of it
+_MAGIC: Final[Mapping[bytes, Callable[..., IO[Any]]]] = {  # compression by the first bytes of a tar file
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
     b"\xfd7zXZ\x00": lzma.open,
     b"]\x00\x00": lzma.open,
 }
-MOST_BYTES: Final = 4 << 30  # that an archive or a compressed file may become: all of it is held in memory
-MOST_TIMES: Final = 200  # as many bytes as it has: text that people write becomes a fifth to a twentieth
-FEW_BYTES: Final = 64 << 20  # that any may become
+MOST_BYTES: Final = 4 << 30  # maximum unpacked size; all of it is held in memory
+MOST_TIMES: Final = 200  # maximum compression ratio; natural text has ratios of 5 to 20
+FEW_BYTES: Final = 64 << 20  # unpacked size that is always allowed
 MOST_MEMBERS: Final = 200_000
-_CHUNK: Final = 1 << 20  # bytes that are unpacked at once: Python takes memory for all that is asked for
-_BY_HAND: Final = "if it is what it should be, unpack it by hand and name the files that come of it"
+_CHUNK: Final = 1 << 20  # bytes unpacked at once, since Python allocates the requested size
+_BY_HAND: Final = "if the file is trusted, unpack it by hand and set the paths to the unpacked files"
 
 
 def contents(folder: Path, pattern: str, member: str = "") -> Iterator[tuple[str, bytes]]:
-    """The files of a pattern below a folder, by name, each with its name there; of an archive the `member` files.
+    """Yield the name and content of the files that match a pattern below a directory, or of members of an archive.
 
-    Both may have *, ? and [...]. Raises BadInput where none is there, or one cannot be read, or becomes far larger than
-    text can when it is unpacked, has links or leads elsewhere.
+    Both patterns may have *, ? and [...]. Raises BadInput if there is no file, a file cannot be read, or it is
+    suspicious: its unpacked size is too large, or it has links or paths outside the archive.
     """
     paths = _paths(folder, pattern)
     if not paths:
-        raise BadInput(f"{folder / pattern}: is not there")
+        raise BadInput(f"{folder / pattern}: no such file; correct the path")
     for path in sorted(paths):
         name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
         require_itself(path)
@@ -53,7 +53,7 @@ def contents(folder: Path, pattern: str, member: str = "") -> Iterator[tuple[str
             OSError,
             EOFError,
             RuntimeError,
-            ValueError,  # of a name in a zip that is no UTF-8, of a size below 0
+            ValueError,  # a name in a zip file that is not UTF-8, or a negative size
             LookupError,
             ArithmeticError,
             zlib.error,
@@ -62,11 +62,11 @@ def contents(folder: Path, pattern: str, member: str = "") -> Iterator[tuple[str
             tarfile.TarError,
             zipfile.BadZipFile,
         ) as error:
-            raise BadInput(f"{path}: cannot be read ({error}); fetch it again") from None
+            raise BadInput(f"{path}: cannot be read ({error}); download it again") from None
 
 
 def plain_ending(path: Path) -> str:
-    """The ending of the name of a file, without that of a compression, in lower case.
+    """The extension of a file name in lower case, without the extension of a compression.
 
     >>> plain_ending(Path("My.CSV.gz")), plain_ending(Path("my.tsv"))
     ('.csv', '.tsv')
@@ -75,12 +75,12 @@ def plain_ending(path: Path) -> str:
 
 
 def exists(folder: Path, pattern: str) -> bool:
-    """Whether a pattern below a folder leads to a file."""
+    """Whether a pattern below a directory matches a file."""
     return bool(_paths(folder, pattern))
 
 
 def _paths(folder: Path, pattern: str) -> list[Path]:
-    """A name is taken as it stands first: a file may have a bracket in it."""
+    """The matching files; an exact name comes first, because file names may have brackets."""
     if (folder / pattern).is_file():
         return [folder / pattern]
     if Path(pattern).is_absolute() or not any(mark in pattern for mark in "*?["):
@@ -98,48 +98,49 @@ def _plain(path: Path) -> bytes:
 
 
 class _Bounded:
-    """An unpacked stream that ends in BadInput where it becomes larger than it may."""
+    """An unpacked stream that raises BadInput if it exceeds its maximum size."""
 
     def __init__(self, file: IO[bytes], path: Path) -> None:
         self._file, self._path, self._left = file, path, _most(path)
 
     def read(self, size: int) -> bytes:
-        found = self._file.read(min(size, self._left + 1))
-        self._left -= len(found)
+        data = self._file.read(min(size, self._left + 1))
+        self._left -= len(data)
         if self._left < 0:
             raise _too_large(self._path)
-        return found
+        return data
 
 
 def _most(path: Path) -> int:
-    """Bytes that the content of a file may have."""
+    """The maximum size of the unpacked content, in bytes."""
     return min(MOST_BYTES, max(FEW_BYTES, MOST_TIMES * path.stat().st_size))
 
 
 def _too_large(path: Path) -> BadInput:
     size, most = path.stat().st_size / 1e6, _most(path) / 1e6
     return BadInput(
-        f"{path}: becomes more than {most:,.0f} MB, and has {size:,.1f} MB: allowed are {MOST_TIMES} times as many "
-        f"bytes, and at most {MOST_BYTES / 1e6:,.0f} MB; {_BY_HAND}"
+        f"{path}: too large: {size:,.1f} MB unpack to more than {most:,.0f} MB, "
+        f"expected at most {MOST_TIMES} times the "
+        f"size and {MOST_BYTES / 1e6:,.0f} MB; {_BY_HAND}"
     )
 
 
 def _members(path: Path, name: str, pattern: str) -> Iterator[tuple[str, bytes]]:
-    found = dict(_zipped(path, pattern) if zipfile.is_zipfile(path) else _tarred(path, pattern))
-    if not found:
-        raise BadInput(f"{path}: has no {pattern} in it")
-    for inside in sorted(found):
-        yield f"{name}/{inside}", found[inside]
+    contents_by_name = dict(_zipped(path, pattern) if zipfile.is_zipfile(path) else _tarred(path, pattern))
+    if not contents_by_name:
+        raise BadInput(f"{path}: no member {pattern}; correct `archive_member`")
+    for inside in sorted(contents_by_name):
+        yield f"{name}/{inside}", contents_by_name[inside]
 
 
 def _zipped(path: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         _require_few(path, len(members))
-        wanted = [info for info in members if not info.is_dir() and fnmatchcase(info.filename, pattern)]
-        if sum(info.file_size for info in wanted) > _most(path):  # what is read is never more than that
+        selected = [info for info in members if not info.is_dir() and fnmatchcase(info.filename, pattern)]
+        if sum(info.file_size for info in selected) > _most(path):  # the amount read never exceeds this
             raise _too_large(path)
-        for info in wanted:
+        for info in selected:
             _require_inside(path, info.filename, is_link=stat.S_ISLNK(info.external_attr >> 16))
             yield info.filename, archive.read(info)
 
@@ -155,11 +156,11 @@ def _tarred(path: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _of_stream(path: Path, pattern: str, stream: Any) -> Iterator[tuple[str, bytes]]:
-    left = _most(path)  # a sparse file becomes far more than the stream: its holes are zeros that nobody wrote
+    left = _most(path)  # a sparse file can be far larger than the stream, because of its holes
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for number, info in enumerate(archive):
             _require_few(path, number)
-            cast(Any, archive).members.clear()  # of a stream they lead nowhere, and it keeps them all
+            cast(Any, archive).members.clear()  # avoids keeping all members of the stream in memory
             if info.isdir() or not fnmatchcase(info.name, pattern):
                 continue
             _require_inside(path, info.name, is_link=info.issym() or info.islnk())
@@ -172,12 +173,12 @@ def _of_stream(path: Path, pattern: str, stream: Any) -> Iterator[tuple[str, byt
 
 def _require_few(path: Path, members: int) -> None:
     if members > MOST_MEMBERS:
-        raise BadInput(f"{path}: has more than {MOST_MEMBERS:,} files in it; {_BY_HAND}")
+        raise BadInput(f"{path}: too many members: expected at most {MOST_MEMBERS:,}; {_BY_HAND}")
 
 
 def _require_inside(path: Path, name: str, is_link: bool) -> None:
-    """BadInput for a file that stands elsewhere, or says so."""
+    """Raise BadInput for a link, or for a path outside the archive."""
     if is_link:
-        raise BadInput(f"{path}: {name} in it is a link, and no file; {_BY_HAND}")
+        raise BadInput(f"{path}: member {name} is a link, not a file; {_BY_HAND}")
     if ".." in PurePosixPath(name).parts:
-        raise BadInput(f"{path}: {name} in it leads out of the folder in which it is unpacked; fetch it again")
+        raise BadInput(f"{path}: member {name} has a path outside the archive; download it again")

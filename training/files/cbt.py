@@ -1,4 +1,4 @@
-"""The Children's Book Test: sentences of a book, one a line, then one with a blank and ten words of which one fits."""
+"""The Children's Book Test: sentences of a book, one per line, then one with a blank and ten candidate words."""
 
 import re
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def _blank(lines: list[str]) -> Record | RecordFault:
     before, blank, behind = cells[0].partition(BLANK)
     words = [word for word in cells[-1].split("|") if word]
     if len(cells) < 3 or not blank or (cells[1].strip() and cells[1] not in words):
-        return RecordFault(f"the last line has no {BLANK}, no answer between tabs, or not the answer among its words")
+        return RecordFault(f"the last line lacks {BLANK}, an answer between tabs, or the answer among its words")
     context = " ".join([*lines[:-1], before]).rstrip()
     return {
         "context": context,

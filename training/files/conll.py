@@ -1,4 +1,4 @@
-"""Files of CoNLL: a word a line with its tags, and an empty line behind each sentence."""
+"""CoNLL files: one word with its tags per line, and an empty line after each sentence."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -45,18 +45,18 @@ class ConllFormat:
             elif not tagged:
                 words.append(cells[0])
             elif len(cells) <= max(self.word, -self.word - 1, self.tag, -self.tag - 1, 1):
-                fault = fault or f"line {number} has {len(cells)} columns: a word and a tag are needed"
+                fault = fault or f"line {number} has {len(cells)} columns, expected a word and a tag"
             else:
                 words.append(cells[self.word])
                 tags.append(cells[self.tag])
 
     def _is_between(self, line: str) -> bool:
-        """Whether a line is no word: it begins a document, or is a comment."""
+        """Whether a line is not a word: it is the start of a document, or a comment."""
         return line.startswith(_DOCUMENT) or (self.comment != "" and line.startswith(self.comment))
 
 
 def _has_tabs(lines: Sequence[str]) -> bool:
-    r"""Whether most lines have tabs between their columns, so that blanks belong to words.
+    r"""Whether most lines have tabs between columns, so that blanks are parts of words.
 
     >>> _has_tabs(["New York\tB-LOC", "is\tO", "Rome O"]), _has_tabs(["Rome O\t", "is O"])
     (True, False)
@@ -65,7 +65,7 @@ def _has_tabs(lines: Sequence[str]) -> bool:
 
 
 def _cells(line: str, *, by_tabs: bool) -> list[str]:
-    r"""The columns of a line: between tabs where it has some and most lines do, else between blanks or tabs.
+    r"""Split a line into columns: at tabs if it and most lines have tabs, else at blanks or tabs.
 
     >>> _cells("Rue\u3000de  B-LOC\t", by_tabs=False), _cells("New York\tB-LOC", by_tabs=True)
     (['Rue\u3000de', 'B-LOC'], ['New York', 'B-LOC'])

@@ -1,4 +1,4 @@
-"""CoQA's JSON: stories, each with a conversation of questions and answers about it."""
+"""CoQA's JSON: stories with conversations of questions and answers."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -22,7 +22,7 @@ class CoqaFormat:
         try:
             stories = list(parse_json(text_of(content))["data"])
         except (ValueError, KeyError, TypeError) as error:
-            yield 1, RecordFault(f"not in CoQA's form: {error}")
+            yield 1, RecordFault(f"invalid CoQA format: {error}")
             return
         number = 0
         for story in stories:
@@ -36,9 +36,9 @@ def _turns(story: Any) -> Iterator[Record | RecordFault]:
     try:
         others = story.get("additional_answers", {}).values()
         for at, (question, answer) in enumerate(zip(story["questions"], story["answers"], strict=True)):
-            asked, said = question["input_text"], answer["input_text"]
-            found = {"id": story["id"], "turn": at + 1, "story": story["story"], "history": history, "question": asked}
-            yield found | {"answers": [said, *(other[at]["input_text"] for other in others)]}
-            history += f"Q: {asked}\nA: {said}\n"
+            query, reply = question["input_text"], answer["input_text"]
+            turn = {"id": story["id"], "turn": at + 1, "story": story["story"], "history": history, "question": query}
+            yield turn | {"answers": [reply, *(other[at]["input_text"] for other in others)]}
+            history += f"Q: {query}\nA: {reply}\n"
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        yield RecordFault(f"not in CoQA's form: {error!r}")
+        yield RecordFault(f"invalid CoQA format: {error!r}")

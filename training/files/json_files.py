@@ -1,4 +1,4 @@
-"""JSON: an object a line, or one document that has a list of objects in it."""
+"""JSON: one object per line, or one document with a list of objects."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -41,13 +41,13 @@ class JsonFormat:
             for key in filter(None, self.records_path.split(".")):
                 found = found[key]
         except (ValueError, KeyError, TypeError) as error:
-            yield 1, RecordFault(f"no JSON with {self.records_path or 'objects'} in it ({error})")
+            yield 1, RecordFault(f"not JSON with {self.records_path or 'objects'} ({error})")
             return
         try:
             if self.columns:
                 found = [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
         except (AttributeError, TypeError, ValueError):
-            yield 1, RecordFault("no columns of one length")
+            yield 1, RecordFault("the columns are not lists of equal length")
             return
         for number, one in enumerate(found if isinstance(found, list) else [found], 1):
             for each in self._parts(one):
@@ -55,13 +55,13 @@ class JsonFormat:
 
     def _parts(self, one: Any) -> Iterator[Record | RecordFault]:
         if not isinstance(one, dict):
-            yield RecordFault(f"{type(one).__name__} in place of an object")
+            yield RecordFault(f"got {type(one).__name__}, expected an object")
         elif not self.each:
             yield one
         else:
             lists = [one.get(name) for name in self.each]
             if not all(isinstance(values, list) and len(values) == len(lists[0] or []) for values in lists):
-                yield RecordFault(f"{', '.join(self.each)} are not lists of one length")
+                yield RecordFault(f"{', '.join(self.each)} are not lists of equal length")
                 return
             for number, values in enumerate(zip(*lists, strict=True)):
                 yield one | dict(zip(self.each, values, strict=True)) | {"number": number}
@@ -69,7 +69,7 @@ class JsonFormat:
 
 def _object(line: str) -> Record | RecordFault:
     try:
-        found = parse_json(line)
+        value = parse_json(line)
     except ValueError as error:
-        return RecordFault(f"no JSON ({error})")
-    return found if isinstance(found, dict) else RecordFault(f"{type(found).__name__} in place of an object")
+        return RecordFault(f"not JSON ({error})")
+    return value if isinstance(value, dict) else RecordFault(f"got {type(value).__name__}, expected an object")

@@ -1,4 +1,4 @@
-"""Plain lines: a text a line, with a label before it perhaps, or a record of several lines."""
+"""Plain lines: one text per line, optionally after a label, or one record per block of lines."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -26,7 +26,7 @@ class LinesFormat:
                 yield number, {"text": line}
                 continue
             label, blank, text = line.partition(" ")
-            yield number, {"label": label, "text": text} if blank else RecordFault("no blank behind the label")
+            yield number, {"label": label, "text": text} if blank else RecordFault("no blank after the label")
 
 
 @spec
@@ -48,5 +48,8 @@ class LineBlockFormat:
             if block and len(block) == len(self.names):
                 yield begins, dict(zip(self.names, block, strict=True))
             elif block:
-                yield begins, RecordFault(f"{len(block)} lines, {len(self.names)} are needed: {', '.join(self.names)}")
+                yield (
+                    begins,
+                    RecordFault(f"got {len(block)} lines, expected {len(self.names)}: {', '.join(self.names)}"),
+                )
             block, begins = [], number + 1

@@ -1,4 +1,4 @@
-"""SQuAD's JSON, versions 1.1 and 2.0, which XQuAD, MLQA and CMRC share: articles, paragraphs, questions."""
+"""SQuAD's JSON, versions 1.1 and 2.0, also used by XQuAD, MLQA and CMRC: articles, paragraphs, questions."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -27,13 +27,13 @@ class SquadFormat:
             articles = parse_json(text_of(content))["data"]
             pairs = [(article, paragraph) for article in articles for paragraph in article["paragraphs"]]
         except (ValueError, KeyError, TypeError) as error:
-            yield 1, RecordFault(f"not in SQuAD's form: {error}")
+            yield 1, RecordFault(f"invalid SQuAD format: {error}")
             return
         number = 0
         for article, paragraph in pairs:
             questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
             if not isinstance(questions, list):
-                yield number + 1, RecordFault("not in SQuAD's form: a paragraph without 'qas'")
+                yield number + 1, RecordFault("invalid SQuAD format: a paragraph without 'qas'")
                 continue
             for question in questions:
                 number += 1
@@ -45,8 +45,8 @@ def _question(article: Any, paragraph: Any, question: Any) -> Record | RecordFau
         context = paragraph["context"]
         found = {"id": question["id"], "question": question["question"], "context": context}
         found |= {"title": article.get("title", ""), "answers": None, "starts": None}
-        if (said := question.get("is_impossible")) not in (None, False, True):
-            return RecordFault(f"is_impossible is {said!r}, allowed is true or false")
+        if (value := question.get("is_impossible")) not in (None, False, True):
+            return RecordFault(f"invalid is_impossible: got {value!r}, expected true or false")
         answers = [one for one in question.get("answers") or [] if (one["text"] or "").strip()]
         if not answers and not question.get("is_impossible"):
             return found
@@ -57,7 +57,7 @@ def _question(article: Any, paragraph: Any, question: Any) -> Record | RecordFau
             "starts": [_start(context, one["text"], one["answer_start"]) for one in answers],
         }
     except (KeyError, TypeError, AttributeError) as error:
-        return RecordFault(f"not in SQuAD's form: {error}")
+        return RecordFault(f"invalid SQuAD format: {error}")
 
 
 def _start(context: str, text: str, start: int | None) -> int:

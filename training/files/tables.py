@@ -1,4 +1,4 @@
-"""Tables: TSV as GLUE distributes it, CSV, and tables as people have them."""
+"""Tables: TSV as distributed by GLUE, CSV, and user tables in other forms."""
 
 import csv
 import io
@@ -15,10 +15,10 @@ from preprocessing.tables import HEAD, TextLine, quoting_of, rows, separator_of
 from preprocessing.text import decode
 from training.files.record import Record, RecordFault, text_of
 
-_LONGEST: Final = 2**31 - 1  # characters of a cell
-_USUAL: Final = "cp1252"  # of encodings of which none is sure
-_ENCODINGS: Final = "an encoding that Python knows, as windows-1251 or shift_jis"
-_QUOTED: Final = re.compile(r'(?:^|(?<=[,\r\n]))"[^"]*(?:""[^"]*)*("|$)')  # a cell, and what closes it
+_LONGEST: Final = 2**31 - 1  # maximum characters of a cell
+_USUAL: Final = "cp1252"  # preferred among several likely encodings
+_ENCODINGS: Final = "an encoding of Python, such as windows-1251 or shift_jis"
+_QUOTED: Final = re.compile(r'(?:^|(?<=[,\r\n]))"[^"]*(?:""[^"]*)*("|$)')  # a quoted cell, and its closing mark
 
 
 @spec
@@ -35,7 +35,7 @@ class TsvFormat:
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         names, text = list[str](), text_of(content)
-        end = "\n" if "\n" in text else "\r"  # old files of the Macintosh
+        end = "\n" if "\n" in text else "\r"  # old Macintosh files
         for number, line in enumerate(text.split(end), 1):
             cells = line.removesuffix("\r").split("\t")
             if self.header and number == 1:
@@ -56,7 +56,7 @@ class CsvFormat:
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         text, names, begins = text_of(content), list[str](), 1
-        csv.field_size_limit(_LONGEST)  # of the process, for all readers: its default, 131,072, is too few
+        csv.field_size_limit(_LONGEST)  # a global setting; the default of 131,072 is too low
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         while True:
             try:
@@ -67,7 +67,9 @@ class CsvFormat:
                 lines = list(io.StringIO(text, newline=""))[begins - 1 : reader.line_num]
                 yield (
                     begins,
-                    RecordFault(f"lines {begins} to {reader.line_num} are no row: {_why(lines, begins, error)}"),
+                    RecordFault(
+                        f"lines {begins} to {reader.line_num} are not a valid row: {_why(lines, begins, error)}"
+                    ),
                 )
             else:
                 if self.header and begins == 1:
@@ -100,12 +102,10 @@ class TableFormat:
         found = Encoding(codec(self.encoding)) if self.encoding else of_content(content)
         if not found.name:
             likely = f", perhaps {' or '.join(found.likely)}" if found.likely else ""
-            raise BadInput(
-                f"its encoding cannot be told{likely}; convert it to UTF-8, or give `encoding` in its format"
-            )
-        if found.name.startswith(("utf-16", "utf-32")):  # a line end is part of a character there
+            raise BadInput(f"unknown encoding{likely}; convert the file to UTF-8, or set `encoding` in its format")
+        if found.name.startswith(("utf-16", "utf-32")):  # line ends have several bytes there
             content, found = to_utf8(content, found), UTF8
-        content = content if b"\n" in content else content.replace(b"\r", b"\n")  # old files of the Macintosh
+        content = content if b"\n" in content else content.replace(b"\r", b"\n")  # old Macintosh files
         lines = [to_utf8(line, found) for line in content.split(b"\n")]
         lines = [*(line + b"\n" for line in lines[:-1]), *([lines[-1]] if lines[-1] else [])]
         start = decode(b"".join(lines)[:HEAD])[0]
@@ -116,10 +116,10 @@ class TableFormat:
             if row.fault:
                 yield (
                     begins,
-                    RecordFault("is no row: a quotation mark is not closed, or closed before the end of its cell"),
+                    RecordFault("invalid row: a quotation mark is not closed, or is closed before the end of its cell"),
                 )
             elif row.repaired:
-                yield begins, RecordFault(f"{row.repaired:,} characters cannot be read in {found}")
+                yield begins, RecordFault(f"{row.repaired:,} characters are invalid in {found}")
             elif any(row.cells) and is_first:
                 names, is_first = _named([cell.strip() for cell in row.cells]), False
             elif any(row.cells):
@@ -128,35 +128,35 @@ class TableFormat:
 
 
 def guess_encoding(content: bytes) -> tuple[str, str]:
-    r"""The encoding in which a table is to be read where none can be told for sure, "" elsewhere; and what there is to
-    say of its encoding, "" of UTF-8.
+    r"""Guess the encoding of a table ("" if it is certain), with a note on it ("" for UTF-8).
 
     >>> guess_encoding("t,y\nschön,1\n".encode("latin-1"))
     ('cp1252', 'read as cp1252, which is likely but not sure')
     """
-    found = of_content(content)
-    if found == UTF8:
+    encoding = of_content(content)
+    if encoding == UTF8:
         return "", ""
-    if found.name:
-        return "", f"read as {found}"
-    likely = [codec(name) for name in found.likely]
+    if encoding.name:
+        return "", f"read as {encoding}"
+    likely = [codec(name) for name in encoding.likely]
     name = _USUAL if _USUAL in likely else next(iter(likely), "")
     return name, f"read as {name}, which is likely but not sure" if name else ""
 
 
 def _why(lines: Sequence[str], begins: int, error: csv.Error) -> str:
-    """What is wrong with the lines of a row, of which the first has the number `begins`."""
+    """The reason why the lines of a row are malformed; the first line has the number `begins`."""
     row = "".join(lines)
     quoted = [found for found in _QUOTED.finditer(row) if not found[1]]
     if not quoted:
         return str(error)
     line = begins + len(list(io.StringIO(row[: quoted[-1].start() + 1], newline=""))) - 1
-    return f"the quotation mark of line {line} is not closed, which costs {len(lines):,} lines"
+    return f"the quotation mark of line {line} is not closed, so {len(lines):,} lines are lost"
 
 
 def _named(names: Sequence[str]) -> list[str]:
-    """The names of the first line; a name that several columns have is none that can be asked for, and is said to be so
-    among those that are. BadInput where one is the number of another column.
+    """The column names of the first line. A name of several columns gets a suffix, since it is ambiguous.
+
+    Raises BadInput if a name is the number of another column.
 
     >>> _named(["text", "label", "label"])
     ['text', 'label (named twice on line 1)', 'label (named twice on line 1)']
@@ -164,17 +164,19 @@ def _named(names: Sequence[str]) -> list[str]:
     numbers = _numbers(len(names))
     for at, name in enumerate(names):
         if name in numbers and name not in (numbers[at], numbers[at - len(names)]):
-            said = f"names a column {name}, which stands for another one, counted from 0 or back from the end"
-            raise BadInput(f"line 1 {said}; rename it, or where the line is a row and no header, give header: false")
+            reason = f"has a column named {name}, which is the number of another column (from 0, or from the end)"
+            raise BadInput(f"line 1 {reason}; rename it, or set header: false if the line is a row")
     counted = Counter(names)
     return [f"{name} (named twice on line 1)" if name and counted[name] > 1 else name for name in names]
 
 
 def _record(cells: Sequence[str], names: Sequence[str]) -> Record | RecordFault:
-    """The cells by number, from 0, from the end too (-1 is the last), and by name; a fault where there are too few, or
-    too many: a tab or comma inside of a text would shift the columns behind it."""
+    """The cells by number, from 0 and from the end (-1 is the last), and by name.
+
+    A fault if the number of cells is wrong, since a tab or comma inside a text would shift later columns.
+    """
     if names and len(cells) != len(names):
-        return RecordFault(f"{len(cells)} columns, the first line names {len(names)}")
+        return RecordFault(f"got {len(cells)} columns, expected {len(names)} as in the first line")
     record = dict(zip(_numbers(len(cells)), [*cells, *cells], strict=True))
     record.update(zip(names, cells, strict=bool(names)))
     return record
@@ -182,7 +184,7 @@ def _record(cells: Sequence[str], names: Sequence[str]) -> Record | RecordFault:
 
 @cache
 def _numbers(count: int) -> tuple[str, ...]:
-    """The columns of a row by number.
+    """The numbers of the columns of a row, from 0 and from the end.
 
     >>> _numbers(2)
     ('0', '1', '-2', '-1')

@@ -1,4 +1,4 @@
-"""A file as one text: what perplexity is measured on."""
+"""A file as one text, for perplexity."""
 
 import codecs
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ class WholeFileFormat:
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         found = self._stretch(content) if self.start or self.stop is not None else text_of(content)
-        yield 1, {"text": found} if found.strip() else RecordFault("has no text")
+        yield 1, {"text": found} if found.strip() else RecordFault("no text")
 
     def _stretch(self, content: bytes) -> str:
         least = max(abs(self.start), abs(self.stop or 0))
         if len(content) < least:
-            raise BadInput(f"has {len(content):,} bytes, and {least:,} are needed; give the whole file")
+            raise BadInput(f"too short: got {len(content):,} bytes, expected at least {least:,}; give the whole file")
         begin, stop, _ = slice(self.start, self.stop).indices(len(content))
-        while 0 < begin < stop and content[begin] & 0xC0 == 0x80:  # inside of a character
+        while 0 < begin < stop and content[begin] & 0xC0 == 0x80:  # inside a character
             begin += 1
         try:
             return codecs.getincrementaldecoder("utf-8")().decode(content[begin:stop])

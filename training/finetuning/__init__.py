@@ -1,9 +1,9 @@
-"""Fine-tuning: a pretrained trunk with a head of a task.
+"""Fine-tuning: a pretrained architecture (trunk) with task heads.
 
-Read targets.py (what is predicted, and which head that makes), heads.py, tuning.py (how it is trained), features.py
-(what heads read of a frozen trunk), model.py (a trunk with heads), rates.py (which layer learns how fast) and loop.py
-(`tune`, `outputs`). Nets that write: targets_text.py, heads_text.py, and stacked.py, which puts a decoder on top of an
-encoder.
+Reading order: targets.py (what is predicted, and with which head), heads.py, tuning.py (hyperparameters),
+features.py (inputs of the heads), model.py (a trunk with heads), rates.py (layer-wise learning rates) and loop.py
+(`train_head`, `outputs`). For generation: targets_text.py, heads_text.py, and stacked.py, which adds a decoder on
+top of an encoder.
 """
 
 from training.finetuning.loop import Example, OnStep, ignore_activity, micro_batches, orders, outputs, train_head

@@ -1,4 +1,4 @@
-"""What a head reads of a trunk: its last states, or states of several layers of a frozen one."""
+"""Inputs of a head: the last hidden states of the trunk, or states of several layers of a frozen trunk."""
 
 from collections.abc import Mapping
 
@@ -10,10 +10,10 @@ from training.finetuning.tuning import FOUR, Features
 
 
 class FeatureReader(nn.Module):
-    """States of a trunk for a head, [T, width]. Where the trunk is frozen it has no dropout and no gradient.
+    """Hidden states of a trunk for a head, [T, width]. A frozen trunk has no dropout and no gradient.
 
-    last: its last states; last_four: those of the last four layers side by side (BERT 5.3); mix: the mean of all layers
-    and of what the first one reads, by weights that are learned, times a factor that is (ELMo, arXiv:1802.05365, 3.2).
+    last: the last states. last_four: the last four layers, concatenated (BERT 5.3). scalar_mix: a learned weighted
+    mean of all layers and the embeddings, times a learned factor (ELMo, arXiv:1802.05365, 3.2).
     """
 
     def __init__(self, features: Features, layers: int, width: int) -> None:
@@ -26,7 +26,7 @@ class FeatureReader(nn.Module):
 
     @torch.no_grad()
     def begin(self) -> None:
-        """All layers alike, and the factor 1."""
+        """Initialize equal layer weights and the factor 1."""
         if self.weights is not None and self.factor is not None:
             self.weights.zero_()
             self.factor.fill_(1.0)

@@ -1,6 +1,7 @@
-"""Heads of fine-tuning. `summary_BD` is the state that sums up a row, `hidden` all states, [B, S, D] or [T, D].
+"""Heads of fine-tuning.
 
-D is the width of what a head reads, which is that of the trunk, or of several of its layers side by side (features.py).
+`summary_BD` is the summary state of a sequence; `hidden` has all states, [B, S, D] or [T, D]. D is the input width
+of a head: the hidden size, or a multiple of it for several concatenated layers (features.py).
 """
 
 from collections.abc import Mapping
@@ -16,17 +17,18 @@ from training.specs import Architecture
 
 
 class TaskHead(nn.Module):
-    """A head that answers: `forward(hidden, batch, table)` -> Score, as a head of pretraining."""
+    """A task head: `forward(hidden, batch, table)` returns a Score, like a pretraining head; `outputs` returns
+    predictions."""
 
     def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """What it says of each row or target of a batch, in float32."""
+        """The predictions for each sequence or target of a batch, in float32."""
         raise NotImplementedError
 
 
 class Summary(nn.Module):
-    """The state that sums up a row: what a pooler (linear and tanh, BERT 3.1) makes of it, or of a decoder itself.
+    """The summary state of a sequence: a pooler (linear and tanh, BERT 3.1), or the state itself for a decoder.
 
-    Those of `added` rows in a row are added: a pair in both orders (GPT-1 3.3).
+    The states of `added` consecutive sequences are added: a pair in both orders (GPT-1 3.3).
     """
 
     def __init__(self, trunk: Architecture, width: int, dropout: float, added: int = 1) -> None:
@@ -34,7 +36,7 @@ class Summary(nn.Module):
         self.added = added
         self.pooler = None if trunk.attention_mask == "causal" else nn.Linear(width, trunk.hidden_size)
         self.dropout = nn.Dropout(dropout)
-        self.width = width if self.pooler is None else trunk.hidden_size  # of what it gives
+        self.width = width if self.pooler is None else trunk.hidden_size  # output width
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         summary_BD = tokens_at(hidden, batch["summary_at"])
@@ -46,7 +48,7 @@ class Summary(nn.Module):
 
 
 class RowLabelHead(TaskHead):
-    """A linear classifier of the summary."""
+    """A linear classifier of the summary state."""
 
     def __init__(self, trunk: Architecture, width: int, classes: int, dropout: float, added: int = 1) -> None:
         super().__init__()
@@ -54,7 +56,7 @@ class RowLabelHead(TaskHead):
         self.classify = nn.Linear(self.summary.width, classes)
 
     def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Logits [B, classes], or of so many rows one where states of rows are added."""
+        """Logits [B, classes], or [B / added, classes] if states of several sequences are added."""
         return self.classify(self.summary(hidden, batch)).float()
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: Tensor) -> Score:
@@ -64,7 +66,7 @@ class RowLabelHead(TaskHead):
 
 
 class RowValueHead(TaskHead):
-    """A linear of the summary to one number."""
+    """A linear layer from the summary state to one number."""
 
     def __init__(self, trunk: Architecture, width: int, dropout: float, added: int = 1) -> None:
         super().__init__()
@@ -72,7 +74,7 @@ class RowValueHead(TaskHead):
         self.regress = nn.Linear(self.summary.width, 1)
 
     def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Numbers [B], or one of so many rows where states of rows are added."""
+        """Numbers [B], or [B / added] if states of several sequences are added."""
         return self.regress(self.summary(hidden, batch)).squeeze(-1).float()
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: Tensor) -> Score:
@@ -101,10 +103,10 @@ class TokenTagHead(TaskHead):
 
 
 class AnswerSpanHead(TaskHead):
-    """A linear of each token to two numbers: how much it looks like the first, and like the last token of the answer.
+    """A linear layer from each token to two logits: for the first and for the last token of the answer.
 
-    The softmax goes over the tokens of a row. The reference BERT and transformers have padding in it too, so that their
-    loss depends on how far rows are padded.
+    The softmax is over the tokens of a sequence. The reference BERT and transformers include padding in it, so their
+    loss depends on the amount of padding.
     """
 
     def __init__(self, width: int) -> None:
@@ -112,7 +114,7 @@ class AnswerSpanHead(TaskHead):
         self.ends = nn.Linear(width, 2)
 
     def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Logits [B, S, 2] of the tokens of each row, S being the longest; -inf behind its end."""
+        """Logits [B, S, 2] of the tokens of each sequence, where S is the longest; -inf after the end of a sequence."""
         flat_T2 = self.ends(hidden.flatten(0, -2)).float()
         length_B = batch["lengths"].to(flat_T2.device).long()
         place_S = torch.arange(int(length_B.max()), device=flat_T2.device)
@@ -128,7 +130,7 @@ class AnswerSpanHead(TaskHead):
 
 
 class OptionChoiceHead(TaskHead):
-    """A linear of the summary of each option to one number."""
+    """A linear layer from the summary state of each choice to one logit."""
 
     def __init__(self, trunk: Architecture, width: int, dropout: float) -> None:
         super().__init__()
@@ -136,7 +138,7 @@ class OptionChoiceHead(TaskHead):
         self.rate = nn.Linear(self.summary.width, 1)
 
     def outputs(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Logits [G, options] of G questions; -inf where a question has fewer options than another."""
+        """Logits [G, choices] of G questions; -inf for choices that a question does not have."""
         logit_B = self.rate(self.summary(hidden, batch)).squeeze(-1).float()
         option_B = batch["option"]
         question_B = (option_B == 0).cumsum(0) - 1
@@ -150,9 +152,10 @@ class OptionChoiceHead(TaskHead):
 
 
 class NoAnswerHead(TaskHead):
-    """A linear of the state of each row's first token to one number: how much speaks against any answer.
+    """A linear layer from the first token of each sequence to one logit: high if the question has no answer.
 
-    That of google-research/electra (finetune/qa/qa_tasks.py) also reads the states by the probability of a beginning.
+    The head of google-research/electra (finetune/qa/qa_tasks.py) also reads the states weighted by the probability
+    of an answer start.
     """
 
     def __init__(self, width: int) -> None:
@@ -170,13 +173,16 @@ class NoAnswerHead(TaskHead):
 
 
 class LanguageModelHead(nn.Module):
-    """The next token of a row by the tied table: the loss of a row is the mean over its tokens (train.py of GPT-1)."""
+    """Predicts the next token with the tied embedding table; the loss of a sequence is the mean over its tokens.
+
+    train.py of GPT-1 does the same.
+    """
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: Tensor) -> Score:
         length_B = batch["lengths"].to(hidden.device).long()
         row_T = torch.repeat_interleave(torch.arange(len(length_B), device=hidden.device), length_B)
         before_T = torch.arange(len(row_T) - 1, device=hidden.device)
-        before_M = before_T[row_T[1:] == row_T[:-1]]  # tokens with one behind them in their row
+        before_M = before_T[row_T[1:] == row_T[:-1]]  # tokens that have a successor in their sequence
         logits_MV = (hidden[before_M] @ table.T).float()
         target_M, share_M = batch["input_ids"][before_M + 1], 1 / (length_B - 1)[row_T[before_M]]
         loss = (F.cross_entropy(logits_MV, target_M, reduction="none") * share_M).sum()

@@ -1,4 +1,4 @@
-"""The heads of targets_text.py: those of pretraining, with smoothed targets (arXiv:1512.00567, 7)."""
+"""The heads of targets_text.py: pretraining heads with label smoothing (arXiv:1512.00567, 7)."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,10 @@ from training.specs import Architecture
 
 
 class SmoothedNextToken(NextTokenHead):
-    """The tied table; of each target a share goes to all tokens alike, as in torch and transformers."""
+    """The next-token head with label smoothing: a fraction of each target is spread evenly over all tokens.
+
+    torch and transformers do the same.
+    """
 
     def __init__(self, vocab_size: int, bias: bool, smoothing: float) -> None:
         super().__init__(vocab_size, bias)
@@ -24,7 +27,7 @@ class SmoothedNextToken(NextTokenHead):
 
 
 class SmoothedMaskedTokens(MaskedTokensHead):
-    """The head that fills in masks, the same way."""
+    """The masked-token head with label smoothing."""
 
     def __init__(self, trunk: Architecture, vocab_size: int, transform: bool, smoothing: float) -> None:
         super().__init__(trunk, vocab_size, transform)

@@ -1,6 +1,7 @@
-"""Fine-tuning, for heads of all kinds: examples, scores, one mean over a batch, one update; then what a net predicts.
+"""The fine-tuning loop for all heads, and the predictions of a fine-tuned model.
 
-An example is one row, or several that belong together: the options of a question.
+The loss of a step is one mean over the targets of its batch. An example is one sequence, or several that belong
+together, such as the choices of a question.
 """
 
 import math
@@ -21,11 +22,11 @@ from training.optimizers import rate
 
 Example = Sequence[Row]
 OnStep = Callable[[int, float], None]
-"""Takes the number of updates done and the loss of the last one."""
+"""Receives the number of completed steps and the loss of the last step."""
 
 
 def ignore_activity(done: int, loss: float) -> None:
-    """The `on_step` of a fine-tuning that nobody looks at."""
+    """Default `on_step`: do nothing."""
 
 
 def train_head(
@@ -35,15 +36,16 @@ def train_head(
     micro_tokens: int = 16_384,
     on_step: OnStep = ignore_activity,
 ) -> None:
-    """Train the TaskModel of `engine` on these examples, in an order that the seed decides.
+    """Train the TaskModel of `engine` on the examples, in an order that depends on the seed.
 
-    Each worker takes its share of each batch; the loss is a mean over the targets of the whole batch, whatever the
-    micro-batches are. Raises Diverged where a loss or a gradient is not finite, and BadInput where layers are to be
-    unfrozen one by one on an engine that divides them among workers.
+    Each worker reads its part of each batch. The loss is a mean over the targets of the whole batch, independent of
+    micro-batches. Raises Diverged if a loss or gradient is not finite. Raises BadInput for gradual unfreezing with
+    ZeRO.
     """
     if tuning.gradual_unfreezing and engine.zero != "none":
         raise BadInput(
-            f"tuning.gradual_unfreezing is True, which needs one worker without ZeRO; this one has zero {engine.zero}"
+            f"invalid tuning.gradual_unfreezing: got true, expected false with ZeRO (here {engine.zero}); "
+            "use one worker without ZeRO"
         )
     model, steps = engine.model, tuning.num_steps(len(examples))
     optim = tuning.optim(steps)
@@ -52,10 +54,10 @@ def train_head(
     for step, index_N in enumerate(orders(len(examples), tuning.batch_size, steps, tuning.seed)):
         if tuning.gradual_unfreezing and step % an_epoch == 0:
             thaw(model, step // an_epoch)
-        mine = [examples[i] for i in index_N[engine.data_rank :: engine.data_world]]
-        batches = list(micro_batches(mine, micro_tokens))
-        counted = [float(sum(target.count(batch) for batch in batches)) for target in model.targets]
-        counts = engine.reduce_sums([count * engine.counts for count in counted])
+        local = [examples[i] for i in index_N[engine.data_rank :: engine.data_world]]
+        batches = list(micro_batches(local, micro_tokens))
+        local_counts = [float(sum(target.count(batch) for batch in batches)) for target in model.targets]
+        counts = engine.reduce_sums([count * engine.counts for count in local_counts])
         idle = _most(engine, len(batches)) - len(batches)
         torch.manual_seed(_noise_seed(tuning.seed, step, engine.data_rank))
         total = 0.0
@@ -70,18 +72,19 @@ def train_head(
             total += float(loss.detach())
         for batch in list(micro_batches([examples[index_N[0]]], micro_tokens)) * idle:
             losses = [score.loss for score in engine.forward(batch).values()]
-            engine.backward(0.0 * torch.stack(losses).sum())  # each pass is a meeting of all workers
+            engine.backward(0.0 * torch.stack(losses).sum())  # all workers must take part in each pass
         result = engine.step(rate(optim, step, steps))
         (total,) = engine.reduce_sums([total * engine.counts])
         if result.skipped or not math.isfinite(total):
             raise Diverged(
-                f"update {step + 1} of {steps}: loss {total:g}; lower the rate (it is {tuning.learning_rate:g})"
+                f"fine-tuning diverged at step {step + 1} of {steps}: loss {total:g}; "
+                f"lower the learning rate ({tuning.learning_rate:g})"
             )
         on_step(step + 1, total)
 
 
 def _most(engine: Engine[TaskModel], batches: int) -> int:
-    """The most micro-batches that a worker has."""
+    """The maximum number of micro-batches over all workers."""
     if engine.world == 1:
         return batches
     of_each = [0.0] * engine.world
@@ -90,7 +93,7 @@ def _most(engine: Engine[TaskModel], batches: int) -> int:
 
 
 def orders(examples: int, batch: int, steps: int, seed: int) -> Iterator[Ints]:
-    """The numbers of the examples of each batch: each epoch has all of them, in another order.
+    """Yield the example indices of each batch; each epoch has all examples, in a new order.
 
     >>> [index_N.tolist() for index_N in orders(3, batch=2, steps=3, seed=0)]
     [[1, 0], [2], [2, 0]]
@@ -106,7 +109,8 @@ def orders(examples: int, batch: int, steps: int, seed: int) -> Iterator[Ints]:
 
 
 def micro_batches(examples: Sequence[Example], tokens: int) -> Iterator[Batch]:
-    """The rows of the examples, unpadded, in batches of at most so many tokens; an example stays in one batch."""
+    """Yield the sequences of the examples, unpadded, in batches of at most `tokens` tokens; an example is never
+    split."""
     rows, used = list[Row](), 0
     for example in examples:
         length = sum(len(row["input_ids"]) for row in example)
@@ -121,7 +125,7 @@ def micro_batches(examples: Sequence[Example], tokens: int) -> Iterator[Batch]:
 def outputs(
     model: TaskModel, examples: Sequence[Example], device: torch.device, tokens: int = 16_384
 ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
-    """What the heads say: numbers of examples, and their outputs; long examples first, like lengths together."""
+    """Yield example indices and the outputs of the heads. Examples are sorted by length, the longest first."""
     model.eval()
     lengths = np.array([sum(len(row["input_ids"]) for row in example) for example in examples])
     waiting: list[int] = []
@@ -134,5 +138,5 @@ def outputs(
 
 
 def _noise_seed(seed: int, step: int, rank: int) -> int:
-    """The seed of torch's global generator, which dropout draws from: an address of (seed, step, worker)."""
+    """The seed of torch's global generator for dropout: a function of seed, step and worker."""
     return int(key(seed, "dropout").at(step, rank).integers(2**63))

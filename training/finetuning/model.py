@@ -1,4 +1,4 @@
-"""A trunk with heads of a task; to the engines what a model of pretraining is."""
+"""A trunk with task heads; engines train it like a pretraining model."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,16 +15,18 @@ from training.model import build, initialize
 from training.score import Score
 from training.specs import Architecture
 
-_POOLER: Final = re.compile(r"heads\.\w+\.(?:summary\.)?(pooler\..+)")  # a weight of it, in a head of either training
+_POOLER: Final = re.compile(
+    r"heads\.\w+\.(?:summary\.)?(pooler\..+)"
+)  # a pooler weight, in a pretraining or a task head
 _TABLE: Final = "trunk.tokens.weight"
-_NEW_ROWS: Final = 0.02  # deviation of rows that a table gets for a task (GPT-1 4.1)
+_NEW_ROWS: Final = 0.02  # standard deviation of new embedding rows (GPT-1 4.1)
 
 
 class TaskModel(nn.Module):
-    """A trunk and one head for each target. `seed` is that of the weights that are not taken over.
+    """A trunk and one head per target. `seed` initializes the weights that are not loaded.
 
-    `features`: what the heads read of a frozen trunk; "none", the trunk learns too. Of `rows` of the token table the
-    last `new_rows` are of this task alone.
+    `features` selects the inputs of the heads from a frozen trunk; with "none", the trunk is trained too. The
+    embedding table has `rows` rows; the last `new_rows` are for this task only.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class TaskModel(nn.Module):
         super().__init__()
         self.targets = tuple(targets)
         device = torch.get_default_device()
-        with torch.device("meta"):  # torch's constructors would fill the tensors from the global generator first
+        with torch.device("meta"):  # avoids initialization by torch's constructors from the global generator
             self.trunk = build(trunk, rows)
             self.reading = FeatureReader(features, trunk.num_hidden_layers, trunk.hidden_size)
             width = self.reading.width
@@ -58,24 +60,24 @@ class TaskModel(nn.Module):
 
     @property
     def top(self) -> int:
-        """Depth of the heads, two above the highest layer (google-research/electra, model/optimization.py)."""
+        """The depth of the heads: two above the top layer (google-research/electra, model/optimization.py)."""
         return len(self.trunk.layers) + 2
 
     def depths(self) -> dict[str, int]:
-        """Depth of each parameter by its name: 0 of the tables, i + 1 of layer i, `top` of the heads."""
+        """The depth of each parameter by name: 0 for embeddings, i + 1 for layer i, `top` for the heads."""
         of = {f"trunk.{name}": depth for name, depth in self.trunk.depths().items()}
         return {name: of.get(name, self.top) for name, _ in self.named_parameters()}
 
     def train(self, mode: bool = True) -> Self:
-        """A frozen trunk has no dropout."""
+        """Set the training mode; a frozen trunk stays in evaluation mode, without dropout."""
         super().train(mode)
         if self.frozen:
             self.trunk.eval()
         return self
 
     def forward(self, batch: Mapping[str, Tensor]) -> dict[str, Score]:
-        """Score of each target, by its kind."""
-        if not any(isinstance(head, TaskHead) for head in self.heads.values()):  # it names tokens, as in pretraining
+        """The Score of each target, by kind."""
+        if not any(isinstance(head, TaskHead) for head in self.heads.values()):  # predicts tokens, as in pretraining
             hidden, table = self.trunk(batch), self.trunk.table
             return {kind: head(hidden, batch, table) for kind, head in self.heads.items()}
         hidden, batch = self._states(batch)
@@ -83,7 +85,7 @@ class TaskModel(nn.Module):
 
     @torch.no_grad()
     def outputs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What each head says of a batch, by the kind of its target."""
+        """The predictions of each head for a batch, by kind of target."""
         hidden, batch = self._states(batch)
         return {kind: head.outputs(hidden, batch) for kind, head in self.heads.items() if isinstance(head, TaskHead)}
 
@@ -91,20 +93,24 @@ class TaskModel(nn.Module):
         return self.reading(self.trunk, batch), {**batch, "summary_at": self.trunk.summary_at(batch)}
 
     def take_over(self, weights: Mapping[str, Tensor]) -> list[str]:
-        """Take over the trunk of trained weights (names of `Model.named_parameters`), a pooler of one of its heads, and
-        heads of its own kinds that name tokens; the names of the weights that stay random. A larger token table keeps
-        its further rows."""
-        wanted = dict(self.named_parameters())
-        fresh = {f"heads.{kind}" for kind, head in self.heads.items() if isinstance(head, TaskHead)}
-        heads = {name for name in wanted if name.startswith("heads.") and ".".join(name.split(".")[:2]) not in fresh}
-        mine = {name: weight for name, weight in weights.items() if name in heads or name.startswith("trunk.")}
+        """Load trained weights (named as by `Model.named_parameters`); return the names of weights that stay random.
+
+        The trunk is loaded, and a pooler of any head, and token-predicting heads of the same kind. A larger
+        embedding table keeps its additional rows.
+        """
+        parameters = dict(self.named_parameters())
+        task_heads = {f"heads.{kind}" for kind, head in self.heads.items() if isinstance(head, TaskHead)}
+        heads = {
+            name for name in parameters if name.startswith("heads.") and ".".join(name.split(".")[:2]) not in task_heads
+        }
+        loaded = {name: weight for name, weight in weights.items() if name in heads or name.startswith("trunk.")}
         for name, weight in weights.items():
-            if found := _POOLER.fullmatch(name):
-                poolers = {f"heads.{kind}.summary.{found[1]}" for kind in self.heads} & wanted.keys()
-                mine |= {pooler: weight for pooler in poolers if wanted[pooler].shape == weight.shape}
+            if match := _POOLER.fullmatch(name):
+                poolers = {f"heads.{kind}.summary.{match[1]}" for kind in self.heads} & parameters.keys()
+                loaded |= {pooler: weight for pooler in poolers if parameters[pooler].shape == weight.shape}
         with torch.no_grad():
-            for name, weight in mine.items():
-                wanted[name][: len(weight)].copy_(weight)
-        missing = [name for name in wanted if name not in mine]
+            for name, weight in loaded.items():
+                parameters[name][: len(weight)].copy_(weight)
+        missing = [name for name in parameters if name not in loaded]
         assert not [name for name in missing if name.startswith("trunk.")], missing
         return missing

@@ -1,4 +1,4 @@
-"""Which parameters learn how fast: groups by depth for an optimiser, and layers that learn one after the other."""
+"""Layer-wise learning rates: parameter groups by depth for an optimizer, and gradual unfreezing."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,18 +9,18 @@ from training.model import parameter_groups
 
 
 def groups(model: TaskModel, tuning: Tuning) -> list[dict[str, Any]]:
-    """The parameters that learn, in groups for an optimiser; `scale` is what the rate is multiplied by in each.
+    """The trained parameters in groups for an optimizer; `scale` multiplies the learning rate of a group.
 
-    The heads have 1, and what is d below them `tuning.scale(d)`: see Tuning.layerwise_lr_decay.
+    The scale is 1 for the heads, and `tuning.scale(d)` for layers d below them: see Tuning.layerwise_lr_decay.
     """
     named = dict(model.named_parameters())
     scales = {id(named[name]): tuning.scale(model.top - depth) for name, depth in model.depths().items()}
     whole = parameter_groups(model, tuning.weight_decay)
-    return [made for group in whole for made in _by_scale(group, scales) if made["params"]]
+    return [part for group in whole for part in _by_scale(group, scales) if part["params"]]
 
 
 def _by_scale(group: dict[str, Any], scales: dict[int, float]) -> Iterator[dict[str, Any]]:
-    """A group as one for each scale."""
+    """Split a group into one group per scale."""
     learning = {at: scales[id(weight)] for at, weight in enumerate(group["params"]) if weight.requires_grad}
     for scale in sorted(set(learning.values()), reverse=True):
         chosen = [at for at, own in learning.items() if own == scale]
@@ -29,8 +29,11 @@ def _by_scale(group: dict[str, Any], scales: dict[int, float]) -> Iterator[dict[
 
 
 def thaw(model: TaskModel, epoch: int) -> None:
-    """Let the heads learn in epoch 0, and in each further one a layer more, from the highest down; the tables last
-    (gradual unfreezing, ULMFiT, arXiv:1801.06146, 3.3)."""
+    """Unfreeze the heads in epoch 0, and one more layer in each later epoch, from the top down; the embeddings are
+    last.
+
+    This is gradual unfreezing (ULMFiT, arXiv:1801.06146, 3.3).
+    """
     lowest = len(model.trunk.layers) + 1 - epoch
     depths = model.depths()
     for name, weight in model.named_parameters():

@@ -1,7 +1,7 @@
-"""A decoder on top of a pretrained encoder: general sequence to sequence from a net that only reads.
+"""A decoder on top of a pretrained encoder, for sequence-to-sequence tasks.
 
-The encoder keeps its weights; the decoder has as many blocks, with random ones, and attends to the encoder's states
-(arXiv:1907.12461, BERT2RND). Both have one token table, which is the tied output too.
+The encoder keeps its weights. The decoder has as many layers, with random weights, and attends to the encoder's
+states (arXiv:1907.12461, BERT2RND). Both use one embedding table, which is also the tied output layer.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ _POSITIONS, _SEGMENTS = "trunk.positions.weight", "trunk.segments.weight"
 
 
 def with_decoder(trunk: Architecture) -> EncoderDecoder:
-    """The trunk of an encoder with a decoder on top. BadInput where the stacks cannot be of one kind."""
-    why = _unfit(trunk)
+    """Return the encoder with a decoder on top. Raises BadInput if the encoder does not support a decoder."""
+    why = _reason_unsupported(trunk)
     if why or not isinstance(trunk, Encoder):
-        raise BadInput(f"a decoder on top of this {trunk.kind}: {why}; take an encoder such as BERT's or RoBERTa's")
+        raise BadInput(f"cannot add a decoder to this {trunk.kind}: {why}; use an encoder such as BERT or RoBERTa")
     return EncoderDecoder(
         num_hidden_layers=trunk.num_hidden_layers,
         hidden_size=trunk.hidden_size,
@@ -39,36 +39,36 @@ def with_decoder(trunk: Architecture) -> EncoderDecoder:
     )
 
 
-def _unfit(trunk: Architecture) -> str:
+def _reason_unsupported(trunk: Architecture) -> str:
     if not isinstance(trunk, Encoder):
-        return "it is no encoder"
+        return "it is not an encoder"
     if not isinstance(trunk.position_embedding, LearnedPositions):
-        return f"its positions are {trunk.position_embedding.kind}, allowed is learned"
+        return f"position_embedding is {trunk.position_embedding.kind}, expected learned"
     if trunk.parameter_sharing != "none" or trunk.table_width != trunk.hidden_size:
-        return "its layers share weights, or its tables are narrower than its blocks"
+        return "its layers share weights, or embedding_size differs from hidden_size"
     if trunk.num_languages or trunk.attention_window.narrows(0):
-        return "it has languages or a window"
+        return "it has language embeddings or an attention window"
     return ""
 
 
 def under_decoder(weights: Mapping[str, Tensor], trunk: Encoder) -> dict[str, Tensor]:
-    """The weights of an encoder by the names that they have under a decoder.
+    """Rename the weights of an encoder to their names in an encoder-decoder.
 
-    A source is one text, whose segment is 0: that row of the table is added to each position.
+    A source is one text with segment 0, so that segment embedding is added to each position embedding.
     """
-    found = {}
+    renamed = {}
     for name, weight in weights.items():
         if not name.startswith("trunk.") or name in (_POSITIONS, _SEGMENTS):
             continue
         if name == "trunk.tokens.weight":
-            found[name] = weight
+            renamed[name] = weight
         elif ".attention.qkv." in name:
             query, key_value = weight.split([len(weight) // 3, 2 * len(weight) // 3])
             for part, tensor in (("query", query), ("key_value", key_value)):
-                found[name.replace("trunk.", "trunk.encoder.", 1).replace("qkv", part)] = tensor
+                renamed[name.replace("trunk.", "trunk.encoder.", 1).replace("qkv", part)] = tensor
         else:
-            found[name.replace("trunk.", "trunk.encoder.", 1)] = weight
+            renamed[name.replace("trunk.", "trunk.encoder.", 1)] = weight
     positions = weights[_POSITIONS]
     if trunk.type_vocab_size:
         positions = positions + weights[_SEGMENTS][0]
-    return found | {"trunk.encoder.positions.weight": torch.as_tensor(positions)}
+    return renamed | {"trunk.encoder.positions.weight": torch.as_tensor(positions)}

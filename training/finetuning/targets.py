@@ -1,9 +1,14 @@
-"""What a net is fine-tuned to predict: a label or a number of a row, tags of tokens, a span, one of several rows.
+"""Fine-tuning targets: a label or a number per sequence, tags of tokens, an answer span, or one of several choices.
 
-Each is to the engines what a loss of pretraining is: a kind, a weight, a count of targets and a head. No torch in here.
-Columns of a batch beside those of preprocessing/schema.py, B rows:
+Engines use a target like a pretraining loss: it has a kind, a weight, a count of targets and a head. This module
+does not import torch. Columns of a batch in addition to those of preprocessing/schema.py, for B sequences:
 
-  label    int64   [B]  class of a row, IGNORE where it has none; of a question, 1: it has no answer
+  label    int64   [B]  class of a sequence, IGNORE without one; for a question, 1 means that it has no answer
+  value    float32 [B]  number of a sequence, NaN without one
+  start    int64   [B]  position of the first token of the answer; 0, the position of [CLS], without an answer
+  stop     int64   [B]  position of the last token of the answer; 0 as above
+  option   int64   [B]  index of a sequence among the choices of its question; choices of a question are consecutive
+  right    int64   [B]  index of the correct choice, the same for all sequences of a question, 1: it has no answer
   value    float32 [B]  number of a row, NaN where it has none
   start    int64   [B]  place in its row at which the answer begins; 0, that of [CLS], where it has none there
   stop     int64   [B]  place of its last token; 0 as above
@@ -25,23 +30,24 @@ if TYPE_CHECKING:
 
 
 class Target(Protocol):
-    """What a head of fine-tuning is made from, and what it is scored against."""
+    """A fine-tuning target: it builds a head and counts the targets of a batch."""
 
     @property
     def kind(self) -> str:
-        """Its name, and that of its head."""
+        """The name of the target and of its head."""
 
     @property
     def weight(self) -> float:
-        """What its mean over the targets is multiplied by in the sum of the losses."""
+        """The weight of the mean loss of this target in the sum of losses."""
 
     def count(self, batch: Arrays) -> int:
-        """Number of its targets in a batch; its head scores as many."""
+        """The number of targets in a batch; the head scores the same number."""
 
     def head(self, trunk: Architecture, width: int, rows: int) -> "nn.Module":
-        """The head on top of `trunk`, with `forward(hidden, batch, table)` -> Score and `outputs(hidden, batch)`.
+        """Build the head on top of `trunk`, with `forward(hidden, batch, table)` -> Score and `outputs(hidden,
+        batch)`.
 
-        `width` is that of the states that it reads, `rows` those of the token table.
+        `width` is the width of its input states; `rows` is the number of rows of the embedding table.
         """
 
 

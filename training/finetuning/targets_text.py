@@ -1,7 +1,8 @@
-"""What a net that writes is fine-tuned to predict: the tokens of a target, given a source. No torch in here.
+"""Fine-tuning targets for generation: the tokens of a target text, given a source. This module does not import
+torch.
 
-Targets have the kinds and the heads of the losses of pretraining, NextToken and MaskedTokens: so their weights go on
-from there, and generation reads what fine-tuning leaves.
+The targets have the kinds and heads of the pretraining losses NextToken and MaskedTokens. So they start from the
+pretrained heads, and generation can use the fine-tuned weights.
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -24,7 +25,7 @@ class TargetTokens:
     weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
 
     def __post_init__(self) -> None:
-        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a share, below 1")
+        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a fraction from 0 up to (not including) 1")
 
     def count(self, batch: Arrays) -> int:
         return len(batch["targets"])
@@ -51,7 +52,7 @@ class MaskedTargetTokens:
     weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
 
     def __post_init__(self) -> None:
-        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a share, below 1")
+        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a fraction from 0 up to (not including) 1")
 
     def count(self, batch: Arrays) -> int:
         return len(batch["targets"])

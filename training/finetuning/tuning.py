@@ -1,4 +1,4 @@
-"""How a net is fine-tuned: rates, batches and epochs, as papers state them. No torch in here."""
+"""Hyperparameters of fine-tuning, as papers state them. This module does not import torch."""
 
 from dataclasses import replace
 from math import ceil
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 Optimizer = Literal["adamw", "adafactor"]
 Schedule = Literal["linear_after_warmup", "constant", "slanted_triangular"]
 Features = Literal["none", "last", "last_four", "scalar_mix"]
-"""What heads read of a frozen trunk: its last states, those of its last four layers, a learned mix of all; or none: the
-trunk learns too."""
+"""Inputs of the heads from a frozen trunk: the last states, the last four layers, or a learned mix of all layers.
+With none, the trunk is trained too."""
 Form = Literal["own", "gpt1"]
-"""What a row looks like: as the vocabulary's own template says, or Start text Delim text Extract (GPT-1 3.3)."""
-FOUR: Final = 4  # of the last layers, side by side
+"""Input format: the template of the vocabulary (own), or Start text Delim text Extract (gpt1; GPT-1 3.3)."""
+FOUR: Final = 4  # concatenated layers of last_four
 
 
 @spec
@@ -83,11 +83,16 @@ class Tuning:
         require(self.batch_size >= 1, "batch_size", self.batch_size, "a whole number from 1 up")
         require(self.epochs > 0, "epochs", self.epochs, "a number above 0")
         require(self.max_steps >= 0, "max_steps", self.max_steps, "a whole number from 0 up")
-        require(0 <= self.warmup_ratio < 1, "warmup_ratio", self.warmup_ratio, "a share of the steps, below 1")
-        require(0 <= self.min_lr_ratio <= 1, "min_lr_ratio", self.min_lr_ratio, "a share of the peak, from 0 to 1")
+        require(0 <= self.warmup_ratio < 1, "warmup_ratio", self.warmup_ratio, "a fraction of the steps, below 1")
+        require(0 <= self.min_lr_ratio <= 1, "min_lr_ratio", self.min_lr_ratio, "a fraction of the peak, from 0 to 1")
         require(0 < self.layerwise_lr_decay <= 1, "layerwise_lr_decay", self.layerwise_lr_decay, "above 0, at most 1")
         require(self.head_layer_gap >= 0, "head_layer_gap", self.head_layer_gap, "a whole number from 0 up")
-        require(self.dropout is None or 0 <= self.dropout < 1, "dropout", self.dropout, "a share from 0 up to 1")
+        require(
+            self.dropout is None or 0 <= self.dropout < 1,
+            "dropout",
+            self.dropout,
+            "a fraction from 0 up to (not including) 1",
+        )
         for name in ("lm_loss_weight", "no_answer_loss_weight"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a weight from 0 up")
         require(self.num_evaluations >= 0, "num_evaluations", self.num_evaluations, "a whole number from 0 up")
@@ -97,10 +102,10 @@ class Tuning:
             self.max_seq_length,
             "0, or a number of tokens from 8 up",
         )
-        self._agrees()
+        self._check_consistency()
 
-    def _agrees(self) -> None:
-        """ValueError where a key would do nothing beside another one."""
+    def _check_consistency(self) -> None:
+        """Raise ValueError if a key has no effect together with another key."""
         frozen = self.frozen_features != "none"
         for name, default in (
             ("layerwise_lr_decay", 1.0),
@@ -108,19 +113,19 @@ class Tuning:
             ("lm_loss_weight", 0.0),
             ("dropout", None),
         ):
-            given = getattr(self, name)
+            value = getattr(self, name)
             require(
-                not frozen or given == default,
+                not frozen or value == default,
                 name,
-                given,
-                f"{default} where frozen_features is {self.frozen_features!r}",
+                value,
+                f"{default} with frozen_features {self.frozen_features!r}",
             )
         gpt1 = self.input_format == "gpt1" and not self.both_orders
         require(
             not self.sum_orders or gpt1,
             "sum_orders",
             self.sum_orders,
-            "False but with input_format gpt1, one order each",
+            "False, except with input_format gpt1 and without both_orders",
         )
         require(
             self.layerwise_lr_decay < 1 or self.head_layer_gap == 2,
@@ -132,7 +137,7 @@ class Tuning:
         require(self.optimizer == "adamw" or defaults, "optimizer", self.optimizer, "adamw with these beta2 and eps")
 
     def num_steps(self, examples: int) -> int:
-        """Updates on so many examples; the last batch of an epoch may be smaller.
+        """The number of steps for this number of examples; the last batch of an epoch may be smaller.
 
         >>> Tuning(batch_size=32, epochs=3).num_steps(100)
         12
@@ -140,8 +145,10 @@ class Tuning:
         return self.max_steps or ceil(self.epochs * ceil(examples / self.batch_size))
 
     def scale(self, below: int) -> float:
-        """What the rate is multiplied by for what is so many depths below the heads: the highest layer is 2 below
-        them, and the tables of L layers L + 2 (google-research/electra, model/optimization.py).
+        """The factor of the learning rate for parameters `below` levels below the heads.
+
+        The top layer is 2 below the heads, and the embeddings of L layers are L + 2 below (google-research/electra,
+        model/optimization.py).
 
         >>> [round(Tuning(layerwise_lr_decay=0.8).scale(below), 3) for below in (0, 2, 3)]
         [1.0, 0.64, 0.512]
@@ -152,7 +159,7 @@ class Tuning:
         return self.layerwise_lr_decay ** (below - 2 + self.head_layer_gap) if below else 1.0
 
     def optim(self, steps: int) -> AdamW | Adafactor:
-        """The optimiser of a fine-tuning of so many updates. The rates of Adafactor are relative to the weights."""
+        """The optimizer for this number of steps. Adafactor's learning rates are relative to the weights."""
         common: dict[str, Any] = {
             "learning_rate": self.learning_rate,
             "warmup_steps": int(self.warmup_ratio * steps),
@@ -166,20 +173,23 @@ class Tuning:
         return AdamW(**common, beta2=self.beta2, eps=self.eps, bias_correction=self.bias_correction)
 
     def trunk(self, trunk: Architecture) -> Architecture:
-        """The trunk as it is fine-tuned. BadInput, in one line, where this tuning is not for such a net."""
+        """The architecture for fine-tuning, with its dropout. Raises BadInput if the tuning does not fit the model."""
         one_way = trunk.attention_mask == "causal" and not trunk.reads_source and not trunk.cutoffs
-        for name, asked in (("lm_loss_weight", self.lm_loss_weight > 0), ("input_format", self.input_format == "gpt1")):
-            if asked and not one_way:
+        for name, is_set in (
+            ("lm_loss_weight", self.lm_loss_weight > 0),
+            ("input_format", self.input_format == "gpt1"),
+        ):
+            if is_set and not one_way:
                 raise BadInput(
-                    f"tuning.{name} is {getattr(self, name)!r}, which is for decoders with one table of tokens; "
-                    f"this net is {trunk.describe()}: use another grid"
+                    f"invalid tuning.{name}: got {getattr(self, name)!r}, which requires a decoder without adaptive "
+                    f"softmax, but the model is: {trunk.describe()}; use another grid"
                 )
         if self.dropout is None:
             return trunk
         return replace(trunk, hidden_dropout=self.dropout, attention_dropout=self.dropout)
 
     def targets(self, task: "tuple[Target, ...]") -> "tuple[Target, ...]":
-        """What is predicted: what the task asks, and the next token beside it."""
+        """The targets of the task, plus the auxiliary language modeling target if it has a weight."""
         from training.finetuning.targets import LanguageModelTarget
 
         return (*task, LanguageModelTarget(weight=self.lm_loss_weight)) if self.lm_loss_weight else task

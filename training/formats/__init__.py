@@ -1,6 +1,7 @@
-"""Weights as files: our own folders, and folders that plain `transformers` loads. Nothing is unpickled.
+"""Weight files: directories in Sesame's own format, and directories for `transformers`. No file is unpickled.
 
-Read named.py (what a format is), then bert.py (one of them); weights.py, export.py and load.py use them.
+Start with format.py (the interface of a format) and bert.py (one of the formats). weights.py, export.py and load.py
+use them.
 """
 
 from training.formats.all import FORMATS

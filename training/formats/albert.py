@@ -1,7 +1,8 @@
 """ALBERT (arXiv:1909.11942): AlbertForMaskedLM, AlbertForPreTraining.
 
-Theirs share whole layers and always widen their tables. A net that shares attention or feed-forward alone goes out as
-one that shares nothing, with copies; one whose tables are as wide as its blocks gets an identity between them.
+The classes of transformers share whole layers, and always project the embeddings. A model that shares only attention
+or only feed-forward layers is exported without sharing, as copies. If embedding_size equals hidden_size, the
+projection is an identity matrix.
 """
 
 import re
@@ -91,7 +92,9 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     if keys["embedding_size"] == keys["hidden_size"]:
         widen = tensors[NAMES["trunk.widen"][0] + ".weight"]
         if not torch.equal(widen, torch.eye(keys["hidden_size"])):
-            raise ValueError("embedding_size is hidden_size, allowed is another one, or an identity between the two")
+            raise ValueError(
+                "embedding_size equals hidden_size, so embedding_hidden_mapping_in must be an identity matrix"
+            )
         keys["embedding_size"] = 0
     if keys.get("num_hidden_groups", 1) < keys["num_hidden_layers"]:
         keys["parameter_sharing"] = "all"
@@ -114,12 +117,12 @@ def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
 
 def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
     first = {name: _copies(name, spec.model)[0] for name in wanted}
-    found = gather(tensors, NAMES, first.values())
-    return {name: found[copy] for name, copy in first.items()}
+    gathered = gather(tensors, NAMES, first.values())
+    return {name: gathered[copy] for name, copy in first.items()}
 
 
 def _copies(name: str, trunk: Architecture) -> list[str]:
-    """The name with the number of each of their groups of layers that has this tensor."""
+    """The names of a tensor in transformers: one for each layer group that contains it."""
     assert isinstance(trunk, Encoder)
     block = re.search(r"blocks\.(\d+)\.(attention|feed_forward)", name)
     if block is None:

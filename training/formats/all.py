@@ -1,4 +1,5 @@
-"""Formats of transformers, a module each (see named.py). The first that has a net's class is the one it goes out as."""
+"""All formats of transformers, one module each (see format.py). A model is exported in the first format that
+supports it."""
 
 from typing import Final
 

@@ -27,9 +27,9 @@ model_type = "bart"
 by_layer = True
 pipeline = masked_lm_pipeline
 
-OFFSET = 2  # of the rows that positions read: theirs has it built in, as its epsilon
+OFFSET = 2  # offset of position embeddings; fixed in transformers, like EPSILON
 EPSILON = 1e-5
-BIAS = "final_logits_bias"  # theirs, [1, V]: a buffer of zeros that nothing trains, and that a file may leave out
+BIAS = "final_logits_bias"  # [1, V] in transformers: an untrained buffer of zeros, which a file may omit
 
 
 def _side(side: str) -> Names:
@@ -112,11 +112,11 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
-    """Both sides must be of one size, and the bias of the logits 0."""
-    alike = {theirs: config[KEYS[ours]] for ours, theirs in DECODER_KEYS.items()}
-    keys = our_keys(config, KEYS, BUILT_IN | alike)
+    """Encoder and decoder must have equal sizes, and the logits bias must be 0."""
+    equal_sizes = {theirs: config[KEYS[ours]] for ours, theirs in DECODER_KEYS.items()}
+    keys = our_keys(config, KEYS, BUILT_IN | equal_sizes)
     if BIAS in tensors and torch.any(tensors[BIAS] != 0):
-        raise ValueError(f"{BIAS} is not 0")
+        raise ValueError(f"{BIAS} is not 0, but a bias of the logits is not supported")
     positions = Seq2SeqLearnedPositions(
         max_position_embeddings=keys.pop("position_embedding.max_position_embeddings", 1_024) + OFFSET, offset=OFFSET
     )
@@ -133,7 +133,7 @@ def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, 
 
 
 def modern(name: str) -> str:
-    """The name with its prefix, which the files of a bare BartModel do not have.
+    """Add the prefix that files of BartModel lack.
 
     >>> modern("encoder.layers.0.fc1.weight")
     'model.encoder.layers.0.fc1.weight'

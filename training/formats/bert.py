@@ -66,9 +66,9 @@ BUILT_IN = {
 
 
 def is_like(spec: ModelSpec) -> bool:
-    """Whether a net is BERT but for its norms, the width of its tables and what its layers share.
+    """Whether a model is like BERT, except for norm position, embedding size and parameter sharing.
 
-    The attention mask may be that of the row ("per_sequence"): to transformers that is an argument.
+    The attention mask may be "per_sequence", since it is an argument in transformers.
     """
     trunk = spec.model
     return (
@@ -84,7 +84,7 @@ def is_like(spec: ModelSpec) -> bool:
 
 
 def is_plain(spec: ModelSpec) -> bool:
-    """Whether a net is BERT but for its norms."""
+    """Whether a model is like BERT, except for norm position."""
     trunk = spec.model
     return (
         is_like(spec)
@@ -113,7 +113,7 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
 
 
 def encoder(keys: Mapping[str, Any], offset: int = 0, **more: Any) -> Encoder:
-    """The trunk of our keys; a config.json without a number of positions means 512."""
+    """Build an Encoder from our keys; a config.json without a number of positions means 512."""
     rows = keys.get("position_embedding.max_position_embeddings", 512)
     others = {key: value for key, value in keys.items() if key != "position_embedding.max_position_embeddings"}
     return Encoder(**others, position_embedding=LearnedPositions(max_position_embeddings=rows, offset=offset), **more)
@@ -128,13 +128,13 @@ def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, 
 
 
 def from_zero(state: Weights, spec: ModelSpec) -> Weights:
-    """The tensors of a net without the rows of its position table that nothing reads: their positions begin at 0."""
+    """Remove the unused first rows of the position embeddings, since positions of transformers start at 0."""
     table = "trunk.positions.weight"
     return {**state, table: state[table][spec.model.position_embedding.offset :]} if table in state else state
 
 
 def modern(name: str) -> str:
-    """The name as transformers writes it today: files of the first years have gamma and beta.
+    """Return the current name in transformers; old files have gamma and beta.
 
     >>> modern("bert.embeddings.LayerNorm.gamma")
     'bert.embeddings.LayerNorm.weight'

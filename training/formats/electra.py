@@ -1,7 +1,7 @@
-"""ELECTRA (arXiv:2003.10555): ElectraForPreTraining, and of others also ElectraForMaskedLM.
+"""ELECTRA (arXiv:2003.10555): ElectraForPreTraining; for loading also ElectraForMaskedLM.
 
-Of a twin the discriminator goes out, and comes back as an Encoder. The generator is its other `half`: an Encoder with
-masked_tokens, for which transformers has other classes too.
+The discriminator of a generator_discriminator is exported, and loaded as an Encoder. The generator is the other
+`half`: an Encoder with the loss masked_tokens, which other classes of transformers support too.
 """
 
 from collections.abc import Iterable
@@ -45,19 +45,19 @@ KEYS = bert.KEYS | {"embedding_size": "embedding_size"}
 
 
 def half(state: Weights, spec: ModelSpec, which: Literal["generator", "discriminator"]) -> tuple[Weights, ModelSpec]:
-    """One of the two nets of a twin, as an Encoder with tables and a head of its own."""
+    """Return the generator or the discriminator as an Encoder with its own embeddings and head."""
     trunk = spec.model
     assert isinstance(trunk, GeneratorDiscriminator)
     tower = "discriminator" if trunk.weight_sharing == "all" else which
     head = "masked_tokens" if which == "generator" else "replaced"
     net = trunk.net(which)
     other = tuple(f"trunk.{name}." for name in ("generator", "discriminator", "frozen") if name != tower)
-    mine = {
+    selected = {
         name.replace(f"trunk.{tower}.", "trunk."): tensor
         for name, tensor in state.items()
         if name.startswith(("trunk.", f"heads.{head}.")) and not name.startswith(other)
     }
-    return mine, replace(spec, model=net, losses=tuple(loss for loss in spec.losses if loss.head_name == head))
+    return selected, replace(spec, model=net, losses=tuple(loss for loss in spec.losses if loss.head_name == head))
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
@@ -66,7 +66,7 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
     trunk = spec.model
     if not isinstance(trunk, Encoder) or trunk.norm_position != "post" or trunk.position_embedding.offset:
         return None
-    wide = replace(spec, model=replace(trunk, embedding_size=0))  # what narrow tables need, it has
+    wide = replace(spec, model=replace(trunk, embedding_size=0))  # the class supports smaller embeddings
     detects = spec.losses == (ReplacedTokenDetection(weight=spec.losses[0].weight),)
     return "ElectraForPreTraining" if detects and bert.is_plain(wide) else None
 
@@ -77,7 +77,7 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 
 def pipeline(config: Config) -> TransformersPipeline:
-    """Vectors of the tokens: no pipeline asks for a discriminator's answers."""
+    """Feature extraction: no pipeline uses the predictions of a discriminator."""
     return TransformersPipeline("feature-extraction", "ElectraModel")
 
 

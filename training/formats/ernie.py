@@ -1,5 +1,8 @@
-"""ERNIE (Baidu, arXiv:1904.09223): ErnieForMaskedLM, ErnieForPreTraining. They compute what BERT's classes compute, so
-it comes in as one of these and goes out as one of BERT's."""
+"""ERNIE (Baidu, arXiv:1904.09223): ErnieForMaskedLM, ErnieForPreTraining.
+
+These classes compute the same as the classes of BERT. Such a model is loaded from ERNIE's classes and exported as
+BERT.
+"""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,8 +1,8 @@
-"""Weights to files and back: our own folders, and folders that plain `transformers` loads.
+"""Export of weights to directories that `transformers` loads.
 
-Both hold safetensors and JSON only, so nothing is unpickled. The JSON that makes a folder valid is written last, and
-the tied token table is one tensor in either. Weights go by our names, as in `Model.named_parameters()`:
-what several layers share is there once.
+They contain safetensors and JSON only, so no file is unpickled. The JSON file that makes a directory valid is
+written last. The tied embedding table is stored once. Weights have our names, as in `Model.named_parameters()`;
+parameters shared by several layers are stored once.
 """
 
 import re
@@ -26,20 +26,21 @@ from training.specs import Architecture
 
 
 def describe_export(spec: ModelSpec, pad: int | None) -> str:
-    """What `to_transformers` makes of a net whose padding is `pad`, in one line; BadInput where it makes nothing."""
-    known = _known(spec)
-    _, architecture = _format(known, pad)
-    heads = [f"{loss.kind} head ({loss.not_exported})" for loss in spec.losses if loss not in known.losses]
+    """Describe the result of `to_transformers` in one line; `pad` is the padding ID. Raises BadInput if it cannot
+    export."""
+    exportable = _exportable(spec)
+    _, architecture = _format(exportable, pad)
+    heads = [f"{loss.kind} head ({loss.not_exported})" for loss in spec.losses if loss not in exportable.losses]
     return f"{architecture}, without its {', '.join(heads)}" if heads else architecture
 
 
 def model_type(spec: ModelSpec, pad: int | None) -> str:
-    """The model type of transformers that `to_transformers` makes of a net; BadInput where it makes nothing."""
-    return _format(_known(spec), pad)[0].model_type
+    """Return the model type that `to_transformers` exports. Raises BadInput if it cannot export."""
+    return _format(_exportable(spec), pad)[0].model_type
 
 
 def auto_class(architecture: str) -> str:
-    """The Auto class of transformers that makes an architecture, so that all tensors of a folder are taken.
+    """Return the Auto class of transformers that loads all tensors of an architecture.
 
     >>> auto_class("BertForPreTraining"), auto_class("GPT2LMHeadModel"), auto_class("BertModel")
     ('AutoModelForPreTraining', 'AutoModelForCausalLM', 'AutoModel')
@@ -50,7 +51,7 @@ def auto_class(architecture: str) -> str:
 
 
 def without_heads(architecture: str) -> str:
-    """The class of transformers that has the trunk alone, as `AutoModel` makes it.
+    """Return the class of transformers without heads, as loaded by `AutoModel`.
 
     >>> without_heads("BertForPreTraining"), without_heads("XLMWithLMHeadModel")
     ('BertModel', 'XLMModel')
@@ -69,70 +70,72 @@ def to_transformers(
     rows: ExampleSpec | None = None,
     beat: Callable[[], None] | None = None,
 ) -> None:
-    """Write a folder for `from_pretrained`: model.safetensors (or several and an index), tokenizer, config.json.
+    """Write a directory for `from_pretrained`: model.safetensors (or shards and an index), tokenizer, config.json.
 
-    The class is the one that computes the same; a head that none has is left out (see `described`). `heads` False:
-    the trunk alone, which `AutoModel` takes without a word; it has a pooler there, which begins at random where this
-    net has none. BadInput where transformers has no such net. `rows`: what the net was trained on, so that its
-    tokenizer puts the same around texts. `beat` is called before each tensor is written.
+    The class is one that computes the same function. A head that no class has is omitted (see `describe_export`).
+    With `heads=False`, write the trunk only, for `AutoModel`; a pooler that the model lacks is randomly initialized.
+    `rows` is the example format of the training, so that the tokenizer adds the same special tokens. `beat` is
+    called before each tensor is written. Raises BadInput if transformers has no class for the model.
     """
     vocab = Vocab.load(vocab_dir)
     vocab = rows.reading(vocab) if rows else vocab
     if vocab.size > spec.vocab_size:
-        sizes = f"{vocab.size} pieces, the net's table {spec.vocab_size} rows"
-        raise BadInput(f"{vocab_dir}: has {sizes}; give the vocabulary that the net was trained with")
-    known = _known(spec)
-    format, architecture = _format(known, vocab.pad)
+        sizes = f"{vocab.size} tokens, but the embedding table has {spec.vocab_size} rows"
+        raise BadInput(f"{vocab_dir}: the vocabulary has {sizes}; give the vocabulary that the model was trained with")
+    exportable = _exportable(spec)
+    format, architecture = _format(exportable, vocab.pad)
     left_out = tuple(f"heads.{loss.head_name}." for loss in spec.losses if loss.not_exported)
     names = [name for name in state if not name.startswith(left_out) and (heads or _is_of_trunk(name))]
     architecture = architecture if heads else without_heads(architecture)
     pooler = "" if heads else format.pooler
     (out / "config.json").unlink(missing_ok=True)
-    tensors = _by_layer(format, state, names, known, pooler)
+    tensors = _by_layer(format, state, names, exportable, pooler)
     sharded.write(sharded.with_heartbeat(tensors, beat), out, "model", {"format": "pt"}, shard_bytes=shard_bytes)
     save_tokenizer(vocab, spec.model, out)
     config = _common(spec, vocab) | {"model_type": format.model_type, "architectures": [architecture]}
-    write_json(out / "config.json", config | format.config(known, vocab))
+    write_json(out / "config.json", config | format.config(exportable, vocab))
 
 
 def save_tokenizer(vocab: Vocab, trunk: Architecture, out: Path) -> None:
-    """Write the files for `AutoTokenizer`. T5's sentinels are no special tokens there: decoding would drop them."""
+    """Write the files for `AutoTokenizer`. T5's sentinels are not special tokens there, so that decoding keeps them."""
     with_open_sentinels(vocab).save(out)
     write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, trunk))
 
 
 def _by_layer(
-    format: ModelFormat, state: Weights, given: Iterable[str], spec: ModelSpec, pooler: str
+    format: ModelFormat, state: Weights, names_to_export: Iterable[str], spec: ModelSpec, pooler: str
 ) -> Iterator[tuple[str, Tensor]]:
-    """Our tensors of these names as they have them, with a pooler of this name where there is none; a layer at a time
-    where their tensors of it are made of ours of it alone."""
+    """Yield the named tensors in the format of transformers, and a pooler if it is missing.
+
+    One layer is converted at a time, if the format allows it.
+    """
     groups: dict[str, list[str]] = {}
-    for name in given:
-        found = re.match(r".*?\.\d+\.", name) if format.by_layer else None
-        groups.setdefault(found[0] if found else "", []).append(name)
+    for name in names_to_export:
+        match = re.match(r".*?\.\d+\.", name) if format.by_layer else None
+        groups.setdefault(match[0] if match else "", []).append(name)
     names = set[str]()
     for group in groups.values():
         tensors = format.theirs({name: state[name] for name in group}, spec)
         names |= tensors.keys()
-        while tensors:  # each goes as soon as it is taken
+        while tensors:  # frees each tensor as soon as it is written
             name = next(iter(tensors))
             yield name, tensors.pop(name)
     yield from _pooler(pooler, names, spec.model).items()
 
 
 def pipeline(folder: Path) -> TransformersPipeline:
-    """What a pipeline of transformers does with the net in a folder of `to_transformers`."""
+    """Return the pipeline of transformers for a directory written by `to_transformers`."""
     config = read_json(folder / "config.json")
     return next(format for format in FORMATS if format.model_type == config["model_type"]).pipeline(config)
 
 
 def _is_of_trunk(name: str) -> bool:
-    """Whether a tensor is no head's, or of the pooler of pairs, which is transformers' own."""
+    """Whether a tensor is part of the trunk, or of the pooler of sentence pairs, which transformers counts as trunk."""
     return not name.startswith("heads.") or name.startswith("heads.pair_label.pooler.")
 
 
 def _pooler(name: str, tensors: Collection[str], trunk: Architecture) -> dict[str, Tensor]:
-    """A pooler as transformers would begin it, where its class has one and these tensors have not."""
+    """A pooler with the initialization of transformers, if the class has one and the tensors do not."""
     if not name or f"{name}.weight" in tensors:
         return {}
     weight = torch.empty(trunk.hidden_size, trunk.hidden_size)
@@ -140,26 +143,26 @@ def _pooler(name: str, tensors: Collection[str], trunk: Architecture) -> dict[st
     return {f"{name}.weight": weight, f"{name}.bias": torch.zeros(trunk.hidden_size)}
 
 
-def _known(spec: ModelSpec) -> ModelSpec:
-    """The spec without the heads that no class of transformers has, where it has others."""
+def _exportable(spec: ModelSpec) -> ModelSpec:
+    """The spec without heads that no class of transformers supports, unless no head would be left."""
     losses = tuple(loss for loss in spec.losses if not loss.not_exported)
     return replace(spec, losses=losses) if losses else spec
 
 
 def _format(spec: ModelSpec, pad: int | None) -> tuple[ModelFormat, str]:
-    """Format and class of transformers that compute what `spec` computes."""
+    """The format and the class of transformers for `spec`. Raises BadInput if there is none."""
     for format in FORMATS:
         if architecture := format.architecture(spec, pad):
             return format, architecture
     kinds = ", ".join(loss.kind for loss in spec.losses)
     raise BadInput(
-        f"export: transformers has no {spec.model.kind} like this ({', '.join(_unusual(spec.model))}) for {kinds}; "
-        "our own files of it are in the run's folder `weights`"
+        f"export: transformers has no class for this {spec.model.kind} ({', '.join(_unusual(spec.model))}) with the "
+        f"losses {kinds}; use Sesame's own files in the directory `weights` of the run"
     )
 
 
 def _unusual(part: Any, usual: Any = None, place: str = "") -> Iterator[str]:
-    """The keys of a part, and of parts inside of it, whose values are not those of `usual`, or not its defaults."""
+    """Yield the keys of a part, and of nested parts, whose values differ from `usual` or from their defaults."""
     for field in fields(part):
         value = getattr(part, field.name)
         default = getattr(usual, field.name) if type(usual) is type(part) else field.default
@@ -170,7 +173,7 @@ def _unusual(part: Any, usual: Any = None, place: str = "") -> Iterator[str]:
 
 
 def _common(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    """What is in each config.json."""
+    """The keys of config.json that all formats have."""
     return {
         "vocab_size": spec.vocab_size,
         "tie_word_embeddings": True,
@@ -182,9 +185,9 @@ def _common(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 
 def _tokenizer_config(vocab: Vocab, trunk: Architecture) -> dict[str, Any]:
-    """tokenizer_config.json: whatever tokenizer.json is, with its special tokens by name."""
+    """The content of tokenizer_config.json: the special tokens by name, for any tokenizer.json."""
     ids = {"unk_token": vocab.unk, "cls_token": vocab.cls, "sep_token": vocab.sep, "mask_token": vocab.mask}
-    first = vocab.sep if vocab.cls is None else vocab.cls  # as in config.json
+    first = vocab.sep if vocab.cls is None else vocab.cls  # same as in config.json
     ids |= {"pad_token": vocab.pad, "bos_token": first, "eos_token": vocab.sep}
     columns = ["input_ids", *(["token_type_ids"] if trunk.type_vocab_size > 1 else []), "attention_mask"]
     return {name: vocab.piece(id) for name, id in ids.items() if id is not None} | {

@@ -1,4 +1,4 @@
-"""What a format of transformers is, and what most are made of: tables of our names and keys, and theirs."""
+"""The interface of a format of transformers, and shared functions: tables that map our names and keys to theirs."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,55 +16,57 @@ from training.specs import Stack
 Weights = Mapping[str, Tensor]
 Config = Mapping[str, Any]
 Names = Mapping[str, Sequence[str]]
-"""Our modules and theirs. * is the number of the block; where they have several, ours is theirs stacked."""
+"""Maps our modules to those of transformers. * is the layer index; several names mean that ours concatenates theirs."""
 
 
 class TransformersPipeline(NamedTuple):
-    """What the pipelines of transformers do with a net of ours."""
+    """The pipeline of transformers for an exported model."""
 
-    task: str  # theirs: fill-mask, text-generation, ...
-    model_class: str  # that the task wants; it may leave out heads of the class that computes the same
-    lacks: str = ""  # what cannot be done with it, in words; empty: nothing
+    task: str  # fill-mask, text-generation, ...
+    model_class: str  # class for the task; it may omit heads of the exported class
+    lacks: str = ""  # why no pipeline is available; "" if one is
 
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
 
 
 class ModelFormat(Protocol):
-    """A model type of transformers, a module of this folder: which of our nets it computes, and how it names all."""
+    """A model type of transformers, as a module of this directory: the supported models, and names of keys and
+    weights."""
 
     @property
     def model_type(self) -> str: ...
 
     @property
     def pooler(self) -> str:
-        """Their linear over the first token that the class without heads has, trained or not; "" where it has none."""
+        """The name of the pooler in the class without heads; "" if it has none."""
 
     @property
     def by_layer(self) -> bool:
-        """Whether their tensors of a layer are made of ours of that layer alone, and the others without any layer."""
+        """Whether tensors can be converted one layer at a time."""
 
     def architecture(self, spec: ModelSpec, pad: int | None, /) -> str | None:
-        """The class of transformers that computes what `spec` computes, None where this type has none."""
+        """The class of transformers that computes the same as `spec`, or None."""
 
     def config(self, spec: ModelSpec, vocab: Vocab, /) -> dict[str, Any]:
-        """config.json, but for the keys that all have (see export.py), of which it may give others."""
+        """The content of config.json, without the shared keys of export.py; it may override these."""
 
     def pipeline(self, config: Config, /) -> TransformersPipeline:
-        """What a pipeline does with the net that our config.json describes."""
+        """The pipeline for a model with this config.json."""
 
     def spec(self, config: Config, tensors: Weights, /) -> ModelSpec:
-        """What their folder describes. KeyError, TypeError or ValueError where that is no net that we build."""
+        """The spec of a directory of transformers. Raises KeyError, TypeError or ValueError if it is not supported."""
 
     def theirs(self, state: Weights, spec: ModelSpec, /) -> dict[str, Tensor]:
-        """Our tensors as they have them."""
+        """Convert our tensors to those of transformers."""
 
     def ours(self, tensors: Weights, spec: ModelSpec, wanted: Iterable[str], /) -> dict[str, Tensor]:
-        """Theirs as we have them, those in `wanted`. KeyError with the name of a tensor that is missing."""
+        """Convert tensors of transformers to ours, those in `wanted`. Raises KeyError with the name of a missing
+        tensor."""
 
 
 def rename(state: Weights, names: Names, input_first: tuple[str, ...] = ()) -> dict[str, Tensor]:
-    """Each of our tensors as one of theirs, or as the several that it is made of."""
+    """Rename our tensors to theirs; split a tensor that corresponds to several of theirs."""
     tensors: dict[str, Tensor] = {}
     for name, tensor in state.items():
         theirs = their_names(name, names)
@@ -76,7 +78,7 @@ def rename(state: Weights, names: Names, input_first: tuple[str, ...] = ()) -> d
 def gather(
     tensors: Weights, names: Names, wanted: Iterable[str], input_first: tuple[str, ...] = ()
 ) -> dict[str, Tensor]:
-    """Our tensors `wanted`, each from the one or the several of theirs that it is made of."""
+    """Return our tensors `wanted`; concatenate those that correspond to several of theirs."""
     state: dict[str, Tensor] = {}
     for name in wanted:
         pieces = [(theirs, tensors[theirs]) for theirs in their_names(name, names)]
@@ -95,7 +97,7 @@ def their_names(ours: str, names: Names) -> list[str]:
 
 
 def add_prefix(names: Names, old: str, new: str) -> dict[str, list[str]]:
-    """The same table with another prefix of theirs.
+    """Replace the prefix of the names of transformers.
 
     >>> add_prefix({"trunk.tokens": ["bert.embeddings.word_embeddings"]}, "bert.", "ernie.")
     {'trunk.tokens': ['ernie.embeddings.word_embeddings']}
@@ -120,7 +122,7 @@ def causal_pipeline(config: Config) -> TransformersPipeline:
 
 
 def their_keys(trunk: Stack, keys: Mapping[str, str]) -> dict[str, Any]:
-    """What config.json says of the values in `keys` (our key, dotted where it is of a part inside, -> theirs)."""
+    """Return values for config.json; `keys` maps our keys (with dots for nested parts) to those of transformers."""
     config = {theirs: attrgetter(ours)(trunk) for ours, theirs in keys.items()}
     if "intermediate_size" in keys:
         config[keys["intermediate_size"]] = trunk.inner_width
@@ -130,25 +132,25 @@ def their_keys(trunk: Stack, keys: Mapping[str, str]) -> dict[str, Any]:
 
 
 def our_keys(config: Config, keys: Mapping[str, str], built_in: Config) -> dict[str, Any]:
-    """The values that config.json gives by our keys; one that it leaves out must have the same default on both sides.
+    """Return the values of config.json by our keys; omitted keys must have the same default on both sides.
 
-    ValueError where a key of `built_in`, what their class can do and our net does not, has another value than there.
+    `built_in` has the only supported values of other keys. Raises ValueError if one has a different value.
     """
     for key, allowed in built_in.items():
         if config.get(key, allowed) != allowed:
-            raise ValueError(f"{key} is {config[key]!r}, allowed is {allowed!r}")
-    found = {ours: config[theirs] for ours, theirs in keys.items() if config.get(theirs) is not None}
-    if "activation" in found:
-        found["activation"] = ACTIVATIONS[found["activation"]]
-    return found
+            raise ValueError(f"invalid {key}: got {config[key]!r}, expected {allowed!r}")
+    values = {ours: config[theirs] for ours, theirs in keys.items() if config.get(theirs) is not None}
+    if "activation" in values:
+        values["activation"] = ACTIVATIONS[values["activation"]]
+    return values
 
 
 def losses_in(tensors: Weights, names: Names, candidates: Collection[Loss]) -> tuple[Loss, ...]:
-    """Those of the candidates whose heads have tensors in a file."""
+    """Return the candidates whose heads have tensors in the file."""
     heads = {ours.split(".")[1] for ours, theirs in names.items() if f"{theirs[0]}.weight" in tensors}
     return tuple(loss for loss in candidates if loss.head_name in heads)
 
 
 def kinds_of(spec: ModelSpec) -> set[str]:
-    """The kinds of the losses of a net."""
+    """The kinds of the losses of a model."""
     return {loss.kind for loss in spec.losses}

@@ -1,4 +1,4 @@
-"""GPT-1 (Radford 2018): OpenAIGPTLMHeadModel, whose "gelu" is the tanh form and whose inner width is 4 x width."""
+"""GPT-1 (Radford 2018): OpenAIGPTLMHeadModel. Its "gelu" is the tanh form; its intermediate size is 4 x hidden size."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -56,7 +56,7 @@ def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, 
 
 
 def modern(name: str) -> str:
-    """The name as transformers writes it today: on the hub there is no prefix.
+    """Return the current name in transformers; files on the hub lack the prefix.
 
     >>> modern("tokens_embed.weight")
     'transformer.tokens_embed.weight'

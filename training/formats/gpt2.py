@@ -59,7 +59,7 @@ BUILT_IN = {
 
 
 def is_like(spec: ModelSpec) -> bool:
-    """Whether a net is GPT-2 but for where its norms are."""
+    """Whether a model is like GPT-2, except for norm position."""
     trunk = spec.model
     return (
         isinstance(trunk, Decoder)
@@ -86,7 +86,7 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
 
 
 def decoder(keys: Mapping[str, Any], **more: Any) -> Decoder:
-    """The trunk of our keys; a config.json without a number of positions means 1,024."""
+    """Build a Decoder from our keys; a config.json without a number of positions means 1,024."""
     rows = keys.get("position_embedding.max_position_embeddings", 1_024)
     others = {key: value for key, value in keys.items() if key != "position_embedding.max_position_embeddings"}
     return Decoder(**others, position_embedding=LearnedPositions(max_position_embeddings=rows), **more)
@@ -101,7 +101,7 @@ def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, 
 
 
 def modern(name: str) -> str:
-    """The name as transformers writes it today: on the hub there is no prefix.
+    """Return the current name in transformers; files on the hub lack the prefix.
 
     >>> modern("h.0.ln_1.weight")
     'transformer.h.0.ln_1.weight'

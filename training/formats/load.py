@@ -1,4 +1,4 @@
-"""Folders of `transformers` -> our spec and weights."""
+"""Load our spec and weights from directories of `transformers`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from training.workers import ALONE, Workers
 
 @dataclass(frozen=True)
 class LazyTensor:
-    """A tensor that is read when it is called for, each time, and whose shape is known before."""
+    """A tensor that is read on each call; its shape is known without reading it."""
 
     shape: tuple[int, ...]
     read: Callable[[], Tensor]
@@ -30,13 +30,13 @@ class LazyTensor:
 
 
 Lazy = Mapping[str, LazyTensor]
-"""What gives the tensors of a net, by our names."""
+"""Maps our names to lazily read tensors."""
 
 
 def load_lazily(folder: Path, workers: Workers = ALONE) -> tuple[ModelSpec, Lazy]:
-    """Spec and weights of a folder, ours or of transformers; BadInput as of load_weights and from_transformers.
+    """Return the spec and weights of a directory, in our format or of transformers.
 
-    All `workers` call it.
+    Raises BadInput like load_weights and from_transformers. All `workers` must call this function.
     """
     if (folder / "spec.json").exists():
         spec, weights = load_weights(folder, workers)
@@ -48,61 +48,64 @@ def load_lazily(folder: Path, workers: Workers = ALONE) -> tuple[ModelSpec, Lazy
         return spec, {
             name: LazyTensor(tuple(shape), partial(weights.__getitem__, name)) for name, shape in stored.items()
         }
-    format, spec, tensors = _opened(folder)
-    wanted = _wanted(spec)
-    # whether all are there and of the right shapes is known without reading them
-    _taken(folder, format, spec, {name: tensor.to("meta") for name, tensor in tensors.items()}, wanted)
+    format, spec, tensors = _open(folder)
+    empty_weights = _empty_weights(spec)
+    # checks names and shapes without reading the tensors
+    _convert(folder, format, spec, {name: tensor.to("meta") for name, tensor in tensors.items()}, empty_weights)
 
     def get(name: str) -> Tensor:
-        return _taken(folder, format, spec, tensors, {name: wanted[name]})[name]
+        return _convert(folder, format, spec, tensors, {name: empty_weights[name]})[name]
 
-    return spec, {name: LazyTensor(tuple(empty.shape), partial(get, name)) for name, empty in wanted.items()}
+    return spec, {name: LazyTensor(tuple(empty.shape), partial(get, name)) for name, empty in empty_weights.items()}
 
 
 def from_transformers(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
-    """Spec and weights of a folder that `save_pretrained` or `to_transformers` wrote; its heads are those with tensors.
+    """Return the spec and weights of a directory written by `save_pretrained` or `to_transformers`.
 
-    BadInput where the folder does not hold a net of the kinds that we build.
+    Heads are loaded if they have tensors. Raises BadInput if the directory has no supported model.
     """
-    format, spec, tensors = _opened(folder)
-    return spec, _taken(folder, format, spec, tensors, _wanted(spec))
+    format, spec, tensors = _open(folder)
+    return spec, _convert(folder, format, spec, tensors, _empty_weights(spec))
 
 
-def _opened(folder: Path) -> tuple[ModelFormat, ModelSpec, dict[str, Tensor]]:
-    """What a folder holds: its format, what it describes, and its tensors, which stay in their files."""
+def _open(folder: Path) -> tuple[ModelFormat, ModelSpec, dict[str, Tensor]]:
+    """Return the format, the spec and the tensors of a directory. Tensors are not read from disk yet."""
     where = folder / "config.json"
     config = read_json(where)
     tensors = sharded.read(folder, "model")
     types = {format.model_type: format for format in FORMATS}
     if config.get("model_type") not in types:
-        raise BadInput(f"{where}: model_type is {config.get('model_type')!r}, allowed is one of {sorted(types)}")
+        raise BadInput(
+            f"{where}: invalid model_type: got {config.get('model_type')!r}, expected one of {sorted(types)}; "
+            "use another model"
+        )
     format = types[config["model_type"]]
     try:
         return format, format.spec(config, tensors), tensors
     except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{where}: describes no net that we build ({error})") from None
+        raise BadInput(f"{where}: unsupported model ({error}); use another model") from None
 
 
-def _wanted(spec: ModelSpec) -> dict[str, Tensor]:
-    """The weights of a net by name, on the meta device."""
+def _empty_weights(spec: ModelSpec) -> dict[str, Tensor]:
+    """The empty weights of a model by name, on the meta device."""
     with torch.device("meta"):
         return dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
 
 
-def _taken(
+def _convert(
     folder: Path, format: ModelFormat, spec: ModelSpec, tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Those of our weights that are wanted; BadInput where one is missing or of another shape."""
+    """Return our weights `wanted`. Raises BadInput if one is missing or has another shape."""
     file = folder / "model.safetensors"
     try:
         state = format.ours(tensors, spec, wanted)
     except KeyError as error:
         missing = error.args[0]
         raise BadInput(
-            f"{file}: has no tensor {missing}, which config.json asks for; fetch both of one model"
+            f"{file}: missing tensor {missing}, which config.json requires; download both files of the same model"
         ) from None
     for name, empty in wanted.items():
         if state[name].shape != empty.shape:
-            found, asked = list(state[name].shape), list(empty.shape)
-            raise BadInput(f"{file}: {name} is {found}, config.json asks for {asked}; fetch both of one model")
+            shapes = f"got {list(state[name].shape)}, expected {list(empty.shape)} from config.json"
+            raise BadInput(f"{file}: invalid shape of {name}: {shapes}; download both files of the same model")
     return state

@@ -1,6 +1,8 @@
-"""Longformer (arXiv:2004.05150): LongformerForMaskedLM, RoBERTa with a window and global attention on the first token.
+"""Longformer (arXiv:2004.05150): LongformerForMaskedLM, RoBERTa with a window and global attention on the first
+token.
 
-Which tokens have global attention is an argument of theirs, `global_attention_mask`: give it with a one at the first.
+transformers takes the tokens with global attention as an argument, `global_attention_mask`: set it to 1 at the first
+token.
 """
 
 from collections.abc import Iterable
@@ -56,10 +58,10 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     keys = our_keys(config, bert.KEYS, BUILT_IN)
-    given = config.get("attention_window", 512)
-    windows = {given} if isinstance(given, int) else set(given)
+    value = config.get("attention_window", 512)
+    windows = {value} if isinstance(value, int) else set(value)
     if len(windows) > 1:
-        raise ValueError(f"attention_window is {given}, allowed is the same in all layers")
+        raise ValueError(f"invalid attention_window: got {value}, expected the same window in all layers")
     offset = config.get("pad_token_id", 1) + 1
     trunk = bert.encoder(keys, offset, attention_window=SlidingWindow(size=windows.pop(), global_tokens="first"))
     return ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=config["vocab_size"])

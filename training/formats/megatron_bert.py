@@ -1,4 +1,4 @@
-"""Megatron-BERT (arXiv:1909.08053): pre-norm, the summed embeddings as they are, a norm at the end."""
+"""Megatron-BERT (arXiv:1909.08053): pre-norm, without embedding norm, with a final norm."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -28,8 +28,8 @@ pooler = ""
 model_type = "pegasus"
 by_layer = False
 
-NOT_THERE = ("positions", "embedding_norm")  # in our net, whose sinusoids are no weights
-TABLES = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]  # of sinusoids, in theirs
+NOT_THERE = ("positions", "embedding_norm")  # missing in our model: its sinusoids are not weights
+TABLES = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]  # sinusoid tables of transformers
 NAMES: Names = {name: theirs for name, theirs in bart.NAMES.items() if not name.endswith(NOT_THERE)} | {
     f"trunk.{side}.final_norm": [f"model.{side}.layer_norm"] for side in ("encoder", "decoder")
 }
@@ -49,7 +49,7 @@ DEFAULTS = {
     "hidden_dropout": 0.1,
     "attention_dropout": 0.0,
     "activation_dropout": 0.0,
-}  # theirs
+}  # of transformers
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
@@ -72,28 +72,28 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     built_in = {key: BUILT_IN[key] for key in ("scale_embedding", "static_position_embeddings", "add_final_layer_norm")}
-    built_in["activation_dropout"] = spec.model.hidden_dropout  # inside of the feed-forward layer, as the authors' code
+    built_in["activation_dropout"] = spec.model.hidden_dropout  # inside the feed-forward layer, as in the authors' code
     starts = {"decoder_start_token_id": vocab.pad, "forced_eos_token_id": vocab.sep}
     return their_keys(spec.model, KEYS) | their_keys(spec.model, bart.DECODER_KEYS) | built_in | starts
 
 
 def pipeline(config: Config) -> TransformersPipeline:
-    """Nothing: transformers 5 has no pipeline for an encoder with a decoder, and no class for this encoder alone."""
-    lacks = "transformers 5 has no pipeline for an encoder with a decoder"
+    """No pipeline: transformers 5 has none for an encoder-decoder, and no class for this encoder only."""
+    lacks = "transformers 5 has no pipeline for an encoder-decoder"
     return TransformersPipeline("text2text-generation", config["architectures"][0], lacks)
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
-    """Both sides must be of one size, with one dropout; the bias of the logits 0, and the positions sinusoids."""
+    """Encoder and decoder must have equal sizes and dropout, logits bias 0, and sinusoidal positions."""
     config = {**DEFAULTS, **config}
-    alike = {theirs: config[KEYS[ours]] for ours, theirs in bart.DECODER_KEYS.items()}
-    keys = our_keys(config, KEYS, BUILT_IN | alike | {"activation_dropout": config["dropout"]})
+    equal_sizes = {theirs: config[KEYS[ours]] for ours, theirs in bart.DECODER_KEYS.items()}
+    keys = our_keys(config, KEYS, BUILT_IN | equal_sizes | {"activation_dropout": config["dropout"]})
     if bart.BIAS in tensors and torch.any(tensors[bart.BIAS] != 0):
-        raise ValueError(f"{bart.BIAS} is not 0")
+        raise ValueError(f"{bart.BIAS} is not 0, but a bias of the logits is not supported")
     for name, tensor in tensors.items():
         is_table = bart.modern(name) in TABLES
         if is_table and not torch.allclose(tensor, _positions(*tensor.shape), rtol=0, atol=1e-3):
-            raise ValueError(f"{name} has other values than sinusoids")
+            raise ValueError(f"{name} does not contain sinusoids")
     positions = Seq2SeqSinusoidalPositions(
         max_position_embeddings=keys.pop("position_embedding.max_position_embeddings", 1_024)
     )
@@ -120,5 +120,5 @@ def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, 
 
 
 def _positions(rows: int, width: int) -> Tensor:
-    """Their table of positions [rows, width]; float32, so that entries are off by 1e-4 at row 2,000."""
+    """The position table of transformers [rows, width]. It is float32, so values at row 2,000 have errors of 1e-4."""
     return sinusoids(torch.arange(rows), width)

@@ -1,4 +1,4 @@
-"""RoBERTa (arXiv:1907.11692): RobertaForMaskedLM, whose positions begin behind the padding id."""
+"""RoBERTa (arXiv:1907.11692): RobertaForMaskedLM. Its positions start after the padding ID."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -44,7 +44,7 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
     from_pad = pad is not None and trunk.position_embedding.offset == pad + 1
     own = (
         bert.is_plain(spec) and trunk.norm_position == "post" and trunk.activation == "gelu"
-    )  # their head has gelu built in
+    )  # their head always uses gelu
     return "RobertaForMaskedLM" if own and from_pad and kinds_of(spec) == {"masked_tokens"} else None
 
 

@@ -1,9 +1,9 @@
-"""Tensors in files of safetensors: one, or where they are many several and an index, as transformers has them.
+"""Tensors in safetensors files: one file, or several shards with an index, as in transformers.
 
     model.safetensors                                        or
     model-00001-of-00002.safetensors, model-00002-of-00002.safetensors, model.safetensors.index.json
 
-They are written as they come and read where they lie: neither holds all of them in memory.
+Tensors are written one by one and read lazily, so that they are never all in memory.
 """
 
 import hashlib
@@ -22,15 +22,15 @@ from preprocessing.files import is_beside, parse_json, write_atomic
 from preprocessing.stand_ins import require_itself
 
 T = TypeVar("T")
-SHARD_BYTES: Final = 5_000_000_000  # of tensors in a file; a larger tensor has one of its own
-HEADER_BYTES: Final = 16_000_000  # of a file of others, and of an index: 100 bytes for each tensor are usual
-TENSORS: Final = 100_000  # in all files of others; MT-NLG 530B has some 1,300
+SHARD_BYTES: Final = 5_000_000_000  # maximum tensor bytes of a file; a larger tensor has its own file
+HEADER_BYTES: Final = 16_000_000  # maximum of a foreign file's header or index; 100 bytes per tensor are usual
+TENSORS: Final = 100_000  # maximum in foreign files; MT-NLG 530B has about 1,300
 DTYPES: Final = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
 DTYPES_OF_IDS: Final = {torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
 
 
 def with_heartbeat(items: Iterable[T], beat: Callable[[], None] | None) -> Iterator[T]:
-    """The same items; `beat` is called before each of them, for whoever watches whether this gets on."""
+    """Yield the items; call `beat` before each, to report progress."""
     for item in items:
         if beat:
             beat()
@@ -45,26 +45,27 @@ def write(
     *,
     shard_bytes: int = SHARD_BYTES,
 ) -> dict[Path, str]:
-    """Write tensors by name, and remove what an earlier call left; the files and their sha256, without the index.
+    """Write tensors by name, and remove files of an earlier call; return the files and their sha256, without the
+    index.
 
-    Each file is hashed on its way. Raises OSError.
+    Each file is hashed while it is written. Raises OSError.
     """
-    held: dict[str, Tensor] = {}
+    pending: dict[str, Tensor] = {}
     shards: list[tuple[Path, list[str]]] = []
     digests: list[str] = []
     size = total = 0
 
     def flush() -> None:
         path = folder / f".{stem}-{len(shards)}.unfinished"
-        write_atomic(path, lambda file: digests.append(_write(file, held, metadata or {})))
-        shards.append((path, list(held)))
-        held.clear()
+        write_atomic(path, lambda file: digests.append(_write(file, pending, metadata or {})))
+        shards.append((path, list(pending)))
+        pending.clear()
 
     for name, tensor in tensors:
-        if held and size + tensor.nbytes > shard_bytes:
+        if pending and size + tensor.nbytes > shard_bytes:
             flush()
             size = 0
-        held[name] = tensor.detach().cpu().contiguous()
+        pending[name] = tensor.detach().cpu().contiguous()
         size, total = size + tensor.nbytes, total + tensor.nbytes
     flush()
     names = [f"{stem}-{number:05}-of-{len(shards):05}.safetensors" for number in range(1, len(shards) + 1)]
@@ -76,14 +77,16 @@ def write(
     for (path, _), file in zip(shards, names, strict=True):
         path.replace(folder / file)
     if len(shards) > 1:
-        place = {name: file for (_, held_there), file in zip(shards, names, strict=True) for name in held_there}
+        place = {name: file for (_, shard_names), file in zip(shards, names, strict=True) for name in shard_names}
         write_atomic(index, json.dumps({"metadata": {"total_size": total}, "weight_map": place}, indent=2).encode())
     return {folder / file: digest for file, digest in zip(names, digests, strict=True)}
 
 
 def _write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
-    """The format of safetensors: the length of a header, the header, the bytes. Its own writer holds all of them. The
-    sha256 of the file."""
+    """Write a safetensors file: the length of the header, the header, the bytes; return its sha256.
+
+    The writer of the safetensors library would need all tensors in memory.
+    """
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     at = 0
     for name, tensor in tensors.items():
@@ -101,50 +104,54 @@ def _write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str,
 
 
 def files(folder: Path, stem: str) -> list[Path]:
-    """The files that have the tensors; one that need not be there, where there is no index."""
+    """The files with the tensors, from the index; without an index, one file, which may not exist."""
     index = folder / f"{stem}.safetensors.index.json"
     if not index.is_file() or (folder / f"{stem}.safetensors").is_file():
         return [folder / f"{stem}.safetensors"]
     try:
         require_itself(index)
         if index.stat().st_size > HEADER_BYTES:
-            raise ValueError(f"it has more than {HEADER_BYTES:,} bytes")
+            raise ValueError(f"more than {HEADER_BYTES:,} bytes")
         names = sorted(set(parse_json(index.read_text(encoding="utf-8"))["weight_map"].values()))
         if outside := [name for name in names if not is_beside(name)]:
-            raise BadInput(f"{index}: names {outside[0]!r}, allowed are files beside it; fetch it again")
+            raise BadInput(
+                f"{index}: invalid file {outside[0]!r}, expected a file in the same directory; download the index again"
+            )
         return [folder / name for name in names]
     except BadInput:
         raise
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise BadInput(f"{index}: no index of safetensors ({error}); fetch it again") from None
+        raise BadInput(f"{index}: invalid safetensors index ({error}); download it again") from None
 
 
 def read(folder: Path, stem: str) -> dict[str, Tensor]:
-    """The tensors by name. They stay in their files until they are looked at. BadInput where one cannot be read."""
-    found: dict[str, Tensor] = {}
+    """Return the tensors by name; values are read on first access. Raises BadInput if a file cannot be read."""
+    tensors: dict[str, Tensor] = {}
     for file in files(folder, stem):
         try:
             _check_header(file)
             with safe_open(file, framework="pt") as opened:
                 names = opened.keys()
-                if len(found) + len(names) > TENSORS:
-                    raise BadInput(f"{file}: has {len(names):,} tensors, allowed are {TENSORS:,}; is it a net?")
-                found |= {name: opened.get_tensor(name) for name in names}
+                if len(tensors) + len(names) > TENSORS:
+                    raise BadInput(
+                        f"{file}: too many tensors: got {len(names):,}, expected at most {TENSORS:,} in total; "
+                        "give a model directory"
+                    )
+                tensors |= {name: opened.get_tensor(name) for name in names}
         except OSError as error:
-            raise BadInput(f"{file}: {error.strerror}; give a folder with exported weights") from None
+            raise BadInput(f"{file}: {error.strerror}; give a directory with exported weights") from None
         except SafetensorError as error:
-            raise BadInput(f"{file}: not a safetensors file ({error}); fetch it again") from None
-    return found
+            raise BadInput(f"{file}: not a safetensors file ({error}); download it again") from None
+    return tensors
 
 
 def _check_header(file: Path) -> None:
-    """Raise BadInput where a file stands in for another, or a header is longer than that of any net, before anything
-    parses it."""
+    """Raise BadInput, before parsing, if a file is a stand-in such as a Git LFS pointer, or its header is too long."""
     require_itself(file)
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
     if length > HEADER_BYTES:
         raise BadInput(
-            f"{file}: not a safetensors file (its header would have {length:,} bytes, allowed are {HEADER_BYTES:,}); "
-            "fetch it again"
+            f"{file}: not a safetensors file (header of {length:,} bytes, expected at most {HEADER_BYTES:,}); "
+            "download it again"
         )

@@ -1,4 +1,4 @@
-"""Weights to begin with: those of another run or of transformers, fitted to a trunk of longer rows than theirs."""
+"""Initial weights from another run or from transformers, adapted to an architecture with more positions."""
 
 import logging
 from collections.abc import Callable
@@ -21,14 +21,13 @@ from training.workers import ALONE, Workers, all_workers
 log = logging.getLogger(__name__)
 
 POSITIONS, SEGMENTS = "trunk.positions.weight", "trunk.segments.weight"
-FURTHER_SEGMENTS: Final = (0, 1, 0, 0, 0, 1)  # the one of BERT's two that each begins with, as in UniLM's code
+FURTHER_SEGMENTS: Final = (0, 1, 0, 0, 0, 1)  # which of BERT's two segments initializes each, as in UniLM's code
 
 
 def build_model(run: Run, share: Share = WHOLE) -> Model:
-    """The net of a run, or a worker's share of it: initialised at random from its seed, or with the weights of its
-    folder `start`.
+    """Build the model of a run, or a worker's part of it, with random weights or those of `init_checkpoint`.
 
-    Heads that the folder does not have stay random. Raises BadInput where its trunk is not the run's.
+    Heads that `init_checkpoint` lacks stay random. Raises BadInput if its architecture differs from the run's.
     """
     model = Model(run.model, run.losses, run.vocab_size, run.seed, share)
     if run.init_checkpoint:
@@ -37,63 +36,69 @@ def build_model(run: Run, share: Share = WHOLE) -> Model:
 
 
 def describe_model(run: Run, share: Share = WHOLE, stage: PipelineStage = ONLY) -> Model:
-    """The same net on the meta device: an engine makes its weights one by one, each worker what it holds of them.
+    """Build the model on the meta device; the engine then creates the weights one by one, on each worker only its
+    part.
 
-    Where the run goes on from a checkpoint nothing is drawn: a weight that this did not load would make the loss NaN.
-    Whether it does is what the first worker sees: on a network file system others may not see it yet. All workers call
-    it, after `connect` where they have met.
+    If the run resumes from a checkpoint, weights are not initialized: a weight missing from the checkpoint would
+    make the loss NaN. The first worker decides whether the run resumes, since other workers may not see the
+    checkpoint yet on a network file system. All workers must call this function, after `connect` if they form a
+    group.
     """
     workers = all_workers()
     with torch.device("meta"):
         model = Model(run.model, run.losses, run.vocab_size, run.seed, share, stage)
-    goes_on = workers.rank == 0 and checkpoint.will_resume(Path(run.folder) / CHECKPOINTS, run.resume)
-    model.replaced = any(workers.reduce_sums([goes_on]))
+    resumes = workers.rank == 0 and checkpoint.will_resume(Path(run.folder) / CHECKPOINTS, run.resume)
+    model.replaced = any(workers.reduce_sums([resumes]))
     if run.init_checkpoint and not model.replaced:
-        model.given = dict(_taken(model, Path(run.init_checkpoint), workers))
+        model.given = dict(_select_weights(model, Path(run.init_checkpoint), workers))
     return _compiled(run, model)
 
 
 def _compiled(run: Run, model: Model) -> Model:
     if run.engine.torch_compile:
-        model.trunk.compile()  # not the heads: their number of targets differs from batch to batch
+        model.trunk.compile()  # not the heads: their number of targets varies by batch
     return model
 
 
 @torch.no_grad()
 def load_init_checkpoint(model: Model, folder: Path) -> None:
-    """Give `model` the weights in `folder`, ours or transformers'; heads that it does not have stay random.
+    """Load the weights in `folder`, in our format or of transformers, into `model`; missing heads stay random.
 
-    BadInput where the trunk is another one, but for what `fitted` makes up for.
+    Raises BadInput if the architecture differs, except for differences that `fit_tensor` supports.
     """
-    for name, value in _taken(model, folder).items():
+    for name, value in _select_weights(model, folder).items():
         cut = model.trunk.cuts.get(name)
         model.get_parameter(name).copy_(cut.of(value()) if cut else value())
 
 
-def _taken(model: Model, folder: Path, workers: Workers = ALONE) -> Lazy:
-    """What `model` takes over, by name."""
-    spec, given = load_lazily(folder, workers)
-    given = fit_tensor(model.trunk.taken_over(given, spec.model), spec.model, model.spec.model)
-    wanted = model.whole_shapes
-    for name, shape in wanted.items():
-        if name in given and (found := given[name].shape) != shape:
-            shapes = f"{list(found)}, this recipe wants {list(shape)}"
-            raise BadInput(f"{folder}: {name} is {shapes}; start from weights of the same trunk and vocabulary")
-        if name not in given and name.startswith("trunk."):
-            raise BadInput(f"{folder}: has no {name}, which this recipe wants; start from weights of the same trunk")
-    for name in given:
-        if name not in wanted and name.startswith("trunk."):
-            raise BadInput(f"{folder}: has {name}, which this recipe has not; start from weights of the same trunk")
-    missing = [name for name in wanted if name not in given]
-    log.info("%s: weights taken over; %s stay random", folder, ", ".join(missing) or "none")
-    return {name: get for name, get in given.items() if name in wanted}
+def _select_weights(model: Model, folder: Path, workers: Workers = ALONE) -> Lazy:
+    """Return the initial weights that `model` uses, by name."""
+    spec, weights = load_lazily(folder, workers)
+    weights = fit_tensor(model.trunk.taken_over(weights, spec.model), spec.model, model.spec.model)
+    expected_shapes = model.whole_shapes
+    remedy = "set init_checkpoint to a model of the same architecture"
+    for name, shape in expected_shapes.items():
+        if name in weights and (actual := weights[name].shape) != shape:
+            shapes = f"got {list(actual)}, expected {list(shape)}"
+            raise BadInput(
+                f"{folder}: invalid shape of {name}: {shapes}; "
+                "set init_checkpoint to a model of the same architecture and vocabulary"
+            )
+        if name not in weights and name.startswith("trunk."):
+            raise BadInput(f"{folder}: missing weight {name}; {remedy}")
+    for name in weights:
+        if name not in expected_shapes and name.startswith("trunk."):
+            raise BadInput(f"{folder}: unexpected weight {name}, which the recipe's model lacks; {remedy}")
+    missing = [name for name in expected_shapes if name not in weights]
+    log.info("%s: weights loaded; randomly initialized: %s", folder, ", ".join(missing) or "none")
+    return {name: get for name, get in weights.items() if name in expected_shapes}
 
 
 def fit_tensor(given: Lazy, theirs: Architecture, ours: Architecture) -> Lazy:
-    """The weights as a trunk with more positions, more segments or a window begins with them.
+    """Adapt weights to an architecture with more positions, more segments or an attention window.
 
-    The positions are repeated as often as it takes, the linears of a token with global attention begin as those of the
-    others (Longformer, arXiv:2004.05150, 5), and further segments as the first or the second (UniLM).
+    Position embeddings are repeated. Projections for global attention start as copies of the others (Longformer,
+    arXiv:2004.05150, 5). Additional segment embeddings start as copies of the first or the second (UniLM).
     """
     state = dict(given)
     (ours_at, theirs_at) = (trunk.position_embedding.offset for trunk in (ours, theirs))
@@ -116,12 +121,12 @@ def fit_tensor(given: Lazy, theirs: Architecture, ours: Architecture) -> Lazy:
 
 
 def _repeated(rows: Tensor, longest: int, offset: int) -> Tensor:
-    """A table of positions of which nothing reads the rows before the offset."""
+    """Repeat position embeddings up to `longest`; rows before the offset are unused."""
     read = rows[torch.arange(longest) % len(rows)]
     return torch.cat([read[:offset], read])
 
 
 def _third_and_others(get: Callable[[], Tensor], *, of_query: bool) -> Tensor:
-    """The query's part of queries, keys and values, or the others'."""
+    """The query part of a stacked query-key-value weight, or the key and value part."""
     query, *key_value = get().chunk(3)
     return query if of_query else torch.cat(key_value)

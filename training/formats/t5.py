@@ -59,12 +59,16 @@ KEYS = {
     "position_embedding.max_distance": "relative_attention_max_distance",
     "hidden_dropout": "dropout_rate",
 }
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh"}  # gated-* of version 1.1 is another net
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+}  # gated-* is for version 1.1, which is not supported
 BUILT_IN = {"tie_word_embeddings": True, "scale_decoder_outputs": True}
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    """The class has one dropout for all; what is computed does not depend on it."""
+    """The class has a single dropout value; without dropout, it computes the same."""
     trunk = spec.model
     fits = (
         isinstance(trunk, EncoderDecoder)
@@ -90,25 +94,28 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 
 def pipeline(config: Config) -> TransformersPipeline:
-    """Vectors of the encoder: transformers 5 has no pipeline for an encoder with a decoder."""
+    """Feature extraction by the encoder: transformers 5 has no pipeline for an encoder-decoder."""
     return TransformersPipeline("feature-extraction", "T5EncoderModel")
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
-    """Both sides must have as many layers, and the logits be of version 1.0."""
+    """Encoder and decoder must have equal numbers of layers, and the output layer must be that of version 1.0."""
     built_in = BUILT_IN | {"num_decoder_layers": config["num_layers"]}
-    found = our_keys(config, KEYS | {"attention_dropout": KEYS["hidden_dropout"]}, built_in)
-    found["activation"] = ACTIVATIONS[config.get("feed_forward_proj", "relu")]
-    buckets, far = found.pop("position_embedding.num_buckets", 32), found.pop("position_embedding.max_distance", 128)
+    keys = our_keys(config, KEYS | {"attention_dropout": KEYS["hidden_dropout"]}, built_in)
+    keys["activation"] = ACTIVATIONS[config.get("feed_forward_proj", "relu")]
+    buckets, max_distance = (
+        keys.pop("position_embedding.num_buckets", 32),
+        keys.pop("position_embedding.max_distance", 128),
+    )
     trunk = EncoderDecoder(
-        **found,
+        **keys,
         norm_position="pre",
         norm_type="rmsnorm",
         bias=False,
         scale_attention=False,
         scale_decoder_outputs=True,
         embedding_norm=False,
-        position_embedding=RelativeBias(num_buckets=buckets, max_distance=far),
+        position_embedding=RelativeBias(num_buckets=buckets, max_distance=max_distance),
     )
     return ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
 

@@ -1,6 +1,6 @@
-"""Our own folders of weights: safetensors and JSON, nothing that is unpickled.
+"""Weight directories in our own format: safetensors and JSON; no file is unpickled.
 
-The JSON that makes a folder valid is written last.
+The JSON file that makes a directory valid is written last.
 """
 
 import errno
@@ -30,9 +30,9 @@ from training.workers import ALONE, Workers
 Weights = Mapping[str, Tensor]
 
 
-STEM = "weights"  # of the files
+STEM = "weights"  # of the file names
 SHA256_BYTES: Final = 32
-JSON_BYTES: Final = 16_000_000  # of a file of others
+JSON_BYTES: Final = 16_000_000  # maximum of a foreign file
 
 
 def save_weights(
@@ -43,9 +43,9 @@ def save_weights(
     shard_bytes: int = sharded.SHARD_BYTES,
     beat: Callable[[], None] | None = None,
 ) -> None:
-    """Write `weights.safetensors`, or several of them with an index, then `spec.json` with the spec and their sha256.
+    """Write `weights.safetensors`, or shards with an index, then `spec.json` with the spec and the sha256.
 
-    The weights are taken one by one, and hashed while they are written. `beat` is called before each of them.
+    Weights are processed one by one, and hashed while they are written. `beat` is called before each.
     """
     tensors = state.items() if isinstance(state, Mapping) else state
     written = sharded.write(with_heartbeat(tensors, beat), folder, STEM, shard_bytes=shard_bytes)
@@ -53,23 +53,24 @@ def save_weights(
 
 
 def _digest(digests: Sequence[str]) -> str:
-    """The sha256 of a file; of several, of theirs."""
+    """The sha256 of one file; for several files, the sha256 of their digests."""
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def _digests(files: Sequence[Path], workers: Workers, beat: Callable[[], None] | None) -> list[str]:
-    """The sha256 of each file, of which each worker hashes its share; all workers call it, and get all."""
-    found = [0.0] * SHA256_BYTES * len(files)
-    lacks = [0.0] * len(files)
+    """The sha256 of each file. Each worker hashes some of the files; all workers must call this, and get all
+    digests."""
+    digest_bytes = [0.0] * SHA256_BYTES * len(files)
+    error_numbers = [0.0] * len(files)
     for number in with_heartbeat(range(workers.rank, len(files), workers.world), beat):
         try:
             with files[number].open("rb") as opened:
                 digest = hashlib.file_digest(opened, "sha256").digest()
-            found[number * SHA256_BYTES : (number + 1) * SHA256_BYTES] = digest
+            digest_bytes[number * SHA256_BYTES : (number + 1) * SHA256_BYTES] = digest
         except OSError as error:
-            lacks[number] = error.errno or errno.EIO
-    sums = [int(value) for value in workers.reduce_sums([*found, *lacks])]
-    content, numbers = bytes(sums[: len(found)]), sums[len(found) :]
+            error_numbers[number] = error.errno or errno.EIO
+    sums = [int(value) for value in workers.reduce_sums([*digest_bytes, *error_numbers])]
+    content, numbers = bytes(sums[: len(digest_bytes)]), sums[len(digest_bytes) :]
     for file, number in zip(files, numbers, strict=True):
         if number:
             raise BadInput(f"{file}: {os.strerror(number)}; give a folder with exported weights")
@@ -77,11 +78,12 @@ def _digests(files: Sequence[Path], workers: Workers, beat: Callable[[], None] |
 
 
 def load_spec(folder: Path) -> ModelSpec:
-    """The spec in a folder of `save_weights`. BadInput where there is none, or one of another version."""
+    """Load the spec of a directory written by `save_weights`. Raises BadInput if it is missing or of another
+    version."""
     stored = read_json(folder / "spec.json")
     try:
         parts = dict(stored["spec"])
-        if "trunk" in parts:  # of version 0.1
+        if "trunk" in parts:  # version 0.1
             parts["model"] = with_new_names(parts.pop("trunk"), "trunk")
             parts["losses"] = [with_new_names(loss, "objective.losses") for loss in parts["losses"]]
         trunk, losses = part(Architecture, parts.pop("model")), tuple(part(Loss, loss) for loss in parts.pop("losses"))
@@ -93,23 +95,23 @@ def load_spec(folder: Path) -> ModelSpec:
 def load_weights(
     folder: Path, workers: Workers = ALONE, *, beat: Callable[[], None] | None = None
 ) -> tuple[ModelSpec, Weights]:
-    """What `save_weights` wrote, or a checkpoint of any workers; tensors stay in their files until they are looked at.
+    """Load a directory written by `save_weights`, or a checkpoint of any number of workers; tensors are read lazily.
 
-    Of several `workers`, all of which call it, each hashes its share of the files. BadInput where a file is missing,
-    garbled, or not the one that was written. `beat` is called before each is hashed.
+    All `workers` must call this function; each hashes some of the files. `beat` is called before each file is
+    hashed. Raises BadInput if a file is missing, damaged, or not the original one.
     """
     if is_checkpoint(folder):
         weights = weights_of(folder, workers)
         return load_spec(folder), weights
-    wanted = str(read_json(folder / "spec.json").get("sha256"))
+    expected = str(read_json(folder / "spec.json").get("sha256"))
     files, spec = sharded.files(folder, STEM), load_spec(folder)
     for file in files:
         require_itself(file)
-    found = _digest(_digests(files, workers, beat))
-    if found != wanted:
+    digest = _digest(_digests(files, workers, beat))
+    if digest != expected:
         raise BadInput(
-            f"{files[0]}: sha256 is {found[:12]}, spec.json says {wanted[:12]}: "
-            "damaged or exchanged; export the run again"
+            f"{files[0]}: invalid sha256: got {digest[:12]}, expected {expected[:12]} from spec.json; "
+            "the file is damaged or replaced: export the run again"
         )
     return spec, sharded.read(folder, STEM)
 
@@ -117,7 +119,7 @@ def load_weights(
 def read_file(path: Path) -> bytes:
     try:
         if (size := path.stat().st_size) > JSON_BYTES:
-            raise BadInput(f"{path}: has {size:,} bytes, allowed are {JSON_BYTES:,}; fetch it again")
+            raise BadInput(f"{path}: too large: got {size:,} bytes, expected at most {JSON_BYTES:,}; download it again")
         require_itself(path)
         return path.read_bytes()
     except OSError as error:
@@ -130,7 +132,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise BadInput(f"{path}: not JSON ({error}); export again") from None
     if not isinstance(content, dict):
-        raise BadInput(f"{path}: holds no JSON object; export again")
+        raise BadInput(f"{path}: not a JSON object; export again")
     return content
 
 

@@ -1,4 +1,4 @@
-"""XLM (arXiv:1901.07291): XLMWithLMHeadModel, of masked tokens (MLM, TLM) or, causal, of the next one (CLM)."""
+"""XLM (arXiv:1901.07291): XLMWithLMHeadModel, for masked tokens (MLM, TLM) or, causal, for the next token (CLM)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -91,7 +91,7 @@ def pipeline(config: Config) -> TransformersPipeline:
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:
-    # The class trains its table of sinusoids like any other: one that it has changed is a learned one.
+    # The class also trains its sinusoid table; a changed table counts as learned positions.
     table = tensors[NAMES["trunk.positions"][0] + ".weight"]
     fixed = torch.allclose(table, sinusoids_at(torch.arange(len(table)), table.shape[1]), rtol=0, atol=1e-4)
     languages = config.get("n_langs", 1) if config.get("use_lang_emb", True) else 0
@@ -107,7 +107,7 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
         num_languages=languages if languages > 1 else 0,
         type_vocab_size=0,
     )
-    # older files say n_words
+    # older files have n_words
     return ModelSpec(model=trunk, losses=_losses(trunk), vocab_size=config.get("vocab_size") or config["n_words"])
 
 
@@ -127,10 +127,10 @@ def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, 
 
 
 def _losses(trunk: Encoder) -> tuple[Loss, ...]:
-    """The one loss that they have a head for."""
+    """The loss of the class's head."""
     return (NextToken(bias=True),) if trunk.attention_mask == "causal" else (MaskedTokens(transform=False),)
 
 
 def _positions(trunk: Encoder) -> int:
-    """Rows of their table of positions, which they also have where these are sinusoids."""
+    """The number of rows of the position table in transformers, which also exists for sinusoids."""
     return trunk.position_embedding.max_position_embeddings - trunk.position_embedding.offset

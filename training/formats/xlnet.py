@@ -1,4 +1,4 @@
-"""XLNet (arXiv:1906.08237): XLNetLMHeadModel, which has each matrix as [width, heads, width of a head]."""
+"""XLNet (arXiv:1906.08237): XLNetLMHeadModel, whose matrices have the shape [hidden size, heads, head size]."""
 
 import re
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ NAMES: Names = {
     "trunk.blocks.*.feed_forward_norm": ["transformer.layer.*.ff.layer_norm"],
     "heads.masked_tokens": ["lm_loss"],
 }
-SHAPED = {  # our tensors that have another shape there, or no leaf in their name
+SHAPED = {  # our tensors with another shape, or without a leaf name, in transformers
     "trunk.unknown": ["transformer.mask_emb"],
     "trunk.blocks.*.attention.query.weight": ["transformer.layer.*.rel_attn.q"],
     "trunk.blocks.*.attention.key_value.weight": ["transformer.layer.*.rel_attn.k", "transformer.layer.*.rel_attn.v"],
@@ -102,7 +102,7 @@ def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, 
 
 
 def is_shaped(name: str) -> bool:
-    """Whether a tensor of ours has another shape there, or no leaf in its name."""
+    """Whether our tensor has another shape, or no leaf name, in transformers."""
     return re.sub(r"\d+", "*", name) in SHAPED
 
 
@@ -111,13 +111,13 @@ def their_shaped_names(name: str) -> list[str]:
     >>> their_shaped_names("trunk.blocks.3.attention.out.weight")
     ['transformer.layer.3.rel_attn.o']
     """
-    return [theirs.removesuffix(".") for theirs in their_names(f"{name}.", SHAPED)]  # as if its leaf had no name
+    return [theirs.removesuffix(".") for theirs in their_names(f"{name}.", SHAPED)]  # as if the leaf name were empty
 
 
 def _their_shape(name: str, ours: Tensor, heads: int) -> Tensor:
     if name == "trunk.unknown":
         return ours[None]
-    if name.endswith("weight"):  # of a linear
+    if name.endswith("weight"):  # of a linear layer
         return (ours if name.endswith("out.weight") else ours.T).unflatten(1, (heads, -1))
     return ours
 

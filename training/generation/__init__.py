@@ -1,10 +1,10 @@
-"""Generation: a trained net goes on from prompts.
+"""Text generation: a trained model continues prompts.
 
-Read spec.py (what is asked for: limits, and the methods), filters.py (which tokens may follow, in the order of
-transformers), rows.py (rows so far, and one step of a net, with a cache or without), then sample.py (greedy and
-sampled), beam.py and decoding.py, which is the way in. masked.py writes with nets that fill in masks, in no order.
-in_training.py shows what a net writes while it is trained; novelty.py looks at what came out: how much of it a corpus
-has, and where.
+Reading order: spec.py (limits and decoding methods), filters.py (scores of the allowed next tokens, in the order of
+transformers), rows.py (the sequences so far, and one decoding step with or without a KV cache), sample.py (greedy
+and sampled decoding), beam.py, and decoding.py, the entry point. masked.py generates with masked language models, in
+any order. in_training.py generates samples during training. novelty.py reports how much of a generated text is in
+the corpus, and where.
 """
 
 from training.generation.decoding import generate

@@ -1,7 +1,7 @@
-"""Beam search: for each prompt the best rows side by side, and the best of those that have ended.
+"""Beam search: per prompt, extend the best sequences in parallel, and keep the best of those that have ended.
 
-Axes: P prompts, K beams, N new tokens, V rows of the token table; 2K candidates of a step, of which at least K go on,
-as long as there is one token that ends a row.
+Axes: P prompts, K beams, N new tokens, V rows of the embedding table; C candidates of a step. With E end tokens, a
+step has (1 + E) K candidates. At least K of them have not ended, so K beams continue.
 """
 
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ from training.generation.sample import GeneratedText
 from training.generation.spec import BeamSearch, GenerationLimits
 from training.model import Model
 
-HOPELESS = -1e9  # the score of what is no row yet, or none any more: worse than any, but a number
+HOPELESS = -1e9  # the score of an empty or closed beam: worse than any other, but finite
 
 
 @dataclass(frozen=True)
 class BeamSearchState:
     """The state of a search over P prompts."""
 
-    prompts: list[int]  # their numbers
-    score_PK: Tensor  # sum of log p of the open rows
+    prompts: list[int]  # prompt indices
+    score_PK: Tensor  # sum of log p of the open beams
     written_PKN: Tensor  # int64, their new tokens
-    best_PK: Tensor  # scores of rows that have ended, the best first
-    best_PKN: Tensor  # int64, their tokens
-    length_PK: Tensor  # int64, and how many
-    ended_PK: Tensor  # bool: whether a token ended them, and not lack of room
+    best_PK: Tensor  # scores of ended sequences, in descending order
+    best_PKN: Tensor  # int64, tokens of the ended sequences
+    length_PK: Tensor  # int64, number of tokens of the ended sequences
+    ended_PK: Tensor  # bool: ended by an end token, not by the length limit
 
     def select(self, kept: Tensor) -> "BeamSearchState":
         tensors = {name: x[kept] for name, x in vars(self).items() if isinstance(x, Tensor)}
@@ -40,13 +40,13 @@ class BeamSearchState:
 def search(
     model: Model, rows: GenerationBatch, room: Sequence[int], method: BeamSearch, limits: GenerationLimits
 ) -> list[GeneratedText]:
-    """The best row of at most `room` new tokens for each prompt."""
+    """Return the best sequence of at most `room` new tokens for each prompt."""
     search, results = _begin(len(room), method.num_beams, max(room), rows.ids_BC.device), dict[int, GeneratedText]()
     for new in range(max(room)):
         score_BV, rows = step(model, rows)
         log_p_BV = score_BV.log_softmax(-1)
         log_p_BV = apply_limits(log_p_BV, rows.ids_BC, rows.lengths_B.to(log_p_BV.device), new, limits)
-        if new == 0:  # each prompt is one row until there is a choice
+        if new == 0:  # the first step has one row per prompt
             alone = torch.arange(len(room), device=log_p_BV.device).repeat_interleave(method.num_beams)
             log_p_BV, rows = log_p_BV[alone], rows.select(alone)
         is_last_P = torch.tensor([new + 1 >= room[prompt] for prompt in search.prompts], device=log_p_BV.device)
@@ -64,7 +64,8 @@ def search(
 
 
 def _begin(prompts: int, beams: int, longest: int, device: torch.device) -> BeamSearchState:
-    """No rows have ended, and of the open ones all but the first are hopeless, since they are equal."""
+    """The initial state: no sequence has ended. All open beams except the first get the score HOPELESS, since they
+    are equal."""
     score_PK = torch.full((prompts, beams), HOPELESS, device=device)
     number_PK = torch.zeros(prompts, beams, dtype=torch.int64, device=device)
     ids_PKN = torch.zeros(prompts, beams, longest, dtype=torch.int64, device=device)
@@ -75,7 +76,7 @@ def _begin(prompts: int, beams: int, longest: int, device: torch.device) -> Beam
 def _advance(
     search: BeamSearchState, log_p_BV: Tensor, new: int, is_last_P: Tensor, method: BeamSearch, limits: GenerationLimits
 ) -> tuple[BeamSearchState, Tensor]:
-    """The search after one more token, and the number of the row [P * K] that each open row goes on from."""
+    """The state after one more token, and the index [P * K] of the row that each open beam continues."""
     (prompts, beams), vocab_size = search.score_PK.shape, log_p_BV.shape[1]
     total_PC = (search.score_PK[..., None] + log_p_BV.view(prompts, beams, -1)).flatten(1)
     score_PC, at_PC = total_PC.topk(min((1 + max(1, len(limits.ends))) * beams, total_PC.shape[1]))
@@ -100,7 +101,7 @@ def _with_ended(
     length: int,
     method: BeamSearch,
 ) -> BeamSearchState:
-    """The search with those of the K best candidates that have ended, where they are among the best K that have."""
+    """The state with the ended ones of the K best candidates, if they are among the K best ended sequences."""
     beams = score_PK.shape[1]
     score_PK = (score_PK / length**method.length_penalty).where(ended_PC[:, :beams], HOPELESS)
     best_PK, at_PK = torch.cat([search.best_PK, score_PK], dim=1).topk(beams)
@@ -119,7 +120,7 @@ def _with_ended(
 
 
 def _may_improve(search: BeamSearchState, length: int, room: Sequence[int], method: BeamSearch) -> Tensor:
-    """Bool [P]: whether an open row may still become one of the best, at `length` new tokens."""
+    """Bool [P]: whether an open beam can still improve the K best, at `length` new tokens."""
     worst_P = search.best_PK[:, -1]
     full_P = worst_P > HOPELESS / 2
     if method.stop == "full":
@@ -131,7 +132,7 @@ def _may_improve(search: BeamSearchState, length: int, room: Sequence[int], meth
 
 
 def _result(search: BeamSearchState, at: int) -> GeneratedText:
-    """The best row of the prompt at a place in the search."""
+    """The best sequence of the prompt at index `at` of the state."""
     length = int(search.length_PK[at, 0])
     ids = search.best_PKN[at, 0, :length].cpu().numpy()
     return GeneratedText(ids, float(search.best_PK[at, 0]), bool(search.ended_PK[at, 0]))

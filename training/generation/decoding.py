@@ -1,4 +1,4 @@
-"""`generate`: prompts -> what a net writes behind them."""
+"""`generate`: continue prompts with a model."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -25,14 +25,15 @@ def generate(
     cached: bool = True,
     blank: MaskSlot | None = None,
 ) -> Iterator[GeneratedText]:
-    """What the net writes behind each prompt, in their order, `batch` prompts side by side.
+    """Yield the continuation of each prompt, in order; `batch` prompts are decoded together.
 
-    A row depends on its own prompt and number only, not on what is beside it; samples are drawn from `key`. `cached`
-    False reads whole rows at each step: slower, and for nets without a cache. With a `blank` an encoder whose rows say
-    what each token sees (attention mask "per_sequence") writes too. The model must not be in training mode.
-    BadInput where a prompt is empty, has no room behind it, has a token that the net does not know or no source.
+    A result depends only on its own prompt and index, not on the other prompts of the batch. Samples are drawn from
+    `key`. `cached=False` reads whole sequences at each step: slower, and for models without a cache. With a `blank`,
+    an encoder with attention mask "per_sequence" can generate too. The model must not be in training mode.
+
+    Raises BadInput if a prompt is empty, too long, contains a token outside the vocabulary, or lacks a source.
     """
-    assert not model.training, "generation is without dropout: model.eval()"
+    assert not model.training, "generation needs dropout off: call model.eval()"
     for number, prompt in enumerate(prompts):
         _check(model, prompt, number)
     for first in range(0, len(prompts), batch):
@@ -48,18 +49,23 @@ def generate(
 
 
 def _check(model: Model, prompt: Prompt, number: int) -> None:
-    """BadInput unless the net can go on from a prompt."""
+    """Raise BadInput unless the model can continue the prompt."""
     trunk, where = model.spec.model, f"prompt {number + 1}"
     if len(prompt.ids) == 0:
-        raise BadInput(f"{where}: has no token; begin with one, such as the one that ends a document")
+        raise BadInput(f"{where}: no tokens; start with one, such as the token that ends a document")
     if len(prompt.ids) >= trunk.longest:
-        raise BadInput(f"{where}: has {len(prompt.ids)} tokens, the net's rows at most {trunk.longest}; shorten it")
+        raise BadInput(
+            f"{where}: too long: got {len(prompt.ids)} tokens, expected fewer than {trunk.longest}; shorten it"
+        )
     if trunk.reads_source != (prompt.source_ids is not None):
-        needs = "a source, which its encoder reads" if trunk.reads_source else "no source, since it has no encoder"
-        raise BadInput(f"{where}: this net needs {needs}")
+        remedy = "add a source for the encoder" if trunk.reads_source else "remove the source: the model has no encoder"
+        raise BadInput(f"{where}: invalid source; {remedy}")
     source = () if prompt.source_ids is None else prompt.source_ids
     if prompt.source_ids is not None and not 1 <= len(source) <= trunk.longest:
-        raise BadInput(f"{where}: its source has {len(source)} tokens, allowed are 1 to {trunk.longest}")
+        raise BadInput(
+            f"{where}: invalid source: got {len(source)} tokens, expected 1 to {trunk.longest}; change its length"
+        )
     highest = max([*prompt.ids, *source])
     if highest >= model.spec.vocab_size:
-        raise BadInput(f"{where}: has token {highest}, the net knows those below {model.spec.vocab_size}")
+        expected = f"expected less than {model.spec.vocab_size}"
+        raise BadInput(f"{where}: invalid token ID: got {highest}, {expected}; use the tokenizer of the model")

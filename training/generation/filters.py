@@ -1,5 +1,8 @@
-"""Which tokens may follow, and with what score, in the order of transformers: repetition, n-grams, least length, forced
-end; then temperature, top-k, top-p. What may not follow has minus infinity. Axes: B rows, C tokens of a row so far.
+"""Scores of the next token, filtered in the order of transformers: repetition penalty, n-grams, minimum length,
+forced end; then temperature, top-k, top-p.
+
+A token that is not allowed has the score minus infinity. Axes: B sequences, C tokens so far, V rows of the embedding
+table.
 """
 
 import torch
@@ -9,7 +12,8 @@ from training.generation.spec import GenerationLimits, SampledDecoding
 
 
 def apply_limits(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, written: int, limits: GenerationLimits) -> Tensor:
-    """Scores under the limits, for rows of `ids_BC` (padded on the right) of which `written` tokens are new."""
+    """Apply the limits to the scores. `ids_BC` is padded on the right; the last `written` tokens of each row are
+    new."""
     if limits.repetition_penalty != 1:
         score_BV = penalize_repetition(score_BV, ids_BC, lengths_B, limits.repetition_penalty)
     if limits.no_repeat_ngram_size:
@@ -28,7 +32,7 @@ def apply_limits(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, written: i
 
 
 def filter_scores(score_BV: Tensor, method: SampledDecoding) -> Tensor:
-    """Scores by temperature, of those that top-k and then top-p leave.
+    """Divide scores by the temperature, then apply top-k and top-p.
 
     >>> score_BV = torch.tensor([[0.5, 0.25, 0.15, 0.06, 0.04]]).log()
     >>> [int(filter_scores(score_BV, SampledDecoding(top_p=p)).isfinite().sum()) for p in (0.5, 0.51, 0.75, 0.9)]
@@ -47,7 +51,7 @@ def filter_scores(score_BV: Tensor, method: SampledDecoding) -> Tensor:
 
 
 def penalize_repetition(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, penalty: float) -> Tensor:
-    """Scores of the tokens that a row has made worse by a penalty (CTRL, arXiv:1909.05858, 4.1).
+    """Lower the scores of tokens that the sequence already contains (CTRL, arXiv:1909.05858, 4.1).
 
     >>> score_BV, ids_BC = torch.tensor([[2.0, -2.0, 3.0]]), torch.tensor([[0, 1, 2]])
     >>> penalize_repetition(score_BV, ids_BC, torch.tensor([2]), 2.0).tolist()
@@ -59,7 +63,7 @@ def penalize_repetition(score_BV: Tensor, ids_BC: Tensor, lengths_B: Tensor, pen
 
 
 def find_completing_tokens(ids_BC: Tensor, lengths_B: Tensor, size: int, vocab_size: int) -> Tensor:
-    """Which tokens [B, V] would complete an n-gram of a size that the row has already.
+    """Bool [B, V]: the tokens that would complete an n-gram of length `size` that the sequence already contains.
 
     >>> find_completing_tokens(torch.tensor([[1, 2, 0, 1, 2]]), torch.tensor([5]), 3, 4).tolist()
     [[True, False, False, False]]
@@ -76,7 +80,7 @@ def find_completing_tokens(ids_BC: Tensor, lengths_B: Tensor, size: int, vocab_s
 
 
 def newest(ids_BC: Tensor, lengths_B: Tensor, written: int) -> tuple[Tensor, Tensor]:
-    """The last `written` tokens of each row, and how many they are.
+    """The last `written` tokens of each row, and their number.
 
     >>> newest(torch.tensor([[1, 2, 3, 0], [1, 2, 3, 4]]), torch.tensor([3, 4]), 2)[0].tolist()
     [[2, 3], [3, 4]]
@@ -86,6 +90,6 @@ def newest(ids_BC: Tensor, lengths_B: Tensor, written: int) -> tuple[Tensor, Ten
 
 
 def mark_tokens(ids_BC: Tensor, which_BC: Tensor, vocab_size: int) -> Tensor:
-    """Bool [B, V]: the tokens of each row at places where `which` is True."""
+    """Bool [B, V]: the tokens that each row has at positions where `which_BC` is True."""
     mark_BV = torch.zeros(len(ids_BC), vocab_size + 1, dtype=torch.bool, device=ids_BC.device)
     return mark_BV.scatter_(1, ids_BC.where(which_BC, vocab_size), True)[:, :vocab_size]

@@ -1,7 +1,8 @@
-"""Nets that fill in masks write: a row of a fixed number of masks is filled, and filled again.
+"""Generation with masked language models: a fixed number of masks is filled in, repeatedly.
 
-Gibbs sampling (Wang and Cho 2019, arXiv:1902.04094) draws one place after the other given all others; mask-predict
-(Ghazvininejad et al. 2019, arXiv:1904.09324) fills all places at once, then masks those of which it was least sure.
+Gibbs sampling (Wang and Cho 2019, arXiv:1902.04094) draws one position at a time, given all others. Mask-predict
+(Ghazvininejad et al. 2019, arXiv:1904.09324) fills in all positions at once, then masks the least confident ones
+again.
 """
 
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ class GibbsDecoding:
     def __post_init__(self) -> None:
         require(self.sweeps >= 1, "sweeps", self.sweeps, "a whole number from 1 up")
         require(0 <= self.warm <= self.sweeps, "warm", self.warm, f"from 0 up to sweeps, {self.sweeps}")
-        SampledDecoding(temperature=self.temperature, top_k=self.top_k)  # has the same limits
+        SampledDecoding(temperature=self.temperature, top_k=self.top_k)  # validates the shared keys
 
 
 @spec
@@ -59,7 +60,7 @@ class MaskPredict:
 
 @dataclass(frozen=True)
 class MaskedPrompt:
-    """A row to fill in: what stands before and behind `count` masks, special tokens among it."""
+    """A sequence to fill in: the tokens before and after `count` masks, special tokens included."""
 
     before: Ints
     count: int
@@ -76,19 +77,20 @@ def fill(
     barred: Sequence[int],
     key: RandomKey,
 ) -> list[GeneratedText]:
-    """What the net writes at the masks of each row; `score` is the sum of log p of each token given all others.
+    """Return the generated tokens of each sequence; `score` is the sum of log p of each token given all others.
 
-    A row depends on its own number only. BadInput where the net fills in no masks, or a row does not fit it.
+    A result depends only on its own sequence and index. Raises BadInput if the model cannot fill in masks, or a
+    sequence is too long.
     """
-    assert not model.training, "generation is without dropout: model.eval()"
+    assert not model.training, "generation needs dropout off: call model.eval()"
     head = dict(model.heads.items()).get("masked_tokens")
     trunk = model.spec.model
     if not isinstance(head, MaskedTokensHead) or trunk.hides_own_token or len(trunk.nets) > 1:
-        raise BadInput(f"generate: this {trunk.kind} fills in no masks; give an encoder such as BERT's")
-    return [_filled(model, row, method, mask, barred, key.at(0, number)) for number, row in enumerate(rows)]
+        raise BadInput(f"generate: this {trunk.kind} cannot fill in masks; give a masked language model such as BERT")
+    return [_fill_one(model, row, method, mask, barred, key.at(0, number)) for number, row in enumerate(rows)]
 
 
-def _filled(
+def _fill_one(
     model: Model,
     row: MaskedPrompt,
     method: GibbsDecoding | MaskPredict,
@@ -99,49 +101,50 @@ def _filled(
     ids_S = np.concatenate([row.before, np.full(row.count, mask), row.behind]).astype(np.int64)
     if row.count < 1 or len(ids_S) > model.spec.model.longest:
         most = model.spec.model.longest - len(row.before) - len(row.behind)
-        raise BadInput(f"generate: {row.count} masks, allowed are 1 to {most} in this row of the net; ask for as many")
-    net = _Net(model, torch.tensor(list(barred), dtype=torch.int64), torch.from_numpy(ids_S)[None])
+        raise BadInput(f"generate: invalid number of masks: got {row.count}, expected 1 to {most} for this prompt")
+    sequence = _MaskedSequence(model, torch.tensor(list(barred), dtype=torch.int64), torch.from_numpy(ids_S)[None])
     place_N = len(row.before) + np.arange(row.count)
     if isinstance(method, MaskPredict):
-        net.predict(place_N, method.iterations, mask)
+        sequence.predict(place_N, method.iterations, mask)
     else:
-        net.sweep(place_N, method, mask, rng)
-    score = sum(float(net.log_p(np.array([at]), mask)[0, net.ids_1S[0, at]]) for at in place_N)
-    return GeneratedText(net.ids_1S[0, torch.from_numpy(place_N)].numpy(), score, ended=False)
+        sequence.sweep(place_N, method, mask, rng)
+    score = sum(float(sequence.log_p(np.array([at]), mask)[0, sequence.ids_1S[0, at]]) for at in place_N)
+    return GeneratedText(sequence.ids_1S[0, torch.from_numpy(place_N)].numpy(), score, ended=False)
 
 
-class _Net:
-    """A row that is being filled in."""
+class _MaskedSequence:
+    """A sequence that is being filled in."""
 
     def __init__(self, model: Model, barred: Tensor, ids_1S: Tensor) -> None:
         self.model, self.barred, self.ids_1S = model, barred, ids_1S
 
     def predict(self, place_N: Ints, iterations: int, mask: int) -> None:
-        """Mask-predict, 3.2; of a place that is not masked again, its sureness stays."""
-        sure_N, masked = np.zeros(len(place_N)), np.arange(len(place_N))
+        """Mask-predict (section 3.2). A position that is not masked again keeps its confidence."""
+        confidence_N, masked = np.zeros(len(place_N)), np.arange(len(place_N))
         for done in range(iterations):
             log_p_MV = self.log_p(place_N[masked], mask)
             best_M, token_M = log_p_MV.max(-1)
             self.ids_1S[0, torch.from_numpy(place_N[masked])] = token_M
-            sure_N[masked] = best_M.numpy()
+            confidence_N[masked] = best_M.numpy()
             again = int(len(place_N) * (iterations - done - 1) / iterations)
             if again == 0:
                 break
-            masked = np.argsort(sure_N, kind="stable")[:again]
+            masked = np.argsort(confidence_N, kind="stable")[:again]
 
     def sweep(self, place_N: Ints, method: GibbsDecoding, mask: int, rng: np.random.Generator) -> None:
-        """Gibbs sampling; all are masks at first."""
-        drawn = SampledDecoding(temperature=method.temperature, top_k=method.top_k)
+        """Gibbs sampling. All positions start as masks."""
+        sampling = SampledDecoding(temperature=method.temperature, top_k=method.top_k)
         for done in range(method.sweeps):
             for at in rng.permutation(place_N):
                 log_p_1V = self.log_p(np.array([at]), mask)
                 uniform_1 = torch.tensor([rng.random()])
                 warm = done < method.warm
-                token_1 = draw(filter_scores(log_p_1V, drawn), uniform_1) if warm else log_p_1V.argmax(-1)
+                token_1 = draw(filter_scores(log_p_1V, sampling), uniform_1) if warm else log_p_1V.argmax(-1)
                 self.ids_1S[0, at] = token_1[0]
 
     def log_p(self, place_M: Ints, mask: int) -> Tensor:
-        """Log-probabilities float32 [M, V], on the host, of each token at places that are masked for it together."""
+        """Log-probabilities float32 [M, V], on the CPU, of each token at the given positions, which are all masked
+        at once."""
         place = torch.from_numpy(np.asarray(place_M, np.int64))
         device, ids_1S = next(self.model.parameters()).device, self.ids_1S.index_fill(1, place, mask)
         length = ids_1S.shape[1]

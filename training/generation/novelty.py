@@ -1,7 +1,8 @@
-"""Novelty: how many n-grams of what a net wrote its corpus has, and which documents a passage is from.
+"""Novelty: the fraction of generated n-grams that are in the corpus, and the documents that contain a passage.
 
-The shards of a corpus are read once, a block at a time; n-grams are compared by hashes of 64 bits. None crosses the end
-of a document. Axes: T tokens of a block, N n-grams, H places at which the corpus has one of them.
+The shards of a corpus are read once, one block at a time. N-grams are compared by 64-bit hashes, and none crosses
+the end of a document. Axes: T tokens of a block, N n-grams, H hits, the positions where the corpus has one of the
+n-grams.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,44 +20,47 @@ TOKENS_AT_ONCE: Final = 1 << 20
 
 
 class Novelty(NamedTuple):
-    """N-grams of one size, each counted where it was written."""
+    """Counts of generated n-grams of one size, with repetitions."""
 
     size: int
     written: int
-    found: int  # those that the corpus has too
+    found: int  # n-grams that are also in the corpus
 
     @property
     def share(self) -> float:
-        """Share of those that the corpus has; 0 where nothing is as long."""
+        """Fraction of the n-grams that are in the corpus; 0 if all texts are shorter than the size."""
         return self.found / self.written if self.written else 0.0
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A run of tokens that was written and that a document has, token for token; it goes on in neither direction."""
+    """A maximal run of generated tokens that a document contains, token for token."""
 
-    start: int  # of the text that was written
+    start: int  # first token in the generated text
     stop: int
     shard: str  # file name
     document: int  # number in the shard
-    at: int  # token of the document at which it begins there
+    at: int  # first token in the document
     source: str
-    key: bytes  # of the document
+    key: bytes  # key of the document
 
     @property
     def tokens(self) -> int:
-        """Its length."""
+        """Number of tokens."""
         return self.stop - self.start
 
 
 def novelties(store: TokenStore, texts: Sequence[Ints], sizes: Sequence[int] = (1, 2, 3, 4, 5, 8, 13)) -> list[Novelty]:
-    """The n-grams of texts, as token ids of the corpus's vocabulary, that a split of the corpus has: for each size."""
+    """Count the n-grams of the texts that are in a split of the corpus, for each size.
+
+    The texts are token IDs of the corpus's vocabulary.
+    """
     written = {size: np.concatenate([_hashes(ids, size) for ids in texts] or [_hashes([], size)]) for size in sizes}
-    wanted = {size: np.unique(hash_N) for size, hash_N in written.items()}
+    distinct = {size: np.unique(hash_N) for size, hash_N in written.items()}
     found: dict[int, list[Hashes]] = {size: [] for size in sizes}
     for shard in store.shards:
         for size, first, hash_T in _blocks(shard, sizes):
-            place_H = np.flatnonzero(_among(hash_T, wanted[size]))
+            place_H = np.flatnonzero(_among(hash_T, distinct[size]))
             inside_H = place_H[_inside(shard, first + place_H, size)]
             found[size].append(np.unique(hash_T[inside_H]))
     hits = {size: np.isin(written[size], np.concatenate(found[size])) for size in sizes}
@@ -64,18 +68,19 @@ def novelties(store: TokenStore, texts: Sequence[Ints], sizes: Sequence[int] = (
 
 
 def find(store: TokenStore, ids: Ints, *, least: int = 8, most: int = 10) -> list[Passage]:
-    """The longest passages of a text, of `least` tokens or more, that documents of the corpus have, the longest first.
+    """Return the `most` longest passages of at least `least` tokens that documents of the corpus contain, longest
+    first.
 
-    A passage that several documents have is there for each of them, in the order of the shards; `most` are given.
+    A passage in several documents is returned once per document, in the order of the shards.
     """
     passages = [passage for shard in store.shards for passage in _passages(shard, np.asarray(ids), least)]
     return sorted(passages, key=lambda passage: -passage.tokens)[:most]
 
 
 def _passages(shard: Shard, ids_S: Ints, least: int) -> Iterator[Passage]:
-    """All passages of a shard that go on in neither direction.
+    """Yield all maximal passages of a shard.
 
-    An n-gram at the same distance from its place in the text as the n-gram before it makes that one's passage longer.
+    Two consecutive n-grams of the document belong to one passage if they are also consecutive in the text.
     """
     hash_N = _hashes(ids_S, least)
     order_N = np.argsort(hash_N, kind="stable")
@@ -105,7 +110,7 @@ def _passages(shard: Shard, ids_S: Ints, least: int) -> Iterator[Passage]:
 
 
 def _blocks(shard: Shard, sizes: Sequence[int]) -> Iterator[tuple[int, int, Hashes]]:
-    """Size, the place of the first one, and the hashes of all n-grams of a block, for each size and block."""
+    """Yield the size, the position of the first n-gram, and the hashes of all n-grams, for each block and size."""
     for first in range(0, shard.num_tokens, TOKENS_AT_ONCE):
         token_T = _mixed(shard.ids_T[first : first + TOKENS_AT_ONCE + max(sizes) - 1])
         for size in sizes:
@@ -113,12 +118,12 @@ def _blocks(shard: Shard, sizes: Sequence[int]) -> Iterator[tuple[int, int, Hash
 
 
 def _hashes(ids: Ints | Sequence[int], size: int) -> Hashes:
-    """Hashes of the n-grams of a text; none where it is shorter."""
+    """Hashes of the n-grams of a text; empty if the text is shorter than `size`."""
     return _ngrams(_mixed(np.asarray(ids, np.int64)), size)
 
 
 def _ngrams(token_T: Hashes, size: int) -> Hashes:
-    """A hash for each n-gram of hashed tokens: a polynomial in an odd number, modulo 2**64."""
+    """One hash per n-gram of hashed tokens: a polynomial in an odd number, modulo 2**64."""
     hash_N = np.zeros(max(len(token_T) - size + 1, 0), np.uint64)
     for offset in range(size if len(hash_N) else 0):
         hash_N = hash_N * np.uint64(0x9E3779B97F4A7C15) + token_T[offset : offset + len(hash_N)]
@@ -126,7 +131,7 @@ def _ngrams(token_T: Hashes, size: int) -> Hashes:
 
 
 def _mixed(ids_T: Ints) -> Hashes:
-    """A hash for each token: small numbers made large (Steele et al. 2014, SplitMix64)."""
+    """One 64-bit hash per token (SplitMix64, Steele et al. 2014)."""
     x = ids_T.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -134,17 +139,17 @@ def _mixed(ids_T: Ints) -> Hashes:
 
 
 def _among(hash_T: Hashes, sorted_N: Hashes) -> np.ndarray:
-    """Which of many hashes are among a few that are sorted: np.isin would sort the many."""
+    """Bool [T]: whether each hash is among the sorted ones. np.isin is slower here, because it sorts the long array."""
     if len(sorted_N) == 0:
         return np.zeros(len(hash_T), np.bool_)
     return sorted_N[np.searchsorted(sorted_N, hash_T).clip(max=len(sorted_N) - 1)] == hash_T
 
 
 def _document_of(shard: Shard, at_H: Ints) -> Ints:
-    """Number of the document that each place of a shard is in."""
+    """Index of the document that contains each position of a shard."""
     return np.searchsorted(shard.offset_N1, at_H, side="right") - 1
 
 
 def _inside(shard: Shard, at_H: Ints, size: int) -> np.ndarray:
-    """Whether the n-grams at these places are of one document."""
+    """Whether the n-gram at each position lies inside one document."""
     return shard.offset_N1[_document_of(shard, at_H) + 1] >= at_H + size

@@ -1,6 +1,6 @@
-"""Rows so far, and one step of a net: the score of each token that may come next.
+"""The sequences so far, and one decoding step: the score of each possible next token.
 
-Axes: B rows, C tokens of the longest, A rows of a selection, V rows of the token table.
+Axes: B sequences, C tokens of the longest, A selected sequences, V rows of the embedding table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,8 +21,11 @@ from training.model import Model
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a row begins with: at least one token. A decoder on top of an encoder has a source, and begins with its
-    start token: of T5 [PAD], of BART the token that ends a row."""
+    """The start of a sequence: at least one token.
+
+    With an encoder there is also a source. The decoder then starts with its start token: [PAD] for T5, the token
+    that ends a sequence for BART.
+    """
 
     ids: Ints
     source_ids: Ints | None = None
@@ -30,28 +33,29 @@ class Prompt:
 
 @dataclass(frozen=True)
 class MaskSlot:
-    """How an encoder writes from left to right (UniLM, arXiv:1905.03197, 2.4): it fills in a mask behind each row.
+    """How an encoder generates from left to right (UniLM, arXiv:1905.03197, 2.4): it fills in a mask after each
+    sequence.
 
-    The mask sees the prompt and what is written; a prompt sees itself alone.
+    The mask attends to the prompt and the new tokens; the prompt attends only to itself.
     """
 
     mask: int
-    segments: tuple[int, int] = (0, 0)  # of the prompt and of what is written
+    segments: tuple[int, int] = (0, 0)  # of the prompt and of the new tokens
 
 
 @dataclass(frozen=True)
 class GenerationBatch:
-    """The rows of a batch so far; a value, of which each step makes the next."""
+    """The sequences of a batch so far. It is immutable: each step returns a new batch."""
 
     ids_BC: Tensor  # int64, padded on the right
-    lengths_B: Tensor  # int64, of the host
-    source: Mapping[str, Tensor] = field(default_factory=dict)  # the columns of the encoder, a row for each row
-    cache: KVCache | None = None  # None: each step reads whole rows
-    blank: MaskSlot | None = None  # how a net that fills in masks writes
-    begun_B: Tensor | None = None  # int64, of the host: lengths of the prompts, where there is a blank
+    lengths_B: Tensor  # int64, on the CPU
+    source: Mapping[str, Tensor] = field(default_factory=dict)  # encoder columns, one row per sequence
+    cache: KVCache | None = None  # None: each step reads whole sequences
+    blank: MaskSlot | None = None  # for masked language models
+    begun_B: Tensor | None = None  # int64, on the CPU: prompt lengths, with a blank
 
     def select(self, rows_A: Tensor) -> "GenerationBatch":
-        """These rows, each once for each time that it is named."""
+        """Return the given rows; an index may repeat."""
         on_host = rows_A.cpu()
         return GenerationBatch(
             self.ids_BC[rows_A],
@@ -63,30 +67,31 @@ class GenerationBatch:
         )
 
     def append(self, token_B: Tensor) -> "GenerationBatch":
-        """The rows with one more token each."""
+        """Return the sequences with one more token each."""
         lengths_B1 = self.lengths_B.to(token_B.device)[:, None]
         wider_BC = F.pad(self.ids_BC, (0, 1)) if int(self.lengths_B.max()) == self.ids_BC.shape[1] else self.ids_BC
         return replace(self, ids_BC=wider_BC.scatter(1, lengths_B1, token_B[:, None]), lengths_B=self.lengths_B + 1)
 
 
 def begin(model: Model, prompts: Sequence[Prompt], *, cached: bool, blank: MaskSlot | None = None) -> GenerationBatch:
-    """The rows of prompts, on the device of the model; a source is read here where there is a cache.
+    """Return the prompts as a batch on the device of the model. With a cache, the encoder reads the source here.
 
-    With a `blank` it is one of the net that lets the tokens of a prompt see each other, where it has such a one.
+    With a `blank`, the cache is one where the tokens of a prompt attend to each other, if the model has such a
+    cache.
     """
     rows = [_row(prompt) for prompt in prompts]
     device = next(model.parameters()).device
     batch = {name: torch.from_numpy(x) for name, x in collate.padded(rows, max(map(_longest, rows)), 0).items()}
-    moved = {name: x if name in ("lengths", "source_lengths") else x.to(device) for name, x in batch.items()}
-    source = {name: x for name, x in moved.items() if name.startswith("source_")}
+    on_device = {name: x if name in ("lengths", "source_lengths") else x.to(device) for name, x in batch.items()}
+    source = {name: x for name, x in on_device.items() if name.startswith("source_")}
     begun_B, cache = batch["lengths"].long(), None
     if cached:
-        cache = model.trunk.begin(moved) if blank is None else model.trunk.begin_seeing(moved)
-    return GenerationBatch(moved["input_ids"], begun_B, source, cache, blank, None if blank is None else begun_B)
+        cache = model.trunk.begin(on_device) if blank is None else model.trunk.begin_seeing(on_device)
+    return GenerationBatch(on_device["input_ids"], begun_B, source, cache, blank, None if blank is None else begun_B)
 
 
 def _row(prompt: Prompt) -> Row:
-    """The prompt as a row of schema.py."""
+    """The prompt as a `Row` of schema.py."""
     row: Row = {"input_ids": np.asarray(prompt.ids, np.int64), "token_type_ids": np.zeros(len(prompt.ids), np.int64)}
     row["labels"] = np.full(len(prompt.ids), IGNORE)
     return row if prompt.source_ids is None else row | {"source_input_ids": np.asarray(prompt.source_ids, np.int64)}
@@ -97,33 +102,34 @@ def _longest(row: Row) -> int:
 
 
 def step(model: Model, rows: GenerationBatch) -> tuple[Tensor, GenerationBatch]:
-    """Score [B, V], float32, of each token that may follow each row, and the rows with what the net holds of them now.
+    """Return float32 scores [B, V] of the next token of each sequence, and the batch with an updated cache.
 
-    The scores are logits, or log-probabilities where the softmax is adaptive: greater by a number that all have alike.
+    Scores are logits. With an adaptive softmax they are log-probabilities, which differ from logits by one constant
+    per sequence.
     """
     if rows.blank is not None:
         hidden_BD, rows = _at_blank(model, rows, rows.blank)
         return scores(model, hidden_BD), rows
     if rows.cache is None:
         return scores(model, model.trunk.next_states(_batch(rows, 0, rows.lengths_B) | dict(rows.source))), rows
-    held_B = rows.cache.lengths_B
-    new_B = rows.lengths_B - held_B.cpu()
-    hidden, cache = model.trunk.go_on(_batch(rows, held_B, new_B), rows.cache)
+    cached_B = rows.cache.lengths_B
+    new_B = rows.lengths_B - cached_B.cpu()
+    hidden, cache = model.trunk.go_on(_batch(rows, cached_B, new_B), rows.cache)
     rows, last_B = replace(rows, cache=cache), (new_B - 1).to(hidden.device)
     feature_BD = hidden[torch.arange(len(hidden), device=hidden.device), last_B]
     return scores(model, feature_BD), rows
 
 
-def _batch(rows: GenerationBatch, held_B: Tensor | int, new_B: Tensor) -> dict[str, Tensor]:
-    """The tokens behind the first `held` of each row as a padded batch."""
+def _batch(rows: GenerationBatch, cached_B: Tensor | int, new_B: Tensor) -> dict[str, Tensor]:
+    """The tokens after the first `held_B` of each sequence, as a padded batch."""
     device, width = rows.ids_BC.device, int(new_B.max())
-    held_B = torch.as_tensor(held_B, device=device).expand(len(new_B))
-    at_BS = held_B[:, None] + torch.arange(width, device=device)
+    cached_B = torch.as_tensor(cached_B, device=device).expand(len(new_B))
+    at_BS = cached_B[:, None] + torch.arange(width, device=device)
     ids_BS = rows.ids_BC.gather(1, at_BS.clamp(max=rows.ids_BC.shape[1] - 1))
-    last_B1 = held_B[:, None] + new_B.to(device)[:, None] - 1
+    last_B1 = cached_B[:, None] + new_B.to(device)[:, None] - 1
     return {
         "input_ids": ids_BS,
-        "positions": at_BS.minimum(last_B1),  # padding has a position of its row: there may be no further one
+        "positions": at_BS.minimum(last_B1),  # padding repeats the last position, which always exists
         "token_type_ids": torch.zeros_like(ids_BS),
         "lengths": new_B,
         "first_at": torch.arange(len(new_B), device=device) * width,
@@ -131,16 +137,16 @@ def _batch(rows: GenerationBatch, held_B: Tensor | int, new_B: Tensor) -> dict[s
 
 
 def _at_blank(model: Model, rows: GenerationBatch, blank: MaskSlot) -> tuple[Tensor, GenerationBatch]:
-    """States [B, D] of a mask behind each row, and the rows with what the net holds of them now.
+    """Return hidden states [B, D] of a mask after each sequence, and the batch with an updated cache.
 
-    The tokens of a prompt see the prompt, a token behind it all before it and itself. The mask is held in no cache: the
-    next token takes its slot.
+    Tokens of a prompt attend to the prompt; later tokens attend to all tokens before them and to themselves. The
+    mask is not kept in the cache: the next token takes its slot.
     """
-    assert rows.begun_B is not None, "rows with a blank know where their prompts end"
+    assert rows.begun_B is not None, "a batch with a blank needs prompt lengths"
     device, cache = rows.ids_BC.device, rows.cache
-    held_B = torch.zeros_like(rows.lengths_B) if cache is None else cache.lengths_B.cpu()
-    new_B, begun_B1 = rows.lengths_B - held_B, rows.begun_B.to(device)[:, None]
-    at_BS = held_B.to(device)[:, None] + torch.arange(int(new_B.max()) + 1, device=device)
+    cached_B = torch.zeros_like(rows.lengths_B) if cache is None else cache.lengths_B.cpu()
+    new_B, begun_B1 = rows.lengths_B - cached_B, rows.begun_B.to(device)[:, None]
+    at_BS = cached_B.to(device)[:, None] + torch.arange(int(new_B.max()) + 1, device=device)
     last_B1 = rows.lengths_B.to(device)[:, None]
     ids_BS = rows.ids_BC.gather(1, at_BS.clamp(max=rows.ids_BC.shape[1] - 1)).where(at_BS < last_B1, blank.mask)
     rank_BS, first_at = torch.where(at_BS < begun_B1, 0, at_BS), torch.arange(len(new_B), device=device)
@@ -165,21 +171,21 @@ def _at_blank(model: Model, rows: GenerationBatch, blank: MaskSlot) -> tuple[Ten
 
 
 def scores(model: Model, feature_BD: Tensor) -> Tensor:
-    """What the model's head for the next token makes of states: logits [B, V], or log-probabilities, in float32."""
+    """Apply the model's token head to states: logits [B, V], or log-probabilities, in float32."""
     heads, table = dict(model.heads.items()), model.trunk.table
     head = heads.get("next_token") or heads.get("masked_tokens")
     if isinstance(head, NextTokenHead) and isinstance(table, Tensor):
         return F.linear(feature_BD, table, head.bias).float()
-    if isinstance(head, MaskedTokensHead) and isinstance(table, Tensor):  # of a net that predicts in any order: XLNet
+    if isinstance(head, MaskedTokensHead) and isinstance(table, Tensor):  # XLNet predicts in any order
         return F.linear(head.features(feature_BD), table, head.bias).float()
     if isinstance(head, AdaptiveHead) and isinstance(table, tuple) and not isinstance(table, SplitTable):
         return _adaptive(head, feature_BD, table)
     kinds = ", ".join(model.heads)
-    raise BadInput(f"generate: a net with the losses {kinds} predicts no next token; give one with next_token")
+    raise BadInput(f"generate: a model with the losses {kinds} cannot predict the next token; give one with next_token")
 
 
 def _adaptive(head: AdaptiveHead, feature_BD: Tensor, table: tuple[Tensor, ...]) -> Tensor:
-    """Log-probabilities of all tokens by an adaptive softmax: of the cluster, then inside of it."""
+    """Log-probabilities of all tokens by an adaptive softmax: of the cluster, then within the cluster."""
     tables, projections = table[: len(head.bounds)], table[len(head.bounds) :]
     frequent = head.cutoffs[0]
     weight, bias = torch.cat([tables[0], head.clusters]), torch.cat([head.bias[:frequent], head.cluster_bias])
@@ -187,6 +193,6 @@ def _adaptive(head: AdaptiveHead, feature_BD: Tensor, table: tuple[Tensor, ...])
     parts = [first[:, :frequent]]
     for cluster, (start, stop) in enumerate(head.bounds[1:], start=1):
         feature = F.linear(feature_BD, projections[cluster].T) if projections else feature_BD
-        inside = F.linear(feature, tables[cluster], head.bias[start:stop]).float().log_softmax(-1)
-        parts.append(first[:, frequent + cluster - 1, None] + inside)
+        within = F.linear(feature, tables[cluster], head.bias[start:stop]).float().log_softmax(-1)
+        parts.append(first[:, frequent + cluster - 1, None] + within)
     return torch.cat(parts, dim=1)

@@ -1,4 +1,4 @@
-"""Greedy and sampled rows. A row that ends leaves the batch."""
+"""Greedy and sampled decoding. A sequence that has ended leaves the batch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ from training.generation.spec import GenerationLimits, GreedyDecoding, SampledDe
 from training.model import Model
 
 Choose = Callable[[Tensor, int, list[int]], Tensor]
-"""Scores [A, V], the number of new tokens so far and the numbers of the rows -> the next token [A] of each."""
+"""Maps scores [A, V], the number of new tokens so far and the sequence indices to the next tokens [A]."""
 
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """What was written behind a prompt."""
+    """The continuation of a prompt."""
 
-    ids: Ints  # the new tokens, the one that ended the row among them
-    score: float  # the sum of their log p under the net, in nats; of beams, that by which they were chosen
-    ended: bool  # by a token of `ends`, and not for lack of room
+    ids: Ints  # the new tokens, with the end token
+    score: float  # sum of log p in nats; for beam search, its length-normalized score
+    ended: bool  # by a token of `ends`, not by the length limit
 
 
 def make_chooser(
     method: GreedyDecoding | SampledDecoding, numbers: Sequence[int], key: RandomKey | None, max_new: int
 ) -> Choose:
-    """How a method chooses tokens; what a row draws follows from the key and the row's number alone."""
+    """Return a function that chooses tokens. The draws of a sequence depend only on the key and its index."""
     if isinstance(method, GreedyDecoding):
         return lambda score_AV, written, rows: score_AV.argmax(-1)
     assert key is not None, "sampling needs a key"
@@ -41,23 +41,23 @@ def make_chooser(
 
 
 def draw(score_BV: Tensor, uniform_B: Tensor) -> Tensor:
-    """A token [B] for each number in [0, 1), from the softmax of scores: where the sum of probabilities passes it.
+    """Sample tokens [B] from the softmax of scores, by inverting the cumulative distribution at numbers in [0, 1).
 
     >>> draw(torch.tensor([[0.5, 0.0, 0.5]]).log().expand(3, 3), torch.tensor([0.0, 0.499, 0.5])).tolist()
     [0, 0, 2]
     """
     below_BV = score_BV.double().softmax(-1).cumsum(-1)
     total_B1 = below_BV[:, -1:]
-    # below the total, so that no token of probability 0 at the end of the table is drawn
-    wanted_B1 = (uniform_B.to(total_B1)[:, None] * total_B1).minimum(total_B1.nextafter(total_B1.new_zeros(())))
-    return torch.searchsorted(below_BV, wanted_B1, right=True).squeeze(1)
+    # strictly below the total, so that no token of probability 0 at the end of the table is drawn
+    threshold_B1 = (uniform_B.to(total_B1)[:, None] * total_B1).minimum(total_B1.nextafter(total_B1.new_zeros(())))
+    return torch.searchsorted(below_BV, threshold_B1, right=True).squeeze(1)
 
 
 @torch.no_grad()
 def sample_tokens(
     model: Model, rows: GenerationBatch, room: Sequence[int], choose: Choose, limits: GenerationLimits
 ) -> list[GeneratedText]:
-    """Rows of at most `room` new tokens each, by a way to choose them."""
+    """Generate at most `room` new tokens per sequence with the function `choose`."""
     written: list[list[int]] = [[] for _ in room]
     total, ended, active = [0.0] * len(room), [False] * len(room), list(range(len(room)))
     for new in range(max(room)):

@@ -1,4 +1,4 @@
-"""What is asked of generation: limits of what may be written, and the method by which tokens are chosen."""
+"""Options of generation: limits on the generated tokens, and decoding methods."""
 
 from typing import Literal
 

@@ -1,9 +1,9 @@
-"""How likely a net finds a text: what is asked, how options are compared, perplexities. No torch in here.
+"""Likelihoods of texts: requests, comparison of choices, perplexities. This package does not import torch.
 
-Read perplexities.py, then requests.py (what is asked and answered; the tokens of a request) and normalise.py; trees.py
-lets requests share what they begin with, prompts.py draws examples for few-shot prompts. ngram.py is a baseline that is
-asked what a net is asked. nets/ has the nets that
-answer: causal.py, masked.py (pseudo-log-likelihood) and rolling.py (perplexity of long texts).
+Reading order: perplexities.py, requests.py (requests, results, and the tokens of a request), normalization.py.
+trees.py lets requests share common prefixes; prompts.py draws few-shot examples. ngram.py is an n-gram baseline with
+the same interface as a model. models/ has the implementations on torch: causal.py, masked.py
+(pseudo-log-likelihood), seq2seq.py and rolling.py (perplexity of long texts).
 """
 
 from training.likelihood.ngram import NGramLikelihood, NGrams, fit

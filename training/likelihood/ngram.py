@@ -1,13 +1,14 @@
-"""An n-gram model with modified Kneser-Ney smoothing: the baseline beside the likelihoods of a net.
+"""An n-gram model with modified Kneser-Ney smoothing: a baseline for the likelihoods of models.
 
-Chen and Goodman 1999, "An empirical study of smoothing techniques for language modeling", section 3, interpolated: of
-each count a discount is taken, which differs for 1, 2, and 3 or more; shorter n-grams count the tokens that they have
-been seen behind, not how often. Sentences begin with a token of their own, and n-grams that begin so keep their counts,
-since nothing stands before them. What was never seen shares what the discounts of single tokens leave (as in KenLM,
-Heafield et al. 2013). Tokens are ids, so that it is trained on what a net is trained on.
+The method is that of Chen and Goodman 1999, "An empirical study of smoothing techniques for language modeling",
+section 3, interpolated. A discount is subtracted from each count; it differs for counts of 1, of 2, and of 3 or
+more. Shorter n-grams count the number of distinct tokens before them, not their occurrences. Sentences start with a
+start token; n-grams that start with it keep their counts, since no token precedes them. The probability mass of the
+unigram discounts is divided among all tokens (as in KenLM, Heafield et al. 2013). Tokens are IDs, so the model is
+trained on the same data as a neural model.
 
-In memory an n-gram is its number among those of its length, sorted: a key of an n-gram is the number of the n-gram
-without its last token, times the size of the vocabulary, and the last token.
+In memory, an n-gram is its index among the sorted n-grams of its length. The key of an n-gram is the index of its
+context, times the size of the vocabulary, plus its last token.
 """
 
 from collections.abc import Sequence
@@ -23,103 +24,105 @@ from training.likelihood.perplexities import Perplexity, PerplexityText, Windowi
 from training.likelihood.requests import LogP, PseudoKind, Request, each_of, encoder, join_request
 
 Discounts = tuple[float, float, float]
-"""What is taken of counts of 1, of 2, and of 3 or more."""
+"""The discounts of counts of 1, of 2, and of 3 or more."""
 
-_FALLBACK: Final[Discounts] = (0.5, 1.0, 1.5)  # where a text is too small to estimate them (KenLM's)
+_FALLBACK: Final[Discounts] = (0.5, 1.0, 1.5)  # for texts too small to estimate them (as in KenLM)
 _UNSEEN: Final = -1
 
 
 @dataclass(frozen=True)
 class _Order:
-    """N-grams of one length, N of them, and for each of their contexts, C, what the discounts leave."""
+    """The N n-grams of one length, and the left-over probability of each of their C contexts."""
 
     key_N: Ints  # int64, sorted
-    share_N: Floats  # float32: the discounted count, divided by that of its context
-    left_C: Floats  # float32: what is left to shorter n-grams
+    share_N: Floats  # float32: the discounted count, divided by the count of the context
+    left_C: Floats  # float32: the probability left to shorter n-grams
 
 
 @dataclass(frozen=True)
 class NGrams:
-    """Probabilities of tokens behind as many as `len(orders) - 1` others; made by `fit`."""
+    """Probabilities of tokens given up to `len(orders) - 1` previous tokens; made by `fit`."""
 
     orders: tuple[_Order, ...]  # by length, from 1
-    vocab_size: int  # without the two tokens around a sentence
+    vocab_size: int  # without the start and end tokens of a sentence
 
     @property
     def order(self) -> int:
         return len(self.orders)
 
     def log_p(self, texts: Sequence[Sequence[int]]) -> list[Floats]:
-        """Log-probability of each token of each text, in nats, from those before it in the text and its beginning.
+        """Return the log-probability of each token of each text, in nats, given the start token and the tokens
+        before it.
 
-        The number behind that of the beginning is the end of a sentence. BadInput where a token is in no vocabulary.
+        The start token has the ID `vocab_size`, and the end token `vocab_size + 1`. Raises BadInput if a token is
+        not in the vocabulary.
         """
         sizes = [len(text) + 1 for text in texts]
         begin = self.vocab_size
         strange = next((id for text in texts for id in text if id == begin or not 0 <= id <= begin + 1), None)
         if strange is not None:
-            raise BadInput(f"token {strange} is none of the {begin} of the n-gram model; use its vocabulary")
+            raise BadInput(f"invalid token ID: got {strange}, expected less than {begin}; use the n-gram vocabulary")
         flat_T = np.array([id for text in texts for id in (begin, *text)], np.int64)
         place_T = np.concatenate([np.arange(size) for size in sizes]) if sizes else np.zeros(0, np.int64)
-        with np.errstate(divide="ignore"):  # without discounts there are tokens of probability 0
+        with np.errstate(divide="ignore"):  # without discounts, tokens can have probability 0
             log_p_T = np.log(self._p(flat_T, place_T))
         return [part[1:] for part in np.split(log_p_T, np.cumsum(sizes)[:-1])] if sizes else []
 
     def _p(self, flat_T: Ints, place_T: Ints) -> Floats:
-        """The probability of each token, shorter contexts first; that of the beginning of a text means nothing."""
+        """The probability of each token, from shorter to longer contexts; the value of a start token is meaningless."""
         width = self.vocab_size + 2
         first = self.orders[0]
         p_T = first.share_N[flat_T].astype(np.float64) + first.left_C[0] / (self.vocab_size + 1)
-        number_T = flat_T  # of the n-gram that ends at each token, of the length that the loop is at
+        number_T = flat_T  # index of the n-gram of the current length that ends at each token
         for length, order in enumerate(self.orders[1:], 2):
-            if not len(order.key_N):  # no sentence is as long
+            if not len(order.key_N):  # all sentences are shorter
                 break
             context_T = np.append(_UNSEEN, number_T[:-1])
             context_T[place_T < length - 1] = _UNSEEN
             at = np.flatnonzero(context_T != _UNSEEN)
             p_T[at] *= order.left_C[context_T[at]]
             key = context_T[at] * width + flat_T[at]
-            found = np.searchsorted(order.key_N, key)
-            is_there = order.key_N[np.minimum(found, len(order.key_N) - 1)] == key
-            p_T[at[is_there]] += order.share_N[found[is_there]]
+            index = np.searchsorted(order.key_N, key)
+            is_there = order.key_N[np.minimum(index, len(order.key_N) - 1)] == key
+            p_T[at[is_there]] += order.share_N[index[is_there]]
             number_T = np.full(len(flat_T), _UNSEEN)
-            number_T[at[is_there]] = found[is_there]
+            number_T[at[is_there]] = index[is_there]
         return p_T
 
 
 def fit(ids_T: Ints, starts_T: Bools, vocab_size: int, order: int = 5, discounts: Sequence[Discounts] = ()) -> NGrams:
-    """N-grams of sentences, whose tokens lie end to end and whose first ones `starts_T` names.
+    """Count the n-grams of concatenated sentences; `starts_T` marks the first token of each sentence.
 
-    The discounts of each length are estimated from how many n-grams count 1, 2, 3, 4, unless they are given. BadInput
-    where there is no token, or one is not in the vocabulary.
+    The discounts of each length are estimated from the numbers of n-grams with counts 1, 2, 3 and 4, unless they are
+    given. Raises BadInput if there is no token, or a token is not in the vocabulary.
     """
     if not len(ids_T) or ids_T.max() >= vocab_size:
-        highest = ids_T.max() if len(ids_T) else "no token"
-        raise BadInput(f"an n-gram model of {vocab_size} tokens cannot be made of a text with {highest}")
+        highest = f"token ID {ids_T.max()}" if len(ids_T) else "no tokens"
+        raise BadInput(f"invalid text: got {highest}, expected IDs below {vocab_size}; use the n-gram vocabulary")
     flat_T, sentence_T = _around(ids_T, starts_T, vocab_size)
-    width, found = vocab_size + 2, list[_Order]()
+    width, orders = vocab_size + 2, list[_Order]()
     number_T: Ints = flat_T
     counts_N: Ints = np.bincount(flat_T, minlength=width)
     key_N: Ints = np.arange(width)
-    begins_N = key_N == vocab_size  # whether an n-gram begins with a beginning
+    begins_N = key_N == vocab_size  # whether an n-gram starts with the start token
     for length in range(1, order + 1):
         longer = _longer(flat_T, sentence_T, number_T, width, length) if length < order else None
-        if longer is not None:  # tokens that an n-gram was seen behind
+        if longer is not None:  # count the distinct tokens before each n-gram
             behind_N = np.bincount(longer.suffix_N, minlength=len(key_N))
             counts_N = np.where(begins_N, counts_N, behind_N)
         if length == 1:
-            counts_N[vocab_size] = 0  # the beginning is never predicted
-        given = discounts[length - 1] if discounts else estimate(counts_N)
-        contexts = 1 if length == 1 else len(found[-1].key_N)
-        found.append(_discounted(key_N, counts_N, given, width if length > 1 else 0, contexts))
+            counts_N[vocab_size] = 0  # the start token is never predicted
+        order_discounts = discounts[length - 1] if discounts else estimate(counts_N)
+        contexts = 1 if length == 1 else len(orders[-1].key_N)
+        orders.append(_discounted(key_N, counts_N, order_discounts, width if length > 1 else 0, contexts))
         if longer is not None:
             begins_N = begins_N[longer.key_N // width]
             number_T, counts_N, key_N = longer.number_T, longer.counts_N, longer.key_N
-    return NGrams(tuple(found), vocab_size)
+    return NGrams(tuple(orders), vocab_size)
 
 
 def estimate(counts_N: Ints) -> Discounts:
-    """The discounts that how many n-grams have counts of 1, 2, 3 and 4 suggests (Chen and Goodman, 17).
+    """Estimate discounts from the numbers of n-grams with counts 1, 2, 3 and 4 (Chen and Goodman, equation 17).
 
     >>> [round(each, 3) for each in estimate(np.repeat([1, 2, 3, 4], [100, 40, 20, 12]))]
     [0.556, 1.167, 1.667]
@@ -134,16 +137,16 @@ def estimate(counts_N: Ints) -> Discounts:
 
 @dataclass(frozen=True)
 class _Longer:
-    """N-grams that are one token longer: their number at each place, and what is known of each."""
+    """The n-grams with one more token: their indices at each position, keys and counts."""
 
-    number_T: Ints  # int32, by the place of the first token; _UNSEEN where a sentence ends before
+    number_T: Ints  # int32, by position of the first token; _UNSEEN if the sentence ends earlier
     key_N: Ints
     counts_N: Ints
-    suffix_N: Ints  # the number of the n-gram without its first token
+    suffix_N: Ints  # index of the n-gram without its first token
 
 
 def _around(ids_T: Ints, starts_T: Bools, vocab_size: int) -> tuple[Ints, Ints]:
-    """All tokens with a beginning and an end around each sentence, and the number of the sentence of each."""
+    """Add start and end tokens around each sentence; return all tokens and the sentence number of each."""
     starts_T = np.array(starts_T, np.bool_)
     starts_T[0] = True
     sentence_T = np.cumsum(starts_T) - 1
@@ -155,7 +158,8 @@ def _around(ids_T: Ints, starts_T: Bools, vocab_size: int) -> tuple[Ints, Ints]:
 
 
 def _longer(flat_T: Ints, sentence_T: Ints, number_T: Ints, width: int, length: int) -> _Longer:
-    """The n-grams of `length` + 1 tokens, of which `number_T` numbers those of `length` at their first token."""
+    """Return the n-grams of `length` + 1 tokens; `number_T` has the indices of those of `length` at their first
+    token."""
     last = max(0, len(flat_T) - length)
     place_M = np.flatnonzero((sentence_T[:last] == sentence_T[length:]) & (number_T[:last] != _UNSEEN))
     key_M = number_T[place_M].astype(np.int64) * width + flat_T[place_M + length]
@@ -169,30 +173,33 @@ def _longer(flat_T: Ints, sentence_T: Ints, number_T: Ints, width: int, length: 
     return _Longer(number, key_M[first_N], np.diff(np.append(first_N, len(key_M))), suffix_N)
 
 
-def _discounted(key_N: Ints, counts_N: Ints, given: Discounts, width: int, contexts: int) -> _Order:
-    """Counts as shares of their contexts, less the discounts, and what these leave; `width` 0: there is one context."""
+def _discounted(key_N: Ints, counts_N: Ints, discounts: Discounts, width: int, contexts: int) -> _Order:
+    """Divide discounted counts by the counts of their contexts; also return the left-over probability.
+
+    `width` is 0 if there is only the empty context.
+    """
     context_N = key_N // width if width else np.zeros(len(key_N), np.int64)
     total_C = np.bincount(context_N, counts_N, minlength=contexts)
-    taken_N = np.minimum(np.array([0.0, *given])[np.minimum(counts_N, 3)], counts_N)
+    taken_N = np.minimum(np.array([0.0, *discounts])[np.minimum(counts_N, 3)], counts_N)
     with np.errstate(divide="ignore", invalid="ignore"):
         left_C = np.bincount(context_N, taken_N, minlength=contexts) / total_C
         share_N = (counts_N - taken_N) / total_C[context_N]
-    left_C[total_C == 0] = 1.0  # a context that nothing was seen behind
+    left_C[total_C == 0] = 1.0  # a context without continuations
     return _Order(key_N, np.nan_to_num(share_N).astype(np.float32), left_C.astype(np.float32))
 
 
 @dataclass(frozen=True)
 class NGramLikelihood:
-    """N-grams as a `Reader`, so that they are asked what a net is asked, in the tokens of its vocabulary."""
+    """N-grams as a `LikelihoodModel`, with the vocabulary of a neural model."""
 
     ngrams: NGrams
     vocab: Vocab
 
     def log_ps(self, requests: Sequence[Request], pseudo: PseudoKind = "within_word_l2r") -> list[LogP]:
         encode = encoder(self.vocab)
-        asked = each_of(requests, lambda request: join_request(encode, request))
+        joined = each_of(requests, lambda request: join_request(encode, request))
         nats = [
-            nats_S[one.begin :] for nats_S, one in zip(self.ngrams.log_p([a.ids for a in asked]), asked, strict=True)
+            nats_S[one.begin :] for nats_S, one in zip(self.ngrams.log_p([a.ids for a in joined]), joined, strict=True)
         ]
         return [
             LogP(
@@ -203,11 +210,12 @@ class NGramLikelihood:
                 unknown=unknown_of(self.vocab, one.ids),
                 shares_token=one.shares_token,
             )
-            for nats_S, one in zip(nats, asked, strict=True)
+            for nats_S, one in zip(nats, joined, strict=True)
         ]
 
     def perplexities(self, texts: Sequence[PerplexityText], windowing: Windowing) -> list[Perplexity]:
-        """A text is one sentence, however many it has; where ends of lines are words, each line is one."""
+        """Return the perplexity of each text. A text is read as one sentence; if line ends are words, each line is
+        one."""
         return [self._perplexity(text) for text in texts]
 
     def _perplexity(self, text: PerplexityText) -> Perplexity:
@@ -218,7 +226,7 @@ class NGramLikelihood:
         return Perplexity(-float(nats_T.sum()), len(nats_T), text.words, text.bytes, size, 1, unknown=unknown)
 
     def describe(self, pseudo: PseudoKind = "within_word_l2r") -> str:
-        return f"log p by {self.ngrams.order}-grams (modified Kneser-Ney); no token is said to be the likeliest"
+        return f"log p by {self.ngrams.order}-grams (modified Kneser-Ney); greedy matches are not computed"
 
     def shown(self, request: Request) -> str:
         return request.context + request.continuation

@@ -1,4 +1,4 @@
-"""Perplexity by token, word and byte, from one sum of log-probabilities."""
+"""Perplexity per token, word and byte, from one sum of log-probabilities."""
 
 import math
 import re
@@ -8,25 +8,27 @@ from typing import Final, NamedTuple
 
 from preprocessing.tokenization import Vocab
 
-MOST_WINDOW: Final = 1_024  # tokens that are read at once where neither a task nor the positions of a net say fewer
+MOST_WINDOW: Final = 1_024  # default and upper limit, if neither the task nor the model has a lower one
 
 
 class Windowing(NamedTuple):
-    """How a text that is longer than a row is read; 0 leaves a number to the net."""
+    """How to read a text that is longer than a sequence; 0 selects the model's default."""
 
-    window: int = 0  # tokens that a prediction is from, at most
-    stride: int = 0  # new tokens that each window predicts; 0: as many as the window has, so that windows are disjoint
-    carry: bool = False  # whether each window has the memory of those before it (arXiv:1901.02860, 3.2)
+    window: int = 0  # maximum context of a prediction, in tokens
+    stride: int = 0  # new tokens per window; 0: equal to the window, so that windows are disjoint
+    carry: bool = False  # whether each window uses the memory of earlier ones (arXiv:1901.02860, 3.2)
 
 
 @dataclass(frozen=True)
 class PerplexityText:
-    """A text, and as it was before it was normalised for the net: words and bytes are those of `original`, so that
-    detokenising cannot flatter a score."""
+    """A text, and its original form before normalization for the model.
+
+    Words and bytes are counted in `original`, so that detokenization cannot improve a score.
+    """
 
     text: str
-    original: str = ""  # empty: the same
-    line_ends: bool = False  # whether the end of a line counts as a word: <eos> of PTB and WikiText
+    original: str = ""  # empty: equal to text
+    line_ends: bool = False  # whether a line end counts as a word, like <eos> of PTB and WikiText
 
     @property
     def words(self) -> int:
@@ -38,12 +40,12 @@ class PerplexityText:
 
     @property
     def inner_ends(self) -> int:
-        """Ends of lines that stand in the text."""
+        """Number of line ends in the text."""
         return self._given.count("\n")
 
     @property
     def is_open(self) -> bool:
-        """Whether its last line ends with the text alone, as sentences do that are texts of their own (lm1b)."""
+        """Whether the last line has no line end, as in texts of one sentence (lm1b)."""
         return not self._given.endswith("\n")
 
     @property
@@ -52,19 +54,19 @@ class PerplexityText:
 
 
 class Targets(NamedTuple):
-    """The tokens of a text that a net predicts, and the words that they make up."""
+    """The tokens of a text that a model predicts, and the number of words they form."""
 
     ids: list[int]
     words: int
-    ends_left_out: int  # ends of lines that are not predicted, and no words: the vocabulary has none
-    unknown: int  # of the tokens
+    ends_left_out: int  # line ends that the vocabulary lacks: neither predicted nor counted as words
+    unknown: int  # number of unknown tokens
 
 
 def targets_of(vocab: Vocab, text: PerplexityText) -> Targets:
-    """What is predicted of a text, so that no word counts which is not.
+    """Return the predicted tokens of a text; only words that are predicted are counted.
 
-    Where ends of lines are words, those in the text are predicted if the vocabulary does not take them for blanks; a
-    last line that ends with the text is followed by the token of the end of a text, as in pretraining.
+    If line ends are words, those in the text are predicted, unless the vocabulary treats them as blanks. A last line
+    without a line end is followed by the end-of-text token, as in pretraining.
     """
     ids, left_out = vocab.encode(text.text), text.inner_ends
     if left_out and vocab.encode("a\nb") != vocab.encode("a b"):
@@ -77,13 +79,14 @@ def targets_of(vocab: Vocab, text: PerplexityText) -> Targets:
 
 
 def unknown_of(vocab: Vocab, ids: Sequence[int]) -> int:
-    """How many of the tokens stand for what the vocabulary does not have."""
+    """The number of unknown tokens among `ids`."""
     return 0 if vocab.unk is None else ids.count(vocab.unk)
 
 
 def exp_of(nats: float) -> float:
-    """e to the power of so many nats; infinite where that is too large for a number, as of a long text that counts as
-    one word, or of weights that mean nothing.
+    """Return e ** nats, or infinity if that exceeds a float.
+
+    This happens for a long text that counts as one word, and for meaningless weights.
 
     >>> round(exp_of(2.0), 3), exp_of(5_000.0)
     (7.389, inf)
@@ -96,22 +99,22 @@ def exp_of(nats: float) -> float:
 
 @dataclass(frozen=True)
 class Perplexity:
-    """How well a net predicts texts; `window` and `stride` are part of what the figures mean.
+    """Perplexity of texts under a model. It depends on `window` and `stride`.
 
     >>> measured = Perplexity(nats=20.0, tokens=10, words=5, bytes=40, window=8, stride=8)
     >>> round(measured.by_token, 3), round(measured.by_word, 3), round(measured.bits_by_byte, 3)
     (7.389, 54.598, 0.721)
     """
 
-    nats: float  # -log p of all texts
+    nats: float  # -log p, summed over all texts
     tokens: int
     words: int
     bytes: int
-    window: int  # tokens that a prediction can be from, at most, without those of a memory
-    stride: int  # tokens that each window but the first predicts
-    memory: int = 0  # tokens before a window whose states were carried along
-    unknown: int = 0  # tokens that stand for what the vocabulary does not have
-    ends_left_out: int = 0  # ends of lines that it does not have: neither tokens nor words, but bytes
+    window: int  # maximum context of a prediction in tokens, without the memory
+    stride: int  # tokens that each window after the first predicts
+    memory: int = 0  # tokens before a window whose hidden states are reused
+    unknown: int = 0  # unknown tokens
+    ends_left_out: int = 0  # line ends that the vocabulary lacks: counted as bytes only
 
     @property
     def by_token(self) -> float:
@@ -130,9 +133,9 @@ class Perplexity:
         return self.nats / max(1, self.bytes) / math.log(2)
 
     def describe(self) -> str:
-        """What was counted, and how, in one line."""
-        memory = f", a memory of {self.memory:,} tokens carried along" if self.memory else ""
-        unknown = f" ({self.unknown:,} unknown to the vocabulary)" if self.unknown else ""
+        """The counts and the windows, in one line."""
+        memory = f", with a memory of {self.memory:,} tokens" if self.memory else ""
+        unknown = f" ({self.unknown:,} unknown)" if self.unknown else ""
         return (
             f"{self.tokens:,} tokens{unknown}, {self.words:,} words, {self.bytes:,} bytes; "
             f"windows of {self.window:,} tokens, {self.stride:,} new ones each{memory}"
@@ -143,7 +146,7 @@ _SUMMED: Final = ("nats", "tokens", "words", "bytes", "unknown", "ends_left_out"
 
 
 def total(parts: Sequence[Perplexity]) -> Perplexity:
-    """That of several texts together. They were measured alike.
+    """Combine the perplexities of several texts, which must have equal windows.
 
     >>> one = Perplexity(nats=20.0, tokens=10, words=5, bytes=40, window=8, stride=8)
     >>> total([one, one]).tokens, total([one, one]).by_token == one.by_token
@@ -154,8 +157,8 @@ def total(parts: Sequence[Perplexity]) -> Perplexity:
     return replace(first, **{name: sum(getattr(one, name) for one in parts) for name in _SUMMED})
 
 
-_WIKITEXT: Final = (  # how WikiText sets words and marks apart, rule by rule, undone in this order
-    (r" @([-,.])@ ", r"\1"),  # inside of words and numbers
+_WIKITEXT: Final = (  # undo WikiText's spacing of words and punctuation, in this order
+    (r" @([-,.])@ ", r"\1"),  # inside words and numbers
     (r" ([,.;:!?)\]}])", r"\1"),
     (r"([(\[{]) ", r"\1"),
     (r'" ([^"\n]*) "', r'"\1"'),
@@ -167,7 +170,7 @@ _WIKITEXT: Final = (  # how WikiText sets words and marks apart, rule by rule, u
 
 
 def detokenize(text: str) -> str:
-    """A text of WikiText as it was before its words and marks were set apart; <unk> stays.
+    """Remove WikiText's spaces around punctuation; <unk> stays.
 
     >>> detokenize("It cost 1 @,@ 000 ( about ) , in the town 's well @-@ known shop .")
     "It cost 1,000 (about), in the town's well-known shop."
@@ -178,19 +181,20 @@ def detokenize(text: str) -> str:
 
 
 def windows(count: int, window: int, stride: int) -> list[tuple[int, int, int]]:
-    """(begin, first, stop) of each window over `count` tokens: it predicts those from `first` to before `stop`, from
-    those that begin at `begin`; -1 is the token behind which a text begins.
+    """Return (begin, first, stop) of each window over `count` tokens.
 
-    The first predicts `window` tokens, the others `stride`, and the last what is left, from as many as fit before it.
+    A window predicts the tokens from `first` to before `stop`; its context starts at `begin`, where -1 is the start
+    token of a text. The first window predicts `window` tokens, the others `stride`, and the last one the rest. Each
+    context has as many tokens as fit.
 
     >>> windows(10, window=4, stride=4)
     [(-1, 0, 4), (3, 4, 8), (5, 8, 10)]
     >>> windows(8, window=4, stride=2)
     [(-1, 0, 4), (1, 4, 6), (3, 6, 8)]
     """
-    found, first = [], 0
+    spans, first = [], 0
     while first < count:
         stop = min(count, first + (stride if first else window))
-        found.append((max(-1, stop - 1 - window), first, stop))
+        spans.append((max(-1, stop - 1 - window), first, stop))
         first = stop
-    return found
+    return spans

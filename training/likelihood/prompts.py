@@ -1,4 +1,4 @@
-"""Few-shot prompts: solved examples before the question (GPT-3, 2.1), the same whatever else is asked."""
+"""Few-shot prompts: solved examples before the question (GPT-3, 2.1). They do not depend on other questions."""
 
 import hashlib
 from collections import Counter
@@ -9,10 +9,10 @@ from preprocessing.rng import key
 
 
 class FewShotExample(NamedTuple):
-    """A question and its answer, as they stand in a prompt."""
+    """A question and its answer, as in a prompt."""
 
     question: str
-    answer: str  # with the blank before it
+    answer: str  # with its leading blank
 
     @property
     def text(self) -> str:
@@ -20,10 +20,9 @@ class FewShotExample(NamedTuple):
 
 
 def shots(pool: Sequence[FewShotExample], count: int, seed: int, question: str) -> list[FewShotExample]:
-    """`count` examples for a question, all different, in random order; the question itself is never among them.
+    """Draw `count` different examples for a question, in random order; the question itself is excluded.
 
-    They depend on the seed, the pool and the question, not on its place or on what was asked before. ValueError where
-    the pool is too small.
+    They depend on the seed, the pool and the question only. Raises ValueError if the pool is too small.
     """
     others = [example for example in dict.fromkeys(pool) if example.question != question]
     if len(others) < count:
@@ -34,23 +33,24 @@ def shots(pool: Sequence[FewShotExample], count: int, seed: int, question: str) 
 
 
 def too_few(pool: Sequence[FewShotExample], count: int, questions: Sequence[str]) -> dict[int, str]:
-    """Numbers of the questions for which the pool has too few examples, as it has the question itself, and how few.
+    """The indices of questions that have too few examples in the pool, with a message. The question itself does not
+    count.
 
     >>> too_few([FewShotExample("2+2=", " 4"), FewShotExample("1+2=", " 3")], 2, ["3+3=", "2+2="])
-    {1: '2 examples are asked for, and 1 differ from the question; ask for fewer'}
+    {1: 'too few examples: got 1 that differ from the question, expected 2; lower num_fewshot'}
     """
     distinct = dict.fromkeys(pool)
-    same = Counter(example.question for example in distinct)
-    left = {number: len(distinct) - same[question] for number, question in enumerate(questions)}
-    return {number: _too_few(count, others) for number, others in left.items() if others < count}
+    repeated = Counter(example.question for example in distinct)
+    available = {number: len(distinct) - repeated[question] for number, question in enumerate(questions)}
+    return {number: _too_few(count, others) for number, others in available.items() if others < count}
 
 
 def _too_few(count: int, others: int) -> str:
-    return f"{count} examples are asked for, and {others} differ from the question; ask for fewer"
+    return f"too few examples: got {others} that differ from the question, expected {count}; lower num_fewshot"
 
 
 def prompt(examples: Sequence[FewShotExample], between: str = "\n\n") -> str:
-    """The text that stands before a question: each example, and `between` behind it.
+    """The text before a question: each example, followed by `between`.
 
     >>> prompt([FewShotExample("2+2=", " 4"), FewShotExample("1+2=", " 3")], "; ") + "3+3="
     '2+2= 4; 1+2= 3; 3+3='

@@ -1,4 +1,4 @@
-"""What is asked of a net: how likely is this text after that one?"""
+"""Requests to a model: how likely is a continuation after a context?"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,82 +10,88 @@ from preprocessing.tokenization import Vocab
 from training.likelihood.perplexities import Perplexity, PerplexityText, Windowing
 
 PseudoKind = Literal["original", "within_word_l2r"]
-"""The pseudo-log-likelihoods of masked models. original: one token is masked at a time (Salazar et al. 2020,
-arXiv:1910.14659). within_word_l2r: the later tokens of its word are masked too, so that they do not give it away (Kauf
-and Ivanova 2023, arXiv:2305.10588)."""
+"""Pseudo-log-likelihoods of masked language models.
+
+original: mask one token at a time (Salazar et al. 2020, arXiv:1910.14659). within_word_l2r: also mask the later
+tokens of its word, because they would reveal it (Kauf and Ivanova 2023, arXiv:2305.10588).
+"""
 PSEUDO_KINDS: Final = get_args(PseudoKind)
-Made = TypeVar("Made")
-_KEPT: Final = 512  # encoded texts: requests with one context stand together, and those of a whole task are too many
+Result = TypeVar("Result")
+_CACHE_SIZE: Final = 512  # cached encodings: enough for requests of one context, which are consecutive
 
 
 class Request(NamedTuple):
-    """How likely is `continuation` behind `context`, which may be empty? Blanks between the two belong to either."""
+    """Asks for the likelihood of `continuation` after `context`. The context may be empty; blanks between them may
+    belong to either."""
 
     context: str
     continuation: str
 
 
 class Option(Request):
-    """A request that is compared with others of the same context: all of them are scored from one place of the text."""
+    """A request that is compared with others of the same context. All of them are scored from the same position."""
 
-    all_continuations: tuple[str, ...] = ()  # of those that are compared, with its own
+    all_continuations: tuple[str, ...] = ()  # all compared continuations, with this one
 
     @classmethod
     def of(cls, context: str, continuations: Sequence[str]) -> list[Self]:
-        """One for each continuation."""
-        found, together = [cls(context, each) for each in continuations], tuple(continuations)
-        for option in found:
-            option.all_continuations = together
-        return found
+        """Return one request per continuation."""
+        options, all_continuations = [cls(context, each) for each in continuations], tuple(continuations)
+        for option in options:
+            option.all_continuations = all_continuations
+        return options
 
 
 @dataclass(frozen=True)
 class LogP:
-    """The log-probability of a continuation: the sum over its tokens; a pseudo one where a masked model gave it."""
+    """Log-probability of a continuation, summed over its tokens; a pseudo-log-likelihood for masked language models."""
 
     nats: float
     tokens: int
-    greedy: bool  # whether each token is the one with the highest score
-    cut: int = 0  # tokens at the beginning of the context that the net did not read: the row was too long
-    last_nats: float = 0.0  # of the last token alone
-    last_greedy: bool = False  # whether that is the one with the highest score
-    unknown: int = 0  # tokens of the context and the continuation that stand for what the vocabulary does not have
-    shares_token: bool = False  # whether the context ends inside of a token, or has other tokens than it has alone
+    greedy: bool  # whether each token has the highest score
+    cut: int = 0  # tokens dropped from the start of the context, because the sequence was too long
+    last_nats: float = 0.0  # log-probability of the last token
+    last_greedy: bool = False  # whether the last token has the highest score
+    unknown: int = 0  # unknown tokens in the context and the continuation
+    shares_token: bool = False  # whether the context ends inside a token, or is tokenized differently than alone
 
 
 Scorer = Callable[[Sequence[Request]], list[LogP]]
-"""A net that is asked; answers stand in the order of the requests."""
+"""Scores requests; results are in the order of the requests."""
 
 
 class LikelihoodModel(Protocol):
-    """A net, or an n-gram model, that says how likely texts are."""
+    """A model, or an n-gram model, that assigns likelihoods to texts."""
 
     @property
     def vocab(self) -> Vocab:
-        """What texts are cut into."""
+        """The vocabulary that tokenizes texts."""
 
     def log_ps(self, requests: Sequence[Request], pseudo: PseudoKind) -> list[LogP]:
-        """The log-probability of each continuation; `pseudo` says which one a masked model gives. Unscored where some
-        have none, BadInput where the reader gives none at all."""
+        """Return the log-probability of each continuation.
+
+        `pseudo` selects the kind of pseudo-log-likelihood of a masked language model. Raises UnscoredRequests if
+        some continuations cannot be scored, and BadInput if the model gives no likelihoods.
+        """
 
     def perplexities(self, texts: Sequence[PerplexityText], windowing: Windowing) -> list[Perplexity]:
-        """How well it predicts each text. BadInput where it predicts none, or the numbers do not fit it."""
+        """Return the perplexity of each text. Raises BadInput if the model has none, or the windows do not fit it."""
 
     def describe(self, pseudo: PseudoKind) -> str:
-        """What its log-probabilities are, in one line: "log p, left to right"."""
+        """The kind of log-probability, in one line, for example "log p, from left to right"."""
 
     def shown(self, request: Request) -> str:
-        """A request as it is read, special tokens written out."""
+        """The model input of a request as text, with special tokens."""
 
 
 Pair = tuple[list[int], list[int]]
-"""Ids of a context, one at least, and those of a continuation."""
+"""Token IDs of a context (at least one) and of a continuation."""
 
 
 def split_at_word(request: Request) -> Request:
-    """The same text with the blanks that end the context at the beginning of the continuation, as in lm-eval.
+    """Move blanks at the end of the context to the start of the continuation, as in lm-eval.
 
-    Byte-level pieces begin with the blank before a word.
+    Byte-level tokens include the blank before a word.
 
     >>> split_at_word(Request("the cat ", "sat"))
     Request(context='the cat', continuation=' sat')
@@ -95,35 +101,35 @@ def split_at_word(request: Request) -> Request:
 
 
 class JoinedTokens(NamedTuple):
-    """The tokens of a whole request, and where its continuation begins."""
+    """The tokens of a whole request, and the position where scoring starts."""
 
     ids: list[int]
-    begin: int  # number of the first token that is scored
-    start: int  # character of the whole text at which that begins, the blanks before it left aside
+    begin: int  # index of the first scored token
+    start: int  # its first character in the whole text, leading blanks ignored
     shares_token: bool  # as in LogP
-    any_shares: bool  # whether it does, or one of those that it is compared with
+    any_shares: bool  # whether this or a compared continuation does
 
 
 Encode = Callable[[str], Sequence[tuple[int, int, int]]]
-"""The tokens of a text: id, first character, the one behind the last."""
+"""Maps a text to its tokens: ID, first character, and the character after the last."""
 
 
 class TextEncoder(NamedTuple):
-    """Encodes texts, and keeps the last ones."""
+    """Encodes texts with a cache."""
 
     encode: Encode
     start_of: Callable[[str, tuple[str, ...]], tuple[bool, int]]  # `_start_of`
 
 
 def encoder(vocab: Vocab) -> TextEncoder:
-    """What encodes the texts of requests with this vocabulary."""
-    encode = lru_cache(_KEPT)(vocab.encode_with_offsets)
-    return TextEncoder(encode, lru_cache(_KEPT)(partial(_start_of, encode)))
+    """Return an encoder of request texts for this vocabulary."""
+    encode = lru_cache(_CACHE_SIZE)(vocab.encode_with_offsets)
+    return TextEncoder(encode, lru_cache(_CACHE_SIZE)(partial(_start_of, encode)))
 
 
 def _start_of(encode: Encode, context: str, continuations: tuple[str, ...]) -> tuple[bool, int]:
-    """Whether one of these continuations shares a token with the context, and the character of the text from which all
-    of them are scored."""
+    """Whether one of the continuations shares a token with the context, and the character where scoring of all
+    starts."""
     before, wholes = encode(context) if context else (), [encode(context + each) for each in continuations]
     if all(_begins(whole, before, len(context)) for whole in wholes):
         return False, len(context)
@@ -131,17 +137,17 @@ def _start_of(encode: Encode, context: str, continuations: tuple[str, ...]) -> t
 
 
 def join_request(encoder: TextEncoder, request: Request) -> JoinedTokens:
-    """The ids of the text of a request, and from where on they are scored.
+    """Return the token IDs of a request's text, and the position where scoring starts.
 
-    Where the ids of the context begin those of the whole text, all behind them is the continuation, as lm-eval has it.
-    Elsewhere a token may stand for the end of the context and the begin of the continuation ("in th", "e town"): it is
-    scored from the last place at which a token ends in the context and in the whole text, so that nothing of the
-    continuation is lost. Of an `Option`, the place is one for all that it is compared with.
+    If the token IDs of the context are a prefix of those of the whole text, the rest is the continuation, as in
+    lm-eval. Otherwise one token may cover the end of the context and the start of the continuation ("in th", "e
+    town"). Scoring then starts at the last position where a token ends both in the context and in the whole text, so
+    that no part of the continuation is lost. Compared requests (`Option`) start at the same position.
     """
     context, continuation = split_at_word(request)
     behind = request.context[len(context) :]
-    together = getattr(request, "all_continuations", ()) if context else ()
-    any_shares, start = encoder.start_of(context, tuple(behind + each for each in together) or (continuation,))
+    compared = getattr(request, "all_continuations", ()) if context else ()
+    any_shares, start = encoder.start_of(context, tuple(behind + each for each in compared) or (continuation,))
     before, whole = encoder.encode(context) if context else (), encoder.encode(context + continuation)
     is_alike = _begins(whole, before, len(context))
     if is_alike and start == len(context):
@@ -149,21 +155,24 @@ def join_request(encoder: TextEncoder, request: Request) -> JoinedTokens:
     else:
         begin = next((at for at, (_, _, stop) in enumerate(whole) if stop > start), len(whole))
     ids = [id for id, _, _ in whole]
-    is_nothing = start < len(context) and all(stop <= len(context) for _, _, stop in whole)
-    if begin == len(ids) or is_nothing:
+    is_inside_context = start < len(context) and all(stop <= len(context) for _, _, stop in whole)
+    if begin == len(ids) or is_inside_context:
         raise no_token(request)
     return JoinedTokens(ids, begin, start, not is_alike or start < len(context), any_shares)
 
 
 def _begins(whole: Sequence[tuple[int, int, int]], before: Sequence[tuple[int, int, int]], size: int) -> bool:
-    """Whether a text begins with the ids of its first `size` characters, and they stand for no more than these: one
-    token that is unknown may stand for any number."""
+    """Whether the tokens `before` of the first `size` characters are a prefix of `whole`, and cover only these
+    characters.
+
+    An unknown token may cover any number of characters.
+    """
     first = whole[: len(before)]
     return [id for id, *_ in first] == [id for id, *_ in before] and all(stop <= size for *_, stop in first)
 
 
 def _last_end(at: int, encodings: Sequence[Sequence[tuple[int, int, int]]]) -> int:
-    """The last character up to `at` that is inside of no token of any of the encodings.
+    """The last character up to `at` that is not inside a token of any encoding.
 
     >>> _last_end(5, [[(0, 0, 2), (1, 3, 5)], [(0, 0, 2), (2, 3, 6)]])
     3
@@ -174,42 +183,44 @@ def _last_end(at: int, encodings: Sequence[Sequence[tuple[int, int, int]]]) -> i
 
 
 def pair_of(vocab: Vocab, request: Request) -> Pair:
-    """The ids of a request for a decoder: those of the whole text, cut where `joined` says.
+    """Return the token IDs of a request for a decoder: the whole text, split where `join_request` says.
 
-    Where nothing stands before the continuation, a text begins behind [CLS] or <s>, or where there is none, behind the
-    end of a text. NoToken where the continuation is none.
+    An empty context becomes [CLS] or <s>, or the end-of-text token if the vocabulary has neither. Raises NoToken if
+    the continuation has no token.
     """
     return _pair(vocab, join_request(encoder(vocab), request))
 
 
-def _pair(vocab: Vocab, found: JoinedTokens) -> Pair:
-    return (found.ids[: found.begin] or [first_of(vocab)]), found.ids[found.begin :]
+def _pair(vocab: Vocab, joined: JoinedTokens) -> Pair:
+    return (joined.ids[: joined.begin] or [first_of(vocab)]), joined.ids[joined.begin :]
 
 
 def pairs_of(vocab: Vocab, requests: Sequence[Request], longest: int) -> list[tuple[Pair, int, bool]]:
-    """For each request its ids for a decoder in a row of so many tokens, how many tokens of the context that costs, and
-    whether it shares a token with that. Unscored where some of them have no token, or too many."""
+    """Return token IDs for a decoder, the number of dropped context tokens, and `shares_token`, for each request.
+
+    Sequences have at most `longest` tokens. Raises UnscoredRequests if a continuation has no token, or too many.
+    """
     encode = encoder(vocab)
 
-    def made(request: Request) -> tuple[Pair, int, bool]:
+    def build(request: Request) -> tuple[Pair, int, bool]:
         found = join_request(encode, request)
         return *cut_to(_pair(vocab, found), longest), found.shares_token
 
-    return each_of(requests, made)
+    return each_of(requests, build)
 
 
 class UnscoredRequests(BadInput):
-    """Requests that cannot be scored, and why: by their numbers."""
+    """Requests that cannot be scored; `why` maps their indices to reasons."""
 
     why: dict[int, str]
 
 
-def each_of(requests: Sequence[Request], make: Callable[[Request], Made]) -> list[Made]:
-    """What is made of each request; Unscored, with all of those of which nothing can be made."""
-    found, why = list[Made](), dict[int, str]()
+def each_of(requests: Sequence[Request], make: Callable[[Request], Result]) -> list[Result]:
+    """Apply `make` to each request. Raises UnscoredRequests with all requests for which `make` raises BadInput."""
+    results, why = list[Result](), dict[int, str]()
     for number, request in enumerate(requests):
         try:
-            found.append(make(request))
+            results.append(make(request))
         except BadInput as error:
             why[number] = str(error)
     if why:
@@ -217,36 +228,37 @@ def each_of(requests: Sequence[Request], make: Callable[[Request], Made]) -> lis
         unscored = UnscoredRequests(f"{next(iter(why.values()))}{more}")
         unscored.why = why
         raise unscored
-    return found
+    return results
 
 
 class NoToken(BadInput):
-    """A continuation is no token."""
+    """A continuation has no token of its own."""
 
 
 def no_token(request: Request) -> NoToken:
-    """The error of a request whose continuation is no token, in one line."""
-    return NoToken(f"the continuation {request.continuation!r} has no token behind {request.context[-40:]!r}")
+    """Return the error for a request whose continuation has no token."""
+    return NoToken(f"the continuation {request.continuation!r} has no token after {request.context[-40:]!r}")
 
 
 def first_of(vocab: Vocab) -> int:
-    """The token behind which a text begins."""
+    """Return the token before the first token of a text."""
     first = vocab.around.before[-1] if vocab.around.before else vocab.sep
     if first is None:
-        raise BadInput("the vocabulary has no token that a text could begin behind; give each text a context")
+        raise BadInput("the vocabulary has no token for the start of a text; give each text a context")
     return first
 
 
 def cut_to(pair: Pair, longest: int) -> tuple[Pair, int]:
-    """The pair in a row of `longest` tokens and the one behind it, and how many tokens of the context that costs.
+    """Truncate the start of the context to fit; return the pair and the number of dropped tokens.
 
-    Tokens go at the beginning. BadInput where the continuation alone is too long.
+    The pair may have `longest` + 1 tokens, since the last one is only predicted. Raises BadInput if the continuation
+    alone is too long.
 
     >>> cut_to(([1, 2, 3], [4, 5]), 3)
     (([2, 3], [4, 5]), 1)
     """
     context, continuation = pair
     if len(continuation) > longest:
-        raise BadInput(f"a continuation of {len(continuation)} tokens does not fit a net of {longest} positions")
+        raise BadInput(f"continuation too long: got {len(continuation)} tokens, expected at most {longest}; shorten it")
     over = max(0, len(context) + len(continuation) - longest - 1)
     return (context[over:], continuation), over

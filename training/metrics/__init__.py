@@ -1,9 +1,9 @@
-"""Scores of downstream tasks, as their papers and official scripts count them: predictions and gold -> numbers.
+"""Metrics of downstream tasks, computed from predictions and gold answers as in their papers and official scripts.
 
-Read labels.py (accuracy, F1, correlations of GLUE), squad.py (exact match and F1 of answers), cmrc.py (those of Chinese
-ones), mlqa.py (of seven languages), entities.py (CoNLL), texts.py (BLEU, ROUGE, CoQA), glue.py (averages, submissions)
-and significance.py (intervals of scores, and whether two of them differ). What a library counts well is the library's:
-scikit-learn, scipy, seqeval, sacrebleu, rouge-score. No torch in here.
+Reading order: labels.py (accuracy, F1, correlations of GLUE), squad.py (exact match and F1 of answers), cmrc.py (the
+same for Chinese), mlqa.py (for seven languages), entities.py (CoNLL), texts.py (BLEU, ROUGE, CoQA), glue.py
+(averages, leaderboard files) and significance.py (intervals of scores and tests of differences). Standard metrics
+come from libraries: scikit-learn, scipy, seqeval, sacrebleu, rouge-score. No torch in here.
 """
 
 from training.metrics.cmrc import cmrc

@@ -1,10 +1,10 @@
-"""Entity F1 as CoNLL's official scorer (conlleval) counts it: an entity is right where its ends and its type are."""
+"""Entity F1 as in CoNLL's official scorer (conlleval): an entity is correct if its boundaries and its type are."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 Scheme = Literal["lenient", "IOB1", "IOB2", "IOBES", "BILOU"]
-"""lenient: as conlleval, which begins an entity at each change of type, whatever the prefix; the others are strict."""
+"""lenient: as conlleval, which starts an entity at each change of type, for any prefix. The others are strict."""
 
 OUTSIDE: Final = "O"
 PREFIXES: Final[Mapping[Scheme, Sequence[str]]] = {
@@ -14,12 +14,12 @@ PREFIXES: Final[Mapping[Scheme, Sequence[str]]] = {
     "IOBES": ("BIES",),
     "BILOU": ("BILU",),
 }
-"""What tags of entities begin with, before a hyphen and the type: one of these sets of letters."""
-_BIOES: Final = {"L": "E", "U": "S"}  # of BILOU; a last word, and an entity of one word
+"""The prefixes of entity tags, before a hyphen and the type: one of these sets of letters."""
+_BIOES: Final = {"L": "E", "U": "S"}  # of BILOU: the last word, and an entity of one word
 
 
 def no_tags_of(scheme: Scheme, labels: Sequence[str]) -> list[str]:
-    """Labels that are no tags of the scheme; of two sets of prefixes that which fits more of them is meant.
+    """Return labels that are not tags of the scheme. Of two sets of prefixes, the better matching one is used.
 
     >>> no_tags_of("lenient", ["O", "B-PER", "NN"]), no_tags_of("IOB2", ["O", "B-PER", "S-PER"])
     (['NN'], ['S-PER'])
@@ -35,20 +35,20 @@ def _is_tag(label: str, letters: str) -> bool:
 def entity_f1(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: Scheme = "lenient"
 ) -> dict[str, float]:
-    """`precision`, `recall` and `f1` over the entities of all sentences; 0 where there are none.
+    """`precision`, `recall` and `f1` over the entities of all sentences; 0 if there are none.
 
     >>> gold = [["B-P", "I-P", "O", "B-L"]]
     >>> entity_f1(gold, [["I-P", "I-P", "O", "B-L"]])["f1"]
     1.0
 
-    Raises ValueError where a sentence has other tags than words.
+    Raises ValueError if gold and predicted sentences differ in length.
     """
     from seqeval.metrics import f1_score, precision_score, recall_score
     from seqeval.scheme import IOB1, IOB2, IOBES
 
     lengths = [len(sentence) for sentence in gold], [len(sentence) for sentence in predicted]
     if lengths[0] != lengths[1]:
-        raise ValueError("gold and predicted tags are of other sentences: their lengths differ")
+        raise ValueError("gold and predicted tags have different lengths; give tags of the same sentences")
     strict = {"IOB1": IOB1, "IOB2": IOB2, "IOBES": IOBES, "BILOU": IOBES}
     how = {} if scheme == "lenient" else {"mode": "strict", "scheme": strict[scheme]}
     both = _as_bioes(gold), _as_bioes(predicted)
@@ -57,7 +57,7 @@ def entity_f1(
 
 
 def outside_of(scheme: Scheme, gold: Sequence[Sequence[str]]) -> int:
-    """Words that are tagged as part of an entity, and are in none as a strict scheme has it.
+    """The number of words tagged as part of an entity that are not in a valid entity of a strict scheme.
 
     >>> outside_of("IOB2", [["I-P", "O", "B-P", "I-P"]])
     1
@@ -73,5 +73,5 @@ def outside_of(scheme: Scheme, gold: Sequence[Sequence[str]]) -> int:
 
 
 def _as_bioes(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The tags with the letters of BIOES where they have those of BILOU, which seqeval knows in strict mode alone."""
+    """Convert BILOU prefixes to BIOES, since seqeval supports BILOU in strict mode only."""
     return [[_BIOES.get(tag[:1], tag[:1]) + tag[1:] for tag in sentence] for sentence in sentences]

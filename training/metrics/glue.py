@@ -1,13 +1,14 @@
-"""Averages of GLUE, of which papers print three, and the lines of a submission."""
+"""The three averages of GLUE that papers report, and the content of leaderboard files."""
 
 from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Final, Literal
 
 Average = Literal["leaderboard", "bert", "dev"]
-"""leaderboard: nine tasks with WNLI, metrics of a task averaged first (arXiv:1804.07461); bert: nine columns without
-WNLI, both of MNLI, F1 of MRPC and QQP, Spearman of STS-B (BERT, table 1, as recomputed there for GPT-1); dev: eight
-tasks, accuracy of MRPC and QQP, MNLI-m alone (tables of RoBERTa, XLNet, ALBERT, ELECTRA on dev)."""
+"""leaderboard: nine tasks with WNLI; the metrics of a task are averaged first (arXiv:1804.07461). bert: nine columns
+without WNLI, with both MNLI sets, F1 of MRPC and QQP, and Spearman of STS-B (BERT, table 1, as recomputed there for
+GPT-1). dev: eight tasks, with accuracy of MRPC and QQP, and MNLI-m only (dev tables of RoBERTa, XLNet, ALBERT,
+ELECTRA)."""
 
 TASKS: Final = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 COLUMNS: Final[Mapping[Average, Mapping[str, Sequence[str]]]] = {
@@ -47,9 +48,9 @@ COLUMNS: Final[Mapping[Average, Mapping[str, Sequence[str]]]] = {
 
 
 def glue_average(scores: Mapping[str, Mapping[str, float]], which: Average) -> float | None:
-    """The average of GLUE, in the unit of the scores; None where a task or a metric is missing.
+    """The average of GLUE, in the unit of the scores; None if a task or metric is missing.
 
-    `scores`: by task, or by its text-to-text form (cola_text), and metric; those of MNLI's mismatched rows are
+    `scores` maps a task, or its text-to-text form (cola_text), to its metrics. The score of mismatched MNLI is
     `accuracy_mismatched` of mnli.
 
     >>> mini = {"cola": {"matthews": 0.0}, "sst2": {"accuracy": 85.9}, "mrpc": {"f1": 81.1, "accuracy": 71.8}}
@@ -62,15 +63,15 @@ def glue_average(scores: Mapping[str, Mapping[str, float]], which: Average) -> f
     means = []
     for task, metrics in COLUMNS[which].items():
         name = task.removesuffix("_mm")
-        mine = scores.get(name) or scores.get(f"{name}_text", {})
-        if any(metric not in mine for metric in metrics):
+        task_scores = scores.get(name) or scores.get(f"{name}_text", {})
+        if any(metric not in task_scores for metric in metrics):
             return None
-        means.append(mean(mine[metric] for metric in metrics))
+        means.append(mean(task_scores[metric] for metric in metrics))
     return mean(means)
 
 
 def submission(predictions: Sequence[object]) -> str:
-    """The lines of a file for the leaderboard: an index from 0 and the prediction, a number with three decimals.
+    """The content of a leaderboard file: an index from 0 and a prediction per line; numbers have three decimals.
 
     >>> submission(["entailment", 3.14159])
     'index\\tprediction\\n0\\tentailment\\n1\\t3.142\\n'

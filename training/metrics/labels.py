@@ -1,6 +1,7 @@
-"""Metrics of one label or one number for each row: GLUE's (arXiv:1804.07461, 3) and those of NLI and similarity.
+"""Metrics for one label or one number per example: those of GLUE (arXiv:1804.07461, 3), NLI and similarity.
 
-Labels are int arrays [N], numbers float arrays [N]. All answer a share or a correlation between -1 and 1, not percent.
+Labels are int arrays [N], and numbers are float arrays [N]. All metrics are fractions, or correlations from -1 to 1,
+not percentages.
 """
 
 from collections.abc import Callable
@@ -10,11 +11,11 @@ import numpy as np
 
 from preprocessing.schema import Floats, Ints
 
-POSITIVE: Final = 1  # the class that F1 is of, where there are two
+POSITIVE: Final = 1  # the positive class of binary F1
 
 
 def accuracy(gold_N: Ints, predicted_N: Ints) -> float:
-    """Share of rows with the right label.
+    """Fraction of examples with the correct label.
 
     >>> accuracy(np.array([1, 0, 1]), np.array([1, 1, 1]))
     0.6666666666666666
@@ -24,7 +25,7 @@ def accuracy(gold_N: Ints, predicted_N: Ints) -> float:
 
 
 def f1(gold_N: Ints, predicted_N: Ints) -> float:
-    """F1 of class 1 of two (MRPC, QQP); 0 where neither has any of it.
+    """F1 of class 1 of two (MRPC, QQP); 0 if neither gold nor predictions have this class.
 
     >>> f1(np.array([1, 1, 1, 0, 0, 1, 0, 1]), np.array([1, 0, 1, 0, 1, 1, 0, 1]))
     0.8
@@ -36,7 +37,7 @@ def f1(gold_N: Ints, predicted_N: Ints) -> float:
 
 
 def macro_f1(gold_N: Ints, predicted_N: Ints) -> float:
-    """Mean of the F1 of each class that gold or predictions have; a negative prediction is wrong, and no class.
+    """Mean F1 over the classes in gold or predictions; a negative prediction is wrong, and not a class.
 
     >>> round(macro_f1(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1])), 10)
     0.3888888889
@@ -49,7 +50,7 @@ def macro_f1(gold_N: Ints, predicted_N: Ints) -> float:
 
 
 def matthews(gold_N: Ints, predicted_N: Ints) -> float:
-    """Matthews correlation (CoLA), also of more than two classes (AX); 0 where either is constant.
+    """Matthews correlation (CoLA), also for more than two classes (AX); 0 if gold or predictions are constant.
 
     >>> round(matthews(np.array([1, 1, 1, 0, 0, 1, 0, 1]), np.array([1, 0, 1, 0, 1, 1, 0, 1])), 10)
     0.4666666667
@@ -63,7 +64,7 @@ def matthews(gold_N: Ints, predicted_N: Ints) -> float:
 
 
 def pearson(gold_N: Floats, predicted_N: Floats) -> float:
-    """Pearson's r; 0 where either is constant and r is not defined.
+    """Pearson's r; 0 if gold or predictions are constant, since r is then undefined.
 
     >>> round(pearson(np.array([0, 1.5, 2.5, 5, 3.8, 2.5]), np.array([0.2, 1, 3, 4.9, 3.9, 2])), 10)
     0.974475211
@@ -74,7 +75,7 @@ def pearson(gold_N: Floats, predicted_N: Floats) -> float:
 
 
 def spearman(gold_N: Floats, predicted_N: Floats) -> float:
-    """Spearman's rank correlation, ties at their mean rank; 0 where either is constant.
+    """Spearman's rank correlation, with mean ranks for ties; 0 if gold or predictions are constant.
 
     >>> round(spearman(np.array([0, 1.5, 2.5, 5, 3.8, 2.5]), np.array([0.2, 1, 3, 4.9, 3.9, 2])), 10)
     0.9856107606
@@ -85,14 +86,14 @@ def spearman(gold_N: Floats, predicted_N: Floats) -> float:
 
 
 def undefined(gold_N: np.ndarray, predicted_N: np.ndarray) -> str:
-    """Why a correlation of these, which counts as 0, is not defined; "" where it is.
+    """The reason why a correlation is undefined and counts as 0; "" if it is defined.
 
     >>> undefined(np.array([0, 1]), np.array([1, 1]))
     'all 2 predictions are the same'
     """
     if len(gold_N) < 2:
-        return "there is one question"
-    named = {"right answers": gold_N, "predictions": predicted_N}
+        return "there is only one question"
+    named = {"gold answers": gold_N, "predictions": predicted_N}
     constant = next((name for name, value_N in named.items() if np.ptp(value_N) == 0), "")
     return f"all {len(gold_N):,} {constant} are the same" if constant else ""
 
@@ -108,5 +109,5 @@ def _correlation(function: Callable[..., Any], gold_N: Floats, predicted_N: Floa
 def _same_length(gold_N: np.ndarray, predicted_N: np.ndarray) -> None:
     if len(gold_N) != len(predicted_N) or not len(gold_N):
         raise ValueError(
-            f"{len(gold_N)} labels and {len(predicted_N)} predictions; as many of both are needed, 1 or more"
+            f"got {len(gold_N)} labels and {len(predicted_N)} predictions, expected equal numbers, at least 1"
         )

@@ -1,4 +1,4 @@
-"""MLQA's metrics (arXiv:1910.07475): exact match and F1 of answers in seven languages, in words of each."""
+"""MLQA's metrics (arXiv:1910.07475): exact match and word F1 of answers in seven languages."""
 
 import re
 import string
@@ -8,7 +8,7 @@ from typing import Final
 
 from training.metrics.squad import Golds, overlap
 
-_WORDS: Final = {  # that count for nothing, by language
+_WORDS: Final = {  # ignored words by language
     "en": "a an the",
     "es": "un una unos unas el la los las",
     "de": "ein eine einen einem eines einer der die das den dem des",
@@ -16,16 +16,16 @@ _WORDS: Final = {  # that count for nothing, by language
 }
 _DROPPED: Final = {
     **{language: re.compile(rf"\b({words.replace(' ', '|')})\b") for language, words in _WORDS.items()},
-    "ar": re.compile("ال"),  # inside of words too
+    "ar": re.compile("ال"),  # inside words, too
     "hi": None,
     "zh": None,
 }
-_CHARACTER: Final = re.compile("([\u4e00-\u9fa5])")  # a word of its own in Chinese
+_CHARACTER: Final = re.compile("([\u4e00-\u9fa5])")  # a separate word in Chinese
 LANGUAGES: Final = tuple(_DROPPED)
 
 
 def words(answer: str, language: str) -> list[str]:
-    """The words of an answer as they are compared: lower case, without punctuation of any script and articles.
+    """The words of an answer for comparison: lower case, without punctuation of any script and without articles.
 
     >>> words("Das „Rote“ Haus", "de"), words("3月GDP。", "zh"), words("The U.S.", "es")
     (['rote', 'haus'], ['3', '月', 'gdp'], ['the', 'us'])
@@ -41,10 +41,12 @@ def _is_punctuation(char: str) -> bool:
 
 
 def mlqa(golds: Golds, predictions: Mapping[str, str], languages: Mapping[str, str]) -> dict[str, float]:
-    """`exact` and `f1` in percent over all questions, each in the language of its answers; one without a prediction
-    counts 0 (mlqa_evaluation_v1.py)."""
+    """`exact` and `f1` in percent over all questions, as in mlqa_evaluation_v1.py.
+
+    `languages` has the language of each question's answers. A missing prediction counts 0.
+    """
     if not golds:
-        raise ValueError("there is no question to score")
+        raise ValueError("no question to score; give at least one")
     exacts, f1s = 0.0, 0.0
     for id in golds.keys() & predictions.keys():
         given = words(predictions[id], languages[id])

@@ -1,11 +1,12 @@
-"""How certain a score is, and whether two differ: intervals of 95 % and a paired t test over seeds and questions.
+"""Uncertainty of scores: 95% intervals, and a paired t test of differences over seeds and questions.
 
-Fine-tunings differ by their seeds and by the questions that they are asked, and every seed is asked the same ones: a
-crossed design, as readers and cases in radiology. The variance of a mean is estimated by the sum of both one-way
-variances, s^2_seeds / S + s^2_questions / Q, as in Clark's min F' (1973, "The language-as-fixed-effect fallacy"). Its
-quantiles are those of t with S - 1 and Q - 1 degrees of freedom, weighted by the two parts (Cochran and Cox 1950): with
-three seeds Satterthwaite's degrees of freedom reject too often where seeds matter most. Where few questions differ, a t
-test is too bold: p is at least that of a sign-flip permutation test over questions, which is exact.
+Fine-tuning results vary with seeds and questions, and every seed has the same questions. This is a crossed design,
+as with readers and cases in radiology. The variance of a mean is estimated by the sum of both one-way variances,
+s^2_seeds / S + s^2_questions / Q, as in Clark's min F' (1973, "The language-as-fixed-effect fallacy"). Quantiles are
+those of t with S - 1 and Q - 1 degrees of freedom, weighted by the two parts (Cochran and Cox 1950). With three
+seeds, Satterthwaite's degrees of freedom reject too often if seeds contribute most of the variance. If few questions
+differ, a t test rejects too often. So p is at least that of a sign-flip permutation test over questions, which is
+exact.
 """
 
 import math
@@ -19,28 +20,28 @@ import numpy as np
 from preprocessing.rng import key
 from preprocessing.schema import Floats
 
-LEVEL: Final = 0.05  # below which a difference is called significant
-_BLOCKS: Final = 100  # of questions, at most, for a metric that is no mean over questions
-_TRIED: Final = 50  # questions by which it is seen whether a metric is one
+LEVEL: Final = 0.05  # significance level
+_BLOCKS: Final = 100  # maximum number of blocks of questions, for a metric that is not a mean over questions
+_SAMPLED: Final = 50  # questions used to test whether a metric is a mean
 _FLIPS: Final = 1_999
-_SAME: Final = 1e-9  # of a mean: a standard error below is that of rounding
-_HALVINGS: Final = 40  # of the range in which p is looked for
-_MOST_FLIPPED: Final = 1_000  # questions that differ, above which a t test is as good
+_SAME: Final = 1e-9  # relative to the mean: a smaller standard error is rounding error
+_HALVINGS: Final = 40  # bisection steps to find p
+_MOST_FLIPPED: Final = 1_000  # with more differing questions, a t test is accurate
 
 Score = Callable[[Sequence[int]], float]
-"""The score of some questions, by their numbers."""
+"""Maps indices of questions to their score."""
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """A difference of two means over the same seeds and questions: its interval of 95 %, and p of two sides."""
+    """A difference of two means over the same seeds and questions, with its 95% interval and two-sided p."""
 
     difference: float
     low: float
     high: float
     p: float
     seeds: int
-    questions: int  # or texts that have several; blocks of them for a metric that is no mean
+    questions: int  # or texts with several questions; blocks of them for a metric that is not a mean
 
     @property
     def is_significant(self) -> bool:
@@ -48,11 +49,11 @@ class PairedDifference:
 
 
 def unit_values(score: Score, units: Sequence[Sequence[int]]) -> list[float]:
-    """What each unit (a question; or the questions of one text) adds to a score: their mean is the score, and their
-    variance that of the score times their number.
+    """The value of each unit (a question, or the questions of one text) in a score.
 
-    Where the score is a mean over questions, that of a unit of one question is its score. For any other metric (F1,
-    correlations, BLEU) these are pseudo-values of the jackknife, of at most 100 blocks of units.
+    The mean of the values is the score. Their variance is the variance of the score times their number. If the score
+    is a mean over questions, the value of a unit of one question is its score. For other metrics (F1, correlations,
+    BLEU), values are pseudo-values of the jackknife, of at most 100 blocks of units.
 
     >>> unit_values(lambda numbers: sum([1.0, 0.0, 1.0][n] for n in numbers) / len(numbers), [[0], [1], [2]])
     [1.0, 0.0, 1.0]
@@ -61,7 +62,7 @@ def unit_values(score: Score, units: Sequence[Sequence[int]]) -> list[float]:
     if len(units) < 2:
         return [score(every)] if units else []
     whole = score(every)
-    if _is_mean(score, every[:: max(1, len(every) // _TRIED)]):
+    if _is_mean(score, every[:: max(1, len(every) // _SAMPLED)]):
         alone = {number: score([number]) for number in every}
         if math.isclose(whole, sum(alone.values()) / len(every), abs_tol=1e-9):
             return [whole + sum(alone[n] - whole for n in unit) * len(units) / len(every) for unit in units]
@@ -72,15 +73,15 @@ def unit_values(score: Score, units: Sequence[Sequence[int]]) -> list[float]:
 
 
 def _is_mean(score: Score, numbers: Sequence[int]) -> bool:
-    """Whether the score of these questions is the mean of the scores of each."""
+    """Whether the score of these questions is the mean of their single scores."""
     try:
         return math.isclose(score(numbers), sum(score([n]) for n in numbers) / len(numbers), abs_tol=1e-9)
-    except ValueError:  # a metric that a question alone has not
+    except ValueError:  # the metric is undefined for a single question
         return False
 
 
 def pool_values(parts: Sequence[Sequence[float]]) -> list[float]:
-    """The values of units of several splits whose scores are averaged, each split with the same weight.
+    """Pool the unit values of several splits whose scores are averaged with equal weights.
 
     >>> pool_values([[1.0, 0.0], [1.0]])
     [1.125, 0.375, 0.75]
@@ -94,7 +95,7 @@ def pool_values(parts: Sequence[Sequence[float]]) -> list[float]:
 
 @dataclass(frozen=True)
 class _Spread:
-    """The variance of a mean: what comes from seeds, and what from questions."""
+    """The variance of a mean, split into parts from seeds and from questions."""
 
     of_seeds: float
     of_questions: float
@@ -118,7 +119,7 @@ class _Spread:
         return math.sqrt(self.variance)
 
     def quantile(self, p: float = LEVEL) -> float:
-        """What the mean exceeds, in standard errors and to either side, with probability p."""
+        """The number of standard errors that the mean exceeds with probability p, on both sides together."""
         of_seeds = _quantile(self.seeds - 1, p) if self.of_seeds else 0.0
         of_questions = _quantile(self.questions - 1, p) if self.questions > 1 else 0.0
         if not self.variance:
@@ -126,7 +127,7 @@ class _Spread:
         return (self.of_seeds * of_seeds + self.of_questions * of_questions) / self.variance
 
     def p(self, mean: float) -> float:
-        """p of two sides of a mean, where it is 0 in truth."""
+        """The two-sided p of a mean under the hypothesis that the true mean is 0."""
         if not self.variance:
             return float(mean == 0)
         at, low, high = abs(mean) / self.error, 0.0, 1.0
@@ -137,10 +138,11 @@ class _Spread:
 
 
 def interval(value_SQ: Floats, score: float, *, is_share: bool = True) -> tuple[float, float] | None:
-    """Where a score lies at 95 %, over seeds (rows) and questions; over questions alone where there is one seed.
+    """The 95% interval of a score over seeds (rows) and questions (columns); over questions only for one seed.
 
-    A share of questions has Wilson's interval (1927) for as many questions as would vary as much: it stays between 0
-    and 1, and is not empty where all answers are right. None of one question.
+    A fraction of questions has Wilson's interval (1927), for the number of questions that would have the same
+    variance. This interval stays between 0 and 1, and is not empty if all answers are correct. Returns None for one
+    question.
 
     >>> [round(end, 3) for end in interval(np.array([[1.0] * 5 + [0.0] * 5]), 0.5) or ()]
     [0.199, 0.801]
@@ -158,30 +160,31 @@ def interval(value_SQ: Floats, score: float, *, is_share: bool = True) -> tuple[
 
 
 def paired_difference(one_SQ: Floats, other_SQ: Floats, difference: float | None = None) -> PairedDifference | None:
-    """The test of no difference between two starts, on the same questions (columns) and with the same seeds (rows):
-    a row of one belongs to the row of the other. With one seed it is over questions alone. None of one question, and
-    where a value is not finite: every comparison with a NaN is false, which would make p 0.0005.
+    """Test the difference of two initializations on the same questions (columns) and seeds (rows), in paired rows.
 
-    `difference`: that of the scores, where these are not the means of the values. The interval has 0 in it where p is
-    not below 5 %, and only there.
+    With one seed, the test is over questions only. Returns None for one question, and for values that are not
+    finite: comparisons with NaN are false, which would give p = 0.0005.
+
+    `difference` is the difference of the scores, if these are not the means of the values. The interval contains 0
+    exactly if p is not below 5%.
     """
     difference_SQ = np.asarray(one_SQ, np.float64) - np.asarray(other_SQ, np.float64)
     if np.shape(difference_SQ)[1] < 2 or not (math.isfinite(difference or 0.0) and np.isfinite(difference_SQ).all()):
         return None
     spread, mean = _Spread.of(difference_SQ), float(difference_SQ.mean()) if difference is None else difference
     by_t = spread.p(mean)
-    p = max(by_t, _flipped(difference_SQ.mean(0)))
+    p = max(by_t, _sign_flip_p(difference_SQ.mean(0)))
     half = spread.quantile() * spread.error
-    if by_t < p < 1:  # an interval as wide as the t test would have it for this p
+    if by_t < p < 1:  # the width for which the t test would give this p
         at = spread.quantile(p)
         half = max(half, abs(mean) * spread.quantile() / at if at else abs(mean))
     return PairedDifference(mean, mean - half, mean + half, p, spread.seeds, spread.questions)
 
 
 def over_seeds(value_S: Sequence[float], of_questions: float = 0.0, questions: int = 0) -> PairedDifference | None:
-    """The test of a mean of 0 over seeds, for what has no values by question (Student 1908); None of one seed.
+    """Test a mean of 0 over seeds, for scores without values per question (Student 1908); None for one seed.
 
-    `of_questions`: the variance of the mean that comes from so many questions, where that is known otherwise.
+    `of_questions` is the variance of the mean from `questions` questions, if known from elsewhere.
     """
     value_S1 = np.asarray(value_S, np.float64)[:, None]
     if len(value_S1) < 2 or not np.isfinite(value_S1).all():
@@ -189,13 +192,15 @@ def over_seeds(value_S: Sequence[float], of_questions: float = 0.0, questions: i
     spread = replace(_Spread.of(value_S1), of_questions=of_questions, questions=questions)
     mean = float(value_S1.mean())
     half, p = spread.quantile() * spread.error, spread.p(mean)
-    if spread.error <= _SAME * abs(mean):  # seeds that are all the same, as of few questions: a t test has no error
-        p = max(p, 2.0 ** (1 - spread.seeds))  # that of flipped signs
+    if spread.error <= _SAME * abs(
+        mean
+    ):  # all seeds are equal, as with few questions: the t test has no error estimate
+        p = max(p, 2.0 ** (1 - spread.seeds))  # p of a sign-flip test
     return PairedDifference(mean, mean - half, mean + half, p, spread.seeds, questions)
 
 
-def _flipped(difference_Q: Floats) -> float:
-    """p of a sign-flip permutation test; 0 where so many questions differ that a t test needs no such help."""
+def _sign_flip_p(difference_Q: Floats) -> float:
+    """The p of a sign-flip permutation test; 0 if enough questions differ for the t test to be accurate."""
     different_N = difference_Q[difference_Q != 0]
     if len(different_N) > _MOST_FLIPPED:
         return 0.0
@@ -206,7 +211,7 @@ def _flipped(difference_Q: Floats) -> float:
 
 @cache
 def _signs() -> Any:
-    """Signs [flips, questions], the same each time."""
+    """Random signs [flips, questions], always the same."""
     drawn = key(0, "task").at(2, 0).integers(0, 2, size=(_FLIPS, _MOST_FLIPPED), dtype=np.int8)
     return (2 * drawn - 1).astype(np.float32)
 

@@ -12,19 +12,19 @@ ROUGES: Final = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 @dataclass(frozen=True)
 class SignedScore:
-    """A score in percent, and the signature that says how it was counted: tokens, case, smoothing, version."""
+    """A score in percent, and a signature of its computation: tokenization, case, smoothing, version."""
 
     score: float
     signature: str
 
 
 def bleu(golds: Sequence[str], predicted: Sequence[str], tokenize: str = "13a") -> SignedScore:
-    """BLEU of a corpus with one reference each (Papineni et al. 2002), as sacrebleu counts it (arXiv:1804.08771).
+    """Corpus BLEU with one reference per text (Papineni et al. 2002), by sacrebleu (arXiv:1804.08771).
 
     >>> bleu(["the cat sat on a mat .", "a dog is running"], ["the cat sat on the mat .", "a dog runs"]).signature[:8]
     'nrefs:1|'
 
-    `tokenize` is one of sacrebleu's: `zh`, `ja-mecab` or `char` for text without blanks between words.
+    `tokenize` is a tokenizer of sacrebleu: `zh`, `ja-mecab` or `char` for text without blanks between words.
     """
     from sacrebleu.metrics import BLEU
 
@@ -34,7 +34,7 @@ def bleu(golds: Sequence[str], predicted: Sequence[str], tokenize: str = "13a") 
 
 
 def chrf(golds: Sequence[str], predicted: Sequence[str]) -> SignedScore:
-    """chrF2 of a corpus: F-score of character n-grams (Popović 2015)."""
+    """Corpus chrF2: the F-score of character n-grams (Popović 2015)."""
     from sacrebleu.metrics import CHRF
 
     _same_length(golds, predicted)
@@ -43,23 +43,24 @@ def chrf(golds: Sequence[str], predicted: Sequence[str]) -> SignedScore:
 
 
 def rouge(golds: Sequence[str], predicted: Sequence[str], *, stem: bool = True) -> dict[str, float]:
-    """F1 in percent of ROUGE-1, -2, -L and -Lsum (Lin 2004), means over the texts.
+    """F1 of ROUGE-1, -2, -L and -Lsum in percent (Lin 2004), as means over the texts.
 
-    L compares whole texts, Lsum their lines: a sentence a line, as papers on CNN/DailyMail report it, with `stem`.
-    Its words are of a-z and 0-9: text in other scripts scores 0, which raises ValueError where all of it does.
+    L compares whole texts. Lsum compares lines, with one sentence per line, as in papers on CNN/DailyMail, with
+    `stem`. ROUGE uses only the characters a-z and 0-9, so text in other scripts scores 0. Raises ValueError if all
+    references have no such characters.
     """
     from rouge_score.rouge_scorer import RougeScorer
 
     _same_length(golds, predicted)
     if not any(map(kept_by_rouge, golds)):
-        raise ValueError("ROUGE knows words of a-z and 0-9 only, and no reference has one; use chrF or BLEU")
+        raise ValueError("ROUGE uses only the characters a-z and 0-9, and no reference has any; use chrF or BLEU")
     scorer = RougeScorer(list(ROUGES), use_stemmer=stem)
     found = [scorer.score(gold, text) for gold, text in zip(golds, predicted, strict=True)]
     return {name: 100 * mean(scores[name].fmeasure for scores in found) for name in ROUGES}
 
 
 def kept_by_rouge(text: str) -> float:
-    """The share of the letters and digits of a text that ROUGE keeps, those of a-z and 0-9 in either case; 0 of none.
+    """The fraction of letters and digits that ROUGE keeps: a-z in both cases and 0-9; 0 for a text without any.
 
     >>> kept_by_rouge("日本 a1"), kept_by_rouge("...")
     (0.5, 0.0)
@@ -69,8 +70,10 @@ def kept_by_rouge(text: str) -> float:
 
 
 def coqa_f1(golds: Sequence[Sequence[str]], predicted: Sequence[str]) -> float:
-    """F1 in percent of CoQA (arXiv:1808.07042, 4.1): of several answers of people, each in turn is left out, the best
-    of the others counts, and the mean of that is the score.
+    """CoQA's F1 in percent (arXiv:1808.07042, 4.1).
+
+    If a question has several human answers, each is left out in turn, and the best F1 of the others counts; the
+    score is the mean.
 
     >>> coqa_f1([["white", "white", "cat"]], ["white"]), round(coqa_f1([["white", "white", "cat"]], ["cat"]), 4)
     (100.0, 66.6667)
@@ -88,4 +91,4 @@ def _against_others(golds: Sequence[str], predicted: str) -> float:
 
 def _same_length(golds: Sequence[object], predicted: Sequence[object]) -> None:
     if len(golds) != len(predicted) or not golds:
-        raise ValueError(f"{len(golds)} references and {len(predicted)} texts; as many of both are needed, 1 or more")
+        raise ValueError(f"got {len(golds)} references and {len(predicted)} texts, expected equal numbers, at least 1")

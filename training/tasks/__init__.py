@@ -1,15 +1,16 @@
-"""Downstream tasks: those of labelled files, and those that are made from a corpus' own held-out documents. No torch
-in here.
+"""Downstream tasks: tasks on labeled files, and tasks made from a corpus's held-out documents. No torch in here.
 
-Files: read labelled.py (what a kind of task is), classify.py, which is one (texts.py), and split.py (which files);
-regress.py, tag.py, choose.py, rank.py and span.py are its siblings, in the union `Kinds`. For likelihood.py,
-perplexity.py and context_length.py, of the same union, nothing is fine-tuned; writing.py is what tasks are whose answer
-a net writes, generate.py and text_to_text.py are these (in_words.py: labels as words; templates.py: texts with columns
-in braces). task_file.py is what a file of orchestration/tasks says, grid.py the hyper-parameters of papers in it;
-text_tasks.py is the form as text of tasks that have no file of it, task_score.py makes one score of the cells.
+Files: start with labeled_task.py (the interface of a kind of task), classification.py (one kind, with texts.py), and
+split.py (the files). regression.py, token_classification.py, multiple_choice.py, ranking.py and extractive_qa.py are
+the other fine-tuned kinds. loglikelihood_choice.py, perplexity.py and context_length.py are scored without
+fine-tuning. generation_settings.py is the interface of tasks with generated answers; generation.py and
+text_to_text.py are such kinds (verbalizer.py: labels as words; templates.py: texts with columns in braces). All
+kinds form the union `Kinds`. task_file.py describes a file of orchestration/tasks, and grid.py the hyperparameters
+of papers in it. text_tasks.py derives text-to-text forms of other tasks. task_score.py combines trials into the
+score of a task.
 
-Held-out documents: read part.py (what a task is), then documents.py and source.py. A task is one file here and one line
-in the union `Tasks` below; `eval_tasks:` of a recipe and `--tasks` name its kind.
+Held-out documents: start with part.py (the interface of a task), then held_out.py and source_classification.py. A
+task is one file here and one line in the union `Tasks` below; `eval_tasks:` of a recipe and `--tasks` use its kind.
 """
 
 from collections.abc import Mapping

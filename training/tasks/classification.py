@@ -1,4 +1,4 @@
-"""Which of some labels does a text, or a pair of texts, have?"""
+"""Classification of a text or a pair of texts."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -72,24 +72,24 @@ class Classification:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
         of = self._classes
         require(self.positive_label in ("", *of), "positive_label", self.positive_label, " or ".join(of))
-        several = "macro_f1, or f1 with `positive_label`, the label that it is of, where there are more than two"
+        several = "macro_f1, or f1 with `positive_label`, since there are more than two labels"
         require("f1" not in self.metrics or self.positive_label != "" or len(of) == 2, "metrics", "f1", several)
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
         return items_of(self, records, columns, self._number)
 
-    def _number(self, given: Any, column: str, place: str) -> int | None:
-        return number_of_label(self.labels, given, column, place)
+    def _number(self, value: Any, column: str, place: str) -> int | None:
+        return number_of_label(self.labels, value, column, place)
 
-    def encoded(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
+    def encode(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
         def target(gold: int | None) -> dict[str, np.ndarray]:
             return {"label": np.asarray(IGNORE if gold is None else gold, np.int64)}
 
-        found = encoded_of(self, items, vocab, length, target, training=training)
-        found.notes.extend(one_answer([self.labels[gold] for gold in known_of(items)]) if training else [])
-        return found
+        encoded = encoded_of(self, items, vocab, length, target, training=training)
+        encoded.notes.extend(one_answer([self.labels[gold] for gold in known_of(items)]) if training else [])
+        return encoded
 
-    def tuned_as(self, tuning: "Tuning") -> Self:
+    def with_tuning(self, tuning: "Tuning") -> Self:
         refuse_tuning(self, tuning, "no_answer_loss_weight")
         both, added = orders_of(self, tuning)
         return replace(self, both_orders=both, sum_orders=added)
@@ -100,12 +100,12 @@ class Classification:
         return (RowLabel(classes=len(self.labels), added=num_rows(self)),)
 
     def predictions(self, items: Sequence[TaskItem], encoded: EncodedItems, outputs: Outputs) -> list[str]:
-        """The label of each item, as the file writes it, once merged."""
-        found = [""] * len(items)
+        """The label of each item as in the file, after merging."""
+        labels = [""] * len(items)
         for numbers, heads in outputs:
             for number, label in zip(numbers, heads["row_label"].argmax(-1).tolist(), strict=True):
-                found[number] = self._merged(self.labels[label])
-        return found
+                labels[number] = self._merged(self.labels[label])
+        return labels
 
     def class_counts(self, items: Sequence[TaskItem]) -> Counter[str]:
         return Counter(self.labels[gold] for gold in known_of(items))
@@ -115,12 +115,12 @@ class Classification:
 
     @property
     def _classes(self) -> tuple[str, ...]:
-        """The labels once merged, in the order of the numbers that metrics take."""
+        """The labels after merging, in the order of their numbers in metrics."""
         return tuple(dict.fromkeys(map(self._merged, self.labels)))
 
     @property
     def _positive(self) -> int:
-        """The number of the label that F1 is of."""
+        """The number of the positive label of F1."""
         return self._classes.index(self.positive_label) if self.positive_label else 1
 
     @property
@@ -130,32 +130,32 @@ class Classification:
     def parts(self, item: TaskItem) -> list[tuple[str, str]]:
         return sentences(item.texts)
 
-    def written(self, gold: int) -> str:
+    def answer_text(self, gold: int) -> str:
         return self.labels[gold]
 
-    def read(self, text: str) -> str:
+    def parse_answer(self, text: str) -> str:
         return self._merged(next((label for label in self.labels if same(label, text)), ""))
 
     def scores(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> dict[str, float]:
-        """What is none of the labels is wrong."""
+        """The metrics; a prediction that is not a label is wrong."""
         gold_N, predicted_N = self._numbers(items, predictions)
-        return {name: _share(name, gold_N, predicted_N, self._positive) for name in self.metrics}
+        return {name: _metric_value(name, gold_N, predicted_N, self._positive) for name in self.metrics}
 
     def majority(self, items: Sequence[TaskItem]) -> list[str]:
         return most_frequent(items, lambda gold: [self._merged(self.labels[gold])]) * len(items)
 
     def notes(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> list[str]:
-        """Which label F1 is of, and which metrics are 0 as they are not defined."""
+        """Notes on the positive label of F1, and on metrics that are 0 because they are undefined."""
         gold_N, predicted_N = self._numbers(items, predictions)
-        found = list[str]()
+        notes = list[str]()
         if "f1" in self.metrics:
-            found.append(f"f1 is that of the label {self._classes[self._positive]!r}")
+            notes.append(f"f1 has the positive label {self._classes[self._positive]!r}")
             has = self._positive in gold_N or self._positive in predicted_N
-            found += zero(["f1"], "" if has else "neither right answers nor predictions have this label")
-        return found + zero(["matthews"] if "matthews" in self.metrics else [], measures.undefined(gold_N, predicted_N))
+            notes += zero(["f1"], "" if has else "neither gold answers nor predictions have this label")
+        return notes + zero(["matthews"] if "matthews" in self.metrics else [], measures.undefined(gold_N, predicted_N))
 
     def _numbers(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> tuple[Ints, Ints]:
-        """Those of right labels and of predictions, of the items that have an answer."""
+        """The numbers of gold labels and of predictions, for the items that have an answer."""
         number = {name: at for at, name in enumerate(self._classes)}
         both = [
             (number[self._merged(self.labels[item.gold])], number.get(label, NO_LABEL))
@@ -166,9 +166,12 @@ class Classification:
         return gold_N, predicted_N
 
 
-def _share(name: str, gold_N: Ints, predicted_N: Ints, positive: int) -> float:
-    """A metric. F1 asks for one class against all else; what is no label counts as the opposite of what is right there
-    (text-to-text-transfer-transformer, evaluation/metrics.py, f1_score_with_invalid)."""
+def _metric_value(name: str, gold_N: Ints, predicted_N: Ints, positive: int) -> float:
+    """The value of a metric.
+
+    F1 compares the positive label with all others. A prediction that is not a label counts as the opposite of the
+    gold answer (text-to-text-transfer-transformer, evaluation/metrics.py, f1_score_with_invalid).
+    """
     if name == "f1":
         is_N = np.where(predicted_N == NO_LABEL, gold_N != positive, predicted_N == positive)
         return METRICS[name]((gold_N == positive).astype(np.int64), is_N.astype(np.int64))

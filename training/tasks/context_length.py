@@ -1,4 +1,4 @@
-"""How much of the text before a token does a net use? Perplexity over lengths of context; nothing is fine-tuned."""
+"""The effective context length of a model: perplexity at several context lengths, without fine-tuning."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
@@ -10,7 +10,7 @@ from training.tasks.labeled_task import TaskItem, Way
 from training.tasks.perplexity import PerplexityTask, blank
 
 Lengths = Sequence[Perplexity]
-"""Of one text, for each length of context."""
+"""The perplexities of one text, one per context length."""
 
 
 @spec
@@ -51,7 +51,7 @@ class ContextLength:
         return PerplexityTask(text=self.text, detokenize=self.detokenize)
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
-        """Items with the text as the file has it; there is no answer beside it."""
+        """Return items with the text as in the file, without an answer."""
         return self._read.items(records, columns)
 
     def answers(self, items: Sequence[TaskItem], train: Sequence[TaskItem], reader: LikelihoodModel) -> list[Lengths]:
@@ -61,14 +61,14 @@ class ContextLength:
         return list(zip(*by_length, strict=True))
 
     def predictions(self, items: Sequence[TaskItem], answers: Sequence[Lengths]) -> list[dict[str, Any]]:
-        """For each text its -log p in nats by length."""
+        """For each text, -log p in nats per context length."""
         return [
             {str(length): one.nats for length, one in zip(self.lengths, each, strict=True)} | {"tokens": each[0].tokens}
             for each in answers
         ]
 
     def scores(self, items: Sequence[TaskItem], answers: Sequence[Lengths]) -> dict[str, float]:
-        """The effective length, and the perplexity by token at each length."""
+        """The effective length, and the token perplexity at each length."""
         by_length = [total(column).by_token for column in zip(*answers, strict=True)]
         used = [
             length
@@ -79,19 +79,16 @@ class ContextLength:
         return {"effective_length": float(max(used, default=self.lengths[0]))} | named
 
     def notes(self, items: Sequence[TaskItem], answers: Sequence[Lengths], reader: LikelihoodModel) -> list[str]:
-        longest = (
-            ", the longest that was tried" if self.scores((), answers)["effective_length"] == self.lengths[-1] else ""
-        )
+        longest = ", the longest one tested" if self.scores((), answers)["effective_length"] == self.lengths[-1] else ""
         whole = total([each[0] for each in answers])
-        unknown = (
-            f"; {whole.unknown:,} of {whole.tokens:,} tokens are unknown to the vocabulary" if whole.unknown else ""
-        )
+        unknown = f"; {whole.unknown:,} of {whole.tokens:,} tokens are unknown" if whole.unknown else ""
         return [
-            f"each token from the length to twice as many before it; a gain of {100 * self.gain:g} % counts{longest}"
+            "each token has between one and two times the length as context; "
+            f"a gain of {100 * self.gain:g}% counts{longest}"
             f"{unknown}",
             *blank(items),
         ]
 
     def example(self, items: Sequence[TaskItem], train: Sequence[TaskItem], reader: LikelihoodModel) -> str:
-        """The beginning of the first text."""
+        """The start of the first text."""
         return self._read.example(items, train, reader)

@@ -1,4 +1,4 @@
-"""Which stretch of a text answers a question?"""
+"""Extractive question answering: a span of a text answers a question."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
 
 METRICS: Final = ("f1", "exact")
-_BEST: Final = 20  # first and last tokens that are looked at, and as many pairs of them
-UNANSWERABLE: Final = "unanswerable"  # in words
-_NOTHING: Final = "empty"  # what the reference answers where no pair of tokens is possible
+_BEST: Final = 20  # candidates for the first and for the last token
+UNANSWERABLE: Final = "unanswerable"  # as generated text
+_NOTHING: Final = "empty"  # the answer of the reference code if no pair of tokens is possible
 
 
 class SpanPrediction(NamedTuple):
-    """What is answered, "" for no answer (2.0), and what that is decided by."""
+    """A predicted answer, "" for no answer (2.0), and the scores behind it."""
 
     text: str
-    no_answer: float | None = None  # by how much no answer is better, in logits; None: not known, as of a written text
-    best: str = ""  # the best stretch of the text, whether or not it is the answer
+    no_answer: float | None = None  # margin of no answer, in logits; None: unknown, as for generated text
+    best: str = ""  # the best span, even if no answer is predicted
 
 
 @spec
@@ -91,10 +91,12 @@ class ExtractiveQA:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
-        """Items with the texts (question, context), and as gold (id, answers, their first characters); None where the
-        file has no answers, nor says that there is none (version 2)."""
+        """Return items with the texts (question, context) and the gold (ID, answers, start characters).
+
+        The gold is None if the file has no answers, and does not say that the question is unanswerable (version 2).
+        """
         for place in records.places[:1]:
-            self._language(place)  # a file that has none is told before a net is trained
+            self._language(place)  # fail before training if the file has no language
 
         def item(record: Record, place: str) -> TaskItem:
             self._language(place)
@@ -105,13 +107,16 @@ class ExtractiveQA:
         return each_row(records, item)
 
     def _language(self, place: str) -> str:
-        """Of the answers in a file, "" where the task is of one; BadInput where none is known."""
-        found = next((language for part, language in self.languages.items() if part in place), "")
-        if self.languages and not found:
-            raise BadInput(f"{place}: languages has no part of this name; it has {', '.join(self.languages)}")
-        return found
+        """The language of the answers in a file, or "" if the task has one. Raises BadInput if it is unknown."""
+        language = next((language for part, language in self.languages.items() if part in place), "")
+        if self.languages and not language:
+            raise BadInput(
+                f"{place}: no key of `languages` is part of this file name; "
+                f"the keys are {', '.join(self.languages)}: add one"
+            )
+        return language
 
-    def encoded(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
+    def encode(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
         template, encoded, lost, cut = Template(vocab), EncodedItems(), list[str](), list[int]()
         for number, item in enumerate(items):
             if training and item.gold is None:
@@ -132,16 +137,16 @@ class ExtractiveQA:
                 encoded.item_of.append(number)
                 encoded.stands_for.append(window)
         if training and not encoded.examples:
-            raise BadInput("no question has an answer to learn from")
+            raise BadInput("no training question has an answer; give labeled data")
         encoded.notes.extend(_unused(items, lost, cut, training=training))
         return encoded
 
-    def tuned_as(self, tuning: "Tuning") -> Self:
+    def with_tuning(self, tuning: "Tuning") -> Self:
         refuse_tuning(self, tuning, "both_orders")
         if tuning.no_answer_loss_weight and self.squad_version == 1:
             raise BadInput(
-                "tuning.no_answer_loss_weight is for squad_version 2, all questions of this task have one: use another "
-                "grid"
+                f"invalid tuning.no_answer_loss_weight: got {tuning.no_answer_loss_weight}, expected 0 with "
+                "squad_version 1; use another grid"
             )
         return replace(self, no_answer_loss_weight=tuning.no_answer_loss_weight or self.no_answer_loss_weight)
 
@@ -155,7 +160,7 @@ class ExtractiveQA:
         )
 
     def predictions(self, items: Sequence[TaskItem], encoded: EncodedItems, outputs: Outputs) -> list[SpanPrediction]:
-        """The answer to each item, "" where none is better by more than the threshold (version 2)."""
+        """The answer to each item; "" if no answer is better by more than the threshold (version 2)."""
         logits, nothing = dict[int, Any](), dict[int, float]()
         for numbers, heads in outputs:
             logits |= dict(zip(numbers, heads["answer_span"].numpy(), strict=True))
@@ -164,16 +169,19 @@ class ExtractiveQA:
         windows_of: dict[int, list[int]] = {}
         for example, item in enumerate(encoded.item_of):
             windows_of.setdefault(item, []).append(example)
-        found = [SpanPrediction("", 0.0)] * len(items)
+        answers = [SpanPrediction("", 0.0)] * len(items)
         for item, examples in windows_of.items():
             none = min(nothing[at] for at in examples) if self.no_answer_loss_weight else None
             given = [(encoded.stands_for[at], logits[at]) for at in examples]
-            found[item] = self._answer(items[item].texts[1], given, none)
-        return found
+            answers[item] = self._answer(items[item].texts[1], given, none)
+        return answers
 
     def _answer(self, context: str, given: Sequence[tuple[TemplatedRow, Any]], head: float | None) -> SpanPrediction:
-        """The best pair of tokens of all windows; see the reference's run_squad.py. `head` says whether there is one,
-        where the net has such a head (finetune/qa/qa_metrics.py of google-research/electra)."""
+        """The best span of all windows; see run_squad.py of the reference code.
+
+        `head` is the output of the no-answer head, if the model has one (finetune/qa/qa_metrics.py of
+        google-research/electra).
+        """
         owner = widest([window for window, _ in given])
         best, text = -np.inf, _NOTHING if self.squad_version == 1 else ""
         none = min(float(logits_S2[0].sum()) for _, logits_S2 in given)
@@ -194,41 +202,47 @@ class ExtractiveQA:
             text,
         )
 
-    def fitted(self, split: str, items: Sequence[TaskItem], predictions: Sequence[SpanPrediction]) -> tuple[Self, str]:
-        """The task with the threshold that is best for these answers to a labelled split, and what is to be said of it.
+    def fit_threshold(
+        self, split: str, items: Sequence[TaskItem], predictions: Sequence[SpanPrediction]
+    ) -> tuple[Self, str]:
+        """Return the task with the best threshold for these predictions on a labeled split, and a note.
 
-        That of the official sweep, or one that answers no question, where this is better: the sweep calls that 0.
+        The candidates are the result of the official sweep, and a threshold that answers no question, which the
+        sweep calls 0.
         """
         if self.squad_version == 1 or self.null_score_diff_threshold is not None:
             return self, ""
         if not items:
-            note = "the threshold for no answer is 0: no labelled dev split to choose it on"
+            note = "the no-answer threshold is 0, because no dev split has labels"
             return replace(self, null_score_diff_threshold=0.0), note
         name = self.metrics[0]
         swept = self.scores(items, predictions)[f"best_{name}_thresh"]
         none = min(answer.no_answer for answer in predictions if answer.no_answer is not None) - 1
-        tried = [replace(self, null_score_diff_threshold=at) for at in (swept, none)]
-        best = max(tried, key=lambda task: task.scores(items, predictions)[name])
+        candidates = [replace(self, null_score_diff_threshold=at) for at in (swept, none)]
+        best = max(candidates, key=lambda task: task.scores(items, predictions)[name])
         return best, (
-            f"no answer where it is better by more than {best.null_score_diff_threshold:.4g} logits: "
-            f"of all thresholds the best one for {name} on {split}; other splits take it over"
+            f"the no-answer threshold is {best.null_score_diff_threshold:.4g} logits: "
+            f"the best for {name} on {split}, also used for other splits"
         )
 
     def parts(self, item: TaskItem) -> list[tuple[str, str]]:
         return list(zip(("question", "context"), item.texts, strict=True))
 
-    def written(self, gold: tuple[str, Sequence[str], Sequence[int]]) -> str:
-        """The first answer."""
+    def answer_text(self, gold: tuple[str, Sequence[str], Sequence[int]]) -> str:
+        """The first gold answer, or "unanswerable"."""
         _, answers, _ = gold
         return answers[0] if answers else UNANSWERABLE
 
-    def read(self, text: str) -> SpanPrediction:
+    def parse_answer(self, text: str) -> SpanPrediction:
         return SpanPrediction("" if same(text, UNANSWERABLE) else text)
 
     def scores(self, items: Sequence[TaskItem], predictions: Sequence[SpanPrediction]) -> dict[str, float]:
-        """F1 and exact match as shares; of version 2 over answerable and other questions too, and what they would be
-        with the threshold that is best for these very questions, which is in logits."""
-        known = {str(number): item for number, item in enumerate(items) if item.gold}  # merged files share ids
+        """F1 and exact match as fractions.
+
+        Version 2 adds these scores for answerable and unanswerable questions, the best scores that any threshold
+        gives for these questions, and that threshold in logits.
+        """
+        known = {str(number): item for number, item in enumerate(items) if item.gold}  # merged files may share IDs
         golds = {number: item.gold[1] for number, item in known.items()}
         answers = {number: predictions[int(number)] for number in known}
         found = self._percent(golds, answers, {number: self._language(item.place) for number, item in known.items()})
@@ -241,11 +255,13 @@ class ExtractiveQA:
         return [SpanPrediction(text) for text in most_frequent(items, lambda gold: gold[1][:1] or [""])] * len(items)
 
     def notes(self, items: Sequence[TaskItem], predictions: Sequence[SpanPrediction]) -> list[str]:
-        """Whether no question gets an answer (version 2); how many questions have the id of another one, of which the
-        official scripts score the answer to one."""
+        """Notes if no question is answered (version 2), and on questions that share an ID.
+
+        The official scripts score only one of the questions with equal IDs.
+        """
         known = [answer for item, answer in zip(items, predictions, strict=False) if item.gold]
         silent = self.squad_version == 2 and known and not any(answer.text for answer in known)
-        nothing = [f"none of {len(known):,} questions gets an answer: all are said to have none"] if silent else []
+        nothing = [f"all {len(known):,} questions are predicted to be unanswerable"] if silent else []
         return [*nothing, *self._of_shared_ids(items)]
 
     @staticmethod
@@ -259,22 +275,24 @@ class ExtractiveQA:
             return []
         count, whole = (sum(map(len, some)) for some in (shared, places.values()))
         which = f"{shared[0][0]} and {shared[0][1]}"
-        return [f"{count:,} of {whole:,} questions share their id with another one ({which}): each counts for itself"]
+        return [
+            f"{count:,} of {whole:,} questions share their ID with another one ({which}): each is scored separately"
+        ]
 
     def _percent(
         self, golds: Mapping[str, Sequence[str]], answers: Mapping[str, SpanPrediction], languages: Mapping[str, str]
     ) -> dict[str, float]:
-        """As the official scripts give them."""
+        """The scores of the official scripts, in percent."""
         texts = {id: answer.text for id, answer in answers.items()}
         if self.languages:
             return measures.mlqa(golds, texts, languages)
         if self.squad_version == 1:
             return (measures.squad1 if self.f1_unit == "words" else measures.cmrc)(golds, texts)
-        odds = {id: answer.no_answer for id, answer in answers.items() if answer.no_answer is not None}
-        if len(odds) < len(texts):
+        no_answer_scores = {id: answer.no_answer for id, answer in answers.items() if answer.no_answer is not None}
+        if len(no_answer_scores) < len(texts):
             return measures.squad2(golds, texts)
         best = {id: answer.best for id, answer in answers.items()}
-        return measures.squad2(golds, best, odds, self.null_score_diff_threshold or 0.0)
+        return measures.squad2(golds, best, no_answer_scores, self.null_score_diff_threshold or 0.0)
 
 
 def _question_tokens(row: TemplatedRow) -> int:
@@ -282,21 +300,22 @@ def _question_tokens(row: TemplatedRow) -> int:
 
 
 def _unused(items: Sequence[TaskItem], lost: Sequence[str], cut: Sequence[int], *, training: bool) -> list[str]:
-    """What of the questions could not be used; `cut` are the tokens that are left of those that were too long."""
-    found = list[str]()
+    """Notes on questions that are left out or truncated; `cut` has the remaining tokens of truncated questions."""
+    notes = list[str]()
     if lost:
-        said = f"{len(lost):,} questions are left out: their answer is not where it is said to stand, or no text"
-        found.append(f"{said} ({describe_faults(lost)})")
-    found += describe_unlabeled(items, training=training)
+        message = f"{len(lost):,} questions are left out: their answer is not at its position, or the text is empty"
+        notes.append(f"{message} ({describe_faults(lost)})")
+    notes += describe_unlabeled(items, training=training)
     if cut:
-        found.append(f"{len(cut)} of {len(items)} questions are cut to their first {max(cut)} tokens")
-    return found
+        notes.append(f"{len(cut)} of {len(items)} questions are truncated to their first {max(cut)} tokens")
+    return notes
 
 
 def widest(given: Sequence[TemplatedRow]) -> dict[int, int]:
-    """For each token of the second text the window in which it has most text before it and behind it.
+    """For each token of the second text, the window in which it has the most context on both sides.
 
-    The smaller of the two sides counts, then a hundredth of the window's size; of equal ones the first (run_squad.py).
+    Windows are compared by the shorter side, plus a hundredth of the size of the window; of equal ones, the first is
+    used (run_squad.py).
     """
     best = dict[int, tuple[float, int]]()
     for number, window in enumerate(given):
@@ -309,7 +328,7 @@ def widest(given: Sequence[TemplatedRow]) -> dict[int, int]:
 
 
 def _ends(window: TemplatedRow, answer: str, start: int) -> tuple[int, int]:
-    """First and last token of an answer in a window, (0, 0) where it is not all in it."""
+    """The first and last token of an answer in a window; (0, 0) if the window does not contain all of it."""
     inside = np.flatnonzero((window.text == 1) & (window.stop > start) & (window.start < start + len(answer)))
     if not len(inside):
         return 0, 0

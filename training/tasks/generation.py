@@ -1,4 +1,4 @@
-"""What does a net write? Summaries, translations, answers in words of its own."""
+"""Tasks with generated answers: summaries, translations, free-form answers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final, Literal
@@ -15,26 +15,26 @@ from training.tasks.templates import answers_of, in_two, is_template
 
 Golds = Sequence[Sequence[str]]
 Measure = Callable[[Golds, Sequence[str]], Mapping[str, float]]
-"""Of the right answers to each question and the text that was written: the score of a metric, with those that are
-counted at once."""
+"""Maps the gold answers of each question and the generated texts to a score, with other scores computed at the same
+time."""
 
 
 def _rouges(golds: Golds, texts: Sequence[str]) -> dict[str, float]:
     lines = ["\n".join(_lines(gold[0])) for gold in golds]
-    return _shares(measures.rouge(lines, ["\n".join(_lines(text)) for text in texts]))
+    return _as_fractions(measures.rouge(lines, ["\n".join(_lines(text)) for text in texts]))
 
 
 def _lines(text: str) -> list[str]:
-    """The sentences of a text, as ROUGE-Lsum wants them; its lines, where it has several."""
+    """The lines of a text for ROUGE-Lsum, or its sentences if it has only one line."""
     return text.split("\n") if "\n" in text else [each.strip() for each in sentences(text)]
 
 
 def _of_words(golds: Golds, texts: Sequence[str]) -> dict[str, float]:
     numbered = {str(number): gold for number, gold in enumerate(golds)}
-    return _shares(measures.squad1(numbered, {str(n): text for n, text in enumerate(texts)}))
+    return _as_fractions(measures.squad1(numbered, {str(n): text for n, text in enumerate(texts)}))
 
 
-def _shares(percent: Mapping[str, float]) -> dict[str, float]:
+def _as_fractions(percent: Mapping[str, float]) -> dict[str, float]:
     return {name: value / 100 for name, value in percent.items()}
 
 
@@ -47,9 +47,9 @@ METRICS: Final[Mapping[str, Measure]] = {
     "f1": _of_words,
     "words": lambda golds, texts: {"words": mean_of([float(len(text.split())) for text in texts])},
 }
-"""`words` is a mean number, all others are shares."""
+"""`words` is a mean count; all others are fractions."""
 
-MOSTLY: Final = 0.5  # of the letters of a reference
+MOSTLY: Final = 0.5  # fraction of the letters of a reference
 SIGNED: Final = {"bleu": measures.bleu, "chrf": measures.chrf}
 
 
@@ -84,24 +84,24 @@ class Generation:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
-        """Items with the texts (Question,), and as gold the right answers; None where the file has none, or a blank."""
+        """Return items with the texts (TaskPrompt,) and the gold answers; None if they are missing or blank."""
         prompt, answer = (columns.get(name, getattr(self, name)) for name in ("prompt", "answer"))
 
         def item(record: Record, place: str) -> TaskItem:
             golds = tuple(answers_of(answer, record, place)) if answer else ()
             return TaskItem(place, (TaskPrompt((), *in_two(prompt, record, place)),), golds or None)
 
-        found = each_row(records, item)
-        self._check_letters([item for item in found if item.gold])
-        return found
+        questions = each_row(records, item)
+        self._check_letters([item for item in questions if item.gold])
+        return questions
 
     def _check_letters(self, items: Sequence[TaskItem]) -> None:
-        """BadInput where ROUGE, which is asked for, drops all that the right answers have."""
+        """Raise BadInput if ROUGE is a metric, but drops all characters of the gold answers."""
         if self._has_rouge and items and not any(measures.kept_by_rouge(item.gold[0]) for item in items):
             drops = (
-                f"no answer, from {items[0].gold[0][:40]!r} on, has a letter of a-z or 0-9, and ROUGE drops all others"
+                f"no answer, from {items[0].gold[0][:40]!r} on, has a letter a-z or digit, and ROUGE drops all others"
             )
-            raise BadInput(f"{items[0].place}: {drops}; give metrics: [chrf]")
+            raise BadInput(f"{items[0].place}: {drops}; set metrics: [chrf]")
 
     @property
     def _has_rouge(self) -> bool:
@@ -112,29 +112,29 @@ class Generation:
 
     def target(self, item: TaskItem) -> str:
         if not item.gold:
-            raise BadInput(f"{item.place}: has no answer to learn from")
+            raise BadInput(f"{item.place}: no answer for training; give labeled data")
         return item.gold[0]
 
     def predictions(self, items: Sequence[TaskItem], texts: Sequence[str]) -> list[str]:
-        """The texts themselves, as far as they count."""
-        return [self.generation.kept(text) for text in texts]
+        """The generated texts, trimmed by the generation settings."""
+        return [self.generation.trim(text) for text in texts]
 
     def scores(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> dict[str, float]:
         golds, texts = _scored(items, predictions)
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for name in self.metrics if golds else ():
-            if name not in found:
-                found |= METRICS[name](golds, texts)
-        return {name: found[name] for name in self.metrics if name in found}
+            if name not in values:
+                values |= METRICS[name](golds, texts)
+        return {name: values[name] for name in self.metrics if name in values}
 
     def majority(self, items: Sequence[TaskItem]) -> list[str]:
         return []
 
     def notes(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> list[str]:
-        """The signature of each metric of sacrebleu, how many references ROUGE drops, and how many texts are empty."""
+        """Notes with the signatures of sacrebleu, and counts of references that ROUGE drops and of empty texts."""
         golds, texts = _scored(items, predictions)
-        found = [
-            f"{name}: {SIGNED[name]([golds[0][0]], texts[:1]).signature}"  # it is the same for any texts
+        notes = [
+            f"{name}: {SIGNED[name]([golds[0][0]], texts[:1]).signature}"  # independent of the texts
             for name in self.metrics
             if name in SIGNED and golds
         ]
@@ -142,15 +142,13 @@ class Generation:
             gold[0] for gold in golds if any(map(str.isalnum, gold[0])) and measures.kept_by_rouge(gold[0]) < MOSTLY
         ]
         if dropped and self._has_rouge:
-            mostly = (
-                "references are mostly of letters other than a-z and 0-9, which ROUGE drops; chrF knows all letters"
-            )
-            found.append(f"{len(dropped):,} of {len(golds):,} {mostly}")
+            mostly = "references have mostly letters other than a-z and 0-9, which ROUGE drops; chrF uses all letters"
+            notes.append(f"{len(dropped):,} of {len(golds):,} {mostly}")
         empty = sum(not text for text in predictions)
-        return [*found, f"{empty} of {len(predictions)} texts are empty"] if empty else found
+        return [*notes, f"{empty} of {len(predictions)} texts are empty"] if empty else notes
 
 
 def _scored(items: Sequence[TaskItem], predictions: Sequence[str]) -> tuple[list[Sequence[str]], list[str]]:
-    """Right answers and texts of the items that have answers."""
+    """Gold answers and generated texts of the items that have answers."""
     both = [(item.gold, text) for item, text in zip(items, predictions, strict=True) if item.gold]
     return [gold for gold, _ in both], [text for _, text in both]

@@ -1,4 +1,4 @@
-"""What tasks have in common whose answer a net writes: what is asked, the keys of writing, what of a text counts."""
+"""Shared parts of tasks with generated answers: prompts, generation settings, and trimming of generated texts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from training.generation import GenerationLimits, Method
 
 Encode = Callable[[str], Sequence[int]]
-"""Ids of a text without special tokens."""
+"""Maps a text to token IDs without special tokens."""
 
 
 @dataclass(frozen=True)
 class TaskPrompt:
-    """What a net is asked: examples, or an instruction, then the question. Of a long one `tail` always stays."""
+    """A prompt: an instruction and examples, then the question. If it is truncated, `tail` is kept."""
 
     before: tuple[str, ...]
     body: str
@@ -28,7 +28,7 @@ class TaskPrompt:
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole prompt."""
         return "".join(self.before) + self.body + self.tail
 
 
@@ -82,33 +82,45 @@ class GenerationSettings:
             f"from 0 up to max_new_tokens, {self.max_new_tokens}",
         )
         require(self.num_beams >= 1, "num_beams", self.num_beams, "a whole number from 1 up")
-        require(self.num_beams == 1 or not self.draws, "num_beams", self.num_beams, "1 where tokens are drawn")
+        require(
+            self.num_beams == 1 or not self.is_sampling,
+            "num_beams",
+            self.num_beams,
+            "1 if tokens are sampled (top_k above 0 or top_p below 1)",
+        )
         require(0 < self.top_p <= 1, "top_p", self.top_p, "a number above 0 and up to 1")
         require(self.temperature > 0, "temperature", self.temperature, "a number above 0")
-        require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "a share, below 1")
-        require(0 < self.target_mask_prob <= 1, "target_mask_prob", self.target_mask_prob, "a share above 0")
+        require(
+            0 <= self.label_smoothing < 1,
+            "label_smoothing",
+            self.label_smoothing,
+            "a fraction from 0 up to (not including) 1",
+        )
+        require(
+            0 < self.target_mask_prob <= 1, "target_mask_prob", self.target_mask_prob, "a fraction above 0, at most 1"
+        )
 
     @property
     def tunes(self) -> bool:
-        """Whether a net is fine-tuned on `train` first, where there is such a split."""
+        """Whether the model is fine-tuned on `train` first, if this split exists."""
         return not (self.zero_shot or self.num_fewshot)
 
     @property
-    def draws(self) -> bool:
-        """Whether tokens are drawn."""
+    def is_sampling(self) -> bool:
+        """Whether tokens are sampled."""
         return self.top_k > 0 or self.top_p < 1
 
     def method(self) -> "Method":
-        """How tokens are chosen."""
+        """The decoding method."""
         from training.generation import BeamSearch, GreedyDecoding, SampledDecoding
 
         if self.num_beams > 1:
             return BeamSearch(num_beams=self.num_beams, length_penalty=self.length_penalty)
         drawn = SampledDecoding(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
-        return drawn if self.draws else GreedyDecoding()
+        return drawn if self.is_sampling else GreedyDecoding()
 
     def limits(self, ends: Sequence[int], barred: Sequence[int]) -> "GenerationLimits":
-        """What may be written, with tokens that end a text and tokens that are in none."""
+        """The generation limits; `ends` are end tokens, and `barred` tokens are never generated."""
         from training.generation import GenerationLimits
 
         return GenerationLimits(
@@ -121,10 +133,10 @@ class GenerationSettings:
             force_eos=self.force_eos and bool(ends),
         )
 
-    def kept(self, text: str) -> str:
-        """What of a text that was written counts.
+    def trim(self, text: str) -> str:
+        """Trim a generated text: stop at `until`, keep at most `max_sentences` sentences, and strip blanks.
 
-        >>> GenerationSettings(until="\\n", max_sentences=2).kept(" One. Two! Three.\\nQ: four")
+        >>> GenerationSettings(until="\\n", max_sentences=2).trim(" One. Two! Three.\\nQ: four")
         'One. Two!'
         """
         text = text.partition(self.until)[0] if self.until else text
@@ -133,52 +145,52 @@ class GenerationSettings:
 
 
 class GenerationTask(TaskKind, Protocol):
-    """A kind whose answer is a text that a net writes."""
+    """A kind of task whose answer is generated text."""
 
     @property
     def generation(self) -> GenerationSettings:
-        """How answers are written."""
+        """The generation settings."""
 
     def question(self, item: TaskItem) -> TaskPrompt:
-        """What a net reads."""
+        """The prompt of an item, without examples."""
 
     def target(self, item: TaskItem) -> str:
-        """What it is to write; BadInput where the item has no answer."""
+        """The target text of an item. Raises BadInput if it has no answer."""
 
     def predictions(self, items: Sequence[TaskItem], texts: Sequence[str]) -> list[Any]:
-        """What the texts that were written for the items say, as `scores` and a submission take it."""
+        """Convert generated texts to predictions, in the form for `scores` and for leaderboard files."""
 
     def scores(self, items: Sequence[TaskItem], predictions: Sequence[Any]) -> dict[str, float]:
-        """Each of `metrics` as a share, of the items that have an answer."""
+        """The value of each metric as a fraction, over the items with a gold answer."""
 
     def majority(self, items: Sequence[TaskItem]) -> list[Any]:
-        """The most frequent right answer as the prediction of each item; [] where there is none."""
+        """The most frequent gold answer as the prediction for each item; [] if there is none."""
 
     def notes(self, items: Sequence[TaskItem], predictions: Sequence[Any]) -> list[str]:
-        """How scores were counted, and what could not be: a line each."""
+        """Notes on the metrics and on items that could not be scored, one line each."""
 
 
 def build_prompts(task: GenerationTask, items: Sequence[TaskItem], train: Sequence[TaskItem]) -> list[TaskPrompt]:
-    """The question of each item, with the instruction and examples from `train` before it.
+    """Return the prompt of each item, with the instruction and examples from `train`.
 
-    Which examples follows from the seed, `train` and the question alone. BadInput where `train` has too few.
+    The examples depend on the seed, `train` and the question only. Raises BadInput if `train` has too few examples.
     """
     how, pool = task.generation, _pool(task, train)
     first = (how.instruction + how.fewshot_delimiter,) if how.instruction else ()
-    found = []
+    prompts = []
     for item in items:
         question = task.question(item)
         try:
-            drawn = shots(pool, how.num_fewshot, how.seed, question.text)
+            examples = shots(pool, how.num_fewshot, how.seed, question.text)
         except ValueError as error:
             raise BadInput(f"{item.place}: {error}") from None
-        before = (*first, *(example.text + how.fewshot_delimiter for example in drawn))
-        found.append(TaskPrompt(before, question.body, question.tail))
-    return found
+        before = (*first, *(example.text + how.fewshot_delimiter for example in examples))
+        prompts.append(TaskPrompt(before, question.body, question.tail))
+    return prompts
 
 
 def _pool(task: GenerationTask, train: Sequence[TaskItem]) -> list[FewShotExample]:
-    """What examples are drawn from: the items that have an answer."""
+    """The few-shot examples to draw from: items with an answer."""
     known = [item for item in train if item.gold is not None] if task.generation.num_fewshot else []
     return [
         FewShotExample(task.question(item).text, task.generation.target_delimiter + task.target(item)) for item in known
@@ -188,34 +200,34 @@ def _pool(task: GenerationTask, train: Sequence[TaskItem]) -> list[FewShotExampl
 def select_askable(
     task: GenerationTask, items: Sequence[TaskItem], train: Sequence[TaskItem]
 ) -> tuple[list[TaskItem], list[str]]:
-    """The items for which `train` has enough examples, and a note of the others, which are among its examples.
+    """Return the items for which `train` has enough other examples, and a note on the rest.
 
-    BadInput where there is none of those.
+    Raises BadInput if there are no such items.
     """
     questions = [task.question(item).text for item in items] if task.generation.num_fewshot else []
     why = too_few(_pool(task, train), task.generation.num_fewshot, questions)
     if not why:
         return list(items), []
-    lacking = [f"{items[number].place}: {reason}" for number, reason in why.items()]
+    reasons = [f"{items[number].place}: {reason}" for number, reason in why.items()]
     if len(why) == len(items):
-        raise BadInput(lacking[0])
+        raise BadInput(reasons[0])
     kept = [item for number, item in enumerate(items) if number not in why]
     return kept, [
-        f"{len(why):,} of {len(items):,} items are left out, and count in no score: {describe_faults(lacking)}"
+        f"{len(why):,} of {len(items):,} items are left out, and do not count in the scores: {describe_faults(reasons)}"
     ]
 
 
 def ids_of(question: TaskPrompt, encode: Encode, room: int) -> tuple[list[int], str]:
-    """The ids of a question, at most `room`, and what had to be left out of it, "" where nothing had.
+    """Return at most `room` token IDs of a prompt, and what was left out ("" if nothing).
 
-    The first examples are left out first, then the question loses its end, but for the tail.
+    Examples are dropped from the start. Then the question is truncated at its end, but the tail is kept.
 
     >>> ids_of(TaskPrompt(("ab",), "cdef", "!"), lambda text: [ord(char) for char in text], 4)
-    ([99, 100, 101, 33], 'cut')
+    ([99, 100, 101, 33], 'truncated')
     """
     for first in range(len(question.before) + 1):
         ids = list(encode("".join(question.before[first:]) + question.body + question.tail))
         if len(ids) <= room:
             return ids, "fewer examples" if first else ""
     tail = list(encode(question.tail)) if question.tail else []
-    return [*list(encode(question.body))[: max(room - len(tail), 0)], *tail][-room:], "cut"
+    return [*list(encode(question.body))[: max(room - len(tail), 0)], *tail][-room:], "truncated"

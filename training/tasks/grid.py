@@ -1,4 +1,4 @@
-"""The hyper-parameters that a paper prescribes for a task: rates x batches x epochs, and what goes with them."""
+"""The hyperparameter grid of a paper for a task: learning rates x batch sizes x epochs, and other settings."""
 
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from training.finetuning import Tuning
 
 VARIED: Final = frozenset({"learning_rate", "batch_size", "epochs", "seed", "warmup_ratio"})
-"""Keys of Tuning that a cell does not take from a key of the same name."""
+"""Keys of Tuning that a trial does not copy from a key of the same name."""
 
 
 @spec
@@ -87,10 +87,10 @@ class Grid:
             0 <= self.warmup_steps < most,
             "warmup_steps",
             self.warmup_steps,
-            "a share of the steps, or fewer steps than `max_steps`",
+            "a fraction of the steps, or fewer steps than `max_steps`",
         )
         require(self.num_seeds >= 0, "num_seeds", self.num_seeds, "a whole number from 0 up")
-        require(self.citation.strip() != "", "citation", self.citation, "where the grid stands")
+        require(self.citation.strip() != "", "citation", self.citation, "the section, table or file of the grid")
 
     @property
     def warmup_ratio(self) -> float:
@@ -109,12 +109,12 @@ class Grid:
         rates = " ".join(f"{one:g}".replace("e-0", "e-") for one in self.learning_rates)
         batches = " ".join(map(str, self.batch_sizes))
         runs = f", {self.num_seeds} runs each" if self.num_seeds > 1 else ""
-        frozen = f", {self.frozen_features} of a frozen net" if self.frozen_features != "none" else ""
+        frozen = f", {self.frozen_features} of a frozen model" if self.frozen_features != "none" else ""
         remembered = ", from memory" if self.unverified else ""
         return f"{rates} x batches of {batches} x {long}{runs}{frozen} ({self.citation}{remembered})"
 
     def cells(self) -> "list[Tuning]":
-        """Each rate with each batch, each number of epochs and each seed, the seeds of a cell one after the other."""
+        """Return a trial for each learning rate, batch size, number of epochs and seed; seeds vary fastest."""
         from training.finetuning import Tuning
 
         shared = {field.name for field in fields(Tuning)} & {field.name for field in fields(self)} - VARIED

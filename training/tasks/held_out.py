@@ -1,7 +1,7 @@
-"""Held-out documents as labelled rows: no token of them was trained on.
+"""Held-out documents as labeled examples; no token of them was used for training.
 
-Which document serves for labelled rows and which for the test is decided by its key: no document serves for both, and
-the same corpus always makes the same task.
+The key of a document decides whether it is used for training or for testing. So no document is used for both, and
+the same corpus always gives the same task.
 """
 
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from preprocessing.tokenization import Vocab
 from training.tasks.part import LabeledExamples, interleave
 
 MOST_TESTS: Final = 1000
-FEWEST_ROWS: Final = 40  # with less there is nothing to learn from and nothing to score
-FEWEST_TOKENS: Final = 4  # shorter documents and sentences say nothing
+FEWEST_ROWS: Final = 40  # fewer examples are too few to train and to score
+FEWEST_TOKENS: Final = 4  # shorter documents and sentences are skipped
 
 
 @dataclass(frozen=True)
@@ -27,26 +27,26 @@ class HeldOutDocument:
     source: str
     key: bytes
     ids: Ints
-    sentence_at_M: Ints  # where its sentences begin
+    sentence_at_M: Ints  # start positions of the sentences
 
     @property
     def is_test(self) -> bool:
         return self.key[-1] % 2 == 1
 
     def pair(self) -> tuple[Ints, Ints] | None:
-        """Two neighbouring sentences, which the key picks; None: there are no two that are long enough."""
+        """Return two consecutive sentences, selected by the key; None if no two are long enough."""
         end_M = np.append(self.sentence_at_M, len(self.ids))
         long_M = np.diff(end_M) >= FEWEST_TOKENS
         first_M = np.flatnonzero(long_M[:-1] & long_M[1:])
         if len(first_M) == 0:
             return None
         first = first_M[int.from_bytes(self.key[:8]) % len(first_M)]
-        start, seam, stop = end_M[first : first + 3]
-        return self.ids[start:seam], self.ids[seam:stop]
+        start, boundary, stop = end_M[first : first + 3]
+        return self.ids[start:boundary], self.ids[boundary:stop]
 
 
 def held_out(store: TokenStore) -> Iterator[HeldOutDocument]:
-    """The documents of a split that are long enough to say something."""
+    """Yield the documents of a split with at least FEWEST_TOKENS tokens."""
     for shard in store.shards:
         for i in range(len(shard)):
             if shard.num_tokens_N[i] >= FEWEST_TOKENS:
@@ -61,7 +61,7 @@ def _document(shard: Shard, i: int) -> HeldOutDocument:
 
 
 def balance_classes(examples: list[tuple[Row, int]], num_classes: int) -> LabeledExamples:
-    """The same number of each class, in an order in which they take turns; at most MOST_TESTS."""
+    """Return equally many examples of each class, alternating; at most MOST_TESTS in total."""
     label_N = np.array([label for _, label in examples], np.int64)
     least = int(np.bincount(label_N, minlength=num_classes).min())
     index_N = interleave(label_N, np.arange(len(label_N)))[
@@ -71,7 +71,7 @@ def balance_classes(examples: list[tuple[Row, int]], num_classes: int) -> Labele
 
 
 def note_unread(few: int, of: int, why: str) -> tuple[str, ...]:
-    """A note, where there is something to note.
+    """A note on documents that are not read; empty if there are none.
 
     >>> note_unread(3, 1_000, "documents are cut"), note_unread(0, 1_000, "documents are cut")
     (('3 of 1,000 documents are cut',), ())
@@ -80,25 +80,25 @@ def note_unread(few: int, of: int, why: str) -> tuple[str, ...]:
 
 
 def room_of_pairs(length: int) -> int:
-    """Most tokens of each sentence of a pair, in rows of `length` tokens."""
+    """The maximum tokens of each sentence of a pair, in sequences of `length` tokens."""
     return (length - 3) // 2
 
 
 def row(vocab: Vocab, ids_S: Ints) -> Row:
-    """A text as a row without labels."""
+    """A text as a sequence without labels."""
     before, behind, segment = vocab.around
     return _labelless([*before, *ids_S], behind, segment, num_first=0)
 
 
 def pair_row(vocab: Vocab, first: Ints, second: Ints, length: int) -> Row:
-    """Sentences before and after the seam, as many tokens of each as there is room for."""
+    """A pair of sentences as a sequence; long sentences keep the tokens next to the boundary."""
     room, (before, behind, segment) = room_of_pairs(length), vocab.around
     head = [*before, *first[-room:], vocab.sep]
     return _labelless([*head, *second[:room]], behind, segment, num_first=len(head))
 
 
 def _labelless(ids: list[int | None], behind: tuple[int, ...], segment: int, num_first: int) -> Row:
-    """A row that ends with special tokens, the last of them in a segment of its own where it is above 0."""
+    """A sequence with special tokens at its end; the last one has its own segment if `segment` is above 0."""
     ids_S = np.array([*ids, *behind], np.int32)
     segments_S = np.zeros(len(ids_S), np.int8)
     segments_S[num_first or len(ids_S) :] = 1

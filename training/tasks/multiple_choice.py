@@ -1,4 +1,4 @@
-"""Which of several options is right?"""
+"""Multiple choice with fine-tuning."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -68,39 +68,40 @@ class MultipleChoice:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
-        """Items with the texts (context, question, options)."""
-        named = {name: columns.get(name, getattr(self, name)) for name in ("context", "question", "label")}
+        """Return items with the texts (context, question, choices)."""
+        column_names = {name: columns.get(name, getattr(self, name)) for name in ("context", "question", "label")}
         columns_of_options = (columns["choices"],) if "choices" in columns else self.choices
 
         given = list[tuple[Sequence[str], int]]()
 
         def item(record: Record, place: str) -> TaskItem:
             options = self._options([value_of(record, column, place) for column in columns_of_options], place)
-            (context,) = texts_of(record, place, [named["context"]])
-            (question,) = texts_of(record, place, [named["question"]]) if named["question"] else ("",)
-            label = value_of(record, named["label"], place) if named["label"] else None
+            (context,) = texts_of(record, place, [column_names["context"]])
+            (question,) = texts_of(record, place, [column_names["question"]]) if column_names["question"] else ("",)
+            label = value_of(record, column_names["label"], place) if column_names["label"] else None
             given.append((spellings(label), len(options)))
-            gold = number_of_label(self.labels[: len(options)], label, named["label"], place)
+            gold = number_of_label(self.labels[: len(options)], label, column_names["label"], place)
             return TaskItem(place, (context, question, options), gold)
 
         try:
             return each_row(records, item)
         except BadRows:
             if self.labels[0] == "0":
-                refuse_from_one(named["label"], given)
+                refuse_from_one(column_names["label"], given)
             raise
 
-    def _options(self, given: Sequence[Any], place: str) -> tuple[str, ...]:
-        options = tuple(given[0]) if len(given) == 1 and isinstance(given[0], list) else tuple(given)
+    def _options(self, values: Sequence[Any], place: str) -> tuple[str, ...]:
+        options = tuple(values[0]) if len(values) == 1 and isinstance(values[0], list) else tuple(values)
         if len(options) < 2 or not all(isinstance(option, str) for option in options):
-            raise BadInput(f"{place}: the options are {list(options)!r}, allowed is two texts or more")
+            raise BadInput(f"{place}: invalid choices: got {list(options)!r}, expected at least two texts")
         if len(options) > len(self.labels):
             raise BadInput(
-                f"{place}: has {len(options)} options, labels has {len(self.labels)}: {', '.join(self.labels)}"
+                f"{place}: got {len(options)} choices, expected at most {len(self.labels)}, one per label: "
+                f"{', '.join(self.labels)}"
             )
         return options
 
-    def encoded(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
+    def encode(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
         template, (used, notes) = Template(vocab, length), select_answered(items, training=training)
         rows = [self._rows(items[number], template) for number in used]
         examples = [_example(row, items[number].gold or 0) for row, number in zip(rows, used, strict=True)]
@@ -110,7 +111,7 @@ class MultipleChoice:
         context, question, options = item.texts
         return [template.row(context, f"{question} {option}".strip()) for option in options]
 
-    def tuned_as(self, tuning: "Tuning") -> Self:
+    def with_tuning(self, tuning: "Tuning") -> Self:
         refuse_tuning(self, tuning, "both_orders", "no_answer_loss_weight")
         return self
 
@@ -120,25 +121,25 @@ class MultipleChoice:
         return (OptionChoice(),)
 
     def predictions(self, items: Sequence[TaskItem], encoded: EncodedItems, outputs: Outputs) -> list[str]:
-        """The label of the option that each item's net prefers."""
-        found = [""] * len(items)
+        """The label of the predicted choice of each item."""
+        labels = [""] * len(items)
         for numbers, heads in outputs:
             for number, option in zip(numbers, heads["option_choice"].argmax(-1).tolist(), strict=True):
-                found[number] = self.labels[option]
-        return found
+                labels[number] = self.labels[option]
+        return labels
 
     def parts(self, item: TaskItem) -> list[tuple[str, str]]:
         context, question, options = item.texts
         return [("context", context), ("question", question), *((choice(n), one) for n, one in enumerate(options))]
 
-    def written(self, gold: int) -> str:
+    def answer_text(self, gold: int) -> str:
         return choice(gold)
 
-    def read(self, text: str) -> str:
+    def parse_answer(self, text: str) -> str:
         return next((label for number, label in enumerate(self.labels) if same(choice(number), text)), "")
 
     def scores(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> dict[str, float]:
-        """The accuracy over all items, and over those of each group."""
+        """The accuracy over all items, and over the items of each group."""
         right = [
             (item.place, float(self.labels[item.gold] == label))
             for item, label in zip(items, predictions, strict=True)
@@ -155,7 +156,7 @@ class MultipleChoice:
         return most_frequent(items, lambda gold: [self.labels[gold]]) * len(items)
 
     def notes(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> list[str]:
-        """Whether the options may be counted from 1, where labels count them from 0."""
+        """A note if the file may count choices from 1, although the labels count from 0."""
         return never_first(items) if self.labels[0] == "0" else []
 
 
@@ -165,5 +166,5 @@ def _example(rows: Sequence[TemplatedRow], gold: int) -> list[Row]:
 
 
 def choice(number: int) -> str:
-    """An option in words, counted from 1."""
+    """A choice as text, counted from 1."""
     return f"choice{number + 1}"

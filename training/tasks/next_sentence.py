@@ -1,4 +1,4 @@
-"""Does the second sentence follow the first?"""
+"""Next sentence prediction on held-out documents."""
 
 from typing import ClassVar, Literal
 
@@ -25,30 +25,32 @@ class NextSentence:
         return "does the second sentence follow the first"
 
     def make(self, store: TokenStore, vocab: Vocab, length: int = LENGTH) -> Task:
-        """One pair of each document, half of them with the second sentence of another pair."""
+        """Make one pair per document; half of them get the second sentence of another pair."""
         halves: tuple[list[tuple[str, Ints, Ints]], ...] = ([], [])
         for document in held_out(store):
             if pair := document.pair():
                 halves[document.is_test].append((document.source, *pair))
         if (num_pairs := sum(map(len, halves))) < FEWEST_ROWS:
             raise DataError(
-                f"task next_sentence: {num_pairs} held-out documents of {store.folder} have two sentences, "
-                f"{FEWEST_ROWS} are "
-                f"needed; {MORE}, or leave this task out of eval_tasks"
+                f"task next_sentence: {num_pairs} held-out documents of {store.folder} have two sentences, expected at "
+                f"least {FEWEST_ROWS}; {MORE}, or remove the task from eval_tasks"
             )
         classes, room = ("next", "other"), room_of_pairs(length)
         long = sum(max(len(first), len(second)) > room for half in halves for _, first, second in half)
         notes = note_unread(
-            long, num_pairs, f"pairs have a sentence of more than {room} tokens, cut to those at the seam"
+            long,
+            num_pairs,
+            f"pairs have a sentence of more than {room} tokens, truncated to those next to the other sentence",
         )
         pool, test = (balance_classes(_with_negatives(half, vocab, length), 2) for half in halves)
         return Task("next_sentence", classes, pool, test, notes)
 
 
 def _with_negatives(pairs: list[tuple[str, Ints, Ints]], vocab: Vocab, length: int) -> list[tuple[Row, int]]:
-    """Every other pair gets the second sentence of another pair, of another source where there are several.
+    """Replace the second sentence of every other pair by that of another pair, from another source if there are
+    several.
 
-    Second sentences are drawn from second sentences: one alone tells nothing about the answer.
+    Replacements are second sentences too, so that a second sentence alone gives no hint of the answer.
     """
     sources = [source for source, _, _ in pairs]
     rng = key(0, "task").at(epoch=1, sample=0)

@@ -1,4 +1,5 @@
-"""What a downstream task is: classes, labelled rows, test rows; and what each kind of task states about itself."""
+"""A downstream task on held-out documents: classes, labeled examples and test examples; and the interface of its
+kinds."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, Protocol
@@ -13,15 +14,15 @@ from preprocessing.spec import Shrinks
 from preprocessing.tokenization import Vocab
 
 MORE: Final = (
-    "hold out more of the text (--holdout-ratio .1, or test_ratio in its corpus file)"  # to end a message with
+    "hold out more of the text (--holdout-ratio .1, or test_ratio in its corpus file)"  # remedy at the end of messages
 )
-LABELS: Final = 200  # labelled rows of a fine-tuning, where nothing else is said
-LENGTH: Final = 64  # most tokens of a row, special tokens included; a net with fewer positions gets shorter rows
+LABELS: Final = 200  # default number of labeled examples of a fine-tuning
+LENGTH: Final = 64  # maximum tokens of a sequence, with special tokens; fewer for a model with fewer positions
 
 
 @dataclass(frozen=True)
 class LabeledExamples:
-    """Rows and the class of each."""
+    """Sequences and the class of each."""
 
     rows: list[Row]
     label_N: Ints
@@ -35,71 +36,74 @@ class LabeledExamples:
 
 @dataclass(frozen=True)
 class Task:
-    """A classification: `pool` is what labelled rows are drawn from, `test` is for the score alone. Classes are equally
-    frequent in both, so `chance` is what a guess gets."""
+    """A classification task: labeled examples are drawn from `pool`, and `test` is used for scoring only.
+
+    Classes are equally frequent in both, so `chance` is the accuracy of a random guess.
+    """
 
     name: str
     classes: tuple[str, ...]
     pool: LabeledExamples
     test: LabeledExamples
-    notes: tuple[str, ...] = ()  # what of the documents is not read
+    notes: tuple[str, ...] = ()  # what is left out of the documents
 
     @property
     def chance(self) -> float:
         return 1 / len(self.classes)
 
     def require(self, labels: int) -> None:
-        """DataError where it has fewer labelled rows than these."""
-        self.labelled(labels, seed=0)
+        """Raise DataError if the task has fewer labeled examples than `labels`."""
+        self.draw_labeled(labels, seed=0)
 
-    def labelled(self, num: int, seed: int) -> LabeledExamples:
-        """`num` rows of the pool, the same for the same seed, every class equally often (give or take one)."""
+    def draw_labeled(self, num: int, seed: int) -> LabeledExamples:
+        """Draw `num` examples of the pool, balanced over the classes (to within one); equal seeds give equal
+        examples."""
         if num > len(self.pool):
             raise DataError(
-                f"task {self.name}: {num} labelled rows were asked for, the held-out documents make {len(self.pool)}; "
-                f"ask for fewer (--max-train-samples {len(self.pool)}), or {MORE}"
+                f"task {self.name}: too few labeled examples: got {len(self.pool)} from the held-out documents, "
+                f"expected {num}; use fewer (--max-train-samples {len(self.pool)}), or {MORE}"
             )
         order_N = key(seed, "task").at(epoch=0, sample=0).permutation(len(self.pool))
         return self.pool.take(interleave(self.pool.label_N, order_N)[:num])
 
 
 Way = Literal["tuned", "scored", "written"]
-"""How a net is asked. tuned: it is fine-tuned first; scored: how likely it finds texts, and nothing is trained;
-written: it writes the answers."""
+"""How a model is evaluated. tuned: fine-tuned first. scored: by likelihoods, without training. written: by generated
+answers."""
 
 
 class HeldOutTask(Protocol):
-    """What a kind makes of the documents of a corpus."""
+    """A task made from the held-out documents of a corpus."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What of the documents is not read, a line each."""
+        """Notes on what is left out of the documents, one line each."""
 
     def require(self, labels: int) -> None:
-        """DataError where there are too few labelled rows for a fine-tuning with these."""
+        """Raise DataError if there are fewer than `labels` labeled examples."""
 
 
 class TaskPart(Protocol):
-    """A part of the union Tasks: how labelled rows are made from the held-out documents of a corpus."""
+    """A member of the union Tasks: makes labeled examples from the held-out documents of a corpus."""
 
     shrinks: ClassVar[Shrinks]
-    """What `--scale` puts into it."""
+    """Overrides of `--scale`."""
     way: ClassVar[Way]
-    """How it is evaluated."""
+    """How the task is evaluated."""
 
     @property
     def kind(self) -> str:
-        """Its name in `eval_tasks:` and `--tasks`."""
+        """The name of the task in `eval_tasks:` and `--tasks`."""
 
     def describe(self) -> str:
-        """The question, in one line."""
+        """The question of the task, in one line."""
 
     def make(self, store: TokenStore, vocab: Vocab, length: int = LENGTH) -> HeldOutTask:
-        """The task on these documents, in rows of at most `length` tokens; DataError where they are too few."""
+        """Make the task, with sequences of at most `length` tokens. Raises DataError if there are too few documents."""
 
 
 def interleave(label_N: Ints, order_N: Ints) -> Ints:
-    """`order_N` rearranged so that the classes take turns, for as long as each has some.
+    """Reorder `order_N` so that the classes alternate while they last.
 
     >>> interleave(np.array([0, 0, 0, 1, 1]), np.array([4, 3, 2, 1, 0])).tolist()
     [2, 4, 1, 3, 0]
@@ -107,6 +111,6 @@ def interleave(label_N: Ints, order_N: Ints) -> Ints:
     label_N = label_N[order_N]
     turn_N = np.zeros(len(label_N), np.int64)
     for label in np.unique(label_N):
-        mine = label_N == label
-        turn_N[mine] = np.arange(mine.sum())
+        of_label = label_N == label
+        turn_N[of_label] = np.arange(of_label.sum())
     return order_N[np.lexsort((label_N, turn_N))]

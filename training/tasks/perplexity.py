@@ -1,4 +1,4 @@
-"""How well does a net predict a text? Perplexity by token, word and byte; nothing is fine-tuned."""
+"""Perplexity of texts per token, word and byte, without fine-tuning."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,10 +17,10 @@ METRICS: Final[Mapping[str, Callable[[Perplexity], float]]] = {
     "word_perplexity": attrgetter("by_word"),
     "byte_perplexity": attrgetter("by_byte"),
     "bits_per_byte": attrgetter("bits_by_byte"),
-    "bits_per_character": attrgetter("bits_by_byte"),  # of enwik8 and text8, whose characters are bytes
+    "bits_per_character": attrgetter("bits_by_byte"),  # for enwik8 and text8, whose characters are bytes
 }
-_LONG_WORD: Final = 40  # bytes, on average, which no language with blanks has
-_CHARACTERS: Final = 200  # of a text that an example shows
+_LONG_WORD: Final = 40  # bytes per word; higher means that the language has no blanks between words
+_CHARACTERS: Final = 200  # maximum characters of an example
 
 
 @spec
@@ -55,16 +55,16 @@ class PerplexityTask:
     def __post_init__(self) -> None:
         for name in ("window", "stride"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a number of tokens from 0 up")
-        require(not (self.carry_memory and self.stride), "stride", self.stride, "0 where a memory is carried along")
+        require(not (self.carry_memory and self.stride), "stride", self.stride, "0 with carry_memory")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
 
     def within(self, rows: int) -> Self:
-        """The task in windows of `rows` tokens, where it has no window and strides are not longer."""
+        """Return the task with windows of `rows` tokens, unless it sets a window or a longer stride."""
         return self if self.window or rows < self.stride else replace(self, window=rows)
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
-        """Items with the text as the file has it; there is no answer beside it."""
+        """Return items with the text as in the file, without an answer."""
         column = columns.get("text", self.text)
         return each_row(records, lambda record, place: TaskItem(place, texts_of(record, place, [column]), True))
 
@@ -74,21 +74,21 @@ class PerplexityTask:
         return reader.perplexities(self.texts_of(items), Windowing(self.window, self.stride, self.carry_memory))
 
     def predictions(self, items: Sequence[TaskItem], answers: Sequence[Perplexity]) -> list[dict[str, Any]]:
-        """For each text its -log p in nats and what that is divided by."""
+        """For each text, -log p in nats, and the counts that it is divided by."""
         return [{"nats": one.nats, "tokens": one.tokens, "words": one.words, "bytes": one.bytes} for one in answers]
 
     def scores(self, items: Sequence[TaskItem], answers: Sequence[Perplexity]) -> dict[str, float]:
-        """Each of the metrics over all texts together, the denominators, and how they were read."""
+        """The metrics over all texts together, the counts, and the windows."""
         whole = total(answers)
-        found = {name: METRICS[name](whole) for name in self.metrics}
+        values = {name: METRICS[name](whole) for name in self.metrics}
         counts = {"tokens": whole.tokens, "unknown": whole.unknown, "words": whole.words, "bytes": whole.bytes}
         read = {"window": whole.window, "stride": whole.stride, "memory": whole.memory}
-        return found | {name: float(count) for name, count in (counts | read).items()}
+        return values | {name: float(count) for name, count in (counts | read).items()}
 
     def notes(self, items: Sequence[TaskItem], answers: Sequence[Perplexity], reader: LikelihoodModel) -> list[str]:
         whole = total(answers)
-        words = ", ends of lines among the words" if self.line_ends and not whole.ends_left_out else ""
-        undone = "" if self.detokenize == "nothing" else "; words and bytes as the file has them, before detokenising"
+        words = ", line ends counted as words" if self.line_ends and not whole.ends_left_out else ""
+        undone = "" if self.detokenize == "nothing" else "; words and bytes are counted before detokenization"
         return [
             f"log p, from left to right: {whole.describe()}{words}{undone}",
             *_lost(whole, reader),
@@ -97,51 +97,51 @@ class PerplexityTask:
         ]
 
     def _of_words(self, whole: Perplexity) -> list[str]:
-        """That words say nothing where a language has no blanks between them."""
+        """A note if word perplexity is meaningless, because the language has no blanks between words."""
         if "word_perplexity" not in self.metrics or whole.bytes < _LONG_WORD * max(1, whole.words):
             return []
-        said = f"the texts have {whole.bytes / max(1, whole.words):,.0f} bytes a word, as where no blanks stand between"
-        return [f"{said} words: word_perplexity says nothing; give metrics: [bits_per_byte, token_perplexity]"]
+        size = f"{whole.bytes / max(1, whole.words):,.0f} bytes per word: the language seems to have no blanks between"
+        return [f"{size} words, so word_perplexity is meaningless; set metrics: [bits_per_byte, token_perplexity]"]
 
     def example(self, items: Sequence[TaskItem], train: Sequence[TaskItem], reader: LikelihoodModel) -> str:
-        """The beginning of the first text that is not blank."""
+        """The start of the first text that is not blank."""
         begin = next((text for item in items if (text := self.text_of(item).text[:_CHARACTERS]).strip()), "")
         return reader.shown(Request("", begin)) if begin else ""
 
     def texts_of(self, items: Sequence[TaskItem]) -> list[PerplexityText]:
-        """What the net reads of the items; BadInput where there is nothing in any of them."""
+        """Return the texts of the items. Raises BadInput if all are blank."""
         if not items:
-            raise BadInput("there is no text to predict")
-        found = [self.text_of(item) for item in items]
-        if not any(each.text.strip() for each in found):
-            raise BadInput(f"{items[0].place}: this text and all others are blank: there is nothing to predict")
-        return found
+            raise BadInput("no text to predict; give a file with text")
+        texts = [self.text_of(item) for item in items]
+        if not any(each.text.strip() for each in texts):
+            raise BadInput(f"{items[0].place}: all texts are blank; give a file with text")
+        return texts
 
     def text_of(self, item: TaskItem) -> PerplexityText:
-        """What the net reads of an item, and what words and bytes are counted in."""
-        (given,) = item.texts
-        return PerplexityText(detokenize(given) if self.detokenize == "wikitext" else given, given, self.line_ends)
+        """The text of an item for the model, with the original text for counts of words and bytes."""
+        (text,) = item.texts
+        return PerplexityText(detokenize(text) if self.detokenize == "wikitext" else text, text, self.line_ends)
 
 
 def blank(items: Sequence[TaskItem]) -> list[str]:
-    """What there is to say of blank texts, as a corpus may have: how many, and where the first one is.
+    """A note on blank texts: their number, and the place of the first; empty if there are none.
 
     >>> blank([TaskItem("a.txt:1", ("so",)), TaskItem("a.txt:2", (" ",))])
-    ['1 of 2 texts are blank, the first one a.txt:2: they have no word to predict']
+    ['1 of 2 texts are blank (first: a.txt:2) and have no words to predict']
     """
     places = [item.place for item in items if not item.texts[0].strip()]
     count = f"{len(places):,} of {len(items):,} texts are blank"
-    return [f"{count}, the first one {places[0]}: they have no word to predict"] if places else []
+    return [f"{count} (first: {places[0]}) and have no words to predict"] if places else []
 
 
 def _lost(whole: Perplexity, reader: LikelihoodModel) -> list[str]:
-    """What of the text is not predicted, as the vocabulary does not keep it."""
-    found = list[str]()
+    """Notes on characters of the text that the vocabulary does not keep."""
+    notes = list[str]()
     if whole.ends_left_out:
-        found.append(
-            f"the vocabulary has no token for {whole.ends_left_out:,} ends of lines: they are not predicted, and "
+        notes.append(
+            f"the vocabulary has no token for {whole.ends_left_out:,} line ends: they are not predicted, and "
             "count as bytes, not as words"
         )
     if reader.vocab.normalised("A") == reader.vocab.normalised("a"):
-        found.append("the vocabulary lower-cases: capitals are not predicted, though words and bytes have them")
-    return found
+        notes.append("the vocabulary is lowercase: capital letters are not predicted, but count in words and bytes")
+    return notes

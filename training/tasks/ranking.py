@@ -1,4 +1,4 @@
-"""Which of several sentences about the same text is right? Rows of pairs that compete, for WNLI as ranking."""
+"""Ranking: pairs with the same first text compete, and one is correct; for WNLI as ranking."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
 
 METRICS: Final = ("accuracy",)
-WRONG, RIGHT = 0, 1  # places in `labels`
+WRONG, RIGHT = 0, 1  # indices in `labels`
 
 
 @spec
@@ -52,7 +52,7 @@ class Ranking:
     def _number(self, given: Any, column: str, place: str) -> int | None:
         return number_of_label(self.labels, given, column, place)
 
-    def encoded(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
+    def encode(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
         template, encoded, rows = Template(vocab, length), EncodedItems(), list[TemplatedRow]()
         groups: dict[str, list[int]] = {}
         for number, item in enumerate(items):
@@ -61,20 +61,26 @@ class Ranking:
             right = [place for place, number in enumerate(numbers) if items[number].gold == RIGHT]
             if not training or (len(right) == 1 and len(numbers) > 1):
                 first = right[0] if right else 0
-                made = [template.row(*items[number].texts) for number in numbers]
-                encoded.examples.append([_example(row, at, first) for at, row in enumerate(made)])
-                rows += made
+                encoded_rows = [template.row(*items[number].texts) for number in numbers]
+                encoded.examples.append([_example(row, at, first) for at, row in enumerate(encoded_rows)])
+                rows += encoded_rows
                 encoded.item_of.append(numbers[0])
                 encoded.stands_for.append(numbers)
         unused = len(items) - sum(map(len, encoded.stands_for))
         if unused:
-            encoded.notes.append(f"{unused} of {len(items)} rows are left out: without a rival, or not one is right")
+            encoded.notes.append(
+                f"{unused} of {len(items)} pairs are left out: "
+                "they have no competing pair, or not exactly one is correct"
+            )
         encoded.notes.extend(cut_rows(rows, length))
         if training and not encoded.examples:
-            raise BadInput("no two rows have the same first text, one of them right: there is nothing to rank")
+            raise BadInput(
+                "no group of pairs to rank: two or more pairs must share their first text, with one correct; "
+                "use another task"
+            )
         return encoded
 
-    def tuned_as(self, tuning: "Tuning") -> Self:
+    def with_tuning(self, tuning: "Tuning") -> Self:
         refuse_tuning(self, tuning, "both_orders", "no_answer_loss_weight")
         return self
 
@@ -84,7 +90,7 @@ class Ranking:
         return (OptionChoice(),)
 
     def predictions(self, items: Sequence[TaskItem], encoded: EncodedItems, outputs: Outputs) -> list[str]:
-        """The label of each item, as the file writes it."""
+        """The label of each item, as in the file."""
         score_N, best = np.zeros(len(items)), set[int]()
         for examples, heads in outputs:
             for example, logits in zip(examples, heads["option_choice"].numpy(), strict=True):

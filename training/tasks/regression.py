@@ -1,4 +1,4 @@
-"""How much, as a number: how alike two sentences are."""
+"""Regression: a number for a text or a pair, such as the similarity of two sentences."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -30,8 +30,8 @@ from training.tasks.verbalizer import number_of, sentences
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
 
-_NO_NUMBER: Final = -1.0  # what stands in the place of a number that is kept back (STS-B's test)
-STEP: Final = 0.2  # numbers are written as a multiple of it: 21 of them from 0 to 5 (arXiv:1910.10683, 2.4)
+_NO_NUMBER: Final = -1.0  # placeholder of a number that is not published (STS-B's test)
+STEP: Final = 0.2  # numbers are rounded to multiples of it: 21 values from 0 to 5 (arXiv:1910.10683, 2.4)
 METRICS: Final[Mapping[str, Callable[[Floats, Floats], float]]] = {
     "spearman": measures.spearman,
     "pearson": measures.pearson,
@@ -68,29 +68,30 @@ class Regression:
     def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
         return items_of(self, records, columns, self._number)
 
-    def _number(self, given: object, column: str, place: str) -> float | None:
-        """The number; None where there is none: nothing, a NaN, or -1 where that is too low."""
+    def _number(self, value: object, column: str, place: str) -> float | None:
+        """The number, or None if it is missing: empty, NaN, or -1 if that is below min_value."""
         try:
-            number = float("nan" if isinstance(given, bool) else given)  # type: ignore[arg-type]
+            number = float("nan" if isinstance(value, bool) else value)  # type: ignore[arg-type]
         except (TypeError, ValueError):
             number = float("nan")
-        if is_missing(given) or str(given).lower() == "nan" or (number == _NO_NUMBER < self.min_value):
+        if is_missing(value) or str(value).lower() == "nan" or (number == _NO_NUMBER < self.min_value):
             return None
         if not self.min_value <= number <= self.max_value:
             raise BadInput(
-                f"{place}: {column} is {given!r}, allowed is a number from {self.min_value:g} to {self.max_value:g}"
+                f"{place}: invalid {column}: got {value!r}, expected a number from {self.min_value:g} to "
+                f"{self.max_value:g}"
             )
         return number
 
-    def encoded(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
+    def encode(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
         def target(gold: float | None) -> dict[str, np.ndarray]:
             return {"value": np.asarray(np.nan if gold is None else gold, np.float32)}
 
-        found = encoded_of(self, items, vocab, length, target, training=training)
-        found.notes.extend(one_answer(known_of(items)) if training else [])
-        return found
+        encoded = encoded_of(self, items, vocab, length, target, training=training)
+        encoded.notes.extend(one_answer(known_of(items)) if training else [])
+        return encoded
 
-    def tuned_as(self, tuning: "Tuning") -> Self:
+    def with_tuning(self, tuning: "Tuning") -> Self:
         refuse_tuning(self, tuning, "no_answer_loss_weight")
         both, added = orders_of(self, tuning)
         return replace(self, both_orders=both, sum_orders=added)
@@ -101,21 +102,21 @@ class Regression:
         return (RowValue(added=num_rows(self)),)
 
     def predictions(self, items: Sequence[TaskItem], encoded: EncodedItems, outputs: Outputs) -> list[float]:
-        """The number of each item, not below the least and not above the most."""
-        found = [0.0] * len(items)
+        """The number of each item, clipped to min_value and max_value."""
+        values = [0.0] * len(items)
         for numbers, heads in outputs:
             for number, value in zip(numbers, heads["row_value"].tolist(), strict=True):
-                found[number] = min(self.max_value, max(self.min_value, value))
-        return found
+                values[number] = min(self.max_value, max(self.min_value, value))
+        return values
 
     def parts(self, item: TaskItem) -> list[tuple[str, str]]:
         return sentences(item.texts)
 
-    def written(self, gold: float) -> str:
+    def answer_text(self, gold: float) -> str:
         return f"{round(gold / STEP) * STEP:.1f}"
 
-    def read(self, text: str) -> float:
-        """The number; what is none is one below the least."""
+    def parse_answer(self, text: str) -> float:
+        """The number in a text; min_value - 1 if it is not a number."""
         return number_of(text, self.min_value - 1)
 
     def scores(self, items: Sequence[TaskItem], predictions: Sequence[float]) -> dict[str, float]:
@@ -126,12 +127,12 @@ class Regression:
         return [mean_of(known)] * len(items) if (known := known_of(items)) else []
 
     def notes(self, items: Sequence[TaskItem], predictions: Sequence[float]) -> list[str]:
-        """Why a correlation is 0 where it is not defined."""
+        """A note if a correlation is 0 because it is undefined."""
         return zero(self.metrics, measures.undefined(*_both(items, predictions)))
 
 
 def _both(items: Sequence[TaskItem], predictions: Sequence[float]) -> tuple[Floats, Floats]:
-    """Right numbers and predictions of the items that have an answer."""
+    """Gold numbers and predictions of the items that have an answer."""
     both = [(item.gold, value) for item, value in zip(items, predictions, strict=True) if item.gold is not None]
     gold_N, predicted_N = np.array(both, np.float64).reshape(-1, 2).T
     return gold_N, predicted_N

@@ -1,4 +1,4 @@
-"""Which source is this document from?"""
+"""Classification of held-out documents by their source."""
 
 from collections import Counter
 from typing import ClassVar, Final, Literal
@@ -27,19 +27,20 @@ class SourceClassification:
         return "which source is this document from"
 
     def make(self, store: TokenStore, vocab: Vocab, length: int = LENGTH) -> Task:
-        """As many of the most frequent sources as make the most rows, all equally many."""
+        """Make the task from the most frequent sources, in equal numbers; the number of sources maximizes the
+        examples."""
         documents, room = list(held_out(store)), length - 2
         counted = Counter(document.source for document in documents)
         frequent = sorted(counted, key=lambda name: (-counted[name], name))[:MOST_CLASSES]
         rows_by_classes = {num: num * counted[frequent[num - 1]] for num in range(2, len(frequent) + 1)}
         num_classes = max(rows_by_classes, key=rows_by_classes.__getitem__, default=0)
         if rows_by_classes.get(num_classes, 0) < FEWEST_ROWS:
-            held = f"task source_classification: the held-out documents of {store.folder} have"
+            start = f"task source_classification: the held-out documents of {store.folder} have"
             if len(counted) < 2:
-                raise DataError(f"{held} one source, and the task tells two or more apart; leave it out of eval_tasks")
+                raise DataError(f"{start} one source, expected at least two; remove the task from eval_tasks")
             raise DataError(
-                f"{held} {len(counted)} sources, which make {max(rows_by_classes.values())} rows with as many of each, "
-                f"{FEWEST_ROWS} are needed; {MORE}, or leave this task out of eval_tasks"
+                f"{start} {len(counted)} sources with {max(rows_by_classes.values())} examples in equal numbers, "
+                f"expected at least {FEWEST_ROWS}; {MORE}, or remove the task from eval_tasks"
             )
         classes = tuple(frequent[:num_classes])
         halves: tuple[list[tuple[Row, int]], ...] = ([], [])
@@ -47,6 +48,6 @@ class SourceClassification:
         for document in documents:
             halves[document.is_test].append((row(vocab, document.ids[:room]), classes.index(document.source)))
         long = sum(len(document.ids) > room for document in documents)
-        notes = note_unread(long, len(documents), f"documents are longer than {room} tokens and cut behind these")
+        notes = note_unread(long, len(documents), f"documents are longer than {room} tokens and truncated")
         pool, test = (balance_classes(half, len(classes)) for half in halves)
         return Task("source_classification", classes, pool, test, notes)

@@ -1,4 +1,4 @@
-"""The files of a task: which of them are for training, development and test, and which columns have what."""
+"""The files of a task: its training, development and test splits, and their columns."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +11,9 @@ from preprocessing.spec import BY_KIND, key, require, spec
 from training.files import Formats, Record, RecordFault, Records, exists, read
 
 Values = Mapping[str, tuple[str, ...]]  # some values of each column
-Made = TypeVar("Made")
-_MOST_BAD: Final = 0.5  # share of rows that are left out as no questions of the task
-_AND: Final = " + "  # between columns whose texts are read as one, with a blank between
+Result = TypeVar("Result")
+_MOST_BAD: Final = 0.5  # maximum fraction of malformed rows
+_AND: Final = " + "  # joins columns whose texts are read as one, with a blank between
 
 
 @spec
@@ -51,47 +51,50 @@ class SplitRecords:
         require(set(self.folds) <= set(range(10)), "folds", list(self.folds), "whole numbers from 0 to 9")
 
     def records(self, data: Path) -> Records:
-        """What the files have. BadInput, in one line, where none of the paths is there."""
+        """Read the records of the files. Raises BadInput if none of the paths exists."""
         chosen = self.chosen(data)
-        found = read(data, chosen._path(data), chosen.format, chosen.archive_member)
+        loaded = read(data, chosen._path(data), chosen.format, chosen.archive_member)
         for column, names in chosen.aligned_files.items():
-            found = chosen._beside(found, column, names, data)
-        return of_whole_rows(chosen._kept, found)[0]
+            loaded = chosen._beside(loaded, column, names, data)
+        return of_whole_rows(chosen._kept, loaded)[0]
 
-    def _beside(self, found: Records, column: str, names: tuple[str, str], data: Path) -> Records:
-        """The records with a column more, the first of each record of the files beside. One that has none on its line
-        there, or here, is malformed: blank lines are no records. BadInput where not both end on the same line."""
+    def _beside(self, records: Records, column: str, names: tuple[str, str], data: Path) -> Records:
+        """Add a column from the aligned files: the first column of each record there.
+
+        A record without a counterpart on its line is malformed, since blank lines are not records. Raises BadInput
+        if the files do not end on the same line.
+        """
         others = read(data, _other(self._path(data), names), self.format, self.archive_member)
-        beside = [_other(place, names) for place in found.places]
+        beside = [_other(place, names) for place in records.places]
         if beside[-1:] != others.places[-1:]:
-            ends = " and ".join(places[-1] if places else "nowhere" for places in (found.places, others.places))
-            raise BadInput(f"{data}: the last records stand at {ends}; give aligned files")
+            ends = " and ".join(places[-1] if places else "nowhere" for places in (records.places, others.places))
+            raise BadInput(f"{data}: aligned files must end on the same line, but end at {ends}; give aligned files")
         values = {place: next(iter(row.values())) for row, place in zip(others.rows, others.places, strict=True)}
-        kept = replace(found, rows=[], places=[], malformed=[*found.malformed])
-        for row, place, there in zip(found.rows, found.places, beside, strict=True):
+        kept = replace(records, rows=[], places=[], malformed=[*records.malformed])
+        for row, place, there in zip(records.rows, records.places, beside, strict=True):
             has = there in values
-            kept.add({**row, column: values.pop(there)} if has else RecordFault(f"nothing stands at {there}"), place)
+            kept.add({**row, column: values.pop(there)} if has else RecordFault(f"no record at {there}"), place)
         for there in values:
-            kept.add(RecordFault("nothing stands on this line of the file that it is aligned with"), there)
+            kept.add(RecordFault("no record on this line of the aligned file"), there)
         return kept
 
     def chosen(self, data: Path) -> "SplitRecords":
-        """Itself or the one of `fallbacks` whose files are there; BadInput where none is."""
+        """Return this split or the first of `fallbacks` whose files exist. Raises BadInput if there is none."""
         for one in (self, *self.fallbacks):
             if one._path(data):
                 return one
         paths = [path for one in (self, *self.fallbacks) for path in one.paths]
-        raise BadInput(f"{data}: has no {' and no '.join(paths)}; name the folder with --task-data-dir")
+        raise BadInput(f"{data}: no such file: {' or '.join(paths)}; set the directory with --task-data-dir")
 
     def is_there(self, data: Path) -> bool:
-        """Whether one of its paths leads to a file."""
+        """Whether one of the paths exists."""
         return any(one._path(data) for one in (self, *self.fallbacks))
 
     def _path(self, data: Path) -> str:
         return next((path for path in self.paths if exists(data, path)), "")
 
     def _kept(self, found: Records) -> Records:
-        """The records that belong to the split, with the values that the task knows."""
+        """Apply include, exclude, folds and value_map to the records."""
         if not (self.include or self.exclude or self.value_map or self.folds):
             return found
         kept = replace(found, rows=[], places=[])
@@ -112,15 +115,15 @@ class SplitRecords:
         return int.from_bytes(hashlib.sha256(value.encode()).digest()[:8]) % 10
 
     def _renamed(self, record: Record, place: str) -> Record:
-        found = {column: value_of(record, column, place) for column in self.value_map}
-        for column, value in found.items():
+        values = {column: value_of(record, column, place) for column in self.value_map}
+        for column, value in values.items():
             name = next((name for name in spellings(value) if name in self.value_map[column]), None)
-            found[column] = value if name is None else self.value_map[column][name]
-        return {**record, **found}
+            values[column] = value if name is None else self.value_map[column][name]
+        return {**record, **values}
 
 
 def _other(name: str, names: tuple[str, str]) -> str:
-    """The name or place beside a name or place in one of two aligned files.
+    """The name or place in the other one of two aligned files.
 
     >>> _other("europarl.en:7", (".en", ".de"))
     'europarl.de:7'
@@ -129,7 +132,7 @@ def _other(name: str, names: tuple[str, str]) -> str:
 
 
 def spellings(value: Any) -> tuple[str, ...]:
-    """How a task file may write a value of a record: JSON's true as `true` or `True`, 1.0 as `1.0` or `1`.
+    """The spellings of a value in a task file: JSON's true as `true` or `True`, 1.0 as `1.0` or `1`.
 
     >>> spellings(True), spellings(1.0), spellings("true")
     (('true', 'True'), ('1.0', '1'), ('true',))
@@ -145,11 +148,11 @@ def _is_among(value: Any, values: Sequence[str]) -> bool:
     return any(name in values for name in spellings(value))
 
 
-NO_LABEL_GIVEN: Final = "-1"  # what stands in the place of a label that is kept back
+NO_LABEL_GIVEN: Final = "-1"  # placeholder of a label that is not published
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a record has nothing in the place of an answer: null, a blank cell, a NaN.
+    """Whether an answer is missing: null, a blank cell or a NaN.
 
     >>> [is_missing(value) for value in (None, " ", float("nan"), 0, False, "0")]
     [True, True, True, False, False, False]
@@ -158,8 +161,10 @@ def is_missing(value: Any) -> bool:
 
 
 def label_of(value: Any, labels: Sequence[str]) -> str | None:
-    """Which of these labels a value of a record is; None where the record has none: nothing, or -1 where that is no
-    label (GLUE's tests). ValueError where it is another.
+    """Return the label that matches a value, or None if the label is missing.
+
+    A label is missing if it is empty, or -1 where -1 is not a label (GLUE's tests). Raises ValueError for another
+    value.
 
     >>> label_of(True, ["false", "true"]), label_of(-1, ["0", "1"]), label_of("", ["0", "1"])
     ('true', None, None)
@@ -175,53 +180,61 @@ def label_of(value: Any, labels: Sequence[str]) -> str | None:
 
 
 class NoColumn(BadInput):
-    """A record has not the column that is asked for."""
+    """A record lacks a required column."""
 
     column: str
 
 
 class BadRows(BadInput):
-    """Records that are no questions of a task, and why: by their numbers."""
+    """Malformed records; `why` maps their indices to reasons."""
 
     why: dict[int, str]
 
 
-def each_row(records: Records, make: Callable[[Record, str], Made]) -> list[Made]:
-    """What is made of each record and its place. BadRows, with all of those of which nothing can be made; NoColumn
-    where one has not a column that is asked for."""
-    found, why = list[Made](), dict[int, str]()
+def each_row(records: Records, make: Callable[[Record, str], Result]) -> list[Result]:
+    """Apply `make` to each record and its place.
+
+    Raises BadRows with all records for which `make` raises BadInput, and NoColumn if a record lacks a column.
+    """
+    results, why = list[Result](), dict[int, str]()
     for number, (record, place) in enumerate(zip(records.rows, records.places, strict=True)):
         try:
-            found.append(make(record, place))
+            results.append(make(record, place))
         except NoColumn:
             raise
         except BadInput as error:
             why[number] = str(error)
     if why:
         raise bad_rows_error(why, len(records))
-    return found
+    return results
 
 
 def bad_rows_error(why: dict[int, str], of: int) -> BadRows:
-    """The error of records that are no questions, in one line."""
+    """Return the error for malformed records, in one line."""
     others = f"; {len(why) - 1:,} more of {of:,} rows cannot be used" if len(why) > 1 else ""
     error = BadRows(f"{next(iter(why.values()))}{others}")
     error.why = why
     return error
 
 
-def of_whole_rows(make: Callable[[Records], Made], records: Records) -> tuple[Made, Records]:
-    """What is made of the records, and those that it is made of: others, which lack a column that some have, or are no
-    questions of the task, are malformed. NoColumn where none has the column, BadRows where most are no questions: the
-    task file is wrong then."""
+def of_whole_rows(make: Callable[[Records], Result], records: Records) -> tuple[Result, Records]:
+    """Apply `make` to the well-formed records; return its result and these records.
+
+    Records are malformed if they lack a column that others have, or if `make` rejects them. Raises NoColumn if all
+    records lack the column, and BadRows if most records are malformed: then the task file is wrong.
+    """
     while True:
         try:
             return make(records), records
         except NoColumn as error:
-            lacking = {n: said for n, row in enumerate(records.rows) if (said := _lacks(row, error.column))}
-            if len(lacking) == len(records):
+            incomplete = {
+                n: message
+                for n, row in enumerate(records.rows)
+                if (message := _missing_column_message(row, error.column))
+            }
+            if len(incomplete) == len(records):
                 raise
-            records = _without(records, lacking)
+            records = _without(records, incomplete)
         except BadRows as error:
             if len(error.why) > _MOST_BAD * len(records):
                 raise
@@ -230,28 +243,29 @@ def of_whole_rows(make: Callable[[Records], Made], records: Records) -> tuple[Ma
 
 
 def _without(records: Records, why: Mapping[int, str]) -> Records:
-    """The records but for those with these numbers, which are malformed."""
-    found = replace(records, rows=[], places=[], malformed=[*records.malformed])
+    """Mark the records with these indices as malformed."""
+    remaining = replace(records, rows=[], places=[], malformed=[*records.malformed])
     for number, (row, place) in enumerate(zip(records.rows, records.places, strict=True)):
-        found.add(RecordFault(why[number]) if number in why else row, place)
-    return found
+        remaining.add(RecordFault(why[number]) if number in why else row, place)
+    return remaining
 
 
-def _lacks(record: Record, column: str) -> str:
-    """That a record has not a column, "" where it has."""
+def _missing_column_message(record: Record, column: str) -> str:
+    """A message that the record lacks the column, or "" if it has it."""
     try:
         value_of(record, column, "")
     except NoColumn as error:
         if column.lstrip("-").isdigit():
-            return f"{len(record) // 2} columns, column {column} is asked for (the first one is 0)"
+            return f"missing column {column}: the row has {len(record) // 2} columns (the first one is 0)"
         return str(error).removeprefix(": ")
     return ""
 
 
 def value_of(record: Record, column: str, place: str) -> Any:
-    """What a record has in a column, which a dotted name or a number names; BadInput where it has none.
+    """Return the value of a column, given by a name with dots or by a number. Raises NoColumn if it is missing.
 
-    Names with " + " between are columns whose texts are read as one. A name below a list is what each of its parts has.
+    Names joined by " + " are columns whose texts are concatenated with blanks. A name below a list selects from each
+    element.
 
     >>> value_of({"choices": [{"text": "a"}, {"text": "b"}]}, "choices.text", "dev.jsonl:1")
     ['a', 'b']
@@ -260,22 +274,22 @@ def value_of(record: Record, column: str, place: str) -> Any:
         return record[column]
     if _AND in column:
         return " ".join(str(value_of(record, part, place)) for part in column.split(_AND))
-    found: Any = record
-    for name in column.split("."):
+    value: Any = record
+    for part in column.split("."):
         try:
-            found = _below(found, name)
+            value = _below(value, part)
         except (KeyError, IndexError, ValueError, TypeError):
             names = (
                 ", ".join(name for name in record if not name.lstrip("-").isdigit())
                 or f"{len(record) // 2} without names"
             )
-            lacking = NoColumn(f"{place}: has no column {column}; its columns are {names}")
-            lacking.column = column
-            raise lacking from None
-    return found
+            error = NoColumn(f"{place}: missing column {column}; the columns are {names}")
+            error.column = column
+            raise error from None
+    return value
 
 
-def _below(found: Any, key: str) -> Any:
-    if isinstance(found, list) and not key.lstrip("-").isdigit():
-        return [one[key] for one in found]
-    return found[int(key)] if isinstance(found, list) else found[key]
+def _below(value: Any, key: str) -> Any:
+    if isinstance(value, list) and not key.lstrip("-").isdigit():
+        return [one[key] for one in value]
+    return value[int(key)] if isinstance(value, list) else value[key]

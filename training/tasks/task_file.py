@@ -1,4 +1,4 @@
-"""A downstream task as a file says it: what is asked, of which files, how it is scored, and how papers tune for it."""
+"""A downstream task as defined in a file: the question, the data files, the metrics, and the grids of papers."""
 
 import re
 from collections.abc import Mapping
@@ -78,7 +78,7 @@ class TaskFile:
                 is_whole,
                 "leaderboard_files",
                 name,
-                "a split of all rows: no include, exclude, folds (a leaderboard counts rows)",
+                "a split without include, exclude and folds, since a leaderboard expects all rows",
             )
         for name in self.score_splits:
             others = [split for split in self.files if split != "train"]
@@ -93,37 +93,40 @@ class TaskFile:
 
     @property
     def metric(self) -> str:
-        """What cells of a grid are compared by."""
+        """The metric that selects hyperparameters."""
         return self.task.metrics[0]
 
     def items(self, split: str, data: Path) -> tuple[list[TaskItem], Records]:
-        """The questions of a split below the data folder, and its records.
+        """Return the questions of a split below the data directory, and its records.
 
-        BadInput, in one line that names the task, where there is no such split, no such file, or a row is wrong.
+        Raises BadInput, with the name of the task, if the split or file does not exist, or rows are malformed.
         """
         if split not in self.files:
-            raise BadInput(f"task {self.name}: has no split {split}; its splits are {', '.join(self.files)}")
+            raise BadInput(f"task {self.name}: invalid split: got {split}, expected one of {', '.join(self.files)}")
         try:
             chosen = self.files[split].chosen(data)
             files = files_of(chosen, data)
             if (label := _label_of_header(self.task, chosen, data)) is not None:
                 raise BadInput(
-                    f"{files[0]}: line 1 is read as a header, and has {label}: give header: false in its format"
+                    f"{files[0]}: line 1 is read as a header, but has {label}; set header: false in the format"
                 )
-            found, records = self._items(split, chosen, data)
+            questions, records = self._items(split, chosen, data)
             if records.malformed and not len(records):
-                raise BadInput(f"no row can be read; {records.malformed[0]}")
-            is_one_of_many = split.partition("_")[2] in self.variants  # of the languages of a file, some may be lacking
-            if not len(records) and (why := _why_none(chosen, records, data, is_one_of_many=is_one_of_many)):
+                raise BadInput(f"all rows are malformed; correct the file: {records.malformed[0]}")
+            is_one_of_many = split.partition("_")[2] in self.variants  # a file need not have all languages
+            if not len(records) and (
+                why := _reason_for_no_records(chosen, records, data, is_one_of_many=is_one_of_many)
+            ):
                 raise BadInput(why)
-            if len(files) > 1 and any(Path(path).is_absolute() for path in chosen.paths):  # of a user's own task
-                records.remarks.append(f"{files[0]} is read, {files[1]} is there too")
-            return found, records
+            if len(files) > 1 and any(Path(path).is_absolute() for path in chosen.paths):  # a user's own task
+                records.remarks.append(f"reads {files[0]}, although {files[1]} also exists")
+            return questions, records
         except BadInput as error:
             raise BadInput(f"task {self.name}, {split}: {error}") from None
 
     def _items(self, split: str, chosen: SplitRecords, data: Path) -> tuple[list[TaskItem], Records]:
-        """The questions of the records. Where no object of JSON in a split to score has the answer, it is kept back."""
+        """Return the questions of the records. If no JSON record of a scored split has the answer column, answers
+        are missing."""
         records, key = chosen.records(data), self.task.answer_key
         try:
             return of_whole_rows(lambda records: self.task.items(records, chosen.columns), records)
@@ -136,22 +139,25 @@ class TaskFile:
             ):
                 raise
             without = {**chosen.columns, key: ""}
-            found, records = of_whole_rows(lambda records: self.task.items(records, without), records)
-            return found, records
+            questions, records = of_whole_rows(lambda records: self.task.items(records, without), records)
+            return questions, records
 
 
 def files_of(split: SplitRecords, data: Path) -> list[Path]:
-    """The files that a split could be read from, or patterns of some; the first one is."""
-    found = dict[Path, Path]()
+    """The existing files (or patterns) of a split; the first one is read."""
+    existing = dict[Path, Path]()
     for path in split.paths:
         if exists(data, path):
-            found.setdefault((data / path).resolve(), (data / path).absolute())
-    return list(found.values())
+            existing.setdefault((data / path).resolve(), (data / path).absolute())
+    return list(existing.values())
 
 
 def _label_of_header(task: Kinds, split: SplitRecords, data: Path) -> str | None:
-    """The label that stands in what is read as the header of a table, where its column is given by number: "the label
-    'pos' in column 1". Such a line is a row, which would be lost."""
+    """Describe a label in the header line of a table, if the label column is given by number: "the label 'pos' in
+    column 1".
+
+    Such a line is a row, and would be lost. Returns None if there is no label.
+    """
     of, format = getattr(task, "task", task), split.format
     if (
         not isinstance(of, Classification | Regression)
@@ -166,7 +172,7 @@ def _label_of_header(task: Kinds, split: SplitRecords, data: Path) -> str | None
     try:
         cell = (first(data, path, replace(format, header=False), split.archive_member) or {}).get(column)
     except UnicodeDecodeError:
-        return None  # which the reader of all rows says
+        return None  # reported when all rows are read
     known = cell in split.value_map.get(column, {})
     is_label = known or (
         cell in of.labels if isinstance(of, Classification) else _is_between(cell, of.min_value, of.max_value)
@@ -181,43 +187,43 @@ def _is_between(cell: str | None, least: float, most: float) -> bool:
         return False
 
 
-def _why_none(split: SplitRecords, found: Records, data: Path, *, is_one_of_many: bool) -> str:
-    """Why a split has no records though its file is there; "" where that may be: a tenth of a few rows."""
+def _reason_for_no_records(split: SplitRecords, found: Records, data: Path, *, is_one_of_many: bool) -> str:
+    """The reason why a split with a file has no records; "" if that is possible, as for a fold of few rows."""
     (file, *_), count = files_of(split, data), found.others + found.left_out
     if found.others and not is_one_of_many:
-        return f"none of the {count:,} rows of {file} has the values of `include`"
+        return f"none of the {count:,} rows of {file} has the values of `include`; correct them in the task file"
     if found.left_out and not found.others:
-        return f"`exclude` leaves out all {count:,} rows of {file}"
+        return f"`exclude` leaves out all {count:,} rows of {file}; correct it in the task file"
     whole = replace(split, folds=(), include={}, exclude={}).records(data)
-    return "" if whole.rows else f"{file} has no rows"
+    return "" if whole.rows else f"{file} has no rows; give a file with data"
 
 
-def _check_name(key: str, given: str) -> None:
-    """Whether it can be the name of a file, of a run and of a metric, in whatever folder."""
+def _check_name(key: str, name: str) -> None:
+    """Raise ValueError unless the name is valid for files, runs and metrics."""
     most = TaskFile.most_letters
-    is_name = len(given) <= most and re.fullmatch(r"\w[\w.-]*", given) is not None
-    require(is_name, key, given, f"letters, digits, _, - and ., {most} at most, the first one a letter or digit")
+    is_name = len(name) <= most and re.fullmatch(r"\w[\w.-]*", name) is not None
+    require(is_name, key, name, f"at most {most} letters, digits, _, - and ., starting with a letter or digit")
 
 
 @dataclass(frozen=True)
 class SplitAvailability:
-    """What there is of a split: its items and what was wrong with its rows."""
+    """The availability of a split: the number of its rows, and problems."""
 
     rows: int = 0
     labelled: int = 0  # rows with an answer
     malformed: tuple[str, ...] = ()
     left_out: int = 0
-    wrong: str = ""  # why it cannot be read, in one line
+    wrong: str = ""  # error if it cannot be read, in one line
     is_there: bool = True
-    file: str = ""  # that is read, or a pattern of some
+    file: str = ""  # file that is read, or a pattern
 
 
 def split_availability(task: TaskFile, data: Path) -> dict[str, SplitAvailability]:
-    """Each split of a task below a data folder."""
-    return {name: _at_hand(task, name, data) for name in task.files}
+    """The availability of each split of a task below a data directory."""
+    return {name: _availability(task, name, data) for name in task.files}
 
 
-def _at_hand(task: TaskFile, split: str, data: Path) -> SplitAvailability:
+def _availability(task: TaskFile, split: str, data: Path) -> SplitAvailability:
     if not task.files[split].is_there(data):
         return SplitAvailability(is_there=False)
     file = str(files_of(task.files[split].chosen(data), data)[0])
@@ -230,7 +236,7 @@ def _at_hand(task: TaskFile, split: str, data: Path) -> SplitAvailability:
 
 
 def _is_a_kind(task: Kinds) -> TaskKind:
-    return task  # a member without a fact is a type error here
+    return task  # a type error here means that a member of the union is incomplete
 
 
 def _is_tuned(task: Tuned) -> LabeledTask:

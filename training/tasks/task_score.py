@@ -1,4 +1,4 @@
-"""Cells of a grid -> the score of a task: the best hyper-parameters on dev, their median and spread over the seeds."""
+"""The score of a task from the trials of a grid: the best hyperparameters on dev, with median and spread over seeds."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,15 @@ from training.metrics import PairedDifference
 
 Start = Literal["pretrained", "random"]
 STARTS: Final[tuple[Start, ...]] = ("pretrained", "random")
-_LOWER: Final = ("perplexity", "bits", "loss")  # in the names of metrics of which less is better
+_LOWER: Final = ("perplexity", "bits", "loss")  # parts of the names of metrics where lower is better
 
 
 @dataclass(frozen=True)
 class TrialScore:
-    """What became of one cell: the hyper-parameters that it shares with other seeds, and its scores."""
+    """The scores of one trial, and its hyperparameters without the seed."""
 
     start: str  # pretrained or random
-    how: Mapping[str, Any]  # hyper-parameters but the seed; {}: nothing was trained
+    how: Mapping[str, Any]  # hyperparameters without the seed; {}: no training
     seed: int
     scores: Mapping[str, Mapping[str, float]]  # by split and metric
 
@@ -29,63 +29,65 @@ class TrialScore:
 
 @dataclass(frozen=True)
 class SelectedTrials:
-    """The cells of the hyper-parameters that were chosen, one a seed."""
+    """The trials with the selected hyperparameters, one per seed."""
 
     how: Mapping[str, Any]
-    scores: Mapping[str, Mapping[str, tuple[float, ...]]]  # split -> metric -> value of each seed, in their order
+    scores: Mapping[str, Mapping[str, tuple[float, ...]]]  # split -> metric -> one value per seed, in order
 
 
 @dataclass(frozen=True)
 class TaskScore:
-    """The score of a task, from each start."""
+    """The score of a task, for each initialization."""
 
     task: str
-    metric: str  # what cells are compared by
-    split: str  # what `values` are of
-    chosen_on: str  # the split whose scores decided; "": there was nothing to choose
+    metric: str  # the metric that compares trials
+    split: str  # the split of `values`
+    chosen_on: str  # the split that selected hyperparameters; "": none
     starts: Mapping[str, SelectedTrials]
-    step: int | None = None  # of the pretraining; None: the finished run
-    labels: int = 0  # labelled rows of each fine-tuning, where a number was asked for; 0: all that there are
-    chance: float | None = None  # what a guess gets, or the majority
-    paper: Mapping[str, float] = field(default_factory=dict)  # figures that the recipe quotes, as printed there
-    examples: Mapping[str, str] = field(default_factory=dict)  # by start: what the net says, a line each
-    notes: tuple[str, ...] = ()  # what the scores mean, and what of the items could not be used
-    failed: tuple[str, ...] = ()  # cells without a score, and why
-    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # by start, of 95 %; where known
-    gain: PairedDifference | None = None  # of pretraining over random weights: its test; None: not tested
-    constant: Mapping[str, str] = field(
+    step: int | None = None  # of the pretraining checkpoint; None: the finished run
+    labels: int = 0  # labeled examples of each fine-tuning; 0: all
+    chance: float | None = None  # score of a random guess, or of the majority class
+    paper: Mapping[str, float] = field(default_factory=dict)  # the paper's results, as quoted in the recipe
+    examples: Mapping[str, str] = field(default_factory=dict)  # by initialization: example predictions, one per line
+    notes: tuple[str, ...] = ()  # how to read the scores, and which items were left out
+    failed: tuple[str, ...] = ()  # trials without a score, with reasons
+    intervals: Mapping[str, tuple[float, float]] = field(
         default_factory=dict
-    )  # by start, what is said of seeds with one constant answer
+    )  # by initialization: 95% intervals, if known
+    gain: PairedDifference | None = None  # pretrained minus random weights, with its test; None: not tested
+    constant: Mapping[str, str] = field(default_factory=dict)  # by initialization: a note on constant predictions
 
     def values(self, start: str) -> tuple[float, ...]:
-        """The scores of the seeds of a start; () where it was not asked for."""
+        """The scores of all seeds of an initialization; () if it was not evaluated."""
         return self.starts[start].scores[self.split][self.metric] if start in self.starts else ()
 
     @property
     def margin(self) -> float | None:
-        """How much better the pretrained weights are than random ones, between the means over the seeds that both
-        have; None without both, and where a score is infinite."""
+        """The gain of pretrained over random weights, as the difference of means over common seeds.
+
+        None if one of them is missing, or a score is infinite.
+        """
         if self.gain is not None:
             return self.gain.difference
         pretrained, random = self.values("pretrained"), self.values("random")
         if not pretrained or not random:
             return None
-        found = sign_of_metric(self.metric) * (fmean(pretrained) - fmean(random))
-        return found if math.isfinite(found) else None
+        gain = sign_of_metric(self.metric) * (fmean(pretrained) - fmean(random))
+        return gain if math.isfinite(gain) else None
 
     @property
     def spread(self) -> float:
-        """The largest standard deviation over the seeds of a start."""
+        """The larger standard deviation over seeds, of all initializations."""
         return max(spread_of(self.values(start)) for start in self.starts)
 
     @property
     def wins(self) -> bool | None:
-        """Whether pretraining is significantly better (p < 0.05, paired t test); None where that is not tested."""
+        """Whether pretraining is significantly better (p < 0.05, paired t test); None if not tested."""
         return None if self.gain is None else self.gain.is_significant and self.gain.difference > 0
 
 
 def sign_of_metric(metric: str) -> int:
-    """1 where more is better, -1 where less is.
+    """1 if higher values are better, -1 if lower values are.
 
     >>> sign_of_metric("accuracy"), sign_of_metric("word_perplexity")
     (1, -1)
@@ -94,16 +96,18 @@ def sign_of_metric(metric: str) -> int:
 
 
 def spread_of(values: Sequence[float]) -> float:
-    """Their standard deviation, 0 of one."""
+    """The standard deviation; 0 for a single value."""
     return stdev(values) if len(values) > 1 else 0.0
 
 
 def select_trials(cells: Sequence[TrialScore], metric: str, chosen_on: str) -> dict[str, SelectedTrials]:
-    """By start, the hyper-parameters with the best median over the seeds, of equal ones those that came first.
+    """Select, for each initialization, the hyperparameters with the best median over seeds; of equal ones, the
+    first.
 
-    Only those of which most seeds have a score are compared: the one seed that did not diverge says too little.
+    Only hyperparameters with the largest number of finished seeds are compared: a few seeds that did not diverge are
+    not representative.
     """
-    found = {}
+    selected = {}
     for start in dict.fromkeys(cell.start for cell in cells):
         groups: dict[str, list[TrialScore]] = {}
         for cell in cells:
@@ -112,8 +116,8 @@ def select_trials(cells: Sequence[TrialScore], metric: str, chosen_on: str) -> d
         most = max(map(len, groups.values()))
         whole = [group for group in groups.values() if len(group) == most]
         best = max(whole, key=lambda group: sign_of_metric(metric) * _median(group, metric, chosen_on))
-        found[start] = SelectedTrials(best[0].how, _by_seed(sorted(best, key=lambda cell: cell.seed)))
-    return found
+        selected[start] = SelectedTrials(best[0].how, _by_seed(sorted(best, key=lambda cell: cell.seed)))
+    return selected
 
 
 def _median(group: Sequence[TrialScore], metric: str, split: str) -> float:

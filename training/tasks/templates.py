@@ -9,7 +9,7 @@ from training.tasks.split import is_missing, value_of
 
 
 def is_template(text: str) -> bool:
-    """Whether braces in it are around names of columns."""
+    """Whether all braces in a text enclose column names."""
     try:
         _parts(text, "")
     except BadInput:
@@ -18,7 +18,8 @@ def is_template(text: str) -> bool:
 
 
 def in_two(template: str, record: Record, place: str) -> tuple[str, str]:
-    """The text up to its last column, and what stands behind that; BadInput where a column is missing or is no text.
+    """Return the filled text up to its last column, and the rest. Raises BadInput if a column is missing or not
+    text.
 
     >>> in_two("{a} and {b}: {{}}", {"a": "x", "b": 2}, "dev.jsonl:1")
     ('x and 2', ': {}')
@@ -30,12 +31,12 @@ def in_two(template: str, record: Record, place: str) -> tuple[str, str]:
 
 
 def fill(template: str, record: Record, place: str) -> str:
-    """The whole text."""
+    """Return the filled text."""
     return "".join(in_two(template, record, place))
 
 
 def listed(template: str, record: Record, place: str) -> list[str]:
-    """The text, or, of a column alone that has a list, those in it.
+    """Return the filled text in a list; a template of one column with a list gives all its elements.
 
     >>> listed("{a}", {"a": ["x", "y"]}, "dev.jsonl:1"), listed("{a}", {"a": "x"}, "dev.jsonl:1")
     (['x', 'y'], ['x'])
@@ -48,7 +49,7 @@ def listed(template: str, record: Record, place: str) -> list[str]:
 
 
 def answers_of(template: str, record: Record, place: str) -> list[str]:
-    """Right answers, as `listed` has them, but for those whose columns are null or blank.
+    """Return gold answers like `listed`, without those whose columns are null or blank.
 
     >>> answers_of("{a}", {"a": None}, "test.jsonl:1"), answers_of("{a}", {"a": ["x", None]}, "test.jsonl:1")
     ([], ['x'])
@@ -56,8 +57,8 @@ def answers_of(template: str, record: Record, place: str) -> list[str]:
     parts = _parts(template, place)
     if len(parts) == 1 and parts[0][0] == "" and (column := parts[0][1]):
         value = value_of(record, column, place)
-        given = [each for each in (value if isinstance(value, list) else [value]) if not is_missing(each)]
-        return [text_of(each, column, place) for each in given]
+        present = [each for each in (value if isinstance(value, list) else [value]) if not is_missing(each)]
+        return [text_of(each, column, place) for each in present]
     names = [name for _, name in parts if name]
     if names and all(is_missing(value_of(record, name, place)) for name in names):
         return []
@@ -65,7 +66,7 @@ def answers_of(template: str, record: Record, place: str) -> list[str]:
 
 
 def fields_of(template: str) -> list[str]:
-    """The columns in braces of a template.
+    """Return the column names of a template.
 
     >>> fields_of("{a} and {b}"), fields_of("a")
     (['a', 'b'], [])
@@ -74,20 +75,21 @@ def fields_of(template: str) -> list[str]:
 
 
 def _parts(template: str, place: str) -> list[tuple[str, str | None]]:
-    """Texts and the column behind each, None where there is none."""
+    """Split a template into texts and the column after each, or None."""
     try:
         parts = list(Formatter().parse(template))
         if any(name and (form or conversion) for _, name, form, conversion in parts):
             raise ValueError
     except ValueError:
         raise BadInput(
-            f"{place}: {template!r} is no text with columns in braces; {{{{ and }}}} stand for braces"
+            f"{place}: invalid template {template!r}, expected text with columns in braces; "
+            "write {{ and }} for braces"
         ) from None
     return [(text, name) for text, name, _, _ in parts]
 
 
 def text_of(value: Any, column: str, place: str) -> str:
-    """A value as text; BadInput where it is a list, an object or nothing."""
+    """Return a value as text. Raises BadInput if it is a list, an object or missing."""
     if not isinstance(value, str | int | float):
-        raise BadInput(f"{place}: column {column} is {value!r}, allowed is text")
+        raise BadInput(f"{place}: invalid {column}: got {value!r}, expected text")
     return str(value)

@@ -1,4 +1,4 @@
-"""NAME_text: the text-to-text form of a labelled task that has no file of this form."""
+"""NAME_text: the text-to-text form of a labeled task that has no task file of this form."""
 
 from dataclasses import replace
 from typing import Final
@@ -12,10 +12,8 @@ from training.tasks.regression import Regression
 from training.tasks.task_file import TaskFile
 from training.tasks.text_to_text import as_text
 
-TEXT: Final = "_text"  # behind the name of a task
-NO_FORM: Final = (
-    "has no form as text to text; those of classification, regression, multiple_choice and extractive_qa have one"
-)
+TEXT: Final = "_text"  # suffix of the task name
+NO_FORM: Final = "has no text-to-text form; use a task of classification, regression, multiple_choice or extractive_qa"
 T5: Final = Grid(
     learning_rates=(1e-3,),
     batch_sizes=(128,),
@@ -33,22 +31,24 @@ T5: Final = Grid(
 
 
 def to_text_task(task: TaskFile) -> TaskFile:
-    """NAME_text of a labelled task: the same files and scores, its name and the names of its texts before them.
+    """Return NAME_text of a labeled task: the same files and scores, with text-to-text inputs and outputs.
 
-    The paper has the form for each task of its own, which have files (sst2_text); this is what follows from it for
-    others. BadInput, in one line, where a kind has none: tags of words, and rows that compete, are no text of their
-    own in the paper; other kinds are written or scored as they are.
+    Inputs start with the task name; each text follows its own name. The tasks of the paper have their own files
+    (sst2_text); this function applies the same form to other tasks. Raises BadInput for other kinds: token
+    classification and ranking have no text form in the paper, and other kinds need none.
     """
     if not isinstance(task.task, Classification | Regression | MultipleChoice | ExtractiveQA):
-        written = f"is text to text without it: give {task.name}" if task.task.way == "written" else NO_FORM
+        written = f"already generates text; use {task.name}" if task.task.way == "written" else NO_FORM
         raise BadInput(f"task {task.name}{TEXT}: a task of kind {task.task.kind} {written}")
     name = task.name.removesuffix("_tuned")
-    general = "the form is that of T5's own tasks: in its paper this one is not, or is asked otherwise; greedy"
+    general = (
+        "has the form of T5's tasks, although the T5 paper lacks this task or formats it differently; greedy decoding"
+    )
     return replace(
         task,
         name=f"{name}{TEXT}",
-        description=f"{task.description}, in words that are written",
-        citation=f"{task.citation}; as text to text after T5, arXiv:1910.10683, appendix D",
+        description=f"{task.description}, with generated answers",
+        citation=f"{task.citation}; text-to-text form of T5, arXiv:1910.10683, appendix D",
         group="text_to_text",
         max_seq_length=T5.max_seq_length,
         task=as_text(task.task, name),

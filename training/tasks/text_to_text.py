@@ -1,4 +1,4 @@
-"""Labelled tasks as text to text (T5, arXiv:1910.10683, 2.4 and appendix D): a text is read, its label written."""
+"""Labeled tasks as text-to-text tasks (T5, arXiv:1910.10683, 2.4 and appendix D): the label is generated as text."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -42,11 +42,9 @@ class TextToText:
     def __post_init__(self) -> None:
         labels = self.task.renamed
         for label in self.label_words:
-            require(
-                label in labels, "label_words", label, f"labels of the task: {' or '.join(labels) or 'it has none'}"
-            )
+            require(label in labels, "label_words", label, f"labels of the task: {' or '.join(labels) or 'none exist'}")
         written = [self._word(label) for label in labels]
-        require(len(set(written)) == len(written), "label_words", written, "another word for each label")
+        require(len(set(written)) == len(written), "label_words", written, "a different word for each label")
 
     @property
     def answer_key(self) -> str:
@@ -63,24 +61,26 @@ class TextToText:
         parts = self.task.parts(item)
         names = self.fields or [name for name, _ in parts]
         if len(names) != len(parts):
-            raise BadInput(f"text_to_text: fields are {', '.join(names)}; as many as the {len(parts)} texts are needed")
-        said = [f"{name}: {text.strip()}" for name, (_, text) in zip(names, parts, strict=True) if text]
-        return TaskPrompt((), " ".join([self.name, *said] if self.name else said))
+            raise BadInput(
+                f"text_to_text: invalid fields: got {', '.join(names)}, expected {len(parts)} names, one per text"
+            )
+        texts = [f"{name}: {text.strip()}" for name, (_, text) in zip(names, parts, strict=True) if text]
+        return TaskPrompt((), " ".join([self.name, *texts] if self.name else texts))
 
     def target(self, item: TaskItem) -> str:
         if item.gold is None:
-            raise BadInput(f"{item.place}: has no answer to learn from")
-        return self._word(self.task.written(item.gold))
+            raise BadInput(f"{item.place}: no answer for training; give labeled data")
+        return self._word(self.task.answer_text(item.gold))
 
     def predictions(self, items: Sequence[TaskItem], texts: Sequence[str]) -> list[Any]:
-        """What each text stands for: a label, "" where it is none; a number; an `Answer` of a span."""
-        return [self._said(self.generation.kept(text)) for text in texts]
+        """Parse each text: a label ("" if it is not one), a number, or a `SpanPrediction`."""
+        return [self._parse(self.generation.trim(text)) for text in texts]
 
-    def _said(self, text: str) -> Any:
+    def _parse(self, text: str) -> Any:
         for label, word in self.label_words.items():
             if same(word, text):
-                return self.task.read(label)
-        return self.task.read("" if any(same(label, text) for label in self.label_words) else text)
+                return self.task.parse_answer(label)
+        return self.task.parse_answer("" if any(same(label, text) for label in self.label_words) else text)
 
     def scores(self, items: Sequence[TaskItem], predictions: Sequence[Any]) -> dict[str, float]:
         return self.task.scores(items, predictions)
@@ -89,10 +89,10 @@ class TextToText:
         return self.task.majority(items)
 
     def notes(self, items: Sequence[TaskItem], predictions: Sequence[Any]) -> list[str]:
-        """How many texts are none of the labels, and what the task says of its scores."""
-        other = sum(isinstance(said, str) and not said for said in predictions)
-        found = [f"{other} of {len(predictions)} texts are none of the labels"] if other else []
-        return [*found, *self.task.notes(items, predictions)]
+        """A note on texts that are not labels, and the notes of the task."""
+        other = sum(isinstance(prediction, str) and not prediction for prediction in predictions)
+        notes = [f"{other} of {len(predictions)} texts are not one of the labels"] if other else []
+        return [*notes, *self.task.notes(items, predictions)]
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ def as_text(
     name: str,
     writing: GenerationSettings | None = None,
 ) -> TextToText:
-    """The text-to-text form of a task, with the names that are usual for its parts.
+    """Return the text-to-text form of a task, with the default names of its parts.
 
     >>> task = as_text(Classification(text="a", label="b", labels=("0", "1")), "cola")
     >>> task.question(TaskItem("x:1", ("So it is .",))).text

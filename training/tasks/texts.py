@@ -1,4 +1,4 @@
-"""What tasks of one text or a pair have in common: Classify and Regress."""
+"""Shared parts of tasks with one text or a pair: Classification and Regression."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,51 +21,52 @@ class TextTask(Protocol):
 
     @property
     def text(self) -> str:
-        """Of the text, or of the first one."""
+        """The column of the text, or of the first text."""
 
     @property
     def text_pair(self) -> str:
-        """Of the second one, "" where there is none."""
+        """The column of the second text; "" if there is none."""
 
     @property
     def label(self) -> str:
-        """Of the answer."""
+        """The column of the answer."""
 
     @property
     def both_orders(self) -> bool:
-        """Whether each order of a pair is an example in training."""
+        """Whether training uses both orders of a pair, each as an example."""
 
     @property
     def sum_orders(self) -> bool:
-        """Whether an example is a pair in both orders, whose states are added (GPT-1, 3.3)."""
+        """Whether an example has both orders of a pair, whose states are added (GPT-1, 3.3)."""
 
 
 def items_of(
     task: TextTask, records: Records, columns: Mapping[str, str], gold: Callable[[Any, str, str], Any]
 ) -> list[TaskItem]:
-    """The questions in the records; `gold` makes the answer of a value, given its column and place, None of none."""
+    """Return the questions of the records; `gold` converts a value, its column and place to the answer, or None."""
     text, pair, label = (columns.get(name, getattr(task, name)) for name in ("text", "text_pair", "label"))
-    wanted = [text, pair] if pair else [text]
+    text_columns = [text, pair] if pair else [text]
 
     def item(record: Record, place: str) -> TaskItem:
         answer = gold(value_of(record, label, place), label, place) if label else None
-        return TaskItem(place, texts_of(record, place, wanted), answer)
+        return TaskItem(place, texts_of(record, place, text_columns), answer)
 
-    found = each_row(records, item)
-    if blank := [one.place for one in found if not all(text.strip() for text in one.texts)]:
+    questions = each_row(records, item)
+    if blank_places := [one.place for one in questions if not all(text.strip() for text in one.texts)]:
         records.remarks.append(
-            f"{len(blank):,} of {len(found):,} rows have no text in {' or '.join(wanted)}: {blank[0]}"
+            f"{len(blank_places):,} of {len(questions):,} rows have no text in {' or '.join(text_columns)}: "
+            f"{blank_places[0]}"
         )
-    return found
+    return questions
 
 
-def number_of_label(labels: Sequence[str], given: Any, column: str, place: str) -> int | None:
-    """The number of the label that a record has, None where it has none. BadInput where it has another."""
+def number_of_label(labels: Sequence[str], value: Any, column: str, place: str) -> int | None:
+    """Return the number of a record's label, or None if it is missing. Raises BadInput for another value."""
     try:
-        found = label_of(given, labels)
+        label = label_of(value, labels)
     except ValueError:
-        raise BadInput(f"{place}: {column} is {given!r}, allowed is {' or '.join(labels)}") from None
-    return None if found is None else labels.index(found)
+        raise BadInput(f"{place}: invalid {column}: got {value!r}, expected {' or '.join(labels)}") from None
+    return None if label is None else labels.index(label)
 
 
 def encoded_of(
@@ -77,8 +78,10 @@ def encoded_of(
     *,
     training: bool,
 ) -> EncodedItems:
-    """A row of each item, with the column that `target` makes of its answer; or a row of each order, of which the first
-    has the answer."""
+    """Encode each item as a sequence, with the column that `target` makes of its answer.
+
+    With sum_orders, an item has one sequence per order; the first one has the answer.
+    """
     template, (number_of, unlabelled) = Template(vocab, length), select_answered(items, training=training)
     items = [items[number] for number in number_of]
     if training and task.both_orders:
@@ -89,21 +92,25 @@ def encoded_of(
         orders = ((item.texts, item.gold), (item.texts[::-1], None))[: num_rows(task)]
         return [(template.row(*texts), gold) for texts, gold in orders]
 
-    found = [rows(item) for item in items]
-    notes = [*unlabelled, *cut_rows((row for rows in found for row, _ in rows), length)]
-    examples = [[row.columns() | target(gold) for row, gold in rows] for rows in found]
+    row_groups = [rows(item) for item in items]
+    notes = [*unlabelled, *cut_rows((row for rows in row_groups for row, _ in rows), length)]
+    examples = [[row.columns() | target(gold) for row, gold in rows] for rows in row_groups]
     return EncodedItems(examples, number_of, notes=notes)
 
 
 def num_rows(task: TextTask) -> int:
-    """Rows of an example."""
+    """The number of sequences of an example."""
     return 2 if task.sum_orders else 1
 
 
 def orders_of(task: TextTask, tuning: "Tuning") -> tuple[bool, bool]:
-    """Whether the orders of a pair are two examples, and whether their states are added, as the task says or a tuning
-    wants it. BadInput where that wants two orders of one text."""
+    """Return both_orders and sum_orders, as set by the task or the tuning.
+
+    Raises BadInput if the tuning sets one of them, but the task has only one text.
+    """
     for name in ("both_orders", "sum_orders"):
         if getattr(tuning, name) and not task.text_pair:
-            raise BadInput(f"tuning.{name} is True, which is for pairs; this task has one text: use another grid")
+            raise BadInput(
+                f"invalid tuning.{name}: got true, expected false for a task with one text; use another grid"
+            )
     return tuning.both_orders or task.both_orders, tuning.sum_orders or task.sum_orders

@@ -1,4 +1,4 @@
-"""Which tag does each word of a sentence have?"""
+"""Token classification: a tag for each word of a sentence."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,9 +32,9 @@ from training.tasks.split import each_row, is_missing, value_of
 if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
 
-_NO_TAGS: Final = ("_", "-", "?", "-1")  # of words whose tags are kept back
+_NO_TAGS: Final = ("_", "-", "?", "-1")  # placeholders of tags that are not published
 OF_ENTITIES: Final = ("f1", "precision", "recall")
-MOST_NAMED: Final = 5  # labels in a message
+MOST_NAMED: Final = 5  # maximum labels in a message
 METRICS: Final = (*OF_ENTITIES, "accuracy", "macro_f1")
 
 
@@ -73,51 +73,51 @@ class TokenClassification:
         words, tags = (columns.get(name, getattr(self, name)) for name in ("words", "tags"))
 
         def item(record: Record, place: str) -> TaskItem:
-            said = _texts(value_of(record, words, place), words, place)
+            texts = _texts(value_of(record, words, place), words, place)
             given = value_of(record, tags, place) if tags else None
-            gold = None if given is None else self._tags(given, tags, place, len(said))
-            return TaskItem(place, (tuple(said),), gold)
+            gold = None if given is None else self._tags(given, tags, place, len(texts))
+            return TaskItem(place, (tuple(texts),), gold)
 
         return each_row(records, item)
 
     def _tags(self, given: Any, column: str, place: str, words: int) -> list[str] | None:
-        """The tags; None where there are none: nothing, or a mark of that for each word."""
+        """The tags, or None if they are missing: empty, or a placeholder for each word."""
         if isinstance(given, list) and (words or not given) and all(self._is_none(tag) for tag in given):
             return [] if not words else None
-        found = _texts(given, column, place)
-        if len(found) != words:
-            raise BadInput(f"{place}: {column} are {len(found)}, the words are {words}; give each word one tag")
-        for tag in found:
+        tags_of_words = _texts(given, column, place)
+        if len(tags_of_words) != words:
+            raise BadInput(f"{place}: invalid {column}: got {len(tags_of_words)} tags, expected {words}, one per word")
+        for tag in tags_of_words:
             if tag not in self.labels:
-                raise BadInput(f"{place}: a tag is {tag!r}, allowed is {' or '.join(self.labels)}")
-        return found
+                raise BadInput(f"{place}: invalid tag: got {tag!r}, expected {' or '.join(self.labels)}")
+        return tags_of_words
 
     def _is_none(self, tag: Any) -> bool:
         return is_missing(tag) or (str(tag) in _NO_TAGS and str(tag) not in self.labels)
 
-    def encoded(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
+    def encode(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
         used, notes = select_answered(items, training=training)
         if training:
             notes += one_answer([tag for tags in known_of(items) for tag in tags], "words")
-        template, encoded, beyond = Template(vocab, length), EncodedItems(notes=notes), 0
+        template, encoded, lost = Template(vocab, length), EncodedItems(notes=notes), 0
         for number in used:
             item = items[number]
             (words,) = item.texts
             row = template.row(list(words))
             at, of = first_pieces(row.word)
-            beyond += len(words) - len(of)
+            lost += len(words) - len(of)
             labels_S = np.full(len(row.ids), IGNORE, np.int32)
             labels_S[at] = [0 if item.gold is None else self.labels.index(item.gold[word]) for word in of]
             encoded.examples.append([row.columns() | {"labels": labels_S}])
             encoded.item_of.append(number)
             encoded.stands_for.append(of)
-        if beyond:
+        if lost:
             as_what = OUTSIDE if OUTSIDE in self.labels else "wrong"
-            said = f"{beyond} words are behind the end of their row, or have no piece; they count as {as_what}"
-            encoded.notes.append(said)
+            message = f"{lost} words are truncated, or have no token; they count as {as_what}"
+            encoded.notes.append(message)
         return encoded
 
-    def tuned_as(self, tuning: "Tuning") -> Self:
+    def with_tuning(self, tuning: "Tuning") -> Self:
         refuse_tuning(self, tuning, "both_orders", "no_answer_loss_weight")
         return self
 
@@ -127,14 +127,14 @@ class TokenClassification:
         return (TokenTag(classes=len(self.labels)),)
 
     def predictions(self, items: Sequence[TaskItem], encoded: EncodedItems, outputs: Outputs) -> list[list[str]]:
-        """The tags of each item's words."""
-        found = [[OUTSIDE] * len(item.texts[0]) for item in items]
+        """The predicted tags of each item's words."""
+        tags_by_item = [[OUTSIDE] * len(item.texts[0]) for item in items]
         for numbers, heads in outputs:
             tags = iter(heads["token_tag"].argmax(-1).tolist())
             for number in numbers:
                 for word in encoded.stands_for[number]:
-                    found[number][word] = self.labels[next(tags)]
-        return found
+                    tags_by_item[number][word] = self.labels[next(tags)]
+        return tags_by_item
 
     def class_counts(self, items: Sequence[TaskItem]) -> Counter[str]:
         return Counter(tag for tags in known_of(items) for tag in tags)
@@ -143,17 +143,17 @@ class TokenClassification:
         both = [(item.gold, tags) for item, tags in zip(items, predictions, strict=True) if item.gold is not None]
         gold, predicted = [pair[0] for pair in both], [pair[1] for pair in both]
         pairs = [(a, b) for one, other in both for a, b in zip(one, other, strict=True)]
-        found = {"accuracy": mean_of([float(a == b) for a, b in pairs])}
+        values = {"accuracy": mean_of([float(a == b) for a, b in pairs])}
         if any(name in OF_ENTITIES for name in self.metrics):
-            found |= measures.entity_f1(gold, predicted, self.scheme)
+            values |= measures.entity_f1(gold, predicted, self.scheme)
         if "macro_f1" in self.metrics:
-            found["macro_f1"] = self._macro_f1(pairs)
-        return {name: found[name] for name in self.metrics}
+            values["macro_f1"] = self._macro_f1(pairs)
+        return {name: values[name] for name in self.metrics}
 
     def _macro_f1(self, pairs: Sequence[tuple[str, str]]) -> float:
-        """The mean over tags of their F1 in words; 0 of no word."""
+        """The mean F1 over tags, counted in words; 0 without words."""
         number = {tag: at for at, tag in enumerate(self.labels)}
-        number_N2 = np.array([(number[gold], number.get(said, NO_LABEL)) for gold, said in pairs], np.int64)
+        number_N2 = np.array([(number[gold], number.get(predicted, NO_LABEL)) for gold, predicted in pairs], np.int64)
         return measures.macro_f1(*number_N2.T) if pairs else 0.0
 
     def majority(self, items: Sequence[TaskItem]) -> list[list[str]]:
@@ -161,46 +161,45 @@ class TokenClassification:
         return [tag * len(item.texts[0]) for item in items] if tag else []
 
     def notes(self, items: Sequence[TaskItem], predictions: Sequence[Sequence[str]]) -> list[str]:
-        """Why scores of entities are 0 where none is there, or none is predicted; and how many words of entities do not
-        count, as their tags do not fit a strict scheme."""
-        asked = [name for name in self.metrics if name in OF_ENTITIES]
+        """Notes if entity scores are 0 for lack of entities, and on words of entities that a strict scheme ignores."""
+        entity_metrics = [name for name in self.metrics if name in OF_ENTITIES]
         both = [(item.gold, tags) for item, tags in zip(items, predictions, strict=True) if item.gold is not None]
         gold = [tags for tags, _ in both]
-        if not asked or not both:
+        if not entity_metrics or not both:
             return []
         words, predicted = (sum(tag != OUTSIDE for tags in of for tag in tags) for of in (gold, [t for _, t in both]))
-        found = zero(asked, "" if words else f"no word of {len(both):,} sentences is part of an entity")
+        notes = zero(entity_metrics, "" if words else f"the {len(both):,} sentences have no entities")
         if words and predicted == measures.outside_of(self.scheme, [tags for _, tags in both]):
-            found.append(
-                f"no entity is predicted in {len(both):,} sentences, {words:,} words of which are part of one: "
-                f"{', '.join(asked)} {'is' if len(asked) == 1 else 'are'} 0"
+            notes.append(
+                f"no entity is predicted in {len(both):,} sentences with {words:,} words of entities: "
+                f"{', '.join(entity_metrics)} {'is' if len(entity_metrics) == 1 else 'are'} 0"
             )
-        if lost := measures.outside_of(self.scheme, gold):
-            found.append(
-                f"{lost:,} of {words:,} words of entities are in none by scheme {self.scheme}, and do not count"
+        if ignored := measures.outside_of(self.scheme, gold):
+            notes.append(
+                f"{ignored:,} of {words:,} words of entities are invalid in scheme {self.scheme}, and are ignored"
             )
-        return found
+        return notes
 
 
-def _allowed(scheme: Scheme, asked: Sequence[str]) -> str:
-    """What labels may be where these metrics of entities are asked for, and what to do about others."""
+def _allowed(scheme: Scheme, names: Sequence[str]) -> str:
+    """The allowed labels for these entity metrics, and the remedy for other labels."""
     tags = " or ".join(", ".join([OUTSIDE, *(f"{letter}-..." for letter in each)]) for each in PREFIXES[scheme])
     of = (
-        f"{', '.join(asked)}, which are of entities"
+        f"the entity metrics {', '.join(names)}"
         if scheme == "lenient"
-        else f"scheme {scheme}; give that of the files"
+        else f"scheme {scheme}; set the scheme of the files"
     )
-    return f"{tags} for {of}; for other tags, as parts of speech, give metrics: [accuracy, macro_f1]"
+    return f"{tags} for {of}; for other tags, such as parts of speech, set metrics: [accuracy, macro_f1]"
 
 
-def _texts(given: Any, column: str, place: str) -> list[str]:
-    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
-        raise BadInput(f"{place}: column {column} is {given!r}, allowed is a list of texts")
-    return given
+def _texts(value: Any, column: str, place: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise BadInput(f"{place}: invalid {column}: got {value!r}, expected a list of texts")
+    return value
 
 
 def first_pieces(word_S: np.ndarray) -> tuple[list[int], list[int]]:
-    """Where each word of a row begins, and which word that is.
+    """The position of the first token of each word, and the index of the word.
 
     >>> first_pieces(np.array([-1, 0, 0, 2, -1]))
     ([1, 3], [0, 2])

@@ -141,7 +141,7 @@ def test_what_cannot_be_sampled_is_refused_in_a_line(tmp_path: Path, capsys: pyt
         with pytest.raises(BadInput, match=message):
             generate_texts(folder, ["The fox"], values=values, max_new_tokens=5, seed=0)
     assert main(["generate", str(folder), "fox " * 60, "--output-dir", str(tmp_path)]) == 2
-    assert "the net's rows at most 48; shorten it" in capsys.readouterr().err
+    assert "expected fewer than 48; shorten it" in capsys.readouterr().err
     (folder / launch.WEIGHTS / "spec.json").unlink()
     assert main(["generate", str(folder), "The fox", "--output-dir", str(tmp_path)]) == 2
     assert "this run is not finished" in capsys.readouterr().err
@@ -199,7 +199,7 @@ def test_a_net_that_fills_in_masks_writes_as_many_tokens_as_asked_for(
         with pytest.raises(BadInput, match=message):
             generate_texts(folder, ["x"], values=values, max_new_tokens=3, seed=0, masked=masked)  # type: ignore[arg-type]
     assert main([*words[:-4], "--max-new-tokens", "40", "--output-dir", str(tmp_path)]) == 2
-    assert "40 masks, allowed are 1 to" in capsys.readouterr().err
+    assert "invalid number of masks: got 40, expected 1 to" in capsys.readouterr().err
     decoder = finished(DECODER, tmp_path / "decoder")
     with pytest.raises(BadInput, match="has no mask"):
         generate_texts(decoder, ["x"], values={}, max_new_tokens=3, seed=0, masked="gibbs")

@@ -80,7 +80,9 @@ def test_net_that_transformers_does_not_have_is_refused_in_one_line(tmp_path: Pa
         model=Encoder(num_hidden_layers=1, hidden_size=32, num_attention_heads=4, type_vocab_size=0),
         losses=(MaskedTokens(),),
     )
-    with pytest.raises(BadInput, match=r"transformers has no encoder like this \(.*type_vocab_size 0\)") as refused:
+    with pytest.raises(
+        BadInput, match=r"transformers has no class for this encoder \(.*type_vocab_size 0\)"
+    ) as refused:
         export(finished(spec, tmp_path / "run"), tmp_path / "hf")
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "hf").exists()

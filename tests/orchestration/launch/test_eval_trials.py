@@ -242,7 +242,7 @@ def test_what_one_of_two_workers_raises_comes_as_it_is(some: list[EvalTrial]) ->
     assert some[0].tuning is not None
     unfrozen = replace(some[0], tuning=replace(some[0].tuning, gradual_unfreezing=True))
     _, failed = done([unfrozen], TrialResources(workers=2))
-    assert "needs one worker without ZeRO" in str(failed[0])
+    assert "use one worker without ZeRO" in str(failed[0])
 
 
 def test_a_group_that_never_fits_is_one_line(some: list[EvalTrial]) -> None:

@@ -72,7 +72,7 @@ def test_an_export_that_has_changed_since_is_not_given_away(run: Run, name: str)
 def test_why_a_net_is_not_exported_is_said_in_one_line(run: Run) -> None:
     run = replace(run, model=replace(run.model, type_vocab_size=0), losses=run.losses[:1])
     said = export_weights(run, engine(run))
-    assert re.match(r"export: transformers has no encoder like this \(.*type_vocab_size 0", said)
+    assert re.match(r"export: transformers has no class for this encoder \(.*type_vocab_size 0", said)
     assert "\n" not in said
     assert (Path(run.folder) / WEIGHTS / "spec.json").is_file()
     assert not (Path(run.folder) / EXPORT).exists()
@@ -174,5 +174,5 @@ def test_samples_with_zero_3_are_refused_and_the_usual_ones_left_out(zero: int, 
     assert usual.samples_of(load("gpt2", scale="tiny")) == ()
     assert len(load_cluster("local").samples_of(load("gpt2", scale="tiny"))) == 3
     assert load_cluster("local").samples_of(load("bert_base", scale="tiny")) == ()
-    with pytest.raises(BadInput, match="no worker has the whole net"):
+    with pytest.raises(BadInput, match="no worker has all weights"):
         load_cluster("local", [f"cluster.engine.zero_stage={zero}", f"cluster.sample_prompts={samples}"])

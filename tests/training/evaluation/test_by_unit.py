@@ -73,8 +73,8 @@ def test_the_most_frequent_answer_has_a_value_of_the_same_metric(
     said = constant(guess)
     assert said
     (note,) = of_constant("dev", said, len(guess), task.metrics[0], scores)
-    assert f"a constant answer: all {len(guess)} are {said}" in note
-    assert f"gets {task.metrics[0]} {majority:.4g}" in note
+    assert f"constant prediction: all {len(guess)} are {said}" in note
+    assert f"would score {task.metrics[0]} {majority:.4g}" in note
 
 
 def test_where_there_is_no_right_answer_there_is_no_majority() -> None:

@@ -139,7 +139,7 @@ def test_each_key_of_a_tuning_changes_the_training(name: str, encoder: Evaluated
     net, task = (decoder if name in DECODERS else encoder), (SPAN if name == "no_answer_loss_weight" else PAIR)
     if name == "init_task":
         with pytest.raises(
-            BadInput, match=r"tuning\.init_task is 'mnli', this net has pretrained weights; fine-tune on"
+            BadInput, match=r"tuning\.init_task: got 'mnli', but the model has pretrained weights; fine-tune on"
         ):
             run(net, after, task)
         assert run(net, after, task, begins="mnli").losses
@@ -147,7 +147,7 @@ def test_each_key_of_a_tuning_changes_the_training(name: str, encoder: Evaluated
             run(net, before, task, begins="mnli")
         return
     if name == "num_evaluations":
-        assert run(net, after, task).notes[-1] == "the best of 2 evaluations on dev counts"
+        assert run(net, after, task).notes[-1] == "used the checkpoint with the best dev score of 2 evaluations"
         return
     assert run(net, before, task).losses != run(net, after, task).losses
 
@@ -206,17 +206,20 @@ def test_the_cells_of_a_grid_are_what_varies() -> None:
     [
         (
             {"frozen_features": "last", "layerwise_lr_decay": 0.5},
-            "layerwise_lr_decay is 0.5, allowed is 1.0 where frozen_features is 'last'",
+            "layerwise_lr_decay is 0.5, allowed is 1.0 with frozen_features 'last'",
         ),
         (
             {"frozen_features": "scalar_mix", "dropout": 0.1},
-            "dropout is 0.1, allowed is None where frozen_features is 'scalar_mix'",
+            "dropout is 0.1, allowed is None with frozen_features 'scalar_mix'",
         ),
         ({"head_layer_gap": 1}, "head_layer_gap is 1, allowed is 2 without layerwise_lr_decay"),
         ({"optimizer": "adafactor", "beta2": 0.9}, "optimizer is 'adafactor', allowed is adamw with these beta2"),
         ({"min_lr_ratio": 2.0}, "min_lr_ratio is 2.0"),
-        ({"sum_orders": True}, "sum_orders is True, allowed is False but with input_format gpt1"),
-        ({"sum_orders": True, "input_format": "gpt1", "both_orders": True}, "sum_orders is True, allowed is False but"),
+        ({"sum_orders": True}, "sum_orders is True, allowed is False, except with input_format gpt1"),
+        (
+            {"sum_orders": True, "input_format": "gpt1", "both_orders": True},
+            "sum_orders is True, allowed is False, except",
+        ),
     ],
 )
 def test_keys_that_would_do_nothing_are_refused(keys: Mapping[str, Any], reason: str) -> None:
@@ -227,7 +230,7 @@ def test_keys_that_would_do_nothing_are_refused(keys: Mapping[str, Any], reason:
 @pytest.mark.parametrize("key", [{"lm_loss_weight": 0.5}, {"input_format": "gpt1"}])
 def test_what_is_for_decoders_is_refused_elsewhere(key: Mapping[str, Any], encoder: EvaluatedModel) -> None:
     with pytest.raises(
-        BadInput, match=r"which is for decoders with one table of tokens; this net is encoder, 2 layers"
+        BadInput, match=r"which requires a decoder without adaptive softmax, but the model is: encoder, 2 layers"
     ):
         run(encoder, replace(BASE, **key))
 
@@ -237,36 +240,36 @@ def test_what_a_kind_of_task_has_not_is_refused() -> None:
     tag = TokenClassification(labels=("O", "B-PER"))
     added = {"sum_orders": True, "input_format": "gpt1"}
     for task, key, reason in (
-        (one_text, {"both_orders": True}, "is for pairs; this task has one text"),
-        (one_text, added, r"tuning\.sum_orders is True, which is for pairs; this task has one text"),
-        (tag, added, r"tuning\.sum_orders is True, which is not for a task of kind token_classification"),
-        (SPAN, added, r"tuning\.sum_orders is True, which is not for a task of kind extractive_qa"),
+        (one_text, {"both_orders": True}, "expected false for a task with one text"),
+        (one_text, added, r"tuning\.sum_orders: got true, expected false for a task with one text"),
+        (tag, added, r"tuning\.sum_orders: got True, not supported by token_classification tasks"),
+        (SPAN, added, r"tuning\.sum_orders: got True, not supported by extractive_qa tasks"),
         (
             PAIR,
             {"no_answer_loss_weight": 0.5},
-            r"tuning\.no_answer_loss_weight is 0\.5, which is not for a task of kind classification",
+            r"tuning\.no_answer_loss_weight: got 0\.5, not supported by classification tasks",
         ),
         (tag, {"both_orders": True}, "not for a task of kind token_classification"),
         (
             ExtractiveQA(squad_version=1),
             {"no_answer_loss_weight": 0.5},
-            "is for squad_version 2, all questions of this task have one",
+            "expected 0 with squad_version 1",
         ),
         (SPAN, {"both_orders": True}, "not for a task of kind extractive_qa"),
     ):
         with pytest.raises(BadInput, match=reason):
-            task.tuned_as(Tuning(**key))  # type: ignore[attr-defined]
+            task.with_tuning(Tuning(**key))  # type: ignore[attr-defined]
 
 
 # What the keys do
 
 
 def test_a_pair_is_trained_on_in_both_orders_and_scored_in_one(encoder: EvaluatedModel) -> None:
-    task = Regression(text="a", text_pair="b", label="score", min_value=0, max_value=5).tuned_as(
+    task = Regression(text="a", text_pair="b", label="score", min_value=0, max_value=5).with_tuning(
         Tuning(both_orders=True)
     )
     given = [TaskItem("1", ("Ada wrote", "so London"), 2.5)]
-    training, scored = (task.encoded(given, encoder.vocab, 24, training=one) for one in (True, False))
+    training, scored = (task.encode(given, encoder.vocab, 24, training=one) for one in (True, False))
     first, second = (example[0] for example in training.examples)
     assert (training.item_of, scored.item_of) == ([0, 0], [0])
     assert encoder.vocab.decode(first["input_ids"]) == "[CLS] ada wrote [SEP] so london [SEP]"
@@ -299,10 +302,10 @@ def test_the_states_of_both_orders_of_a_pair_are_added_before_the_head(kind: str
         with_inserts(decoder.vocab, decoder.spec.vocab_size),
         replace(DECODER, hidden_dropout=0.0, attention_dropout=0.0),
     )
-    task = SIMILAR[kind].tuned_as(tuning)
+    task = SIMILAR[kind].with_tuning(tuning)
     targets = [replace(target, dropout=0.0) for target in task.targets()]  # type: ignore[type-var]
     ours, plain = (TaskModel(still, targets, vocab.size, seed=1, new_rows=3) for _ in range(2))
-    examples = task.encoded(pairs(8), vocab, 24, training=True).examples
+    examples = task.encode(pairs(8), vocab, 24, training=True).examples
     losses, expected = list[float](), list[float]()
     engine = engine_of(ours, tuning.optim(10), EngineSettings(), groups(ours, tuning))
     train_head(engine, examples, tuning, 60, lambda done, loss: losses.append(loss))
@@ -412,7 +415,7 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens_of_each_row(decoder: Eval
     model = Model(still, (NextToken(),), net.spec.vocab_size, seed=0).eval()
     assert net.weights is not None
     model.load_state_dict(net.weights)
-    encoded = PAIR.encoded(items(PAIR)["train"], net.vocab, 24, training=True)
+    encoded = PAIR.encode(items(PAIR)["train"], net.vocab, 24, training=True)
     of_rows = []
     for (row,) in encoded.examples:
         ids = torch.from_numpy(row["input_ids"]).long()
@@ -431,10 +434,10 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens_of_each_row(decoder: Eval
 
 def test_a_head_may_say_that_a_question_has_no_answer() -> None:
     """As in ELECTRA: the lowest of its logits over the windows, in place of what the first token says."""
-    task = SPAN.tuned_as(Tuning(no_answer_loss_weight=0.5))
+    task = SPAN.with_tuning(Tuning(no_answer_loss_weight=0.5))
     assert [(target.kind, target.weight) for target in task.targets()] == [("answer_span", 1.0), ("no_answer", 0.5)]
     vocab = train(WordPiece(vocab_size=120), [TEXT] * 40)
-    encoded = task.encoded(questions(2), vocab, 20, training=True)
+    encoded = task.encode(questions(2), vocab, 20, training=True)
     assert {int(row["label"]) for (row,), of in zip(encoded.examples, encoded.item_of, strict=True) if of == 0} == {1}
     assert {int(row["label"]) for (row,), of in zip(encoded.examples, encoded.item_of, strict=True) if of == 1} == {0}
 
@@ -473,7 +476,10 @@ def test_the_weights_of_the_best_evaluation_on_dev_count(
     assert last[:1] == [max(on_way)]
     assert on_way[-1] < max(on_way)  # else the last weights would do
     best = 2 * (on_way.index(max(on_way)) + 1)
-    assert found.notes[-2:] == ("the best of 8 evaluations on dev counts", "dev: 8 of 8 questions are also in train")
+    assert found.notes[-2:] == (
+        "used the checkpoint with the best dev score of 8 evaluations",
+        "dev: 8 of 8 questions are also in train",
+    )
     stopped: dict[str, Tensor] = {}  # the rate is the same at each step, so that a shorter training begins as this one
     finetune_task(
         encoder, task, given, replace(tuning, num_evaluations=0, max_steps=best), length=24, keep=stopped.update
@@ -484,13 +490,15 @@ def test_the_weights_of_the_best_evaluation_on_dev_count(
 def test_of_more_evaluations_than_updates_there_is_one_after_each(encoder: EvaluatedModel) -> None:
     assert (
         run(encoder, replace(BASE, max_steps=3, num_evaluations=52)).notes[-1]
-        == "the best of 3 evaluations on dev counts"
+        == "used the checkpoint with the best dev score of 3 evaluations"
     )
 
 
 def test_with_zero_3_no_worker_has_the_weights_that_are_best_on_dev(encoder: EvaluatedModel) -> None:
     machine = EngineSettings(precision="bf16", zero_stage=3)
-    with pytest.raises(BadInput, match=r"num_evaluations is 1: with engine\.zero_stage 3 no worker has the whole net"):
+    with pytest.raises(
+        BadInput, match=r"num_evaluations: got 1, but with engine\.zero_stage 3 no worker has all weights"
+    ):
         run(encoder, replace(BASE, num_evaluations=1), machine=machine)
 
 
@@ -498,7 +506,7 @@ def test_an_evaluation_on_dev_wants_a_labelled_split(encoder: EvaluatedModel) ->
     unlabelled = [replace(item, gold=None) for item in pairs(4)]
     for given in ({"train": pairs(4)}, {"train": pairs(4), "dev": unlabelled}, {"train": pairs(4), "test": pairs(4)}):
         with pytest.raises(
-            BadInput, match=r"tuning\.num_evaluations is 1: no labelled dev split is at hand; use another grid"
+            BadInput, match=r"tuning\.num_evaluations: got 1, but no dev split has labels; use another grid"
         ):
             finetune_task(encoder, PAIR, given, replace(BASE, num_evaluations=1), length=24)
 
@@ -539,19 +547,19 @@ def test_the_threshold_of_dev_is_that_of_all_splits(encoder: EvaluatedModel) -> 
     assert found.scores["dev"]["f1"] == pytest.approx(found.scores["dev"]["best_f1"])
     at = found.scores["dev"]["best_f1_thresh"]
     (note,) = [note for note in found.notes if "logits" in note]
-    assert note.startswith(f"no answer where it is better by more than {at:.4g} logits")
+    assert note.startswith(f"the no-answer threshold is {at:.4g} logits")
     assert all((answer.text == answer.best) == (answer.no_answer <= at) for answer in found.predictions["test"])
     without = finetune_task(encoder, SPAN, {"train": questions(8), "test": questions(4)}, BASE, length=24)
-    assert "the threshold for no answer is 0: no labelled dev split to choose it on" in without.notes
+    assert "the no-answer threshold is 0, because no dev split has labels" in without.notes
 
 
 def test_rows_that_the_net_is_too_short_for_are_said(encoder: EvaluatedModel) -> None:
     long = [replace(item, texts=(TEXT, TEXT)) for item in pairs(2)]
     found = finetune_task(encoder, PAIR, {"train": [*pairs(6), *long], "dev": pairs(4)}, BASE, length=64)
     assert found.notes == (
-        "rows have up to 40 tokens, not 64: the net reads no more",
-        "begins with random numbers, as the net has no weights of it: heads.row_label.summary.pooler",
-        "train: 2 of 8 rows are cut to 40 tokens",
+        "sequences have at most 40 tokens, not 64: the limit of the model",
+        "randomly initialized, because the model has no such weights: heads.row_label.summary.pooler",
+        "train: 2 of 8 sequences are truncated to 40 tokens",
         "dev: 4 of 4 questions are also in train",
     )
 
@@ -561,7 +569,7 @@ def test_rows_with_what_the_vocabulary_does_not_know_are_said_split_by_split(enc
     found = finetune_task(
         encoder, PAIR, {"train": pairs(6), "dev": [*pairs(2), *strange], "test": pairs(2)}, BASE, length=40
     )
-    known = "words or characters that the vocabulary does not know: to the net they are all alike"
+    known = "words or characters that are not in the vocabulary: all map to the unknown token"
     assert [note for note in found.notes if "know" in note] == [f"dev: 3 of 5 examples have {known}"]
 
 
@@ -577,7 +585,7 @@ def test_a_pooler_for_which_the_net_has_no_weights_is_said_and_the_head_of_the_t
     )
     assert said == random  # where all weights are random, they are meant to be
     assert without == (
-        "begins with random numbers, as the net has no weights of it: heads.row_label.summary.pooler",
+        "randomly initialized, because the model has no such weights: heads.row_label.summary.pooler",
         *said,
     )
 
@@ -598,7 +606,7 @@ def test_questions_without_an_answer_teach_nothing_and_classes_that_train_lacks_
             encoder, PAIR, {**given, "train": given["train"][2:]}, Tuning(max_steps=1, batch_size=4), length=24
         ).losses
     )
-    assert "train: 2 of 8 questions have no answer in the file, and do not count" in found.notes
-    assert "train: has no 'no', which a net does not learn to answer" in found.notes
-    said = "1 of 2 right answers are never the answer in train, and cannot be learned: 'no' (1)"
+    assert "train: 2 of 8 questions have no answer in the file, and are ignored" in found.notes
+    assert "train: no example with the label 'no', so the model cannot learn to predict it" in found.notes
+    said = "1 of 2 gold answers do not occur in train, and cannot be learned: 'no' (1)"
     assert f"dev: {said}" in found.notes

@@ -114,7 +114,7 @@ def test_random_and_pretrained_differ_in_nothing_but_the_pretrained_weights() ->
     assert (pretrained.accuracy, pretrained.loss) == (random.accuracy, random.loss)
     assert random.notes == ()
     (note,) = pretrained.notes
-    assert note.endswith("no weights of it: heads.row_label.summary.pooler")
+    assert note.endswith("no such weights: heads.row_label.summary.pooler")
 
 
 def test_trunk_and_pooler_are_taken_over_and_the_classifier_is_not() -> None:

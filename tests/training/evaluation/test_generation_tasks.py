@@ -157,19 +157,19 @@ def test_examples_come_from_train_and_long_questions_keep_their_tail(vocab: Voca
     assert found.losses == []
     long = TaskItem("x:1", (TaskPrompt((), "ape " * 40, "="),), ("bee",))
     found = evaluate_generation(pretrained(net("decoder", vocab)), TASK, {"dev": [long]})
-    assert "dev: 1 of 1 questions are longer than there is room: cut" in found.notes
+    assert "dev: 1 of 1 questions do not fit the model: truncated" in found.notes
     strange = replace(long, texts=(TaskPrompt((), "Ω", "="),))
     for tuning, said in ((None, "dev: 1 of 2 questions have"), (Tuning(max_steps=1), "train: 1 of 4 examples have")):
         given = {"train": [*reversals(3, 0), strange], "dev": [*reversals(1, 1), strange]}
         notes = evaluate_generation(pretrained(net("decoder", vocab)), TASK, given, tuning).notes
-        assert any(note.startswith(f"{said} words or characters that the vocabulary does not know") for note in notes)
+        assert any(note.startswith(f"{said} words or characters that are not in the vocabulary") for note in notes)
         assert ("dev: 1 of 2 questions are also in train" in notes) == (tuning is not None)
     many = replace(shot, generation=replace(shot.generation, num_fewshot=9))
     assert any(
         "fewer examples" in note for note in evaluate_generation(pretrained(net("decoder", vocab)), many, items).notes
     )
     too_many = replace(shot, generation=replace(shot.generation, num_fewshot=99))
-    with pytest.raises(BadInput, match="x:0: 99 examples are asked for"):
+    with pytest.raises(BadInput, match=r"x:0: too few examples: got \d+ that differ"):
         evaluate_generation(pretrained(net("decoder", vocab)), too_many, items)
 
 
@@ -185,10 +185,15 @@ def test_what_ends_an_answer_ends_it() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "tuning", "said"),
     [
-        ("encoder", {}, None, "an encoder writes once it is fine-tuned"),
-        ("decoder", {"decoder": "random"}, None, "it is no encoder"),
-        ("xlnet", {}, Tuning(), "a two_stream is not fine-tuned to write"),
-        ("decoder", {"max_new_tokens": 40}, None, "answers of 40 tokens leave no room for a question"),
+        ("encoder", {}, None, "an encoder generates text only after fine-tuning"),
+        ("decoder", {"decoder": "random"}, None, "it is not an encoder"),
+        ("xlnet", {}, Tuning(), "a two_stream of this kind cannot be fine-tuned to generate"),
+        (
+            "decoder",
+            {"max_new_tokens": 40},
+            None,
+            "invalid generation.max_new_tokens: got 40, which leaves no room for a question",
+        ),
     ],
 )
 def test_a_net_that_cannot_is_refused_in_a_line(
@@ -211,7 +216,7 @@ def test_a_net_without_the_head_that_names_tokens_does_not_write_as_it_is(vocab:
     whole = pretrained(net("xlnet", vocab))
     assert whole.weights is not None
     bare = replace(whole, weights={name: x for name, x in whole.weights.items() if name.startswith("trunk.")})
-    with pytest.raises(BadInput, match=r"the weights have no heads\.masked_tokens\.bias; give those of a net with"):
+    with pytest.raises(BadInput, match=r"missing weight heads\.masked_tokens\.bias; give a model that still has"):
         evaluate_generation(bare, TASK, {"dev": reversals(2, 1)})
 
 
@@ -316,7 +321,7 @@ ITEMS = {
     ],
 )
 def test_what_a_net_that_writes_cannot_do_is_refused(key: str, given: Any, vocab: Vocab) -> None:
-    with pytest.raises(BadInput, match=f"tuning.{key} is {given!r}, which is not for a net that learns to write"):
+    with pytest.raises(BadInput, match=f"invalid tuning.{key}: got {given!r}, expected .* for a generation task"):
         evaluate_generation(net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, **{key: given}))
 
 
@@ -352,14 +357,14 @@ def test_what_counts_is_what_the_best_weights_on_dev_write(
     assert len(on_way) == 4
     assert all(torch.equal(last[name], on_way[1][name]) for name in last)  # of equal ones the first
     assert not all(torch.equal(last[name], on_way[3][name]) for name in last)
-    assert found.notes[0] == "the best of 4 evaluations on dev counts"
+    assert found.notes[0] == "used the checkpoint with the best dev score of 4 evaluations"
     plain = evaluate_generation(net(name, vocab), task, items, replace(tuning, num_evaluations=0))
     assert found.losses == plain.losses  # to look does not change what is learned
 
 
 @pytest.mark.parametrize("dev", [{}, {"dev": [replace(item, gold=None) for item in ITEMS["dev"]]}])
 def test_an_evaluation_on_dev_wants_a_split_with_answers(dev: Any, vocab: Vocab) -> None:
-    with pytest.raises(BadInput, match=r"tuning\.num_evaluations is 2: no labelled dev split is at hand"):
+    with pytest.raises(BadInput, match=r"tuning\.num_evaluations: got 2, but no dev split has labels"):
         evaluate_generation(
             net("decoder", vocab), LABELLED, {"train": ITEMS["train"], **dev}, Tuning(max_steps=1, num_evaluations=2)
         )
@@ -367,7 +372,7 @@ def test_an_evaluation_on_dev_wants_a_split_with_answers(dev: Any, vocab: Vocab)
 
 def test_with_zero_3_no_worker_has_the_weights_that_write_best_on_dev(vocab: Vocab) -> None:
     machine = EngineSettings(precision="bf16", zero_stage=3)
-    with pytest.raises(BadInput, match=r"with engine\.zero_stage 3 no worker has the whole net"):
+    with pytest.raises(BadInput, match=r"with engine\.zero_stage 3 no worker has all weights"):
         evaluate_generation(net("decoder", vocab), LABELLED, ITEMS, Tuning(num_evaluations=2), machine=machine)
 
 
@@ -376,7 +381,7 @@ def test_dev_on_the_way_is_the_first_one_with_answers(vocab: Vocab) -> None:
     given = {"train": ITEMS["train"], "dev": unlabelled, "dev_mismatched": ITEMS["dev"]}
     found = evaluate_generation(net("decoder", vocab), LABELLED, given, Tuning(max_steps=2, num_evaluations=2))
     assert set(found.scores) == {"dev_mismatched"}
-    assert "the best of 2 evaluations on dev counts" in found.notes
+    assert "used the checkpoint with the best dev score of 2 evaluations" in found.notes
 
 
 @pytest.mark.parametrize("name", ["decoder", "encoder and decoder", "encoder"])
@@ -386,8 +391,8 @@ def test_what_of_train_is_cut_is_said(name: str, vocab: Vocab) -> None:
         net(name, vocab), TASK, {"train": [long, *reversals(3, 0)], "dev": reversals(2, 1)}, Tuning(max_steps=1)
     )
     assert found.notes[:2] == (
-        "train: 1 of 4 questions are longer than there is room: cut",
-        "train: 1 of 4 answers are longer than 6 tokens (max_new_tokens): cut",
+        "train: 1 of 4 questions do not fit the model: truncated",
+        "train: 1 of 4 answers are longer than 6 tokens (max_new_tokens): truncated",
     )
 
 
@@ -399,7 +404,7 @@ def test_a_head_for_which_the_net_has_no_weights_is_said(vocab: Vocab) -> None:
     bare = replace(whole, weights={name: x for name, x in whole.weights.items() if name.startswith("trunk.")})
     said = [evaluate_generation(each, TASK, items, Tuning(max_steps=1)).notes[0] for each in (whole, bare)]
     assert said[0].startswith("dev: ")
-    assert said[1].startswith("begins with random numbers, as the net has no weights of it: heads.")
+    assert said[1].startswith("randomly initialized, because the model has no such weights: heads.")
     found = evaluate_generation(
         replace(whole, weights=None), TASK, items, Tuning(max_steps=1)
     )  # all are random, and meant to be
@@ -412,14 +417,15 @@ def test_questions_are_as_long_as_the_tuning_allows_and_dropout_is_what_it_says(
         evaluate_generation(net(kind, vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=n)) for n in (0, 9)
     )
     assert whole.losses != cut.losses
-    assert any("cut" in note for note in cut.notes)
+    assert any("truncated" in note for note in cut.notes)
     dropped = evaluate_generation(net(kind, vocab), LABELLED, ITEMS, Tuning(max_steps=1, dropout=0.5))
     assert dropped.losses != whole.losses
 
 
 def test_a_length_without_room_for_a_question_is_one_line(vocab: Vocab) -> None:
     with pytest.raises(
-        BadInput, match=r"tuning\.max_seq_length is 8: answers of 4 tokens leave no room for a question"
+        BadInput,
+        match=r"invalid tuning\.max_seq_length: got 8, which leaves no room for a question",
     ):
         evaluate_generation(net("decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=8))
     assert evaluate_generation(
@@ -439,7 +445,7 @@ def test_items_of_train_without_an_answer_cost_no_more_than_themselves(vocab: Vo
     known, tuning = reversals(8, 0), Tuning(batch_size=4, max_steps=1)
     hidden, dev = replace(known[0], place="x:8", gold=None), reversals(4, 1)
     found = evaluate_generation(net("decoder", vocab), TASK, {"train": [*known, hidden], "dev": [*dev, hidden]}, tuning)
-    said = "1 of {} questions have no answer in the file, and do not count"
+    said = "1 of {} questions have no answer in the file, and are ignored"
     assert {f"train: {said.format(9)}", f"dev: {said.format(5)}"} <= {*found.notes}
     assert found.losses == evaluate_generation(net("decoder", vocab), TASK, {"train": known, "dev": dev}, tuning).losses
     shots = replace(TASK, generation=replace(TASK.generation, num_fewshot=1))
@@ -451,7 +457,7 @@ def test_items_of_train_without_an_answer_cost_no_more_than_themselves(vocab: Vo
         )
         == 1
     )
-    with pytest.raises(BadInput, match="no question has an answer to learn from"):
+    with pytest.raises(BadInput, match="no training question has an answer"):
         evaluate_generation(net("decoder", vocab), TASK, {"train": [hidden], "dev": dev}, tuning)
 
 
@@ -461,7 +467,7 @@ def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(voca
     found = evaluate_generation(pretrained(net("decoder", vocab)), shots, items)
     assert found.scores["dev"]["left_out"] == 1
     assert [answer is None for answer in found.predictions["dev"]] == [True, False, False]
-    why = "dev:1: 2 examples are asked for, and 1 differ from the question; ask for fewer"
-    assert f"dev: 1 of 3 items are left out, and count in no score: {why}" in found.notes
+    why = "dev:1: too few examples: got 1 that differ from the question, expected 2; lower num_fewshot"
+    assert f"dev: 1 of 3 items are left out, and do not count in the scores: {why}" in found.notes
     with pytest.raises(BadInput, match=why):
         evaluate_generation(pretrained(net("decoder", vocab)), shots, {**items, "dev": items["dev"][:1]})

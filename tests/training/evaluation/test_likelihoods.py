@@ -55,8 +55,8 @@ def test_a_net_is_asked_in_the_way_that_fits_it(kind: str, tmp_path: Path) -> No
     way = "pseudo-log-likelihood (within_word_l2r), special tokens not scored" if kind == "bert" else "log p"
     assert found.notes[0].startswith(f"test: {way}")
     assert found.notes[1] == (
-        "test: the likeliest option by the sum over its tokens, the mean over its tokens; "
-        "of k that are equal, each counts 1/k"
+        "test: the most likely choice by the sum over its tokens, the mean over its tokens; "
+        "k equal choices count 1/k each"
     )
     whole = {"gpt2": "<|endoftext|> The quick fox jumps.", "bert": "[CLS] the quick fox jumps. [SEP]"}
     assert found.example == whole.get(kind, whole["gpt2"])
@@ -94,7 +94,7 @@ def test_the_examples_of_a_prompt_are_from_train_which_has_no_score(tmp_path: Pa
     first, second, question = found.example.split("; ")
     assert {first, second} < {f"the {n} fox" for n in range(3)}
     assert question == "the 3 fox"
-    assert "dev: 2 examples before each question, drawn from train by seed 0" in found.notes
+    assert "dev: 2 examples before each question, drawn from train with seed 0" in found.notes
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
@@ -111,10 +111,10 @@ def test_electra_is_asked_by_its_generator_with_its_weights_and_at_random(tmp_pa
     trained = evaluate_likelihoods(EvaluatedModel(model.spec, weights(model), vocabulary("bert")), BLIMP, items)
     random = evaluate_likelihoods(EvaluatedModel(model.spec, None, vocabulary("bert")), BLIMP, items)
     assert trained.predictions != random.predictions
-    assert trained.notes[0] == "the generator is asked: the discriminator names no tokens"
+    assert trained.notes[0] == "evaluates the generator: the discriminator does not predict tokens"
     assert evaluate_likelihoods(net_of("bert"), BLIMP, items).notes[0].startswith("test: pseudo-log-likelihood")
     uniform = electra("uniform")
-    with pytest.raises(BadInput, match="gives no likelihood of a text"):
+    with pytest.raises(BadInput, match="cannot compute likelihoods with this model"):
         evaluate_likelihoods(EvaluatedModel(uniform.spec, weights(uniform), vocabulary("bert")), BLIMP, items)
 
 
@@ -134,7 +134,7 @@ def test_perplexity_of_a_text_says_how_it_was_read(keys: Any, memory: int, tmp_p
     nats_of_words = scores["words"] * math.log(scores["word_perplexity"])
     assert nats_of_words == pytest.approx(prediction["nats"])
     assert scores["bits_per_byte"] == pytest.approx(prediction["nats"] / len(text) / math.log(2))
-    assert "ends of lines among the words; words and bytes as the file has them, before detokenising" in found.notes[0]
+    assert "line ends counted as words; words and bytes are counted before detokenization" in found.notes[0]
     assert found.example.endswith("= Fox =\nThe fox, quick, jumps.\n")
 
 
@@ -146,24 +146,21 @@ def test_a_vocabulary_that_loses_a_part_of_the_text_is_told_beside_the_score(tmp
     items = {"test": task.items(SplitRecords(paths=("text.txt",), format=WholeFileFormat()).records(tmp_path), {})}
     found = evaluate_likelihoods(asked, task, items)
     assert (found.scores["test"]["words"], found.scores["test"]["unknown"]) == (4, 1)
-    assert "(1 unknown to the vocabulary), 4 words" in found.notes[0]
-    assert "ends of lines" not in found.notes[0]
+    assert "(1 unknown), 4 words" in found.notes[0]
+    assert "line ends" not in found.notes[0]
     lost = (
-        "test: the vocabulary has no token for 2 ends of lines: they are not predicted, and count as bytes, not as "
-        "words",
-        "test: the vocabulary lower-cases: capitals are not predicted, though words and bytes have them",
+        "test: the vocabulary has no token for 2 line ends: they are not predicted, and count as bytes, not as words",
+        "test: the vocabulary is lowercase: capital letters are not predicted, but count in words and bytes",
     )
     assert found.notes[1:] == evaluate_likelihoods(asked, replace(task, line_ends=False), items).notes[1:] == lost
     assert len(evaluate_likelihoods(net_of("gpt2"), task, items).notes) == 1
     lengths = evaluate_likelihoods(asked, ContextLength(lengths=(2, 4)), items)
-    assert lengths.notes[0].endswith(
-        f"; 1 of {int(found.scores['test']['tokens'])} tokens are unknown to the vocabulary"
-    )
+    assert lengths.notes[0].endswith(f"; 1 of {int(found.scores['test']['tokens'])} tokens are unknown")
     pairs = items_of(BLIMP, tmp_path, test=[PAIRS[0], {**PAIRS[1], "bad": strange}])
     for kind in ("gpt2", "bert"):
         chosen = evaluate_likelihoods(replace(net_of(kind), vocab=vocabulary("bert")), BLIMP, pairs)
         assert chosen.scores["test"]["unknown"] == 1
-        assert chosen.notes[-1].startswith("test: 1 of 2 items have words or characters that the vocabulary does not")
+        assert chosen.notes[-1].startswith("test: 1 of 2 items have words or characters that are not in the vocabulary")
 
 
 @pytest.mark.parametrize("keys", [{}, {"carry_memory": True, "window": 8}, {"line_ends": True}], ids=str)
@@ -171,7 +168,7 @@ def test_blank_texts_of_a_corpus_are_counted_and_cost_nothing(keys: Any, tmp_pat
     task = PerplexityTask(**keys)
     items = items_of(task, tmp_path, test=[{"text": text} for text in ("", " \n", *TEXT, "")])
     found = evaluate_likelihoods(net_of("xl"), task, items)
-    blank = f"test: 3 of {len(items['test'])} texts are blank, the first one test.jsonl:1: they have no word to predict"
+    blank = f"test: 3 of {len(items['test'])} texts are blank (first: test.jsonl:1) and have no words to predict"
     assert blank in found.notes
     assert found.example.lower().endswith(TEXT[0].lower())
     if not keys:
@@ -184,7 +181,7 @@ def test_blank_texts_of_a_corpus_are_counted_and_cost_nothing(keys: Any, tmp_pat
         assert blank in lengths.notes
     with pytest.raises(BadInput) as caught:
         evaluate_likelihoods(net_of("xl"), task, {"test": items["test"][:2]})
-    assert str(caught.value) == "test.jsonl:1: this text and all others are blank: there is nothing to predict"
+    assert str(caught.value) == "test.jsonl:1: all texts are blank; give a file with text"
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
@@ -200,13 +197,16 @@ def test_items_that_cannot_be_scored_are_left_out_and_named(kind: str, tmp_path:
     assert found.scores["test"] == {**others.scores["test"], "left_out": 3.0}
     assert found.predictions["test"][1:4] == others.predictions["test"]
     assert [list(one) for one in found.predictions["test"][:1]] == [["left_out"]]
-    assert found.predictions["test"][5]["left_out"].endswith("positions")
-    note = "test: 3 of 6 items are left out, and count in no score: test.jsonl:1: the continuation ' ' has no token "
-    assert f"{note}behind '' (and 2 more), also test.jsonl:5, test.jsonl:6" in found.notes
+    assert found.predictions["test"][5]["left_out"].endswith("shorten it")
+    note = (
+        "test: 3 of 6 items are left out, and do not count in the scores: "
+        "test.jsonl:1: the continuation ' ' has no token "
+    )
+    assert f"{note}after '' (and 2 more), also test.jsonl:5, test.jsonl:6" in found.notes
     assert found.example == others.example
     with pytest.raises(BadInput) as caught:
         evaluate_likelihoods(asked, BLIMP, {"test": items["test"][4:]})
-    said = "test.jsonl:5: the continuation ' ' has no token behind ''; 1 more items cannot be scored either"
+    said = "test.jsonl:5: the continuation ' ' has no token after ''; 1 more items cannot be scored either"
     assert str(caught.value) == said
 
 
@@ -256,7 +256,8 @@ def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(tmp_
     found = evaluate_likelihoods(net_of("gpt2"), task, items_of(task, tmp_path, test=rows, train=rows[:2]))
     assert (found.scores["test"]["left_out"], found.example.count("fox")) == (2.0, 3)
     said = (
-        "2 of 3 items are left out, and count in no score: test.jsonl:1: 2 examples are asked for, and 1 differ from "
+        "2 of 3 items are left out, and do not count in the scores: "
+        "test.jsonl:1: too few examples: got 1 that differ from "
     )
     assert any(note.startswith(f"test: {said}") for note in found.notes)
 
@@ -268,7 +269,7 @@ def test_requests_that_share_a_token_with_their_context_are_counted(tmp_path: Pa
     found = evaluate_likelihoods(net_of("gpt2"), task, items_of(task, tmp_path, test=rows))
     assert found.scores["test"]["ties"] == 0
     assert found.scores["test"]["shares_token"] == 1
-    said = "2 of 4 requests share a token with their context: they are scored from the last place at which a token ends"
+    said = "2 of 4 continuations share a token with their context: they are scored from the last common token boundary"
     assert any(note.startswith(f"test: {said}") for note in found.notes)
 
 
@@ -311,20 +312,20 @@ def test_the_effective_length_is_the_last_one_that_leads_on(used: int, effective
     scores = task.scores((), answers)
     assert scores["effective_length"] == effective
     assert scores["perplexity_2"] == pytest.approx(math.exp(4.9))
-    assert ("the longest that was tried" in task.notes((), answers, cast(LikelihoodModel, Reads()))[0]) == (used > 32)
+    assert ("the longest one tested" in task.notes((), answers, cast(LikelihoodModel, Reads()))[0]) == (used > 32)
 
 
 def test_nets_without_a_perplexity_and_keys_that_do_not_fit_are_one_line(tmp_path: Path) -> None:
     items = items_of(PerplexityTask(), tmp_path, test=[{"text": "fox"}])
-    with pytest.raises(BadInput, match="does not predict a text from left to right"):
+    with pytest.raises(BadInput, match="perplexity requires a causal language model"):
         evaluate_likelihoods(net_of("bert"), PerplexityTask(), items)
-    with pytest.raises(BadInput, match="no memory to carry"):
+    with pytest.raises(BadInput, match="the model has no memory"):
         evaluate_likelihoods(net_of("gpt2"), PerplexityTask(carry_memory=True), items)
-    with pytest.raises(BadInput, match="there is no text to predict"):
+    with pytest.raises(BadInput, match="no text to predict"):
         evaluate_likelihoods(net_of("gpt2"), PerplexityTask(), {"test": []})
     for keys, said in (
         ({"stride": -1}, "stride is -1, allowed is a number of tokens from 0 up"),
-        ({"stride": 4, "carry_memory": True}, "stride is 4, allowed is 0 where a memory is carried along"),
+        ({"stride": 4, "carry_memory": True}, "stride is 4, allowed is 0 with carry_memory"),
         ({"metrics": ("accuracy",)}, "metrics is 'accuracy', allowed is token_perplexity or"),
     ):
         with pytest.raises(ValueError, match=said):

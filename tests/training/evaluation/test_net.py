@@ -199,26 +199,28 @@ def refused(folder: Path) -> str:
 
 
 def test_a_folder_that_is_neither_is_refused(tmp_path: Path) -> None:
-    assert "is no folder; give a finished run, or a folder of transformers" in refused(tmp_path / "nowhere")
-    assert "is neither a run (it has no pretrain.json) nor a folder of transformers (it has no config" in refused(
+    assert "no such directory; give a finished run, or a model directory of transformers" in refused(
+        tmp_path / "nowhere"
+    )
+    assert "neither a run (it has no pretrain.json) nor a model directory of transformers (it has no config" in refused(
         tmp_path
     )
 
 
 def test_a_run_that_is_not_finished_is_refused(run: Path) -> None:
     (run / "weights" / "spec.json").unlink()
-    assert "this run is not finished, so it has no weights; go on with `sesame train`" in refused(run)
+    assert "the run is not finished and has no weights; resume it with `sesame train`" in refused(run)
     (run / "pretrain.json").write_text("{}")
-    assert "says no corpus; give the folder of a run of this version" in refused(run)
+    assert "no corpus is named; give the directory of a run of this version" in refused(run)
 
 
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("pytorch_model.bin", "has pickled weights only (pytorch_model.bin), which can run code; convert them with"),
-        ("pytorch_model-00001-of-00002.bin", "has pickled weights only (pytorch_model-00001-of-00002.bin)"),
-        ("model-00001-of-00002.safetensors", "has no model.safetensors; give a folder that save_pretrained wrote"),
-        ("nothing", "has no model.safetensors; give a folder that save_pretrained wrote"),
+        ("pytorch_model.bin", "only pickled weights (pytorch_model.bin), which can execute code; convert them with"),
+        ("pytorch_model-00001-of-00002.bin", "only pickled weights (pytorch_model-00001-of-00002.bin)"),
+        ("model-00001-of-00002.safetensors", "no model.safetensors; give a directory written by save_pretrained"),
+        ("nothing", "no model.safetensors; give a directory written by save_pretrained"),
     ],
 )
 def test_weights_that_are_not_in_one_safe_file_are_refused(name: str, reason: str, tmp_path: Path) -> None:
@@ -241,8 +243,9 @@ def test_a_tokenizer_of_another_net_is_refused(tmp_path: Path) -> None:
         if name != "specials.json":
             (tmp_path / name).write_bytes(content)
     rows = net_rows(tmp_path)
-    assert f"the tokenizer has {larger.size} pieces, the net's table {rows} rows; give the tokenizer" in refused(
-        tmp_path
+    assert (
+        f"the tokenizer has {larger.size} tokens, but the embedding table has {rows} rows; give the tokenizer"
+        in refused(tmp_path)
     )
 
 
@@ -254,6 +257,6 @@ def test_an_architecture_that_is_not_built_is_refused(tmp_path: Path) -> None:
     saved("bert", tmp_path)
     about = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**about, "model_type": "distilbert"}))
-    assert "model_type is 'distilbert', allowed is one of ['albert', 'bart', 'bert'" in refused(tmp_path)
+    assert "invalid model_type: got 'distilbert', expected one of ['albert', 'bart', 'bert'" in refused(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({**about, "position_embedding_type": "relative_key"}))
-    assert "describes no net that we build (position_embedding_type is 'relative_key'" in refused(tmp_path)
+    assert "unsupported model (invalid position_embedding_type: got 'relative_key'" in refused(tmp_path)

@@ -101,16 +101,16 @@ def test_weights_come_back_as_they_were_saved(corpus: Path, tmp_path: Path) -> N
 
 def test_rows_without_a_label_and_nets_without_the_loss_are_refused(corpus: Path, tmp_path: Path) -> None:
     packed = resampled(mini_run(corpus, tmp_path, losses=(MaskedTokens(),)), packing=Contiguous(unit="sentence"))
-    with pytest.raises(BadInput, match="have no label"):
+    with pytest.raises(BadInput, match="gives its examples no label"):
         probe.pairs(net(packed), probe.held_out(packed))
     paired = mini_run(corpus, tmp_path, losses=(SentencePair(),))
-    with pytest.raises(BadInput, match="no loss of this net predicts masked tokens"):
+    with pytest.raises(BadInput, match="no loss of this model predicts masked tokens"):
         probe.masked(net(paired), probe.held_out(paired))
 
 
 def test_too_little_held_out_text_is_said(tmp_path: Path) -> None:
     few = mini_run(mini_corpus(tmp_path / "few", num_train=2, num_validation=2), tmp_path)
-    with pytest.raises(DataError, match="held-out pairs are too few"):
+    with pytest.raises(DataError, match="too few held-out pairs"):
         probe.pairs(net(few), probe.held_out(few))
     manifest = Manifest.load(few.corpus)
     replace(manifest, shards=tuple(one for one in manifest.shards if one.split == "train")).save(Path(few.corpus))

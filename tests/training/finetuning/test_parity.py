@@ -306,7 +306,7 @@ def test_the_first_ten_losses_are_those_of_transformers(net: str, name: str, mic
     expected_rows = with_end(raw, tokenizer) if net == "gpt2" else their_rows(name, raw, tokenizer)
 
     items, task = load_task(name).items("train", tmp_path)[0], task_of(name)
-    encoded = task.encoded(items, vocab_of(net), LENGTH, training=True)
+    encoded = task.encode(items, vocab_of(net), LENGTH, training=True)
     assert len(items) == COUNT
     assert encoded.notes or len(encoded.examples) > COUNT  # some rows are cut, or several windows
     model = TaskModel(spec_of(net).model, [still(target) for target in task.targets()], vocab_of(net).size, seed=1)

@@ -169,5 +169,5 @@ def test_an_encoder_under_a_decoder_gives_the_same_states(changes: Any) -> None:
     ],
 )
 def test_what_takes_no_decoder_is_refused_in_a_line(trunk: Architecture) -> None:
-    with pytest.raises(BadInput, match=f"a decoder on top of this {trunk.kind}: "):
+    with pytest.raises(BadInput, match=f"cannot add a decoder to this {trunk.kind}: "):
         with_decoder(trunk)

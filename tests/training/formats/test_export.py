@@ -285,7 +285,7 @@ def test_net_that_transformers_does_not_have_is_refused(
 def test_vocabulary_larger_than_the_table_is_refused(vocabs: dict[str, Path], tmp_path: Path) -> None:
     size = tokenization.Vocab.load(vocabs["roberta"]).size
     spec = replace(SPECS["roberta"], vocab_size=size - 1)
-    with pytest.raises(BadInput, match=f"{size} pieces, the net's table {size - 1} rows"):
+    with pytest.raises(BadInput, match=f"{size} tokens, but the embedding table has {size - 1} rows"):
         to_transformers(built(spec).state_dict(), spec, vocabs["roberta"], tmp_path)
 
 
@@ -327,12 +327,12 @@ def test_names_of_the_first_published_weights_are_understood(
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"model_type": "llama"}, "model_type is 'llama', allowed is one of"),
-        ({"is_decoder": True}, "is_decoder is True, allowed is False"),
-        ({"hidden_act": "swish"}, "describes no net that we build"),
+        ({"model_type": "llama"}, "invalid model_type: got 'llama', expected one of"),
+        ({"is_decoder": True}, "invalid is_decoder: got True, expected False"),
+        ({"hidden_act": "swish"}, "unsupported model"),
         ({"num_attention_heads": 5}, "model.num_attention_heads is 5, allowed is a divisor of width 32"),
-        ({"num_hidden_layers": 3}, "has no tensor bert.encoder.layer.2"),
-        ({"vocab_size": 319}, r"is \[320, 32\], config.json asks for \[319, 32\]"),
+        ({"num_hidden_layers": 3}, "missing tensor bert.encoder.layer.2"),
+        ({"vocab_size": 319}, r"got \[320, 32\], expected \[319, 32\] from config.json"),
     ],
 )
 def test_folder_that_does_not_fit_is_refused_in_one_line(

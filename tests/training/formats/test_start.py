@@ -114,13 +114,13 @@ def test_head_that_is_not_there_stays_random(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"num_hidden_layers": 3}, "has no trunk.blocks.2"),
-        ({"num_hidden_layers": 1}, "has trunk.blocks.1.*, which this recipe has not"),
+        ({"num_hidden_layers": 3}, "missing weight trunk.blocks.2"),
+        ({"num_hidden_layers": 1}, "unexpected weight trunk.blocks.1.*, which the recipe's model lacks"),
         (
             {"position_embedding": LearnedPositions(max_position_embeddings=9)},
-            r"trunk.positions.weight is \[10, 32\], this recipe wants \[9, 32\]",
+            r"invalid shape of trunk.positions.weight: got \[10, 32\], expected \[9, 32\]",
         ),
-        ({"intermediate_size": 64}, "start from weights of the same trunk"),
+        ({"intermediate_size": 64}, "set init_checkpoint to a model of the same architecture"),
     ],
 )
 def test_another_trunk_is_refused(keys: dict[str, int], message: str, tmp_path: Path) -> None:

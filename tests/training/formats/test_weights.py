@@ -84,7 +84,7 @@ def test_one_flipped_bit_in_the_weights_is_noticed(at: int, tmp_path: Path) -> N
     content = bytearray((tmp_path / "weights.safetensors").read_bytes())
     content[at] ^= 1
     (tmp_path / "weights.safetensors").write_bytes(content)
-    with pytest.raises(BadInput, match="damaged or exchanged"):
+    with pytest.raises(BadInput, match="damaged or replaced"):
         load_weights(tmp_path)
 
 
@@ -92,7 +92,7 @@ def test_one_flipped_bit_in_the_weights_is_noticed(at: int, tmp_path: Path) -> N
     ("content", "message"),
     [
         (b"{", "not JSON"),
-        (b"[]", "holds no JSON object"),
+        (b"[]", "not a JSON object"),
         (b"{}", "not a spec of this version"),
         (b'{"spec": {"model": {"kind": "lstm"}, "losses": [], "vocab_size": 9}, "sha256": ""}', "unknown kind 'lstm'"),
     ],

@@ -432,12 +432,16 @@ def test_a_mask_sees_the_row_before_it_and_a_prompt_sees_itself() -> None:
 @pytest.mark.parametrize(
     ("name", "prompt", "message"),
     [
-        ("gpt-2", Prompt(np.array([], int)), "prompt 1: has no token"),
-        ("gpt-2", Prompt(np.zeros(LONGEST, int)), "prompt 1: has 40 tokens, the net's rows at most 40; shorten it"),
-        ("gpt-2", Prompt(np.array([TABLE])), f"prompt 1: has token {TABLE}, the net knows those below {TABLE}"),
-        ("gpt-2", Prompt(np.array([1]), np.array([1])), "prompt 1: this net needs no source"),
-        ("t5", Prompt(np.array([1])), "prompt 1: this net needs a source"),
-        ("bart", Prompt(np.array([1]), np.array([], int)), "prompt 1: its source has 0 tokens, allowed are 1 to"),
+        ("gpt-2", Prompt(np.array([], int)), "prompt 1: no tokens"),
+        (
+            "gpt-2",
+            Prompt(np.zeros(LONGEST, int)),
+            "prompt 1: too long: got 40 tokens, expected fewer than 40; shorten it",
+        ),
+        ("gpt-2", Prompt(np.array([TABLE])), f"prompt 1: invalid token ID: got {TABLE}, expected less than {TABLE}"),
+        ("gpt-2", Prompt(np.array([1]), np.array([1])), "prompt 1: invalid source; remove the source"),
+        ("t5", Prompt(np.array([1])), "prompt 1: invalid source; add a source"),
+        ("bart", Prompt(np.array([1]), np.array([], int)), "prompt 1: invalid source: got 0 tokens, expected 1 to"),
     ],
 )
 def test_a_prompt_that_does_not_fit_is_refused_in_a_line(name: str, prompt: Prompt, message: str) -> None:

@@ -23,5 +23,5 @@ def test_a_prompt_that_loses_its_beginning_says_so() -> None:
     short, cut = generate_samples(model, vocab, ["a b", text], seed=0)
     assert short.startswith("a b")
     assert lost > 0
-    head = f"[the prompt without its first {lost} tokens] "
+    head = f"[prompt without its first {lost} tokens] "
     assert cut.startswith(head + vocab.decode(vocab.encode(text)[-8:]))

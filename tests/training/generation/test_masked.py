@@ -102,7 +102,7 @@ def test_once_warm_it_takes_the_best(model: Model, monkeypatch: pytest.MonkeyPat
 
 
 def test_what_does_not_fit_is_refused_in_a_line(model: Model) -> None:
-    with pytest.raises(BadInput, match="9 masks, allowed are 1 to 8"):
+    with pytest.raises(BadInput, match="invalid number of masks: got 9, expected 1 to 8"):
         fill(
             model, [MaskedPrompt(np.zeros(2), 9, np.zeros(2))], MaskPredict(), mask=MASK, barred=(), key=key(0, "task")
         )
@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused_in_a_line(model: Model) -> None:
             vocab_size=VOCAB,
         )
     )
-    with pytest.raises(BadInput, match="this decoder fills in no masks"):
+    with pytest.raises(BadInput, match="this decoder cannot fill in masks"):
         fill(decoder, [ROW], MaskPredict(), mask=MASK, barred=(), key=key(0, "task"))
     with pytest.raises(ValueError, match="warm is 3, allowed is from 0 up to sweeps, 2"):
         GibbsDecoding(sweeps=2, warm=3)

@@ -67,9 +67,11 @@ def test_a_memory_of_everything_is_one_long_row_of_xlnet() -> None:
 def test_windows_of_xlnet_fit_what_its_memory_keeps() -> None:
     model = xlnet(100, 5)
     assert perplexity(model, vocabulary("gpt2"), LONG, carry=True).window == 5
-    with pytest.raises(BadInput, match="window is 6, allowed is 1 to 5, the tokens of a row that the memory keeps"):
+    with pytest.raises(
+        BadInput, match="invalid window: got 6, expected 1 to 5 \(reuse_len\), tokens that the memory keeps"
+    ):
         perplexity(model, vocabulary("gpt2"), LONG, window=6, carry=True)
-    with pytest.raises(BadInput, match="window is 1, allowed is 2 to"):
+    with pytest.raises(BadInput, match="invalid window: got 1, expected 2 to"):
         perplexity(model, vocabulary("gpt2"), LONG, window=1, carry=True)
 
 
@@ -112,5 +114,7 @@ def test_electra_is_asked_by_its_generator() -> None:
 
 def test_two_nets_at_once_and_a_discriminator_give_none() -> None:
     for model in (electra(), electra("uniform")):
-        with pytest.raises(BadInput, match=r"gives no likelihood of a text; use .* \(of ELECTRA the generator\)"):
+        with pytest.raises(
+            BadInput, match=r"cannot compute likelihoods with this model .*; use .* \(for ELECTRA, the generator\)"
+        ):
             CausalLikelihood(model, vocabulary("bert")).log_ps(REQUESTS[:1])

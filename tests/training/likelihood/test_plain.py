@@ -77,7 +77,7 @@ def test_a_question_is_never_among_its_own_examples() -> None:
 
 
 def test_more_examples_than_there_are_is_said() -> None:
-    with pytest.raises(ValueError, match="20 examples are asked for, and 19 differ"):
+    with pytest.raises(ValueError, match="too few examples: got 19 that differ from the question, expected 20"):
         shots(POOL, 20, 0, POOL[0].question)
 
 

@@ -116,7 +116,7 @@ def test_one_unknown_token_does_not_swallow_a_continuation(kind: str) -> None:
     context, continuation = pair_of(pieces, Request("It was in zq", "qzq town"))
     assert len(context) == len(pieces.encode("It was in"))
     assert continuation[0] == pieces.unk
-    with pytest.raises(BadInput, match="has no token behind 'It was in zq'"):
+    with pytest.raises(BadInput, match="has no token after 'It was in zq'"):
         pair_of(pieces, Request("It was in zq", ""))
 
 
@@ -156,13 +156,16 @@ def test_a_decoder_behind_a_source_reads_the_tokens_of_the_continuation_alone() 
 @pytest.mark.parametrize("kind", ["causal", "masked", "seq2seq", "ngram"])
 def test_all_requests_that_cannot_be_scored_are_named_at_once(kind: str) -> None:
     asked = [Request("The", " fox"), Request("Pack", ""), Request("The", " dog"), Request("", "")]
-    wrong = {1: "the continuation '' has no token behind 'Pack'", 3: "the continuation '' has no token behind ''"}
+    wrong = {
+        1: "the continuation '' has no token after 'Pack'",
+        3: "the continuation '' has no token after ''",
+    }
     if kind != "ngram":
         asked.append(Request("", LONG * 3))
     with pytest.raises(UnscoredRequests) as caught:
         reader(kind).log_ps(asked, "within_word_l2r")
     assert {number: caught.value.why[number] for number in wrong} == wrong
-    assert kind == "ngram" or "does not fit a net of" in caught.value.why[4]
+    assert kind == "ngram" or "continuation too long" in caught.value.why[4]
     assert str(caught.value) == f"{wrong[1]} (and {len(asked) - 3} more)"
 
 

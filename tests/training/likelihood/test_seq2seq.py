@@ -79,24 +79,24 @@ def test_continuations_behind_a_source_have_the_likelihood_that_transformers_giv
 def test_a_source_and_what_is_behind_it_are_shown() -> None:
     reader = CausalLikelihood(net("bart"), vocabulary("bart"))
     assert reader.shown(REQUESTS[1]) == "<s>The quick brown</s> => </s><s> box"
-    assert "behind the context as source" in reader.describe()
+    assert "with the context as source" in reader.describe()
 
 
 def test_a_decoder_whose_beginning_nobody_says_is_refused() -> None:
     model = built(ModelSpec(model=MASS, losses=(NextToken(),), vocab_size=vocabulary("bart").size))
-    with pytest.raises(BadInput, match="what the decoder of this net begins with is not known; ask BART"):
+    with pytest.raises(BadInput, match="the start token of this decoder is unknown; use BART"):
         CausalLikelihood(model, vocabulary("bart")).log_ps(REQUESTS[:1])
 
 
 def test_a_source_that_is_too_long_loses_its_beginning() -> None:
     (found,) = CausalLikelihood(net("bart"), vocabulary("bart")).log_ps([Request(" ".join(TEXT * 4), " fox")])
     assert found.cut > 0
-    with pytest.raises(BadInput, match="does not fit a net of 40 positions"):
+    with pytest.raises(BadInput, match=r"continuation too long: got \d+ tokens, expected at most \d+; shorten it"):
         CausalLikelihood(net("bart"), vocabulary("bart")).log_ps([Request("", " ".join(TEXT * 4))])
 
 
 def test_an_encoder_with_a_decoder_has_no_perplexity_of_a_running_text() -> None:
-    with pytest.raises(BadInput, match="has no perplexity"):
+    with pytest.raises(BadInput, match="perplexity requires"):
         CausalLikelihood(net("bart"), vocabulary("bart")).perplexities([], Windowing())
 
 

@@ -56,7 +56,7 @@ def test_what_is_left_out_is_told(store: TokenStore, monkeypatch: pytest.MonkeyP
     (note,) = made(store).notes
     assert (
         note
-        == f"{len(sizes) - 50:,} of {len(sizes):,} sentences with a word of one token are left out: 50 are asked about"
+        == f"{len(sizes) - 50:,} of {len(sizes):,} sentences with a word of one token are left out: at most 50 are used"
     )
 
 

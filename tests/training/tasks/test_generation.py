@@ -47,16 +47,16 @@ def test_a_prompt_has_a_tail_that_stays_and_an_answer_may_be_a_list() -> None:
     assert (other.texts[0].text, other.gold) == ("text -> {}", ("the x!",))
     (without,) = items_of(TASK, [{"a": "text"}], answer="")
     assert without.gold is None
-    with pytest.raises(BadInput, match="x:1: has no answer to learn from"):
+    with pytest.raises(BadInput, match="x:1: no answer for training"):
         TASK.target(without)
 
 
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"a": "x"}, "x:1: has no column b; its columns are a"),
-        ({"a": ["x"], "b": "y"}, "x:1: column a is ['x'], allowed is text"),
-        ({"a": "x", "b": [{}]}, "x:1: column b is {}, allowed is text"),
+        ({"a": "x"}, "x:1: missing column b; the columns are a"),
+        ({"a": ["x"], "b": "y"}, "x:1: invalid a: got ['x'], expected text"),
+        ({"a": "x", "b": [{}]}, "x:1: invalid b: got {}, expected text"),
     ],
 )
 def test_a_wrong_row_is_one_line(row: dict[str, Any], said: str) -> None:
@@ -81,10 +81,10 @@ def test_keys_that_mean_nothing_are_one_line(keys: Any, said: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"num_beams": 2, "top_k": 3}, "num_beams is 2, allowed is 1 where tokens are drawn"),
+        ({"num_beams": 2, "top_k": 3}, "num_beams is 2, allowed is 1 if tokens are sampled"),
         ({"min_new_tokens": 9, "max_new_tokens": 4}, "min_new_tokens is 9, allowed is from 0 up to max_new_tokens, 4"),
-        ({"label_smoothing": 1.0}, "label_smoothing is 1.0, allowed is a share, below 1"),
-        ({"target_mask_prob": 0.0}, "target_mask_prob is 0.0, allowed is a share above 0"),
+        ({"label_smoothing": 1.0}, "label_smoothing is 1.0, allowed is a fraction from 0 up to"),
+        ({"target_mask_prob": 0.0}, "target_mask_prob is 0.0, allowed is a fraction above 0"),
         ({"num_fewshot": -1}, "num_fewshot is -1, allowed is a whole number from 0 up"),
     ],
 )
@@ -168,7 +168,7 @@ CHINESE = "北京大学 2020 年"
 
 def test_references_in_a_script_that_rouge_drops_are_counted() -> None:
     items = items_of(ROUGE, [{"a": "x", "b": text} for text in (CHINESE, "naïve café", "北京", "?", "so 1")])
-    said = "2 of 5 references are mostly of letters other than a-z and 0-9, which ROUGE drops; chrF knows all letters"
+    said = "2 of 5 references have mostly letters other than a-z and 0-9, which ROUGE drops; chrF uses all letters"
     assert ROUGE.notes(items, ["x"] * 5)[-1] == said
     assert ROUGE.notes(items[1:2], ["x"]) == [ROUGE.notes(items, ["x"] * 5)[0]]
     plain = Generation(prompt="{a}", answer="{b}", metrics=("chrf",))
@@ -180,7 +180,7 @@ def test_references_that_rouge_drops_all_are_refused_where_they_are_read() -> No
     with pytest.raises(BadInput) as caught:
         items_of(ROUGE, rows)
     assert str(caught.value) == (
-        "x:1: no answer, from '北京' on, has a letter of a-z or 0-9, and ROUGE drops all others; give metrics: [chrf]"
+        "x:1: no answer, from '北京' on, has a letter a-z or digit, and ROUGE drops all others; set metrics: [chrf]"
     )
     without = Generation(prompt="{a}", answer="", metrics=("rouge1",))
     assert [item.gold for item in items_of(without, rows)] == [None, None]
@@ -211,7 +211,7 @@ def test_what_has_no_room_is_left_out_examples_first() -> None:
     for room, wanted, cut in ((8, "abcdefg!", ""), (6, "cdefg!", "fewer examples"), (4, "efg!", "fewer examples")):
         ids, said = ids_of(question, letters, room)
         assert ("".join(map(chr, ids)), said) == (wanted, cut)
-    assert ids_of(question, letters, 3) == (letters("ef!"), "cut")
+    assert ids_of(question, letters, 3) == (letters("ef!"), "truncated")
 
 
 # Files
@@ -253,7 +253,7 @@ def test_files_that_are_aligned_are_one_record_a_line_and_may_lie_beside_the_dat
     assert records.places == ["../text/train.en:1", "../text/train.en:2"]
     for shorter in ("Hund\n", ""):
         (beside / "train.de").write_text(shorter)
-        with pytest.raises(BadInput, match=r"last records stand at .*; give aligned files"):
+        with pytest.raises(BadInput, match=r"aligned files must end on the same line, but end at .*; give aligned files"):
             split.records(data)
     (beside / "train.de").unlink()
     with pytest.raises(BadInput, match=r"\.\./text/train\.de: is not there"):
@@ -269,8 +269,8 @@ def test_a_blank_line_in_one_of_two_aligned_files_costs_its_own_pair_and_shifts_
     assert [(row["text"], row["de"]) for row in records.rows] == [("dog", "Hund"), ("owl", "Eule")]
     assert records.places == ["a.en:1", "a.en:4"]
     assert records.malformed == [
-        "a.en:3: nothing stands at a.de:3",
-        "a.de:2: nothing stands on this line of the file that it is aligned with",
+        "a.en:3: no record at a.de:3",
+        "a.de:2: no record on this line of the aligned file",
     ]
 
 
@@ -333,7 +333,7 @@ def test_what_is_no_label_is_wrong_and_counted() -> None:
     predictions = task.predictions(items, ["ja", "no", "NEIN"])
     assert predictions == ["yes", "", "no"]
     assert task.scores(items, predictions)["accuracy"] == pytest.approx(2 / 3)
-    assert task.notes(items, predictions) == ["1 of 3 texts are none of the labels"]
+    assert task.notes(items, predictions) == ["1 of 3 texts are not one of the labels"]
     f1 = Classification(text="a", label="c", labels=("0", "1"), metrics=("f1", "matthews"))
     both = items_of(TextToText(task=f1), [{"a": "p", "c": label} for label in "1100"])
     found = TextToText(task=f1).scores(both, ["1", "", "0", ""])
@@ -349,10 +349,10 @@ def test_what_is_no_label_is_wrong_and_counted() -> None:
 def test_words_that_mean_nothing_are_one_line() -> None:
     with pytest.raises(ValueError, match="label_words is 'ja', allowed is labels of the task: no or yes or maybe"):
         TextToText(task=CLASSIFY, label_words={"ja": "yes"})
-    with pytest.raises(ValueError, match="allowed is another word for each label"):
+    with pytest.raises(ValueError, match="allowed is a different word for each label"):
         TextToText(task=CLASSIFY, label_words={"no": "yes"})
     task = TextToText(task=CLASSIFY, fields=("premise",))
-    with pytest.raises(BadInput, match="as many as the 2 texts are needed"):
+    with pytest.raises(BadInput, match="expected 2 names, one per text"):
         task.question(items_of(task, [{"a": "p", "b": "h", "c": "yes"}])[0])
 
 

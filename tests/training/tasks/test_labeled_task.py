@@ -131,7 +131,7 @@ def gold_outputs(encoded: EncodedItems) -> Any:
 def test_who_says_the_gold_gets_the_whole_score(kind: str, vocab: Vocab, tmp_path: Path) -> None:
     task = TASKS[kind]
     items = task.items(DEV[task.kind].records(written(tmp_path, kind)), {})
-    encoded = task.encoded(items, vocab, 24, training=False)
+    encoded = task.encode(items, vocab, 24, training=False)
     assert all(len(row["input_ids"]) <= 24 for rows in encoded.examples for row in rows)
     scores = task.scores(items, task.predictions(items, encoded, gold_outputs(encoded)))
     assert scores.keys() >= set(task.metrics)
@@ -145,7 +145,7 @@ def test_its_target_counts_what_its_rows_have(kind: str, vocab: Vocab, tmp_path:
 
     task = TASKS[kind]
     items = task.items(DEV[task.kind].records(written(tmp_path, kind)), {})
-    encoded = task.encoded(items, vocab, 24, training=True)
+    encoded = task.encode(items, vocab, 24, training=True)
     batch = unpadded([row for rows in encoded.examples for row in rows])
     (target,) = task.targets()
     words = sum(len(item.texts[0]) for item in items) if kind == "token_classification" else 0
@@ -165,44 +165,49 @@ def error(task: LabeledTask, folder: Path) -> str:
             "classification",
             "dev.tsv",
             "a\tb\tlabel\nx\ty\tYES\n",
-            "dev.tsv:2: label is 'YES', allowed is no or yes or maybe",
+            "dev.tsv:2: invalid label: got 'YES', expected no or yes or maybe",
         ),
         (
             "classification",
             "dev.tsv",
             "a\tb\tgold\nx\ty\tyes\n",
-            "dev.tsv:2: has no column label; its columns are a, b, gold",
+            "dev.tsv:2: missing column label; the columns are a, b, gold",
         ),
-        ("regression", "dev.tsv", "a\tb\tscore\nx\ty\t7\n", "dev.tsv:2: score is '7', allowed is a number from 0 to 5"),
+        (
+            "regression",
+            "dev.tsv",
+            "a\tb\tscore\nx\ty\t7\n",
+            "dev.tsv:2: invalid score: got '7', expected a number from 0 to 5",
+        ),
         (
             "regression",
             "dev.tsv",
             "a\tb\tscore\nx\ty\thigh\n",
-            "dev.tsv:2: score is 'high', allowed is a number from 0 to 5",
+            "dev.tsv:2: invalid score: got 'high', expected a number from 0 to 5",
         ),
         (
             "token_classification",
             "dev.txt",
             "Ada B-ORG\n",
-            "dev.txt:1: a tag is 'B-ORG', allowed is O or B-PER or I-PER or B-LOC",
+            "dev.txt:1: invalid tag: got 'B-ORG', expected O or B-PER or I-PER or B-LOC",
         ),
         (
             "multiple_choice",
             "high.json",
             json.dumps({"article": "x", "questions": ["?"], "answers": ["D"], "options": [["a", "b"]]}),
-            "high.json:1: answers is 'D', allowed is A or B",
+            "high.json:1: invalid answers: got 'D', expected A or B",
         ),
         (
             "multiple_choice",
             "high.json",
             json.dumps({"article": "x", "questions": ["?"], "answers": ["A"], "options": [["a"]]}),
-            "high.json:1: the options are ['a'], allowed is two texts or more",
+            "high.json:1: invalid choices: got ['a'], expected at least two texts",
         ),
         (
             "multiple_choice",
             "high.json",
             json.dumps({"article": "x", "questions": ["?"], "answers": ["A"], "options": [[*"abcde"]]}),
-            "high.json:1: has 5 options, labels has 4: A, B, C, D",
+            "high.json:1: got 5 choices, expected at most 4, one per label: A, B, C, D",
         ),
     ],
 )
@@ -214,12 +219,12 @@ def test_a_wrong_row_is_one_line(kind: str, name: str, content: str, line: str, 
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ({"words": [*"abc"], "tags": ["O", "O"]}, "tags are 2, the words are 3; give each word one tag"),
-        ({"words": ["a"], "tags": ["O", "O"]}, "tags are 2, the words are 1; give each word one tag"),
-        ({"words": "abc", "tags": ["O"] * 3}, "column words is 'abc', allowed is a list of texts"),
-        ({"words": ["a"], "tags": 5}, "column tags is 5, allowed is a list of texts"),
-        ({"words": ["a"], "tags": [0]}, "column tags is [0], allowed is a list of texts"),
-        ({"words": None, "tags": ["O"]}, "column words is None, allowed is a list of texts"),
+        ({"words": [*"abc"], "tags": ["O", "O"]}, "invalid tags: got 2 tags, expected 3, one per word"),
+        ({"words": ["a"], "tags": ["O", "O"]}, "invalid tags: got 2 tags, expected 1, one per word"),
+        ({"words": "abc", "tags": ["O"] * 3}, "invalid words: got 'abc', expected a list of texts"),
+        ({"words": ["a"], "tags": 5}, "invalid tags: got 5, expected a list of texts"),
+        ({"words": ["a"], "tags": [0]}, "invalid tags: got [0], expected a list of texts"),
+        ({"words": None, "tags": ["O"]}, "invalid words: got None, expected a list of texts"),
     ],
 )
 def test_each_word_has_one_tag(record: dict[str, Any], said: str) -> None:
@@ -236,22 +241,22 @@ def test_what_has_no_answer_teaches_nothing(kind: str, vocab: Vocab, tmp_path: P
     first, *others = records.rows
     items = task.items(Records([{**first, label: None}, *others], records.places), {})
     assert [item.gold is None for item in items] == [True, *[False] * len(others)]
-    training, scored = (task.encoded(items, vocab, 200, training=one) for one in (True, False))
+    training, scored = (task.encode(items, vocab, 200, training=one) for one in (True, False))
     assert training.item_of == [*range(1, len(items))]
     assert scored.item_of == [*range(len(items))]
     assert (
-        training.notes == scored.notes == [f"1 of {len(items)} questions have no answer in the file, and do not count"]
+        training.notes == scored.notes == [f"1 of {len(items)} questions have no answer in the file, and are ignored"]
     )
     without = task.items(records, {"label": "", "tags": ""})
-    assert task.encoded(without, vocab, 200, training=False).notes == []
-    with pytest.raises(BadInput, match="no question has an answer to learn from"):
-        task.encoded(without, vocab, 200, training=True)
+    assert task.encode(without, vocab, 200, training=False).notes == []
+    with pytest.raises(BadInput, match="no training question has an answer"):
+        task.encode(without, vocab, 200, training=True)
 
 
 def test_a_split_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     absent = SplitRecords(paths=("SST-2/dev.tsv",), format=TsvFormat(), fallbacks=(split("sst/*.tsv", CsvFormat()),))
     with pytest.raises(
-        BadInput, match=r"has no SST-2/dev\.tsv and no sst/\*\.tsv; name the folder with --task-data-dir"
+        BadInput, match=r"no such file: SST-2/dev\.tsv or sst/\*\.tsv; set the directory with --task-data-dir"
     ):
         absent.records(tmp_path)
     assert not absent.is_there(tmp_path)
@@ -261,7 +266,7 @@ def test_a_label_may_count_as_another(vocab: Vocab, tmp_path: Path) -> None:
     """HANS: a model of three classes is scored on two."""
     task = replace(CLASSIFY, merge_labels={"maybe": "no"})
     items = task.items(DEV[task.kind].records(written(tmp_path, "classification")), {})
-    encoded = task.encoded(items, vocab, 24, training=False)
+    encoded = task.encode(items, vocab, 24, training=False)
     outputs = [([0, 1, 2], {"row_label": torch.eye(3)[[1, 2, 0]]})]
     assert task.predictions(items, encoded, outputs) == ["yes", "no", "no"]
     assert task.scores(items, ["yes", "no", "no"]) == {"accuracy": 1.0}
@@ -277,14 +282,14 @@ def test_f1_is_of_the_positive_label_and_says_which_that_is() -> None:
         task = Classification(text="a", label="b", labels=labels, positive_label=positive, metrics=("f1",))
         answers = [labels[int(one)] for one in said]
         assert task.scores(items, answers)["f1"] == pytest.approx(share)
-        assert task.notes(items, answers) == [f"f1 is that of the label '{positive or labels[1]}'"]
+        assert task.notes(items, answers) == [f"f1 has the positive label '{positive or labels[1]}'"]
     three = Classification(text="a", label="b", labels=("0", "1", "2"), positive_label="2", metrics=("f1",))
     assert three.scores(labelled(2, 2, 0, 1), ["2", "0", "2", "1"])["f1"] == pytest.approx(0.5)
     merged = Classification(
         text="a", label="b", labels=("e", "n", "c"), merge_labels={"c": "n"}, positive_label="e", metrics=("f1",)
     )
     assert merged.scores(labelled(0, 1, 2), ["e", "e", "n"])["f1"] == pytest.approx(2 / 3)
-    assert replace(merged, positive_label="").notes(labelled(0), ["e"])[0] == "f1 is that of the label 'n'"
+    assert replace(merged, positive_label="").notes(labelled(0), ["e"])[0] == "f1 has the positive label 'n'"
 
 
 @pytest.mark.parametrize(
@@ -292,7 +297,7 @@ def test_f1_is_of_the_positive_label_and_says_which_that_is() -> None:
     [
         (
             {"metrics": ("f1",)},
-            "metrics is 'f1', allowed is macro_f1, or f1 with `positive_label`, the label that it is of",
+            "metrics is 'f1', allowed is macro_f1, or f1 with `positive_label`, since there are more than two labels",
         ),
         ({"metrics": ("f1",), "positive_label": "yse"}, "positive_label is 'yse', allowed is no or yes or maybe"),
         (
@@ -309,7 +314,7 @@ def test_a_positive_label_that_is_not_known_is_one_line(keys: dict[str, Any], li
 
 def test_a_metric_that_is_not_defined_says_so() -> None:
     task = Classification(text="a", label="b", labels=("no", "yes"), metrics=("accuracy", "matthews", "f1"))
-    positive, zero = "f1 is that of the label 'yes'", "is not defined and counts as 0"
+    positive, zero = "f1 has the positive label 'yes'", "is undefined and counts as 0"
     assert task.notes(labelled(0, 1), ["no", "yes"]) == [positive]
     same = f"matthews {zero}: all 2 predictions are the same"
     assert task.notes(labelled(0, 1), ["yes", "yes"]) == [positive, same]
@@ -318,7 +323,7 @@ def test_a_metric_that_is_not_defined_says_so() -> None:
     assert task.notes(labelled(0, 0), ["no", "no"]) == [positive, none, same]
     assert replace(task, metrics=("accuracy",)).notes(labelled(0, 0), ["no", "no"]) == []
     assert REGRESS.notes(labelled(0.0, 1.0, None), [0.5, 0.5, 0.7]) == [
-        "spearman, pearson are not defined and count as 0: all 2 predictions are the same"
+        "spearman, pearson are undefined and count as 0: all 2 predictions are the same"
     ]
     assert REGRESS.notes(labelled(0.0, 1.0), [0.5, 0.7]) == []
 
@@ -340,10 +345,10 @@ def test_one_answer_to_all_questions_teaches_nothing_else(
         [TaskItem(str(n), texts, golds[n]) for n in range(3)],
     )
     of = "words" if task.kind == "token_classification" else "answers"
-    said = f"all {len(same) * (2 if of == 'words' else 1)} {of} are {one}: a net learns to say nothing else"
-    assert task.encoded(same, vocab, 24, training=True).notes == [said]
-    assert task.encoded(same, vocab, 24, training=False).notes == []
-    assert task.encoded(other, vocab, 24, training=True).notes == []
+    said = f"all {len(same) * (2 if of == 'words' else 1)} {of} are {one}: the model can learn no other answer"
+    assert task.encode(same, vocab, 24, training=True).notes == [said]
+    assert task.encode(same, vocab, 24, training=False).notes == []
+    assert task.encode(other, vocab, 24, training=True).notes == []
 
 
 def test_half_of_a_file_by_what_belongs_together(tmp_path: Path) -> None:
@@ -361,8 +366,8 @@ def test_half_of_a_file_by_what_belongs_together(tmp_path: Path) -> None:
 def test_words_behind_the_end_of_a_row_are_outside(vocab: Vocab, tmp_path: Path) -> None:
     (tmp_path / "dev.txt").write_text("Ada B-PER\nLovelace I-PER\nwrote O\nin O\nLondon B-LOC\n")
     items = TAG.items(DEV["token_classification"].records(tmp_path), {})
-    encoded = TAG.encoded(items, vocab, 5, training=False)
-    assert encoded.notes == ["2 words are behind the end of their row, or have no piece; they count as O"]
+    encoded = TAG.encode(items, vocab, 5, training=False)
+    assert encoded.notes == ["2 words are truncated, or have no token; they count as O"]
     assert TAG.predictions(items, encoded, gold_outputs(encoded)) == [["B-PER", "I-PER", "O", "O", "O"]]
 
 
@@ -371,7 +376,7 @@ def test_ends_and_single_words_of_entities_are_tags_of_their_own(vocab: Vocab, t
     task = TokenClassification(labels=("O", "B-PER", "I-PER", "E-PER", "S-LOC"), scheme="IOBES")
     (tmp_path / "dev.txt").write_text("Ada B-PER\nso I-PER\nLovelace E-PER\nin O\nLondon S-LOC\n\nIt B-PER\nso E-PER\n")
     items = task.items(DEV["token_classification"].records(tmp_path), {})
-    encoded = task.encoded(items, vocab, 24, training=False)
+    encoded = task.encode(items, vocab, 24, training=False)
     labels = [[row["labels"][row["labels"] >= 0] for row in rows] for rows in encoded.examples]
     said = torch.eye(5)[torch.from_numpy(np.concatenate([row for rows in labels for row in rows])).long()]
     predictions = task.predictions(items, encoded, [([0, 1], {"token_tag": said})])
@@ -393,7 +398,7 @@ BILOU = ("O", "B-PER", "I-PER", "L-PER", "U-PER")
             ("NNP", "VBD"),
             {},
             "labels is ['NNP', 'VBD'], allowed is O, B-..., I-..., E-..., S-... or O, B-..., I-..., L-..., U-... for "
-            "f1, precision, recall, which are of entities; for other tags, as parts of speech, give metrics: "
+            "the entity metrics f1, precision, recall; for other tags, such as parts of speech, set metrics: "
             "[accuracy, macro_f1]",
         ),
         (("NNP", "VBD"), {"scheme": "IOB2"}, "labels is ['NNP', 'VBD'], allowed is O, B-..., I-... for scheme IOB2"),
@@ -423,14 +428,14 @@ def test_parts_of_speech_are_scored_by_word() -> None:
 def test_words_without_a_piece_are_wrong_where_no_tag_is_outside(vocab: Vocab) -> None:
     task = TokenClassification(labels=("NN", "VB"), metrics=("accuracy",))
     items = [TaskItem("1", (("Ada", "wrote", "so", "long"),), ["NN"] * 4)]
-    (note,) = task.encoded(items, vocab, 5, training=False).notes
-    assert note.endswith("words are behind the end of their row, or have no piece; they count as wrong")
+    (note,) = task.encode(items, vocab, 5, training=False).notes
+    assert note.endswith("words are truncated, or have no token; they count as wrong")
 
 
 def test_right_tags_that_are_no_entities_of_a_strict_scheme_are_said() -> None:
     task = TokenClassification(labels=("O", "B-PER", "I-PER"), scheme="IOB2")
     items = [TaskItem("1", (("a", "b"),), ["I-PER", "I-PER"]), TaskItem("2", (("a", "b"),), ["B-PER", "O"])]
-    note = "2 of 3 words of entities are in none by scheme IOB2, and do not count"
+    note = "2 of 3 words of entities are invalid in scheme IOB2, and are ignored"
     assert task.notes(items, [["B-PER", "O"]] * 2) == [note]
     assert TokenClassification(labels=task.labels).notes(items, [["B-PER", "O"]] * 2) == []
 
@@ -440,12 +445,12 @@ def test_no_predicted_entity_is_said(scheme: Any, tags: list[str]) -> None:
     task = TokenClassification(labels=("O", "B-PER", "I-PER"), scheme=scheme)
     items = [TaskItem("1", (("a", "b"),), ["B-PER", "O"]), TaskItem("2", (("a", "b"),), None)]
     assert task.notes(items, [tags, ["B-PER", "O"]]) == [
-        "no entity is predicted in 1 sentences, 1 words of which are part of one: f1, precision, recall are 0"
+        "no entity is predicted in 1 sentences with 1 words of entities: f1, precision, recall are 0"
     ]
     assert task.scores(items, [tags, ["O", "O"]])["f1"] == 0
     nothing = [TaskItem("1", (("a", "b"),), ["O", "O"])]
     assert task.notes(nothing, [["B-PER", "O"]]) == [
-        "f1, precision, recall are not defined and count as 0: no word of 1 sentences is part of an entity"
+        "f1, precision, recall are undefined and count as 0: the 1 sentences have no entities"
     ]
     assert replace(task, metrics=("accuracy",)).notes(nothing, [["O", "O"]]) == []
 
@@ -456,9 +461,7 @@ def test_no_answer_to_any_question_is_said() -> None:
         [SpanPrediction("", 1.0, "text")] * 2,
         [SpanPrediction("", 1.0, "text"), SpanPrediction("text", 1.0, "text")],
     )
-    assert ExtractiveQA(squad_version=2).notes(items, silent) == [
-        "none of 2 questions gets an answer: all are said to have none"
-    ]
+    assert ExtractiveQA(squad_version=2).notes(items, silent) == ["all 2 questions are predicted to be unanswerable"]
     assert ExtractiveQA(squad_version=2).notes(items, some) == []
 
 
@@ -485,7 +488,7 @@ def test_the_parts_of_a_score_are_of_files_of_that_name(vocab: Vocab, tmp_path: 
 def test_options_that_may_be_counted_from_1_are_said(labels: str, golds: tuple[int, ...], is_said: bool) -> None:
     task = replace(CHOOSE, labels=tuple(labels))
     found = [TaskItem(str(n), ("x", "y", ("a", "b", "c")), gold) for n, gold in enumerate(golds)]
-    said = "option 0 is right in none of 3 questions: where the file counts options from 1"
+    said = "choice 0 is correct in none of 3 questions: if the file counts choices from 1"
     assert [note.startswith(said) for note in task.notes(found, ["0"] * 3)] == [True] * is_said
 
 
@@ -500,8 +503,8 @@ def test_rows_that_are_cut_are_counted(kind: str, vocab: Vocab, tmp_path: Path) 
     short = [replace(item, texts=("Ada", *item.texts[1:])) for item in others]
     items = [replace(first, texts=(TEXT * 2, *first.texts[1:])), *short]
     rows = "3 of 12" if kind == "multiple_choice" else "1 of 3"  # of a question each option is a row
-    assert task.encoded(items, vocab, 24, training=True).notes == [f"{rows} rows are cut to 24 tokens"]
-    assert task.encoded(items, vocab, 200, training=True).notes == []
+    assert task.encode(items, vocab, 24, training=True).notes == [f"{rows} sequences are truncated to 24 tokens"]
+    assert task.encode(items, vocab, 200, training=True).notes == []
 
 
 # Spans
@@ -509,7 +512,7 @@ def test_rows_that_are_cut_are_counted(kind: str, vocab: Vocab, tmp_path: Path) 
 
 def test_windows_without_the_answer_point_at_their_first_token(vocab: Vocab, tmp_path: Path) -> None:
     items = SPAN.items(DEV["extractive_qa"].records(written(tmp_path, "extractive_qa")), {})
-    encoded = SPAN.encoded(items, vocab, 20, training=True)
+    encoded = SPAN.encode(items, vocab, 20, training=True)
     of_first = [rows[0] for rows, item in zip(encoded.examples, encoded.item_of, strict=True) if item == 0]
     assert len(of_first) > 2
     with_answer = [row for row in of_first if row["start"] > 0]
@@ -526,12 +529,12 @@ def test_an_answer_that_does_not_stand_there_is_left_out_of_training_and_said(vo
     content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 7
     (tmp_path / "dev.json").write_text(json.dumps(content))
     items = SPAN.items(DEV["extractive_qa"].records(tmp_path), {})
-    encoded = SPAN.encoded(items, vocab, 40, training=True)
+    encoded = SPAN.encode(items, vocab, 40, training=True)
     assert 0 not in encoded.item_of
     assert encoded.notes == [
-        "1 questions are left out: their answer is not where it is said to stand, or no text (dev.json:1)"
+        "1 questions are left out: their answer is not at its position, or the text is empty (dev.json:1)"
     ]
-    assert 0 in SPAN.encoded(items, vocab, 40, training=False).item_of
+    assert 0 in SPAN.encode(items, vocab, 40, training=False).item_of
 
 
 def test_a_token_counts_where_it_has_most_around_it(vocab: Vocab) -> None:
@@ -548,7 +551,7 @@ def test_a_token_counts_where_it_has_most_around_it(vocab: Vocab) -> None:
 
 def test_the_threshold_says_when_there_is_no_answer(vocab: Vocab, tmp_path: Path) -> None:
     items = SPAN.items(DEV["extractive_qa"].records(written(tmp_path, "extractive_qa")), {})[:1]
-    encoded = SPAN.encoded(items, vocab, 100, training=False)
+    encoded = SPAN.encode(items, vocab, 100, training=False)
     (outputs,) = gold_outputs(encoded)
     outputs[1]["answer_span"][0, 0] = 10.0
     (answer,) = SPAN.predictions(items, encoded, [outputs])
@@ -572,7 +575,7 @@ def test_each_question_counts_though_all_have_the_same_id(keys: dict[str, Any]) 
     said = [SpanPrediction(text, -5.0, text) for text in ("Ada", "Ada", "program", "Babbage")]
     scores = task.scores(items, said)
     assert (scores["f1"], scores["exact"]) == (0.75, 0.75)
-    shared = "4 of 4 questions share their id with another one (dev.json:1 and dev.json:2): each counts for itself"
+    shared = "4 of 4 questions share their ID with another one (dev.json:1 and dev.json:2): each is scored separately"
     assert task.notes(items, said) == [shared]
     assert as_text(task, "mine").notes(items, said) == [shared]
     assert task.notes(asked(["Ada"], ["Babbage"]), said) == []
@@ -583,11 +586,9 @@ def test_the_threshold_for_no_answer_is_the_best_one_on_dev() -> None:
     odds = [("Ada", -5.0), ("Babbage", -1.0), ("London", -0.5), ("It", 3.0)]
     said = [SpanPrediction("" if none > 0 else best, none, best) for best, none in odds]
     assert SPAN.scores(items, said)["f1"] == 0.75
-    task, note = SPAN.fitted("dev", items, said)
+    task, note = SPAN.fit_threshold("dev", items, said)
     assert task.null_score_diff_threshold == -1.0
-    assert note.startswith(
-        "no answer where it is better by more than -1 logits: of all thresholds the best one for f1 on dev"
-    )
+    assert note.startswith("the no-answer threshold is -1 logits: the best for f1 on dev")
     scores = task.scores(items, said)
     assert (scores["f1"], scores["exact"], scores["best_f1"], scores["best_f1_thresh"]) == (1.0, 1.0, 1.0, -1.0)
     assert scores["best_exact_thresh"] == -1.0
@@ -597,7 +598,7 @@ def test_the_threshold_for_no_answer_is_the_best_one_on_dev() -> None:
 def test_where_no_answer_is_the_best_answer_no_question_is_answered() -> None:
     """The official sweep calls that a threshold of 0, above which these would be answered."""
     items, said = asked([], ["Ada"]), [SpanPrediction("It", -3.0, "It"), SpanPrediction("so", -2.0, "so")]
-    task, _ = SPAN.fitted("dev", items, said)
+    task, _ = SPAN.fit_threshold("dev", items, said)
     assert task.scores(items, said)["f1"] == 0.5
     assert task.scores(items, said)["best_f1_thresh"] == 0.0
     assert task.null_score_diff_threshold == -4.0
@@ -609,13 +610,13 @@ def test_a_threshold_is_kept_where_it_is_given_and_0_without_a_dev_split() -> No
         asked(["Ada"]),
         [SpanPrediction("Ada", -1.0, "Ada")],
     )
-    assert fixed.fitted("dev", items, said) == (fixed, "")
+    assert fixed.fit_threshold("dev", items, said) == (fixed, "")
     assert fixed.scores(items, said)["f1"] == 0
-    assert replace(SPAN, squad_version=1).fitted("dev", items, said) == (replace(SPAN, squad_version=1), "")
-    task, note = SPAN.fitted("", [], [])
+    assert replace(SPAN, squad_version=1).fit_threshold("dev", items, said) == (replace(SPAN, squad_version=1), "")
+    task, note = SPAN.fit_threshold("", [], [])
     assert (task.null_score_diff_threshold, note) == (
         0.0,
-        "the threshold for no answer is 0: no labelled dev split to choose it on",
+        "the no-answer threshold is 0, because no dev split has labels",
     )
 
 
@@ -632,16 +633,16 @@ def test_questions_without_answers_are_unlabelled(vocab: Vocab, tmp_path: Path) 
     assert [item.gold for item in unlabelled(tmp_path, 3)] == [None] * 3
     items = unlabelled(tmp_path, 1)
     assert [item.gold is None for item in items] == [True, False, False]
-    training, scored = (SPAN.encoded(items, vocab, 40, training=one) for one in (True, False))
+    training, scored = (SPAN.encode(items, vocab, 40, training=one) for one in (True, False))
     assert set(training.item_of) == {1, 2}
     assert set(scored.item_of) == {0, 1, 2}
     for encoded in (training, scored):
-        assert encoded.notes == ["1 of 3 questions have no answer in the file, and do not count"]
+        assert encoded.notes == ["1 of 3 questions have no answer in the file, and are ignored"]
     assert SPAN.scores(items, [SpanPrediction("x"), SpanPrediction(""), SpanPrediction("London")])["f1"] == 1.0
     everything = unlabelled(tmp_path, 3)
-    assert SPAN.encoded(everything, vocab, 40, training=False).notes == []
-    with pytest.raises(BadInput, match="no question has an answer to learn from"):
-        SPAN.encoded(everything, vocab, 40, training=True)
+    assert SPAN.encode(everything, vocab, 40, training=False).notes == []
+    with pytest.raises(BadInput, match="no training question has an answer"):
+        SPAN.encode(everything, vocab, 40, training=True)
 
 
 def test_in_version_1_a_question_without_an_answer_teaches_nothing(vocab: Vocab, tmp_path: Path) -> None:
@@ -650,12 +651,12 @@ def test_in_version_1_a_question_without_an_answer_teaches_nothing(vocab: Vocab,
         DEV["extractive_qa"].records(written(tmp_path, "extractive_qa")), {}
     )  # the second one is impossible
     assert [item.gold is None for item in items] == [False, True, False]
-    assert set(task.encoded(items, vocab, 40, training=True).item_of) == {0, 2}
+    assert set(task.encode(items, vocab, 40, training=True).item_of) == {0, 2}
     assert task.scores(items, [SpanPrediction("Babbage"), SpanPrediction("x"), SpanPrediction("London")])["f1"] == 1.0
 
 
 def test_a_question_that_is_too_long_is_cut_and_counted(vocab: Vocab) -> None:
     items = [TaskItem("1", (TEXT, TEXT), ("1", ["Ada"], [0])), TaskItem("2", ("Who ?", TEXT), ("2", ["Ada"], [0]))]
-    encoded = SPAN.encoded(items, vocab, 24, training=True)
-    assert encoded.notes == ["1 of 2 questions are cut to their first 13 tokens"]
+    encoded = SPAN.encode(items, vocab, 24, training=True)
+    assert encoded.notes == ["1 of 2 questions are truncated to their first 13 tokens"]
     assert max(len(rows[0]["input_ids"]) for rows in encoded.examples) == 24

@@ -83,7 +83,9 @@ def test_examples_come_from_the_train_split_and_do_not_depend_on_the_other_items
 def test_too_few_examples_are_named_in_one_line(tmp_path: Path) -> None:
     task = LoglikelihoodChoice(context="{q}", choices=("{a}",), num_fewshot=2)
     train = items(task, tmp_path, {"q": "1", "a": "2"}, split="train")
-    with pytest.raises(BadInput, match=r"dev.jsonl:1: 2 examples are asked for, and 1 differ"):
+    with pytest.raises(
+        BadInput, match=r"dev.jsonl:1: too few examples: got 1 that differ from the question, expected 2"
+    ):
         task.asked(items(task, tmp_path, {"q": "5", "a": "2"}), train)
 
 
@@ -188,7 +190,7 @@ def test_options_of_which_the_first_is_never_right_may_be_counted_from_1(tmp_pat
     task = LoglikelihoodChoice(context="{q}", choices=("{o}",), label="gold")
     rows = [{"q": f"x{n}", "o": [*"abcd"], "gold": 1 + n % 3} for n in range(6)]
     said = (
-        "option 0 is right in none of 6 questions: where the file counts options from 1, give `labels` that do so, as "
+        "choice 0 is correct in none of 6 questions: if the file counts choices from 1, set `labels` accordingly, as "
         '["1", "2"]'
     )
 
@@ -208,7 +210,7 @@ def test_options_of_which_the_first_is_never_right_may_be_counted_from_1(tmp_pat
 
 
 def test_a_task_without_labels_says_that_the_first_option_is_right(tmp_path: Path) -> None:
-    first = "the task has no `label`: the first option of each question is the right one"
+    first = "the task has no `label`: the first choice of each question is the correct one"
     found = items(BLIMP, tmp_path, pair("a", "a b"))
     assert first in BLIMP.notes(found, BLIMP.chosen(BLIMP.asked(found), by_length), NGRAM)
     one = LoglikelihoodChoice(context="{q}", choices=("{o}",), metrics=("last_word",))
@@ -237,13 +239,13 @@ def test_a_split_has_texts_of_its_own_in_place_of_the_tasks(tmp_path: Path) -> N
         Request("Question: open it\nAnswer:", " push"),
     ]
     assert item.gold == 1
-    with pytest.raises(BadInput, match="columns of a split has text, allowed is context, choices"):
+    with pytest.raises(BadInput, match="invalid columns of a split: got text, expected context, choices"):
         task.items(FILES["dev"].records(tmp_path), {"text": "goal"})
 
 
 def test_examples_without_a_split_to_draw_them_from_are_one_line(tmp_path: Path) -> None:
     task = LoglikelihoodChoice(context="{q}", choices=("{a}",), num_fewshot=2)
-    with pytest.raises(BadInput, match="num_fewshot is 2, and there is no split train"):
+    with pytest.raises(BadInput, match="invalid num_fewshot: got 2, expected 0 without a split named train"):
         task.asked(items(task, tmp_path, {"q": "5", "a": "2"}))
 
 
@@ -301,20 +303,20 @@ def test_a_pronoun_is_found_by_its_place_and_rows_without_an_answer_are_left_out
     assert records.left_out == 1
     assert task.asked([item]).requests[1] == Request("her aunt Ann saw Bo", " cat. Bo slept")
     assert item.gold == 0
-    with pytest.raises(BadInput, match=r"gap.tsv:2: Pronoun"):
+    with pytest.raises(BadInput, match=r"gap.tsv:2: invalid Pronoun"):
         LoglikelihoodChoice(**keys | {"label": "Pronoun"}).items(gap.records(tmp_path), {})
 
 
 @pytest.mark.parametrize(
     ("keys", "record", "said"),
     [
-        ({}, {"q": "x", "o": ["a", "b"], "gold": 3}, r"dev.jsonl:1: gold is '3', allowed is 0 or 1 or a or b"),
-        ({"labels": ("A", "B")}, {"q": "x", "o": ["a", "b"], "gold": "C"}, r"gold is 'C', allowed is A or B"),
-        ({}, {"o": ["a", "b"], "gold": 0}, r"dev.jsonl:1: has no column q; its columns are o, gold"),
-        ({}, {"q": ["x", "y", "z"], "o": ["a", "b"], "gold": 0}, r"has 3 contexts and 2 options"),
-        ({}, {"q": "x", "o": [], "gold": 0}, r"has 1 contexts and 0 options"),
-        ({}, {"q": "x", "o": [None], "gold": 0}, r"column o is None, allowed is text"),
-        ({"blank": "_"}, {"q": "x", "o": ["a", "b"], "gold": 0}, r"dev.jsonl:1: has no _ in 'x'"),
+        ({}, {"q": "x", "o": ["a", "b"], "gold": 3}, r"dev.jsonl:1: invalid gold: got '3', expected 0 or 1 or a or b"),
+        ({"labels": ("A", "B")}, {"q": "x", "o": ["a", "b"], "gold": "C"}, r"invalid gold: got 'C', expected A or B"),
+        ({}, {"o": ["a", "b"], "gold": 0}, r"dev.jsonl:1: missing column q; the columns are o, gold"),
+        ({}, {"q": ["x", "y", "z"], "o": ["a", "b"], "gold": 0}, r"got 3 contexts and 2 choices"),
+        ({}, {"q": "x", "o": [], "gold": 0}, r"got 1 contexts and 0 choices"),
+        ({}, {"q": "x", "o": [None], "gold": 0}, r"invalid o: got None, expected text"),
+        ({"blank": "_"}, {"q": "x", "o": ["a", "b"], "gold": 0}, r"dev.jsonl:1: no blank _ in 'x'"),
     ],
 )
 def test_records_that_do_not_fit_are_one_line(keys: Any, record: Any, said: str, tmp_path: Path) -> None:
@@ -328,8 +330,8 @@ def test_records_that_do_not_fit_are_one_line(keys: Any, record: Any, said: str,
     [
         (["2", "1", "0"], [2, 1, 0]),  # 0 is no option: these are numbers
         (["2", "1", "3"], [1, 0, 2]),  # 3 is no number of an option: these are texts
-        (["2", "0", "3"], r"o:3: gold is '3', allowed is .* \(numbers in all rows, or texts in all\)"),
-        (["2", "1", "1"], "o:1: gold is '2', the number of one option and the text of another; give the labels"),
+        (["2", "0", "3"], r"o:3: invalid gold: got '3', expected .*; use numbers in all rows, or texts in all"),
+        (["2", "1", "1"], "o:1: ambiguous gold '2': the index of one choice and the text of another; list the labels"),
     ],
 )
 def test_digits_are_numbers_of_options_or_their_texts_in_all_rows_of_a_split(labels: list[str], golds: Any) -> None:
@@ -360,12 +362,12 @@ def test_items_without_a_label_have_no_score_and_are_no_examples() -> None:
     answers = task.chosen(task.asked([*known, *unknown], known), by_length)
     assert [one["answer"] for one in task.predictions(unknown, answers[2:])] == ["a", "a"]
     assert task.scores([*known, *unknown], answers) == task.scores(known, answers[:2])
-    with pytest.raises(BadInput, match="1 examples are asked for, and 0"):
+    with pytest.raises(BadInput, match="too few examples: got 0 that differ from the question, expected 1"):
         task.asked(known, unknown)
 
 
 def test_a_label_that_is_a_list_is_one_line() -> None:
-    with pytest.raises(BadInput, match=r"x:1: column gold is \['a', 'b'\], allowed is text"):
+    with pytest.raises(BadInput, match=r"x:1: invalid gold: got \['a', 'b'\], expected text"):
         LoglikelihoodChoice(choices=("{o}",), label="gold").items(
             Records([{"o": ["a", "b"], "gold": ["a", "b"]}], ["x:1"]), {}
         )

@@ -38,18 +38,18 @@ ROWS = [
 
 
 def test_groups_with_one_right_row_are_trained_on(vocab: Vocab) -> None:
-    encoded = TASK.encoded(ROWS, vocab, 32, training=True)
+    encoded = TASK.encode(ROWS, vocab, 32, training=True)
     assert encoded.stands_for == [[0, 2]]
     assert [(int(row["option"]), int(row["right"])) for row in encoded.examples[0]] == [(0, 0), (1, 0)]
-    assert encoded.notes == ["3 of 5 rows are left out: without a rival, or not one is right"]
+    assert encoded.notes == ["3 of 5 pairs are left out: they have no competing pair, or not exactly one is correct"]
     longer = [item("ape", "bee cat", 1), item("ape", "fox", 0)]
-    assert TASK.encoded(longer, vocab, 5, training=True).notes == ["1 of 2 rows are cut to 5 tokens"]
-    with pytest.raises(BadInput, match="there is nothing to rank"):
-        TASK.encoded(ROWS[1:2], vocab, 32, training=True)
+    assert TASK.encode(longer, vocab, 5, training=True).notes == ["1 of 2 sequences are truncated to 5 tokens"]
+    with pytest.raises(BadInput, match="no group of pairs to rank"):
+        TASK.encode(ROWS[1:2], vocab, 32, training=True)
 
 
 def test_every_row_is_answered_in_its_group(vocab: Vocab) -> None:
-    encoded = TASK.encoded(ROWS, vocab, 32, training=False)
+    encoded = TASK.encode(ROWS, vocab, 32, training=False)
     assert encoded.stands_for == [[0, 2], [1], [3, 4]]
     logits = torch.tensor([[0.0, 2.0], [1.5, -torch.inf], [-1.0, -2.0]])
     said = TASK.predictions(ROWS, encoded, [([0, 1, 2], {"option_choice": logits})])
@@ -103,5 +103,5 @@ def test_keys_that_do_not_fit_are_one_line(keys: dict[str, Any], said: str) -> N
 def test_a_label_out_of_range_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("a\tb\tc\nape\tbee\t2\n")
     records = SplitRecords(paths=("dev.tsv",), format=TsvFormat()).records(tmp_path)
-    with pytest.raises(BadInput, match=r"dev.tsv:2: c is '2', allowed is 0 or 1"):
+    with pytest.raises(BadInput, match=r"dev.tsv:2: invalid c: got '2', expected 0 or 1"):
         TASK.items(records, {})

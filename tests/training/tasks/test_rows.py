@@ -55,23 +55,23 @@ GOOD: dict[str, Any] = {  # a right row of each kind
     "perplexity": PLAIN,
 }
 BAD: list[tuple[str, dict[str, Any], str]] = [  # what makes a row none, and what is said of it
-    ("classification", {"y": "maybe"}, "y is 'maybe', allowed is no or yes"),
-    ("classification", {"t": None}, "column t is None, allowed is text"),
-    ("classification", {"t": ...}, "has no column t; its columns are u, o, y"),
-    ("regression", {"y": 7}, "y is 7, allowed is a number from 0 to 5"),
-    ("regression", {"y": True}, "y is True, allowed is a number from 0 to 5"),
-    ("ranking", {"y": "2"}, "y is '2', allowed is 0 or 1"),
-    ("multiple_choice", {"y": 4}, "y is 4, allowed is 0 or 1"),
-    ("multiple_choice", {"o": ["a"]}, "the options are ['a'], allowed is two texts or more"),
-    ("multiple_choice", {"o": ["a", "b", "c"]}, "has 3 options, labels has 2: 0, 1"),
-    ("token_classification", {"y": ["O", "B-Z"]}, "a tag is 'B-Z', allowed is O or B-X"),
-    ("token_classification", {"y": ["O"]}, "y are 1, the words are 2; give each word one tag"),
-    ("loglikelihood_choice", {"y": 2}, "y is '2', allowed is 0 or 1 or a or b"),
-    ("loglikelihood_choice", {"o": []}, "has 1 contexts and 0 options; give one of either, or equal"),
-    ("likelihood_named", {"y": "C"}, "{y} is 'C', allowed is A or B"),
-    ("generation", {"y": [{}]}, "column y is {}, allowed is text"),
-    ("text_to_text", {"y": "maybe"}, "y is 'maybe', allowed is no or yes"),
-    ("perplexity", {"t": 3}, "column t is 3, allowed is text"),
+    ("classification", {"y": "maybe"}, "invalid y: got 'maybe', expected no or yes"),
+    ("classification", {"t": None}, "invalid t: got None, expected text"),
+    ("classification", {"t": ...}, "missing column t; the columns are u, o, y"),
+    ("regression", {"y": 7}, "invalid y: got 7, expected a number from 0 to 5"),
+    ("regression", {"y": True}, "invalid y: got True, expected a number from 0 to 5"),
+    ("ranking", {"y": "2"}, "invalid y: got '2', expected 0 or 1"),
+    ("multiple_choice", {"y": 4}, "invalid y: got 4, expected 0 or 1"),
+    ("multiple_choice", {"o": ["a"]}, "invalid choices: got ['a'], expected at least two texts"),
+    ("multiple_choice", {"o": ["a", "b", "c"]}, "got 3 choices, expected at most 2, one per label: 0, 1"),
+    ("token_classification", {"y": ["O", "B-Z"]}, "invalid tag: got 'B-Z', expected O or B-X"),
+    ("token_classification", {"y": ["O"]}, "invalid y: got 1 tags, expected 2, one per word"),
+    ("loglikelihood_choice", {"y": 2}, "invalid y: got '2', expected 0 or 1 or a or b"),
+    ("loglikelihood_choice", {"o": []}, "got 1 contexts and 0 choices, expected equal numbers, or one of them"),
+    ("likelihood_named", {"y": "C"}, "invalid {y}: got 'C', expected A or B"),
+    ("generation", {"y": [{}]}, "invalid y: got {}, expected text"),
+    ("text_to_text", {"y": "maybe"}, "invalid y: got 'maybe', expected no or yes"),
+    ("perplexity", {"t": 3}, "invalid t: got 3, expected text"),
 ]
 HIDDEN: list[tuple[str, Any]] = [  # what stands in the place of an answer that is kept back; ...: nothing does
     *[("classification", value) for value in (None, "", " ", -1, "-1", float("nan"), ...)],
@@ -154,7 +154,7 @@ def test_options_that_are_counted_from_one_are_no_options_counted_from_zero(
 ) -> None:
     """The rows of the last option were left out as malformed, and another option was right in all others."""
     rows = [row(kind, {"y": label}) for label in labels]
-    with pytest.raises(BadInput, match=r"task x, dev: y counts options from 1 \(none of \d is 0, .*as \[.1., .2.\]"):
+    with pytest.raises(BadInput, match=r"task x, dev: y counts choices from 1 \(none of \d is 0, .*as \[.1., .2.\]"):
         task_of(KINDS[kind]).items("dev", written(tmp_path, rows))
 
 
@@ -164,7 +164,7 @@ def test_a_text_among_numbers_of_options_costs_its_row_and_is_named(odd: int, tm
     rows = [row("loglikelihood_choice", {"y": "b" if number == odd else number % 2}) for number in range(4)]
     items, records = task_of(KINDS["loglikelihood_choice"]).items("dev", written(tmp_path, rows))
     assert [item.gold for item in items] == [number % 2 for number in range(4) if number != odd]
-    assert records.malformed == [f"f.jsonl:{odd + 1}: y is 'b', allowed is 0 or 1 or a or b"]
+    assert records.malformed == [f"f.jsonl:{odd + 1}: invalid y: got 'b', expected 0 or 1 or a or b"]
 
 
 @pytest.mark.parametrize("labels", [("false", "true"), ("False", "True")])
@@ -241,9 +241,9 @@ def test_a_blank_of_a_childrens_book_without_its_answer_is_unlabelled(tmp_path: 
 
 def test_a_column_that_a_table_lacks_is_an_error_and_so_is_that_of_train(tmp_path: Path) -> None:
     (tmp_path / "f.tsv").write_text("t\tz\nit is\tyes\n")
-    with pytest.raises(BadInput, match=r"f.tsv:2: has no column y; its columns are t, z"):
+    with pytest.raises(BadInput, match=r"f.tsv:2: missing column y; the columns are t, z"):
         task_of(CLASSIFY, TsvFormat(), "f.tsv").items("dev", tmp_path)
-    with pytest.raises(BadInput, match=r"f.jsonl:1: has no column y; its columns are t"):
+    with pytest.raises(BadInput, match=r"f.jsonl:1: missing column y; the columns are t"):
         task_of(CLASSIFY).items("train", written(tmp_path, [{"t": "it is"}]))
     (tmp_path / "f.json").write_text(json.dumps([{"t": "it is"}]))
     (item,) = task_of(CLASSIFY, JsonFormat(), "f.json").items("dev", tmp_path)[0]
@@ -265,17 +265,19 @@ def test_classes_that_train_lacks_are_said() -> None:
         [TaskItem(f"{n}", ("x",), gold) for n, gold in enumerate(golds)] for golds in ([0, 1, 0], [1, 2, 2, 0])
     )
     for one in (task, as_text(task, "x")):
-        assert never_learned(one, train) == ["has no 'c' or 'd', which a net does not learn to answer"]
+        assert never_learned(one, train) == [
+            "no example with the label 'c' or 'd', so the model cannot learn to predict it"
+        ]
         assert never_in_train(one, train, test) == [
-            "2 of 4 right answers are never the answer in train, and cannot be learned: 'c' (2)"
+            "2 of 4 gold answers do not occur in train, and cannot be learned: 'c' (2)"
         ]
         assert never_in_train(one, train, train) == []
         assert never_learned(one, []) == never_in_train(one, [], test) == []
     tag = TokenClassification(labels=("O", "B-X", "I-X"))
     words = [[TaskItem("1", (("u", "v"),), tags)] for tags in (["O", "B-X"], ["B-X", "I-X"])]
-    assert never_learned(tag, words[0]) == ["has no 'I-X', which a net does not learn to answer"]
+    assert never_learned(tag, words[0]) == ["no example with the label 'I-X', so the model cannot learn to predict it"]
     assert never_in_train(tag, *words) == [
-        "1 of 2 right answers are never the answer in train, and cannot be learned: 'I-X' (1)"
+        "1 of 2 gold answers do not occur in train, and cannot be learned: 'I-X' (1)"
     ]
     assert never_learned(Regression(text="t", label="y", min_value=0, max_value=1), train) == []
 

@@ -79,12 +79,12 @@ def test_short_rows_of_a_file_without_names_are_counted_and_the_others_used(
         ("in.txt:3", ("two",), 1),
     ]
     assert records.malformed == [
-        f"in.txt:{line}: {columns} columns, column 3 is asked for (the first one is 0)"
+        f"in.txt:{line}: missing column 3: the row has {columns} columns (the first one is 0)"
         for line, columns in ((2, 2), (4, 1), (5, 3))
     ]
     assert split_availability(task, tmp_path)["dev"].malformed == tuple(records.malformed)
     wrong = replace(files["dev"], columns={"text": "7", "label": "3"})
-    with pytest.raises(BadInput, match=r"task x, dev: in.txt:1: has no column 7; its columns are 4 without names"):
+    with pytest.raises(BadInput, match=r"task x, dev: in.txt:1: missing column 7; the columns are 4 without names"):
         replace(task, files={"dev": wrong}).items("dev", tmp_path)
 
 
@@ -102,7 +102,7 @@ def test_tenths_share_out_all_rows_and_keep_equal_values_together(data: Path) ->
 def test_other_places_have_formats_and_columns_of_their_own(tmp_path: Path) -> None:
     other = SplitRecords(paths=("a*.tsv", "b.tsv"), format=TsvFormat(header=False), columns={"text": "1", "label": "0"})
     task = TaskFile(name="x", description="x", citation="x", files={"dev": split(fallbacks=(other,))}, task=KIND)
-    with pytest.raises(BadInput, match=r"task x, dev: .* has no dev\.jsonl and no a\*\.tsv and no b\.tsv"):
+    with pytest.raises(BadInput, match=r"task x, dev: .* no such file: dev\.jsonl or a\*\.tsv or b\.tsv"):
         task.items("dev", tmp_path)
     assert split_availability(task, tmp_path) == {"dev": SplitAvailability(is_there=False)}
     (tmp_path / "b.tsv").write_text("b\tThe text\n")
@@ -127,10 +127,10 @@ def test_a_file_with_a_bracket_in_its_name_is_a_file_and_an_absolute_path_is_one
         ({"learning_rates": ()}, "learning_rates is [], allowed is one learning rate or more"),
         (
             {"warmup_steps": 100},
-            "warmup_steps is 100, allowed is a share of the steps, or fewer steps than `max_steps`",
+            "warmup_steps is 100, allowed is a fraction of the steps, or fewer steps than `max_steps`",
         ),
         ({"epochs": (), "max_steps": 10, "warmup_steps": 10}, "warmup_steps is 10, allowed is"),
-        ({"citation": " "}, "citation is ' ', allowed is where the grid stands"),
+        ({"citation": " "}, "citation is ' ', allowed is the section, table or file"),
     ],
 )
 def test_a_grid_that_cannot_be(keys: dict[str, Any], said: str) -> None:
@@ -170,7 +170,7 @@ def test_a_task_file_is_read_without_torch() -> None:
 @pytest.mark.parametrize("name", ["../../esc", "a/b c", ".hidden", "", "a" * 61, "new\nline", "-rf"])
 def test_a_name_that_is_none_of_a_file_is_refused(name: str) -> None:
     """`../../esc` was written outside of the folder of the run."""
-    allowed = "allowed is letters, digits, _, - and ., 60 at most, the first one a letter or digit"
+    allowed = "allowed is at most 60 letters, digits, _, - and ., starting with a letter or digit"
     with pytest.raises(ValueError, match=f"^name is {re.escape(repr(name))}, {allowed}$"):
         TaskFile(name=name, description="x", citation="x", files={"dev": split()}, task=KIND)
     for given in ({"files": {f"dev_{name}/x": split()}}, {"leaderboard_files": {"dev": f"{name}/x"}}):
@@ -185,7 +185,7 @@ def test_a_submission_is_of_all_rows(keys: Any) -> None:
     """Rows that are left out shifted the answers behind them."""
     about = {"name": "x", "description": "x", "citation": "x", "task": KIND, "leaderboard_files": {"dev": "x.tsv"}}
     for one in (split(**keys), split(fallbacks=(split(**keys),))):
-        with pytest.raises(ValueError, match=r"leaderboard_files is 'dev', allowed is a split of all rows"):
+        with pytest.raises(ValueError, match=r"leaderboard_files is 'dev', allowed is a split without include"):
             TaskFile(**about, files={"dev": one})
     assert TaskFile(**about, files={"dev": split()}).leaderboard_files
 
@@ -201,11 +201,15 @@ TABLE = SplitRecords(paths=("dev.tsv",), format=TsvFormat())
 @pytest.mark.parametrize(
     ("content", "given", "said"),
     [
-        ("", {}, "dev.tsv has no rows"),
-        ("t\ty\n\n", {}, "dev.tsv has no rows"),
-        ("t\ty\n\n", {"folds": (0,), "include": {"y": ("c",)}}, "dev.tsv has no rows"),
-        ("t\ty\nx\ta\nx\tb\n", {"include": {"y": ("c",)}}, "none of the 2 rows of dev.tsv has the values of `include`"),
-        ("t\ty\nx\ta\n", {"exclude": {"y": ("a",)}}, "`exclude` leaves out all 1 rows of dev.tsv"),
+        ("", {}, "dev.tsv has no rows; give a file with data"),
+        ("t\ty\n\n", {}, "dev.tsv has no rows; give a file with data"),
+        ("t\ty\n\n", {"folds": (0,), "include": {"y": ("c",)}}, "dev.tsv has no rows; give a file with data"),
+        (
+            "t\ty\nx\ta\nx\tb\n",
+            {"include": {"y": ("c",)}},
+            "none of the 2 rows of dev.tsv has the values of `include`; correct them in the task file",
+        ),
+        ("t\ty\nx\ta\n", {"exclude": {"y": ("a",)}}, "`exclude` leaves out all 1 rows of dev.tsv; correct it in the task file"),
     ],
 )
 def test_a_file_without_rows_is_said_to_be_one(content: str, given: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -253,7 +257,7 @@ def test_a_first_row_that_is_taken_for_a_header_is_refused(
 
     one = replace(TABLE, format=format)
     said = (
-        f"^task x, dev: {tmp_path / 'dev.tsv'}: line 1 is read as a header, and has the label '{label}' in column -?1"
+        f"^task x, dev: {tmp_path / 'dev.tsv'}: line 1 is read as a header, but has the label '{label}' in column -?1"
     )
     for of in (kind, as_text(kind, "x")):
         with pytest.raises(BadInput, match=f"{said}: give header: false in its format$"):
@@ -264,5 +268,5 @@ def test_a_first_row_that_is_taken_for_a_header_is_refused(
     assert items(replace(one, value_map={"1": {"c": "a"}})) == 2
     if kind.kind == "classification":  # what the labels are called in the file
         (tmp_path / "dev.tsv").write_text(f"good{mark}c\nbad{mark}c\n")
-        with pytest.raises(BadInput, match="line 1 is read as a header, and has the label 'c' in column 1"):
+        with pytest.raises(BadInput, match="line 1 is read as a header, but has the label 'c' in column 1"):
             items(replace(one, value_map={"1": {"c": "a"}}))

@@ -62,15 +62,15 @@ def test_a_task_is_the_same_each_time_it_is_made(task: Task, corpus: Path) -> No
 
 
 def test_labelled_rows_depend_on_the_seed_alone_and_are_balanced(task: Task) -> None:
-    rows = [[row["input_ids"].tolist() for row in task.labelled(20, seed).rows] for seed in (1, 1, 2)]
+    rows = [[row["input_ids"].tolist() for row in task.draw_labeled(20, seed).rows] for seed in (1, 1, 2)]
     assert rows[0] == rows[1] != rows[2]
-    counts = np.bincount(task.labelled(20, seed=1).label_N)
+    counts = np.bincount(task.draw_labeled(20, seed=1).label_N)
     assert counts.max() - counts.min() <= 1
 
 
 def test_more_labels_than_there_are_is_one_line_that_says_what_to_do(task: Task) -> None:
-    with pytest.raises(DataError, match=r"10000 labelled rows were asked for.* ask for fewer"):
-        task.labelled(10_000, seed=0)
+    with pytest.raises(DataError, match=r"too few labeled examples: got \d+ .* expected 10000; use fewer"):
+        task.draw_labeled(10_000, seed=0)
 
 
 def test_rows_that_are_cut_are_told(corpus: Path) -> None:
@@ -80,11 +80,11 @@ def test_rows_that_are_cut_are_told(corpus: Path) -> None:
     long = int((shard.num_tokens_N > room).sum())
     assert 0 < long < len(shard)
     assert TASKS["source_classification"].make(store, Vocab.load(store.vocab_dir), room + 2).notes == (
-        f"{long} of {len(shard)} documents are longer than {room} tokens and cut behind these",
+        f"{long} of {len(shard)} documents are longer than {room} tokens and truncated",
     )
     assert made("next_sentence", corpus).notes == ()
     (note,) = TASKS["next_sentence"].make(store, Vocab.load(store.vocab_dir), 14).notes
-    assert note.endswith(" pairs have a sentence of more than 5 tokens, cut to those at the seam")
+    assert note.endswith(" pairs have a sentence of more than 5 tokens, truncated to those next to the other sentence")
 
 
 def test_source_names_the_sources(corpus: Path) -> None:
@@ -117,7 +117,7 @@ def test_one_sentence_alone_does_not_give_the_answer_away(corpus: Path) -> None:
 
 
 def test_a_corpus_of_one_source_has_no_source_task_and_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"one source, and the task tells two or more apart; leave it out"):
+    with pytest.raises(DataError, match=r"one source, expected at least two; remove the task"):
         made("source_classification", with_test_split(tmp_path / "mini", topics=1))
 
 

@@ -17,7 +17,7 @@ def test_columns_are_filled_in_and_what_stands_behind_the_last_is_apart() -> Non
 def test_a_column_alone_may_have_a_list() -> None:
     assert listed("{many}", ROW, "r:1") == ["y", "z"]
     assert listed("{a}", ROW, "r:1") == ["x"]
-    with pytest.raises(BadInput, match=r"r:1: column many is \['y', 'z'\], allowed is text"):
+    with pytest.raises(BadInput, match=r"r:1: invalid many: got \['y', 'z'\], expected text"):
         listed("{many}!", ROW, "r:1")
 
 
@@ -25,5 +25,5 @@ def test_a_column_alone_may_have_a_list() -> None:
 def test_what_is_no_template_is_one_line(text: str) -> None:
     """A split may have one in place of the task's, which nothing has looked at before its files are read."""
     assert not is_template(text)
-    with pytest.raises(BadInput, match=r"r:1: .* is no text with columns in braces; {{ and }} stand for braces"):
+    with pytest.raises(BadInput, match=r"r:1: .* expected text with columns in braces; write {{ and }} for braces"):
         fill(text, ROW, "r:1")

@@ -1,8 +1,8 @@
-"""Nets that say how likely a text is, on torch.
+"""Models that assign likelihoods to texts, on torch.
 
-Read causal.py (decoders; ordered.py makes one of XLNet), masked.py (masked language models), seq2seq.py (a decoder on
-top of an encoder), rolling.py (perplexity), then reader.py, which picks the one that fits a net; batches.py is what
-they share.
+Reading order: causal.py (decoders; ordered.py is for XLNet), masked.py (masked language models), seq2seq.py
+(encoder-decoders), rolling.py (perplexity), and reader.py, which selects the method that fits a model. batches.py
+has shared functions.
 """
 
 from training.likelihood.models.causal import causal

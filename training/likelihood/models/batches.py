@@ -1,4 +1,4 @@
-"""What nets that are asked have in common: their head, batches of like length, evaluation without a gradient."""
+"""Shared functions of the likelihood models: heads, batches of similar length, evaluation without gradients."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from training.losses.heads import AdaptiveHead, MaskedTokensHead, NextTokenHead
 from training.model import Model
 
 OnBatch = Callable[[int, int], None]
-"""Takes how many texts are answered, and how many there are."""
+"""Receives the number of finished texts and the total number."""
 
 Head = AdaptiveHead | MaskedTokensHead | NextTokenHead
 T = TypeVar("T")
@@ -27,21 +27,24 @@ SOURCE: Final = (NextTokenHead, MaskedTokensHead)
 
 
 def ignore_activity(done: int, of: int) -> None:
-    """The `on_batch` of nets that nobody waits for."""
+    """Default `on_batch`: do nothing."""
 
 
 def head_of(model: Model, kinds: tuple[type[Head], ...]) -> Head:
-    """The head of one of these kinds; of a net that predicts in any order the one that fills in. BadInput where the net
-    has none, where it has two nets, and where it reads a source that is not asked for or the other way round."""
+    """Return the head of one of these kinds; for a model that predicts in any order, the masked-token head.
+
+    Raises BadInput if the model has no such head, if it has two networks, or if `kinds` is SOURCE and the model
+    reads no source, or the reverse.
+    """
     trunk = model.spec.model
     kinds = MASKED if trunk.hides_own_token else kinds
-    found = next((head for head in model.heads.values() if isinstance(head, kinds)), None)
-    if found is None or trunk.reads_source != (kinds == SOURCE) or len(trunk.nets) > 1:
+    head = next((head for head in model.heads.values() if isinstance(head, kinds)), None)
+    if head is None or trunk.reads_source != (kinds == SOURCE) or len(trunk.nets) > 1:
         raise BadInput(
-            f"this net, {trunk.kind} with {', '.join(model.heads) or 'no head'}, gives no likelihood of a text; use a "
-            "decoder with next_token, or an encoder with masked_tokens (of ELECTRA the generator)"
+            f"cannot compute likelihoods with this model ({trunk.kind} with {', '.join(model.heads) or 'no head'}); "
+            "use a decoder with next_token, or an encoder with masked_tokens (for ELECTRA, the generator)"
         )
-    return found
+    return head
 
 
 def sum_log_ps(
@@ -52,8 +55,10 @@ def sum_log_ps(
     unknown: Sequence[int],
     shares_token: Sequence[bool],
 ) -> list[LogP]:
-    """Targets in runs of `counts` as log-probabilities of continuations, which lost `cuts` tokens of their context;
-    `unknown` tokens of both are not in the vocabulary."""
+    """Sum the log-probabilities of consecutive targets, `counts` per continuation.
+
+    `cuts` are the dropped context tokens and `unknown` the unknown tokens of each request.
+    """
     stops = np.cumsum(counts)
     nats_M, right = log_p_M.double().cpu().numpy(), right_M.cpu().numpy()
     starts = stops - np.asarray(counts, np.int64)
@@ -64,7 +69,7 @@ def sum_log_ps(
 
 @contextmanager
 def evaluation_mode(model: Model) -> Iterator[None]:
-    """Without dropout and without gradients; afterwards the model trains again, if it did before."""
+    """Disable dropout and gradients; restore the training mode afterwards."""
     was_training = model.training
     model.eval()
     try:
@@ -74,15 +79,19 @@ def evaluation_mode(model: Model) -> Iterator[None]:
         model.train(was_training)
 
 
-def by_length(given: Sequence[T], size: Callable[[T], int], micro_tokens: int, least: float = 0.0) -> Iterator[list[T]]:
-    """All of them, the longest first, in batches of at most `micro_tokens` tokens with padding, or of a single one. In
-    a batch none is shorter than `least` of the longest.
+def by_length(
+    values: Sequence[T], size: Callable[[T], int], micro_tokens: int, least: float = 0.0
+) -> Iterator[list[T]]:
+    """Yield all values in batches, the longest first.
+
+    A batch has at most `micro_tokens` tokens with padding, or a single value. No value is shorter than `least` times
+    the longest of its batch.
 
     >>> list(by_length(["a", "bb", "ccc", "d"], len, 4)), list(by_length(["a", "bb", "ccc"], len, 9, least=0.6))
     ([['ccc'], ['bb', 'a'], ['d']], [['ccc', 'bb'], ['a']])
     """
     batch = list[T]()
-    for each in sorted(given, key=size, reverse=True):
+    for each in sorted(values, key=size, reverse=True):
         if batch and ((len(batch) + 1) * size(batch[0]) > micro_tokens or size(each) < least * size(batch[0])):
             yield batch
             batch = []
@@ -92,7 +101,7 @@ def by_length(given: Sequence[T], size: Callable[[T], int], micro_tokens: int, l
 
 
 def tensors(batch: Batch | Mapping[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
-    """A batch on a device; `lengths` stay on the CPU, where the layout of rows is worked out."""
+    """Move a batch to a device; `lengths` stay on the CPU, where the layout of sequences is computed."""
     return {
         name: torch.from_numpy(array) if name == "lengths" else torch.from_numpy(array).to(device)
         for name, array in batch.items()

@@ -1,4 +1,5 @@
-"""Log-probabilities of continuations by a decoder: GPT and its line, Transformer-XL; by XLNet in the text's order."""
+"""Log-probabilities of continuations by a decoder (GPT models, Transformer-XL), or by XLNet in the order of the
+text."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -25,11 +26,11 @@ from training.likelihood.models.batches import (
 from training.likelihood.models.ordered import in_order
 from training.model import Model
 
-_LEAST: Final = 0.8  # trees are padded: of the size of the largest in a batch
+_LEAST: Final = 0.8  # minimum size of a tree, relative to the largest of its batch, since trees are padded
 
 
 class TokenLogP(NamedTuple):
-    """The log-probability of each token of a continuation, and whether it is the one with the highest score."""
+    """The log-probability of each token of a continuation, and whether the token has the highest score."""
 
     nats_S: Floats
     greedy_S: Bools
@@ -44,18 +45,21 @@ def causal(
     share: bool = True,
     on_batch: OnBatch = ignore_activity,
 ) -> list[LogP]:
-    """The log-probability of each continuation, in the order of the requests.
+    """Return the log-probability of each continuation, in the order of the requests.
 
-    Tokens are those of lm-eval (`joined`); rows that are too long lose the beginning of the context. Requests that
-    begin alike share what they begin with (`share`), where the attention of the net takes a mask; others stand in rows
-    of like length. BadInput where the net is no decoder, Unscored where a continuation does not fit.
+    Texts are tokenized as in lm-eval (`join_request`). If a sequence is too long, the start of its context is
+    dropped. With `share`, requests share common prefixes, if the attention of the model accepts a mask; otherwise
+    sequences of similar length form batches. Raises BadInput if the model is not a decoder, and UnscoredRequests if
+    a continuation is too long.
     """
     head_of(model, CAUSAL)
-    cut = pairs_of(vocab, requests, model.spec.model.longest)
-    found = token_log_ps(model, [pair for pair, *_ in cut], micro_tokens=micro_tokens, share=share, on_batch=on_batch)
+    truncated = pairs_of(vocab, requests, model.spec.model.longest)
+    results = token_log_ps(
+        model, [pair for pair, *_ in truncated], micro_tokens=micro_tokens, share=share, on_batch=on_batch
+    )
     return [
         _whole(each, over, unknown_of(vocab, [*context, *continuation]), shares)
-        for each, ((context, continuation), over, shares) in zip(found, cut, strict=True)
+        for each, ((context, continuation), over, shares) in zip(results, truncated, strict=True)
     ]
 
 
@@ -73,21 +77,21 @@ def token_log_ps(
     share: bool = True,
     on_batch: OnBatch = ignore_activity,
 ) -> list[TokenLogP]:
-    """What the net gives each token of each continuation behind its context; the last one is predicted, never read."""
+    """Return the log-probability of each token of each continuation. The last token is predicted, but never read."""
     head_of(model, CAUSAL)
     sequences = [[*context, *continuation[:-1]] for context, continuation in pairs]
     shared = trees(sequences) if share and model.trunk.takes_mask else separate_trees(sequences)
-    found = dict[int, TokenLogP]()
+    results = dict[int, TokenLogP]()
     with evaluation_mode(model):
         for batch in by_length(shared, lambda tree: len(tree.ids), micro_tokens, _LEAST):
             plain = all(tree.is_row for tree in batch)
-            found |= _log_ps(model, batch, pairs, plain=plain)
-            on_batch(len(found), len(pairs))
-    return [found[number] for number in range(len(pairs))]
+            results |= _log_ps(model, batch, pairs, plain=plain)
+            on_batch(len(results), len(pairs))
+    return [results[number] for number in range(len(pairs))]
 
 
 def _log_ps(model: Model, trees: Sequence[Tree], pairs: Sequence[Pair], *, plain: bool) -> dict[int, TokenLogP]:
-    """Those of the sequences in a batch, by their numbers."""
+    """The log-probabilities of the sequences in a batch, by sequence index."""
     if model.spec.model.hides_own_token:
         return _in_order(model, [number for tree in trees for number in tree.paths], pairs)
     if plain:
@@ -111,7 +115,7 @@ def _log_ps(model: Model, trees: Sequence[Tree], pairs: Sequence[Pair], *, plain
 
 
 def _in_order(model: Model, numbers: Sequence[int], pairs: Sequence[Pair]) -> dict[int, TokenLogP]:
-    """Those of a net whose queries stand at the places of the tokens that they predict."""
+    """The log-probabilities by a model whose queries are at the positions of the predicted tokens (XLNet)."""
     rows = [in_order([*context, *continuation], len(context)) for context, continuation in (pairs[n] for n in numbers)]
     batch = tensors(unpadded(rows), device_of(model))
     at, targets = batch["targets_at"].tolist(), batch["targets"].tolist()
@@ -122,17 +126,17 @@ def _in_order(model: Model, numbers: Sequence[int], pairs: Sequence[Pair]) -> di
 def _at(
     model: Model, hidden: Tensor, at: Sequence[int], targets: Sequence[int], counts: Sequence[int]
 ) -> list[TokenLogP]:
-    """What the head gives these targets at these states, cut into runs of `counts`."""
-    asked = {"targets_at": torch.tensor(at), "targets": torch.tensor(targets)}
-    asked = {name: column.to(hidden.device) for name, column in asked.items()}
-    log_p_M, right_M = head_of(model, CAUSAL).log_p(hidden, asked, model.trunk.table)  # type: ignore[arg-type]
+    """Apply the head to targets at the given states; split the results into runs of `counts`."""
+    columns = {"targets_at": torch.tensor(at), "targets": torch.tensor(targets)}
+    columns = {name: column.to(hidden.device) for name, column in columns.items()}
+    log_p_M, right_M = head_of(model, CAUSAL).log_p(hidden, columns, model.trunk.table)  # type: ignore[arg-type]
     stops = np.cumsum(counts)[:-1]
     cut = zip(np.split(log_p_M.double().cpu().numpy(), stops), np.split(right_M.cpu().numpy(), stops), strict=True)
     return [TokenLogP(nats_S, greedy_S) for nats_S, greedy_S in cut]
 
 
 def _row(tree: Tree) -> Row:
-    """A tree without branches; its places count up."""
+    """A tree without branches, as a sequence."""
     ids_S = np.array(tree.ids, np.int32)
     return {
         "input_ids": ids_S,

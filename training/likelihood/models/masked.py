@@ -1,4 +1,4 @@
-"""Pseudo-log-likelihood of a text by a masked language model: each token is masked once and predicted from others."""
+"""Pseudo-log-likelihood of a text by a masked language model: mask each token once and predict it from the others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,16 +38,18 @@ from training.model import Model
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A row of one request with one of its tokens masked."""
+class _MaskedSequence:
+    """The sequence of a request, with one masked token."""
 
     request: int
     row: Row
 
 
-class _Read(NamedTuple):
-    """The row of a request, the places of its continuation, how many tokens of the context are left out, and whether it
-    shares a token with that."""
+class _EncodedRequest(NamedTuple):
+    """The sequence of a request and the positions of its continuation.
+
+    `cut` is the number of dropped context tokens; `shares_token` is as in LogP.
+    """
 
     row: TemplatedRow
     scored: Ints
@@ -64,37 +66,37 @@ def masked(
     micro_tokens: int = MICRO_TOKENS,
     on_batch: OnBatch = ignore_activity,
 ) -> list[LogP]:
-    """The pseudo-log-likelihood of each continuation in the row of the whole text, in the order of the requests.
+    """Return the pseudo-log-likelihood of each continuation within the whole text, in the order of the requests.
 
-    With an empty context it is that of the text. Special tokens are read and not predicted. A row that is too long
-    loses the beginning of its context. BadInput where the net has no masked tokens, Unscored where a continuation does
-    not fit.
+    With an empty context, this is the pseudo-log-likelihood of the text. Special tokens are read, but not predicted.
+    If a sequence is too long, the start of its context is dropped. Raises BadInput if the model has no masked-token
+    head, and UnscoredRequests if a continuation is too long.
     """
     head = head_of(model, MASKED)
     if vocab.mask is None:
-        raise BadInput("the vocabulary has no mask; use one that has")
-    template, encode, asked = Template(vocab), encoder(vocab), list[_Asked]()
-    read = each_of(requests, lambda request: _read(template, encode, request, model.spec.model.longest))
-    for number, each in enumerate(read):
-        asked += [_Asked(number, _masked(each.row, at, vocab.mask, kind)) for at in each.scored.tolist()]
-    cuts, shares = [each.cut for each in read], [each.shares_token for each in read]
-    unknown = [unknown_of(vocab, each.row.ids.tolist()) for each in read]
-    count_N = np.bincount([each.request for each in asked], minlength=len(cuts))
-    log_p_M, right_M = torch.zeros(len(asked), dtype=torch.float64), torch.zeros(len(asked), dtype=torch.bool)
+        raise BadInput("the vocabulary has no mask token; use a masked language model")
+    template, encode, sequences = Template(vocab), encoder(vocab), list[_MaskedSequence]()
+    encoded = each_of(requests, lambda request: _read(template, encode, request, model.spec.model.longest))
+    for number, each in enumerate(encoded):
+        sequences += [_MaskedSequence(number, _masked(each.row, at, vocab.mask, kind)) for at in each.scored.tolist()]
+    cuts, shares = [each.cut for each in encoded], [each.shares_token for each in encoded]
+    unknown = [unknown_of(vocab, each.row.ids.tolist()) for each in encoded]
+    count_N = np.bincount([each.request for each in sequences], minlength=len(cuts))
+    log_p_M, right_M = torch.zeros(len(sequences), dtype=torch.float64), torch.zeros(len(sequences), dtype=torch.bool)
     done = 0
     with evaluation_mode(model):
-        for part in by_length(list(enumerate(asked)), lambda each: len(each[1].row["input_ids"]), micro_tokens):
+        for part in by_length(list(enumerate(sequences)), lambda each: len(each[1].row["input_ids"]), micro_tokens):
             batch = tensors(unpadded([each.row for _, each in part]), device_of(model))
             log_p, right = head.log_p(model.trunk(batch), batch, model.trunk.table)  # type: ignore[arg-type]
             at = torch.tensor([number for number, _ in part])
             log_p_M[at], right_M[at] = log_p.double().cpu(), right.cpu()
             done += len(part)
-            on_batch(done * len(cuts) // len(asked), len(cuts))
-    return sum_log_ps(log_p_M, right_M, count_N.tolist(), cuts, unknown, shares) if asked else []
+            on_batch(done * len(cuts) // len(sequences), len(cuts))
+    return sum_log_ps(log_p_M, right_M, count_N.tolist(), cuts, unknown, shares) if sequences else []
 
 
-def _read(template: Template, encoder: TextEncoder, request: Request, longest: int) -> _Read:
-    """A request as it is read. Its tokens are scored from where those of a decoder are."""
+def _read(template: Template, encoder: TextEncoder, request: Request, longest: int) -> _EncodedRequest:
+    """Encode a request. Scoring starts at the same character as for a decoder."""
     context, continuation = split_at_word(request)
     start = join_request(encoder, request).start
     row = template.row(context + continuation)
@@ -102,13 +104,14 @@ def _read(template: Template, encoder: TextEncoder, request: Request, longest: i
     over = max(0, len(row.ids) - longest)
     free = np.flatnonzero((row.text != SPECIAL) & ~scored)
     if over > len(free):
-        raise BadInput(f"a continuation of {scored.sum()} tokens does not fit a net of {longest} positions")
+        most = longest - (len(row.ids) - len(free) - int(scored.sum()))
+        raise BadInput(f"continuation too long: got {scored.sum()} tokens, expected at most {most}; shorten it")
     kept = np.setdiff1d(np.arange(len(row.ids)), free[:over])
-    return _Read(row.at(kept), np.flatnonzero(scored[kept]), over, start < len(context))
+    return _EncodedRequest(row.at(kept), np.flatnonzero(scored[kept]), over, start < len(context))
 
 
 def _masked(row: TemplatedRow, at: int, mask: int, kind: PseudoKind) -> Row:
-    """The row with the token at a place masked and asked for."""
+    """The sequence with the token at position `at` masked, and as the only label."""
     ids_S, labels_S = row.ids.copy(), np.full(len(row.ids), IGNORE, np.int32)
     labels_S[at] = ids_S[at]
     later = (row.word == row.word[at]) & (np.arange(len(ids_S)) > at)

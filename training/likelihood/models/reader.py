@@ -1,4 +1,4 @@
-"""A net as a `Reader`: the way to ask that fits it."""
+"""A `LikelihoodModel` that selects the method that fits a model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,11 @@ from training.model import Model
 
 @dataclass(frozen=True)
 class CausalLikelihood:
-    """Log-probabilities by a net that predicts from left to right, those behind a source by an encoder with a decoder,
-    pseudo-log-likelihoods by a masked language model."""
+    """Likelihoods by a model of any kind.
+
+    A decoder gives log-probabilities from left to right, and an encoder-decoder gives those of the target after a
+    source. A masked language model gives pseudo-log-likelihoods.
+    """
 
     model: Model
     vocab: Vocab
@@ -25,21 +28,23 @@ class CausalLikelihood:
     on_batch: OnBatch = ignore_activity
 
     def log_ps(self, requests: Sequence[Request], pseudo: PseudoKind = "within_word_l2r") -> list[LogP]:
-        given = {"micro_tokens": self.micro_tokens, "on_batch": self.on_batch}
+        options = {"micro_tokens": self.micro_tokens, "on_batch": self.on_batch}
         if self._reads_source:
-            return seq2seq(self.model, self.vocab, requests, **given)  # type: ignore[arg-type]
+            return seq2seq(self.model, self.vocab, requests, **options)  # type: ignore[arg-type]
         if self._is_causal:
-            return causal(self.model, self.vocab, requests, **given)  # type: ignore[arg-type]
-        return masked(self.model, self.vocab, requests, kind=pseudo, **given)  # type: ignore[arg-type]
+            return causal(self.model, self.vocab, requests, **options)  # type: ignore[arg-type]
+        return masked(self.model, self.vocab, requests, kind=pseudo, **options)  # type: ignore[arg-type]
 
     def perplexities(self, texts: Sequence[PerplexityText], windowing: Windowing) -> list[Perplexity]:
         if self._reads_source or not self._is_causal:
-            raise BadInput("this net does not predict a text from left to right, so that it has no perplexity of one")
+            raise BadInput(
+                "perplexity requires a causal language model, such as GPT-2; choose another task for this model"
+            )
         return perplexities(self.model, self.vocab, texts, windowing, self.micro_tokens, self.on_batch)
 
     def describe(self, pseudo: PseudoKind = "within_word_l2r") -> str:
         if self._reads_source:
-            return "log p of the decoder, behind the context as source; the end of the row is not scored"
+            return "log p of the decoder, with the context as source; the end token is not scored"
         if self._is_causal:
             return "log p, from left to right"
         return f"pseudo-log-likelihood ({pseudo}), special tokens not scored"
@@ -60,7 +65,7 @@ class CausalLikelihood:
 
     @property
     def _is_causal(self) -> bool:
-        """A net whose predicted token does not see itself reads in any order, this one too."""
+        """Whether the model can predict from left to right. A model trained for any order (XLNet) can, too."""
         trunk = self.model.spec.model
         return trunk.attention_mask == "causal" or trunk.hides_own_token
 

@@ -1,5 +1,5 @@
-"""Perplexity of texts of any length by a decoder, or by XLNet in the order of a text: in windows, or with a memory that
-is carried along."""
+"""Perplexity of texts of any length by a decoder, or by XLNet in the order of the text: in windows, or with a memory
+of earlier windows."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -37,7 +37,7 @@ from training.likelihood.models.ordered import in_order
 from training.model import Model
 from training.specs import Architecture, RelativePositions
 
-_SLOT: Final = -1  # of the memory: below those of training
+_SLOT: Final = -1  # memory slot of the evaluation; slots of training are 0 or more
 
 
 def perplexity(
@@ -50,7 +50,7 @@ def perplexity(
     carry: bool = False,
     micro_tokens: int = MICRO_TOKENS,
 ) -> Perplexity:
-    """That of all texts together, as `perplexities` finds it."""
+    """Return the perplexity of all texts together; the parameters are those of `perplexities`."""
     return total(perplexities(model, vocab, texts, Windowing(window, stride, carry), micro_tokens))
 
 
@@ -62,12 +62,12 @@ def perplexities(
     micro_tokens: int = MICRO_TOKENS,
     on_batch: OnBatch = ignore_activity,
 ) -> list[Perplexity]:
-    """How well a decoder predicts each text, on its own behind the token that begins a text.
+    """Return the perplexity of each text, read separately after the start token.
 
-    A prediction is from at most `window` tokens (0: as many as the net has positions, 1,024 at most), and each window
-    predicts `stride` new ones (0: as many, so that windows are disjoint, as in lm-eval). With `carry` each window has
-    the memory of those before it (Transformer-XL, arXiv:1901.02860, 3.2); then windows are disjoint. BadInput where the
-    net is no decoder, has no such memory, or the numbers do not fit it.
+    A prediction uses at most `window` tokens (0: all positions of the model, at most 1,024). Each window predicts
+    `stride` new tokens (0: equal to the window, so windows are disjoint, as in lm-eval). With `carry`, each window
+    has the memory of earlier windows (Transformer-XL, arXiv:1901.02860, 3.2), and windows must be disjoint. Raises
+    BadInput if the model is not a decoder, has no such memory, or the windows do not fit it.
     """
     head_of(model, CAUSAL)
     window, stride = _sizes(model, *windowing)
@@ -78,8 +78,8 @@ def perplexities(
     else:
         pairs = [pairs_of([first, *each.ids], window, stride) for each in targets]
         flat = list(chain.from_iterable(pairs))
-        found = iter(token_log_ps(model, flat, micro_tokens=micro_tokens, share=False, on_batch=on_batch))
-        nats = [sum(float(next(found).nats_S.sum()) for _ in each) for each in pairs]
+        results = iter(token_log_ps(model, flat, micro_tokens=micro_tokens, share=False, on_batch=on_batch))
+        nats = [sum(float(next(results).nats_S.sum()) for _ in each) for each in pairs]
     memory = _memory(model.spec.model) if windowing.carry else 0
     return [
         Perplexity(
@@ -90,7 +90,7 @@ def perplexities(
 
 
 def pairs_of(ids: Sequence[int], window: int, stride: int) -> list[Pair]:
-    """The windows over a text whose first id is that behind which it begins.
+    """Split a text into windows of context and continuation; the first ID is the start token.
 
     >>> pairs_of([0, 1, 2, 3, 4, 5], window=3, stride=3)
     [([0], [1, 2, 3]), ([2, 3], [4, 5])]
@@ -102,27 +102,29 @@ def pairs_of(ids: Sequence[int], window: int, stride: int) -> list[Pair]:
 
 
 def _sizes(model: Model, window: int, stride: int, carry: bool) -> tuple[int, int]:
-    """Window and stride as they are used."""
+    """Return the effective window and stride. Raises BadInput if they do not fit the model."""
     trunk = model.spec.model
     if carry and not trunk.mem_len:
-        raise BadInput("this net has no memory to carry along; leave `carry_memory` out")
+        raise BadInput("invalid carry_memory: got true, but the model has no memory; remove carry_memory")
     if carry and stride not in (0, window):
-        raise BadInput(f"stride is {stride}, allowed is {window}, the window, where a memory is carried along")
+        raise BadInput(
+            f"invalid stride: got {stride}, expected {window}, equal to the window, because carry_memory is true"
+        )
     window = window or min(trunk.longest, MOST_WINDOW, (trunk.reuse_len or MOST_WINDOW) if carry else MOST_WINDOW)
     if carry and trunk.reuse_len and window > trunk.reuse_len:
         raise BadInput(
-            f"window is {window}, allowed is 1 to {trunk.reuse_len}, the tokens of a row that the memory keeps"
+            f"invalid window: got {window}, expected 1 to {trunk.reuse_len} (reuse_len), tokens that the memory keeps"
         )
-    least = 2 if carry and trunk.hides_own_token else 1  # the token behind which a text begins is asked of nobody
+    least = 2 if carry and trunk.hides_own_token else 1  # XLNet does not predict the start token
     if not least <= window <= trunk.longest:
-        raise BadInput(f"window is {window}, allowed is {least} to {trunk.longest}, the positions of the net")
+        raise BadInput(f"invalid window: got {window}, expected {least} to {trunk.longest}, the positions of the model")
     if not 1 <= (stride or window) <= window:
-        raise BadInput(f"stride is {stride}, allowed is 1 to {window}, the window")
+        raise BadInput(f"invalid stride: got {stride}, expected 1 to {window}, the window")
     return window, stride or window
 
 
 def _memory(trunk: Architecture) -> int:
-    """Tokens before a window that an evaluation remembers."""
+    """The number of tokens before a window that the memory holds in an evaluation."""
     return (
         trunk.position_embedding.reach(training=False)[0]
         if isinstance(trunk.position_embedding, RelativePositions)
@@ -133,9 +135,9 @@ def _memory(trunk: Architecture) -> int:
 def score_with_memory(
     model: Model, first: int, ids: Sequence[int], window: int, on_batch: OnBatch = ignore_activity
 ) -> float:
-    """The log-probability of a text, window by window, each with the memory of those before it."""
+    """Return the log-probability of a text; each window has the memory of earlier windows."""
     whole, nats, head = [first, *ids], 0.0, head_of(model, CAUSAL)
-    queries = model.spec.model.hides_own_token  # at the places of what they predict
+    queries = model.spec.model.hides_own_token  # queries are at the positions that they predict
     end = len(whole) if queries else len(ids)
     with evaluation_mode(model):
         for start in range(0, end if ids else 0, window):
@@ -150,7 +152,7 @@ def score_with_memory(
 
 
 def _shifted(ids: Sequence[int], start: int, stop: int) -> Row:
-    """A row whose tokens predict those behind them."""
+    """A sequence whose tokens predict their successors."""
     return {
         "input_ids": np.array(ids[start:stop], np.int32),
         "token_type_ids": np.zeros(stop - start, np.int8),

@@ -1,7 +1,7 @@
-"""Log-probabilities of a decoder on top of an encoder (BART, T5, PEGASUS): the context is the source.
+"""Log-probabilities by an encoder-decoder (BART, T5, PEGASUS): the context is the source.
 
-The decoder begins as in pretraining: with padding (T5, PEGASUS), or with the token that ends a row and the one that
-begins it (BART). The token that ends a row is not scored, so that options may go on.
+The decoder starts as in pretraining: with padding (T5, PEGASUS), or with the end token and the start token (BART).
+The end token is not scored, since a choice may be the start of a longer text.
 """
 
 from collections.abc import Sequence
@@ -49,29 +49,30 @@ def seq2seq(
     micro_tokens: int = MICRO_TOKENS,
     on_batch: OnBatch = ignore_activity,
 ) -> list[LogP]:
-    """The log-probability of each continuation behind its context as source, in the order of the requests.
+    """Return the log-probability of each continuation with its context as source, in the order of the requests.
 
-    A source that is too long loses tokens at its beginning. Unscored where a continuation does not fit.
+    If a source is too long, its first tokens are dropped. Raises UnscoredRequests if a continuation is too long.
     """
     head, template, longest = head_of(model, SOURCE), Template(vocab), model.spec.model.longest
     begins, encode = begins_with(model.spec, vocab), encoder(vocab)
 
-    def fitting(request: Request) -> SourceAndTarget:
+    def encode_request(request: Request) -> SourceAndTarget:
         read = sides(template, encode, request)
         if len(begins) + len(read.continuation) - 1 > longest:
+            most = longest + 1 - len(begins)
             raise BadInput(
-                f"a continuation of {len(read.continuation)} tokens does not fit a net of {longest} positions"
+                f"continuation too long: got {len(read.continuation)} tokens, expected at most {most}; shorten it"
             )
         return read
 
-    both = each_of(requests, fitting)
+    both = each_of(requests, encode_request)
     cuts = [max(0, len(each.source) - longest) for each in both]
     rows = [_row(each.source[cut:], (begins, each.continuation)) for each, cut in zip(both, cuts, strict=True)]
     unknown = [
         unknown_of(vocab, [*each.source[cut:], *each.continuation]) for each, cut in zip(both, cuts, strict=True)
     ]
     shares = [each.shares_token for each in both]
-    found = dict[int, LogP]()
+    results = dict[int, LogP]()
     with evaluation_mode(model):
         for part in by_length(list(enumerate(rows)), lambda each: _size(each[1]), micro_tokens):
             batch = tensors(unpadded([row for _, row in part]), device_of(model))
@@ -80,44 +81,49 @@ def seq2seq(
             at = [number for number, _ in part]
             of_each = [cuts[n] for n in at], [unknown[n] for n in at], [shares[n] for n in at]
             each = sum_log_ps(log_p_M, right_M, counts, *of_each)
-            found |= dict(zip(at, each, strict=True))
-            on_batch(len(found), len(rows))
-    return [found[number] for number in range(len(rows))]
+            results |= dict(zip(at, each, strict=True))
+            on_batch(len(results), len(rows))
+    return [results[number] for number in range(len(rows))]
 
 
 def begins_with(spec: ModelSpec, vocab: Vocab) -> list[int]:
-    """The tokens that the decoder begins with: as its format of transformers says, and where that is the end of a row,
-    also the beginning of one. BadInput where no format says it."""
+    """Return the tokens that the decoder starts with, according to its format of transformers.
+
+    If the start token is the end-of-sequence token, [CLS] follows. Raises BadInput if no format defines it.
+    """
     try:
-        named = model_type(spec, vocab.pad)
+        name = model_type(spec, vocab.pad)
     except BadInput:
-        raise BadInput("what the decoder of this net begins with is not known; ask BART, T5 or PEGASUS") from None
-    format = next(format for format in FORMATS if format.model_type == named)
+        raise BadInput("the start token of this decoder is unknown; use BART, T5 or PEGASUS") from None
+    format = next(format for format in FORMATS if format.model_type == name)
     start = format.config(spec, vocab)["decoder_start_token_id"]
     return [start, *([vocab.cls] if start == vocab.sep and vocab.cls is not None else [])]
 
 
 class SourceAndTarget(NamedTuple):
-    """The ids of a source with its special tokens, and those of the continuation."""
+    """Token IDs of a source with its special tokens, and of the continuation."""
 
     source: list[int]
     continuation: list[int]
-    shares_token: bool  # in one text with the context, so that it was encoded alone
+    shares_token: bool  # with the context; the continuation is then encoded alone
 
 
 def sides(template: Template, encoder: TextEncoder, request: Request) -> SourceAndTarget:
-    """Both sides of a request. A continuation has the tokens that it has alone, where it shares one with its context,
-    or another does that it is compared with: the source is read whole."""
+    """Return the source and the target of a request.
+
+    If this continuation, or one compared with it, shares a token with the context, it is encoded alone, since the
+    source is read whole.
+    """
     context, continuation = split_at_word(request)
-    found = join_request(encoder, request)
-    ids = [id for id, _, _ in encoder.encode(continuation)] if found.any_shares else found.ids[found.begin :]
+    joined = join_request(encoder, request)
+    ids = [id for id, _, _ in encoder.encode(continuation)] if joined.any_shares else joined.ids[joined.begin :]
     if not ids:
         raise no_token(request)
-    return SourceAndTarget(template.row(context).ids.tolist(), ids, found.any_shares)
+    return SourceAndTarget(template.row(context).ids.tolist(), ids, joined.any_shares)
 
 
 def _row(source: Sequence[int], pair: Pair) -> Row:
-    """Both sides of a row; the last token is predicted and never read."""
+    """A sequence with source and target; the last token is predicted, but never read."""
     begins, continuation = pair
     ids = [*begins, *continuation[:-1]]
     labels = [*[IGNORE] * (len(begins) - 1), *continuation]
