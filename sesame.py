@@ -168,9 +168,9 @@ def open(
 
 def recipes() -> list[str]:
     """The names of the recipes that come with Sesame."""
-    from orchestration.config import names
+    from orchestration.config import list_names
 
-    return names("recipes")
+    return list_names("recipes")
 
 
 class Session:

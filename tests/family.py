@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from orchestration.config import Recipe, load, names
+from orchestration.config import Recipe, list_names, load
 from preprocessing.rows import ExampleDataset
 from preprocessing.tokenization import table_rows
 from tests.mini_world import AT, world
@@ -14,7 +14,7 @@ from training.data import Loader
 from training.model import Model
 from training.specs import EngineSettings, Phase
 
-RECIPES = names("recipes")
+RECIPES = list_names("recipes")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from orchestration.config.keys import (
     parts,
     translate,
 )
-from orchestration.config.library import is_shipped_task, names, unavailable
+from orchestration.config.library import find_unavailable, is_shipped_task, list_names
 from orchestration.config.loading import load, load_cluster, load_corpus
 from orchestration.config.overrides import flatten, split_overrides
 from orchestration.config.own_task import task_of_csv
@@ -45,15 +45,16 @@ __all__ = [
     "find_nearest",
     "find_parts",
     "find_remarks",
+    "find_unavailable",
     "flatten",
     "is_shipped_task",
     "key_names",
     "key_of",
+    "list_names",
     "load",
     "load_cluster",
     "load_corpus",
     "load_task",
-    "names",
     "parts",
     "split_overrides",
     "task_of_csv",
@@ -61,5 +62,4 @@ __all__ = [
     "to_non_defaults",
     "to_yaml",
     "translate",
-    "unavailable",
 ]

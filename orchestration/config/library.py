@@ -15,7 +15,7 @@ UNAVAILABLE = "unavailable"  # a file of tasks/ that is no task: it lists quoted
 Folder = Literal["recipes", "clusters", "corpora", "tasks"]
 
 
-def names(folder: Folder) -> list[str]:
+def list_names(folder: Folder) -> list[str]:
     """The names of the files in a folder that need no path: bert_base, gpt2, ..."""
     found = (name.removesuffix(".yaml") for name in os.listdir(HOME / folder) if name.endswith(".yaml"))
     return sorted(name for name in found if name != UNAVAILABLE)
@@ -31,7 +31,7 @@ def task_groups() -> frozenset[str]:
 
 def is_shipped_task(name: str) -> bool:
     """Whether a task or a group of tasks of Sesame has this name."""
-    return name in TASKS or name in names("tasks") or name in task_groups() or bool(labelled_form(name))
+    return name in TASKS or name in list_names("tasks") or name in task_groups() or bool(labelled_form(name))
 
 
 def refuse_name(name: str, where: str, remedy: str) -> None:
@@ -42,13 +42,13 @@ def refuse_name(name: str, where: str, remedy: str) -> None:
 
 def labelled_form(name: str) -> str:
     """The task whose text-to-text form is NAME_text; "" if NAME_text has its own file, or if no such task exists."""
-    known, stem = names("tasks"), name.removesuffix(TEXT)
+    known, stem = list_names("tasks"), name.removesuffix(TEXT)
     if stem == name or name in known:
         return ""
     return next((one for one in (f"{stem}_tuned", stem) if one in known), "")
 
 
-def unavailable() -> dict[str, str]:
+def find_unavailable() -> dict[str, str]:
     """Results that recipes quote although Sesame has no task for them, with the reason: `superglue`, `race.middle`."""
     where = f"tasks/{UNAVAILABLE}.yaml"
     return strict_yaml.read(HOME / where, where)
@@ -56,7 +56,7 @@ def unavailable() -> dict[str, str]:
 
 def open_document(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], str]:
     """The document of a shipped name or of a path to a .yaml file, and its name in messages."""
-    known = names(folder)
+    known = list_names(folder)
     if name_or_path in known:
         where = f"{folder}/{name_or_path}.yaml"
         return strict_yaml.read(HOME / where, where), where

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from orchestration.config import error_messages as explain
 from orchestration.config import overrides as dotted
 from orchestration.config import scales
-from orchestration.config.library import HOME, names, open_document
+from orchestration.config.library import HOME, list_names, open_document
 from orchestration.config.part_checks import check_facts
 from orchestration.config.recipe import Cluster, CorpusFile, Recipe
 from pipeline.readers import absolute
@@ -63,7 +63,7 @@ def load_corpus(name_or_path: str) -> Corpus:
     document, where = open_document("corpora", name_or_path)
     read = validated(CorpusFile, document, where)
     fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(Corpus)}
-    folder = HOME / "corpora" if name_or_path in names("corpora") else Path(name_or_path).parent
+    folder = HOME / "corpora" if name_or_path in list_names("corpora") else Path(name_or_path).parent
     dedup, decontaminate = fields["dedup"], fields["decontaminate"]
     fields["sources"] = () if read.mixture else tuple(source.anchored(folder) for source in read.sources)
     fields["mixture"] = tuple(

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TypeVar
 
-from orchestration.config.library import HOME, labelled_form, names, open_document, refuse_name, task_groups
+from orchestration.config.library import HOME, labelled_form, list_names, open_document, refuse_name, task_groups
 from orchestration.config.loading import validated
 from preprocessing.errors import BadInput
 from training.tasks import EACH, SplitRecords, TaskFile, to_text_task
@@ -28,7 +28,7 @@ def load_task(name_or_path: str) -> TaskFile:
         return to_text_task(load_task(labelled))
     document, where = open_document("tasks", name_or_path)
     task = validated(TaskFile, document, where)
-    is_shipped = name_or_path in names("tasks")
+    is_shipped = name_or_path in list_names("tasks")
     if not is_shipped and Path(name_or_path).resolve().parent != HOME / "tasks":
         refuse_name(task.name, f"{where}: name is {task.name!r}", "give it another name")
     each = {name: task.variants if EACH in name else ("",) for name in task.files}
@@ -47,10 +47,10 @@ def load_task(name_or_path: str) -> TaskFile:
 def tasks_of(asked: str = "") -> list[TaskFile]:
     """The tasks of names and groups, with commas between: `glue,squad2,mine.yaml`; all of them where none is named."""
     if not asked:
-        return [load_task(name) for name in names("tasks")]
+        return [load_task(name) for name in list_names("tasks")]
     found: dict[str, tuple[TaskFile, str]] = {}
     for word in filter(None, asked.split(",")):
-        named = [load_task(name) for name in names("tasks")] if word in task_groups() else [load_task(word)]
+        named = [load_task(name) for name in list_names("tasks")] if word in task_groups() else [load_task(word)]
         for task in named:
             if word in (task.group, task.name) or len(named) == 1:
                 add_task(found, task, word)

@@ -67,7 +67,7 @@ def _recipe_of(name: str) -> str:
     ['bert_base', 'electra_small', 'albert-base-v2']
     """
     of_recipe = (name.replace("-", "_").removesuffix(suffix) for suffix in _HUB)
-    return next((one for one in of_recipe if one in names("recipes")), name)
+    return next((one for one in of_recipe if one in list_names("recipes")), name)
 
 
 def target_eval_tasks(flags: JobFlags) -> list[str]:
@@ -153,5 +153,5 @@ def _expected(name: str) -> dict[str, Any]:
     ({'em': 80.8, 'f1': 88.5}, {})
     """
     for scale in SCALES:
-        name = name.removesuffix(f"_{scale}") if name not in names("recipes") else name
-    return dict(load(name).reported_results) if name in names("recipes") else {}
+        name = name.removesuffix(f"_{scale}") if name not in list_names("recipes") else name
+    return dict(load(name).reported_results) if name in list_names("recipes") else {}

@@ -14,10 +14,10 @@ from orchestration.config import (
     Recipe,
     check,
     compute_digest,
+    list_names,
     load,
     load_cluster,
     load_corpus,
-    names,
     split_overrides,
 )
 from orchestration.jobs import held_out, stages
@@ -261,7 +261,7 @@ def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) 
             f"--data {mixed[0]}: is a mixture, whose weights do not include other text; use it as the only --data"
         )
     for given, corpus in zip(filter(_is_corpus, data), corpora, strict=True):
-        if keys := _own_keys(corpus, default, given in names("corpora") or hold_out_given):
+        if keys := _own_keys(corpus, default, given in list_names("corpora") or hold_out_given):
             beside = " and ".join(dict.fromkeys(other for other in data if other != given)) or "the other one"
             raise BadInput(
                 f"--data {given}: its {', '.join(keys)} would not apply to {beside}; use it as the only --data, with "
@@ -347,7 +347,7 @@ def _describe_mixture(corpus: Corpus) -> list[str]:
 
 
 def _is_corpus(given: str) -> bool:
-    return given.endswith((".yaml", ".yml")) or (given in names("corpora") and not Path(given).exists())
+    return given.endswith((".yaml", ".yml")) or (given in list_names("corpora") and not Path(given).exists())
 
 
 def _name(data: Sequence[str]) -> str:

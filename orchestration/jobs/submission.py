@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from orchestration import environment, planning
-from orchestration.config import load, load_cluster, names, split_overrides
+from orchestration.config import list_names, load, load_cluster, split_overrides
 from orchestration.jobs.job import Job, JobFlags
 from preprocessing.errors import ResourceError
 
@@ -154,12 +154,12 @@ def make_absolute(given: str) -> str:
     >>> tuple(map(make_absolute, given))
     ('demo', 'gs://bucket/text', 'jsonl:/a/b.jsonl#text', '/a/*.txt')
     """
-    if "://" in given or given in names("corpora"):
+    if "://" in given or given in list_names("corpora"):
         return given
     if Path(given).exists():
         return os.path.abspath(given)
     before, path = re.fullmatch(r"((?:[\w.-]+=)?(?:\w+:)?)(.*)", given, re.DOTALL).groups()  # type: ignore[union-attr]
-    return before + (path if path in names("corpora") else os.path.abspath(path))
+    return before + (path if path in list_names("corpora") else os.path.abspath(path))
 
 
 def _file(given: str) -> str:
@@ -171,7 +171,7 @@ def _with_absolute_paths(flags: JobFlags) -> list[str]:
     """The overrides, with an absolute path for each relative path in the recipe or in the overrides."""
     read = load(flags.recipe, split_overrides(flags.overrides)[0], flags.scale)
     values = (read.init_checkpoint, getattr(read.data.tokenizer, "path", ""), read.data.corpus)
-    known = names("corpora")
+    known = list_names("corpora")
     whole = {
         key: os.path.abspath(path)
         for key, path in zip(PATHS, values, strict=True)

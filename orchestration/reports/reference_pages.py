@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestration import planning
-from orchestration.config import KeyGroup, load, load_cluster, names, parts, tasks_of, unavailable
+from orchestration.config import KeyGroup, find_unavailable, list_names, load, load_cluster, parts, tasks_of
 from orchestration.reports import family, metric_names
 from orchestration.reports.metric_names import LoggedName
 from pipeline.readers import READERS
@@ -51,7 +51,7 @@ def index(made: Mapping[str, str]) -> str:
 def models() -> str:
     """The table of all recipes."""
     about = (
-        f"The {len(names('recipes'))} recipes that Sesame ships, with their papers and parameter counts. "
+        f"The {len(list_names('recipes'))} recipes that Sesame ships, with their papers and parameter counts. "
         "Print the same table with `sesame recipes --markdown`."
     )
     columns = [
@@ -60,7 +60,7 @@ def models() -> str:
         "- *oracle*: the class of `transformers` that a test compares our model with. "
         "*Closed form* means that the test computes the expected values by a formula.",
     ]
-    found = family.sort_recipes(load(name) for name in names("recipes"))
+    found = family.sort_recipes(load(name) for name in list_names("recipes"))
     return _page("Models", about, [*columns, "", family.markdown(found)])
 
 
@@ -140,7 +140,7 @@ def tasks(found: Sequence[TaskFile]) -> str:
     ]
     lines += [*_table(columns, rows), "", "## Results without a task", ""]
     lines += ["Recipes quote these results of papers; Sesame has no task for them.", ""]
-    reasons = [(f"`{name}`", _cell(reason)) for name, reason in unavailable().items()]
+    reasons = [(f"`{name}`", _cell(reason)) for name, reason in find_unavailable().items()]
     return _page("Tasks", about, [*lines, *_table(("result", "reason"), reasons)])
 
 

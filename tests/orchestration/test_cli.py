@@ -62,7 +62,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 TRAINED = {"step": 4, "tokens": 5, "loss": 2.5, "evaluation": {}}
 NO_MORE = "plan: --published takes no recipe and no other option except --json"
 NO_RECIPE = "is not one of the recipes (`sesame recipes` lists them) and not a .yaml file"
-CORPORA = f"({', '.join(names('corpora'))})"
+CORPORA = f"({', '.join(list_names('corpora'))})"
 BAD = {
     "chek": "No such command 'chek'. Did you mean 'check'?",
     "check": "Missing argument 'RECIPE'.",
@@ -365,7 +365,7 @@ def test_check_says_what_it_found_and_what_is_next(capsys):
     assert second == "next  sesame run bert_base --cluster one_gpu"
 
 
-@pytest.mark.parametrize("cluster", names("clusters"))
+@pytest.mark.parametrize("cluster", list_names("clusters"))
 def test_each_cluster_file_is_one_that_a_recipe_runs_on(capsys, cluster: str):
     """BERT's batches of 256 rows do not do for 1,024 workers; RoBERTa's of 8,192 do. Its layers have no 35 stages."""
     if cluster == "1024xh100":
@@ -397,7 +397,7 @@ def test_check_answers_a_program(capsys):
 
 
 def test_recipes_is_a_table_a_tree_or_a_difference(capsys):
-    assert set(answer(capsys, "recipes")) == {*names("recipes"), "next"}
+    assert set(answer(capsys, "recipes")) == {*list_names("recipes"), "next"}
     assert answer(capsys, "recipes", "roberta_base")["parameters"] == 124_697_433
     assert (
         "removes next sentence prediction"
@@ -508,6 +508,7 @@ import sys
 from orchestration.cli import main
 from orchestration.cli.groups import TextOptions
 from orchestration.cli.shared import flags_of, job_command
+from orchestration.config import list_names
 assert main(["--help"]) == 0
 assert not {{"pydantic", "pyarrow", "numpy"}} & set(sys.modules), "help"
 dry_run = ["run", "bert_base", "--data", {str(text)!r}, "--output-dir", {str(tmp_path)!r}, "--dry-run"]

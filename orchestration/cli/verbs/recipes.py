@@ -19,13 +19,13 @@ def recipes(
     as_json: options.Json = False,
 ) -> int:
     """List all recipes, show one with its parameter count, or compare two."""
-    from orchestration.config import load, names
+    from orchestration.config import list_names, load
     from orchestration.reports import describe_difference, family
     from orchestration.terminal import views
 
     values: dict[str, Any]
     if not recipe:
-        found = family.sort_recipes(load(name, scale=scale) for name in names("recipes"))
+        found = family.sort_recipes(load(name, scale=scale) for name in list_names("recipes"))
         if markdown and not as_json:
             print(family.markdown(found))
             return 0

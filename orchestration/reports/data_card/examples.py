@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from orchestration.config import Recipe, load, names
+from orchestration.config import Recipe, list_names, load
 from orchestration.reports import describe
 from preprocessing.errors import BadInput
 from preprocessing.rows import ExampleDataset
@@ -37,7 +37,7 @@ def examples(store: TokenStore, vocab: Vocab, own: Recipe) -> Iterator[CardExamp
     Rows are planned on the first shard only, so that a card costs little on a large corpus.
     """
     first, shown = replace(store, shards=store.shards[:1], groups=()), []
-    for recipe in (own, *map(load, names("recipes"))):
+    for recipe in (own, *map(load, list_names("recipes"))):
         kinds = (recipe.data.packing.kind, recipe.masking.kind, recipe.objective.kind)
         fits = recipe.data.tokenizer.kind == vocab.kind and _has_specials(recipe, vocab)
         if recipe is own or (fits and kinds not in shown):

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from orchestration.config import SCALES, flatten, load, names
+from orchestration.config import SCALES, flatten, list_names, load
 from orchestration.reports.saved_scores import load_finished_scores, select_final_scores
 from orchestration.reports.score_table import guesses, named, p_value, scale_value, score_of
 from preprocessing.errors import BadInput
@@ -172,10 +172,10 @@ def _paper(name: str) -> dict[str, str]:
     >>> _paper("gpt2_tiny")["scale"], _paper("gpt2_mine")
     ('tiny', {})
     """
-    if name in names("recipes"):
+    if name in list_names("recipes"):
         return {"named after": load(name).paper}
     recipe, _, scale = name.rpartition("_")
-    if recipe not in names("recipes") or scale not in SCALES:
+    if recipe not in list_names("recipes") or scale not in SCALES:
         return {}
     return {"named after": load(recipe).paper, "scale": scale}
 

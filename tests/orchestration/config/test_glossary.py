@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestration.config import Cluster, Recipe, load, load_cluster, names
+from orchestration.config import Cluster, Recipe, list_names, load, load_cluster
 from orchestration.config.glossary import ABSENT, KEYS, KINDS, NOTES
 from orchestration.config.keys import parts
 from orchestration.config.part_checks import UNIONS
@@ -32,7 +32,7 @@ def keys_of(value: Any, prefix: str = "") -> set[str]:
 @pytest.fixture(scope="module")
 def known() -> set[str]:
     """Every key of every recipe, of a cluster and of a corpus."""
-    recipes = set().union(*(keys_of(load(name)) for name in names("recipes")))
+    recipes = set().union(*(keys_of(load(name)) for name in list_names("recipes")))
     recipes |= keys_of(load("gpt3_125m", ["model.attention_window={kind: alternating, size: 256}"]))
     corpora = {f"{part.path}.{key.name}" for part in parts() if part.path.startswith("corpus") for key in part.keys}
     return recipes | corpora | keys_of(load_cluster("local"), "cluster.")

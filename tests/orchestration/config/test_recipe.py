@@ -16,10 +16,10 @@ from orchestration.config import (
     check,
     find_ignored_keys,
     flatten,
+    list_names,
     load,
     load_cluster,
     load_corpus,
-    names,
     split_overrides,
 )
 from orchestration.config.library import HOME
@@ -320,7 +320,7 @@ def test_overrides_of_the_cluster_go_to_the_cluster():
     assert (cluster.num_workers, cluster.engine.zero_stage) == (5, 3)
 
 
-@pytest.mark.parametrize("name", names("recipes"))
+@pytest.mark.parametrize("name", list_names("recipes"))
 def test_a_shipped_recipe_is_15_to_45_lines_beside_its_figures_and_named_as_its_file(name):
     figures = re.compile(r"^reported_results:\n(?:  .*\n)+\n", re.MULTILINE)
     text = (HOME / "recipes" / f"{name}.yaml").read_text()
@@ -329,12 +329,12 @@ def test_a_shipped_recipe_is_15_to_45_lines_beside_its_figures_and_named_as_its_
     assert shipped(name).name == name
 
 
-@pytest.mark.parametrize("name", names("recipes"))
+@pytest.mark.parametrize("name", list_names("recipes"))
 def test_a_shipped_recipe_says_what_its_paper_found_and_where(name):
     assert {"parameters", "citation"} <= shipped(name).reported_results.keys()
 
 
-@pytest.mark.parametrize("name", names("recipes"))
+@pytest.mark.parametrize("name", list_names("recipes"))
 def test_a_shipped_recipe_says_of_what_training_its_figures_are(name):
     """This training, another one, or none: no figure is taken for one of the recipe that is not."""
     expected = shipped(name).reported_results
@@ -349,7 +349,9 @@ def test_a_shipped_recipe_says_of_what_training_its_figures_are(name):
 def test_figures_of_multi_task_training_are_said_to_be_such():
     """T5's own nets learnt supervised tasks as well; the recipes have the unsupervised text alone."""
     multi = {
-        name for name in names("recipes") if shipped(name).reported_results["setting"].startswith("another training")
+        name
+        for name in list_names("recipes")
+        if shipped(name).reported_results["setting"].startswith("another training")
     }
     assert multi == {"t5_small", "t5_large", "t5_3b", "t5_11b"}
     assert shipped("t5_base").reported_results["squad"] == {"em": 83.01}  # 85.44 with supervised tasks
@@ -375,13 +377,13 @@ def test_xlm_reads_shuffled_lines_in_lower_case_without_accents(name):
     assert shipped(name, "tiny").data.tokenizer.strip_accents
 
 
-@pytest.mark.parametrize("name", names("corpora"))
+@pytest.mark.parametrize("name", list_names("corpora"))
 def test_a_shipped_corpus_is_named_as_its_file(name):
     assert load_corpus(name).name == name
 
 
 def test_the_corpus_of_each_shipped_recipe_is_shipped():
-    assert {shipped(name).data.corpus for name in names("recipes")} <= set(names("corpora"))
+    assert {shipped(name).data.corpus for name in list_names("recipes")} <= set(list_names("corpora"))
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -967,7 +969,7 @@ def test_a_cluster_that_runs_elsewhere_says_how_many_workers_it_has():
 @pytest.mark.parametrize(
     ("name", "overrides", "keys"),
     [
-        *((name, [], []) for name in names("clusters")),
+        *((name, [], []) for name in list_names("clusters")),
         (
             "local",
             ["scale_up_interval_minutes=0", "num_workers=2", "min_workers=2"],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestration.config import Recipe, load, names
+from orchestration.config import Recipe, list_names, load
 from orchestration.config.error_messages import annotations, find_chosen_class, options
 from orchestration.config.scales import SCALES, shrink
 from preprocessing.spec import AtMost
@@ -50,7 +50,7 @@ SHRUNK = [(kind, scale, key) for kind in CLASSES for scale in kind.shrinks for k
 @pytest.fixture(scope="module")
 def used() -> set[type]:
     """The classes of all parts of all recipes."""
-    recipes = [load(name) for name in names("recipes")]
+    recipes = [load(name) for name in list_names("recipes")]
     return {type(part) for recipe in (*recipes, WITH_A_BAND, *OTHER_OPTIMISERS) for part in parts(recipe)}
 
 
@@ -126,7 +126,7 @@ def test_masked_tokens_are_learned_on_short_rows_first(name: str, lengths: list[
     assert own.steps == 300
 
 
-@pytest.mark.parametrize("name", names("recipes"))
+@pytest.mark.parametrize("name", list_names("recipes"))
 def test_every_recipe_has_rows_and_steps_at_each_scale(name: str) -> None:
     for scale in SCALES:
         recipe = load(name, scale=scale)

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from orchestration.config import load, load_cluster, names, to_non_defaults, to_yaml
+from orchestration.config import list_names, load, load_cluster, to_non_defaults, to_yaml
 
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("scale", ["", "tiny"])
-@pytest.mark.parametrize("name", names("recipes"))
+@pytest.mark.parametrize("name", list_names("recipes"))
 def test_a_recipe_comes_back_from_its_yaml_and_from_what_is_not_a_default(
     name: str, scale: str, tmp_path: Path
 ) -> None:
@@ -20,7 +20,7 @@ def test_a_recipe_comes_back_from_its_yaml_and_from_what_is_not_a_default(
         assert load(str(tmp_path / "recipe.yaml")) == recipe
 
 
-@pytest.mark.parametrize("name", names("clusters"))
+@pytest.mark.parametrize("name", list_names("clusters"))
 def test_a_cluster_comes_back_from_its_yaml(name: str, tmp_path: Path) -> None:
     cluster = load_cluster(name, ["cluster.log_every=3"])
     (tmp_path / "cluster.yaml").write_text(to_yaml(cluster))

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from orchestration.config import load, load_task, names, tasks_of, unavailable
+from orchestration.config import find_unavailable, list_names, load, load_task, tasks_of
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
 from training.files import Records, WholeFileFormat
@@ -33,7 +33,7 @@ from training.tasks import (
 )
 from training.tasks import TASKS as HELD_OUT
 
-TASKS = names("tasks")
+TASKS = list_names("tasks")
 METRICS = {  # what scores of a kind may be called; scores.md 1.1 to 1.4
     "classification": {"accuracy", "f1", "macro_f1", "matthews"},
     "regression": {"spearman", "pearson"},
@@ -158,7 +158,7 @@ def test_xquad_chooses_on_articles_that_are_not_asked_about(tmp_path: Path) -> N
 
 def quoted() -> Iterator[tuple[str, str]]:
     """Recipe and figure: ("bert_base", "glue.mnli_m")."""
-    for recipe in names("recipes"):
+    for recipe in list_names("recipes"):
         for name, figure in load(recipe).reported_results.items():
             if name in ("parameters", "printed", "citation", "setting", "split", "also"):
                 continue
@@ -167,7 +167,7 @@ def quoted() -> Iterator[tuple[str, str]]:
 
 def unaccounted(figures: set[str]) -> dict[str, str]:
     """Figures that no task file measures and for which no reason is given, or for which there is both."""
-    tasks, reasons = tasks_of(), unavailable()
+    tasks, reasons = tasks_of(), find_unavailable()
     measured = {figure for task in tasks for figure in task.reported_keys}
     measured |= {f"{task.group}.average" for task in tasks if task.group}
     found = {}
@@ -211,9 +211,9 @@ def test_no_reason_and_no_figure_is_left_over() -> None:
     """A reason, or a figure of a task, that no recipe quotes any more."""
     figures = {figure for _, figure in quoted()}
     known = figures | {figure.partition(".")[0] for figure in figures}
-    assert not {name for name in unavailable() if name not in known}
+    assert not {name for name in find_unavailable() if name not in known}
     assert not {figure for task in tasks_of() for figure in task.reported_keys} - figures
-    assert all(reason.strip() for reason in unavailable().values())
+    assert all(reason.strip() for reason in find_unavailable().values())
 
 
 # What the grids are: scores.md 2
@@ -788,7 +788,7 @@ def test_a_recipe_and_a_command_may_name_the_form_as_text() -> None:
 
 
 def test_t5_is_scored_by_what_it_writes() -> None:
-    recipes = [name for name in names("recipes") if name.startswith("t5_")]
+    recipes = [name for name in list_names("recipes") if name.startswith("t5_")]
     assert len(recipes) == 11
     asked = [set(load(recipe).eval_tasks) - set(HELD_OUT) for recipe in recipes]
     assert all(asked)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestration.config import load, load_task, names
+from orchestration.config import list_names, load, load_task
 from orchestration.jobs.paper_figures import paper_figures, split_of
 
 
@@ -35,8 +35,8 @@ def test_a_figure_is_of_the_split_that_its_recipe_says(recipe: str, figure: str,
 
 
 def test_every_figure_of_a_fine_tuned_task_has_a_split() -> None:
-    tasks = [load_task(name) for name in names("tasks") if name != "unavailable"]
-    for recipe in names("recipes"):
+    tasks = [load_task(name) for name in list_names("tasks") if name != "unavailable"]
+    for recipe in list_names("recipes"):
         expected = load(recipe).reported_results
         for task in (one for one in tasks if one.task.way == "tuned"):
             assert all(" (" in figure for figure in paper_figures(task, expected)), (recipe, task.name)

@@ -9,7 +9,7 @@ import pytest
 
 from orchestration import planning
 from orchestration.cli import main
-from orchestration.config import Cluster, Recipe, check, load, load_cluster, names
+from orchestration.config import Cluster, Recipe, check, list_names, load, load_cluster
 from orchestration.planning import DEVICES, ParallelLayout, devices, run_estimate, workload_of
 from orchestration.planning.layout import layout_of
 from orchestration.planning.search import REFUSED, find_smallest_layout, layout_in_phase, memory_ratio, peak_memory
@@ -19,7 +19,7 @@ from preprocessing.limits import MemoryLimit
 from training.data import Loader
 from training.specs import EngineSettings, Phase
 
-TWO_SIDED = [name for name in names("recipes") if load(name).objective.two_sided]
+TWO_SIDED = [name for name in list_names("recipes") if load(name).objective.two_sided]
 SHORT_AND_LONG = (
     "phases=[{seq_length: 128, global_batch_size: 4096, steps: 900}, "
     "{seq_length: 512, global_batch_size: 8, steps: 100}]",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.config import names
+from orchestration.config import list_names
 from orchestration.terminal import complete
 
 ROOT = Path(__file__).parents[3]
@@ -80,11 +80,11 @@ FAR = ["1024xh100", "2240xa100", "64xa100", "8xh100", "cpu_cluster"]
 def test_clusters_corpora_tables_and_parts() -> None:
     assert (
         complete.cluster("")
-        == names("clusters")
+        == list_names("clusters")
         == [*FAR, "dataflow", "flink", "local", "one_gpu", "portable", "spark"]
     )
-    assert complete.corpus("") == names("corpora")
-    assert complete.recipe("") == names("recipes")
+    assert complete.corpus("") == list_names("corpora")
+    assert complete.recipe("") == list_names("recipes")
     assert complete.table("alb") == ["albert-sp", "albert-sharing"]
     assert complete.part("optimizer.a") == [
         "optimizer.adamw",

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from orchestration.cli import main
-from orchestration.config import names, tasks_of
+from orchestration.config import list_names, tasks_of
 from orchestration.reports import find_available_tasks
 from orchestration.terminal import views
 from tests.orchestration.jobs.runs import own
@@ -55,12 +55,12 @@ def test_all_tasks_stand_in_eighty_columns(data: Path) -> None:
     tasks = tasks_of()
     for found in ({}, find_available_tasks(tasks, data)):
         lines = shown(views.tasks(tasks, found))
-        assert {line.split()[0] for line in lines if line.strip()} >= set(names("tasks"))
+        assert {line.split()[0] for line in lines if line.strip()} >= set(list_names("tasks"))
         assert max(map(len, lines)) <= 80
     named = [
         line
         for line in shown(views.tasks(tasks, find_available_tasks(tasks, data)))
-        if line.split()[0] in names("tasks")
+        if line.split()[0] in list_names("tasks")
     ]
     assert len(named) == len(tasks)  # with data, a line for each, none folded
 

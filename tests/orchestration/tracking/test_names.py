@@ -18,8 +18,8 @@ from mlflow.store.artifact.artifact_repo import verify_artifact_path
 from mlflow.utils import validation
 
 from orchestration import figures, tracking
+from orchestration.config import list_names as all_names
 from orchestration.config import load, load_task
-from orchestration.config import names as all_names
 from orchestration.jobs import evaluate
 from orchestration.jobs.paper_figures import paper_figures
 from orchestration.tracking import metadata, names

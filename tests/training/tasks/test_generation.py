@@ -253,7 +253,9 @@ def test_files_that_are_aligned_are_one_record_a_line_and_may_lie_beside_the_dat
     assert records.places == ["../text/train.en:1", "../text/train.en:2"]
     for shorter in ("Hund\n", ""):
         (beside / "train.de").write_text(shorter)
-        with pytest.raises(BadInput, match=r"aligned files must end on the same line, but end at .*; give aligned files"):
+        with pytest.raises(
+            BadInput, match=r"aligned files must end on the same line, but end at .*; give aligned files"
+        ):
             split.records(data)
     (beside / "train.de").unlink()
     with pytest.raises(BadInput, match=r"\.\./text/train\.de: is not there"):

@@ -209,7 +209,11 @@ TABLE = SplitRecords(paths=("dev.tsv",), format=TsvFormat())
             {"include": {"y": ("c",)}},
             "none of the 2 rows of dev.tsv has the values of `include`; correct them in the task file",
         ),
-        ("t\ty\nx\ta\n", {"exclude": {"y": ("a",)}}, "`exclude` leaves out all 1 rows of dev.tsv; correct it in the task file"),
+        (
+            "t\ty\nx\ta\n",
+            {"exclude": {"y": ("a",)}},
+            "`exclude` leaves out all 1 rows of dev.tsv; correct it in the task file",
+        ),
     ],
 )
 def test_a_file_without_rows_is_said_to_be_one(content: str, given: dict[str, Any], said: str, tmp_path: Path) -> None:
