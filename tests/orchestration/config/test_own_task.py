@@ -274,7 +274,8 @@ def test_a_quotation_mark_that_is_not_closed_costs_its_row(tmp_path: Path) -> No
     said = task_of_csv(f"{path}:t,y")[1]
     assert "49 rows" in said
     assert said.endswith(
-        "1 malformed rows, the first: my.csv:42: is no row: a quotation mark is not closed, or closed before the end "
+        "1 malformed rows, the first: my.csv:42: invalid row: "
+        "a quotation mark is not closed, or is closed before the end "
         "of its cell"
     )
 

@@ -369,7 +369,7 @@ def test_a_blank_in_a_childrens_book(tmp_path: Path) -> None:
 )
 def test_a_record_without_a_blank_or_its_answer_is_a_fault(last: str, tmp_path: Path) -> None:
     records = found(tmp_path, f"1 A line .\n{last}\n", CbtFormat())
-    assert (len(records), [line[:27] for line in records.malformed]) == (0, ["in.txt:1: the last line lacks"])
+    assert (len(records), [line[:27] for line in records.malformed]) == (0, ["in.txt:1: the last line lac"])
 
 
 # Files and archives
