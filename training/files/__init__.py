@@ -96,7 +96,8 @@ def _unpaired_surrogate(record: Record) -> str:
     r"""Return the first unpaired UTF-16 surrogate, which JSON can contain but valid text cannot; "" if there is
     none.
 
-    >>> _unpaired_surrogate({"t": "a\ud800"}), _unpaired_surrogate({"t": "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")})
+    >>> pair = "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")
+    >>> _unpaired_surrogate({"t": "a\ud800"}), _unpaired_surrogate({"t": pair})
     ('\\ud800', '')
     """
     try:
