@@ -1,4 +1,4 @@
-"""What tests/test_docs.py does not know of the README: its Python needs a corpus, and two of its claims."""
+"""What tests/test_docs.py does not check: the length of the README, a target of make, and a claim of all pages."""
 
 import json
 import subprocess
@@ -26,13 +26,8 @@ def test_make_eval_takes_a_recipe_or_the_folder_of_a_run(tmp_path: Path) -> None
     assert "--scale" not in said(str(tmp_path))
 
 
-def test_python_blocks_of_the_readme_run(tmp_path: Path) -> None:
-    """They may use `corpus`, the directory of a corpus, and `rows`, that of its static rows."""
-    job, _ = record.made("bert_base", tmp_path, "data.static_masks=2")
-    rows = build.rows(job, (), ignore_progress)
-    names = {"corpus": job.plan.corpus.folder, "rows": next(iter(rows.values())), "__name__": "readme"}
-    for block in pages.blocks(README, "python"):
-        exec(compile(block.code, str(block), "exec"), names)
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 200
 
 
 def test_no_page_calls_a_gain_surer_than_its_test_does() -> None:

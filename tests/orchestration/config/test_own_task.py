@@ -53,7 +53,7 @@ def test_two_texts_and_other_formats(tmp_path: Path) -> None:
     task, said = task_of_csv(f"{path}:t,y")
     sizes = "(train 2, dev 0, test 0)"
     assert said == f"{path}: 2 rows {sizes}, y is a number from 1.5 to 4; 1 malformed rows, the first: my.tsv:4: " + (
-        "1 columns, the first line names 2"
+        "got 1 columns, expected 2 as in the first line"
     )
     assert isinstance(task.task, Regression)
     assert (task.task.min_value, task.task.max_value) == (1.5, 4)
@@ -274,7 +274,8 @@ def test_a_quotation_mark_that_is_not_closed_costs_its_row(tmp_path: Path) -> No
     said = task_of_csv(f"{path}:t,y")[1]
     assert "49 rows" in said
     assert said.endswith(
-        "1 malformed rows, the first: my.csv:42: is no row: a quotation mark is not closed, or closed before the end "
+        "1 malformed rows, the first: my.csv:42: invalid row: "
+        "a quotation mark is not closed, or is closed before the end "
         "of its cell"
     )
 

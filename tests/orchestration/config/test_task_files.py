@@ -376,13 +376,14 @@ def test_a_wrong_key_is_one_line_with_its_place(old: str, new: str, said: str, t
 @pytest.mark.parametrize(
     ("split", "content", "said"),
     [
-        ("test", "a\tb\nfine\t1\n", "task mine: has no split test; its splits are dev"),
-        ("dev", "a\tb\nfine\t2\n", "task mine, dev: mine.tsv:2: b is '2', allowed is 0 or 1"),
-        ("dev", "a\tc\nfine\t1\n", "task mine, dev: mine.tsv:2: has no column b; its columns are a, c"),
+        ("test", "a\tb\nfine\t1\n", "task mine: invalid split: got test, expected one of dev"),
+        ("dev", "a\tb\nfine\t2\n", "task mine, dev: mine.tsv:2: invalid b: got '2', expected 0 or 1"),
+        ("dev", "a\tc\nfine\t1\n", "task mine, dev: mine.tsv:2: missing column b; the columns are a, c"),
         (
             "dev",  # as R writes tables, with a name for each row
             "a\tb\n1\tfine\t1\n2\tbad\t0\n",
-            "task mine, dev: no row can be read; mine.tsv:2: 3 columns, the first line names 2",
+            "task mine, dev: all rows are malformed; correct the file: "
+            "mine.tsv:2: got 3 columns, expected 2 as in the first line",
         ),
     ],
 )
@@ -399,7 +400,7 @@ def test_malformed_rows_are_counted_and_named(tmp_path: Path) -> None:
     (tmp_path / "mine.tsv").write_text("a\tb\nfine\t1\nshort\nbad\t0\n")
     found = split_availability(task, tmp_path)["dev"]
     assert (found.rows, found.labelled, found.wrong) == (2, 2, "")
-    assert found.malformed == ("mine.tsv:3: 1 columns, the first line names 2",)
+    assert found.malformed == ("mine.tsv:3: got 1 columns, expected 2 as in the first line",)
 
 
 # The rows of original distributions, as far as they are at hand
@@ -769,7 +770,10 @@ def test_every_labelled_task_is_text_to_text_by_its_name(name: str) -> None:
         assert load_task(asked).task.task == load_task(known).task  # type: ignore[union-attr]
         return
     else:
-        with pytest.raises(BadInput, match=rf"^task {asked}: a task of kind {task.task.kind} (has no form|is text)"):
+        with pytest.raises(
+            BadInput,
+            match=rf"^task {asked}: a task of kind {task.task.kind} (has no text-to-text form|already generates text)",
+        ):
             load_task(asked)
         return
     assert found.grids["t5"] == T5

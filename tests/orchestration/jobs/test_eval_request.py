@@ -72,7 +72,7 @@ def test_without_a_folder_of_data_the_files_beside_a_task_file_come_first(
         (plan,) = plan_tasks(net, found[data])
         assert len(plan.items["train"]) == rows
         first, second = (file.parent, other) if data is None else (other, file.parent)
-        said = f"task mine, train: {first / 'train.tsv'} is read, {second / 'train.tsv'} is there too"
+        said = f"task mine, train: reads {first / 'train.tsv'}, although {second / 'train.tsv'} also exists"
         assert said in caplog.text
         assert said.removeprefix("task mine, ") in plan.notes[0]
     (other / "train.tsv").unlink()

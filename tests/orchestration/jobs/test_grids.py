@@ -105,7 +105,7 @@ def test_features_of_a_frozen_net_are_asked_for_and_what_does_not_go_with_them_i
 ) -> None:
     (plan,) = plan_tasks(net, wanted(data, frozen_features="last_four"))
     assert {cell.tuning.frozen_features for cell in plan.cells if cell.tuning} == {"last_four"}
-    assert "x 2 steps, 2 runs each, last_four of a frozen net (" in plan.grid_description
+    assert "x 2 steps, 2 runs each, last_four of a frozen model (" in plan.grid_description
     with pytest.raises(
         BadInput, match=r"task sst2, grid electra_base: layerwise_lr_decay is .*; give another grid with"
     ):

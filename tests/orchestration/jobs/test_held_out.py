@@ -95,7 +95,7 @@ def test_the_rows_at_hand_and_what_to_ask_for_are_said(tmp_path: Path) -> None:
     found = held_out.find_too_few(corpus, ["source_classification", "next_sentence", "no such task"], 5_000)
     assert list(found) == ["source_classification", "next_sentence"]
     for task, line in found.items():
-        assert line.startswith(f"task {task}: 5000 labelled rows were asked for, the held-out documents make ")
+        assert line.startswith(f"task {task}: too few labeled examples: got ")
         assert "(--max-train-samples " in line
         assert line.endswith("hold out more of the text (--holdout-ratio .1, or test_ratio in its corpus file)")
 

@@ -358,9 +358,9 @@ def test_a_wrong_label_of_many_costs_its_row_and_is_named(
     assert (
         scored(net, wanted(data))
         .notes[0]
-        .startswith("train: malformed rows are left out: SST-2/train.tsv:3: 1 is '7', allowed is 0 or 1")
+        .startswith("train: malformed rows are left out: SST-2/train.tsv:3: invalid 1: got '7', expected 0 or 1")
     )
-    assert "task sst2, train: malformed rows are left out: SST-2/train.tsv:3: 1 is '7'" in caplog.text
+    assert "task sst2, train: malformed rows are left out: SST-2/train.tsv:3: invalid 1: got '7'" in caplog.text
 
 
 def table(path: Path, rows: int) -> None:

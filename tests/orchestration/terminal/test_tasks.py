@@ -47,8 +47,8 @@ def test_a_line_for_each_task_with_the_rows_of_its_splits(data: Path) -> None:
     ]
     assert lines[5] == "rows of each split; -: not there, *: without labels, !: malformed (below)"
     said = " ".join(lines[6:])
-    assert "task sst2, dev: malformed rows are left out: glue/SST-2/dev.tsv:3: 1 columns" in said
-    assert "task cola, dev: CoLA/dev.tsv:1: 1 is '2', allowed is 0 or 1" in said
+    assert "task sst2, dev: malformed rows are left out: glue/SST-2/dev.tsv:3: got 1 columns" in said
+    assert "task cola, dev: CoLA/dev.tsv:1: invalid 1: got '2', expected 0 or 1" in said
 
 
 def test_all_tasks_stand_in_eighty_columns(data: Path) -> None:

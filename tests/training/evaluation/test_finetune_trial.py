@@ -249,13 +249,13 @@ def test_what_a_kind_of_task_has_not_is_refused() -> None:
             {"no_answer_loss_weight": 0.5},
             r"tuning\.no_answer_loss_weight: got 0\.5, not supported by classification tasks",
         ),
-        (tag, {"both_orders": True}, "not for a task of kind token_classification"),
+        (tag, {"both_orders": True}, "not supported by token_classification tasks"),
         (
             ExtractiveQA(squad_version=1),
             {"no_answer_loss_weight": 0.5},
             "expected 0 with squad_version 1",
         ),
-        (SPAN, {"both_orders": True}, "not for a task of kind extractive_qa"),
+        (SPAN, {"both_orders": True}, "not supported by extractive_qa tasks"),
     ):
         with pytest.raises(BadInput, match=reason):
             task.with_tuning(Tuning(**key))  # type: ignore[attr-defined]

@@ -231,7 +231,7 @@ def test_what_is_too_unlikely_for_a_number_costs_no_score(against: str, tmp_path
     assert len(found.scores["test"]) > 1
     if against == "words":
         assert found.by_unit["test"] == []
-        assert any("bytes a word, as where no blanks stand between words" in note for note in found.notes)
+        assert any("bytes per word: the language seems to have no blanks between words" in note for note in found.notes)
 
 
 def test_items_that_cannot_be_scored_have_no_value_and_hide_no_constant_answer(tmp_path: Path) -> None:

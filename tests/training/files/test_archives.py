@@ -106,7 +106,7 @@ def test_what_unpacks_to_far_more_than_text_does_is_one_line(tmp_path: Path, nam
     """2.5 MB became 2.6 GB."""
     BOMBS[name](tmp_path / name)
     member = "" if name.startswith("a.") else "*.txt"
-    with pytest.raises(BadInput, match=rf"{name}: becomes more than 2 MB, .* unpack it by hand") as found:
+    with pytest.raises(BadInput, match=rf"{name}: too large: .* more than 2 MB, .* unpack it by hand") as found:
         list(contents(tmp_path, name, member))
     assert "\n" not in str(found.value)
 
@@ -114,7 +114,7 @@ def test_what_unpacks_to_far_more_than_text_does_is_one_line(tmp_path: Path, nam
 def test_a_large_archive_has_a_limit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MOST_TIMES", 1_000_000)
     a_zip(tmp_path / "a.zip", **{f"{number}.txt": ZEROS for number in range(9)})
-    with pytest.raises(BadInput, match="becomes more than 8 MB"):
+    with pytest.raises(BadInput, match="more than 8 MB"):
         list(contents(tmp_path, "a.zip", "*.txt"))
     assert len(list(contents(tmp_path, "a.zip", "[1-8].txt"))) == 8
 
@@ -126,7 +126,7 @@ def test_an_archive_of_too_many_files_is_one_line(tmp_path: Path, name: str) -> 
         a_zip(tmp_path / name, **dict(many))
     else:
         a_tar(tmp_path / name, *many, how="w:gz" if name.endswith("gz") else "w")
-    with pytest.raises(BadInput, match="has more than 50 files in it; if it is what it should be"):
+    with pytest.raises(BadInput, match="too many members: expected at most 50; if the file is trusted"):
         list(contents(tmp_path, name, "1.txt"))
 
 
@@ -137,13 +137,13 @@ def test_a_link_in_an_archive_is_no_file(tmp_path: Path, kind: bytes) -> None:
     info.type, info.linkname = kind, "/etc/passwd"
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         archive.addfile(info)
-    with pytest.raises(BadInput, match=r"b\.txt in it is a link, and no file"):
+    with pytest.raises(BadInput, match=r"member .*b\.txt is a link, not a file"):
         list(contents(tmp_path, "a.tar", "*.txt"))
     link = zipfile.ZipInfo("b.txt")
     link.external_attr = 0o120777 << 16
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr(link, "/etc/passwd")
-    with pytest.raises(BadInput, match=r"b\.txt in it is a link, and no file"):
+    with pytest.raises(BadInput, match=r"member .*b\.txt is a link, not a file"):
         list(contents(tmp_path, "a.zip", "*.txt"))
 
 
@@ -152,7 +152,7 @@ def test_a_path_that_climbs_out_of_an_archive_is_refused(tmp_path: Path, inside:
     a_zip(tmp_path / "a.zip", **{inside: b"x"})
     a_tar(tmp_path / "a.tar", (inside, b"x"), how="w")
     for name in ("a.zip", "a.tar"):
-        with pytest.raises(BadInput, match="leads out of the folder"):
+        with pytest.raises(BadInput, match="has a path outside the archive"):
             list(contents(tmp_path, name, "*.txt"))
 
 

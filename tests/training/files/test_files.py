@@ -63,7 +63,7 @@ def test_columns_have_numbers_from_both_ends(tmp_path: Path) -> None:
 def test_a_short_row_is_counted_and_named(tmp_path: Path) -> None:
     records = found(tmp_path, "id\tq1\tq2\tlabel\n1\ta\tb\t0\n2\ta\n3\ta\tb\t1\n", TsvFormat())
     assert len(records) == 2
-    assert records.malformed == ["in.txt:3: 2 columns, the first line names 4"]
+    assert records.malformed == ["in.txt:3: got 2 columns, expected 4 as in the first line"]
 
 
 @pytest.mark.parametrize(("format", "mark"), [(TsvFormat(), "\t"), (CsvFormat(), ",")])
@@ -72,7 +72,7 @@ def test_a_row_with_a_cell_too_many_is_counted_and_named(format: files.RecordFor
     content = "id,text,label\n1,a,0\n2,a,b,1\n3,c,1\n".replace(",", mark)
     records = found(tmp_path, content, format)
     assert [record["label"] for record in records.rows] == ["0", "1"]
-    assert records.malformed == ["in.txt:3: 4 columns, the first line names 3"]
+    assert records.malformed == ["in.txt:3: got 4 columns, expected 3 as in the first line"]
 
 
 def test_csv_cells_have_commas_and_lines(tmp_path: Path) -> None:
@@ -89,19 +89,20 @@ def test_a_csv_cell_may_be_longer_than_131072_characters(tmp_path: Path) -> None
 def test_a_quotation_mark_that_is_not_closed_costs_its_lines_which_are_named(tmp_path: Path) -> None:
     records = found(tmp_path, 'id,article\n1,a\n2,"b\n3,"c"\n4,d\n', CsvFormat())
     assert [record["article"] for record in records.rows] == ["a", "d"]
-    assert records.malformed == ["in.txt:3: lines 3 to 4 are no row: ',' expected after '\"'"]
+    assert records.malformed == ["in.txt:3: lines 3 to 4 are not a valid row: ',' expected after '\"'"]
     records = found(tmp_path, 'id,article\n1,a\n2,"b\n3,c\n', CsvFormat())
     assert [record["article"] for record in records.rows] == ["a"]
     assert records.malformed == [
-        "in.txt:3: lines 3 to 4 are no row: the quotation mark of line 3 is not closed, which costs 2 lines"
+        "in.txt:3: lines 3 to 4 are not a valid row: the quotation mark of line 3 is not closed, so 2 lines are lost"
     ]
     records = found(tmp_path, 'id,article\n1,a\n"2\n",b "so" ""\n4,"b ""so""\n' + "3,c\n" * 110, CsvFormat())
     assert [record["article"] for record in records.rows] == ["a", 'b "so" ""']
     assert records.malformed == [
-        "in.txt:5: lines 5 to 115 are no row: the quotation mark of line 5 is not closed, which costs 111 lines"
+        "in.txt:5: lines 5 to 115 are not a valid row: "
+        "the quotation mark of line 5 is not closed, so 111 lines are lost"
     ]
     records = found(tmp_path, 'id,article\n"2\n3","b\n', CsvFormat())
-    assert "lines 2 to 3 are no row: the quotation mark of line 3 is" in records.malformed[0]
+    assert "lines 2 to 3 are not a valid row: the quotation mark of line 3 is" in records.malformed[0]
 
 
 @pytest.mark.parametrize(("format", "mark"), [(TsvFormat(), "\t"), (CsvFormat(), ",")])
@@ -119,12 +120,12 @@ def test_a_name_that_is_the_number_of_another_column_is_refused(
 ) -> None:
     """It was read in place of the column that the number stands for."""
     for line, said in (
-        ("good,0", "names a column 0, which stands for another one, counted from 0 or back from the end"),
-        ("-1,text", "names a column -1, which stands for another one, counted from 0 or back from the end"),
+        ("good,0", "has a column named 0, which is the number of another column (from 0, or from the end)"),
+        ("-1,text", "has a column named -1, which is the number of another column (from 0, or from the end)"),
     ):
         with pytest.raises(BadInput) as caught:
             found(tmp_path, f"{line}\n1,2,3\n".replace(",", mark), format)
-        remedy = "rename it, or where the line is a row and no header, give header: false"
+        remedy = "rename it, or set header: false if the line is a row"
         assert str(caught.value) == f"{tmp_path / 'in.txt'}: line 1 {said}; {remedy}"
     for line in ("text,label,,", "0,1,2,3", "2019,2020,2018,a", "a,b,-2,-1"):
         assert len(found(tmp_path, f"{line}\nx,y,z,1\n".replace(",", mark), format)) == 1
@@ -143,8 +144,8 @@ def test_tables_as_people_have_them(tmp_path: Path) -> None:
     assert [record["text"] for record in records.rows] == ['One; two\nand "three"', "y"]
     assert records.places == ["in.txt:2", "in.txt:7"]
     assert records.malformed == [
-        "in.txt:6: is no row: a quotation mark is not closed, or closed before the end of its cell",
-        "in.txt:8: 3 columns, the first line names 2",
+        "in.txt:6: invalid row: a quotation mark is not closed, or is closed before the end of its cell",
+        "in.txt:8: got 3 columns, expected 2 as in the first line",
     ]
     assert [row["0"] for row in found(tmp_path, "a|b\rc|d\r", TableFormat(header=False)).rows] == ["a", "c"]
     assert [row["t"] for row in found(tmp_path, "t,x;y\na,b\n", TableFormat(column="t")).rows] == ["a"]
@@ -153,16 +154,14 @@ def test_tables_as_people_have_them(tmp_path: Path) -> None:
 def test_the_encoding_of_a_table_is_found_or_named(tmp_path: Path) -> None:
     path = tmp_path / "in.txt"
     path.write_bytes("t,y\nschön,1\n".encode("latin-1"))
-    with pytest.raises(
-        BadInput, match=r"in.txt: its encoding cannot be told, perhaps .*; convert it to UTF-8, or give"
-    ):
+    with pytest.raises(BadInput, match=r"in.txt: unknown encoding, perhaps .*; convert the file to UTF-8, or set"):
         files.read(tmp_path, "in.txt", TableFormat())
     assert files.read(tmp_path, "in.txt", TableFormat(encoding="latin-1")).rows[0]["t"] == "schön"
     path.write_bytes("t,y\nschön,1\n".encode("utf-16"))
     assert files.read(tmp_path, "in.txt", TableFormat()).rows[0]["t"] == "schön"
     path.write_bytes(b"t,y\nsch\xf6n,1\nso,2\n")
     assert files.read(tmp_path, "in.txt", TableFormat(encoding="utf-8")).malformed == [
-        "in.txt:2: 1 characters cannot be read in utf-8"
+        "in.txt:2: 1 characters are invalid in utf-8"
     ]
     for keys, said in (
         ({"encoding": "no such"}, "encoding is 'no such', allowed is an enc"),
@@ -179,8 +178,8 @@ def test_json_lines(tmp_path: Path) -> None:
     records = found(tmp_path, '{"a": 1}\n\n{broken\n[1]\n', JsonlFormat())
     assert records.rows == [{"a": 1}]
     assert [each.split(" (")[0] for each in records.malformed] == [
-        "in.txt:3: no JSON",
-        "in.txt:4: list in place of an object",
+        "in.txt:3: not JSON",
+        "in.txt:4: got list, expected an object",
     ]
 
 
@@ -190,7 +189,7 @@ def test_a_document_with_a_list_in_it(tmp_path: Path) -> None:
     assert (
         found(tmp_path, '{"a": 1}', JsonFormat(records_path="data.rows"))
         .malformed[0]
-        .startswith("in.txt:1: no JSON with data.rows")
+        .startswith("in.txt:1: not JSON with data.rows")
     )
 
 
@@ -203,7 +202,9 @@ def test_columns_instead_of_objects(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ['{"a": [1, 2], "b": [3]}', "[1]", '{"a": 1}'])
 def test_what_has_no_columns_of_one_length_is_a_fault(content: str, tmp_path: Path) -> None:
-    assert found(tmp_path, content, JsonFormat(columns=True)).malformed == ["in.txt:1: no columns of one length"]
+    assert found(tmp_path, content, JsonFormat(columns=True)).malformed == [
+        "in.txt:1: the columns are not lists of equal length"
+    ]
 
 
 def test_questions_of_an_article_are_records(tmp_path: Path) -> None:
@@ -214,7 +215,7 @@ def test_questions_of_an_article_are_records(tmp_path: Path) -> None:
         ("It rains.", "Why?", "B"),
     ]
     records = found(tmp_path, json.dumps(race | {"answers": ["A"]}), JsonFormat(each=("questions", "answers")))
-    assert records.malformed == ["in.txt:1: questions, answers are not lists of one length"]
+    assert records.malformed == ["in.txt:1: questions, answers are not lists of equal length"]
 
 
 # CoNLL
@@ -239,7 +240,7 @@ def test_words_with_blanks_stand_between_tabs(tmp_path: Path) -> None:
 def test_a_word_without_a_tag_costs_its_sentence(tmp_path: Path) -> None:
     records = found(tmp_path, "EU B-ORG\nrejects\n\nBlackburn B-PER\n", ConllFormat())
     assert [record["words"] for record in records.rows] == [["Blackburn"]]
-    assert records.malformed == ["in.txt:1: line 2 has 1 columns: a word and a tag are needed"]
+    assert records.malformed == ["in.txt:1: line 2 has 1 columns, expected a word and a tag"]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +249,7 @@ def test_a_word_without_a_tag_costs_its_sentence(tmp_path: Path) -> None:
 def test_several_short_lines_cost_their_sentence_once(format: ConllFormat, tmp_path: Path) -> None:
     records = found(tmp_path, "EU x\nrejects y\n\nBlackburn z B-PER\n", format)
     assert len(records) == 1
-    assert records.malformed == ["in.txt:1: line 1 has 2 columns: a word and a tag are needed"]
+    assert records.malformed == ["in.txt:1: line 1 has 2 columns, expected a word and a tag"]
 
 
 # SQuAD
@@ -289,9 +290,9 @@ def test_a_question_whose_answers_are_not_there_is_unlabelled(tmp_path: Path) ->
 
 
 def test_what_is_not_squad_is_a_fault(tmp_path: Path) -> None:
-    assert found(tmp_path, '{"version": 1}', SquadFormat()).malformed == ["in.txt:1: not in SQuAD's form: 'data'"]
+    assert found(tmp_path, '{"version": 1}', SquadFormat()).malformed == ["in.txt:1: invalid SQuAD format: 'data'"]
     assert found(tmp_path, squad([{"text": "Ada"}]), SquadFormat()).malformed == [
-        "in.txt:1: not in SQuAD's form: 'answer_start'"
+        "in.txt:1: invalid SQuAD format: 'answer_start'"
     ]
 
 
@@ -301,7 +302,7 @@ def test_a_paragraph_without_questions_is_counted_and_the_others_are_used(paragr
     content["data"][0]["paragraphs"].insert(0, paragraph)
     records = found(tmp_path, json.dumps(content), SquadFormat())
     assert [record["id"] for record in records.rows] == ["q"]
-    assert records.malformed == ["in.txt:1: not in SQuAD's form: a paragraph without 'qas'"]
+    assert records.malformed == ["in.txt:1: invalid SQuAD format: a paragraph without 'qas'"]
 
 
 def test_questions_and_contexts_that_are_no_texts_are_faults(tmp_path: Path) -> None:
@@ -325,14 +326,14 @@ def test_what_is_in_another_form_is_one_fault(content: str, format: files.Record
 def test_a_label_before_its_text(tmp_path: Path) -> None:
     records = found(tmp_path, "4 a stirring film\n\nword\n", LinesFormat(label_first=True))
     assert records.rows == [{"label": "4", "text": "a stirring film"}]
-    assert records.malformed == ["in.txt:3: no blank behind the label"]
+    assert records.malformed == ["in.txt:3: no blank after the label"]
 
 
 def test_records_of_several_lines(tmp_path: Path) -> None:
     names = ("text", "pronoun", "candidates", "answer")
     records = found(tmp_path, "It [MASK] .\n[MASK]\na,b\na\n\nIt\n[MASK]\n", LineBlockFormat(names=names))
     assert records.rows == [dict(zip(names, ["It [MASK] .", "[MASK]", "a,b", "a"], strict=True))]
-    assert records.malformed == ["in.txt:6: 2 lines, 4 are needed: text, pronoun, candidates, answer"]
+    assert records.malformed == ["in.txt:6: got 2 lines, expected 4: text, pronoun, candidates, answer"]
 
 
 CBT = """1 Once there was a king .
@@ -368,7 +369,7 @@ def test_a_blank_in_a_childrens_book(tmp_path: Path) -> None:
 )
 def test_a_record_without_a_blank_or_its_answer_is_a_fault(last: str, tmp_path: Path) -> None:
     records = found(tmp_path, f"1 A line .\n{last}\n", CbtFormat())
-    assert (len(records), [line[:27] for line in records.malformed]) == (0, ["in.txt:1: the last line has"])
+    assert (len(records), [line[:27] for line in records.malformed]) == (0, ["in.txt:1: the last line lac"])
 
 
 # Files and archives
@@ -408,14 +409,14 @@ def test_compressed_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pattern", "member", "message"),
     [
-        ("none.tsv", "", "none.tsv: is not there"),
-        ("*.nope", "", r"\*.nope: is not there"),
+        ("none.tsv", "", "none.tsv: no such file"),
+        ("*.nope", "", r"\*.nope: no such file"),
         ("torn.zip", "*", "torn.zip: cannot be read"),
         ("torn.bz2", "", "torn.bz2: cannot be read"),
-        ("good.zip", "*.csv", r"good.zip: has no \*.csv in it"),
+        ("good.zip", "*.csv", r"good.zip: no member \*.csv"),
         ("locked.zip", "*", "locked.zip: cannot be read"),
         ("flipped.gz", "", "flipped.gz: cannot be read"),
-        ("latin.tsv", "", "latin.tsv: is not UTF-8"),
+        ("latin.tsv", "", "latin.tsv: not UTF-8"),
     ],
 )
 def test_what_cannot_be_read_is_named(pattern: str, member: str, message: str, tmp_path: Path) -> None:
@@ -441,7 +442,7 @@ def test_what_cannot_be_read_is_named(pattern: str, member: str, message: str, t
 def test_a_whole_file_is_one_text(tmp_path: Path) -> None:
     content = " = Title = \n\n It rains . \n"
     assert found(tmp_path, content, WholeFileFormat()).rows == [{"text": content}]
-    assert found(tmp_path, " \n", WholeFileFormat()).malformed == ["in.txt:1: has no text"]
+    assert found(tmp_path, " \n", WholeFileFormat()).malformed == ["in.txt:1: no text"]
 
 
 def test_a_stretch_of_a_file_is_of_its_bytes_and_leaves_halves_of_characters_out(tmp_path: Path) -> None:
@@ -457,10 +458,12 @@ def test_a_stretch_of_a_file_is_of_its_bytes_and_leaves_halves_of_characters_out
 
 def test_a_stretch_of_a_file_that_is_too_short_or_no_text_is_refused(tmp_path: Path) -> None:
     for keys, least in (({"start": 2, "stop": 6}, 6), ({"start": 6, "stop": 9}, 9), ({"start": -7}, 7)):
-        with pytest.raises(BadInput, match=rf"in\.txt: has 5 bytes, and {least} are needed; give the whole file"):
+        with pytest.raises(
+            BadInput, match=rf"in\.txt: too short: got 5 bytes, expected at least {least}; give the whole file"
+        ):
             found(tmp_path, "abcde", WholeFileFormat(**keys))
     (tmp_path / "other.txt").write_bytes(b"abcd\xffef")
-    with pytest.raises(BadInput, match=r"other\.txt: is not UTF-8 \(byte 4\)"):
+    with pytest.raises(BadInput, match=r"other\.txt: not UTF-8 \(byte 4\)"):
         files.read(tmp_path, "other.txt", WholeFileFormat(start=2, stop=7))
 
 
@@ -483,5 +486,5 @@ def test_half_of_a_character_costs_its_record_whatever_the_format(half: str, tmp
         records = found(tmp_path, content, format)
         assert len(records) == 2
         (said,) = records.malformed
-        assert said.startswith("in.txt:2: has half of a character, \\u")
+        assert said.startswith("in.txt:2: unpaired surrogate \\u")
         assert "\U0001f600" in records.rows[0].values()

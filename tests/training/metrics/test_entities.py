@@ -179,5 +179,5 @@ def test_a_thousand_random_sentences() -> None:
 
 
 def test_sentences_of_other_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="lengths differ"):
+    with pytest.raises(ValueError, match="different lengths"):
         entity_f1([["O", "O"]], [["O"]])

@@ -73,13 +73,13 @@ def test_a_constant_prediction_scores_0_and_there_is_a_reason() -> None:
     assert spearman(np.ones(6), H) == 0.0
     assert matthews(Y, np.ones(8, int)) == 0.0
     assert undefined(G, np.ones(6)) == "all 6 predictions are the same"
-    assert undefined(np.ones(6), H) == "all 6 right answers are the same"
-    assert undefined(G[:1], H[:1]) == "there is one question"
+    assert undefined(np.ones(6), H) == "all 6 gold answers are the same"
+    assert undefined(G[:1], H[:1]) == "there is only one question"
     assert undefined(G, H) == ""
 
 
 @pytest.mark.parametrize("metric", [accuracy, f1, macro_f1, matthews, pearson, spearman])
 def test_as_many_labels_as_predictions(metric: object) -> None:
     for gold, predicted in (([], []), ([1], [1, 0])):
-        with pytest.raises(ValueError, match="as many of both are needed"):
+        with pytest.raises(ValueError, match="expected equal numbers"):
             metric(np.array(gold), np.array(predicted))  # type: ignore[operator]

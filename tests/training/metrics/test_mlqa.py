@@ -126,7 +126,9 @@ def test_a_task_of_spans_scores_each_file_in_its_language() -> None:
         == 1.0
     )
     assert squad1({"1": ["die Stadt"]}, {"1": "der „Stadt“"})["exact"] == 0.0
-    with pytest.raises(BadInput, match=r"^test-fr.json:1: languages has no part of this name; it has context-de, "):
+    with pytest.raises(
+        BadInput, match=r"^test-fr.json:1: no key of `languages` is part of this file name; the keys are context-de, "
+    ):
         task.items(Records(records.rows, ["test-fr.json:1"]), {})
 
 

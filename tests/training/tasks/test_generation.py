@@ -235,7 +235,7 @@ def test_turns_of_a_conversation_have_those_before_and_all_answers() -> None:
     for content in (json.dumps({"data": [broken]}).encode(), b"[]"):
         *_, fault = [found for _, found in CoqaFormat().records(content)]
         assert isinstance(fault, RecordFault)
-        assert "not in CoQA's form" in fault.why
+        assert "invalid CoQA format" in fault.why
 
 
 def test_files_that_are_aligned_are_one_record_a_line_and_may_lie_beside_the_data_folder(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_files_that_are_aligned_are_one_record_a_line_and_may_lie_beside_the_dat
         ):
             split.records(data)
     (beside / "train.de").unlink()
-    with pytest.raises(BadInput, match=r"\.\./text/train\.de: is not there"):
+    with pytest.raises(BadInput, match=r"\.\./text/train\.de: no such file"):
         split.records(data)
 
 

@@ -318,8 +318,8 @@ def test_a_metric_that_is_not_defined_says_so() -> None:
     assert task.notes(labelled(0, 1), ["no", "yes"]) == [positive]
     same = f"matthews {zero}: all 2 predictions are the same"
     assert task.notes(labelled(0, 1), ["yes", "yes"]) == [positive, same]
-    none = f"f1 {zero}: neither right answers nor predictions have this label"
-    same = f"matthews {zero}: all 2 right answers are the same"
+    none = f"f1 {zero}: neither gold answers nor predictions have this label"
+    same = f"matthews {zero}: all 2 gold answers are the same"
     assert task.notes(labelled(0, 0), ["no", "no"]) == [positive, none, same]
     assert replace(task, metrics=("accuracy",)).notes(labelled(0, 0), ["no", "no"]) == []
     assert REGRESS.notes(labelled(0.0, 1.0, None), [0.5, 0.5, 0.7]) == [

@@ -217,7 +217,7 @@ def test_what_says_oddly_whether_a_question_has_an_answer_is_malformed(said: Any
     (tmp_path / "f.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": "it is so", "qas": [*asked]}]}]}))
     items, records = task_of(ExtractiveQA(squad_version=2), SquadFormat(), "f.json").items("dev", tmp_path)
     assert [item.gold for item in items] == [("1", ["is"], [3])]
-    assert records.malformed == [f"f.json:2: is_impossible is {said!r}, allowed is true or false"]
+    assert records.malformed == [f"f.json:2: invalid is_impossible: got {said!r}, expected true or false"]
 
 
 def test_sentences_of_a_file_without_tags_are_unlabelled(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_sentences_of_a_file_without_tags_are_unlabelled(tmp_path: Path) -> None
     (tmp_path / "f.txt").write_text("she O\nleft O\n\nParis\n")  # where others have tags, it is damage
     items, records = task_of(tag, ConllFormat(), "f.txt").items("dev", tmp_path)
     assert len(items) == 1
-    assert records.notes == ["malformed rows are left out: f.txt:4: line 4 has 1 columns: a word and a tag are needed"]
+    assert records.notes == ["malformed rows are left out: f.txt:4: line 4 has 1 columns, expected a word and a tag"]
 
 
 def test_a_blank_of_a_childrens_book_without_its_answer_is_unlabelled(tmp_path: Path) -> None:

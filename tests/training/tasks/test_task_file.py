@@ -57,9 +57,9 @@ def test_rows_that_are_not_used_are_counted_in_a_line_each(data: Path) -> None:
     (data / "dev.jsonl").write_text((data / "dev.jsonl").read_text() + "{torn\n")
     records = split(exclude={"y": ("-",)}, include={"lang": ("de",)}).records(data)
     assert [note.split(" (")[0] for note in records.notes] == [
-        "malformed rows are left out: dev.jsonl:121: no JSON",
-        "20 of 121 rows are left out, as the task file asks for their values",
-        "60 of 121 rows belong elsewhere: the task file asks for other values",
+        "malformed rows are left out: dev.jsonl:121: not JSON",
+        "20 of 121 rows are left out, because the task file excludes their values",
+        "60 of 121 rows are not in this split: the task file includes other values",
     ]
 
 
@@ -264,7 +264,7 @@ def test_a_first_row_that_is_taken_for_a_header_is_refused(
         f"^task x, dev: {tmp_path / 'dev.tsv'}: line 1 is read as a header, but has the label '{label}' in column -?1"
     )
     for of in (kind, as_text(kind, "x")):
-        with pytest.raises(BadInput, match=f"{said}: give header: false in its format$"):
+        with pytest.raises(BadInput, match=f"{said}; set header: false in the format$"):
             items(one, of)
     assert items(replace(one, format=replace(format, header=False))) == 2
     (tmp_path / "dev.tsv").write_text(f"t{mark}y\ngood{mark}{label}\nbad{mark}{label}\n")
