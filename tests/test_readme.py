@@ -4,10 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from orchestration.jobs import corpus as build
-from orchestration.progress import ignore_progress
 from tests import pages
-from tests.golden import record
 from tests.pages import ROOT
 
 README = ROOT / "README.md"

@@ -59,13 +59,16 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def find_services() -> dict[str, psutil.Process]:
-    """The raylet and the gcs_server that this process started and that are alive, by name."""
-    services = dict[str, psutil.Process]()
+    """The raylet and the gcs_server that this process started and that are alive, by name.
+
+    Empty if there are several raylets: such a test cluster continues without one of them.
+    """
+    services = list[tuple[str, psutil.Process]]()
     for child in psutil.Process().children():
         with suppress(psutil.Error):
             if child.name() in OF_RAY and is_alive(child):
-                services[child.name()] = child
-    return services
+                services.append((child.name(), child))
+    return dict(services) if len(services) <= len(OF_RAY) else {}
 
 
 def find_ray_processes(temporary: Path) -> list[psutil.Process]:

@@ -76,7 +76,7 @@ def test_a_worker_has_them_before_it_imports_torch(tmp_path: Path, monkeypatch: 
     ):
         (worker,) = group.start(Worker)
         assert ray.get(worker.__ray_call__.remote(seen))["HF_TOKEN"] is None
-        ray.get(worker.begin.remote(str(tmp_path), group.env))
+        ray.get(worker.start.remote(str(tmp_path), group.env))
         assert ray.get(worker.__ray_call__.remote(seen)) == {"HF_TOKEN": CANARY, "torch": False}
         assert CANARY not in repr(group)
 
@@ -107,7 +107,7 @@ def test_no_file_log_table_or_command_line_has_them(
         "bert_base",
         'phases=[{"seq_length": 32, "global_batch_size": 8,"steps":6}]',
         "optimizer.warmup_steps=2",
-        "eval_tasks=[follows]",
+        "eval_tasks=[next_sentence]",
     ]
     values = [*(f"cluster.{one}" for one in VALUES), "cluster.num_workers=2", "--scale", "tiny", "--ray-dashboard"]
     place = [

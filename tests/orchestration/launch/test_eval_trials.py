@@ -122,7 +122,7 @@ def test_a_cell_whose_process_dies_each_time_is_named_and_the_others_are_done(
     found, failed = done(some, TrialResources())
     assert set(found) == {0, 1, 3}
     assert {number: str(error) for number, error in failed.items()} == {
-        2: "its process died each time it was tried; is memory short (dmesg)?"
+        2: "the process died in each attempt; check in dmesg whether memory ran out"
     }
 
 
@@ -247,7 +247,7 @@ def test_what_one_of_two_workers_raises_comes_as_it_is(some: list[EvalTrial]) ->
 
 def test_a_group_that_never_fits_is_one_line(some: list[EvalTrial]) -> None:
     with pytest.raises(ResourceError, match=r"needs 4 CPUs according to the cluster file, but Ray has 2 in all"):
-        done(some, TrialResources(cpus=2, num_workers=2))
+        done(some, TrialResources(cpus=2, workers=2))
 
 
 def test_two_workers_begin_with_the_same_and_keep_it(some: list[EvalTrial], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,6 +260,6 @@ def test_two_workers_begin_with_the_same_and_keep_it(some: list[EvalTrial], monk
     found, failed = done([both, both], TrialResources(workers=2))
     assert failed == {}
     assert found[0] == found[1]
-    monkeypatch.setattr(eval_trial, "_tuned_before", lambda *_: pytest.fail("made twice"))
+    monkeypatch.setattr(eval_trial, "_train_before", lambda *_: pytest.fail("made twice"))
     assert eval_trials.evaluate_cell(begins).losses
     assert len(list((begins.folder / eval_trial.BEGUN).glob("sst2-*/spec.json"))) == 1

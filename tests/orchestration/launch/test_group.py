@@ -194,8 +194,8 @@ def test_evaluation_compares_on_one_budget_and_becomes_children_of_the_run(
     told, client = look(place, folder), track.client_of(place.uri)
     children = client.search_runs([told.info.experiment_id], f"tags.mlflow.parentRunId = '{told.info.run_id}'")
     assert {(each.info.run_name, each.info.status) for each in children} == {
-        ("eval/source with 16 labels of mini", "FINISHED"),
-        ("eval/follows with 16 labels of mini", "FINISHED"),
+        ("eval/source_classification with 16 labels of mini", "FINISHED"),
+        ("eval/next_sentence with 16 labels of mini", "FINISHED"),
     }
     mean = sum(found[0].values("pretrained")) / 2
     assert told.data.metrics["eval/source_classification/pretrained_accuracy"] == pytest.approx(mean)

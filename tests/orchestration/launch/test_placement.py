@@ -29,7 +29,7 @@ def test_ranks_in_a_row_are_on_one_node(monkeypatch: pytest.MonkeyPatch, caplog:
             for cpus in (5, 8):  # which nobody looks for: no worker is started
                 cluster.add_node(num_cpus=cpus, **NODE)
             with (
-                ray_session(cluster.ray_address, cpus=1),
+                ray_session(cluster.address, cpus=1),
                 watch_nodes(needs) as nodes,
                 placement.place_workers(needs, EngineSettings(tensor_parallel_size=4), {}, nodes=nodes) as group,
             ):

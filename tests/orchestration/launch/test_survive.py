@@ -166,20 +166,22 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from orchestration import tracking
-from orchestration.terminal import print_error
 from orchestration.launch import pretrain
 from preprocessing.errors import SesameError
 from training.run import Run
 folder, out = map(Path, sys.argv[1:])
 run = Run.from_json((folder / "asked.json").read_text())
 metadata = tracking.Metadata("mini")
+def refuse(message, code):
+    print(f"sesame: {message}", file=sys.stderr)
+    return code
 try:
     pretrain(run, num_workers=1, place=tracking.tracking_store(out), metadata=metadata,
              on_progress=lambda event: print(event["stage"], event.get("done", ""), flush=True))
 except SesameError as error:
-    sys.exit(print_error(str(error), error.exit_code))
+    sys.exit(refuse(str(error), error.exit_code))
 except KeyboardInterrupt as error:
-    sys.exit(print_error(str(error), 130))
+    sys.exit(refuse(str(error), 130))
 """
 
 
