@@ -78,9 +78,9 @@ class DataFrame:
                     HUGE,
                     r"invalid --data: got 'x{40}\.\.\.' \(100,000 characters\), expected a path or a name; write",
                 ),
-                ([HUGE], "--data is 'x{40}"),
+                ([HUGE], "invalid --data: got 'x{40}"),
                 ("One line.\nAnother one.", "invalid --data: got .*expected a path or a name"),
-                ("a\0b", "--data is "),
+                ("a\0b", "invalid --data: got "),
             ]
         ),
         *(

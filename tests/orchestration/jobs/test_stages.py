@@ -166,7 +166,8 @@ def test_a_stage_of_other_code_is_named_with_its_files(tmp_path: Path):
     assert stage.changed_code() == []
     edited = replace(stage, code={**stage.code, "preprocessing/masking/token.py": "edited"})
     assert list(edited.describe())[1] == (
-        "run: made by different code (preprocessing/masking/token.py changed since); to make it again, delete its directory"
+        "run: made by different code (preprocessing/masking/token.py changed since); to make it again, delete its "
+        "directory"
     )
     edited.finish()  # a run that goes on keeps the code that it began with
     assert edited.changed_code() == ["preprocessing/masking/token.py"]
