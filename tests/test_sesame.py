@@ -89,16 +89,19 @@ class DataFrame:
                 (None, "recipe is None"),
                 (["bert_base"], "recipe is a list"),
                 ({}, "recipe is a dict"),
-                (HUGE, "recipe is 'x{40}"),
+                (HUGE, "invalid recipe: got 'x{40}"),
                 (b"bert_base", "recipe is b'bert_base'"),
-                ("a\0b", "recipe is "),
+                ("a\0b", "invalid recipe: got "),
             ]
         ),
-        *(("output_dir", value, "output_dir is") for value in (None, 3, ["x"], {}, True, HUGE, "a\0b", DataFrame())),
-        *(("cluster", value, "cluster is") for value in (None, 3, ["x"], {}, HUGE, b"x")),
-        *(("scale", value, "scale is") for value in (None, 3, ["x"], {}, HUGE, Path("tiny"))),
+        *(
+            ("output_dir", value, "output_dir(:| is)")
+            for value in (None, 3, ["x"], {}, True, HUGE, "a\0b", DataFrame())
+        ),
+        *(("cluster", value, "cluster(:| is)") for value in (None, 3, ["x"], {}, HUGE, b"x")),
+        *(("scale", value, "scale(:| is)") for value in (None, 3, ["x"], {}, HUGE, Path("tiny"))),
         *(("seed", value, "seed is .*, allowed is a whole number") for value in ("3", 1.5, [3], True, HUGE)),
-        *(("holdout_ratio", value, "holdout.ratio is") for value in (".1", [0.1], True, 3, float("nan"))),
+        *(("holdout_ratio", value, "holdout.ratio(:| is)") for value in (".1", [0.1], True, 3, float("nan"))),
         *(("progress", value, "progress is") for value in (None, "fancy", ["auto"], 3)),
     ],
     ids=lambda value: str(value)[:30].partition(" object at ")[0],
@@ -317,7 +320,7 @@ def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, mon
     folder = bert.job.plan.run.folder
     net = EvalTarget(folder=folder, hash="of the run", name="bert_base_tiny", parameters=1)
     monkeypatch.setattr(eval_target, "subject_of", lambda flags: net)
-    monkeypatch.setattr(score_plan, "planned", lambda subject, wanted: [wanted])
+    monkeypatch.setattr(score_plan, "plan_tasks", lambda subject, wanted: [wanted])
     monkeypatch.setattr(score_plan, "check_flags", lambda plans, wanted: None)
     monkeypatch.setattr(evaluate, "evaluate", scored)
     scores = bert.evaluate("next_sentence", num_seeds=1, max_train_samples=40)
@@ -357,7 +360,7 @@ def test_scores_take_lists_of_names_numbers_alone_and_tables(
     asked: list[Any] = []
     net = EvalTarget(folder=tmp_path, hash="of the run", name="bert_base_tiny", parameters=1)
     monkeypatch.setattr(eval_target, "subject_of", lambda flags: net)
-    monkeypatch.setattr(score_plan, "planned", lambda subject, wanted: asked.append(wanted) or [])
+    monkeypatch.setattr(score_plan, "plan_tasks", lambda subject, wanted: asked.append(wanted) or [])
     monkeypatch.setattr(evaluate, "evaluate", lambda *_: [])
     (tmp_path / "my.csv").write_text(
         "text,label\n" + "".join(f"a {number},{'bc'[number % 2]}\n" for number in range(40))
