@@ -21,7 +21,7 @@ STAGES: Final = {
     "pipeline.readers.jsonl.parse_line": "json",
     "preprocessing.text.repair.repair_text": "repair",
     "pipeline.steps.clean.normalize": "normalise",
-    "preprocessing.text.filters.apply": "rules",
+    "preprocessing.text.filters.apply_rules": "rules",
     "pipeline.steps.clean.text_key": "key",
     "pipeline.steps.clean.write_documents": "write text",
     "pipeline.steps.clean.seal": "write text",
