@@ -1,11 +1,11 @@
 """`make family`: every recipe from raw text to an MLflow run with an eval, at tiny scale, and a table of it all.
 
-    python -m tests.family_run [NAME ...] [--third N] [--text PACKAGES] [--steps 60] [--out work/family]
+    python -m tests.family_run [NAME ...] [--third N] [--text PACKAGES] [--max-steps 60] [--output-dir work/family]
 
 Each is a `sesame run`; recipes that are the same at tiny scale, as all sizes of GPT-3 are, are run once. Those of one
 vocabulary share their corpus; as many are trained at a time as there are cores, on a Ray of each core's own. A table of
 Markdown goes to stdout and to `table.md` in the output folder. Exit code 1 where one recipe fails, with what it said.
-`--steps 0` trains as long as the scale says, minutes for each recipe.
+`--max-steps 0` trains as long as the scale says, minutes for each recipe.
 """
 
 import argparse
@@ -74,7 +74,7 @@ class Setting:
         text = load(name, scale="tiny").data.corpus
         pairs = Path(cli.__file__).parents[1] / "corpora" / "sentences"
         parallel = [f"parallel:{pairs}.en,{pairs}.eo"] if text == "demo_parallel" else []
-        return [f"installed:{self.packages}", *parallel] if self.packages else []
+        return [f"python_docs:{self.packages}", *parallel] if self.packages else []
 
     def overrides(self) -> list[str]:
         phase = f"phases=[{{seq_length: 64, global_batch_size: 32, steps: {self.steps}}}]"
@@ -99,8 +99,8 @@ class Setting:
 
     def jobs(self, names: Sequence[str]) -> dict[str, Job]:
         """The job of each recipe."""
-        given = {"scale": "tiny", "out": self.out, "overrides": self.overrides()}
-        given |= {"hold_out": HOLD_OUT} if self.packages else {}
+        given = {"scale": "tiny", "output_dir": self.out, "overrides": self.overrides()}
+        given |= {"holdout_ratio": HOLD_OUT} if self.packages else {}
         return {name: open_job(JobFlags(recipe=name, data=self.data(name), **given)) for name in names}
 
 
@@ -116,17 +116,17 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="recipes; by default all")
     parser.add_argument("--third", type=int, metavar="N", help="each third run, from number N modulo 3 on")
     parser.add_argument("--text", default="", metavar="PACKAGES", help="documentation of these, not the whole demo")
-    parser.add_argument("--steps", type=int, default=60, help="updates of each; 0: as many as the scale says")
-    parser.add_argument("--out", type=Path, default=Path("work/family"))
+    parser.add_argument("--max-steps", type=int, default=60, help="updates of each; 0: as many as the scale says")
+    parser.add_argument("--output-dir", type=Path, default=Path("work/family"))
     args = parser.parse_args()
     names = args.names or RECIPES
-    setting = Setting(args.out, args.text, args.steps)
+    setting = Setting(args.output_dir, args.text, args.max_steps)
     jobs, alike = setting.jobs(names), dict[str, list[str]]()
     for name, job in jobs.items():
         alike.setdefault(job.plan.run.hash, []).append(name)
     groups = list(alike.values()) if args.third is None else list(alike.values())[args.third % 3 :: 3]
     corpora = {jobs[name].plan.corpus.folder: name for name, *_ in groups}
-    args.out.mkdir(parents=True, exist_ok=True)
+    args.output_dir.mkdir(parents=True, exist_ok=True)
     failed = []
     for name in corpora.values():
         made = setting.command("corpus", name)
@@ -145,7 +145,7 @@ def main() -> None:
             print(rows[outcome.name], flush=True)
             if outcome.told is None:
                 failed.append(outcome)
-    (args.out / "table.md").write_text("\n".join([HEAD, *(rows[name] for name, *_ in groups)]) + "\n")
+    (args.output_dir / "table.md").write_text("\n".join([HEAD, *(rows[name] for name, *_ in groups)]) + "\n")
     for outcome in failed:
         print(f"\n{outcome.name}:\n{outcome.said}", file=sys.stderr)
     sys.exit(bool(failed))

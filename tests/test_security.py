@@ -201,8 +201,8 @@ def net(tmp_path: Path) -> Path:
     ("name", "said"),
     [
         ("model.safetensors", "model.safetensors: not a safetensors file"),
-        ("pytorch_model.bin", r"only pickled weights \(pytorch_model.bin\)|no model.safetensors"),
-        ("model.pt", r"only pickled weights \(model.pt\)|no model.safetensors"),
+        ("pytorch_model.bin", r"only pickled weights \(pytorch_model.bin\)|model.safetensors is missing"),
+        ("model.pt", r"only pickled weights \(model.pt\)|model.safetensors is missing"),
     ],
 )
 def test_weights_of_others_that_are_a_pickle_run_no_code(

@@ -34,7 +34,7 @@ from training.tasks import TASKS
 BY_KIND = Field(discriminator="kind")
 SPLITS_OF_FIGURES: Final = ("dev", "test")
 LABELS = ("name", "paper", "eval_tasks", "reported_results")  # keys of a recipe that change nothing of what is learned
-ALONE = "[] with engine.zero_stage 3, or tensor, pipeline or sequence parallelism: no worker has the whole net"
+ALONE = "[] with engine.zero_stage 3, or tensor, pipeline or sequence parallelism: no worker has all weights"
 SAMPLES = ("The", "In the beginning", "Once upon a time there was")
 
 

@@ -104,7 +104,7 @@ def describe_special_start(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """A note on the special tokens before the prompts, which the tokenizer of `transformers` does not add.
 
     >>> describe_special_start([{"begins": "</s>"}, {"begins": "</s>"}])[0].partition(";")[0]
-    '</s> stands before each prompt, as before a text of the pretraining'
+    '</s> is added before each prompt, as before each text of the pretraining'
     """
     tokens = dict.fromkeys(row["begins"] for row in found if row["begins"])
     return [

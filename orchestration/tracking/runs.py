@@ -312,7 +312,7 @@ def run(place: TrackingStore, folder: Path, corpus: Path | None, metadata: Metad
     add_logged(folder, metadata_values)
     with heartbeat(tracked, folder, is_open):
         if is_open:
-            with log_and_suppress("what the run metadata_values of itself"):
+            with log_and_suppress("the metadata of the run"):
                 wait_while_available(
                     place.uri, lambda: flush_pending_metadata(client_of(place.uri), tracked.run_id, folder)
                 )
@@ -453,7 +453,7 @@ def _close(tracked: TrackedRun, folder: Path | None, status: str, detail: str) -
         log.warning("MLflow does not accept the final status %s of the run: %s", status, summarize_error(error))
         return
     if folder:
-        with log_and_suppress("what the run metadata_values of itself"):
+        with log_and_suppress("the metadata of the run"):
             clear_pending(folder, "status", "detail")
             _send_pending(tracked, folder)
 

@@ -106,7 +106,7 @@ def find_modules(packages: tuple[str, ...] = ()) -> list[InputFile]:
     missing = set(packages) - {file.label for file in found.values()}
     if missing or not found:
         given = ", ".join(sorted(missing)) or "nothing"
-        raise BadInput(f"installed: {given} is not installed here; name installed packages or none, which means all")
+        raise BadInput(f"python_docs: {given} is not installed here; name installed packages or none, which means all")
     return sorted(found.values())
 
 

@@ -508,7 +508,6 @@ import sys
 from orchestration.cli import main
 from orchestration.cli.groups import TextOptions
 from orchestration.cli.shared import flags_of, job_command
-from orchestration.config import list_names
 assert main(["--help"]) == 0
 assert not {{"pydantic", "pyarrow", "numpy"}} & set(sys.modules), "help"
 dry_run = ["run", "bert_base", "--data", {str(text)!r}, "--output-dir", {str(tmp_path)!r}, "--dry-run"]
@@ -592,12 +591,12 @@ def test_keys_answers_people_and_programs(capsys):
         "name": "learning_rate", "type": "number", "default": "", "doc": "Peak learning rate.", "choices": []
     }  # fmt: skip
     assert main(["keys", "phases.0.steps"]) == 0
-    assert "training steps" in capsys.readouterr().out
+    assert "Number of steps" in capsys.readouterr().out
     assert main(["keys", "masking.none"]) == 0
     assert "no keys" in capsys.readouterr().out
     assert main(["keys"]) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 140
-    assert refused(capsys, "keys", "optimzer") == (2, "optimzer is no part and no key; did you mean optimizer?")
+    assert refused(capsys, "keys", "optimzer") == (2, "unknown part or key optimzer; did you mean optimizer?")
 
 
 @pytest.mark.parametrize("words", ["-h", "check -h", "run --help"])

@@ -1,6 +1,6 @@
 #!/bin/bash
 # A training under SLURM: a Ray of this job alone, on all of its machines, ended with it. From the checkout:
-#   sbatch --nodes=8 orchestration/clusters/start/slurm.sh run bert_base --cluster 64xa100 --data TEXT --output-dir FOLDER
+#   sbatch --nodes=8 orchestration/clusters/start/slurm.sh run bert_base --cluster 64xa100 --data TEXT --output-dir DIR
 # What follows the name of the script is a command of `sesame`; its cluster file has `address: auto`. Five minutes before
 # its time is over the job writes a checkpoint and is queued again, where it goes on. All machines see this folder, TEXT
 # and FOLDER. Ray's ports are open to the network of the machines, and ask for a token that only this job has.

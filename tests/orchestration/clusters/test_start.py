@@ -387,8 +387,8 @@ def test_the_script_for_slurm_trains_on_two_machines(slurm: dict[str, str], tmp_
     assert "ray" not in left
 
 
-def test_the_readme_names_each_of_these_files_and_its_commands_are_theirs() -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_the_guide_names_each_of_these_files_and_its_commands_are_theirs() -> None:
+    readme = (ROOT / "docs/guides/clusters.md").read_text()
     for path in START.iterdir():
         assert f"`{path.name}`" in readme, path
         shown = re.findall(rf"`((?:ray up|kubectl|sbatch|sky|docker) [^`]*{re.escape(path.name)}[^`]*)`", readme)

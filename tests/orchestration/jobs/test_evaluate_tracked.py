@@ -294,7 +294,7 @@ def test_a_task_that_was_scored_before_has_a_curve_over_the_steps_too(
     folder, drawn = tmp_path / "mini-12345678", list[dict[str, Any]]()
     (folder / evaluate.RESULT).write_text(json.dumps({"step": 20}))
     monkeypatch.setattr(
-        figures, "plot_curves", lambda lines, *_, **__: drawn.append(dict(lines)) or figures._axes("y")[0]
+        figures, "plot_curves", lambda lines, *_, **__: drawn.append(dict(lines)) or figures._new_axes("y")[0]
     )
     asked = load_cluster("local"), ignore_progress
     evaluate.evaluate(folder, [plan(folder, "hans", rates=(0.1,), chosen_on="")], *asked)

@@ -144,7 +144,7 @@ def test_what_cannot_be_sampled_is_refused_in_a_line(tmp_path: Path, capsys: pyt
     assert "expected fewer than 48; shorten it" in capsys.readouterr().err
     (folder / launch.WEIGHTS / "spec.json").unlink()
     assert main(["generate", str(folder), "The fox", "--output-dir", str(tmp_path)]) == 2
-    assert "this run is not finished" in capsys.readouterr().err
+    assert "the run is not finished" in capsys.readouterr().err
     both = ModelSpec(
         model=Encoder(num_hidden_layers=1, hidden_size=32, num_attention_heads=4),
         losses=(MaskedTokens(),),

@@ -130,7 +130,7 @@ def test_data_of_a_task_that_change_between_plan_and_cell_are_one_line(way: Way,
     for file in (tmp_path / "data").rglob("*.[jt]s*"):
         if file.suffix in (".tsv", ".jsonl"):
             file.write_text(file.read_text().replace(" good", " fine").replace("film", "work"))
-    with pytest.raises(BadInput, match=r"split below .* has changed since the command began; repeat the command"):
+    with pytest.raises(BadInput, match=r"split below .* has changed since the command started; repeat the command"):
         evaluate_cell(cell)
 
 

@@ -199,7 +199,7 @@ def test_a_cluster_file_without_a_number_of_workers_takes_those_of_the_cluster_i
     assert len(names) == 1  # the same work
     with dashboard(RAY | {"/api/jobs/": (200, [])} | nodes({})) as url:
         assert main([*words, "--address", url]) == 4
-    assert "has room for 0 workers, local wants 1 at least" in capsys.readouterr().err
+    assert "has resources for 0 workers, but local needs at least 1" in capsys.readouterr().err
 
 
 def test_what_does_not_fit_is_not_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from preprocessing.packing import Contiguous, SegmentPair
 from preprocessing.tokenization import Unigram, WordPiece
 from tests.family import RECIPES, recipe
 
-README = Path(__file__).parents[3] / "README.md"
+MODELS = Path(__file__).parents[3] / "docs" / "reference" / "models.md"
 
 
 def parts(node):
@@ -294,8 +294,8 @@ def test_the_table_of_the_family_has_a_row_for_each_recipe():
     assert "[RoBERTa](https://arxiv.org/abs/1907.11692)" in "\n".join(table)
 
 
-def test_the_table_of_the_readme_is_what_the_command_prints():
-    found = re.findall(r"^\| recipe \| paper .*\n(?:\|.*\n)+", README.read_text(), re.MULTILINE)
+def test_the_table_of_the_models_page_is_what_the_command_prints():
+    found = re.findall(r"^\| recipe \| paper .*\n(?:\|.*\n)+", MODELS.read_text(), re.MULTILINE)
     assert found == [family.markdown(family.sort_recipes(map(recipe, RECIPES))) + "\n"]
 
 

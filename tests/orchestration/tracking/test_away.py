@@ -206,14 +206,14 @@ def test_a_value_that_is_noted_while_an_older_one_is_told_stays(tmp_path: Path) 
 
 
 def test_restarts_of_all_commands_add_up(tmp_path: Path) -> None:
-    assert [group._one_more(tmp_path / group.RESTARTS) for _ in range(3)] == [1, 2, 3]
+    assert [group._increment(tmp_path / group.RESTARTS) for _ in range(3)] == [1, 2, 3]
     (tmp_path / group.RESTARTS).write_text("[")
-    assert group._one_more(tmp_path / group.RESTARTS) == 1
+    assert group._increment(tmp_path / group.RESTARTS) == 1
 
 
 def test_a_new_record_takes_nothing_of_the_old_one(tmp_path: Path) -> None:
     add_pending(tmp_path, points=3)
-    group._one_more(tmp_path / group.RESTARTS)
+    group._increment(tmp_path / group.RESTARTS)
     group._set_aside(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old-mlflow-behind.json", "old-restarts.json"]
 
@@ -233,7 +233,7 @@ def test_figures_and_model_that_fail_are_noted_and_told_later(
         patch.setattr(group.tracking, "log_figures", fail)
         group.log_results(tmp_path, tracked, True)
     assert pending_updates(tmp_path) == {"results": True}
-    assert "the same command again logs them: gone in between" in caplog.text
+    assert "repeat the command to log them: gone in between" in caplog.text
     catch_up(tmp_path, place, ignore_progress)
     assert track.client_of(place.uri).list_artifacts(tracked.run_id, "figures")
     assert pending_updates(tmp_path) == {}
