@@ -111,14 +111,19 @@ def _open_lane() -> None:
     _lane.enter_context(ray_session(cpus=1))
 
 
-def main() -> None:
+def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options of the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="recipes; by default all")
     parser.add_argument("--third", type=int, metavar="N", help="each third run, from number N modulo 3 on")
     parser.add_argument("--text", default="", metavar="PACKAGES", help="documentation of these, not the whole demo")
     parser.add_argument("--max-steps", type=int, default=60, help="updates of each; 0: as many as the scale says")
     parser.add_argument("--output-dir", type=Path, default=Path("work/family"))
-    args = parser.parse_args()
+    return parser.parse_args(words)
+
+
+def main() -> None:
+    args = parse()
     names = args.names or RECIPES
     setting = Setting(args.output_dir, args.text, args.max_steps)
     jobs, alike = setting.jobs(names), dict[str, list[str]]()
