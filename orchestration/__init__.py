@@ -1,11 +1,11 @@
-"""The command `sesame`: it reads and checks recipes, starts the jobs, tracks them and reports on them.
+"""The command `sesame`: reads and checks recipes, starts jobs, tracks them and reports results.
 
-Read cli.py (the verbs; options.py has what they take), config/ (recipes, clusters and corpora) and jobs/ (the stages of
-a verb), then launch/ (Ray), tracking/ (MLflow), reports/ (what is written for people) and terminal/ (what a terminal
-shows). figures.py draws, progress.py is how jobs report, version.py knows the name on a package index; recipes/,
-corpora/ and clusters/ hold YAML only, clusters/start/ what starts a cluster. sesame.py, beside this folder, is the same
-jobs for Python. environment.py knows which variables of a cluster file may be written down.
+Read cli/ (a file for each verb), config/ (recipes, clusters and corpora) and jobs/ (the stages of a verb), then launch/
+(Ray), tracking/ (MLflow), planning/ (cost estimates), reports/ (tables, cards) and terminal/ (output). figures.py draws
+plots, progress.py defines progress events, version.py returns the version, environment.py handles the variables of a
+cluster file. recipes/, corpora/, clusters/ and tasks/ contain YAML only; clusters/start/ has scripts that start a
+cluster. sesame.py, beside this directory, is the Python interface to the same jobs.
 
-It is the highest floor: it imports all others, and none imports it. pyproject.toml says which of its folders may import
-which package.
+This package imports all others, and none imports it. pyproject.toml lists the packages that each of its directories may
+import.
 """

@@ -1,8 +1,9 @@
-"""The lowest floor: text becomes tokens, and tokens become rows and batches. Nothing here computes a net or runs a job.
+"""Text -> tokens -> sequences -> batches. Nothing here computes a model or runs a job.
 
-Read schema.py (the columns of a document, a row and a batch) and spec.py (what a part of a recipe is), then text/ and
-vocab/, shards.py, segment/, choose/ and rewrite/, rows.py, which makes a sample of these three, and collate.py. rng.py
-and order.py are behind every draw.
+Read schema.py (the columns of a document, a sequence and a batch) and spec.py (a part of a recipe), then text/,
+tokenization/, shards.py, packing/, masking/ and objectives/, rows.py, which combines these three into a training
+example, and collate.py. All random draws come from rng.py and order.py.
 
-It imports no other floor. pyproject.toml lists the packages that it may import; torch and Beam are not among them.
+It imports no other package of Sesame. pyproject.toml lists the packages that it may import; torch and Beam are not
+among them.
 """

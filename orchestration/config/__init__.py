@@ -1,8 +1,9 @@
-"""Recipes, clusters, corpora and tasks: YAML -> frozen parts, checked. No other room imports PyYAML or pydantic.
+"""Recipes, clusters, corpora and tasks: YAML -> checked, frozen parts. Only this package imports PyYAML and pydantic.
 
 Read recipe.py (the schema) first, then library.py (names and files), loading.py (YAML -> recipe, cluster, corpus),
-task_files.py (tasks), hardware.py (room for workers), checks.py (what would fail later), scales.py (`--scale`), keys.py
-(the meaning of each key) and written.py (recipe -> YAML). own_task.py makes a task from a table of the user.
+task_files.py (tasks), hardware.py (workers of a machine), checks.py (combinations that would fail later), scales.py
+(`--scale`), keys.py (the meaning of each key) and serialize.py (recipe -> YAML). own_task.py makes a task from a
+user's table.
 """
 
 from orchestration.config.checks import check, find_ignored_keys, find_remarks

@@ -1,7 +1,8 @@
-"""What is written for people: recipes in words, the family's table, data cards, model cards, ablations.
+"""Reports: recipes in sentences, the table of models, data cards, model cards, ablations, reference pages.
 
-Read describe.py first, then diff.py, family.py, task_list.py, kept_scores.py and score_table.py; model_card/ has the
-page of a run, data_card/ that of a corpus.
+Read describe.py first, then diff.py, family.py, task_list.py, saved_scores.py and score_table.py. model_card/ makes the
+page of a run, data_card/ the page of a corpus, ablations/ the tables of papers. reference_pages.py, doc_pages.py and
+renames_page.py generate pages of the documentation.
 """
 
 from orchestration.reports.describe import format_number, losses

@@ -1,7 +1,7 @@
-"""Where a command meets its terminal.
+"""Output of a command on a terminal.
 
-Read output.py first; views.py are tables and trees, progress.py bars and lines of the stages in stage.py. doctor.py
-looks at the machine, inspect.py at the rows of a step; complete.py is what the shell asks.
+Read output.py first. views.py has tables and trees, progress.py bars and lines, stage.py the state of one stage.
+doctor.py checks the machine, inspect.py decodes the sequences of a step, complete.py completes words in a shell.
 """
 
 from orchestration.terminal.output import (

@@ -1,8 +1,8 @@
-"""Readers: files of any format -> records, one for each document, or for bytes that cannot become one.
+"""Readers: files of any format -> records, one for each document or for a range of bytes that cannot be read.
 
-A format is one file here, with all that is true of it in one class, and one line in the union `Source` below, which is
-the registry. Read record.py and files.py first, then reader.py (what a reader has to say), text.py and plain.py (the
-simplest one), cut.py and splits.py, which cut large inputs into even work and know no format.
+A format is one class in one file here, and one line in the union `Source` below, which is the registry. Read record.py
+and files.py first, then reader.py (the interface), text.py and plain.py (the simplest format). file_ranges.py and
+splits.py divide large inputs into equal work; they know no format.
 """
 
 from collections.abc import Sequence

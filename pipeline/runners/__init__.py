@@ -1,4 +1,6 @@
-"""Beam, here or on a cluster: running.py runs a graph, workers.py owns the processes, forkserver.py starts them."""
+"""Beam on this machine or on a cluster: running.py runs a pipeline, workers.py owns its processes, forkserver.py starts
+them.
+"""
 
 from pipeline.runners.running import Report, beam, check_here, check_options, pipeline, report_progress
 

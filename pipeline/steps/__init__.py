@@ -1,7 +1,8 @@
-"""The steps of a corpus, in the order in which they run: ingest, clean, dedup, line_dedup, plan, encode, static_rows.
+"""The steps of a corpus job, in the order in which they run: ingest, clean, dedup, line_dedup, plan, encode,
+static_rows.
 
-Each works in one folder that it owns (output_folder.py), so that a killed job goes on with its next part. sample.py
-looks ahead.
+Each step writes to a directory that it locks (output_folder.py), so a killed job resumes with its next part. sample.py
+reads samples of the text before the job.
 """
 
 from pipeline.steps.encode import (

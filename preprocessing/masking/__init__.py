@@ -1,8 +1,8 @@
-"""Choices (masking): Row -> hits, the tokens that the model predicts: 0 = not chosen, k = part of the k-th chosen unit.
+"""Masking schemes: sequence -> hits, the tokens to predict: 0 = not selected, k = part of the k-th selected unit.
 
-A special token is never chosen, no unit reaches over one, and each row has a budget of tokens that is met exactly (by
-Words, as far as whole words allow); where a part differs it says so. Read part.py and tokens.py first, then budget.py,
-which all of them share. A masking scheme is one file here and one line in the union below, which is the registry.
+A special token is never selected, and no unit extends across one. Each sequence has a budget of tokens, which is met
+exactly (by whole words as far as possible); a scheme that differs says so. Read part.py and token.py first, then
+budget.py, which all schemes share. A scheme is one file here and one line in the union below, which is the registry.
 """
 
 from preprocessing.masking.budget import HITS, Rounding

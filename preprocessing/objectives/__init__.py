@@ -1,6 +1,6 @@
-"""Rewrites (corruption): Row -> the ids that the model reads, and the labels that it predicts.
+"""Objectives: sequence and hits -> the token IDs that the model reads, and the labels that it predicts.
 
-Read shift.py and cloze.py first; seq2seq.py is what all rewrites for an encoder and a decoder share. A rewrite is one
+Read causal_lm.py and mlm.py first. seq2seq.py has what all objectives of encoder-decoders share. An objective is one
 file here and one line in the union below, which is the registry.
 """
 

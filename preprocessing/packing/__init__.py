@@ -1,8 +1,8 @@
-"""Segments (packing): which ranges of a shard's tokens make one row, and the special tokens around them.
+"""Packing: the token ranges of a shard that form each sequence, and the special tokens around them.
 
-`plan` does the index arithmetic of a whole shard at once and reads no token; `row` fetches one row of a plan. Read
-plan.py and part.py first, then packed.py; pair.py (with pool.py), stream.py, sentence.py and parallel.py are its
-siblings. A new one is one file here and one line in the union below, which is the registry.
+`plan` computes the ranges of a whole shard at once and reads no token; `row` reads one sequence of a plan. Read
+packing_plan.py and part.py first, then contiguous.py. segment_pair.py (with pool.py), stream.py, single_sentence.py and
+parallel.py are the other kinds. A kind is one file here and one line in the union below, which is the registry.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
-"""str -> str: everything that is done to text before it becomes tokens. Pure functions, no model to download.
+"""Text processing before tokenization: pure functions on strings, no model to download.
 
-Read tidy.py and sentence_ends.py first; abbreviations.py has its facts of languages, sentence_lengths.py says where
-sentences are implausible. Cleaning: repair.py, language_id.py, filters.py (C4 and Gopher), pii.py. What is the same
-twice: ngrams.py, minhash.py, decontaminate.py. What belongs together: phrases.py, chinese_words.py.
+Read tidy.py (normalization) and sentence_ends.py (sentence boundaries) first. abbreviations.py has language data,
+sentence_lengths.py detects implausible sentences. Cleaning: repair.py, language_id.py, filters.py (C4 and Gopher),
+pii.py. Duplicates: ngrams.py, minhash.py, decontaminate.py. Phrases and words: phrases.py, chinese_words.py.
 """
 
 from preprocessing.text.chinese_words import chinese_word_starts

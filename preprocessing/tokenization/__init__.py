@@ -1,14 +1,11 @@
-"""Vocabularies: train or load one, turn documents into ids with the places where words begin.
+"""Tokenizers: train or load one, and encode documents as token IDs with word boundaries.
 
-Read part.py (the facts of a kind), then wordpiece.py, which is one; byte_bpe.py, sentencepiece.py and word_level.py
-are its siblings, ended_bpe.py one that is
-only read. tokenizer_json.py is what a file of the library `tokenizers` says, for each of them, folding.py how
-sentencepiece folds case and accents. specs.py has the union of the kinds, the registry; vocab.py a vocabulary that is
-ready to encode, training.py the way from the one to the other, folder.py that from a folder of transformers;
-template.py makes rows of one or two texts with it, frame.py says what stands around them in
-pretraining, inserts.py those of GPT-1; lost_marks.py says what a vocabulary
-takes off letters; display.py shows tokens as readable text.
-A new kind is a file here and one line in the union.
+Read part.py (the facts of a kind) first, then wordpiece.py. byte_level_bpe.py, sentencepiece.py and word_level.py are
+the other kinds; end_of_word_bpe.py is read from files only. specs.py has the union of the kinds, the registry. vocab.py
+has a tokenizer that is ready to encode; training.py trains it, folder.py loads it from a directory of transformers.
+tokenizer_json.py interprets files of the library `tokenizers`, folding.py folds case and accents as sentencepiece does,
+accents.py finds letters that lose their marks. template.py makes sequences of one or two texts, frame.py adds the
+special tokens of pretraining, gpt1_tokens.py those of GPT-1. display.py shows tokens as readable text.
 """
 
 from preprocessing.tokenization.accents import describe_stripped_marks, keeps_whitespace, without_whitespace

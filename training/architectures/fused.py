@@ -1,7 +1,7 @@
 """Several tensors in one parameter: one matrix product makes queries, keys and values.
 
 They are the tensors of the papers and of transformers, one below the other. A rule that looks at whole tensors, as
-LAMB's, looks at each of them: training/model.py tells the optimisers. Each is split by itself (split.py).
+LAMB's, looks at each of them: training/model.py tells the optimisers. Each is split by itself (parameter_slices.py).
 """
 
 from collections.abc import Mapping

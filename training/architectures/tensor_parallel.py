@@ -2,7 +2,7 @@
 
 States between layers are whole on every worker. They `enter` a layer whose outputs are split (by heads or columns), and
 `leave` one whose inputs are split (by rows), which adds up what the workers have. linears.py has these layers, and
-split.py cuts a net that is built.
+parameter_slices.py cuts a net that is built.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
-"""Engines: weights, their optimiser, and the other workers, behind one protocol.
+"""Engines: the weights, their optimizer and the other workers, behind one protocol.
 
-Read engine.py (the protocol), then local.py (the plain one), then deepspeed.py (ZeRO 0 to 3) and mesh.py (which
-workers share a net), loopback.py where workers of one machine meet. fragments.py are the files of a checkpoint, held.py
-what of them each worker has.
-DeepSpeed itself is imported when it is first used (lean.py).
+Read engine.py (the protocol), then local.py (one process, the reference), then deepspeed.py (ZeRO 0 to 3) and mesh.py
+(groups of workers that share a model). loopback.py connects workers of one machine. fragments.py has the files of a
+checkpoint, local_shards.py the parts of them that each worker has. DeepSpeed is imported at its first use
+(deepspeed_import.py).
 """
 
 from training.engines.deepspeed import DeepSpeedEngine, connect

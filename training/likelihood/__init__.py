@@ -2,8 +2,8 @@
 
 Reading order: perplexities.py, requests.py (requests, results, and the tokens of a request), normalization.py.
 trees.py lets requests share common prefixes; prompts.py draws few-shot examples. ngram.py is an n-gram baseline with
-the same interface as a model. models/ has the implementations on torch: causal.py, masked.py
-(pseudo-log-likelihood), seq2seq.py and rolling.py (perplexity of long texts).
+the same interface as a model. models/ has the implementations on torch, among them
+models/masked.py (pseudo-log-likelihood) and models/rolling.py (perplexity of long texts).
 """
 
 from training.likelihood.ngram import NGramLikelihood, NGrams, fit

@@ -1,7 +1,7 @@
-"""Losses: what the net is trained to predict, a sum and a count each. No torch in here; the heads are in heads/.
+"""Losses: what the model is trained to predict, each a sum and a count. No torch in here; the heads are in heads/.
 
-Read part.py (the facts that each loss has), then masked_tokens.py. The union is the registry: a loss is a file of its
-own here, with its head in heads/, and one line in the union.
+Read part.py (the facts of a loss) first, then masked_tokens.py. A loss is one file here, with its head in heads/, and
+one line in the union below, which is the registry.
 """
 
 from training.losses.adversarial import Adversarial

@@ -1,7 +1,7 @@
-"""Optimisers and schedules: their keys in a recipe, and the step that each takes.
+"""Optimizers and learning rate schedules: their keys in a recipe, and their update steps.
 
-Read part.py (the facts that each optimiser has), updates.py (the keys that all share), adamw.py, then schedule.py. The
-union is the registry: an optimiser is a file here, with its step in steps/, and one line in the union.
+Read part.py (the facts of an optimizer), updates.py (the keys that all share), adamw.py, then schedule.py. An optimizer
+is one file here, with its step in steps/, and one line in the union below, which is the registry.
 """
 
 from training.optimizers.adafactor import Adafactor

@@ -1,8 +1,8 @@
-"""What a recipe says about the net and the machine. No torch in here: `sesame check` answers without it.
+"""Keys of the model, phases and engine in a recipe. No torch in here, so that `sesame check` starts quickly.
 
-Read part.py (the facts of a trunk), then stack.py and encoder.py, then positions.py and window.py; the other trunks
-have a file each. The union is the registry; parts inside of a trunk are listed below it. Losses and optimisers have
-rooms of their own.
+Read part.py (the facts of an architecture), then stack.py and encoder.py, then position_embedding.py and
+attention_window.py. Each other architecture has one file. The union below is the registry; the kinds of parts inside an
+architecture follow it. Losses and optimizers have packages of their own.
 """
 
 from typing import Final

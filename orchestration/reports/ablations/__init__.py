@@ -1,7 +1,7 @@
-"""Tables of the literature as values.
+"""Ablation tables of papers, as values.
 
-Read table.py first (what a table is), then a file of tables, as albert.py; tables.py lists them all. text.py makes a
-language, page.py the page and what the figure shows.
+Read ablation.py first (rows, columns and claims of a table), then one file of tables, for example albert.py. tables.py
+lists all tables. synthetic_language.py generates the text, page.py writes the page and its figure.
 """
 
 from orchestration.reports.ablations.ablation import Ablation, AblationRow, Measure

@@ -1,4 +1,4 @@
-"""The data card of a corpus: facts.py counts, examples.py shows rows, page.py writes Markdown and HTML."""
+"""The data card of a corpus: facts.py counts, examples.py decodes sequences, page.py writes Markdown and HTML."""
 
 from orchestration.reports.data_card.card import NAMES, pictures, save
 from orchestration.reports.data_card.examples import attention_mask

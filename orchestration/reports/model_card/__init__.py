@@ -1,4 +1,4 @@
-"""The model card of a run: README.md of an export, and of the model that MLflow keeps. card.py writes it."""
+"""The model card of a run: README.md of an export and of the MLflow model. card.py writes it."""
 
 from orchestration.reports.model_card.card import model_card, num_parameters
 

@@ -1,7 +1,7 @@
-"""The heads that compute the losses, on torch: hidden states, a batch and the token table -> a Score.
+"""Heads that compute the losses, on torch: hidden states, a batch and the token table -> a Score.
 
-Read masked_tokens.py, then cross_entropy.py, which they share. Each loss makes its own head (`LossPart.head`); no head
-imports a loss.
+Read masked_tokens.py first, then cross_entropy.py, which all heads share. Each loss makes its own head
+(`LossPart.head`); no head imports a loss.
 """
 
 from training.losses.heads.adaptive_softmax import AdaptiveHead
