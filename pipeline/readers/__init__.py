@@ -2,7 +2,7 @@
 
 A format is one file here, with all that is true of it in one class, and one line in the union `Source` below, which is
 the registry. Read record.py and files.py first, then reader.py (what a reader has to say), text.py and plain.py (the
-simplest one), cut.py and splits.py, which cut large inputs into even work and know no format.
+simplest one), file_ranges.py and splits.py, which cut large inputs into even work and know no format.
 """
 
 from collections.abc import Sequence

@@ -334,9 +334,9 @@ def open_bytes(path: str, start: int = 0, stop: int | None = None, encoding: str
     """What a file holds: decompressed where its name says so, in UTF-8 where it is UTF-16 or UTF-32.
 
     `encoding` is a codec that all of it is decoded by, from its begin on, whatever it looks like; the lines of other
-    files become UTF-8 one by one (recode.py). Of a compressed file that is several end to end, [start, stop) may be a
-    range of whole ones, in compressed bytes. Where a compressed file cannot be read on, the stream ends; `fault` tells
-    whether it did.
+    files become UTF-8 one by one (transcode.py). Of a compressed file that is several end to end, [start, stop) may be
+    a range of whole ones, in compressed bytes. Where a compressed file cannot be read on, the stream ends;
+    `describe_fault` tells whether it did.
     """
     file = _decompressed(path, start, stop)
     encoding = encoding or wide(file.peek(_PIECE)[:_PIECE])

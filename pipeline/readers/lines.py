@@ -26,7 +26,8 @@ def lines(
     the bytes of the file.
 
     They go on beyond `stop`, where the caller stops; there are none where none begins in [start, stop). A range of a
-    compressed file is of compressed bytes and whole in itself (see cut.py): lines end there, and start counts from it.
+    compressed file is of compressed bytes and whole in itself (see file_ranges.py): lines end there, and start counts
+    from it.
     """
     whole = compression_of(path) is not None
     with open_lines(path, start, stop, encoding) as file:

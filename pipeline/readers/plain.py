@@ -53,7 +53,7 @@ def line_records(piece: FileRange, begins: Begins, parse: Parse, limit: int, enc
     """The documents in the lines of a piece, those of more than `limit` bytes without their text.
 
     A file that is no text is one record, a fault. `encoding` is what the file is in, where a user says so; else it is
-    found (recode.py), and the records have its name.
+    found (transcode.py), and the records have its name.
     """
     file, recode = piece.file, Transcoder(piece.file, encoding)
     if piece.start == 0 and not is_text(start := head(file.path, encoding=recode.whole)):
