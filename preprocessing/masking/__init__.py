@@ -1,8 +1,9 @@
-"""Choices (masking): Row -> hits, the tokens that the model predicts: 0 = not chosen, k = part of the k-th chosen unit.
+"""Masking: Row -> hits, the tokens that the model predicts: 0 = not chosen, k = part of the k-th chosen unit.
 
 A special token is never chosen, no unit reaches over one, and each row has a budget of tokens that is met exactly (by
-Words, as far as whole words allow); where a part differs it says so. Read part.py and tokens.py first, then budget.py,
-which all of them share. A masking scheme is one file here and one line in the union below, which is the registry.
+WholeWordMasking, as far as whole words allow); where a part differs it says so. Read part.py and token.py first,
+then budget.py, which all of them share. A masking scheme is one file here and one line in the union below, which is the
+registry.
 """
 
 from preprocessing.masking.budget import HITS, Rounding
@@ -48,5 +49,5 @@ Masking = (
 )
 
 
-def _has_every_fact(choose: Masking) -> MaskingPart:
-    return choose  # a member without a fact is a type error here
+def _has_every_fact(masking: Masking) -> MaskingPart:
+    return masking  # a member without a fact is a type error here

@@ -1,7 +1,7 @@
-"""Rewrites (corruption): Row -> the ids that the model reads, and the labels that it predicts.
+"""Objectives: Row -> the ids that the model reads, and the labels that it predicts.
 
-Read shift.py and cloze.py first; seq2seq.py is what all rewrites for an encoder and a decoder share. A rewrite is one
-file here and one line in the union below, which is the registry.
+Read causal_lm.py and mlm.py first; seq2seq.py is what all objectives for an encoder and a decoder share. An objective
+is one file here and one line in the union below, which is the registry.
 """
 
 from preprocessing.objectives.causal_lm import CausalLM
@@ -45,5 +45,5 @@ Objective = (
 )
 
 
-def _has_every_fact(rewrite: Objective) -> ObjectivePart:
-    return rewrite  # a member without a fact is a type error here
+def _has_every_fact(objective: Objective) -> ObjectivePart:
+    return objective  # a member without a fact is a type error here

@@ -1,13 +1,12 @@
 """Vocabularies: train or load one, turn documents into ids with the places where words begin.
 
-Read part.py (the facts of a kind), then wordpiece.py, which is one; byte_bpe.py, sentencepiece.py and word_level.py
-are its siblings, ended_bpe.py one that is
-only read. tokenizer_json.py is what a file of the library `tokenizers` says, for each of them, folding.py how
-sentencepiece folds case and accents. specs.py has the union of the kinds, the registry; vocab.py a vocabulary that is
-ready to encode, training.py the way from the one to the other, folder.py that from a folder of transformers;
-template.py makes rows of one or two texts with it, frame.py says what stands around them in
-pretraining, inserts.py those of GPT-1; lost_marks.py says what a vocabulary
-takes off letters; display.py shows tokens as readable text.
+Read part.py (the facts of a kind), then wordpiece.py, which is one; byte_level_bpe.py, sentencepiece.py and
+word_level.py are its siblings, end_of_word_bpe.py one that is only read. tokenizer_json.py is what a file of the
+library `tokenizers` says, for each of them, folding.py how sentencepiece folds case and accents. specs.py has the union
+of the kinds, the registry; vocab.py a vocabulary that is ready to encode, training.py the way from the one to the
+other, folder.py that from a folder of transformers; model_proto.py is sentencepiece's file format. template.py makes
+rows of one or two texts with it, frame.py says what stands around them in pretraining, gpt1_tokens.py what GPT-1 adds
+for tasks; accents.py says what a vocabulary takes off letters; display.py shows tokens as readable text.
 A new kind is a file here and one line in the union.
 """
 
