@@ -183,7 +183,9 @@ class Session:
         from orchestration.jobs import JobFlags
 
         if not isinstance(flags, JobFlags):
-            raise BadInput(f"flags is {_shown(flags)}, allowed is Flags of orchestration.jobs; sesame.open makes them")
+            raise BadInput(
+                f"flags is {_shown(flags)}, allowed is JobFlags of orchestration.jobs; sesame.open makes them"
+            )
         if progress not in get_args(Progress):
             raise BadInput(f"progress is {_shown(progress)}, allowed is one of {', '.join(get_args(Progress))}")
         self._progress: Progress = progress

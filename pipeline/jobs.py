@@ -65,8 +65,8 @@ def train_vocab(
     """Train (or load, where `spec` names a file) a vocabulary on the training documents with the smallest keys.
 
     That is a random sample of about `sample_mb` MB (0: what the kind needs and the memory bears), the same one however
-    the text was read, with the share of each language by `spec.alpha`; it is read as it is needed, a few MB at a
-    time. BadInput where the text or the file cannot give such a vocabulary.
+    the text was read, with the share of each language by `spec.language_sampling_alpha`; it is read as it is needed, a
+    few MB at a time. BadInput where the text or the file cannot give such a vocabulary.
     """
     texts, out = TextDirectory.load(Path(text_dir).absolute()), Path(out).absolute()
     sample_mb = sample_mb or spec.sample_mb
@@ -124,7 +124,7 @@ def _sample(texts: TextDirectory, most: int) -> Iterator[str]:
 
 
 def _sample_of_languages(texts: TextDirectory, most: int, spec: TokenizerSpec) -> Iterator[str]:
-    """Training documents in which a language has its share by `alpha`, up to `most` bytes.
+    """Training documents in which a language has its share by `language_sampling_alpha`, up to `most` bytes.
 
     Of each language the first ones of the plan; where there are too few, they come several times, one after another.
     """

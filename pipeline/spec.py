@@ -1,7 +1,8 @@
 """What a corpus is made of: where the text is, how it is cleaned, how it is split. No Beam in here.
 
 The sources stand in readers/, one file a format. The steps read the rest: clean.py (Clean), dedup.py (Dedup),
-ingest.py (Decontaminate), plan.py (the shares and shards of a Corpus), encode.py (its words and units), runners (Beam).
+ingest.py (Decontaminate), plan.py (the shares and shards of a Corpus), encode.py (its words and phrases),
+runners (Beam).
 """
 
 import json

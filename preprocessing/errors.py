@@ -71,7 +71,7 @@ class MiscountedLoss(SesameError):
 
 
 class MiscountedWeights(SesameError):
-    """A bug in a trunk or a loss: its net or head has other weights than it states, by which memory is planned."""
+    """A bug in an architecture or a loss: it has other weights than it states, by which memory is planned."""
 
     exit_code = 1
 

@@ -119,7 +119,7 @@ def register_process(folder: Path) -> None:
             return
         if _is_named(handle, folder / WORKERS):
             return
-        os.close(handle)  # `is_left` has just removed the file
+        os.close(handle)  # `is_abandoned` has just removed the file
 
 
 def is_abandoned(folder: Path) -> bool:

@@ -101,7 +101,7 @@ def _rounded(count: Count, share: int, total: int) -> Count:
 
 
 def turns(position: int, share_G: Ints) -> Ints:
-    """How many turns each of G has had before a position, int64 [G]: what `dealt` deals out up to there.
+    """How many turns each of G has had before a position, int64 [G]: what `deal` deals out up to there.
 
     >>> turns(6, np.array([2, 1, 1])).tolist()
     [3, 2, 1]
@@ -121,7 +121,7 @@ def _turns(position: int, share_G: Ints) -> list[int]:
 
 
 def whole_shares(weights: Sequence[Fraction]) -> Ints:
-    """Weights above 0 as whole numbers from 1 up for `dealt`, whose sum is 2**30, int64: off by 2**-30 of it at most.
+    """Weights above 0 as whole numbers from 1 up for `deal`, whose sum is 2**30, int64: off by 2**-30 of it at most.
 
     >>> whole_shares([Fraction(1), Fraction(3)]).tolist()
     [268435456, 805306368]

@@ -12,7 +12,7 @@ import numpy as np
 _PURPOSES: Final = {  # numbers are part of every seed: add at the end, never renumber
     "order": 0,  # which sample stands at which position
     "segment": 1,  # pairs: targets, partners, labels
-    "masking": 2,  # choose and rewrite
+    "masking": 2,  # masking and objective
     "weights": 3,
     "dropout": 4,
     "task": 5,

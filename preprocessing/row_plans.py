@@ -84,15 +84,15 @@ class RowPlans:
         return self.turn(epoch) if self._sampling.packing.fresh else 0
 
     def _make(self, group: int, turn: int) -> EpochPlans:
-        segment, rewrite = self._sampling.packing, self._sampling.objective
-        key, lookahead = rng.key(self._sampling.seed, "segment"), rewrite.lookahead
-        stride = rewrite.raw_length(self._length, self._sampling.masking) - lookahead
+        packing, objective = self._sampling.packing, self._sampling.objective
+        key, lookahead = rng.key(self._sampling.seed, "segment"), objective.lookahead
+        stride = objective.raw_length(self._length, self._sampling.masking) - lookahead
         first = sum(map(len, self.groups[:group]))
-        plans = plans_of(segment, self.lines[group], stride, lookahead, lambda k: key.at(turn, first + k))
+        plans = plans_of(packing, self.lines[group], stride, lookahead, lambda k: key.at(turn, first + k))
         if not any(len(plan) for plan in plans):
             of = f" of {', '.join(self.store.groups[group].shards)}" if self.store.groups else ""
             where = f"{self.store.split}{of}"
-            raise BadInput(f"{self.store.folder}: not one {segment.kind} row in {where}: {_remedy(self.store)}")
+            raise BadInput(f"{self.store.folder}: not one {packing.kind} row in {where}: {_remedy(self.store)}")
         return EpochPlans(plans, np.cumsum([len(plan) for plan in plans]))
 
 
@@ -160,7 +160,7 @@ class RowOrder:
 
 
 def _shares(plans: RowPlans) -> Ints:
-    """The share of each group in the rows, for `dealt`."""
+    """The share of each group in the rows, for `deal`."""
     if not plans.store.groups:
         return np.ones(1, np.int64)
     return whole_shares(

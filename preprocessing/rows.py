@@ -42,7 +42,7 @@ class ExampleDataset:
 
     `length` is the most tokens of a row that the model reads.
 
-    Of a mixture each group has an order and epochs of its own, and the groups take turns (order.dealt): in rows, by
+    Of a mixture each group has an order and epochs of its own, and the groups take turns (order.deal): in rows, by
     their shares of the tokens over the mean length of their rows in their first epoch. So from the first position up to
     any other each has had its share of the rows to within two rows, and each of its rows as often as any other, or once
     less. Row i of group g of G has the number i * G + g.
@@ -54,7 +54,7 @@ class ExampleDataset:
     length: int
 
     def __post_init__(self) -> None:
-        choose = self.sampling.masking
+        masking = self.sampling.masking
         for part in (self.sampling.packing, self.sampling.objective):
             for role in part.specials:
                 if getattr(self.vocab, role) is None:
@@ -64,9 +64,9 @@ class ExampleDataset:
                     )
         if self.store.groups and (reason := self.sampling.unmixable):
             raise BadInput(f"{self.store.folder}: is a mixture, and {reason}; {UNMIXED}")
-        if choose.needs & OPTIONAL and not all(shard.has_units for shard in self.store.shards):
+        if masking.needs & OPTIONAL and not all(shard.has_units for shard in self.store.shards):
             raise BadInput(
-                f"{self.store.folder}: masking {choose.kind!r} needs phrases and this corpus has none: "
+                f"{self.store.folder}: masking {masking.kind!r} needs phrases and this corpus has none: "
                 "set `phrases` in the corpus file and make the corpus again, or use another masking kind"
             )
 
@@ -199,7 +199,7 @@ class ExampleDataset:
 
 
 def impossible(
-    segment: Packing, choose: Masking, rewrite: Objective, losses_needs: Mapping[str, frozenset[str]]
+    packing: Packing, masking: Masking, objective: Objective, losses_needs: Mapping[str, frozenset[str]]
 ) -> str | None:
     """Why these parts cannot work together (which lacks which column, and what to do), or None when they can.
 
@@ -213,28 +213,28 @@ def impossible(
     "objective 'mlm' needs column 'hits', which masking 'none' does not emit: use masking kind 'token', 'whole_word',
     'entity', 'span', 'ngram', 'random_spans', 'fragment' or 'partial_prediction'"
     """
-    parts = {"packing": segment, "masking": choose, "objective": rewrite}
+    parts = {"packing": packing, "masking": masking, "objective": objective}
     # Whether the corpus has the optional columns is known when it is opened
-    emitted = segment.emits | choose.emits | ON_DEMAND | OPTIONAL
-    for reader, needs in (("masking", choose.needs), ("objective", rewrite.needs)):
+    emitted = packing.emits | masking.emits | ON_DEMAND | OPTIONAL
+    for reader, needs in (("masking", masking.needs), ("objective", objective.needs)):
         for column in sorted(needs - emitted):
             return f"{reader} {parts[reader].kind!r} needs column {column!r}, {_lacking(column, parts)}"
-    if rewrite.reads_segments not in (1, segment.segments):
-        kinds = [kind_of(member) for member in get_args(Packing) if member.segments == rewrite.reads_segments]
+    if objective.reads_segments not in (1, packing.segments):
+        kinds = [kind_of(member) for member in get_args(Packing) if member.segments == objective.reads_segments]
         return (
-            f"objective {rewrite.kind!r} needs rows of {rewrite.reads_segments} segments, packing {segment.kind!r} has "
-            f"{segment.segments}: use packing kind {_one_of(map(repr, kinds))}"
+            f"objective {objective.kind!r} needs rows of {objective.reads_segments} segments, packing {packing.kind!r} "
+            f"has {packing.segments}: use packing kind {_one_of(map(repr, kinds))}"
         )
-    if unread := choose.emits - rewrite.needs:
-        reason = f"objective {rewrite.kind!r} does not read {min(unread)!r}"
+    if unread := masking.emits - objective.needs:
+        reason = f"objective {objective.kind!r} does not read {min(unread)!r}"
         none = [kind_of(member) for member in get_args(Masking) if not member.can_emit]
-        return f"masking {choose.kind!r} has no effect, {reason}: use masking kind {_one_of(map(repr, none))}"
+        return f"masking {masking.kind!r} has no effect, {reason}: use masking kind {_one_of(map(repr, none))}"
     for loss, needs in losses_needs.items():
         if scarce := needs & (ON_DEMAND | OPTIONAL):
             return (
                 f"loss {loss!r} needs column {min(scarce)!r}, which only masking and objective can have: leave it out"
             )
-        for column in sorted(needs - emitted - rewrite.emits):
+        for column in sorted(needs - emitted - objective.emits):
             return f"loss {loss!r} needs column {column!r}, {_lacking(column, parts)}, or drop that loss"
     return None
 

@@ -42,7 +42,7 @@ Batch, arrays for the model. Padded: input_ids, positions, token_type_ids are [B
   source_input_ids, source_positions, source_languages, source_seen   like input_ids, [B, U] or the rows end to end
   source_lengths    int32 [B]   only where there is a source
   label, value, start, stop, option, right   [B]   only where the rows have them: of a task (training/finetuning)
-  slot              int64 []    only for trunks with a memory: which of the memories this micro-batch goes on with
+  slot              int64 []    only for models with a memory: which of the memories this micro-batch goes on with
   fresh             bool  [B]   the same: True where a row does not go on from the row before it in this slot
 """
 
@@ -67,10 +67,10 @@ SPLITS: Final = ("train", "validation", "test")
 SCHEMA_VERSION: Final = 2
 
 OPTIONAL: Final = frozenset({"unit_starts"})
-"""The columns of a row that depend on the corpus, not on the segment."""
+"""The columns of a row that depend on the corpus, not on the packing."""
 
 ON_DEMAND: Final = frozenset({"sentence_starts", "counts", "stream"})
-"""The columns that any row can have; they are made where choose or rewrite needs them."""
+"""The columns that any row can have; they are made where the masking or the objective needs them."""
 
 Ints = npt.NDArray[np.integer]
 Bools = npt.NDArray[np.bool_]

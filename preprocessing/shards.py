@@ -186,9 +186,8 @@ class TokenStore:
     split: str
     manifest: Manifest
     shards: tuple[Shard, ...]
-    groups: tuple[
-        MixtureGroupStats, ...
-    ] = ()  # of the shards, where training mixes them by weight; none: all are read alike
+    # Of the shards, where training mixes them by weight; none: all are read alike.
+    groups: tuple[MixtureGroupStats, ...] = ()
     stamps: tuple[Stamp, ...] = ()  # of the shards, when they were opened
 
     @classmethod

@@ -78,10 +78,10 @@ def spec(cls: type[T]) -> type[T]:
 def require(holds: bool, where: str, given: object, allowed: str) -> None:
     """Raise ValueError with one line that names the place, the value and what is allowed.
 
-    >>> require(False, "choose.rate", 1.5, "a share between 0 and 1")
+    >>> require(False, "masking.rate", 1.5, "a share between 0 and 1")
     Traceback (most recent call last):
     ...
-    ValueError: choose.rate is 1.5, allowed is a share between 0 and 1
+    ValueError: masking.rate is 1.5, allowed is a share between 0 and 1
     """
     if not holds:
         raise ValueError(f"{where} is {given!r}, allowed is {allowed}")
@@ -100,7 +100,7 @@ def require_name(name: str) -> None:
 
 
 class ByKind:
-    """Marks a union of parts inside a part: `Annotated[Learned | Relative, BY_KIND]`; `kind` says which one it is."""
+    """Marks a union of parts inside a part: `Annotated[A | B, BY_KIND]`; `kind` says which one it is."""
 
     def __get_pydantic_core_schema__(self, union: Any, handler: Any) -> Any:
         """What the recipe loader validates such a value by; pydantic is imported by orchestration only."""

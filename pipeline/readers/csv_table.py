@@ -126,7 +126,7 @@ def _in_utf8(start: bytes, recode: Transcoder) -> bytes:
 
 
 def columns(start: str, field: str = "text") -> list[str] | None:
-    """The names of the columns of a table that begins so; None where `text_key` is the number of one.
+    """The names of the columns of a table that begins so; None where `field` is the number of one.
 
     >>> columns("id;text\\n1;Words"), columns("id;text", "2")
     (['id', 'text'], None)

@@ -335,8 +335,8 @@ def open_bytes(path: str, start: int = 0, stop: int | None = None, encoding: str
 
     `encoding` is a codec that all of it is decoded by, from its begin on, whatever it looks like; the lines of other
     files become UTF-8 one by one (transcode.py). Of a compressed file that is several end to end, [start, stop) may be
-    a range of whole ones, in compressed bytes. Where a compressed file cannot be read on, the stream ends; `fault`
-    tells whether it did.
+    a range of whole ones, in compressed bytes. Where a compressed file cannot be read on, the stream ends;
+    `describe_fault` tells whether it did.
     """
     file = _decompressed(path, start, stop)
     encoding = encoding or wide(file.peek(_PIECE)[:_PIECE])

@@ -114,18 +114,17 @@ def _is_later(sample: FileProbe) -> bool:
 
 
 def check_field(path: str, fields: Sequence[str] | None, field: str = "text") -> None:
-    """BadInput where the names of the fields of `path` can be read, and `text_key` is not among them."""
+    """BadInput where the names of the fields of `path` can be read, and `field` is not among them."""
     if fields is not None and field.partition(".")[0] not in fields and field not in fields:
         have = ", ".join(sorted(map(repr, fields))[:8])
         raise BadInput(
-            f"{path}: its documents have no {field!r}, but {have}; name one with --data PATH#FIELD, or as `text_key` "
-            f"of "
-            "the source in a corpus file"
+            f"{path}: its documents have no {field!r}, but {have}; name one with --data PATH#FIELD, or as "
+            "`text_key` of the source in a corpus file"
         )
 
 
 def parse_line(label: str, block: TextLine, field: str = "text", spans: str = "") -> Record:
-    """The string at `text_key` of the object in a line, and the ranges of its characters at `spans_key`.
+    """The string at `field` of the object in a line, and the ranges of its characters at `spans`.
 
     A field is a name, or names with dots between for objects in objects. Half characters become U+FFFD.
     """

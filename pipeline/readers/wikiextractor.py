@@ -21,7 +21,7 @@ _TITLE: Final = re.compile(rb'\btitle="(.*?)"(?=\s*>|\s+\w+=")')  # quotation ma
 
 @spec
 class WikiExtractorReader(FileReader):
-    """Output of WikiExtractorReader; each article is a document.
+    """Output of WikiExtractor; each article is a document.
 
     The format is `<doc id= url= title=>`, lines, `</doc>`, or its JSON. Files may be compressed.
     """
@@ -68,7 +68,7 @@ def is_json(start: bytes) -> bool:
 
 
 def is_its_json(start: bytes) -> bool:
-    """Whether the first JSON line is one that WikiExtractorReader wrote.
+    """Whether the first JSON line is one that WikiExtractor wrote.
 
     >>> is_its_json(b'{"id": "1", "url": "u", "title": "t", "text": "x"}'), is_its_json(b'{"text": "x"}')
     (True, False)
@@ -102,7 +102,7 @@ def json_article(label: str, block: TextLine) -> Record:
 def prepend_title(title: str, text: str) -> str:
     r"""An article as a dump has it: its title, a blank line, its text; nothing where there is only a title.
 
-    With tags, WikiExtractorReader writes the title into the first line of the text; in JSON it does not.
+    With tags, WikiExtractor writes the title into the first line of the text; in JSON it does not.
 
     >>> escaped = prepend_title("Q&amp;A", "Q&amp;A\n\nA form.\n")
     >>> escaped, prepend_title("Q&A", "A form."), prepend_title("Q&A", "Q&A\n\n")

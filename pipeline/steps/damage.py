@@ -82,9 +82,8 @@ class SplitDamage:
         said = list[str]()
         if self.torn:
             said.append(
-                f"damaged, and read up to there: {list_damage(self.torn)}, {self.share:.1%} of the stored bytes; what "
-                f"is "
-                "behind is lost: get these files again, then repeat the command"
+                f"damaged, and read up to there: {list_damage(self.torn)}, {self.share:.1%} of the stored bytes; "
+                "what is behind is lost: get these files again, then repeat the command"
             )
         if left := {name: why for name, why in self.unreadable.items() if name not in self.torn}:
             said.append(f"nothing can be read of {list_damage(left)}; mend these files, or leave them out")

@@ -519,13 +519,12 @@ def _say_what_is_not_compared(out: Path, others: Sequence[TextPart]) -> None:
 
 
 def _check_damage(out: Path, corpus: Corpus, damaged: SplitDamage) -> None:
-    """DataError where more of the stored bytes or files than `clean.max_unreadable_ratio` is damaged; else said."""
+    """DataError where more of the bytes or files than `clean.max_unreadable_ratio` is damaged; otherwise a warning."""
     if why := damaged.error(corpus.clean.max_unreadable_ratio):
         raise DataError(
             f"corpus {corpus.name}: {why}, allowed is a share of {corpus.clean.max_unreadable_ratio:g}; get these "
-            f"files again, "
-            f"leave them out, or raise clean.max_unreadable_ratio in the corpus file; {out / REJECTS} shows what "
-            f"cannot be read"
+            f"files again, leave them out, or raise clean.max_unreadable_ratio in the corpus file; {out / REJECTS} "
+            "shows what cannot be read"
         )
     for line in damaged.warnings():
         log.warning("text of %s: %s", corpus.name, line)

@@ -1,6 +1,7 @@
-"""Static masking: finished training rows as Arrow files, made by the function that the loader calls, Rows.row.
+"""Static masking: finished training rows as Arrow files, made by the function that the loader calls,
+ExampleDataset.row.
 
-Row s of copy c is the sample that training with the same `duplicates` sees at address (epoch c, sample s). rows.json,
+Row s of copy c is the sample that training with the same `static_masks` sees at address (epoch c, sample s). rows.json,
 written last, says what the rows are.
 """
 
@@ -53,7 +54,7 @@ class StaticExampleSpec:
 
     corpus: str  # folder
     split: str
-    sampling: ExampleSpec  # its `duplicates` are the copies that are written, each with its own pairs and masks
+    sampling: ExampleSpec  # its `static_masks` are the copies that are written, each with its own pairs and masks
     length: int  # tokens
 
 

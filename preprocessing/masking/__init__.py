@@ -48,5 +48,5 @@ Masking = (
 )
 
 
-def _has_every_fact(choose: Masking) -> MaskingPart:
-    return choose  # a member without a fact is a type error here
+def _has_every_fact(masking: Masking) -> MaskingPart:
+    return masking  # a member without a fact is a type error here

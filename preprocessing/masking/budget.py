@@ -14,7 +14,7 @@ HITS: Final = frozenset({"hits"})
 
 
 def budget(row: Row, rate: float, rounding: Rounding, most: int, rng: np.random.Generator) -> int:
-    """Tokens to choose: a share of the row, rounded as Tokens says, never more than it has ordinary ones."""
+    """Tokens to choose: a share of the row, rounded as TokenMasking says, never more than it has ordinary ones."""
     num_tokens = len(row["special_tokens_mask"])
     num_ordinary = num_tokens - int(np.count_nonzero(row["special_tokens_mask"]))
     if rounding == "nearest":

@@ -1,4 +1,4 @@
-"""The facts that each kind of choice states about itself; rows, checks, scales and reports read them here only."""
+"""The facts that each kind of masking states about itself; rows, checks, scales and reports read them here only."""
 
 from typing import ClassVar, Protocol
 
@@ -9,7 +9,7 @@ from preprocessing.spec import Shrinks
 
 
 class MaskingPart(Protocol):
-    """A part of the union Choose: which tokens of a row are predicted."""
+    """A part of the union Masking: which tokens of a row are predicted."""
 
     emits: ClassVar[frozenset[str]]
     """Columns of schema.py that it makes: `hits`, or none."""

@@ -45,5 +45,5 @@ Objective = (
 )
 
 
-def _has_every_fact(rewrite: Objective) -> ObjectivePart:
-    return rewrite  # a member without a fact is a type error here
+def _has_every_fact(objective: Objective) -> ObjectivePart:
+    return objective  # a member without a fact is a type error here

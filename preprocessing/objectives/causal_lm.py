@@ -38,14 +38,14 @@ class CausalLM:
     def describe(self) -> str:
         return "each token predicts the next"
 
-    def shares(self, choose: Masking) -> tuple[float, float]:
+    def shares(self, masking: Masking) -> tuple[float, float]:
         return 0.0, 1.0
 
-    def raw_length(self, length: int, choose: Masking) -> int:
+    def raw_length(self, length: int, masking: Masking) -> int:
         """Tokens of a row of which `length` are read."""
         return length + self.lookahead
 
-    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+    def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
         return 0
 
     def frame(self, frame: Frame) -> Frame:

@@ -28,7 +28,7 @@ _DESCRIBED: Final[dict[Edit, str]] = {
 class Denoising:
     """Denoising: the decoder restores a noised sequence (BART, arXiv:1910.13461).
 
-    One or several of BART's five noise types are applied, always in the order of `Edit`, as in fairseq's
+    One or several of BART's five noise types are applied, always in the order below, as in fairseq's
     denoising_dataset.py:
 
     * sentence_permutation: a fraction `permute_sentence_ratio` of the sentences of each document change places.
@@ -48,7 +48,7 @@ class Denoising:
     kind: Literal["denoising"] = "denoising"
     noise_types: tuple[Edit, ...] = key(
         default=("sentence_permutation", "text_infilling"),
-        doc="Noise types to apply, always in the order of this list, as in fairseq.",
+        doc="Noise types to apply; their order in the list has no effect.",
     )
     mask_ratio: float = key(default=0.3, doc="Fraction of tokens, or of words for text_infilling, to mask or delete.")
     poisson_lambda: float = key(default=3.0, doc="Mean run length in words for text_infilling (Poisson).")
@@ -104,14 +104,14 @@ class Denoising:
         )
         return f"text with {noise} is read, the text is predicted"
 
-    def shares(self, choose: Masking) -> tuple[float, float]:
+    def shares(self, masking: Masking) -> tuple[float, float]:
         return 1.0, 1.0
 
-    def raw_length(self, length: int, choose: Masking) -> int:
+    def raw_length(self, length: int, masking: Masking) -> int:
         """Tokens of a row of which neither side is longer than `length`."""
         return length
 
-    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+    def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
         return 0
 
     def frame(self, frame: Frame) -> Frame:

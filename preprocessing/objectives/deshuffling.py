@@ -39,14 +39,14 @@ class Deshuffling:
     def describe(self) -> str:
         return "tokens in random order are read, the text is predicted"
 
-    def shares(self, choose: Masking) -> tuple[float, float]:
+    def shares(self, masking: Masking) -> tuple[float, float]:
         return 1.0, 1.0
 
-    def raw_length(self, length: int, choose: Masking) -> int:
+    def raw_length(self, length: int, masking: Masking) -> int:
         """Tokens of a row of which each side, its end included, has `length`."""
         return length - 1
 
-    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+    def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
         return 0
 
     def frame(self, frame: Frame) -> Frame:

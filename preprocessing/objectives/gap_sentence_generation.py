@@ -72,14 +72,14 @@ class GapSentenceGeneration:
         kept = f", {self.keep_ratio:.0%} of them kept in the source" if self.keep_ratio else ""
         return f"{self.gap_sentences_ratio:.0%} of the sentences masked, {which}, and predicted{kept}"
 
-    def shares(self, choose: Masking) -> tuple[float, float]:
+    def shares(self, masking: Masking) -> tuple[float, float]:
         return 1 - self.gap_sentences_ratio * (1 - self.keep_ratio), self.gap_sentences_ratio
 
-    def raw_length(self, length: int, choose: Masking) -> int:
+    def raw_length(self, length: int, masking: Masking) -> int:
         """Tokens of a row of which neither side, its end included, is longer than `length`."""
         return length - 1
 
-    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+    def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
         return 0
 
     def frame(self, frame: Frame) -> Frame:

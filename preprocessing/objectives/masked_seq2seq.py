@@ -65,14 +65,14 @@ class MaskedSeq2Seq:
         visible = "" if self.hide_masked_from_decoder else ", which reads the masks as well"
         return f"masked for the encoder ({shares}), predicted by the decoder{visible}"
 
-    def shares(self, choose: Masking) -> tuple[float, float]:
-        return 1.0, choose.predicted
+    def shares(self, masking: Masking) -> tuple[float, float]:
+        return 1.0, masking.predicted
 
-    def raw_length(self, length: int, choose: Masking) -> int:
+    def raw_length(self, length: int, masking: Masking) -> int:
         """Tokens of a row of which neither side is longer than `length`."""
         return length
 
-    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+    def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
         return 0
 
     def frame(self, frame: Frame) -> Frame:

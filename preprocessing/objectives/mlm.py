@@ -79,14 +79,14 @@ class MaskedLM:
             f"{abs(1 - self.mask_replace_prob - self.random_replace_prob):.0%} kept"
         )
 
-    def shares(self, choose: Masking) -> tuple[float, float]:
+    def shares(self, masking: Masking) -> tuple[float, float]:
         return 0.0, 1.0
 
-    def raw_length(self, length: int, choose: Masking) -> int:
+    def raw_length(self, length: int, masking: Masking) -> int:
         """Tokens of a row of which at most `length` are read."""
         return length
 
-    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+    def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
         return 0
 
     def frame(self, frame: Frame) -> Frame:

@@ -1,4 +1,4 @@
-"""The facts that each kind of rewrite states about itself; rows, checks, scales and reports read them here only."""
+"""The facts that each kind of objective states about itself; rows, checks, scales and reports read them here only."""
 
 from typing import ClassVar, Literal, Protocol
 
@@ -13,7 +13,7 @@ Attention = Literal["model", "rows", "queries"]
 
 
 class ObjectivePart(Protocol):
-    """A part of the union Rewrite: what the model reads in place of a row, and what it predicts."""
+    """A part of the union Objective: what the model reads in place of a row, and what it predicts."""
 
     can_emit: ClassVar[frozenset[str]]
     """All columns that a part of its kind emits, whatever its keys say."""
@@ -24,11 +24,11 @@ class ObjectivePart(Protocol):
     reads_segments: ClassVar[int]
     """How many segments a row must have for it; 1 where it reads none."""
     selects: ClassVar[bool]
-    """Whether it picks by itself what is predicted, so that `choose: nothing` goes with it."""
+    """Whether it picks by itself what is predicted, so that masking `none` goes with it."""
     two_sided: ClassVar[bool]
     """Whether it makes a source that an encoder reads, besides the row of the decoder."""
     attention: ClassVar[Attention]
-    """What decides the attention mask: the trunk; the columns rank and reach of a row, each token being visible to
+    """What decides the attention mask: the model; the columns rank and reach of a row, each token being visible to
     itself (rows); or these columns, where a predicted token is not visible to itself (queries)."""
     remark: ClassVar[str]
     """What a person who trains on its rows should know, in a line; "" where nothing is unexpected."""
@@ -62,13 +62,13 @@ class ObjectivePart(Protocol):
     def describe(self) -> str:
         """What is read and what is predicted, in one line: "each token predicts the next"."""
 
-    def shares(self, choose: Masking) -> tuple[float, float]:
+    def shares(self, masking: Masking) -> tuple[float, float]:
         """Tokens that an encoder and a decoder read for each token of a row's length; (0.0, 1.0) without a source."""
 
-    def raw_length(self, length: int, choose: Masking) -> int:
+    def raw_length(self, length: int, masking: Masking) -> int:
         """Tokens of a row of which no side that the model reads is longer than `length`."""
 
-    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+    def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
         """Sentinels that a row of so many tokens can need at the most; 0 where it has none."""
 
     def frame(self, frame: Frame) -> Frame:

@@ -1,9 +1,10 @@
 """Text to text (T5, arXiv:1910.10683, 3.1 and 3.3): spans behind sentinels, prefixes, shuffled text.
 
 Both sides end with the end token (`sep`), and the decoder starts with padding. Table 3 of the paper, row by row: prefix
-LM is Prefix; BERT-style is Sentinel(targets=all, collapse_spans=False, random_replace_prob=.1) over single tokens;
-deshuffling is Deshuffle; MASS-style is BERT-style without swap; "replace spans" is Sentinel over single tokens, "drop
-tokens" the same with collapse=False; "random spans" is Sentinel over noise_spans.
+LM is PrefixLM; BERT-style is SpanCorruption(targets="all", collapse_spans=False, random_replace_prob=0.1) over single
+tokens; deshuffling is Deshuffling; MASS-style is BERT-style without random_replace_prob; "replace spans" is
+SpanCorruption over single tokens, "drop tokens" the same with collapse_spans=False; "random spans" is SpanCorruption
+over masking `random_spans`.
 """
 
 from typing import ClassVar, Literal
@@ -91,38 +92,39 @@ class SpanCorruption:
         swapped = f", {self.random_replace_prob:.0%} of them another token" if self.random_replace_prob else ""
         return f"each masked token is a sentinel{swapped}, and the text is predicted"
 
-    def shares(self, choose: Masking) -> tuple[float, float]:
+    def shares(self, masking: Masking) -> tuple[float, float]:
         if self.targets == "all":
             return 1.0, 1.0
-        if not choose.span_mean:
-            return 1.0, choose.predicted
-        sentinels = choose.predicted / choose.span_mean
-        return 1.0, (choose.predicted + sentinels) / (1 - choose.predicted + sentinels)  # its source is a full row
+        if not masking.span_mean:
+            return 1.0, masking.predicted
+        sentinels = masking.predicted / masking.span_mean
+        return 1.0, (masking.predicted + sentinels) / (1 - masking.predicted + sentinels)  # its source is a full row
 
-    def raw_length(self, length: int, choose: Masking) -> int:
-        """Tokens of a row of which neither side is longer than `length`; with noise_spans the source is just as long.
+    def raw_length(self, length: int, masking: Masking) -> int:
+        """Tokens of a row of which neither side is longer than `length`; with masking `random_spans` the source has
+        exactly `length`.
 
         >>> from preprocessing.masking import RandomSpans
         >>> [SpanCorruption().raw_length(length, RandomSpans()) for length in (512, 256, 128, 64)]
         [568, 284, 141, 70]
         """
-        if not choose.span_mean or self.targets == "all":
+        if not masking.span_mean or self.targets == "all":
             return length - 1  # one for the end; how many spans there will be is not known
         raw = length - 1
-        while max(self._lengths(raw + 1, choose)) <= length:
+        while max(self._lengths(raw + 1, masking)) <= length:
             raw += 1
         return raw
 
-    def _lengths(self, num_tokens: int, choose: Masking) -> tuple[int, int]:
+    def _lengths(self, num_tokens: int, masking: Masking) -> tuple[int, int]:
         """Lengths of source and answer of a row, their ends included."""
-        hit_S = choose({"input_ids": np.zeros(num_tokens)}, np.random.default_rng(0))  # any draw has as many
+        hit_S = masking({"input_ids": np.zeros(num_tokens)}, np.random.default_rng(0))  # any draw has as many
         noise, sentinels = int(np.count_nonzero(hit_S)), int(hit_S.max()) if self.collapse_spans else 0
         return num_tokens - noise + sentinels + 1, noise + sentinels + 1
 
-    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+    def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
         if "sentinel" not in self.specials:
             return 0
-        return choose.most_runs(num_tokens) if self.collapse_spans else 1
+        return masking.most_runs(num_tokens) if self.collapse_spans else 1
 
     def frame(self, frame: Frame) -> Frame:
         return frame.ended()

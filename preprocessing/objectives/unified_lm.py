@@ -1,4 +1,4 @@
-"""One net, four attention masks: each row is a cloze under one of them (UniLM, arXiv:1905.03197)."""
+"""One net, four attention masks: each row is masked and read under one of them (UniLM, arXiv:1905.03197)."""
 
 from typing import ClassVar, Final, Literal, get_args
 
@@ -71,7 +71,7 @@ class UnifiedLM:
             mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob
         )  # has the same limits
         shares = [getattr(self, f"{mode}_prob") for mode in get_args(Mode)]
-        require(min(shares) >= 0, "rewrite", shares, "no negative share")
+        require(min(shares) >= 0, "objective", shares, "no negative share")
         require(
             abs(sum(shares) - 1) < 1e-6,
             "objective.bidirectional_prob + seq2seq_prob + left_to_right_prob + right_to_left_prob",
@@ -89,14 +89,14 @@ class UnifiedLM:
             f"{self.right_to_left_prob:.0%} right-to-left; {shares}"
         )
 
-    def shares(self, choose: Masking) -> tuple[float, float]:
+    def shares(self, masking: Masking) -> tuple[float, float]:
         return 0.0, 1.0
 
-    def raw_length(self, length: int, choose: Masking) -> int:
+    def raw_length(self, length: int, masking: Masking) -> int:
         """Tokens of a row of which `length` are read."""
         return length
 
-    def most_sentinels(self, num_tokens: int, choose: Masking) -> int:
+    def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
         return 0
 
     def frame(self, frame: Frame) -> Frame:

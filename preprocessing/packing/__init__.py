@@ -37,26 +37,26 @@ __all__ = [
 Packing = Contiguous | SegmentPair | Stream | StreamPair | SingleSentence | ParallelSentences
 
 
-def _has_every_fact(segment: Packing) -> PackingPart:
-    return segment  # a member without a fact is a type error here
+def _has_every_fact(packing: Packing) -> PackingPart:
+    return packing  # a member without a fact is a type error here
 
 
-def lines_of(segment: Packing, shards: Sequence[Shard]) -> tuple[Shard, ...]:
+def lines_of(packing: Packing, shards: Sequence[Shard]) -> tuple[Shard, ...]:
     """What is planned, a line of tokens for each shard: the shard, or where rows take partners from it the pool."""
-    return tuple(cast(Sequence[Shard], pools(shards)) if segment.partners else shards)
+    return tuple(cast(Sequence[Shard], pools(shards)) if packing.partners else shards)
 
 
 def plans_of(
-    segment: Packing, lines: Sequence[Shard], length: int, lookahead: int, draws: Callable[[int], np.random.Generator]
+    packing: Packing, lines: Sequence[Shard], length: int, lookahead: int, draws: Callable[[int], np.random.Generator]
 ) -> tuple[PackingPlan, ...]:
     """A plan of each line, and where the text is read both ways one more of each, which reads it from its end.
 
     Those that read forward stand first. `draws(k)` is the generator of the k-th plan.
     """
-    plans = [segment.plan(shard, length, lookahead, draws(k)) for k, shard in enumerate(lines)]
-    if segment.both_ways:
+    plans = [packing.plan(shard, length, lookahead, draws(k)) for k, shard in enumerate(lines)]
+    if packing.both_ways:
         plans += [
-            cast(ReversiblePacking, segment).plan(shard, length, lookahead, draws(k), backward=True)
+            cast(ReversiblePacking, packing).plan(shard, length, lookahead, draws(k), backward=True)
             for k, shard in enumerate(lines, start=len(lines))
         ]
     return tuple(plans)

@@ -31,16 +31,13 @@ class PackingPlan:
     start_RP: Ints
     stop_RP: Ints
     counts: dict[str, int]  # for the data card
-    pair_label_R: Ints = field(
-        default_factory=_none
-    )  # int8; only where rows are pairs that follow each other or do not
+    # int8; only where rows are pairs that follow each other or do not
+    pair_label_R: Ints = field(default_factory=_none)
     separator_at_N: Ints = field(default_factory=_none)  # int64; where on the line separators stand, if it has any
-    text_at_N: Ints = field(
-        default_factory=_none
-    )  # int64; Parallel: the token that stands first behind the separator before
-    language_RP: Ints = field(
-        default_factory=_none
-    )  # int8; Parallel and Sentence: language of each part, -1 where there is no such part
+    # int64; ParallelSentences: the token that stands first behind the separator before
+    text_at_N: Ints = field(default_factory=_none)
+    # int8; ParallelSentences and SingleSentence: language of each part, -1 where there is no such part
+    language_RP: Ints = field(default_factory=_none)
 
     def __len__(self) -> int:
         return len(self.start_RP)

@@ -1,4 +1,4 @@
-"""The facts that each kind of segment states about itself; rows, checks, scales and reports read them here only."""
+"""The facts that each kind of packing states about itself; rows, checks, scales and reports read them here only."""
 
 from typing import ClassVar, Protocol
 
@@ -12,14 +12,14 @@ from preprocessing.tokenization import Frame, Vocab
 
 
 class PackingPart(Protocol):
-    """A part of the union Segment: how the documents of a shard become rows."""
+    """A part of the union Packing: how the documents of a shard become rows."""
 
     can_emit: ClassVar[frozenset[str]]
     """All columns that a part of its kind emits, whatever its keys say."""
     fresh: ClassVar[bool]
     """Whether each epoch has other rows, and not the same rows in another order."""
     ordered: ClassVar[bool]
-    """Whether a row goes on where the row before it stopped, as a trunk with a memory needs it."""
+    """Whether a row goes on where the row before it stopped, as a model with a memory needs it."""
     segments: ClassVar[int]
     """How many segments (token types) its rows tell apart."""
     shrinks: ClassVar[Shrinks]
@@ -82,13 +82,13 @@ class PackingPart(Protocol):
         """Rows of at most length + lookahead tokens, special tokens included. BadInput where the text gives none."""
 
     def row(self, plan: PackingPlan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = ...) -> Row:
-        """The columns `emits` of the i-th row of a plan, and those of `wanted` that every segment can make."""
+        """The columns `emits` of the i-th row of a plan, and those of `wanted` that every packing can make."""
 
 
 class ReversiblePacking(PackingPart, Protocol):
-    """A segment that can read a shard from its end as well."""
+    """A packing that can read a shard from its end as well."""
 
     def plan(
         self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator, *, backward: bool = ...
     ) -> PackingPlan:
-        """As Segmentation.plan; `backward`: of the rows that begin at the end of the shard."""
+        """As PackingPart.plan; `backward`: of the rows that begin at the end of the shard."""

@@ -1,4 +1,4 @@
-"""Segments whose rows go on from each other: a trunk with a memory reads the text of a shard as it was written.
+"""Segments whose rows go on from each other: a model with a memory reads the text of a shard as it was written.
 
 Their rows are in the order of the text and all of one length. rows.py lays them out so that row b of a batch goes on
 where row b of the batch before stopped.

@@ -42,7 +42,7 @@ class Scheme(NamedTuple):
 
 
 class TokenizerPart(Protocol):
-    """A part of the union VocabSpec: what a recipe says about a vocabulary."""
+    """A part of the union TokenizerSpec: what a recipe says about a vocabulary."""
 
     roles: ClassVar[Mapping[str, str]]
     """Roles of the special tokens that one of its kind can have, and the keys it takes ("" none): "sentinels 100"."""

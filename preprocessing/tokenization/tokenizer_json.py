@@ -59,8 +59,7 @@ class OtherScheme(BadInput):
         self.path, self.scheme = path, scheme
         super().__init__(
             f"tokenizer.path: {path}: is {scheme.model} with {scheme.marks}, of which no kind of Sesame tells where "
-            f"words "
-            "begin; name a WordPiece, byte-level BPE, Unigram or Metaspace BPE vocabulary"
+            "words begin; name a WordPiece, byte-level BPE, Unigram or Metaspace BPE vocabulary"
         )
 
 

@@ -93,7 +93,7 @@ def test_a_folder_is_left_when_the_last_process_has_ended_that_takes_part(tmp_pa
 def test_who_takes_part_while_the_file_is_removed_takes_part_in_the_one_that_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`is_left` removed it between open and flock, and a worker held the lock of a file that nobody could find."""
+    """`is_abandoned` removed it between open and flock, and a worker held the lock of a file that nobody could find."""
     flock, calls = lock.fcntl.flock, list[int]()
 
     def removed_meanwhile(handle: int, how: int) -> None:

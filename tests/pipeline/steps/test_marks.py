@@ -107,7 +107,7 @@ def test_entities_of_a_corpus_without_units_are_refused(jsonl: str, tmp_path: Pa
         "masking": EntityMasking(),
         "objective": MaskedLM(),
     }
-    with pytest.raises(BadInput, match="phrases"):
+    with pytest.raises(BadInput, match="needs phrases and this corpus has none"):
         ExampleDataset(store, Vocab.load(store.vocab_dir), ExampleSpec(**parts), length=64).row(0, 0)
 
 

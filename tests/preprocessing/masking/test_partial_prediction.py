@@ -34,7 +34,7 @@ def text_row(num_tokens: int, word: int = 1, walls: tuple[int, ...] = ()) -> dic
     return row(num_tokens, list(walls), list(range(0, num_tokens, word)))
 
 
-# NoiseSpans
+# RandomSpans
 
 
 @settings(deadline=None, max_examples=200)
