@@ -4,6 +4,6 @@ Exit codes: 0 success, 2 usage error or bad input, 3 too little usable data, 4 m
 75 preempted (the same command resumes), 130 interrupted. Each user error is one line on stderr.
 """
 
-from orchestration.cli.app import COMPLETE, app, main
+from orchestration.cli.app import app, main
 
-__all__ = ["COMPLETE", "app", "main"]
+__all__ = ["app", "main"]

@@ -237,9 +237,9 @@ def _load_results(plan: TaskPlan) -> Results:
     found: list[tuple[launch.EvalTrial, EvalResult]] = []
     for cell, file in files:
         if file.is_file():
-            kept_values = read_object(file, remedy, found=dict)["found"]
+            result = read_object(file, remedy, found=dict)["found"]
             with of_kind(file, remedy):
-                found.append((cell, EvalResult(**kept_values)))
+                found.append((cell, EvalResult(**result)))
     return found
 
 

@@ -1,6 +1,6 @@
 """What is written for people: recipes in words, the family's table, data cards, model cards, ablations.
 
-Read describe.py first, then diff.py, family.py, task_list.py, kept_scores.py and score_table.py; model_card/ has the
+Read describe.py first, then diff.py, family.py, task_list.py, saved_scores.py and score_table.py; model_card/ has the
 page of a run, data_card/ that of a corpus.
 """
 

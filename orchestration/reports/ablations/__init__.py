@@ -1,7 +1,7 @@
-"""Tables of the literature as values.
+"""Ablation tables of papers, as values.
 
-Read table.py first (what a table is), then a file of tables, as albert.py; tables.py lists them all. text.py makes a
-language, page.py the page and what the figure shows.
+Read ablation.py first (the classes of a table), then the tables of a paper, e.g. albert.py. tables.py lists all of
+them. synthetic_language.py makes the text, page.py the page and the data of the figure.
 """
 
 from orchestration.reports.ablations.ablation import Ablation, AblationRow, Measure
