@@ -604,7 +604,7 @@ def _pictures(scores: Sequence[TaskScore], last: int = 0) -> dict[str, "Figure"]
         if steps := _curves(of, "step", "labels"):
             found[f"scores_by_step{name}"] = figures.plot_curves(steps, unit)
         if labels := _curves(of, "labels", "step"):
-            found[f"scores_by_labels{name}"] = figures.plot_curves(labels, unit, "labelled rows", log=True)
+            found[f"scores_by_labels{name}"] = figures.plot_curves(labels, unit, "labeled examples", log=True)
     return found
 
 
