@@ -22,7 +22,7 @@ from orchestration.version import sesame_version
 from preprocessing import renames
 from preprocessing.errors import ResourceError, SesameError, missing_module
 
-COMPLETE = "_SESAME_COMPLETE"  # in the environment: the shell asks how a word could be completed
+COMPLETE = "_SESAME_COMPLETE"  # environment variable that a shell sets to ask for completions
 _PYDANTIC = {  # messages of typer about values of options, and ours
     r"Input should be greater than or equal to (\S+)": r"allowed is a number from \1 up",
     r"Input should be less than or equal to (\S+)": r"allowed is a number up to \1",
@@ -57,7 +57,7 @@ for _name, _verb in verbs.VERBS.items():
 
 
 def _empty_folder(words: Sequence[str]) -> str:
-    """The option of a directory that is given as an empty string, which Path reads as the current one; "" if none is.
+    """The option or argument whose directory is an empty string, which Path reads as the current directory; else "".
 
     >>> _empty_folder(["run", "gpt2", "-o", ""]), _empty_folder(["export", "gpt2", ""]), _empty_folder(["-o", "."])
     ('-o', 'DIR', '')
@@ -69,7 +69,7 @@ def _empty_folder(words: Sequence[str]) -> str:
 
 
 def _usage(error: TyperException, words: Sequence[str]) -> str:
-    """A usage error in one line; an option of 0.1, and a key that was written as an option, are answered as such."""
+    """A usage error in one line, with the new name of an option of 0.1, or the key that was written as an option."""
     from orchestration.config import key_of
 
     option = getattr(error, "option_name", "") or ""
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if beam and ours[:1] not in (["corpus"], ["run"]):
         return print_error("options after `--` are for Beam: only corpus and run take them", 2)
     if is_plain():
-        os.environ["TERM"] = "dumb"  # to rich and typer, and to each process that is started: text and nothing else
+        os.environ["TERM"] = "dumb"  # for rich, typer and child processes: text without colors
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     if empty := _empty_folder(ours):
         return print_error(f"{empty} is empty, as a variable that is not set; give a directory: . is this one", 2)
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return print_error(str(error), error.exit_code)
     except KeyboardInterrupt as error:
         return print_error(str(error) or "interrupted", 130)
-    except BrokenPipeError:  # the reader of stdout has seen enough; rich ends in the same way
+    except BrokenPipeError:  # the reader of stdout has closed the pipe; rich ends in the same way
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except ModuleNotFoundError as error:

@@ -1,5 +1,5 @@
-"""Options that several verbs share, as dataclasses: a verb has one parameter for a group, the command line an option
-for each of its fields."""
+"""Options that several verbs share, as dataclasses. A verb has one parameter for a group, and the command line has an
+option for each field of the group."""
 
 import dataclasses
 import inspect
@@ -16,7 +16,7 @@ WORK = Path("work")
 
 @dataclass(frozen=True)
 class TextOptions:
-    """Which text a recipe is made from, and where results are written."""
+    """The scale of a recipe, its text, and the directory of the results."""
 
     scale: options.Scale = ""
     data: options.Data = None
@@ -26,7 +26,7 @@ class TextOptions:
 
 @dataclass(frozen=True)
 class RunOptions(TextOptions):
-    """Which run: its text, its output directory and its seed."""
+    """The options that identify a run: those of its text, and its seed."""
 
     seed: options.Seed = None
 
@@ -43,7 +43,7 @@ class TrainingOptions:
     ray_dashboard: options.RayDashboard = False
 
     def overrides(self) -> list[str]:
-        """The options as keys of the cluster.
+        """The options as overrides of the cluster.
 
         >>> TrainingOptions(log_every=5, ray_dashboard=True).overrides()
         ['cluster.log_every=5', 'cluster.ray_dashboard=true']
@@ -55,7 +55,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class FinetuningOptions:
-    """Values that replace those of the grid of a task; numbers of an option are separated by commas."""
+    """Values that replace those of the grid of a task. Commas separate the numbers of an option."""
 
     grid: options.Grid = ""
     learning_rates: options.LearningRates = ""
@@ -68,7 +68,7 @@ class FinetuningOptions:
     max_train_samples: options.MaxTrainSamples = ""
 
     def values(self) -> dict[str, Any]:
-        """The options as an evaluation request takes them. BadInput if a number is invalid."""
+        """The options as arguments of `EvalRequest`. BadInput if a number is invalid."""
         return {
             "grid": self.grid,
             "learning_rates": options.parse_numbers("--learning-rates", self.learning_rates, float),
@@ -84,7 +84,7 @@ class FinetuningOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """How the answer and the progress are printed."""
+    """The format of the answer and of the progress."""
 
     as_json: options.Json = False
     progress: options.Progress = "auto"
@@ -92,7 +92,7 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class JobOptions(OutputOptions):
-    """The same for a verb that can say what it would do."""
+    """The same for a verb that supports --dry-run."""
 
     dry_run: options.DryRun = field(default=False)
 

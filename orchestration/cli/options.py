@@ -60,14 +60,14 @@ AnyTask = Annotated[
 
 
 def _folder(given: Path | None) -> Path | None:
-    """A directory of data, before anything begins. BadInput if it does not exist."""
+    """A directory of task files. BadInput if it does not exist."""
     if given is not None and not given.is_dir():
         raise BadInput(f"--task-data-dir {given}: no such directory; check the path")
     return given
 
 
 def _to_write(context: typer.Context, option: typer.CallbackParam, given: Path | None) -> Path | None:
-    """A directory of this machine that results are written to. BadInput, before anything begins, if it is none."""
+    """A directory for results. BadInput if it is not a path of this machine, e.g. a URL."""
     what = option.opts[0] if option.opts[0].startswith("-") else "DIR"
     return given if given is None else require_local_path(what, given)
 
@@ -248,7 +248,7 @@ RayDashboard = Annotated[
 
 
 def parse_numbers(option: str, given: str, kind: type[Number], least: int = 0) -> tuple[Number, ...]:
-    """The numbers of an option, which commas separate. BadInput if one is no number, or too small.
+    """The numbers of an option, separated by commas. BadInput if one is not a number, or is too small.
 
     >>> parse_numbers("--learning-rates", "1e-3,3e-4", float)
     (0.001, 0.0003)
@@ -263,7 +263,7 @@ def parse_numbers(option: str, given: str, kind: type[Number], least: int = 0) -
 
 
 def parse_amount(option: str, given: str, units: Mapping[str, float], example: str) -> float:
-    """A number with a unit, in that of 1.0; 0 if nothing is given. BadInput if it is no number above 0.
+    """A number with a unit, in the unit with factor 1.0; 0 for an empty text. BadInput if it is not above 0.
 
     >>> parse_amount("--deadline", "3d", {"d": 24.0, "h": 1.0}, "3d")
     72.0

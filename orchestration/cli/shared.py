@@ -1,4 +1,4 @@
-"""What verbs have in common: opening a job, what to check and say first, and the command lines to print next."""
+"""Functions of several verbs: open a job, check it, and build the command lines to print after the answer."""
 
 import dataclasses
 import json
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from orchestration.launch import JobServer
 
 TYPED = ContextVar[tuple[str, ...]]("TYPED", default=())
-"""The words that `main` was given."""
+"""The command line of `main`, as words."""
 
 
 def flags_of(recipe: str, overrides: Sequence[str] | None, given: TextOptions, **more: Any) -> "JobFlags":
-    """The options that verbs share, as jobs take them."""
+    """The shared options of verbs, as `JobFlags`."""
     with show_wait("importing"):
         from orchestration.jobs import JobFlags
 
@@ -45,13 +45,13 @@ def open_flags(
 
 
 def stages_of(job: "Job") -> "JobPlan":
-    """The stages of a job; looking at a directory of many files takes time."""
+    """The stages of a job. This takes time if its text has many files."""
     with show_wait("looking at the text"):
         return job.plan
 
 
 def recognized(job: "Job") -> list[str]:
-    """How a job reads its text, what it ignores in its cluster file, and which tasks will lack text; in lines."""
+    """Lines about a job: how it reads its text, ignored keys of its cluster file, and tasks with too little text."""
     from orchestration.config import find_ignored_keys
 
     with show_wait("looking at the text"):
@@ -60,7 +60,7 @@ def recognized(job: "Job") -> list[str]:
 
 
 def refuse_impossible(job: "Job", resume: str) -> list[str]:
-    """Assumptions about the devices, in lines; checked before anything is made, unless the run is done.
+    """Assumptions about the devices, in lines. A job that cannot run is refused here, unless its run is finished.
 
     BadInput if a variable of `env` is unset, ResourceError if GPUs are missing or the run does not fit into memory.
     """
@@ -73,7 +73,7 @@ def refuse_impossible(job: "Job", resume: str) -> list[str]:
 
 
 def check_beam(job: "Job", given: Sequence[str]) -> None:
-    """Let Beam check the options of a cluster and those after `--`; it is not imported if there are none."""
+    """Check the Beam options of a cluster and those after `--`. Beam is imported only if there are some."""
     if words := [*job.cluster.beam.arguments, *given]:
         with show_wait("importing Beam"):
             from pipeline.runners import check_here
@@ -82,7 +82,7 @@ def check_beam(job: "Job", given: Sequence[str]) -> None:
 
 
 def warn_of_few_rows(job: "Job") -> None:
-    """Log which tasks have too little held-out text."""
+    """Warn about each task that has too little held-out text."""
     from orchestration.jobs import held_out
 
     with show_wait(held_out.STAGE):
@@ -123,7 +123,7 @@ def python_command(code: str) -> str:
 
 
 def python_literal(text: str) -> str:
-    """A Python string in double quotes, as the command line has single ones around it."""
+    """A Python string in double quotes, because the shell command has single quotes around it."""
     return json.dumps(text, ensure_ascii=False)
 
 

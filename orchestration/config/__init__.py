@@ -1,9 +1,10 @@
-"""Recipes, clusters, corpora and tasks: YAML -> checked, frozen parts. Only this package imports PyYAML and pydantic.
+"""Recipes, clusters, corpora and tasks: reads YAML files and checks them. No other package imports PyYAML or pydantic.
 
-Read recipe.py (the schema) first, then library.py (names and files), loading.py (YAML -> recipe, cluster, corpus),
-task_files.py (tasks), hardware.py (workers of a machine), checks.py (combinations that would fail later), scales.py
-(`--scale`), keys.py (the meaning of each key) and serialize.py (recipe -> YAML). own_task.py makes a task from a
-user's table.
+Read recipe.py (the schema) first, then library.py (names and files), loading.py (YAML -> recipe, cluster, corpus) and
+task_files.py (tasks). checks.py finds problems of a recipe on a cluster, and part_checks.py parts that are incomplete.
+hardware.py counts the workers that fit on this machine. scales.py is `--scale`, overrides.py `KEY=VALUE`, and keys.py
+the meaning of each key. glossary.py has the names of other libraries, error_messages.py the messages for invalid files.
+serialize.py writes a recipe as YAML. own_task.py makes a task from a table of the user.
 """
 
 from orchestration.config.checks import check, find_ignored_keys, find_remarks

@@ -175,7 +175,7 @@ def _memory(recipe: Recipe) -> Iterator[str]:
         yield (
             f"model.position_embedding.mem_len is {trunk.mem_len}, rows of packing {segment.kind} do not continue each "
             f"other; "
-            f"use packing kind {streams}, or memory 0"
+            f"use packing kind {streams}, or mem_len 0"
         )
     if trunk.mem_len and segment.ordered and segment.reuse_len != trunk.reuse_len:
         yield (
@@ -340,7 +340,7 @@ def _schedules(recipe: Recipe) -> Iterator[str]:
             yield (
                 f"phases: the warm-up to {cycle.learning_rate:g} has {cycle.warmup_steps} steps, the phases from there "
                 f"on "
-                f"{cycle.total}; lower phases.warmup_steps_steps"
+                f"{cycle.total}; lower phases.warmup_steps"
             )
 
 
@@ -362,14 +362,14 @@ def _shared(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
         return
     given = f"cluster.engine.tensor_parallel_size is {workers}"
     if reason := recipe.model.split_over(workers):
-        yield f"{given}, {reason}; give another tensor_parallel, 1 where nothing is split"
+        yield f"{given}, {reason}; give another tensor_parallel_size, 1 where nothing is split"
     if not recipe.optimizer.takes_slices:
         yield (
-            f"{given}, optimizer.kind {recipe.optimizer.kind} looks at whole tensors; set tensor_parallel 1, or use "
-            f"{_kinds(Optimizer, 'takes_slices', True)}"
+            f"{given}, optimizer.kind {recipe.optimizer.kind} looks at whole tensors; set tensor_parallel_size 1, or "
+            f"use {_kinds(Optimizer, 'takes_slices', True)}"
         )
     if (rows := table_rows(recipe.data.tokenizer)) < workers:
-        yield f"{given}, the token table has {rows} rows; lower tensor_parallel"
+        yield f"{given}, the token table has {rows} rows; lower tensor_parallel_size"
 
 
 def _kinds(union: Any, fact: str, value: object) -> str:

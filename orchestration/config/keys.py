@@ -66,9 +66,9 @@ def parts() -> tuple[KeyGroup, ...]:
     found = dict[tuple[str, type], KeyGroup]()
     for path, root in FILES.items():
         for cls, part in _parts(root, path, "", "", ()):
-            before = found.get((path_of := part.path, cls))
+            before = found.get((part.path, cls))
             within = tuple(dict.fromkeys((*before.within, *part.within))) if before else part.within
-            found[path_of, cls] = dataclasses.replace(part, within=within)
+            found[part.path, cls] = dataclasses.replace(part, within=within)
     return tuple(found.values())
 
 

@@ -11,19 +11,19 @@ from preprocessing.errors import BadInput
 from training.tasks import TASKS, TEXT
 
 HOME = Path(__file__).parents[1]
-UNAVAILABLE = "unavailable"  # a file of tasks/ that is no task: it lists quoted results without one, and why
+UNAVAILABLE = "unavailable"  # file in tasks/ that is no task: it lists reported results without a task, and the reasons
 Folder = Literal["recipes", "clusters", "corpora", "tasks"]
 
 
 def list_names(folder: Folder) -> list[str]:
-    """The names of the files in a folder that need no path: bert_base, gpt2, ..."""
+    """The names of the shipped files in a directory, which users write without a path: bert_base, gpt2, ..."""
     found = (name.removesuffix(".yaml") for name in os.listdir(HOME / folder) if name.endswith(".yaml"))
     return sorted(name for name in found if name != UNAVAILABLE)
 
 
 @cache
 def task_groups() -> frozenset[str]:
-    """The names that stand for several task files: glue, ner, ..."""
+    """The names of groups of tasks: glue, ner, ..."""
     files = (HOME / "tasks").glob("*.yaml")
     found = (re.search(r"^group: (\S+)$", file.read_text(encoding="utf-8"), re.MULTILINE) for file in files)
     return frozenset(one[1] for one in found if one)
@@ -35,7 +35,7 @@ def is_shipped_task(name: str) -> bool:
 
 
 def refuse_name(name: str, where: str, remedy: str) -> None:
-    """BadInput if a user's own task has the name of a task of Sesame: both would write their scores to one place."""
+    """BadInput if a user's own task has the name of a task of Sesame: their scores would have the same directory."""
     if is_shipped_task(name):
         raise BadInput(f"{where}, which Sesame's own task has; {remedy}")
 
@@ -49,7 +49,7 @@ def labelled_form(name: str) -> str:
 
 
 def find_unavailable() -> dict[str, str]:
-    """Results that recipes quote although Sesame has no task for them, with the reason: `superglue`, `race.middle`."""
+    """Results that recipes report although Sesame has no task for them, each with the reason, e.g. `race.middle`."""
     where = f"tasks/{UNAVAILABLE}.yaml"
     return strict_yaml.read(HOME / where, where)
 

@@ -29,9 +29,9 @@ _ENGINE_KEYS = {field.name for field in dataclasses.fields(EngineSettings)}
 
 
 def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> Recipe:
-    """The recipe of this name or file, shrunk to `scale`, with overrides (`optimizer.learning_rate=2e-4`) on top.
+    """The recipe of this name or file, reduced to `scale`, with overrides such as `optimizer.learning_rate=2e-4`.
 
-    A recipe that is scaled or overridden has no `reported_results`, because the paper reports none for it.
+    A scaled or overridden recipe has no `reported_results`, because the paper reports none for it.
 
     >>> load("bert_base", ["optimizer.learning_rate=2e-4"], scale="tiny").optimizer.learning_rate
     0.0002
@@ -53,13 +53,16 @@ def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> R
 
 
 def load_cluster(name_or_path: str, overrides: Sequence[str] = ()) -> Cluster:
-    """The cluster of this name or file, with overrides (`cluster.num_workers=2`) on top."""
+    """The cluster of this name or file, with overrides such as `cluster.num_workers=2`."""
     document, where = open_document("clusters", name_or_path)
     return validated(Cluster, document, where, overrides)
 
 
 def load_corpus(name_or_path: str) -> Corpus:
-    """The corpus of this name or file, paths taken from its folder; without sources where text may not be shipped."""
+    """The corpus of this name or file. Relative paths start at the directory of the file.
+
+    A shipped corpus has no sources if its text may not be distributed.
+    """
     document, where = open_document("corpora", name_or_path)
     read = validated(CorpusFile, document, where)
     fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(Corpus)}
@@ -88,11 +91,11 @@ def _adapter(root: type) -> TypeAdapter[Any]:
 
 
 def validated(root: type[T], document: dict[str, Any], where: str, overrides: Sequence[str] = ()) -> T:
-    """The document with its overrides as an instance of `root`; BadInput with one line for each invalid key."""
+    """The document with its overrides as an instance of `root`. BadInput with one line for each invalid key."""
     for override in overrides:
         dotted.override(document, override, root)
     try:
-        adapter = _adapter(root)  # type: ignore[arg-type]  # a type is hashable, whatever mypy says
+        adapter = _adapter(root)  # type: ignore[arg-type]  # a type is hashable
         return adapter.validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
         lines = explain.explain(error, root, document)

@@ -92,7 +92,7 @@ def find_duplicate_kind(union: Any) -> str:
     for member in typing.get_args(union):
         kind = getattr(member, "__dataclass_fields__", {}).get("kind")
         if kind is None:
-            continue  # `lacking` says it
+            continue  # find_missing_facts reports it
         if (other := first.setdefault(kind.default, member)) is not member:
             return f"{_file(member)}: {member.__name__} has kind {kind.default!r}, as {_file(other)} has; name another"
     return ""

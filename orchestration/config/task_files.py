@@ -45,7 +45,7 @@ def load_task(name_or_path: str) -> TaskFile:
 
 
 def tasks_of(asked: str = "") -> list[TaskFile]:
-    """The tasks of names and groups, with commas between: `glue,squad2,mine.yaml`; all of them where none is named."""
+    """The tasks of names, groups and files, separated by commas: `glue,squad2,mine.yaml`; all tasks without a name."""
     if not asked:
         return [load_task(name) for name in list_names("tasks")]
     found: dict[str, tuple[TaskFile, str]] = {}
@@ -60,8 +60,10 @@ def tasks_of(asked: str = "") -> list[TaskFile]:
 
 
 def add_task(found: dict[str, tuple[A, str]], task: A, given: str) -> bool:
-    """Take over a task and what it was given as, by its name; whether it is a new one. BadInput where another one has
-    the name: their scores would lie in one place."""
+    """Add a task and the word that named it to `found`, by its name; False if it is there already.
+
+    BadInput if another task has this name: the scores of both would have the same directory.
+    """
     name = task if isinstance(task, str) else task.name
     if name not in found:
         found[name] = task, given
@@ -73,7 +75,7 @@ def add_task(found: dict[str, tuple[A, str]], task: A, given: str) -> bool:
 
 
 def _put(split: SplitRecords, word: str) -> SplitRecords:
-    """The split of one of the words that {variant} stands for."""
+    """The split with `word` in place of {variant}."""
     return dataclasses.replace(
         split,
         paths=tuple(path.replace(EACH, word) for path in split.paths),
@@ -88,7 +90,7 @@ def _put(split: SplitRecords, word: str) -> SplitRecords:
 
 
 def _beside(split: SplitRecords, folder: Path) -> SplitRecords:
-    """The split with the same files in this folder as a further place of each."""
+    """The split that also searches its files in this directory, after their other places."""
     there = tuple(str(folder / path) for path in split.paths if not Path(path).is_absolute())
     return dataclasses.replace(
         split, paths=(*split.paths, *there), fallbacks=tuple(_beside(one, folder) for one in split.fallbacks)
@@ -96,8 +98,10 @@ def _beside(split: SplitRecords, folder: Path) -> SplitRecords:
 
 
 def beside_first(task: TaskFile) -> TaskFile:
-    """The task with the files beside a user's own task file before those below the data folder: where no data folder is
-    named, that is the current one, whose files have nothing to do with the task."""
+    """The task, for which files beside a user's own task file are searched before files below the data directory.
+
+    Without --task-data-dir the data directory is the current one, whose files do not belong to the task.
+    """
 
     def turned(split: SplitRecords) -> SplitRecords:
         paths = sorted(split.paths, key=lambda path: not Path(path).is_absolute())

@@ -237,9 +237,9 @@ def _load_results(plan: TaskPlan) -> Results:
     found: list[tuple[launch.EvalTrial, EvalResult]] = []
     for cell, file in files:
         if file.is_file():
-            kept_values = read_object(file, remedy, found=dict)["found"]
+            result = read_object(file, remedy, found=dict)["found"]
             with of_kind(file, remedy):
-                found.append((cell, EvalResult(**kept_values)))
+                found.append((cell, EvalResult(**result)))
     return found
 
 
@@ -604,7 +604,7 @@ def _pictures(scores: Sequence[TaskScore], last: int = 0) -> dict[str, "Figure"]
         if steps := _curves(of, "step", "labels"):
             found[f"scores_by_step{name}"] = figures.plot_curves(steps, unit)
         if labels := _curves(of, "labels", "step"):
-            found[f"scores_by_labels{name}"] = figures.plot_curves(labels, unit, "labelled rows", log=True)
+            found[f"scores_by_labels{name}"] = figures.plot_curves(labels, unit, "labeled examples", log=True)
     return found
 
 

@@ -85,10 +85,10 @@ def tunings_of(subject: EvalTarget, task: TaskFile, wanted: EvalRequest) -> tupl
         raise BadInput(f"task {task.name}, grid {name}: {error}; give another grid with --grid") from None
     remark = "" if wanted.grid else _borrowed_grid_remark(subject, task, name)
     why = "" if wanted.grid else _explain_grid(subject, task, name, remark)
-    differences = (
+    description = (
         f"{task.name}: grid {name}{f' ({why})' if why else ''}: {asked.describe()}{_describe_differences(grid, asked)}"
     )
-    return cells, differences, remark
+    return cells, description, remark
 
 
 def _is_own(task: TaskFile) -> bool:

@@ -87,7 +87,7 @@ def warn_of_few_documents(corpus: Corpus, num: int, tasks: Sequence[str], own: b
     []
     """
     wanted = held_out_tasks(tasks)
-    few = 2 if corpus.test_ratio and num >= 6 else 0  # the same rule as in steps/plan.py
+    few = 2 if corpus.test_ratio and num >= 6 else 0  # the same rule as in pipeline/steps/plan.py
     held = max(round(corpus.test_ratio * num), few)
     if held >= FEWEST_ROWS or not wanted:
         return []

@@ -22,27 +22,24 @@ from orchestration.planning.run_estimate import (
     refuse_what_does_not_fit,
     suggest_settings,
 )
-from orchestration.planning.search import cost_layout, find_best_layouts, find_smallest_layout
+from orchestration.planning.search import find_best_layouts, find_smallest_layout
 from orchestration.planning.timed_steps import TimedPrediction, predict_timed_steps
-from orchestration.planning.timing import CommunicationVolume, StepSeconds, communication_volume, step_seconds
+from orchestration.planning.timing import communication_volume, step_seconds
 from orchestration.planning.workload import Workload, workload_of
 
 __all__ = [
     "CALIBRATED",
     "DEVICES",
-    "CommunicationVolume",
     "ComparedRun",
     "CostedLayout",
     "Device",
     "DeviceMemory",
     "ParallelLayout",
     "RunEstimate",
-    "StepSeconds",
     "TimedPrediction",
     "Workload",
     "communication_volume",
     "compare_published_runs",
-    "cost_layout",
     "device_memory",
     "device_of",
     "estimate_run",

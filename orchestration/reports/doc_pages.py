@@ -1,6 +1,6 @@
-"""Pages of the documentation that are generated here: the index of decisions, and how recipes differ from their papers.
+"""Two generated pages of the documentation: the index of decisions, and the differences of recipes from their papers.
 
-`python -m orchestration.reports.doc_pages` writes both into the repository.
+`python -m docs.generate` writes them.
 """
 
 import re
@@ -35,7 +35,7 @@ These are the known differences between each recipe and its paper. Choices for a
 [decisions](../decisions/README.md). `make docs` generates both tables from comments in the recipes. Such a comment
 begins with `# {DIFFERS}:` or `# {UNSTATED}:` and stands at the key concerned.
 """
-_SECTIONS: Final = {  # its introduction, and what its last column has
+_SECTIONS: Final = {  # introduction of the section, head of its last column
     DIFFERS: ("The paper, or the code of its authors, has another value or method.", "difference"),
     UNSTATED: ("The paper does not print the value.", "what is missing, or where the value comes from"),
 }
@@ -43,7 +43,7 @@ _SECTIONS: Final = {  # its introduction, and what its last column has
 
 @dataclass(frozen=True)
 class Decision:
-    """What the index says of a decision."""
+    """A row of the index of decisions."""
 
     file: str
     title: str
@@ -57,7 +57,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Deviation:
-    """A comment that says how a recipe differs from its paper, and the key that it stands at."""
+    """A comment of a recipe about a difference from its paper, and the key of the comment."""
 
     recipe: str
     key: str
@@ -66,7 +66,7 @@ class Deviation:
 
 
 def decisions(root: Path) -> list[Decision]:
-    """The decisions below a root of the repository, by their numbers."""
+    """The decisions of the repository at `root`, in order of their numbers."""
     found = []
     for path in sorted((root / DECISIONS).glob("[0-9]*.md")):
         text = path.read_text(encoding="utf-8")
@@ -103,7 +103,7 @@ def deviations_of(recipe: str, text: str) -> Iterator[Deviation]:
 
 
 def deviations() -> list[Deviation]:
-    """Those of all recipes, by name."""
+    """The marked comments of all recipes, in order of their names."""
     files = sorted(RECIPES.glob("*.yaml"))
     return [one for path in files for one in deviations_of(path.stem, path.read_text(encoding="utf-8"))]
 
@@ -120,14 +120,3 @@ def deviations_page() -> str:
             if marked == sort:
                 page += f"| {', '.join(names)} | `{key}` | {text} |\n"
     return page
-
-
-def main() -> None:
-    """Write both pages."""
-    for path, page in ((INDEX, decisions_index(ROOT)), (DEVIATIONS, deviations_page())):
-        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
-        (ROOT / path).write_text(page, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

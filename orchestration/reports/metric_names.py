@@ -1,7 +1,7 @@
-"""Metrics and tags of MLflow runs, with their meaning: the reference page is made of them.
+"""Metrics and tags of MLflow runs, with their meaning. The reference page lists them.
 
-A name in angle brackets stands for any text: `train/<loss>/loss` is `train/masked_tokens/loss`. A test holds every
-metric that the code logs against these tables.
+A name in angle brackets stands for any text: `train/<loss>/loss` is `train/masked_tokens/loss`. A test checks that each
+metric and each tag that the code logs is in these tables.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class LoggedName:
-    """A metric or a tag, and what its value is."""
+    """A metric or a tag, and the meaning of its value."""
 
     name: str
     means: str
@@ -82,6 +82,12 @@ CORPUS_METRICS: Final = (
 )
 """Of the run of a corpus, in the experiment `corpora`."""
 
+ABLATION_METRICS: Final = (
+    LoggedName("<row>/<column>", "Mean score of a row over the seeds."),
+    LoggedName("<row>/<column> deviation", "Standard deviation over the seeds, if there are several."),
+)
+"""Of the run of an ablation table. They are not among METRICS, because their names match almost any name."""
+
 TAGS: Final = (
     LoggedName("command", "The command that started the run."),
     LoggedName("recipe", "Name of the recipe."),
@@ -92,6 +98,8 @@ TAGS: Final = (
     LoggedName("cluster.<key>", "Value of each key of the cluster file."),
     LoggedName("num_workers", "Number of workers."),
     LoggedName("num_workers_history", "Number of workers over time, if workers were lost or added."),
+    LoggedName("restarts", "Number of restarts of the workers, if a worker died."),
+    LoggedName("skip_steps", "Steps skipped because of loss spikes, or by cluster.skip_steps."),
     LoggedName("zero", "Stage of ZeRO."),
     LoggedName("precision", "Precision of the forward and backward pass."),
     LoggedName("table", "Name of the ablation that the run belongs to."),
@@ -99,6 +107,8 @@ TAGS: Final = (
     LoggedName("seed", "Seed of a run of an ablation."),
     LoggedName("title", "Title of the ablation."),
     LoggedName("paper", "Paper of the ablation."),
+    LoggedName("outcome", "Whether the claims of the paper hold; in the run of an ablation table."),
+    LoggedName("net", "`a directory of transformers`, if the evaluated model was not pretrained by Sesame."),
     LoggedName("sesame.exit_reason", "Why the run ended, if MLflow's status does not say it."),
     LoggedName("sesame.run_dir", "Directory of the results, as a URI."),
     LoggedName("sesame.owner", "Process that writes to the run, as JSON."),

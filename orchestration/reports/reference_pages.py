@@ -1,6 +1,6 @@
-"""The pages of docs/reference/, made of what the code declares: recipes, keys, options, tasks, metrics, errors.
+"""The pages of docs/reference/, generated from the code: recipes, keys, options, tasks, metrics, errors.
 
-`python -m docs.generate` writes them. Each function returns the Markdown of one page.
+`python -m docs.generate` writes them. Each public function returns the Markdown of one page.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ Row = Sequence[str]
 
 
 def pages(command: Any) -> dict[str, str]:
-    """All pages by their path, except the index; `command` is the root command that typer makes of `sesame`."""
+    """All pages by their path, except the index. `command` is the root command of `sesame`, as typer builds it."""
     made = {
         "models": models(),
         "keys": keys(parts()),
@@ -39,7 +39,7 @@ def pages(command: Any) -> dict[str, str]:
 
 
 def index(made: Mapping[str, str]) -> str:
-    """The list of all pages of the reference among `made`, pages by their path; a line is the start of a page."""
+    """The list of the reference pages in `made`, which has pages by their path: title and first paragraph of each."""
     found = {Path(path).stem: text for path, text in made.items() if path.startswith(f"{FOLDER}/")}
     lines = []
     for name, text in found.items():
@@ -91,7 +91,7 @@ def keys(found: Iterable[KeyGroup]) -> str:
 
 
 def cli(command: Any) -> str:
-    """All verbs of the command with their arguments and options, from what typer makes of them."""
+    """All verbs of the command with their arguments and options."""
     about = (
         "All verbs of the command `sesame`, with their arguments and options. `sesame VERB --help` prints one section."
     )
@@ -183,6 +183,10 @@ def metrics() -> str:
             "Metrics of the run of a task, and of its trials. Each is a child of the pretraining run.",
             metric_names.TASK_METRICS,
         ),
+        "Ablation tables": (
+            "Metrics of the run of an ablation table, whose children are the runs of its rows.",
+            metric_names.ABLATION_METRICS,
+        ),
         "Corpora": ("Metrics of a corpus run, in the experiment `corpora`.", metric_names.CORPUS_METRICS),
         "Tags": ("Tags of all runs.", metric_names.TAGS),
     }
@@ -231,7 +235,7 @@ EXAMPLES: Final[Mapping[str, int]] = {
     "sesame check bert_base optimizer.learning_rates=1e-4": BadInput.exit_code,
     "sesame check gpt3_175b --cluster 64xa100": ResourceError.exit_code,
 }
-"""Commands by the exit code that they end with."""
+"""Commands with their exit codes."""
 
 
 def _message_of(command: str) -> str:
@@ -241,7 +245,7 @@ def _message_of(command: str) -> str:
     try:
         found = load(recipe, [word for word in more if "=" in word])
         if cluster:
-            planning.refuse_what_cannot_be(found, load_cluster(cluster))
+            planning.refuse_what_does_not_fit(found, load_cluster(cluster))
     except errors.SesameError as error:
         return f"sesame: {error}"
     return ""
@@ -267,7 +271,7 @@ def _table(columns: Row, rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """Text of a cell or a paragraph, in one line; what Markdown would read as markup is escaped, except code.
+    """Text of a cell or a paragraph, in one line. Characters of Markdown are escaped, except in code.
 
     >>> _cell("a <b> of `x<y>` * 2")
     'a \\\\<b> of `x<y>` \\\\* 2'
@@ -326,7 +330,7 @@ def _names(parameter: Any) -> str:
 
 
 def _values(parameter: Any) -> str:
-    """What an option takes: a word for it, or the choices; "" if it is a switch."""
+    """The value of an option: a word for it, or its choices; "" for a switch."""
     annotation = parameter.type_descriptor.annotation
     if annotation is bool:
         return ""

@@ -16,7 +16,7 @@ from training.tasks import SelectedTrials, TaskScore
 
 log = logging.getLogger(__name__)
 
-FILE, MARK = "scores.json", "stage.json"  # the latter is written by jobs, once all cells have a result
+FILE, MARK = "scores.json", "stage.json"  # the latter is written by jobs, once all trials have a result
 
 Apart = tuple[int | None, int]
 """What tells scores of a task apart that stand beside each other: a step of the pretraining, a number of labels."""
@@ -48,7 +48,7 @@ def _score_of(found: Mapping[str, Any]) -> TaskScore:
 
 
 def load_finished_scores(run_folder: Path) -> dict[str, tuple[TaskScore, Apart]]:
-    """The scores of a run of which no cell is lacking; a warning for each that cannot be read."""
+    """The scores of a run that lack no trial; a warning for each that cannot be read."""
     found = dict[str, tuple[TaskScore, Apart]]()
     for mark in sorted((run_folder / "scores").glob(f"*/{MARK}")):
         try:
@@ -66,7 +66,7 @@ def series(run_folder: Path) -> dict[str, str]:
     the step: that in the name of the last of them."""
     names: dict[str, list[tuple[tuple[float, float], str]]] = {}
     for mark in sorted((run_folder / "scores").glob(f"*/{MARK}")):
-        with suppress(KeyError, TypeError, ValueError):  # `finished` warns of one that cannot be read
+        with suppress(KeyError, TypeError, ValueError):  # load_finished_scores warns about one that cannot be read
             causes = read_object(mark, "", causes=dict)["causes"]
             same = {name: value for name, value in causes.items() if name != "step"}
             at = sort_key((causes.get("step"), causes.get("labels", 0)))

@@ -29,7 +29,7 @@ def evaluate(
         from orchestration.terminal import views
 
     flags = flags_of(run, overrides, where, cluster=cluster)
-    hardware, net = cluster_of(flags), eval_target.subject_of(flags)
+    hardware, target = cluster_of(flags), eval_target.subject_of(flags)
     wanted = eval_request.EvalRequest(
         tasks=eval_request.tasks_from_words(tasks or ("" if csv else eval_target.target_eval_tasks(flags)), csv or ()),
         task_data_dir=task_data_dir,
@@ -39,9 +39,9 @@ def evaluate(
         **finetuning.values(),
     )
     with show_wait("reading the files of the tasks"):
-        nets = eval_target.targets_at_steps(net, checkpoints_every) if checkpoints_every else [net]
-        plan = score_plan.plan_tasks if tasks or csv else score_plan.plan_supported_tasks
-        plans = [one for each in nets for one in plan(each, wanted)]
+        targets = eval_target.targets_at_steps(target, checkpoints_every) if checkpoints_every else [target]
+        plan_all = score_plan.plan_tasks if tasks or csv else score_plan.plan_supported_tasks
+        plans = [plan for each in targets for plan in plan_all(each, wanted)]
         score_plan.check_flags(plans, wanted)
     due = [plan.stage for plan in plans]
     announce(due, filter(None, dict.fromkeys([*(plan.grid_description for plan in plans), stages.other_values(due)])))
@@ -54,10 +54,11 @@ def evaluate(
         from orchestration.jobs import evaluate as evaluate_stage
 
         left_out: list[SesameError] = []
-        scores = evaluate_stage.evaluate(net.folder, plans, hardware, report, where.output_dir, left_out)
+        scores = evaluate_stage.evaluate(target.folder, plans, hardware, report, where.output_dir, left_out)
         files = evaluate_stage.submit(plans, scores, leaderboard_dir) if leaderboard_dir else []
-    values = {"folder": str(net.folder), "scores": score_values(scores), "submission": files}
-    next_ = (ui_command(where.output_dir), *((flags.command("export"),) if net.corpus else ()))  # of ours
-    code = left_out[0].exit_code if left_out else 0  # of tasks that were begun and have no score
+    values = {"folder": str(target.folder), "scores": score_values(scores), "submission": files}
+    # only a run of Sesame has a corpus; a directory of transformers needs no export
+    next_ = (ui_command(where.output_dir), *((flags.command("export"),) if target.corpus else ()))
+    code = left_out[0].exit_code if left_out else 0  # of the first task that started and has no score
     shown_ = views.scores(score_rows(scores)), views.examples(scores)
     return print_answer(CommandResult(shown_, values, next_, code), output.as_json)

@@ -1,6 +1,6 @@
 """sesame generate"""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -46,7 +46,7 @@ def generate(
 ) -> int:
     """Continue each PROMPT with a trained model; an encoder-decoder reads it as source."""
     with show_wait("importing PyTorch"):
-        from orchestration.jobs import generation as sample_stage
+        from orchestration.jobs import generation
         from orchestration.jobs.eval_target import folder_of
         from orchestration.terminal import views
 
@@ -61,12 +61,17 @@ def generate(
     }
     values = {name: value for name, value in given.items() if value is not None}
     with show_wait("generating"):
-        ways: dict[str, Any] = {"masked": masked_decoding, "novelty": novelty}
-        found = sample_stage.generate_texts(
-            folder, prompts, values=values, max_new_tokens=max_new_tokens, seed=sample_index, **ways
+        found = generation.generate_texts(
+            folder,
+            prompts,
+            values=values,
+            max_new_tokens=max_new_tokens,
+            seed=sample_index,
+            masked=masked_decoding,
+            novelty=novelty,
         )
-    lines = [sample_stage.format_generated(one, masked_decoding) for one in found]
-    lines += [sample_stage.format_novelty(one["novelty"]) for one in found if novelty]
-    lines += sample_stage.describe_special_start(found)
-    next_ = (flags.command("inspect"),) if sample_stage.is_run_directory(folder) else ()
+    lines = [generation.format_generated(one, masked_decoding) for one in found]
+    lines += [generation.format_novelty(one["novelty"]) for one in found if novelty]
+    lines += generation.describe_special_start(found)
+    next_ = (flags.command("inspect"),) if generation.is_run_directory(folder) else ()
     return print_answer(CommandResult((views.lines(lines),), {"folder": str(folder), "samples": found}, next_), as_json)

@@ -121,7 +121,7 @@ class DataCardFacts:
 def facts_of(corpus: Path, recipe: Recipe, spec: Corpus | None = None) -> DataCardFacts:
     """The facts of a finished corpus; `recipe` says which objective comes first, `spec` how the corpus was made.
 
-    Beside a shard's own columns, memory holds two numbers a document (Store) and one a piece. BadInput where the
+    Beside a shard's own columns, memory holds two numbers a document (TokenStore) and one a piece. BadInput where the
     corpus is damaged.
     """
     manifest = Manifest.load(corpus)

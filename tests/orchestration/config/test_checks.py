@@ -1,10 +1,14 @@
 """Lengths and objectives that cannot go together are refused before anything is made; what is unexpected is said."""
 
+import ast
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from orchestration.cli import main
-from orchestration.config import check, find_remarks, load, load_cluster
+from orchestration.config import check, checks, find_remarks, key_names, load, load_cluster
 from preprocessing.masking import (
     EntityMasking,
     FragmentMasking,
@@ -111,3 +115,17 @@ def test_check_says_it(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().err
     assert "a row of one sentence is predicted from [MASK] alone" in told
     assert "the first weights are rounded to bf16 once" in told
+
+
+def test_each_key_that_a_message_names_is_a_key() -> None:
+    """`phases.warmup_steps_steps` was in a message, and `tensor_parallel` instead of `tensor_parallel_size`."""
+    known = {step for name in key_names() for step in name.split(".")} | {"per_sequence", "tokenizer_config"}
+    constants = [
+        node.value
+        for node in ast.walk(ast.parse(Path(checks.__file__).read_text("utf-8")))
+        if isinstance(node, ast.Constant)
+    ]
+    messages = [text for text in constants if isinstance(text, str) and " " in text]
+    named = {word for text in messages for word in re.findall(r"\b[a-z]+(?:_[a-z0-9]+)+\b", text)}
+    assert {"warmup_steps", "tensor_parallel_size"} <= named
+    assert not named - known

@@ -740,7 +740,7 @@ def test_a_net_that_cannot_be_split_is_refused_with_what_to_do(name, tensor, sai
 def test_an_optimiser_that_needs_whole_tensors_is_refused_with_others_that_do_not(monkeypatch):
     monkeypatch.setattr(Adafactor, "takes_slices", False)
     (problem,) = check(load("t5_11b"), load_cluster("local", ["num_workers=24", "engine.tensor_parallel_size=8"]))
-    assert "optimizer.kind adafactor looks at whole tensors; set tensor_parallel 1, or use adamw or lamb" in problem
+    assert "optimizer.kind adafactor looks at whole tensors; set tensor_parallel_size 1, or use adamw or lamb" in problem
 
 
 @pytest.mark.parametrize("name", ["megatron_8b", "gpt3_175b", "mt_nlg_530b", "bert_large", "t5_11b", "xlnet_large"])

@@ -301,7 +301,7 @@ def test_scores_along_labels_are_drawn_a_line_for_each_start() -> None:
 
     pictures = evaluate._pictures([score(200, 0.5), score(1_000, 0.75)])
     (axes,) = pictures["scores_by_labels"].axes
-    assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "labelled rows")
+    assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "labeled examples")
     assert {line.get_label(): list(line.get_xdata()) for line in axes.lines} == {
         f"sst2, accuracy, {start}": [200, 1_000] for start in STARTS
     }

@@ -128,7 +128,7 @@ def test_a_folder_of_transformers_writes_what_the_run_does(
     assert main(words) == 0
     assert "The fox" in capsys.readouterr().out
     assert main([*words, "--novelty"]) == 2
-    assert "the training corpus of" in capsys.readouterr().err
+    assert "is unknown; use a run of Sesame" in capsys.readouterr().err
 
 
 def test_what_cannot_be_sampled_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

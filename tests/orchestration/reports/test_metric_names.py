@@ -37,6 +37,27 @@ def test_each_metric_of_the_code_is_in_a_table() -> None:
     assert not {text: file for text, file in found.items() if not is_documented(text) and text not in composed}
 
 
+def tags(file: Path) -> Iterator[str]:
+    """Names of tags in a file: arguments of functions that log tags, and keys of dictionaries of tags."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        values: list[ast.AST] = []
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            yield from (each.arg for each in node.keywords if name in ("log_tags", "tag") and each.arg)
+            values = [*node.args[2:3]] if name == "Metadata" else []
+        elif isinstance(node, ast.Assign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            values = [node.value] if [getattr(each, "id", "") for each in targets] == ["tags"] else []
+        dicts = [each for value in values for each in ast.walk(value) if isinstance(each, ast.Dict)]
+        yield from (key.value for each in dicts for key in each.keys if isinstance(key, ast.Constant))
+
+
+def test_each_tag_of_the_code_is_in_the_table() -> None:
+    found = {tag: file.name for file in FILES if file.is_relative_to(TABLES.parents[1]) for tag in tags(file)}
+    assert {"restarts", "skip_steps", "outcome", "net", "command", "table"} <= set(found)
+    assert not {tag: file for tag, file in found.items() if not is_documented(tag, TAGS)}
+
+
 @pytest.mark.parametrize("loss", get_args(Loss), ids=lambda loss: loss.__name__)
 def test_the_accuracy_of_each_loss_is_in_the_table(loss: type) -> None:
     assert is_documented(f"train/{loss.accuracy}", TRAINING_METRICS)  # type: ignore[attr-defined]
