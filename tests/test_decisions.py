@@ -98,7 +98,7 @@ def test_links_and_paths_lead_somewhere(path: Path) -> None:
 
 
 def test_generated_pages_are_up_to_date() -> None:
-    """`python -m orchestration.reports.doc_pages` writes them."""
+    """`python -m docs.generate` writes them."""
     assert (ROOT / INDEX).read_text(encoding="utf-8") == decisions_index(ROOT)
     assert (ROOT / DEVIATIONS).read_text(encoding="utf-8") == deviations_page()
 
