@@ -1,11 +1,11 @@
-# Sesame: raw text to downstream scores. `make help` lists the targets; each of them sets up .venv by itself.
+# Sesame: raw text to downstream scores. `make help` lists the targets. Each target that needs .venv creates it first.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 PYTHON ?= python3.11
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-# Nothing phones home, and compiled helpers stay inside the checkout (of another user: in the cache folder of this one).
+# No package sends usage data. Compiled operators are stored inside the checkout; if it is read-only, in the user's cache.
 export RAY_USAGE_STATS_ENABLED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
@@ -20,125 +20,125 @@ ARGS ?=
 PROMPTS ?= Return the,If the file,The name of the
 READY := .venv/.ready
 
-help: ## list the targets
+help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-setup: $(READY) ## create .venv and install everything, pinned
+setup: $(READY) ## Create .venv and install all pinned packages
 $(READY): pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "Sesame needs Python 3.11: name it with 'make setup PYTHON=/path/to/python3.11'" >&2; exit 2; }
-	@test -w . -a \( ! -e .venv -o -w .venv \) || { echo "setup: $(CURDIR) is not yours to write to: its owner runs 'make setup', or clone it into a folder of yours" >&2; exit 2; }
+	@command -v $(PYTHON) >/dev/null || { echo "Sesame needs Python 3.11: set its path with 'make setup PYTHON=/path/to/python3.11'" >&2; exit 2; }
+	@test -w . -a \( ! -e .venv -o -w .venv \) || { echo "setup: $(CURDIR) is not writable: ask its owner to run 'make setup', or clone the repository into your own directory" >&2; exit 2; }
 	@test -x .venv/bin/python || { echo "setup: creating .venv"; $(PYTHON) -m venv .venv; }
-	@echo "setup: installing the pinned packages (a few minutes; 2 GB, or 6.4 GB where the index has the CUDA build of torch)"
+	@echo "setup: installing the pinned packages (minutes; about 2.5 GB, more if the index has the CUDA build of torch)"
 	@python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0 -c constraints.txt
-	@python -m pip uninstall --quiet --quiet --disable-pip-version-check --yes sesame # what Sesame was called before; not there: no matter
+	@python -m pip uninstall --quiet --quiet --disable-pip-version-check --yes sesame # the former name of the distribution, if installed
 	@python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[pipeline,training,orchestration,dev,docs]' -c constraints.txt
-	@echo "setup: compiling them, so that no process does it anew (a minute)"
-	@python -m compileall -qq -j 0 .venv/lib preprocessing pipeline training orchestration sesame.py || true # some are examples of bad syntax
+	@echo "setup: compiling them to bytecode (about a minute)"
+	@python -m compileall -qq -j 0 .venv/lib preprocessing pipeline training orchestration sesame.py || true # some packages have test files with invalid syntax
 	@DS_ACCELERATOR=cpu python -c 'from training.engines import ops; ops.setup()'
 	@touch $@
 
-# a process for each core, four at most; tests of one module stay together, as they share what is costly to make; what
-# pytest makes of the tests is kept in __pycache__, as each of these processes reads all of them
+# One process per core, at most four. Tests of one module run in one process, because they share costly fixtures. Pytest
+# may write __pycache__, because each process imports all test modules.
 PYTEST := PYTHONDONTWRITEBYTECODE= python -m pytest -q -n logical --maxprocesses 4 --dist loadscope
 
-demo: $(READY) ## the main job on real text, from documentation to scores in MLflow (minutes on two cores)
+demo: $(READY) ## Pretrain a tiny GPT-2 on the installed documentation, and log its scores to MLflow (minutes on two cores)
 	@sesame run gpt2 --scale tiny --data demo --output-dir $(OUT) "eval_tasks=[source_classification,cloze]" "cluster.sample_prompts=[$(PROMPTS)]" $(ARGS)
-	@echo "look at it with: make ui    (or .venv/bin/sesame inspect gpt2 --scale tiny --data demo --step 100)"
+	@echo "show the run: make ui    (or .venv/bin/sesame inspect gpt2 --scale tiny --data demo --step 100)"
 
-run: $(READY) ## every stage of RECIPE at SCALE: make run RECIPE=gpt2 ARGS="--data PATH"
+run: $(READY) ## Run all stages of RECIPE at SCALE: make run RECIPE=gpt2 ARGS="--data PATH"
 	@sesame run $(RECIPE) --scale $(SCALE) --output-dir $(OUT) $(ARGS)
 
-corpus: $(READY) ## tokenizer and Arrow corpus of RECIPE
+corpus: $(READY) ## Make the tokenizer and the Arrow corpus of RECIPE
 	@sesame corpus $(RECIPE) --scale $(SCALE) --output-dir $(OUT) $(ARGS)
 
-train: $(READY) ## pretrain RECIPE; resumes by itself
+train: $(READY) ## Pretrain RECIPE, or resume its run
 	@sesame train $(RECIPE) --scale $(SCALE) --output-dir $(OUT) $(ARGS)
 
-eval: $(READY) ## downstream scores of RECIPE's run
+eval: $(READY) ## Evaluate the run of RECIPE on downstream tasks
 	@sesame eval $(RECIPE) $(if $(wildcard $(RECIPE)/),,--scale $(SCALE)) --output-dir $(OUT) $(ARGS)
 
-table: $(READY) ## a table of the literature at SCALE: make table TABLE=albert-sp
+table: $(READY) ## Reproduce an ablation table of a paper at SCALE: make table TABLE=albert-sp
 	@sesame ablation $(TABLE) --scale $(SCALE) --output-dir $(OUT) $(ARGS)
 
-cluster-up: $(READY) ## a Ray cluster of this machine alone: a head and two raylets on 127.0.0.1, with a token
+cluster-up: $(READY) ## Start a local Ray cluster on 127.0.0.1: a head and two raylets, with a token
 	@python -m orchestration.launch.local_cluster up
 
-cluster-down: $(READY) ## end it
+cluster-down: $(READY) ## Stop the local Ray cluster
 	@python -m orchestration.launch.local_cluster down
 
-submit: $(READY) ## send RECIPE at SCALE to it: make submit RECIPE=gpt2 ARGS="--data PATH"
+submit: $(READY) ## Submit RECIPE at SCALE to the local Ray cluster: make submit RECIPE=gpt2 ARGS="--data PATH"
 	@RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$$(python -c 'from orchestration.launch.local_cluster import FOLDER; print(FOLDER)')/token" \
 		sesame submit $(RECIPE) --scale $(SCALE) --output-dir $(OUT) --address http://127.0.0.1:8265 $(ARGS)
 
-ui: $(READY) ## the MLflow UI on 127.0.0.1
+ui: $(READY) ## Serve the MLflow UI on 127.0.0.1
 	@sesame ui --output-dir $(OUT) $(ARGS)
 
-doctor: $(READY) ## what this machine has and lacks, each with its remedy
+doctor: $(READY) ## Check this machine, and print a remedy for each problem
 	@sesame doctor $(ARGS)
 
-test: $(READY) ## the fast tests, doctests among them
+test: $(READY) ## Run the fast tests and the doctests
 	@$(PYTEST) $(ARGS)
 
-test-all: $(READY) ## every test, slow ones too
+test-all: $(READY) ## Run all tests that need no GPU (hours)
 	@$(PYTEST) -m "not gpu" $(ARGS)
 
-family: $(READY) ## every recipe end to end at tiny scale, and a table of it
+family: $(READY) ## Run every recipe from text to scores at tiny scale, and print a table
 	@python -m tests.family_run $(ARGS)
 
-# each day another third, six steps of each, on a megabyte of text, from the start
-third: $(READY) ## a third of the recipes end to end, as CI does it
+# Each day another third. Each recipe trains for six steps on a megabyte of text, in an empty output directory.
+third: $(READY) ## Run a third of the recipes from text to scores, another third each day
 	@rm -rf work/third
 	@python -m tests.family_run --third $$(date +%-j) --text python,numpy --max-steps 6 --output-dir work/third $(ARGS)
 
-parity: $(READY) ## every layout beside one process: a table of their losses (ten minutes on two cores)
+parity: $(READY) ## Compare the losses of all parallel layouts with one process (ten minutes on two cores)
 	@python -m tests.parity $(ARGS)
 
-# as root, as it mounts a small disk and makes networks and control groups; else those points are left out, by name
-chaos: $(READY) ## runs that are killed, stopped, cut off, starved and damaged, and must end as if nothing had been
+# Some faults need root, for a small disk, networks and control groups. Without root they are skipped and named.
+chaos: $(READY) ## Inject faults into small runs, and compare the results with undisturbed runs
 	@python -m tests.chaos $(ARGS)
 
-check: $(READY) ## format, lint, types, import contracts; doctests are among the tests
+check: $(READY) ## Check format, lint, types and import contracts
 	@ruff format --check . && ruff check . && mypy && lint-imports --no-logo --no-cache
 
-docs: $(READY) ## build the documentation site in build/docs; fail if a generated page differed
+docs: $(READY) ## Build the documentation site in build/docs; fail if a generated page was out of date
 	@python -m docs.generate
 	@python -m sphinx -q -W --keep-going -j auto -b html docs build/docs
 	@echo "docs: build/docs/index.html"
 
-pictures: $(READY) ## draw the pictures of docs/pictures from real output; two of them need chromium
+pictures: $(READY) ## Draw docs/pictures from real output (two pictures need chromium)
 	@python -m docs.draw $(ARGS)
 
-fix: $(READY) ## format and mend what ruff can
+fix: $(READY) ## Format the code, and apply the corrections of ruff
 	@ruff format . && ruff check --fix .
 
-golden: $(READY) ## rewrite tests/golden; read the difference before you commit it
+golden: $(READY) ## Rewrite tests/golden; read the difference before you commit it
 	@python -m tests.golden.write
 
-release: $(READY) ## check version, tag and changelog, build the wheel and try it in an empty environment (ARGS=--dry-run: no tag)
+release: $(READY) ## Check version, tag and changelog, then build and test the wheel (ARGS=--dry-run needs no tag)
 	@python -m tests.release $(ARGS)
 
-bench: $(READY) ## the figures of the README, measured here
+bench: $(READY) ## Measure the speed of masking on this machine
 	@python benchmarks/masking.py $(ARGS)
 
-bench-corpus: $(READY) ## the corpus job beside datatrove, megatron-core, datasets; needs ../shared/data
+bench-corpus: $(READY) ## Compare the corpus job with datatrove, megatron-core and datasets; needs ../shared/data
 	@python benchmarks/corpus.py --make-envs
 	@python benchmarks/corpus.py $(ARGS)
 	@python benchmarks/beam.py
 
-bench-step: $(READY) ## a training step beside transformers, at the published sizes
+bench-step: $(READY) ## Compare a training step with transformers, at the published sizes
 	@python benchmarks/step.py $(ARGS)
 
-bench-scale: $(READY) ## memory, bytes and time of ZeRO's stages, checkpoints, Ray's overhead and the start, beside their plans
+bench-scale: $(READY) ## Measure memory, traffic and time of ZeRO stages, checkpoints and startup, and compare them with the plans
 	@python -m benchmarks.memory $(ARGS)
 	@python -m benchmarks.scale $(ARGS)
 
-witness: $(READY) ## likelihoods beside lm-eval and minicons, in an environment of their own; needs ../shared/data
+witness: $(READY) ## Compare likelihoods with lm-eval and minicons, in a separate environment; needs ../shared/data
 	@python benchmarks/witness.py
 
-pin: $(READY) ## write constraints.txt anew from .venv
-	@{ echo '# Every package that `make setup` installs, pinned; tried together. Written by `make pin`.'; python -m pip freeze --exclude-editable | sed 's/+cpu//'; } >constraints.txt
+pin: $(READY) ## Rewrite constraints.txt from .venv
+	@{ echo '# Every package that `make setup` installs, pinned; tested together. Written by `make pin`.'; python -m pip freeze --exclude-editable | sed 's/+cpu//'; } >constraints.txt
 
-clean: ## remove what was built, .venv too; work/ stays
+clean: ## Remove .venv, caches and build directories; keep work/
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build *.egg-info
 
 .PHONY: help setup demo family third parity chaos run corpus train eval table ui cluster-up cluster-down submit doctor test test-all check docs pictures fix golden release bench bench-corpus bench-step bench-scale witness pin clean

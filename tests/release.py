@@ -6,7 +6,7 @@ environment, with the pinned dependencies. There, `sesame --version` and `sesame
 directory. The wheel is left in dist/.
 
 `--dry-run` needs no tag: differences are printed, and the wheel is built and tried, but not kept. `--quick` takes the
-dependencies from the environment of this Python in place of the package index; it is for the tests.
+dependencies from the environment of this Python instead of the package index; it is for the tests.
 """
 
 import argparse
@@ -137,7 +137,7 @@ def release(root: Path = ROOT, *, dry_run: bool = False, quick: bool = False) ->
             print(f"release: {line}", file=sys.stderr)
         if not dry_run:
             return 2
-        print(f"release: {len(found)} differences to settle before a release; going on, as a dry run", file=sys.stderr)
+        print(f"release: {len(found)} differences; fix them before a release; this dry run continues", file=sys.stderr)
     version = str(tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
     begin = perf_counter()
     try:
@@ -176,7 +176,7 @@ def _run(words: Sequence[str], place: Path) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="make release", description="Check, build and try a release.")
-    parser.add_argument("--dry-run", action="store_true", help="Print differences, go on, and keep nothing.")
+    parser.add_argument("--dry-run", action="store_true", help="Print differences, continue, and keep nothing.")
     parser.add_argument("--quick", action="store_true", help="Take the dependencies from this environment.")
     options = parser.parse_args()
     sys.exit(release(dry_run=options.dry_run, quick=options.quick))
