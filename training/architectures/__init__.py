@@ -1,8 +1,8 @@
 """The nets: batches -> hidden states.
 
-Read net.py (what all share), layers.py and transformer.py first (BERT, GPT); encoder_decoder.py (BART, T5, MASS),
-relative.py (Transformer-XL), two_stream.py (XLNet) and twin.py (ELECTRA) build on them. cache.py is what generation
-goes on from. What a recipe says about each is in specs/.
+Read backbone.py (what all share), layers.py and transformer.py first (BERT, GPT); encoder_decoder.py (BART, T5, MASS),
+relative.py (Transformer-XL), two_stream.py (XLNet) and generator_discriminator.py (ELECTRA) build on them. cache.py is
+what generation goes on from. What a recipe says about each is in specs/.
 """
 
 from typing import Final

@@ -1,9 +1,9 @@
 """Engines: weights, their optimiser, and the other workers, behind one protocol.
 
 Read engine.py (the protocol), then local.py (the plain one), then deepspeed.py (ZeRO 0 to 3) and mesh.py (which
-workers share a net), loopback.py where workers of one machine meet. fragments.py are the files of a checkpoint, held.py
-what of them each worker has.
-DeepSpeed itself is imported when it is first used (lean.py).
+workers share a net), loopback.py where workers of one machine meet. fragments.py are the files of a checkpoint,
+local_shards.py what of them each worker has.
+DeepSpeed itself is imported when it is first used (deepspeed_import.py).
 """
 
 from training.engines.deepspeed import DeepSpeedEngine, connect

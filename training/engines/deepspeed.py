@@ -81,7 +81,7 @@ def deepspeed_config(machine: EngineSettings, spec: Optimizer) -> dict[str, Any]
         "gradient_allreduce_op": "mean",
         # DeepSpeed's own default has been 1.0 since June 2026; on stage 0 the engine below clips
         "gradient_clipping": spec.max_grad_norm if machine.zero_stage else 0.0,
-        "zero_allow_untested_optimizer": True,  # optim.py knows of the pieces
+        "zero_allow_untested_optimizer": True,  # training/optimizers/steps knows of the pieces
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": machine.precision == "bf16"},
         # dynamic: from 2^16 down at an overflow, which skips the update, and up again after a thousand without

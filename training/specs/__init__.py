@@ -1,7 +1,7 @@
 """What a recipe says about the net and the machine. No torch in here: `sesame check` answers without it.
 
-Read part.py (the facts of a trunk), then stack.py and encoder.py, then positions.py and window.py; the other trunks
-have a file each. The union is the registry; parts inside of a trunk are listed below it. Losses and optimisers have
+Read part.py (the facts of a trunk), then stack.py and encoder.py, then position_embedding.py and attention_window.py;
+the other trunks have a file each. The union is the registry; parts inside of a trunk are listed below it. Losses and optimisers have
 rooms of their own.
 """
 

@@ -1,6 +1,6 @@
 """The steps of the optimisers, on torch; DeepSpeed is given these objects, so that each ZeRO stage takes the same step.
 
-Read pieces.py first, then lamb.py.
+Read optimizer_shard.py first, then lamb.py.
 """
 
 from training.optimizers.steps.adafactor import FactoredUpdates
