@@ -88,8 +88,14 @@ def peers(options: argparse.Namespace) -> list[dict[str, Any]]:
 def memory(options: argparse.Namespace) -> list[dict[str, Any]]:
     """One row: milliseconds a token, both ways."""
     positions = RelativePositions(mem_len=options.memory, clamp_len=options.memory, same_length=True)
-    sizes = {"layers": options.layers, "width": options.width, "heads": options.width // 64}
-    trunk = Decoder(**sizes, position_embedding=positions, norm_position="post", activation="relu")
+    trunk = Decoder(
+        num_hidden_layers=options.layers,
+        hidden_size=options.width,
+        num_attention_heads=options.width // 64,
+        position_embedding=positions,
+        norm_position="post",
+        activation="relu",
+    )
     model = Model(trunk, (NextToken(),), options.vocab, seed=0).eval()
     ids = np.random.default_rng(0).integers(0, options.vocab, options.tokens).tolist()
     begun = time.process_time()

@@ -76,6 +76,7 @@ class Corpus:
     folder: Path = Path("made-up")
     split: str = "train"
     manifest: dict[str, Any] = field(default_factory=dict)
+    groups: tuple[()] = ()
 
 
 def make_text(num_documents: int) -> Text:

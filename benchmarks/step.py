@@ -60,7 +60,7 @@ def made_up(recipe: Recipe, vocab: Vocab, num_rows: int, length: int) -> list[Ro
         raw_length = objective.raw_length(length, recipe.masking)
         ids_S = rng.choice(np.setdiff1d(np.arange(vocab.size), special), size=raw_length).astype(np.int32)
         special_S = np.zeros(raw_length, dtype=bool)
-        special_S[[0, raw_length // 2, -1]] = recipe.model.kind in ("encoder", "twin")
+        special_S[[0, raw_length // 2, -1]] = recipe.model.kind in ("encoder", "generator_discriminator")
         row: Row = {
             "input_ids": ids_S,
             "token_type_ids": (np.arange(raw_length) > raw_length // 2).astype(np.int8),
@@ -114,7 +114,7 @@ def labels_of(batch: dict[str, Tensor]) -> Tensor:
 
 
 def inside(batch: dict[str, Tensor], side: str = "") -> Tensor:
-    return (torch.arange(batch[f"{side}ids"].shape[1]) < batch[f"{side}lengths"][:, None]).long()
+    return (torch.arange(batch[f"{side}input_ids"].shape[1]) < batch[f"{side}lengths"][:, None]).long()
 
 
 def their_loss(name: str, nets: Sequence[Any], batch: dict[str, Tensor]) -> Callable[[], Tensor]:
@@ -188,7 +188,7 @@ def theirs(recipe: Recipe, model: Model, vocab_dir: Path, folder: Path) -> list[
     to_transformers({name: weight.detach() for name, weight in model.named_parameters()}, model.spec, vocab_dir, folder)
     config = json.loads((folder / "config.json").read_text())
     net = getattr(transformers, config["architectures"][0]).from_pretrained(folder).train()
-    if recipe.model.kind != "twin":
+    if recipe.model.kind != "generator_discriminator":
         return [net]
     small = transformers.ElectraConfig(**config | _generator(recipe))
     generator = transformers.ElectraForMaskedLM(small).train()
@@ -199,7 +199,7 @@ def theirs(recipe: Recipe, model: Model, vocab_dir: Path, folder: Path) -> list[
 
 def _generator(recipe: Recipe) -> dict[str, int]:
     """Sizes of ELECTRA's generator (family: width, heads of 64, 4 x width)."""
-    assert recipe.model.kind == "twin"
+    assert recipe.model.kind == "generator_discriminator"
     width = round(recipe.model.generator_size_ratio * recipe.model.hidden_size)
     sizes = {"hidden_size": width, "num_attention_heads": max(1, width // 64), "intermediate_size": 4 * width}
     return sizes | {"embedding_size": recipe.model.table_width}

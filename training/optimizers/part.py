@@ -26,7 +26,7 @@ class OptimizerPart(LearningRates, Protocol):
     every worker; 0: of no matrix."""
     takes_slices: ClassVar[bool]
     """Whether its step is that of whole tensors where a worker has slices of them, as under tensor parallelism: it
-    updates each number by itself, or adds up over the slices (steps/pieces.py)."""
+    updates each number by itself, or adds up over the slices (steps/optimizer_shard.py)."""
     is_one_by_one: ClassVar[bool]
     """Whether each tensor is a group of its own, which ZeRO divides over the workers by itself."""
 

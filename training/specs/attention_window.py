@@ -102,7 +102,8 @@ class SlidingWindow:
         return layers * (work.rows * (work.length * (2 * side + 1) - side * (side + 1)))
 
     def computed(self, work: BatchWork) -> tuple[float, float]:
-        """As of Everything: rows are cut into chunks of queries, and each meets the keys of three (trunks/window.py).
+        """As of Everything: rows are cut into chunks of queries, and each meets the keys of three (see
+        training/architectures/window_attention.py).
 
         >>> SlidingWindow(size=4).computed(BatchWork(tokens=8, squares=64, targets=0))
         (48.0, 3.0)

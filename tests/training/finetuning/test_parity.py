@@ -337,5 +337,5 @@ def test_the_heads_are_all_there_are() -> None:
     import training.finetuning.targets as module
 
     kinds = {each for each in vars(module).values() if isinstance(each, type) and hasattr(each, "head")} - {Target}
-    beside = {NoAnswer, LanguageModelTarget}  # they stand beside another one: tests/training/evaluation/test_tuned.py
+    beside = {NoAnswer, LanguageModelTarget}  # beside another one: tests/training/evaluation/test_finetune_trial.py
     assert kinds == {type(target) for name in FILES for target in task_of(name).targets()} | beside

@@ -1,4 +1,4 @@
-"""Adaptive softmax (arXiv:1609.04309) over the clusters of an adaptive table (trunks/adaptive.py)."""
+"""Adaptive softmax (arXiv:1609.04309) over the clusters of an adaptive table (architectures/adaptive.py)."""
 
 from collections.abc import Mapping
 

@@ -54,7 +54,7 @@ class FactoredUpdates(torch.optim.Optimizer):
                 weight_P -= rate * update_P + group["lr"] * group["weight_decay"] * weight_P
 
     def stretches(self, weight: Tensor, group: Mapping[str, Any]) -> Iterator[ShardedState]:
-        """Squares by their elements; mean squares of rows and columns by their tensor (optim/stretches.py)."""
+        """Squares by their elements; mean squares of rows and columns by their tensor (optimizers/sharded_state.py)."""
         kept, before = self.state[weight], 0
         for number, piece in enumerate(pieces_of(weight, group)):
             for state, values in kept[number].items():
