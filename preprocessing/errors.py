@@ -6,7 +6,7 @@ SesameError
   ResourceError  4   the machine lacks something: memory, a free port, a lease that another process holds
   Diverged       5   training produced numbers that cannot be used
   MiscountedLoss 1   a head does not score the targets that its loss counts: a bug, in the file that the message names
-  Preempted     75   stopped on request; the same command goes on
+  Preempted     75   stopped on request; the same command resumes
 
 A message is one line: where, what was given, what is allowed, what to do. The command prints it without a traceback.
 """
@@ -35,13 +35,13 @@ def missing_module(error: ModuleNotFoundError) -> str:
 
 
 class SesameError(Exception):
-    """A failure that the user can mend; `exit_code` is what the process ends with."""
+    """A failure that the user can correct; `exit_code` is what the process ends with."""
 
     exit_code = 2
 
 
 class BadInput(SesameError, ValueError):
-    """What was given cannot be used: mend it and repeat the command."""
+    """The input cannot be used: correct it and repeat the command."""
 
     exit_code = 2
 
@@ -71,13 +71,13 @@ class MiscountedLoss(SesameError):
 
 
 class MiscountedWeights(SesameError):
-    """A bug in an architecture or a loss: it has other weights than it states, by which memory is planned."""
+    """A bug in an architecture or a loss: its weights differ from those that it states and memory planning uses."""
 
     exit_code = 1
 
 
 class Preempted(SesameError):
-    """Stopped on request after a checkpoint; the same command goes on from there."""
+    """Stopped on request after a checkpoint; the same command resumes from it."""
 
     exit_code = 75
 

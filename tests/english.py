@@ -45,7 +45,8 @@ BANNED: Final[Mapping[str, str]] = {  # regular expression, in any case -> what 
     r"(?<!there )\b(is|are) no (part|key|file|number|task|recipe|run|model)s?\b": "is not a",
     r"(?<!there )\b(is|are) no (option|loss|zip|word|text|label)s?\b": "is not a",
     # personification
-    r"\b(models?|runs?|workers?|tasks?) (knows?|asks?|wants?|waits?|says?|tells?|thinks?)\b": "has, needs, reports",
+    r"\b(models?|runs?|workers?|tasks?) (knows?|asks?|wants?|says?|tells?|thinks?)\b": "has, needs, reports",
+    r"\b(models?|runs?|tasks?) waits?\b": "has, needs, reports",  # a worker is a process, which may wait for another
     r"\b(tokenizer|vocabulary|recipe|file|corpus|paper) (knows|asks|wants|waits|tells|thinks)\b": "has, needs, states",
     # American spelling
     r"\w*(optim|normal|token|initial|summar|organ|recogn|general|material|parallel|serial)" + _ISE: "-ize",
@@ -54,12 +55,12 @@ BANNED: Final[Mapping[str, str]] = {  # regular expression, in any case -> what 
     r"\b(labelled|labelling|modelled|modelling|cancelled|travelled)\b": "American spelling",
     r"\b(learnt|whilst|grey|analyse[ds]?|artefacts?|catalogues?)\b": "American spelling",
 }
-_CODE: Final = re.compile(r"```.*?```|``.*?``|`[^`\n]*`|^\s*(>>>|\.\.\.) .*$", re.DOTALL | re.MULTILINE)
-_END: Final = re.compile(r"(?<=[.!?])\s+|\n\s*\n")
+_CODE: Final = re.compile(r"```.*?```|``.*?``|`(?:[^`\n]|\n(?!\s*\n))*`|^\s*(>>>|\.\.\.) .*$", re.DOTALL | re.MULTILINE)
+_END: Final = re.compile(r"(?<=[.!?])\s+|\n\s*\n|(?<=\|)\n")
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text without its code, each in one line.
+    """The sentences of a text without its code, each in one line; a row of a table ends a sentence.
 
     >>> sentences("One of\\n  them. See `a net`!\\n\\nA title")
     ['One of them.', 'See !', 'A title']

@@ -197,7 +197,7 @@ Epochs = Annotated[str, typer.Option("--epochs", metavar="A,B", help="Replace th
 MaxSeqLength = Annotated[
     int,
     typer.Option(
-        "--max-seq-length", metavar="N", min=0, help="Truncate examples to N tokens.", show_default="as the task says"
+        "--max-seq-length", metavar="N", min=0, help="Truncate examples to N tokens.", show_default="as in the task"
     ),
 ]
 MaxSteps = Annotated[

@@ -226,8 +226,8 @@ def tables(found: Iterable[Comparison]) -> Table:
 
 
 def tasks(of: Sequence[TaskFile], found: Mapping[str, Mapping[str, SplitAvailability]]) -> Group:
-    """Downstream tasks, one line each: what they ask, or with what was found of their data, how many rows there are."""
-    table = _table("task", "kind", "metric", *(("train", "dev", "test", "others") if found else ("question",)))
+    """Downstream tasks, one line each, with their descriptions, or with the rows of each split if `found` has them."""
+    table = _table("task", "kind", "metric", *(("train", "dev", "test", "others") if found else ("description",)))
     name, kind, *_ = table.columns
     name.no_wrap, kind.overflow, kind.max_width = True, "ellipsis", KIND
     for one in of:
@@ -256,7 +256,7 @@ def _rows(one: SplitAvailability | None) -> Text:
 
 
 def task(one: TaskFile, found: Mapping[str, SplitAvailability] | None) -> Group:
-    """A downstream task: its question, its files and the grids of papers."""
+    """A downstream task: its description, its files and the grids of papers."""
     tree = Tree(Text.assemble((one.name, NAME), f"  {one.description}"), guide_style=QUIET)
     for said in (one.citation, f"license: {one.license}", one.note):
         if said:
@@ -276,10 +276,14 @@ def task(one: TaskFile, found: Mapping[str, SplitAvailability] | None) -> Group:
 
 
 def _way(one: TaskFile) -> str:
-    """How a net is asked, and what limits its rows."""
+    """How a model is scored, and the limit of its sequences."""
     if one.task.way == "tuned":
-        return f"rows of at most {one.max_seq_length} tokens"
-    return "nothing is trained, rows as long as the net's" if one.task.way == "scored" else "the net writes"
+        return f"fine-tuned on sequences of at most {one.max_seq_length} tokens"
+    return (
+        "scored without training, on sequences as long as the model's"
+        if one.task.way == "scored"
+        else "scored on generated text"
+    )
 
 
 def keys(parts: Sequence[KeyGroup]) -> Group:

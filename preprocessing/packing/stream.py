@@ -60,7 +60,7 @@ class Stream:
         return ENDED
 
     def describe(self) -> str:
-        return "streams of running text, each row going on where the last one stopped"
+        return "streams of running text, each sequence continues where the last one stopped"
 
     def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> PackingPlan:
         """Rows of exactly length + lookahead tokens; draws nothing."""
@@ -140,7 +140,7 @@ class StreamPair:
 
     def describe(self) -> str:
         from_end = ", half of them read from the end" if self.both_ways else ""
-        return f"{self.reuse_len:,} tokens of a stream that goes on, then a pair of segments{from_end}"
+        return f"{self.reuse_len:,} tokens of a continuous stream, then a pair of segments{from_end}"
 
     def plan(
         self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator, *, backward: bool = False

@@ -118,7 +118,7 @@ def test_spanbert_against_bert_reads_like_the_abstract_of_its_paper():
 def test_transformer_xl_against_gpt2_reads_like_the_difference_of_their_papers():
     lines = describe_difference(recipe("gpt2"), recipe("transformer_xl_base"))
     assert lines[2] == (
-        "packing: streams of running text, each row going on where the last one stopped, "
+        "packing: streams of running text, each sequence continues where the last one stopped, "
         "instead of running text packed end to end"
     )
     assert lines[9:12] == [

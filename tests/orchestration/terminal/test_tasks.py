@@ -76,7 +76,7 @@ def test_the_verb_for_people_and_for_programs(data: Path, capsys: pytest.Capture
     assert {name: one["rows"] for name, one in rte["at_hand"].items()} == {"train": 2, "dev": 2, "test": 0}
     assert rte["grids"]["albert"]["max_steps"] == 800
     assert main(["tasks"]) == 0
-    assert "which words are names that were never seen before" in capsys.readouterr().out
+    assert "Named entity recognition of emerging and rare entities" in capsys.readouterr().out
 
 
 def test_a_task_with_its_files_and_grids(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,11 +88,16 @@ def test_a_task_with_its_files_and_grids(data: Path, capsys: pytest.CaptureFixtu
     assert "bert: 5e-5 4e-5 3e-5 2e-5 x batches of 32 x 3 epochs (section 4.1; best rate on dev, from memory)" in out
 
 
-def test_a_task_of_likelihoods_says_that_nothing_is_trained(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_task_of_likelihoods_is_shown_as_scored_without_training(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (data / "BLiMP.zip").write_bytes(b"")
     assert main(["tasks", "blimp", "--task-data-dir", str(data)]) == 0
     out = capsys.readouterr().out
-    assert "loglikelihood_choice: macro_accuracy, accuracy; nothing is trained, rows as long as the net's" in out
+    assert (
+        "loglikelihood_choice: macro_accuracy, accuracy; scored without training, on sequences as long as the model's"
+        in out
+    )
     assert "BLiMP.zip" in out  # which is no archive
     assert main(["tasks", "wikitext103", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["wikitext103"]
