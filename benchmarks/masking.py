@@ -99,11 +99,11 @@ def best_ms(work: Callable[[], object], runs: int = 7) -> float:
     return 1e3 * min(times)
 
 
-def apply(choose: Masking, rewrite: Objective, rows: list[Row], vocab: Any) -> None:
-    masking = key(0, "masking")
+def apply(masking: Masking, objective: Objective, rows: list[Row], vocab: Any) -> None:
+    random = key(0, "masking")
     for sample, row in enumerate(rows):
-        rng = masking.at(0, sample)
-        rewrite(row | {"hits": choose(row, rng)}, vocab, rng)
+        rng = random.at(0, sample)
+        objective(row | {"hits": masking(row, rng)}, vocab, rng)
 
 
 def make_rows(rows: ExampleDataset) -> None:
@@ -127,8 +127,8 @@ def measure() -> list[dict[str, Any]]:
     packed = ExampleDataset(small, vocab, plain, LENGTH)
     rows = [packed.row(0, sample) for sample in range(BATCH)]
     num_tokens = sum(len(row["input_ids"]) for row in rows)
-    for name, (choose, rewrite) in OBJECTIVES.items():
-        note(f"choose and rewrite 256 x 512: {name}", num_tokens, partial(apply, choose, rewrite, rows, vocab))
+    for name, (masking, objective) in OBJECTIVES.items():
+        note(f"choose and rewrite 256 x 512: {name}", num_tokens, partial(apply, masking, objective, rows, vocab))
     for name, segment in SEGMENTS.items():
         made = ExampleDataset(
             small, vocab, ExampleSpec(packing=segment, masking=WholeWordMasking(), objective=MaskedLM()), LENGTH

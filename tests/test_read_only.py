@@ -90,7 +90,8 @@ def test_make_says_whose_a_checkout_is_that_can_only_be_read(home: Path, tmp_pat
     done = subprocess.run([*command, str(tmp_path), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     said = (
-        f"setup: {tmp_path} is not writable: ask its owner to run 'make setup', or clone the repository into your own directory"
+        f"setup: {tmp_path} is not writable: ask its owner to run 'make setup', "
+        "or clone the repository into your own directory"
     )
     assert said in done.stderr.splitlines()
     assert not (tmp_path / ".venv").exists()

@@ -127,23 +127,22 @@ def _losses(recipe: Recipe) -> Iterator[str]:
 
 def _attention_mask(recipe: Recipe) -> Iterator[str]:
     """Rows whose attention mask the net cannot follow, or does not get."""
-    trunk, rewrite = recipe.model, recipe.objective
-    if rewrite.attention != "model" and trunk.attention_mask != "per_sequence":
+    trunk, objective = recipe.model, recipe.objective
+    if objective.attention != "model" and trunk.attention_mask != "per_sequence":
         yield (
-            f"model.attention_mask is {trunk.attention_mask}, objective {rewrite.kind} has an attention mask for each "
-            f"row; "
-            f"use model.attention_mask per_sequence, or model kind {_kinds(Architecture, 'hides_own_token', True)}"
+            f"model.attention_mask is {trunk.attention_mask}, objective {objective.kind} needs another one for each "
+            f"sequence; use per_sequence, or model kind {_kinds(Architecture, 'hides_own_token', True)}"
         )
-    elif rewrite.attention == "model" and trunk.attention_mask == "per_sequence":
+    elif objective.attention == "model" and trunk.attention_mask == "per_sequence":
         yield (
-            f"model.attention_mask is per_sequence, objective {rewrite.kind} makes no attention mask; "
+            f"model.attention_mask is per_sequence, objective {objective.kind} makes no attention mask; "
             f"use objective kind {_kinds(Objective, 'attention', 'rows')} or "
             f"{_kinds(Objective, 'attention', 'queries')}"
         )
-    elif rewrite.attention != "model" and (rewrite.attention == "queries") != trunk.hides_own_token:
+    elif objective.attention != "model" and (objective.attention == "queries") != trunk.hides_own_token:
         queries, hiding = _kinds(Objective, "attention", "queries"), _kinds(Architecture, "hides_own_token", True)
         yield (
-            f"objective {rewrite.kind} with model {trunk.kind}: only {hiding} hides a token from itself, as "
+            f"objective {objective.kind} with model {trunk.kind}: only {hiding} hides a token from itself, as "
             f"{queries} needs it, and other objectives mask it; use {queries} with model kind {hiding}, "
             f"{_kinds(Objective, 'attention', 'rows')} with kind "
             f"{_kinds(Architecture, 'attention_mask', 'bidirectional')}"
@@ -152,15 +151,15 @@ def _attention_mask(recipe: Recipe) -> Iterator[str]:
 
 def _source(recipe: Recipe) -> Iterator[str]:
     """A source that no encoder reads, or an encoder without one."""
-    trunk, rewrite = recipe.model, recipe.objective
-    if rewrite.two_sided and not trunk.reads_source:
+    trunk, objective = recipe.model, recipe.objective
+    if objective.two_sided and not trunk.reads_source:
         yield (
-            f"objective {rewrite.kind} makes a source and a target, model {trunk.kind} reads one row; "
+            f"objective {objective.kind} makes a source and a target, model {trunk.kind} reads one row; "
             f"use model kind {_kinds(Architecture, 'reads_source', True)}"
         )
-    if trunk.reads_source and not rewrite.two_sided:
+    if trunk.reads_source and not objective.two_sided:
         yield (
-            f"objective {rewrite.kind} makes no source, model {trunk.kind} reads one; "
+            f"objective {objective.kind} makes no source, model {trunk.kind} reads one; "
             f"use objective kind {_kinds(Objective, 'two_sided', True)}"
         )
 
@@ -276,13 +275,16 @@ def _numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
 
 def _room(recipe: Recipe) -> Iterator[str]:
     """Rows that the segment cannot make, or that can want more sentinels than there are, be it one in a million."""
-    segment, choose, rewrite = recipe.data.packing, recipe.masking, recipe.objective
+    segment, masking, objective = recipe.data.packing, recipe.masking, recipe.objective
     for number, phase in enumerate(recipe.phases):
-        at, tokens = f"phases.{number}.seq_length is {phase.seq_length}", rewrite.raw_length(phase.seq_length, choose)
+        at, tokens = (
+            f"phases.{number}.seq_length is {phase.seq_length}",
+            objective.raw_length(phase.seq_length, masking),
+        )
         if tokens < segment.least:
             more = phase.seq_length + segment.least - tokens
             yield f"{at}, rows of packing {segment.kind} have {segment.least} tokens at least; raise it to {more}"
-        has, wanted = recipe.data.tokenizer.extra_ids, rewrite.most_sentinels(tokens, choose)
+        has, wanted = recipe.data.tokenizer.extra_ids, objective.most_sentinels(tokens, masking)
         if wanted > has > 0:
             shorter_ones = range(LEAST_LENGTH, phase.seq_length)
             fits = LEAST_LENGTH - 1 + bisect_right(shorter_ones, has, key=lambda length: _sentinels_of(recipe, length))
@@ -296,14 +298,14 @@ def _room(recipe: Recipe) -> Iterator[str]:
 
 def _sentinels_of(recipe: Recipe, length: int) -> int:
     """Sentinels that rows of this length can want."""
-    choose, rewrite = recipe.masking, recipe.objective
-    return rewrite.most_sentinels(rewrite.raw_length(length, choose), choose)
+    masking, objective = recipe.masking, recipe.objective
+    return objective.most_sentinels(objective.raw_length(length, masking), masking)
 
 
 def find_remarks(recipe: Recipe, cluster: Cluster) -> list[str]:
     """What is not wrong and still other than one may think, one line each."""
-    precision, rewrite = cluster.engine.precision, recipe.objective
-    found = [f"objective {rewrite.kind}: {rewrite.remark}"] if rewrite.remark else []
+    precision, objective = cluster.engine.precision, recipe.objective
+    found = [f"objective {objective.kind}: {objective.remark}"] if objective.remark else []
     if rate_at(recipe.optimizer, recipe.phases, 0) == 0:
         found.append(
             "optimizer.warmup_steps: the first update has learning rate 0, as in the reference code: it changes no "

@@ -42,9 +42,9 @@ class Workload:
 
     def work(self, rows: float, length: int) -> BatchWork:
         """The work of `rows` sequences without padding."""
-        choose, rewrite = self.recipe.masking, self.recipe.objective
-        reads, writes = rewrite.shares(choose)
-        predicted = 1.0 if rewrite.two_sided else choose.predicted
+        masking, objective = self.recipe.masking, self.recipe.objective
+        reads, writes = objective.shares(masking)
+        predicted = 1.0 if objective.two_sided else masking.predicted
         tokens, source_tokens = writes * rows * length, reads * rows * length
         return BatchWork(
             tokens=round(tokens),

@@ -6,8 +6,8 @@ from training.losses import LossContext
 
 def masking(recipe: Recipe) -> str:
     """What is masked, and how, shortly: the choice, or the rewrite where that one selects what is predicted."""
-    choose, rewrite = recipe.masking, recipe.objective
-    return rewrite.describe() if rewrite.selects else choose.describe()
+    masking, objective = recipe.masking, recipe.objective
+    return objective.describe() if objective.selects else masking.describe()
 
 
 def losses(recipe: Recipe) -> list[str]:

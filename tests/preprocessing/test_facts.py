@@ -113,7 +113,7 @@ UNIONS = [
 PARTS = [(part, protocol) for _, protocol, parts in UNIONS for part in parts]
 
 
-@pytest.mark.parametrize(("union", "protocol", "parts"), UNIONS, ids=["segment", "choose", "rewrite", "vocab"])
+@pytest.mark.parametrize(("union", "protocol", "parts"), UNIONS, ids=["segment", "masking", "objective", "vocab"])
 def test_the_parts_tested_here_are_of_every_kind_and_no_two_kinds_read_the_same(union, protocol, parts) -> None:
     facts.assert_covers(parts, union)
     facts.assert_described(parts)

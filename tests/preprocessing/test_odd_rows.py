@@ -96,8 +96,8 @@ TEXTS = {
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_row_of_odd_text_can_be_read(name: str) -> None:
-    for segment, choose, rewrite in FITTING:
-        sampling = ExampleSpec(packing=segment, masking=choose, objective=rewrite)
+    for segment, masking, objective in FITTING:
+        sampling = ExampleSpec(packing=segment, masking=masking, objective=objective)
         rows = ExampleDataset(TEXTS[name], Vocabulary(), sampling, LENGTH)  # type: ignore[arg-type]
         count = 0
         with suppress(BadInput):  # where the text gives no such rows at all
@@ -105,5 +105,5 @@ def test_every_row_of_odd_text_can_be_read(name: str) -> None:
         for at in {*range(min(count, 4)), max(count - 1, 0)} if count else ():
             row = rows.row(0, at)
             sides = [row[side] for side in ("input_ids", "source_input_ids") if side in row]
-            assert all(0 < len(side) <= LENGTH for side in sides), (segment, choose, rewrite, at)
+            assert all(0 < len(side) <= LENGTH for side in sides), (segment, masking, objective, at)
             padded([row], LENGTH, 0)

@@ -150,8 +150,8 @@ def test_ours_puts_no_special_id_but_the_mask_unless_the_recipe_asks_for_any() -
     text = replace(shard([[20] * 6] * 9), ids_T=np.full(1080, 7, dtype=np.uint16))
     put = dict[str, set[int]]()
     for swap_from in ("non_special", "vocabulary"):
-        rewrite = MaskedLM(random_token_source=swap_from)
-        parts = {"packing": SegmentPair(negatives="random"), "masking": TokenMasking(rate=0.5), "objective": rewrite}
+        objective = MaskedLM(random_token_source=swap_from)
+        parts = {"packing": SegmentPair(negatives="random"), "masking": TokenMasking(rate=0.5), "objective": objective}
         rows = ExampleDataset(ToyStore((text,)), tiny, ExampleSpec(**parts), length=64)
         made = [rows.row(epoch, sample) for epoch in range(20) for sample in range(rows.count(epoch))]
         put[swap_from] = {id for one in made for id in one["input_ids"][one["labels"] != IGNORE].tolist()}
@@ -267,12 +267,12 @@ def test_roberta_has_a_million_mask_seeds_and_ours_one_for_each_address() -> Non
 
 
 @pytest.mark.parametrize(
-    "choose", [TokenMasking(rate=0.9), WholeWordMasking(rate=0.9), NgramMasking(rate=0.9), SpanMasking(rate=0.9)]
+    "masking", [TokenMasking(rate=0.9), WholeWordMasking(rate=0.9), NgramMasking(rate=0.9), SpanMasking(rate=0.9)]
 )
-def test_roberta_masks_separators_and_ours_does_not(choose) -> None:
+def test_roberta_masks_separators_and_ours_does_not(masking) -> None:
     store = ToyStore((shard([[5, 4]] * 12),))
     rows = ExampleDataset(
-        store, VOCAB, ExampleSpec(packing=Contiguous(unit="sentence"), masking=choose, objective=MaskedLM()), length=48
+        store, VOCAB, ExampleSpec(packing=Contiguous(unit="sentence"), masking=masking, objective=MaskedLM()), length=48
     )
     one = rows.row(0, 0)
     assert np.count_nonzero(one["special_tokens_mask"]) > 4  # <s>, </s> and one more between documents
@@ -284,13 +284,13 @@ def test_roberta_masks_separators_and_ours_does_not(choose) -> None:
 
 
 @pytest.mark.parametrize(
-    "choose", [TokenMasking(), WholeWordMasking(), NgramMasking(), SpanMasking()], ids=lambda choose: choose.kind
+    "masking", [TokenMasking(), WholeWordMasking(), NgramMasking(), SpanMasking()], ids=lambda masking: masking.kind
 )
-def test_hugging_face_may_mask_nothing_in_a_row_and_ours_always_masks_something(choose) -> None:
+def test_hugging_face_may_mask_nothing_in_a_row_and_ours_always_masks_something(masking) -> None:
     # A coin for each token leaves .85 ** 5 = 44 % of the rows of five tokens without a question.
     for num_tokens in (4, 5, 8):
         one = row(num_tokens, specials=[0, num_tokens - 1])
-        assert all(choose(one, MASKING.at(0, sample)).any() for sample in range(50))
+        assert all(masking(one, MASKING.at(0, sample)).any() for sample in range(50))
 
 
 # Megatron, 2.9

@@ -151,7 +151,7 @@ COIN = TokenMasking(rounding="independent")
 
 
 @pytest.mark.parametrize(
-    ("choose", "rewrite"),
+    ("masking", "objective"),
     [
         (RandomSpans(), SpanCorruption()),
         (COIN, SpanCorruption(targets="spans", collapse_spans=False)),
@@ -160,9 +160,9 @@ COIN = TokenMasking(rounding="independent")
         (NoMasking(), PrefixLM()),
     ],
 )
-def test_rows_of_t5_hold_no_end_but_the_one_behind_each_side(choose, rewrite):
+def test_rows_of_t5_hold_no_end_but_the_one_behind_each_side(masking, objective):
     segment, vocab = Contiguous(unit="token", add_separators=False), ToyVocab(sentinels=100)
-    rows = ExampleDataset(STORE, vocab, ExampleSpec(packing=segment, masking=choose, objective=rewrite), length=64)
+    rows = ExampleDataset(STORE, vocab, ExampleSpec(packing=segment, masking=masking, objective=objective), length=64)
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
     for row in found:
         assert [np.flatnonzero(side == vocab.sep).tolist() for side in (row["source_input_ids"], row["labels"])] == [

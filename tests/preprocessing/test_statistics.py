@@ -30,7 +30,7 @@ UNITS = [
     EntityMasking(),
 ]
 ALL = [*UNITS, NgramMasking(), SpanMasking()]
-EACH = pytest.mark.parametrize("choose", ALL, ids=lambda choose: f"{choose.kind}-{choose.rounding}")
+EACH = pytest.mark.parametrize("masking", ALL, ids=lambda masking: f"{masking.kind}-{masking.rounding}")
 PAIRS = pytest.mark.parametrize("negative", ["random", "swap"])
 
 
@@ -58,8 +58,8 @@ def long_row(num_tokens: int, word: int = 1, walls: tuple[int, ...] = ()) -> dic
     return one | {"unit_starts": one["word_starts"]}
 
 
-def hits(choose: Masking, one: dict[str, np.ndarray], num_rows: int) -> np.ndarray:
-    return np.stack([choose(one, MASKING.at(0, sample)) for sample in range(num_rows)])
+def hits(masking: Masking, one: dict[str, np.ndarray], num_rows: int) -> np.ndarray:
+    return np.stack([masking(one, MASKING.at(0, sample)) for sample in range(num_rows)])
 
 
 @pytest.mark.parametrize("num_tokens", [12, 30, 33])
@@ -70,12 +70,12 @@ def test_stochastic_rounding_rounds_up_as_often_as_the_fraction_says(num_tokens:
     assert fits(np.bincount(up, minlength=2), np.array([1 - fraction, fraction]))
 
 
-def outcomes(choose: Masking, unit: str, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+def outcomes(masking: Masking, unit: str, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Where a token was asked (one of each unit, if a unit has one outcome), and 0 masked, 1 swapped, 2 kept."""
     one, places, kinds = long_row(256, word=1 if unit == "span" else 2), [], []
-    dice = key(1 + ALL.index(choose), "masking")  # its own for each part, so that the tests are independent
+    dice = key(1 + ALL.index(masking), "masking")  # its own for each part, so that the tests are independent
     for sample in range(num_rows):
-        before = one | {"hits": choose(one, MASKING.at(0, sample))}
+        before = one | {"hits": masking(one, MASKING.at(0, sample))}
         after = MaskedLM(replace_unit=unit)(before, VOCAB, dice.at(unit == "span", sample))
         kind_S = np.where(
             after["input_ids"] == VOCAB.mask, 0, np.where(after["input_ids"] != before["input_ids"], 1, 2)
@@ -88,8 +88,8 @@ def outcomes(choose: Masking, unit: str, num_rows: int) -> tuple[np.ndarray, np.
 
 @EACH
 @pytest.mark.parametrize("unit", ["token", "span"])
-def test_outcomes_are_eighty_ten_ten(choose: Masking, unit: str) -> None:
-    _, kind_M = outcomes(choose, unit, 150)
+def test_outcomes_are_eighty_ten_ten(masking: Masking, unit: str) -> None:
+    _, kind_M = outcomes(masking, unit, 150)
     assert len(kind_M) > 1300
     assert fits(np.bincount(kind_M), np.array([0.8, 0.1, 0.1]))
 
@@ -100,13 +100,13 @@ def test_outcomes_do_not_depend_on_where_a_token_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choose", "word"),
-    [(choose, 1) for choose in UNITS] + [(WholeWordMasking(), 2), (EntityMasking(), 3)],
+    ("masking", "word"),
+    [(masking, 1) for masking in UNITS] + [(WholeWordMasking(), 2), (EntityMasking(), 3)],
     ids=lambda part: part if isinstance(part, int) else f"{part.kind}-{part.rounding}",
 )
-def test_first_and_last_and_all_other_places_are_chosen_equally_often(choose: Masking, word: int) -> None:
+def test_first_and_last_and_all_other_places_are_chosen_equally_often(masking: Masking, word: int) -> None:
     one = long_row(63, word, walls=(31,))
-    count_S = np.count_nonzero(hits(choose, one, 2500), axis=0)
+    count_S = np.count_nonzero(hits(masking, one, 2500), axis=0)
     assert is_even_without_replacement(count_S[~one["special_tokens_mask"] & one["word_starts"]], 2500)
 
 
@@ -133,20 +133,22 @@ def test_an_ngram_begins_at_every_word_equally_often() -> None:
 
 
 @pytest.mark.parametrize(
-    "choose", [NgramMasking(), NgramMasking(ngram_weights=(0.8, 0.1, 0.1), ngram_unit="token")], ids=["albert", "unilm"]
+    "masking",
+    [NgramMasking(), NgramMasking(ngram_weights=(0.8, 0.1, 0.1), ngram_unit="token")],
+    ids=["albert", "unilm"],
 )
-def test_every_place_is_chosen_equally_often_by_ngrams(choose: Masking) -> None:
+def test_every_place_is_chosen_equally_often_by_ngrams(masking: Masking) -> None:
     """Beside a special token and at both ends as anywhere else: half as often before."""
     one, num_rows = long_row(63, walls=(31,)), 6000
-    count_S = np.count_nonzero(hits(choose, one, num_rows), axis=0)[~one["special_tokens_mask"]]
+    count_S = np.count_nonzero(hits(masking, one, num_rows), axis=0)[~one["special_tokens_mask"]]
     share = count_S.mean() / num_rows
     assert np.abs(count_S - count_S.mean()).max() < 4 * (num_rows * share * (1 - share)) ** 0.5
 
 
-@pytest.mark.parametrize("choose", [NgramMasking(), SpanMasking()], ids=["ngrams", "spans"])
-def test_no_place_beside_a_wall_is_favoured_by_runs_of_words(choose: Masking) -> None:
+@pytest.mark.parametrize("masking", [NgramMasking(), SpanMasking()], ids=["ngrams", "spans"])
+def test_no_place_beside_a_wall_is_favoured_by_runs_of_words(masking: Masking) -> None:
     one = long_row(103, walls=(51,))
-    count_S = np.count_nonzero(hits(choose, one, 2000), axis=0)
+    count_S = np.count_nonzero(hits(masking, one, 2000), axis=0)
     inner = count_S[[*range(12, 40), *range(62, 90)]]
     assert count_S[[1, 50, 52, 101]].max() < inner.mean() + 3 * inner.std()
 

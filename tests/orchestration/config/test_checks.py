@@ -78,8 +78,8 @@ CHOICES: tuple[Masking, ...] = (
 )
 
 
-@pytest.mark.parametrize("choose", CHOICES, ids=repr)
-def test_no_row_has_more_runs_than_its_choice_says(choose: Masking) -> None:
+@pytest.mark.parametrize("masking", CHOICES, ids=repr)
+def test_no_row_has_more_runs_than_its_choice_says(masking: Masking) -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         num_tokens = int(rng.integers(1, 40))
@@ -89,9 +89,9 @@ def test_no_row_has_more_runs_than_its_choice_says(choose: Masking) -> None:
             row[name] = rng.random(num_tokens) < 0.8
             row[name][0] = True
             row[name] |= row["special_tokens_mask"] | np.append(False, row["special_tokens_mask"][:-1])
-        is_hit_S = choose(row, rng) > 0
+        is_hit_S = masking(row, rng) > 0
         runs = int((np.diff(is_hit_S.astype(int), prepend=0) == 1).sum())
-        assert runs <= choose.most_runs(num_tokens)
+        assert runs <= masking.most_runs(num_tokens)
 
 
 @pytest.mark.parametrize(

@@ -20,17 +20,17 @@ from tests.preprocessing.toy import row
 MASKING = key(0, "masking")
 
 
-def chosen(choose: Masking, one: dict[str, np.ndarray], sample: int = 0) -> list[int]:
-    return np.flatnonzero(choose(one, MASKING.at(0, sample))).tolist()
+def chosen(masking: Masking, one: dict[str, np.ndarray], sample: int = 0) -> list[int]:
+    return np.flatnonzero(masking(one, MASKING.at(0, sample))).tolist()
 
 
 @pytest.mark.parametrize(
-    "choose",
+    "masking",
     [TokenMasking(), WholeWordMasking(), NgramMasking(), SpanMasking(rounding="nearest")],
     ids=lambda part: part.kind,
 )
-def test_a_short_row_still_has_one_masked_token(choose: Masking) -> None:
-    assert chosen(choose, row(3, specials=[0, 2])) == [1]  # round(.15 * 3) = 0
+def test_a_short_row_still_has_one_masked_token(masking: Masking) -> None:
+    assert chosen(masking, row(3, specials=[0, 2])) == [1]  # round(.15 * 3) = 0
 
 
 def test_a_short_row_still_has_one_masked_phrase() -> None:
@@ -39,7 +39,7 @@ def test_a_short_row_still_has_one_masked_phrase() -> None:
 
 
 @pytest.mark.parametrize(
-    "choose",
+    "masking",
     [
         TokenMasking(rate=1.0, max_predictions_per_seq=50),
         WholeWordMasking(rate=1.0, max_predictions_per_seq=50),
@@ -47,14 +47,14 @@ def test_a_short_row_still_has_one_masked_phrase() -> None:
     ],
     ids=lambda part: part.kind,
 )
-def test_no_more_tokens_are_chosen_than_are_ordinary_where_the_cap_is_higher(choose: Masking) -> None:
-    assert chosen(choose, row(20, specials=[0, 19])) == [*range(1, 19)]
+def test_no_more_tokens_are_chosen_than_are_ordinary_where_the_cap_is_higher(masking: Masking) -> None:
+    assert chosen(masking, row(20, specials=[0, 19])) == [*range(1, 19)]
 
 
-@pytest.mark.parametrize("choose", [WholeWordMasking(), NgramMasking(), NgramMasking(max_ngram=1)], ids=str)
-def test_a_word_that_is_as_long_as_the_budget_is_chosen_where_another_is_longer(choose: Masking) -> None:
+@pytest.mark.parametrize("masking", [WholeWordMasking(), NgramMasking(), NgramMasking(max_ngram=1)], ids=str)
+def test_a_word_that_is_as_long_as_the_budget_is_chosen_where_another_is_longer(masking: Masking) -> None:
     one = row(13, specials=[0, 12], word_starts=[1, 10])  # words of 9 and 2 tokens, budget round(1.95) = 2
-    assert all(chosen(choose, one, sample) == [10, 11] for sample in range(20))
+    assert all(chosen(masking, one, sample) == [10, 11] for sample in range(20))
 
 
 def test_words_fall_short_of_the_budget_only_where_no_word_that_is_left_fits() -> None:

@@ -27,7 +27,7 @@ CHOOSERS = [
     NgramMasking(),
     SpanMasking(),
 ]
-BY_NAME = pytest.mark.parametrize("choose", CHOOSERS, ids=lambda choose: f"{choose.kind}-{choose.rounding}")
+BY_NAME = pytest.mark.parametrize("masking", CHOOSERS, ids=lambda masking: f"{masking.kind}-{masking.rounding}")
 
 
 def pair_row(num_tokens: int, seed: int) -> dict[str, np.ndarray]:
@@ -38,8 +38,8 @@ def pair_row(num_tokens: int, seed: int) -> dict[str, np.ndarray]:
     return row(num_tokens, specials=[0, middle, num_tokens - 1], word_starts=starts)
 
 
-def chosen(choose: Masking, one: dict[str, np.ndarray], sample: int = 0) -> np.ndarray:
-    return choose(one, MASKING.at(0, sample))
+def chosen(masking: Masking, one: dict[str, np.ndarray], sample: int = 0) -> np.ndarray:
+    return masking(one, MASKING.at(0, sample))
 
 
 def words_of(one: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -58,9 +58,9 @@ def test_entities_are_words_over_units():
 
 @pytest.mark.one_in(3)
 @BY_NAME
-def test_a_million_tokens_are_chosen_at_fifteen_percent(choose):
+def test_a_million_tokens_are_chosen_at_fifteen_percent(masking):
     rows = [pair_row(512, seed) for seed in range(1954)]
-    num_hits = sum(np.count_nonzero(chosen(choose, one, i)) for i, one in enumerate(rows))
+    num_hits = sum(np.count_nonzero(chosen(masking, one, i)) for i, one in enumerate(rows))
     num_tokens = sum(len(one["input_ids"]) for one in rows)
     assert num_tokens > 1e6
     assert abs(num_hits / num_tokens - 0.15) < 0.001
@@ -69,9 +69,9 @@ def test_a_million_tokens_are_chosen_at_fifteen_percent(choose):
 @BY_NAME
 @settings(deadline=None, max_examples=100)
 @given(num_tokens=st.integers(5, 200), seed=st.integers(0, 10**6))
-def test_a_special_token_is_never_chosen_and_no_unit_reaches_over_one(choose, num_tokens, seed):
+def test_a_special_token_is_never_chosen_and_no_unit_reaches_over_one(masking, num_tokens, seed):
     one = pair_row(num_tokens, seed)
-    hit_S = chosen(choose, one, seed)
+    hit_S = chosen(masking, one, seed)
     assert hit_S.dtype == np.int32
     assert not hit_S[one["special_tokens_mask"]].any()
     middle = np.flatnonzero(one["special_tokens_mask"])[1]
@@ -81,20 +81,20 @@ def test_a_special_token_is_never_chosen_and_no_unit_reaches_over_one(choose, nu
 @BY_NAME
 @settings(deadline=None, max_examples=50)
 @given(num_tokens=st.integers(5, 200), seed=st.integers(0, 10**6))
-def test_units_are_numbered_from_left_to_right(choose, num_tokens, seed):
-    hit_S = chosen(choose, pair_row(num_tokens, seed), seed)
+def test_units_are_numbered_from_left_to_right(masking, num_tokens, seed):
+    hit_S = chosen(masking, pair_row(num_tokens, seed), seed)
     seen = hit_S[hit_S > 0]
     assert np.all(np.diff(seen) >= 0)
     assert np.unique(seen).tolist() == list(range(1, seen.max(initial=0) + 1))
 
 
 @BY_NAME
-def test_every_ordinary_position_is_chosen_equally_often(choose):
+def test_every_ordinary_position_is_chosen_equally_often(masking):
     one = row(42, specials=[0, 20, 41])
-    counts_S = sum((chosen(choose, one, sample) > 0).astype(int) for sample in range(4000))
+    counts_S = sum((chosen(masking, one, sample) > 0).astype(int) for sample in range(4000))
     ordinary = counts_S[~one["special_tokens_mask"]]
     if isinstance(
-        choose, SpanMasking
+        masking, SpanMasking
     ):  # a span begins at an ordinary token: the first words of a text are hit less often
         assert ordinary.min() > 0.35 * ordinary.mean()
         return
@@ -144,26 +144,28 @@ def test_most_caps_the_budget(kind):
 
 
 @pytest.mark.parametrize(
-    "choose", [TokenMasking(rate=1.0), WholeWordMasking(rate=1.0), NgramMasking(rate=1.0), SpanMasking(rate=1.0)]
+    "masking", [TokenMasking(rate=1.0), WholeWordMasking(rate=1.0), NgramMasking(rate=1.0), SpanMasking(rate=1.0)]
 )
-def test_the_whole_row_can_be_chosen(choose):
+def test_the_whole_row_can_be_chosen(masking):
     one = row(50, specials=[0, 20, 49])
-    assert (chosen(choose, one) > 0).tolist() == (~one["special_tokens_mask"]).tolist()
+    assert (chosen(masking, one) > 0).tolist() == (~one["special_tokens_mask"]).tolist()
 
 
-@pytest.mark.parametrize("choose", CHOOSERS, ids=lambda choose: choose.kind)
-def test_a_row_of_special_tokens_only_is_left_alone(choose):
-    assert not chosen(choose, row(3, specials=[0, 1, 2])).any()
+@pytest.mark.parametrize("masking", CHOOSERS, ids=lambda masking: masking.kind)
+def test_a_row_of_special_tokens_only_is_left_alone(masking):
+    assert not chosen(masking, row(3, specials=[0, 1, 2])).any()
 
 
 @settings(deadline=None, max_examples=200)
 @given(num_tokens=st.integers(5, 200), seed=st.integers(0, 10**6))
 @pytest.mark.parametrize(
-    "choose", [WholeWordMasking(), NgramMasking(), NgramMasking(max_ngram=6, rate=0.5)], ids=["words", "ngrams", "long"]
+    "masking",
+    [WholeWordMasking(), NgramMasking(), NgramMasking(max_ngram=6, rate=0.5)],
+    ids=["words", "ngrams", "long"],
 )
-def test_words_are_chosen_whole_or_not_at_all(choose, num_tokens, seed):
+def test_words_are_chosen_whole_or_not_at_all(masking, num_tokens, seed):
     one = pair_row(num_tokens, seed)
-    hit_S = chosen(choose, one, seed)
+    hit_S = chosen(masking, one, seed)
     for word in words_of(one):
         assert len(set(hit_S[word].tolist())) == 1
 

@@ -15,8 +15,8 @@ from tests.preprocessing.toy import ToyVocab, row
 MASKING = key(0, "masking")
 
 
-def chosen(choose: Masking, one: dict[str, np.ndarray], sample: int = 0) -> np.ndarray:
-    return choose(one, MASKING.at(0, sample))
+def chosen(masking: Masking, one: dict[str, np.ndarray], sample: int = 0) -> np.ndarray:
+    return masking(one, MASKING.at(0, sample))
 
 
 # Tokens, as XLM, ERNIE and fairseq choose them
@@ -24,8 +24,8 @@ def chosen(choose: Masking, one: dict[str, np.ndarray], sample: int = 0) -> np.n
 
 def test_independent_tokens_are_chosen_each_by_its_own_draw_and_a_row_may_have_none():
     one = row(22, specials=[0, 21])
-    choose, rng = TokenMasking(rounding="independent"), MASKING.at(0, 0)
-    counts = [np.count_nonzero(choose(one, rng)) for _ in range(20_000)]
+    masking, rng = TokenMasking(rounding="independent"), MASKING.at(0, 0)
+    counts = [np.count_nonzero(masking(one, rng)) for _ in range(20_000)]
     share_K = stats.binom.pmf(np.arange(9), 20, 0.15)
     count_K = np.bincount(np.minimum(counts, 8), minlength=9)
     share_K[8] = 1 - share_K[:8].sum()
@@ -35,18 +35,18 @@ def test_independent_tokens_are_chosen_each_by_its_own_draw_and_a_row_may_have_n
 
 def test_special_tokens_are_chosen_as_often_as_others_when_told_so():
     one = row(20, specials=[0, 10, 19])
-    choose = TokenMasking(rounding="stochastic", mask_special_tokens=True)
+    masking = TokenMasking(rounding="stochastic", mask_special_tokens=True)
     rng = MASKING.at(0, 0)
-    count_S = sum((choose(one, rng) > 0).astype(int) for _ in range(20_000))
+    count_S = sum((masking(one, rng) > 0).astype(int) for _ in range(20_000))
     assert stats.chisquare(count_S).pvalue > 0.001
     assert count_S.sum() == 20_000 * 3  # .15 * 20, of the whole row
 
 
 def test_rare_tokens_are_chosen_by_their_counts_to_minus_alpha():
     one = row(12, specials=[0, 11]) | {"counts": np.array([0, 1, 4, 9, 16, 25, 36, 49, 64, 81, 100, 0])}
-    choose = TokenMasking(rate=0.1, rounding="up", sample_alpha=0.5)
+    masking = TokenMasking(rate=0.1, rounding="up", sample_alpha=0.5)
     rng = MASKING.at(0, 0)
-    count_S = sum((choose(one, rng) > 0).astype(int) for _ in range(20_000))
+    count_S = sum((masking(one, rng) > 0).astype(int) for _ in range(20_000))
     weight = 1 / np.arange(1, 11)
     assert stats.chisquare(count_S[1:-1], 20_000 * weight / weight.sum()).pvalue > 0.001
     assert not count_S[[0, 11]].any()
@@ -54,9 +54,9 @@ def test_rare_tokens_are_chosen_by_their_counts_to_minus_alpha():
 
 def test_two_rare_tokens_are_drawn_one_after_the_other_without_putting_back():
     one = row(5, specials=[0, 4]) | {"counts": np.array([0, 1, 4, 16, 0])}
-    choose = TokenMasking(rate=0.6, rounding="up", sample_alpha=0.5)
+    masking = TokenMasking(rate=0.6, rounding="up", sample_alpha=0.5)
     rng = MASKING.at(0, 0)
-    left_out = np.bincount([int(np.argmin(choose(one, rng)[1:4])) for _ in range(20_000)], minlength=3)
+    left_out = np.bincount([int(np.argmin(masking(one, rng)[1:4])) for _ in range(20_000)], minlength=3)
     p = np.array([4, 2, 1]) / 7
     pairs = {(i, j): p[i] * p[j] / (1 - p[i]) for i in range(3) for j in range(3) if i != j}
     wanted = [sum(share for pair, share in pairs.items() if out not in pair) for out in range(3)]
@@ -101,10 +101,10 @@ def test_ernie_masks_swaps_and_keeps_12_1_5_and_1_5_percent(level, specials):
     """A draw above .15 leaves a token, above .03 masks it, above .015 swaps it, and the lowest keep it."""
     one = row(10, specials, word_starts=[1, 3, 5, 7])
     one |= {"unit_starts": one["word_starts"]}
-    choose, kinds = EntityMasking(rounding="independent", token_level_prob=level), np.zeros(4, int)
+    masking, kinds = EntityMasking(rounding="independent", token_level_prob=level), np.zeros(4, int)
     for sample in range(8_000):
         draws = MASKING.at(0, sample)
-        made = MaskedLM()(one | {"hits": choose(one, draws)}, ToyVocab(size=30_000), draws)
+        made = MaskedLM()(one | {"hits": masking(one, draws)}, ToyVocab(size=30_000), draws)
         inner, now = one["input_ids"][1:-1], made["input_ids"][1:-1]
         asked = made["labels"][1:-1] >= 0
         is_mask, is_same = now == 4, now == inner
@@ -189,8 +189,8 @@ def literal_span_tokens(num_tokens: int, budget: int, longest: int, rng: np.rand
 
 def test_a_span_begins_at_a_token_that_is_not_yet_chosen():
     rng, other, one = MASKING.at(0, 0), MASKING.at(0, 1), row(6, specials=[])
-    choose = SpanMasking(rate=2 / 3, max_span_length=2)
-    ours = Counter(tuple(np.flatnonzero(choose(one, rng)).tolist()) for _ in range(6000))
+    masking = SpanMasking(rate=2 / 3, max_span_length=2)
+    ours = Counter(tuple(np.flatnonzero(masking(one, rng)).tolist()) for _ in range(6000))
     theirs = Counter(literal_span_tokens(6, 4, 2, other) for _ in range(6000))
     assert ours.keys() == theirs.keys()
     table = [[side[tokens] for tokens in sorted(ours)] for side in (ours, theirs)]

@@ -79,7 +79,7 @@ def test_special_tokens_may_be_masked_where_rare_ones_do_not_come_first() -> Non
 
 
 @pytest.mark.parametrize(
-    ("choose", "line"),
+    ("masking", "line"),
     [
         (NoMasking(), "nothing"),
         (TokenMasking(), "15% of the tokens"),
@@ -99,12 +99,12 @@ def test_special_tokens_may_be_masked_where_rare_ones_do_not_come_first() -> Non
         (PartialPrediction(), "one token in 6, in n-grams of up to 5"),
     ],
 )
-def test_a_choice_is_described_in_a_line(choose: Masking, line: str) -> None:
-    assert choose.describe() == line
+def test_a_choice_is_described_in_a_line(masking: Masking, line: str) -> None:
+    assert masking.describe() == line
 
 
 @pytest.mark.parametrize(
-    ("choose", "share"),
+    ("masking", "share"),
     [
         (NoMasking(), 1.0),
         (TokenMasking(rate=0.2), 0.2),
@@ -117,8 +117,8 @@ def test_a_choice_is_described_in_a_line(choose: Masking, line: str) -> None:
         (PartialPrediction(group_size=4), 0.25),
     ],
 )
-def test_a_choice_has_the_share_of_the_tokens_that_is_predicted(choose: Masking, share: float) -> None:
-    assert choose.predicted == share
+def test_a_choice_has_the_share_of_the_tokens_that_is_predicted(masking: Masking, share: float) -> None:
+    assert masking.predicted == share
 
 
 def test_only_noise_spans_have_a_mean_length_that_a_row_is_planned_by() -> None:
@@ -139,7 +139,7 @@ def test_only_noise_spans_have_a_mean_length_that_a_row_is_planned_by() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choose", "values"),
+    ("masking", "values"),
     [
         (
             TokenMasking(),
@@ -174,5 +174,7 @@ def test_only_noise_spans_have_a_mean_length_that_a_row_is_planned_by() -> None:
     ],
     ids=lambda case: getattr(case, "kind", ""),
 )
-def test_keys_that_a_recipe_does_not_name_have_the_values_of_the_paper(choose: Masking, values: dict[str, Any]) -> None:
-    assert {name: getattr(choose, name) for name in values} == values
+def test_keys_that_a_recipe_does_not_name_have_the_values_of_the_paper(
+    masking: Masking, values: dict[str, Any]
+) -> None:
+    assert {name: getattr(masking, name) for name in values} == values

@@ -120,7 +120,7 @@ def test_a_value_at_the_limit_is_accepted(part: type[Objective], keys: dict[str,
 
 
 @pytest.mark.parametrize(
-    ("rewrite", "line"),
+    ("objective", "line"),
     [
         (CausalLM(), "each token predicts the next"),
         (MaskedLM(replace_unit="span"), "80% masked, 10% swapped, 10% kept, drawn per span"),
@@ -166,12 +166,12 @@ def test_a_value_at_the_limit_is_accepted(part: type[Objective], keys: dict[str,
         ),
     ],
 )
-def test_a_rewrite_is_described_in_a_line(rewrite: Objective, line: str) -> None:
-    assert rewrite.describe() == line
+def test_a_rewrite_is_described_in_a_line(objective: Objective, line: str) -> None:
+    assert objective.describe() == line
 
 
 @pytest.mark.parametrize(
-    ("rewrite", "choose", "shares"),
+    ("objective", "masking", "shares"),
     [
         (PermutationLM(), TokenMasking(), (0.0, 1.0)),
         (UnifiedLM(), TokenMasking(), (0.0, 1.0)),
@@ -180,13 +180,13 @@ def test_a_rewrite_is_described_in_a_line(rewrite: Objective, line: str) -> None
     ],
 )
 def test_the_shares_of_a_row_that_both_sides_read(
-    rewrite: Objective, choose: Masking, shares: tuple[float, float]
+    objective: Objective, masking: Masking, shares: tuple[float, float]
 ) -> None:
-    assert rewrite.shares(choose) == shares
+    assert objective.shares(masking) == shares
 
 
 @pytest.mark.parametrize(
-    ("rewrite", "choose", "length"),
+    ("objective", "masking", "length"),
     [
         (MaskedSeq2Seq(), TokenMasking(), 512),
         (SpanCorruption(), TokenMasking(), 511),
@@ -194,12 +194,12 @@ def test_the_shares_of_a_row_that_both_sides_read(
         (GapSentenceGeneration(), NoMasking(), 511),
     ],
 )
-def test_a_row_of_which_512_tokens_are_read(rewrite: Objective, choose: Masking, length: int) -> None:
-    assert rewrite.raw_length(512, choose) == length
+def test_a_row_of_which_512_tokens_are_read(objective: Objective, masking: Masking, length: int) -> None:
+    assert objective.raw_length(512, masking) == length
 
 
 @pytest.mark.parametrize(
-    ("rewrite", "facts"),
+    ("objective", "facts"),
     [
         (CausalLM(), (1, 1, 1, False, False, "model", 0, "")),
         (MaskedLM(), (0, 1, 1, False, False, "model", 0, "")),
@@ -214,22 +214,22 @@ def test_a_row_of_which_512_tokens_are_read(rewrite: Objective, choose: Masking,
     ],
     ids=lambda case: getattr(case, "kind", ""),
 )
-def test_what_a_rewrite_says_of_itself(rewrite: Objective, facts: tuple[Any, ...]) -> None:
+def test_what_a_rewrite_says_of_itself(objective: Objective, facts: tuple[Any, ...]) -> None:
     """Tokens behind a row, segments made and read, whether it selects and has a source, mask, block and target."""
     assert facts == (
-        rewrite.lookahead,
-        rewrite.segments,
-        rewrite.reads_segments,
-        rewrite.selects,
-        rewrite.two_sided,
-        rewrite.attention,
-        rewrite.perm_size,
-        rewrite.target,
+        objective.lookahead,
+        objective.segments,
+        objective.reads_segments,
+        objective.selects,
+        objective.two_sided,
+        objective.attention,
+        objective.perm_size,
+        objective.target,
     )
 
 
 @pytest.mark.parametrize(
-    ("rewrite", "values"),
+    ("objective", "values"),
     [
         (
             MaskedLM(),
@@ -269,6 +269,6 @@ def test_what_a_rewrite_says_of_itself(rewrite: Objective, facts: tuple[Any, ...
     ids=lambda case: getattr(case, "kind", ""),
 )
 def test_keys_that_a_recipe_does_not_name_have_the_values_of_the_paper(
-    rewrite: Objective, values: dict[str, Any]
+    objective: Objective, values: dict[str, Any]
 ) -> None:
-    assert {name: getattr(rewrite, name) for name in values} == values
+    assert {name: getattr(objective, name) for name in values} == values

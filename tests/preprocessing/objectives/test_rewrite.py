@@ -12,17 +12,17 @@ MASKING = key(0, "masking")
 VOCAB = ToyVocab(size=30_522, special_ids=(0, 100, 101, 102, 103), mask=103, cls=101, sep=102, unk=100)
 
 
-def with_hits(choose, num_tokens=512, sample=0):
+def with_hits(masking, num_tokens=512, sample=0):
     one = row(num_tokens, specials=[0, num_tokens - 1], word_starts=list(range(1, num_tokens, 3)))
     one["input_ids"] = one["input_ids"] + 20_000  # no id that a mask or a rare swap gives back
-    return one | {"hits": choose(one, MASKING.at(0, sample))}
+    return one | {"hits": masking(one, MASKING.at(0, sample))}
 
 
-def outcomes(cloze, choose, num_rows=1954):
+def outcomes(cloze, masking, num_rows=1954):
     """0 masked, 1 swapped, 2 kept: of each chosen token, and of each chosen unit the set of its outcomes."""
     tokens, units = [], []
     for sample in range(num_rows):
-        before = with_hits(choose, sample=sample)
+        before = with_hits(masking, sample=sample)
         after = cloze(before, VOCAB, MASKING.at(1, sample))
         kind_S = np.where(
             after["input_ids"] == VOCAB.mask, 0, np.where(after["input_ids"] != before["input_ids"], 1, 2)
@@ -32,9 +32,9 @@ def outcomes(cloze, choose, num_rows=1954):
     return np.concatenate(tokens), units
 
 
-@pytest.mark.parametrize("choose", [TokenMasking(), WholeWordMasking()], ids=["tokens", "words"])
-def test_over_a_million_tokens_eighty_are_masked_ten_swapped_ten_kept(choose):
-    kind_M, _ = outcomes(MaskedLM(), choose)
+@pytest.mark.parametrize("masking", [TokenMasking(), WholeWordMasking()], ids=["tokens", "words"])
+def test_over_a_million_tokens_eighty_are_masked_ten_swapped_ten_kept(masking):
+    kind_M, _ = outcomes(MaskedLM(), masking)
     count_3 = np.bincount(kind_M, minlength=3)
     np.testing.assert_allclose(count_3 / len(kind_M), [0.8, 0.1, 0.1], atol=0.005)
     expected_3 = len(kind_M) * np.array([0.8, 0.1, 0.1])
@@ -132,7 +132,7 @@ def test_no_hits_no_labels():
 
 
 def test_a_row_has_the_length_that_is_seen_but_for_a_shift_which_asks_behind_it():
-    assert [rewrite.raw_length(512, NoMasking()) for rewrite in (MaskedLM(), CausalLM())] == [512, 513]
+    assert [objective.raw_length(512, NoMasking()) for objective in (MaskedLM(), CausalLM())] == [512, 513]
 
 
 def test_shift_asks_each_token_for_the_next():

@@ -35,8 +35,8 @@ def noised(num_tokens: int, sample: int = 0) -> dict[str, np.ndarray]:
     return before | {"hits": RandomSpans()(before, MASKING.at(0, sample))}
 
 
-def made(rewrite: SpanCorruption | PrefixLM | Deshuffling, before: dict[str, np.ndarray], sample: int = 0) -> dict:
-    return rewrite(before, VOCAB, MASKING.at(1, sample))
+def made(objective: SpanCorruption | PrefixLM | Deshuffling, before: dict[str, np.ndarray], sample: int = 0) -> dict:
+    return objective(before, VOCAB, MASKING.at(1, sample))
 
 
 def to_unique_sentinel(ids: np.ndarray, is_noise: np.ndarray) -> list[int]:
@@ -65,7 +65,7 @@ def test_sizes_are_those_of_the_reference_to_the_token(length: int, raw: int, an
 
 
 @pytest.mark.parametrize(
-    "rewrite",
+    "objective",
     [
         SpanCorruption(),
         SpanCorruption(collapse_spans=False),
@@ -74,11 +74,11 @@ def test_sizes_are_those_of_the_reference_to_the_token(length: int, raw: int, an
     ],
     ids=str,
 )
-@pytest.mark.parametrize("choose", [RandomSpans(), RandomSpans(rate=0.5), TokenMasking()], ids=str)
-def test_no_side_is_longer_than_the_length(rewrite: SpanCorruption, choose: RandomSpans | TokenMasking) -> None:
-    before = row(rewrite.raw_length(128, choose), specials=[])
+@pytest.mark.parametrize("masking", [RandomSpans(), RandomSpans(rate=0.5), TokenMasking()], ids=str)
+def test_no_side_is_longer_than_the_length(objective: SpanCorruption, masking: RandomSpans | TokenMasking) -> None:
+    before = row(objective.raw_length(128, masking), specials=[])
     for sample in range(20):
-        after = made(rewrite, before | {"hits": choose(before, MASKING.at(0, sample))})
+        after = made(objective, before | {"hits": masking(before, MASKING.at(0, sample))})
         assert max(len(after["source_input_ids"]), len(after["input_ids"])) <= 128
 
 
@@ -108,10 +108,10 @@ def test_the_decoder_reads_the_answer_behind_a_start_token() -> None:
 
 
 def test_answers_put_back_at_their_sentinels_give_the_row() -> None:
-    for choose in (RandomSpans(), TokenMasking()):
+    for masking in (RandomSpans(), TokenMasking()):
         for sample in range(20):
             before = row(200, specials=[])
-            after = made(SpanCorruption(), before | {"hits": choose(before, MASKING.at(0, sample))})
+            after = made(SpanCorruption(), before | {"hits": masking(before, MASKING.at(0, sample))})
             answer = after["labels"][:-1]
             pieces = {int(piece[0]): piece[1:] for piece in np.split(answer, np.flatnonzero(answer > 32_000))[1:]}
             whole = [id for token in after["source_input_ids"][:-1].tolist() for id in pieces.get(token, [token])]
@@ -214,7 +214,7 @@ def test_as_many_spans_as_there_are_sentinels_are_accepted() -> None:
 
 @pytest.mark.parametrize("collapse", [True, False])
 @pytest.mark.parametrize(
-    "choose",
+    "masking",
     [
         RandomSpans(),
         RandomSpans(mean_noise_span_length=1.0),
@@ -223,13 +223,13 @@ def test_as_many_spans_as_there_are_sentinels_are_accepted() -> None:
     ],
     ids=str,
 )
-def test_a_row_of_noise_spans_is_as_long_as_both_sides_allow(choose: RandomSpans, collapse: bool) -> None:
-    rewrite = SpanCorruption(collapse_spans=collapse)
-    raw = rewrite.raw_length(128, choose)
+def test_a_row_of_noise_spans_is_as_long_as_both_sides_allow(masking: RandomSpans, collapse: bool) -> None:
+    objective = SpanCorruption(collapse_spans=collapse)
+    raw = objective.raw_length(128, masking)
     longest = []
     for num_tokens in (raw, raw + 1):
         before = row(num_tokens, specials=[])
-        after = made(rewrite, before | {"hits": choose(before, MASKING.at(0, 0))})
+        after = made(objective, before | {"hits": masking(before, MASKING.at(0, 0))})
         longest.append(max(len(after["source_input_ids"]), len(after["labels"])))
     assert longest[0] <= 128 < longest[1]
 

@@ -42,9 +42,9 @@ def only(mode: str) -> UnifiedLM:
     return UnifiedLM(**{f"{name}_prob": float(name == mode) for name in MODES})
 
 
-def made(rewrite: UnifiedLM, before: dict[str, np.ndarray], sample: int = 0) -> dict[str, np.ndarray]:
+def made(objective: UnifiedLM, before: dict[str, np.ndarray], sample: int = 0) -> dict[str, np.ndarray]:
     hits = TokenMasking()(before, MASKING.at(0, sample))
-    return rewrite(before | {"hits": hits}, VOCAB, MASKING.at(1, sample))
+    return objective(before | {"hits": hits}, VOCAB, MASKING.at(1, sample))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -159,8 +159,10 @@ def test_a_row_without_a_label_gets_none(mode: str) -> None:
 
 
 def test_the_last_draw_of_all_has_a_mode_where_the_shares_sum_up_to_a_little_less_than_one() -> None:
-    rewrite = UnifiedLM(bidirectional_prob=0.1, seq2seq_prob=0.2, left_to_right_prob=0.3, right_to_left_prob=0.4 - 5e-7)
-    assert rewrite._mode(1 - 2**-53, None) == "bidirectional"
+    objective = UnifiedLM(
+        bidirectional_prob=0.1, seq2seq_prob=0.2, left_to_right_prob=0.3, right_to_left_prob=0.4 - 5e-7
+    )
+    assert objective._mode(1 - 2**-53, None) == "bidirectional"
 
 
 def test_the_end_of_a_target_is_a_unit_of_its_own_behind_the_others() -> None:

@@ -73,9 +73,9 @@ def windows(text: World, count: int, length: int, rng: np.random.Generator) -> l
 
 def span_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
     """T5: 15 % of 54 tokens, in spans of 3, each behind a sentinel."""
-    vocab, choose = Specials(size=VOCAB_SIZE + SENTINELS, sentinels=SENTINELS), RandomSpans()
+    vocab, masking = Specials(size=VOCAB_SIZE + SENTINELS, sentinels=SENTINELS), RandomSpans()
     rows = windows(text, count, 54, rng)
-    return [SpanCorruption()(row | {"hits": choose(row, rng)}, vocab, rng) for row in rows]
+    return [SpanCorruption()(row | {"hits": masking(row, rng)}, vocab, rng) for row in rows]
 
 
 def noised_rows(text: World, count: int, rng: np.random.Generator, edit: Edit = "infill") -> list[Row]:
@@ -98,8 +98,8 @@ def gap_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
 
 def hidden_windows(text: World, count: int, rng: np.random.Generator, rate: float) -> list[Row]:
     """Windows of 48 tokens of which a run, a share `rate` of them, is chosen."""
-    choose = FragmentMasking(rate=rate)
-    return [row | {"hits": choose(row, rng)} for row in windows(text, count, 48, rng)]
+    masking = FragmentMasking(rate=rate)
+    return [row | {"hits": masking(row, rng)} for row in windows(text, count, 48, rng)]
 
 
 def fragment_rows(text: World, count: int, rng: np.random.Generator, rate: float = 0.5) -> list[Row]:

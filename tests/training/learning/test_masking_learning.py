@@ -27,9 +27,12 @@ SCHEMES: dict[str, tuple[Masking, MaskedLM]] = {  # SpanBERT, table 3
 
 
 def chosen_rows(
-    text: World, count: int, rng: np.random.Generator, choose: Masking, rewrite: MaskedLM, length: int = 48
+    text: World, count: int, rng: np.random.Generator, masking: Masking, objective: MaskedLM, length: int = 48
 ) -> list[Row]:
-    """Windows of text with what `choose` chose of it. A collocation is a word, and with the word before it a phrase."""
+    """Windows of text with the tokens that `masking` selected.
+
+    A collocation is a word, and with the word before it a phrase.
+    """
     is_first_T = (text.ids_T >= AT["first"]) & (text.ids_T < AT["second"])
     rows = []
     for start in rng.integers(len(text.ids_T) - length, size=count):
@@ -45,7 +48,7 @@ def chosen_rows(
             "special_tokens_mask": np.isin(ids_S, [CLS, SEP]),
         }
         row |= {"word_starts": starts_S, "unit_starts": units_S}
-        rows.append(rewrite(row | {"hits": choose(row, rng)}, Specials(), rng))
+        rows.append(objective(row | {"hits": masking(row, rng)}, Specials(), rng))
     return rows
 
 
@@ -64,17 +67,17 @@ def masked_loss(model: Model, rows: list[Row]) -> float:
     return examine(model, rows)["masked_tokens"][0]
 
 
-def piece_loss(choose: Masking, train: World, held_out: World, seed: int) -> float:
-    """Loss of the pieces of collocations for a net that learned, and is asked, as `choose` says."""
-    sample = partial(chosen_rows, choose=choose, rewrite=MaskedLM(), length=24)
+def piece_loss(masking: Masking, train: World, held_out: World, seed: int) -> float:
+    """Loss of the pieces of collocations for a net that learned, and is scored, with `masking`."""
+    sample = partial(chosen_rows, masking=masking, objective=MaskedLM(), length=24)
     model = learn(Course(ENCODER, (MaskedTokens(),), sample, steps=800, batch=32, peak=3e-3), train, seed)
     return masked_loss(model, of_collocations(sample(held_out, 2000, np.random.default_rng(1))))
 
 
 def scheme_loss(scheme: str, train: World, held_out: World, seed: int) -> tuple[float, float]:
     """Loss of a net that learned by a masking scheme, and the unigram entropy of what it is asked."""
-    choose, rewrite = SCHEMES[scheme]
-    sample = partial(chosen_rows, choose=choose, rewrite=rewrite)
+    masking, objective = SCHEMES[scheme]
+    sample = partial(chosen_rows, masking=masking, objective=objective)
     model = learn(Course(ENCODER, (MaskedTokens(),), sample, steps=400, batch=16, peak=3e-3), train, seed)
     rows = sample(held_out, 1000, np.random.default_rng(1))
     return masked_loss(model, rows), unigram_entropy(asked(rows))
@@ -83,7 +86,7 @@ def scheme_loss(scheme: str, train: World, held_out: World, seed: int) -> tuple[
 def test_whole_words_are_harder_than_their_pieces(train: World, held_out: World) -> None:
     """Three seeds: 1.94, 2.23, 2.22 for pieces of collocations that are chosen by themselves, 4.03, 3.52, 3.89 where
     both pieces are hidden."""
-    token, word = (piece_loss(choose, train, held_out, seed=0) for choose in (TokenMasking(), WholeWordMasking()))
+    token, word = (piece_loss(masking, train, held_out, seed=0) for masking in (TokenMasking(), WholeWordMasking()))
     assert word > token + 1.0
 
 
