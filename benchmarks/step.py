@@ -67,7 +67,7 @@ def made_up(recipe: Recipe, vocab: Vocab, num_rows: int, length: int) -> list[Ro
             "special_tokens_mask": special_S,
             "word_starts": np.ones(raw_length, dtype=bool),
         }
-        wanted = recipe.masking.needs | objective.needs  # of what rows have on demand
+        wanted = recipe.masking.required_columns | objective.required_columns  # of what rows have on demand
         starts_S = np.arange(raw_length) % SENTENCE == 0
         made = {"sentence_starts": starts_S, "counts": np.ones(raw_length, np.int64), "stream": ids_S}
         row |= {name: column for name, column in made.items() if name in wanted}

@@ -64,7 +64,7 @@ class ExampleDataset:
                     )
         if self.store.groups and (reason := self.sampling.unmixable):
             raise BadInput(f"{self.store.folder}: is a mixture, and {reason}; {UNMIXED}")
-        if masking.needs & OPTIONAL and not all(shard.has_units for shard in self.store.shards):
+        if masking.required_columns & OPTIONAL and not all(shard.has_units for shard in self.store.shards):
             raise BadInput(
                 f"{self.store.folder}: masking {masking.kind!r} needs phrases and this corpus has none: "
                 "set `phrases` in the corpus file and make the corpus again, or use another masking kind"
@@ -171,7 +171,7 @@ class ExampleDataset:
 
     @cached_property
     def _wanted(self) -> frozenset[str]:
-        return self.sampling.masking.needs | self.sampling.objective.needs
+        return self.sampling.masking.required_columns | self.sampling.objective.required_columns
 
     @cached_property
     def _stream_T(self) -> Ints:
@@ -210,13 +210,13 @@ def impossible(
     >>> from preprocessing.packing import Contiguous
     >>> impossible(Contiguous(unit="token"), NoMasking(), CausalLM(), {"next_token": frozenset({"labels"})})
     >>> impossible(Contiguous(unit="token"), NoMasking(), MaskedLM(), {"masked_tokens": frozenset({"labels"})})
-    "objective 'mlm' needs column 'hits', which masking 'none' does not emit: use masking kind 'token', 'whole_word',
+    "objective 'mlm' needs column 'hits', which masking 'none' does not produce: use masking kind 'token', 'whole_word',
     'entity', 'span', 'ngram', 'random_spans', 'fragment' or 'partial_prediction'"
     """
     parts = {"packing": packing, "masking": masking, "objective": objective}
     # Whether the corpus has the optional columns is known when it is opened
-    emitted = packing.emits | masking.emits | ON_DEMAND | OPTIONAL
-    for reader, needs in (("masking", masking.needs), ("objective", objective.needs)):
+    emitted = packing.produced_columns | masking.produced_columns | ON_DEMAND | OPTIONAL
+    for reader, needs in (("masking", masking.required_columns), ("objective", objective.required_columns)):
         for column in sorted(needs - emitted):
             return f"{reader} {parts[reader].kind!r} needs column {column!r}, {_lacking(column, parts)}"
     if objective.reads_segments not in (1, packing.segments):
@@ -225,26 +225,26 @@ def impossible(
             f"objective {objective.kind!r} needs rows of {objective.reads_segments} segments, packing {packing.kind!r} "
             f"has {packing.segments}: use packing kind {_one_of(map(repr, kinds))}"
         )
-    if unread := masking.emits - objective.needs:
+    if unread := masking.produced_columns - objective.required_columns:
         reason = f"objective {objective.kind!r} does not read {min(unread)!r}"
-        none = [kind_of(member) for member in get_args(Masking) if not member.can_emit]
+        none = [kind_of(member) for member in get_args(Masking) if not member.possible_columns]
         return f"masking {masking.kind!r} has no effect, {reason}: use masking kind {_one_of(map(repr, none))}"
     for loss, needs in losses_needs.items():
         if scarce := needs & (ON_DEMAND | OPTIONAL):
             return (
                 f"loss {loss!r} needs column {min(scarce)!r}, which only masking and objective can have: leave it out"
             )
-        for column in sorted(needs - emitted - objective.emits):
+        for column in sorted(needs - emitted - objective.produced_columns):
             return f"loss {loss!r} needs column {column!r}, {_lacking(column, parts)}, or drop that loss"
     return None
 
 
 def _lacking(column: str, parts: Mapping[str, Packing | Masking | Objective]) -> str:
-    """Which part could emit a column that none of a recipe emits, and of which kind it would have to be."""
+    """Which part could produce a column that no part of a recipe produces, and of which kind it would have to be."""
     for room, union in _UNIONS.items():
-        if kinds := [kind_of(member) for member in get_args(union) if column in member.can_emit]:
-            return f"which {room} {parts[room].kind!r} does not emit: use {room} kind {_one_of(map(repr, kinds))}"
-    raise ValueError(f"no part emits column {column!r}")
+        if kinds := [kind_of(member) for member in get_args(union) if column in member.possible_columns]:
+            return f"which {room} {parts[room].kind!r} does not produce: use {room} kind {_one_of(map(repr, kinds))}"
+    raise ValueError(f"no part produces column {column!r}")
 
 
 def _kinds_with(role: str) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, is_dataclass
 from typing import Any, Final, TypeVar, dataclass_transform, get_args, get_type_hints, overload
 
 T = TypeVar("T")
-Shrinks = Mapping[str, Mapping[str, object]]
+ScaleOverrides = Mapping[str, Mapping[str, object]]
 """What `--scale` puts into a part: by scale (tiny, small) the keys and their values; `AtMost` only where it is less."""
 
 
@@ -141,7 +141,7 @@ def _value(annotation: Any, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def merge_scales(*layers: Shrinks) -> Shrinks:
+def merge_scales(*layers: ScaleOverrides) -> ScaleOverrides:
     """Scales of a part that builds on others: the keys of all of them, of equal keys the last.
 
     >>> merge_scales({"tiny": {"width": 64, "heads": 2}}, {"tiny": {"width": 32}})

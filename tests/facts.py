@@ -68,7 +68,7 @@ def assert_shrinks_its_keys(part: Any) -> None:
     """What `--scale` puts into the part are keys of it, and values that it accepts."""
     member = type(part)
     keys = {field.name for field in fields(member)}
-    for scale, values in part.shrinks.items():
+    for scale, values in part.scale_overrides.items():
         assert scale in ("tiny", "small")
         assert values.keys() <= keys, f"{member.__name__} has no {values.keys() - keys}"
         for name, value in values.items():

@@ -61,7 +61,7 @@ def find_ignored_keys(cluster: Cluster) -> list[str]:
 
 def _rows(recipe: Recipe) -> Iterator[str]:
     """Parts of the rows that do not fit each other."""
-    needs: dict[str, frozenset[str]] = {loss.kind: loss.needs for loss in recipe.losses}
+    needs: dict[str, frozenset[str]] = {loss.kind: loss.required_columns for loss in recipe.losses}
     if reason := impossible(recipe.data.packing, recipe.masking, recipe.objective, needs):
         yield reason
 
@@ -81,7 +81,7 @@ def _vocabulary(recipe: Recipe) -> Iterator[str]:
             remedy = _remedy(vocab, missing) if not vocab.path else _name_it(vocab, missing)
             yield f"{where}: {part.kind} needs a {missing} token, {whose} has none; {remedy}"
     if vocab.language_sampling_alpha < 1:
-        named = segment.languages if "languages" in segment.can_emit else vocab.languages
+        named = segment.languages if "languages" in segment.possible_columns else vocab.languages
         if set(named) != set(vocab.languages):
             yield (
                 f"data.tokenizer.languages is {list(vocab.languages)}, data.packing.languages {list(named)}; "

@@ -124,7 +124,7 @@ def names(protocol: Any) -> list[str]:
     """The names of all facts that a Protocol asks for.
 
     >>> names(TaskPart)
-    ['shrinks', 'way', 'kind', 'describe', 'make']
+    ['scale_overrides', 'way', 'kind', 'describe', 'make']
     """
     found: dict[str, None] = {}
     for layer in reversed(protocol.__mro__):

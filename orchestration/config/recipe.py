@@ -24,7 +24,7 @@ from preprocessing.masking import Masking, NoMasking
 from preprocessing.objectives import Objective
 from preprocessing.packing import Packing
 from preprocessing.sampling import ExampleSpec
-from preprocessing.spec import Shrinks, key, require, require_name, spec
+from preprocessing.spec import ScaleOverrides, key, require, require_name, spec
 from preprocessing.tokenization import TokenizerSpec
 from training.losses import Loss
 from training.optimizers import Optimizer
@@ -47,7 +47,7 @@ class Data:
     packing: Annotated[Packing, BY_KIND] = key(doc="Packing of documents into sequences.")
     static_masks: int = key(default=0, doc="Number of fixed masked copies per sequence (BERT: 10); 0: dynamic masking.")
 
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         require(self.static_masks >= 0, "data.static_masks", self.static_masks, "a number from 0 up")
@@ -78,7 +78,7 @@ class Recipe:
         default_factory=dict, doc="Results that the paper reports, with their source and split."
     )
 
-    shrinks: ClassVar[Shrinks] = {
+    scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"phases": [{"seq_length": 64, "global_batch_size": 32, "steps": 4_000}]},
         "small": {"phases": [{"seq_length": 128, "global_batch_size": 64, "steps": 2_000}]},
     }

@@ -1,4 +1,7 @@
-"""What `--scale` puts over a recipe: each part says in `shrinks` what a scale changes of it; no part is named here."""
+"""What `--scale` changes in a recipe.
+
+Each part states in `scale_overrides` which of its values a scale replaces, so no part is named here.
+"""
 
 import copy
 import dataclasses
@@ -28,7 +31,7 @@ def shrink(document: dict[str, Any], scale: str, root: type) -> None:
     if scale not in SCALES:
         raise BadInput(f"--scale is {scale!r}, allowed are {', '.join(SCALES)}")
     for kind, values, given in _parts(root, document):
-        for key, value in kind.shrinks.get(scale, {}).items():
+        for key, value in kind.scale_overrides.get(scale, {}).items():
             if not isinstance(value, AtMost):
                 values[key] = copy.deepcopy(value)
             elif key in given and _is_more(values[key], value.value):
@@ -64,15 +67,15 @@ def _is_more(given: Any, most: Any) -> bool:
 
 def _demo(document: dict[str, Any]) -> str:
     """The text that is on every machine and has what the rows of a recipe want of a corpus."""
-    wants: frozenset[str] = frozenset()
+    annotations: frozenset[str] = frozenset()
     parts: tuple[tuple[Any, Any], ...]
     parts = (Packing, _value(document, "data", "packing")), (Masking, document.get("masking"))
     for union, values in parts:
         try:
-            wants |= part(union, values).wants
+            annotations |= part(union, values).required_annotations
         except (KeyError, TypeError, ValueError):  # the loader says what is wrong with it
             continue
-    return "demo_parallel" if "translations" in wants else "demo_phrases" if "phrases" in wants else "demo"
+    return "demo_parallel" if "translations" in annotations else "demo_phrases" if "phrases" in annotations else "demo"
 
 
 def _parts(annotation: Any, values: Any, given: bool = True) -> Iterator[tuple[Any, dict[str, Any], set[str]]]:

@@ -110,7 +110,7 @@ def _objective_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
         yield from _instead("masks", ours.masking.describe(), theirs.masking.describe())
     yield from _instead("rewrites:", ours.objective.describe(), theirs.objective.describe())
     copies, now = ours.data.static_masks, theirs.data.static_masks
-    if copies and not now and theirs.masking.emits:
+    if copies and not now and theirs.masking.produced_columns:
         yield f"masks dynamically, instead of statically with {copies} copies"
     elif now and now != copies:
         instead = f"{copies} copies" if copies else "dynamically"

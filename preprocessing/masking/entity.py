@@ -8,7 +8,7 @@ from preprocessing.masking.budget import HITS, Rounding, most_runs
 from preprocessing.masking.token import TokenMasking
 from preprocessing.masking.whole_word import WholeWordMasking
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 
 
 @spec
@@ -31,12 +31,12 @@ class EntityMasking:
         default=0.0, doc="Fraction of sequences in which single tokens are selected instead of units."
     )
 
-    needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask", "unit_starts"})
-    emits: ClassVar[frozenset[str]] = HITS
-    can_emit: ClassVar[frozenset[str]] = HITS
+    required_columns: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask", "unit_starts"})
+    produced_columns: ClassVar[frozenset[str]] = HITS
+    possible_columns: ClassVar[frozenset[str]] = HITS
     span_mean: ClassVar[float] = 0.0
-    shrinks: ClassVar[Shrinks] = {}
-    wants: ClassVar[frozenset[str]] = frozenset({"phrases"})
+    scale_overrides: ClassVar[ScaleOverrides] = {}
+    required_annotations: ClassVar[frozenset[str]] = frozenset({"phrases"})
 
     def __post_init__(self) -> None:
         TokenMasking(

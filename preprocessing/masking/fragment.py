@@ -6,7 +6,7 @@ import numpy as np
 
 from preprocessing.masking.budget import HITS, most_runs, number_runs
 from preprocessing.schema import Bools, Ints, Row
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 
 
 @spec
@@ -28,12 +28,12 @@ class FragmentMasking:
     rate: float = key(default=0.5, doc="Fraction of tokens to select, from 0 to 1.")
     block_size: int = key(default=0, doc="Block size in tokens, with one run per block; 0: the whole sequence.")
 
-    needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask"})
-    emits: ClassVar[frozenset[str]] = HITS
-    can_emit: ClassVar[frozenset[str]] = HITS
+    required_columns: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask"})
+    produced_columns: ClassVar[frozenset[str]] = HITS
+    possible_columns: ClassVar[frozenset[str]] = HITS
     span_mean: ClassVar[float] = 0.0
-    shrinks: ClassVar[Shrinks] = {}
-    wants: ClassVar[frozenset[str]] = frozenset()
+    scale_overrides: ClassVar[ScaleOverrides] = {}
+    required_annotations: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         require(0 < self.rate <= 1, "masking.rate", self.rate, "a share above 0, at most 1")

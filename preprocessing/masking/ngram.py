@@ -8,7 +8,7 @@ import numpy as np
 
 from preprocessing.masking.budget import HITS, OrdinaryWords, Rounding, budget, check, most_runs
 from preprocessing.schema import Floats, Ints, Row
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 
 
 @spec
@@ -39,11 +39,11 @@ class NgramMasking:
     )
     ngram_unit: Literal["word", "token"] = key(default="word", doc="Unit of an n-gram.")
 
-    emits: ClassVar[frozenset[str]] = HITS
-    can_emit: ClassVar[frozenset[str]] = HITS
+    produced_columns: ClassVar[frozenset[str]] = HITS
+    possible_columns: ClassVar[frozenset[str]] = HITS
     span_mean: ClassVar[float] = 0.0
-    shrinks: ClassVar[Shrinks] = {}
-    wants: ClassVar[frozenset[str]] = frozenset()
+    scale_overrides: ClassVar[ScaleOverrides] = {}
+    required_annotations: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         check(self.rate, self.max_predictions_per_seq)
@@ -62,7 +62,7 @@ class NgramMasking:
             )
 
     @property
-    def needs(self) -> frozenset[str]:
+    def required_columns(self) -> frozenset[str]:
         """Columns of a row that are read."""
         return frozenset(
             {"special_tokens_mask", "word_starts"} if self.ngram_unit == "word" else {"special_tokens_mask"}

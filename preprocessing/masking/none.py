@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import ScaleOverrides, spec
 
 
 @spec
@@ -14,13 +14,13 @@ class NoMasking:
 
     kind: Literal["none"] = "none"
 
-    needs: ClassVar[frozenset[str]] = frozenset()
-    emits: ClassVar[frozenset[str]] = frozenset()
-    can_emit: ClassVar[frozenset[str]] = frozenset()
+    required_columns: ClassVar[frozenset[str]] = frozenset()
+    produced_columns: ClassVar[frozenset[str]] = frozenset()
+    possible_columns: ClassVar[frozenset[str]] = frozenset()
     predicted: ClassVar[float] = 1.0
     span_mean: ClassVar[float] = 0.0
-    wants: ClassVar[frozenset[str]] = frozenset()
-    shrinks: ClassVar[Shrinks] = {}
+    required_annotations: ClassVar[frozenset[str]] = frozenset()
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def most_runs(self, num_tokens: int) -> int:
         return 0

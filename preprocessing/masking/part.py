@@ -5,17 +5,17 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import Shrinks
+from preprocessing.spec import ScaleOverrides
 
 
 class MaskingPart(Protocol):
     """A part of the union Masking: which tokens of a row are predicted."""
 
-    emits: ClassVar[frozenset[str]]
+    produced_columns: ClassVar[frozenset[str]]
     """Columns of schema.py that it makes: `hits`, or none."""
-    can_emit: ClassVar[frozenset[str]]
-    """All columns that a part of its kind emits, whatever its keys say."""
-    shrinks: ClassVar[Shrinks]
+    possible_columns: ClassVar[frozenset[str]]
+    """All columns that a part of its kind produces, whatever its keys are."""
+    scale_overrides: ClassVar[ScaleOverrides]
     """What `--scale` puts into it."""
 
     @property
@@ -23,7 +23,7 @@ class MaskingPart(Protocol):
         """Its name in a recipe."""
 
     @property
-    def needs(self) -> frozenset[str]:
+    def required_columns(self) -> frozenset[str]:
         """Columns of a row that it reads."""
 
     @property
@@ -35,7 +35,7 @@ class MaskingPart(Protocol):
         """Tokens of a span on average, where the length of a row alone decides how many spans there are; else 0.0."""
 
     @property
-    def wants(self) -> frozenset[str]:
+    def required_annotations(self) -> frozenset[str]:
         """What the corpus must have besides text: {"phrases"} (the column `unit_starts`), or nothing."""
 
     def most_runs(self, num_tokens: int) -> int:

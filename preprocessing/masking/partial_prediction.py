@@ -7,7 +7,7 @@ import numpy as np
 from preprocessing.masking.budget import HITS, OrdinaryWords, most_runs
 from preprocessing.masking.ngram import ngram_lengths
 from preprocessing.schema import Bools, Ints, Row
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 
 
 @spec
@@ -34,12 +34,12 @@ class PartialPrediction:
     group_size: int = key(default=6, doc="Number of tokens per selected token; XLNet's K.")
     max_ngram: int = key(default=5, doc="Maximum n-gram length in words.")
 
-    needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask", "word_starts"})
-    emits: ClassVar[frozenset[str]] = HITS
-    can_emit: ClassVar[frozenset[str]] = HITS
+    required_columns: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask", "word_starts"})
+    produced_columns: ClassVar[frozenset[str]] = HITS
+    possible_columns: ClassVar[frozenset[str]] = HITS
     span_mean: ClassVar[float] = 0.0
-    shrinks: ClassVar[Shrinks] = {}
-    wants: ClassVar[frozenset[str]] = frozenset()
+    scale_overrides: ClassVar[ScaleOverrides] = {}
+    required_annotations: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         require(self.group_size >= 2, "masking.group_size", self.group_size, "a number of tokens from 2 up")

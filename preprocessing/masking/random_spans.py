@@ -6,7 +6,7 @@ import numpy as np
 
 from preprocessing.masking.budget import HITS
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 
 
 @spec
@@ -24,11 +24,11 @@ class RandomSpans:
     rate: float = key(default=0.15, doc="Fraction of tokens to select, from 0 to 1.")
     mean_noise_span_length: float = key(default=3.0, doc="Mean span length in tokens.")
 
-    needs: ClassVar[frozenset[str]] = frozenset({"input_ids"})
-    emits: ClassVar[frozenset[str]] = HITS
-    can_emit: ClassVar[frozenset[str]] = HITS
-    shrinks: ClassVar[Shrinks] = {}
-    wants: ClassVar[frozenset[str]] = frozenset()
+    required_columns: ClassVar[frozenset[str]] = frozenset({"input_ids"})
+    produced_columns: ClassVar[frozenset[str]] = HITS
+    possible_columns: ClassVar[frozenset[str]] = HITS
+    scale_overrides: ClassVar[ScaleOverrides] = {}
+    required_annotations: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         require(0 < self.rate < 1, "masking.rate", self.rate, "a share between 0 and 1")

@@ -7,7 +7,7 @@ import numpy as np
 
 from preprocessing.masking.budget import HITS, Rounding, budget, check, most_runs, number_runs
 from preprocessing.schema import Floats, Ints, Row
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 
 
 @spec
@@ -35,10 +35,10 @@ class SpanMasking:
         default=0.0, doc="Fraction of spans that are phrases of at least two words, from the corpus key phrases."
     )
 
-    emits: ClassVar[frozenset[str]] = HITS
-    can_emit: ClassVar[frozenset[str]] = HITS
+    produced_columns: ClassVar[frozenset[str]] = HITS
+    possible_columns: ClassVar[frozenset[str]] = HITS
     span_mean: ClassVar[float] = 0.0
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         check(self.rate, 0)
@@ -51,7 +51,7 @@ class SpanMasking:
         )
 
     @property
-    def needs(self) -> frozenset[str]:
+    def required_columns(self) -> frozenset[str]:
         """Columns of a row that are read."""
         return frozenset({"special_tokens_mask", "word_starts"} | ({"unit_starts"} if self.phrase_prob else set()))
 
@@ -60,7 +60,7 @@ class SpanMasking:
         return self.rate
 
     @property
-    def wants(self) -> frozenset[str]:
+    def required_annotations(self) -> frozenset[str]:
         return frozenset({"phrases"} if self.phrase_prob else ())
 
     def most_runs(self, num_tokens: int) -> int:

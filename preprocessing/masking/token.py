@@ -6,7 +6,7 @@ import numpy as np
 
 from preprocessing.masking.budget import HITS, Rounding, budget, check, most_runs
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 
 
 @spec
@@ -36,11 +36,11 @@ class TokenMasking:
         default=0.0, doc="Exponent of the sampling weights count^-alpha (XLM: 0.5); 0: uniform sampling."
     )
 
-    emits: ClassVar[frozenset[str]] = HITS
-    can_emit: ClassVar[frozenset[str]] = HITS
+    produced_columns: ClassVar[frozenset[str]] = HITS
+    possible_columns: ClassVar[frozenset[str]] = HITS
     span_mean: ClassVar[float] = 0.0
-    shrinks: ClassVar[Shrinks] = {}
-    wants: ClassVar[frozenset[str]] = frozenset()
+    scale_overrides: ClassVar[ScaleOverrides] = {}
+    required_annotations: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         check(self.rate, self.max_predictions_per_seq)
@@ -64,7 +64,7 @@ class TokenMasking:
             )
 
     @property
-    def needs(self) -> frozenset[str]:
+    def required_columns(self) -> frozenset[str]:
         """Columns of a row that are read."""
         return frozenset({"special_tokens_mask", "counts"} if self.sample_alpha else {"special_tokens_mask"})
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from preprocessing.masking.budget import HITS, Rounding, budget, check, most_runs
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import Shrinks, key, spec
+from preprocessing.spec import ScaleOverrides, key, spec
 
 
 @spec
@@ -22,12 +22,12 @@ class WholeWordMasking:
     rounding: Rounding = key(default="nearest", doc="Rounding of the number of selected tokens, as for token masking.")
     max_predictions_per_seq: int = key(default=0, doc="Maximum number of selected tokens per sequence; 0: no maximum.")
 
-    needs: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask", "word_starts"})
-    emits: ClassVar[frozenset[str]] = HITS
-    can_emit: ClassVar[frozenset[str]] = HITS
+    required_columns: ClassVar[frozenset[str]] = frozenset({"special_tokens_mask", "word_starts"})
+    produced_columns: ClassVar[frozenset[str]] = HITS
+    possible_columns: ClassVar[frozenset[str]] = HITS
     span_mean: ClassVar[float] = 0.0
-    shrinks: ClassVar[Shrinks] = {}
-    wants: ClassVar[frozenset[str]] = frozenset()
+    scale_overrides: ClassVar[ScaleOverrides] = {}
+    required_annotations: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         check(self.rate, self.max_predictions_per_seq)

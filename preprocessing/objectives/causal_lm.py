@@ -7,7 +7,7 @@ import numpy as np
 from preprocessing.masking import Masking
 from preprocessing.objectives.part import Attention
 from preprocessing.schema import Row
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import ScaleOverrides, spec
 from preprocessing.tokenization import ENDED, PLAIN, Frame, Vocab
 
 
@@ -20,11 +20,11 @@ class CausalLM:
 
     kind: Literal["causal_lm"] = "causal_lm"
 
-    needs: ClassVar[frozenset[str]] = frozenset({"input_ids"})
-    emits: ClassVar[frozenset[str]] = frozenset({"labels"})
+    required_columns: ClassVar[frozenset[str]] = frozenset({"input_ids"})
+    produced_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
     specials: ClassVar[tuple[str, ...]] = ()
     lookahead: ClassVar[int] = 1
-    can_emit: ClassVar[frozenset[str]] = frozenset({"labels"})
+    possible_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
     segments: ClassVar[int] = 1
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = False
@@ -33,7 +33,7 @@ class CausalLM:
     target: ClassVar[str] = ""
     perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def describe(self) -> str:
         return "each token predicts the next"

@@ -10,7 +10,7 @@ from preprocessing.objectives.mlm import ordinary_ids
 from preprocessing.objectives.part import Attention
 from preprocessing.objectives.seq2seq import two_sides
 from preprocessing.schema import Bools, Ints, Row
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 Edit = Literal["sentence_permutation", "token_masking", "token_deletion", "text_infilling", "document_rotation"]
@@ -59,10 +59,10 @@ class Denoising:
         default=1.0, doc="Fraction of sentences that change places in sentence_permutation."
     )
 
-    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    produced_columns: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     specials: ClassVar[tuple[str, ...]] = ("sep", "mask")
     lookahead: ClassVar[int] = 0
-    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    possible_columns: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     segments: ClassVar[int] = 1
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = True
@@ -71,7 +71,7 @@ class Denoising:
     target: ClassVar[str] = "the whole text"
     perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         once = 0 < len(self.noise_types) == len(set(self.noise_types))
@@ -91,7 +91,7 @@ class Denoising:
             require(0 <= getattr(self, name) <= 1, f"objective.{name}", getattr(self, name), "a share from 0 to 1")
 
     @property
-    def needs(self) -> frozenset[str]:
+    def required_columns(self) -> frozenset[str]:
         """Columns of a row that are read."""
         extra = {"sentence_permutation": "sentence_starts", "text_infilling": "word_starts"}
         return frozenset(

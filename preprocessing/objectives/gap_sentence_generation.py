@@ -8,7 +8,7 @@ from preprocessing.masking import Masking
 from preprocessing.objectives.part import Attention
 from preprocessing.objectives.seq2seq import add_end, two_sides
 from preprocessing.schema import Floats, Ints, Row
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from preprocessing.tokenization import ENDED, Frame, Vocab
 
 
@@ -34,9 +34,9 @@ class GapSentenceGeneration:
     # PEGASUS 6.2: the large model learns to copy.
     keep_ratio: float = key(default=0.0, doc="Fraction of gap sentences that also stay in the source.")
 
-    needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "special_tokens_mask", "sentence_starts"})
-    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
-    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    required_columns: ClassVar[frozenset[str]] = frozenset({"input_ids", "special_tokens_mask", "sentence_starts"})
+    produced_columns: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    possible_columns: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     specials: ClassVar[tuple[str, ...]] = ("pad", "sep", "mask")
     lookahead: ClassVar[int] = 0
     segments: ClassVar[int] = 1
@@ -49,7 +49,7 @@ class GapSentenceGeneration:
     remark: ClassVar[str] = (
         "a row of one sentence is predicted from [MASK] alone: documents of one sentence teach the net no gap sentences"
     )
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         require(

@@ -8,7 +8,7 @@ from preprocessing.masking import Masking
 from preprocessing.objectives.mlm import MaskedLM
 from preprocessing.objectives.part import Attention
 from preprocessing.schema import Ints, Row
-from preprocessing.spec import Shrinks, key, spec
+from preprocessing.spec import ScaleOverrides, key, spec
 from preprocessing.tokenization import Frame, Vocab
 
 
@@ -32,10 +32,10 @@ class MaskedSeq2Seq:
     )
     hide_masked_from_decoder: bool = key(default=True, doc="Whether the decoder ignores encoder states at [MASK].")
 
-    needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "hits"})
+    required_columns: ClassVar[frozenset[str]] = frozenset({"input_ids", "hits"})
     specials: ClassVar[tuple[str, ...]] = ("sep", "mask")
     lookahead: ClassVar[int] = 0
-    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "positions", "source_input_ids", "source_seen"})
+    possible_columns: ClassVar[frozenset[str]] = frozenset({"labels", "positions", "source_input_ids", "source_seen"})
     segments: ClassVar[int] = 1
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = False
@@ -44,7 +44,7 @@ class MaskedSeq2Seq:
     target: ClassVar[str] = "the fragment"
     perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         MaskedLM(
@@ -52,7 +52,7 @@ class MaskedSeq2Seq:
         )  # has the same limits
 
     @property
-    def emits(self) -> frozenset[str]:
+    def produced_columns(self) -> frozenset[str]:
         """Columns of a row that are made."""
         return frozenset(
             {"labels", "positions", "source_input_ids"} | ({"source_seen"} if self.hide_masked_from_decoder else set())

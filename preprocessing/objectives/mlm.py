@@ -8,7 +8,7 @@ import numpy as np
 from preprocessing.masking import Masking
 from preprocessing.objectives.part import Attention
 from preprocessing.schema import IGNORE, Ints, Row
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 
@@ -36,10 +36,10 @@ class MaskedLM:
         default="non_special", doc="Source of random tokens; corpus and row follow the frequencies of the text."
     )
 
-    emits: ClassVar[frozenset[str]] = frozenset({"labels"})
+    produced_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
     specials: ClassVar[tuple[str, ...]] = ("mask",)
     lookahead: ClassVar[int] = 0
-    can_emit: ClassVar[frozenset[str]] = frozenset({"labels"})
+    possible_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
     segments: ClassVar[int] = 1
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = False
@@ -48,7 +48,7 @@ class MaskedLM:
     target: ClassVar[str] = ""
     perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         for name in ("mask_replace_prob", "random_replace_prob"):
@@ -62,7 +62,7 @@ class MaskedLM:
         )
 
     @property
-    def needs(self) -> frozenset[str]:
+    def required_columns(self) -> frozenset[str]:
         """Columns of a row that are read."""
         return frozenset(
             {"input_ids", "special_tokens_mask", "hits"}

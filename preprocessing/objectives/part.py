@@ -6,7 +6,7 @@ import numpy as np
 
 from preprocessing.masking import Masking
 from preprocessing.schema import Row
-from preprocessing.spec import Shrinks
+from preprocessing.spec import ScaleOverrides
 from preprocessing.tokenization import Frame, Vocab
 
 Attention = Literal["model", "rows", "queries"]
@@ -15,8 +15,8 @@ Attention = Literal["model", "rows", "queries"]
 class ObjectivePart(Protocol):
     """A part of the union Objective: what the model reads in place of a row, and what it predicts."""
 
-    can_emit: ClassVar[frozenset[str]]
-    """All columns that a part of its kind emits, whatever its keys say."""
+    possible_columns: ClassVar[frozenset[str]]
+    """All columns that a part of its kind produces, whatever its keys are."""
     lookahead: ClassVar[int]
     """Tokens behind a row that it reads as well: 1 where each token predicts the next."""
     segments: ClassVar[int]
@@ -32,7 +32,7 @@ class ObjectivePart(Protocol):
     itself (rows); or these columns, where a predicted token is not visible to itself (queries)."""
     remark: ClassVar[str]
     """What a person who trains on its rows should know, in a line; "" where nothing is unexpected."""
-    shrinks: ClassVar[Shrinks]
+    scale_overrides: ClassVar[ScaleOverrides]
     """What `--scale` puts into it."""
 
     @property
@@ -40,11 +40,11 @@ class ObjectivePart(Protocol):
         """Its name in a recipe."""
 
     @property
-    def needs(self) -> frozenset[str]:
+    def required_columns(self) -> frozenset[str]:
         """Columns of a row that it reads."""
 
     @property
-    def emits(self) -> frozenset[str]:
+    def produced_columns(self) -> frozenset[str]:
         """Columns of schema.py that it makes, or makes anew."""
 
     @property

@@ -7,7 +7,7 @@ import numpy as np
 from preprocessing.masking import Masking
 from preprocessing.objectives.part import Attention
 from preprocessing.schema import IGNORE, Row
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 
@@ -37,11 +37,11 @@ class PermutationLM:
     kind: Literal["permutation_lm"] = "permutation_lm"
     perm_size: int = key(default=256, doc="Tokens per permuted block.")
 
-    needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "special_tokens_mask", "hits"})
-    emits: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
+    required_columns: ClassVar[frozenset[str]] = frozenset({"input_ids", "special_tokens_mask", "hits"})
+    produced_columns: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
     specials: ClassVar[tuple[str, ...]] = ()
     lookahead: ClassVar[int] = 0
-    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
+    possible_columns: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
     segments: ClassVar[int] = 1
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = False
@@ -49,7 +49,7 @@ class PermutationLM:
     attention: ClassVar[Attention] = "queries"
     target: ClassVar[str] = ""
     remark: ClassVar[str] = ""
-    shrinks: ClassVar[Shrinks] = {"tiny": {"perm_size": 32}, "small": {"perm_size": 64}}
+    scale_overrides: ClassVar[ScaleOverrides] = {"tiny": {"perm_size": 32}, "small": {"perm_size": 64}}
 
     def __post_init__(self) -> None:
         require(self.perm_size >= 1, "objective.perm_size", self.perm_size, "a number of tokens from 1 up")

@@ -8,7 +8,7 @@ from preprocessing.masking import Masking
 from preprocessing.objectives.part import Attention
 from preprocessing.objectives.seq2seq import add_end, two_sides
 from preprocessing.schema import Row
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import ScaleOverrides, spec
 from preprocessing.tokenization import Frame, Vocab
 
 
@@ -21,11 +21,11 @@ class PrefixLM:
 
     kind: Literal["prefix_lm"] = "prefix_lm"
 
-    needs: ClassVar[frozenset[str]] = frozenset({"input_ids"})
-    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    required_columns: ClassVar[frozenset[str]] = frozenset({"input_ids"})
+    produced_columns: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     specials: ClassVar[tuple[str, ...]] = ("pad", "sep")
     lookahead: ClassVar[int] = 0
-    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    possible_columns: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     segments: ClassVar[int] = 1
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = True
@@ -34,7 +34,7 @@ class PrefixLM:
     target: ClassVar[str] = "the rest of the text"
     perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def describe(self) -> str:
         return "the beginning is read, the rest is predicted"

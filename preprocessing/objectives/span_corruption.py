@@ -17,7 +17,7 @@ from preprocessing.objectives.mlm import ordinary_ids
 from preprocessing.objectives.part import Attention
 from preprocessing.objectives.seq2seq import add_end, two_sides
 from preprocessing.schema import Bools, Ints, Row
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 
@@ -45,10 +45,10 @@ class SpanCorruption:
         default=0.0, doc="Probability of a random token instead of the sentinel; for targets all, collapse_spans false."
     )
 
-    needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "hits"})
-    emits: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    required_columns: ClassVar[frozenset[str]] = frozenset({"input_ids", "hits"})
+    produced_columns: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     lookahead: ClassVar[int] = 0
-    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
+    possible_columns: ClassVar[frozenset[str]] = frozenset({"labels", "source_input_ids"})
     segments: ClassVar[int] = 1
     reads_segments: ClassVar[int] = 1
     selects: ClassVar[bool] = False
@@ -56,7 +56,7 @@ class SpanCorruption:
     attention: ClassVar[Attention] = "model"
     perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         require(

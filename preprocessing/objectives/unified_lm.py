@@ -8,7 +8,7 @@ from preprocessing.masking import Masking
 from preprocessing.objectives.mlm import MaskedLM
 from preprocessing.objectives.part import Attention
 from preprocessing.schema import IGNORE, Ints, Row
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 Mode = Literal["bidirectional", "seq2seq", "left_to_right", "right_to_left"]
@@ -51,11 +51,13 @@ class UnifiedLM:
         default=0.1, doc="Probability that a selected token is replaced by a random token."
     )
 
-    needs: ClassVar[frozenset[str]] = frozenset({"input_ids", "token_type_ids", "special_tokens_mask", "hits"})
-    emits: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
+    required_columns: ClassVar[frozenset[str]] = frozenset(
+        {"input_ids", "token_type_ids", "special_tokens_mask", "hits"}
+    )
+    produced_columns: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
     specials: ClassVar[tuple[str, ...]] = ("mask",)
     lookahead: ClassVar[int] = 0
-    can_emit: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
+    possible_columns: ClassVar[frozenset[str]] = frozenset({"labels", "rank", "reach"})
     segments: ClassVar[int] = 6
     reads_segments: ClassVar[int] = 2
     selects: ClassVar[bool] = False
@@ -64,7 +66,7 @@ class UnifiedLM:
     target: ClassVar[str] = ""
     perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         MaskedLM(

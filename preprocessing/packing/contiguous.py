@@ -17,7 +17,7 @@ from preprocessing.packing.packing_plan import (
 )
 from preprocessing.schema import Ints, Row
 from preprocessing.shards import Shard
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from preprocessing.tokenization import ENDED, PLAIN, Frame, Vocab
 
 
@@ -49,8 +49,8 @@ class Contiguous:
         default=True, doc="Whether a separator follows each document; false only for unit token."
     )
 
-    emits: ClassVar[Columns] = EMITTED
-    can_emit: ClassVar[Columns] = EMITTED
+    produced_columns: ClassVar[Columns] = EMITTED
+    possible_columns: ClassVar[Columns] = EMITTED
     fresh: ClassVar[bool] = False
     ordered: ClassVar[bool] = False
     segments: ClassVar[int] = 1
@@ -58,10 +58,10 @@ class Contiguous:
     languages: ClassVar[tuple[str, ...]] = ()
     label_says: ClassVar[str] = ""
     label_means: ClassVar[tuple[str, str]] = ("", "")
-    wants: ClassVar[frozenset[str]] = frozenset()
+    required_annotations: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         require(

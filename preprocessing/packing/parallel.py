@@ -9,7 +9,7 @@ from preprocessing.errors import BadInput
 from preprocessing.packing.packing_plan import EMITTED, Columns, PackingPlan, compact, row_of, windows
 from preprocessing.schema import Bools, Ints, Row
 from preprocessing.shards import Shard
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 _MOST: Final = 127  # languages: their numbers are int8
@@ -62,7 +62,7 @@ class ParallelSentences:
         default=(), doc="Language names, in the order of their numbers; []: one, or as many as a document has sides."
     )
 
-    can_emit: ClassVar[Columns] = EMITTED | {"languages", "positions"}
+    possible_columns: ClassVar[Columns] = EMITTED | {"languages", "positions"}
     specials: ClassVar[tuple[str, ...]] = ("sep",)
     fresh: ClassVar[bool] = True  # other rows are repeated in every epoch
     ordered: ClassVar[bool] = False
@@ -72,7 +72,10 @@ class ParallelSentences:
     label_means: ClassVar[tuple[str, str]] = ("", "")
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
-    shrinks: ClassVar[Shrinks] = {"tiny": {"languages": []}, "small": {"languages": []}}  # as many as the text has
+    scale_overrides: ClassVar[ScaleOverrides] = {
+        "tiny": {"languages": []},
+        "small": {"languages": []},
+    }  # as many as the text has
 
     def __post_init__(self) -> None:
         for name in ("translation_ratio", "language_sampling_alpha"):
@@ -81,11 +84,11 @@ class ParallelSentences:
         require(known, "packing.languages", self.languages, f"up to {_MOST} names, each once")
 
     @property
-    def emits(self) -> Columns:
+    def produced_columns(self) -> Columns:
         return EMITTED | {"languages"} | ({"positions"} if self._has_positions else frozenset())
 
     @property
-    def wants(self) -> frozenset[str]:
+    def required_annotations(self) -> frozenset[str]:
         return frozenset({"translations"} if self.translation_ratio else ())
 
     @property

@@ -7,22 +7,22 @@ import numpy as np
 from preprocessing.packing.packing_plan import Columns, PackingPlan
 from preprocessing.schema import Row
 from preprocessing.shards import Shard
-from preprocessing.spec import Shrinks
+from preprocessing.spec import ScaleOverrides
 from preprocessing.tokenization import Frame, Vocab
 
 
 class PackingPart(Protocol):
     """A part of the union Packing: how the documents of a shard become rows."""
 
-    can_emit: ClassVar[frozenset[str]]
-    """All columns that a part of its kind emits, whatever its keys say."""
+    possible_columns: ClassVar[frozenset[str]]
+    """All columns that a part of its kind produces, whatever its keys are."""
     fresh: ClassVar[bool]
     """Whether each epoch has other rows, and not the same rows in another order."""
     ordered: ClassVar[bool]
     """Whether a row goes on where the row before it stopped, as a model with a memory needs it."""
     segments: ClassVar[int]
     """How many segments (token types) its rows tell apart."""
-    shrinks: ClassVar[Shrinks]
+    scale_overrides: ClassVar[ScaleOverrides]
     """What `--scale` puts into it."""
 
     @property
@@ -30,7 +30,7 @@ class PackingPart(Protocol):
         """Its name in a recipe."""
 
     @property
-    def emits(self) -> Columns:
+    def produced_columns(self) -> Columns:
         """Columns of schema.py that its rows have; those of schema.ON_DEMAND and OPTIONAL may come on top."""
 
     @property
@@ -56,7 +56,7 @@ class PackingPart(Protocol):
         """
 
     @property
-    def wants(self) -> frozenset[str]:
+    def required_annotations(self) -> frozenset[str]:
         """What the corpus must have besides text: {"translations"}, or nothing."""
 
     @property
@@ -82,7 +82,7 @@ class PackingPart(Protocol):
         """Rows of at most length + lookahead tokens, special tokens included. BadInput where the text gives none."""
 
     def row(self, plan: PackingPlan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = ...) -> Row:
-        """The columns `emits` of the i-th row of a plan, and those of `wanted` that every packing can make."""
+        """The `produced_columns` of the i-th row of a plan, and those of `wanted` that every packing can make."""
 
 
 class ReversiblePacking(PackingPart, Protocol):

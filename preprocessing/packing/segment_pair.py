@@ -9,7 +9,7 @@ from preprocessing.packing.packing_plan import EMITTED, Columns, PackingPlan, co
 from preprocessing.packing.pool import Pool
 from preprocessing.schema import Floats, Ints, Row
 from preprocessing.shards import Shard
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 Negative = Literal["random", "swapped", "none", "dialogue"]
@@ -64,16 +64,16 @@ class SegmentPair:
         default=0.0, doc="Fraction of sequences without a second segment; for negatives none."
     )
 
-    can_emit: ClassVar[Columns] = EMITTED | {"next_sentence_label"}
+    possible_columns: ClassVar[Columns] = EMITTED | {"next_sentence_label"}
     specials: ClassVar[tuple[str, ...]] = ("cls", "sep")
     fresh: ClassVar[bool] = True
     ordered: ClassVar[bool] = False
     segments: ClassVar[int] = 2
     reuse_len: ClassVar[int] = 0
     languages: ClassVar[tuple[str, ...]] = ()
-    wants: ClassVar[frozenset[str]] = frozenset()
+    required_annotations: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         for name in ("negative_prob", "short_seq_prob", "single_segment_prob"):
@@ -88,7 +88,7 @@ class SegmentPair:
         require(by_sentence, "packing.unit", self.unit, f"segment where negatives is {self.negatives}")
 
     @property
-    def emits(self) -> Columns:
+    def produced_columns(self) -> Columns:
         return EMITTED if self.negatives == "none" else EMITTED | {"next_sentence_label"}
 
     @property

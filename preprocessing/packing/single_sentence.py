@@ -8,7 +8,7 @@ from preprocessing.packing.packing_plan import EMITTED, Columns, PackingPlan, co
 from preprocessing.packing.parallel import ParallelSentences
 from preprocessing.schema import Row
 from preprocessing.shards import Shard
-from preprocessing.spec import Shrinks, key, spec
+from preprocessing.spec import ScaleOverrides, key, spec
 from preprocessing.tokenization import Frame, Vocab
 
 
@@ -26,7 +26,7 @@ class SingleSentence:
         default=(), doc="Language names, in the order of their numbers; []: sequences have no language."
     )
 
-    can_emit: ClassVar[Columns] = EMITTED | {"languages"}
+    possible_columns: ClassVar[Columns] = EMITTED | {"languages"}
     specials: ClassVar[tuple[str, ...]] = ("sep",)
     fresh: ClassVar[bool] = False
     ordered: ClassVar[bool] = False
@@ -34,16 +34,19 @@ class SingleSentence:
     reuse_len: ClassVar[int] = 0
     label_says: ClassVar[str] = ""
     label_means: ClassVar[tuple[str, str]] = ("", "")
-    wants: ClassVar[frozenset[str]] = frozenset()
+    required_annotations: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
-    shrinks: ClassVar[Shrinks] = {"tiny": {"languages": []}, "small": {"languages": []}}  # the text has one
+    scale_overrides: ClassVar[ScaleOverrides] = {
+        "tiny": {"languages": []},
+        "small": {"languages": []},
+    }  # the text has one
 
     def __post_init__(self) -> None:
         ParallelSentences(languages=self.languages)  # has the same limits
 
     @property
-    def emits(self) -> Columns:
+    def produced_columns(self) -> Columns:
         return EMITTED | {"languages"} if self.languages else EMITTED
 
     @property

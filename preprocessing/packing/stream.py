@@ -22,7 +22,7 @@ from preprocessing.packing.packing_plan import (
 )
 from preprocessing.schema import Bools, Ints, Row
 from preprocessing.shards import Shard
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from preprocessing.tokenization import ENDED, Frame, Vocab
 
 
@@ -36,8 +36,8 @@ class Stream:
 
     kind: Literal["stream"] = "stream"
 
-    emits: ClassVar[Columns] = EMITTED
-    can_emit: ClassVar[Columns] = EMITTED
+    produced_columns: ClassVar[Columns] = EMITTED
+    possible_columns: ClassVar[Columns] = EMITTED
     specials: ClassVar[tuple[str, ...]] = ("sep",)
     fresh: ClassVar[bool] = False
     ordered: ClassVar[bool] = True
@@ -46,10 +46,10 @@ class Stream:
     languages: ClassVar[tuple[str, ...]] = ()
     label_says: ClassVar[str] = ""
     label_means: ClassVar[tuple[str, str]] = ("", "")
-    wants: ClassVar[frozenset[str]] = frozenset()
+    required_annotations: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     @property
     def least(self) -> int:
@@ -107,7 +107,7 @@ class StreamPair:
         default="both", doc="Reading directions; both: half of the sequences are read from the end."
     )
 
-    can_emit: ClassVar[Columns] = EMITTED | {"positions"}
+    possible_columns: ClassVar[Columns] = EMITTED | {"positions"}
     specials: ClassVar[tuple[str, ...]] = ("cls", "sep")
     fresh: ClassVar[bool] = True
     ordered: ClassVar[bool] = True
@@ -115,15 +115,15 @@ class StreamPair:
     languages: ClassVar[tuple[str, ...]] = ()
     label_says: ClassVar[str] = ""
     label_means: ClassVar[tuple[str, str]] = ("", "")
-    wants: ClassVar[frozenset[str]] = frozenset()
+    required_annotations: ClassVar[frozenset[str]] = frozenset()
     partners: ClassVar[bool] = False
-    shrinks: ClassVar[Shrinks] = {"tiny": {"reuse_len": 32}, "small": {"reuse_len": 64}}
+    scale_overrides: ClassVar[ScaleOverrides] = {"tiny": {"reuse_len": 32}, "small": {"reuse_len": 64}}
 
     def __post_init__(self) -> None:
         require(self.reuse_len >= 1, "packing.reuse_len", self.reuse_len, "a number of tokens from 1 up")
 
     @property
-    def emits(self) -> Columns:
+    def produced_columns(self) -> Columns:
         return EMITTED | {"positions"} if self.both_ways else EMITTED
 
     @property

@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Literal, NamedTuple
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from preprocessing.files import parse_json
-from preprocessing.spec import Shrinks, key, spec
+from preprocessing.spec import ScaleOverrides, key, spec
 from preprocessing.tokenization import tokenizer_json
 from preprocessing.tokenization.part import SAMPLE_MB, Scheme, TokenizerBuild, described_table, from_file, require_sizes
 
@@ -62,7 +62,7 @@ class ByteLevelBPE:
     strips_marks: ClassVar[str] = ""
     is_of_bytes: ClassVar[bool] = True
     sample_mb: ClassVar[int] = SAMPLE_MB
-    shrinks: ClassVar[Shrinks] = {
+    scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0},
         "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
     }

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from preprocessing.spec import Shrinks, key, spec
+from preprocessing.spec import ScaleOverrides, key, spec
 from preprocessing.tokenization import tokenizer_json
 from preprocessing.tokenization.part import SAMPLE_MB, Scheme, TokenizerBuild, described_table, from_file, require_sizes
 
@@ -34,7 +34,7 @@ class EndOfWordBPE:
     strips_marks: ClassVar[str] = ""
     is_of_bytes: ClassVar[bool] = False
     sample_mb: ClassVar[int] = SAMPLE_MB
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         require_sizes(self)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 from preprocessing.errors import BadInput
-from preprocessing.spec import Shrinks, require
+from preprocessing.spec import ScaleOverrides, require
 from preprocessing.stand_ins import require_itself
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class TokenizerPart(Protocol):
     """Whether each character of a piece stands for a byte of the text."""
     sample_mb: ClassVar[int]
     """MB of text that one is trained on, at most."""
-    shrinks: ClassVar[Shrinks]
+    scale_overrides: ClassVar[ScaleOverrides]
     """What `--scale` puts into it."""
 
     @property

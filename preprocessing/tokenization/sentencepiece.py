@@ -15,7 +15,7 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from preprocessing.errors import BadInput
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from preprocessing.text import sentences
 from preprocessing.tokenization import folding, tokenizer_json
 from preprocessing.tokenization.cuts import LONGEST, group_sentences
@@ -80,7 +80,7 @@ class Unigram:
     strips_marks: ClassVar[str] = ""
     is_of_bytes: ClassVar[bool] = False
     sample_mb: ClassVar[int] = 25  # its trainer takes 20 bytes for each
-    shrinks: ClassVar[Shrinks] = {
+    scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0},
         "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
     }
@@ -152,7 +152,7 @@ class SentencePieceBPE:
     strips_marks: ClassVar[str] = "strip_accents"
     is_of_bytes: ClassVar[bool] = False
     sample_mb: ClassVar[int] = SAMPLE_MB
-    shrinks: ClassVar[Shrinks] = {
+    scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0, "languages": []},
         "small": {"vocab_size": 16_384, "padded_vocab_size": 0, "languages": []},
     }

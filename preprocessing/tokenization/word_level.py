@@ -7,7 +7,7 @@ from typing import ClassVar, Final, Literal
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from preprocessing.spec import Shrinks, key, spec
+from preprocessing.spec import ScaleOverrides, key, spec
 from preprocessing.tokenization.byte_level_bpe import LINE_ENDS, WHITE, utf8_of
 from preprocessing.tokenization.part import SAMPLE_MB, Scheme, TokenizerBuild, described_table, from_file, require_sizes
 
@@ -39,7 +39,7 @@ class WordLevel:
     strips_marks: ClassVar[str] = ""
     is_of_bytes: ClassVar[bool] = False
     sample_mb: ClassVar[int] = 1 << 20  # all: its trainer counts, and rare words are most of its pieces
-    shrinks: ClassVar[Shrinks] = {
+    scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {
             "vocab_size": 16_384,
             "padded_vocab_size": 0,
@@ -96,7 +96,7 @@ class SingleBytes:
     strips_marks: ClassVar[str] = ""
     is_of_bytes: ClassVar[bool] = True
     sample_mb: ClassVar[int] = SAMPLE_MB
-    shrinks: ClassVar[Shrinks] = {
+    scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0},
         "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
     }

@@ -117,7 +117,7 @@ PARTS = [(part, protocol) for _, protocol, parts in UNIONS for part in parts]
 def test_the_parts_tested_here_are_of_every_kind_and_no_two_kinds_read_the_same(union, protocol, parts) -> None:
     facts.assert_covers(parts, union)
     facts.assert_described(parts)
-    assert {"kind", "describe", "shrinks"} < facts.facts_of(protocol).keys()
+    assert {"kind", "describe", "scale_overrides"} < facts.facts_of(protocol).keys()
 
 
 @pytest.mark.parametrize(("part", "protocol"), PARTS, ids=str)
@@ -147,25 +147,25 @@ def test_a_fact_of_another_type_is_found() -> None:
 
 @pytest.mark.parametrize("part", [*SEGMENTS, *CHOICES, *REWRITES], ids=str)
 def test_what_a_part_emits_its_kind_can_emit(part: Any) -> None:
-    assert part.emits <= part.can_emit
+    assert part.produced_columns <= part.possible_columns
 
 
 @pytest.mark.parametrize("part", REWRITES, ids=str)
 def test_a_rewrite_is_two_sided_where_it_makes_a_source(part: Objective) -> None:
-    assert part.two_sided == ("source_input_ids" in part.emits) == bool(part.target)
-    assert (part.attention != "model") == ({"rank", "reach"} <= part.emits)
-    assert not (part.selects and "hits" in part.needs)
+    assert part.two_sided == ("source_input_ids" in part.produced_columns) == bool(part.target)
+    assert (part.attention != "model") == ({"rank", "reach"} <= part.produced_columns)
+    assert not (part.selects and "hits" in part.required_columns)
 
 
 @pytest.mark.parametrize("part", SEGMENTS, ids=str)
 def test_a_segment_says_what_its_label_asks_where_it_has_one(part: Packing) -> None:
-    assert bool(part.label_says) == ("next_sentence_label" in part.emits) == all(part.label_means)
-    assert not part.languages or "languages" in part.emits
+    assert bool(part.label_says) == ("next_sentence_label" in part.produced_columns) == all(part.label_means)
+    assert not part.languages or "languages" in part.produced_columns
 
 
 @pytest.mark.parametrize("part", CHOICES, ids=str)
 def test_a_choice_wants_phrases_where_it_reads_them(part: Masking) -> None:
-    assert (part.wants == {"phrases"}) == ("unit_starts" in part.needs)
+    assert (part.required_annotations == {"phrases"}) == ("unit_starts" in part.required_columns)
 
 
 SMALL = [
@@ -238,15 +238,15 @@ def test_parts_are_described_in_the_words_of_their_papers(part: Any, line: str) 
 
 
 def test_a_scale_puts_in_the_sizes_that_were_measured() -> None:
-    assert WordLevel.shrinks["tiny"] == {"vocab_size": 16_384, "padded_vocab_size": 0}
-    assert WordPiece.shrinks == {
+    assert WordLevel.scale_overrides["tiny"] == {"vocab_size": 16_384, "padded_vocab_size": 0}
+    assert WordPiece.scale_overrides == {
         "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0},
         "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
     }
-    assert StreamPair.shrinks == {"tiny": {"reuse_len": 32}, "small": {"reuse_len": 64}}
-    assert PermutationLM.shrinks == {"tiny": {"perm_size": 32}, "small": {"perm_size": 64}}
-    assert SentencePieceBPE.shrinks["small"] == {"vocab_size": 16_384, "padded_vocab_size": 0, "languages": []}
-    assert not any(member.shrinks for member in get_args(Masking))
+    assert StreamPair.scale_overrides == {"tiny": {"reuse_len": 32}, "small": {"reuse_len": 64}}
+    assert PermutationLM.scale_overrides == {"tiny": {"perm_size": 32}, "small": {"perm_size": 64}}
+    assert SentencePieceBPE.scale_overrides["small"] == {"vocab_size": 16_384, "padded_vocab_size": 0, "languages": []}
+    assert not any(member.scale_overrides for member in get_args(Masking))
 
 
 @pytest.mark.parametrize("segment", SEGMENTS, ids=str)
@@ -273,14 +273,14 @@ def row_of(needs: frozenset[str]) -> Row:
     }
 
 
-@pytest.mark.parametrize("part", [part for part in CHOICES if part.emits], ids=str)
+@pytest.mark.parametrize("part", [part for part in CHOICES if part.produced_columns], ids=str)
 def test_a_choice_reads_what_it_needs_and_chooses_what_it_says(part: MaskingPart) -> None:
-    row, rng = row_of(part.needs), np.random.default_rng(1)
+    row, rng = row_of(part.required_columns), np.random.default_rng(1)
     hits = [part(row, rng) for _ in range(300)]
     assert {hit_S.dtype for hit_S in hits} == {np.dtype(np.int32)}
     assert {hit_S.shape for hit_S in hits} == {row["input_ids"].shape}
     for hit_S in hits:
         assert sorted(set(hit_S.tolist()) - {0}) == list(range(1, hit_S.max(initial=0) + 1))
-    if "special_tokens_mask" in part.needs and not getattr(part, "mask_specials", False):
+    if "special_tokens_mask" in part.required_columns and not getattr(part, "mask_specials", False):
         assert not any(hit_S[row["special_tokens_mask"]].any() for hit_S in hits)
     assert np.mean([hit_S > 0 for hit_S in hits]) == pytest.approx(part.predicted, rel=0.15)

@@ -294,7 +294,7 @@ def test_the_published_compositions_are_possible(parts):
 def test_pair_label_needs_pairs():
     problem = impossible(*ROBERTA.values(), {"masked_tokens": LABELS, "sentence_pair": PAIR_LABEL})
     assert problem == (
-        "loss 'sentence_pair' needs column 'next_sentence_label', which packing 'contiguous' does not emit: "
+        "loss 'sentence_pair' needs column 'next_sentence_label', which packing 'contiguous' does not produce: "
         "use packing kind 'segment_pair', or drop that loss"
     )
 
@@ -308,7 +308,7 @@ def test_cloze_needs_hits():
 def test_a_loss_over_chosen_tokens_needs_a_choice():
     problem = impossible(Contiguous(unit="sentence"), NoMasking(), Denoising(), {"span_boundary": LABELS | {"hits"}})
     assert problem.startswith(
-        "loss 'span_boundary' needs column 'hits', which masking 'none' does not emit: use masking kind 'token', "
+        "loss 'span_boundary' needs column 'hits', which masking 'none' does not produce: use masking kind 'token', "
     )
     assert problem.endswith("or 'partial_prediction', or drop that loss")
 

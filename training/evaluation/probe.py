@@ -93,7 +93,7 @@ def pairs(model: Model, rows: ExampleDataset) -> ProbeResult:
     BadInput if the pairs have no label, and DataError if there are too few pairs.
     """
     segment = rows.sampling.packing
-    if "next_sentence_label" not in segment.emits:
+    if "next_sentence_label" not in segment.produced_columns:
         raise BadInput(f"packing {segment.kind} gives its examples no label; use a run that sets packing.negatives")
     num_rows = rows.count(0)
     if num_rows < FEWEST_PAIRS:

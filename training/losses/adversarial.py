@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, key, spec
+from preprocessing.spec import ScaleOverrides, key, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, mask_head_weights
 
@@ -20,7 +20,7 @@ class Adversarial:
     kind: Literal["adversarial"] = "adversarial"
     weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
     head_name: ClassVar[str] = "adversarial"
-    needs: ClassVar[frozenset[str]] = frozenset({"labels"})
+    required_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"generator"})
     accuracy: ClassVar[str] = "generator_accuracy"
@@ -30,7 +30,7 @@ class Adversarial:
     rewarded: ClassVar[bool] = True
     kept_logits: ClassVar[int] = 3
     not_exported: ClassVar[str] = ""
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
     phases: ClassVar[ScaledPhases] = {}
 
     def describe(self, context: LossContext) -> str:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, key, spec
+from preprocessing.spec import ScaleOverrides, key, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, mask_head_weights
 
@@ -23,7 +23,7 @@ class MaskedTokens:
         default=True, doc="Whether a linear layer, an activation and a norm precede the table; not in XLM and XLNet."
     )
     head_name: ClassVar[str] = "masked_tokens"
-    needs: ClassVar[frozenset[str]] = frozenset({"labels"})
+    required_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional", "per_sequence"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"net", "generator"})
     accuracy: ClassVar[str] = "masked_accuracy"
@@ -33,7 +33,7 @@ class MaskedTokens:
     rewarded: ClassVar[bool] = False
     kept_logits: ClassVar[int] = 0
     not_exported: ClassVar[str] = ""
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
     # short rows first: which tokens are neighbours is learned in a quarter of the steps that rows of 128 take
     phases: ClassVar[ScaledPhases] = {
         "small": (

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, key, spec
+from preprocessing.spec import ScaleOverrides, key, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights
 
@@ -21,7 +21,7 @@ class NextToken:
     weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
     bias: bool = key(default=False, doc="Whether the output layer has a bias per token, as in XLM.")
     head_name: ClassVar[str] = "next_token"
-    needs: ClassVar[frozenset[str]] = frozenset({"labels"})
+    required_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"causal"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"net"})
     accuracy: ClassVar[str] = "next_accuracy"
@@ -31,7 +31,7 @@ class NextToken:
     rewarded: ClassVar[bool] = False
     kept_logits: ClassVar[int] = 0
     not_exported: ClassVar[str] = ""
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
     # each token is a target, and most of the work is the vocabulary
     phases: ClassVar[ScaledPhases] = {"small": ({"seq_length": 128, "global_batch_size": 16, "steps": 3_600},)}
 

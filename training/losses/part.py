@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
-from preprocessing.spec import Shrinks
+from preprocessing.spec import ScaleOverrides
 from training.specs import Architecture, BatchWork, NetName, Visibility
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class LossPart(Protocol):
     head_name: ClassVar[str]
     """Name of its head among the modules of the model. First weights are drawn by the names of parameters, and saved
     weights are found by them: a head keeps its name where a `kind` changes."""
-    needs: ClassVar[frozenset[str]]
+    required_columns: ClassVar[frozenset[str]]
     """Columns of schema.py that a row must have."""
     sees: ClassVar[frozenset[Visibility]]
     """Visibilities of a trunk with which it can be combined."""
@@ -55,7 +55,7 @@ class LossPart(Protocol):
 
     not_exported: ClassVar[str]
     """Why no class of transformers has its head; "" where one may."""
-    shrinks: ClassVar[Shrinks]
+    scale_overrides: ClassVar[ScaleOverrides]
     """What `--scale` puts into it."""
     phases: ClassVar[ScaledPhases]
     """What `--scale` takes as phases of a recipe with it, where that is not the recipe's own: how many targets a row

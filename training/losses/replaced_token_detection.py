@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, key, spec
+from preprocessing.spec import ScaleOverrides, key, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, mask_head_weights
 
@@ -27,7 +27,7 @@ class ReplacedTokenDetection:
         default="all", doc="Tokens with a target: all, or those that the generator predicts."
     )
     head_name: ClassVar[str] = "replaced"
-    needs: ClassVar[frozenset[str]] = frozenset({"labels"})
+    required_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"discriminator"})
     accuracy: ClassVar[str] = "replaced_accuracy"
@@ -35,7 +35,7 @@ class ReplacedTokenDetection:
     rewarded: ClassVar[bool] = False
     not_exported: ClassVar[str] = ""
     # at 50 a short run learns the share of replaced tokens and no more
-    shrinks: ClassVar[Shrinks] = {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}
+    scale_overrides: ClassVar[ScaleOverrides] = {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}
     # fewer than those of masked tokens: an update takes three times as long
     phases: ClassVar[ScaledPhases] = {
         "small": (

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.schema import IGNORE
-from preprocessing.spec import Shrinks, key, spec
+from preprocessing.spec import ScaleOverrides, key, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights
 
@@ -21,7 +21,7 @@ class SentencePair:
     kind: Literal["sentence_pair"] = "sentence_pair"
     weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
     head_name: ClassVar[str] = "pair_label"
-    needs: ClassVar[frozenset[str]] = frozenset({"next_sentence_label"})
+    required_columns: ClassVar[frozenset[str]] = frozenset({"next_sentence_label"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional", "per_sequence"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"net"})
     accuracy: ClassVar[str] = "pair_accuracy"
@@ -31,7 +31,7 @@ class SentencePair:
     rewarded: ClassVar[bool] = False
     kept_logits: ClassVar[int] = 0
     not_exported: ClassVar[str] = ""
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
     phases: ClassVar[ScaledPhases] = {}
 
     def describe(self, context: LossContext) -> str:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, norm_weights
 
@@ -22,7 +22,7 @@ class SpanBoundary:
     max_pair_targets: int = key(default=15, doc="Maximum number of predicted tokens per span, from its first.")
     position_embedding_size: int = key(default=200, doc="Embedding size of the position in a span.")
     head_name: ClassVar[str] = "span_boundary"
-    needs: ClassVar[frozenset[str]] = frozenset({"labels", "hits"})
+    required_columns: ClassVar[frozenset[str]] = frozenset({"labels", "hits"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"net"})
     accuracy: ClassVar[str] = "span_accuracy"
@@ -32,7 +32,7 @@ class SpanBoundary:
     rewarded: ClassVar[bool] = False
     kept_logits: ClassVar[int] = 0
     not_exported: ClassVar[str] = "transformers has none, and SpanBERT was published without it"
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
     phases: ClassVar[ScaledPhases] = {}
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, key, merge_scales, require, spec
+from preprocessing.spec import ScaleOverrides, key, merge_scales, require, spec
 from training.optimizers.updates import Updates
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class Adafactor(Updates):
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = True
     # relative to the weights, as T5's, whose peaks these are; a third and three times as much learn more slowly
-    shrinks: ClassVar[Shrinks] = merge_scales(
-        Updates.shrinks,
+    scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
+        Updates.scale_overrides,
         {
             "tiny": {"learning_rate": 3e-2, "scale_parameter": True},
             "small": {"learning_rate": 2e-2, "scale_parameter": True},

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, key, merge_scales, spec
+from preprocessing.spec import ScaleOverrides, key, merge_scales, spec
 from training.optimizers.updates import Moments
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ class AdamW(Moments):
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = False
     # without bias correction the first rates are several times the peak
-    shrinks: ClassVar[Shrinks] = merge_scales(
-        Moments.shrinks,
+    scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
+        Moments.scale_overrides,
         {
             "tiny": {"learning_rate": 3e-3, "bias_correction": True},
             "small": {"learning_rate": 1e-3, "bias_correction": True},

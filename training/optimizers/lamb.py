@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, merge_scales, spec
+from preprocessing.spec import ScaleOverrides, merge_scales, spec
 from training.optimizers.updates import Moments
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ class Lamb(Moments):
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = True
     # relative to the weights; a third and three times as much learn more slowly
-    shrinks: ClassVar[Shrinks] = merge_scales(
-        Moments.shrinks, {"tiny": {"learning_rate": 1e-2}, "small": {"learning_rate": 1e-2}}
+    scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
+        Moments.scale_overrides, {"tiny": {"learning_rate": 1e-2}, "small": {"learning_rate": 1e-2}}
     )
 
     def describe(self) -> str:

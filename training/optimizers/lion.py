@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, key, merge_scales, require, spec
+from preprocessing.spec import ScaleOverrides, key, merge_scales, require, spec
 from training.optimizers.updates import Updates
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ class Lion(Updates):
     other_states: ClassVar[float] = 1.0
 
     # a third of AdamW's, as in the paper
-    shrinks: ClassVar[Shrinks] = merge_scales(
-        Updates.shrinks, {"tiny": {"learning_rate": 1e-3}, "small": {"learning_rate": 3e-4}}
+    scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
+        Updates.scale_overrides, {"tiny": {"learning_rate": 1e-3}, "small": {"learning_rate": 3e-4}}
     )
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, key, merge_scales, require, spec
+from preprocessing.spec import ScaleOverrides, key, merge_scales, require, spec
 from training.optimizers.updates import Moments
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class Muon(Moments):
     other_states: ClassVar[float] = 2.0
 
     # three times AdamW's: on made-up text, 400 steps, both a third and three times as much learn more slowly (BERT)
-    shrinks: ClassVar[Shrinks] = merge_scales(
-        Moments.shrinks, {"tiny": {"learning_rate": 1e-2}, "small": {"learning_rate": 3e-3}}
+    scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
+        Moments.scale_overrides, {"tiny": {"learning_rate": 1e-2}, "small": {"learning_rate": 3e-3}}
     )
 
     def __post_init__(self) -> None:

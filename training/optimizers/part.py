@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from preprocessing.spec import Shrinks
+from preprocessing.spec import ScaleOverrides
 from training.optimizers.schedule import LearningRates
 from training.optimizers.updates import Decays
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class OptimizerPart(LearningRates, Protocol):
     """A part of the union Optim: how a gradient becomes an update, and the learning rates of a run."""
 
-    shrinks: ClassVar[Shrinks]
+    scale_overrides: ClassVar[ScaleOverrides]
     """What `--scale` puts into it."""
 
     states: ClassVar[float]

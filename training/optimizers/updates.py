@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from preprocessing.spec import Shrinks, key, merge_scales, require, spec
+from preprocessing.spec import ScaleOverrides, key, merge_scales, require, spec
 from training.optimizers.schedule import SCHEDULES, describe
 
 Decays = Literal["matrices", "all"]
@@ -29,7 +29,7 @@ class Updates:
     factored_from: ClassVar[int] = 0
     above_all_peaks: ClassVar[float] = 100.0
 
-    shrinks: ClassVar[Shrinks] = {
+    scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"warmup_steps": 200, "lr_decay_steps": 0},
         "small": {"warmup_steps": 200, "lr_decay_steps": 0},
     }
@@ -66,7 +66,9 @@ class Moments(Updates):
     beta2: float = key(default=0.999, doc="Decay rate of the running mean of the squared gradient.")
     eps: float = key(default=1e-6, doc="Term added to the denominator of the update.")
 
-    shrinks: ClassVar[Shrinks] = merge_scales(Updates.shrinks, {"tiny": {"beta2": 0.98}, "small": {"beta2": 0.98}})
+    scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
+        Updates.scale_overrides, {"tiny": {"beta2": 0.98}, "small": {"beta2": 0.98}}
+    )
 
     def __post_init__(self) -> None:
         Updates.__post_init__(self)

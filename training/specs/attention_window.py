@@ -3,14 +3,14 @@
 import math
 from typing import ClassVar, Literal, Protocol
 
-from preprocessing.spec import AtMost, Shrinks, key, require, spec
+from preprocessing.spec import AtMost, ScaleOverrides, key, require, spec
 from training.specs.work import BatchWork
 
 
 class AttentionWindow(Protocol):
     """How many tokens before and behind itself a token attends to, and in which layers."""
 
-    shrinks: ClassVar[Shrinks]
+    scale_overrides: ClassVar[ScaleOverrides]
     """What `--scale` puts into it."""
 
     @property
@@ -44,7 +44,7 @@ class FullAttention:
 
     kind: Literal["full"] = "full"
 
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
     global_first: ClassVar[bool] = False
     sides: ClassVar[tuple[int, int]] = (0, 0)
 
@@ -75,7 +75,7 @@ class SlidingWindow:
         default="none", doc="Tokens with global attention: none, or the first token, in both directions."
     )
 
-    shrinks: ClassVar[Shrinks] = {"tiny": {"size": AtMost(16)}, "small": {"size": AtMost(32)}}
+    scale_overrides: ClassVar[ScaleOverrides] = {"tiny": {"size": AtMost(16)}, "small": {"size": AtMost(32)}}
 
     def __post_init__(self) -> None:
         even = self.size > 0 and self.size % 2 == 0
@@ -131,7 +131,7 @@ class AlternatingWindow:
     kind: Literal["alternating"] = "alternating"
     size: int = key(doc="Window size in tokens, the token itself included.")
 
-    shrinks: ClassVar[Shrinks] = {"tiny": {"size": AtMost(16)}, "small": {"size": AtMost(32)}}
+    scale_overrides: ClassVar[ScaleOverrides] = {"tiny": {"size": AtMost(16)}, "small": {"size": AtMost(32)}}
     global_first: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

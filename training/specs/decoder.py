@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from preprocessing.spec import BY_KIND, Shrinks, key, merge_scales, require, spec
+from preprocessing.spec import BY_KIND, ScaleOverrides, key, merge_scales, require, spec
 from training.specs.attention_window import AlternatingWindow, FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.part import Init, NetName, Visibility, Writing
@@ -51,8 +51,8 @@ class Decoder(Stack):
     parameter_sharing: ClassVar[Sharing] = "none"
     num_hidden_groups: ClassVar[int] = 1
     embedding_norm: ClassVar[bool] = False
-    shrinks: ClassVar[Shrinks] = merge_scales(
-        Stack.shrinks, {"tiny": {"init_method": "normal"}, "small": {"init_method": "normal"}}
+    scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
+        Stack.scale_overrides, {"tiny": {"init_method": "normal"}, "small": {"init_method": "normal"}}
     )
 
     def __post_init__(self) -> None:

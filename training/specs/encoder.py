@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Annotated, ClassVar, Final, Literal
 
-from preprocessing.spec import BY_KIND, AtMost, Shrinks, key, merge_scales, require, spec
+from preprocessing.spec import BY_KIND, AtMost, ScaleOverrides, key, merge_scales, require, spec
 from training.specs.attention_window import FullAttention, SlidingWindow
 from training.specs.blocks import BlockSpec
 from training.specs.part import Init, NetName, Visibility, Writing
@@ -51,8 +51,8 @@ class Encoder(Stack):
     token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
     scale_residual_init: ClassVar[bool] = True
     cutoffs: ClassVar[tuple[int, ...]] = ()
-    shrinks: ClassVar[Shrinks] = merge_scales(
-        Stack.shrinks,
+    scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
+        Stack.scale_overrides,
         {
             "tiny": {"init_method": "normal", "embedding_size": AtMost(32), "num_hidden_groups": AtMost(2)},
             "small": {"init_method": "normal", "embedding_size": AtMost(64), "num_hidden_groups": AtMost(4)},

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from preprocessing.spec import BY_KIND, Shrinks, key, merge_scales, spec
+from preprocessing.spec import BY_KIND, ScaleOverrides, key, merge_scales, spec
 from training.specs.attention_window import FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.part import Init, NetName, Visibility, Writing
@@ -49,8 +49,8 @@ class EncoderDecoder(Stack):
     type_vocab_size: ClassVar[int] = 0
     token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
     cutoffs: ClassVar[tuple[int, ...]] = ()
-    shrinks: ClassVar[Shrinks] = merge_scales(
-        Stack.shrinks, {"tiny": {"init_method": "normal"}, "small": {"init_method": "normal"}}
+    scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
+        Stack.scale_overrides, {"tiny": {"init_method": "normal"}, "small": {"init_method": "normal"}}
     )
 
     @property

@@ -4,7 +4,7 @@ import math
 from typing import Any, ClassVar, Literal
 
 from preprocessing.folders import is_address
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from training.specs.deepspeed_keys import check_effect, check_further
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -33,7 +33,7 @@ class Phase:
     )
     warmup_steps: int = key(default=0, doc="Warmup steps of the restarted schedule.")
 
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         require(self.seq_length >= 8, "phases.seq_length", self.seq_length, "a number of tokens from 8 up")

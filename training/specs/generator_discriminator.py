@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import ClassVar, Literal
 
-from preprocessing.spec import AtMost, Shrinks, key, merge_scales, require, spec
+from preprocessing.spec import AtMost, ScaleOverrides, key, merge_scales, require, spec
 from training.specs.attention_window import FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.encoder import Encoder
@@ -63,8 +63,8 @@ class GeneratorDiscriminator(Stack):
     cutoffs: ClassVar[tuple[int, ...]] = ()
     # a generator of a quarter of 64 learns nothing that the discriminator could not tell apart; in an hour a
     # discriminator with weights of its own learns the share of replaced tokens and little more
-    shrinks: ClassVar[Shrinks] = merge_scales(
-        Stack.shrinks,
+    scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
+        Stack.scale_overrides,
         {
             "tiny": {"init_method": "normal", "embedding_size": AtMost(32), "generator_size_ratio": 1.0},
             "small": {

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar, Literal, Protocol
 
-from preprocessing.spec import Shrinks
+from preprocessing.spec import ScaleOverrides
 from training.specs.attention_window import AttentionWindow
 from training.specs.blocks import BlockSpec
 from training.specs.position_embedding import PositionEmbedding
@@ -50,7 +50,7 @@ class ArchitecturePart(Protocol):
 
     family: ClassVar[int]
     """Place of its kind in the table of the family, from 0."""
-    shrinks: ClassVar[Shrinks]
+    scale_overrides: ClassVar[ScaleOverrides]
     """What `--scale` puts into it; its positions, window and tables have their own."""
     nets: ClassVar[frozenset[NetName]]
     """Its nets, whose states losses read."""

@@ -5,7 +5,7 @@ A trunk allows those that make sense for it. What makes sense with one of them o
 
 from typing import ClassVar, Final, Literal, Protocol
 
-from preprocessing.spec import AtMost, Shrinks, key, require, spec
+from preprocessing.spec import AtMost, ScaleOverrides, key, require, spec
 
 PositionInit = Literal["normal", "sinusoidal"]
 """What a table of positions begins with: as all weights, or with the sinusoids of arXiv:1706.03762, 3.5."""
@@ -16,7 +16,7 @@ ENDLESS: Final = 1 << 20  # longest row where positions need no table: more than
 class PositionEmbedding(Protocol):
     """How a net tells where a token stands."""
 
-    shrinks: ClassVar[Shrinks]
+    scale_overrides: ClassVar[ScaleOverrides]
     """What `--scale` puts into it."""
 
     @property
@@ -105,7 +105,7 @@ class Seq2SeqLearnedPositions(_Table):
     They are initialized like all other weights.
     """
 
-    shrinks: ClassVar[Shrinks] = {
+    scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"max_position_embeddings": AtMost(514)},
         "small": {"max_position_embeddings": AtMost(514)},
     }  # 512 and an offset of 2
@@ -124,7 +124,7 @@ class LearnedPositions(_Table):
     init_std: float = key(default=0.0, doc="Standard deviation of the initial position table; 0: that of the model.")
 
     # with sinusoids from the start, else most of a short run goes into learning which tokens are neighbours
-    shrinks: ClassVar[Shrinks] = {
+    scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"max_position_embeddings": AtMost(514), "init_method": "sinusoidal", "init_std": 0.0},
         "small": {"max_position_embeddings": AtMost(514), "init_method": "sinusoidal", "init_std": 0.0},
     }
@@ -150,7 +150,7 @@ class SinusoidalPositions:
         default=512, doc="Rows of the table in exported weights, which transformers' classes require."
     )
 
-    shrinks: ClassVar[Shrinks] = {
+    scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"max_position_embeddings": AtMost(514)},
         "small": {"max_position_embeddings": AtMost(514)},
     }
@@ -206,7 +206,7 @@ class RelativePositions:
     eval_mem_len: int = key(default=0, doc="Memory length in evaluations; 0: as in training.")
     eval_clamp_len: int = key(default=0, doc="Maximum distance in evaluations; 0 with eval_mem_len 0: as in training.")
 
-    shrinks: ClassVar[Shrinks] = {
+    scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {
             "mem_len": AtMost(64),
             "clamp_len": AtMost(64),
@@ -263,7 +263,7 @@ class TwoStreamRelativePositions:
         default=0, doc="Number of first tokens that the memory stores, where the next sequence starts; 0: all."
     )
 
-    shrinks: ClassVar[Shrinks] = {
+    scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"mem_len": AtMost(64), "reuse_len": 32},
         "small": {"mem_len": AtMost(128), "reuse_len": 64},
     }
@@ -291,7 +291,7 @@ class RelativeBias:
     num_buckets: int = key(default=32, doc="Number of buckets.")
     max_distance: int = key(default=128, doc="Distance from which on all distances share the last bucket.")
 
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
     longest: ClassVar[int] = ENDLESS
     relative: ClassVar[bool] = False
     per_pair: ClassVar[int] = 2

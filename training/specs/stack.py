@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-from preprocessing.spec import Shrinks, key, require, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from training.specs.blocks import BlockSpec
 from training.specs.part import LossFacts, NetName
 from training.specs.token_embedding import PlainEmbedding
@@ -36,7 +36,7 @@ class Stack:
     reads_source: ClassVar[bool] = False
     hides_own_token: ClassVar[bool] = False
     # init_std is 0.02 * sqrt(768 / width): at 0.02 a narrow net learns no pair task
-    shrinks: ClassVar[Shrinks] = {
+    scale_overrides: ClassVar[ScaleOverrides] = {
         scale: {
             "num_hidden_layers": layers,
             "hidden_size": width,

@@ -2,13 +2,13 @@
 
 from typing import ClassVar, Literal, Protocol
 
-from preprocessing.spec import AtMost, Shrinks, key, require, spec
+from preprocessing.spec import AtMost, ScaleOverrides, key, require, spec
 
 
 class TokenEmbedding(Protocol):
     """The tables of tokens, for embeddings and softmax."""
 
-    shrinks: ClassVar[Shrinks]
+    scale_overrides: ClassVar[ScaleOverrides]
     """What `--scale` puts into it."""
 
     @property
@@ -33,7 +33,7 @@ class PlainEmbedding:
 
     kind: Literal["plain"] = "plain"
 
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
     cutoffs: ClassVar[tuple[int, ...]] = ()
     div_val: ClassVar[int] = 1
 
@@ -53,7 +53,7 @@ class AdaptiveEmbedding:
     cutoffs: tuple[int, ...] = key(doc="Token IDs at which clusters end; the last cluster ends with the vocabulary.")
     div_val: int = key(default=1, doc="Factor by which each cluster's embedding size is smaller than the one before.")
 
-    shrinks: ClassVar[Shrinks] = {
+    scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"cutoffs": AtMost([500, 1_500]), "div_val": AtMost(2)},
         "small": {"cutoffs": AtMost([2_000, 6_000]), "div_val": AtMost(2)},
     }

@@ -10,7 +10,7 @@ import numpy as np
 from preprocessing.errors import DataError
 from preprocessing.schema import Ints
 from preprocessing.shards import TokenStore
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import ScaleOverrides, spec
 from preprocessing.tokenization import Vocab
 from training.tasks.held_out import FEWEST_ROWS, held_out, note_unread
 from training.tasks.part import LENGTH, MORE, Way
@@ -57,7 +57,7 @@ class Cloze:
 
     kind: Literal["cloze"] = "cloze"
 
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
     way: ClassVar[Way] = "scored"
 
     def describe(self) -> str:

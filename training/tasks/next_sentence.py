@@ -6,7 +6,7 @@ from preprocessing.errors import DataError
 from preprocessing.rng import key
 from preprocessing.schema import Ints, Row
 from preprocessing.shards import TokenStore
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import ScaleOverrides, spec
 from preprocessing.tokenization import Vocab
 from training.tasks.held_out import FEWEST_ROWS, balance_classes, held_out, note_unread, pair_row, room_of_pairs
 from training.tasks.part import LENGTH, MORE, Task, Way
@@ -18,7 +18,7 @@ class NextSentence:
 
     kind: Literal["next_sentence"] = "next_sentence"
 
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
     way: ClassVar[Way] = "tuned"
 
     def describe(self) -> str:

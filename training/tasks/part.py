@@ -10,7 +10,7 @@ from preprocessing.errors import DataError
 from preprocessing.rng import key
 from preprocessing.schema import Ints, Row
 from preprocessing.shards import TokenStore
-from preprocessing.spec import Shrinks
+from preprocessing.spec import ScaleOverrides
 from preprocessing.tokenization import Vocab
 
 MORE: Final = (
@@ -86,7 +86,7 @@ class HeldOutTask(Protocol):
 class TaskPart(Protocol):
     """A member of the union Tasks: makes labeled examples from the held-out documents of a corpus."""
 
-    shrinks: ClassVar[Shrinks]
+    scale_overrides: ClassVar[ScaleOverrides]
     """Overrides of `--scale`."""
     way: ClassVar[Way]
     """How the task is evaluated."""

@@ -6,7 +6,7 @@ from typing import ClassVar, Final, Literal
 from preprocessing.errors import DataError
 from preprocessing.schema import Row
 from preprocessing.shards import TokenStore
-from preprocessing.spec import Shrinks, spec
+from preprocessing.spec import ScaleOverrides, spec
 from preprocessing.tokenization import Vocab
 from training.tasks.held_out import FEWEST_ROWS, balance_classes, held_out, note_unread, row
 from training.tasks.part import LENGTH, MORE, Task, Way
@@ -20,7 +20,7 @@ class SourceClassification:
 
     kind: Literal["source_classification"] = "source_classification"
 
-    shrinks: ClassVar[Shrinks] = {}
+    scale_overrides: ClassVar[ScaleOverrides] = {}
     way: ClassVar[Way] = "tuned"
 
     def describe(self) -> str:

@@ -25,7 +25,7 @@ class Half:
     """A choice that forgets most of its facts."""
 
     kind: Literal["half"] = "half"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    required_columns: ClassVar[frozenset[str]] = frozenset()
 
 
 def test_every_part_of_sesame_has_its_facts() -> None:

@@ -44,7 +44,9 @@ def parts(value: Any) -> Iterator[Any]:
 
 
 CLASSES = list(dict.fromkeys(classes(Recipe)))
-SHRUNK = [(kind, scale, key) for kind in CLASSES for scale in kind.shrinks for key in kind.shrinks[scale]]  # type: ignore[attr-defined]
+SHRUNK = [
+    (kind, scale, key) for kind in CLASSES for scale in kind.scale_overrides for key in kind.scale_overrides[scale]
+]  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +90,7 @@ def test_a_bound_is_put_only_where_a_recipe_says_more() -> None:
     assert load("transformer_xl_base", scale="tiny").model.mem_len == 64
     assert load("transformer_xl_base", ["model.position_embedding.mem_len=8"]).model.mem_len == 8
     assert isinstance(
-        find_chosen_class(annotations(Recipe)["model"], {"kind": "generator_discriminator"}).shrinks["tiny"][
+        find_chosen_class(annotations(Recipe)["model"], {"kind": "generator_discriminator"}).scale_overrides["tiny"][
             "embedding_size"
         ],
         AtMost,

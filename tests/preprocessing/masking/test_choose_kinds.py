@@ -198,8 +198,8 @@ def test_a_span_begins_at_a_token_that_is_not_yet_chosen():
 
 
 def test_spans_need_units_only_where_some_of_them_are():
-    assert SpanMasking(phrase_prob=0.5).needs - SpanMasking().needs == {"unit_starts"}
-    assert TokenMasking(sample_alpha=0.5).needs - TokenMasking().needs == {"counts"}
+    assert SpanMasking(phrase_prob=0.5).required_columns - SpanMasking().required_columns == {"unit_starts"}
+    assert TokenMasking(sample_alpha=0.5).required_columns - TokenMasking().required_columns == {"counts"}
 
 
 def test_ngrams_may_have_other_shares():
@@ -219,7 +219,7 @@ def test_ngrams_of_tokens_are_one_two_or_three_tokens_80_10_10_whatever_the_word
 
 
 def test_ngrams_of_tokens_do_not_read_where_words_begin():
-    assert NgramMasking().needs - UNILM.needs == {"word_starts"}
+    assert NgramMasking().required_columns - UNILM.required_columns == {"word_starts"}
     one = row(512, specials=[0, 200, 511])
     bare = {name: column for name, column in one.items() if name != "word_starts"}
     np.testing.assert_array_equal(chosen(UNILM, bare), chosen(NgramMasking(ngram_weights=UNILM.ngram_weights), one))

@@ -264,8 +264,11 @@ def test_a_row_without_special_ends_is_noised_up_to_its_ends() -> None:
 
 
 def test_a_row_says_what_it_needs() -> None:
-    assert Denoising().needs == {"input_ids", "special_tokens_mask", "word_starts", "sentence_starts"}
-    assert Denoising(noise_types=("token_masking", "document_rotation")).needs == {"input_ids", "special_tokens_mask"}
+    assert Denoising().required_columns == {"input_ids", "special_tokens_mask", "word_starts", "sentence_starts"}
+    assert Denoising(noise_types=("token_masking", "document_rotation")).required_columns == {
+        "input_ids",
+        "special_tokens_mask",
+    }
     assert Denoising().raw_length(512, NoMasking()) == 512
 
 

@@ -370,8 +370,8 @@ def test_another_address_masks_other_sentences_where_they_are_random_and_only_th
 
 def test_a_row_says_what_it_needs_and_how_long_it_may_be() -> None:
     for gap in (PRINCIPAL, RANDOM, LEAD):
-        assert gap.needs == {"input_ids", "special_tokens_mask", "sentence_starts"}
-        assert gap.emits == gap.can_emit == {"labels", "source_input_ids"}
+        assert gap.required_columns == {"input_ids", "special_tokens_mask", "sentence_starts"}
+        assert gap.produced_columns == gap.possible_columns == {"labels", "source_input_ids"}
         assert gap.raw_length(512, NoMasking()) == 511
         assert (gap.selects, gap.two_sided, gap.specials) == (True, True, ("pad", "sep", "mask"))
 

@@ -50,7 +50,7 @@ def test_without_hide_the_decoder_attends_to_the_whole_source_and_nothing_else_c
     hidden, seen = made(before), made(before, hide_masked_from_decoder=False)
     assert (
         set(hidden) - set(seen)
-        == MaskedSeq2Seq().emits - MaskedSeq2Seq(hide_masked_from_decoder=False).emits
+        == MaskedSeq2Seq().produced_columns - MaskedSeq2Seq(hide_masked_from_decoder=False).produced_columns
         == {"source_seen"}
     )
     for name, column in seen.items():

@@ -119,7 +119,7 @@ def test_from_the_corpus_a_random_token_is_as_frequent_as_in_the_stream_whatever
 def test_a_row_does_not_keep_the_stream_and_it_is_asked_for_only_where_it_is_read():
     before = with_hits(TokenMasking()) | {"stream": np.array([7], np.uint16)}
     assert set(before) - set(MaskedLM(random_token_source="corpus")(before, VOCAB, MASKING.at(0, 0))) == {"stream"}
-    assert MaskedLM(random_token_source="corpus").needs - MaskedLM().needs == {"stream"}
+    assert MaskedLM(random_token_source="corpus").required_columns - MaskedLM().required_columns == {"stream"}
 
 
 def test_no_hits_no_labels():

@@ -57,8 +57,8 @@ def test_a_translation_is_two_sides_in_separators_whose_positions_begin_again():
 
 def test_without_restart_a_row_has_no_positions():
     segment = ParallelSentences(translation_ratio=1.0, reset_positions=False, languages=NAMES)
-    assert "positions" not in segment.emits
-    assert set(rows_of(segment, bitext(TWO), 32)[0]) == segment.emits | {"unit_starts"}
+    assert "positions" not in segment.produced_columns
+    assert set(rows_of(segment, bitext(TWO), 32)[0]) == segment.produced_columns | {"unit_starts"}
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_without_restart_a_row_has_no_positions():
 )
 def test_a_row_has_the_columns_that_it_says(segment):
     for row in rows_of(segment, bitext(TWO + MONO), 16):
-        assert set(row) == segment.emits | {"unit_starts"}
+        assert set(row) == segment.produced_columns | {"unit_starts"}
 
 
 def test_text_of_a_language_is_one_stream_with_a_separator_behind_each_sentence():
@@ -221,7 +221,7 @@ def test_a_sentence_on_its_own_says_the_language_of_its_document():
     assert [row["input_ids"].tolist() for row in rows[:2]] == [[SEP, *range(10, 15), SEP], [SEP, *range(15, 21), SEP]]
     assert [row["languages"].tolist() for row in rows] == [[0] * 7, [0] * 8, [1] * 6, [1] * 6, [0] * 9]
     assert rows[0]["languages"].dtype == np.int8
-    assert all(set(row) == SingleSentence(languages=NAMES).emits | {"unit_starts"} for row in rows)
+    assert all(set(row) == SingleSentence(languages=NAMES).produced_columns | {"unit_starts"} for row in rows)
 
 
 def test_a_sentence_says_no_language_where_none_is_named():

@@ -173,7 +173,7 @@ def test_rows_have_the_types_of_the_schema():
     types = {"input_ids": np.int32, "token_type_ids": np.int8, "special_tokens_mask": np.bool_, "word_starts": np.bool_}
     for segment in (Contiguous(unit="token"), Contiguous(unit="sentence"), SegmentPair(negatives="random")):
         row = rows_of(segment, random_shard(5), 64)[0]
-        assert set(row) == segment.emits
+        assert set(row) == segment.produced_columns
         assert {name: row[name].dtype for name in types} == types
     assert row["next_sentence_label"].dtype == np.int8
 

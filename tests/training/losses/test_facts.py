@@ -77,7 +77,7 @@ def test_a_head_that_is_not_exported_has_a_reason() -> None:
 
 
 def test_a_scale_makes_the_weight_of_replaced_tokens_smaller_and_changes_no_other_loss() -> None:
-    changed = {loss.kind: loss.shrinks for loss in LOSSES if loss.shrinks}
+    changed = {loss.kind: loss.scale_overrides for loss in LOSSES if loss.scale_overrides}
     assert changed == {"replaced_token_detection": {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}}
 
 
@@ -162,7 +162,7 @@ class FocalTokens:
     weight: float = 1.0
     gamma: float = 2.0
     head_name: ClassVar[str] = "focal_tokens"
-    needs: ClassVar[frozenset[str]] = frozenset({"labels"})
+    required_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[str]] = frozenset({"bidirectional"})
     reads: ClassVar[frozenset[str]] = frozenset({"net"})
     accuracy: ClassVar[str] = "focal_accuracy"
@@ -172,7 +172,7 @@ class FocalTokens:
     rewarded: ClassVar[bool] = False
     kept_logits: ClassVar[int] = 0
     not_exported: ClassVar[str] = "a test has it"
-    shrinks: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+    scale_overrides: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     def describe(self, context: LossContext) -> str:
         return "hard masked tokens"

@@ -60,7 +60,7 @@ SCALED = {
 @pytest.mark.parametrize("member", typing.get_args(Optimizer))
 def test_a_scale_puts_measured_rates_into_an_optimiser(member: type[OptimizerPart]) -> None:
     tiny, small, both = SCALED[member]
-    assert member.shrinks == {"tiny": STEPS | tiny | both, "small": STEPS | small | both}
+    assert member.scale_overrides == {"tiny": STEPS | tiny | both, "small": STEPS | small | both}
 
 
 @spec
