@@ -293,6 +293,13 @@ def part(name: str, tiny: bool) -> dict[str, Any]:
     return largest(sizes) if name == "largest" else speed(name, sizes)
 
 
+def device_name(tiny: bool) -> dict[str, str]:
+    """The GPU of a measurement, by its name."""
+    import torch
+
+    return {} if tiny else {"device": torch.cuda.get_device_name()}
+
+
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("parts", nargs="*", metavar="PART", help=f"of {' '.join(PARTS)}; all of them by default")
@@ -301,10 +308,11 @@ def main() -> None:
     asked.add_argument("--here", help=argparse.SUPPRESS)  # a part: this is its process
     given = asked.parse_args()
     if given.here:
-        print(json.dumps(part(given.here, given.tiny)), flush=True)
+        print(json.dumps(part(given.here, given.tiny) | device_name(given.tiny)), flush=True)
         os._exit(0)
     if unknown := set(given.parts) - set(PARTS):
         sys.exit(f"{', '.join(unknown)}: allowed is {', '.join(PARTS)}")
+    given.out.mkdir(parents=True, exist_ok=True)
     lines = [f"# One GPU\n\n{now()}, {hardware()}\n"]
     for name in given.parts or PARTS:
         lines.append(f"* {name}: {one(name, given.tiny)}")
