@@ -1,4 +1,4 @@
-"""Permutation language modelling: tokens are predicted in a random order (XLNet, arXiv:1906.08237, 2.2 and 2.3)."""
+"""Permutation language modeling: tokens are predicted in a random order (XLNet, arXiv:1906.08237, 2.2 and 2.3)."""
 
 from typing import ClassVar, Literal
 
@@ -52,16 +52,16 @@ class PermutationLM:
     scale_overrides: ClassVar[ScaleOverrides] = {"tiny": {"perm_size": 32}, "small": {"perm_size": 64}}
 
     def __post_init__(self) -> None:
-        require(self.perm_size >= 1, "objective.perm_size", self.perm_size, "a number of tokens from 1 up")
+        require(self.perm_size >= 1, "objective.perm_size", self.perm_size, "a positive number of tokens")
 
     def describe(self) -> str:
-        return f"attention mask of a random order of prediction in each {self.perm_size:,} tokens"
+        return f"random prediction order within each block of {self.perm_size:,} tokens"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 0.0, 1.0
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Tokens of a row of which `length` are read."""
+        """Return the tokens to take from the text, so that the model reads `length` tokens."""
         return length
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
@@ -71,7 +71,7 @@ class PermutationLM:
         return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        """The sequence after this objective, with its labels.
+        """Return the transformed sequence with its labels.
 
         >>> from preprocessing.rng import key
         >>> special_S = np.array([False, False, False, False, False, True])
@@ -86,7 +86,7 @@ class PermutationLM:
         is_target_S = row["hits"] > 0
         place_S = np.arange(len(is_target_S))
         block_S = place_S // self.perm_size
-        drawn_S = np.empty_like(place_S)  # a permutation of the row that keeps blocks together
+        drawn_S = np.empty_like(place_S)  # a permutation of the positions within each block
         drawn_S[np.argsort(block_S + rng.random(len(place_S)))] = place_S
         is_ordered_S = is_target_S | row["special_tokens_mask"]
         rank_S = block_S + np.where(is_ordered_S, drawn_S + 1, block_S * self.perm_size)

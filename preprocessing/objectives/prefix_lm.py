@@ -1,4 +1,4 @@
-"""A prefix language model between two stacks (T5, arXiv:1910.10683, table 3)."""
+"""Prefix language modeling with an encoder and a decoder (T5, arXiv:1910.10683, table 3)."""
 
 from typing import ClassVar, Literal
 
@@ -37,13 +37,13 @@ class PrefixLM:
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def describe(self) -> str:
-        return "the beginning is read, the rest is predicted"
+        return "the encoder reads the beginning of the text; the decoder predicts the rest"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 0.5, 0.5
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Tokens of a row of which neither part, its end included, is longer than `length`."""
+        """Return the tokens to take from the text, so that neither side exceeds `length` tokens with its end token."""
         return length
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
@@ -53,7 +53,7 @@ class PrefixLM:
         return frame.ended()
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        """The sequence after this objective, with its labels.
+        """Return the transformed sequence with its labels.
 
         >>> from preprocessing.rng import key
         >>> class Tiny:
