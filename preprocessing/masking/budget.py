@@ -16,7 +16,8 @@ HITS: Final = frozenset({"hits"})
 def budget(row: Row, rate: float, rounding: Rounding, most: int, rng: np.random.Generator) -> int:
     """Return the number of tokens to select: a fraction `rate` of the sequence, rounded as in TokenMasking.
 
-    The number never exceeds `most` (0: no maximum) or the number of ordinary tokens, which are those that are not special.
+    The number never exceeds `most` (0: no maximum) or the number of ordinary tokens, which are those that are not
+    special.
     """
     num_tokens = len(row["special_tokens_mask"])
     num_ordinary = num_tokens - int(np.count_nonzero(row["special_tokens_mask"]))

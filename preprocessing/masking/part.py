@@ -39,7 +39,7 @@ class MaskingPart(Protocol):
         """Annotations that the corpus must have: {"phrases"} (the column `unit_starts`), or none."""
 
     def most_runs(self, num_tokens: int) -> int:
-        """Return the maximum number of runs of selected tokens in a sequence of `num_tokens` tokens, for any text and draw."""
+        """Return the maximum number of runs of selected tokens that a sequence of `num_tokens` tokens can have."""
 
     def describe(self) -> str:
         """Describe the selected tokens in one line, e.g. "15% of the tokens, in whole words"."""

@@ -65,7 +65,7 @@ class PartialPrediction:
         return np.append(first_half_S, second_half_S)
 
     def _half(self, special_S: Bools, starts_S: Bools, goal: int, rng: np.random.Generator) -> Ints:
-        """Return the column `hits` of a half, with `goal` selected tokens, or with all ordinary tokens if there are fewer."""
+        """Return the column `hits` of a half with `goal` selected tokens, or with all ordinary tokens if fewer."""
         words = OrdinaryWords(special_S, starts_S)
         selected, firsts, left = self._ngrams(words.long_O.tolist(), goal, rng)
         hit_S = words.units(selected, firsts)

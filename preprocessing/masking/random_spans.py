@@ -58,7 +58,9 @@ class RandomSpans:
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         num_tokens = len(row["input_ids"])
         num_selected = min(max(round(self.rate * num_tokens), 1), num_tokens - 1)
-        num_spans = min(max(1, round(num_selected / self.mean_noise_span_length)), num_selected, num_tokens - num_selected)
+        num_spans = min(
+            max(1, round(num_selected / self.mean_noise_span_length)), num_selected, num_tokens - num_selected
+        )
         if num_spans == 0:
             return np.zeros(num_tokens, dtype=np.int32)
         long_2N = [_composition(total, num_spans, rng) for total in (num_selected, num_tokens - num_selected)]

@@ -46,9 +46,7 @@ class SpanMasking:
         require(
             self.max_span_length >= 1, "masking.max_span_length", self.max_span_length, "a positive number of words"
         )
-        require(
-            0 <= self.phrase_prob <= 1, "masking.phrase_prob", self.phrase_prob, "a fraction from 0 to 1"
-        )
+        require(0 <= self.phrase_prob <= 1, "masking.phrase_prob", self.phrase_prob, "a fraction from 0 to 1")
 
     @property
     def required_columns(self) -> frozenset[str]:
@@ -75,7 +73,9 @@ class SpanMasking:
         begin_W = np.flatnonzero(row["word_starts"])
         word_S = np.cumsum(row["word_starts"]) - 1
         special_word_W = np.append(np.flatnonzero(special_S[begin_W]), len(begin_W))
-        wall_W = special_word_W[np.searchsorted(special_word_W, np.arange(len(begin_W)))]  # the next special token, as a word
+        wall_W = special_word_W[
+            np.searchsorted(special_word_W, np.arange(len(begin_W)))
+        ]  # the next special token, as a word
         begin, wall, word = [*begin_W.tolist(), num_tokens], wall_W.tolist(), word_S.tolist()
         ordinary = np.flatnonzero(~special_S)
         left = budget(row, self.rate, self.rounding, 0, rng)
@@ -111,7 +111,7 @@ def _phrases(row: Row, rng: np.random.Generator) -> list[slice]:
 
 
 def span_lengths(p: float, longest: int, count: int, rng: np.random.Generator) -> Ints:
-    """Draw lengths in words from the geometric distribution, truncated to 1 ... longest and renormalized, int64 [count]."""
+    """Draw lengths in words from the geometric distribution, truncated to 1 ... `longest`, int64 [count]."""
     return 1 + np.searchsorted(_span_cdf(p, longest), rng.random(count), side="right")
 
 

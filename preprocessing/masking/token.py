@@ -47,7 +47,10 @@ class TokenMasking:
         require(0 <= self.sample_alpha <= 1, "masking.sample_alpha", self.sample_alpha, "a number from 0 to 1")
         is_allowed = self.sample_alpha == 0 or not self.mask_special_tokens
         require(
-            is_allowed, "masking.mask_special_tokens", True, "false if sample_alpha is above 0, because special tokens would count as rare"
+            is_allowed,
+            "masking.mask_special_tokens",
+            True,
+            "false if sample_alpha is above 0, because special tokens would count as rare",
         )
         if self.rounding == "independent":
             require(

@@ -76,7 +76,10 @@ class Denoising:
     def __post_init__(self) -> None:
         are_unique = 0 < len(self.noise_types) == len(set(self.noise_types))
         require(
-            are_unique, "objective.noise_types", self.noise_types, f"one or several of {', '.join(get_args(Edit))}, without repetition"
+            are_unique,
+            "objective.noise_types",
+            self.noise_types,
+            f"one or several of {', '.join(get_args(Edit))}, without repetition",
         )
         are_compatible = sum(edit in _COVERING for edit in self.noise_types) <= 1
         require(
@@ -85,7 +88,9 @@ class Denoising:
             self.noise_types,
             "at most one of token_masking, token_deletion and text_infilling",
         )
-        require(0 < self.mask_ratio <= 1, "objective.mask_ratio", self.mask_ratio, "a fraction greater than 0 and at most 1")
+        require(
+            0 < self.mask_ratio <= 1, "objective.mask_ratio", self.mask_ratio, "a fraction greater than 0 and at most 1"
+        )
         require(self.poisson_lambda > 0, "objective.poisson_lambda", self.poisson_lambda, "a positive number of words")
         for name in ("random_replace_prob", "permute_sentence_ratio"):
             require(0 <= getattr(self, name) <= 1, f"objective.{name}", getattr(self, name), "a fraction from 0 to 1")

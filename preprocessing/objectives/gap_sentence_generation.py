@@ -134,5 +134,5 @@ def rouge_1(ids_S: Ints, sentence_S: Ints, num: int) -> Floats:
     np.add.at(count_NV, (sentence_S, kinds), 1)
     other_NV = count_NV.sum(axis=0) - count_NV
     shared_N = np.minimum(count_NV, other_NV).sum(axis=1)
-    # With P = shared / a and R = shared / b, where a and b are numbers of tokens, F1 = 2 P R / (P + R) = 2 shared / (a + b)
+    # F1 = 2 P R / (P + R) = 2 shared / (a + b), as P = shared / a, R = shared / b, and a + b is the number of tokens
     return 2 * shared_N / max(1, len(ids_S))

@@ -1,4 +1,4 @@
-"""Masked sequence to sequence: the encoder reads a masked sequence, the decoder predicts it (MASS, arXiv:1905.02450)."""
+"""Masked sequence to sequence: the decoder predicts the masked tokens (MASS, arXiv:1905.02450)."""
 
 from typing import ClassVar, Literal
 

@@ -1,7 +1,7 @@
 """Span corruption and its variants (T5, arXiv:1910.10683, 3.1 and 3.3).
 
-Both sides end with the end token (`sep`), and the decoder starts with the padding token. The objectives of table 3 in the
-paper correspond to these settings:
+Both sides end with the end token (`sep`), and the decoder starts with the padding token. The objectives of table 3 in
+the paper correspond to these settings:
 
 * Prefix language modeling: PrefixLM.
 * BERT-style: masking `token`, SpanCorruption(targets="all", collapse_spans=False, random_replace_prob=0.1).
@@ -103,7 +103,9 @@ class SpanCorruption:
         if not masking.span_mean:
             return 1.0, masking.predicted
         sentinels = masking.predicted / masking.span_mean
-        return 1.0, (masking.predicted + sentinels) / (1 - masking.predicted + sentinels)  # the source has the full length
+        return 1.0, (masking.predicted + sentinels) / (
+            1 - masking.predicted + sentinels
+        )  # the source has the full length
 
     def raw_length(self, length: int, masking: Masking) -> int:
         """Return the tokens to take from the text, so that neither side exceeds `length` tokens.
@@ -123,7 +125,9 @@ class SpanCorruption:
 
     def _lengths(self, num_tokens: int, masking: Masking) -> tuple[int, int]:
         """Return the lengths of source and targets of a sequence, including end tokens."""
-        hit_S = masking({"input_ids": np.zeros(num_tokens)}, np.random.default_rng(0))  # every draw has the same number of spans
+        hit_S = masking(
+            {"input_ids": np.zeros(num_tokens)}, np.random.default_rng(0)
+        )  # every draw has the same number of spans
         noise, sentinels = int(np.count_nonzero(hit_S)), int(hit_S.max()) if self.collapse_spans else 0
         return num_tokens - noise + sentinels + 1, noise + sentinels + 1
 

@@ -93,7 +93,10 @@ class Contiguous:
         return f"full sentences packed {where} documents" + ", overlong sentences dropped" * (self.overlong == "drop")
 
     def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> PackingPlan:
-        """Plan sequences of at most length + lookahead tokens that cover all tokens except dropped ones; `rng` is not used."""
+        """Plan sequences of at most length + lookahead tokens that cover all tokens except dropped sentences.
+
+        `rng` is not used.
+        """
         separator_at_N = separators(shard) if self.add_separators else shard.offset_N1[:0]
         counts = {"documents": len(shard.offset_N1) - 1}
         if self.unit == "token":
@@ -121,13 +124,15 @@ class Contiguous:
     def _fill(self, part_at_M: Ints, offset_N1: Ints, room: int) -> tuple[Ints, Ints, int]:
         """Return start and stop of sequences, each with as many whole parts as fit into `room`, separators included.
 
-        A part is a sentence, or a range of an overlong sentence. Also return the number of dropped parts, which are longer
-        than `room`.
+        A part is a sentence, or a range of an overlong sentence. Also return the number of dropped parts, which are
+        longer than `room`.
         """
         document_M = np.searchsorted(offset_N1, part_at_M, side="right") - 1
         begin_M = part_at_M + document_M
         end_M = np.append(part_at_M[1:], offset_N1[-1:])[: len(part_at_M)] + document_M
-        next_M = np.searchsorted(end_M, begin_M + room, side="right")  # the first part that does not fit into a sequence from here
+        next_M = np.searchsorted(
+            end_M, begin_M + room, side="right"
+        )  # the first part that does not fit into a sequence from here
         if not self.cross_documents:
             next_M = np.minimum(next_M, np.searchsorted(document_M, document_M, side="right"))
         next_of, first, firsts, num_dropped = next_M.tolist(), 0, [], 0

@@ -26,7 +26,10 @@ def _none() -> Ints:
 
 @dataclass(frozen=True)
 class PackingPlan:
-    """The R sequences of one shard. Part p of sequence i, of P parts, covers positions [start_RP[i, p], stop_RP[i, p])."""
+    """The R sequences of one shard, of P parts each.
+
+    Part p of sequence i covers the positions [start_RP[i, p], stop_RP[i, p]).
+    """
 
     start_RP: Ints
     stop_RP: Ints
@@ -54,7 +57,7 @@ def sentences_on_line(shard: Shard) -> Ints:
 
 
 def stretch(plan: PackingPlan, start: int, stop: int) -> tuple[Bools, tuple[int, int]]:
-    """Return the separator mask of positions [start, stop) of a line with separators, and the token range in between."""
+    """Return the separator mask of positions [start, stop) on a line with separators, and their range of tokens."""
     before, after = np.searchsorted(plan.separator_at_N, (start, stop)).tolist()
     special_S = np.zeros(stop - start, dtype=bool)
     special_S[plan.separator_at_N[before:after] - start] = True
@@ -99,7 +102,7 @@ def count_up(num_D: Ints) -> Ints:
 
 
 def windows(begin_D: Ints, end_D: Ints, stride: int, lookahead: int) -> tuple[Ints, Ints]:
-    """Return start and stop of windows over the ranges [begin, end), one every `stride`, each of at least two tokens."""
+    """Return start and stop of windows of at least two tokens over the ranges [begin, end), one every `stride`."""
     num_D = (end_D - begin_D - 2) // stride + 1
     start_R = np.repeat(begin_D, num_D) + stride * count_up(num_D)
     return start_R, np.minimum(start_R + stride + lookahead, np.repeat(end_D, num_D))
@@ -115,7 +118,9 @@ def excess(start_RP: Ints, stop_RP: Ints, room: int) -> Ints:
     """
     long_a_R, long_b_R = (stop_RP - start_RP).T
     excess_R = np.maximum(long_a_R + long_b_R - room, 0)
-    from_a_R = np.clip(long_a_R - long_b_R, 0, excess_R)  # first only the longer part, until both are equal; then alternately
+    from_a_R = np.clip(
+        long_a_R - long_b_R, 0, excess_R
+    )  # first only the longer part, until both are equal; then alternately
     from_b_R = np.clip(long_b_R - long_a_R, 0, excess_R)
     alternating_R = excess_R - from_a_R - from_b_R
     return np.stack([from_a_R + alternating_R // 2, from_b_R + (alternating_R + 1) // 2], axis=1)

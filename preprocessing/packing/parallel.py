@@ -152,11 +152,13 @@ class ParallelSentences:
             },
         )
 
-    def _repeat_by_ratio(self, rows: tuple[Ints, Ints], pairs: tuple[Ints, Ints], rng: np.random.Generator) -> tuple[Ints, Ints]:
+    def _repeat_by_ratio(
+        self, rows: tuple[Ints, Ints], pairs: tuple[Ints, Ints], rng: np.random.Generator
+    ) -> tuple[Ints, Ints]:
         """Return indices of monolingual sequences and of translation pairs, with repetitions.
 
-        The repetitions follow `language_sampling_alpha` and `translation_ratio`. `rows` and `pairs` each hold the languages
-        and the lengths with special tokens, which the fraction of tokens includes.
+        The repetitions follow `language_sampling_alpha` and `translation_ratio`. `rows` and `pairs` each hold the
+        languages and the lengths with special tokens, which the fraction of tokens includes.
         """
         (language_R, long_row_R), (languages_R2, long_pair_R) = rows, pairs
         row_R = (
@@ -218,7 +220,7 @@ class ParallelSentences:
             if numbers is None:
                 raise BadInput(
                     f"{shard.path}: cannot infer the language of source {shard.sources[source]!r}; include one of "
-                    f"{list(self.languages)} in its file or directory name, or add its language to data.packing.languages"
+                    f"{list(self.languages)} in its file or directory name, or extend data.packing.languages"
                 )
             language_NX[kind_N.reshape(-1) == kind, : len(numbers)] = numbers
         return language_NX
@@ -303,7 +305,9 @@ def _window(plan: PackingPlan, start: int, stop: int) -> tuple[Bools, list[tuple
     special_S[plan.separator_at_N[first:last] - start + 1] = True
     ends = [*plan.separator_at_N[first:last].tolist(), stop]
     begins = [start, *(end + 1 for end in ends[:-1])]
-    inside = start - (int(plan.separator_at_N[first - 1]) + 1 if first else 0)  # offset of the window in its first sentence
+    inside = start - (
+        int(plan.separator_at_N[first - 1]) + 1 if first else 0
+    )  # offset of the window in its first sentence
     parts = list[tuple[int, int]]()
     for token, begin, end in zip(plan.text_at_N[first : last + 1].tolist(), begins, ends, strict=False):
         token += inside if begin == start else 0

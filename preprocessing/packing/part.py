@@ -59,11 +59,11 @@ class PackingPart(Protocol):
 
     @property
     def both_ways(self) -> bool:
-        """Whether each shard has a second plan that reads it from its end; requires the interface `ReversiblePacking`."""
+        """Whether each shard has a second plan that reads it from its end; requires `ReversiblePacking`."""
 
     @property
     def partners(self) -> bool:
-        """Whether sequences combine text of several documents; a shard with few documents then needs a pool (pool.py)."""
+        """Whether sequences combine several documents; a shard with few documents then needs a pool (pool.py)."""
 
     @property
     def least(self) -> int:

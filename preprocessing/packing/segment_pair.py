@@ -192,7 +192,9 @@ class SegmentPair:
                 last = np.where(label == 1, middle, last)  # the sentences after A start the next chunk
                 partner_first, stop = _partners(document, bounds_N1, other, where)
                 remaining = target - (at_M1[middle] - at_M1[first])
-                partner_last = np.clip(np.searchsorted(at_M1, at_M1[partner_first] + remaining), partner_first + 1, stop)
+                partner_last = np.clip(
+                    np.searchsorted(at_M1, at_M1[partner_first] + remaining), partner_first + 1, stop
+                )
             rounds.append(np.stack([first, middle, last, partner_first, partner_last, label]))
             unfinished = last < end if self.unit == "segment" else last < end - 1
             document, first = document[unfinished], last[unfinished]
@@ -230,7 +232,9 @@ class SegmentPair:
         rounds = [np.zeros((3, 0), dtype=np.int64)]
         while document.size:
             is_single, is_short, how_short, coin = rng.random((4, document.size))
-            target = np.where(is_short < self.short_seq_prob, 5 + (how_short * (max_length - 4)).astype(np.int64), max_length)
+            target = np.where(
+                is_short < self.short_seq_prob, 5 + (how_short * (max_length - 4)).astype(np.int64), max_length
+            )
             end = bounds_N1[document + 1]
             last = np.clip(np.searchsorted(at_M1, at_M1[first] + target), first + 1, end)
             half = (target - 3) // 2
@@ -242,9 +246,7 @@ class SegmentPair:
             document, first = document[unfinished], last[unfinished]
         chunk_3R = np.concatenate(rounds, axis=1)
         start_R, middle_R, last_R = at_M1[chunk_3R[:, np.argsort(chunk_3R[0])]]
-        stop_a_R = np.minimum(
-            middle_R, start_R + room + self.num_separators
-        )  # without B there is no separator after A
+        stop_a_R = np.minimum(middle_R, start_R + room + self.num_separators)  # without B there is no separator after A
         stop_b_R = np.minimum(last_R, np.maximum(middle_R, middle_R + room - (stop_a_R - start_R)))
         return PackingPlan(
             start_RP=compact(np.stack([start_R, middle_R], axis=1)),
@@ -275,7 +277,7 @@ class SegmentPair:
 
 
 def _partners(document: Ints, bounds_N1: Ints, other: Floats, where: Floats) -> tuple[Ints, Ints]:
-    """Return the index of a random sentence in a random other document, and the sentence index where that document ends."""
+    """Return the index of a random sentence in a random other document, and the end of that document."""
     partner = (other * (len(bounds_N1) - 2)).astype(np.int64)
     partner += partner >= document
     begin, stop = bounds_N1[partner], bounds_N1[partner + 1]

@@ -65,7 +65,10 @@ class SingleSentence:
         return ParallelSentences(translation_ratio=0, languages=self.languages)
 
     def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> PackingPlan:
-        """Plan sequences of at most length + lookahead tokens; `rng` is not used. Raises BadInput if a language is unknown."""
+        """Plan sequences of at most length + lookahead tokens; `rng` is not used.
+
+        Raises BadInput if a language is unknown.
+        """
         stop_M = np.append(shard.sentence_at_M[1:], shard.offset_N1[-1:])[: len(shard.sentence_at_M)]
         fits_M = stop_M - shard.sentence_at_M <= length + lookahead - 2
         counts = {

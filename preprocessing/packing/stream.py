@@ -150,8 +150,8 @@ class StreamPair:
         room = length + lookahead - self.reuse_len - 3
         if length + lookahead < self.least:
             raise BadInput(
-                f"invalid packing.reuse_len: got {self.reuse_len}, expected at most {length + lookahead - 5} for sequences "
-                f"of {length} tokens; decrease data.packing.reuse_len"
+                f"invalid packing.reuse_len: got {self.reuse_len}, expected at most {length + lookahead - 5} for "
+                f"sequences of {length} tokens; decrease data.packing.reuse_len"
             )
         separator_at_N, sentence_at_M = separators(shard), sentences_on_line(shard)
         places = len(separator_at_N) + int(shard.offset_N1[-1])
@@ -211,20 +211,16 @@ def _reversed(row: Row) -> Row:
 def _pairs(begin_R: Ints, sentence_at_M1: Ints, room: int, rng: np.random.Generator) -> tuple[Ints, Ints, Bools]:
     """Return start and stop of A and B on a line of sentences, each [R, 2], and whether B is a random text.
 
-    A starts at `begin_R`, and A and B together have exactly `room` tokens. The last element of `sentence_at_M1` is the end
-    of the line.
+    A starts at `begin_R`, and A and B together have exactly `room` tokens. The last element of `sentence_at_M1` is the
+    end of the line.
     """
     num_rows, places = len(begin_R), int(sentence_at_M1[-1])
     coin_R, split_R, where_R = rng.random((3, num_rows))
-    first_R = np.searchsorted(
-        sentence_at_M1, begin_R, side="right"
-    )  # sentence starts within `room`, where A may end
+    first_R = np.searchsorted(sentence_at_M1, begin_R, side="right")  # sentence starts within `room`, where A may end
     last_R = np.searchsorted(sentence_at_M1, begin_R + room)
     end_R = sentence_at_M1[last_R]  # the first end of a sentence or of the line that fills `room`
     is_whole_R = first_R == last_R
-    split_R = sentence_at_M1[
-        first_R + (split_R * (last_R - first_R)).astype(np.int64)
-    ]  # the end of A
+    split_R = sentence_at_M1[first_R + (split_R * (last_R - first_R)).astype(np.int64)]  # the end of A
     is_random_R = is_whole_R | (coin_R < 0.5)
     remaining_R = np.maximum(1, room - (split_R - begin_R))
     other_R = (where_R * (places - remaining_R)).astype(np.int64)
