@@ -79,7 +79,7 @@ class Denoising:
             are_unique,
             "objective.noise_types",
             self.noise_types,
-            f"one or several of {', '.join(get_args(Edit))}, without repetition",
+            f"one or several of {', '.join(get_args(Edit))}, each at most once",
         )
         are_compatible = sum(edit in _COVERING for edit in self.noise_types) <= 1
         require(
@@ -107,7 +107,7 @@ class Denoising:
         noise = ", ".join(
             _DESCRIPTIONS[edit].format(rate=self.mask_ratio, mean=self.poisson_lambda) for edit in self.noise_types
         )
-        return f"the encoder reads text with {noise}; the decoder predicts the original text"
+        return f"source: text with {noise}; targets: the original text"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 1.0, 1.0

@@ -37,7 +37,7 @@ class Deshuffling:
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def describe(self) -> str:
-        return "the encoder reads the tokens in random order; the decoder predicts the text"
+        return "source: the tokens in random order; targets: the text"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 1.0, 1.0

@@ -66,11 +66,9 @@ class GapSentenceGeneration:
         )
 
     def describe(self) -> str:
-        which = {"principal": "those with the highest ROUGE-1 F1", "random": "at random", "lead": "the first ones"}[
-            self.selection
-        ]
+        which = {"principal": "highest ROUGE-1 F1", "random": "random", "lead": "first ones"}[self.selection]
         kept = f"; {self.keep_ratio:.0%} of them stay in the source" if self.keep_ratio else ""
-        return f"{self.gap_sentences_ratio:.0%} of the sentences masked and predicted, {which}{kept}"
+        return f"{self.gap_sentences_ratio:.0%} of the sentences masked and predicted ({which}){kept}"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 1 - self.gap_sentences_ratio * (1 - self.keep_ratio), self.gap_sentences_ratio

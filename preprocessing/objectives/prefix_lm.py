@@ -37,7 +37,7 @@ class PrefixLM:
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def describe(self) -> str:
-        return "the encoder reads the beginning of the text; the decoder predicts the rest"
+        return "source: the beginning of the text; targets: the rest"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 0.5, 0.5

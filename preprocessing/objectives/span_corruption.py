@@ -75,7 +75,7 @@ class SpanCorruption:
             in_place or not self.random_replace_prob,
             "objective.random_replace_prob",
             self.random_replace_prob,
-            "0, unless targets is all and collapse_spans is false",
+            "0 unless targets is all and collapse_spans is false",
         )
 
     @property
@@ -91,11 +91,11 @@ class SpanCorruption:
     def describe(self) -> str:
         if self.collapse_spans:
             targets = "the spans" if self.targets == "spans" else "the whole text"
-            return f"one sentinel replaces each selected span; the decoder predicts {targets}"
+            return f"each selected span replaced by one sentinel; targets: {targets}"
         if self.targets == "spans":
-            return "selected tokens are deleted; the decoder predicts them"
-        random = f" ({self.random_replace_prob:.0%}: a random token)" if self.random_replace_prob else ""
-        return f"a sentinel replaces each selected token{random}; the decoder predicts the whole text"
+            return "selected tokens deleted; targets: these tokens"
+        random = f" ({self.random_replace_prob:.0%}: by a random token)" if self.random_replace_prob else ""
+        return f"each selected token replaced by a sentinel{random}; targets: the whole text"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         if self.targets == "all":

@@ -81,7 +81,7 @@ class ParallelSentences:
         for name in ("translation_ratio", "language_sampling_alpha"):
             require(0 <= getattr(self, name) <= 1, f"packing.{name}", getattr(self, name), "a fraction from 0 to 1")
         are_unique = len(set(self.languages)) == len(self.languages) <= _MAX_LANGUAGES
-        require(are_unique, "packing.languages", self.languages, f"at most {_MAX_LANGUAGES} names, without repetition")
+        require(are_unique, "packing.languages", self.languages, f"at most {_MAX_LANGUAGES} names, each at most once")
 
     @property
     def produced_columns(self) -> Columns:

@@ -82,7 +82,7 @@ class SegmentPair:
             self.single_segment_prob == 0 or self.negatives == "none",
             "packing.single_segment_prob",
             self.single_segment_prob,
-            "0, unless negatives is none",
+            "0 unless negatives is none",
         )
         is_allowed = self.unit == "segment" or self.negatives in ("random", "swapped")
         require(is_allowed, "packing.unit", self.unit, f"segment if negatives is {self.negatives}")

@@ -150,7 +150,7 @@ class StreamPair:
         room = length + lookahead - self.reuse_len - 3
         if length + lookahead < self.least:
             raise BadInput(
-                f"invalid packing.reuse_len: got {self.reuse_len}, expected at most {length + lookahead - 5} for "
+                f"packing.reuse_len: invalid value {self.reuse_len}, expected at most {length + lookahead - 5} for "
                 f"sequences of {length} tokens; decrease data.packing.reuse_len"
             )
         separator_at_N, sentence_at_M = separators(shard), sentences_on_line(shard)

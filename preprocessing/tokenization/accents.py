@@ -27,7 +27,7 @@ def without_whitespace(kind: str) -> str:
     """Return the error message for a corpus with white space and a tokenizer that loses it."""
     kinds = " or ".join(name for name, each in KINDS.items() if each.is_of_bytes)
     return (
-        f"invalid data.tokenizer.kind: got {kind}, expected {kinds} with clean.whitespace: keep, because {kind} "
+        f"data.tokenizer.kind: invalid value {kind}, expected {kinds} with clean.whitespace: keep, because {kind} "
         "does not preserve white space; change the kind, or remove clean.whitespace from the corpus file"
     )
 

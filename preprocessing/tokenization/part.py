@@ -144,14 +144,14 @@ def too_small(size: int, least: int, of_sample: bool = False) -> BadInput:
     """Return the error for a vocab_size that is too small for the characters of a text or of its sample.
 
     >>> print(too_small(4096, 7015))
-    invalid tokenizer.vocab_size: got 4096, expected at least 7015 for this text; set data.tokenizer.vocab_size=8192
+    tokenizer.vocab_size: invalid value 4096, expected at least 7015 for this text; set data.tokenizer.vocab_size=8192
     """
     text = "a sample of this text" if of_sample else "this text"
     suggestion = _suggested_size(
         least * 5 // 3 if of_sample else least
     )  # 50 MB of Chinese have 1.6 times as many characters as 2 MB
     return BadInput(
-        f"invalid tokenizer.vocab_size: got {size}, expected at least {least} for {text}; set "
+        f"tokenizer.vocab_size: invalid value {size}, expected at least {least} for {text}; set "
         f"data.tokenizer.vocab_size={suggestion}"
     )
 

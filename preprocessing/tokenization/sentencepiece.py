@@ -284,11 +284,11 @@ def _training_error(error: str, size: int, num_sentinels: int) -> BadInput:
     if match := _TOO_LARGE.search(reason):
         most = int(match[1]) + num_sentinels
         return BadInput(
-            f"invalid tokenizer.vocab_size: got {size}, expected at most {most} for this text; set "
+            f"tokenizer.vocab_size: invalid value {size}, expected at most {most} for this text; set "
             f"data.tokenizer.vocab_size={most}, or add text"
         )
     return BadInput(
-        f"invalid tokenizer.vocab_size: got {size}, but training on this text failed ({reason}); change it or add text"
+        f"tokenizer.vocab_size: training {size} tokens on this text failed ({reason}); change the value or add text"
     )
 
 

@@ -119,7 +119,7 @@ def require_case(build: TokenizerBuild, file: str, lowercase: bool) -> Tokenizer
     lowers = lowers_case(build.files[NAME])
     if lowers != lowercase:
         raise BadInput(
-            f"invalid tokenizer.lowercase: got {str(lowercase).lower()}, expected {str(lowers).lower()} for {file}; "
+            f"tokenizer.lowercase: invalid value {str(lowercase).lower()}, expected {str(lowers).lower()} for {file}; "
             f"set data.tokenizer.lowercase={str(lowers).lower()}"
         )
     return build

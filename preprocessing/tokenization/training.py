@@ -31,7 +31,7 @@ def _build(spec: TokenizerSpec, texts: Iterable[str]) -> TokenizerBuild:
     except OtherScheme as other:
         kind = next((kind_of(member) for member in get_args(TokenizerSpec) if member.reads(other.scheme)), "")
         mismatch = (
-            f"invalid tokenizer.kind: got {spec.kind}, expected {kind} for {other.path}; set "
+            f"tokenizer.kind: invalid value {spec.kind}, expected {kind} for {other.path}; set "
             f"data.tokenizer.kind={kind}, or change data.tokenizer.path"
         )
         raise BadInput(mismatch if kind else str(other)) from None
@@ -46,12 +46,12 @@ def check_vocab(vocab: Vocab, spec: TokenizerSpec) -> None:
     """Raise BadInput unless `vocab` has the kind of `spec` and at most `spec.vocab_size` tokens."""
     if vocab.kind != spec.kind:
         raise BadInput(
-            f"invalid tokenizer.kind: got {spec.kind}, expected {vocab.kind} as in the given tokenizer; change "
+            f"tokenizer.kind: invalid value {spec.kind}, expected {vocab.kind} as in the given tokenizer; change "
             "data.tokenizer.kind or the corpus"
         )
     if vocab.size > spec.vocab_size:
         raise BadInput(
-            f"invalid tokenizer.vocab_size: got {spec.vocab_size}, expected at least {vocab.size} as in the given "
+            f"tokenizer.vocab_size: invalid value {spec.vocab_size}, expected at least {vocab.size} as in the given "
             f"tokenizer; set data.tokenizer.vocab_size={vocab.size}"
         )
 

@@ -91,7 +91,7 @@ def test_a_question_that_leaves_no_room_is_cut_until_it_leaves_a_step(vocab: Voc
     step = length // 3 if length > 5 else 1
     whole = Template(vocab).row(TEXT, TEXT)
     if length == 5 and (whole.text == SPECIAL).sum() == 4:
-        with pytest.raises(BadInput, match="rows of 5 tokens have no room for a question and its text; ask for longer"):
+        with pytest.raises(BadInput, match="5 tokens leave no room for a question and its text; increase"):
             windows(whole, length, step)
         return
     found = windows(whole, length, step)

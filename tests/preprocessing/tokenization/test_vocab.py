@@ -280,16 +280,16 @@ def test_rare_characters_are_few_and_equal_counts_go_by_code_point() -> None:
     [
         (
             WordPiece(vocab_size=20),
-            r"^tokenizer.vocab_size is 20, the characters of this text alone need \d+; write "
+            r"^tokenizer.vocab_size: invalid value 20, expected at least \d+ for this text; set "
             r"data.tokenizer.vocab_size=\d+$",
         ),
         (
             Unigram(vocab_size=5_000),
-            r"is 5000, this text gives at most (\d+) pieces; write data.tokenizer.vocab_size=\1, or give more",
+            r"value 5000, expected at most (\d+) for this text; set data.tokenizer.vocab_size=\1, or add text",
         ),
         (
             Unigram(vocab_size=8),
-            r"^tokenizer.vocab_size is 8, the characters of this text alone need \d+; write "
+            r"^tokenizer.vocab_size: invalid value 8, expected at least \d+ for this text; set "
             r"data.tokenizer.vocab_size=\d+$",
         ),
         (
@@ -351,21 +351,21 @@ OF_BYTES = b'{"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}}'
     [
         ("absent.txt", None, WordPiece, "absent.txt: No such file"),
         ("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", WordPiece, r"has no \[MASK\]"),
-        ("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nthe\ncat\n", WordPiece, "a piece twice"),
-        ("vocab.txt", b"[PAD]\n\xff\xfe\n", WordPiece, "cannot be read as this kind"),
-        ("tokenizer.json", b"{", WordPiece, "cannot be read as this kind"),
-        ("tokenizer.json", OF_BYTES, WordPiece, "is BPE of kind byte_level_bpe, tokenizer.kind is wordpiece"),
+        ("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nthe\ncat\n", WordPiece, "a duplicate token"),
+        ("vocab.txt", b"[PAD]\n\xff\xfe\n", WordPiece, "not a valid tokenizer of this kind"),
+        ("tokenizer.json", b"{", WordPiece, "not a valid tokenizer of this kind"),
+        ("tokenizer.json", OF_BYTES, WordPiece, "tokenizer.kind: invalid value wordpiece, expected byte_level_bpe"),
         (
             "tokenizer.json",
             b'{"model": {"type": "WordPiece"}}',
             ByteLevelBPE,
-            "is WordPiece of kind wordpiece, tokenizer.kind is byte_level_bpe",
+            "tokenizer.kind: invalid value byte_level_bpe, expected wordpiece",
         ),
-        ("tokenizer.json", b'{"model": []}', ByteLevelBPE, "cannot be read as this kind"),
-        ("spiece.model", b"no protocol buffer", Unigram, "is no sentencepiece model"),
-        ("spiece.model", b"", Unigram, "is no sentencepiece model"),
-        ("tokenizer.json", OF_BYTES, Unigram, "is BPE of kind byte_level_bpe, tokenizer.kind is unigram"),
-        ("tokenizer.json", OF_BYTES, SentencePieceBPE, "tokenizer.kind is sentencepiece_bpe"),
+        ("tokenizer.json", b'{"model": []}', ByteLevelBPE, "not a valid tokenizer of this kind"),
+        ("spiece.model", b"no protocol buffer", Unigram, "not a valid sentencepiece model"),
+        ("spiece.model", b"", Unigram, "not a valid sentencepiece model"),
+        ("tokenizer.json", OF_BYTES, Unigram, "tokenizer.kind: invalid value unigram, expected byte_level_bpe"),
+        ("tokenizer.json", OF_BYTES, SentencePieceBPE, "tokenizer.kind: invalid value sentencepiece_bpe"),
     ],
 )
 def test_a_file_that_is_no_such_vocabulary_is_bad_input(
@@ -382,7 +382,7 @@ def test_a_file_with_more_pieces_than_asked_for_is_bad_input(
     vocabs: dict[TokenizerSpec, Vocab], tmp_path: Path
 ) -> None:
     vocabs[SPECS[0]].save(tmp_path)
-    with pytest.raises(BadInput, match=r"tokenizer\.vocab_size is 90, the vocabulary given has 100 pieces"):
+    with pytest.raises(BadInput, match=r"tokenizer\.vocab_size: invalid value 90, expected at least 100"):
         train(WordPiece(vocab_size=90, path=str(tmp_path / "vocab.txt")), [])
 
 
@@ -390,9 +390,9 @@ def test_a_vocabulary_fits_its_kind_and_any_larger_table(vocabs: dict[TokenizerS
     vocab = vocabs[SPECS[0]]
     check_vocab(vocab, WordPiece(vocab_size=100))
     check_vocab(vocab, WordPiece(vocab_size=101))
-    with pytest.raises(BadInput, match=r"tokenizer\.vocab_size is 99, the vocabulary given has 100"):
+    with pytest.raises(BadInput, match=r"tokenizer\.vocab_size: invalid value 99, expected at least 100"):
         check_vocab(vocab, WordPiece(vocab_size=99))
-    with pytest.raises(BadInput, match=r"tokenizer\.kind is unigram, the vocabulary given is wordpiece"):
+    with pytest.raises(BadInput, match=r"tokenizer\.kind: invalid value unigram, expected wordpiece"):
         check_vocab(vocab, Unigram())
 
 
@@ -425,9 +425,9 @@ def test_the_most_frequent_bytes_stay_where_there_are_more_than_asked_for() -> N
 
 
 def test_a_size_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"tokenizer\.vocab_size is 0, allowed is a whole number from 1 up"):
+    with pytest.raises(ValueError, match=r"tokenizer\.vocab_size is 0, allowed is an integer of at least 1"):
         WordPiece(vocab_size=0)
-    with pytest.raises(ValueError, match=r"tokenizer\.vocab_size is 2, allowed is a whole number from 3 up"):
+    with pytest.raises(ValueError, match=r"tokenizer\.vocab_size is 2, allowed is an integer of at least 3"):
         SingleBytes(vocab_size=2)
 
 
@@ -436,7 +436,7 @@ def test_a_table_has_a_row_for_each_piece_or_more(spec: type[WordPiece]) -> None
     assert (table_rows(spec(vocab_size=500)), table_rows(spec(vocab_size=500, padded_vocab_size=512))) == (500, 512)
     with pytest.raises(
         ValueError,
-        match=r"tokenizer\.padded_vocab_size is 499, allowed is 0 \(as .*\), or tokenizer\.vocab_size \(500\) or more",
+        match=r"tokenizer\.padded_vocab_size is 499, allowed is 0 \(.*\), or at least tokenizer\.vocab_size \(500\)",
     ):
         spec(vocab_size=500, padded_vocab_size=499)
 
@@ -464,7 +464,7 @@ def test_changed_special_ids_are_another_vocabulary(vocab: Vocab, tmp_path: Path
     vocab.save(tmp_path)
     about = from_checked_json((tmp_path / "specials.json").read_bytes())
     (tmp_path / "specials.json").write_bytes(checked_json(about | {"sep": 5}))
-    with pytest.raises(BadInput, match="the corpus was made with"):
+    with pytest.raises(BadInput, match="as in the corpus"):
         Vocab.load(tmp_path, wanted=vocab.hash)
 
 
@@ -487,7 +487,7 @@ def test_a_missing_file_of_a_vocabulary_is_named(vocab: Vocab, tmp_path: Path) -
 
 def test_another_vocabulary_than_the_wanted_one_is_bad_input(vocab: Vocab, tmp_path: Path) -> None:
     vocab.save(tmp_path)
-    with pytest.raises(BadInput, match=f"is vocabulary {vocab.hash[:12]}, the corpus was made with 0123456789ab"):
+    with pytest.raises(BadInput, match=f"got hash {vocab.hash[:12]}, expected 0123456789ab as in the corpus"):
         Vocab.load(tmp_path, wanted="0123456789abcdef")
 
 
