@@ -1,8 +1,8 @@
 """Masking schemes. A scheme selects the tokens of a sequence that the model predicts.
 
 A scheme returns the column `hits`: 0 if a token is not selected, k if it is part of the k-th selected unit. Special
-tokens are never selected, and no unit extends across one. Each sequence has a budget of tokens. The selected tokens
-meet it exactly, or as closely as whole words allow. The docstring of a scheme states any exception.
+tokens are never selected, and no unit extends across one. Each sequence has a budget of tokens. The number of selected
+tokens equals this budget, or is as close to it as whole words allow. The docstring of a scheme states any exception.
 
 Read part.py and token.py first, then budget.py, which all schemes use. To add a scheme, add one file here and one
 member to the union `Masking` below, which is the registry.

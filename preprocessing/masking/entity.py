@@ -15,10 +15,10 @@ from preprocessing.spec import ScaleOverrides, key, require, spec
 class EntityMasking:
     """Whole phrases and whole words in random order (ERNIE, arXiv:1904.09223, 4.2).
 
-    The phrases are those of the key `phrases` in the corpus file; a word outside all phrases is a unit of its own.
-    Units are selected as words are by whole-word masking. The rounding `independent` is that of the released
-    ERNIE/batching.py: a unit is selected if the draw of its first token is below `rate`. In a fraction
-    `token_level_prob` of the sequences, single tokens are selected instead (ERNIE's character-level masking).
+    A unit is a phrase, as defined by the key `phrases` in the corpus file, or a word outside all phrases. Units are
+    selected in the same way as the words of whole-word masking. The rounding `independent` is that of the released
+    ERNIE/batching.py: each unit is selected with probability `rate`. In a fraction `token_level_prob` of the sequences,
+    single tokens are selected instead (ERNIE's character-level masking).
     """
 
     kind: Literal["entity"] = "entity"

@@ -13,15 +13,15 @@ from preprocessing.spec import ScaleOverrides, key, require, spec
 class FragmentMasking:
     """One run of tokens per sequence or per block (MASS, arXiv:1905.02450, 3.1).
 
-    Its length is a fraction `rate` of the sequence, whose first and last tokens count as well. In 20 % of the sequences
-    it stands at the start, in 20 % at the end, and in 60 % anywhere, which includes both ends (`shuffle_segments` in
-    MASS-unsupNMT/src/trainer.py; runs may include the end token of a sentence there, but not here). Special tokens
-    inside the run divide it into several units.
+    The length of the run is a fraction `rate` of the sequence, including its first and last tokens. The run is at the
+    start in 20 % of the sequences, at the end in 20 %, and at a random position in 60 %. The reference is
+    `shuffle_segments` in MASS-unsupNMT/src/trainer.py. Its runs may include the end token of a sentence, but runs here
+    do not. Special tokens inside the run divide it into several units.
 
-    With `block_size` there is one run in each block of that many tokens. Its length is a fraction `rate` of the block,
-    rounded down, and all positions in the block are equally likely (MASS for summarization: masked_dataset.py in
-    MASS-summarization, where blocks also begin after the first token). A sequence that is too short for this has one
-    run, as without blocks.
+    With `block_size`, each block of that many tokens has one run. The length of the run is a fraction `rate` of the
+    block, rounded down, and all positions in the block are equally likely. Blocks start after the first token. This is
+    MASS for summarization (masked_dataset.py in MASS-summarization). A sequence that is too short for a run per block
+    has one run, as without blocks.
     """
 
     kind: Literal["fragment"] = "fragment"

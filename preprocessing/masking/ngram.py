@@ -24,9 +24,8 @@ class NgramMasking:
     `ngram_weights` are other probabilities of 1, 2, ... words; UniLM has 0.8, 0.1 and 0.1 (arXiv:1905.03197, 2.3). With
     `ngram_unit: token`, as in UniLM, each ordinary token counts as a word.
 
-    This differs from the reference (create_masked_lm_predictions of google-research/albert): there an n-gram begins at
-    a word of the sequence, so the first word is selected half as often as others, and an n-gram that crosses [SEP] is
-    kept.
+    Two points differ from the reference (create_masked_lm_predictions of google-research/albert). Its sequences form no
+    circle, so the first word is selected half as often as others. It does not cut n-grams that cross [SEP].
     """
 
     kind: Literal["ngram"] = "ngram"

@@ -14,20 +14,24 @@ from preprocessing.spec import ScaleOverrides, key, require, spec
 class PartialPrediction:
     """One token in `group_size`, as n-grams of words in a context (XLNet, arXiv:1906.08237, 3.1).
 
-    The context of n words has `group_size` * n words. Half of the tokens are selected in each half of the sequence, an
-    odd one in the first half: 43 and 42 of 512. Starting from a uniformly drawn word, the procedure goes once around
-    the ordinary words of a half. Each step draws a number of words n from 1 to `max_ngram`, with probability
-    proportional to 1/n, and selects n consecutive words at a random place in the next `group_size` * n words. A run
-    that crosses a special token or the end of the half is cut there into two n-grams. If the round ends early,
-    uniformly drawn tokens fill the budget: about one in a hundred selected tokens, or one in ten if words have four
-    tokens.
+    Each half of the sequence has half of the selected tokens; the first half has one more if their number is odd, e.g.
+    43 and 42 of 512. In each half, the procedure starts at a uniformly drawn word and visits all ordinary words once,
+    as a circle. Each step draws a number of words n from 1 to `max_ngram`, with probability proportional to 1/n. The
+    next `group_size` * n words are the context, in which n consecutive words at a random position are selected. A run
+    that crosses a special token or the end of the half is cut there into two n-grams. If the circle ends before the
+    budget is full, uniformly drawn single tokens fill the rest. These are about one in a hundred selected tokens, or
+    one in ten if words have four tokens.
 
-    The paper describes spans of tokens; the reference (`_sample_mask` in data_utils.py) uses words, as here. Three
-    points differ from the reference. It selects n tokens rather than n words, because it tests the first token
-    repeatedly, so the first tokens of long words are targets several times as often as their last ones. Its context
-    stands beside the n-gram and not around it, so it selects a seventh of the tokens and draws the rest from anywhere.
-    Its first context begins with the half and its last n-gram may not reach the end, so both edges have fewer targets.
-    Special tokens are never selected here; the reference may select them, but does not predict them.
+    The paper describes spans of tokens; the reference (`_sample_mask` in data_utils.py) uses words, as here. The
+    reference differs in these points:
+
+    * It selects n tokens rather than n words, because it tests the first token repeatedly. So the first tokens of long
+      words are targets several times as often as their last tokens.
+    * Its context does not include the n-gram. So it selects a seventh of the tokens as n-grams, and draws the rest from
+      anywhere.
+    * Its first context starts with the half, and its last n-gram may not reach the end. So both edges have fewer
+      targets.
+    * It may select special tokens, but does not predict them. Here they are never selected.
     """
 
     kind: Literal["partial_prediction"] = "partial_prediction"

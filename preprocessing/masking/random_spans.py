@@ -13,11 +13,11 @@ from preprocessing.spec import ScaleOverrides, key, require, spec
 class RandomSpans:
     """Random spans that alternate with unselected spans (T5, arXiv:1910.10683, 3.1.4).
 
-    Of T tokens n = round(rate * T) are selected, at least one and never all, in max(1, round(n / mean)) spans. The
-    selected tokens and the other tokens are each divided into that many parts, all divisions being equally likely
-    (random_spans_noise_mask in t5/data/preprocessors.py). A sequence begins with an unselected span, so its first token
-    is never selected and its last token always is, as in the reference. A separator between documents is treated as any
-    other token; T5's sequences have no separators.
+    Of T tokens, n = round(rate * T) are selected, at least one and never all, in max(1, round(n / mean)) spans. The
+    selected tokens are divided into this number of spans, and so are the other tokens. All divisions are equally likely
+    (random_spans_noise_mask in t5/data/preprocessors.py). As in the reference, a sequence begins with an unselected
+    span, so its first token is never selected and its last token always is. Separators between documents count as
+    ordinary tokens; T5's sequences have no separators.
     """
 
     kind: Literal["random_spans"] = "random_spans"

@@ -16,9 +16,9 @@ class SpanMasking:
 
     Touching spans are one unit. A length l from 1 to `max_span_length` words is drawn with probability proportional to
     p * (1 - p)^(l - 1). By default its mean is 3.797 words; the paper gives 3.8 (clipping longer draws would give
-    4.463). The start is a uniformly drawn token that is not yet selected: the span begins at the start of its word and
-    ends early at a special token. The last span stops exactly at the budget, even inside a word: one such cut per
-    sequence, as in the reference.
+    4.463). A uniformly drawn token that is not yet selected determines the start: the span begins at the start of its
+    word, and ends early at a special token. The last span stops exactly at the budget, even inside a word, as in the
+    reference.
 
     A fraction `phrase_prob` of the spans are phrases of at least two words that are not yet selected, if any remain
     (table 3, named entities and noun phrases). The reference draws again if it has already masked the phrase.

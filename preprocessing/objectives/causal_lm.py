@@ -42,7 +42,7 @@ class CausalLM:
         return 0.0, 1.0
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Return the tokens to take from the text, so that the model reads `length` tokens."""
+        """Return the number of tokens to take from the text, so that the model reads `length` tokens."""
         return length + self.lookahead
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:

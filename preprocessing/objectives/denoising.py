@@ -38,7 +38,7 @@ class Denoising:
       until they sum to a fraction `mask_ratio` of the words, rounded up; the last is cut to fit. A run of length 0
       inserts a [MASK]. Other runs begin at different, uniformly drawn words and end early at a special token. A run
       that begins inside another one becomes part of it, so somewhat less than `mask_ratio` is masked.
-    * document_rotation: the sequence starts at a uniformly drawn token, and what preceded it follows at the end.
+    * document_rotation: the sequence starts at a uniformly drawn token; the tokens before it move to the end.
 
     A masked token becomes a random one instead with probability `random_replace_prob`. A special token inside the
     sequence (a separator) keeps its place, except in document_rotation; the first and the last special token always
@@ -113,7 +113,7 @@ class Denoising:
         return 1.0, 1.0
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Return the tokens to take from the text, so that neither side exceeds `length` tokens."""
+        """Return the number of tokens to take from the text, so that neither side exceeds `length` tokens."""
         return length
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:

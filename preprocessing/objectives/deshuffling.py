@@ -43,7 +43,7 @@ class Deshuffling:
         return 1.0, 1.0
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Return the tokens to take from the text, so that each side has `length` tokens with its end token."""
+        """Return the number of tokens to take from the text, so that each side with its end token has `length`."""
         return length - 1
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:

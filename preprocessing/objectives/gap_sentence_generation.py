@@ -16,11 +16,13 @@ from preprocessing.tokenization import ENDED, Frame, Vocab
 class GapSentenceGeneration:
     """Gap sentence generation: the decoder predicts masked sentences in order (PEGASUS 3.1).
 
-    A fraction of the sentences of a sequence is masked, with one [MASK] each. `selection: principal` (Ind-Orig in the
-    paper) selects the sentences with the highest ROUGE-1 F1 between themselves and all others; each is scored
-    independently, every occurrence of a token counts, and ties go to the earlier sentence. `random` and `lead` (the
-    first sentences) are other variants of figure 4a. The score is computed on tokens instead of words, so it needs no
-    text. At least one sentence is masked, and never all of them if there are several.
+    A fraction of the sentences of a sequence is masked, with one [MASK] per sentence. At least one sentence is masked,
+    and never all of them if there are several.
+
+    `selection: principal` (Ind-Orig in the paper) selects the sentences with the highest ROUGE-1 F1 against all other
+    sentences. Each sentence is scored independently, every occurrence of a token counts, and the earlier sentence wins
+    ties. The score is computed on tokens instead of words, so it needs no text. `random` and `lead` (the first
+    sentences) are other variants of figure 4a.
     """
 
     kind: Literal["gap_sentence_generation"] = "gap_sentence_generation"
@@ -74,7 +76,7 @@ class GapSentenceGeneration:
         return 1 - self.gap_sentences_ratio * (1 - self.keep_ratio), self.gap_sentences_ratio
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Return the tokens to take from the text, so that neither side exceeds `length` tokens with its end token."""
+        """Return the number of tokens to take from the text, so that no side with its end token exceeds `length`."""
         return length - 1
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:

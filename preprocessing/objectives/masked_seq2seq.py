@@ -69,7 +69,7 @@ class MaskedSeq2Seq:
         return 1.0, masking.predicted
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Return the tokens to take from the text, so that neither side exceeds `length` tokens."""
+        """Return the number of tokens to take from the text, so that neither side exceeds `length` tokens."""
         return length
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:

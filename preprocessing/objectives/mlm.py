@@ -18,10 +18,13 @@ class MaskedLM:
 
     A selected token becomes [MASK] with `mask_replace_prob`, a random token with `random_replace_prob`, or stays
     unchanged (80/10/10 in BERT); its label is the original token. With `replace_unit: token` each token has its own
-    draw; with `span` all tokens of a selected unit share one, as in SpanBERT. `random_token_source` says where random
-    tokens come from: `non_special`, any token that is not special, as in fairseq; `vocabulary`, any ID, as in the
-    reference BERT; `corpus`, by token frequency in the corpus, as in the reference SpanBERT; `row`, from the sequence
-    itself.
+    draw; with `span` all tokens of a selected unit share one, as in SpanBERT. The source of random
+    tokens is `random_token_source`:
+
+    * non_special: all tokens that are not special, uniformly, as in fairseq.
+    * vocabulary: all IDs, uniformly, as in the reference BERT.
+    * corpus: tokens by their frequency in the corpus, as in the reference SpanBERT.
+    * row: tokens of the sequence itself.
     """
 
     kind: Literal["mlm"] = "mlm"
@@ -83,7 +86,7 @@ class MaskedLM:
         return 0.0, 1.0
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Return the tokens to take from the text, so that the model reads at most `length` tokens."""
+        """Return the number of tokens to take from the text, so that the model reads at most `length` tokens."""
         return length
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:

@@ -69,7 +69,7 @@ class ObjectivePart(Protocol):
         """
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Return the tokens to take from the text, so that no side that the model reads exceeds `length` tokens."""
+        """Return the number of tokens to take from the text, so that neither side exceeds `length` tokens."""
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
         """Return the maximum number of sentinel tokens that a sequence of `num_tokens` tokens can need."""

@@ -43,7 +43,7 @@ class PrefixLM:
         return 0.5, 0.5
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Return the tokens to take from the text, so that neither side exceeds `length` tokens with its end token."""
+        """Return the number of tokens to take from the text, so that no side with its end token exceeds `length`."""
         return length
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
@@ -62,5 +62,5 @@ class PrefixLM:
         >>> made["source_input_ids"].tolist(), made["input_ids"].tolist(), made["labels"].tolist()
         ([11, 3], [0, 12, 13, 14], [12, 13, 14, 3])
         """
-        source_U, answer_S = np.split(row["input_ids"], [rng.integers(1, max(2, len(row["input_ids"])))])
-        return two_sides(row, add_end(source_U, vocab.sep), add_end(answer_S, vocab.sep), vocab.pad)
+        source_U, target_S = np.split(row["input_ids"], [rng.integers(1, max(2, len(row["input_ids"])))])
+        return two_sides(row, add_end(source_U, vocab.sep), add_end(target_S, vocab.sep), vocab.pad)

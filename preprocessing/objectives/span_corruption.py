@@ -36,7 +36,8 @@ class SpanCorruption:
     first sentinel, or a random token with probability `random_replace_prob`.
 
     If the selected spans begin after an unselected token and end the sequence, as masking `random_spans` selects them,
-    the IDs equal those of the reference. Otherwise its targets begin without a sentinel or end with one more.
+    the IDs equal those of the reference. Otherwise the targets of the reference begin without a sentinel, or end with
+    an additional one.
     """
 
     kind: Literal["span_corruption"] = "span_corruption"
@@ -108,7 +109,7 @@ class SpanCorruption:
         )  # the source has the full length
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Return the tokens to take from the text, so that neither side exceeds `length` tokens.
+        """Return the number of tokens to take from the text, so that neither side exceeds `length` tokens.
 
         With masking `random_spans` the source has exactly `length` tokens.
 
@@ -154,18 +155,18 @@ class SpanCorruption:
         first_S = is_hit_S.copy()  # the first token of each run
         first_S[1:] &= ~is_hit_S[:-1]
         if self.targets == "spans" and not self.collapse_spans:
-            source_U, answer_S = ids_S[~is_hit_S], ids_S[is_hit_S]
+            source_U, target_S = ids_S[~is_hit_S], ids_S[is_hit_S]
         elif self.collapse_spans:
             sentinel_N = self._sentinels(int(first_S.sum()), vocab)
             source_U = _collapsed(ids_S, is_hit_S, first_S, sentinel_N)
-            answer_S = _spans(ids_S, is_hit_S, first_S, sentinel_N) if self.targets == "spans" else ids_S
+            target_S = _spans(ids_S, is_hit_S, first_S, sentinel_N) if self.targets == "spans" else ids_S
         else:
-            source_U, answer_S = ids_S.copy(), ids_S
+            source_U, target_S = ids_S.copy(), ids_S
             source_U[is_hit_S] = vocab.size - 1
             if self.random_replace_prob:
                 swap_at = np.flatnonzero(is_hit_S & (rng.random(len(ids_S)) < self.random_replace_prob))
                 source_U[swap_at] = ordinary_ids(len(swap_at), vocab, rng)
-        return two_sides(row, add_end(source_U, vocab.sep), add_end(answer_S, vocab.sep), vocab.pad)
+        return two_sides(row, add_end(source_U, vocab.sep), add_end(target_S, vocab.sep), vocab.pad)
 
     def _sentinels(self, count: int, vocab: Vocab) -> Ints:
         if count > vocab.sentinels:

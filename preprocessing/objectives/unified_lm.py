@@ -24,12 +24,16 @@ _SEGMENTS: Final[dict[Mode, tuple[int, int]]] = {  # token types of both segment
 class UnifiedLM:
     """Masked language modeling of a pair under four attention masks (UniLM 2.3).
 
-    Each mode has its own fraction of the sequences. Bidirectional: each token attends to each. Left to right: to itself
-    and the tokens left of it; right to left: to itself and the tokens right of it. Sequence to sequence: the first
-    segment attends to itself; a token of the second attends to the first, to itself and to the tokens left of it. In
-    this mode the end token of the second segment may be masked too, with the probability of an ordinary token, so that
-    the model learns to stop. Token types are numbered by mode, six in all; the label of a pair is predicted in the
-    bidirectional mode only.
+    Each mode has its own fraction of the sequences:
+
+    * Bidirectional: each token attends to all tokens.
+    * Left to right: each token attends to itself and the tokens before it.
+    * Right to left: each token attends to itself and the tokens after it.
+    * Sequence to sequence: tokens of the first segment attend to this segment. A token of the second segment attends to
+      the first segment, to itself and to the tokens before it. The end token of the second segment may be masked too,
+      with the probability of an ordinary token, so that the model learns to stop.
+
+    Each mode has its own token types, six in all. The label of a pair is predicted only in the bidirectional mode.
 
     A pair whose second segment does not follow the first (label 1) always has the bidirectional mode. In another mode,
     its second segment would be predicted from an unrelated text. `negative_prob` of the packing should be half of
@@ -95,7 +99,7 @@ class UnifiedLM:
         return 0.0, 1.0
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Return the tokens to take from the text, so that the model reads `length` tokens."""
+        """Return the number of tokens to take from the text, so that the model reads `length` tokens."""
         return length
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:

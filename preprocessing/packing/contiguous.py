@@ -25,16 +25,17 @@ from preprocessing.tokenization import ENDED, PLAIN, Frame, Vocab
 class Contiguous:
     """Contiguous packing: sequences are filled with consecutive documents.
 
-    With `unit: token` (GPT-2), documents are joined, each followed by a separator, and cut every `seq_length` tokens;
-    the last sequence may be short. Without `add_separators` nothing stands between them (T5, `reduce_concat_tokens` in
-    t5/data/preprocessors.py).
+    With `unit: token` (GPT-2), documents are joined, each followed by a separator, and cut every `seq_length` tokens.
+    The last sequence may be short. Without `add_separators`, documents are joined directly (T5, `reduce_concat_tokens`
+    in t5/data/preprocessors.py).
 
     With `unit: sentence` (RoBERTa 4.2, FULL-SENTENCES), a sequence is `<s> whole sentences </s>`, with one more `</s>`
-    between two documents. Without `cross_documents` a sequence holds one document only. A sentence that is longer than
-    a sequence is truncated or dropped, and the sequence before it ends there. SpanBERT's BlockDataset does so too, but
-    it also loses the text before a final long sentence.
+    between two documents. A sentence that is longer than a sequence is cut into several sequences
+    (`overlong: truncate`) or dropped. The sequence before a dropped sentence ends there. SpanBERT's BlockDataset also
+    drops such sentences, but it loses the text before a last sentence that is too long as well.
 
-    Token positions in the store count the separators too: the one that follows document d has a position of its own.
+    Without `cross_documents` a sequence holds one document only. A plan counts separators as positions: the separator
+    after each document has its own position.
     """
 
     kind: Literal["contiguous"] = "contiguous"

@@ -29,24 +29,26 @@ class _Texts(NamedTuple):
 class ParallelSentences:
     """Monolingual sequences and translation pairs (XLM 3.3, MLM, and 3.4, TLM).
 
-    Translation pairs hold a fraction `translation_ratio` of the tokens. A monolingual sequence is `</s>` and a window
-    over the sentences of one language, each followed by `</s>`: in text order, or with `sentence_order: shuffled` in a
-    new random order each epoch, as in the authors' files (`shuf` in their get-data-wiki.sh; `sentence_boundaries:
-    lines` in the corpus file makes each line a sentence). A translation pair is `</s> x </s> </s> y </s>`; the language
-    changes at y, and with `reset_positions` positions restart there. Of more than two sides two are drawn, and a pair
-    that exceeds the sequence length is dropped. The sides are also text of their languages.
+    A monolingual sequence is `</s>` and a window over the sentences of one language, each followed by `</s>`. Sentences
+    are in text order. With `sentence_order: shuffled` they are in a new random order each epoch, as in the authors'
+    files (`shuf` in their get-data-wiki.sh; there each line is a sentence, as with `sentence_boundaries: lines` in the
+    corpus file).
 
-    The fraction is one of tokens, not of sequences, because a batch loss is one mean over all targets, which are a
-    fixed fraction of the tokens. The reference alternates MLM and TLM updates, each with its own mean: both have equal
-    weight there, however short translations are, and here at 0.5.
+    A translation pair is `</s> x </s> </s> y </s>`. The language changes at the second side y; with `reset_positions`,
+    positions restart there. If a document has more than two sides, two of them are drawn. A pair that exceeds the
+    sequence length is dropped. Each side is also part of the monolingual text of its language. The sides of a document
+    are its units (`phrases: given` in the corpus file), if no unit starts inside a sentence.
 
-    Languages are sampled with q proportional to p^alpha (3.1): within a shard, the sequences of all but the most
-    frequent language are repeated, as are pairs of languages, and sequences or pairs to reach the translation ratio. A
-    language's number is its place in `languages`; its name is part of the source of the text (`wiki.fr`,
-    `fr/part-1.txt`; the first side of `europarl.en-fr.en` is en). If the source does not name each side, sides are
-    numbered in order.
+    Translation pairs have a fraction `translation_ratio` of the tokens, not of the sequences. The reason is that the
+    loss of a batch is one mean over all targets, whose number is proportional to the tokens. The reference alternates
+    MLM and TLM updates, each with its own mean, so both have equal weight. A ratio of 0.5 corresponds to this.
 
-    Sides are the units of a document in which no unit starts inside a sentence: `phrases: given` in the corpus file.
+    Languages are sampled with q proportional to p^alpha (3.1). Within a shard, the sequences of rarer languages and the
+    pairs of rarer language pairs are repeated. Sequences or pairs are also repeated to reach the translation ratio.
+
+    The number of a language is its index in `languages`. Its name must be part of the source of the text, e.g.
+    `wiki.fr` or `fr/part-1.txt`; the first side of `europarl.en-fr.en` is en. If the source does not name each side,
+    sides are numbered in order.
     """
 
     kind: Literal["parallel"] = "parallel"

@@ -36,18 +36,20 @@ class SegmentPair:
     The procedure is that of BERT's create_pretraining_data.py. Each document has a target length: the sequence length,
     or a shorter one with probability `short_seq_prob`. Sentences are collected up to the target and split at random
     into A and B. With `negatives: random`, B comes from another document with probability `negative_prob` (label 1),
-    and the sentences after A are returned. With `swapped` (ALBERT 3.1), A and B change places with probability
-    `negative_prob` (label 1). With `unit: sentence`, A and B are one sentence each (RoBERTa 4.2, SENTENCE-PAIR).
+    and the sentences after A are used for the next pair. With `swapped` (ALBERT 3.1), A and B change places with
+    probability `negative_prob` (label 1). With `unit: sentence`, A and B are one sentence each (RoBERTa 4.2,
+    SENTENCE-PAIR).
 
-    With `none` (ELECTRA's build_pretraining_dataset.py), B continues A, starting near the middle of the sequence, and
-    there is no label. A fraction `single_segment_prob` of the sequences has no B, and `short_seq_prob` is a fraction of
-    the sequences. With `dialogue` (ERNIE, arXiv:1904.09223, 4.2.3), the sentences of a document are turns; A is some of
-    them and B the reply, or a turn of another document with probability `negative_prob` (label 1).
+    With `none` (ELECTRA's build_pretraining_dataset.py), B continues A and starts near the middle of the sequence, and
+    there is no label. A fraction `single_segment_prob` of the sequences has no B, and a fraction `short_seq_prob` has a
+    shorter target length. Unlike in ELECTRA's code, the sentences of A and B do not interleave.
 
-    Three points differ from the reference. A chunk has at least two sentences (a single last one joins the chunk
-    before), so that the label is balanced; the reference has 57 % ones. B never comes from the same document. A
-    document of one sentence, and with `unit: sentence` a single last sentence, is used only as B. ELECTRA's A and B do
-    not interleave.
+    With `dialogue` (ERNIE, arXiv:1904.09223, 4.2.3), the sentences of a document are turns. A has one or more turns,
+    and B is the reply, or a turn of another document with probability `negative_prob` (label 1).
+
+    Three points differ from BERT's code. A chunk has at least two sentences, because a single last sentence joins the
+    previous chunk. So the labels are balanced; in BERT's code 57 % are 1. A random B never comes from the document of
+    A. A document of one sentence, and with `unit: sentence` a single last sentence, is used only as B.
     """
 
     kind: Literal["segment_pair"] = "segment_pair"
@@ -238,7 +240,9 @@ class SegmentPair:
             end = bounds_N1[document + 1]
             last = np.clip(np.searchsorted(at_M1, at_M1[first] + target), first + 1, end)
             half = (target - 3) // 2
-            middle = np.maximum(np.searchsorted(at_M1, at_M1[first] + half) - 1, first + 1)  # A is shorter than half
+            middle = np.maximum(
+                np.searchsorted(at_M1, at_M1[first] + half) - 1, first + 1
+            )  # A is shorter than half, but has at least one sentence
             overflows = (at_M1[middle] - at_M1[first] < half) & (coin < 0.5)  # with probability 1/2, one more sentence
             middle = np.where(is_single < self.single_segment_prob, last, np.minimum(middle + overflows, last))
             rounds.append(np.stack([first, middle, last]))

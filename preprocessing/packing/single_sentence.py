@@ -16,9 +16,9 @@ from preprocessing.tokenization import Frame, Vocab
 class SingleSentence:
     """Single sentences: `</s> sentence </s>` (MASS, arXiv:1905.02450, 4.1).
 
-    MASS and XLM's code frame sentences this way. A sentence that is longer than a sequence is dropped, as there. With
-    `languages` each sequence has a language: that of its document, which the name of the text's source contains, as for
-    packing `parallel`.
+    MASS and XLM's code use these special tokens. A sentence that is longer than a sequence is dropped, as in their
+    code. With `languages`, each sequence has the language of its document. The name of the language must be part of the
+    source of the text, as for packing `parallel`.
     """
 
     kind: Literal["single_sentence"] = "single_sentence"

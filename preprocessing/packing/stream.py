@@ -90,8 +90,8 @@ class StreamPair:
     """Streams of segment pairs with memory (XLNet, arXiv:1906.08237, 2.5).
 
     A sequence has `reuse_len` tokens of a stream, then `A <sep> B <sep> <cls>`, as in XLNet's data_utils.py. A starts
-    at the end of the reused tokens and ends after a sentence. B is the text that follows; with probability 1/2, or if A
-    is one sentence without an end in sight, it is text from elsewhere. Both are truncated on the right. The next
+    at the end of the reused tokens and ends after a sentence. B is the text that follows. With probability 1/2, or if A
+    is one sentence that fills the sequence, B is a random text instead. Both are truncated on the right. The next
     sequence of a stream starts `reuse_len` tokens later: a memory stores only the states of the reused tokens. Token
     types are 0 for the reused tokens and A, 1 for B, 2 for <cls>. Whether B follows A is not predicted.
 

@@ -38,7 +38,9 @@ def cuts_of(tokenizer: Tokenizer) -> Cut:
     words, folding = tokenizer.pre_tokenizer, tokenizer.normalizer
     if isinstance(words, pre_tokenizers.BertPreTokenizer) and isinstance(folding, normalizers.BertNormalizer):
         return "marks"
-    plain = folding is None or isinstance(folding, normalizers.Replace)  # Replace: of the name of a special token
+    plain = folding is None or isinstance(
+        folding, normalizers.Replace
+    )  # Replace changes only the name of a special token
     return "blanks" if isinstance(words, pre_tokenizers.WhitespaceSplit) and plain else "nowhere"
 
 

@@ -50,7 +50,7 @@ def _without_accents(lowercase: bool) -> list[tuple[str, str]]:
         _bare(folded, lowercase) if _bare(folded, False) == unicodedata.normalize("NFC", folded) else once
         for once, folded in zip(
             bare, default.normalize(bare), strict=True
-        )  # the rule may produce a mark from a letter: keep it
+        )  # skip the rule if its result has a nonspacing mark
     ]
     return [(char, after) for char, after in zip(chars, replacements, strict=True) if char != after]
 

@@ -52,7 +52,7 @@ def add_frame(vocab: Vocab, frame: Frame) -> Vocab:
     """
     roles = {role: getattr(vocab, role) for role in ROLES}
     if any(roles[role] is None for role in frame.roles):
-        return vocab  # sequences of this frame cannot be built either
+        return vocab  # this tokenizer cannot build sequences of this frame
     unread = {roles["cls"]} - {None} if "cls" not in frame.roles else set()
     content = _with_template(vocab, frame)
     if not unread and _encodes_equally(vocab.files[NAME], content, frame):

@@ -55,8 +55,8 @@ _ROLES: Final = dict.fromkeys(NAMES, "") | {"sentinel": "extra_ids 100"}  # T5 h
 class Unigram:
     """Unigram language model over subword tokens (SentencePiece, arXiv:1804.10959).
 
-    A trained tokenizer has the special tokens of ALBERT. Those of a file are read from it: T5 has neither [CLS] nor
-    [MASK].
+    A trained tokenizer has the special tokens of ALBERT. A loaded tokenizer has those of its file; T5 has neither [CLS]
+    nor [MASK].
     """
 
     kind: Literal["unigram"] = "unigram"
@@ -336,9 +336,10 @@ def _read_model(path: Path, model_type: Model) -> bytes:
             f"tokenizer.path: {path}: not a valid sentencepiece model; change data.tokenizer.kind or the path"
         ) from None
     if model != model_type:
-        kind = "sentencepiece_bpe" if model == "bpe" else "unigram"
+        kind_of = {"bpe": "sentencepiece_bpe", "unigram": "unigram"}
         raise BadInput(
-            f"tokenizer.path: {path}: a model of kind {kind}; set data.tokenizer.kind={kind}, or change the path"
+            f"tokenizer.kind: invalid value {kind_of[model_type]}, expected {kind_of[model]} for {path}; set "
+            f"data.tokenizer.kind={kind_of[model]}, or change the path"
         )
     return content
 

@@ -54,7 +54,7 @@ class Template:
     """Builds sequences of at most `length` tokens; 0: no maximum.
 
     If a sequence is too long, tokens are removed one by one from the end of the longer text (BERT's `longest first`).
-    Instances are immutable. Raises BadInput if `length` leaves no room for two texts.
+    Instances do not change after construction. Raises BadInput if `length` leaves no room for two texts.
     """
 
     def __init__(self, vocab: Vocab, length: int = 0) -> None:

@@ -331,7 +331,7 @@ class Vocab:
         return self._pieces[id]
 
     def utf8(self, id: int) -> bytes:
-        """Return the text of this token in UTF-8. Joined, the texts of several tokens are their text."""
+        """Return the text of this token in UTF-8. Joined, the bytes of several tokens are those of their text."""
         return self._kind.utf8(self._pieces[id])
 
     def save(self, folder: Path | str) -> None:

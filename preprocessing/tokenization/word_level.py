@@ -27,7 +27,7 @@ _LEAST: Final = len(SPECIALS) + 1
 class WordLevel:
     """Whole words, split at white space (Transformer-XL, arXiv:1901.02860).
 
-    It is meant for text that is already tokenized.
+    Suitable for text that is already tokenized.
     """
 
     kind: Literal["word_level"] = "word_level"

@@ -36,7 +36,7 @@ _LONG: Final = re.compile(r"[^\s!-/:-@\[-`{-~\u3000-\u303f\u3400-\u4dbf\u4e00-\u
 class WordPiece:
     """WordPiece: whole words, and tokens inside a word that begin with ## (BERT, arXiv:1810.04805).
 
-    A trained vocabulary numbers its tokens in training order, or by falling frequency, as adaptive token tables
+    A trained tokenizer numbers its tokens in training order, or by descending frequency, as adaptive token tables
     require.
     """
 
