@@ -115,7 +115,7 @@ class SegmentPair:
 
     def describe(self) -> str:
         return {
-            "random": f"pairs of {self.unit}s, {self.negative_prob:.0%} with a random second one (NSP)",
+            "random": f"pairs of {self.unit}s, {self.negative_prob:.0%} with a random second {self.unit} (NSP)",
             "swapped": f"pairs of {self.unit}s, {self.negative_prob:.0%} swapped (SOP)",
             "dialogue": f"queries and responses, {self.negative_prob:.0%} of the responses random",
             "none": "pairs of consecutive segments",

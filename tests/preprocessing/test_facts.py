@@ -220,7 +220,7 @@ def test_the_number_of_noise_spans_follows_from_the_length_of_a_row_and_their_me
 @pytest.mark.parametrize(
     ("part", "line"),
     [
-        (SegmentPair(negatives="random"), "pairs of segments, 50% with a random second one (NSP)"),
+        (SegmentPair(negatives="random"), "pairs of segments, 50% with a random second segment (NSP)"),
         (SegmentPair(negatives="swapped"), "pairs of segments, 50% swapped (SOP)"),
         (SpanMasking(phrase_prob=0.5), "15% of the tokens, in spans of up to 10 words; 50% of the spans are phrases"),
         (CausalLM(), "each token predicts the next one"),

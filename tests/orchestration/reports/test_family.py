@@ -74,7 +74,7 @@ def test_roberta_against_bert_reads_like_the_abstract_of_its_paper():
         "trains on the text of books_wiki_news, instead of wikipedia_books",
         "reads 50,265 byte-level BPE tokens, instead of 30,522 lower-cased WordPiece tokens",
         "packing: full sentences packed across documents, "
-        "instead of pairs of segments, 50% with a random second one (NSP)",
+        "instead of pairs of segments, 50% with a random second segment (NSP)",
         "removes next sentence prediction",
         "masks dynamically, instead of statically with 10 copies",
         "trains with larger batches: 8,192 rows instead of 256",
@@ -90,7 +90,7 @@ def test_albert_against_bert_reads_like_the_abstract_of_its_paper():
     lines = describe_difference(recipe("bert_base"), recipe("albert_base"))
     assert lines[1:5] == [
         "packing: pairs of segments, 50% swapped (SOP), "
-        "instead of pairs of segments, 50% with a random second one (NSP)",
+        "instead of pairs of segments, 50% with a random second segment (NSP)",
         "removes next sentence prediction",
         "adds sentence order prediction",
         "masks 15% of the tokens, in n-grams of up to 3 words, instead of 15% of the tokens",
@@ -108,7 +108,7 @@ def test_spanbert_against_bert_reads_like_the_abstract_of_its_paper():
     lines = describe_difference(recipe("bert_base_cased"), recipe("spanbert_base"))
     assert lines[:5] == [
         "packing: full sentences packed inside documents, overlong sentences dropped, "
-        "instead of pairs of segments, 50% with a random second one (NSP)",
+        "instead of pairs of segments, 50% with a random second segment (NSP)",
         "removes next sentence prediction",
         "adds span boundaries",
         "masks 15% of the tokens, in spans of up to 10 words, instead of 15% of the tokens",
