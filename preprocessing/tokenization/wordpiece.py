@@ -74,7 +74,7 @@ class WordPiece:
     def make(self, texts: Iterable[str]) -> TokenizerBuild:
         if self.path:
             return from_file(self.path, self._read)
-        return TokenizerBuild(SPECIALS, _files(self._train(_without_long_words(texts, self.lowercase)), self.lowercase))
+        return TokenizerBuild(SPECIALS, _files(self._train_ids(_without_long_words(texts, self.lowercase)), self.lowercase))
 
     def _read(self, path: Path) -> TokenizerBuild:
         if file := tokenizer_json.find(path):
@@ -83,8 +83,8 @@ class WordPiece:
             return build._replace(files=build.files | {"vocab.txt": _lines(ids)})
         return TokenizerBuild(SPECIALS, _files(_ids(tokenizer_json.inside(path, "vocab.txt")), self.lowercase))
 
-    def _train(self, texts: Sequence[str]) -> dict[str, int]:
-        ids = _train_tokens(texts, self.vocab_size, self.lowercase)
+    def _train_ids(self, texts: Sequence[str]) -> dict[str, int]:
+        ids = _train(texts, self.vocab_size, self.lowercase)
         return _by_frequency(ids, texts, self.lowercase) if self.token_order == "frequency" else ids
 
     def least_size(self, texts: Iterable[str]) -> int:
@@ -129,7 +129,7 @@ def _without_long_words(texts: Iterable[str], lowercase: bool) -> list[str]:
     return [_LONG.sub(remove_long, text) for text in texts]
 
 
-def _train_tokens(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:
+def _train(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:
     """Train at most `size` tokens, special tokens first. Raises BadInput if there are more characters than that.
 
     The library's trainer breaks ties by token ID, and numbers the alphabet in the order of a hash table, which differs
