@@ -1,8 +1,11 @@
-"""Masking schemes: sequence -> hits, the tokens to predict: 0 = not selected, k = part of the k-th selected unit.
+"""Masking schemes. A scheme selects the tokens of a sequence that the model predicts.
 
-A special token is never selected, and no unit extends across one. Each sequence has a budget of tokens, which is met
-exactly (by whole words as far as possible); a scheme that differs says so. Read part.py and token.py first, then
-budget.py, which all schemes share. A scheme is one file here and one line in the union below, which is the registry.
+A scheme returns the column `hits`: 0 if a token is not selected, k if it is part of the k-th selected unit. Special
+tokens are never selected, and no unit extends across one. Each sequence has a budget of tokens. The number of selected
+tokens equals this budget, or is as close to it as whole words allow. The docstring of a scheme states any exception.
+
+Read part.py and token.py first, then budget.py, which all schemes use. To add a scheme, add one file here and one
+member to the union `Masking` below, which is the registry.
 """
 
 from preprocessing.masking.budget import HITS, Rounding
@@ -49,4 +52,4 @@ Masking = (
 
 
 def _has_every_fact(masking: Masking) -> MaskingPart:
-    return masking  # a member without a fact is a type error here
+    return masking  # type error if a member lacks an attribute of MaskingPart

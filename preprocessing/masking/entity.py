@@ -15,10 +15,10 @@ from preprocessing.spec import ScaleOverrides, key, require, spec
 class EntityMasking:
     """Whole phrases and whole words in random order (ERNIE, arXiv:1904.09223, 4.2).
 
-    The phrases are those of the key `phrases` in the corpus file; a word outside all phrases is a unit of its own.
-    Units are selected as words are by whole-word masking. The rounding `independent` is that of the released
-    ERNIE/batching.py: a unit is selected if the draw of its first token is below `rate`. In a fraction
-    `token_level_prob` of the sequences, single tokens are selected instead (ERNIE's character-level masking).
+    A unit is a phrase, as defined by the key `phrases` in the corpus file, or a word outside all phrases. Units are
+    selected in the same way as the words of whole-word masking. The rounding `independent` is that of the released
+    ERNIE/batching.py: each unit is selected with probability `rate`. In a fraction `token_level_prob` of the sequences,
+    single tokens are selected instead (ERNIE's character-level masking).
     """
 
     kind: Literal["entity"] = "entity"
@@ -41,12 +41,12 @@ class EntityMasking:
     def __post_init__(self) -> None:
         TokenMasking(
             rate=self.rate, rounding=self.rounding, max_predictions_per_seq=self.max_predictions_per_seq
-        )  # has the same limits
+        )  # checks the values
         require(
             0 <= self.token_level_prob <= 1,
             "masking.token_level_prob",
             self.token_level_prob,
-            "a share of the rows, from 0 to 1",
+            "a fraction from 0 to 1",
         )
 
     @property
@@ -61,8 +61,8 @@ class EntityMasking:
         )
 
     def describe(self) -> str:
-        singly = f", or ({self.token_level_prob:.0%} of the rows) one by one" if self.token_level_prob else ""
-        return f"{self.rate:.0%} of the tokens, in whole phrases and words{singly}"
+        single = f"; single tokens in {self.token_level_prob:.0%} of the sequences" if self.token_level_prob else ""
+        return f"{self.rate:.0%} of the tokens, in whole phrases and words{single}"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         if self.token_level_prob and rng.random() < self.token_level_prob:
@@ -71,9 +71,9 @@ class EntityMasking:
             )(row, rng)
         if self.rounding == "independent":
             begin_W = np.flatnonzero(row["unit_starts"])
-            is_chosen_W = (rng.random(len(begin_W)) < self.rate) & ~row["special_tokens_mask"][begin_W]
+            is_selected_W = (rng.random(len(begin_W)) < self.rate) & ~row["special_tokens_mask"][begin_W]
             long_W = np.diff(begin_W, append=len(row["input_ids"]))
-            return np.repeat(np.where(is_chosen_W, np.cumsum(is_chosen_W), 0), long_W).astype(np.int32)
+            return np.repeat(np.where(is_selected_W, np.cumsum(is_selected_W), 0), long_W).astype(np.int32)
         words = WholeWordMasking(
             rate=self.rate, rounding=self.rounding, max_predictions_per_seq=self.max_predictions_per_seq
         )

@@ -13,15 +13,15 @@ from preprocessing.spec import ScaleOverrides, key, require, spec
 class FragmentMasking:
     """One run of tokens per sequence or per block (MASS, arXiv:1905.02450, 3.1).
 
-    Its length is a fraction `rate` of the sequence, whose first and last tokens count as well. In 20 % of the sequences
-    it stands at the start, in 20 % at the end, and in 60 % anywhere, which includes both ends (`shuffle_segments` in
-    MASS-unsupNMT/src/trainer.py; runs may include the end token of a sentence there, but not here). Special tokens
-    inside the run divide it into several units.
+    The length of the run is a fraction `rate` of the sequence, including its first and last tokens. The run is at the
+    start in 20 % of the sequences, at the end in 20 %, and at a random position in 60 %. The reference is
+    `shuffle_segments` in MASS-unsupNMT/src/trainer.py. Its runs may include the end token of a sentence, but runs here
+    do not. Special tokens inside the run divide it into several units.
 
-    With `block_size` there is one run in each block of that many tokens. Its length is a fraction `rate` of the block,
-    rounded down, and all positions in the block are equally likely (MASS for summarization: masked_dataset.py in
-    MASS-summarization, where blocks also begin after the first token). A sequence that is too short for this has one
-    run, as without blocks.
+    With `block_size`, each block of that many tokens has one run. The length of the run is a fraction `rate` of the
+    block, rounded down, and all positions in the block are equally likely. Blocks start after the first token. This is
+    MASS for summarization (masked_dataset.py in MASS-summarization). A sequence that is too short for a run per block
+    has one run, as without blocks.
     """
 
     kind: Literal["fragment"] = "fragment"
@@ -36,12 +36,12 @@ class FragmentMasking:
     required_annotations: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        require(0 < self.rate <= 1, "masking.rate", self.rate, "a share above 0, at most 1")
+        require(0 < self.rate <= 1, "masking.rate", self.rate, "a fraction greater than 0 and at most 1")
         require(
             self.block_size >= 0,
             "masking.block_size",
             self.block_size,
-            "a number of tokens from 1 up, or 0 for the whole row",
+            "a positive number of tokens, or 0 for the whole sequence",
         )
 
     @property
@@ -53,30 +53,30 @@ class FragmentMasking:
 
     def describe(self) -> str:
         return f"{self.rate:.0%} of the tokens, in one run" + (
-            f" of each {self.block_size:,}" if self.block_size else ""
+            f" per block of {self.block_size:,} tokens" if self.block_size else ""
         )
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         if self.block_size and np.any(
-            is_chosen_S := self._of_blocks(len(row["special_tokens_mask"]), rng) & ~row["special_tokens_mask"]
+            is_selected_S := self._block_runs(len(row["special_tokens_mask"]), rng) & ~row["special_tokens_mask"]
         ):
-            return number_runs(is_chosen_S)
+            return number_runs(is_selected_S)
         ordinary = np.flatnonzero(~row["special_tokens_mask"])
-        is_chosen_S = np.zeros(len(row["special_tokens_mask"]), dtype=bool)
+        is_selected_S = np.zeros(len(row["special_tokens_mask"]), dtype=bool)
         if len(ordinary):
             first, stop = int(ordinary[0]), int(ordinary[-1]) + 1
-            wanted = min(max(1, round(self.rate * len(is_chosen_S))), stop - first)
-            where, place = rng.random(2)
-            free = stop - first - wanted
-            first += 0 if where < 0.2 else free if where < 0.4 else int(place * (free + 1))
-            is_chosen_S[first : first + wanted] = True
-        return number_runs(is_chosen_S & ~row["special_tokens_mask"])
+            count = min(max(1, round(self.rate * len(is_selected_S))), stop - first)
+            placement, offset = rng.random(2)
+            free = stop - first - count
+            first += 0 if placement < 0.2 else free if placement < 0.4 else int(offset * (free + 1))
+            is_selected_S[first : first + count] = True
+        return number_runs(is_selected_S & ~row["special_tokens_mask"])
 
-    def _of_blocks(self, num_tokens: int, rng: np.random.Generator) -> Bools:
-        """Which tokens are in the run of their block."""
+    def _block_runs(self, num_tokens: int, rng: np.random.Generator) -> Bools:
+        """Return a mask of the tokens that belong to the run of their block, bool [S]."""
         begin_N = np.arange(1, num_tokens, self.block_size)
         long_N = np.minimum(self.block_size, num_tokens - begin_N)
-        wanted_N = (self.rate * long_N).astype(np.int64)
-        first_N = begin_N + (rng.random(len(begin_N)) * (long_N - wanted_N + 1)).astype(np.int64)
+        count_N = (self.rate * long_N).astype(np.int64)
+        first_N = begin_N + (rng.random(len(begin_N)) * (long_N - count_N + 1)).astype(np.int64)
         inside_S = np.arange(1, num_tokens) - np.repeat(first_N, long_N)
-        return np.append(False, (inside_S >= 0) & (inside_S < np.repeat(wanted_N, long_N)))
+        return np.append(False, (inside_S >= 0) & (inside_S < np.repeat(count_N, long_N)))

@@ -1,4 +1,4 @@
-"""N-grams that keep apart (ALBERT, UniLM)."""
+"""N-grams of whole words or tokens that do not overlap (ALBERT, UniLM)."""
 
 from bisect import bisect_left, bisect_right
 from functools import lru_cache
@@ -24,9 +24,8 @@ class NgramMasking:
     `ngram_weights` are other probabilities of 1, 2, ... words; UniLM has 0.8, 0.1 and 0.1 (arXiv:1905.03197, 2.3). With
     `ngram_unit: token`, as in UniLM, each ordinary token counts as a word.
 
-    This differs from the reference (create_masked_lm_predictions of google-research/albert): there an n-gram begins at
-    a word of the sequence, so the first word is selected half as often as others, and an n-gram that crosses [SEP] is
-    kept.
+    Two points differ from the reference (create_masked_lm_predictions of google-research/albert). Its sequences form no
+    circle, so the first word is selected half as often as others. It does not cut n-grams that cross [SEP].
     """
 
     kind: Literal["ngram"] = "ngram"
@@ -47,7 +46,7 @@ class NgramMasking:
 
     def __post_init__(self) -> None:
         check(self.rate, self.max_predictions_per_seq)
-        require(self.max_ngram >= 1, "masking.max_ngram", self.max_ngram, "a number of words from 1 up")
+        require(self.max_ngram >= 1, "masking.max_ngram", self.max_ngram, "a positive number of words")
         if self.ngram_weights:
             each = (
                 len(self.ngram_weights) == self.max_ngram
@@ -58,12 +57,12 @@ class NgramMasking:
                 each,
                 "masking.ngram_weights",
                 self.ngram_weights,
-                f"{self.max_ngram} probabilities that sum up to 1, or none",
+                f"{self.max_ngram} probabilities that sum to 1, or an empty list",
             )
 
     @property
     def required_columns(self) -> frozenset[str]:
-        """Columns of a row that are read."""
+        """Columns of a sequence that the scheme reads."""
         return frozenset(
             {"special_tokens_mask", "word_starts"} if self.ngram_unit == "word" else {"special_tokens_mask"}
         )
@@ -84,36 +83,36 @@ class NgramMasking:
             row["word_starts"] if self.ngram_unit == "word" else np.ones(len(row["input_ids"]), bool),
         )
         long, count = words.long_O.tolist(), len(words.long_O)
-        # Where n + 1 free words stand in a row, for each n: sorted lists, since few words leave them at a time
+        # places_of[n]: starts of n + 1 consecutive free words, in a sorted list, since each step removes few of them
         places_of = [list(range(count)) if n < count else list[int]() for n in range(self.max_ngram)]
         kinds = [0, *sorted(set(long))]
-        widest_of = kinds[-1:] * self.max_ngram  # no word in these lists has more tokens
+        widest_of = kinds[-1:] * self.max_ngram  # an upper bound of the tokens per word in each list
         left = budget(row, self.rate, self.rounding, self.max_predictions_per_seq, rng)
-        lengths, where = ngram_lengths(self.max_ngram, left, rng, self.ngram_weights), rng.random(left)
-        chosen, firsts = list[int](), list[int]()
-        for num_words, share in zip(lengths.tolist(), where.tolist(), strict=True):
+        lengths, draws = ngram_lengths(self.max_ngram, left, rng, self.ngram_weights), rng.random(left)
+        selected, firsts = list[int](), list[int]()
+        for num_words, draw in zip(lengths.tolist(), draws.tolist(), strict=True):
             places: list[int] = []
             while left and num_words and not places:
                 num_words -= 1
                 places = places_of[num_words]
-                if left < widest_of[num_words]:  # the budget only shrinks
+                if left < widest_of[num_words]:  # words that exceed the budget now never fit later
                     places[:] = [word for word in places if long[word] <= left]
                     widest_of[num_words] = kinds[bisect_right(kinds, left) - 1]
             if not places:
                 break
-            first = last = places[int(share * len(places))]
+            first = last = places[int(draw * len(places))]
             firsts.append(first)
             while last <= first + num_words and long[last % count] <= left:
                 left -= long[last % count]
-                chosen.append(last % count)
+                selected.append(last % count)
                 last += 1
             for n, places in enumerate(places_of):
                 _remove(places, first - n, last, count)
-        return words.units(chosen, firsts)
+        return words.units(selected, firsts)
 
 
 def _remove(places: list[int], start: int, stop: int, count: int) -> None:
-    """Take the places [start, stop) of a circle of so many out of a sorted list.
+    """Remove the places [start, stop) of a circle of `count` places from a sorted list.
 
     >>> places = [0, 1, 2, 3, 4, 5]
     >>> _remove(places, -1, 2, 6)
@@ -128,11 +127,11 @@ def _remove(places: list[int], start: int, stop: int, count: int) -> None:
 
 
 def ngram_lengths(longest: int, count: int, rng: np.random.Generator, weights: tuple[float, ...] = ()) -> Ints:
-    """Numbers of words from 1 to `max_ngram` with p(n) proportional to its weight, or to 1/n, int64 [count]."""
+    """Draw numbers of words from 1 to `longest`, with p(n) proportional to weights[n - 1] or to 1/n, int64 [count]."""
     return 1 + np.searchsorted(_ngram_cdf(longest, tuple(weights)), rng.random(count), side="right")
 
 
 @lru_cache
 def _ngram_cdf(longest: int, weights: tuple[float, ...]) -> Floats:
     weight = np.array(weights) if weights else 1 / np.arange(1, longest + 1)
-    return np.cumsum(weight)[:-1] / weight.sum()  # without its last value, 1
+    return np.cumsum(weight)[:-1] / weight.sum()  # the last value, 1, is omitted

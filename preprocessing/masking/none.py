@@ -1,4 +1,4 @@
-"""No masking: left-to-right models."""
+"""No masking, for objectives that select their own targets or predict every token."""
 
 from typing import ClassVar, Literal
 

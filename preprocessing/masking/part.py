@@ -1,4 +1,4 @@
-"""The facts that each kind of masking states about itself; rows, checks, scales and reports read them here only."""
+"""The interface of masking schemes. Sampling, checks, scales and reports use these attributes only."""
 
 from typing import ClassVar, Protocol
 
@@ -9,40 +9,40 @@ from preprocessing.spec import ScaleOverrides
 
 
 class MaskingPart(Protocol):
-    """A part of the union Masking: which tokens of a row are predicted."""
+    """A member of the union Masking: it selects the tokens of a sequence that the model predicts."""
 
     produced_columns: ClassVar[frozenset[str]]
-    """Columns of schema.py that it makes: `hits`, or none."""
+    """Columns of schema.py that this scheme produces: `hits`, or none."""
     possible_columns: ClassVar[frozenset[str]]
-    """All columns that a part of its kind produces, whatever its keys are."""
+    """All columns that this kind of scheme can produce, for any values of its keys."""
     scale_overrides: ClassVar[ScaleOverrides]
-    """What `--scale` puts into it."""
+    """Values of keys that `--scale` sets, by scale."""
 
     @property
     def kind(self) -> str:
-        """Its name in a recipe."""
+        """Name of this scheme in a recipe."""
 
     @property
     def required_columns(self) -> frozenset[str]:
-        """Columns of a row that it reads."""
+        """Columns of a sequence that this scheme reads."""
 
     @property
     def predicted(self) -> float:
-        """Share of the tokens of a row that is predicted, on average; 1.0 where it chooses nothing."""
+        """Mean fraction of the tokens of a sequence that are selected; 1.0 if the scheme selects no tokens."""
 
     @property
     def span_mean(self) -> float:
-        """Tokens of a span on average, where the length of a row alone decides how many spans there are; else 0.0."""
+        """Mean span length in tokens if the number of spans depends only on the sequence length; otherwise 0.0."""
 
     @property
     def required_annotations(self) -> frozenset[str]:
-        """What the corpus must have besides text: {"phrases"} (the column `unit_starts`), or nothing."""
+        """Annotations that the corpus must have: {"phrases"} (the column `unit_starts`), or none."""
 
     def most_runs(self, num_tokens: int) -> int:
-        """Runs of chosen tokens that a row of so many tokens can have at the most, whatever its text and the draws."""
+        """Return the maximum number of runs of selected tokens that a sequence of `num_tokens` tokens can have."""
 
     def describe(self) -> str:
-        """What is chosen in one line: "15% of the tokens, in whole words"."""
+        """Describe the selected tokens in one line, e.g. "15% of the tokens, in whole words"."""
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
-        """The column `hits`, int32 [S]: 0 where nothing is chosen, k in the k-th chosen unit."""
+        """Return the column `hits`, int32 [S]: 0 at tokens that are not selected, k in the k-th selected unit."""

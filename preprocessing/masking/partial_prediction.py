@@ -14,20 +14,24 @@ from preprocessing.spec import ScaleOverrides, key, require, spec
 class PartialPrediction:
     """One token in `group_size`, as n-grams of words in a context (XLNet, arXiv:1906.08237, 3.1).
 
-    The context of n words has `group_size` * n words. Half of the tokens are selected in each half of the sequence, an
-    odd one in the first half: 43 and 42 of 512. Starting from a uniformly drawn word, the procedure goes once around
-    the ordinary words of a half. Each step draws a number of words n from 1 to `max_ngram`, with probability
-    proportional to 1/n, and selects n consecutive words at a random place in the next `group_size` * n words. A run
-    that crosses a special token or the end of the half is cut there into two n-grams. If the round ends early,
-    uniformly drawn tokens fill the budget: about one in a hundred selected tokens, or one in ten if words have four
-    tokens.
+    Each half of the sequence has half of the selected tokens; the first half has one more if their number is odd, e.g.
+    43 and 42 of 512. In each half, the procedure starts at a uniformly drawn word and visits all ordinary words once,
+    as a circle. Each step draws a number of words n from 1 to `max_ngram`, with probability proportional to 1/n. The
+    next `group_size` * n words are the context, in which n consecutive words at a random position are selected. A run
+    that crosses a special token or the end of the half is cut there into two n-grams. If the circle ends before the
+    budget is full, uniformly drawn single tokens fill the rest. These are about one in a hundred selected tokens, or
+    one in ten if words have four tokens.
 
-    The paper describes spans of tokens; the reference (`_sample_mask` in data_utils.py) uses words, as here. Three
-    points differ from the reference. It selects n tokens rather than n words, because it tests the first token
-    repeatedly, so the first tokens of long words are targets several times as often as their last ones. Its context
-    stands beside the n-gram and not around it, so it selects a seventh of the tokens and draws the rest from anywhere.
-    Its first context begins with the half and its last n-gram may not reach the end, so both edges have fewer targets.
-    Special tokens are never selected here; the reference may select them, but does not predict them.
+    The paper describes spans of tokens; the reference (`_sample_mask` in data_utils.py) uses words, as here. The
+    reference differs in these points:
+
+    * It selects n tokens rather than n words, because it tests the first token repeatedly. So the first tokens of long
+      words are targets several times as often as their last tokens.
+    * Its context does not include the n-gram. So it selects a seventh of the tokens as n-grams, and draws the rest from
+      anywhere.
+    * Its first context starts with the half, and its last n-gram may not reach the end. So both edges have fewer
+      targets.
+    * It may select special tokens, but does not predict them. Here they are never selected.
     """
 
     kind: Literal["partial_prediction"] = "partial_prediction"
@@ -42,8 +46,8 @@ class PartialPrediction:
     required_annotations: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        require(self.group_size >= 2, "masking.group_size", self.group_size, "a number of tokens from 2 up")
-        require(self.max_ngram >= 1, "masking.max_ngram", self.max_ngram, "a number of words from 1 up")
+        require(self.group_size >= 2, "masking.group_size", self.group_size, "a number of tokens, at least 2")
+        require(self.max_ngram >= 1, "masking.max_ngram", self.max_ngram, "a positive number of words")
 
     @property
     def predicted(self) -> float:
@@ -53,31 +57,34 @@ class PartialPrediction:
         return most_runs(num_tokens, 1 / self.group_size)
 
     def describe(self) -> str:
-        return f"one token in {self.group_size}, in n-grams of up to {self.max_ngram}"
+        return f"one token in {self.group_size}, in n-grams of up to {self.max_ngram} words"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         special_S, starts_S = row["special_tokens_mask"], row["word_starts"]
         num_tokens = len(special_S)
-        middle, wanted = num_tokens // 2, num_tokens // self.group_size
-        first_half_S = self._half(special_S[:middle], starts_S[:middle], wanted - wanted // 2, rng)
-        second_half_S = self._half(special_S[middle:], starts_S[middle:], wanted // 2, rng)
+        middle, goal = num_tokens // 2, num_tokens // self.group_size
+        first_half_S = self._half(special_S[:middle], starts_S[:middle], goal - goal // 2, rng)
+        second_half_S = self._half(special_S[middle:], starts_S[middle:], goal // 2, rng)
         second_half_S[second_half_S > 0] += first_half_S.max(initial=0)
         return np.append(first_half_S, second_half_S)
 
     def _half(self, special_S: Bools, starts_S: Bools, goal: int, rng: np.random.Generator) -> Ints:
-        """The column `hits` of a half, with `goal` tokens or all that are not special."""
+        """Return the column `hits` of a half with `goal` selected tokens, or with all ordinary tokens if fewer."""
         words = OrdinaryWords(special_S, starts_S)
-        chosen, firsts, left = self._ngrams(words.long_O.tolist(), goal, rng)
-        hit_S = words.units(chosen, firsts)
+        selected, firsts, left = self._ngrams(words.long_O.tolist(), goal, rng)
+        hit_S = words.units(selected, firsts)
         single_S = np.zeros(len(hit_S), dtype=bool)
         single_S[rng.permutation(np.flatnonzero((hit_S == 0) & ~special_S))[:left]] = True
-        # numbered anew: a unit begins with a single token, and where the number of the n-gram is another one
+        # Renumber the units: a unit begins at each single token, and where the number of the n-gram changes
         is_first_S = single_S | ((hit_S > 0) & (np.diff(hit_S, prepend=0) != 0))
         return np.where(single_S | (hit_S > 0), np.cumsum(is_first_S), 0).astype(np.int32)
 
     def _ngrams(self, long: list[int], goal: int, rng: np.random.Generator) -> tuple[list[int], list[int], int]:
-        """Which words of a half are chosen, `long` being the tokens of each; which begin an n-gram; tokens missing."""
-        chosen, firsts, left, at = list[int](), list[int](), goal, 0
+        """Return the selected words of a half, the first words of n-grams, and the number of tokens still to select.
+
+        `long` lists the number of tokens of each word.
+        """
+        selected, firsts, left, at = list[int](), list[int](), goal, 0
         begin = int(rng.random() * len(long))
         lengths, places = ngram_lengths(self.max_ngram, goal, rng).tolist(), rng.random(goal).tolist()
         for num_words, place in zip(lengths, places, strict=True):
@@ -91,5 +98,5 @@ class PartialPrediction:
                 if long[word % len(long)] > left:
                     break
                 left -= long[word % len(long)]
-                chosen.append(word % len(long))
-        return chosen, firsts, left
+                selected.append(word % len(long))
+        return selected, firsts, left

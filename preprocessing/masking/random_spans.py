@@ -13,11 +13,11 @@ from preprocessing.spec import ScaleOverrides, key, require, spec
 class RandomSpans:
     """Random spans that alternate with unselected spans (T5, arXiv:1910.10683, 3.1.4).
 
-    Of T tokens n = round(rate * T) are selected, at least one and never all, in max(1, round(n / mean)) spans. The
-    selected tokens and the other tokens are each divided into that many parts, all divisions being equally likely
-    (random_spans_noise_mask in t5/data/preprocessors.py). A sequence begins with an unselected span, so its first token
-    is never selected and its last token always is, as in the reference. A separator between documents is treated as any
-    other token; T5's sequences have no separators.
+    Of T tokens, n = round(rate * T) are selected, at least one and never all, in max(1, round(n / mean)) spans. The
+    selected tokens are divided into this number of spans, and so are the other tokens. All divisions are equally likely
+    (random_spans_noise_mask in t5/data/preprocessors.py). As in the reference, a sequence begins with an unselected
+    span, so its first token is never selected and its last token always is. Separators between documents count as
+    ordinary tokens; T5's sequences have no separators.
     """
 
     kind: Literal["random_spans"] = "random_spans"
@@ -31,12 +31,12 @@ class RandomSpans:
     required_annotations: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
-        require(0 < self.rate < 1, "masking.rate", self.rate, "a share between 0 and 1")
+        require(0 < self.rate < 1, "masking.rate", self.rate, "a fraction between 0 and 1")
         require(
             self.mean_noise_span_length >= 1,
             "masking.mean_noise_span_length",
             self.mean_noise_span_length,
-            "a number of tokens from 1 up",
+            "a number of tokens, at least 1",
         )
 
     @property
@@ -50,23 +50,25 @@ class RandomSpans:
     def most_runs(self, num_tokens: int) -> int:
         return int(
             self({"input_ids": np.zeros(num_tokens)}, np.random.default_rng(0)).max(initial=0)
-        )  # any draw has as many
+        )  # every draw has the same number of spans
 
     def describe(self) -> str:
         return f"{self.rate:.0%} of the tokens, in spans of {self.mean_noise_span_length:g} on average"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         num_tokens = len(row["input_ids"])
-        num_chosen = min(max(round(self.rate * num_tokens), 1), num_tokens - 1)
-        num_spans = min(max(1, round(num_chosen / self.mean_noise_span_length)), num_chosen, num_tokens - num_chosen)
+        num_selected = min(max(round(self.rate * num_tokens), 1), num_tokens - 1)
+        num_spans = min(
+            max(1, round(num_selected / self.mean_noise_span_length)), num_selected, num_tokens - num_selected
+        )
         if num_spans == 0:
             return np.zeros(num_tokens, dtype=np.int32)
-        long_2N = [_composition(total, num_spans, rng) for total in (num_chosen, num_tokens - num_chosen)]
+        long_2N = [_composition(total, num_spans, rng) for total in (num_selected, num_tokens - num_selected)]
         unit_2N = np.stack([np.zeros(num_spans, dtype=np.int32), np.arange(1, num_spans + 1, dtype=np.int32)])
         return np.repeat(unit_2N.T.reshape(-1), np.stack(long_2N[::-1], axis=1).reshape(-1))
 
 
 def _composition(total: int, num_parts: int, rng: np.random.Generator) -> Ints:
-    """`total` as a sum of `num_parts` numbers from 1 up, each way being as likely, int64."""
+    """Draw `num_parts` positive integers that sum to `total`, uniformly among all such compositions, int64."""
     cuts = 1 + np.sort(rng.permutation(total - 1)[: num_parts - 1])
     return np.diff(cuts, prepend=0, append=total)

@@ -16,9 +16,9 @@ class SpanMasking:
 
     Touching spans are one unit. A length l from 1 to `max_span_length` words is drawn with probability proportional to
     p * (1 - p)^(l - 1). By default its mean is 3.797 words; the paper gives 3.8 (clipping longer draws would give
-    4.463). The start is a uniformly drawn token that is not yet selected: the span begins at the start of its word and
-    ends early at a special token. The last span stops exactly at the budget, even inside a word: one such cut per
-    sequence, as in the reference.
+    4.463). A uniformly drawn token that is not yet selected determines the start: the span begins at the start of its
+    word, and ends early at a special token. The last span stops exactly at the budget, even inside a word, as in the
+    reference.
 
     A fraction `phrase_prob` of the spans are phrases of at least two words that are not yet selected, if any remain
     (table 3, named entities and noun phrases). The reference draws again if it has already masked the phrase.
@@ -44,15 +44,13 @@ class SpanMasking:
         check(self.rate, 0)
         require(0 < self.geometric_p < 1, "masking.geometric_p", self.geometric_p, "a probability between 0 and 1")
         require(
-            self.max_span_length >= 1, "masking.max_span_length", self.max_span_length, "a number of words from 1 up"
+            self.max_span_length >= 1, "masking.max_span_length", self.max_span_length, "a positive number of words"
         )
-        require(
-            0 <= self.phrase_prob <= 1, "masking.phrase_prob", self.phrase_prob, "a share of the spans, from 0 to 1"
-        )
+        require(0 <= self.phrase_prob <= 1, "masking.phrase_prob", self.phrase_prob, "a fraction from 0 to 1")
 
     @property
     def required_columns(self) -> frozenset[str]:
-        """Columns of a row that are read."""
+        """Columns of a sequence that the scheme reads."""
         return frozenset({"special_tokens_mask", "word_starts"} | ({"unit_starts"} if self.phrase_prob else set()))
 
     @property
@@ -67,19 +65,21 @@ class SpanMasking:
         return most_runs(num_tokens, self.rate)
 
     def describe(self) -> str:
-        named = f", {self.phrase_prob:.0%} of them in whole phrases" if self.phrase_prob else ""
-        return f"{self.rate:.0%} of the tokens{named}, in spans of up to {self.max_span_length} words"
+        phrases = f"; {self.phrase_prob:.0%} of the spans are phrases" if self.phrase_prob else ""
+        return f"{self.rate:.0%} of the tokens, in spans of up to {self.max_span_length} words{phrases}"
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         special_S, num_tokens = row["special_tokens_mask"], len(row["input_ids"])
         begin_W = np.flatnonzero(row["word_starts"])
         word_S = np.cumsum(row["word_starts"]) - 1
         special_word_W = np.append(np.flatnonzero(special_S[begin_W]), len(begin_W))
-        wall_W = special_word_W[np.searchsorted(special_word_W, np.arange(len(begin_W)))]  # next special word
+        wall_W = special_word_W[
+            np.searchsorted(special_word_W, np.arange(len(begin_W)))
+        ]  # the next special token, as a word
         begin, wall, word = [*begin_W.tolist(), num_tokens], wall_W.tolist(), word_S.tolist()
         ordinary = np.flatnonzero(~special_S)
         left = budget(row, self.rate, self.rounding, 0, rng)
-        is_chosen_S = np.zeros(num_tokens, dtype=bool)
+        is_selected_S = np.zeros(num_tokens, dtype=bool)
         phrases = _phrases(row, rng) if self.phrase_prob else []
         while left:
             anchors = ordinary[rng.integers(len(ordinary), size=left)].tolist()
@@ -87,22 +87,22 @@ class SpanMasking:
                 anchors, span_lengths(self.geometric_p, self.max_span_length, left, rng).tolist(), strict=True
             ):
                 if phrases and rng.random() < self.phrase_prob:
-                    span_S = is_chosen_S[phrases.pop()]
-                elif is_chosen_S[anchor]:
+                    span_S = is_selected_S[phrases.pop()]
+                elif is_selected_S[anchor]:
                     continue
                 else:
                     first = word[anchor]
-                    span_S = is_chosen_S[begin[first] : begin[min(first + num_words, wall[first])]]
+                    span_S = is_selected_S[begin[first] : begin[min(first + num_words, wall[first])]]
                 free = np.flatnonzero(~span_S)[:left]
                 span_S[free] = True
                 left -= len(free)
                 if not left:
                     break
-        return number_runs(is_chosen_S)
+        return number_runs(is_selected_S)
 
 
 def _phrases(row: Row, rng: np.random.Generator) -> list[slice]:
-    """Units of two words or more, in random order."""
+    """Return the token ranges of phrases of at least two words, in random order."""
     begin_U = np.flatnonzero(row["unit_starts"])
     end_U = np.append(begin_U[1:], len(row["input_ids"]))
     words_S1 = np.append(0, np.cumsum(row["word_starts"]))
@@ -111,11 +111,11 @@ def _phrases(row: Row, rng: np.random.Generator) -> list[slice]:
 
 
 def span_lengths(p: float, longest: int, count: int, rng: np.random.Generator) -> Ints:
-    """Lengths in words from the geometric distribution, truncated to 1 ... longest and renormalised, int64 [count]."""
+    """Draw lengths in words from the geometric distribution, truncated to 1 ... `longest`, int64 [count]."""
     return 1 + np.searchsorted(_span_cdf(p, longest), rng.random(count), side="right")
 
 
 @lru_cache
 def _span_cdf(p: float, longest: int) -> Floats:
     weight = (1 - p) ** np.arange(longest)
-    return np.cumsum(weight)[:-1] / weight.sum()  # without its last value, 1
+    return np.cumsum(weight)[:-1] / weight.sum()  # the last value, 1, is omitted

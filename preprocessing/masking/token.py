@@ -45,27 +45,30 @@ class TokenMasking:
     def __post_init__(self) -> None:
         check(self.rate, self.max_predictions_per_seq)
         require(0 <= self.sample_alpha <= 1, "masking.sample_alpha", self.sample_alpha, "a number from 0 to 1")
-        plain = self.sample_alpha == 0 or not self.mask_special_tokens
+        is_allowed = self.sample_alpha == 0 or not self.mask_special_tokens
         require(
-            plain, "masking.mask_special_tokens", True, "false where rare tokens come first: special ones count as rare"
+            is_allowed,
+            "masking.mask_special_tokens",
+            True,
+            "false if sample_alpha is above 0, because special tokens would count as rare",
         )
         if self.rounding == "independent":
             require(
                 self.max_predictions_per_seq == 0,
                 "masking.max_predictions_per_seq",
                 self.max_predictions_per_seq,
-                "0 where tokens are chosen independently",
+                "0 with rounding independent",
             )
             require(
                 self.sample_alpha == 0,
                 "masking.sample_alpha",
                 self.sample_alpha,
-                "0 where tokens are chosen independently",
+                "0 with rounding independent",
             )
 
     @property
     def required_columns(self) -> frozenset[str]:
-        """Columns of a row that are read."""
+        """Columns of a sequence that the scheme reads."""
         return frozenset({"special_tokens_mask", "counts"} if self.sample_alpha else {"special_tokens_mask"})
 
     @property
@@ -80,19 +83,19 @@ class TokenMasking:
         )
 
     def describe(self) -> str:
-        return f"{self.rate:.0%} of the tokens" + (", rare ones more often" if self.sample_alpha else "")
+        return f"{self.rate:.0%} of the tokens" + (", rare tokens more often" if self.sample_alpha else "")
 
     def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
         num_tokens = len(row["input_ids"])
         if self.mask_special_tokens:
             row = row | {"special_tokens_mask": np.zeros(num_tokens, dtype=bool)}
         if self.rounding == "independent":
-            is_chosen_S = (rng.random(num_tokens) < self.rate) & ~row["special_tokens_mask"]
-            return np.where(is_chosen_S, np.cumsum(is_chosen_S), 0).astype(np.int32)
+            is_selected_S = (rng.random(num_tokens) < self.rate) & ~row["special_tokens_mask"]
+            return np.where(is_selected_S, np.cumsum(is_selected_S), 0).astype(np.int32)
         ordinary = np.flatnonzero(~row["special_tokens_mask"])
-        wanted = budget(row, self.rate, self.rounding, self.max_predictions_per_seq, rng)
+        count = budget(row, self.rate, self.rounding, self.max_predictions_per_seq, rng)
         if self.sample_alpha:
-            # An exponential race: the first to arrive are a draw without replacement by rate of arrival
+            # Sort by exponential arrival times: the first tokens are a weighted draw without replacement
             arrival = (
                 rng.standard_exponential(len(ordinary)) * np.maximum(row["counts"][ordinary], 1) ** self.sample_alpha
             )
@@ -100,5 +103,5 @@ class TokenMasking:
         else:
             order = rng.permutation(ordinary)
         hit_S = np.zeros(num_tokens, dtype=np.int32)
-        hit_S[np.sort(order[:wanted])] = np.arange(1, wanted + 1)
+        hit_S[np.sort(order[:count])] = np.arange(1, count + 1)
         return hit_S

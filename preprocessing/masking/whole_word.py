@@ -47,14 +47,14 @@ class WholeWordMasking:
         long_W = np.diff(begin_W, append=len(row["input_ids"]))
         left = budget(row, self.rate, self.rounding, self.max_predictions_per_seq, rng)
         order = rng.permutation(np.flatnonzero(~row["special_tokens_mask"][begin_W]))
-        is_chosen_W = np.zeros(len(begin_W), dtype=bool)
+        is_selected_W = np.zeros(len(begin_W), dtype=bool)
         while True:
-            order = order[long_W[order] <= left]  # the budget only shrinks: what does not fit now never will
+            order = order[long_W[order] <= left]  # words that exceed the budget now never fit later
             if not order.size:
                 break
             total = np.cumsum(long_W[order])
             num_taken = int(np.searchsorted(total, left, side="right"))
-            is_chosen_W[order[:num_taken]] = True
+            is_selected_W[order[:num_taken]] = True
             left -= int(total[num_taken - 1])
             order = order[num_taken:]
-        return np.repeat(np.where(is_chosen_W, np.cumsum(is_chosen_W), 0), long_W).astype(np.int32)
+        return np.repeat(np.where(is_selected_W, np.cumsum(is_selected_W), 0), long_W).astype(np.int32)

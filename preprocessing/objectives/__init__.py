@@ -1,7 +1,7 @@
-"""Objectives: sequence and hits -> the token IDs that the model reads, and the labels that it predicts.
+"""Objectives. An objective turns a sequence and its `hits` into the token IDs that the model reads and its labels.
 
-Read causal_lm.py and mlm.py first. seq2seq.py has what all objectives of encoder-decoders share. An objective is one
-file here and one line in the union below, which is the registry.
+Read causal_lm.py and mlm.py first. seq2seq.py has the functions that all encoder-decoder objectives use. To add an
+objective, add one file here and one member to the union `Objective` below, which is the registry.
 """
 
 from preprocessing.objectives.causal_lm import CausalLM
@@ -46,4 +46,4 @@ Objective = (
 
 
 def _has_every_fact(objective: Objective) -> ObjectivePart:
-    return objective  # a member without a fact is a type error here
+    return objective  # type error if a member lacks an attribute of ObjectivePart

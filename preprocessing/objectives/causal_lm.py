@@ -1,4 +1,4 @@
-"""Each token predicts the next (GPT)."""
+"""Causal language modeling (GPT)."""
 
 from typing import ClassVar, Literal
 
@@ -36,20 +36,20 @@ class CausalLM:
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def describe(self) -> str:
-        return "each token predicts the next"
+        return "each token predicts the next one"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 0.0, 1.0
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Tokens of a row of which `length` are read."""
+        """Return the number of tokens to take from the text, so that the model reads `length` tokens."""
         return length + self.lookahead
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
         return 0
 
     def frame(self, frame: Frame) -> Frame:
-        return PLAIN if frame == ENDED else frame  # the end of a text is predicted, and stands before the next one
+        return PLAIN if frame == ENDED else frame  # the end token is predicted; it precedes the next text
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         shortened = {name: column[:-1] if np.ndim(column) else column for name, column in row.items()}

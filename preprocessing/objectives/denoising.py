@@ -1,4 +1,4 @@
-"""Noise over a whole row, which the decoder restores (BART, arXiv:1910.13461, 2.2)."""
+"""Denoising of a whole sequence (BART, arXiv:1910.13461, 2.2)."""
 
 from math import ceil
 from typing import ClassVar, Final, Literal, get_args
@@ -15,12 +15,12 @@ from preprocessing.tokenization import Frame, Vocab
 
 Edit = Literal["sentence_permutation", "token_masking", "token_deletion", "text_infilling", "document_rotation"]
 _COVERING: Final = ("token_masking", "token_deletion", "text_infilling")
-_DESCRIBED: Final[dict[Edit, str]] = {
+_DESCRIPTIONS: Final[dict[Edit, str]] = {
     "sentence_permutation": "sentences shuffled",
     "token_masking": "{rate:.0%} of the tokens masked",
     "token_deletion": "{rate:.0%} of the tokens deleted",
-    "text_infilling": "{rate:.0%} of the words infilled in spans of {mean:g}",
-    "document_rotation": "tokens rotated",
+    "text_infilling": "{rate:.0%} of the words replaced by [MASK] in runs of {mean:g} on average",
+    "document_rotation": "document rotated",
 }
 
 
@@ -38,7 +38,7 @@ class Denoising:
       until they sum to a fraction `mask_ratio` of the words, rounded up; the last is cut to fit. A run of length 0
       inserts a [MASK]. Other runs begin at different, uniformly drawn words and end early at a special token. A run
       that begins inside another one becomes part of it, so somewhat less than `mask_ratio` is masked.
-    * document_rotation: the sequence starts at a uniformly drawn token, and what preceded it follows at the end.
+    * document_rotation: the sequence starts at a uniformly drawn token; the tokens before it move to the end.
 
     A masked token becomes a random one instead with probability `random_replace_prob`. A special token inside the
     sequence (a separator) keeps its place, except in document_rotation; the first and the last special token always
@@ -74,25 +74,30 @@ class Denoising:
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
-        once = 0 < len(self.noise_types) == len(set(self.noise_types))
+        are_unique = 0 < len(self.noise_types) == len(set(self.noise_types))
         require(
-            once, "objective.noise_types", self.noise_types, f"one or several of {', '.join(get_args(Edit))}, each once"
+            are_unique,
+            "objective.noise_types",
+            self.noise_types,
+            f"one or several of {', '.join(get_args(Edit))}, each at most once",
         )
-        one = sum(edit in _COVERING for edit in self.noise_types) <= 1
+        are_compatible = sum(edit in _COVERING for edit in self.noise_types) <= 1
         require(
-            one,
+            are_compatible,
             "objective.noise_types",
             self.noise_types,
             "at most one of token_masking, token_deletion and text_infilling",
         )
-        require(0 < self.mask_ratio <= 1, "objective.mask_ratio", self.mask_ratio, "a share above 0, at most 1")
+        require(
+            0 < self.mask_ratio <= 1, "objective.mask_ratio", self.mask_ratio, "a fraction greater than 0 and at most 1"
+        )
         require(self.poisson_lambda > 0, "objective.poisson_lambda", self.poisson_lambda, "a positive number of words")
         for name in ("random_replace_prob", "permute_sentence_ratio"):
-            require(0 <= getattr(self, name) <= 1, f"objective.{name}", getattr(self, name), "a share from 0 to 1")
+            require(0 <= getattr(self, name) <= 1, f"objective.{name}", getattr(self, name), "a fraction from 0 to 1")
 
     @property
     def required_columns(self) -> frozenset[str]:
-        """Columns of a row that are read."""
+        """Columns of a sequence that the objective reads."""
         extra = {"sentence_permutation": "sentence_starts", "text_infilling": "word_starts"}
         return frozenset(
             {"input_ids", "special_tokens_mask"} | {extra[edit] for edit in self.noise_types if edit in extra}
@@ -100,15 +105,15 @@ class Denoising:
 
     def describe(self) -> str:
         noise = ", ".join(
-            _DESCRIBED[edit].format(rate=self.mask_ratio, mean=self.poisson_lambda) for edit in self.noise_types
+            _DESCRIPTIONS[edit].format(rate=self.mask_ratio, mean=self.poisson_lambda) for edit in self.noise_types
         )
-        return f"text with {noise} is read, the text is predicted"
+        return f"source: text with {noise}; targets: the original text"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 1.0, 1.0
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Tokens of a row of which neither side is longer than `length`."""
+        """Return the number of tokens to take from the text, so that neither side exceeds `length` tokens."""
         return length
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
@@ -118,7 +123,7 @@ class Denoising:
         return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        """The sequence after this objective, with its labels.
+        """Return the transformed sequence with its labels.
 
         >>> from preprocessing.rng import key
         >>> class Tiny:
@@ -136,7 +141,7 @@ class Denoising:
         starts_S = row["word_starts"] if "text_infilling" in self.noise_types else None
         if "sentence_permutation" in self.noise_types:
             order_S = _sentence_order(special_S, row["sentence_starts"], self.permute_sentence_ratio, rng)
-            ids_U = ids_U[order_S]  # special tokens stay in place
+            ids_U = ids_U[order_S]  # special tokens keep their positions
             starts_S = None if starts_S is None else starts_S[order_S]
         if starts_S is not None:
             ids_U = self._infill(ids_U, special_S, starts_S, vocab, rng)
@@ -144,7 +149,7 @@ class Denoising:
             ordinary = np.flatnonzero(~special_S)
             at_M = rng.permutation(ordinary)[: ceil(self.mask_ratio * len(ordinary) - 1e-9)]
             if "token_deletion" in self.noise_types:
-                at_M = at_M[: len(ids_U) - 1]  # an encoder reads one token at least
+                at_M = at_M[: len(ids_U) - 1]  # the encoder needs at least one token
             if "token_masking" in self.noise_types:
                 ids_U = ids_U.copy()
                 ids_U[at_M] = self._masks(len(at_M), vocab, rng)
@@ -158,7 +163,7 @@ class Denoising:
         return two_sides(row, ids_U, row["input_ids"], vocab.sep)
 
     def _infill(self, ids_S: Ints, special_S: Bools, starts_S: Bools, vocab: Vocab, rng: np.random.Generator) -> Ints:
-        """The row with runs of words, and places between two tokens, turned into masks."""
+        """Replace runs of words by masks, and insert a mask for each run of length 0."""
         num_tokens = len(ids_S)
         begin_W1 = np.append(starts_S.nonzero()[0], num_tokens)
         special_W = special_S[begin_W1[:-1]]
@@ -171,7 +176,7 @@ class Denoising:
         at_N = begin_W1[first_N]
         step_S1 = np.bincount(at_N + 1, minlength=num_tokens + 1)
         step_S1 -= np.bincount(begin_W1[stop_N], minlength=num_tokens + 1)
-        is_kept_S = step_S1[:-1].cumsum() == 0  # not inside of a run, behind its first token
+        is_kept_S = step_S1[:-1].cumsum() == 0  # False inside a run, after its first token
         at_N = at_N[is_kept_S[at_N]]
         ids_S = ids_S.copy()
         ids_S[at_N] = self._masks(len(at_N), vocab, rng)
@@ -179,7 +184,7 @@ class Denoising:
         return self._insert(kept_U, special_S, min(len(length_N) - len(long_N), len(ids_S) - len(kept_U)), vocab, rng)
 
     def _insert(self, ids_U: Ints, special_S: Bools, count: int, vocab: Vocab, rng: np.random.Generator) -> Ints:
-        """The ids with `count` masks more, at places drawn uniformly."""
+        """Insert `count` masks into the IDs at uniformly drawn positions."""
         if not count:
             return ids_U
         first, stop = _body(ids_U, special_S)
@@ -190,7 +195,7 @@ class Denoising:
         return longer
 
     def _masks(self, count: int, vocab: Vocab, rng: np.random.Generator) -> Ints:
-        """What stands in place of the text: [MASK], or with probability `random_replace_prob` a random token."""
+        """Return `count` IDs, each [MASK] or, with probability `random_replace_prob`, a random token."""
         mask_N = np.full(count, vocab.mask, dtype=np.int64)
         if self.random_replace_prob:
             random_at = (rng.random(count) < self.random_replace_prob).nonzero()[0]
@@ -199,13 +204,13 @@ class Denoising:
 
 
 def infill_lengths(mean: float, budget: int, rng: np.random.Generator) -> Ints:
-    """Poisson draws that sum up to `budget`, the last one cut for it, int64.
+    """Draw Poisson lengths that sum to `budget`; the last one is cut to fit, int64.
 
     >>> from preprocessing.rng import key
     >>> infill_lengths(3.0, 10, key(0, "masking").at(0, 1)).tolist()
     [0, 2, 2, 5, 1]
     """
-    length_N = rng.poisson(mean, size=ceil(1.2 * budget / mean) + 8)  # nearly always enough
+    length_N = rng.poisson(mean, size=ceil(1.2 * budget / mean) + 8)  # almost always sufficient
     while (total_N := np.cumsum(length_N))[-1] < budget:
         length_N = np.append(length_N, rng.poisson(mean, size=len(length_N)))
     last = int(np.searchsorted(total_N, budget))
@@ -213,22 +218,25 @@ def infill_lengths(mean: float, budget: int, rng: np.random.Generator) -> Ints:
     return length_N[: last + 1] if budget else length_N[:0]
 
 
-def _sentence_order(special_S: Bools, starts_S: Bools, share: float, rng: np.random.Generator) -> Ints:
-    """Which token comes to each place when a share of the sentences, rounded up, change places in their documents."""
-    begin_N = starts_S.nonzero()[0]  # a special token is a sentence of its own
+def _sentence_order(special_S: Bools, starts_S: Bools, fraction: float, rng: np.random.Generator) -> Ints:
+    """Return the index of the token for each position after a fraction of the sentences of each document change places.
+
+    The number of these sentences is rounded up.
+    """
+    begin_N = starts_S.nonzero()[0]  # each special token counts as a sentence
     special_N = special_S[begin_N]
-    document_N, chosen = special_N.cumsum(), (~special_N).nonzero()[0]
-    if share < 1:
-        chosen = np.sort(rng.permutation(chosen)[: ceil(share * len(chosen) - 1e-9)])
-    comes_N = np.arange(len(begin_N))  # which sentence to each place
-    comes_N[chosen] = chosen[(document_N[chosen] + rng.random(len(chosen))).argsort()]
+    document_N, selected = special_N.cumsum(), (~special_N).nonzero()[0]
+    if fraction < 1:
+        selected = np.sort(rng.permutation(selected)[: ceil(fraction * len(selected) - 1e-9)])
+    order_N = np.arange(len(begin_N))  # the number of the sentence at each place
+    order_N[selected] = selected[(document_N[selected] + rng.random(len(selected))).argsort()]
     place_S, bound_N1 = np.arange(len(starts_S)), [*begin_N.tolist(), len(starts_S)]
-    return np.concatenate([place_S[bound_N1[number] : bound_N1[number + 1]] for number in comes_N.tolist()])
+    return np.concatenate([place_S[bound_N1[number] : bound_N1[number + 1]] for number in order_N.tolist()])
 
 
 def _body(ids_U: Ints, special_S: Bools) -> tuple[int, int]:
-    """Start and stop of what lies between the special tokens at both ends of a row, which no noise moves.
+    """Return start and stop of the sequence without a special token at its start and at its end.
 
-    `special_S` is that of the row before its noise, with the same ends.
+    Noise moves neither of these tokens, so `special_S` may be the mask of the original sequence.
     """
     return int(special_S[0]), len(ids_U) - int(special_S[-1])

@@ -1,4 +1,4 @@
-"""Tokens in random order (T5, arXiv:1910.10683, table 3)."""
+"""Deshuffling (T5, arXiv:1910.10683, table 3)."""
 
 from typing import ClassVar, Literal
 
@@ -37,13 +37,13 @@ class Deshuffling:
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def describe(self) -> str:
-        return "tokens in random order are read, the text is predicted"
+        return "source: the tokens in random order; targets: the text"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 1.0, 1.0
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Tokens of a row of which each side, its end included, has `length`."""
+        """Return the number of tokens to take from the text, so that each side with its end token has `length`."""
         return length - 1
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
@@ -53,7 +53,7 @@ class Deshuffling:
         return frame.ended()
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        """The sequence after this objective, with its labels.
+        """Return the transformed sequence with its labels.
 
         >>> from preprocessing.rng import key
         >>> class Tiny:

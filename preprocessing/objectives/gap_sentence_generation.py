@@ -1,4 +1,4 @@
-"""Gap sentences: whole sentences are masked, and generated from the rest (PEGASUS, arXiv:1912.08777)."""
+"""Gap sentence generation: whole sentences are masked and predicted from the others (PEGASUS, arXiv:1912.08777)."""
 
 from typing import ClassVar, Literal
 
@@ -16,11 +16,13 @@ from preprocessing.tokenization import ENDED, Frame, Vocab
 class GapSentenceGeneration:
     """Gap sentence generation: the decoder predicts masked sentences in order (PEGASUS 3.1).
 
-    A fraction of the sentences of a sequence is masked, with one [MASK] each. `selection: principal` (Ind-Orig in the
-    paper) selects the sentences with the highest ROUGE-1 F1 between themselves and all others; each is scored
-    independently, every occurrence of a token counts, and ties go to the earlier sentence. `random` and `lead` (the
-    first sentences) are other variants of figure 4a. The score is computed on tokens instead of words, so it needs no
-    text. At least one sentence is masked, and never all of them if there are several.
+    A fraction of the sentences of a sequence is masked, with one [MASK] per sentence. At least one sentence is masked,
+    and never all of them if there are several.
+
+    `selection: principal` (Ind-Orig in the paper) selects the sentences with the highest ROUGE-1 F1 against all other
+    sentences. Each sentence is scored independently, every occurrence of a token counts, and the earlier sentence wins
+    ties. The score is computed on tokens instead of words, so it needs no text. `random` and `lead` (the first
+    sentences) are other variants of figure 4a.
     """
 
     kind: Literal["gap_sentence_generation"] = "gap_sentence_generation"
@@ -31,7 +33,7 @@ class GapSentenceGeneration:
         default="principal",
         doc="Selection of gap sentences: highest ROUGE-1 F1 with the rest, random, or the first ones.",
     )
-    # PEGASUS 6.2: the large model learns to copy.
+    # PEGASUS 6.2: the large model keeps some gap sentences, so that it learns to copy.
     keep_ratio: float = key(default=0.0, doc="Fraction of gap sentences that also stay in the source.")
 
     required_columns: ClassVar[frozenset[str]] = frozenset({"input_ids", "special_tokens_mask", "sentence_starts"})
@@ -47,7 +49,7 @@ class GapSentenceGeneration:
     target: ClassVar[str] = "the gap sentences"
     perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = (
-        "a row of one sentence is predicted from [MASK] alone: documents of one sentence teach the net no gap sentences"
+        "a sequence of one sentence is predicted from [MASK] only; use documents of several sentences"
     )
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
@@ -56,27 +58,25 @@ class GapSentenceGeneration:
             0 < self.gap_sentences_ratio < 1,
             "objective.gap_sentences_ratio",
             self.gap_sentences_ratio,
-            "a share of the sentences between 0 and 1",
+            "a fraction between 0 and 1",
         )
         require(
             0 <= self.keep_ratio <= 1,
             "objective.keep_ratio",
             self.keep_ratio,
-            "a share of the gap sentences from 0 to 1",
+            "a fraction from 0 to 1",
         )
 
     def describe(self) -> str:
-        which = {"principal": "those that say most of the rest", "random": "any", "lead": "the first ones"}[
-            self.selection
-        ]
-        kept = f", {self.keep_ratio:.0%} of them kept in the source" if self.keep_ratio else ""
-        return f"{self.gap_sentences_ratio:.0%} of the sentences masked, {which}, and predicted{kept}"
+        which = {"principal": "highest ROUGE-1 F1", "random": "random", "lead": "first ones"}[self.selection]
+        kept = f"; {self.keep_ratio:.0%} of them stay in the source" if self.keep_ratio else ""
+        return f"{self.gap_sentences_ratio:.0%} of the sentences masked and predicted ({which}){kept}"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 1 - self.gap_sentences_ratio * (1 - self.keep_ratio), self.gap_sentences_ratio
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Tokens of a row of which neither side, its end included, is longer than `length`."""
+        """Return the number of tokens to take from the text, so that no side with its end token exceeds `length`."""
         return length - 1
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
@@ -86,7 +86,7 @@ class GapSentenceGeneration:
         return ENDED
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        """The sequence after this objective, with its labels.
+        """Return the transformed sequence with its labels.
 
         >>> from preprocessing.rng import key
         >>> class Tiny:
@@ -99,7 +99,7 @@ class GapSentenceGeneration:
         """
         ordinary_S = ~row["special_tokens_mask"]
         ids_S, begins_S = row["input_ids"][ordinary_S], row["sentence_starts"][ordinary_S]
-        sentence_S = np.cumsum(begins_S) - begins_S[:1].sum()  # a row may begin inside of a sentence
+        sentence_S = np.cumsum(begins_S) - begins_S[:1].sum()  # a sequence may begin inside a sentence
         num_sentences = int(sentence_S[-1]) + 1 if len(ids_S) else 0
         is_gap_N = np.zeros(num_sentences, dtype=bool)
         is_gap_N[self._selected(ids_S, sentence_S, num_sentences, rng)] = True
@@ -112,19 +112,19 @@ class GapSentenceGeneration:
         return two_sides(row, add_end(source_U, vocab.sep), add_end(ids_S[is_gap_S], vocab.sep), vocab.pad)
 
     def _selected(self, ids_S: Ints, sentence_S: Ints, num: int, rng: np.random.Generator) -> Ints:
-        """Numbers of the gap sentences."""
-        wanted = min(max(1, round(self.gap_sentences_ratio * num)), max(1, num - 1))
+        """Return the indices of the gap sentences."""
+        count = min(max(1, round(self.gap_sentences_ratio * num)), max(1, num - 1))
         match self.selection:
             case "principal":
-                return np.argsort(-rouge_1(ids_S, sentence_S, num), kind="stable")[:wanted]
+                return np.argsort(-rouge_1(ids_S, sentence_S, num), kind="stable")[:count]
             case "random":
-                return rng.permutation(num)[:wanted]
+                return rng.permutation(num)[:count]
             case "lead":
-                return np.arange(min(wanted, num))
+                return np.arange(min(count, num))
 
 
 def rouge_1(ids_S: Ints, sentence_S: Ints, num: int) -> Floats:
-    """ROUGE-1 F1 of each of `num` sentences against all others, float64 [N]; 0 where nothing is shared.
+    """Return the ROUGE-1 F1 of each of `num` sentences against all others, float64 [N]; 0 without a common token.
 
     >>> rouge_1(np.array([7, 8, 7, 9]), np.array([0, 0, 1, 1]), 2).tolist()
     [0.5, 0.5]
@@ -134,5 +134,5 @@ def rouge_1(ids_S: Ints, sentence_S: Ints, num: int) -> Floats:
     np.add.at(count_NV, (sentence_S, kinds), 1)
     other_NV = count_NV.sum(axis=0) - count_NV
     shared_N = np.minimum(count_NV, other_NV).sum(axis=1)
-    # 2 P R / (P + R) with P = shared / own and R = shared / others is 2 shared / (own + others)
+    # F1 = 2 P R / (P + R) = 2 shared / (a + b), as P = shared / a, R = shared / b, and a + b is the number of tokens
     return 2 * shared_N / max(1, len(ids_S))

@@ -1,4 +1,4 @@
-"""A fragment of the row is masked for the encoder, and predicted by the decoder (MASS, arXiv:1905.02450)."""
+"""Masked sequence to sequence: the decoder predicts the masked tokens (MASS, arXiv:1905.02450)."""
 
 from typing import ClassVar, Literal
 
@@ -49,11 +49,11 @@ class MaskedSeq2Seq:
     def __post_init__(self) -> None:
         MaskedLM(
             mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob
-        )  # has the same limits
+        )  # checks the values
 
     @property
     def produced_columns(self) -> frozenset[str]:
-        """Columns of a row that are made."""
+        """Columns that the objective produces."""
         return frozenset(
             {"labels", "positions", "source_input_ids"} | ({"source_seen"} if self.hide_masked_from_decoder else set())
         )
@@ -62,14 +62,14 @@ class MaskedSeq2Seq:
         shares = MaskedLM(
             mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob
         ).describe_shares()
-        visible = "" if self.hide_masked_from_decoder else ", which reads the masks as well"
+        visible = "" if self.hide_masked_from_decoder else ", which also attends to the masks"
         return f"masked for the encoder ({shares}), predicted by the decoder{visible}"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 1.0, masking.predicted
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Tokens of a row of which neither side is longer than `length`."""
+        """Return the number of tokens to take from the text, so that neither side exceeds `length` tokens."""
         return length
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
@@ -79,7 +79,7 @@ class MaskedSeq2Seq:
         return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        """The sequence after this objective, with its labels.
+        """Return the transformed sequence with its labels.
 
         >>> from preprocessing.rng import key
         >>> class Tiny:
@@ -91,7 +91,7 @@ class MaskedSeq2Seq:
         >>> made["input_ids"].tolist(), made["positions"].tolist(), made["labels"].tolist()
         ([11, 12], [1, 2], [12, 13])
         """
-        row = row if row["hits"].any() else row | {"hits": _one(row, vocab, rng)}
+        row = row if row["hits"].any() else row | {"hits": _select_one(row, vocab, rng)}
         masked = MaskedLM(mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob)(
             row, vocab, rng
         )
@@ -113,8 +113,11 @@ class MaskedSeq2Seq:
         return made
 
 
-def _one(row: Row, vocab: Vocab, rng: np.random.Generator) -> Ints:
-    """The column `hits` with one token chosen, an ordinary one where there is one: a decoder predicts one at least."""
+def _select_one(row: Row, vocab: Vocab, rng: np.random.Generator) -> Ints:
+    """Return the column `hits` with one selected token, an ordinary one if there is any.
+
+    The decoder needs at least one target.
+    """
     ordinary = np.flatnonzero(~np.isin(row["input_ids"], vocab.special_ids))
     hit_S = np.zeros(len(row["input_ids"]), dtype=np.int32)
     hit_S[rng.choice(ordinary if len(ordinary) else len(hit_S))] = 1

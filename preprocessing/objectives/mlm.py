@@ -1,4 +1,4 @@
-"""Fill in the blanks: chosen tokens are masked where they stand, and predicted there."""
+"""Masked language modeling: selected tokens are masked and predicted at their positions (BERT)."""
 
 from functools import lru_cache
 from typing import ClassVar, Literal
@@ -18,10 +18,13 @@ class MaskedLM:
 
     A selected token becomes [MASK] with `mask_replace_prob`, a random token with `random_replace_prob`, or stays
     unchanged (80/10/10 in BERT); its label is the original token. With `replace_unit: token` each token has its own
-    draw; with `span` all tokens of a selected unit share one, as in SpanBERT. `random_token_source` says where random
-    tokens come from: `non_special`, any token that is not special, as in fairseq; `vocabulary`, any ID, as in the
-    reference BERT; `corpus`, by token frequency in the corpus, as in the reference SpanBERT; `row`, from the sequence
-    itself.
+    draw; with `span` all tokens of a selected unit share one, as in SpanBERT. The source of random
+    tokens is `random_token_source`:
+
+    * non_special: all tokens that are not special, uniformly, as in fairseq.
+    * vocabulary: all IDs, uniformly, as in the reference BERT.
+    * corpus: tokens by their frequency in the corpus, as in the reference SpanBERT.
+    * row: tokens of the sequence itself.
     """
 
     kind: Literal["mlm"] = "mlm"
@@ -52,8 +55,8 @@ class MaskedLM:
 
     def __post_init__(self) -> None:
         for name in ("mask_replace_prob", "random_replace_prob"):
-            share = getattr(self, name)
-            require(0 <= share <= 1, f"objective.{name}", share, "a share from 0 to 1")
+            value = getattr(self, name)
+            require(0 <= value <= 1, f"objective.{name}", value, "a probability from 0 to 1")
         require(
             self.mask_replace_prob + self.random_replace_prob <= 1 + 1e-9,
             "objective.mask_replace_prob + random_replace_prob",
@@ -63,7 +66,7 @@ class MaskedLM:
 
     @property
     def required_columns(self) -> frozenset[str]:
-        """Columns of a row that are read."""
+        """Columns of a sequence that the objective reads."""
         return frozenset(
             {"input_ids", "special_tokens_mask", "hits"}
             | ({"stream"} if self.random_token_source == "corpus" else set())
@@ -73,17 +76,17 @@ class MaskedLM:
         return f"{self.describe_shares()}, drawn per {self.replace_unit}"
 
     def describe_shares(self) -> str:
-        """How many of the chosen tokens are masked, swapped and kept."""
+        """Describe the fractions of selected tokens that are masked, random or unchanged."""
         return (
-            f"{self.mask_replace_prob:.0%} masked, {self.random_replace_prob:.0%} swapped, "
-            f"{abs(1 - self.mask_replace_prob - self.random_replace_prob):.0%} kept"
+            f"{self.mask_replace_prob:.0%} masked, {self.random_replace_prob:.0%} random, "
+            f"{abs(1 - self.mask_replace_prob - self.random_replace_prob):.0%} unchanged"
         )
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 0.0, 1.0
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Tokens of a row of which at most `length` are read."""
+        """Return the number of tokens to take from the text, so that the model reads at most `length` tokens."""
         return length
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
@@ -106,7 +109,7 @@ class MaskedLM:
         ids_S[at_M[draw_M < self.mask_replace_prob]] = vocab.mask
         ids_S[swap_at] = self._random_ids(len(swap_at), row, vocab, rng)
         made = row | {"input_ids": ids_S, "labels": labels_S}
-        made.pop("stream", None)  # not of the row
+        made.pop("stream", None)  # input of the objective, not a column of the result
         return made
 
     def _random_ids(self, count: int, row: Row, vocab: Vocab, rng: np.random.Generator) -> Ints:
@@ -116,21 +119,21 @@ class MaskedLM:
             case "vocabulary":
                 return rng.integers(vocab.size, size=count)
             case "row":
-                own = row["input_ids"][~row["special_tokens_mask"]]
-                return own[rng.integers(len(own), size=count)] if count else own[:0]
+                ordinary = row["input_ids"][~row["special_tokens_mask"]]
+                return ordinary[rng.integers(len(ordinary), size=count)] if count else ordinary[:0]
             case "corpus":
                 return row["stream"][rng.integers(len(row["stream"]), size=count)]
 
 
 def ordinary_ids(count: int, vocab: Vocab, rng: np.random.Generator) -> Ints:
-    """Random ids, no special one among them, each other one as likely; int64 [count]."""
+    """Draw IDs uniformly from all IDs that are not special, int64 [count]."""
     ordinal = rng.integers(vocab.size - len(vocab.special_ids), size=count)
     return ordinal + np.searchsorted(_ordinal_above(vocab.special_ids), ordinal, side="right")
 
 
 @lru_cache
 def _ordinal_above(special_ids: tuple[int, ...]) -> Ints:
-    """For each special id, in order, which one among the ordinary ids the next of them is, counted from 0.
+    """Return, for each special ID in ascending order, the number of ordinary IDs below it.
 
     >>> _ordinal_above((0, 1, 5)).tolist()
     [0, 0, 3]

@@ -1,4 +1,4 @@
-"""The facts that each kind of objective states about itself; rows, checks, scales and reports read them here only."""
+"""The interface of objectives. Sampling, checks, scales and reports use these attributes only."""
 
 from typing import ClassVar, Literal, Protocol
 
@@ -13,66 +13,69 @@ Attention = Literal["model", "rows", "queries"]
 
 
 class ObjectivePart(Protocol):
-    """A part of the union Objective: what the model reads in place of a row, and what it predicts."""
+    """A member of the union Objective: it defines what the model reads and what it predicts."""
 
     possible_columns: ClassVar[frozenset[str]]
-    """All columns that a part of its kind produces, whatever its keys are."""
+    """All columns that this kind of objective can produce, for any values of its keys."""
     lookahead: ClassVar[int]
-    """Tokens behind a row that it reads as well: 1 where each token predicts the next."""
+    """Number of extra tokens read after a sequence: 1 if each token predicts the next one."""
     segments: ClassVar[int]
-    """How many segments (token types) its rows tell apart where it renumbers them; else 1."""
+    """Number of token types if the objective renumbers them; otherwise 1."""
     reads_segments: ClassVar[int]
-    """How many segments a row must have for it; 1 where it reads none."""
+    """Number of token types that the packing must provide; 1 if the objective does not read token types."""
     selects: ClassVar[bool]
-    """Whether it picks by itself what is predicted, so that masking `none` goes with it."""
+    """Whether the objective selects its own targets; it then needs masking `none`."""
     two_sided: ClassVar[bool]
-    """Whether it makes a source that an encoder reads, besides the row of the decoder."""
+    """Whether the objective produces a source for an encoder, in addition to the decoder sequence."""
     attention: ClassVar[Attention]
-    """What decides the attention mask: the model; the columns rank and reach of a row, each token being visible to
-    itself (rows); or these columns, where a predicted token is not visible to itself (queries)."""
+    """Source of the attention mask. `model`: the model's own mask. `rows`: the columns rank and reach; each token
+    attends to itself. `queries`: these columns; a predicted token does not attend to itself."""
     remark: ClassVar[str]
-    """What a person who trains on its rows should know, in a line; "" where nothing is unexpected."""
+    """A remark for the user in one line, if a property of the sequences may be unexpected; otherwise ""."""
     scale_overrides: ClassVar[ScaleOverrides]
-    """What `--scale` puts into it."""
+    """Values of keys that `--scale` sets, by scale."""
 
     @property
     def kind(self) -> str:
-        """Its name in a recipe."""
+        """Name of this objective in a recipe."""
 
     @property
     def required_columns(self) -> frozenset[str]:
-        """Columns of a row that it reads."""
+        """Columns of a sequence that this objective reads."""
 
     @property
     def produced_columns(self) -> frozenset[str]:
-        """Columns of schema.py that it makes, or makes anew."""
+        """Columns of schema.py that this objective adds or replaces."""
 
     @property
     def specials(self) -> tuple[str, ...]:
-        """Roles of the special tokens that it puts into rows."""
+        """Roles of the special tokens that this objective inserts into sequences."""
 
     @property
     def target(self) -> str:
-        """What a decoder predicts from a source, in words ("the whole text"); "" where there is no source."""
+        """Description of the decoder's targets, e.g. "the whole text"; "" without a source."""
 
     @property
     def perm_size(self) -> int:
-        """Tokens of a block within which it works; 0 where it has no blocks."""
+        """Number of tokens per permuted block; 0 without blocks."""
 
     def describe(self) -> str:
-        """What is read and what is predicted, in one line: "each token predicts the next"."""
+        """Describe the inputs and targets in one line, e.g. "each token predicts the next one"."""
 
     def shares(self, masking: Masking) -> tuple[float, float]:
-        """Tokens that an encoder and a decoder read for each token of a row's length; (0.0, 1.0) without a source."""
+        """Return the tokens that the encoder and the decoder read, as fractions of the sequence length.
+
+        Without a source: (0.0, 1.0).
+        """
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Tokens of a row of which no side that the model reads is longer than `length`."""
+        """Return the number of tokens to take from the text, so that neither side exceeds `length` tokens."""
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
-        """Sentinels that a row of so many tokens can need at the most; 0 where it has none."""
+        """Return the maximum number of sentinel tokens that a sequence of `num_tokens` tokens can need."""
 
     def frame(self, frame: Frame) -> Frame:
-        """The special tokens around a text that is read, of rows that had this frame before."""
+        """Return the special tokens around a text that the model reads, if the packing adds those of `frame`."""
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        """The row as the model reads it, with the column `labels`."""
+        """Return the sequence that the model reads, with the column `labels`."""

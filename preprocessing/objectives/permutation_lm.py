@@ -1,4 +1,4 @@
-"""Permutation language modelling: tokens are predicted in a random order (XLNet, arXiv:1906.08237, 2.2 and 2.3)."""
+"""Permutation language modeling: tokens are predicted in a random order (XLNet, arXiv:1906.08237, 2.2 and 2.3)."""
 
 from typing import ClassVar, Literal
 
@@ -18,20 +18,20 @@ class PermutationLM:
     Each block of `perm_size` tokens has its own random order, and the selected tokens are predicted. The rule is that
     of the reference (`_local_perm` in data_utils.py). The tokens of a block draw a permutation, one index per token.
     Ordinary tokens that are not predicted have the index -1 instead. Token i does not attend to token j of its block if
-    j has an index of its own and index[i] <= index[j]; if i is not a target, index[i] + 1 replaces index[i]. A block
-    attends to all earlier blocks and to no later one, and a content state attends to its own token.
+    j has an index of its own and index[i] <= index[j]; if i is not a target, index[i] + 1 replaces index[i]. Tokens
+    attend to all earlier blocks and to no later block, and a content state attends to its own token.
 
-    As `rank` and `reach`, i attends to j iff rank[j] <= reach[i]. In block b, above all ranks of earlier blocks:
+    The columns `rank` and `reach` encode this rule: i attends to j iff rank[j] <= reach[i]. Ranks increase from block
+    to block. With P = `perm_size`, tokens of block b have these values:
 
-    * Not predicted, index -1: all tokens of the block and of later blocks attend to it. It attends only to tokens
-      without an index, since 0 <= index[j] for all others. So its rank is the lowest of the block, b * (block + 1), as
-      is its reach.
-    * Special tokens (separators, [CLS]) keep their index, are never predicted, and attend to j iff
-      index[j] <= index[i]. So rank = b * (block + 1) + 1 + index, and reach = rank.
-    * Targets attend to j iff index[j] < index[i]: the same rank, and reach = rank - 1.
+    * Ordinary tokens that are not predicted (index -1): rank = reach = b * (P + 1), the lowest rank of the block. All
+      tokens of the block and of later blocks attend to them. In the block, they attend only to each other.
+    * Special tokens (separators, [CLS]), which are never predicted: rank = reach = b * (P + 1) + 1 + index. They attend
+      to j iff index[j] <= index[i].
+    * Targets: rank = b * (P + 1) + 1 + index, and reach = rank - 1. They attend to j iff index[j] < index[i].
 
-    A target's reach does not cover itself: this holds for a query, while a content state also attends to its own token.
-    The reference draws one permutation for all blocks of one half; here each block has its own.
+    A target's reach does not include itself. This applies to its query; its content state also attends to its own
+    token. The reference draws one permutation for all blocks of one half; here each block has its own.
     """
 
     kind: Literal["permutation_lm"] = "permutation_lm"
@@ -52,16 +52,16 @@ class PermutationLM:
     scale_overrides: ClassVar[ScaleOverrides] = {"tiny": {"perm_size": 32}, "small": {"perm_size": 64}}
 
     def __post_init__(self) -> None:
-        require(self.perm_size >= 1, "objective.perm_size", self.perm_size, "a number of tokens from 1 up")
+        require(self.perm_size >= 1, "objective.perm_size", self.perm_size, "a positive number of tokens")
 
     def describe(self) -> str:
-        return f"attention mask of a random order of prediction in each {self.perm_size:,} tokens"
+        return f"random prediction order within each block of {self.perm_size:,} tokens"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 0.0, 1.0
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Tokens of a row of which `length` are read."""
+        """Return the number of tokens to take from the text, so that the model reads `length` tokens."""
         return length
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
@@ -71,7 +71,7 @@ class PermutationLM:
         return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        """The sequence after this objective, with its labels.
+        """Return the transformed sequence with its labels.
 
         >>> from preprocessing.rng import key
         >>> special_S = np.array([False, False, False, False, False, True])
@@ -86,7 +86,7 @@ class PermutationLM:
         is_target_S = row["hits"] > 0
         place_S = np.arange(len(is_target_S))
         block_S = place_S // self.perm_size
-        drawn_S = np.empty_like(place_S)  # a permutation of the row that keeps blocks together
+        drawn_S = np.empty_like(place_S)  # a permutation of the positions within each block
         drawn_S[np.argsort(block_S + rng.random(len(place_S)))] = place_S
         is_ordered_S = is_target_S | row["special_tokens_mask"]
         rank_S = block_S + np.where(is_ordered_S, drawn_S + 1, block_S * self.perm_size)

@@ -1,4 +1,4 @@
-"""A prefix language model between two stacks (T5, arXiv:1910.10683, table 3)."""
+"""Prefix language modeling with an encoder and a decoder (T5, arXiv:1910.10683, table 3)."""
 
 from typing import ClassVar, Literal
 
@@ -37,13 +37,13 @@ class PrefixLM:
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def describe(self) -> str:
-        return "the beginning is read, the rest is predicted"
+        return "source: the beginning of the text; targets: the rest"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 0.5, 0.5
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Tokens of a row of which neither part, its end included, is longer than `length`."""
+        """Return the number of tokens to take from the text, so that no side with its end token exceeds `length`."""
         return length
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
@@ -53,7 +53,7 @@ class PrefixLM:
         return frame.ended()
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        """The sequence after this objective, with its labels.
+        """Return the transformed sequence with its labels.
 
         >>> from preprocessing.rng import key
         >>> class Tiny:
@@ -62,5 +62,5 @@ class PrefixLM:
         >>> made["source_input_ids"].tolist(), made["input_ids"].tolist(), made["labels"].tolist()
         ([11, 3], [0, 12, 13, 14], [12, 13, 14, 3])
         """
-        source_U, answer_S = np.split(row["input_ids"], [rng.integers(1, max(2, len(row["input_ids"])))])
-        return two_sides(row, add_end(source_U, vocab.sep), add_end(answer_S, vocab.sep), vocab.pad)
+        source_U, target_S = np.split(row["input_ids"], [rng.integers(1, max(2, len(row["input_ids"])))])
+        return two_sides(row, add_end(source_U, vocab.sep), add_end(target_S, vocab.sep), vocab.pad)

@@ -1,10 +1,15 @@
-"""Text to text (T5, arXiv:1910.10683, 3.1 and 3.3): spans behind sentinels, prefixes, shuffled text.
+"""Span corruption and its variants (T5, arXiv:1910.10683, 3.1 and 3.3).
 
-Both sides end with the end token (`sep`), and the decoder starts with padding. Table 3 of the paper, row by row: prefix
-LM is PrefixLM; BERT-style is SpanCorruption(targets="all", collapse_spans=False, random_replace_prob=0.1) over single
-tokens; deshuffling is Deshuffling; MASS-style is BERT-style without random_replace_prob; "replace spans" is
-SpanCorruption over single tokens, "drop tokens" the same with collapse_spans=False; "random spans" is SpanCorruption
-over masking `random_spans`.
+Both sides end with the end token (`sep`), and the decoder starts with the padding token. The objectives of table 3 in
+the paper correspond to these settings:
+
+* Prefix language modeling: PrefixLM.
+* BERT-style: masking `token`, SpanCorruption(targets="all", collapse_spans=False, random_replace_prob=0.1).
+* Deshuffling: Deshuffling.
+* MASS-style: masking `token`, SpanCorruption(targets="all", collapse_spans=False).
+* Replace spans: masking `token`, SpanCorruption().
+* Drop tokens: masking `token`, SpanCorruption(collapse_spans=False).
+* Random spans: masking `random_spans`, SpanCorruption().
 """
 
 from typing import ClassVar, Literal
@@ -31,7 +36,8 @@ class SpanCorruption:
     first sentinel, or a random token with probability `random_replace_prob`.
 
     If the selected spans begin after an unselected token and end the sequence, as masking `random_spans` selects them,
-    the IDs equal those of the reference. Otherwise its targets begin without a sentinel or end with one more.
+    the IDs equal those of the reference. Otherwise the targets of the reference begin without a sentinel, or end with
+    an additional one.
     """
 
     kind: Literal["span_corruption"] = "span_corruption"
@@ -63,7 +69,7 @@ class SpanCorruption:
             0 <= self.random_replace_prob <= 1,
             "objective.random_replace_prob",
             self.random_replace_prob,
-            "a share from 0 to 1",
+            "a probability from 0 to 1",
         )
         in_place = self.targets == "all" and not self.collapse_spans
         require(
@@ -75,7 +81,7 @@ class SpanCorruption:
 
     @property
     def specials(self) -> tuple[str, ...]:
-        """Special tokens that the vocabulary must have."""
+        """Roles of special tokens that the tokenizer must have."""
         drops = self.targets == "spans" and not self.collapse_spans
         return ("pad", "sep") if drops else ("pad", "sep", "sentinel")
 
@@ -85,12 +91,12 @@ class SpanCorruption:
 
     def describe(self) -> str:
         if self.collapse_spans:
-            answer = "predicted behind it" if self.targets == "spans" else "and the text is predicted"
-            return f"each masked span is one sentinel, {answer}"
+            targets = "the spans" if self.targets == "spans" else "the whole text"
+            return f"each selected span replaced by one sentinel; targets: {targets}"
         if self.targets == "spans":
-            return "masked tokens are left out, and predicted"
-        swapped = f", {self.random_replace_prob:.0%} of them another token" if self.random_replace_prob else ""
-        return f"each masked token is a sentinel{swapped}, and the text is predicted"
+            return "selected tokens deleted; targets: these tokens"
+        random = f" ({self.random_replace_prob:.0%}: by a random token)" if self.random_replace_prob else ""
+        return f"each selected token replaced by a sentinel{random}; targets: the whole text"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         if self.targets == "all":
@@ -98,26 +104,31 @@ class SpanCorruption:
         if not masking.span_mean:
             return 1.0, masking.predicted
         sentinels = masking.predicted / masking.span_mean
-        return 1.0, (masking.predicted + sentinels) / (1 - masking.predicted + sentinels)  # its source is a full row
+        return 1.0, (masking.predicted + sentinels) / (
+            1 - masking.predicted + sentinels
+        )  # the source has the full length
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Tokens of a row of which neither side is longer than `length`; with masking `random_spans` the source has
-        exactly `length`.
+        """Return the number of tokens to take from the text, so that neither side exceeds `length` tokens.
+
+        With masking `random_spans` the source has exactly `length` tokens.
 
         >>> from preprocessing.masking import RandomSpans
         >>> [SpanCorruption().raw_length(length, RandomSpans()) for length in (512, 256, 128, 64)]
         [568, 284, 141, 70]
         """
         if not masking.span_mean or self.targets == "all":
-            return length - 1  # one for the end; how many spans there will be is not known
+            return length - 1  # one for the end token; the number of spans is unknown
         raw = length - 1
         while max(self._lengths(raw + 1, masking)) <= length:
             raw += 1
         return raw
 
     def _lengths(self, num_tokens: int, masking: Masking) -> tuple[int, int]:
-        """Lengths of source and answer of a row, their ends included."""
-        hit_S = masking({"input_ids": np.zeros(num_tokens)}, np.random.default_rng(0))  # any draw has as many
+        """Return the lengths of source and targets of a sequence, including end tokens."""
+        hit_S = masking(
+            {"input_ids": np.zeros(num_tokens)}, np.random.default_rng(0)
+        )  # every draw has the same number of spans
         noise, sentinels = int(np.count_nonzero(hit_S)), int(hit_S.max()) if self.collapse_spans else 0
         return num_tokens - noise + sentinels + 1, noise + sentinels + 1
 
@@ -130,7 +141,7 @@ class SpanCorruption:
         return frame.ended()
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        """The sequence after this objective, with its labels.
+        """Return the transformed sequence with its labels.
 
         >>> from preprocessing.rng import key
         >>> class Tiny:
@@ -141,40 +152,40 @@ class SpanCorruption:
         ([11, 99, 14, 15, 98, 3], [99, 12, 13, 98, 16, 3], [0, 99, 12, 13, 98, 16])
         """
         ids_S, is_hit_S = row["input_ids"], row["hits"] > 0
-        first_S = is_hit_S.copy()  # of its run
+        first_S = is_hit_S.copy()  # the first token of each run
         first_S[1:] &= ~is_hit_S[:-1]
         if self.targets == "spans" and not self.collapse_spans:
-            source_U, answer_S = ids_S[~is_hit_S], ids_S[is_hit_S]
+            source_U, target_S = ids_S[~is_hit_S], ids_S[is_hit_S]
         elif self.collapse_spans:
             sentinel_N = self._sentinels(int(first_S.sum()), vocab)
             source_U = _collapsed(ids_S, is_hit_S, first_S, sentinel_N)
-            answer_S = _spans(ids_S, is_hit_S, first_S, sentinel_N) if self.targets == "spans" else ids_S
+            target_S = _spans(ids_S, is_hit_S, first_S, sentinel_N) if self.targets == "spans" else ids_S
         else:
-            source_U, answer_S = ids_S.copy(), ids_S
+            source_U, target_S = ids_S.copy(), ids_S
             source_U[is_hit_S] = vocab.size - 1
             if self.random_replace_prob:
                 swap_at = np.flatnonzero(is_hit_S & (rng.random(len(ids_S)) < self.random_replace_prob))
                 source_U[swap_at] = ordinary_ids(len(swap_at), vocab, rng)
-        return two_sides(row, add_end(source_U, vocab.sep), add_end(answer_S, vocab.sep), vocab.pad)
+        return two_sides(row, add_end(source_U, vocab.sep), add_end(target_S, vocab.sep), vocab.pad)
 
     def _sentinels(self, count: int, vocab: Vocab) -> Ints:
         if count > vocab.sentinels:
             raise BadInput(
-                f"a row has {count} chosen spans and the vocabulary {vocab.sentinels} sentinels; "
-                "ask for more in data.tokenizer.extra_ids, or for longer spans"
+                f"a sequence has {count} selected spans, but the tokenizer has {vocab.sentinels} sentinel tokens; "
+                "increase data.tokenizer.extra_ids or the span length in masking"
             )
         return vocab.size - 1 - np.arange(count, dtype=np.int32)
 
 
 def _collapsed(ids_S: Ints, is_hit_S: Bools, first_S: Bools, sentinel_N: Ints) -> Ints:
-    """The row with a sentinel in place of each chosen run."""
+    """Replace each selected run by its sentinel."""
     source_S = ids_S.copy()
     source_S[first_S] = sentinel_N
     return source_S[first_S | ~is_hit_S]
 
 
 def _spans(ids_S: Ints, is_hit_S: Bools, first_S: Bools, sentinel_N: Ints) -> Ints:
-    """The chosen runs, each behind its sentinel."""
+    """Return the selected runs, each after its sentinel."""
     first_M = first_S[is_hit_S]
     at_M = np.arange(len(first_M)) + np.cumsum(first_M)
     answer = np.empty(len(first_M) + len(sentinel_N), dtype=np.int32)

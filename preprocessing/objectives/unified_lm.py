@@ -1,4 +1,4 @@
-"""One net, four attention masks: each row is masked and read under one of them (UniLM, arXiv:1905.03197)."""
+"""Masked language modeling under four attention masks, one per sequence (UniLM, arXiv:1905.03197)."""
 
 from typing import ClassVar, Final, Literal, get_args
 
@@ -12,7 +12,7 @@ from preprocessing.spec import ScaleOverrides, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 Mode = Literal["bidirectional", "seq2seq", "left_to_right", "right_to_left"]
-_SEGMENTS: Final[dict[Mode, tuple[int, int]]] = {  # of the first and the second segment, as in the released code
+_SEGMENTS: Final[dict[Mode, tuple[int, int]]] = {  # token types of both segments, as in the released code
     "bidirectional": (0, 1),
     "left_to_right": (2, 2),
     "right_to_left": (3, 3),
@@ -24,17 +24,21 @@ _SEGMENTS: Final[dict[Mode, tuple[int, int]]] = {  # of the first and the second
 class UnifiedLM:
     """Masked language modeling of a pair under four attention masks (UniLM 2.3).
 
-    Each mode has its own fraction of the sequences. Bidirectional: each token attends to each. Left to right: to itself
-    and the tokens left of it; right to left: to itself and the tokens right of it. Sequence to sequence: the first
-    segment attends to itself; a token of the second attends to the first, to itself and to the tokens left of it. In
-    this mode the end token of the second segment may be masked too, with the probability of an ordinary token, so that
-    the model learns to stop. Token types are numbered by mode, six in all; the label of a pair is predicted in the
-    bidirectional mode only.
+    Each mode has its own fraction of the sequences:
 
-    A pair whose second segment is not the next one (label 1) is always read in the bidirectional mode: otherwise its
-    target would have another source, or its text would change in the middle. `negative_prob` of the packing should be
-    half of `bidirectional_prob`: then half of the bidirectional sequences are such pairs, and the other modes have
-    their fractions of all sequences.
+    * Bidirectional: each token attends to all tokens.
+    * Left to right: each token attends to itself and the tokens before it.
+    * Right to left: each token attends to itself and the tokens after it.
+    * Sequence to sequence: tokens of the first segment attend to this segment. A token of the second segment attends to
+      the first segment, to itself and to the tokens before it. The end token of the second segment may be masked too,
+      with the probability of an ordinary token, so that the model learns to stop.
+
+    Each mode has its own token types, six in all. The label of a pair is predicted only in the bidirectional mode.
+
+    A pair whose second segment does not follow the first (label 1) always has the bidirectional mode. In another mode,
+    its second segment would be predicted from an unrelated text. `negative_prob` of the packing should be half of
+    `bidirectional_prob`. Then half of the bidirectional sequences are negative pairs, and the other modes have their
+    fractions of all sequences.
     """
 
     kind: Literal["unified_lm"] = "unified_lm"
@@ -71,9 +75,9 @@ class UnifiedLM:
     def __post_init__(self) -> None:
         MaskedLM(
             mask_replace_prob=self.mask_replace_prob, random_replace_prob=self.random_replace_prob
-        )  # has the same limits
+        )  # checks the values
         shares = [getattr(self, f"{mode}_prob") for mode in get_args(Mode)]
-        require(min(shares) >= 0, "objective", shares, "no negative share")
+        require(min(shares) >= 0, "objective", shares, "no negative fraction")
         require(
             abs(sum(shares) - 1) < 1e-6,
             "objective.bidirectional_prob + seq2seq_prob + left_to_right_prob + right_to_left_prob",
@@ -95,7 +99,7 @@ class UnifiedLM:
         return 0.0, 1.0
 
     def raw_length(self, length: int, masking: Masking) -> int:
-        """Tokens of a row of which `length` are read."""
+        """Return the number of tokens to take from the text, so that the model reads `length` tokens."""
         return length
 
     def most_sentinels(self, num_tokens: int, masking: Masking) -> int:
@@ -105,7 +109,7 @@ class UnifiedLM:
         return frame
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
-        """The sequence after this objective, with its labels.
+        """Return the transformed sequence with its labels.
 
         >>> from preprocessing.rng import key
         >>> class Tiny:
@@ -134,20 +138,24 @@ class UnifiedLM:
         )
 
     def _mode(self, draw: float, label: Ints | None) -> Mode:
-        """The mode in whose share of the line from 0 to 1 `draw` lies; label 1 has half of the bidirectional one."""
+        """Return the mode for a uniform `draw` from 0 to 1.
+
+        Sequences with label 1 are always bidirectional. The other sequences of a labeled packing use half of
+        `bidirectional_prob`.
+        """
         if label == 1:
             return "bidirectional"
-        taken = 0.0 if label is None else self.bidirectional_prob / 2
-        draw = taken + draw * (1 - taken)
+        offset = 0.0 if label is None else self.bidirectional_prob / 2
+        draw = offset + draw * (1 - offset)
         for mode in get_args(Mode):
             draw -= getattr(self, f"{mode}_prob")
             if draw < 0:
                 return mode
-        return "bidirectional"  # the shares may sum up to a little less than 1
+        return "bidirectional"  # rounding: the probabilities may sum to slightly less than 1
 
 
 def _rank(mode: Mode, segment_S: Ints) -> Ints:
-    """The rank of each token, which is also its reach: it attends to what has the same rank or a lower one."""
+    """Return the rank of each token, which is also its reach: tokens attend to the same and lower ranks."""
     place_S = np.arange(len(segment_S), dtype=np.int32)
     match mode:
         case "bidirectional":
@@ -161,7 +169,7 @@ def _rank(mode: Mode, segment_S: Ints) -> Ints:
 
 
 def _with_end(row: Row, rng: np.random.Generator) -> Ints:
-    """The hits, and with the probability of an ordinary token one more: the end token of the second segment."""
+    """Add the end token of the second segment to `hits`, with the probability of an ordinary token."""
     hit_S, ends = row["hits"], bool(row["special_tokens_mask"][-1] and row["token_type_ids"][-1])
     rate = int(np.count_nonzero(hit_S)) / max(1, int(np.count_nonzero(~row["special_tokens_mask"])))
     if not ends or rng.random() >= rate:

@@ -1,8 +1,9 @@
-"""Packing: the token ranges of a shard that form each sequence, and the special tokens around them.
+"""Packing. It selects the token ranges of a shard that form each sequence, and the special tokens around them.
 
 `plan` computes the ranges of a whole shard at once and reads no token; `row` reads one sequence of a plan. Read
 packing_plan.py and part.py first, then contiguous.py. segment_pair.py (with pool.py), stream.py, single_sentence.py and
-parallel.py are the other kinds. A kind is one file here and one line in the union below, which is the registry.
+parallel.py are the other kinds. To add a kind, add one file here and one member to the union `Packing` below, which is
+the registry.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,20 +39,20 @@ Packing = Contiguous | SegmentPair | Stream | StreamPair | SingleSentence | Para
 
 
 def _has_every_fact(packing: Packing) -> PackingPart:
-    return packing  # a member without a fact is a type error here
+    return packing  # type error if a member lacks an attribute of PackingPart
 
 
 def lines_of(packing: Packing, shards: Sequence[Shard]) -> tuple[Shard, ...]:
-    """What is planned, a line of tokens for each shard: the shard, or where rows take partners from it the pool."""
+    """Return the token line to plan for each shard: the shard, or its pool if the packing uses partner documents."""
     return tuple(cast(Sequence[Shard], pools(shards)) if packing.partners else shards)
 
 
 def plans_of(
     packing: Packing, lines: Sequence[Shard], length: int, lookahead: int, draws: Callable[[int], np.random.Generator]
 ) -> tuple[PackingPlan, ...]:
-    """A plan of each line, and where the text is read both ways one more of each, which reads it from its end.
+    """Return a plan of each line, and a second plan from its end if the packing reads the text in both directions.
 
-    Those that read forward stand first. `draws(k)` is the generator of the k-th plan.
+    The forward plans come first. `draws(k)` returns the random generator of the k-th plan.
     """
     plans = [packing.plan(shard, length, lookahead, draws(k)) for k, shard in enumerate(lines)]
     if packing.both_ways:

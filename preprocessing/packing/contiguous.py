@@ -1,4 +1,4 @@
-"""Rows filled to the brim from documents in order (GPT-2, RoBERTa, T5)."""
+"""Contiguous packing: sequences are filled with consecutive documents (GPT-2, RoBERTa, T5)."""
 
 from typing import ClassVar, Literal
 
@@ -25,16 +25,17 @@ from preprocessing.tokenization import ENDED, PLAIN, Frame, Vocab
 class Contiguous:
     """Contiguous packing: sequences are filled with consecutive documents.
 
-    With `unit: token` (GPT-2), documents are joined, each followed by a separator, and cut every `seq_length` tokens;
-    the last sequence may be short. Without `add_separators` nothing stands between them (T5, `reduce_concat_tokens` in
-    t5/data/preprocessors.py).
+    With `unit: token` (GPT-2), documents are joined, each followed by a separator, and cut every `seq_length` tokens.
+    The last sequence may be short. Without `add_separators`, documents are joined directly (T5, `reduce_concat_tokens`
+    in t5/data/preprocessors.py).
 
     With `unit: sentence` (RoBERTa 4.2, FULL-SENTENCES), a sequence is `<s> whole sentences </s>`, with one more `</s>`
-    between two documents. Without `cross_documents` a sequence holds one document only. A sentence that is longer than
-    a sequence is truncated or dropped, and the sequence before it ends there. SpanBERT's BlockDataset does so too, but
-    it also loses the text before a final long sentence.
+    between two documents. A sentence that is longer than a sequence is cut into several sequences
+    (`overlong: truncate`) or dropped. The sequence before a dropped sentence ends there. SpanBERT's BlockDataset also
+    drops such sentences, but it loses the text before a last sentence that is too long as well.
 
-    Token positions in the store count the separators too: the one that follows document d has a position of its own.
+    Without `cross_documents` a sequence holds one document only. A plan counts separators as positions: the separator
+    after each document has its own position.
     """
 
     kind: Literal["contiguous"] = "contiguous"
@@ -68,12 +69,12 @@ class Contiguous:
             self.add_separators or self.unit == "token",
             "packing.add_separators",
             self.add_separators,
-            "true with unit sentence",
+            "true if unit is sentence",
         )
 
     @property
     def specials(self) -> tuple[str, ...]:
-        """Special tokens that the vocabulary must have."""
+        """Roles of special tokens that the tokenizer must have."""
         return ("cls", "sep") if self.unit == "sentence" else ("sep",) if self.add_separators else ()
 
     @property
@@ -88,12 +89,15 @@ class Contiguous:
 
     def describe(self) -> str:
         if self.unit == "token":
-            return "running text packed end to end" + ("" if self.cross_documents else ", one document a row")
+            return "continuous text" + ("" if self.cross_documents else ", one document per sequence")
         where = "across" if self.cross_documents else "inside"
-        return f"full sentences packed {where} documents" + ", none longer than a row" * (self.overlong == "drop")
+        return f"full sentences packed {where} documents" + ", overlong sentences dropped" * (self.overlong == "drop")
 
     def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> PackingPlan:
-        """Rows of at most length + lookahead tokens, together every token that is not dropped; draws nothing."""
+        """Plan sequences of at most length + lookahead tokens that cover all tokens except dropped sentences.
+
+        `rng` is not used.
+        """
         separator_at_N = separators(shard) if self.add_separators else shard.offset_N1[:0]
         counts = {"documents": len(shard.offset_N1) - 1}
         if self.unit == "token":
@@ -105,7 +109,7 @@ class Contiguous:
         else:
             room, start_M = length + lookahead - 2, shard.sentence_at_M
             if self.overlong == "truncate":
-                start_M = _cut_long(start_M, int(shard.offset_N1[-1]), room)
+                start_M = _split_overlong(start_M, int(shard.offset_N1[-1]), room)
                 counts |= {"cuts_in_sentences": len(start_M) - len(shard.sentence_at_M)}
             start_R, stop_R, num_dropped = self._fill(start_M, shard.offset_N1, room)
             if self.overlong == "drop":
@@ -118,15 +122,18 @@ class Contiguous:
             counts=counts,
         )
 
-    def _fill(self, piece_at_M: Ints, offset_N1: Ints, room: int) -> tuple[Ints, Ints, int]:
-        """Start and stop of rows that take as many whole pieces as `room` holds, separators between them included.
+    def _fill(self, part_at_M: Ints, offset_N1: Ints, room: int) -> tuple[Ints, Ints, int]:
+        """Return start and stop of sequences, each with as many whole parts as fit into `room`, separators included.
 
-        Also the number of pieces that are longer than that; they are in no row.
+        A part is a sentence, or a range of an overlong sentence. Also return the number of dropped parts, which are
+        longer than `room`.
         """
-        document_M = np.searchsorted(offset_N1, piece_at_M, side="right") - 1
-        begin_M = piece_at_M + document_M
-        end_M = np.append(piece_at_M[1:], offset_N1[-1:])[: len(piece_at_M)] + document_M
-        next_M = np.searchsorted(end_M, begin_M + room, side="right")  # first piece that a row begun here cannot hold
+        document_M = np.searchsorted(offset_N1, part_at_M, side="right") - 1
+        begin_M = part_at_M + document_M
+        end_M = np.append(part_at_M[1:], offset_N1[-1:])[: len(part_at_M)] + document_M
+        next_M = np.searchsorted(
+            end_M, begin_M + room, side="right"
+        )  # the first part that does not fit into a sequence from here
         if not self.cross_documents:
             next_M = np.minimum(next_M, np.searchsorted(document_M, document_M, side="right"))
         next_of, first, firsts, num_dropped = next_M.tolist(), 0, [], 0
@@ -140,19 +147,20 @@ class Contiguous:
         return begin_M[first_R], end_M[next_M[first_R] - 1], num_dropped
 
     def row(self, plan: PackingPlan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
-        """Columns input_ids, token_type_ids, special_tokens_mask and word_starts (unit_starts, with units) of the i-th
-        row of the plan.
+        """Return input_ids, token_type_ids, special_tokens_mask and word_starts of the i-th sequence of the plan.
+
+        The column unit_starts is included if the shard has units.
         """
         special_S, part = stretch(plan, int(plan.start_RP[i, 0]), int(plan.stop_RP[i, 0]))
         if self.unit == "sentence":
-            special_S = np.pad(special_S, 1, constant_values=True)  # <s> in front, </s> behind
+            special_S = np.pad(special_S, 1, constant_values=True)  # <s> before, </s> after
         row = row_of(special_S, [part], shard, vocab, wanted)
         if self.unit == "sentence":
             row["input_ids"][0] = vocab.cls
         return row
 
 
-def _cut_long(sentence_at_M: Ints, total: int, room: int) -> Ints:
-    """Sentence starts, and a further start every `room` tokens inside a sentence that is longer than that."""
-    num_pieces_M = -(-np.diff(sentence_at_M, append=total) // room)
-    return np.repeat(sentence_at_M, num_pieces_M) + room * count_up(num_pieces_M)
+def _split_overlong(sentence_at_M: Ints, total: int, room: int) -> Ints:
+    """Return sentence starts, with one more start every `room` tokens inside a sentence longer than `room`."""
+    num_parts_M = -(-np.diff(sentence_at_M, append=total) // room)
+    return np.repeat(sentence_at_M, num_parts_M) + room * count_up(num_parts_M)

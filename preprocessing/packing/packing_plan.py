@@ -1,7 +1,7 @@
-"""What all segments have in common: the plan of a shard, and how a row is put together from it.
+"""The plan of a shard, and functions that all kinds of packing use to build sequences from it.
 
-A shard is taken as one line of tokens: documents follow each other, sentence starts are positions on that line. Where
-rows have separators between documents, these have places on the line too.
+A shard is one line of tokens: documents follow each other, and sentence starts are positions on that line. If sequences
+have separators between documents, the line has a position for each separator too.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from preprocessing.shards import Shard
 from preprocessing.tokenization import Vocab
 
 EMITTED: Final = frozenset({"input_ids", "token_type_ids", "special_tokens_mask", "word_starts"})
-"""The columns that every segment makes; `sentence_starts` and `unit_starts` come on top where they are needed."""
+"""Columns that every packing produces; `sentence_starts` and `unit_starts` are added if they are needed."""
 
 Columns = frozenset[str]
 
@@ -26,17 +26,20 @@ def _none() -> Ints:
 
 @dataclass(frozen=True)
 class PackingPlan:
-    """The R rows of one shard; row i is made of P parts, part p being the positions [start_RP[i, p], stop_RP[i, p])."""
+    """The R sequences of one shard, of P parts each.
+
+    Part p of sequence i covers the positions [start_RP[i, p], stop_RP[i, p]).
+    """
 
     start_RP: Ints
     stop_RP: Ints
     counts: dict[str, int]  # for the data card
-    # int8; only where rows are pairs that follow each other or do not
+    # int8: label of each pair of segments; only if the packing has such labels
     pair_label_R: Ints = field(default_factory=_none)
-    separator_at_N: Ints = field(default_factory=_none)  # int64; where on the line separators stand, if it has any
-    # int64; ParallelSentences: the token that stands first behind the separator before
+    separator_at_N: Ints = field(default_factory=_none)  # int64: positions of separators on the line, if any
+    # int64, ParallelSentences: first token of the sentence that each separator ends
     text_at_N: Ints = field(default_factory=_none)
-    # int8; ParallelSentences and SingleSentence: language of each part, -1 where there is no such part
+    # int8, ParallelSentences and SingleSentence: language of each part, -1 if the part is missing
     language_RP: Ints = field(default_factory=_none)
 
     def __len__(self) -> int:
@@ -44,17 +47,17 @@ class PackingPlan:
 
 
 def separators(shard: Shard) -> Ints:
-    """Places of the separators behind the documents, on the line that has a place for each, int64 [N]."""
+    """Return the position of the separator after each document, on the line with separators, int64 [N]."""
     return shard.offset_N1[1:] + np.arange(len(shard.offset_N1) - 1)
 
 
 def sentences_on_line(shard: Shard) -> Ints:
-    """Places of the sentence starts on the line that has a separator behind each document, int64 [M]."""
+    """Return the positions of sentence starts on the line with a separator after each document, int64 [M]."""
     return shard.sentence_at_M + np.searchsorted(shard.offset_N1, shard.sentence_at_M, side="right") - 1
 
 
 def stretch(plan: PackingPlan, start: int, stop: int) -> tuple[Bools, tuple[int, int]]:
-    """What is at the places [start, stop) of a line with separators: where those are, and the tokens in between."""
+    """Return the separator mask of positions [start, stop) on a line with separators, and their range of tokens."""
     before, after = np.searchsorted(plan.separator_at_N, (start, stop)).tolist()
     special_S = np.zeros(stop - start, dtype=bool)
     special_S[plan.separator_at_N[before:after] - start] = True
@@ -64,7 +67,7 @@ def stretch(plan: PackingPlan, start: int, stop: int) -> tuple[Bools, tuple[int,
 def row_of(
     special_S: Bools, parts: Sequence[tuple[int, int]], shard: Shard, vocab: Vocab, wanted: Columns = frozenset()
 ) -> Row:
-    """Columns of a row whose special places hold the separator and whose others hold the parts [start, stop)."""
+    """Return the columns of a sequence: the separator at special positions, the tokens of `parts` at all others."""
     ids_S = np.full(len(special_S), vocab.sep, dtype=np.int32)
     ids_S[~special_S] = np.concatenate([shard.ids_T[start:stop] for start, stop in parts])
     row: Row = {
@@ -81,7 +84,7 @@ def row_of(
 
 
 def _starts(special_S: Bools, starts: list[Bools]) -> Bools:
-    """Starts of words, units or sentences in a row: none reaches over a special token."""
+    """Return the starts of words, units or sentences in a sequence; special tokens separate them."""
     starts_S = special_S.copy()
     starts_S[~special_S] = np.concatenate(starts)
     starts_S[0] = True
@@ -90,7 +93,7 @@ def _starts(special_S: Bools, starts: list[Bools]) -> Bools:
 
 
 def count_up(num_D: Ints) -> Ints:
-    """0, 1, ... num[0] - 1, 0, 1, ... num[1] - 1, and so on.
+    """Return 0, 1, ... num[0] - 1, then 0, 1, ... num[1] - 1, and so on.
 
     >>> count_up(np.array([3, 0, 2])).tolist()
     [0, 1, 2, 0, 1]
@@ -99,26 +102,30 @@ def count_up(num_D: Ints) -> Ints:
 
 
 def windows(begin_D: Ints, end_D: Ints, stride: int, lookahead: int) -> tuple[Ints, Ints]:
-    """Start and stop of windows over the stretches [begin, end), one every `stride`; none has fewer than two tokens."""
+    """Return start and stop of windows of at least two tokens over the ranges [begin, end), one every `stride`."""
     num_D = (end_D - begin_D - 2) // stride + 1
     start_R = np.repeat(begin_D, num_D) + stride * count_up(num_D)
     return start_R, np.minimum(start_R + stride + lookahead, np.repeat(end_D, num_D))
 
 
 def excess(start_RP: Ints, stop_RP: Ints, room: int) -> Ints:
-    """Tokens that each of two parts has to lose, one by one off the longer (the second when equal), to fit `room`.
+    """Return how many tokens to remove from each of two parts, so that both fit into `room`.
+
+    Tokens are removed one by one from the longer part, or from the second if both are equal.
 
     >>> excess(np.array([[0, 0]]), np.array([[9, 4]]), room=8).tolist()
     [[5, 0]]
     """
     long_a_R, long_b_R = (stop_RP - start_RP).T
     excess_R = np.maximum(long_a_R + long_b_R - room, 0)
-    from_a_R = np.clip(long_a_R - long_b_R, 0, excess_R)  # one side alone, until both are equal; then in turns
+    from_a_R = np.clip(
+        long_a_R - long_b_R, 0, excess_R
+    )  # first only the longer part, until both are equal; then alternately
     from_b_R = np.clip(long_b_R - long_a_R, 0, excess_R)
-    in_turns_R = excess_R - from_a_R - from_b_R
-    return np.stack([from_a_R + in_turns_R // 2, from_b_R + (in_turns_R + 1) // 2], axis=1)
+    alternating_R = excess_R - from_a_R - from_b_R
+    return np.stack([from_a_R + alternating_R // 2, from_b_R + (alternating_R + 1) // 2], axis=1)
 
 
 def compact(position_RP: Ints) -> Ints:
-    """The same numbers in the smallest unsigned type that holds them: a plan stays in memory."""
+    """Convert to the smallest unsigned type that holds the values, because plans stay in memory."""
     return position_RP.astype(np.min_scalar_type(position_RP.max(initial=0)))

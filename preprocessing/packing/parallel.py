@@ -1,4 +1,4 @@
-"""Text in several languages: streams of one language each, and translations side by side (XLM, arXiv:1901.07291)."""
+"""Text in several languages: monolingual sequences and translation pairs (XLM, arXiv:1901.07291)."""
 
 import re
 from typing import ClassVar, Final, Literal, NamedTuple
@@ -12,41 +12,43 @@ from preprocessing.shards import Shard
 from preprocessing.spec import ScaleOverrides, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
-_MOST: Final = 127  # languages: their numbers are int8
+_MAX_LANGUAGES: Final = 127  # language numbers are int8
 
 
 class _Texts(NamedTuple):
-    """X stretches of tokens [begin, end), in their order, each in one language; and which of them translate which."""
+    """X token ranges [begin, end) in text order, each in one language, and the pairs of translations among them."""
 
     begin_X: Ints
     end_X: Ints
     language_X: Ints
-    pair_2R: Ints  # two sides of each translation
-    num_unaligned: int  # documents with other translations in their source, but without sides themselves
+    pair_2R: Ints  # indices of both sides of each translation pair
+    num_unaligned: int  # documents without sides, from sources of translations
 
 
 @spec
 class ParallelSentences:
     """Monolingual sequences and translation pairs (XLM 3.3, MLM, and 3.4, TLM).
 
-    Translation pairs hold a fraction `translation_ratio` of the tokens. A monolingual sequence is `</s>` and a window
-    over the sentences of one language, each followed by `</s>`: in text order, or with `sentence_order: shuffled` in a
-    new random order each epoch, as in the authors' files (`shuf` in their get-data-wiki.sh; `sentence_boundaries:
-    lines` in the corpus file makes each line a sentence). A translation pair is `</s> x </s> </s> y </s>`; the language
-    changes at y, and with `reset_positions` positions restart there. Of more than two sides two are drawn, and a pair
-    that exceeds the sequence length is dropped. The sides are also text of their languages.
+    A monolingual sequence is `</s>` and a window over the sentences of one language, each followed by `</s>`. Sentences
+    are in text order. With `sentence_order: shuffled` they are in a new random order each epoch, as in the authors'
+    files (`shuf` in their get-data-wiki.sh; there each line is a sentence, as with `sentence_boundaries: lines` in the
+    corpus file).
 
-    The fraction is one of tokens, not of sequences, because a batch loss is one mean over all targets, which are a
-    fixed fraction of the tokens. The reference alternates MLM and TLM updates, each with its own mean: both have equal
-    weight there, however short translations are, and here at 0.5.
+    A translation pair is `</s> x </s> </s> y </s>`. The language changes at the second side y; with `reset_positions`,
+    positions restart there. If a document has more than two sides, two of them are drawn. A pair that exceeds the
+    sequence length is dropped. Each side is also part of the monolingual text of its language. The sides of a document
+    are its units (`phrases: given` in the corpus file), if no unit starts inside a sentence.
 
-    Languages are sampled with q proportional to p^alpha (3.1): within a shard, the sequences of all but the most
-    frequent language are repeated, as are pairs of languages, and sequences or pairs to reach the translation ratio. A
-    language's number is its place in `languages`; its name is part of the source of the text (`wiki.fr`,
-    `fr/part-1.txt`; the first side of `europarl.en-fr.en` is en). If the source does not name each side, sides are
-    numbered in order.
+    Translation pairs have a fraction `translation_ratio` of the tokens, not of the sequences. The reason is that the
+    loss of a batch is one mean over all targets, whose number is proportional to the tokens. The reference alternates
+    MLM and TLM updates, each with its own mean, so both have equal weight. A ratio of 0.5 corresponds to this.
 
-    Sides are the units of a document in which no unit starts inside a sentence: `phrases: given` in the corpus file.
+    Languages are sampled with q proportional to p^alpha (3.1). Within a shard, the sequences of rarer languages and the
+    pairs of rarer language pairs are repeated. Sequences or pairs are also repeated to reach the translation ratio.
+
+    The number of a language is its index in `languages`. Its name must be part of the source of the text, e.g.
+    `wiki.fr` or `fr/part-1.txt`; the first side of `europarl.en-fr.en` is en. If the source does not name each side,
+    sides are numbered in order.
     """
 
     kind: Literal["parallel"] = "parallel"
@@ -64,7 +66,7 @@ class ParallelSentences:
 
     possible_columns: ClassVar[Columns] = EMITTED | {"languages", "positions"}
     specials: ClassVar[tuple[str, ...]] = ("sep",)
-    fresh: ClassVar[bool] = True  # other rows are repeated in every epoch
+    fresh: ClassVar[bool] = True  # each epoch repeats other sequences
     ordered: ClassVar[bool] = False
     segments: ClassVar[int] = 1
     reuse_len: ClassVar[int] = 0
@@ -75,13 +77,13 @@ class ParallelSentences:
     scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"languages": []},
         "small": {"languages": []},
-    }  # as many as the text has
+    }  # the number of languages follows from the text
 
     def __post_init__(self) -> None:
         for name in ("translation_ratio", "language_sampling_alpha"):
-            require(0 <= getattr(self, name) <= 1, f"packing.{name}", getattr(self, name), "a share from 0 to 1")
-        known = len(set(self.languages)) == len(self.languages) <= _MOST
-        require(known, "packing.languages", self.languages, f"up to {_MOST} names, each once")
+            require(0 <= getattr(self, name) <= 1, f"packing.{name}", getattr(self, name), "a fraction from 0 to 1")
+        are_unique = len(set(self.languages)) == len(self.languages) <= _MAX_LANGUAGES
+        require(are_unique, "packing.languages", self.languages, f"at most {_MAX_LANGUAGES} names, each at most once")
 
     @property
     def produced_columns(self) -> Columns:
@@ -100,28 +102,24 @@ class ParallelSentences:
         return Frame("sep A sep", "sep A sep sep B sep")
 
     def describe(self) -> str:
-        one = (
-            "running text of one language a row"
-            if self.sentence_order == "text"
-            else "shuffled lines of one language a row"
-        )
-        return (
-            f"{one}, or ({self.translation_ratio:.0%} of the tokens) a sentence and its translation"
-            if self.translation_ratio
-            else one
-        )
+        order = "text" if self.sentence_order == "text" else "shuffled sentences"
+        pairs = f"; translation pairs have {self.translation_ratio:.0%} of the tokens" if self.translation_ratio else ""
+        return f"{order} in one language per sequence{pairs}"
 
     @property
     def _has_positions(self) -> bool:
         return self.translation_ratio > 0 and self.reset_positions
 
     def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> PackingPlan:
-        """Rows of at most length + lookahead tokens; BadInput where a language, or sides for pairs, are not known."""
+        """Plan sequences of at most length + lookahead tokens.
+
+        Raises BadInput if a language is unknown, or if translation pairs are requested but the text has no sides.
+        """
         if self.translation_ratio and not shard.has_units:
             raise BadInput(
-                f"{shard.path}: has no translations, which packing.translation_ratio {self.translation_ratio} needs: "
-                f"read sources of kind "
-                "parallel with `phrases: given` in the corpus file, or set packing.translation_ratio=0"
+                f"{shard.path}: the text has no translations, but packing.translation_ratio is "
+                f"{self.translation_ratio}; use sources of kind parallel with `phrases: given` in the corpus file, "
+                "or set data.packing.translation_ratio=0"
             )
         texts = self._texts(shard, rng)
         separator_at_N, text_at_N, bound_L1 = _line(texts, shard, rng if self.sentence_order == "shuffled" else None)
@@ -131,7 +129,7 @@ class ParallelSentences:
         long_R = (texts.end_X - texts.begin_X)[side_2R].sum(axis=0) + 4
         fits_R = long_R <= length + lookahead
         side_R2 = side_2R[:, fits_R].T
-        row_R, pair_R = self._shares(
+        row_R, pair_R = self._repeat_by_ratio(
             (language_R, stop_R - start_R + 1), (texts.language_X[side_R2], long_R[fits_R]), rng
         )
         none_R = np.zeros(len(row_R), dtype=np.int64)
@@ -156,11 +154,13 @@ class ParallelSentences:
             },
         )
 
-    def _shares(self, rows: tuple[Ints, Ints], pairs: tuple[Ints, Ints], rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """Numbers of the rows in one language and of the translations, each as often as `language_sampling_alpha` and
-        `translation_ratio` say.
+    def _repeat_by_ratio(
+        self, rows: tuple[Ints, Ints], pairs: tuple[Ints, Ints], rng: np.random.Generator
+    ) -> tuple[Ints, Ints]:
+        """Return indices of monolingual sequences and of translation pairs, with repetitions.
 
-        Of both are given the languages, and the lengths with all special tokens: the budget of a row counts them too.
+        The repetitions follow `language_sampling_alpha` and `translation_ratio`. `rows` and `pairs` each hold the
+        languages and the lengths with special tokens, which the fraction of tokens includes.
         """
         (language_R, long_row_R), (languages_R2, long_pair_R) = rows, pairs
         row_R = (
@@ -168,7 +168,7 @@ class ParallelSentences:
             if self.translation_ratio < 1
             else np.zeros(0, dtype=np.int64)
         )
-        pair_R = _sampled(languages_R2 @ np.array([_MOST + 1, 1]), self.language_sampling_alpha, rng)
+        pair_R = _sampled(languages_R2 @ np.array([_MAX_LANGUAGES + 1, 1]), self.language_sampling_alpha, rng)
         if len(row_R) and len(pair_R):
             times = (
                 long_row_R[row_R].sum()
@@ -181,13 +181,13 @@ class ParallelSentences:
         return row_R, pair_R
 
     def _texts(self, shard: Shard, rng: np.random.Generator) -> _Texts:
-        """The documents of one language, and the sides of those that are translations."""
+        """Return the documents in one language, and the sides of documents that are translations."""
         offset_N1, source_N = shard.offset_N1, shard.source_N
         num_documents = len(offset_N1) - 1
         side_at, num_sides_N = _sides(shard) if shard.has_units else (offset_N1[:0], np.zeros(num_documents, int))
         has_sides_N = num_sides_N >= 2
         num_with_S, num_S = (np.bincount(of, minlength=len(shard.sources)) for of in (source_N[has_sides_N], source_N))
-        is_alone_N = (2 * num_with_S < num_S)[source_N]  # single words may look like sides in a few documents
+        is_alone_N = (2 * num_with_S < num_S)[source_N]  # in a few documents, units may be mistaken for sides
         is_translated_N = has_sides_N & ~is_alone_N
         side_at = side_at[np.repeat(is_translated_N, num_sides_N)]
         num_sides_N = np.where(is_translated_N, num_sides_N, 0)
@@ -195,7 +195,7 @@ class ParallelSentences:
         begin_X = np.sort(np.concatenate([side_at, offset_N1[:-1][is_alone_N]]))
         document_X = np.searchsorted(offset_N1, begin_X, side="right") - 1
         next_X = np.append(begin_X[1:], offset_N1[-1:])[: len(begin_X)]
-        first_X = np.searchsorted(begin_X, offset_N1[document_X])  # the first text of the same document
+        first_X = np.searchsorted(begin_X, offset_N1[document_X])  # index of the first text of the same document
         language_X = self.languages_of(shard, num_sides_N)[document_X, np.arange(len(begin_X)) - first_X]
         one, other = rng.random((2, len(num_sides_D)))
         one_D = (one * num_sides_D).astype(np.int64)
@@ -211,24 +211,24 @@ class ParallelSentences:
         )
 
     def languages_of(self, shard: Shard, num_sides_N: Ints) -> Ints:
-        """Number of the language of each side, or of the one text, of each document, int64 [N, most sides].
+        """Return the language number of each side of each document, int64 [N, maximum number of sides].
 
-        BadInput where a source does not say it.
+        A document without sides counts as one side. Raises BadInput if a source name does not contain its language.
         """
-        found = np.zeros((len(num_sides_N), max(1, int(num_sides_N.max(initial=1)))), dtype=np.int64)
+        language_NX = np.zeros((len(num_sides_N), max(1, int(num_sides_N.max(initial=1)))), dtype=np.int64)
         kinds, kind_N = np.unique(np.stack([shard.source_N, num_sides_N]), axis=1, return_inverse=True)
         for kind, (source, num_sides) in enumerate(kinds.T.tolist()):
             numbers = self._numbers(shard.sources[source], max(1, num_sides))
             if numbers is None:
                 raise BadInput(
-                    f"{shard.path}: source {shard.sources[source]!r} does not say its language: name a file or folder "
-                    f"after one of packing.languages {list(self.languages)}, or name more languages there"
+                    f"{shard.path}: cannot infer the language of source {shard.sources[source]!r}; include one of "
+                    f"{list(self.languages)} in its file or directory name, or extend data.packing.languages"
                 )
-            found[kind_N.reshape(-1) == kind, : len(numbers)] = numbers
-        return found
+            language_NX[kind_N.reshape(-1) == kind, : len(numbers)] = numbers
+        return language_NX
 
     def _numbers(self, source: str, num_sides: int) -> list[int] | None:
-        """Languages of the sides of a source, None where they are not known.
+        """Return the language numbers of the sides of a source, or None if they are unknown.
 
         >>> parallel = ParallelSentences(languages=("en", "fr", "de"))
         >>> [parallel._numbers(source, 2) for source in ("europarl.fr-en.fr", "val.en.gz")]
@@ -242,17 +242,18 @@ class ParallelSentences:
             return named[:1] if named else [0] if len(self.languages) < 2 else None
         if len(named) == num_sides:
             return named
-        return list(range(num_sides)) if num_sides <= (len(self.languages) or _MOST) else None
+        return list(range(num_sides)) if num_sides <= (len(self.languages) or _MAX_LANGUAGES) else None
 
     def row(self, plan: PackingPlan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
-        """Columns input_ids, token_type_ids, special_tokens_mask, word_starts, languages and, where they restart,
-        positions of the i-th row.
+        """Return input_ids, token_type_ids, special_tokens_mask, word_starts and languages of the i-th sequence.
+
+        The column positions is included if positions restart at the second side.
         """
         bounds = list(zip(plan.start_RP[i].tolist(), plan.stop_RP[i].tolist(), strict=True))
         language, other = plan.language_RP[i].tolist()
         if other < 0:
             special_S, parts = _window(plan, *bounds[0])
-            second = len(special_S)  # there is no second side
+            second = len(special_S)  # no second side
         else:
             second, parts = bounds[0][1] - bounds[0][0] + 2, bounds
             special_S = np.zeros(second + bounds[1][1] - bounds[1][0] + 2, dtype=bool)
@@ -266,7 +267,10 @@ class ParallelSentences:
 
 
 def _sides(shard: Shard) -> tuple[Ints, Ints]:
-    """Where units begin, and how many each document has, int64 [N]; none in one where a unit begins in a sentence."""
+    """Return the starts of sides, and the number of sides of each document, int64 [N].
+
+    A document in which a unit starts inside a sentence has no sides.
+    """
     unit_at = np.flatnonzero(shard.unit_starts(0, int(shard.offset_N1[-1])))
     document = np.searchsorted(shard.offset_N1, unit_at, side="right") - 1
     num_documents = len(shard.offset_N1) - 1
@@ -277,10 +281,9 @@ def _sides(shard: Shard) -> tuple[Ints, Ints]:
 
 
 def _line(texts: _Texts, shard: Shard, rng: np.random.Generator | None) -> tuple[Ints, Ints, Ints]:
-    """All sentences, those of a language together, on one line with a separator behind each; with `rng` in any order.
+    """Put all sentences on one line, grouped by language, each followed by a separator; with `rng` in random order.
 
-    Places of the separators, the first token of each sentence, and the places at which languages begin and the last
-    ends.
+    Return the positions of separators, the first token of each sentence, and the bounds of languages on the line.
     """
     start_M = shard.sentence_at_M
     stop_M = np.append(start_M[1:], shard.offset_N1[-1:])[: len(start_M)]
@@ -297,37 +300,39 @@ def _line(texts: _Texts, shard: Shard, rng: np.random.Generator | None) -> tuple
 
 
 def _window(plan: PackingPlan, start: int, stop: int) -> tuple[Bools, list[tuple[int, int]]]:
-    """A separator and the places [start, stop) of the line: where separators are, and the tokens in between."""
+    """Return the separator mask and the token ranges of a separator followed by positions [start, stop) of the line."""
     first, last = np.searchsorted(plan.separator_at_N, (start, stop)).tolist()
     special_S = np.zeros(stop - start + 1, dtype=bool)
     special_S[0] = True
     special_S[plan.separator_at_N[first:last] - start + 1] = True
     ends = [*plan.separator_at_N[first:last].tolist(), stop]
     begins = [start, *(end + 1 for end in ends[:-1])]
-    inside = start - (int(plan.separator_at_N[first - 1]) + 1 if first else 0)  # of the first sentence
+    inside = start - (
+        int(plan.separator_at_N[first - 1]) + 1 if first else 0
+    )  # offset of the window in its first sentence
     parts = list[tuple[int, int]]()
     for token, begin, end in zip(plan.text_at_N[first : last + 1].tolist(), begins, ends, strict=False):
         token += inside if begin == start else 0
         if begin == end:
             continue  # the window begins or ends at a separator
         if parts and parts[-1][1] == token:
-            parts[-1] = (parts[-1][0], token + end - begin)  # the next sentence of the same text
+            parts[-1] = (parts[-1][0], token + end - begin)  # the next sentence of the same text extends the range
         else:
             parts.append((token, token + end - begin))
     return special_S, parts
 
 
 def _sampled(group_R: Ints, alpha: float, rng: np.random.Generator) -> Ints:
-    """Numbers of rows, those of rare groups several times, so that q(group) is proportional to p(group)^alpha."""
+    """Return indices of sequences, repeated in rare groups so that q(group) is proportional to p(group)^alpha."""
     groups, of_R, count_G = np.unique(group_R, return_inverse=True, return_counts=True)
-    found: list[Ints] = [np.zeros(0, dtype=np.int64)]
+    indices: list[Ints] = [np.zeros(0, dtype=np.int64)]
     for group in range(len(groups)):
-        wanted = round(count_G[group] * (count_G.max() / count_G[group]) ** (1 - alpha))
-        found.append(_repeated(np.flatnonzero(of_R.reshape(-1) == group), wanted, rng))
-    return np.concatenate(found)
+        count = round(count_G[group] * (count_G.max() / count_G[group]) ** (1 - alpha))
+        indices.append(_repeated(np.flatnonzero(of_R.reshape(-1) == group), count, rng))
+    return np.concatenate(indices)
 
 
-def _repeated(row_R: Ints, wanted: int, rng: np.random.Generator) -> Ints:
-    """The rows as often as it takes to be `wanted` (as many, or more); which come once more is drawn."""
-    whole, rest = divmod(wanted, max(1, len(row_R)))
+def _repeated(row_R: Ints, count: int, rng: np.random.Generator) -> Ints:
+    """Return `row_R` repeated to `count` elements, a count of at least len(row_R); the last repetition is random."""
+    whole, rest = divmod(count, max(1, len(row_R)))
     return np.concatenate([np.tile(row_R, whole), rng.permutation(row_R)[:rest]])

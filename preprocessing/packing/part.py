@@ -1,4 +1,4 @@
-"""The facts that each kind of packing states about itself; rows, checks, scales and reports read them here only."""
+"""The interface of packings. Sampling, checks, scales and reports use these attributes only."""
 
 from typing import ClassVar, Protocol
 
@@ -12,83 +12,84 @@ from preprocessing.tokenization import Frame, Vocab
 
 
 class PackingPart(Protocol):
-    """A part of the union Packing: how the documents of a shard become rows."""
+    """A member of the union Packing: it turns the documents of a shard into sequences."""
 
     possible_columns: ClassVar[frozenset[str]]
-    """All columns that a part of its kind produces, whatever its keys are."""
+    """All columns that this kind of packing can produce, for any values of its keys."""
     fresh: ClassVar[bool]
-    """Whether each epoch has other rows, and not the same rows in another order."""
+    """Whether each epoch has new sequences; otherwise only their order changes."""
     ordered: ClassVar[bool]
-    """Whether a row goes on where the row before it stopped, as a model with a memory needs it."""
+    """Whether each sequence continues the previous one, as a model with memory requires."""
     segments: ClassVar[int]
-    """How many segments (token types) its rows tell apart."""
+    """Number of token types in its sequences."""
     scale_overrides: ClassVar[ScaleOverrides]
-    """What `--scale` puts into it."""
+    """Values of keys that `--scale` sets, by scale."""
 
     @property
     def kind(self) -> str:
-        """Its name in a recipe."""
+        """Name of this packing in a recipe."""
 
     @property
     def produced_columns(self) -> Columns:
-        """Columns of schema.py that its rows have; those of schema.ON_DEMAND and OPTIONAL may come on top."""
+        """Columns of schema.py in its sequences; columns of schema.ON_DEMAND and OPTIONAL may be added."""
 
     @property
     def specials(self) -> tuple[str, ...]:
-        """Roles of the special tokens that it puts into rows."""
+        """Roles of the special tokens that it inserts into sequences."""
 
     @property
     def reuse_len(self) -> int:
-        """Tokens at the start of a row that the row before has as well; 0 where rows share none."""
+        """Number of tokens at the start of a sequence that the previous sequence contains too."""
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Languages that its rows name, in the order of their numbers; empty where they name none."""
+        """Languages of its sequences, in the order of their numbers; empty if sequences have no language."""
 
     @property
     def label_says(self) -> str:
-        """The task of `next_sentence_label` in words ("next sentence prediction"); "" where rows have no such label."""
+        """Task of the column `next_sentence_label`, e.g. "next sentence prediction"; "" without this column."""
 
     @property
     def label_means(self) -> tuple[str, str]:
-        """What the values 0 and 1 of `next_sentence_label` say of a row, each a sentence; "" where rows have no such
-        label.
-        """
+        """Meanings of the values 0 and 1 of `next_sentence_label`, one sentence each; "" without this column."""
 
     @property
     def required_annotations(self) -> frozenset[str]:
-        """What the corpus must have besides text: {"translations"}, or nothing."""
+        """Annotations that the corpus must have: {"translations"}, or none."""
 
     @property
     def both_ways(self) -> bool:
-        """Whether each shard has a second plan, read from its end; it then is a part of `ReversiblePacking`."""
+        """Whether each shard has a second plan that reads it from its end; requires `ReversiblePacking`."""
 
     @property
     def partners(self) -> bool:
-        """Whether rows take text from other documents, so that a shard of few documents wants more to choose from."""
+        """Whether sequences combine several documents; a shard with few documents then needs a pool (pool.py)."""
 
     @property
     def least(self) -> int:
-        """Tokens that a row must have room for, special ones included."""
+        """Minimum sequence length, special tokens included."""
 
     @property
     def frame(self) -> Frame:
-        """The special tokens around a text that is a row of its own, and around two."""
+        """Special tokens of a sequence with one text, and of a sequence with two."""
 
     def describe(self) -> str:
-        """The rows in one line: "pairs of segments, 50% swapped (SOP)"."""
+        """Describe the sequences in one line, e.g. "pairs of segments, 50% swapped (SOP)"."""
 
     def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> PackingPlan:
-        """Rows of at most length + lookahead tokens, special tokens included. BadInput where the text gives none."""
+        """Plan sequences of at most length + lookahead tokens, special tokens included.
+
+        Raises BadInput if the text does not suit this packing.
+        """
 
     def row(self, plan: PackingPlan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = ...) -> Row:
-        """The `produced_columns` of the i-th row of a plan, and those of `wanted` that every packing can make."""
+        """Return the `produced_columns` of the i-th sequence of a plan, and the columns in `wanted`."""
 
 
 class ReversiblePacking(PackingPart, Protocol):
-    """A packing that can read a shard from its end as well."""
+    """A packing that can also read a shard from its end."""
 
     def plan(
         self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator, *, backward: bool = ...
     ) -> PackingPlan:
-        """As PackingPart.plan; `backward`: of the rows that begin at the end of the shard."""
+        """Plan sequences as PackingPart.plan does; `backward`: from the end of the shard."""

@@ -1,4 +1,4 @@
-"""A shard with others behind it on the same line: where the documents of one shard are too few to choose from."""
+"""Pools: a shard followed by other shards, for packings that need random documents when one shard has too few."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,13 +9,13 @@ from preprocessing.schema import Bools, Ints
 from preprocessing.shards import Shard
 
 ENOUGH: Final = 256
-"""Documents from which a fair partner can be drawn; a shard of so many is its own pool, so that memory is bounded."""
+"""Number of documents that suffices for random partners. Larger shards use no pool, which bounds the memory."""
 
 
 class Pool:
-    """The face of a shard over several: the first one's documents, then on the same line those to choose from.
+    """Several shards with the interface of one: first the shard to pack, then shards with partner documents.
 
-    No part of a row reaches from one shard into another. What is joined is made when it is asked for and not kept.
+    No part of a sequence may cross a shard boundary. Joined arrays are computed on each access and not stored.
     """
 
     def __init__(self, shards: Sequence[Shard]) -> None:
@@ -25,13 +25,13 @@ class Pool:
 
     @property
     def own(self) -> int:
-        """Documents of the first shard."""
+        """Number of documents of the first shard."""
         return len(self.shards[0].offset_N1) - 1
 
     @property
     def offset_N1(self) -> Ints:
-        begun = [shard.offset_N1[:-1] + begin for shard, begin in zip(self.shards, self.begin_K[:-1], strict=True)]
-        return np.concatenate([*begun, self.begin_K[-1:]])
+        offsets = [shard.offset_N1[:-1] + begin for shard, begin in zip(self.shards, self.begin_K[:-1], strict=True)]
+        return np.concatenate([*offsets, self.begin_K[-1:]])
 
     @property
     def sentence_at_M(self) -> Ints:
@@ -59,22 +59,23 @@ class Pool:
         return shard.sentence_starts(start, stop)
 
     def _at(self, start: int, stop: int) -> tuple[Shard, int, int]:
-        """The shard that has these places of the line, and which of its own they are."""
+        """Return the shard that contains these positions of the line, and the positions within that shard."""
         k = int(np.searchsorted(self.begin_K[1:-1], start, side="right"))
         begin = int(self.begin_K[k])
         return self.shards[k], start - begin, stop - begin
 
 
 def pools(shards: Sequence[Shard]) -> list[Shard | Pool]:
-    """For each shard itself where it has ENOUGH documents, else a pool of it and as many of the next ones as it takes.
+    """Return each shard that has ENOUGH documents, and for each other shard a pool of it and the shards after it.
 
-    After the last shard comes the first: where all shards together have too few, each pool has all of them.
+    A pool has as few shards as give ENOUGH documents; the first shard follows the last. If all shards together have
+    fewer documents, each pool has all shards.
     """
-    found = list[Shard | Pool]()
+    result = list[Shard | Pool]()
     for first in range(len(shards)):
-        taken, documents = list[Shard](), 0
-        while documents < ENOUGH and len(taken) < len(shards):
-            taken.append(shards[(first + len(taken)) % len(shards)])
-            documents += len(taken[-1].offset_N1) - 1
-        found.append(Pool(taken) if len(taken) > 1 else taken[0])
-    return found
+        members, documents = list[Shard](), 0
+        while documents < ENOUGH and len(members) < len(shards):
+            members.append(shards[(first + len(members)) % len(shards)])
+            documents += len(members[-1].offset_N1) - 1
+        result.append(Pool(members) if len(members) > 1 else members[0])
+    return result

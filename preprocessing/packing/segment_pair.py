@@ -1,4 +1,4 @@
-"""Pairs of segments: `[CLS] A [SEP] B [SEP]`, as BERT and those after it build them."""
+"""Segment pairs, `[CLS] A [SEP] B [SEP]` (BERT, ALBERT, ELECTRA, ERNIE)."""
 
 from typing import ClassVar, Final, Literal
 
@@ -14,17 +14,17 @@ from preprocessing.tokenization import Frame, Vocab
 
 Negative = Literal["random", "swapped", "none", "dialogue"]
 
-_TURNS: Final = 3  # query, response, query or the like
+_TURNS: Final = 3  # turns per sequence, e.g. query, response, query
 _LABEL_SAYS: Final[dict[Negative, str]] = {
     "random": "next sentence prediction",
     "swapped": "sentence order prediction",
-    "dialogue": "real or made-up response",
+    "dialogue": "real or random response",
     "none": "",
 }
 _LABEL_MEANS: Final[dict[Negative, tuple[str, str]]] = {
     "random": ("The second segment follows the first.", "The second segment does not follow the first."),
-    "swapped": ("The segments are in their order.", "The segments are swapped."),
-    "dialogue": ("The response is the real one.", "The response is made up."),
+    "swapped": ("The segments are in their original order.", "The segments are swapped."),
+    "dialogue": ("The response is the real one.", "The response comes from another document."),
     "none": ("", ""),
 }
 
@@ -36,18 +36,20 @@ class SegmentPair:
     The procedure is that of BERT's create_pretraining_data.py. Each document has a target length: the sequence length,
     or a shorter one with probability `short_seq_prob`. Sentences are collected up to the target and split at random
     into A and B. With `negatives: random`, B comes from another document with probability `negative_prob` (label 1),
-    and the sentences after A are returned. With `swapped` (ALBERT 3.1), A and B change places with probability
-    `negative_prob` (label 1). With `unit: sentence`, A and B are one sentence each (RoBERTa 4.2, SENTENCE-PAIR).
+    and the sentences after A are used for the next pair. With `swapped` (ALBERT 3.1), A and B change places with
+    probability `negative_prob` (label 1). With `unit: sentence`, A and B are one sentence each (RoBERTa 4.2,
+    SENTENCE-PAIR).
 
-    With `none` (ELECTRA's build_pretraining_dataset.py), B continues A, starting near the middle of the sequence, and
-    there is no label. A fraction `single_segment_prob` of the sequences has no B, and `short_seq_prob` is a fraction of
-    the sequences. With `dialogue` (ERNIE, arXiv:1904.09223, 4.2.3), the sentences of a document are turns; A is some of
-    them and B the reply, or a turn of another document with probability `negative_prob` (label 1).
+    With `none` (ELECTRA's build_pretraining_dataset.py), B continues A and starts near the middle of the sequence, and
+    there is no label. A fraction `single_segment_prob` of the sequences has no B, and a fraction `short_seq_prob` has a
+    shorter target length. Unlike in ELECTRA's code, the sentences of A and B do not interleave.
 
-    Three points differ from the reference. A chunk has at least two sentences (a single last one joins the chunk
-    before), so that the label is balanced; the reference has 57 % ones. B never comes from the same document. A
-    document of one sentence, and with `unit: sentence` a single last sentence, is used only as B. ELECTRA's A and B do
-    not interleave.
+    With `dialogue` (ERNIE, arXiv:1904.09223, 4.2.3), the sentences of a document are turns. A has one or more turns,
+    and B is the reply, or a turn of another document with probability `negative_prob` (label 1).
+
+    Three points differ from BERT's code. A chunk has at least two sentences, because a single last sentence joins the
+    previous chunk. So the labels are balanced; in BERT's code 57 % are 1. A random B never comes from the document of
+    A. A document of one sentence, and with `unit: sentence` a single last sentence, is used only as B.
     """
 
     kind: Literal["segment_pair"] = "segment_pair"
@@ -77,15 +79,15 @@ class SegmentPair:
 
     def __post_init__(self) -> None:
         for name in ("negative_prob", "short_seq_prob", "single_segment_prob"):
-            require(0 <= getattr(self, name) <= 1, f"packing.{name}", getattr(self, name), "a share from 0 to 1")
+            require(0 <= getattr(self, name) <= 1, f"packing.{name}", getattr(self, name), "a fraction from 0 to 1")
         require(
             self.single_segment_prob == 0 or self.negatives == "none",
             "packing.single_segment_prob",
             self.single_segment_prob,
             "0 unless negatives is none",
         )
-        by_sentence = self.unit == "segment" or self.negatives in ("random", "swapped")
-        require(by_sentence, "packing.unit", self.unit, f"segment where negatives is {self.negatives}")
+        is_allowed = self.unit == "segment" or self.negatives in ("random", "swapped")
+        require(is_allowed, "packing.unit", self.unit, f"segment if negatives is {self.negatives}")
 
     @property
     def produced_columns(self) -> Columns:
@@ -113,21 +115,22 @@ class SegmentPair:
 
     def describe(self) -> str:
         return {
-            "random": f"pairs of {self.unit}s, {self.negative_prob:.0%} random next sentence (NSP)",
+            "random": f"pairs of {self.unit}s, {self.negative_prob:.0%} with a random second {self.unit} (NSP)",
             "swapped": f"pairs of {self.unit}s, {self.negative_prob:.0%} swapped (SOP)",
-            "dialogue": f"queries and responses, {self.negative_prob:.0%} made up",
-            "none": "pairs of segments, the second following the first",
+            "dialogue": f"queries and responses, {self.negative_prob:.0%} of the responses random",
+            "none": "pairs of consecutive segments",
         }[self.negatives]
 
     def plan(self, shard: Shard | Pool, length: int, lookahead: int, rng: np.random.Generator) -> PackingPlan:
-        """Pairs of at most length + lookahead tokens; BadInput where a lone document needs a random partner.
+        """Plan pairs of at most length + lookahead tokens.
 
-        Of a pool (pool.py) the rows are those of its first shard, and their partners from all of its documents.
+        If `shard` is a pool (pool.py), the pairs are those of its first shard; random partners come from all documents.
+        Raises BadInput if pairs need a random partner and there is only one document.
         """
         room = length + lookahead - 2 - self.num_separators
         bounds_N1 = np.searchsorted(
             shard.sentence_at_M, shard.offset_N1
-        )  # document d: sentences [bounds[d], bounds[d + 1])
+        )  # document d has the sentences [bounds[d], bounds[d + 1])
         at_M1 = np.append(shard.sentence_at_M, shard.offset_N1[-1])
         if self.negatives == "none":
             return self._plan_contiguous(at_M1, bounds_N1, room, rng)
@@ -135,15 +138,14 @@ class SegmentPair:
         num_sentences_N = np.diff(bounds_N1)[:own]
         if self.partners and len(bounds_N1) == 2:
             raise BadInput(
-                f"{shard.path}: has one document only, and packing.negatives {self.negatives} needs a partner for it: "
-                "give more text, a larger share to this split, or set packing.negatives=swapped"
+                f"{shard.path}: packing.negatives {self.negatives} requires at least 2 documents, but the split has 1; "
+                "add text, increase the ratio of this split, or set data.packing.negatives=swapped"
             )
-        found = (
+        chunk_3R, partner_2R, label_R = (
             self._dialogues(bounds_N1, own, rng)
             if self.negatives == "dialogue"
             else self._chunks(at_M1, bounds_N1, own, room, rng)
         )
-        chunk_3R, partner_2R, label_R = found
         counts = {
             "documents": len(num_sentences_N),
             "unpaired_documents": int((num_sentences_N == 1).sum()),
@@ -165,15 +167,15 @@ class SegmentPair:
     def _chunks(
         self, at_M1: Ints, bounds_N1: Ints, own: int, room: int, rng: np.random.Generator
     ) -> tuple[Ints, Ints, Ints]:
-        """Sentence numbers (first, middle, last) of each chunk, (first, last) of its random partner, and the label.
+        """Return sentence indices (first, middle, last) of each chunk, (first, last) of its random partner, and labels.
 
-        Chunks are those of the first `own` documents, which all go in step: round t draws the t-th chunk of every one
-        that still has sentences.
+        Only the first `own` documents are divided into chunks. Round t draws the t-th chunk of all documents that still
+        have sentences.
         """
         is_short_N = rng.random(own) < self.short_seq_prob
         target_N = np.where(is_short_N, rng.integers(2, room, size=own, endpoint=True), room)
         if self.unit == "sentence":
-            target_N[:] = 1  # the second sentence fills it, whatever the first is
+            target_N[:] = 1  # any sentence reaches this target, so a chunk has two sentences
         document = np.flatnonzero(np.diff(bounds_N1[: own + 1]) >= 2)
         first = bounds_N1[document]
         rounds = [np.zeros((6, 0), dtype=np.int64)]
@@ -182,26 +184,31 @@ class SegmentPair:
             coin, split, other, where = rng.random((4, document.size))
             last = np.clip(np.searchsorted(at_M1, at_M1[first] + target), first + 2, end)
             if self.unit == "segment":
-                last = np.where(end - last == 1, end, last)  # a last lone sentence joins
+                last = np.where(end - last == 1, end, last)  # a single last sentence joins the chunk
             middle = first + 1 + (split * (last - first - 1)).astype(np.int64)
             label = (coin < self.negative_prob).astype(np.int64)
             partner_first = partner_last = first
             if self.negatives == "random":
                 if self.unit == "segment":
-                    middle = np.where((label == 1) & (end - middle == 1), end, middle)  # here it joins A
-                last = np.where(label == 1, middle, last)  # the rest of the chunk is put back
+                    middle = np.where((label == 1) & (end - middle == 1), end, middle)  # a single last sentence joins A
+                last = np.where(label == 1, middle, last)  # the sentences after A start the next chunk
                 partner_first, stop = _partners(document, bounds_N1, other, where)
-                wanted = target - (at_M1[middle] - at_M1[first])
-                partner_last = np.clip(np.searchsorted(at_M1, at_M1[partner_first] + wanted), partner_first + 1, stop)
+                remaining = target - (at_M1[middle] - at_M1[first])
+                partner_last = np.clip(
+                    np.searchsorted(at_M1, at_M1[partner_first] + remaining), partner_first + 1, stop
+                )
             rounds.append(np.stack([first, middle, last, partner_first, partner_last, label]))
             unfinished = last < end if self.unit == "segment" else last < end - 1
             document, first = document[unfinished], last[unfinished]
-        found_6R = np.concatenate(rounds, axis=1)
-        found_6R = found_6R[:, np.argsort(found_6R[0])]  # in the order of the text
-        return found_6R[:3], found_6R[3:5], found_6R[5].astype(np.int8)
+        chunk_6R = np.concatenate(rounds, axis=1)
+        chunk_6R = chunk_6R[:, np.argsort(chunk_6R[0])]  # in text order
+        return chunk_6R[:3], chunk_6R[3:5], chunk_6R[5].astype(np.int8)
 
     def _dialogues(self, bounds_N1: Ints, own: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
-        """The same for dialogues: three turns a row, two or four where that leaves none over; B is the last."""
+        """Return the same as `_chunks` for dialogues.
+
+        A sequence has three turns, or two or four so that no turn is left over. B is the last turn.
+        """
         num_turns_N = np.diff(bounds_N1[: own + 1])
         num_rows_N = np.where(num_turns_N >= 2, num_turns_N // _TURNS + (num_turns_N % _TURNS == 2), 0)
         document_R = np.repeat(np.arange(len(num_turns_N)), num_rows_N)
@@ -217,28 +224,33 @@ class SegmentPair:
         )
 
     def _plan_contiguous(self, at_M1: Ints, bounds_N1: Ints, room: int, rng: np.random.Generator) -> PackingPlan:
-        """Rows of `none`: sentences up to a target, A up to about half of it, the rest cut off at the row's end."""
-        most = room + 2 + self.num_separators  # the target counts what the row may hold, special tokens and all
+        """Plan sequences for negatives `none`: sentences up to a target length, of which A has about half.
+
+        Tokens beyond the sequence length are cut off.
+        """
+        max_length = room + 2 + self.num_separators  # the target includes special tokens
         document = np.arange(len(bounds_N1) - 1)
         first = bounds_N1[document]
         rounds = [np.zeros((3, 0), dtype=np.int64)]
         while document.size:
             is_single, is_short, how_short, coin = rng.random((4, document.size))
-            target = np.where(is_short < self.short_seq_prob, 5 + (how_short * (most - 4)).astype(np.int64), most)
+            target = np.where(
+                is_short < self.short_seq_prob, 5 + (how_short * (max_length - 4)).astype(np.int64), max_length
+            )
             end = bounds_N1[document + 1]
             last = np.clip(np.searchsorted(at_M1, at_M1[first] + target), first + 1, end)
             half = (target - 3) // 2
-            middle = np.maximum(np.searchsorted(at_M1, at_M1[first] + half) - 1, first + 1)  # A stays below the half
-            overflows = (at_M1[middle] - at_M1[first] < half) & (coin < 0.5)  # but for a sentence that reaches over it
+            middle = np.maximum(
+                np.searchsorted(at_M1, at_M1[first] + half) - 1, first + 1
+            )  # A is shorter than half, but has at least one sentence
+            overflows = (at_M1[middle] - at_M1[first] < half) & (coin < 0.5)  # with probability 1/2, one more sentence
             middle = np.where(is_single < self.single_segment_prob, last, np.minimum(middle + overflows, last))
             rounds.append(np.stack([first, middle, last]))
             unfinished = last < end
             document, first = document[unfinished], last[unfinished]
-        found_3R = np.concatenate(rounds, axis=1)
-        start_R, middle_R, last_R = at_M1[found_3R[:, np.argsort(found_3R[0])]]
-        stop_a_R = np.minimum(
-            middle_R, start_R + room + self.num_separators
-        )  # a row without B has no separator between
+        chunk_3R = np.concatenate(rounds, axis=1)
+        start_R, middle_R, last_R = at_M1[chunk_3R[:, np.argsort(chunk_3R[0])]]
+        stop_a_R = np.minimum(middle_R, start_R + room + self.num_separators)  # without B there is no separator after A
         stop_b_R = np.minimum(last_R, np.maximum(middle_R, middle_R + room - (stop_a_R - start_R)))
         return PackingPlan(
             start_RP=compact(np.stack([start_R, middle_R], axis=1)),
@@ -252,8 +264,9 @@ class SegmentPair:
         )
 
     def row(self, plan: PackingPlan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
-        """Columns input_ids, token_type_ids, special_tokens_mask, word_starts and, but for `none`, next_sentence_label
-        of the i-th row of the plan.
+        """Return input_ids, token_type_ids, special_tokens_mask and word_starts of the i-th sequence of the plan.
+
+        The column next_sentence_label is included unless negatives is `none`.
         """
         (start_a, start_b), (stop_a, stop_b) = plan.start_RP[i].tolist(), plan.stop_RP[i].tolist()
         middle, long_b = stop_a - start_a + 1, stop_b - start_b
@@ -263,12 +276,12 @@ class SegmentPair:
         special_S[middle : middle + between] = True
         row = row_of(special_S, [(start_a, stop_a), (start_b, stop_b)], shard, vocab, wanted)
         row["input_ids"][0] = vocab.cls
-        row["token_type_ids"][middle + max(between, 1) :] = 1  # the separators behind A belong to A
+        row["token_type_ids"][middle + max(between, 1) :] = 1  # the separators after A belong to A
         return row if self.negatives == "none" else row | {"next_sentence_label": plan.pair_label_R[i]}
 
 
 def _partners(document: Ints, bounds_N1: Ints, other: Floats, where: Floats) -> tuple[Ints, Ints]:
-    """Number of a random sentence of a random other document, and of the one behind that document's last."""
+    """Return the index of a random sentence in a random other document, and the end of that document."""
     partner = (other * (len(bounds_N1) - 2)).astype(np.int64)
     partner += partner >= document
     begin, stop = bounds_N1[partner], bounds_N1[partner + 1]
@@ -276,7 +289,10 @@ def _partners(document: Ints, bounds_N1: Ints, other: Floats, where: Floats) -> 
 
 
 def _truncate(start_RP: Ints, stop_RP: Ints, room: int, rng: np.random.Generator) -> None:
-    """Shorten pairs in place to `room`: token by token off the longer part (B when equal), front or back by a coin."""
+    """Truncate pairs in place to `room` tokens.
+
+    Tokens are removed one by one from the longer part, or from B if both are equal, at a random end.
+    """
     cut_RP = excess(start_RP, stop_RP, room)
     front_RP = rng.binomial(cut_RP, 0.5)
     start_RP += front_RP

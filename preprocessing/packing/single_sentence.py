@@ -1,4 +1,4 @@
-"""One sentence a row (MASS)."""
+"""Single-sentence packing (MASS)."""
 
 from typing import ClassVar, Literal
 
@@ -16,9 +16,9 @@ from preprocessing.tokenization import Frame, Vocab
 class SingleSentence:
     """Single sentences: `</s> sentence </s>` (MASS, arXiv:1905.02450, 4.1).
 
-    MASS and XLM's code frame sentences this way. A sentence that is longer than a sequence is dropped, as there. With
-    `languages` each sequence has a language: that of its document, which the name of the text's source contains, as for
-    packing `parallel`.
+    MASS and XLM's code use these special tokens. A sentence that is longer than a sequence is dropped, as in their
+    code. With `languages`, each sequence has the language of its document. The name of the language must be part of the
+    source of the text, as for packing `parallel`.
     """
 
     kind: Literal["single_sentence"] = "single_sentence"
@@ -40,10 +40,10 @@ class SingleSentence:
     scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"languages": []},
         "small": {"languages": []},
-    }  # the text has one
+    }  # the corpora of these scales have one language
 
     def __post_init__(self) -> None:
-        ParallelSentences(languages=self.languages)  # has the same limits
+        ParallelSentences(languages=self.languages)  # checks the value
 
     @property
     def produced_columns(self) -> Columns:
@@ -65,7 +65,10 @@ class SingleSentence:
         return ParallelSentences(translation_ratio=0, languages=self.languages)
 
     def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> PackingPlan:
-        """Rows of at most length + lookahead tokens; draws nothing. BadInput where a language is not known."""
+        """Plan sequences of at most length + lookahead tokens; `rng` is not used.
+
+        Raises BadInput if a language is unknown.
+        """
         stop_M = np.append(shard.sentence_at_M[1:], shard.offset_N1[-1:])[: len(shard.sentence_at_M)]
         fits_M = stop_M - shard.sentence_at_M <= length + lookahead - 2
         counts = {
@@ -82,8 +85,9 @@ class SingleSentence:
         return PackingPlan(start_RP=start_RP, stop_RP=stop_RP, language_RP=language_RP, counts=counts)
 
     def row(self, plan: PackingPlan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
-        """Columns input_ids, token_type_ids, special_tokens_mask, word_starts and, where they are named, languages of
-        the i-th row.
+        """Return input_ids, token_type_ids, special_tokens_mask and word_starts of the i-th sequence.
+
+        The column languages is included if the key `languages` is set.
         """
         start, stop = int(plan.start_RP[i, 0]), int(plan.stop_RP[i, 0])
         special_S = np.zeros(stop - start + 2, dtype=bool)

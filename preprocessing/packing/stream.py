@@ -1,7 +1,7 @@
-"""Segments whose rows go on from each other: a model with a memory reads the text of a shard as it was written.
+"""Stream packing: consecutive sequences continue each other, for models with memory.
 
-Their rows are in the order of the text and all of one length. rows.py lays them out so that row b of a batch goes on
-where row b of the batch before stopped.
+Sequences are in text order and have equal lengths. rows.py arranges them so that sequence b of a batch continues
+sequence b of the previous batch.
 """
 
 from typing import ClassVar, Literal
@@ -60,10 +60,10 @@ class Stream:
         return ENDED
 
     def describe(self) -> str:
-        return "streams of running text, each sequence continues where the last one stopped"
+        return "streams of continuous text; each sequence continues the previous one"
 
     def plan(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> PackingPlan:
-        """Rows of exactly length + lookahead tokens; draws nothing."""
+        """Plan sequences of exactly length + lookahead tokens; `rng` is not used."""
         separator_at_N = separators(shard)
         places = len(separator_at_N) + int(shard.offset_N1[-1])
         num_rows = max(0, (places - lookahead) // length)
@@ -77,8 +77,9 @@ class Stream:
         )
 
     def row(self, plan: PackingPlan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
-        """Columns input_ids, token_type_ids, special_tokens_mask and word_starts (unit_starts, with units) of the i-th
-        row of the plan.
+        """Return input_ids, token_type_ids, special_tokens_mask and word_starts of the i-th sequence of the plan.
+
+        The column unit_starts is included if the shard has units.
         """
         special_S, part = stretch(plan, int(plan.start_RP[i, 0]), int(plan.stop_RP[i, 0]))
         return row_of(special_S, [part], shard, vocab, wanted)
@@ -89,8 +90,8 @@ class StreamPair:
     """Streams of segment pairs with memory (XLNet, arXiv:1906.08237, 2.5).
 
     A sequence has `reuse_len` tokens of a stream, then `A <sep> B <sep> <cls>`, as in XLNet's data_utils.py. A starts
-    at the end of the reused tokens and ends after a sentence. B is the text that follows; with probability 1/2, or if A
-    is one sentence without an end in sight, it is text from elsewhere. Both are truncated on the right. The next
+    at the end of the reused tokens and ends after a sentence. B is the text that follows. With probability 1/2, or if A
+    is one sentence that fills the sequence, B is a random text instead. Both are truncated on the right. The next
     sequence of a stream starts `reuse_len` tokens later: a memory stores only the states of the reused tokens. Token
     types are 0 for the reused tokens and A, 1 for B, 2 for <cls>. Whether B follows A is not predicted.
 
@@ -120,7 +121,7 @@ class StreamPair:
     scale_overrides: ClassVar[ScaleOverrides] = {"tiny": {"reuse_len": 32}, "small": {"reuse_len": 64}}
 
     def __post_init__(self) -> None:
-        require(self.reuse_len >= 1, "packing.reuse_len", self.reuse_len, "a number of tokens from 1 up")
+        require(self.reuse_len >= 1, "packing.reuse_len", self.reuse_len, "a positive number of tokens")
 
     @property
     def produced_columns(self) -> Columns:
@@ -132,7 +133,7 @@ class StreamPair:
 
     @property
     def least(self) -> int:
-        return self.reuse_len + 5  # a token of either segment, and three special ones
+        return self.reuse_len + 5  # one token of each segment, and three special tokens
 
     @property
     def frame(self) -> Frame:
@@ -140,16 +141,17 @@ class StreamPair:
 
     def describe(self) -> str:
         from_end = ", half of them read from the end" if self.both_ways else ""
-        return f"{self.reuse_len:,} tokens of a continuous stream, then a pair of segments{from_end}"
+        return f"{self.reuse_len:,} tokens of continuous text, then a pair of segments{from_end}"
 
     def plan(
         self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator, *, backward: bool = False
     ) -> PackingPlan:
-        """Rows of exactly length + lookahead tokens; BadInput where these leave no room for a pair."""
+        """Plan sequences of exactly length + lookahead tokens. Raises BadInput if these leave no room for a pair."""
         room = length + lookahead - self.reuse_len - 3
         if length + lookahead < self.least:
             raise BadInput(
-                f"packing.reuse_len is {self.reuse_len}, a row of {length} tokens has no room for a pair behind it"
+                f"packing.reuse_len: invalid value {self.reuse_len}, expected at most {length + lookahead - 5} for "
+                f"sequences of {length} tokens; decrease data.packing.reuse_len"
             )
         separator_at_N, sentence_at_M = separators(shard), sentences_on_line(shard)
         places = len(separator_at_N) + int(shard.offset_N1[-1])
@@ -157,7 +159,7 @@ class StreamPair:
         begin_R = self.reuse_len * np.arange(1, num_rows + 1)
         bound_M1 = np.append(sentence_at_M, places)
         if backward:
-            bound_M1 = places - bound_M1[::-1]  # of sentences, on the line as it is read from its end
+            bound_M1 = places - bound_M1[::-1]  # bounds of sentences, on the reversed line
         start_RP, stop_RP, is_random_R = _pairs(begin_R, bound_M1, room, rng)
         start_RP = np.column_stack([begin_R - self.reuse_len, start_RP])
         stop_RP = np.column_stack([begin_R, stop_RP])
@@ -175,18 +177,17 @@ class StreamPair:
         )
 
     def row(self, plan: PackingPlan, i: int, shard: Shard, vocab: Vocab, wanted: Columns = frozenset()) -> Row:
-        """Columns input_ids, token_type_ids, special_tokens_mask and word_starts (unit_starts, with units) of the i-th
-        row of the plan.
+        """Return input_ids, token_type_ids, special_tokens_mask and word_starts of the i-th sequence of the plan.
 
-        And positions, where rows are read both ways.
+        The column unit_starts is included if the shard has units, and positions if directions is `both`.
         """
         bounds = zip(plan.start_RP[i].tolist(), plan.stop_RP[i].tolist(), strict=True)
         (reused_S, *parts), (a_S, *a), (b_S, *b) = (stretch(plan, *bound) for bound in bounds)
         one = np.ones(1, dtype=bool)
-        is_backward = plan.start_RP[i, 1] < plan.start_RP[i, 0]  # in the text, A stands before the reused stretch
+        is_backward = plan.start_RP[i, 1] < plan.start_RP[i, 0]  # A precedes the reused tokens in the text
         if is_backward:
             special_S = np.concatenate([one, one, b_S, one, a_S, reused_S])
-            row = _turned(row_of(special_S, [*b, *a, *parts], shard, vocab, wanted))
+            row = _reversed(row_of(special_S, [*b, *a, *parts], shard, vocab, wanted))
         else:
             special_S = np.concatenate([reused_S, a_S, one, b_S, one, one])
             row = row_of(special_S, [*parts, *a, *b], shard, vocab, wanted)
@@ -194,13 +195,13 @@ class StreamPair:
             place_S = np.arange(len(special_S), dtype=np.int32)
             row["positions"] = place_S[::-1].copy() if is_backward else place_S
         row["input_ids"][-1] = vocab.cls
-        row["token_type_ids"][len(reused_S) + len(a_S) + 1 : -1] = 1  # the separator behind A belongs to A
+        row["token_type_ids"][len(reused_S) + len(a_S) + 1 : -1] = 1  # the separator after A belongs to A
         row["token_type_ids"][-1] = 2
         return row
 
 
-def _turned(row: Row) -> Row:
-    """The row from its last token to its first: what ends a word, unit or sentence begins it now."""
+def _reversed(row: Row) -> Row:
+    """Reverse the tokens of a sequence; ends of words, units and sentences become their starts."""
     return {
         name: np.flip(np.append(column[1:], True) if name.endswith("_starts") else column).copy()
         for name, column in row.items()
@@ -208,26 +209,22 @@ def _turned(row: Row) -> Row:
 
 
 def _pairs(begin_R: Ints, sentence_at_M1: Ints, room: int, rng: np.random.Generator) -> tuple[Ints, Ints, Bools]:
-    """Start and stop, each [R, 2], of A and B on a line of sentences, and whether B is from anywhere on it.
+    """Return start and stop of A and B on a line of sentences, each [R, 2], and whether B is a random text.
 
-    Every A begins where `begin` says, and A and B together have `room` tokens exactly. The end of the line is the last
-    of `sentence_at`.
+    A starts at `begin_R`, and A and B together have exactly `room` tokens. The last element of `sentence_at_M1` is the
+    end of the line.
     """
     num_rows, places = len(begin_R), int(sentence_at_M1[-1])
     coin_R, split_R, where_R = rng.random((3, num_rows))
-    first_R = np.searchsorted(
-        sentence_at_M1, begin_R, side="right"
-    )  # sentence starts inside of the room: where A may end
+    first_R = np.searchsorted(sentence_at_M1, begin_R, side="right")  # sentence starts within `room`, where A may end
     last_R = np.searchsorted(sentence_at_M1, begin_R + room)
-    end_R = sentence_at_M1[last_R]  # the first sentence end, or that of the line, with which the room is filled
+    end_R = sentence_at_M1[last_R]  # the first end of a sentence or of the line that fills `room`
     is_whole_R = first_R == last_R
-    split_R = sentence_at_M1[
-        first_R + (split_R * (last_R - first_R)).astype(np.int64)
-    ]  # of an A that is whole: its end
+    split_R = sentence_at_M1[first_R + (split_R * (last_R - first_R)).astype(np.int64)]  # the end of A
     is_random_R = is_whole_R | (coin_R < 0.5)
-    wanted_R = np.maximum(1, room - (split_R - begin_R))
-    other_R = (where_R * (places - wanted_R)).astype(np.int64)
-    other_stop_R = sentence_at_M1[np.searchsorted(sentence_at_M1, other_R + wanted_R)]
+    remaining_R = np.maximum(1, room - (split_R - begin_R))
+    other_R = (where_R * (places - remaining_R)).astype(np.int64)
+    other_stop_R = sentence_at_M1[np.searchsorted(sentence_at_M1, other_R + remaining_R)]
     other_R = sentence_at_M1[np.searchsorted(sentence_at_M1, other_R, side="right") - 1]
     start_RP = np.stack([begin_R, np.where(is_random_R, other_R, split_R)], axis=1)
     stop_RP = np.stack([split_R, np.where(is_random_R, other_stop_R, end_R)], axis=1)

@@ -1,11 +1,13 @@
 """Tokenizers: train or load one, and encode documents as token IDs with word boundaries.
 
-Read part.py (the facts of a kind) first, then wordpiece.py. byte_level_bpe.py, sentencepiece.py and word_level.py are
-the other kinds; end_of_word_bpe.py is read from files only. specs.py has the union of the kinds, the registry. vocab.py
-has a tokenizer that is ready to encode; training.py trains it, folder.py loads it from a directory of transformers.
-tokenizer_json.py interprets files of the library `tokenizers`, folding.py folds case and accents as sentencepiece does,
-accents.py finds letters that lose their marks. template.py makes sequences of one or two texts, frame.py adds the
-special tokens of pretraining, gpt1_tokens.py those of GPT-1. display.py shows tokens as readable text.
+Read part.py first, which has the interface of a kind, then wordpiece.py. The other kinds are in byte_level_bpe.py,
+sentencepiece.py and word_level.py. The kind in end_of_word_bpe.py can be loaded but not trained. specs.py has the union
+of the kinds, which is the registry.
+
+vocab.py has a trained tokenizer. training.py trains one, and folder.py loads one from a directory of transformers.
+tokenizer_json.py interprets files of the library `tokenizers`. folding.py folds case and accents as sentencepiece does.
+accents.py detects lost accents and white space. template.py builds sequences of one or two texts. frame.py adds the
+special tokens of pretraining, and gpt1_tokens.py those of GPT-1. display.py shows tokens as readable text.
 """
 
 from preprocessing.tokenization.accents import describe_stripped_marks, keeps_whitespace, without_whitespace

@@ -1,4 +1,4 @@
-"""Byte-level BPE (GPT-2, RoBERTa) through `tokenizers`: the spec, then how pieces are trained, read and written."""
+"""Byte-level BPE (GPT-2, RoBERTa) through `tokenizers`: the spec, then training, reading and writing."""
 
 import json
 import re
@@ -11,28 +11,34 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from preprocessing.files import parse_json
 from preprocessing.spec import ScaleOverrides, key, spec
 from preprocessing.tokenization import tokenizer_json
-from preprocessing.tokenization.part import SAMPLE_MB, Scheme, TokenizerBuild, described_table, from_file, require_sizes
+from preprocessing.tokenization.part import (
+    SAMPLE_MB,
+    Scheme,
+    TokenizerBuild,
+    describe_padding,
+    from_file,
+    require_sizes,
+)
 
 Layout = Literal["gpt2", "roberta"]
-SPECIALS: Final[
-    dict[Layout, dict[str, str]]
-] = {  # all but the last come before the ordinary pieces, the last after them
+# The last special token follows the ordinary tokens; the others precede them.
+SPECIALS: Final[dict[Layout, dict[str, str]]] = {
     "gpt2": {"sep": "<|endoftext|>"},
     "roberta": {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"},
 }
-DICTIONARY: Final = "dict.txt"  # of fairseq: GPT-2's ids in the order of RoBERTa's
-LINE_ENDS: Final = "\u0109\u010a\u010d"  # tab, line feed and carriage return as the pieces write these bytes
+DICTIONARY: Final = "dict.txt"  # fairseq's file: GPT-2's IDs in RoBERTa's order
+LINE_ENDS: Final = "\u0109\u010a\u010d"  # tab, line feed and carriage return, as tokens encode these bytes
 WHITE: Final = LINE_ENDS + "\u0120"  # and space
 _NUM_BYTES: Final = 256
-_AS_THEY_ARE: Final = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))  # bytes that GPT-2 writes so
-_OTHERS: Final = (byte for byte in range(_NUM_BYTES) if byte not in _AS_THEY_ARE)
-_BYTE_OF: Final = {chr(byte): byte for byte in _AS_THEY_ARE} | {
+_PRINTABLE: Final = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))  # bytes that GPT-2 does not remap
+_OTHERS: Final = (byte for byte in range(_NUM_BYTES) if byte not in _PRINTABLE)
+_BYTE_OF: Final = {chr(byte): byte for byte in _PRINTABLE} | {
     chr(_NUM_BYTES + number): byte for number, byte in enumerate(_OTHERS)
 }
-_LEAST_COUNT: Final = 2  # a pair seen once is no pattern
-_LONGEST_WORD: Final = 1_000  # characters, in training
+_LEAST_COUNT: Final = 2  # pairs that occur once are not merged
+_LONGEST_WORD: Final = 1_000  # maximum word length in characters, in training
 _LETTER, _MARK = r"[^\W\d_]", r"(?:[^\w\s]|_)"
-_LONG_WORD: Final = re.compile(  # as GPT-2's pattern has words: of letters, of digits, of marks or of white space
+_LONG_WORD: Final = re.compile(  # GPT-2's kinds of words: letters, digits, punctuation or white space
     "|".join(rf"(?<!{kind}){kind}{{{_LONGEST_WORD + 1},}}" for kind in (_LETTER, r"\d", _MARK, r"\s"))
 )
 
@@ -75,7 +81,7 @@ class ByteLevelBPE:
         return frozenset(SPECIALS[self.special_tokens])
 
     def describe(self) -> str:
-        return f"{self.vocab_size:,} byte-level BPE pieces{described_table(self)}"
+        return f"{self.vocab_size:,} byte-level BPE tokens{describe_padding(self)}"
 
     def make(self, texts: Iterable[str]) -> TokenizerBuild:
         if self.path:
@@ -86,14 +92,14 @@ class ByteLevelBPE:
         )
 
     def _read(self, path: Path) -> TokenizerBuild:
-        """The special tokens of a tokenizer.json are its own; beside fairseq's dict.txt, its pieces get RoBERTa's."""
-        found = tokenizer_json.find(path)
+        """Read a tokenizer.json with its own special tokens, or with RoBERTa's if fairseq's dict.txt is beside it."""
+        file = tokenizer_json.find(path)
         is_fairseq = (
             self.special_tokens == "roberta" and (path if path.is_dir() else path.parent).joinpath(DICTIONARY).exists()
         )
-        if found and not is_fairseq:
-            made = tokenizer_json.read(found, self)
-            return made._replace(files=made.files | _companions(_of_json(found)))
+        if file and not is_fairseq:
+            build = tokenizer_json.read(file, self)
+            return build._replace(files=build.files | _companions(_from_json(file)))
         return TokenizerBuild(
             SPECIALS[self.special_tokens],
             _files(_read(path, self.vocab_size, self.special_tokens), self.special_tokens),
@@ -112,7 +118,7 @@ class ByteLevelBPE:
 
     @staticmethod
     def ends_word(piece: str) -> bool:
-        return piece[-1] in LINE_ENDS  # what follows has no space mark there
+        return piece[-1] in LINE_ENDS  # the next word has no space mark
 
     @staticmethod
     def utf8(piece: str) -> bytes:
@@ -120,7 +126,7 @@ class ByteLevelBPE:
 
 
 def utf8_of(piece: str) -> bytes:
-    """The bytes that the characters of a piece stand for; a token that was added as text is this text.
+    """Return the bytes that a token represents; a token that was added as text represents this text.
 
     >>> utf8_of("\u0120the"), utf8_of("\u00e2\u0124\u00ac"), utf8_of("a b")
     (b' the', b'\\xe2\\x82\\xac', b'a b')
@@ -132,14 +138,14 @@ def utf8_of(piece: str) -> bytes:
 
 
 class BPEVocabulary(NamedTuple):
-    """Ids of the pieces, special ones included, and the merges in their order."""
+    """Token IDs, including special tokens, and merges in order."""
 
     ids: dict[str, int]
     merges: list[tuple[str, str]]
 
 
 def _train(texts: Iterable[str], size: int, layout: Layout) -> BPEVocabulary:
-    """At most `vocab_size` pieces; every byte is one, so no text is unknown."""
+    """Train at most `size` tokens. Every byte is a token, so no text is unknown."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -155,8 +161,9 @@ def _train(texts: Iterable[str], size: int, layout: Layout) -> BPEVocabulary:
 
 
 def _short_words(text: str) -> Iterator[str]:
-    """The text, cut inside of words of more than 1,000 characters: the time of the library's trainer is quadratic in
-    the longest one, and of such a word the pairs at a few cuts are lost.
+    """Yield the text in parts, cut inside words of more than 1,000 characters.
+
+    The time of the library's trainer is quadratic in the longest word. The cuts lose only a few pairs of such a word.
 
     >>> [len(part) for part in _short_words("a " + "b" * 2500)]
     [1002, 1000, 500]
@@ -170,10 +177,10 @@ def _short_words(text: str) -> Iterator[str]:
 
 
 def _read(path: Path, size: int, layout: Layout) -> BPEVocabulary:
-    """Pieces of a tokenizer.json, or of a folder with vocab.json + merges.txt or encoder.json + vocab.bpe.
+    """Read a tokenizer.json, or a directory with vocab.json + merges.txt or encoder.json + vocab.bpe.
 
-    Where the layout is RoBERTa's and the files are GPT-2's, the pieces get RoBERTa's specials and, where fairseq's
-    dict.txt lies beside them, its order up to `vocab_size` pieces: the published ids.
+    If the layout is RoBERTa's and the files are GPT-2's, the tokens get RoBERTa's special tokens. If fairseq's dict.txt
+    is beside the files, its order applies to the first `size` tokens, which gives the published IDs.
     """
     pairs = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
     names = next((pair for pair in pairs if (path / pair[0]).exists()), None)
@@ -182,7 +189,7 @@ def _read(path: Path, size: int, layout: Layout) -> BPEVocabulary:
         lines = (path / names[1]).read_text(encoding="utf-8").split("\n")
         merges = [_pair(line) for line in lines if line and not line.startswith("#version")]
     else:
-        ids, merges = _of_json(tokenizer_json.inside(path, tokenizer_json.NAME, pairs[0][0], pairs[1][0]))
+        ids, merges = _from_json(tokenizer_json.inside(path, tokenizer_json.NAME, pairs[0][0], pairs[1][0]))
     if layout == "roberta" and SPECIALS["roberta"]["mask"] not in ids:
         ordinary = sorted(ids, key=ids.__getitem__)
         dictionary = path / DICTIONARY if path.is_dir() else path.with_name(DICTIONARY)
@@ -190,30 +197,30 @@ def _read(path: Path, size: int, layout: Layout) -> BPEVocabulary:
             lines = dictionary.read_text(encoding="utf-8").removesuffix("\n").split("\n")
             entries = [line.partition(" ")[0] for line in lines]
             entries = entries[: size - len(SPECIALS["roberta"])]
-            # an entry is a GPT-2 id, or a word that fills a row (madeupword0000)
+            # an entry is a GPT-2 ID, or a padding word such as madeupword0000
             ordinary = [ordinary[int(entry)] if entry.isdigit() else entry for entry in entries]
         ids = _with_specials(ordinary, layout)
     return BPEVocabulary(ids, merges)
 
 
-def _of_json(path: Path) -> BPEVocabulary:
-    """Pieces of a tokenizer.json, those that were added to its model among them."""
+def _from_json(path: Path) -> BPEVocabulary:
+    """Read the tokens of a tokenizer.json, including added tokens."""
     content = parse_json(path.read_text(encoding="utf-8"))
     ids = content["model"]["vocab"] | {token["content"]: token["id"] for token in content["added_tokens"]}
     return BPEVocabulary(ids, [_pair(merge) for merge in content["model"]["merges"]])
 
 
 def _files(pieces: BPEVocabulary, layout: Layout) -> dict[str, bytes]:
-    """tokenizer.json, and vocab.json with merges.txt."""
+    """Return the contents of tokenizer.json, vocab.json and merges.txt."""
     tokenizer = Tokenizer(models.BPE(pieces.ids, pieces.merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     names = SPECIALS[layout]
-    # <mask> takes the space before it along, as in transformers: it stands for a whole " word"
+    # <mask> includes the space before it, as in transformers, because it replaces a whole " word"
     tokenizer.add_special_tokens([AddedToken(name, lstrip=role == "mask") for role, name in names.items()])
-    known = tokenizer.get_vocab()
+    ids = tokenizer.get_vocab()
     if layout == "roberta":
-        sep, cls = ((names[role], known[names[role]]) for role in ("sep", "cls"))
+        sep, cls = ((names[role], ids[names[role]]) for role in ("sep", "cls"))
         tokenizer.post_processor = processors.RobertaProcessing(sep, cls, trim_offsets=True, add_prefix_space=False)
     else:
         tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
@@ -221,7 +228,7 @@ def _files(pieces: BPEVocabulary, layout: Layout) -> dict[str, bytes]:
 
 
 def _companions(pieces: BPEVocabulary) -> dict[str, bytes]:
-    """vocab.json and merges.txt, which say the pieces once more."""
+    """Return the contents of vocab.json and merges.txt, which repeat the tokens."""
     merges = "".join(f"{left} {right}\n" for left, right in pieces.merges)
     return {
         "vocab.json": json.dumps(pieces.ids, ensure_ascii=False).encode(),
@@ -230,13 +237,13 @@ def _companions(pieces: BPEVocabulary) -> dict[str, bytes]:
 
 
 def _with_specials(ordinary: Sequence[str], layout: Layout) -> dict[str, int]:
-    """Ids of the pieces with the special ones around them.
+    """Number the ordinary tokens and the special tokens around them.
 
     >>> _with_specials(["a", "b"], "gpt2")
     {'a': 0, 'b': 1, '<|endoftext|>': 2}
     """
     *first, last = SPECIALS[layout].values()
-    plain = [piece for piece in ordinary if piece not in (*first, last)]  # GPT-2's own files hold its end of text
+    plain = [piece for piece in ordinary if piece not in (*first, last)]  # GPT-2's own files include its end token
     return {piece: id for id, piece in enumerate([*first, *plain, last])}
 
 

@@ -1,7 +1,7 @@
-"""Where a text can be cut so that the ids of its parts are those of the whole, and which tokens a part then has.
+"""Positions where a text can be cut without any change of its token IDs, and the tokens of each part.
 
-The ids of a document are those of its text as a whole. Parts are worked on alone where that is the same, as it is
-faster so: at blanks, where no piece reaches over one. Elsewhere the tokens are looked for in the whole.
+The IDs of a document are those of its whole text. Parts are encoded separately if this gives the same IDs, because it
+is faster: the text is cut at white space if no token crosses white space. Otherwise the whole text is encoded.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,31 +15,37 @@ from preprocessing.schema import Ints
 from preprocessing.tokenization.model_proto import is_bpe
 
 Cut = Literal["blanks", "marks", "rounding", "nowhere"]
-"""What a cut lies at: white space, also punctuation; white space, but for sums of scores that are nearly equal, which
-rounding decides; or nothing for sure."""
+"""Positions of safe cuts: `blanks`, white space; `marks`, also punctuation; `nowhere`, none. `rounding`: white space,
+but rounding may change the choice between tokenizations whose total scores are nearly equal."""
 
-LONGEST: Final = 10_000  # characters whose ids are looked for at once where blanks cut: scores are sums in float32
-_BLANKS: Final = " \n"
-_MARKS: Final = (
-    ".!?\u3002\uff01\uff1f\uff61\u300d\u300f\u201d\u2019\uff09"  # which Unicode has called punctuation for long
+LONGEST: Final = (
+    10_000  # maximum characters to encode at once if the text can be cut at blanks: scores are sums in float32
 )
+_BLANKS: Final = " \n"
+# Characters that older versions of Unicode also classify as punctuation.
+_MARKS: Final = ".!?\u3002\uff01\uff1f\uff61\u300d\u300f\u201d\u2019\uff09"
 _SPACE: Final = "\u2581"
 
 
 def cuts_of(tokenizer: Tokenizer) -> Cut:
-    """What cuts a text for a tokenizer of `tokenizers`: only pipelines that are known to look at single words."""
+    """Return the safe cuts for a tokenizer of `tokenizers`.
+
+    Only known pipelines that encode each word separately have safe cuts.
+    """
     added = tokenizer.get_added_tokens_decoder().values()
     if any(not token.special or any(map(str.isspace, token.content)) for token in added):
         return "nowhere"
     words, folding = tokenizer.pre_tokenizer, tokenizer.normalizer
     if isinstance(words, pre_tokenizers.BertPreTokenizer) and isinstance(folding, normalizers.BertNormalizer):
         return "marks"
-    plain = folding is None or isinstance(folding, normalizers.Replace)  # of the name of a special token
+    plain = folding is None or isinstance(
+        folding, normalizers.Replace
+    )  # Replace changes only the name of a special token
     return "blanks" if isinstance(words, pre_tokenizers.WhitespaceSplit) and plain else "nowhere"
 
 
 def cuts_of_sentencepiece(model: bytes, processor: SentencePieceProcessor, pieces: Iterable[str]) -> Cut:
-    """What cuts a text for a model of sentencepiece: blanks, unless a piece reaches over one or blanks are kept."""
+    """Return the safe cuts for a sentencepiece model: blanks, unless a token crosses a blank or blanks are kept."""
     single = processor.normalize("a \n\nb") == f"{_SPACE}a{_SPACE}b"
     if not single or any(_SPACE in piece[1:] for piece in pieces):
         return "nowhere"
@@ -47,7 +53,7 @@ def cuts_of_sentencepiece(model: bytes, processor: SentencePieceProcessor, piece
 
 
 def group_sentences(sentences: Sequence[str], cut: Cut) -> list[list[str]]:
-    """The sentences in groups, between which the text can be cut.
+    """Group the sentences so that the text can be cut between groups.
 
     >>> group_sentences(["One.", " Two.", "Three."], "blanks")
     [['One.'], [' Two.', 'Three.']]
@@ -69,21 +75,21 @@ def _is_cut(before: str, after: str, cut: Cut) -> bool:
 
 
 def parts(text: str, cut: Cut) -> list[str]:
-    """The text in parts of at most LONGEST characters that begin with a blank; longer ones where it has none.
+    """Split the text before blanks into parts of at most LONGEST characters; parts without a blank may be longer.
 
     >>> parts("One two.", "blanks")
     ['One two.']
     """
     if cut == "nowhere" or len(text) <= LONGEST:
         return [text]
-    found, start = list[str](), 0
+    result, start = list[str](), 0
     while len(text) - start > LONGEST:
         stop = _blank(text, start + 1, start + LONGEST)
         if stop < 0:
             stop = min((at for mark in _BLANKS if (at := text.find(mark, start + LONGEST)) >= 0), default=len(text))
-        found.append(text[start:stop])
+        result.append(text[start:stop])
         start = stop
-    return [*found, text[start:]] if start < len(text) else found
+    return [*result, text[start:]] if start < len(text) else result
 
 
 def _blank(text: str, start: int, stop: int) -> int:
@@ -91,9 +97,9 @@ def _blank(text: str, start: int, stop: int) -> int:
 
 
 def counts(begin_S: Ints, lengths: Sequence[int]) -> list[int]:
-    """How many of the tokens that begin at these places each of the sentences of these lengths has.
+    """Return the number of tokens of each sentence, from the start of each token and the length of each sentence.
 
-    A token belongs to the sentence that it begins in.
+    A token belongs to the sentence in which it begins.
 
     >>> counts(np.array([0, 2, 4, 9]), [3, 2, 1, 4])
     [2, 1, 0, 1]

@@ -1,7 +1,7 @@
-"""Tokens as readable text, for people: `sesame inspect`, data cards and samples of training show them through this.
+"""Tokens as readable text, for `sesame inspect`, data cards and training samples.
 
-A piece is shown as the characters that it stands for, never as the vocabulary writes it. White space is a part of the
-text: a single space is a space, and what a reader could overlook has a sign, which `legend` explains.
+A token is shown as the characters that it represents, not in the notation of the tokenizer. A single space stays a
+space. White space that is easy to overlook has a sign, which `legend` explains.
 """
 
 import re
@@ -23,9 +23,9 @@ _BYTES: Final = re.compile("\u27e8[0-9a-f]{2}( [0-9a-f]{2})*\u27e9")
 
 
 class ShownToken(NamedTuple):
-    """A token for people: `before` and `text` of all tokens, joined, are the sequence.
+    """A token as readable text; `before` and `text` of all tokens, joined, are the sequence.
 
-    `before` is the space in front of it; `label` is what is predicted here, "" if nothing is.
+    `before` is the space before the token; `label` is the predicted text at this position, "" if none.
     """
 
     before: str
@@ -35,10 +35,10 @@ class ShownToken(NamedTuple):
 
 
 def token_texts(vocab: Vocab, ids: Iterable[int], alone: Iterable[int] = ()) -> list[str]:
-    """The exact text of each token; joined, they are the text, with special tokens by name.
+    """Return the exact text of each token; joined, they are the whole text. Special tokens appear by name.
 
-    A token of bytes may hold a part of a character: the character stands at the token that completes it. Bytes that
-    form no character are written as \u27e8e2 82\u27e9. A token whose position is in `alone` shares no character.
+    A byte-level token may contain a part of a character: the character is shown at the token that completes it. Bytes
+    that form no character are written as \u27e8e2 82\u27e9. A token whose position is in `alone` shares no character.
     """
     ids, special = list(map(int, ids)), set(vocab.special_ids)
     apart = {*alone, *(place for place, id in enumerate(ids) if id in special)}
@@ -50,10 +50,10 @@ def token_texts(vocab: Vocab, ids: Iterable[int], alone: Iterable[int] = ()) -> 
 
 
 def shown_tokens(vocab: Vocab, ids: Sequence[int], labels: Sequence[int] = ()) -> list[ShownToken]:
-    """The tokens of a sequence, with the label of each that is predicted (a negative number elsewhere).
+    """Return the tokens of a sequence with their labels; a negative label means no prediction.
 
-    A special token, such as a mask, has the space in front of it that its label has. A label that differs from its
-    token in this space shows it.
+    A special token, such as a mask, is preceded by a space if its label is. If a label and its ordinary token differ in
+    this space, the label shows it.
     """
     labels, special = labels or [-1] * len(ids), set(vocab.special_ids)
     texts = token_texts(vocab, ids, (place for place, label in enumerate(labels) if label >= 0))
@@ -67,33 +67,33 @@ def shown_tokens(vocab: Vocab, ids: Sequence[int], labels: Sequence[int] = ()) -
 
 
 def shown_text(vocab: Vocab, ids: Sequence[int]) -> str:
-    """The tokens of a sequence as one readable text."""
+    """Return the tokens of a sequence as one readable text."""
     return "".join(token.before + token.text for token in shown_tokens(vocab, ids))
 
 
 def shown_piece(vocab: Vocab, id: int) -> str:
-    """A token by itself, for a table: each space has its sign."""
+    """Return one token for a table, with a sign for each space."""
     return _visible(token_texts(vocab, [id])[0]).replace(" ", SPACE_SIGN)
 
 
 def legend(tokens: Iterable[ShownToken]) -> str:
-    """The signs that these tokens have, in one line; "" if they have none.
+    """Explain the signs in these tokens in one line; "" if there are none.
 
     >>> legend([ShownToken(" ", "the", "a"), ShownToken("", "\u23ce")])
     '\u23ce line break'
     """
     tokens = list(tokens)
     text = "".join(token.before + token.text + token.label for token in tokens)
-    said = [f"{sign} {meaning}" for sign, meaning in _SIGNS.items() if sign in text]
+    entries = [f"{sign} {meaning}" for sign, meaning in _SIGNS.items() if sign in text]
     if any(token.label.startswith(CONTINUED) and token.label != CONTINUED for token in tokens):
-        said.append(f"{CONTINUED} the label continues the word before it")
+        entries.append(f"{CONTINUED} the label continues the preceding word")
     if match := _BYTES.search(text):
-        said.append(f"{match[0]} bytes of a part of a character")
-    return "; ".join(said)
+        entries.append(f"{match[0]} bytes of an incomplete character")
+    return "; ".join(entries)
 
 
 def _shown(text: str, answer: str, is_special: bool) -> ShownToken:
-    """A token of this exact text, whose label is `answer`.
+    """Return the token with this exact text and the label `answer`.
 
     >>> _shown("[MASK]", " the", True), _shown("[MASK]", "ing", True)[:3], _shown("x", " the", False)[:3]
     (ShownToken(before=' ', text='[MASK]', label='the', is_special=True), ('', '[MASK]', 'ing'), ('', 'x', '\u00b7the'))
@@ -112,7 +112,7 @@ def _shown(text: str, answer: str, is_special: bool) -> ShownToken:
 
 
 def _with_signs(tokens: Sequence[ShownToken]) -> list[ShownToken]:
-    """The tokens with a sign for each control character, and for each of several spaces in a row."""
+    """Add a sign for each control character and for each of several consecutive spaces."""
     text = _visible("".join(token.before + token.text for token in tokens))
     shown, start = list[ShownToken](), 0
     for token in tokens:
@@ -131,23 +131,23 @@ def _visible(text: str) -> str:
     return _SPACES.sub(lambda run: SPACE_SIGN * len(run[0]), text.translate(_PICTURES))
 
 
-def _texts(pieces: Sequence[bytes]) -> list[str]:
-    """The text of each piece of UTF-8: a character stands at the piece with its last byte.
+def _texts(tokens: Sequence[bytes]) -> list[str]:
+    """Return the text of each token from its UTF-8 bytes; a character belongs to the token with its last byte.
 
     >>> _texts([b"5 ", b"\\xe2\\x82", b"\\xac!", b"\\xe2"])
     ['5 ', '', '\u20ac!', '\u27e8e2\u27e9']
     """
-    texts = [""] * len(pieces)
-    piece_of = [number for number, piece in enumerate(pieces) for _ in piece]
+    texts = [""] * len(tokens)
+    token_of = [number for number, token in enumerate(tokens) for _ in token]
     at = 0
-    for text, width in _characters(b"".join(pieces)):
+    for text, width in _characters(b"".join(tokens)):
         at += width
-        texts[piece_of[at - 1]] += text
+        texts[token_of[at - 1]] += text
     return [re.sub("\u27e9\u27e8", " ", text) for text in texts]
 
 
 def _characters(content: bytes) -> Iterator[tuple[str, int]]:
-    """The characters of UTF-8, and how many bytes each has; a byte of none is written in hexadecimal."""
+    """Yield the characters of UTF-8 and their numbers of bytes; other bytes are written in hexadecimal."""
     start = 0
     while start < len(content):
         try:

@@ -1,4 +1,4 @@
-"""BPE whose pieces say where a word ends (OpenAI's GPT, XLM): it is read from folders, and no recipe trains one."""
+"""BPE with end-of-word suffixes (OpenAI's GPT, XLM). Such tokenizers can be loaded from directories but not trained."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -6,7 +6,14 @@ from typing import ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, spec
 from preprocessing.tokenization import tokenizer_json
-from preprocessing.tokenization.part import SAMPLE_MB, Scheme, TokenizerBuild, described_table, from_file, require_sizes
+from preprocessing.tokenization.part import (
+    SAMPLE_MB,
+    Scheme,
+    TokenizerBuild,
+    describe_padding,
+    from_file,
+    require_sizes,
+)
 
 END = "</w>"
 
@@ -15,7 +22,7 @@ END = "</w>"
 class EndOfWordBPE:
     """BPE of OpenAI's GPT, read from its tokenizer.json (40,478 tokens).
 
-    The last piece of a word has an end-of-word suffix.
+    The last token of a word has an end-of-word suffix.
     """
 
     kind: Literal["ended_bpe"] = "ended_bpe"
@@ -40,10 +47,10 @@ class EndOfWordBPE:
         require_sizes(self)
 
     def describe(self) -> str:
-        return f"{self.vocab_size:,} BPE pieces that end words{described_table(self)}"
+        return f"{self.vocab_size:,} BPE tokens with end-of-word suffix{describe_padding(self)}"
 
     def make(self, texts: Iterable[str]) -> TokenizerBuild:
-        assert self.path, "this kind is read, not trained"
+        assert self.path, "this kind cannot be trained"
         return from_file(self.path, lambda path: tokenizer_json.read(tokenizer_json.find(path) or Path(path), self))
 
     def least_size(self, texts: Iterable[str]) -> int:
@@ -55,7 +62,7 @@ class EndOfWordBPE:
 
     @staticmethod
     def starts_word(piece: str) -> bool:
-        return False  # the end of the piece before it says so
+        return False  # the suffix of the previous token marks the start of a word
 
     @staticmethod
     def ends_word(piece: str) -> bool:

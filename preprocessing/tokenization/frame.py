@@ -1,8 +1,8 @@
-"""Special tokens around the texts of a row, as pretraining puts them there: a vocabulary reads its texts like that.
+"""Frames: the special tokens around the texts of a sequence.
 
-A vocabulary of a kind begins with the template of that kind ([CLS] A [SEP] of word pieces and of sentencepiece, nothing
-of GPT-2's bytes); the rows of a recipe may have another one: A </s> of T5, A <sep> <cls> of XLNet, the text alone of
-GPT. What is exported, fine-tuned and asked has that of the rows.
+Each kind of tokenizer has a default template: [CLS] A [SEP] for WordPiece and sentencepiece, no special tokens for
+GPT-2. Pretraining sequences may have another frame: A </s> for T5, A <sep> <cls> for XLNet, only the text for GPT.
+Exported and fine-tuned models use the frame of pretraining.
 """
 
 import json
@@ -17,7 +17,7 @@ _TEXTS: Final = ("A", "B")
 
 
 class Frame(NamedTuple):
-    """What stands around one text, and around two: roles of special tokens and A and B, each with its segment.
+    """Frame of one text (`single`) and of two (`pair`): roles of special tokens, and A and B, each with its token type.
 
     >>> Frame("cls A sep", "cls A sep B:1 sep:1").roles == {"cls", "sep"}
     True
@@ -28,16 +28,16 @@ class Frame(NamedTuple):
 
     @property
     def roles(self) -> set[str]:
-        """Roles of its special tokens."""
+        """Roles of the special tokens in the frame."""
         return {item.partition(":")[0] for item in f"{self.single} {self.pair}".split()} - set(_TEXTS)
 
     @property
     def has_segments(self) -> bool:
-        """Whether it tells the two texts of a pair apart."""
+        """Whether the two texts of a pair have different token types."""
         return ":" in self.pair
 
     def ended(self) -> "Frame":
-        """The same with an end behind it, where it has none."""
+        """Return the frame with an end token, which is added if it is missing."""
         return self if self.single.endswith(" sep") else Frame(f"{self.single} sep", f"{self.pair} sep")
 
 
@@ -46,34 +46,34 @@ ENDED: Final = Frame("A sep", "A sep B sep")
 
 
 def add_frame(vocab: Vocab, frame: Frame) -> Vocab:
-    """The vocabulary whose rows have this frame; the same one where they have it already.
+    """Return the tokenizer with this frame; return `vocab` itself if it already has this frame.
 
-    A [CLS] that no row has is no role of it then: it is a special token that nothing reads.
+    If the frame has no [CLS], the role `cls` is removed; its token then is a special token that no sequence contains.
     """
     roles = {role: getattr(vocab, role) for role in ROLES}
     if any(roles[role] is None for role in frame.roles):
-        return vocab  # rows of this frame cannot be made with it either
+        return vocab  # this tokenizer cannot build sequences of this frame
     unread = {roles["cls"]} - {None} if "cls" not in frame.roles else set()
-    wanted = _with_template(vocab, frame)
-    if not unread and _reads_alike(vocab.files[NAME], wanted, frame):
+    content = _with_template(vocab, frame)
+    if not unread and _encodes_equally(vocab.files[NAME], content, frame):
         return vocab
     if unread:
         roles["cls"] = None
-    files = vocab.files | {NAME: wanted}
+    files = vocab.files | {NAME: content}
     return vocab.remade(roles, tuple(sorted({*vocab.unread, *unread})), files)
 
 
 def with_open_sentinels(vocab: Vocab) -> Vocab:
-    """The same, whose sentinels are no special tokens: decoding keeps them, and a text may have them written out."""
-    return _marked(vocab, special=False)
+    """Return the tokenizer with sentinels as ordinary tokens: decoding keeps them, and texts may contain them."""
+    return _mark_sentinels(vocab, special=False)
 
 
 def with_closed_sentinels(vocab: Vocab) -> Vocab:
-    """The same, whose sentinels are special tokens, so that no text gives them."""
-    return _marked(vocab, special=True)
+    """Return the tokenizer with sentinels as special tokens, so that no text is encoded as a sentinel."""
+    return _mark_sentinels(vocab, special=True)
 
 
-def _marked(vocab: Vocab, *, special: bool) -> Vocab:
+def _mark_sentinels(vocab: Vocab, *, special: bool) -> Vocab:
     about = json.loads(vocab.files[NAME])
     first = vocab.size - vocab.sentinels
     others = [token for token in about["added_tokens"] if token["id"] >= first and token["special"] != special]
@@ -86,37 +86,39 @@ def _marked(vocab: Vocab, *, special: bool) -> Vocab:
 
 
 def _with_template(vocab: Vocab, frame: Frame) -> bytes:
-    """Its tokenizer.json with the template of a frame."""
+    """Return the tokenizer.json of `vocab` with the template of this frame."""
     tokenizer = Tokenizer.from_buffer(vocab.files[NAME])
     names = {role: vocab.piece(getattr(vocab, role)) for role in frame.roles}
     single, pair = ([_item(item, names) for item in side.split()] for side in frame)
     template = processors.TemplateProcessing(
         single=single, pair=pair, special_tokens=[(name, getattr(vocab, role)) for role, name in names.items()]
     )
-    space = _of_bytes(json.loads(vocab.files[NAME]))
+    space = _byte_level_processor(json.loads(vocab.files[NAME]))
     tokenizer.post_processor = processors.Sequence([space, template]) if space else template
     return tokenizer.to_str().encode()
 
 
 def _item(item: str, names: dict[str, str]) -> str:
-    """A part of a template as the library writes it."""
+    """Return an item of a template in the notation of the library."""
     name, _, segment = item.partition(":")
     return f"{f'${name}' if name in _TEXTS else names[name]}:{segment or 0}"
 
 
-def _of_bytes(about: dict[str, Any]) -> processors.ByteLevel | None:
-    """What leaves the space before a word out of its offsets, where pieces are of bytes."""
+def _byte_level_processor(about: dict[str, Any]) -> processors.ByteLevel | None:
+    """Return the processor that excludes the space before a word from its offsets, for byte-level tokens only."""
     steps = [about["post_processor"] or {}]
     steps += steps[0].get("processors", ())
-    found = next((step for step in steps if step.get("type") in ("ByteLevel", "RobertaProcessing")), None)
-    return processors.ByteLevel(trim_offsets=found.get("trim_offsets", True)) if found else None
+    step = next((step for step in steps if step.get("type") in ("ByteLevel", "RobertaProcessing")), None)
+    return processors.ByteLevel(trim_offsets=step.get("trim_offsets", True)) if step else None
 
 
-def _reads_alike(one: bytes, other: bytes, frame: Frame) -> bool:
-    """Whether two tokenizers put the same around texts: around one text, and where two have segments around a pair."""
+def _encodes_equally(one: bytes, other: bytes, frame: Frame) -> bool:
+    """Return whether two tokenizers add the same tokens to one text, and to a pair if the frame has token types."""
     readers = Tokenizer.from_buffer(one), Tokenizer.from_buffer(other)
     one_ids, other_ids = (reader.encode("a").ids for reader in readers)
     if not frame.has_segments:
         return one_ids == other_ids
-    one_pair, other_pair = ((found.ids, found.type_ids) for found in (reader.encode("a", "b") for reader in readers))
+    one_pair, other_pair = (
+        (encoding.ids, encoding.type_ids) for encoding in (reader.encode("a", "b") for reader in readers)
+    )
     return one_ids == other_ids and one_pair == other_pair

@@ -1,4 +1,4 @@
-"""A vocabulary with GPT-1's three further tokens: Start text Extract, and Start text Delim text Extract (GPT-1 3.3)."""
+"""GPT-1's three additional tokens: Start text Extract, and Start text Delim text Extract (GPT-1 3.3)."""
 
 from typing import Final
 
@@ -10,17 +10,17 @@ INSERTS: Final = ("<|start|>", "<|delimiter|>", "<|extract|>")
 
 
 def with_inserts(vocab: Vocab, rows: int) -> Vocab:
-    """The same vocabulary, whose rows of one and of two texts have GPT-1's tokens.
+    """Return the tokenizer with GPT-1's tokens around one text and around two texts.
 
-    `rows` of the net's table come before theirs; those without a piece get a name that no text has.
+    The new tokens follow the first `rows` rows of the model's token table. Rows without a token get an unused name.
     """
-    assert not vocab.sentinels, "a vocabulary of sentinels is one of spans, which are its last pieces"
+    assert not vocab.sentinels, "sentinels must be the last tokens, so no token can follow them"
     tokenizer = Tokenizer.from_buffer(vocab.files["tokenizer.json"])
     start, delimiter, extract = INSERTS
     tokenizer.add_special_tokens([f"<|unused_{number}|>" for number in range(vocab.size, rows)])
     tokenizer.add_special_tokens(list(INSERTS))
     ids = {name: tokenizer.token_to_id(name) for name in INSERTS}
-    assert list(ids.values()) == [rows, rows + 1, rows + 2], "the vocabulary has tokens of these names"
+    assert list(ids.values()) == [rows, rows + 1, rows + 2], "the tokenizer already has tokens of these names"
     tokenizer.post_processor = processors.TemplateProcessing(
         single=[start, "$A", extract],
         pair=[start, "$A", delimiter, "$B:1", f"{extract}:1"],

@@ -1,4 +1,4 @@
-"""The facts that each kind of vocabulary states about itself: training, Vocab, checks, scales and reports read them."""
+"""The interface of tokenizer kinds. Training, Vocab, checks, scales and reports use these attributes only."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -9,14 +9,15 @@ from preprocessing.spec import ScaleOverrides, require
 from preprocessing.stand_ins import require_itself
 
 T = TypeVar("T")
-SAMPLE_MB: Final = 100  # of text to train a vocabulary on: more changes few pieces
-_OF_VOCABULARIES: Final = (".json", ".txt", ".model", ".bpe", ".vocab")  # endings of their files
+SAMPLE_MB: Final = 100  # text for training a tokenizer; more text changes few tokens
+_EXTENSIONS: Final = (".json", ".txt", ".model", ".bpe", ".vocab")  # of tokenizer files
 
 
 class TokenizerBuild(NamedTuple):
-    """What a kind makes of texts, or of a file: its special tokens, role -> piece, and its files, name -> content.
+    """A trained or loaded tokenizer: `names`, role -> special token, and `files`, name -> content.
 
-    `complete`: a special token that is not among the pieces of the model is the file's own, not one that was missing.
+    `complete`: the file defines all its special tokens, even those outside the model's vocabulary. Otherwise a special
+    token outside the model's vocabulary is missing in the file.
     """
 
     names: dict[str, str]
@@ -25,159 +26,165 @@ class TokenizerBuild(NamedTuple):
 
 
 class Scheme(NamedTuple):
-    """What the model of a tokenizer.json is, and how its pieces tell where words begin."""
+    """The model type of a tokenizer.json, and how its tokens mark word boundaries."""
 
-    model: str  # the type of the model: WordPiece, BPE, Unigram, ...
-    is_of_bytes: bool  # pieces are of bytes, spaces among them
-    marks_spaces: bool  # a piece that begins a word begins with U+2581
-    inside: str | None  # what a piece inside of a word begins with
-    at_end: str | None  # what a piece at the end of a word ends with
+    model: str  # type: WordPiece, BPE, Unigram, ...
+    is_of_bytes: bool  # tokens consist of bytes, spaces included
+    marks_spaces: bool  # a token at the start of a word begins with U+2581
+    inside: str | None  # prefix of a token inside a word
+    at_end: str | None  # suffix of a token at the end of a word
 
     @property
     def marks(self) -> str:
-        """How words are marked, for an error."""
+        """Description of the marks of word boundaries, for an error message."""
         if self.inside:
-            return f"{self.inside!r} inside of words"
-        return f"{self.at_end!r} at their ends" if self.at_end else "no mark of spaces"
+            return f"prefix {self.inside!r} inside words"
+        return f"suffix {self.at_end!r} at the end of words" if self.at_end else "no mark of spaces"
 
 
 class TokenizerPart(Protocol):
-    """A part of the union TokenizerSpec: what a recipe says about a vocabulary."""
+    """A member of the union TokenizerSpec: the tokenizer settings of a recipe."""
 
     roles: ClassVar[Mapping[str, str]]
-    """Roles of the special tokens that one of its kind can have, and the keys it takes ("" none): "sentinels 100"."""
+    """Roles of special tokens that this kind can have, and the setting that adds each ("extra_ids 100"); "" if none."""
     strips_marks: ClassVar[str]
-    """The key with which one takes accents and other combining marks off the text; "" where there is none."""
+    """Name of the key that removes accents and other combining marks from the text; "" if there is none."""
     is_of_bytes: ClassVar[bool]
-    """Whether each character of a piece stands for a byte of the text."""
+    """Whether each character of a token represents one byte of the text."""
     sample_mb: ClassVar[int]
-    """MB of text that one is trained on, at most."""
+    """Maximum amount of training text in MB."""
     scale_overrides: ClassVar[ScaleOverrides]
-    """What `--scale` puts into it."""
+    """Values of keys that `--scale` sets, by scale."""
 
     @property
     def kind(self) -> str:
-        """Its name in a recipe and in specials.json."""
+        """Name of this kind in a recipe and in specials.json."""
 
     @property
     def vocab_size(self) -> int:
-        """Pieces, at most."""
+        """Maximum number of tokens."""
 
     @property
     def padded_vocab_size(self) -> int:
-        """Rows of the net's table, where it is filled up beyond `vocab_size`; 0: one for each piece."""
+        """Rows of the model's token table if it is padded beyond `vocab_size`; 0: one per token."""
 
     @property
     def path(self) -> str:
-        """Path of a vocabulary to load, a folder or a file; "": train one."""
+        """Directory or file of a tokenizer to load; "": train one."""
 
     @property
     def token_order(self) -> str:
-        """How a trained one numbers its pieces: "training" (as found) or "frequency" (frequent ones first)."""
+        """Order of token IDs in a trained tokenizer: "training", or "frequency" (most frequent first)."""
 
     @property
     def extra_ids(self) -> int:
-        """How many of its last pieces stand for a span of text."""
+        """Number of sentinel tokens, which are the last tokens."""
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Languages that its texts are sampled by; empty where they are not."""
+        """Languages by which training texts are sampled; empty without sampling."""
 
     @property
     def language_sampling_alpha(self) -> float:
-        """Exponent of that sampling: q proportional to p^alpha."""
+        """Exponent of language sampling: q proportional to p^alpha."""
 
     @property
     def special_roles(self) -> frozenset[str]:
-        """Which of pad, unk, cls, sep, mask and sentinel a trained one has."""
+        """Roles of a trained tokenizer, among pad, unk, cls, sep, mask and sentinel."""
 
     def describe(self) -> str:
-        """Its size and kind in one line: "30,522 lower-cased word pieces"."""
+        """Describe size and kind in one line, e.g. "30,522 lower-cased WordPiece tokens"."""
 
     def make(self, texts: Iterable[str]) -> TokenizerBuild:
-        """Train on whole documents, or read `path`. BadInput where neither gives such a vocabulary."""
+        """Train on whole documents, or read `path`. Raises BadInput if this is not possible."""
 
     def least_size(self, texts: Iterable[str]) -> int:
-        """How many pieces the characters of these texts need, special ones included; 0 where any number does."""
+        """Return the minimum vocab_size for the characters of these texts and special tokens; 0 if there is none."""
 
     @staticmethod
     def reads(scheme: Scheme) -> bool:
-        """Whether a tokenizer.json of this scheme is of its kind: it can tell where words begin in it."""
+        """Return whether this kind supports a tokenizer.json with this scheme."""
 
     @staticmethod
     def starts_word(piece: str) -> bool:
-        """Whether a word begins with this ordinary piece."""
+        """Return whether a word starts with this ordinary token."""
 
     @staticmethod
     def ends_word(piece: str) -> bool:
-        """Whether a word begins after this piece, whatever follows."""
+        """Return whether every token after this one starts a word."""
 
     @staticmethod
     def utf8(piece: str) -> bytes:
-        """The text that a piece stands for, in UTF-8, with the space in front of a word."""
+        """Return the text of a token in UTF-8, including the space before a word."""
 
 
 def require_sizes(spec: TokenizerPart, least: int = 1) -> None:
-    """ValueError unless size, rows and sentinels of a vocabulary are possible together.
+    """Raise ValueError unless vocab_size, padded_vocab_size and extra_ids are consistent.
 
-    `vocab_size` has room for the special tokens and an ordinary one, and is `least` or more.
+    `vocab_size` must be at least `least`, and include all special tokens and one ordinary token.
     """
     size = spec.vocab_size
-    require(size > 0, "tokenizer.vocab_size", size, f"a whole number from {least} up")
+    require(size > 0, "tokenizer.vocab_size", size, f"an integer of at least {least}")
     fits = 0 <= spec.extra_ids < size
-    require(fits, "tokenizer.extra_ids", spec.extra_ids, f"a number from 0 up, below tokenizer.vocab_size ({size})")
-    least = max(least, len(spec.special_roles - {"sentinel"}) + spec.extra_ids + 1)
-    require(size >= least, "tokenizer.vocab_size", size, f"a whole number from {least} up")
-    enough = spec.padded_vocab_size == 0 or spec.padded_vocab_size >= size
     require(
-        enough,
+        fits, "tokenizer.extra_ids", spec.extra_ids, f"an integer of at least 0, below tokenizer.vocab_size ({size})"
+    )
+    least = max(least, len(spec.special_roles - {"sentinel"}) + spec.extra_ids + 1)
+    require(size >= least, "tokenizer.vocab_size", size, f"an integer of at least {least}")
+    is_valid = spec.padded_vocab_size == 0 or spec.padded_vocab_size >= size
+    require(
+        is_valid,
         "tokenizer.padded_vocab_size",
         spec.padded_vocab_size,
-        f"0 (as many as pieces), or tokenizer.vocab_size ({size}) or more",
+        f"0 (one row per token), or at least tokenizer.vocab_size ({size})",
     )
 
 
 def too_small(size: int, least: int, of_sample: bool = False) -> BadInput:
-    """The error for a vocabulary with fewer pieces than the characters of a text need, or those of a sample of it.
+    """Return the error for a vocab_size that is too small for the characters of a text or of its sample.
 
     >>> print(too_small(4096, 7015))
-    tokenizer.vocab_size is 4096, the characters of this text alone need 7015; write data.tokenizer.vocab_size=8192
+    tokenizer.vocab_size: invalid value 4096, expected at least 7015 for this text; set data.tokenizer.vocab_size=8192
     """
     text = "a sample of this text" if of_sample else "this text"
-    enough = _roomy(least * 5 // 3 if of_sample else least)  # 50 MB of Chinese have 1.6 times as many as 2 MB
+    suggestion = _suggested_size(
+        least * 5 // 3 if of_sample else least
+    )  # 50 MB of Chinese have 1.6 times as many characters as 2 MB
     return BadInput(
-        f"tokenizer.vocab_size is {size}, the characters of {text} alone need {least}; write "
-        f"data.tokenizer.vocab_size={enough}"
+        f"tokenizer.vocab_size: invalid value {size}, expected at least {least} for {text}; set "
+        f"data.tokenizer.vocab_size={suggestion}"
     )
 
 
-def _roomy(least: int) -> int:
-    """The next power of two that leaves a tenth of the pieces for more than characters.
+def _suggested_size(least: int) -> int:
+    """Return the next power of two with at least a tenth of the tokens beyond characters and special tokens.
 
-    >>> _roomy(7015), _roomy(8000)
+    >>> _suggested_size(7015), _suggested_size(8000)
     (8192, 16384)
     """
     return 1 << (least * 10 // 9).bit_length()
 
 
-def described_table(spec: TokenizerPart) -> str:
-    """The end of a description: ", in a table of 32,128 rows" where the table is larger than the vocabulary, or ""."""
+def describe_padding(spec: TokenizerPart) -> str:
+    """Return ", in a table of 32,128 rows" for a description if the token table is padded; otherwise ""."""
     return f", in a table of {spec.padded_vocab_size:,} rows" if spec.padded_vocab_size > spec.vocab_size else ""
 
 
 def from_file(file: str, read: Callable[..., T], *settings: object) -> T:
-    """What `read` makes of a user's file and the settings; whatever goes wrong is BadInput."""
+    """Return read(path, *settings) for a user's file; convert errors to BadInput."""
     path = Path(file)
     for each in sorted(path.glob("*.*")) if path.is_dir() else [path]:
-        if each == path or each.suffix in _OF_VOCABULARIES:
+        if each == path or each.suffix in _EXTENSIONS:
             require_itself(each)
     try:
         return read(path, *settings)
     except BadInput:
         raise
     except OSError as error:
-        raise BadInput(f"tokenizer.path: {error.filename}: {error.strerror}; name a vocabulary that exists") from None
+        raise BadInput(
+            f"tokenizer.path: {error.filename}: {error.strerror}; set data.tokenizer.path to an existing tokenizer"
+        ) from None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise BadInput(
-            f"tokenizer.path: {file}: cannot be read as this kind of vocabulary; change the kind or the file"
+            f"tokenizer.path: {file}: not a valid tokenizer of this kind; change data.tokenizer.kind or the path"
         ) from None

@@ -1,4 +1,4 @@
-"""Unigram (arXiv:1804.10959) and BPE models of sentencepiece: the specs, then how models are made, read and written."""
+"""Unigram (arXiv:1804.10959) and BPE models of sentencepiece: the specs, then training, reading and writing."""
 
 import io
 import json
@@ -24,14 +24,14 @@ from preprocessing.tokenization.part import (
     SAMPLE_MB,
     Scheme,
     TokenizerBuild,
-    described_table,
+    describe_padding,
     from_file,
     require_sizes,
     too_small,
 )
 
 Model = Literal["unigram", "bpe"]
-# Names of special tokens in published models (ALBERT, XLNet, T5, CamemBERT, ...); the first of each is trained here
+# Names of special tokens in published models (ALBERT, XLNet, T5, CamemBERT, ...); trained models use the first of each
 NAMES: Final = {
     "pad": ("<pad>",),
     "unk": ("<unk>",),
@@ -39,14 +39,14 @@ NAMES: Final = {
     "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
-SPACE: Final = "\u2581"  # how a piece that begins a word begins
-_BYTE: Final = re.compile("<0x[0-9A-F]{2}>")  # a piece for a byte of a character that has none
+SPACE: Final = "\u2581"  # prefix of a token at the start of a word
+_BYTE: Final = re.compile("<0x[0-9A-F]{2}>")  # a token for one byte of a character without a token
 _MODELS: Final = ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model")  # names of models on the hub
-_COVERAGE: Final = 0.9995  # of the text is written in characters that get a piece; its trainer's default
-_TOO_SMALL: Final = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")  # what its trainer says
+_COVERAGE: Final = 0.9995  # fraction of the text whose characters are tokens; the trainer's default
+_TOO_SMALL: Final = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")  # message of the trainer
 _TOO_LARGE: Final = re.compile(r"too high \(\d+\)\. Please set it to a value <= (\d+)")
-_THREADS: Final = 8  # a part of the result: each thread sums its own share, so the number may not follow the machine
-_LONGEST_BYTES: Final = 1 << 20  # sentencepiece leaves longer lines out; its default of 4,192 loses text in silence
+_THREADS: Final = 8  # fixed, because the result depends on it: each thread sums its part of the text
+_LONGEST_BYTES: Final = 1 << 20  # sentencepiece omits longer lines; its default of 4,192 loses text without a warning
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # SentencePiece.Type
 _ROLES: Final = dict.fromkeys(NAMES, "") | {"sentinel": "extra_ids 100"}  # T5 has 100
 
@@ -55,8 +55,8 @@ _ROLES: Final = dict.fromkeys(NAMES, "") | {"sentinel": "extra_ids 100"}  # T5 h
 class Unigram:
     """Unigram language model over subword tokens (SentencePiece, arXiv:1804.10959).
 
-    A trained tokenizer has the special tokens of ALBERT. Those of a file are read from it: T5 has neither [CLS] nor
-    [MASK].
+    A trained tokenizer has the special tokens of ALBERT. A loaded tokenizer has those of its file; T5 has neither [CLS]
+    nor [MASK].
     """
 
     kind: Literal["unigram"] = "unigram"
@@ -79,7 +79,7 @@ class Unigram:
     language_sampling_alpha: ClassVar[float] = 1.0
     strips_marks: ClassVar[str] = ""
     is_of_bytes: ClassVar[bool] = False
-    sample_mb: ClassVar[int] = 25  # its trainer takes 20 bytes for each
+    sample_mb: ClassVar[int] = 25  # the trainer needs 20 bytes of memory per byte
     scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0},
         "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
@@ -93,7 +93,7 @@ class Unigram:
         return _special_roles(self.extra_ids)
 
     def describe(self) -> str:
-        return f"{self.vocab_size:,} {'lower-cased ' * self.lowercase}unigram pieces{described_table(self)}"
+        return f"{self.vocab_size:,} {'lower-cased ' * self.lowercase}unigram tokens{describe_padding(self)}"
 
     def make(self, texts: Iterable[str]) -> TokenizerBuild:
         return _make(self, "unigram", texts)
@@ -163,7 +163,7 @@ class SentencePieceBPE:
             0 <= self.language_sampling_alpha <= 1,
             "tokenizer.language_sampling_alpha",
             self.language_sampling_alpha,
-            "a share from 0 to 1",
+            "a number from 0 to 1",
         )
 
     @property
@@ -172,10 +172,10 @@ class SentencePieceBPE:
 
     def describe(self) -> str:
         sampled = self.languages and self.language_sampling_alpha < 1
-        drawn = f", trained on {len(self.languages)} languages by p^{self.language_sampling_alpha:g}" if sampled else ""
+        sampling = f", {len(self.languages)} languages sampled by p^{self.language_sampling_alpha:g}" if sampled else ""
         lower = "lower-cased " * self.lowercase
-        bare = " without accents" * self.strip_accents
-        return f"{self.vocab_size:,} {lower}BPE pieces of sentencepiece{bare}{drawn}{described_table(self)}"
+        accents = " without accents" * self.strip_accents
+        return f"{self.vocab_size:,} {lower}SentencePiece BPE tokens{accents}{sampling}{describe_padding(self)}"
 
     def make(self, texts: Iterable[str]) -> TokenizerBuild:
         return _make(self, "bpe", texts)
@@ -217,22 +217,25 @@ def _special_roles(num_sentinels: int) -> frozenset[str]:
 def _make(spec: Unigram | SentencePieceBPE, model_type: Model, texts: Iterable[str]) -> TokenizerBuild:
     if spec.path:
         return from_file(spec.path, _read, spec, model_type)
-    return _made(_train(texts, spec, model_type), spec.extra_ids)
+    return _build(_train(texts, spec, model_type), spec.extra_ids)
 
 
-def _made(model: bytes, num_sentinels: int) -> TokenizerBuild:
+def _build(model: bytes, num_sentinels: int) -> TokenizerBuild:
     files = _files(model, num_sentinels)
     return TokenizerBuild(_specials(Tokenizer.from_buffer(files["tokenizer.json"])), files)
 
 
 def _train(texts: Iterable[str], spec: Unigram | SentencePieceBPE, model_type: Model) -> bytes:
-    """A model with exactly as many pieces as asked for, specials first; BadInput where the text gives no such model."""
+    """Train a model with exactly the requested number of tokens, special tokens first.
+
+    Raises BadInput if this text does not allow it.
+    """
     model, size = io.BytesIO(), spec.vocab_size - spec.extra_ids
     pad, unk, *others = (names[0] for names in NAMES.values())
     lines: Iterable[str] = (line for text in texts for line in _lines(text))
-    wanted = {"lowercase": spec.lowercase, "strip_accents": spec.strip_accents}
-    if spec.strip_accents:  # the trainer takes such a table from a file only, whose path it would remember
-        lines = map(folding.plain(**wanted).normalize, lines)
+    folds = {"lowercase": spec.lowercase, "strip_accents": spec.strip_accents}
+    if spec.strip_accents:  # the trainer reads a table only from a file, and stores its path in the model
+        lines = map(folding.plain(**folds).normalize, lines)
     try:
         SentencePieceTrainer.train(
             sentence_iterator=lines,
@@ -252,15 +255,15 @@ def _train(texts: Iterable[str], spec: Unigram | SentencePieceBPE, model_type: M
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _refusal(str(error), spec.vocab_size, spec.extra_ids) from None
-    return model.getvalue() + (folding.build_normalizer(**wanted) if spec.strip_accents else b"")
+        raise _training_error(str(error), spec.vocab_size, spec.extra_ids) from None
+    return model.getvalue() + (folding.build_normalizer(**folds) if spec.strip_accents else b"")
 
 
 def _lines(text: str) -> Iterator[str]:
-    """What the trainer takes for lines: sentences, those without a blank between them together, as blanks begin words.
+    """Yield the lines for the trainer: one sentence each, or several if there is no blank between them.
 
-    So pieces are trained on the words that they will be cut from. A line has up to 10,000 characters, as the trainer
-    of BPE bears 65,535 without a blank; a longer one is cut between sentences.
+    Blanks start words, so the trainer reads the same words as the tokenizer later. A line has at most 10,000
+    characters, because the BPE trainer supports at most 65,535 without a blank; longer lines are cut between sentences.
     """
     for group in group_sentences(sentences(text), "blanks"):
         line, size = list[str](), 0
@@ -273,70 +276,79 @@ def _lines(text: str) -> Iterator[str]:
         yield "".join(line).strip()
 
 
-def _refusal(error: str, size: int, num_sentinels: int) -> BadInput:
-    """What the trainer says, with the size to ask for."""
+def _training_error(error: str, size: int, num_sentinels: int) -> BadInput:
+    """Return the error for a message of the trainer, with a suggested vocab_size."""
     reason = error.splitlines()[0].split("] ")[-1].rstrip(".")
-    if found := _TOO_SMALL.search(reason):
-        return too_small(size, int(found[1]) + num_sentinels)
-    if found := _TOO_LARGE.search(reason):
-        most = int(found[1]) + num_sentinels
+    if match := _TOO_SMALL.search(reason):
+        return too_small(size, int(match[1]) + num_sentinels)
+    if match := _TOO_LARGE.search(reason):
+        most = int(match[1]) + num_sentinels
         return BadInput(
-            f"tokenizer.vocab_size is {size}, this text gives at most {most} pieces; write "
-            f"data.tokenizer.vocab_size={most}, or give "
-            "more text"
+            f"tokenizer.vocab_size: invalid value {size}, expected at most {most} for this text; set "
+            f"data.tokenizer.vocab_size={most}, or add text"
         )
     return BadInput(
-        f"tokenizer.vocab_size is {size}, this text gives no such model ({reason}); change it or give more text"
+        f"tokenizer.vocab_size: training {size} tokens on this text failed ({reason}); change the value or add text"
     )
 
 
 def _least_size(texts: Iterable[str], lowercase: bool, strip_accents: bool) -> int:
-    """Pieces without which the trainer does not begin: the special ones and the most frequent characters."""
+    """Return the minimum number of tokens for the trainer: special tokens and the most frequent characters."""
     normalizer = folding.plain(lowercase=lowercase, strip_accents=strip_accents)
-    counted: Counter[str] = Counter()
+    count: Counter[str] = Counter()
     for text in texts:
         for line in _lines(text):
-            counted.update(normalizer.normalize(line))
-    most = sorted(counted.values(), reverse=True)
-    return len(NAMES) + bisect_left(list(accumulate(most)), _COVERAGE * sum(most)) + bool(most)
+            count.update(normalizer.normalize(line))
+    counts = sorted(count.values(), reverse=True)
+    return len(NAMES) + bisect_left(list(accumulate(counts)), _COVERAGE * sum(counts)) + bool(counts)
 
 
 def _read(path: Path, spec: Unigram | SentencePieceBPE, model_type: Model) -> TokenizerBuild:
-    """A spiece.model, which folds case or drops accents where so asked, or what a tokenizer.json says.
+    """Read a tokenizer.json, or a spiece.model, to which the spec may add folding of case and accents.
 
-    ALBERT's published model does not fold: its authors' script does it beforehand.
+    ALBERT's published model does not fold case, because its authors' script does so before.
     """
-    if found := tokenizer_json.find(path):
-        made = tokenizer_json.require_case(tokenizer_json.read(found, spec), spec.path, spec.lowercase)
-        about = json.loads(made.files[tokenizer_json.NAME])
-        if _is_ours(about):
-            same = _made(_from_json(about), spec.extra_ids)
-            return same if same.names == made.names else made
-        _require_sentinels(Tokenizer.from_buffer(made.files[tokenizer_json.NAME]), spec.extra_ids)
-        return made
+    if file := tokenizer_json.find(path):
+        build = tokenizer_json.require_case(tokenizer_json.read(file, spec), spec.path, spec.lowercase)
+        about = json.loads(build.files[tokenizer_json.NAME])
+        if _is_sentencepiece(about):
+            equivalent = _build(_from_json(about), spec.extra_ids)
+            return equivalent if equivalent.names == build.names else build
+        _require_sentinels(Tokenizer.from_buffer(build.files[tokenizer_json.NAME]), spec.extra_ids)
+        return build
     content = _read_model(tokenizer_json.inside(path, *_MODELS), model_type)
     if spec.lowercase or spec.strip_accents:
-        wanted = folding.build_normalizer(lowercase=spec.lowercase, strip_accents=spec.strip_accents)
-        content += wanted if _charsmap(content) != _charsmap(wanted) else b""  # of a field, the last one holds
-    return _made(content, spec.extra_ids)
+        normalizer = folding.build_normalizer(lowercase=spec.lowercase, strip_accents=spec.strip_accents)
+        content += (
+            normalizer if _charsmap(content) != _charsmap(normalizer) else b""
+        )  # the last value of a field counts
+    return _build(content, spec.extra_ids)
 
 
 def _read_model(path: Path, model_type: Model) -> bytes:
     content = path.read_bytes()
     try:
         SentencePieceProcessor().LoadFromSerializedProto(content)
-        found: Model = "bpe" if is_bpe(content) else "unigram"
+        model: Model = "bpe" if is_bpe(content) else "unigram"
         _precompiled(content)
-    except Exception:  # `tokenizers` raises nothing narrower
-        raise BadInput(f"tokenizer.path: {path}: is no sentencepiece model; change the kind or the file") from None
-    if found != model_type:
-        kind = "sentencepiece_bpe" if found == "bpe" else "unigram"
-        raise BadInput(f"tokenizer.path: {path}: is a model for tokenizer.kind {kind}; change the kind or the file")
+    except Exception:  # `tokenizers` raises no narrower exception
+        raise BadInput(
+            f"tokenizer.path: {path}: not a valid sentencepiece model; change data.tokenizer.kind or the path"
+        ) from None
+    if model != model_type:
+        kind_of = {"bpe": "sentencepiece_bpe", "unigram": "unigram"}
+        raise BadInput(
+            f"tokenizer.kind: invalid value {kind_of[model_type]}, expected {kind_of[model]} for {path}; set "
+            f"data.tokenizer.kind={kind_of[model]}, or change the path"
+        )
     return content
 
 
-def _is_ours(about: dict[str, Any]) -> bool:
-    """Whether a tokenizer.json of Unigram is one of sentencepiece's own models, which is faster and knows no </s>."""
+def _is_sentencepiece(about: dict[str, Any]) -> bool:
+    """Return whether a tokenizer.json can be converted to a Unigram model of sentencepiece.
+
+    The converted model is faster and encodes the text </s> as ordinary text.
+    """
     if about["model"]["type"] != "Unigram" or (about["pre_tokenizer"] or {}).get("type") != "Metaspace":
         return False
     steps = (about["normalizer"] or {}).get("normalizers", [])
@@ -351,7 +363,7 @@ def _is_ours(about: dict[str, Any]) -> bool:
 
 
 def _from_json(about: dict[str, Any]) -> bytes:
-    """The sentencepiece model of a tokenizer.json. `tokenizers` alone would take a </s> in a text for the real one."""
+    """Convert a tokenizer.json to a sentencepiece model."""
     steps = about["normalizer"]["normalizers"]
     charsmap = next((step["precompiled_charsmap"] for step in steps if step["type"] == "Precompiled"), "")
     special = {token["id"] for token in about["added_tokens"] if token["special"]}
@@ -365,48 +377,52 @@ def _from_json(about: dict[str, Any]) -> bytes:
 
 
 def _files(model: bytes, num_sentinels: int = 0) -> dict[str, bytes]:
-    """spiece.model as it is, and as a tokenizer.json that gives the same ids but for ties; sentinels are its last."""
+    """Return the files spiece.model and tokenizer.json, whose last tokens are the sentinels.
+
+    Both give the same IDs, except for ties.
+    """
     processor = SentencePieceProcessor(model_proto=model)
-    pieces = [processor.id_to_piece(id) for id in range(processor.get_piece_size())]
-    uses_bytes = any(map(processor.is_byte, range(len(pieces))))
+    tokens = [processor.id_to_piece(id) for id in range(processor.get_piece_size())]
+    uses_bytes = any(map(processor.is_byte, range(len(tokens))))
     if is_bpe(model):
-        ids = {piece: id for id, piece in enumerate(pieces)}
-        unk = pieces[processor.unk_id()]
+        ids = {piece: id for id, piece in enumerate(tokens)}
+        unk = tokens[processor.unk_id()]
         merges = _merges(processor, ids)
         tokenizer = Tokenizer(models.BPE(ids, merges, unk_token=unk, fuse_unk=True, byte_fallback=uses_bytes))
     else:
-        scored = [(piece, processor.get_score(id)) for id, piece in enumerate(pieces)]
+        scored = [(piece, processor.get_score(id)) for id, piece in enumerate(tokens)]
         tokenizer = Tokenizer(models.Unigram(scored, processor.unk_id(), byte_fallback=uses_bytes))
     tokenizer.normalizer = normalizers.Sequence(
         [*_precompiled(model), normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
     tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
-    control = [piece for id, piece in enumerate(pieces) if processor.is_control(id) or processor.is_unknown(id)]
+    control = [piece for id, piece in enumerate(tokens) if processor.is_control(id) or processor.is_unknown(id)]
     tokenizer.add_special_tokens([*control, *reversed(_sentinels(num_sentinels))])
-    known, names = tokenizer.get_vocab(), _specials(tokenizer)
+    id_of, names = tokenizer.get_vocab(), _specials(tokenizer)
     _require_sentinels(tokenizer, num_sentinels)
     if sep := names.get("sep"):
         front = [names["cls"]] if "cls" in names else []
         tokenizer.post_processor = processors.TemplateProcessing(
             single=[*front, "$A", sep],
             pair=[*front, "$A", sep, "$B:1", f"{sep}:1"],
-            special_tokens=[(name, known[name]) for name in (*front, sep)],
+            special_tokens=[(name, id_of[name]) for name in (*front, sep)],
         )
     return {"tokenizer.json": tokenizer.to_str().encode(), "spiece.model": model}
 
 
 def _require_sentinels(tokenizer: Tokenizer, count: int) -> None:
-    """BadInput unless the last pieces are the sentinels."""
-    known = tokenizer.get_vocab()
-    if [known.get(name) for name in _sentinels(count)] != [len(known) - 1 - n for n in range(count)]:
+    """Raise BadInput unless the last `count` tokens are the sentinels."""
+    id_of = tokenizer.get_vocab()
+    if [id_of.get(name) for name in _sentinels(count)] != [len(id_of) - 1 - n for n in range(count)]:
         raise BadInput(
-            "tokenizer.path: has fewer sentinels, or not at its end; set tokenizer.extra_ids to as many as it has"
+            f"tokenizer.path: the last {count} tokens are not the sentinels <extra_id_0> ...; set "
+            "data.tokenizer.extra_ids to the number of sentinels in the file"
         )
 
 
 def _sentinels(count: int) -> list[str]:
-    """Names of T5's sentinels, from the highest id down; text never gives them.
+    """Return the names of T5's sentinels, by descending ID.
 
     >>> _sentinels(2)
     ['<extra_id_0>', '<extra_id_1>']
@@ -415,14 +431,14 @@ def _sentinels(count: int) -> list[str]:
 
 
 def _specials(tokenizer: Tokenizer) -> dict[str, str]:
-    """Role -> name of the special tokens that a model has; T5 has no [CLS] and no [MASK]."""
-    there = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
-    found = {role: next((name for name in names if name in there), "") for role, names in NAMES.items()}
-    return {role: name for role, name in found.items() if name}
+    """Return the special tokens of a tokenizer, role -> name; T5 has no [CLS] and no [MASK]."""
+    special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+    name_of = {role: next((name for name in names if name in special), "") for role, names in NAMES.items()}
+    return {role: name for role, name in name_of.items() if name}
 
 
 def _merges(processor: SentencePieceProcessor, ids: dict[str, int]) -> list[tuple[str, str]]:
-    """The merges of a BPE model: every pair of pieces that makes a piece, best score first."""
+    """Return the merges of a BPE model: all pairs of tokens that form a token, highest score first."""
     ranked = sorted(
         (id for id in ids.values() if not (processor.is_control(id) or processor.is_unknown(id))),
         key=lambda id: (-processor.get_score(id), id),
@@ -433,11 +449,11 @@ def _merges(processor: SentencePieceProcessor, ids: dict[str, int]) -> list[tupl
 
 
 def _charsmap(model: bytes) -> bytes:
-    """The table by which a model normalises text."""
+    """Return the normalization table of a model."""
     return ModelProto.FromString(model).normalizer_spec.precompiled_charsmap
 
 
 def _precompiled(model: bytes) -> list[normalizers.Precompiled]:
-    """The normalizer of `tokenizers` that applies this table; none if the model has no table."""
+    """Return the normalizer of `tokenizers` for this table; empty if the model has no table."""
     charsmap = _charsmap(model)
     return [normalizers.Precompiled(charsmap)] if charsmap else []

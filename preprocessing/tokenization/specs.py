@@ -1,4 +1,4 @@
-"""The union of the kinds of vocabularies: it is their registry."""
+"""The union of tokenizer kinds, which is their registry."""
 
 from typing import Final, get_args
 
@@ -12,16 +12,16 @@ from preprocessing.tokenization.wordpiece import WordPiece
 
 TokenizerSpec = WordPiece | ByteLevelBPE | Unigram | SentencePieceBPE | WordLevel | SingleBytes
 Read = TokenizerSpec | EndOfWordBPE
-"""What a folder may have: those of recipes, and what is only read."""
+"""Kinds that can be loaded: those of recipes, and EndOfWordBPE."""
 KINDS: Final[dict[str, type[TokenizerPart]]] = {kind_of(member): member for member in get_args(Read)}
 
 
 def _has_every_fact(spec: Read) -> TokenizerPart:
-    return spec  # a member without a fact is a type error here
+    return spec  # type error if a member lacks an attribute of TokenizerPart
 
 
 def table_rows(spec: TokenizerSpec) -> int:
-    """Rows of the token table of a net that reads this vocabulary.
+    """Return the number of rows of the token table of a model with this tokenizer.
 
     >>> table_rows(Unigram(vocab_size=32_100, padded_vocab_size=32_128)), table_rows(Unigram(vocab_size=30_000))
     (32128, 30000)

@@ -1,8 +1,8 @@
-"""Texts of a task -> rows, with the special tokens where the template of the vocabulary puts them.
+"""Build sequences from the texts of a task, with the special tokens of the tokenizer's template.
 
-A vocabulary's tokenizer.json says how a row of one text and of two looks (its post-processor): [CLS] A [SEP] B [SEP] of
-BERT, <s> A </s></s> B </s> of RoBERTa, A </s> B </s> of T5. One without such a template, GPT-2's, gets its end of text
-behind each text.
+The template for one and for two texts is the post-processor in tokenizer.json: [CLS] A [SEP] B [SEP] for BERT, <s> A
+</s></s> B </s> for RoBERTa, A </s> B </s> for T5. A tokenizer without a template, such as GPT-2's, has its end token
+after each text.
 """
 
 from collections.abc import Sequence
@@ -17,34 +17,32 @@ from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.tokenization.vocab import Vocab
 
 SPECIAL: Final = -1
-"""In `Templated.text` and `Templated.word`: a special token, which is of no text and no word."""
+"""Value in `TemplatedRow.text` and `TemplatedRow.word` for special tokens, which belong to no text and no word."""
 
 Text = str | Sequence[str]
-"""A text, or its words, where labels belong to words."""
+"""A text, or the words of a text if labels belong to words."""
 
 
 @dataclass(frozen=True)
 class TemplatedRow:
-    """A row of S tokens of one or two texts, or one of the windows over a long one."""
+    """A sequence of S tokens from one or two texts, or a window over a longer sequence."""
 
     ids: Ints  # int32 [S]
     segments: Ints  # int8 [S]
-    text: Ints  # int8 [S]: 0 of the first text, 1 of the second, SPECIAL
-    start: (
-        Ints  # int32 [S]: the first character of its text that the token stands for; of its word, where words are given
-    )
-    stop: Ints  # int32 [S]: the one behind its last
-    token: Ints  # int32 [S]: its place in the row that it was made for: windows of one row share these
-    word: Ints  # int32 [S]: number of the word in its text, as the tokenizer cuts words, or as they were given; SPECIAL
-    is_cut: bool = False  # whether the texts lost tokens at their ends
+    text: Ints  # int8 [S]: 0 in the first text, 1 in the second, or SPECIAL
+    start: Ints  # int32 [S]: first character of the token in its text, or in its word if words are given
+    stop: Ints  # int32 [S]: end of the token, exclusive
+    token: Ints  # int32 [S]: position in the original sequence, from which windows are cut
+    word: Ints  # int32 [S]: index of the word in its text (the tokenizer's words, or the given words), or SPECIAL
+    is_cut: bool = False  # whether a text was truncated
 
     def at(self, places: Ints) -> "TemplatedRow":
-        """A row of the tokens at these places."""
+        """Return the sequence of the tokens at these positions."""
         columns = [field.name for field in fields(self) if field.name != "is_cut"]
         return replace(self, **{name: getattr(self, name)[places] for name in columns})
 
     def columns(self) -> Row:
-        """The columns of preprocessing/schema.py, without labels."""
+        """Return the columns of preprocessing/schema.py; all labels are IGNORE."""
         return {
             "input_ids": self.ids,
             "token_type_ids": self.segments,
@@ -53,55 +51,60 @@ class TemplatedRow:
 
 
 class Template:
-    """Makes rows of at most `length` tokens, 0 for any number; where they are too long, the longer text loses tokens at
-    its end, one by one (BERT's `longest first`). Nothing of it changes after it is made.
+    """Builds sequences of at most `length` tokens; 0: no maximum.
 
-    Raises BadInput where `length` leaves no room for two texts.
+    If a sequence is too long, tokens are removed one by one from the end of the longer text (BERT's `longest first`).
+    Instances do not change after construction. Raises BadInput if `length` leaves no room for two texts.
     """
 
     def __init__(self, vocab: Vocab, length: int = 0) -> None:
         tokenizer = Tokenizer.from_buffer(vocab.files["tokenizer.json"])
-        tokenizer.encode_special_tokens = True  # a special token that is written out is ordinary text
+        tokenizer.encode_special_tokens = True  # the name of a special token in a text is ordinary text
         if tokenizer.num_special_tokens_to_add(is_pair=True) == 0:
             tokenizer.post_processor = _ends(vocab)
         if length and length < tokenizer.num_special_tokens_to_add(is_pair=True) + 2:
-            raise BadInput(f"rows of {length} tokens have no room for two texts; ask for longer rows")
+            least = tokenizer.num_special_tokens_to_add(is_pair=True) + 2
+            raise BadInput(
+                f"invalid sequence length: got {length}, expected at least {least} for two texts; increase the length"
+            )
         if length:
             tokenizer.enable_truncation(length, strategy="longest_first")
         self._vocab, self._tokenizer = vocab, tokenizer
 
     def row(self, first: Text, second: Text | None = None) -> TemplatedRow:
-        """The row of one or two texts."""
-        given = {"is_pretokenized": True} if not isinstance(first, str) else {}
-        return _templated(self._tokenizer.encode(first, second, **given), self._vocab)
+        """Return the sequence of one or two texts."""
+        options = {"is_pretokenized": True} if not isinstance(first, str) else {}
+        return _templated(self._tokenizer.encode(first, second, **options), self._vocab)
 
 
 def windows(row: TemplatedRow, length: int, step: int, most_first: int = 64) -> list[TemplatedRow]:
-    """Rows of at most `length` tokens over the second text of a row that is longer, one every `step` tokens.
+    """Return windows of at most `length` tokens over the second text of a longer sequence, one every `step` tokens.
 
-    Each has the first text before it, at most `most_first` tokens of it, fewer where they would not leave `step` tokens
-    of the second one, and all special tokens (BERT 4.2; `doc_stride` is the step there, not the overlap). The last one
-    ends with the text. Raises BadInput where rows are too short for a token of either.
+    Each window has all special tokens and at most `most_first` tokens of the first text, or fewer so that `step` tokens
+    of the second text fit (BERT 4.2, where `doc_stride` is the step, not the overlap). The last window ends with the
+    text. Raises BadInput if a window has no room for both texts.
     """
     at_S = np.arange(len(row.ids))
     inside = np.flatnonzero(row.text == 1)
     first_S = np.flatnonzero(row.text == 0)
     most_first = min(most_first, length - step - int((row.text == SPECIAL).sum()))
     if step < 1 or most_first < 1:
-        raise BadInput(f"rows of {length} tokens have no room for a question and its text; ask for longer rows")
+        raise BadInput(
+            f"invalid sequence length: {length} tokens leave no room for a question and its text; increase the length"
+        )
     before = np.setdiff1d(at_S[: inside[0]], first_S[most_first:])
-    behind = at_S[inside[-1] + 1 :]
-    room = length - len(before) - len(behind)
+    after = at_S[inside[-1] + 1 :]
+    room = length - len(before) - len(after)
     starts = [0]
     while starts[-1] + room < len(inside):
         starts.append(starts[-1] + step)
-    return [row.at(np.concatenate([before, inside[start : start + room], behind])) for start in starts]
+    return [row.at(np.concatenate([before, inside[start : start + room], after])) for start in starts]
 
 
 def _ends(vocab: Vocab) -> processors.TemplateProcessing:
-    """The template of a vocabulary that has none: its end of text behind each text."""
+    """Return the default template: the end token after each text."""
     if vocab.sep is None:  # OpenAI's GPT
-        raise BadInput("the vocabulary has no end of text to put behind a row; use a grid with form: gpt1")
+        raise BadInput("the tokenizer has no end token for the default template; use a grid with form: gpt1")
     name = vocab.piece(vocab.sep)
     return processors.TemplateProcessing(
         single=["$A", name], pair=["$A", name, "$B:1", f"{name}:1"], special_tokens=[(name, vocab.sep)]
@@ -111,8 +114,8 @@ def _ends(vocab: Vocab) -> processors.TemplateProcessing:
 def _templated(encoding: Encoding, vocab: Vocab) -> TemplatedRow:
     offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
     ids, ordinary = np.array(encoding.ids, np.int32), np.array([of is not None for of in encoding.sequence_ids])
-    if vocab.words_that_are_special:  # in a text they are unknown, as in a corpus
-        assert vocab.unk is not None, "a vocabulary of words has one for those that it does not know"
+    if vocab.words_that_are_special:  # in a text these words are unknown, as in a corpus
+        assert vocab.unk is not None, "a word-level tokenizer has an unknown token"
         ids[ordinary & np.isin(ids, list(vocab.words_that_are_special))] = vocab.unk
     return TemplatedRow(
         ids=ids,

@@ -1,7 +1,8 @@
-"""A tokenizer.json of `tokenizers` as it is: its pieces, normaliser, pre-tokeniser and special tokens decide.
+"""Read a tokenizer.json of the library `tokenizers`, with its own tokens, normalizer and pre-tokenizer.
 
-What is beside it (tokenizer_config.json, special_tokens_map.json) says which token has which role; where neither does,
-the usual names do. Truncation, padding and dropout are taken out: a corpus has all of a text, and always the same ids.
+The files tokenizer_config.json and special_tokens_map.json beside it define the roles of special tokens. Roles that
+they do not define follow from the usual names. Truncation, padding and dropout are removed, because a corpus must
+contain whole texts with reproducible IDs.
 """
 
 import json
@@ -17,14 +18,14 @@ from preprocessing.tokenization.part import Scheme, TokenizerBuild, TokenizerPar
 
 NAME: Final = "tokenizer.json"
 _SETTINGS: Final = ("tokenizer_config.json", "special_tokens_map.json")
-_KEYS: Final = {  # of these files, for each role; the first that is there
+_KEYS: Final = {  # keys of these files by role; the first that exists counts
     "sep": ("sep_token", "eos_token", "bos_token"),
     "cls": ("cls_token", "bos_token"),
     "mask": ("mask_token",),
     "pad": ("pad_token",),
     "unk": ("unk_token",),
 }
-_TEXT: Final = ("normalizer", "pre_tokenizer")  # what a text goes through before its words are cut
+_TEXT: Final = ("normalizer", "pre_tokenizer")  # steps before the model
 _USUAL: Final = {
     "sep": ("[SEP]", "<sep>", "</s>", "<|endoftext|>"),
     "cls": ("[CLS]", "<cls>", "<s>"),
@@ -35,42 +36,47 @@ _USUAL: Final = {
 
 
 def find(path: Path) -> Path | None:
-    """The tokenizer.json that a path names, itself or as its folder; None: it names another kind of file."""
+    """Return the tokenizer.json at this path or in this directory; None if the path is another kind of file."""
     if path.is_dir():
         return path / NAME if (path / NAME).is_file() else None
     return path if path.suffix == ".json" else None
 
 
 def inside(path: Path, *names: str) -> Path:
-    """The first of these files in a folder, or the path itself where it is none. BadInput where no file is there."""
+    """Return the first of these files in a directory, or `path` itself if it is a file.
+
+    Raises BadInput if none exists.
+    """
     if not path.is_dir():
         return path
-    found = next((path / name for name in names if (path / name).is_file()), None)
-    if found is None:
-        wanted = " and no ".join(dict.fromkeys((NAME, *names)))
-        raise BadInput(f"tokenizer.path: {path}: has no {wanted}; name another folder or a file")
-    return found
+    file = next((path / name for name in names if (path / name).is_file()), None)
+    if file is None:
+        missing = " and no ".join(dict.fromkeys((NAME, *names)))
+        raise BadInput(
+            f"tokenizer.path: {path}: no {missing} in this directory; set data.tokenizer.path to another path"
+        )
+    return file
 
 
 class OtherScheme(BadInput):
-    """A tokenizer.json is of another kind than the one that was to read it; as it stands here, of none."""
+    """A tokenizer.json has another scheme than the requested kind; the message states that no kind supports it."""
 
     def __init__(self, path: Path, scheme: Scheme) -> None:
         self.path, self.scheme = path, scheme
         super().__init__(
-            f"tokenizer.path: {path}: is {scheme.model} with {scheme.marks}, of which no kind of Sesame tells where "
-            "words begin; name a WordPiece, byte-level BPE, Unigram or Metaspace BPE vocabulary"
+            f"tokenizer.path: {path}: unsupported tokenizer: got {scheme.model} with {scheme.marks}; use a WordPiece, "
+            "byte-level BPE, Unigram or Metaspace BPE tokenizer"
         )
 
 
 def read(path: Path, kind: TokenizerPart) -> TokenizerBuild:
-    """The vocabulary of a file that `find` has found. OtherScheme where it is not of this kind."""
+    """Read a file that `find` returned. Raises OtherScheme if it is of another kind."""
     about = parse_json(path.read_bytes())
     if not kind.reads(scheme(about)):
         raise OtherScheme(path, scheme(about))
     try:
         tokenizer = Tokenizer.from_str(json.dumps(about))
-    except Exception as error:  # the library raises nothing narrower
+    except Exception as error:  # the library raises no narrower exception
         raise ValueError(str(error)) from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -78,14 +84,14 @@ def read(path: Path, kind: TokenizerPart) -> TokenizerBuild:
         tokenizer.model.dropout = None
     names = _roles(tokenizer, about, path)
     added = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
-    for name in names.values():  # one that is not marked as special would be read out of a text
+    for name in names.values():  # its name in a text would be encoded as this token if it were not special
         if name not in added or not added[name].special:
             tokenizer.add_special_tokens([name])
     return TokenizerBuild(names, {NAME: tokenizer.to_str().encode()}, complete=True)
 
 
 def scheme(about: Mapping[str, Any]) -> Scheme:
-    """What a tokenizer.json says of its model and of its words.
+    """Return the scheme of a tokenizer.json.
 
     >>> scheme({"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}}).is_of_bytes
     True
@@ -103,24 +109,24 @@ def scheme(about: Mapping[str, Any]) -> Scheme:
 
 
 def lowers_case(tokenizer_json: bytes) -> bool:
-    """Whether the normaliser of a tokenizer.json turns capitals into small letters."""
+    """Return whether the normalizer of a tokenizer.json converts text to lower case."""
     normalizer = Tokenizer.from_buffer(tokenizer_json).normalizer
     return normalizer is not None and normalizer.normalize_str("aAb").strip("\u2581 ") == "aab"
 
 
-def require_case(made: TokenizerBuild, file: str, lowercase: bool) -> TokenizerBuild:
-    """The same; BadInput unless its file does to case what the recipe says."""
-    lowers = lowers_case(made.files[NAME])
+def require_case(build: TokenizerBuild, file: str, lowercase: bool) -> TokenizerBuild:
+    """Return `build`. Raises BadInput unless it agrees with the key `lowercase`."""
+    lowers = lowers_case(build.files[NAME])
     if lowers != lowercase:
         raise BadInput(
-            f"tokenizer.path: {file}: {'lower-cases' if lowers else 'keeps the case of'} text, tokenizer.lowercase is "
-            f"{str(lowercase).lower()}; write data.tokenizer.lowercase={str(lowers).lower()}"
+            f"tokenizer.lowercase: invalid value {str(lowercase).lower()}, expected {str(lowers).lower()} for {file}; "
+            f"set data.tokenizer.lowercase={str(lowers).lower()}"
         )
-    return made
+    return build
 
 
 def _steps(part: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
-    """The steps of a normaliser or pre-tokeniser, those of a sequence one by one."""
+    """Yield the steps of a normalizer or pre-tokenizer, including the steps of a sequence."""
     if part:
         yield part
         for inner in (*part.get("normalizers", ()), *part.get("pretokenizers", ())):
@@ -128,36 +134,37 @@ def _steps(part: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
 
 
 def _roles(tokenizer: Tokenizer, about: Mapping[str, Any], path: Path) -> dict[str, str]:
-    """Role -> token. A token has one role: where the end of text is also padding or the unknown, it is that end."""
-    said, ids = _said(path, about), tokenizer.get_vocab()
-    if missing := next((f"{key} {token}" for key, token in said.items() if token not in ids), ""):
+    """Return role -> token. Each token has one role: `sep` precedes `pad` and `unk`."""
+    token_of, ids = _token_settings(path, about), tokenizer.get_vocab()
+    if missing := next((f"{key} {token}" for key, token in token_of.items() if token not in ids), ""):
         raise BadInput(
-            f"tokenizer.path: {path}: has no piece for {missing}; add it there, or correct the files beside it"
+            f"tokenizer.path: {path}: the vocabulary does not contain {missing}; add the token, or correct "
+            f"{' or '.join(_SETTINGS)} in the same directory"
         )
     special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
-    found: dict[str, str] = {}
+    roles: dict[str, str] = {}
     for role, keys in _KEYS.items():
-        named = next((said[key] for key in keys if key in said), "")
-        token = named or next((name for name in _USUAL[role] if name in special), "")
-        if token and token not in found.values():
-            found[role] = token
-    return found
+        configured = next((token_of[key] for key in keys if key in token_of), "")
+        token = configured or next((name for name in _USUAL[role] if name in special), "")
+        if token and token not in roles.values():
+            roles[role] = token
+    return roles
 
 
-def _said(path: Path, about: Mapping[str, Any]) -> dict[str, str]:
-    """Key -> token, as the files beside a tokenizer.json say it, and the unknown token as its model does."""
-    said: dict[str, str] = {}
+def _token_settings(path: Path, about: Mapping[str, Any]) -> dict[str, str]:
+    """Return key -> token from the settings files, and the unknown token of the model if they do not define it."""
+    token_of: dict[str, str] = {}
     for name in _SETTINGS:
         file = path.with_name(name)
         settings = parse_json(file.read_bytes()) if file.is_file() else {}
-        for key in {key for keys in _KEYS.values() for key in keys} & settings.keys() - said.keys():
+        for key in {key for keys in _KEYS.values() for key in keys} & settings.keys() - token_of.keys():
             value = settings[key]
             token = value["content"] if isinstance(value, dict) else value
             if token:
-                said[key] = str(token)
+                token_of[key] = str(token)
     model = about["model"]
-    if "unk_token" not in said and model.get("unk_token"):
-        said["unk_token"] = model["unk_token"]
-    if "unk_token" not in said and model.get("unk_id") is not None:
-        said["unk_token"] = model["vocab"][model["unk_id"]][0]
-    return said
+    if "unk_token" not in token_of and model.get("unk_token"):
+        token_of["unk_token"] = model["unk_token"]
+    if "unk_token" not in token_of and model.get("unk_id") is not None:
+        token_of["unk_token"] = model["vocab"][model["unk_id"]][0]
+    return token_of

@@ -1,7 +1,7 @@
-"""A vocabulary that is ready to encode: documents become ids, with the places where words begin.
+"""A trained tokenizer, which encodes documents as token IDs with the starts of words.
 
-It is a folder of files and nothing else: specials.json names the kind, the special ids and the sha256 of each other
-file, has a checksum of its own and is written last.
+A saved tokenizer is a directory. Its file specials.json has the kind, the IDs of special tokens, the sha256 of each
+other file, and its own checksum. It is written last.
 """
 
 import hashlib
@@ -26,20 +26,20 @@ from preprocessing.tokenization.part import TokenizerPart
 from preprocessing.tokenization.specs import KINDS
 
 ROLES: Final = ("pad", "unk", "cls", "sep", "mask")
-"""Special tokens that a vocabulary may have one of; their ids are in specials.json under these names."""
+"""Roles of special tokens, at most one token each. The file specials.json has their IDs under these names."""
 
 _ABOUT: Final = "specials.json"
-_AGAIN: Final = (
-    "delete specials.json there (and manifest.json, where the vocabulary is in a corpus), then repeat `sesame corpus`"
+_REBUILD: Final = (
+    "delete specials.json there (and manifest.json, if the tokenizer is part of a corpus), then repeat `sesame corpus`"
 )
-_Counted = tuple[list[int], list[int]]  # the ids of a document, and how many of them each of its sentences has
-_Placed = tuple[list[int], list[tuple[int, int]]]  # the ids of a text, and where each begins
+_Counted = tuple[list[int], list[int]]  # the IDs of a document, and the number of IDs of each sentence
+_Placed = tuple[list[int], list[tuple[int, int]]]  # the IDs of a text, and start and stop of each
 
 
 class EncodedDocument(NamedTuple):
-    """A document: its ids, int32 [S], and whether a sentence, a word and (where asked) a unit begins at each, bool.
+    """A document: its IDs, int32 [S], and whether a sentence, a word or (if requested) a unit starts at each, bool [S].
 
-    `num_lost`: phrases that are no units, as no token begins in them.
+    `num_lost`: number of phrases that are not units because no token starts in them.
     """
 
     ids: Ints
@@ -50,7 +50,7 @@ class EncodedDocument(NamedTuple):
 
 
 class SurroundingTokens(NamedTuple):
-    """The special tokens around a text that is a row of its own, and the segment of the last of them."""
+    """Special tokens around a text that forms a sequence, and the token type of the last special token."""
 
     before: tuple[int, ...]
     behind: tuple[int, ...]
@@ -59,11 +59,11 @@ class SurroundingTokens(NamedTuple):
 
 @dataclass(frozen=True)
 class Vocab:
-    """A vocabulary, ready to encode: equal files have an equal `hash` and give equal ids everywhere.
+    """A trained tokenizer. Tokenizers with equal files have the same `hash` and give the same IDs on every machine.
 
-    `pad`, `unk`, `cls`, `sep` and `mask` are ids, None where there is no such token: GPT-2 has only its end of text,
-    which is `sep`. `sentinels` is how many of T5's extra ids there are: the last of the vocabulary, counted from the
-    end. A special token that is written out in a text is ordinary text there, never that token.
+    `pad`, `unk`, `cls`, `sep` and `mask` are IDs, or None if there is no token with this role. GPT-2 has only its end
+    token, which is `sep`. `sentinels` is the number of T5's sentinel tokens, which are the last IDs in descending
+    order. The name of a special token in a text is ordinary text and never encoded as this token.
     """
 
     kind: str
@@ -76,47 +76,47 @@ class Vocab:
     hash: str
     files: dict[str, bytes] = field(repr=False, compare=False)
     sentinels: int = 0
-    unread: tuple[int, ...] = ()  # special tokens that no row of its net has
+    unread: tuple[int, ...] = ()  # IDs of special tokens that no pretraining sequence contains
 
     @cached_property
     def around(self) -> SurroundingTokens:
-        """What its tokenizer puts around a text; of one that puts nothing there, the end behind it."""
-        found = self._tokenizer.encode("a")
-        at = [place for place, of in enumerate(found.sequence_ids) if of is not None]
-        if len(at) == len(found.ids):
+        """Special tokens that the template adds to a text; without a template, the end token after the text."""
+        encoding = self._tokenizer.encode("a")
+        at = [place for place, of in enumerate(encoding.sequence_ids) if of is not None]
+        if len(at) == len(encoding.ids):
             return SurroundingTokens((), () if self.sep is None else (self.sep,), 0)
-        return SurroundingTokens(tuple(found.ids[: at[0]]), tuple(found.ids[at[-1] + 1 :]), found.type_ids[-1])
+        return SurroundingTokens(tuple(encoding.ids[: at[0]]), tuple(encoding.ids[at[-1] + 1 :]), encoding.type_ids[-1])
 
     @property
     def sentinel(self) -> int | None:
-        """Id of the first sentinel; the second is the one below it, and so on."""
+        """ID of the first sentinel, which is the highest; the others follow in descending order."""
         return self.size - 1 if self.sentinels else None
 
     @property
     def specials(self) -> dict[str, int]:
-        """The special tokens that there are, role -> id; of the sentinels, the first."""
+        """Existing special tokens, role -> ID; only the first of the sentinels."""
         return {role: id for role in (*ROLES, "sentinel") if (id := getattr(self, role)) is not None}
 
     @cached_property
     def special_ids(self) -> tuple[int, ...]:
-        """Ids of the special tokens, in order, all sentinels among them."""
+        """IDs of all special tokens in ascending order, including all sentinels."""
         return tuple(sorted({*self.specials.values(), *self.unread, *range(self.size - self.sentinels, self.size)}))
 
     @cached_property
     def starts_word_V(self) -> Bools:
-        """Whether each piece begins a word, bool [V]: every special one, and of the others what their kind says."""
+        """Whether each token starts a word, bool [V]; special tokens always do."""
         starts_V = np.array([self._kind.starts_word(piece) for piece in self._pieces], np.bool_)
         starts_V[list(self.special_ids)] = True
         return starts_V
 
     @cached_property
     def _ends_word_V(self) -> Bools:
-        """Whether a word begins after each piece, whatever follows, bool [V]."""
+        """Whether the token after each token always starts a word, bool [V]."""
         return np.array([self._kind.ends_word(piece) for piece in self._pieces], np.bool_)
 
     @cached_property
     def is_of_bytes(self) -> bool:
-        """Whether its pieces are of the bytes of a text as it is."""
+        """Whether tokens consist of the bytes of the unnormalized text."""
         return self._kind.is_of_bytes and self._tokenizer.normalizer is None
 
     @property
@@ -131,7 +131,9 @@ class Vocab:
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         tokenizer = Tokenizer.from_buffer(self.files["tokenizer.json"])
-        tokenizer.encode_special_tokens = True  # as the text that they are; the name of this option misleads
+        tokenizer.encode_special_tokens = (
+            True  # encode names of special tokens as ordinary text, in spite of the name of this option
+        )
         return tokenizer
 
     @cached_property
@@ -148,16 +150,17 @@ class Vocab:
         words: Literal["pieces", "jieba"] = "pieces",
         spans: Sequence[Spans] | None = None,
     ) -> list[EncodedDocument]:
-        """Encode documents, each given as its sentences (text.sentences), all in one call to the library.
+        """Encode documents in one call to the library. Each document is a list of sentences (text.sentences).
 
-        The ids are those of the whole text: a sentence is a mark in it, at the first token that begins in it, and one
-        that lies inside of a token has none.
+        The IDs are those of the whole text. A sentence is marked at the first token that starts in it. A sentence
+        inside a single token has no mark.
 
-        `words`: a word begins where the pieces say, or in Chinese where jieba says. `spans`: the phrases of each
-        document, ranges of characters of its joined sentences. Both need to know where tokens are, which is slower.
+        `words`: word starts follow the tokens, or jieba for Chinese. `spans`: the phrases of each document, as
+        character ranges of its joined sentences. Both `jieba` and `spans` require token offsets, which are slower to
+        compute.
         """
         if words == "pieces" and spans is None:
-            return self._documents(self._cut_up(texts))
+            return self._documents(self._encode_sentences(texts))
         placed = self._encode_with_places(["".join(document) for document in texts])
         encoded = self._documents([_counted(each, document) for each, document in zip(placed, texts, strict=True)])
         begins = [np.array([begin for _, begin in places], np.int64) for _, places in placed]
@@ -179,12 +182,14 @@ class Vocab:
             ]
         return encoded
 
-    def _cut_up(self, texts: Sequence[Sequence[str]]) -> list[_Counted]:
-        """The ids of each document, and how many of them each of its sentences has, without a look at places where the
-        lengths of pieces, or blanks between sentences, tell it."""
+    def _encode_sentences(self, texts: Sequence[Sequence[str]]) -> list[_Counted]:
+        """Return the IDs of each document and the number of IDs of each sentence.
+
+        Token offsets are not computed if lengths of tokens or blanks between sentences suffice.
+        """
         if self._bytes_V is not None:
-            return self._cut_up_bytes(texts, self._bytes_V)
-        found = self._cut_up_blanks(texts)
+            return self._count_by_bytes(texts, self._bytes_V)
+        found = self._count_by_blanks(texts)
         if self._cut == "rounding":
             whole = ["".join(document) for document in texts]
             odd = [k for k, ids in enumerate(self._encode(whole)) if ids != found[k][0]]
@@ -192,8 +197,8 @@ class Vocab:
                 found[k] = _counted(placed, texts[k])
         return found
 
-    def _cut_up_blanks(self, texts: Sequence[Sequence[str]]) -> list[_Counted]:
-        """The same, of the parts between which a text can be cut."""
+    def _count_by_blanks(self, texts: Sequence[Sequence[str]]) -> list[_Counted]:
+        """Return the same as `_encode_sentences`, with texts cut at blanks where this is safe."""
         grouped = [group_sentences(document, self._cut) for document in texts]
         groups = [group for document in grouped for group in document]
         alone = iter(self._encode([group[0] for group in groups if len(group) == 1]))
@@ -212,8 +217,8 @@ class Vocab:
             found.append((ids, num_tokens))
         return found
 
-    def _cut_up_bytes(self, texts: Sequence[Sequence[str]], bytes_V: Ints) -> list[_Counted]:
-        """The same by how many bytes of the text each piece stands for; by places where these do not add up."""
+    def _count_by_bytes(self, texts: Sequence[Sequence[str]], bytes_V: Ints) -> list[_Counted]:
+        """Return the same as `_encode_sentences`, from the bytes per token, or from offsets if the sums differ."""
         whole, found = ["".join(document) for document in texts], list[_Counted]()
         for text, document, ids in zip(whole, texts, self._encode(whole), strict=True):
             lengths, bytes_S = [len(sentence.encode()) for sentence in document], bytes_V[np.array(ids, np.int64)]
@@ -225,11 +230,11 @@ class Vocab:
 
     @cached_property
     def _bytes_V(self) -> Ints | None:
-        """How many bytes of a text each piece stands for, int64 [V]; None where pieces are not of bytes as they are."""
+        """Number of bytes that each token represents, int64 [V]; None unless tokens consist of unnormalized bytes."""
         if not self.is_of_bytes:
             return None
         added = self._tokenizer.get_added_tokens_decoder()
-        lengths_V = np.array([len(piece) for piece in self._pieces], np.int64)  # a character for each byte
+        lengths_V = np.array([len(piece) for piece in self._pieces], np.int64)  # one character per byte
         for id, token in added.items():
             lengths_V[id] = len(token.content.encode())
         if self.unk is not None:
@@ -242,34 +247,34 @@ class Vocab:
             return cuts_of_sentencepiece(self.files["spiece.model"], self._sentencepiece, self._pieces)
         return cuts_of(self._tokenizer)
 
-    def _documents(self, found: Sequence[_Counted]) -> list[EncodedDocument]:
-        """The documents of these ids, of which each sentence has so many."""
-        num_tokens = np.array([num for _, each in found for num in each], np.int64)  # of each sentence
+    def _documents(self, counted: Sequence[_Counted]) -> list[EncodedDocument]:
+        """Return documents with the starts of sentences and words."""
+        num_tokens = np.array([num for _, each in counted for num in each], np.int64)  # per sentence
         stop = np.concatenate([[0], np.cumsum(num_tokens)])
-        ids_T = np.fromiter(chain.from_iterable(ids for ids, _ in found), np.int32, stop[-1])
+        ids_T = np.fromiter(chain.from_iterable(ids for ids, _ in counted), np.int32, stop[-1])
         sentence_starts_T = np.zeros(len(ids_T), np.bool_)
         sentence_starts_T[stop[:-1][num_tokens > 0]] = True
         word_starts_T = self.starts_word_V[ids_T] | sentence_starts_T
         word_starts_T[1:] |= self._ends_word_V[ids_T[:-1]]
-        cuts = stop[np.cumsum([0, *(len(each) for _, each in found)])].tolist()
+        cuts = stop[np.cumsum([0, *(len(each) for _, each in counted)])].tolist()
         return [
             EncodedDocument(ids_T[start:end], sentence_starts_T[start:end], word_starts_T[start:end])
             for start, end in pairwise(cuts)
         ]
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text, without special tokens."""
+        """Return the IDs of a text without special tokens."""
         return self._encode([text])[0]
 
     def normalised(self, text: str) -> str:
-        """The text as it is cut into pieces: without case or accents, where the vocabulary has none."""
+        """Return the normalized text, e.g. in lower case or without accents."""
         if "spiece.model" in self.files:
             return self._sentencepiece.normalize(text)
-        normaliser = self._tokenizer.normalizer
-        return text if normaliser is None else normaliser.normalize_str(text)
+        normalizer = self._tokenizer.normalizer
+        return text if normalizer is None else normalizer.normalize_str(text)
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        if "spiece.model" in self.files:  # it is the truth there, and several times faster
+        if "spiece.model" in self.files:  # spiece.model defines the IDs, and is several times faster
             cut_up = [parts(text, self._cut) for text in texts]
             found = iter(self._sentencepiece.encode(list(chain.from_iterable(cut_up)), out_type=int))
             return [list(chain.from_iterable(islice(found, len(each)))) for each in cut_up]
@@ -277,16 +282,16 @@ class Vocab:
         return [self._ordinary(encoding.ids) for encoding in encodings]
 
     def _ordinary(self, ids: list[int]) -> list[int]:
-        """The ids of a text without special tokens, which are unknown where its words would give them."""
+        """Replace special tokens in the IDs of a text by the unknown token."""
         if not self.words_that_are_special or self.unk is None or self.words_that_are_special.isdisjoint(ids):
             return ids
         return [self.unk if id in self.words_that_are_special else id for id in ids]
 
     @cached_property
     def words_that_are_special(self) -> frozenset[int]:
-        """Special tokens that are also words of the model, so that their names, written out in a text, give them.
+        """IDs of special tokens that the encoder would return for their names in a text.
 
-        Sentencepiece knows its control pieces; `tokenizers` takes them for words of a unigram model.
+        Sentencepiece never returns control tokens for a text, but `tokenizers` may do so with a unigram model.
         """
         added = self._tokenizer.get_added_tokens_decoder()
         special = {*self.special_ids, *(id for id, token in added.items() if token.special)} - {self.unk}
@@ -295,9 +300,9 @@ class Vocab:
         return frozenset(special.intersection(chain.from_iterable(encoding.ids for encoding in encodings)))
 
     def encode_with_offsets(self, text: str) -> list[tuple[int, int, int]]:
-        """The tokens of a text, without special ones: the id of each, its first character and the one behind its last.
+        """Return (ID, start, stop) of each token of a text, without special tokens; start and stop count characters.
 
-        A space before a word may or may not be among the characters of a token. Several tokens may share a character.
+        The characters of a token may or may not include the space before a word. Several tokens may share a character.
         """
         ids, offsets = self._encode_with_offsets([text])[0]
         return [(id, start, stop) for id, (start, stop) in zip(ids, offsets, strict=True)]
@@ -311,56 +316,58 @@ class Vocab:
         return [(self._ordinary(encoding.ids), encoding.offsets) for encoding in encodings]
 
     def _encode_with_places(self, texts: list[str]) -> list[_Placed]:
-        """Ids of each text, and for each the character with which it begins: with the space before a word, and
-        without."""
+        """Return the IDs of each text, and two starts of each token: with and without the space before a word."""
         return [
             (ids, [(start, start + (stop - start > 1 and text[start].isspace())) for start, stop in offsets])
             for text, (ids, offsets) in zip(texts, self._encode_with_offsets(texts), strict=True)
         ]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; special tokens appear by name."""
+        """Return the text of these IDs; special tokens appear by name."""
         return self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=False)
 
     def piece(self, id: int) -> str:
-        """The piece with this id as the vocabulary writes it, with its ## or space mark."""
+        """Return the token with this ID in the notation of the tokenizer, with its ## or space mark."""
         return self._pieces[id]
 
     def utf8(self, id: int) -> bytes:
-        """The text that this piece stands for, in UTF-8: that of several pieces is theirs, joined."""
+        """Return the text of this token in UTF-8. Joined, the bytes of several tokens are those of their text."""
         return self._kind.utf8(self._pieces[id])
 
     def save(self, folder: Path | str) -> None:
-        """Write the files, specials.json last: it makes the folder a vocabulary."""
+        """Write the files, specials.json last: the directory is complete once this file exists."""
         for name in (*self.files.keys() - {_ABOUT}, _ABOUT):
             write_atomic(Path(folder) / name, self.files[name])
 
     @classmethod
     def load(cls, folder: Path | str, wanted: str = "") -> "Vocab":
-        """Read a saved vocabulary; BadInput where files are missing or damaged, or its hash is not the `wanted` one."""
+        """Load a saved tokenizer. Raises BadInput if files are missing or damaged, or if the hash is not `wanted`."""
         folder = Path(folder)
         try:
             about = (folder / _ABOUT).read_bytes()
             sha256 = from_checked_json(about)["sha256"]
             files = {name: (folder / name).read_bytes() for name in sha256}
         except OSError as error:
-            raise BadInput(f"{error.filename}: {error.strerror}; {_AGAIN}") from None
+            raise BadInput(f"{error.filename}: {error.strerror}; {_REBUILD}") from None
         except (ValueError, KeyError, TypeError):
-            raise BadInput(f"{folder / _ABOUT}: cannot be read; {_AGAIN}") from None
+            raise BadInput(
+                f"{folder / _ABOUT}: invalid file, expected JSON with a valid checksum; {_REBUILD}"
+            ) from None
         for name, content in files.items():
             if _sha256(content) != sha256[name]:
-                raise BadInput(f"{folder / name}: is damaged, specials.json has another sha256 for it; {_AGAIN}")
+                raise BadInput(f"{folder / name}: damaged file: its sha256 differs from specials.json; {_REBUILD}")
         vocab = cls._from_files(files | {_ABOUT: about})
         if wanted not in ("", vocab.hash):
             raise BadInput(
-                f"{folder}: is vocabulary {vocab.hash[:12]}, the corpus was made with {wanted[:12]}; {_AGAIN}"
+                f"{folder}: invalid tokenizer: got hash {vocab.hash[:12]}, expected {wanted[:12]} as in the corpus; "
+                f"{_REBUILD}"
             )
         return vocab
 
     def remade(self, special: Mapping[str, int | None], unread: tuple[int, ...], files: Mapping[str, bytes]) -> "Vocab":
-        """The vocabulary of these files, with other special tokens and the same pieces."""
-        kept = {name: content for name, content in files.items() if name != _ABOUT}
-        return Vocab.of(self.kind, self.size, special, self.sentinels, kept, unread)
+        """Return a tokenizer with these files and special tokens, and the same vocabulary."""
+        contents = {name: content for name, content in files.items() if name != _ABOUT}
+        return Vocab.of(self.kind, self.size, special, self.sentinels, contents, unread)
 
     @classmethod
     def of(
@@ -372,7 +379,7 @@ class Vocab:
         files: Mapping[str, bytes],
         unread: tuple[int, ...] = (),
     ) -> "Vocab":
-        """The vocabulary of these files; `special`: for each of ROLES the id of its token, None where it has none."""
+        """Return the tokenizer with these files; `special` has the ID of each role in ROLES, or None."""
         about = {
             "kind": kind,
             "size": size,
@@ -393,13 +400,13 @@ class Vocab:
 
 
 def _counted(placed: _Placed, sentences: Sequence[str]) -> _Counted:
-    """The ids of a text, and how many of them each of its sentences has."""
+    """Return the IDs of a text and the number of IDs of each sentence."""
     ids, places = placed
     return ids, counts(np.array([start for start, _ in places], np.int64), list(map(len, sentences)))
 
 
 def _joined(parts: Sequence[str], found: Iterable[Mapping[str, Any]]) -> _Placed:
-    """The ids of a text that was encoded in parts, and which characters each stands for."""
+    """Join the IDs and character offsets of a text that was encoded in parts."""
     ids, offsets, base = list[int](), list[tuple[int, int]](), 0
     for part, one in zip(parts, found, strict=True):
         ids += one["ids"]

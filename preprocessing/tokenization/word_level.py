@@ -1,4 +1,4 @@
-"""Whole words, or single bytes, through `tokenizers`, the most frequent ones: the specs, then how they are made."""
+"""Whole words or single bytes through `tokenizers`: the specs, then training, reading and writing."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,14 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from preprocessing.spec import ScaleOverrides, key, spec
 from preprocessing.tokenization.byte_level_bpe import LINE_ENDS, WHITE, utf8_of
-from preprocessing.tokenization.part import SAMPLE_MB, Scheme, TokenizerBuild, described_table, from_file, require_sizes
+from preprocessing.tokenization.part import (
+    SAMPLE_MB,
+    Scheme,
+    TokenizerBuild,
+    describe_padding,
+    from_file,
+    require_sizes,
+)
 
 Unit = Literal["word_level", "bytes"]
 SPECIALS: Final = {"unk": "<unk>", "sep": "</s>"}
@@ -20,7 +27,7 @@ _LEAST: Final = len(SPECIALS) + 1
 class WordLevel:
     """Whole words, split at white space (Transformer-XL, arXiv:1901.02860).
 
-    It is meant for text that is already tokenized.
+    Suitable for text that is already tokenized.
     """
 
     kind: Literal["word_level"] = "word_level"
@@ -38,12 +45,10 @@ class WordLevel:
     language_sampling_alpha: ClassVar[float] = 1.0
     strips_marks: ClassVar[str] = ""
     is_of_bytes: ClassVar[bool] = False
-    sample_mb: ClassVar[int] = 1 << 20  # all: its trainer counts, and rare words are most of its pieces
+    sample_mb: ClassVar[int] = 1 << 20  # no limit: training only counts words, and most tokens are rare words
     scale_overrides: ClassVar[ScaleOverrides] = {
-        "tiny": {
-            "vocab_size": 16_384,
-            "padded_vocab_size": 0,
-        },  # of the demo, which is not tokenised, 4,096 leave a seventh unknown
+        # With 4,096 tokens a seventh of the demo corpus, which is not tokenized, would be unknown
+        "tiny": {"vocab_size": 16_384, "padded_vocab_size": 0},
         "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
     }
 
@@ -51,7 +56,7 @@ class WordLevel:
         require_sizes(self, least=_LEAST)
 
     def describe(self) -> str:
-        return f"{self.vocab_size:,} whole words{described_table(self)}"
+        return f"{self.vocab_size:,} whole words{describe_padding(self)}"
 
     def make(self, texts: Iterable[str]) -> TokenizerBuild:
         return _make(self, texts)
@@ -105,7 +110,7 @@ class SingleBytes:
         require_sizes(self, least=_LEAST)
 
     def describe(self) -> str:
-        return f"single bytes, {self.vocab_size:,} of them{described_table(self)}"
+        return f"{self.vocab_size:,} single bytes{describe_padding(self)}"
 
     def make(self, texts: Iterable[str]) -> TokenizerBuild:
         return _make(self, texts)
@@ -136,24 +141,24 @@ def _make(spec: WordLevel | SingleBytes, texts: Iterable[str]) -> TokenizerBuild
 
 
 def _train(texts: Iterable[str], size: int, unit: Unit) -> dict[str, int]:
-    """Ids of at most `vocab_size` pieces, specials first, then by falling frequency; equal ones by code point."""
+    """Number at most `size` tokens: special tokens first, then by descending frequency, ties by code point."""
     tokenizer = _tokenizer({}, unit)
     trainer = trainers.WordLevelTrainer(vocab_size=size, min_frequency=0, special_tokens=[], show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
-    found = json.loads(tokenizer.to_str())["model"]["vocab"]
-    # a text may have words that it calls <unk>, as WikiText does
-    pieces = dict.fromkeys([*SPECIALS.values(), *sorted(found, key=found.__getitem__)])
+    vocabulary = json.loads(tokenizer.to_str())["model"]["vocab"]
+    # a text may contain <unk> as a word, as WikiText does
+    pieces = dict.fromkeys([*SPECIALS.values(), *sorted(vocabulary, key=vocabulary.__getitem__)])
     return {piece: id for id, piece in enumerate(list(pieces)[:size])}
 
 
 def _read(path: Path) -> dict[str, int]:
-    """Ids of the pieces of a vocab.txt, one a line."""
+    """Read the token IDs of a vocab.txt with one token per line."""
     lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     return {line.removesuffix("\r"): id for id, line in enumerate(lines)}
 
 
 def _files(ids: dict[str, int], unit: Unit) -> dict[str, bytes]:
-    """tokenizer.json and vocab.txt."""
+    """Return the contents of tokenizer.json and vocab.txt."""
     tokenizer = _tokenizer(ids, unit)
     tokenizer.add_special_tokens(list(SPECIALS.values()))
     lines = "".join(f"{piece}\n" for piece in sorted(ids, key=ids.__getitem__))
@@ -163,11 +168,15 @@ def _files(ids: dict[str, int], unit: Unit) -> dict[str, bytes]:
 def _tokenizer(ids: dict[str, int], unit: Unit) -> Tokenizer:
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=SPECIALS["unk"]))
     if unit == "bytes":
-        each = pre_tokenizers.Split(Regex("(?m)."), "isolated")  # in this dialect, m lets . be a line end as well
+        each = pre_tokenizers.Split(
+            Regex("(?m)."), "isolated"
+        )  # in this regex dialect, with (?m) . also matches line ends
         visible = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([visible, each])
         tokenizer.decoder = decoders.ByteLevel()
     else:
-        tokenizer.normalizer = normalizers.Replace(SPECIALS["sep"], SPECIALS["unk"])  # no text ends itself
+        tokenizer.normalizer = normalizers.Replace(
+            SPECIALS["sep"], SPECIALS["unk"]
+        )  # a text must not contain its end token
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return tokenizer

@@ -1,4 +1,4 @@
-"""WordPiece (BERT, arXiv:1810.04805) through `tokenizers`: the spec, then how ids are trained, read and written."""
+"""WordPiece (BERT, arXiv:1810.04805) through `tokenizers`: the spec, then training, reading and writing."""
 
 import json
 import re
@@ -16,27 +16,27 @@ from preprocessing.tokenization.part import (
     SAMPLE_MB,
     Scheme,
     TokenizerBuild,
-    described_table,
+    describe_padding,
     from_file,
     require_sizes,
     too_small,
 )
 
 SPECIALS: Final = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-_COVERAGE: Final = 0.9999  # of the text is written in characters that get a piece, however many; the rest is [UNK]
-_CHARACTERS: Final = 1 / 32  # of the pieces, at least, may be characters: BERT has 997 of 30,522
-_LEAST_COUNT: Final = 2  # a pair seen once is no pattern
-_TEXTS_AT_ONCE: Final = 1_000  # whose ids are in memory together
-_LONGEST_WORD: Final = 100  # characters; a longer word is [UNK], as in transformers
-# What may have a longer word: no blank, no mark of ASCII, and of CJK neither marks nor characters, which are words.
+_COVERAGE: Final = 0.9999  # fraction of the text whose characters are tokens; others are [UNK]
+_CHARACTERS: Final = 1 / 32  # fraction of tokens always allowed for characters; BERT has 997 of 30,522
+_LEAST_COUNT: Final = 2  # pairs that occur once are not merged
+_TEXTS_AT_ONCE: Final = 1_000  # number of texts to encode in one call
+_LONGEST_WORD: Final = 100  # in characters; longer words are [UNK], as in transformers
+# A run that may contain a longer word. White space, ASCII punctuation, and CJK punctuation and characters end words.
 _LONG: Final = re.compile(r"[^\s!-/:-@\[-`{-~\u3000-\u303f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff0f]{101,}")
 
 
 @spec
 class WordPiece:
-    """WordPiece: whole words, and pieces inside a word that begin with ## (BERT, arXiv:1810.04805).
+    """WordPiece: whole words, and tokens inside a word that begin with ## (BERT, arXiv:1810.04805).
 
-    A trained vocabulary numbers its tokens in training order, or by falling frequency, as adaptive token tables
+    A trained tokenizer numbers its tokens in training order, or by descending frequency, as adaptive token tables
     require.
     """
 
@@ -68,23 +68,22 @@ class WordPiece:
         require_sizes(self)
 
     def describe(self) -> str:
-        return f"{self.vocab_size:,} {'lower-cased' if self.lowercase else 'cased'} word pieces{described_table(self)}"
+        case = "lower-cased" if self.lowercase else "cased"
+        return f"{self.vocab_size:,} {case} WordPiece tokens{describe_padding(self)}"
 
     def make(self, texts: Iterable[str]) -> TokenizerBuild:
         if self.path:
             return from_file(self.path, self._read)
-        return TokenizerBuild(
-            SPECIALS, _files(self._trained(_without_long_words(texts, self.lowercase)), self.lowercase)
-        )
+        return TokenizerBuild(SPECIALS, _files(self._train_ids(_without_long_words(texts, self.lowercase)), self.lowercase))
 
     def _read(self, path: Path) -> TokenizerBuild:
-        if found := tokenizer_json.find(path):
-            made = tokenizer_json.require_case(tokenizer_json.read(found, self), self.path, self.lowercase)
-            ids = Tokenizer.from_buffer(made.files[tokenizer_json.NAME]).get_vocab(with_added_tokens=False)
-            return made._replace(files=made.files | {"vocab.txt": _lines(ids)})
+        if file := tokenizer_json.find(path):
+            build = tokenizer_json.require_case(tokenizer_json.read(file, self), self.path, self.lowercase)
+            ids = Tokenizer.from_buffer(build.files[tokenizer_json.NAME]).get_vocab(with_added_tokens=False)
+            return build._replace(files=build.files | {"vocab.txt": _lines(ids)})
         return TokenizerBuild(SPECIALS, _files(_ids(tokenizer_json.inside(path, "vocab.txt")), self.lowercase))
 
-    def _trained(self, texts: Sequence[str]) -> dict[str, int]:
+    def _train_ids(self, texts: Sequence[str]) -> dict[str, int]:
         ids = _train(texts, self.vocab_size, self.lowercase)
         return _by_frequency(ids, texts, self.lowercase) if self.token_order == "frequency" else ids
 
@@ -92,7 +91,11 @@ class WordPiece:
         if self.path:
             return 0
         tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), self.lowercase)
-        return len(_first(_alphabet(_without_long_words(texts, self.lowercase), self.vocab_size, tokenizer), tokenizer))
+        return len(
+            _initial_tokens(
+                _alphabet(_without_long_words(texts, self.lowercase), self.vocab_size, tokenizer), tokenizer
+            )
+        )
 
     @staticmethod
     def reads(scheme: Scheme) -> bool:
@@ -112,27 +115,29 @@ class WordPiece:
 
 
 def _without_long_words(texts: Iterable[str], lowercase: bool) -> list[str]:
-    """The texts without words of more than 100 characters: they are unknown whatever the pieces are, and the time of
-    the library's trainer is quadratic in the longest word."""
+    """Remove words of more than 100 characters from the texts.
+
+    Such words are always unknown, and the time of the library's trainer is quadratic in the longest word.
+    """
     tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), lowercase)
 
-    def short(run: re.Match[str]) -> str:
+    def remove_long(run: re.Match[str]) -> str:
         words = tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(run[0]))
-        left = [word for word, _ in words if len(word) <= _LONGEST_WORD]
-        return run[0] if len(left) == len(words) else f" {' '.join(left)} "
+        short = [word for word, _ in words if len(word) <= _LONGEST_WORD]
+        return run[0] if len(short) == len(words) else f" {' '.join(short)} "
 
-    return [_LONG.sub(short, text) for text in texts]
+    return [_LONG.sub(remove_long, text) for text in texts]
 
 
 def _train(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:
-    """Ids of at most `vocab_size` pieces, specials first; BadInput where the characters of the text alone are more.
+    """Train at most `size` tokens, special tokens first. Raises BadInput if there are more characters than that.
 
-    The library's trainer breaks ties by the ids of pieces and numbers the alphabet in the order of a hash table, which
-    differs from run to run. So the alphabet is counted and sorted here, and handed over in order, piece by piece.
+    The library's trainer breaks ties by token ID, and numbers the alphabet in the order of a hash table, which differs
+    between runs. Therefore the alphabet is counted and sorted here, and given to the trainer as ordered tokens.
     """
     tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), lowercase)
     alphabet = _alphabet(texts, size, tokenizer)
-    first = _first(alphabet, tokenizer)
+    first = _initial_tokens(alphabet, tokenizer)
     if len(first) > size:
         raise too_small(size, len(first))
     trainer = trainers.WordPieceTrainer(
@@ -147,14 +152,14 @@ def _train(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:
     return json.loads(tokenizer.to_str())["model"]["vocab"]
 
 
-def _first(alphabet: Sequence[str], tokenizer: Tokenizer) -> list[str]:
-    """The pieces that there are before training: the special ones, and each character, where it can be inside too."""
+def _initial_tokens(alphabet: Sequence[str], tokenizer: Tokenizer) -> list[str]:
+    """Return the initial tokens: special tokens, characters, and ## forms of characters that can be inside words."""
     inside = ["##" + char for char in alphabet if len(tokenizer.pre_tokenizer.pre_tokenize_str("a" + char)) == 1]
     return [*SPECIALS.values(), *alphabet, *inside]
 
 
 def _by_frequency(ids: dict[str, int], texts: Sequence[str], lowercase: bool) -> dict[str, int]:
-    """The same pieces, numbered by how often the texts have them, the special ones first; equal ones stay in order."""
+    """Renumber the tokens by descending frequency in the texts, special tokens first; ties keep their order."""
     tokenizer = Tokenizer.from_str(_files(ids, lowercase)["tokenizer.json"].decode())
     tokenizer.encode_special_tokens = True
     count_V = np.zeros(len(ids), np.int64)
@@ -168,37 +173,39 @@ def _by_frequency(ids: dict[str, int], texts: Sequence[str], lowercase: bool) ->
 
 
 def _ids(path: Path) -> dict[str, int]:
-    """Ids of the pieces of a vocab.txt, one a line."""
-    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines cuts at characters of pieces
+    """Read the token IDs of a vocab.txt with one token per line."""
+    lines = (
+        path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    )  # not splitlines, which also splits at characters inside tokens
     return {line.removesuffix("\r"): id for id, line in enumerate(lines)}
 
 
 def _files(ids: dict[str, int], lowercase: bool) -> dict[str, bytes]:
-    """tokenizer.json, which splits as the reference BERT does, and vocab.txt."""
+    """Return the contents of tokenizer.json, which splits text as the reference BERT does, and vocab.txt."""
     model = models.WordPiece(ids, unk_token=SPECIALS["unk"], max_input_chars_per_word=_LONGEST_WORD)
     tokenizer = _tokenizer(model, lowercase)
     tokenizer.add_special_tokens(list(SPECIALS.values()))
-    known = tokenizer.get_vocab()
+    id_of = tokenizer.get_vocab()
     sep, cls = SPECIALS["sep"], SPECIALS["cls"]
-    tokenizer.post_processor = processors.BertProcessing((sep, known[sep]), (cls, known[cls]))
+    tokenizer.post_processor = processors.BertProcessing((sep, id_of[sep]), (cls, id_of[cls]))
     tokenizer.decoder = decoders.WordPiece()
     return {"tokenizer.json": tokenizer.to_str().encode(), "vocab.txt": _lines(ids)}
 
 
 def _lines(ids: dict[str, int]) -> bytes:
-    """A vocab.txt of these pieces."""
+    """Return the content of vocab.txt."""
     return "".join(f"{piece}\n" for piece in sorted(ids, key=ids.__getitem__)).encode()
 
 
 def _tokenizer(model: models.WordPiece, lowercase: bool) -> Tokenizer:
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)  # lower case also strips accents, as in BERT
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)  # lowercase also removes accents, as in BERT
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return tokenizer
 
 
 def _alphabet(texts: Iterable[str], size: int, tokenizer: Tokenizer) -> list[str]:
-    """The most frequent characters of the text as the tokenizer normalises it, equal counts by code point; sorted."""
+    """Return the most frequent characters of the normalized texts, sorted; ties are broken by code point."""
     raw: Counter[str] = Counter()
     for text in texts:
         raw.update(text)

@@ -89,7 +89,7 @@ BAD = {
     "check gpt2 phases[0].steps=9": "override phases[0].steps=9: numbers of a list stand between dots; write "
     "phases.0.steps=9",
     "check gpt2 data.tokenizer.vocab_size=1": "override data.tokenizer.vocab_size=1: "
-    "data.tokenizer.vocab_size is 1, allowed is a whole number from 257 up",
+    "data.tokenizer.vocab_size is 1, allowed is an integer of at least 257",
     "check gpt2 --scale huge": "--scale is 'huge', allowed are tiny, small",
     "check gpt2 data.corpus=dmo": f"dmo is not one of the corpora {CORPORA} and not a .yaml file; did you mean demo?",
     "check gpt2 --data /no/such": "/no/such: no such file or folder; check the path",

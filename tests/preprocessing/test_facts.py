@@ -220,17 +220,18 @@ def test_the_number_of_noise_spans_follows_from_the_length_of_a_row_and_their_me
 @pytest.mark.parametrize(
     ("part", "line"),
     [
-        (SegmentPair(negatives="random"), "pairs of segments, 50% random next sentence (NSP)"),
+        (SegmentPair(negatives="random"), "pairs of segments, 50% with a random second segment (NSP)"),
         (SegmentPair(negatives="swapped"), "pairs of segments, 50% swapped (SOP)"),
-        (SpanMasking(phrase_prob=0.5), "15% of the tokens, 50% of them in whole phrases, in spans of up to 10 words"),
-        (CausalLM(), "each token predicts the next"),
-        (MaskedLM(), "80% masked, 10% swapped, 10% kept, drawn per token"),
+        (SpanMasking(phrase_prob=0.5), "15% of the tokens, in spans of up to 10 words; 50% of the spans are phrases"),
+        (CausalLM(), "each token predicts the next one"),
+        (MaskedLM(), "80% masked, 10% random, 10% unchanged, drawn per token"),
         (
             Denoising(),
-            "text with sentences shuffled, 30% of the words infilled in spans of 3 is read, the text is predicted",
+            "source: text with sentences shuffled, 30% of the words replaced by [MASK] in runs of 3 on average; "
+            "targets: the original text",
         ),
-        (SpanCorruption(), "each masked span is one sentinel, predicted behind it"),
-        (Unigram(vocab_size=32_100, padded_vocab_size=32_128), "32,100 unigram pieces, in a table of 32,128 rows"),
+        (SpanCorruption(), "each selected span replaced by one sentinel; targets: the spans"),
+        (Unigram(vocab_size=32_100, padded_vocab_size=32_128), "32,100 unigram tokens, in a table of 32,128 rows"),
     ],
 )
 def test_parts_are_described_in_the_words_of_their_papers(part: Any, line: str) -> None:

@@ -81,7 +81,7 @@ CHANGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "cut": (lambda corpus: next(corpus.glob("validation-*")).rename(corpus / "x"), "it is gone"),
     "manifest": (other_manifest, r"manifest\.json: has changed while it was read: it lists another corpus"),
     "no manifest": (lambda corpus: (corpus / "manifest.json").unlink(), "manifest.json: No such file"),
-    "vocabulary": (other_vocabulary, r"tokenizer\.json: is damaged"),
+    "vocabulary": (other_vocabulary, r"tokenizer\.json: damaged file"),
 }
 
 

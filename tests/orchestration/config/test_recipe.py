@@ -192,7 +192,7 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("data.tokenizer.lowercase=yes", "data.tokenizer.lowercase is 'yes', allowed is true or false"),
         ("name=7", "name is 7, allowed is a word: put it in quotes"),
         ("objective.mask_replace_prob=0.95", "objective.mask_replace_prob + random_replace_prob is 1.05, allowed is"),
-        ("masking.rate=0", "masking.rate is 0.0, allowed is a share above 0, at most 1"),
+        ("masking.rate=0", "masking.rate is 0.0, allowed is a fraction greater than 0 and at most 1"),
         ("losses=[]", "losses is [], allowed is one loss or more"),
         ("eval_tasks=[gleu]", "eval_tasks.0 is 'gleu', allowed is source_classification, next_sentence, cloze, or"),
         ("seed=-1", "seed is -1, allowed is a whole number from 0 up"),

@@ -89,7 +89,7 @@ def test_a_corpus_file_is_no_text_of_a_group(folder: Path) -> None:
 @pytest.mark.parametrize("recipe", ["bert_base", "t5_base", "transformer_xl_base"])
 def test_a_vocabulary_that_loses_white_space_is_refused_before_anything_is_read(recipe: str, folder: Path) -> None:
     code = corpus_file(folder, "code", "clean: {whitespace: keep}")
-    said = r"clean\.whitespace is 'keep', and a vocabulary of kind .* take one of kind byte_level_bpe"
+    said = r"invalid value .*, expected .*byte_level_bpe.* with clean\.whitespace: keep"
     with pytest.raises(BadInput, match=said):
         opened(code, recipe=recipe)
     assert opened(code, recipe="gpt2")

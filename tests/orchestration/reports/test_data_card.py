@@ -227,7 +227,10 @@ def test_a_corpus_too_small_for_a_row_says_so(tmp_path: Path, bert: Recipe) -> N
     folder = mini_corpus(tmp_path / "corpus", num_train=1, num_validation=1)
     first = card.facts_of(folder, bert).examples[0]
     assert first.tokens == ()
-    assert "gives no such sequence: train-00000-of-00001.arrow: has one document only" in first.note
+    assert (
+        "gives no such sequence: train-00000-of-00001.arrow: packing.negatives random requires at least 2 documents"
+        in first.note
+    )
     assert str(tmp_path) not in first.note
 
 

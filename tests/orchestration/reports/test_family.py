@@ -72,8 +72,9 @@ def test_roberta_against_bert_reads_like_the_abstract_of_its_paper():
     lines = describe_difference(recipe("bert_base"), recipe("roberta_base"))
     assert lines[:11] == [
         "trains on the text of books_wiki_news, instead of wikipedia_books",
-        "reads 50,265 byte-level BPE pieces, instead of 30,522 lower-cased word pieces",
-        "packing: full sentences packed across documents, instead of pairs of segments, 50% random next sentence (NSP)",
+        "reads 50,265 byte-level BPE tokens, instead of 30,522 lower-cased WordPiece tokens",
+        "packing: full sentences packed across documents, "
+        "instead of pairs of segments, 50% with a random second segment (NSP)",
         "removes next sentence prediction",
         "masks dynamically, instead of statically with 10 copies",
         "trains with larger batches: 8,192 rows instead of 256",
@@ -88,7 +89,8 @@ def test_roberta_against_bert_reads_like_the_abstract_of_its_paper():
 def test_albert_against_bert_reads_like_the_abstract_of_its_paper():
     lines = describe_difference(recipe("bert_base"), recipe("albert_base"))
     assert lines[1:5] == [
-        "packing: pairs of segments, 50% swapped (SOP), instead of pairs of segments, 50% random next sentence (NSP)",
+        "packing: pairs of segments, 50% swapped (SOP), "
+        "instead of pairs of segments, 50% with a random second segment (NSP)",
         "removes next sentence prediction",
         "adds sentence order prediction",
         "masks 15% of the tokens, in n-grams of up to 3 words, instead of 15% of the tokens",
@@ -105,21 +107,20 @@ def test_albert_against_bert_reads_like_the_abstract_of_its_paper():
 def test_spanbert_against_bert_reads_like_the_abstract_of_its_paper():
     lines = describe_difference(recipe("bert_base_cased"), recipe("spanbert_base"))
     assert lines[:5] == [
-        "packing: full sentences packed inside documents, none longer than a row, "
-        "instead of pairs of segments, 50% random next sentence (NSP)",
+        "packing: full sentences packed inside documents, overlong sentences dropped, "
+        "instead of pairs of segments, 50% with a random second segment (NSP)",
         "removes next sentence prediction",
         "adds span boundaries",
         "masks 15% of the tokens, in spans of up to 10 words, instead of 15% of the tokens",
-        "rewrites: 80% masked, 10% swapped, 10% kept, drawn per span, "
-        "instead of 80% masked, 10% swapped, 10% kept, drawn per token",
+        "rewrites: 80% masked, 10% random, 10% unchanged, drawn per span, "
+        "instead of 80% masked, 10% random, 10% unchanged, drawn per token",
     ]
 
 
 def test_transformer_xl_against_gpt2_reads_like_the_difference_of_their_papers():
     lines = describe_difference(recipe("gpt2"), recipe("transformer_xl_base"))
     assert lines[2] == (
-        "packing: streams of running text, each sequence continues where the last one stopped, "
-        "instead of running text packed end to end"
+        "packing: streams of continuous text; each sequence continues the previous one, instead of continuous text"
     )
     assert lines[9:12] == [
         "has adaptive token embeddings and softmax, with clusters that end at 20,000, 40,000, 200,000, "
@@ -132,10 +133,11 @@ def test_transformer_xl_against_gpt2_reads_like_the_difference_of_their_papers()
 def test_bart_against_t5_reads_like_the_difference_of_their_papers():
     lines = describe_difference(recipe("t5_base"), recipe("bart_base"))
     assert lines[2:5] == [
-        "packing: full sentences packed inside documents, instead of running text packed end to end",
+        "packing: full sentences packed inside documents, instead of continuous text",
         "predicts the whole text, instead of masked spans",
-        "rewrites: text with sentences shuffled, 30% of the words infilled in spans of 3 is read, the text is predicted"
-        ", instead of each masked span is one sentinel, predicted behind it",
+        "rewrites: source: text with sentences shuffled, 30% of the words replaced by [MASK] in runs of 3 on "
+        "average; targets: the original text, "
+        "instead of each selected span replaced by one sentinel; targets: the spans",
     ]
     assert {
         "optimises with Adam, instead of Adafactor",
@@ -148,8 +150,9 @@ def test_pegasus_against_bart_reads_like_the_difference_of_their_papers():
     lines = describe_difference(recipe("bart_base"), recipe("pegasus_base"))
     assert lines[2:4] == [
         "predicts the gap sentences, instead of the whole text",
-        "rewrites: 30% of the sentences masked, those that say most of the rest, and predicted, instead of "
-        "text with sentences shuffled, 30% of the words infilled in spans of 3 is read, the text is predicted",
+        "rewrites: 30% of the sentences masked and predicted (highest ROUGE-1 F1), instead of source: text with "
+        "sentences shuffled, 30% of the words replaced by [MASK] in runs of 3 on average; targets: the original "
+        "text",
     ]
     assert {
         "optimises with Adafactor, instead of Adam",
@@ -238,16 +241,16 @@ def test_parts_are_said_in_words():
     assert Contiguous(unit="sentence", cross_documents=False).describe() == "full sentences packed inside documents"
     assert WholeWordMasking().describe() == "15% of the tokens, in whole words"
     assert SpanMasking(max_span_length=5).describe() == "15% of the tokens, in spans of up to 5 words"
-    assert MaskedLM(replace_unit="span").describe() == "80% masked, 10% swapped, 10% kept, drawn per span"
-    assert SpanCorruption().describe() == "each masked span is one sentinel, predicted behind it"
+    assert MaskedLM(replace_unit="span").describe() == "80% masked, 10% random, 10% unchanged, drawn per span"
+    assert SpanCorruption().describe() == "each selected span replaced by one sentinel; targets: the spans"
     assert (
         Denoising(noise_types=("token_deletion",)).describe()
-        == "text with 30% of the tokens deleted is read, the text is predicted"
+        == "source: text with 30% of the tokens deleted; targets: the original text"
     )
-    assert Unigram().describe() == "32,000 unigram pieces"
+    assert Unigram().describe() == "32,000 unigram tokens"
     assert (
         Unigram(vocab_size=32_100, padded_vocab_size=32_128).describe()
-        == "32,100 unigram pieces, in a table of 32,128 rows"
+        == "32,100 unigram tokens, in a table of 32,128 rows"
     )
     assert Unigram(vocab_size=30_000, lowercase=True).describe() == "30,000 lower-cased unigram pieces"
     assert WordPiece(lowercase=False).describe() == "30,522 cased word pieces"

@@ -166,7 +166,7 @@ def test_marks_that_a_vocabulary_strips_are_said(
     corpus = build(tmp_path, source)
     doubt = Manifest.load(corpus).statistics["stripped_marks"]
     assert example in doubt
-    assert "data.tokenizer.lowercase=false keeps them" in doubt
+    assert "to keep them, set data.tokenizer.lowercase=false" in doubt
     assert f"stripped marks of marks: {doubt}" in [record.getMessage() for record in caplog.records]
     cased = build(tmp_path / "cased", source, lowercase=False)
     assert "stripped_marks" not in Manifest.load(cased).statistics

@@ -32,7 +32,7 @@ def test_a_vocabulary_that_is_too_small_is_told_before_the_text_is_read(corpus: 
         require_room(spec, corpus)
     least = spec.least_size(sample.documents(corpus))
     said = (
-        f"tokenizer.vocab_size is {spec.vocab_size}, the characters of this text alone need {least}; write "
+        f"tokenizer.vocab_size: invalid value {spec.vocab_size}, expected at least {least} for this text; set "
         f"data.tokenizer.vocab_size="
     )
     assert str(error.value) == f"{said}{8192 if isinstance(spec, WordPiece) else 4096}"
@@ -55,7 +55,7 @@ def test_a_sample_of_more_text_is_small_spread_and_always_the_same(
     assert 60_000 < sum(len(text.encode()) for text in found) < 70_000
     firsts = [chinese(91 * number, 1) for number in range(40)]
     assert len({text for text in found if text in firsts}) == 16
-    with pytest.raises(BadInput, match="the characters of a sample of this text alone need") as error:
+    with pytest.raises(BadInput, match="expected at least .* for a sample of this text") as error:
         require_room(WordPiece(vocab_size=4_096), corpus)
     assert str(error.value).endswith("data.tokenizer.vocab_size=16384")  # the whole has more
 
@@ -72,6 +72,6 @@ def test_the_command_says_the_override_and_leaves_nothing_behind(
     """It came after the whole text stage, as `ask for more`."""
     given = ["bert_base", "--scale", "tiny", "--data", str(tmp_path / "text"), "--output-dir", str(tmp_path / "out")]
     assert main(["corpus", *given, "--progress", "none"]) == 2
-    assert "alone need" in (last := capsys.readouterr().err.splitlines()[-1])
-    assert last.endswith("; write data.tokenizer.vocab_size=8192")
+    assert "for this text" in (last := capsys.readouterr().err.splitlines()[-1])
+    assert last.endswith("; set data.tokenizer.vocab_size=8192")
     assert not (tmp_path / "out" / "text").exists()

@@ -67,7 +67,7 @@ def test_source_code_keeps_its_whitespace(vocab: TokenizerSpec, sentences: str, 
 def test_a_vocabulary_that_does_not_keep_whitespace_is_refused(
     vocab: TokenizerSpec, code: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(BadInput, match=f"whitespace is 'keep', and a vocabulary of kind {vocab.kind}") as error:
+    with pytest.raises(BadInput, match=f"data.tokenizer.kind: invalid value {vocab.kind}, expected") as error:
         build(tmp_path, vocab, TextReader(path=str(code)))
     assert "\n" not in str(error.value)
 

@@ -76,15 +76,15 @@ def test_a_token_that_the_corpus_does_not_count_is_as_rare_as_one_that_it_counts
         ({"sample_alpha": 2.0}, "masking.sample_alpha is 2.0, allowed is a number from 0 to 1"),
         (
             {"rounding": "independent", "max_predictions_per_seq": 5},
-            "masking.max_predictions_per_seq is 5, allowed is 0 where tokens are chosen independently",
+            "masking.max_predictions_per_seq is 5, allowed is 0 with rounding independent",
         ),
         (
             {"rounding": "independent", "sample_alpha": 0.5},
-            "masking.sample_alpha is 0.5, allowed is 0 where tokens are chosen",
+            "masking.sample_alpha is 0.5, allowed is 0 with rounding independent",
         ),
         (
             {"mask_special_tokens": True, "sample_alpha": 0.5},
-            "masking.mask_special_tokens is True, allowed is false where rare tokens",
+            "masking.mask_special_tokens is True, allowed is false if sample_alpha is above 0",
         ),
     ],
 )

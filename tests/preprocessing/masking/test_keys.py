@@ -83,20 +83,20 @@ def test_special_tokens_may_be_masked_where_rare_ones_do_not_come_first() -> Non
     [
         (NoMasking(), "nothing"),
         (TokenMasking(), "15% of the tokens"),
-        (TokenMasking(sample_alpha=0.5), "15% of the tokens, rare ones more often"),
+        (TokenMasking(sample_alpha=0.5), "15% of the tokens, rare tokens more often"),
         (WholeWordMasking(), "15% of the tokens, in whole words"),
         (EntityMasking(), "15% of the tokens, in whole phrases and words"),
         (
             EntityMasking(token_level_prob=0.2),
-            "15% of the tokens, in whole phrases and words, or (20% of the rows) one by one",
+            "15% of the tokens, in whole phrases and words; single tokens in 20% of the sequences",
         ),
         (SpanMasking(), "15% of the tokens, in spans of up to 10 words"),
         (NgramMasking(), "15% of the tokens, in n-grams of up to 3 words"),
         (NgramMasking(ngram_unit="token"), "15% of the tokens, in n-grams of up to 3 tokens"),
         (RandomSpans(), "15% of the tokens, in spans of 3 on average"),
         (FragmentMasking(), "50% of the tokens, in one run"),
-        (FragmentMasking(block_size=1024), "50% of the tokens, in one run of each 1,024"),
-        (PartialPrediction(), "one token in 6, in n-grams of up to 5"),
+        (FragmentMasking(block_size=1024), "50% of the tokens, in one run per block of 1,024 tokens"),
+        (PartialPrediction(), "one token in 6, in n-grams of up to 5 words"),
     ],
 )
 def test_a_choice_is_described_in_a_line(masking: Masking, line: str) -> None:

@@ -281,10 +281,10 @@ def test_a_row_says_what_it_needs() -> None:
             "allowed is one or several of sentence_permutation, token_masking, token_deletion, text_infilling, "
             "document_rotation",
         ),
-        ({"noise_types": ("document_rotation", "document_rotation")}, "each once"),
-        ({"mask_ratio": 0}, r"objective\.mask_ratio is 0, allowed is a share above 0"),
+        ({"noise_types": ("document_rotation", "document_rotation")}, "each at most once"),
+        ({"mask_ratio": 0}, r"objective\.mask_ratio is 0, allowed is a fraction greater than 0"),
         ({"poisson_lambda": 0}, r"objective\.poisson_lambda is 0"),
-        ({"permute_sentence_ratio": 2}, r"objective\.permute_sentence_ratio is 2, allowed is a share from 0 to 1"),
+        ({"permute_sentence_ratio": 2}, r"objective\.permute_sentence_ratio is 2, allowed is a fraction from 0 to 1"),
     ],
 )
 def test_keys_are_checked(keys: dict, message: str) -> None:

@@ -391,13 +391,12 @@ def test_shares_are_those_of_the_tokens_but_for_masks_and_ends(rate: float) -> N
 @pytest.mark.parametrize(
     ("gap", "line"),
     [
-        (PRINCIPAL, "30% of the sentences masked, those that say most of the rest, and predicted"),
-        (RANDOM, "30% of the sentences masked, any, and predicted"),
-        (LEAD, "30% of the sentences masked, the first ones, and predicted"),
+        (PRINCIPAL, "30% of the sentences masked and predicted (highest ROUGE-1 F1)"),
+        (RANDOM, "30% of the sentences masked and predicted (random)"),
+        (LEAD, "30% of the sentences masked and predicted (first ones)"),
         (
             GapSentenceGeneration(gap_sentences_ratio=0.45, keep_ratio=0.2),
-            "45% of the sentences masked, those that say most of the rest, and predicted"
-            ", 20% of them kept in the source",
+            "45% of the sentences masked and predicted (highest ROUGE-1 F1); 20% of them stay in the source",
         ),
     ],
 )
@@ -407,6 +406,6 @@ def test_gap_sentences_are_described_in_a_line(gap: GapSentenceGeneration, line:
 
 @pytest.mark.parametrize("rate", [0, 1, -0.1, 1.5])
 def test_a_rate_is_a_share_of_the_sentences(rate: float) -> None:
-    message = rf"objective\.gap_sentences_ratio is {rate}, allowed is a share of the sentences between 0 and 1"
+    message = rf"objective\.gap_sentences_ratio is {rate}, allowed is a fraction between 0 and 1"
     with pytest.raises(ValueError, match=message):
         GapSentenceGeneration(gap_sentences_ratio=rate)

@@ -20,12 +20,16 @@ from preprocessing.objectives import (
 )
 
 OUTSIDE: list[tuple[type[Objective], dict[str, Any], str]] = [
-    (MaskedLM, {"mask_replace_prob": -0.5}, r"objective\.mask_replace_prob is -0.5, allowed is a share from 0 to 1"),
+    (
+        MaskedLM,
+        {"mask_replace_prob": -0.5},
+        r"objective\.mask_replace_prob is -0.5, allowed is a probability from 0 to 1",
+    ),
     (MaskedLM, {"mask_replace_prob": 1.5}, r"objective\.mask_replace_prob is 1.5"),
     (
         MaskedLM,
         {"random_replace_prob": -0.5},
-        r"objective\.random_replace_prob is -0.5, allowed is a share from 0 to 1",
+        r"objective\.random_replace_prob is -0.5, allowed is a probability from 0 to 1",
     ),
     (MaskedLM, {"mask_replace_prob": 0, "random_replace_prob": 1.5}, r"objective\.random_replace_prob is 1.5"),
     (
@@ -35,7 +39,7 @@ OUTSIDE: list[tuple[type[Objective], dict[str, Any], str]] = [
     ),
     (MaskedSeq2Seq, {"mask_replace_prob": 1.5}, r"objective\.mask_replace_prob is 1.5"),
     (UnifiedLM, {"random_replace_prob": 1.5}, r"objective\.random_replace_prob is 1.5"),
-    (UnifiedLM, {"bidirectional_prob": -1 / 3, "seq2seq_prob": 1.0}, "allowed is no negative share"),
+    (UnifiedLM, {"bidirectional_prob": -1 / 3, "seq2seq_prob": 1.0}, "allowed is no negative fraction"),
     (
         UnifiedLM,
         {"bidirectional_prob": 1 / 6},
@@ -60,7 +64,7 @@ OUTSIDE: list[tuple[type[Objective], dict[str, Any], str]] = [
     (
         SpanCorruption,
         {"targets": "all", "collapse_spans": False, "random_replace_prob": 1.5},
-        r"objective\.random_replace_prob is 1.5, allowed is a share",
+        r"objective\.random_replace_prob is 1.5, allowed is a probability",
     ),
     (
         SpanCorruption,
@@ -75,11 +79,11 @@ OUTSIDE: list[tuple[type[Objective], dict[str, Any], str]] = [
     (
         GapSentenceGeneration,
         {"keep_ratio": -0.5},
-        r"objective\.keep_ratio is -0.5, allowed is a share of the gap sentences from 0 to 1",
+        r"objective\.keep_ratio is -0.5, allowed is a fraction from 0 to 1",
     ),
     (GapSentenceGeneration, {"keep_ratio": 1.5}, r"objective\.keep_ratio is 1.5"),
     (Denoising, {"noise_types": ("token_masking", "token_deletion")}, "at most one of token_masking, "),
-    (Denoising, {"noise_types": ("document_rotation", "document_rotation")}, "each once"),
+    (Denoising, {"noise_types": ("document_rotation", "document_rotation")}, "each at most once"),
     (Denoising, {"noise_types": ()}, "one or several of"),
     (Denoising, {"mask_ratio": -0.5}, r"objective\.mask_ratio is -0.5"),
     (Denoising, {"mask_ratio": 0}, r"objective\.mask_ratio is 0"),
@@ -122,47 +126,47 @@ def test_a_value_at_the_limit_is_accepted(part: type[Objective], keys: dict[str,
 @pytest.mark.parametrize(
     ("objective", "line"),
     [
-        (CausalLM(), "each token predicts the next"),
-        (MaskedLM(replace_unit="span"), "80% masked, 10% swapped, 10% kept, drawn per span"),
+        (CausalLM(), "each token predicts the next one"),
+        (MaskedLM(replace_unit="span"), "80% masked, 10% random, 10% unchanged, drawn per span"),
         (
             MaskedLM(mask_replace_prob=0.5, random_replace_prob=0.3),
-            "50% masked, 30% swapped, 20% kept, drawn per token",
+            "50% masked, 30% random, 20% unchanged, drawn per token",
         ),
         (
             MaskedSeq2Seq(),
-            "masked for the encoder (80% masked, 10% swapped, 10% kept), predicted by the decoder",
+            "masked for the encoder (80% masked, 10% random, 10% unchanged), predicted by the decoder",
         ),
         (
             MaskedSeq2Seq(mask_replace_prob=1.0, random_replace_prob=0.0, hide_masked_from_decoder=False),
-            "masked for the encoder (100% masked, 0% swapped, 0% kept), predicted by the decoder, "
-            "which reads the masks as well",
+            "masked for the encoder (100% masked, 0% random, 0% unchanged), predicted by the decoder, "
+            "which also attends to the masks",
         ),
-        (SpanCorruption(), "each masked span is one sentinel, predicted behind it"),
-        (SpanCorruption(targets="all"), "each masked span is one sentinel, and the text is predicted"),
-        (SpanCorruption(collapse_spans=False), "masked tokens are left out, and predicted"),
+        (SpanCorruption(), "each selected span replaced by one sentinel; targets: the spans"),
+        (SpanCorruption(targets="all"), "each selected span replaced by one sentinel; targets: the whole text"),
+        (SpanCorruption(collapse_spans=False), "selected tokens deleted; targets: these tokens"),
         (
             SpanCorruption(targets="all", collapse_spans=False),
-            "each masked token is a sentinel, and the text is predicted",
+            "each selected token replaced by a sentinel; targets: the whole text",
         ),
         (
             SpanCorruption(targets="all", collapse_spans=False, random_replace_prob=0.1),
-            "each masked token is a sentinel, 10% of them another token, and the text is predicted",
+            "each selected token replaced by a sentinel (10%: by a random token); targets: the whole text",
         ),
-        (PrefixLM(), "the beginning is read, the rest is predicted"),
-        (Deshuffling(), "tokens in random order are read, the text is predicted"),
-        (PermutationLM(), "attention mask of a random order of prediction in each 256 tokens"),
+        (PrefixLM(), "source: the beginning of the text; targets: the rest"),
+        (Deshuffling(), "source: the tokens in random order; targets: the text"),
+        (PermutationLM(), "random prediction order within each block of 256 tokens"),
         (
             Denoising(noise_types=("token_masking", "document_rotation"), mask_ratio=0.2),
-            "text with 20% of the tokens masked, tokens rotated is read, the text is predicted",
+            "source: text with 20% of the tokens masked, document rotated; targets: the original text",
         ),
         (
             Denoising(noise_types=("token_deletion",)),
-            "text with 30% of the tokens deleted is read, the text is predicted",
+            "source: text with 30% of the tokens deleted; targets: the original text",
         ),
         (
             UnifiedLM(),
             "33% bidirectional, 33% sequence-to-sequence, 17% left-to-right, 17% right-to-left; "
-            "80% masked, 10% swapped, 10% kept",
+            "80% masked, 10% random, 10% unchanged",
         ),
     ],
 )

@@ -149,7 +149,7 @@ def test_shift_leaves_the_label_of_a_pair_alone():
 
 
 def test_shares_are_checked():
-    with pytest.raises(ValueError, match=r"objective.mask_replace_prob is -0.1, allowed is a share from 0 to 1"):
+    with pytest.raises(ValueError, match=r"objective.mask_replace_prob is -0.1, allowed is a probability from 0 to 1"):
         MaskedLM(mask_replace_prob=-0.1)
     with pytest.raises(
         ValueError, match=r"objective.mask_replace_prob \+ random_replace_prob is 1.1, allowed is at most 1"

@@ -162,7 +162,7 @@ def test_bert_style_makes_a_tenth_of_the_chosen_tokens_random_and_none_special()
 def test_too_many_spans_for_the_sentinels_are_bad_input_where_the_reference_takes_ordinary_ids() -> None:
     before = with_hits([False, True] * 101)
     assert min(to_unique_sentinel(before["input_ids"], before["hits"] > 0)[1::2]) < VOCAB.special_ids[5]
-    with pytest.raises(BadInput, match="101 chosen spans and the vocabulary 100 sentinels"):
+    with pytest.raises(BadInput, match="101 selected spans, but the tokenizer has 100 sentinel tokens"):
         made(SpanCorruption(), before)
 
 
@@ -177,7 +177,7 @@ def test_swap_is_for_single_tokens_in_a_whole_row() -> None:
         match=r"objective.random_replace_prob is 0.1, allowed is 0 unless targets is all and collapse_spans is false",
     ):
         SpanCorruption(random_replace_prob=0.1)
-    with pytest.raises(ValueError, match=r"objective.random_replace_prob is 2, allowed is a share from 0 to 1"):
+    with pytest.raises(ValueError, match=r"objective.random_replace_prob is 2, allowed is a probability from 0 to 1"):
         SpanCorruption(targets="all", collapse_spans=False, random_replace_prob=2)
 
 

@@ -146,7 +146,7 @@ def test_shares_are_checked() -> None:
         ),
     ):
         UnifiedLM(bidirectional_prob=1 / 6)
-    with pytest.raises(ValueError, match="allowed is no negative share"):
+    with pytest.raises(ValueError, match="allowed is no negative fraction"):
         UnifiedLM(bidirectional_prob=-1 / 3, seq2seq_prob=1.0)
     with pytest.raises(ValueError, match=r"objective.mask_replace_prob is 2"):
         UnifiedLM(mask_replace_prob=2)

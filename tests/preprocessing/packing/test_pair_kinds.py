@@ -155,7 +155,7 @@ def test_half_of_the_replies_are_fake():
 
 
 def test_a_lone_dialogue_has_no_fake_reply():
-    with pytest.raises(BadInput, match=r"has one document only, and packing.negatives dialogue needs a partner for it"):
+    with pytest.raises(BadInput, match=r"packing.negatives dialogue requires at least 2 documents"):
         plan_of(SegmentPair(negatives="dialogue"), shard([[5, 5, 5]]), 32)
 
 
@@ -194,7 +194,7 @@ def test_two_separators_take_their_room(documents, copy, unit):
         ),
         (
             {"negatives": "none", "unit": "sentence"},
-            "packing.unit is 'sentence', allowed is segment where negatives is none",
+            "packing.unit is 'sentence', allowed is segment if negatives is none",
         ),
     ],
 )

@@ -135,7 +135,8 @@ def test_a_document_of_one_sentence_is_a_partner_only_and_is_counted():
 
 def test_a_lone_document_has_no_random_partner():
     with pytest.raises(
-        BadInput, match=r"train-00000-of-00001.arrow: has one document only, .* packing.negatives=swapped"
+        BadInput,
+        match=r"train-00000-of-00001.arrow: packing.negatives random requires .* data.packing.negatives=swapped",
     ):
         plan_of(SegmentPair(negatives="random"), shard([[5, 5, 5]]), 32)
     assert len(plan_of(SegmentPair(negatives="swapped"), shard([[5, 5, 5]]), 32)) == 1
@@ -202,5 +203,5 @@ def test_a_plan_depends_on_the_address_alone_and_each_copy_pairs_anew(negative):
 
 
 def test_a_share_of_short_pairs_outside_zero_to_one_is_refused():
-    with pytest.raises(ValueError, match=r"packing.short_seq_prob is 1.5, allowed is a share from 0 to 1"):
+    with pytest.raises(ValueError, match=r"packing.short_seq_prob is 1.5, allowed is a fraction from 0 to 1"):
         SegmentPair(negatives="swapped", short_seq_prob=1.5)

@@ -143,7 +143,7 @@ def test_a_stretch_without_a_sentence_end_is_a_and_b_is_from_anywhere():
 
 def test_a_row_without_room_for_a_pair_is_bad_input():
     with pytest.raises(
-        BadInput, match=r"packing.reuse_len is 256, a row of 256 tokens has no room for a pair behind it"
+        BadInput, match=r"packing.reuse_len: invalid value 256, expected at most 251 for sequences of 256 tokens"
     ):
         rows_of(StreamPair(), shard([[50] * 20]), 256)
 

@@ -105,7 +105,7 @@ def test_a_part_of_a_character_is_shown_by_its_bytes(vocabs: dict[TokenizerSpec,
     assert token_texts(vocab, ids) == ["5", " ", "", "", "\u2014", "."]
     assert token_texts(vocab, ids[:4])[2:] == ["\u27e8e2\u27e9", "\u27e880\u27e9"]
     assert token_texts(vocab, ids, alone=[3])[2:] == ["\u27e8e2\u27e9", "\u27e880\u27e9", "\u27e894\u27e9", "."]
-    assert legend(shown_tokens(vocab, ids[2:4])) == "\u27e8e2\u27e9 bytes of a part of a character"
+    assert legend(shown_tokens(vocab, ids[2:4])) == "\u27e8e2\u27e9 bytes of an incomplete character"
 
 
 def test_a_byte_that_sentencepiece_falls_back_to_is_a_part_of_its_character() -> None:
@@ -143,4 +143,4 @@ def test_a_mask_has_the_space_of_its_label(vocabs: dict[TokenizerSpec, Vocab], s
         ("", part, f"\u00b7{word}"),
         (" ", word, word),
     ]
-    assert legend(swapped).endswith("\u2026 the label continues the word before it")
+    assert legend(swapped).endswith("\u2026 the label continues the preceding word")

@@ -201,24 +201,26 @@ def refused(spec: TokenizerSpec) -> str:
 def test_a_token_that_a_file_names_and_does_not_have_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes((folders["byte_level_bpe"] / "tokenizer.json").read_bytes())
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"mask_token": "<gone>"}))
-    assert "has no piece for mask_token <gone>; add it there" in refused(spec_of("byte_level_bpe", tmp_path))
+    assert "does not contain mask_token <gone>; add the token" in refused(spec_of("byte_level_bpe", tmp_path))
 
 
 def test_a_file_that_treats_case_otherwise_than_the_recipe_says_is_refused(folders: dict[str, Path]) -> None:
     said = refused(spec_of("wordpiece", folders["wordpiece"], lowercase=True))
-    assert said.endswith("keeps the case of text, tokenizer.lowercase is true; write data.tokenizer.lowercase=false")
+    assert "tokenizer.lowercase: invalid value true, expected false for" in said
+    assert said.endswith("; set data.tokenizer.lowercase=false")
     said = refused(spec_of("unigram", folders["unigram"], lowercase=False))
-    assert said.endswith("lower-cases text, tokenizer.lowercase is false; write data.tokenizer.lowercase=true")
+    assert "tokenizer.lowercase: invalid value false, expected true for" in said
+    assert said.endswith("; set data.tokenizer.lowercase=true")
 
 
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ({"type": "BPE", "end_of_word_suffix": "</w>"}, "'</w>' at their ends, of which no kind of Sesame tells"),
-        ({"type": "WordPiece", "continuing_subword_prefix": "@@"}, "'@@' inside of words"),
-        ({"type": "BPE"}, "is BPE with no mark of spaces"),
-        ({"type": "Unigram"}, "is Unigram with no mark of spaces"),
-        ({"type": "WordLevel"}, "is WordLevel with no mark of spaces"),
+        ({"type": "BPE", "end_of_word_suffix": "</w>"}, "got BPE with suffix '</w>' at the end of words; use a"),
+        ({"type": "WordPiece", "continuing_subword_prefix": "@@"}, "prefix '@@' inside words"),
+        ({"type": "BPE"}, "got BPE with no mark of spaces"),
+        ({"type": "Unigram"}, "got Unigram with no mark of spaces"),
+        ({"type": "WordLevel"}, "got WordLevel with no mark of spaces"),
     ],
 )
 def test_a_scheme_whose_words_nothing_here_can_tell_is_refused(
@@ -234,7 +236,7 @@ def test_a_folder_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
         Unigram: "tokenizer.json and no spiece.model and no tokenizer.model and no sentencepiece.bpe.model",
         ByteLevelBPE: "tokenizer.json and no vocab.json and no encoder.json",
     }.items():
-        assert f"has no {names}; name another folder or a file" in refused(spec(path=str(tmp_path)))
+        assert f"no {names} in this directory; set data.tokenizer.path" in refused(spec(path=str(tmp_path)))
 
 
 # What a recipe says of it, before anything is read
@@ -257,18 +259,17 @@ def test_a_file_that_does_not_fit_is_said_before_anything_is_read(folders: dict[
     file = folders["byte_level_bpe"]
     assert problems("gpt2", f"data.tokenizer.path={file}") == []
     assert problems("gpt2", f"data.tokenizer.path={file}", "data.tokenizer.vocab_size=300") == [
-        f"data.tokenizer.vocab_size is 300, the vocabulary given has "
+        f"data.tokenizer.vocab_size: invalid value 300, expected at least "
         f"{vocab_from_file(spec_of('byte_level_bpe', file)).size} "
-        f"pieces; write "
+        f"as in the given tokenizer; set "
         f"data.tokenizer.vocab_size={vocab_from_file(spec_of('byte_level_bpe', file)).size}"
     ]
     assert problems("bert_base", f"data.tokenizer.path={file}") == [
-        f"data.tokenizer.path: {file / 'tokenizer.json'}: is BPE of kind byte_level_bpe, tokenizer.kind is wordpiece; "
-        f"write "
-        "data.tokenizer.kind=byte_level_bpe, or name another file"
+        f"data.tokenizer.kind: invalid value wordpiece, expected byte_level_bpe for {file / 'tokenizer.json'}; "
+        "set data.tokenizer.kind=byte_level_bpe, or change data.tokenizer.path"
     ]
     assert problems("gpt2", "data.tokenizer.path=/no/such") == [
-        "data.tokenizer.path: /no/such: No such file or directory; name a vocabulary that exists"
+        "data.tokenizer.path: /no/such: No such file or directory; set data.tokenizer.path to an existing tokenizer"
     ]
 
 

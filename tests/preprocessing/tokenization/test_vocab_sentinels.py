@@ -67,12 +67,12 @@ def test_the_published_t5_has_its_hundred_whichever_file_is_read(shared: Path, f
 
 @pytest.mark.shared
 def test_more_sentinels_than_a_file_has_are_bad_input(shared: Path) -> None:
-    with pytest.raises(BadInput, match=r"has fewer sentinels, or not at its end; set tokenizer\.extra_ids"):
+    with pytest.raises(BadInput, match=r"the last 101 tokens are not the sentinels .*; set data\.tokenizer\.extra_ids"):
         train(Unigram(vocab_size=32128, extra_ids=101, path=str(shared / "tokenizers" / "t5" / "tokenizer.json")), [])
 
 
 def test_there_are_fewer_of_them_than_pieces() -> None:
     with pytest.raises(
-        ValueError, match=r"tokenizer.extra_ids is 100, allowed is a number from 0 up, below tokenizer.vocab_size"
+        ValueError, match=r"tokenizer.extra_ids is 100, allowed is an integer of at least 0, below tokenizer.vocab_size"
     ):
         Unigram(vocab_size=100, extra_ids=100)
