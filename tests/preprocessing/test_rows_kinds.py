@@ -127,7 +127,7 @@ def test_more_streams_than_rows_are_refused_in_one_line():
 def test_columns_come_where_choose_or_rewrite_needs_them():
     bart = {"packing": Contiguous(unit="sentence"), "masking": NoMasking(), "objective": Denoising()}
     rows = rows_of(bart)
-    assert rows._wanted >= {"sentence_starts"}
+    assert rows._required_columns >= {"sentence_starts"}
     assert "source_input_ids" in rows.row(0, 0)
     counted = rows_of(ROBERTA | {"masking": TokenMasking(sample_alpha=0.5)}).row(0, 0)
     ids_T = STORE.shards[0].ids_T
