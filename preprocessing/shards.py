@@ -20,7 +20,7 @@ from preprocessing.schema import SPLITS, Bools, Ints
 
 Stamp = tuple[int, int] | None
 """Size and modification time of a file; None if it is missing."""
-_CHANGED: Final = "changed while it was in use"
+_CHANGED: Final = "has changed while it was read"
 _RESTORE: Final = f"restore it, or delete {FILE_NAME} there and {AGAIN}"
 
 

@@ -171,7 +171,7 @@ def _parts(piece: str) -> Iterator[str]:
 
 
 def _maybe(pattern: str) -> str:
-    """An optional possessive match of a pattern, without the syntax `(?:...)?+`, which has a bug in older Pythons."""
+    """An optional possessive match of a pattern, without a possessive group, which has a bug in older Pythons."""
     return f"(?:{pattern}|(?!{pattern}))"
 
 
