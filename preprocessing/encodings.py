@@ -27,10 +27,14 @@ _ESCAPES: Final = re.compile(
     rb"\x1b(?:\$[@B]|\$\([A-Z]|\([BIJ])|~\{[!-w][!-~]"
 )  # escape sequences of ISO-2022 and HZ, which are ASCII
 _ESCAPED: Final = ("iso2022", "hz")
-_DAMAGED: Final = 0.9  # fraction of non-ASCII bytes that are UTF-8; from here, a file is damaged UTF-8 (legacy: 0.5)
-_MIXED: Final = 0.1  # fraction of non-ASCII bytes in UTF-8 lines; from here, a file is a mixture of two encodings
+_DAMAGED: Final = (
+    0.9  # smallest fraction of non-ASCII bytes that are UTF-8 in damaged UTF-8; legacy text has at most 0.5
+)
+_MIXED: Final = 0.1  # smallest fraction of non-ASCII bytes in lines of UTF-8 in a file of two encodings
 _SURE: Final = 0.2  # confidence of chardet that always suffices; correct results for a page of text start at 0.25
-_LEAST: Final = 0.1  # confidence that suffices for a few words if _LEAD times that of the next different result
+_LEAST: Final = (
+    0.1  # smallest confidence for a few words; it must be _LEAD times that of any encoding with another text
+)
 _LEAD: Final = 1.1
 _USUAL: Final = "cp1252"  # preferred if several encodings decode the bytes to the same text
 _MOST_STRANGE: Final = 0.001  # largest fraction of implausible characters in text of a verified encoding

@@ -56,10 +56,10 @@ def write_atomic(path: Path | str, content: bytes | Callable[[BinaryIO], object]
 def whole_folder(to: Path) -> Iterator[Path]:
     """Create a directory atomically: yield an unfinished directory that becomes `to` when the block ends.
 
-    `to` is missing or empty, and is so again if the block fails. The unfinished directory is a sibling of `to`. If `to`
-    exists, it is inside `to` instead: `to` may be a mount point or the current directory of a shell, or its parent may
-    not be writable. Files of a killed command are removed first. Raises ResourceError if another command is writing
-    `to`, and BadInput if another command created it during the block.
+    `to` must be missing or empty; if the block fails, this is restored. The unfinished directory is a sibling of `to`,
+    or inside `to` if `to` exists, because `to` may be a mount point or the current directory of a shell, and its parent
+    may not be writable. Files of a killed command are removed first. Raises ResourceError if another command is writing
+    to `to`, and BadInput if another command created `to` during the block.
     """
     to = Path(os.path.realpath(to))
     is_there = to.is_dir()
@@ -127,7 +127,8 @@ def remove_unfinished(folder: Path | str) -> int:
 def remove_tree(folder: Path) -> None:
     """Remove an unfinished directory if it exists. Raises OSError.
 
-    The directory is renamed first. So if another process gives it its final name at the same moment, it stays complete.
+    The directory is renamed first. So if another process renames it to its final name at the same moment, no file of it
+    is removed.
     """
     doomed = folder.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
     try:

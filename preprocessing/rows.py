@@ -44,9 +44,9 @@ class ExampleDataset:
 
     In a mixture, each group has its own order and epochs, and order.deal interleaves the sequences of the groups. The
     share of a group in the sequences is its share of the tokens, divided by the mean length of its sequences in its
-    first epoch. So up to any position, each group has had its share of the sequences to within two. The numbers of
-    times that two sequences of a group were used differ by at most one. Sequence i of group g of G groups has the
-    sample number i * G + g.
+    first epoch. So up to any position, each group has had its share of the sequences to within two. Within a group, all
+    sequences have been used equally often, or some of them once more. Sequence i of group g of G groups has the sample
+    number i * G + g.
     """
 
     store: TokenStore
@@ -110,8 +110,8 @@ class ExampleDataset:
     def realised(self, stop: int) -> list[RealizedShare]:
         """The sequences, tokens and epochs of each group at the positions before `stop`, in the order of the store.
 
-        Text without groups counts as one group. The sequences are counted. The tokens are computed with the mean length
-        of the sequences of the first epoch, and the epochs with their number.
+        Text without groups counts as one group. The number of sequences is exact. The tokens assume the mean length,
+        and the epochs the number, of the sequences of the first epoch.
         """
         return [
             RealizedShare(
@@ -133,7 +133,7 @@ class ExampleDataset:
         """(epoch, sample, fresh) at the positions start ... stop - 1 of sequences that continue each other.
 
         Position p is sequence p // streams of stream p % streams. So in a batch of `streams` sequences, each sequence
-        continues the one at the same place in the batch before. It does not if it is `fresh`: the first sequence of its
+        continues the sequence at the same place in the batch before. Only `fresh` sequences do not: the first one of an
         epoch or of a shard. Every epoch is split into `streams` equal parts, and the few remaining sequences are left
         out. If the text is read in both directions, the first half of the streams reads it forward, except for a few
         sequences.

@@ -79,7 +79,7 @@ def write_shard(
             "key": pa.array(key, pa.binary(16)),
         }
     )
-    size, digest = 0, ""  # of the bytes before writing, so that they reveal errors of the disk
+    size, digest = 0, ""  # computed before writing, so that errors of the disk are detected
 
     def write(file: BinaryIO) -> None:
         nonlocal size, digest

@@ -77,7 +77,8 @@ def is_page(start: bytes) -> bool:
 
 
 PAGE: Final = StandIn(
-    "an HTML page, unlike its name suggests", "download it again, because it may be an error page of the server"
+    "an HTML page, not a file of the type in its name",
+    "download it again, because it may be an error page of the server",
 )
 
 

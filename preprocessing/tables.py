@@ -54,7 +54,7 @@ def rows(
     """The rows of a table, of at most `limit` bytes each, including empty and malformed rows.
 
     `decode` returns the text of a line and the number of its undecodable characters. If a quotation mark is not closed,
-    or only by one of a later row, just the line with the mark is malformed.
+    or is closed by a mark of a later row, only the line with the first mark is malformed.
     """
     feed = _Feed(lines, limit, decode)
     csv.field_size_limit(max(limit, csv.field_size_limit()))
@@ -123,8 +123,8 @@ class _Feed:
 def separator_of(start: str, column: str, ending: str) -> str:
     """The delimiter of a table with this beginning.
 
-    It is a tab if the extension of the file says so. Otherwise it is the delimiter with which the header has the
-    column. Otherwise it is one that gives rows of equal length, the most frequent one in the first row.
+    For the extensions .tsv and .tab it is a tab. Otherwise it is a delimiter that splits the header so that it has the
+    column. If there is none, it is a delimiter that gives rows of equal length, the most frequent one in the first row.
 
     >>> separator_of("id;text\\n1;One, two", "text", ".csv"), separator_of("a,b", "text", ".tsv")
     (';', '\\t')
@@ -154,7 +154,7 @@ def _rows_of(start: str, separator: str, quoting: Quoting) -> Iterator[list[str]
 
 
 def quoting_of(start: str, separator: str) -> Quoting:
-    r"""Whether quotation marks enclose cells. In TSV this is rare: only if rows have equal lengths only in this way.
+    r"""Whether quotation marks enclose cells. This is rare in TSV: the rows must have equal lengths only with quoting.
 
     >>> quoting_of('id\ttext\n1\t"A lone one.\n', "\t") == csv.QUOTE_NONE
     True

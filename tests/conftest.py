@@ -82,7 +82,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Name cases with bytes by their argument: each process makes the bytes again, and a gzip header has a time."""
+    """Name test cases with bytes by the name of the argument, because bytes may differ between processes.
+
+    For example, the header of a gzip file contains the time."""
     return argname if isinstance(val, bytes) else None
 
 

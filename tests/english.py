@@ -46,7 +46,7 @@ BANNED: Final[Mapping[str, str]] = {  # regular expression, in any case -> bette
     r"(?<!there )\b(is|are) no (option|loss|zip|word|text|label)s?\b": "is not a",
     # personification
     r"\b(models?|runs?|workers?|tasks?) (knows?|asks?|wants?|says?|tells?|thinks?)\b": "has, needs, reports",
-    r"\b(models?|runs?|tasks?) waits?\b": "has, needs, reports",  # not workers: processes may wait
+    r"\b(models?|runs?|tasks?) waits?\b": "has, needs, reports",  # workers are processes, which may wait
     r"\b(tokenizer|vocabulary|recipe|file|corpus|paper) (knows|asks|wants|waits|tells|thinks)\b": "has, needs, states",
     # American spelling
     r"\w*(optim|normal|token|initial|summar|organ|recogn|general|material|parallel|serial)" + _ISE: "-ize",

@@ -33,7 +33,7 @@ def recipe(name: str, scale: str = "") -> Recipe:
 
 @cache
 def store() -> ToyStore:
-    """200 documents of the mini-world. A collocation is one word; with the word before it, it is a phrase."""
+    """200 documents of the mini-world. A collocation is one word, and a phrase together with the word before it."""
     text = world(seed=3, num_documents=200)
     is_first_T = (text.ids_T >= AT["first"]) & (text.ids_T < AT["second"])  # first tokens of collocations
     return ToyStore(

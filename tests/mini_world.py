@@ -47,7 +47,7 @@ def unigram_entropy(ids_T: Ints) -> float:
 
 
 def bigram_cross_entropy(train_T: Ints, test_T: Ints) -> float:
-    """The loss in nats per test token of a bigram model; its counts are smoothed by one count of the unigrams."""
+    """The loss in nats per test token of a bigram model, smoothed with the unigram distribution as one extra count."""
     p_V = np.bincount(train_T, minlength=VOCAB_SIZE) / len(train_T)
     count_VV = np.zeros((VOCAB_SIZE, VOCAB_SIZE))
     np.add.at(count_VV, (train_T[:-1], train_T[1:]), 1.0)

@@ -1,7 +1,7 @@
 """Contamination: n-grams of words that a text shares with evaluation sets.
 
 GPT-3 (arXiv:2005.14165, appendix C) compares 13-grams of lower-case words without punctuation. For sets of short texts
-it uses shorter n-grams of at least 8 words, because still shorter ones match by chance. This module does the same: it
+it uses shorter n-grams, but at least 8-grams, because shorter n-grams match by chance. This module is similar: it
 searches for all n-grams of an evaluation text. A text that is shorter than an n-gram is searched for as a whole if it
 has at least 8 words. preprocessing/text/ngrams.py defines words.
 """

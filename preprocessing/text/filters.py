@@ -4,9 +4,9 @@ C4: Raffel et al., arXiv:1910.10683, section 2.2 (final version), with the const
 Gopher: Rae et al., arXiv:2112.11446, appendix A.1.1 and table A1.
 
 A rule is a pure function that returns the reason to drop a text, or "". Both sets of rules assume spaces between words
-and use English word lists, so use them with `languages: [en]`. Sesame does not have the list of bad words of C4: it is
-offensive, its license is unclear, and it drops text of minorities (arXiv:2104.08758, section 5). Words are separated by
-white space and include punctuation.
+and use English word lists, so use them with `languages: [en]`. Sesame does not ship the list of bad words of C4: it is
+offensive, is not ours to license, and is known to drop text of minorities (arXiv:2104.08758, section 5). Words are
+separated by white space and include punctuation.
 """
 
 import re

@@ -107,7 +107,7 @@ _MASKS: Final = {
         ),
         _Mask(
             PHONE,
-            # the look-behind for +1 skips the placeholder of the previous mask
+            # the look-behind for +1 excludes the placeholder of the previous mask
             re.compile(r"[2-9][0-9]{2}[ .)-] ?[2-9][0-9]{2}[ .-][0-9]{4}"),
             re.compile(
                 r"(?<![\w.+-])(?<!\+1 )(?:1[ .-])?(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}[ .-])"

@@ -94,7 +94,7 @@ def _has_layout(text: str) -> bool:
 
 
 def _with_layout(text: str, pieces: Iterable[str]) -> list[str]:
-    """Split a text like these pieces of it, which differ from it in white space; each part has the space before it."""
+    """Split a text at the ends of these pieces, which equal it except for white space; white space begins a part."""
     found, start, stop = list[str](), 0, 0
     for piece in pieces:
         for run in piece.split():

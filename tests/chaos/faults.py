@@ -1,5 +1,4 @@
-"""What strikes: each fault says which ends of the command it may lead to, whether it has hit anything, what the command
-must have said of it, and how its cause is removed."""
+"""Faults: each one defines its allowed exit codes, whether it hit anything, required messages, and its removal."""
 
 import json
 import os
@@ -391,7 +390,9 @@ class LimitMemory(KillWorker):
 def without_micro_batch(scene: Scene, code: int) -> Iterator[str]:
     """A fault if a start ran out of memory and did not name a micro-batch that fits."""
     line = scene.now.last_line
-    if code == RESOURCES and not ("micro_batch_tokens" in line and "would fit" in line):  # other messages name the key
+    if code == RESOURCES and not (
+        "micro_batch_tokens" in line and "would fit" in line
+    ):  # an error without a proposal names the key too
         yield f"does not name micro_batch_tokens that would fit: {line[:300]}"
 
 

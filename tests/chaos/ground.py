@@ -120,7 +120,7 @@ def faults_of(undisturbed: Ended) -> list[str]:
 
 
 def _plain(run: Path, path: Path) -> str:
-    """The name of a file; the name of a checkpoint is its order, because a stopped run has one of another step."""
+    """The name of a file, with checkpoints numbered from the newest, because a stopped run saves at other steps."""
     name = path.relative_to(run).as_posix()
     for place, folder in enumerate(sorted((run / CHECKPOINTS).glob("step-*"), reverse=True)):
         name = name.replace(f"{CHECKPOINTS}/{folder.name}/", f"{CHECKPOINTS}/{'newest' if not place else -place}/")
