@@ -1,4 +1,4 @@
-"""Rows -> one batch with the columns of schema.py: end to end (unpadded) or as a rectangle (padded)."""
+"""Sequences -> one batch with the columns of schema.py: concatenated (unpadded) or as a rectangle (padded)."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from preprocessing.schema import IGNORE, PER_ROW, PER_TOKEN, UNSEEN, Batch, Ints
 
 
 def unpadded(rows: Sequence[Row]) -> Batch:
-    """Rows end to end: input_ids, positions and token_type_ids are [T]; not one position is spent on padding.
+    """Concatenate sequences: input_ids, positions and token_type_ids have shape [T], without padding.
 
     >>> row = {"input_ids": np.array([5, 6, 7]), "token_type_ids": np.zeros(3), "labels": np.array([IGNORE, 9, IGNORE])}
     >>> batch = unpadded([row, row])
@@ -33,13 +33,16 @@ def unpadded(rows: Sequence[Row]) -> Batch:
 
 
 def _rows_of(rows: Sequence[Row], ids: str) -> tuple[Ints, Ints]:
-    """Lengths of the rows, int32, and where each begins when they lie end to end, int64."""
+    """The length of each sequence, int32, and its start in the concatenation, int64."""
     lengths_B = np.array([len(row[ids]) for row in rows], dtype=np.int32)
     return lengths_B, np.cumsum(lengths_B, dtype=np.int64) - lengths_B
 
 
 def _end_to_end(rows: Sequence[Row], side: str) -> Batch:
-    """The columns of one side of the rows that have a value for each token, joined; positions count up by default."""
+    """The token columns of one side ("" or "source_"), concatenated.
+
+    Without a column `positions`, the positions of a sequence are 0, 1, 2, ...
+    """
     batch: Batch = {}
     for name in PER_TOKEN:
         if side + name in rows[0] and name != "positions":
@@ -47,7 +50,7 @@ def _end_to_end(rows: Sequence[Row], side: str) -> Batch:
     lengths_B, first_at_B = _rows_of(rows, f"{side}input_ids")
     position_T = np.arange(len(batch[f"{side}input_ids"]), dtype=np.int64) - np.repeat(first_at_B, lengths_B)
     for row, first, length in zip(rows, first_at_B.tolist(), lengths_B.tolist(), strict=True):
-        if f"{side}positions" in row:  # a batch may have rows with them and rows without
+        if f"{side}positions" in row:  # sequences with and without positions may share a batch
             position_T[first : first + length] = row[f"{side}positions"]
     batch[f"{side}positions"] = position_T
     if side and "source_seen" in rows[0]:
@@ -56,9 +59,10 @@ def _end_to_end(rows: Sequence[Row], side: str) -> Batch:
 
 
 def padded(rows: Sequence[Row], length: int, pad: int) -> Batch:
-    """Rows as a rectangle [B, length], each filled up on the right with the token `pad`.
+    """Sequences as a rectangle [B, length], padded on the right with the token `pad`.
 
-    Where rows have a source, both sides are only as wide as their longest row: answers are often much shorter.
+    If sequences have a source, each side is only as wide as its longest sequence, because targets are often much
+    shorter than sources.
 
     >>> row = {"input_ids": np.array([5, 6]), "token_type_ids": np.zeros(2), "labels": np.array([9, IGNORE])}
     >>> batch = padded([row, row], length=3, pad=0)
@@ -68,7 +72,7 @@ def padded(rows: Sequence[Row], length: int, pad: int) -> Batch:
     flat = unpadded(rows)
     longest = max(len(row[side]) for row in rows for side in ("input_ids", "source_input_ids") if side in row)
     if longest > length:
-        raise ValueError(f"a row of {longest} tokens does not fit a batch of length {length}")
+        raise ValueError(f"invalid sequence: got {longest} tokens, expected at most {length}")
     if "source_input_ids" not in flat:
         return flat | _rectangles(flat, "", length, pad)
     width, source_width = int(flat["lengths"].max()), int(flat["source_lengths"].max())
@@ -76,7 +80,7 @@ def padded(rows: Sequence[Row], length: int, pad: int) -> Batch:
 
 
 def _rectangles(flat: Batch, side: str, width: int, pad: int) -> Batch:
-    """The columns of one side of an unpadded batch as [B, width], and where first tokens and targets are there."""
+    """The columns of one side of an unpadded batch as [B, width], with the new indices of first tokens and targets."""
     lengths_B = flat[f"{side}lengths"]
     row_B = np.arange(len(lengths_B), dtype=np.int64)
     shift_B = width * row_B - (np.cumsum(lengths_B) - lengths_B)
@@ -90,7 +94,7 @@ def _rectangles(flat: Batch, side: str, width: int, pad: int) -> Batch:
 
 
 def _rectangle(value_T: np.ndarray, at_T: Ints, shape: tuple[int, int], filling: np.ndarray | np.generic) -> np.ndarray:
-    """Values at their places in a rectangle that is filled with something else."""
+    """A rectangle with the values at the flat indices `at_T` and `filling` at all other places."""
     whole = np.empty(shape, value_T.dtype)
     whole[:] = filling
     whole.flat[at_T] = value_T
@@ -98,7 +102,7 @@ def _rectangle(value_T: np.ndarray, at_T: Ints, shape: tuple[int, int], filling:
 
 
 def _filling(name: str, length: int, pad: int) -> np.ndarray | np.generic:
-    """What stands at the places of a padded row, one for each place or one for all, that no token has."""
+    """The padding values of a column: one for each position, or one for all positions."""
     if name == "positions":
         return np.arange(length)
     return np.int64({"input_ids": pad, "rank": UNSEEN, "reach": -1}.get(name, 0))

@@ -1,6 +1,6 @@
-"""Which names and values are credentials, as far as their letters tell: files of recipes and records have none.
+"""Detect credentials by their names and by the form of their values, so that recipes and records contain none.
 
-A value that is `${NAME}` is no credential: it says where one is taken from.
+The value `${NAME}` is not a credential: it only names the environment variable that has one.
 """
 
 import re
@@ -13,7 +13,9 @@ SECRET: Final = re.compile(
     r"|CONNECTION_?STRING",
     re.IGNORECASE,
 )
-PLACE: Final = re.compile(r"_(PATH|FILE|DIR|ID|URL)$", re.IGNORECASE)  # of a credential, not the credential
+PLACE: Final = re.compile(
+    r"_(PATH|FILE|DIR|ID|URL)$", re.IGNORECASE
+)  # the location of a credential, not the credential
 LOGIN: Final = re.compile(rf"//(?!{NAMED.pattern}(:{NAMED.pattern})?@)[^/@\s]+@")  # http://user:password@host
 PAIR: Final = re.compile(  # NAME=VALUE, "NAME": "VALUE"
     r"""([\w.-]+)["']?\s*[=:]\s*(?=["']?((?:\$\{\w+\}|[^\s"',;&}])+))"""
@@ -22,7 +24,7 @@ HIDDEN: Final = "***"
 
 
 def is_credential(name: str) -> bool:
-    """Whether a variable or an option of this name holds a credential, as far as a name tells.
+    """Whether the name of a variable or an option suggests that its value is a credential.
 
     >>> [name for name in ("HF_TOKEN", "aws_secret_access_key", "MYSQL_PWD", "NCCL_DEBUG") if is_credential(name)]
     ['HF_TOKEN', 'aws_secret_access_key', 'MYSQL_PWD']
@@ -34,7 +36,7 @@ def is_credential(name: str) -> bool:
 
 
 def has_credential(value: Any) -> bool:
-    """Whether a value has a credential in it: a login in an address, NAME=VALUE, or a key of a mapping, at any depth.
+    """Whether a value contains a credential, at any depth: a login in a URL, NAME=VALUE, or a key of a mapping.
 
     >>> has_credential("http://me:pa$word@proxy"), has_credential("https://ghp_x@host/"), has_credential("AccountKey=x")
     (True, True, True)
@@ -44,7 +46,7 @@ def has_credential(value: Any) -> bool:
     (False, False)
     """
     if isinstance(value, Mapping):
-        return any(_is_given(str(name), inner) or has_credential(inner) for name, inner in value.items())
+        return any(_is_plain(str(name), inner) or has_credential(inner) for name, inner in value.items())
     if isinstance(value, list | tuple):
         return any(has_credential(inner) for inner in value)
     if not isinstance(value, str):
@@ -53,29 +55,29 @@ def has_credential(value: Any) -> bool:
 
 
 def _has_pair(text: str) -> bool:
-    """Whether a text has the name of a credential with its value."""
-    return any(_is_given(name, value) for name, value in PAIR.findall(text))
+    """Whether a text contains the name of a credential with its value in plain text."""
+    return any(_is_plain(name, value) for name, value in PAIR.findall(text))
 
 
-def _is_given(name: str, value: Any) -> bool:
-    """Whether a credential of this name is given in plain text; true and false are none."""
+def _is_plain(name: str, value: Any) -> bool:
+    """Whether this name and value are a credential in plain text; true and false are not credentials."""
     return is_credential(name) and not isinstance(value, bool) and not NAMED.fullmatch(str(value))
 
 
 def without_credentials(words: Sequence[str]) -> list[str]:
-    """A command line as it is kept: hidden are logins in addresses and, behind `--`, what has a credential's name.
+    """A command line for records: hides logins in URLs and, after `--`, values whose names suggest a credential.
 
     >>> without_credentials(["corpus", "--data", "https://me:pw@host/a", "--", "--s3_session_token", "x", "--s3_key=y"])
     ['corpus', '--data', 'https://***@host/a', '--', '--s3_session_token', '***', '--s3_key=***']
     """
     at = words.index("--") if "--" in words else len(words)
-    ours, theirs = words[:at], words[at:]
-    hidden = [_hidden(word, before) for before, word in zip(["", *theirs], theirs, strict=False)]
-    return [LOGIN.sub(f"//{HIDDEN}@", word) for word in (*ours, *hidden)]
+    sesame_words, engine_words = words[:at], words[at:]
+    redacted = [_redact(word, before) for before, word in zip(["", *engine_words], engine_words, strict=False)]
+    return [LOGIN.sub(f"//{HIDDEN}@", word) for word in (*sesame_words, *redacted)]
 
 
-def _hidden(word: str, before: str) -> str:
-    """A word of a command line, with `before` in front of it, without what NAME=VALUE or `--NAME VALUE` tell."""
+def _redact(word: str, before: str) -> str:
+    """A word of a command line, with the credential in NAME=VALUE or `--NAME VALUE` hidden; `before` precedes it."""
     name, equals, value = word.partition("=")
     if is_credential(before) and before.startswith("--") and "=" not in before:
         return HIDDEN

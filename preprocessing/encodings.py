@@ -1,7 +1,8 @@
-r"""bytes -> the encoding they are in, and text in it -> UTF-8. Nothing in here opens a file.
+r"""Detect the encoding of bytes, and convert text to UTF-8. This module opens no file.
 
-Text of the world comes in UTF-8, in what wrote it before (Windows-1251, GB18030, Shift-JIS, ...), in both side by side,
-and damaged. UTF-8 is strict enough to be proven; what is left is chardet's guess, which has to stand proof as well.
+Real text is in UTF-8, in a legacy encoding (Windows-1251, GB18030, Shift-JIS, ...), in both within one file, or
+damaged. UTF-8 has strict rules, so it can be verified. For other bytes, chardet guesses encodings, and each guess is
+verified by decoding the bytes.
 """
 
 import codecs
@@ -13,8 +14,8 @@ from typing import Final, NamedTuple
 
 from preprocessing.text import from_cesu8
 
-MOST_LOOKED_AT: Final = 1 << 16  # bytes of lines that are no UTF-8
-_BOMS: Final = {  # UTF-32's begins with UTF-16's
+MOST_LOOKED_AT: Final = 1 << 16  # bytes of lines that are not UTF-8
+_BOMS: Final = {  # the mark of UTF-32 begins with that of UTF-16, so it comes first
     codecs.BOM_UTF32_LE: "utf-32-le",
     codecs.BOM_UTF32_BE: "utf-32-be",
     codecs.BOM_UTF16_LE: "utf-16-le",
@@ -22,16 +23,22 @@ _BOMS: Final = {  # UTF-32's begins with UTF-16's
 }
 _ASCII: Final = bytes(range(128))
 _ANY_BYTES: Final = bytes(range(256))
-_ESCAPES: Final = re.compile(rb"\x1b(?:\$[@B]|\$\([A-Z]|\([BIJ])|~\{[!-w][!-~]")  # of ISO-2022 and HZ, in ASCII
+_ESCAPES: Final = re.compile(
+    rb"\x1b(?:\$[@B]|\$\([A-Z]|\([BIJ])|~\{[!-w][!-~]"
+)  # escape sequences of ISO-2022 and HZ, which are ASCII
 _ESCAPED: Final = ("iso2022", "hz")
-_DAMAGED: Final = 0.9  # share of bytes beyond ASCII that are in UTF-8: legacy text has .5 at most
-_MIXED: Final = 0.1  # share of bytes beyond ASCII that are in lines of UTF-8, from which these are no accident
-_SURE: Final = 0.2  # chardet's confidence: right answers for a page of text begin at .25
-_LEAST: Final = 0.1  # of a few words, where the next answer that reads otherwise is clearly behind
+_DAMAGED: Final = (
+    0.9  # smallest fraction of non-ASCII bytes that are UTF-8 in damaged UTF-8; legacy text has at most 0.5
+)
+_MIXED: Final = 0.1  # smallest fraction of non-ASCII bytes in lines of UTF-8 in a file of two encodings
+_SURE: Final = 0.2  # confidence of chardet that always suffices; correct results for a page of text start at 0.25
+_LEAST: Final = (
+    0.1  # smallest confidence for a few words; it must be _LEAD times that of any encoding with another text
+)
 _LEAD: Final = 1.1
-_USUAL: Final = "cp1252"  # of encodings that read the same
-_MOST_STRANGE: Final = 0.001  # share of characters that the text would not have, if it were in this encoding
-# Encodings that hold another one as well, and more: software writes them under the name of the smaller one.
+_USUAL: Final = "cp1252"  # preferred if several encodings decode the bytes to the same text
+_MOST_STRANGE: Final = 0.001  # largest fraction of implausible characters in text of a verified encoding
+# Encoding -> a superset of it. Software often labels text of the superset with the name of the subset.
 _SUPERSETS: Final = {
     "iso8859-1": "cp1252",
     "iso8859-9": "cp1254",
@@ -46,21 +53,21 @@ _SUPERSETS: Final = {
     "iso2022_jp_2": "iso2022_jp",
     "iso2022_jp_2004": "iso2022_jp",
 }
-_LETTER: Final = "[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u052f]"  # of scripts with blanks between words
+_LETTER: Final = "[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u052f]"  # scripts with spaces between words
 _INSIDE: Final = re.compile(rf"(?<={_LETTER})[\u00a1-\u00bf\u00d7\u00f7\u2010-\u2fff](?={_LETTER})")
 _TWO_SCRIPTS: Final = re.compile(
     "[A-Za-z\u00c0-\u024f][\u0370-\u06ff]|[\u0370-\u06ff][A-Za-z\u00c0-\u024f]"
-)  # in one word
-CESU8: Final = "cesu-8"  # no codec of Python has this name
-LOST: Final = b"\xff"  # stands in UTF-8 for what could not be decoded: never valid, it becomes U+FFFD and is counted
+)  # two scripts in one word
+CESU8: Final = "cesu-8"  # Python has no codec for it
+LOST: Final = b"\xff"  # replaces undecodable bytes; it is never valid UTF-8, so it becomes U+FFFD and is counted
 
 
 class Encoding(NamedTuple):
-    """What a file is in."""
+    """The encoding of a file."""
 
-    name: str  # a codec of Python; "" where it cannot be said
-    mixed: bool = False  # beside lines in UTF-8
-    likely: tuple[str, ...] = ()  # where it cannot be said: what it might be
+    name: str  # a codec of Python; "" if unknown
+    mixed: bool = False  # the file also has lines in UTF-8
+    likely: tuple[str, ...] = ()  # candidates if the encoding is unknown
 
     def __str__(self) -> str:
         if not self.name:
@@ -72,7 +79,7 @@ UTF8: Final = Encoding("utf-8")
 
 
 def wide(start: bytes) -> str:
-    """The codec of a file that begins so, where it is UTF-16 or UTF-32, with a byte order mark or without; else "".
+    """The codec of a file with this beginning if it is UTF-16 or UTF-32, with or without a byte order mark; else "".
 
     >>> wide("A text".encode("utf-16")), wide(b"A text"), wide(("No mark, but words. " * 9).encode("utf-32-be"))
     ('utf-16-le', '', 'utf-32-be')
@@ -87,12 +94,12 @@ def wide(start: bytes) -> str:
 
 
 def is_cesu8(line: bytes) -> bool:
-    """Whether bytes are UTF-8 but for characters in halves, CESU-8 or modified UTF-8."""
+    """Whether bytes are CESU-8 or modified UTF-8: UTF-8, except that some characters are encoded as surrogates."""
     return (b"\xed" in line or b"\xc0\x80" in line) and not is_utf8(line) and is_utf8(from_cesu8(line))
 
 
 def of_lines(sample: bytes) -> Encoding:
-    """The encoding of a file of which these are some whole lines, of any of its places.
+    """The encoding of a file, detected from some of its whole lines.
 
     >>> str(of_lines("Der Fluss ist schön, und über die alte Brücke fährt ein Zug nach München.".encode("cp1252")))
     'cp1252'
@@ -102,7 +109,7 @@ def of_lines(sample: bytes) -> Encoding:
     if b"\xed" in sample or b"\xc0\x80" in sample:
         sample = b"\n".join(from_cesu8(line) if is_cesu8(line) else line for line in sample.split(b"\n"))
     lines = [line for line in sample.split(b"\n") if not line.isascii() or _has_escapes(line)]
-    odd = odd_lines(sample) or (lines if sample.isascii() else [])  # HZ, which stands beside nothing else
+    odd = odd_lines(sample) or (lines if sample.isascii() else [])  # HZ is all ASCII and is never mixed
     if not odd:
         return UTF8
     if all(map(bytes.isascii, odd)):
@@ -116,7 +123,7 @@ def of_lines(sample: bytes) -> Encoding:
 
 
 def of_content(content: bytes) -> Encoding:
-    r"""The encoding of a whole file, by all of its lines.
+    r"""The encoding of a file, detected from all of its lines.
 
     >>> str(of_content("Der Fluss ist schön, und über die alte Brücke fährt ein Zug.\n".encode("cp1252")))
     'cp1252'
@@ -124,14 +131,17 @@ def of_content(content: bytes) -> Encoding:
     if name := wide(content[:MOST_LOOKED_AT]):
         return Encoding(name)
     found = of_lines(lines_to_look_at([content]))
-    if found == UTF8 and (odd := odd_lines(content)):  # lines that were not looked at
+    if found == UTF8 and (odd := odd_lines(content)):  # lines beyond the limit
         late = of_lines(b"\n".join(odd)[: 4 * MOST_LOOKED_AT])
         found = late if late == UTF8 else late._replace(mixed=True)
     return found
 
 
 def _of_odd(lines: bytes, mixed: bool) -> Encoding:
-    """The encoding of lines that are no UTF-8: the likeliest one, where it is clearly ahead of what reads otherwise."""
+    """The encoding of lines that are not UTF-8.
+
+    It is the most likely one, if it is clearly ahead of all encodings that decode the lines to a different text.
+    """
     if len(lines) == MOST_LOOKED_AT:
         lines = lines[: lines.rfind(b"\n") + 1] or lines
     guesses = [guess for guess in _guess(lines) if guess[0] and not guess[0].startswith(("utf-16", "utf-32"))]
@@ -147,15 +157,15 @@ def _of_odd(lines: bytes, mixed: bool) -> Encoding:
 
 
 def _guess(data: bytes) -> list[tuple[str, float]]:
-    """Codecs that the bytes may be in, the likeliest first, each with chardet's confidence; ("", 0) for none."""
-    import chardet  # 60 ms, which text in UTF-8 need not cost
+    """Candidate codecs, the most likely first, each with chardet's confidence; ("", 0) if there are none."""
+    import chardet  # takes 60 ms, which text in UTF-8 does not need
 
     found = chardet.detect_all(data, max_bytes=MOST_LOOKED_AT)
     return [(codec(str(each["encoding"] or "")), float(each["confidence"] or 0)) for each in found] or [("", 0.0)]
 
 
 def codec(name: str) -> str:
-    """Python's codec for the name of an encoding, as it is used here; "" where there is none.
+    """Python's codec for the name of an encoding, or its usual superset; "" if Python has no such text encoding.
 
     >>> codec("Latin-1"), codec("GBK"), codec("x-unheard-of"), codec("rot13"), codec("idna")
     ('cp1252', 'gb18030', '', '', '')
@@ -164,14 +174,16 @@ def codec(name: str) -> str:
         found = codecs.lookup(name)
         if not found._is_text_encoding:
             return ""
-        _ANY_BYTES.decode(found.name, errors="replace")  # not so idna and such, which a page may name too
+        _ANY_BYTES.decode(found.name, errors="replace")  # raises for codecs such as idna
     except (LookupError, ValueError):
         return ""
     return _SUPERSETS.get(found.name, found.name)
 
 
 def declared(name: str, content: bytes) -> str:
-    """The codec that a page or its server names; "" where there is none, or a wide one that the bytes are not in.
+    """The codec that a page or its server declares.
+
+    Returns "" if there is no such codec, or if it is UTF-16 or UTF-32 and the bytes are not.
 
     >>> declared("ISO-8859-2", b"<p>"), declared("utf-16", b"<p>"), declared("undefined", b"<p>")
     ('iso8859-2', '', '')
@@ -181,7 +193,7 @@ def declared(name: str, content: bytes) -> str:
 
 
 def is_utf8(line: bytes) -> bool:
-    """Whether bytes are UTF-8, the last character whole."""
+    """Whether bytes are valid UTF-8 with a complete last character."""
     try:
         line.decode()
     except UnicodeDecodeError:
@@ -194,12 +206,12 @@ def _has_escapes(data: bytes) -> bool:
 
 
 def is_odd(line: bytes) -> bool:
-    """Whether a line is none of UTF-8: it cannot be decoded, or has an escape of ISO-2022."""
+    """Whether a line is not UTF-8 text: it cannot be decoded, or contains an escape sequence of ISO-2022."""
     return b"\x1b" in line and _has_escapes(line) if line.isascii() else not is_utf8(line)
 
 
 def odd_lines(block: bytes) -> list[bytes]:
-    """The lines of a block that are none of UTF-8."""
+    """The lines of a block that are not UTF-8 text."""
     if is_utf8(block) and b"\x1b" not in block:
         return []
     return [line for line in block.split(b"\n") if is_odd(line)]
@@ -210,18 +222,21 @@ def _beyond_ascii(line: bytes) -> int:
 
 
 def _in_utf8(line: bytes) -> int:
-    """How many bytes of a line are characters beyond ASCII in UTF-8."""
+    """The number of bytes in a line that belong to valid non-ASCII characters of UTF-8."""
     return _beyond_ascii(line.decode(errors="ignore").encode())
 
 
 def _is_proven(data: bytes, name: str, most: float = _MOST_STRANGE) -> bool:
-    """Whether bytes decode to text: hardly a character lost or never written, hardly a sign inside of a word."""
+    """Whether bytes decode to plausible text.
+
+    Plausible text has almost no undecodable or unassigned characters, and almost no symbols inside words.
+    """
     text = data.decode(name, errors="replace")
     return _strange(text) <= most * len(text) + (most > 0)
 
 
 def _strange(text: str) -> int:
-    """How many characters of a text are none that people write, or stand where people write none."""
+    """The number of implausible characters: unassigned characters, symbols inside words, words of two scripts."""
     found = sum(text.count(char) for char in set(text) if _is_strange(char))
     inside = sum(_is_sign(match[0]) for match in _INSIDE.finditer(text))
     return found + inside + len(_TWO_SCRIPTS.findall(text))
@@ -235,7 +250,7 @@ def _is_strange(char: str) -> bool:
 
 
 def _is_sign(char: str) -> bool:
-    """Whether a character is a sign that no word has inside; an apostrophe, a hyphen or a vowel sign is none."""
+    """Whether a character is a symbol that does not occur inside words; apostrophes, hyphens and vowel signs do."""
     return (
         unicodedata.category(char) in ("Sm", "Sc", "So", "No", "Ps", "Pe", "Pi", "Po")
         and char not in "\u00b7\u2018\u2026"
@@ -243,7 +258,7 @@ def _is_sign(char: str) -> bool:
 
 
 def to_utf8(line: bytes, encoding: Encoding) -> bytes:
-    r"""A line of a file in this encoding as UTF-8; what cannot be decoded is a byte 0xFF each time.
+    r"""Convert a line of a file in this encoding to UTF-8; each undecodable sequence becomes the byte 0xFF.
 
     >>> to_utf8("naïve".encode("cp1252"), Encoding("cp1252")).decode(), to_utf8(b"a\x81", Encoding("cp1252"))
     ('naïve', b'a\xff')
@@ -257,13 +272,13 @@ def to_utf8(line: bytes, encoding: Encoding) -> bytes:
 
 
 def whole_lines(block: bytes, first: bool) -> bytes:
-    """A block of a file without the lines that it has in part; of a block without a line end, all of it."""
+    """A block of a file without the incomplete lines at its ends; the whole block if it has no line end."""
     start = 0 if first else block.find(b"\n") + 1
     return block[start : block.rfind(b"\n") + 1] or block
 
 
 def lines_to_look_at(blocks: Iterable[bytes]) -> bytes:
-    """Of whole lines, those that say something of the encoding, up to a limit."""
+    """The lines that help to detect the encoding, non-ASCII or with escape sequences, up to a limit of bytes."""
     found, size = list[bytes](), 0
     for block in blocks:
         if block.isascii() and not _has_escapes(block):

@@ -1,14 +1,14 @@
-"""What can go wrong that is not our bug, one class per exit code.
+"""Errors that a user can correct, one class per exit code.
 
 SesameError
-  BadInput       2   something given cannot be used as it is: a name, a key, a file, a folder, a full disk
+  BadInput       2   an input cannot be used: a name, a key, a file, a directory, a full disk
   DataError      3   the input could be read, but too little of it is usable
-  ResourceError  4   the machine lacks something: memory, a free port, a lease that another process holds
+  ResourceError  4   the machine lacks something: memory, a free port, a lock that another process holds
   Diverged       5   training produced numbers that cannot be used
-  MiscountedLoss 1   a head does not score the targets that its loss counts: a bug, in the file that the message names
+  MiscountedLoss 1   a head does not score the targets that its loss counts: a bug in the file that the message names
   Preempted     75   stopped on request; the same command resumes
 
-A message is one line: where, what was given, what is allowed, what to do. The command prints it without a traceback.
+A message is one line: "PLACE: invalid X: got Y, expected Z", then a remedy. The command prints it without a traceback.
 """
 
 import platform
@@ -19,7 +19,9 @@ FLOORS: Final = ("preprocessing", "pipeline", "training", "orchestration", "sesa
 
 
 def missing_module(error: ModuleNotFoundError) -> str:
-    """What to install, in one line, where a module of someone else is missing; our own, which is a bug, is raised.
+    """A message of one line with the packages to install if a third-party module is missing.
+
+    A missing module of Sesame is a bug: its error is raised again.
 
     >>> missing_module(ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")).split("; ")[0].split(" (")[0]
     "No module named 'torch' in this Python"
@@ -28,20 +30,20 @@ def missing_module(error: ModuleNotFoundError) -> str:
     if not module or module in FLOORS:
         raise error
     return (
-        f"No module named {module!r} in this Python ({sys.executable}, {platform.python_version()}); install what "
-        "Sesame requires there: pip install 'sesame-pretraining[pipeline,training,orchestration]', or `make setup`; on "
-        "a cluster, on every machine"
+        f"No module named {module!r} in this Python ({sys.executable}, {platform.python_version()}); install the "
+        "requirements of Sesame: pip install 'sesame-pretraining[pipeline,training,orchestration]', or `make setup`; "
+        "on a cluster, install them on every machine"
     )
 
 
 class SesameError(Exception):
-    """A failure that the user can correct; `exit_code` is what the process ends with."""
+    """A failure that the user can correct; `exit_code` is the exit code of the command."""
 
     exit_code = 2
 
 
 class BadInput(SesameError, ValueError):
-    """The input cannot be used: correct it and repeat the command."""
+    """An input cannot be used: correct it and repeat the command."""
 
     exit_code = 2
 
@@ -53,7 +55,7 @@ class DataError(SesameError):
 
 
 class ResourceError(SesameError):
-    """The machine lacks something: memory, a free port, a lease that another process holds."""
+    """The machine lacks something: memory, a free port, a lock that another process holds."""
 
     exit_code = 4
 
@@ -83,7 +85,7 @@ class Preempted(SesameError):
 
 
 def with_article(noun: str) -> str:
-    """A noun as it stands in a message.
+    """A noun with its indefinite article.
 
     >>> with_article("encoder"), with_article("decoder")
     ('an encoder', 'a decoder')

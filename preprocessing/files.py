@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, and carry a hash: no format notices a flipped bit by itself."""
+"""Write files and directories atomically, and detect damage by hashes, because most file formats cannot."""
 
 import fcntl
 import io
@@ -18,16 +18,17 @@ import xxhash
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.folders import make_directory
 
-TEMPORARY: Final = ".tmp-"  # how an unfinished file begins; readers ignore it
-UNFINISHED: Final = ".unfinished"  # how an unfinished folder ends
-LONGEST: Final = 200  # bytes of a name, to which more is added: 255 are allowed
+TEMPORARY: Final = ".tmp-"  # prefix of the names of unfinished files, which readers ignore
+UNFINISHED: Final = ".unfinished"  # suffix of the names of unfinished directories
+LONGEST: Final = 200  # bytes of a name before a suffix is added; file systems allow 255
 
 
 def write_atomic(path: Path | str, content: bytes | Callable[[BinaryIO], object]) -> None:
-    """Write bytes, or what a function writes into the open file, so that `path` is the old file or the whole new one.
+    """Write a file atomically: `path` is either the old file or the complete new one.
 
-    A temporary file in the same folder is flushed, synced and renamed; on any failure it is removed and `path` is as
-    it was. The folder is made where it is missing. Raises OSError, among others when the disk is full.
+    `content` is bytes, or a function that writes into the open file. A temporary file in the same directory is flushed,
+    synced and renamed. After a failure it is removed and `path` is unchanged. A missing directory is created. Raises
+    OSError, for example if the disk is full.
     """
     path = Path(path)
     make_directory(path.parent)
@@ -44,33 +45,34 @@ def write_atomic(path: Path | str, content: bytes | Callable[[BinaryIO], object]
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    directory = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the new name itself survives a power cut
+        os.fsync(directory)  # so that the new name survives a power failure
     finally:
-        os.close(folder)
+        os.close(directory)
 
 
 @contextmanager
 def whole_folder(to: Path) -> Iterator[Path]:
-    """A new folder that becomes `to`, which is missing or empty, when the block ends; where that fails, it is again.
+    """Create a directory atomically: yield an unfinished directory that becomes `to` when the block ends.
 
-    It is made beside `to`, or in it where that is there: that may be a mount, the folder of a shell, or in a folder
-    that is not ours. What a killed command left is removed first. ResourceError where another command is writing it,
-    BadInput where one has made it meanwhile.
+    `to` must be missing or empty; if the block fails, this is restored. The unfinished directory is a sibling of `to`,
+    or inside `to` if `to` exists, because `to` may be a mount point or the current directory of a shell, and its parent
+    may not be writable. Files of a killed command are removed first. Raises ResourceError if another command is writing
+    to `to`, and BadInput if another command created `to` during the block.
     """
     to = Path(os.path.realpath(to))
     is_there = to.is_dir()
     stem = os.fsencode(to.name)[:LONGEST].decode(errors="ignore")
     unfinished = to / UNFINISHED if is_there else to.with_name(f".{stem}{UNFINISHED}")
-    made = [folder for folder in to.parents if not folder.exists()]
-    handle = _alone_in(unfinished, to)
+    new_parents = [parent for parent in to.parents if not parent.exists()]
+    handle = _lock_directory(unfinished, to)
     try:
-        for path in unfinished.iterdir():  # by a command that was killed
+        for path in unfinished.iterdir():  # files of a killed command
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         yield unfinished
         if not is_new(to):
-            raise BadInput(f"{to}: was made by another command meanwhile; name another folder")
+            raise BadInput(f"{to}: created by another command in the meantime; choose another directory")
         if is_there:
             for path in unfinished.iterdir():
                 path.rename(to / path.name)
@@ -80,29 +82,31 @@ def whole_folder(to: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         with suppress(OSError):
-            for folder in made:
-                folder.rmdir()
+            for parent in new_parents:
+                parent.rmdir()
         raise
     finally:
         os.close(handle)
 
 
-def _alone_in(folder: Path, to: Path) -> int:
-    """Make a folder, and lock it, where its disk knows locks; ResourceError where another process has it."""
-    make_directory(folder)
-    handle = os.open(folder, os.O_RDONLY)
+def _lock_directory(directory: Path, to: Path) -> int:
+    """Create a directory and lock it, if its disk supports locks; ResourceError if another process has the lock."""
+    make_directory(directory)
+    handle = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        raise ResourceError(f"{to}: another command is writing it; wait for it, or name another folder") from None
+        raise ResourceError(
+            f"{to}: another command is writing to it; wait for it, or choose another directory"
+        ) from None
     except OSError:  # a disk without locks
         pass
     return handle
 
 
 def is_new(folder: Path) -> bool:
-    """Whether a folder is missing, or empty but for what `whole_folder` left there when it was killed.
+    """Whether a directory is missing, or empty except for files that a killed `whole_folder` left in it.
 
     >>> is_new(Path("/")), is_new(Path("/no/such/folder")), is_new(Path(__file__))
     (False, True, False)
@@ -113,7 +117,7 @@ def is_new(folder: Path) -> bool:
 
 
 def remove_unfinished(folder: Path | str) -> int:
-    """Remove what killed writers left in `folder` and below, and return how many; only while nobody writes there."""
+    """Remove the unfinished files in `folder` and below, and return their number; call it only while nobody writes."""
     unfinished = [path for path in Path(folder).rglob(f"{TEMPORARY}*") if path.is_file()]
     for path in unfinished:
         path.unlink(missing_ok=True)
@@ -121,27 +125,30 @@ def remove_unfinished(folder: Path | str) -> int:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove an unfinished folder, and nothing where it is gone: one that gets its final name at this moment stays
-    whole, as what is removed has a name of its own first. Raises OSError."""
+    """Remove an unfinished directory if it exists. Raises OSError.
+
+    The directory is renamed first. So if another process renames it to its final name at the same moment, no file of it
+    is removed.
+    """
     doomed = folder.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
     try:
         os.replace(folder, doomed)
     except FileNotFoundError:
         return
-    except OSError:  # no room for another name
+    except OSError:  # the disk has no space for a new name
         doomed = folder
     shutil.rmtree(doomed)
 
 
 def npy(array: np.ndarray) -> bytes:
-    """The content of a .npy file. Into a file numpy writes past Python: its error for a full disk has no number."""
+    """The content of a .npy file. If numpy writes a file itself and the disk is full, its error has no errno."""
     file = io.BytesIO()
     np.save(file, array, allow_pickle=False)
     return file.getvalue()
 
 
 class HashingWriter(io.RawIOBase):
-    """Hands bytes on to a file and hashes them on the way, for writers that want a file and would fill memory instead.
+    """A file object that hashes the bytes it writes to another file, so that they need not be in memory at once.
 
     >>> hashed = HashingWriter(io.BytesIO())
     >>> hashed.write(b"abc"), hashed.hexdigest() == xxhash.xxh3_128_hexdigest(b"abc")
@@ -166,7 +173,7 @@ class HashingWriter(io.RawIOBase):
 
 
 def is_beside(name: str) -> bool:
-    """Whether a name that was read from a file is that of a file beside it, and leads nowhere else.
+    """Whether a name that was read from a file can only name a file in the same directory.
 
     >>> [name for name in ("a.arrow", "../a.arrow", "/a", "..", "", "a/b") if is_beside(name)]
     ['a.arrow']
@@ -175,7 +182,7 @@ def is_beside(name: str) -> bool:
 
 
 def xxh3_file(path: Path | str) -> str:
-    """xxh3-128 of a file's bytes, in hexadecimal; several GB/s, so hashing costs less than reading."""
+    """xxh3-128 of a file's bytes, in hexadecimal. Hashing takes less time than reading: it processes several GB/s."""
     digest = xxhash.xxh3_128()
     with open(path, "rb") as file:
         while chunk := file.read(1 << 22):
@@ -184,13 +191,13 @@ def xxh3_file(path: Path | str) -> str:
 
 
 def sums_of(folder: Path) -> dict[str, str]:
-    """xxh3-128 of each file in a folder and below it, by its path there."""
+    """xxh3-128 of each file in a directory and below, by its relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): xxh3_file(path) for path in files}
 
 
 def checked_json(value: dict[str, Any]) -> bytes:
-    """A JSON object with a checksum of itself, in the one form that `from_checked_json` accepts.
+    """A JSON object with its own checksum, in the only form that `from_checked_json` accepts.
 
     >>> print(checked_json({"rows": 3}).decode(), end="")
     {
@@ -204,12 +211,12 @@ def checked_json(value: dict[str, Any]) -> bytes:
 
 
 def from_checked_json(content: bytes) -> dict[str, Any]:
-    """The object again; ValueError where a single bit is not as it was written.
+    """Read an object that `checked_json` wrote, without the checksum; ValueError if a single bit has changed.
 
     >>> from_checked_json(checked_json({"rows": 3}).replace(b"3", b"7"))
     Traceback (most recent call last):
     ...
-    ValueError: not as it was written
+    ValueError: changed after it was written
     """
     value: Any = None
     try:
@@ -219,24 +226,23 @@ def from_checked_json(content: bytes) -> dict[str, Any]:
             return value
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
-    raise ValueError("not as it was written")
+    raise ValueError("changed after it was written")
 
 
 def from_json(content: bytes) -> dict[str, Any]:
-    """A JSON object, checked where it has a checksum of itself; ValueError where it is none, or not as it was written.
+    """Read a JSON object and verify its checksum if it has one; ValueError if it is invalid or has changed.
 
     >>> from_json(b'{"rows": 3}'), from_json(checked_json({"rows": 3}))
     ({'rows': 3}, {'rows': 3})
     """
     value = parse_json(content)
     if not isinstance(value, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     return from_checked_json(content) if "checksum" in value else value
 
 
 def parse_json(content: str | bytes) -> Any:
-    """What JSON holds; ValueError in one line where it is none, brackets in brackets go on too deeply, or a number has
-    more digits than Python reads.
+    """Parse JSON; ValueError in one line if it is invalid, nested too deeply, or has a number with too many digits.
 
     >>> parse_json("[" * 100_000)
     Traceback (most recent call last):
@@ -256,7 +262,7 @@ def parse_json(content: str | bytes) -> Any:
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """What a JSON file of ours holds; BadInput with the `remedy` where it is missing, or damaged."""
+    """Parse a JSON file of Sesame; BadInput with the `remedy` if it is missing or damaged."""
     try:
         return parse_json(path.read_bytes())
     except OSError as error:
@@ -266,20 +272,24 @@ def read_json(path: Path, remedy: str) -> Any:
 
 
 def read_object(path: Path, remedy: str, **values: type) -> dict[str, Any]:
-    """A JSON object of ours that has values of these types by these names; BadInput with the `remedy` where it is
-    missing, damaged, or JSON of another kind."""
-    found = read_json(path, remedy)
+    """Read a JSON object of Sesame with values of these names and types.
+
+    Raises BadInput with the `remedy` if the file is missing, damaged, or has other content.
+    """
+    content = read_json(path, remedy)
     with of_kind(path, remedy):
         for name, kind in values.items():
-            if not isinstance(found[name], kind):
-                raise TypeError(f"{name} is {type(found[name]).__name__}")
-        return dict(found)
+            if not isinstance(content[name], kind):
+                raise TypeError(f"{name} is {type(content[name]).__name__}")
+        return dict(content)
 
 
 @contextmanager
 def of_kind(path: Path, remedy: str) -> Iterator[None]:
-    """What is made of the content of a file of ours inside the block; BadInput with the `remedy` where it is JSON, and
-    none of that kind."""
+    """Convert errors of a block that uses the content of a JSON file to BadInput with the `remedy`.
+
+    Such an error means that the file is valid JSON, but not a file of the expected kind.
+    """
     try:
         yield
     except BadInput:
@@ -289,4 +299,4 @@ def of_kind(path: Path, remedy: str) -> Iterator[None]:
 
 
 def _lacking(error: Exception) -> str:
-    return f"no {error.args[0]} in it" if isinstance(error, KeyError) else str(error)
+    return f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)

@@ -1,4 +1,4 @@
-"""Numbers that JSON has. Without numpy, which the shell would wait for as it completes a word."""
+"""Numbers that JSON can represent. This module does not import numpy, so that shell completion is fast."""
 
 import math
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def replace_non_finite(value: Any) -> Any:
-    """A value with null in the place of what is no number in JSON: NaN and infinity.
+    """A copy of a value in which None replaces NaN and infinity, which JSON cannot represent.
 
     >>> replace_non_finite({"a": [1.5, float("inf")], "b": float("nan")})
     {'a': [1.5, None], 'b': None}

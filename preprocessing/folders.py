@@ -1,4 +1,4 @@
-"""Folders to write to: an installation may be someone else's, a user without a home, and an address is no folder."""
+"""Directories to write to: the installation may be read-only, a user may have no home, and a URL is not a directory."""
 
 import os
 import re
@@ -8,45 +8,47 @@ from typing import Final
 
 from preprocessing.errors import BadInput
 
-ADDRESS: Final = re.compile(r"\s*(?:file:|[a-z][a-z0-9+.-]*:[:/])", re.IGNORECASE)  # s3://..., which Path makes s3:/...
+ADDRESS: Final = re.compile(r"\s*(?:file:|[a-z][a-z0-9+.-]*:[:/])", re.IGNORECASE)  # Path turns s3://... into s3:/...
 
 
 def is_address(path: Path | str) -> bool:
-    """Whether a path is an address, as of an object store: to this machine it would be a folder named `s3:`.
+    """Whether a path is a URL, for example of an object store. As a local path it would be a directory named `s3:`.
 
-    >>> [is_address(given) for given in ("s3://bucket/x", Path("S3://bucket/x"), "file:x", "/mnt/s3:/x", "a:b")]
+    >>> [is_address(path) for path in ("s3://bucket/x", Path("S3://bucket/x"), "file:x", "/mnt/s3:/x", "a:b")]
     [True, True, True, False, False]
     """
     return ADDRESS.match(str(path)) is not None
 
 
 def require_local_path(what: str, path: Path | str) -> Path:
-    """A path to write to, which `what` names; BadInput where it is an address: results lie on disks of this machine;
-    or where it is no text, which neither a store nor JSON could name."""
-    if (shown := os.fsencode(str(path)).decode(errors="replace")) != str(path):
-        raise BadInput(f"{what} {shown}: a name that is not in UTF-8; give, or rename it to, one that is")
+    """A local path to write to; `what` names it in messages.
+
+    Raises BadInput for a URL, because results are written to disks of this machine. It also raises BadInput for a name
+    that is not valid UTF-8, because neither an object store nor JSON can represent it.
+    """
+    if (printable := os.fsencode(str(path)).decode(errors="replace")) != str(path):
+        raise BadInput(f"invalid {what}: got {printable}, expected a name in UTF-8; rename it")
     if not is_address(path):
         return Path(path)
-    given = str(path).strip()
-    if (scheme := given.partition(":")[0]).lower() == "file":
-        raise BadInput(f"{what} {given}: an address; give the path alone, without {scheme}:")
-    said = re.sub(r"^([^:/]+):/+", r"\1://", given)
+    value = str(path).strip()
+    if (scheme := value.partition(":")[0]).lower() == "file":
+        raise BadInput(f"invalid {what}: got the URL {value}, expected a path; remove {scheme}:")
+    url = re.sub(r"^([^:/]+):/+", r"\1://", value)
     raise BadInput(
-        f"{what} {said}: an address, which nothing is written to; give a folder of this machine, such as one on which "
-        "it is mounted"
+        f"invalid {what}: got the URL {url}, expected a local directory; mount the store and give a directory on it"
     )
 
 
 def make_directory(folder: Path) -> None:
-    """Make a folder, and those above it, where it is missing; BadInput where none can be, as below /proc."""
+    """Create a directory and its parents if missing; BadInput if that is impossible, for example below /proc."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileNotFoundError:
-        raise BadInput(f"{folder}: no folder can be made there; give one on a disk") from None
+        raise BadInput(f"{folder}: cannot create this directory; give a directory on a disk") from None
 
 
 def is_writable(path: Path | str) -> bool:
-    """Whether this user can write files into a folder, or can make it where it is missing.
+    """Whether this user can write files into a directory, or can create it if it is missing.
 
     >>> is_writable(__file__ + "/below"), is_writable(tempfile.gettempdir())
     (False, True)
@@ -56,8 +58,10 @@ def is_writable(path: Path | str) -> bool:
 
 
 def user_cache() -> Path:
-    """The folder for what can be made anew, of this user alone: XDG_CACHE_HOME or ~/.cache, else one in the temporary
-    folder, where a container's user has no home."""
+    """The directory of this user for files that can be created again.
+
+    It is in XDG_CACHE_HOME or ~/.cache, or in the temporary directory for a user without a home, as in a container.
+    """
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache")
     if home.is_absolute() and is_writable(home):
         return home / "sesame"

@@ -1,8 +1,8 @@
-"""Cores and memory that this process may use: those of the machine, or of the control groups that it is in.
+"""Cores and memory that this process may use: those of the machine, or of its control groups.
 
 Slurm, systemd, Docker and Kubernetes put processes into control groups, often nested and far below the root. Each group
-on the way up to the root may have a limit, and the smallest holds (Documentation/admin-guide/cgroup-v2.rst and
-cgroup-v1/memory.rst of Linux). Whatever asks for cores or memory asks here.
+on the path to the root may have a limit, and the smallest limit applies (Documentation/admin-guide/cgroup-v2.rst and
+cgroup-v1/memory.rst of Linux). All code of Sesame that needs the number of cores or the memory size uses this module.
 """
 
 import math
@@ -17,21 +17,21 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path("/")
-UNLIMITED: Final = 2.0**60  # bytes: version 1 writes a number near 2^63 where there is no limit
-LOOKED_AT: Final = 20_000  # groups of a machine, where a path does not say which is ours
-# Bytes by which it is decided how many processes there are, where that is ours to say (measured: two workers of a tiny
-# BERT with Ray and the command itself have 4.3 GB)
-PROCESS: Final = 1e9  # of a worker that trains or evaluates
-BESIDE: Final = 2e9  # of the command and of Ray
+UNLIMITED: Final = 2.0**60  # bytes; without a limit, version 1 writes a number near 2^63
+LOOKED_AT: Final = 20_000  # most groups to search for this process if the path does not identify its group
+# Memory in bytes from which the default number of processes is computed (measured: two workers of a tiny BERT with Ray
+# and the command itself use 4.3 GB)
+PROCESS: Final = 1e9  # a worker that trains or evaluates
+BESIDE: Final = 2e9  # the command and Ray
 
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """Bytes of the machine or of a control group."""
+    """Memory limit and free memory of the machine or of a control group, in bytes."""
 
     limit: float
-    free: float  # page cache that the kernel can give up counts as free
-    where: str = ""  # the folder of the group; "": the machine
+    free: float  # includes page cache that the kernel can reclaim
+    where: str = ""  # the directory of the group; "" for the machine
 
     @property
     def used(self) -> float:
@@ -40,14 +40,14 @@ class MemoryLimit:
 
 @dataclass(frozen=True)
 class Cores:
-    """Those that this process may use at the same time, which a quota may make less than one."""
+    """The number of cores that this process may use at the same time; with a quota it may be less than 1."""
 
     number: float
-    where: str = ""  # the folder of the group with the quota; "": the machine, or the affinity of this process
+    where: str = ""  # the directory of the group with the quota; "" for the machine or the affinity of this process
 
     @property
     def whole(self) -> int:
-        """How many processes or threads have a core each; at least one.
+        """The number of processes or threads that can have one core each; at least 1.
 
         >>> Cores(0.5).whole, Cores(2.5).whole
         (1, 2)
@@ -56,7 +56,7 @@ class Cores:
 
 
 def cores(root: Path = ROOT) -> Cores:
-    """By the affinity of this process, and by the smallest quota of its groups."""
+    """The cores of this process: the minimum of its affinity and of the quotas of its groups."""
     found = [Cores(float(len(os.sched_getaffinity(0))))]
     for group in _groups("cpu", root):
         with suppress(OSError, ValueError, ZeroDivisionError):
@@ -65,25 +65,28 @@ def cores(root: Path = ROOT) -> Cores:
 
 
 def memory(root: Path = ROOT) -> MemoryLimit:
-    """The smallest limit, with what is free below every limit; `where` names the one that has least left."""
+    """The smallest limit, and the memory that is free below all limits; `where` names the one with the least free."""
     levels = [_of_machine(root), *_of_groups(root)]
     tightest = min(levels, key=lambda one: one.free)
     return MemoryLimit(min(one.limit for one in levels), tightest.free, tightest.where)
 
 
 def find_tightest_limit(root: Path = ROOT) -> MemoryLimit:
-    """The machine, or the group, that has least memory left: which is full first."""
+    """The machine or the group with the least free memory, which is the first to run out."""
     return min([_of_machine(root), *_of_groups(root)], key=lambda one: one.free)
 
 
 def processes(each: float = PROCESS, beside: float = BESIDE, root: Path = ROOT) -> int:
-    """How many processes of so many bytes each: one a core, as many as the limit of memory holds beside the rest, at
-    least one. It is the limit that counts, not what is free at the moment: the same command has as many each time."""
+    """The default number of processes: one per core, as many as fit into the memory limit, and at least 1.
+
+    Each process needs `each` bytes, and everything else needs `beside` bytes. The result depends on the limit, not on
+    the memory that is free at the moment, so that a command always starts the same number of processes.
+    """
     return max(1, min(cores(root).whole, int((memory(root).limit - beside) // each)))
 
 
 def _of_machine(root: Path) -> MemoryLimit:
-    """By the kernel's own estimate of what is available."""
+    """The memory of the machine, with the kernel's estimate of the available memory."""
     found = dict(re.findall(r"^(\w+): +([0-9]+) kB", (root / "proc/meminfo").read_text(encoding="utf-8"), re.MULTILINE))
     limit = 1024.0 * int(found["MemTotal"])
     return MemoryLimit(
@@ -92,7 +95,7 @@ def _of_machine(root: Path) -> MemoryLimit:
 
 
 def _of_groups(root: Path) -> Iterator[MemoryLimit]:
-    """Each limit of memory that holds for this process, from its own group up."""
+    """Each memory limit that applies to this process, from its own group up to the root."""
     for group in _groups("memory", root):
         limits = [limit for read in (_limits_2, _limits_1) for limit in read(group) if limit < UNLIMITED]
         if not limits:
@@ -105,14 +108,14 @@ def _of_groups(root: Path) -> Iterator[MemoryLimit]:
 
 
 def _limits_2(group: Path) -> Iterator[float]:
-    """Of version 2: above `memory.max` the kernel ends processes, above `memory.high` it all but stops them."""
+    """Limits of version 2: the kernel kills processes above `memory.max`, and almost stops them above `memory.high`."""
     for name in ("memory.max", "memory.high"):
-        with suppress(OSError, ValueError):  # "max" is no number: no limit
+        with suppress(OSError, ValueError):  # "max", which is not a number, means no limit
             yield float(int((group / name).read_text(encoding="utf-8")))
 
 
 def _limits_1(group: Path) -> Iterator[float]:
-    """Of version 1, which also says the smallest limit above what can be seen from here."""
+    """Limits of version 1, including the smallest limit of the groups above, even if those are not visible here."""
     with suppress(OSError, ValueError):
         yield float(int((group / "memory.limit_in_bytes").read_text(encoding="utf-8")))
     with suppress(OSError, ValueError):
@@ -120,10 +123,10 @@ def _limits_1(group: Path) -> Iterator[float]:
 
 
 def _reclaimable(group: Path) -> float:
-    """Bytes of files, and of the kernel's own caches, that it gives up before it ends a process."""
+    """Bytes of cached files and kernel caches that the kernel reclaims before it kills a process."""
     stat = _stat(group)
-    of_all = "total_" if "total_inactive_file" in stat else ""  # version 1: with those of the groups below
-    names = (f"{of_all}inactive_file", f"{of_all}active_file", "slab_reclaimable")
+    prefix = "total_" if "total_inactive_file" in stat else ""  # version 1; includes the groups below
+    names = (f"{prefix}inactive_file", f"{prefix}active_file", "slab_reclaimable")
     return float(sum(stat.get(name, 0) for name in names))
 
 
@@ -136,8 +139,8 @@ def _stat(group: Path) -> dict[str, int]:
 
 
 def _quota(group: Path) -> float:
-    """Cores of a group; ValueError or OSError where it has no quota."""
-    if (file := group / "cpu.max").exists():  # "max 100000" is no number: no quota
+    """The quota of a group in cores; ValueError or OSError if it has none."""
+    if (file := group / "cpu.max").exists():  # "max 100000" is not two numbers and means no quota
         quota, period = (int(word) for word in file.read_text(encoding="utf-8").split())
     else:
         quota, period = (
@@ -149,10 +152,10 @@ def _quota(group: Path) -> float:
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:
-    """The folders of this process's groups with such a controller: its own, and those above it as far as can be seen.
+    """The directories of this process's groups with a controller: its own group, and the visible groups above it.
 
-    Both versions may be there at once. Paths in /proc/self/cgroup and roots of mounts are as the namespace of this
-    process sees them.
+    Both versions of control groups may be mounted at the same time. Paths in /proc/self/cgroup and roots of mounts are
+    relative to the namespace of this process.
     """
     mounts = list(_mounts(root))
     for line in _lines(root / "proc/self/cgroup"):
@@ -166,15 +169,16 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
             if (kind == "cgroup2") == is_second and (is_second or controller in options)
         ]
         if places:
-            _, folder, point = max(places, key=lambda place: place[0])  # one may be mounted at several places
+            _, folder, point = max(places, key=lambda place: place[0])  # a hierarchy may have several mounts
             yield from _up(folder, point)
 
 
 def _place(point: Path, top: str, path: str) -> tuple[bool, Path, Path]:
-    """Whether it is certain, the folder of the group `path`, and where the mount is whose root is the group `top`.
+    """Whether the result is certain, the directory of the group `path`, and the mount point `point`.
 
-    Where the path leads out of the mount, or of the namespace (/../..), the group that lists this process is looked
-    for; else the longest end of the path that is there, as a container may see its group by its path on the host.
+    `top` is the group at the root of the mount. If the path leads out of the mount or of the namespace (/../..), the
+    result is the group that lists this process. Otherwise it is the longest suffix of the path that exists, because a
+    container may see the path of its group on the host.
     """
     parts, above = _parts(path), _parts(top)
     below = parts[len(above) :]
@@ -192,16 +196,16 @@ def _parts(path: str) -> list[str]:
 
 @cache
 def _listing(point: Path, pid: int) -> Path | None:
-    """The group below a mount that has a process; None where none of the first LOOKED_AT does."""
+    """The group below a mount that lists a process; None if none of the first LOOKED_AT groups does."""
     for folder, _, _ in islice(os.walk(point), LOOKED_AT):
-        with suppress(OSError):  # a group of threads lists none
+        with suppress(OSError):  # a group of threads lists no processes
             if str(pid) in (Path(folder) / "cgroup.procs").read_text(encoding="utf-8").split():
                 return Path(folder)
     return None
 
 
 def _up(folder: Path, point: Path) -> Iterator[Path]:
-    """The folder and those above it, up to where the groups are mounted."""
+    """The directories from a group up to its mount point."""
     while True:
         if folder.is_dir():
             yield folder
@@ -211,7 +215,7 @@ def _up(folder: Path, point: Path) -> Iterator[Path]:
 
 
 def _mounts(root: Path) -> Iterator[tuple[str, list[str], str, str]]:
-    """Kind, options of the whole, root and place of each mount of control groups (proc_pid_mountinfo(5))."""
+    """Type, super options, root and mount point of each mount of control groups (proc_pid_mountinfo(5))."""
     for line in _lines(root / "proc/self/mountinfo"):
         first, _, last = line.partition(" - ")
         words, kind = first.split(), last.split()
@@ -228,7 +232,7 @@ def _unescaped(text: str) -> str:
 
 
 def _lines(file: Path) -> list[str]:
-    """Of a file of the kernel; none where there is no such file."""
+    """The lines of a file of the kernel; [] if it cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

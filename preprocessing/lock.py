@@ -1,9 +1,9 @@
-"""One writer of a folder: a lock of the kernel's on a file that names who holds it.
+"""Locks that allow one writer per directory: a kernel lock on a file that names its owner.
 
-Who holds the lock is at work in the folder, and nobody else is, whatever names and times are written anywhere.
+Only the process with the lock works in the directory; names and times in files prove nothing.
 
-flock(2): the kernel drops the lock however its process ends, so that none is ever stale. On a shared disk it holds
-between machines as far as flock does there: NFS since Linux 2.6.12 and with a lock daemon, Lustre mounted with `flock`.
+The kernel releases the lock (flock(2)) when its process ends in any way, so no lock is ever stale. On a shared disk,
+locks work between machines where flock does: NFS since Linux 2.6.12 with a lock daemon, Lustre mounted with `flock`.
 """
 
 import errno
@@ -28,28 +28,29 @@ from preprocessing.processes import began, is_stopped
 log = logging.getLogger(__name__)
 
 OWNER: Final = ".owner.json"
-JOB: Final = ".job.json"  # the same of a job that makes the folder in stages, each of which holds it for itself
-WORKERS: Final = ".workers.lock"  # beside it, while processes of the owner's are at work that may outlive it
-LOOKED_S: Final = 0.1  # for others to look whether a lock is held (`is_held`)
-REFUSED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)  # what a folder that is not ours answers
-NO_LOCKS: Final = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)  # what a disk without them answers
+JOB: Final = ".job.json"  # lock of a job that fills the directory in stages; each stage also takes the lock OWNER
+WORKERS: Final = ".workers.lock"  # locked by worker processes, which may outlive the owner
+LOOKED_S: Final = 0.1  # retry for this time, because `is_held` of another process takes the lock for a moment
+REFUSED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)  # errors of a directory without write permission
+NO_LOCKS: Final = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)  # errors of a disk without locks
 
 
 @contextmanager
 def hold_lock(folder: Path, name: str = OWNER) -> Iterator[None]:
-    """Hold the lock of a folder, which is made where missing; ResourceError at once where another process holds it.
+    """Hold the lock of a directory, which is created if missing.
 
-    A disk that knows no locks costs a warning. BadInput where the folder cannot be made or written to.
+    Raises ResourceError at once if another process has the lock, and BadInput if the directory cannot be created or
+    written to. A disk that does not support locks causes a warning.
     """
     try:
         make_directory(folder)
         handle = _lock(folder / name)
     except (FileExistsError, NotADirectoryError):
-        raise BadInput(f"{folder}: is a file, or below one; give a folder to write to") from None
+        raise BadInput(f"{folder}: is a file or below a file; give a directory to write to") from None
     except OSError as error:
         if error.errno not in REFUSED:
             raise
-        raise BadInput(f"{folder}: cannot be written to ({error.strerror}); give a folder that can be") from None
+        raise BadInput(f"{folder}: cannot write to it ({error.strerror}); give a writable directory") from None
     path = folder / name
     if handle is None:
         raise ResourceError(
@@ -58,8 +59,8 @@ def hold_lock(folder: Path, name: str = OWNER) -> Iterator[None]:
     try:
         since, pid = datetime.now().astimezone().isoformat(timespec="seconds"), os.getpid()
         who = {"pid": pid, "host": platform.node(), "since": since, "began": began(pid)}
-        with suppress(OSError):  # the lock holds without a name, on a full disk too
-            os.ftruncate(handle, 0)  # a killed process leaves its name
+        with suppress(OSError):  # the lock works without a name, for example on a full disk
+            os.ftruncate(handle, 0)  # remove the name that a killed process left
             os.pwrite(handle, json.dumps(who).encode(), 0)
         yield
     finally:
@@ -68,9 +69,11 @@ def hold_lock(folder: Path, name: str = OWNER) -> Iterator[None]:
 
 
 def is_held(folder: Path) -> bool | None:
-    """Whether a process holds the lock of a folder, this one too; None where that is not known, as the folder is not
-    here, or its disk has no locks."""
-    if not os.path.isdir(folder):  # says no as well where we may not look
+    """Whether a process, possibly this one, holds the lock of a directory.
+
+    Returns None if that is unknown because the directory is not on this machine or its disk does not support locks.
+    """
+    if not os.path.isdir(folder):  # also false without permission to look
         return None
     for name in (OWNER, JOB):
         try:
@@ -91,7 +94,7 @@ def is_held(folder: Path) -> bool | None:
 
 
 def has_locks(folder: Path) -> bool:
-    """Whether the disk of a folder knows locks; False too where the folder is not here."""
+    """Whether the disk of a directory supports locks; False if the directory is missing."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -108,9 +111,9 @@ def has_locks(folder: Path) -> bool:
 
 
 def register_process(folder: Path) -> None:
-    """Be known as at work in a folder as long as this process lives, whatever becomes of the one that started it."""
+    """Register this process as working in a directory until it ends, even if it outlives its parent."""
     while True:
-        handle = os.open(folder / WORKERS, os.O_RDWR | os.O_CREAT, 0o644)  # open until the process ends
+        handle = os.open(folder / WORKERS, os.O_RDWR | os.O_CREAT, 0o644)  # stays open until the process ends
         try:
             fcntl.flock(handle, fcntl.LOCK_SH)
         except OSError as error:
@@ -123,7 +126,7 @@ def register_process(folder: Path) -> None:
 
 
 def is_abandoned(folder: Path) -> bool:
-    """Whether no process takes part in the work on a folder any more."""
+    """Whether no registered process works in a directory any more."""
     path = folder / WORKERS
     while True:
         try:
@@ -146,8 +149,10 @@ def is_abandoned(folder: Path) -> bool:
 
 
 def kill_abandoned(folder: Path) -> list[int]:
-    """SIGKILL for the processes of this machine that take part in the work on a folder, whose owner is gone: they may
-    be stopped, or wait for it. Their numbers."""
+    """Kill the processes of this machine that work in a directory whose owner has ended, and return their PIDs.
+
+    SIGKILL is necessary, because they may be stopped or may wait for the owner.
+    """
     path = folder / WORKERS
     try:
         status = path.stat()
@@ -155,7 +160,7 @@ def kill_abandoned(folder: Path) -> list[int]:
         return []
     ended = []
     for pid in (int(name) for name in os.listdir("/proc") if name.isdecimal()):
-        if pid != os.getpid() and _has_open(pid, status):  # who has it open takes part, or is a child of who does
+        if pid != os.getpid() and _has_open(pid, status):  # registered, or a child of a registered process
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
                 ended.append(pid)
@@ -163,7 +168,7 @@ def kill_abandoned(folder: Path) -> list[int]:
 
 
 def _has_open(pid: int, status: os.stat_result) -> bool:
-    """Whether a process has this very file open."""
+    """Whether a process has the file with this status open."""
     with suppress(OSError):
         for number in os.listdir(f"/proc/{pid}/fd"):
             with suppress(OSError):
@@ -173,14 +178,14 @@ def _has_open(pid: int, status: os.stat_result) -> bool:
 
 
 def _is_named(handle: int, path: Path) -> bool:
-    """Whether an open file is still the one of this name."""
+    """Whether an open file is still the file at this path."""
     with suppress(FileNotFoundError):
         return os.path.samestat(path.stat(), os.fstat(handle))
     return False
 
 
 def _lock(path: Path) -> int | None:
-    """A handle on a file with its lock, or None where another process has that."""
+    """An open file with its lock, or None if another process has the lock."""
     until_s = time.monotonic() + LOOKED_S
     while True:
         try:
@@ -188,7 +193,7 @@ def _lock(path: Path) -> int | None:
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
-            raise ResourceError(f"{path} is a link, and Sesame writes to a file of its own there; remove it") from None
+            raise ResourceError(f"{path}: is a symbolic link, expected a regular file; remove it") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_named(handle, path):
@@ -204,15 +209,15 @@ def _lock(path: Path) -> int | None:
                 raise
             other = _named_owner(path)
             log.warning(
-                "%s: this disk has no locks (%s); start no second job here%s",
-                path.parent, error.strerror, f": {other} says that it is writing here" if other else "",
+                "%s: this disk does not support locks (%s); do not start a second job here%s",
+                path.parent, error.strerror, f": {other} may still be writing here" if other else "",
             )  # fmt: skip
             return handle
-        os.close(handle)  # the owner before has just removed the file, or somebody has looked whether it is held
+        os.close(handle)  # the previous owner has just removed the file
 
 
 def _owner(path: Path) -> str:
-    """The owner of a lock, in words; read again where no name is written yet, or that of a process that has ended."""
+    """The owner of a lock, as text; read again while the file names no process, or one that has ended."""
     for _ in range(20):
         if name := _named_owner(path):
             return name
@@ -221,15 +226,14 @@ def _owner(path: Path) -> str:
 
 
 def _named_owner(path: Path) -> str:
-    """The process that a file of a lock names, in words; "" where there is no name in it, or that of a process of this
-    machine that has ended."""
+    """The process that a lock file names, as text; "" if it names none, or one of this machine that has ended."""
     try:
         who = parse_json(path.read_bytes())
         pid, host, state = int(who["pid"]), who["host"], ""
         if host == platform.node():
             if began(pid) != who.get("began", began(pid)) or not began(pid):
                 return ""
-            state = f", stopped: `kill -CONT {pid}` has it go on, `kill -9 {pid}` ends it" if is_stopped(pid) else ""
+            state = f", stopped: `kill -CONT {pid}` resumes it, `kill -9 {pid}` ends it" if is_stopped(pid) else ""
         return f"process {pid} on {host} (since {who['since']}{state})"
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):  # damaged
         return ""

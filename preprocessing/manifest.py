@@ -1,7 +1,7 @@
-"""manifest.json, the commit point of a corpus: what is in it, made of what, and where every document went.
+"""manifest.json of a corpus: its shards, how they were produced, and the counts of kept and dropped documents.
 
-It is written last, by rename: a folder without it is no corpus, and a file it does not list is no part of the corpus.
-Nothing in it varies from run to run (no time, no path of a machine), so equal corpora have equal digests.
+It is written last, by an atomic rename. A directory without it is not a corpus, and files that it does not list do not
+belong to the corpus. It contains no time and no machine path, so equal corpora have equal digests.
 """
 
 import hashlib
@@ -15,12 +15,12 @@ from preprocessing.files import checked_json, from_checked_json, is_beside, pars
 from preprocessing.schema import SCHEMA_VERSION, SPLITS
 
 FILE_NAME: Final = "manifest.json"
-AGAIN: Final = "make the corpus again with `sesame corpus`"  # what to do about most of what can be wrong with one
+AGAIN: Final = "make the corpus again with `sesame corpus`"  # the remedy for most faults of a corpus
 
 
 @dataclass(frozen=True)
 class Count:
-    """Documents, bytes of text and tokens.
+    """The number of documents, bytes of text and tokens.
 
     >>> Count(2, 10) + Count(1, 5, 3)
     Count(documents=3, bytes=15, tokens=3)
@@ -39,7 +39,7 @@ class Count:
 
 @dataclass
 class Ledger:
-    """Where everything that was read went: seen = kept + dropped, each drop with a reason.
+    """Counts of all documents that were read: seen = kept + dropped, with a reason for each drop.
 
     >>> ledger = Ledger()
     >>> ledger.see(3, bytes=30); ledger.keep(2, bytes=25); ledger.drop("empty", 1, bytes=4)
@@ -64,14 +64,14 @@ class Ledger:
         self.dropped[reason] = self.dropped.get(reason, Count()) + Count(documents, bytes, tokens)
 
     def merge(self, other: "Ledger") -> "Ledger":
-        """The two ledgers as one; neither is changed."""
+        """The sum of two ledgers, as a new ledger."""
         reasons = sorted(self.dropped.keys() | other.dropped.keys())
         dropped = {reason: self.dropped.get(reason, Count()) + other.dropped.get(reason, Count()) for reason in reasons}
         return Ledger(self.seen + other.seen, self.kept + other.kept, dropped)
 
     @property
     def unexplained(self) -> Count:
-        """What was seen and is neither kept nor dropped; all zeros where the ledger balances."""
+        """The counts that were seen but neither kept nor dropped; all 0 if the ledger balances."""
         return self.seen - sum(self.dropped.values(), self.kept)
 
     def balanced(self) -> bool:
@@ -88,7 +88,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """What the manifest says about one shard: `bytes` is the size of the file, `xxh3` the xxh3-128 of its bytes."""
+    """The entry of one shard: `bytes` is the size of the file, `xxh3` the xxh3-128 of its bytes."""
 
     name: str
     split: str
@@ -100,11 +100,12 @@ class ShardInfo:
 
 @dataclass(frozen=True)
 class MixtureGroupStats:
-    """A source, or several, with a share of the training tokens; `documents` and `tokens` are those of its shards.
+    """One or more sources with a fraction of the training tokens; `documents` and `tokens` count those of its shards.
 
-    `share` is its weight over the sum of all weights. `epochs` is how often it is read while as many tokens are trained
-    on as the training split has: a run of twice as many reads it twice as often. `ledger` is of all that the group
-    gave, before it is encoded, and `held_out` how many of its documents are in the other splits.
+    `share` is the weight of the group divided by the sum of all weights. `epochs` is the number of passes over the
+    group when the model trains on as many tokens as the training split has; training twice as long doubles it.
+    `ledger` counts all documents of the group before tokenization. `held_out` is the number of its documents in each of
+    the other splits.
     """
 
     weight: float
@@ -119,10 +120,10 @@ class MixtureGroupStats:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A corpus in one page; `vocab` has kind, size, hash and specials (name -> id).
+    """The content of manifest.json; `vocab` has kind, size, hash and specials (name -> id) of the tokenizer.
 
-    `mixture` has the groups of the training split by name, where the corpus file gives weights; else it is empty, and
-    not in the file.
+    `mixture` has the groups of the training split by name, if the corpus file gives weights. Otherwise it is empty and
+    is not written to the file.
     """
 
     name: str
@@ -138,7 +139,7 @@ class Manifest:
 
     @property
     def splits(self) -> dict[str, dict[str, int]]:
-        """Shards, rows and tokens of each split that has any."""
+        """The number of shards, rows (documents) and tokens of each split that has shards."""
         totals: dict[str, dict[str, int]] = {}
         for split in SPLITS:
             shards = [shard for shard in self.shards if shard.split == split]
@@ -163,39 +164,39 @@ class Manifest:
         return plain
 
     def save(self, folder: Path | str) -> Path:
-        """Write manifest.json, which makes the folder a corpus: call it when every shard is in place."""
+        """Write manifest.json, which turns the directory into a corpus; call it when all shards are written."""
         path = Path(folder) / FILE_NAME
         write_atomic(path, checked_json(self._plain))
         return path
 
     @classmethod
     def load(cls, folder: Path | str) -> "Manifest":
-        """Read manifest.json; BadInput where it is missing, is not as it was written, or has another schema version."""
+        """Read manifest.json; BadInput if it is missing, has changed, or has another schema version."""
         path = Path(folder) / FILE_NAME
         try:
             content = path.read_bytes()
             version = parse_json(content)["schema_version"]
             if version != SCHEMA_VERSION:
-                raise BadInput(f"{path}: has schema version {version!r}, this Sesame reads {SCHEMA_VERSION}; {AGAIN}")
+                raise BadInput(f"{path}: invalid schema version: got {version!r}, expected {SCHEMA_VERSION}; {AGAIN}")
             value = from_checked_json(content)
             del value["splits"], value["schema_version"]
             shards = tuple(ShardInfo(**shard) for shard in value.pop("shards"))
             if not all(is_beside(shard.name) for shard in shards):
-                raise ValueError("a shard is a file beside its manifest")
+                raise ValueError("shards must be files in the directory of the manifest")
             if not shards:
-                raise BadInput(f"{path}: names no shard, so this is no corpus; {AGAIN}")
+                raise BadInput(f"{path}: lists no shard, so this is not a corpus; {AGAIN}")
             if len({shard.name for shard in shards}) < len(shards):
-                raise ValueError("a shard is listed once")
+                raise ValueError("each shard must be listed once")
             groups = value.pop("mixture", {}).items()
             mixture = {name: MixtureGroupStats(**group | {"shards": tuple(group["shards"])}) for name, group in groups}
             if not {name for group in mixture.values() for name in group.shards} <= {shard.name for shard in shards}:
-                raise ValueError("a group has shards that are listed")
+                raise ValueError("the shards of a group must be listed")
             if not isinstance(value["vocab"], dict):
-                raise ValueError("a vocabulary has a kind, a size and a hash")
+                raise ValueError("`vocab` must have a kind, a size and a hash")
             return cls(shards=shards, mixture=mixture, ledger=Ledger.from_dict(value.pop("ledger")), **value)
         except BadInput:
             raise
         except OSError as error:
-            raise BadInput(f"{path}: {error.strerror}, so this is no finished corpus; {AGAIN}") from None
+            raise BadInput(f"{path}: {error.strerror}, so this is not a finished corpus; {AGAIN}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise BadInput(f"{path}: is damaged, or no manifest; {AGAIN}") from None
+            raise BadInput(f"{path}: is damaged or not a manifest; {AGAIN}") from None

@@ -1,4 +1,4 @@
-"""Position -> sample: a shuffle without a table, whose turn it is, the share of a batch that one worker takes."""
+"""Data order: shuffle samples without a table, interleave groups by weight, and split a batch among workers."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -11,17 +11,20 @@ from preprocessing.errors import BadInput
 from preprocessing.rng import RandomKey
 from preprocessing.schema import Ints
 
-_ROUNDS: Final = 6  # each mixes both halves; with four, orders of five samples are not equally frequent (chi-square)
+_ROUNDS: Final = (
+    6  # each round mixes both halves; with four rounds, a chi-square test of the orders of five samples fails
+)
 
 _WHOLE: Final = 1 << 30
 Count = TypeVar("Count", int, Ints)
 
 
 def shuffle(position_N: Ints, size: int, key: RandomKey, epoch: int) -> Ints:
-    """Samples at these positions of the epoch: a random-looking bijection of [0, size) onto itself, int64 [N].
+    """The samples at these positions of an epoch, int64 [N]: a pseudorandom bijection of [0, size) onto itself.
 
-    A Feistel network over a grid of about sqrt(size) x sqrt(size) cells; a cell past the end is sent through again
-    (cycle walking: Black and Rogaway 2002), which keeps the map a bijection. Memory and time depend on N alone.
+    It is a Feistel network over a grid of about sqrt(size) x sqrt(size) cells. A cell beyond the end passes through
+    the network again (cycle walking: Black and Rogaway 2002), so the map is a bijection. Memory and time depend only
+    on N.
 
     >>> from preprocessing.rng import key
     >>> shuffle(np.arange(8), 8, key(0, "order"), epoch=0).tolist()
@@ -29,7 +32,9 @@ def shuffle(position_N: Ints, size: int, key: RandomKey, epoch: int) -> Ints:
     """
     sample_N = np.array(position_N, dtype=np.uint64, ndmin=1)
     if sample_N.size and int(sample_N.max()) >= size:
-        raise ValueError(f"position {int(sample_N.max())} is outside an epoch of {size} samples")
+        raise ValueError(
+            f"invalid position: got {int(sample_N.max())}, expected less than the {size} samples of an epoch"
+        )
     num_rows = isqrt(max(size - 1, 0)) + 1
     num_columns = -(-size // num_rows)
     round_keys = key.at(epoch, 0).integers(2**64, size=2 * _ROUNDS, dtype=np.uint64)
@@ -41,7 +46,7 @@ def shuffle(position_N: Ints, size: int, key: RandomKey, epoch: int) -> Ints:
 
 
 def _feistel(cell_N: Ints, num_rows: int, num_columns: int, round_keys: Ints) -> Ints:
-    """Bijection of [0, num_rows * num_columns): row and column take turns to be moved by a hash of the other."""
+    """A bijection of [0, num_rows * num_columns): shifts row and column in turn by a hash of the other."""
     row_N, column_N = np.divmod(cell_N, np.uint64(num_columns))
     for row_key, column_key in round_keys.reshape(-1, 2):
         row_N = (row_N + _hash(column_N ^ row_key)) % np.uint64(num_rows)
@@ -50,45 +55,45 @@ def _feistel(cell_N: Ints, num_rows: int, num_columns: int, round_keys: Ints) ->
 
 
 def _hash(value_N: Ints) -> Ints:
-    """splitmix64's finaliser (Steele et al. 2014), top bit cleared so that a sum with it cannot wrap round."""
+    """The finalizer of splitmix64 (Steele et al. 2014), with the top bit cleared so that sums cannot overflow."""
     value_N = (value_N ^ (value_N >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value_N = (value_N ^ (value_N >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return (value_N ^ (value_N >> np.uint64(31))) >> np.uint64(1)
 
 
 def deal(position_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
-    """Which of G takes its turn at each position, and how many turns it had before, int64 [N] each.
+    """For each position, its group and the number of earlier positions of that group, int64 [N] each.
 
-    `share_G` (int64, above 0, with a sum of 2**30 at most) are shares of the turns. The G are split in two, the first
-    side having had `p * share / sum` turns at position p, rounded, and each side is split again in the same way. So up
-    to any position whatever everyone has had its share of the turns to within two turns (of two or three: one), no call
-    depends on an earlier one, and memory and time depend on N alone.
+    `share_G` (int64, above 0, with a sum of at most 2**30) are the relative shares of the G groups. The groups are
+    split into two sides. Before position p, the first side has had `p * share / sum` positions, rounded. Each side is
+    split again in the same way. So before any position, each group has had its share of the positions to within two
+    (with two or three groups: to within one). No call depends on an earlier call, and memory and time depend only on N.
 
     >>> deal(np.arange(8), np.array([2, 1, 1]))[0].tolist()
     [0, 1, 0, 2, 0, 1, 0, 2]
     """
     order_G = np.argsort(-share_G, kind="stable")
-    who_N, turn_N = _dealt(np.array(position_N, dtype=np.int64, ndmin=1), share_G[order_G])
-    return order_G[who_N], turn_N
+    group_N, turn_N = _deal_sorted(np.array(position_N, dtype=np.int64, ndmin=1), share_G[order_G])
+    return order_G[group_N], turn_N
 
 
-def _dealt(turn_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
-    """The same for shares in descending order; `turn` counts the turns of all of them."""
-    who_N = np.zeros(len(turn_N), np.int64)
+def _deal_sorted(turn_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
+    """`deal` for shares in descending order; `turn_N` are positions among those of these groups."""
+    group_N = np.zeros(len(turn_N), np.int64)
     if len(share_G) == 1 or not len(turn_N):
-        return who_N, turn_N
-    cut, share, total = _halved(share_G)
+        return group_N, turn_N
+    cut, share, total = _split(share_G)
     before_N, after_N = (_rounded(at_N, share, total) for at_N in (turn_N, turn_N + 1))
     is_first_N = after_N > before_N
     turn_N = np.where(is_first_N, before_N, turn_N - before_N)
     for mine_N, share_K, first in ((is_first_N, share_G[:cut], 0), (~is_first_N, share_G[cut:], cut)):
-        who_K, turn_N[mine_N] = _dealt(turn_N[mine_N], share_K)
-        who_N[mine_N] = first + who_K
-    return who_N, turn_N
+        group_K, turn_N[mine_N] = _deal_sorted(turn_N[mine_N], share_K)
+        group_N[mine_N] = first + group_K
+    return group_N, turn_N
 
 
-def _halved(share_G: Ints) -> tuple[int, int, int]:
-    """How many of the shares are the first of two sides, which are as equal as can be; its sum, and that of all."""
+def _split(share_G: Ints) -> tuple[int, int, int]:
+    """Split shares into two sides of similar sums: return the length and sum of the first side, and the total."""
     upto_G = np.cumsum(share_G)
     total = int(upto_G[-1])
     cut = 1 + int(np.argmin(np.abs(2 * upto_G[:-1] - total)))
@@ -96,12 +101,12 @@ def _halved(share_G: Ints) -> tuple[int, int, int]:
 
 
 def _rounded(count: Count, share: int, total: int) -> Count:
-    """count * share / total, to the nearest; of an array exact up to a count of 2**33."""
+    """count * share / total, rounded to the nearest integer; exact for arrays with counts of at most 2**33."""
     return (count * share + total // 2) // total
 
 
 def turns(position: int, share_G: Ints) -> Ints:
-    """How many turns each of G has had before a position, int64 [G]: what `deal` deals out up to there.
+    """The number of positions of each group before a position, int64 [G]: the counts of the groups in `deal`.
 
     >>> turns(6, np.array([2, 1, 1])).tolist()
     [3, 2, 1]
@@ -115,13 +120,15 @@ def turns(position: int, share_G: Ints) -> Ints:
 def _turns(position: int, share_G: Ints) -> list[int]:
     if len(share_G) == 1:
         return [position]
-    cut, share, total = _halved(share_G)
+    cut, share, total = _split(share_G)
     first = _rounded(position, share, total)
     return [*_turns(first, share_G[:cut]), *_turns(position - first, share_G[cut:])]
 
 
 def whole_shares(weights: Sequence[Fraction]) -> Ints:
-    """Weights above 0 as whole numbers from 1 up for `deal`, whose sum is 2**30, int64: off by 2**-30 of it at most.
+    """Convert positive weights to integers of at least 1 for `deal`, int64, with a sum of 2**30.
+
+    The error is at most 2**-30 of the sum.
 
     >>> whole_shares([Fraction(1), Fraction(3)]).tolist()
     [268435456, 805306368]
@@ -132,11 +139,11 @@ def whole_shares(weights: Sequence[Fraction]) -> Ints:
 
 
 def rank_slice(batch: int, rank: int, world: int) -> slice:
-    """Rows of a global batch that one of `world` workers takes: contiguous, as even as possible, all rows once.
+    """The sequences of a global batch for one of `world` workers: contiguous, as even as possible, each exactly once.
 
     >>> [rank_slice(10, rank, world=4) for rank in range(4)]
     [slice(0, 2, None), slice(2, 5, None), slice(5, 7, None), slice(7, 10, None)]
     """
     if world > batch:
-        raise BadInput(f"a batch of {batch} rows cannot be shared by {world} workers: use at most {batch} workers")
+        raise BadInput(f"cannot split a batch of {batch} sequences among {world} workers; use at most {batch} workers")
     return slice(rank * batch // world, (rank + 1) * batch // world)

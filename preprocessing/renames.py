@@ -1,4 +1,4 @@
-"""Names of version 0.1: each is refused, with its name in 0.2 by full path. renames.tsv is the list; it goes in 0.3."""
+"""Names of version 0.1 (renames.tsv): using one is an error that gives its full name in 0.2. Removed in 0.3."""
 
 import csv
 from collections.abc import Iterator, Mapping
@@ -12,10 +12,10 @@ TABLE: Final = Path(__file__).with_name("renames.tsv")
 
 @dataclass(frozen=True)
 class Rename:
-    """A line of the table. Keys are dotted paths from the top of a file; kinds and values stand behind a `=`.
+    """A line of the table. Keys are dotted paths from the top of a file; kinds and values follow a `=`.
 
-    `what` is key, kind, value, option, verb, metric, tag or column. `kind` is the old kind of the part that holds a
-    key, "" where all kinds of that place have it.
+    `what` is key, kind, value, option, verb, metric, tag or column. `kind` is the old kind of the part that contains
+    the key, or "" if all kinds of that part have the key.
     """
 
     what: str
@@ -32,7 +32,7 @@ def table() -> tuple[Rename, ...]:
 
 
 def new_path(old: str, kind: str = "") -> str:
-    """The path that an old one has now; `old` itself if it kept its name.
+    """The current path of an old path; `old` itself if the name has not changed.
 
     >>> new_path("objective.choose.longest", "spans"), new_path("objective.choose.longest", "ngrams")
     ('masking.max_span_length', 'masking.max_ngram')
@@ -47,10 +47,10 @@ def new_path(old: str, kind: str = "") -> str:
 
 
 def explain_key(place: str, key: str, value: Any, kind: str = "", given: str = "") -> list[str]:
-    """One line for a key that a part no longer has, or for each key inside of its value; [] where it never had it.
+    """A line for a renamed key, or one for each key inside its value; [] if the part never had the key.
 
-    `place` is the path of the part as it is now, without numbers of lists; `kind` that of the part; `given` the whole
-    path as the user has it, with numbers.
+    `place` is the current path of the part, without list indices, and `kind` is its kind. `given` is the full path from
+    the user, with list indices.
 
     >>> explain_key("data.tokenizer", "size", 8_192)
     ['data.tokenizer.size was renamed to data.tokenizer.vocab_size in 0.2']
@@ -69,7 +69,7 @@ def explain_key(place: str, key: str, value: Any, kind: str = "", given: str = "
 
 
 def answer(given: str, new: str) -> str:
-    """What to say of an old name. Numbers of lists in `given` stand at the same place in the new one.
+    """The message for an old name. List indices in `given` keep their place in the new name.
 
     >>> answer("objective.losses.0.asks", "losses.predict")
     'objective.losses.0.asks was renamed to losses.0.predict in 0.2'
@@ -85,15 +85,15 @@ def answer(given: str, new: str) -> str:
 
 
 def with_new_names(values: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """A part as version 0.1 stored it, with the keys, kinds and values of 0.2; `place` is its old path.
+    """Convert a part that version 0.1 stored to the keys, kinds and values of 0.2; `place` is its old path.
 
-    Weights that were exported before 0.2 stay usable: their spec.json is read through this.
+    It converts spec.json of weights that were exported before 0.2, so that they stay usable.
 
     >>> with_new_names({"kind": "encoder", "layers": 2, "positions": {"kind": "learned", "max": 512}}, "trunk")
     {'kind': 'encoder', 'num_hidden_layers': 2, 'position_embedding': {'kind': 'learned', 'max_position_embeddings':
     512}}
     """
-    made: dict[str, Any] = {}
+    converted: dict[str, Any] = {}
     kind = str(values.get("kind", ""))
     root = new_path(place)
     for key, value in values.items():
@@ -101,29 +101,29 @@ def with_new_names(values: Mapping[str, Any], place: str) -> dict[str, Any]:
         if isinstance(value, Mapping):
             inner = with_new_names(value, f"{place}.{key}")
             for hoisted in [each for each in inner if f"{now}.{each}" not in inner and _moved(f"{place}.{key}", each)]:
-                made[hoisted] = inner.pop(hoisted)
-            made[now.rpartition(".")[2]] = inner
+                converted[hoisted] = inner.pop(hoisted)
+            converted[now.rpartition(".")[2]] = inner
         elif key == "kind":
-            made["kind"] = new_value(root, value, "kind") or value
+            converted["kind"] = new_value(root, value, "kind") or value
         else:
-            made[now.rpartition(".")[2]] = new_value(now, value) or value
-    return made
+            converted[now.rpartition(".")[2]] = new_value(now, value) or value
+    return converted
 
 
 def _moved(old_place: str, new_key: str) -> bool:
-    """Whether a key was renamed to one of the part around its own."""
+    """Whether a key moved to the part that contains its old part."""
     now = new_path(old_place)
     found = (new for old, kinds in _keys().items() if old.rpartition(".")[0] == old_place for new in kinds.values())
     return any(new.rpartition(".")[2] == new_key and new.rpartition(".")[0] != now for new in found)
 
 
 def new_value(place: str, value: object, what: str = "value") -> str:
-    """What the value of a key, or the `kind` of a part, is called now; "" where it was no old one. `place` as now."""
+    """The current name of an old value or `kind`; "" if it is not an old name. `place` is a current path."""
     return _values().get((what, place, str(value)), "")
 
 
 def new_option(verb: str, option: str) -> str:
-    """What an option of 0.1 is called now; "" if it was none. Some are options of one verb only.
+    """The current name of an option of 0.1, possibly of one verb only; "" if 0.1 had no such option.
 
     >>> new_option("run", "--on"), new_option("plan", "--table"), new_option("eval", "--table")
     ('--cluster', '--published', '')
@@ -133,7 +133,7 @@ def new_option(verb: str, option: str) -> str:
 
 
 def new_verb(verb: str) -> str:
-    """What a verb of 0.1 is called now; "" if it was none.
+    """The current name of a verb of 0.1; "" if it was not renamed.
 
     >>> new_verb("table"), new_verb("train")
     ('ablation', '')
@@ -142,7 +142,7 @@ def new_verb(verb: str) -> str:
 
 
 def _inside(given: str, old: str, values: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each key of a mapping that stands where an old part stood."""
+    """A line for each key of a mapping at the path of an old part."""
     kind = str(values.get("kind", ""))
     for key, value in values.items():
         path, place = f"{old}.{key}", f"{given}.{key}"
@@ -155,7 +155,7 @@ def _inside(given: str, old: str, values: Mapping[str, Any]) -> Iterator[str]:
             now = new_path(path, kind)
             what = "kind" if key == "kind" else "value"
             renamed = new_value(now.removesuffix(".kind") if what == "kind" else now, value, what)
-            if path not in _keys() and key != "kind":  # the part was renamed; this key it never had
+            if path not in _keys() and key != "kind":  # the part was renamed, but it never had this key
                 part = place.rpartition(".")[0]
                 yield answer(part, new_path(old))
             elif renamed:
@@ -166,7 +166,7 @@ def _inside(given: str, old: str, values: Mapping[str, Any]) -> Iterator[str]:
 
 @cache
 def _keys() -> dict[str, dict[str, str]]:
-    """By old path, the new one for each old kind of the part around it."""
+    """Old path -> {old kind of the part that contains the key: new path}."""
     found: dict[str, dict[str, str]] = {}
     for row in table():
         if row.what == "key":
@@ -176,7 +176,7 @@ def _keys() -> dict[str, dict[str, str]]:
 
 @cache
 def _values() -> dict[tuple[str, str, str], str]:
-    """New values by what they are, new path and old value."""
+    """(what, new path, old value) -> new value."""
     found = {}
     for row in table():
         if row.what in ("value", "kind"):
@@ -187,18 +187,18 @@ def _values() -> dict[tuple[str, str, str], str]:
 
 @cache
 def _new_kinds() -> dict[str, str]:
-    """Old kind by new one, of all places: a key is looked for by either."""
+    """New kind -> old kind, for all parts, so that a key is found by either."""
     return {row.new.partition("=")[2]: row.old.partition("=")[2] for row in table() if row.what == "kind"}
 
 
 @cache
 def _places() -> dict[tuple[str, str], str]:
-    """Old path by what it looks like now: the new path of the part, and the old key."""
+    """(new path of the part, old key) -> old path."""
     found: dict[tuple[str, str], str] = {}
     for old in _keys():
         parent, _, key = old.rpartition(".")
         for place in (new_path(parent) if parent else "", parent):
-            if f"{place}.{key}".strip(".") not in _keys()[old].values():  # there it has this name still
+            if f"{place}.{key}".strip(".") not in _keys()[old].values():  # else the key still has this name
                 found.setdefault((place, key), old)
     return found
 

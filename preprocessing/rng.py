@@ -1,7 +1,8 @@
-"""Randomness is an address, not a stream: the draws of (seed, purpose, epoch, sample) can be made again anywhere.
+"""Counter-based random numbers: they depend only on (seed, purpose, epoch, sample), so any process can repeat them.
 
-Philox is a counter-based generator (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): two of its
-counter words name the sample and the epoch, the other two count the blocks drawn there, so addresses never overlap.
+The generator is Philox (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"). Two words of its counter
+are the sample and the epoch; the other two count the blocks that were drawn. So the streams of two addresses (epoch,
+sample) never overlap.
 """
 
 from dataclasses import dataclass
@@ -9,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
-_PURPOSES: Final = {  # numbers are part of every seed: add at the end, never renumber
-    "order": 0,  # which sample stands at which position
-    "segment": 1,  # pairs: targets, partners, labels
+_PURPOSES: Final = {  # the numbers are part of every seed: append new ones, never change a number
+    "order": 0,  # the order of samples
+    "segment": 1,  # segment pairs: target lengths, second segments, labels
     "masking": 2,  # masking and objective
     "weights": 3,
     "dropout": 4,
@@ -21,12 +22,12 @@ _PURPOSES: Final = {  # numbers are part of every seed: add at the end, never re
 
 @dataclass(frozen=True)
 class RandomKey:
-    """The 128 bits that tell one (seed, purpose) from all others; `at` gives the generator of one address."""
+    """A 128-bit key, unique for each (seed, purpose); `at` returns the generator of an address (epoch, sample)."""
 
     bits: int
 
     def at(self, epoch: int, sample: int) -> np.random.Generator:
-        """Generator of this address; the same bits on every machine, whatever was drawn elsewhere.
+        """The generator of this address. It returns the same bits on every machine, independent of all other draws.
 
         >>> masking = key(seed=0, purpose="masking")
         >>> masking.at(epoch=3, sample=7).integers(1000, size=4).tolist()
@@ -36,6 +37,6 @@ class RandomKey:
 
 
 def key(seed: int, purpose: str) -> RandomKey:
-    """Key of a purpose under a seed (from 0 up); the purposes are a fixed table: another name is a KeyError."""
+    """The key of a seed (0 or more) and a purpose; KeyError for a purpose that is not in the table."""
     low, high = np.random.SeedSequence(seed, spawn_key=(_PURPOSES[purpose],)).generate_state(2, np.uint64)
     return RandomKey(bits=int(high) << 64 | int(low))

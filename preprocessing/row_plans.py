@@ -1,8 +1,8 @@
-"""The rows of each epoch of a corpus split: the tokens of the text in each row, and the position at which it is read.
+"""The training sequences of each epoch of a corpus split: which tokens of the text they contain, and their order.
 
-Three classes build on each other, and each has its own cache: `RowPlans` packs the text into rows, `RowOrder` puts the
-rows in order, and `TokenPositions` finds the row that begins at a token of the text. A cache holds only values that can
-be computed again from the arguments of the class, so that results never depend on it.
+Three classes build on each other, and each has its own cache. `RowPlans` packs the text into sequences, `RowOrder`
+shuffles the sequences, and `TokenPositions` finds the sequence that starts at a token of the text. Cached values can
+always be computed again from the arguments of the class, so results never depend on the cache.
 """
 
 from bisect import bisect_right
@@ -20,28 +20,28 @@ from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import Ints
 from preprocessing.shards import Shard, TokenStore
 
-_FEW_SENTENCES: Final = 1.2  # sentences per document; at most that many if lines were taken for documents
-_KEPT_EPOCHS: Final = 2  # a batch may reach from one epoch into the next
+_FEW_SENTENCES: Final = 1.2  # sentences per document; with at most this many, the documents are probably single lines
+_KEPT_EPOCHS: Final = 2  # because a batch may span two epochs
 
 
 @dataclass(frozen=True)
 class EpochPlans:
-    """The packing plans of one epoch of a group of the text; row numbers run on from plan to plan."""
+    """The packing plans of one epoch of a group of the text; sequences are numbered across all plans."""
 
     plans: tuple[PackingPlan, ...]
-    end_K: Ints  # rows up to and with plan k
+    end_K: Ints  # number of sequences up to and including plan k
 
     @property
     def long_R(self) -> Ints:
-        """Tokens of the text in each row."""
+        """The number of tokens of the text in each sequence."""
         return np.concatenate([(plan.stop_RP.astype(np.int64) - plan.start_RP).sum(axis=1) for plan in self.plans])
 
 
 class RowPlans:
-    """The packing plans of a split for each group of its text and each epoch, made on first use.
+    """The packing plans of a split for each group of its text and each epoch, computed on first use.
 
-    The text of a mixture has several groups; any other text is one group. The cache holds the plans of the latest two
-    epochs of each group, and the number of rows of each epoch.
+    The text of a mixture has several groups; any other text is one group. The cache holds the plans of the last two
+    epochs of each group, and the number of sequences of each epoch.
     """
 
     def __init__(self, store: TokenStore, sampling: ExampleSpec, length: int) -> None:
@@ -57,30 +57,30 @@ class RowPlans:
         return epoch % static if static else epoch
 
     def count(self, group: int, epoch: int) -> int:
-        """Rows of an epoch of a group."""
+        """The number of sequences of an epoch of a group."""
         key = group, self._plan_turn(epoch)
         if key not in self._cached_counts:
             self._cached_counts[key] = int(self.epoch(group, epoch).end_K[-1])
         return self._cached_counts[key]
 
     def tokens(self, group: int, epoch: int) -> int:
-        """Tokens of the text in the rows of an epoch of a group, without those that only serve as a last label."""
+        """The number of tokens of the text in an epoch of a group, without tokens that are only labels."""
         long_R = self.epoch(group, epoch).long_R
         return int(long_R.sum()) - len(long_R) * self._sampling.objective.lookahead
 
     def epoch(self, group: int, epoch: int) -> EpochPlans:
-        """The plans of an epoch of a group; BadInput if the text of the group gives no row."""
+        """The plans of an epoch of a group; BadInput if the text of the group is too short for one sequence."""
         key = group, self._plan_turn(epoch)
         if key not in self._cached_plans:
-            made = self._make(*key)
+            plans = self._make(*key)
             of_group = [cached for cached in self._cached_plans if cached[0] == group]
             for oldest in of_group[: 1 - _KEPT_EPOCHS]:
                 del self._cached_plans[oldest]
-            self._cached_plans[key] = made
+            self._cached_plans[key] = plans
         return self._cached_plans[key]
 
     def _plan_turn(self, epoch: int) -> int:
-        """The epoch whose pairs of segments this epoch repeats."""
+        """The epoch whose segment pairs this epoch repeats."""
         return self.turn(epoch) if self._sampling.packing.fresh else 0
 
     def _make(self, group: int, turn: int) -> EpochPlans:
@@ -92,12 +92,14 @@ class RowPlans:
         if not any(len(plan) for plan in plans):
             of = f" of {', '.join(self.store.groups[group].shards)}" if self.store.groups else ""
             where = f"{self.store.split}{of}"
-            raise BadInput(f"{self.store.folder}: not one {packing.kind} row in {where}: {_remedy(self.store)}")
+            raise BadInput(
+                f"{self.store.folder}: {where} has no sequence for packing {packing.kind}; {_remedy(self.store)}"
+            )
         return EpochPlans(plans, np.cumsum([len(plan) for plan in plans]))
 
 
 def _groups(store: TokenStore) -> tuple[tuple[Shard, ...], ...]:
-    """The shards of each group; of a text without groups, all shards as one group."""
+    """The shards of each group; without groups, all shards as one group."""
     if not store.groups:
         return (store.shards,)
     by_name = {shard.path.name: shard for shard in store.shards}
@@ -105,27 +107,27 @@ def _groups(store: TokenStore) -> tuple[tuple[Shard, ...], ...]:
 
 
 def _remedy(store: TokenStore) -> str:
-    """What to do about a text that gives no row: give more of it, or documents of more than one sentence."""
+    """The remedy for a text without a sequence: more text, or documents of more than one sentence."""
     documents = sum(len(shard.offset_N1) - 1 for shard in store.shards)
     sentences = sum(len(shard.sentence_at_M) for shard in store.shards)
     if sentences > _FEW_SENTENCES * documents:
         return "give more text"
     return (
-        f"its {documents:,} documents have {sentences:,} sentences, one each: give documents, not their lines "
-        "(paragraphs:PATH reads a file in which blank lines separate them)"
+        f"its {documents:,} documents have only {sentences:,} sentences: give whole documents instead of single lines "
+        "(paragraphs:PATH reads a file in which blank lines separate documents)"
     )
 
 
 class RowOrder:
-    """Which row stands at which position; positions run on from epoch to epoch without end.
+    """The sequence at each position; positions are numbered across all epochs.
 
-    Each group of a mixture has its own order and its own epochs. The cache holds where the epochs of each group end.
+    Each group of a mixture has its own order and its own epochs. The cache holds the ends of the epochs of each group.
     """
 
     def __init__(self, plans: RowPlans, key: rng.RandomKey) -> None:
         self._plans, self._key = plans, key
         self.shares = _shares(plans)
-        self._cached_ends: dict[int, list[int]] = {}  # by group: the first place after each of its epochs
+        self._cached_ends: dict[int, list[int]] = {}  # group -> the first place after each of its epochs
 
     def addresses(self, start: int, stop: int) -> Ints:
         """Epoch and sample at the positions start ... stop - 1, int64 [N, 2]."""
@@ -138,7 +140,7 @@ class RowOrder:
         return found_N2
 
     def _of_group(self, group: int, start: int, stop: int) -> Ints:
-        """The same at the places start ... stop - 1 of the order of one group."""
+        """Epoch and sample at the places start ... stop - 1 of the order of one group."""
         found = [np.zeros((0, 2), np.int64)]
         while start < stop:
             epoch, first, end = self._epoch_of(group, start)
@@ -150,7 +152,7 @@ class RowOrder:
         return np.concatenate(found)
 
     def _epoch_of(self, group: int, place: int) -> tuple[int, int, int]:
-        """Epoch of a place in the order of a group, the epoch's first place, and the first place after it."""
+        """The epoch of a place in the order of a group, the first place of the epoch, and the first place after it."""
         ends = self._cached_ends.setdefault(group, [])
         while not ends or ends[-1] <= place:
             epoch = len(ends)
@@ -160,7 +162,7 @@ class RowOrder:
 
 
 def _shares(plans: RowPlans) -> Ints:
-    """The share of each group in the rows, for `deal`."""
+    """The share of each group in the number of sequences, for `deal`."""
     if not plans.store.groups:
         return np.ones(1, np.int64)
     return whole_shares(
@@ -172,10 +174,10 @@ def _shares(plans: RowPlans) -> Ints:
 
 
 class TokenPositions:
-    """At which positions the tokens of the text are read; special tokens do not count.
+    """The positions of the sequences that contain given tokens of the text; special tokens do not count.
 
-    The tokens run on from epoch to epoch without end. The cache holds the number of tokens up to the end of each epoch,
-    and up to the end of each row of the latest two epochs.
+    Tokens are numbered across all epochs. The cache holds the number of tokens up to the end of each epoch, and up to
+    the end of each sequence of the last two epochs.
     """
 
     def __init__(self, plans: RowPlans, order: RowOrder) -> None:
@@ -184,24 +186,24 @@ class TokenPositions:
         self._cached_row_ends: dict[int, Ints] = {}  # by epoch
 
     def first_row_from(self, token: int) -> int:
-        """Position of the first row that begins at this token of the text or behind it."""
+        """The position of the first sequence that starts at this token of the text or after it."""
         ends = self._cached_epoch_ends
         while not ends or ends[-1] <= token:
             ends.append(int(self._row_ends(len(ends))[-1]) + (ends[-1] if ends else 0))
         epoch = bisect_right(ends, token)
         token -= ends[epoch - 1] if epoch else 0
-        begun = int(np.searchsorted(self._row_ends(epoch), token)) + 1 if token else 0
-        return self._first_of(epoch) + begun
+        place = int(np.searchsorted(self._row_ends(epoch), token)) + 1 if token else 0
+        return self._first_of(epoch) + place
 
     def _first_of(self, epoch: int) -> int:
-        """The first position of an epoch; a mixture as a whole has none, so that its groups' first epochs define it."""
+        """The first position of an epoch. For a mixture, an epoch is as long as the first epochs of all groups."""
         return epoch * self._count(0) if self._plans.store.groups else sum(map(self._count, range(epoch)))
 
     def _count(self, epoch: int) -> int:
         return sum(self._plans.count(group, epoch) for group in range(len(self._plans.groups)))
 
     def _row_ends(self, epoch: int) -> Ints:
-        """Tokens of the text up to and with the row at each place of an epoch."""
+        """The number of tokens of the text up to and including the sequence at each place of an epoch."""
         if epoch not in self._cached_row_ends:
             epoch_N, sample_N = self._order.addresses(self._first_of(epoch), self._first_of(epoch + 1)).T
             number_N, group_N = np.divmod(sample_N, len(self._plans.groups))

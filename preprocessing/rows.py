@@ -1,6 +1,6 @@
-"""The one place where a training sample is made: packing, masking and objective at an address (epoch, sample).
+"""Make training examples: apply packing, masking and objective at an address (epoch, sample).
 
-The loader and the pipeline that writes rows to disk both call `ExampleDataset.row`, so that their rows are the same.
+The data loader and the pipeline that materializes examples both call `ExampleDataset.row`, so their examples are equal.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,13 +23,13 @@ from preprocessing.shards import TokenStore
 from preprocessing.spec import kind_of
 from preprocessing.tokenization import KINDS, Vocab
 
-UNMIXED: Final = "take a corpus file without `mixture`, or name the text with --data PATH, without GROUP="
+UNMIXED: Final = "use a corpus file without `mixture`, or give --data PATH without GROUP="
 _UNIONS: Final[dict[str, Any]] = {"packing": Packing, "masking": Masking, "objective": Objective}
 
 
 @dataclass(frozen=True)
 class RealizedShare:
-    """What a stretch of positions has of one group of a mixture; tokens are those of the text, special ones are not."""
+    """The sequences, tokens and epochs of one group of a mixture in a range of positions, without special tokens."""
 
     rows: int
     tokens: int
@@ -38,14 +38,15 @@ class RealizedShare:
 
 @dataclass(frozen=True)
 class ExampleDataset:
-    """Every training sample of one corpus split, made on demand from its address.
+    """All training examples of one corpus split, made on demand from their addresses (epoch, sample).
 
-    `length` is the most tokens of a row that the model reads.
+    `length` is the largest number of tokens that the model reads of a sequence.
 
-    Of a mixture each group has an order and epochs of its own, and the groups take turns (order.deal): in rows, by
-    their shares of the tokens over the mean length of their rows in their first epoch. So from the first position up to
-    any other each has had its share of the rows to within two rows, and each of its rows as often as any other, or once
-    less. Row i of group g of G has the number i * G + g.
+    In a mixture, each group has its own order and epochs, and order.deal interleaves the sequences of the groups. The
+    share of a group in the sequences is its share of the tokens, divided by the mean length of its sequences in its
+    first epoch. So up to any position, each group has had its share of the sequences to within two. Within a group, all
+    sequences have been used equally often, or some of them once more. Sequence i of group g of G groups has the sample
+    number i * G + g.
     """
 
     store: TokenStore
@@ -59,57 +60,58 @@ class ExampleDataset:
             for role in part.specials:
                 if getattr(self.vocab, role) is None:
                     raise BadInput(
-                        f"{part.kind!r} needs a special token {role!r} and the vocabulary has none: "
-                        f"use a vocabulary of kind {_one_of(_kinds_with(role))}"
+                        f"{part.kind!r} needs the special token {role!r}, which the tokenizer does not have; "
+                        f"use a tokenizer of kind {_one_of(_kinds_with(role))}"
                     )
         if self.store.groups and (reason := self.sampling.unmixable):
-            raise BadInput(f"{self.store.folder}: is a mixture, and {reason}; {UNMIXED}")
+            raise BadInput(f"{self.store.folder}: is a mixture, but {reason}; {UNMIXED}")
         if masking.required_columns & OPTIONAL and not all(shard.has_units for shard in self.store.shards):
             raise BadInput(
-                f"{self.store.folder}: masking {masking.kind!r} needs phrases and this corpus has none: "
+                f"{self.store.folder}: masking {masking.kind!r} needs phrases, which this corpus does not have; "
                 "set `phrases` in the corpus file and make the corpus again, or use another masking kind"
             )
 
     def count(self, epoch: int) -> int:
-        """Rows of this epoch, of all groups; BadInput when the text does not give a single one."""
+        """The number of sequences of an epoch, in all groups; BadInput if a group has none."""
         return sum(self._plans.count(group, epoch) for group in range(self._num_groups))
 
     def each(self, epoch: int) -> Iterator[tuple[int, int]]:
-        """The address of each row of this epoch, in the order of the text."""
+        """The addresses (epoch, sample) of all sequences of an epoch, in the order of the text."""
         for group in range(self._num_groups):
             for i in range(self._plans.count(group, epoch)):
                 yield epoch, i * self._num_groups + group
 
     def row(self, epoch: int, sample: int) -> Row:
-        """One training sample: the columns of schema.py with labels; the same bytes in any process, at any time."""
+        """One training example: the columns of schema.py with labels. The result is the same in every process."""
         number, group = divmod(sample, self._num_groups)
         planned, lines = self._plans.epoch(group, epoch), self._plans.lines[group]
         k = int(np.searchsorted(planned.end_K, number, side="right"))
         plan, shard = planned.plans[k], lines[k % len(lines)]
         i = number - int(planned.end_K[k]) + len(plan)
-        row = self.sampling.packing.row(plan, i, shard, self.vocab, self._wanted)
-        if "counts" in self._wanted:
+        row = self.sampling.packing.row(plan, i, shard, self.vocab, self._required_columns)
+        if "counts" in self._required_columns:
             row["counts"] = self._counts_V[row["input_ids"]]
-        if "stream" in self._wanted:
+        if "stream" in self._required_columns:
             row["stream"] = self._stream_T
         draws = self._masking.at(self._plans.turn(epoch), sample)
         return self.sampling.objective(row | {"hits": self.sampling.masking(row, draws)}, self.vocab, draws)
 
     def at(self, position: int) -> tuple[int, int]:
-        """(epoch, sample) that stands at this position; positions run on from epoch to epoch without end.
+        """(epoch, sample) at a position; positions are numbered across all epochs.
 
-        Of a mixture, the epoch is that of the row's group.
+        In a mixture, the epoch is that of the group of the sequence.
         """
         return self.addresses(position, position + 1)[0]
 
     def addresses(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """(epoch, sample) at the positions start ... stop - 1; faster than `at` for each."""
+        """(epoch, sample) at the positions start ... stop - 1; faster than calling `at` for each position."""
         return [(epoch, sample) for epoch, sample in self._order.addresses(start, stop).tolist()]
 
     def realised(self, stop: int) -> list[RealizedShare]:
-        """What the positions before `stop` have of each group, in the order of the store's; of other text, of all.
+        """The sequences, tokens and epochs of each group at the positions before `stop`, in the order of the store.
 
-        Rows are counted. Tokens and epochs are those rows at the mean length, and over the number, of the first epoch.
+        Text without groups counts as one group. The number of sequences is exact. The tokens assume the mean length,
+        and the epochs the number, of the sequences of the first epoch.
         """
         return [
             RealizedShare(
@@ -121,35 +123,36 @@ class ExampleDataset:
         ]
 
     def rows_in_token_range(self, start: int, stop: int) -> range:
-        """Positions of the rows that begin at the tokens start ... stop - 1 of the text, in the order of positions.
+        """The positions of the sequences that start at the tokens start ... stop - 1 of the text.
 
-        Special tokens do not count; the tokens of the text run on from epoch to epoch without end.
+        Special tokens do not count. Tokens are numbered across all epochs, in the order of positions.
         """
         return range(self._positions.first_row_from(start), self._positions.first_row_from(stop))
 
     def stream_rows(self, start: int, stop: int, streams: int) -> list[tuple[int, int, bool]]:
-        """(epoch, sample, fresh) at the positions start ... stop - 1 of rows that go on from each other.
+        """(epoch, sample, fresh) at the positions start ... stop - 1 of sequences that continue each other.
 
-        Position p is row p // streams of stream p % streams: in a batch of so many rows each goes on from the one at
-        its place in the batch before, unless it is `fresh`: the first of its epoch, or of a shard. Every epoch is cut
-        into as many stretches as there are streams; the few rows that are left over are left out. Where the text is
-        read both ways, the first half of the streams reads it forward, but for as few rows.
+        Position p is sequence p // streams of stream p % streams. So in a batch of `streams` sequences, each sequence
+        continues the sequence at the same place in the batch before. Only `fresh` sequences do not: the first one of an
+        epoch or of a shard. Every epoch is split into `streams` equal parts, and the few remaining sequences are left
+        out. If the text is read in both directions, the first half of the streams reads it forward, except for a few
+        sequences.
         """
         rows = self._plans.count(0, 0)
         each = rows // streams
         if not each:
             raise BadInput(
-                f"{self.store.folder}: {rows} rows of {self.length} tokens in {self.store.split} cannot be shared by "
-                f"{streams} streams: give more text, or lower phases.global_batch_size"
+                f"{self.store.folder}: {self.store.split} has only {rows} sequences of {self.length} tokens for "
+                f"{streams} streams; give more text, or lower phases.global_batch_size"
             )
         turn_N, stream_N = np.divmod(np.arange(start, stop), streams)
         epoch_N, place_N = np.divmod(turn_N, each)
         sample_N = stream_N * each + place_N
-        fresh_N = (place_N == 0) | np.isin(sample_N, self._plans.epoch(0, 0).end_K)  # the same plans in each epoch
+        fresh_N = (place_N == 0) | np.isin(sample_N, self._plans.epoch(0, 0).end_K)  # all epochs have the same plans
         return list(zip(epoch_N.tolist(), sample_N.tolist(), fresh_N.tolist(), strict=True))
 
     def stats(self) -> dict[str, int]:
-        """Counts of the first epoch over all shards: rows, documents, documents too short for a pair, cut sentences."""
+        """Counts of the first epoch over all shards, such as rows, documents, short documents and cut sentences."""
         plans = [plan for group in range(self._num_groups) for plan in self._plans.epoch(group, 0).plans]
         return {name: sum(plan.counts[name] for plan in plans) for name in plans[0].counts}
 
@@ -170,14 +173,14 @@ class ExampleDataset:
         return len(self._plans.groups)
 
     @cached_property
-    def _wanted(self) -> frozenset[str]:
+    def _required_columns(self) -> frozenset[str]:
         return self.sampling.masking.required_columns | self.sampling.objective.required_columns
 
     @cached_property
     def _stream_T(self) -> Ints:
-        """The tokens of the first shard, a fair sample of the corpus: documents were dealt to shards by a hash.
+        """The tokens of the first shard: a random sample of the corpus, because a hash assigns documents to shards.
 
-        Of a mixture as many, each group with its share of them; a small one comes several times.
+        For a mixture it has the same number of tokens, with the share of each group; a small group is repeated.
         """
         first, groups = self.store.shards[0].ids_T, self.store.groups
         if not groups:
@@ -189,7 +192,7 @@ class ExampleDataset:
 
     @cached_property
     def _counts_V(self) -> Ints:
-        """How often each token is in the stream."""
+        """The number of occurrences of each token in `_stream_T`."""
         ids_T = self._stream_T
         return np.bincount(ids_T, minlength=max(self.vocab.size, int(ids_T.max(initial=0)) + 1))
 
@@ -201,9 +204,9 @@ class ExampleDataset:
 def impossible(
     packing: Packing, masking: Masking, objective: Objective, losses_needs: Mapping[str, frozenset[str]]
 ) -> str | None:
-    """Why these parts cannot work together (which lacks which column, and what to do), or None when they can.
+    """Why these parts cannot work together, with the missing column and a remedy; None if they can.
 
-    `losses_needs`: for the kind of each loss the columns that it needs.
+    `losses_needs` has the required columns of each kind of loss.
 
     >>> from preprocessing.masking import NoMasking
     >>> from preprocessing.objectives import MaskedLM, CausalLM
@@ -214,7 +217,7 @@ def impossible(
     'entity', 'span', 'ngram', 'random_spans', 'fragment' or 'partial_prediction'"
     """
     parts = {"packing": packing, "masking": masking, "objective": objective}
-    # Whether the corpus has the optional columns is known when it is opened
+    # Whether the corpus has the optional columns is only checked when it is opened.
     emitted = packing.produced_columns | masking.produced_columns | ON_DEMAND | OPTIONAL
     for reader, needs in (("masking", masking.required_columns), ("objective", objective.required_columns)):
         for column in sorted(needs - emitted):
@@ -222,8 +225,8 @@ def impossible(
     if objective.reads_segments not in (1, packing.segments):
         kinds = [kind_of(member) for member in get_args(Packing) if member.segments == objective.reads_segments]
         return (
-            f"objective {objective.kind!r} needs rows of {objective.reads_segments} segments, packing {packing.kind!r} "
-            f"has {packing.segments}: use packing kind {_one_of(map(repr, kinds))}"
+            f"objective {objective.kind!r} needs sequences of {objective.reads_segments} segments, but packing "
+            f"{packing.kind!r} makes {packing.segments}: use packing kind {_one_of(map(repr, kinds))}"
         )
     if unread := masking.produced_columns - objective.required_columns:
         reason = f"objective {objective.kind!r} does not read {min(unread)!r}"
@@ -232,15 +235,16 @@ def impossible(
     for loss, needs in losses_needs.items():
         if scarce := needs & (ON_DEMAND | OPTIONAL):
             return (
-                f"loss {loss!r} needs column {min(scarce)!r}, which only masking and objective can have: leave it out"
+                f"loss {loss!r} needs column {min(scarce)!r}, which only masking and objective can read: "
+                "remove it from the required columns of the loss"
             )
         for column in sorted(needs - emitted - objective.produced_columns):
-            return f"loss {loss!r} needs column {column!r}, {_lacking(column, parts)}, or drop that loss"
+            return f"loss {loss!r} needs column {column!r}, {_lacking(column, parts)}, or remove the loss"
     return None
 
 
 def _lacking(column: str, parts: Mapping[str, Packing | Masking | Objective]) -> str:
-    """Which part could produce a column that no part of a recipe produces, and of which kind it would have to be."""
+    """The part of a recipe that should produce a missing column, with the kinds that can produce it."""
     for room, union in _UNIONS.items():
         if kinds := [kind_of(member) for member in get_args(union) if column in member.possible_columns]:
             return f"which {room} {parts[room].kind!r} does not produce: use {room} kind {_one_of(map(repr, kinds))}"
@@ -248,12 +252,12 @@ def _lacking(column: str, parts: Mapping[str, Packing | Masking | Objective]) ->
 
 
 def _kinds_with(role: str) -> list[str]:
-    """Kinds of vocabularies that can have a special token of this role, each with the keys that it takes."""
+    """The kinds of tokenizers that can have a special token of this role, each with the keys to set."""
     return [f"{kind} with {one.roles[role]}".removesuffix(" with ") for kind, one in KINDS.items() if role in one.roles]
 
 
 def _one_of(names: Iterable[str]) -> str:
-    """Alternatives in words.
+    """Join alternatives with commas and "or".
 
     >>> _one_of(["words", "spans", "ngrams"]), _one_of(["pair"])
     ('words, spans or ngrams', 'pair')

@@ -1,4 +1,4 @@
-"""What a row is: the parts that make it, the seed of their draws, and how often the draws change."""
+"""The definition of training examples: the parts that make them, the seed, and the number of static masks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +13,11 @@ from preprocessing.tokenization import Vocab, add_frame
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleSpec:
-    """All that decides what a row is, but for its text and its length: one recipe has phases of several lengths.
+    """Everything that determines a training example, except its text and its length.
 
-    `static_masks` k > 0 is static masking: epoch e repeats the pairs and masks of epoch e % k; with 0 each epoch draws
-    new ones. The order is new in every epoch either way.
+    The length is not included, because the phases of a recipe may have different lengths. With `static_masks` k > 0,
+    masking is static: epoch e repeats the pairs and masks of epoch e % k. With 0, each epoch draws new ones. The order
+    is new in every epoch in both cases.
     """
 
     packing: Packing
@@ -27,16 +28,16 @@ class ExampleSpec:
 
     @property
     def unmixable(self) -> str:
-        """Why its rows cannot be those of several sources in turn, or "" where they can."""
-        return f"rows of packing {self.packing.kind} go on from each other" if self.packing.ordered else ""
+        """The reason why its sequences cannot be interleaved from several sources, or "" if they can."""
+        return f"sequences of packing {self.packing.kind} continue each other" if self.packing.ordered else ""
 
     def reading(self, vocab: Vocab) -> Vocab:
-        """The vocabulary as a net of such rows reads texts: with the special tokens around them that the rows have."""
+        """The tokenizer for a model of these examples: adds the same special tokens around a text as the examples."""
         return add_frame(vocab, self.objective.frame(self.packing.frame))
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "ExampleSpec":
-        """The sampling that `dataclasses.asdict` wrote, once as JSON and back.
+        """The spec from the values of `dataclasses.asdict`, also after a round trip through JSON.
 
         >>> from dataclasses import asdict
         >>> from preprocessing.masking import TokenMasking

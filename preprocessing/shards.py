@@ -1,7 +1,7 @@
-"""A shard: one uncompressed Arrow IPC file with one record batch, a row a document, mapped into memory without a copy.
+"""Shards: uncompressed Arrow IPC files with one record batch and one row per document, memory-mapped without a copy.
 
-The columns are those of a document in schema.py. Starts are bits and share one list with the ids, so that a store costs
-2.25 bytes a token and about 21 bytes a document, 16 of them its key, while the vocabulary fits 16 bits.
+The columns are those of a document in schema.py. The start flags are bits in the same list as the ids. So a vocabulary
+of at most 65,536 tokens needs 2.25 bytes per token and about 21 bytes per document, of which the key takes 16 bytes.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from preprocessing.manifest import AGAIN, FILE_NAME, Manifest, MixtureGroupStats
 from preprocessing.schema import SPLITS, Bools, Ints
 
 Stamp = tuple[int, int] | None
-"""Size and time of the last change of a file; None: there is none."""
+"""Size and modification time of a file; None if it is missing."""
 _CHANGED: Final = "has changed while it was read"
-_BRING_BACK: Final = f"bring it back, or delete {FILE_NAME} there and {AGAIN}"
+_RESTORE: Final = f"restore it, or delete {FILE_NAME} there and {AGAIN}"
 
 
 def shard_name(split: str, shard: int, num_shards: int) -> str:
@@ -44,27 +44,28 @@ def write_shard(
     vocab_size: int,
     unit_starts: Sequence[Bools] | None = None,
 ) -> ShardInfo:
-    """Write documents, one element of each sequence for each, as a shard; the same documents give the same bytes.
+    """Write documents as a shard; each argument has one element per document. Equal documents give equal bytes.
 
-    The name of `path` is as `shard_name` makes it. Raises ValueError where a column does not fit the others, a document
-    is empty or does not begin with a sentence, or an id is not below `vocab_size`.
+    `shard_name` makes the name of `path`. Raises ValueError if the columns do not fit each other, if a document is
+    empty or does not begin with a sentence, or if an id is not less than `vocab_size`.
     """
     path = Path(path)
     split = path.name.split("-")[0]
     num_tokens_N = np.array([len(ids_S) for ids_S in ids], np.int64)
-    _require(split in SPLITS, path, f"the name of a shard begins with one of {SPLITS}")
-    _require(len(ids) > 0 and num_tokens_N.min() > 0, path, "a shard has documents, and each of them has tokens")
-    _require(len(ids) == len(source) == len(key), path, "each document has a source and a key")
+    _require(split in SPLITS, path, f"the name of a shard must begin with one of {SPLITS}")
+    _require(len(ids) > 0 and num_tokens_N.min() > 0, path, "a shard must have documents, and each document tokens")
+    _require(len(ids) == len(source) == len(key), path, "each document must have a source and a key")
     flags = {"word_start": word_starts, "sentence_start": sentence_starts}
     if unit_starts is not None:
         flags["unit_start"] = unit_starts
     for starts in flags.values():
-        _require([len(starts_S) for starts_S in starts] == num_tokens_N.tolist(), path, "each token has every flag")
+        is_complete = [len(starts_S) for starts_S in starts] == num_tokens_N.tolist()
+        _require(is_complete, path, "each token must have every flag")
     offset_N1 = np.concatenate([[0], np.cumsum(num_tokens_N)])
     ids_T, sentence_starts_T = np.concatenate(ids), np.concatenate(sentence_starts)
-    _require(len(ids_T) < 1 << 31, path, "a shard has fewer than 2**31 tokens")
-    _require(0 <= ids_T.min() <= ids_T.max() < vocab_size, path, f"ids are below the vocabulary's size {vocab_size}")
-    _require(sentence_starts_T[offset_N1[:-1]].all(), path, "a document begins with a sentence")
+    _require(len(ids_T) < 1 << 31, path, "a shard must have fewer than 2**31 tokens")
+    _require(0 <= ids_T.min() <= ids_T.max() < vocab_size, path, f"ids must be less than the vocab_size {vocab_size}")
+    _require(sentence_starts_T[offset_N1[:-1]].all(), path, "a document must begin with a sentence")
 
     tokens = {"id": ids_T.astype(np.uint16 if vocab_size <= 1 << 16 else np.uint32, copy=False)}
     tokens |= {name: np.concatenate(starts) for name, starts in flags.items()}
@@ -78,7 +79,7 @@ def write_shard(
             "key": pa.array(key, pa.binary(16)),
         }
     )
-    size, digest = 0, ""  # of what was meant, not of what the disk made of it
+    size, digest = 0, ""  # computed before writing, so that errors of the disk are detected
 
     def write(file: BinaryIO) -> None:
         nonlocal size, digest
@@ -92,10 +93,11 @@ def write_shard(
 
 
 class Shard:
-    """The documents of one shard: N of them, with T tokens and M sentences in all; arrays are read-only views.
+    """The documents of one shard: N documents with T tokens and M sentences in total; arrays are read-only views.
 
-    `ids_T` (uint16 or uint32) are the tokens end to end, `offset_N1` (int64) where each document starts in them, with T
-    at the end, `num_tokens_N` (int64) their lengths. Raises BadInput where the file is missing or is no shard.
+    `ids_T` (uint16 or uint32) are the concatenated tokens. `offset_N1` (int64) are the starts of the documents in them,
+    followed by T, and `num_tokens_N` (int64) the lengths of the documents. Raises BadInput if the file is missing or
+    not a shard.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -109,7 +111,7 @@ class Shard:
             self.ids_T: Ints = self._token_T.field("id").to_numpy(zero_copy_only=True)
         except (OSError, KeyError, AttributeError, pa.ArrowException) as error:
             reason = str(error).split("\n")[0]
-            raise BadInput(f"{self.path}: cannot be read as a shard ({reason}); {AGAIN}") from None
+            raise BadInput(f"{self.path}: cannot read it as a shard ({reason}); {AGAIN}") from None
         self.has_units: bool = self._token_T.type.get_field_index("unit_start") >= 0
         self._unit_starts = self._token_T.field("unit_start") if self.has_units else self._word_starts
         self.offset_N1: Ints = tokens.offsets.to_numpy().astype(np.int64)
@@ -119,53 +121,53 @@ class Shard:
         return len(self.num_tokens_N)
 
     def __reduce__(self) -> tuple[type["Shard"], tuple[Path]]:
-        return Shard, (self.path,)  # another process maps the file by itself
+        return Shard, (self.path,)  # another process maps the file again
 
     @property
     def num_tokens(self) -> int:
         return len(self.ids_T)
 
     def word_starts(self, start: int, stop: int) -> Bools:
-        """Whether a word begins at each of the flat positions [start, stop)."""
+        """Whether a word begins, at each of the flat positions [start, stop)."""
         return _flags(self._word_starts, start, stop)
 
     def unit_starts(self, start: int, stop: int) -> Bools:
-        """Whether a phrase, or a word outside of phrases, begins there; without `has_units` the same as word_starts."""
+        """Whether a phrase, or a word outside of phrases, begins; the same as word_starts if not `has_units`."""
         return _flags(self._unit_starts, start, stop)
 
     def sentence_starts(self, start: int, stop: int) -> Bools:
-        """Whether a sentence begins there."""
+        """Whether a sentence begins, at each of the flat positions [start, stop)."""
         return _flags(self._sentence_starts, start, stop)
 
     @cached_property
     def sentence_at_M(self) -> Ints:
-        """Flat positions, int64, at which a sentence begins."""
+        """The flat positions at which a sentence begins, int64."""
         return np.flatnonzero(self.sentence_starts(0, self.num_tokens))
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
-        """The sources that occur, sorted."""
+        """The sources of the documents, sorted, each once."""
         return tuple(self._source.dictionary.to_pylist())
 
     @property
     def source_N(self) -> Ints:
-        """Index in `sources` of each document's source, int8 to int32."""
+        """The index in `sources` of each document's source, int8 to int32."""
         return self._source.indices.to_numpy()
 
     def source(self, i: int) -> str:
-        """Source of document i."""
+        """The source of document i."""
         return self.sources[self.source_N[i]]
 
     def key(self, i: int) -> bytes:
-        """Key of document i, 16 bytes."""
+        """The key of document i, 16 bytes."""
         return self._key[i].as_py()
 
     def tokens(self, i: int) -> Ints:
-        """Token ids of document i, a view."""
+        """The token ids of document i, a view."""
         return self.ids_T[self.offset_N1[i] : self.offset_N1[i + 1]]
 
     def document(self, i: int) -> dict[str, Any]:
-        """All that the shard has of document i: ids, the starts (unit_starts with `has_units` only), source and key."""
+        """All columns of document i: ids, start flags (unit_starts only if `has_units`), source and key."""
         start, stop = self.offset_N1[i : i + 2].tolist()
         units = {"unit_starts": self.unit_starts(start, stop)} if self.has_units else {}
         return {
@@ -186,44 +188,51 @@ class TokenStore:
     split: str
     manifest: Manifest
     shards: tuple[Shard, ...]
-    # Of the shards, where training mixes them by weight; none: all are read alike.
+    # The groups of shards that training mixes by weight; empty if the corpus has no weights.
     groups: tuple[MixtureGroupStats, ...] = ()
-    stamps: tuple[Stamp, ...] = ()  # of the shards, when they were opened
+    stamps: tuple[Stamp, ...] = ()  # of each shard when it was opened
 
     @classmethod
     def open(cls, folder: Path | str, split: str, verify: bool = True) -> "TokenStore":
-        """Open a split of the corpus in `folder`; BadInput names the shard that is missing, cut or damaged.
+        """Open a split of the corpus in `folder`; BadInput names a shard that is missing, truncated or damaged.
 
-        Sizes are always compared with the manifest, hashes at the first open of a process unless `verify` is False.
+        File sizes are always compared with the manifest. Hashes are compared when a process opens the split for the
+        first time, unless `verify` is False.
         """
         folder = Path(folder)
         manifest = Manifest.load(folder)
         infos = [info for info in manifest.shards if info.split == split]
         if not infos:
-            raise BadInput(f"{folder}: has no {split} split, only {', '.join(manifest.splits)}; {AGAIN} from more text")
+            raise BadInput(
+                f"{folder}: invalid split: got {split}, expected one of {', '.join(manifest.splits)}; "
+                f"{AGAIN} from more text"
+            )
         groups = tuple(manifest.mixture[name] for name in sorted(manifest.mixture)) if split == "train" else ()
-        stamps = tuple(_stamp(folder / info.name) for info in infos)  # before they are hashed: what changes later shows
+        stamps = tuple(
+            _stamp(folder / info.name) for info in infos
+        )  # before hashing, so that later changes are detected
         for info in infos:
             _check(folder / info.name, info, verify)
         return cls(folder, split, manifest, tuple(Shard(folder / info.name) for info in infos), groups, stamps)
 
     def require_unchanged(self, rank: int = 0, world: int = 1, *, only_stamps: bool = False) -> None:
-        """BadInput where manifest or shards are not as they were when this store was opened.
+        """Raise BadInput if the manifest or a shard has changed since this store was opened.
 
-        Shards are mapped: whoever writes to one changes what is read. Each of `world` workers hashes its share of them,
-        and those of which size or time have changed; with `only_stamps` the latter alone.
+        Shards are memory-mapped, so writing to one changes the training data. Each of `world` workers hashes its part
+        of the shards, and all shards whose size or modification time has changed. With `only_stamps` it hashes only the
+        latter.
         """
         if Manifest.load(self.folder).digest != self.manifest.digest:
-            raise BadInput(f"{self.folder / FILE_NAME}: {_CHANGED}: it lists another corpus; {_BRING_BACK}")
+            raise BadInput(f"{self.folder / FILE_NAME}: {_CHANGED}: it lists another corpus; {_RESTORE}")
         infos = {info.name: info for info in self.manifest.shards}
         for number, (shard, stamp) in enumerate(zip(self.shards, self.stamps, strict=True)):
             info, now = infos[shard.path.name], _stamp(shard.path)
             if now == stamp and (only_stamps or number % world != rank):
                 continue
             if now is None:
-                raise BadInput(f"{shard.path}: {_CHANGED}: it is gone; {_BRING_BACK}")
+                raise BadInput(f"{shard.path}: {_CHANGED}: it is missing; {_RESTORE}")
             if now[0] != info.bytes or xxh3_file(shard.path) != info.xxh3:
-                raise BadInput(f"{shard.path}: {_CHANGED}: its content is another; {_BRING_BACK}")
+                raise BadInput(f"{shard.path}: {_CHANGED}: its content differs; {_RESTORE}")
 
     @property
     def num_tokens(self) -> int:
@@ -231,50 +240,50 @@ class TokenStore:
 
     @property
     def vocab_dir(self) -> Path:
-        """The folder of the vocabulary, within the corpus so that both move together."""
+        """The directory of the tokenizer, inside the corpus so that both move together."""
         return self.folder / "vocab"
 
 
 def _stamp(path: Path) -> Stamp:
-    """What tells without reading it that a file may have changed; None: it is gone."""
+    """Size and modification time of a file, which show possible changes without reading it; None if it is missing."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns
+    return stat.st_size, stat.st_mtime_ns
 
 
 def _check(path: Path, info: ShardInfo, verify: bool) -> None:
-    """BadInput unless the file is the one that the manifest lists."""
-    mend = f"delete {path.with_name(FILE_NAME)}, then {AGAIN}: whole shards are kept"
+    """Raise BadInput if the file differs from its entry in the manifest."""
+    remedy = f"delete {path.with_name(FILE_NAME)}, then {AGAIN}; undamaged shards are reused"
     try:
         stat = path.stat()
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}, but the manifest lists it; {mend}") from None
+        raise BadInput(f"{path}: {error.strerror}, but the manifest lists it; {remedy}") from None
     if stat.st_size != info.bytes:
-        raise BadInput(f"{path}: is damaged, has {stat.st_size} bytes instead of {info.bytes}; {mend}")
-    if verify and (found := _hash_once(path, stat.st_size, stat.st_mtime_ns)) != info.xxh3:
-        raise BadInput(f"{path}: is damaged, has xxh3 {found} instead of {info.xxh3}; {mend}")
+        raise BadInput(f"{path}: is damaged: got {stat.st_size} bytes, expected {info.bytes}; {remedy}")
+    if verify and (xxh3 := _hash_once(path, stat.st_size, stat.st_mtime_ns)) != info.xxh3:
+        raise BadInput(f"{path}: is damaged: got xxh3 {xxh3}, expected {info.xxh3}; {remedy}")
 
 
 @cache
 def _hash_once(path: Path, size: int, mtime_ns: int) -> str:
-    """xxh3 of a file, taken again only where its size or time has changed."""
+    """xxh3 of a file, computed again only if its size or modification time has changed."""
     return xxh3_file(path)
 
 
 def _flags(column: pa.BooleanArray, start: int, stop: int) -> Bools:
-    """Flags [start, stop) of a column that is bits, the lowest first, as bool."""
+    """The flags [start, stop) of a bit column, least significant bit first, as bool."""
     packed = np.frombuffer(column.buffers()[1], np.uint8)[start // 8 : (stop + 7) // 8]
     return np.unpackbits(packed, bitorder="little")[start % 8 :][: stop - start].view(np.bool_)
 
 
 def _index_type(count: int) -> pa.DataType:
-    """The smallest type that numbers `count` things; readers of Arrow prefer signed ones."""
+    """The smallest signed type for `count` indices; readers of Arrow prefer signed types."""
     return pa.int8() if count <= 1 << 7 else pa.int16() if count <= 1 << 15 else pa.int32()
 
 
 def _require(holds: bool, path: Path, rule: str) -> None:
-    """ValueError unless a rule of shards holds: whoever writes one that breaks it has a bug."""
+    """Raise ValueError if a rule for shards is broken, which is a bug of the caller."""
     if not holds:
         raise ValueError(f"{path}: {rule}")

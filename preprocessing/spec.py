@@ -8,12 +8,12 @@ from typing import Any, Final, TypeVar, dataclass_transform, get_args, get_type_
 
 T = TypeVar("T")
 ScaleOverrides = Mapping[str, Mapping[str, object]]
-"""What `--scale` puts into a part: by scale (tiny, small) the keys and their values; `AtMost` only where it is less."""
+"""Values that `--scale` sets in a part: scale (tiny, small) -> key -> value; `AtMost` values only lower a value."""
 
 
 @dataclass(frozen=True)
 class AtMost:
-    """A value of a scale that is put only where a recipe says more."""
+    """A value of a scale that is set only if the recipe has a larger value."""
 
     value: Any
 
@@ -25,11 +25,11 @@ def key(*, default: T, choices: Iterable[str] = (), doc: str) -> T: ...
 @overload
 def key(*, default_factory: Callable[[], T], choices: Iterable[str] = (), doc: str) -> T: ...
 def key(*, default: Any = MISSING, default_factory: Any = MISSING, choices: Iterable[str] = (), doc: str) -> Any:
-    """A field of a part, with the sentence that `sesame keys` prints for it; without a default, files must give it.
+    """A field of a part, with the sentence `doc` that `sesame keys` prints. Without a default, the key is required.
 
-    `choices` are the allowed values, for `sesame keys`, if the type does not list them; the part itself checks them.
-    The sentence is the field's metadata "description", which pydantic also writes into a JSON schema. Constructors,
-    `dataclasses.fields`, `replace` and `asdict` do not use it, so hashes do not depend on it.
+    `choices` are the allowed values for `sesame keys`, if the type does not list them; the part itself checks them.
+    The sentence is the metadata "description" of the field, which pydantic also writes into a JSON schema.
+    Constructors, `dataclasses.fields`, `replace` and `asdict` do not use it, so hashes do not depend on it.
     """
     metadata = {"description": doc, "choices": tuple(choices)}
     return dataclasses.field(default=default, default_factory=default_factory, metadata=metadata)
@@ -51,19 +51,19 @@ def doc_of(part: type, name: str) -> str:
 
 
 def choices_of(part: type, name: str) -> tuple[str, ...]:
-    """The allowed values of a key of a part, if its field lists them; ()."""
+    """The allowed values of a key of a part, if its field lists them; otherwise ()."""
     return tuple(_metadata(part, name).get("choices", ()))
 
 
 def _metadata(part: type, name: str) -> Mapping[str, Any]:
-    """What `key` stored in a field of a part, or in the field of the class that the part extends."""
+    """The metadata that `key` stored in a field of a part, or in the same field of its base class."""
     fields = (base.__dataclass_fields__.get(name) for base in part.__mro__ if is_dataclass(base))
     return next((field.metadata for field in fields if field and field.metadata), {})
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(key,))
 def spec(cls: type[T]) -> type[T]:
-    """Make `cls` a part: frozen, keyword-only, slotted; the recipe loader refuses keys it does not have.
+    """Make `cls` a part: frozen, keyword-only, with slots. The recipe loader rejects unknown keys.
 
     >>> @spec
     ... class Tokens:
@@ -76,7 +76,7 @@ def spec(cls: type[T]) -> type[T]:
 
 
 def require(holds: bool, where: str, given: object, allowed: str) -> None:
-    """Raise ValueError with one line that names the place, the value and what is allowed.
+    """Raise ValueError unless `holds`, with one line that gives the place, the value and the allowed values.
 
     >>> require(False, "masking.rate", 1.5, "a share between 0 and 1")
     Traceback (most recent call last):
@@ -88,7 +88,7 @@ def require(holds: bool, where: str, given: object, allowed: str) -> None:
 
 
 def require_name(name: str) -> None:
-    """Raise ValueError where a name cannot be that of a folder, whatever its alphabet.
+    """Raise ValueError if a name is not suitable for a directory; letters of all scripts are allowed.
 
     >>> require_name("bert_base"), require_name("../evil")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -100,10 +100,10 @@ def require_name(name: str) -> None:
 
 
 class ByKind:
-    """Marks a union of parts inside a part: `Annotated[A | B, BY_KIND]`; `kind` says which one it is."""
+    """Marks a union of parts inside a part: `Annotated[A | B, BY_KIND]`; the key `kind` selects the class."""
 
     def __get_pydantic_core_schema__(self, union: Any, handler: Any) -> Any:
-        """What the recipe loader validates such a value by; pydantic is imported by orchestration only."""
+        """The schema by which the recipe loader validates the union; only orchestration imports pydantic."""
         choices = {kind_of(member): handler.generate_schema(member) for member in get_args(union)}
         return {"type": "tagged-union", "discriminator": "kind", "choices": choices}
 
@@ -117,9 +117,9 @@ def kind_of(member: Any) -> str:
 
 
 def part(union: Any, values: Mapping[str, Any]) -> Any:
-    """The member of a union of parts that `values["kind"]` names, built from `values`; a union of one is that class.
+    """Build the part of a union that `values["kind"]` names from `values`. A union of one class is the class itself.
 
-    JSON has no tuples: a list becomes one. A mapping becomes the part that its key is annotated with.
+    A list becomes a tuple, because JSON has no tuples. A mapping becomes the part in the annotation of its key.
 
     >>> @spec
     ... class Nothing:
@@ -131,18 +131,19 @@ def part(union: Any, values: Mapping[str, Any]) -> Any:
         if kind_of(member) == values["kind"]:
             hints = get_type_hints(member)
             return member(**{key: _value(hints.get(key), value) for key, value in values.items()})
-    raise ValueError(f"unknown kind {values['kind']!r}")
+    kinds = ", ".join(kind_of(member) for member in get_args(union) or (union,))
+    raise ValueError(f"invalid kind: got {values['kind']!r}, expected one of {kinds}")
 
 
 def _value(annotation: Any, value: Any) -> Any:
-    """A value of JSON as its annotation wants it."""
+    """Convert a JSON value to the type of its annotation."""
     if isinstance(value, Mapping) and is_dataclass((get_args(annotation) or (annotation,))[0]):
         return part(annotation, value)
     return tuple(value) if isinstance(value, list) else value
 
 
 def merge_scales(*layers: ScaleOverrides) -> ScaleOverrides:
-    """Scales of a part that builds on others: the keys of all of them, of equal keys the last.
+    """Merge the scales of a part that builds on other parts; the last value of a key wins.
 
     >>> merge_scales({"tiny": {"width": 64, "heads": 2}}, {"tiny": {"width": 32}})
     {'tiny': {'width': 32, 'heads': 2}}

@@ -1,6 +1,6 @@
-"""Files that stand in place of others: pointers of Git LFS and git-annex, and what servers send instead of a file.
+"""Detect files that replace the real file: pointers of Git LFS and git-annex, and error responses of servers.
 
-Whoever opens a file that a user names asks here first: its beginning says more than the error of a parser would.
+Code that opens a file of the user checks its beginning here first, because a parser's error would be less clear.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from preprocessing.errors import BadInput
 
-LOOKED_AT: Final = 1024  # bytes; no pointer is longer
+LOOKED_AT: Final = 1024  # bytes; pointers are shorter
 _LFS: Final = re.compile(
     rb"version https://(?:git-lfs|hawser)\.github\.com/spec/v\d\r?\n(?:[\w.-]+ [^\n]*\n)*oid \w+:[0-9a-f]{64}"
 )
@@ -19,16 +19,16 @@ _STORE: Final = re.compile(
     rb"(?:<\?xml[^>]*\?>\s*)?<Error(?:\s[^>]*)?>(?:(?!</Error>).)*?<Code>\s*(\w+)\s*</Code>", re.DOTALL
 )
 _PAGE: Final = re.compile(rb"(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*<(?:!doctype\s+html|html)\b", re.I | re.S)
-_ERROR: Final = frozenset(  # keys of what a server says of an error in JSON
+_ERROR: Final = frozenset(  # keys of an error response in JSON
     ("code", "detail", "documentation_url", "error", "errors", "message", "path", "requestId", "status", "statusCode",
      "success", "timestamp", "title", "type")
 )  # fmt: skip
-_TEXTS: Final = frozenset(("detail", "message", "timestamp", "title", "type"))  # those of them that documents have too
+_TEXTS: Final = frozenset(("detail", "message", "timestamp", "title", "type"))  # keys that documents have too
 _BLANKS: Final = b"\xef\xbb\xbf \t\r\n"
 
 
 class StandIn(NamedTuple):
-    """What a file is, and what to do."""
+    """A file that replaces the real file: what it is, and the remedy."""
 
     what: str
     todo: str
@@ -38,49 +38,55 @@ class StandIn(NamedTuple):
 
 
 def stands_in(start: bytes) -> StandIn | None:
-    r"""What a file that begins so stands in for; None for a file itself.
+    r"""The stand-in that a file with this beginning is; None for a real file.
 
     >>> stands_in(b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 9\n").what
-    'a pointer of Git LFS, not the file itself'
+    'a Git LFS pointer, not the file itself'
     >>> stands_in(b"<Error><Code>AccessDenied</Code></Error>").what, stands_in(b"version 1")
-    ("a store's answer AccessDenied, not the file", None)
+    ('the response AccessDenied of an object store, not the file', None)
     """
     start = start[:LOOKED_AT].lstrip(_BLANKS)
     if _LFS.match(start):
-        return StandIn("a pointer of Git LFS, not the file itself", "fetch the files with `git lfs pull`")
+        return StandIn("a Git LFS pointer, not the file itself", "fetch the files with `git lfs pull`")
     if _ANNEX.match(start):
-        return StandIn("a pointer of git-annex, not the file itself", "fetch the files with `git annex get`")
+        return StandIn("a git-annex pointer, not the file itself", "fetch the files with `git annex get`")
     if answer := _STORE.match(start):
         code = answer[1].decode()
-        return StandIn(f"a store's answer {code}, not the file", "download it again, with credentials that may read it")
+        return StandIn(
+            f"the response {code} of an object store, not the file",
+            "download it again, with credentials that allow reading it",
+        )
     if start.startswith(b"{") and _is_error(start):
-        return StandIn("a server's answer about an error, not the file", "download it again, and look what it says")
+        return StandIn("an error response of a server, not the file", "read it, and download the file again")
     return None
 
 
 def _is_error(content: bytes) -> bool:
-    """Whether a file is all of what a server says of an error in JSON."""
+    """Whether the whole content is an error response of a server in JSON."""
     try:
-        said = json.loads(content)
+        value = json.loads(content)
     except (ValueError, RecursionError):
         return False
-    is_named = isinstance(said, dict) and ("error" in said or ("message" in said and not _TEXTS.issuperset(said)))
-    return is_named and _ERROR.issuperset(said)
+    is_named = isinstance(value, dict) and ("error" in value or ("message" in value and not _TEXTS.issuperset(value)))
+    return is_named and _ERROR.issuperset(value)
 
 
 def is_page(start: bytes) -> bool:
-    """Whether a file begins as a page of HTML."""
+    """Whether a file begins like an HTML page."""
     return _PAGE.match(start[:LOOKED_AT].lstrip(_BLANKS)) is not None
 
 
-PAGE: Final = StandIn("a page of HTML, not what its name says", "it may be an error of the server: download it again")
+PAGE: Final = StandIn(
+    "an HTML page, not a file of the type in its name",
+    "download it again, because it may be an error page of the server",
+)
 
 
 def require_itself(path: Path | str, start: bytes | None = None) -> None:
-    """BadInput where a file that is not read as a page is a pointer, a store's answer or a page of HTML.
+    """Raise BadInput if a file that should not be HTML is a pointer, an error response or an HTML page.
 
-    `start` is how the file begins, where that was read already. Nothing is said of what is missing or cannot be opened:
-    who reads it says so.
+    `start` is the beginning of the file, if it was read already. A file that is missing or cannot be opened raises
+    nothing here; reading it will raise the error.
     """
     if start is None:
         try:

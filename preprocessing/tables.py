@@ -1,5 +1,7 @@
-"""Rows of CSV and TSV as people have them, by Python's csv: what stands between cells, quotation marks, line ends in
-cells. For the tables of a corpus and those of a task alike."""
+"""Read CSV and TSV files as people write them, with Python's csv: delimiters, quotation marks, line ends in cells.
+
+Corpora and tasks both read their tables with this module.
+"""
 
 import csv
 import io
@@ -12,33 +14,33 @@ from typing import Final, Literal, NamedTuple
 Quoting = Literal[0, 3]
 """csv.QUOTE_MINIMAL or csv.QUOTE_NONE."""
 
-HEAD: Final = 1 << 16  # of a text, by which a table is known
-SNIPPET: Final = 200  # bytes of a row to show
+HEAD: Final = 1 << 16  # size of the beginning of a text from which a table is detected
+SNIPPET: Final = 200  # bytes of a row in messages
 _SEPARATORS: Final = (",", "\t", ";", "|")
 _TABS: Final = (".tsv", ".tab")
-_LOOKED_AT: Final = 50  # rows by which a file without the name of a table is known as one
-_ALIKE: Final = 0.9  # share of them that have as many cells as the header
-_MOST_AGAIN: Final = 0.9  # share of the bytes read
+_LOOKED_AT: Final = 50  # rows from which a table is detected
+_ALIKE: Final = 0.9  # smallest fraction of these rows that have as many cells as the header
+_MOST_AGAIN: Final = 0.9  # largest fraction of the bytes to read a second time
 
 
 class TextLine(NamedTuple):
-    """A line, or several as one."""
+    """A line of a file, or several lines in one."""
 
-    start: int  # where it begins in the file, decompressed
-    size: int  # bytes there, the line end included
-    content: bytes  # its first 200 bytes where there is a fault
-    fault: str = ""  # "too_long", or "truncated" or "bomb" where a compressed file cannot be read on, "trailing_data"
+    start: int  # offset in the decompressed file
+    size: int  # bytes in the decompressed file, with the line end
+    content: bytes  # only the first 200 bytes if the line has a fault
+    fault: str = ""  # "too_long" or "trailing_data"; "truncated" or "bomb" if a compressed file cannot be read further
 
 
 class TableRow(NamedTuple):
-    """The cells of a row, none where it has a fault, and the lines that it took."""
+    """The cells of a row, empty if it has a fault, and the lines that it spans."""
 
     cells: list[str]
-    fault: str = ""  # that of a line, or "bad_csv"
-    start: int = 0  # first byte
+    fault: str = ""  # the fault of a line, or "bad_csv"
+    start: int = 0  # offset of the first byte
     size: int = 0  # bytes
     lines: int = 0
-    repaired: int = 0  # U+FFFD in the place of what was no text
+    repaired: int = 0  # undecodable characters that became U+FFFD
     snippet: bytes = b""
 
 
@@ -49,14 +51,14 @@ def rows(
     limit: int,
     decode: Callable[[bytes], tuple[str, int]],
 ) -> Iterator[TableRow]:
-    """The rows of a table of at most `limit` bytes each; empty ones, and what is none, with their bytes too.
+    """The rows of a table, of at most `limit` bytes each, including empty and malformed rows.
 
-    `decode`: the text of a line, and how many of its characters could not be read. A quotation mark that is never
-    closed, or by that of a later row, costs the line that it stands in.
+    `decode` returns the text of a line and the number of its undecodable characters. If a quotation mark is not closed,
+    or is closed by a mark of a later row, only the line with the first mark is malformed.
     """
     feed = _Feed(lines, limit, decode)
     csv.field_size_limit(max(limit, csv.field_size_limit()))
-    # strict: a quotation mark that is never closed would make a cell of all that follows
+    # strict, because otherwise an unclosed quotation mark turns the rest of the file into one cell
     reader = csv.reader(feed, delimiter=separator, quoting=quoting, strict=True)
     while True:
         try:
@@ -64,20 +66,20 @@ def rows(
         except csv.Error:
             cells, why = [], "bad_csv"
             feed.give_back()
-        taken = feed.taken(cells or [], why)
-        if cells is not None or taken.size:
-            yield taken
+        row = feed.end_row(cells or [], why)
+        if cells is not None or row.size:
+            yield row
         if cells is None:
             return
 
 
 class _Feed:
-    """Lines for csv.reader, which takes several for a row; `taken` says what the last row took."""
+    """The lines for csv.reader, which reads one or more for a row; `end_row` returns the row of the lines read."""
 
     def __init__(self, lines: Iterator[TextLine], limit: int, decode: Callable[[bytes], tuple[str, int]]) -> None:
         self.lines, self.limit, self.decode = lines, limit, decode
-        self.again = deque[TextLine]()  # lines that were part of a row which is none
-        self.read = self.given_back = 0  # bytes, in all
+        self.again = deque[TextLine]()  # lines of a malformed row, to be read again
+        self.read = self.given_back = 0  # bytes in total
         self.row, self.size, self.repaired, self.fault = list[TextLine](), 0, 0, ""
 
     def __iter__(self) -> Iterator[str]:
@@ -86,7 +88,7 @@ class _Feed:
     def __next__(self) -> str:
         if self.size > self.limit:
             self.fault = self.fault or "too_long"
-            raise csv.Error(self.fault)  # the next row begins at the next line
+            raise csv.Error(self.fault)  # the next row starts at the next line
         line = self.again.popleft() if self.again else next(self.lines)
         self.row.append(line)
         self.size += line.size
@@ -97,9 +99,10 @@ class _Feed:
         return "\n" if line.fault else text
 
     def give_back(self) -> None:
-        """Only the first line is no row: a quotation mark in it is never closed, or closed by that of a later row.
+        """After a malformed row, read all of its lines except the first one again.
 
-        Unless nearly all that was read was given back before: a file may be made so that this has no end.
+        The first line has a quotation mark that is never closed, or closed by one of a later row. Lines are not read
+        again if nearly all bytes were already read twice, so that a malicious file cannot take unlimited time.
         """
         if self.fault or self.given_back > _MOST_AGAIN * self.read:
             return
@@ -108,18 +111,20 @@ class _Feed:
         self.row = self.row[:1]
         self.size = sum(line.size for line in self.row)
 
-    def taken(self, cells: list[str], why: str) -> TableRow:
-        """The row of these cells and of the lines since the last call."""
+    def end_row(self, cells: list[str], why: str) -> TableRow:
+        """The row with these cells and the lines that were read since the last call."""
         start, snippet = (self.row[0].start, self.row[0].content[:SNIPPET]) if self.row else (0, b"")
         fault = self.fault or why
-        said = TableRow([] if fault else cells, fault, start, self.size, len(self.row), self.repaired, snippet)
+        row = TableRow([] if fault else cells, fault, start, self.size, len(self.row), self.repaired, snippet)
         self.row, self.size, self.repaired, self.fault = [], 0, 0, ""
-        return said
+        return row
 
 
 def separator_of(start: str, column: str, ending: str) -> str:
-    """What stands between the cells of a table that begins so: that of the header with the column, else what all rows
-    have as often, and the first one most often; tabs, where the ending of its name says so.
+    """The delimiter of a table with this beginning.
+
+    For the extensions .tsv and .tab it is a tab. Otherwise it is a delimiter that splits the header so that it has the
+    column. If there is none, it is a delimiter that gives rows of equal length, the most frequent one in the first row.
 
     >>> separator_of("id;text\\n1;One, two", "text", ".csv"), separator_of("a,b", "text", ".tsv")
     (';', '\\t')
@@ -137,19 +142,19 @@ def separator_of(start: str, column: str, ending: str) -> str:
 
 
 def first_row(start: str, separator: str) -> list[str]:
-    """The cells of the first row, without blanks around them."""
+    """The cells of the first row, without surrounding white space."""
     return [cell.strip() for cell in next(_rows_of(start, separator, csv.QUOTE_MINIMAL), [])]
 
 
 def _rows_of(start: str, separator: str, quoting: Quoting) -> Iterator[list[str]]:
-    """The first rows of a text, up to one that is none."""
+    """The rows of a text, up to the first malformed one."""
     with suppress(csv.Error):
         text = io.StringIO(start.lstrip("\ufeff\r\n"), newline="")
         yield from csv.reader(text, delimiter=separator, quoting=quoting, strict=True)
 
 
 def quoting_of(start: str, separator: str) -> Quoting:
-    r"""Whether quotation marks stand around cells. In TSV they do so rarely: only where rows are as long so alone.
+    r"""Whether quotation marks enclose cells. This is rare in TSV: the rows must have equal lengths only with quoting.
 
     >>> quoting_of('id\ttext\n1\t"A lone one.\n', "\t") == csv.QUOTE_NONE
     True
@@ -159,20 +164,20 @@ def quoting_of(start: str, separator: str) -> Quoting:
     if separator != "\t":
         return csv.QUOTE_MINIMAL
     header = start.lstrip("\ufeff\r\n").partition("\n")[0]
-    as_said = header.startswith('"') or (not is_even(start, separator, csv.QUOTE_NONE))
-    return csv.QUOTE_MINIMAL if as_said and is_even(start, separator, csv.QUOTE_MINIMAL) else csv.QUOTE_NONE
+    is_quoted = header.startswith('"') or (not is_even(start, separator, csv.QUOTE_NONE))
+    return csv.QUOTE_MINIMAL if is_quoted and is_even(start, separator, csv.QUOTE_MINIMAL) else csv.QUOTE_NONE
 
 
 def is_even(start: str, separator: str, quoting: Quoting) -> bool:
-    """Whether nearly all rows have as many cells as the first one."""
-    found = [row for row in islice(_rows_of(start, separator, quoting), _LOOKED_AT + 1) if row]
-    if len(start) >= HEAD // 2 and len(found) <= _LOOKED_AT:
-        found = found[:-1]  # it is there in part
-    return len(found) > 1 and sum(len(row) == len(found[0]) for row in found[1:]) >= _ALIKE * (len(found) - 1)
+    """Whether nearly all rows have as many cells as the first row."""
+    table = [row for row in islice(_rows_of(start, separator, quoting), _LOOKED_AT + 1) if row]
+    if len(start) >= HEAD // 2 and len(table) <= _LOOKED_AT:
+        table = table[:-1]  # the last row is incomplete
+    return len(table) > 1 and sum(len(row) == len(table[0]) for row in table[1:]) >= _ALIKE * (len(table) - 1)
 
 
 def is_table(start: str, column: str) -> bool:
-    """Whether text has a header with the column, and nearly all rows as many cells; prose has commas, too."""
+    """Whether a text has a header with the column, and nearly all rows have as many cells; prose also has commas."""
     separator = separator_of(start, column, "")
     header = first_row(start, separator)
     if len(header) < 2 or column not in header or len(set(header)) < len(header):

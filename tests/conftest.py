@@ -1,4 +1,4 @@
-"""What every test may use: a quiet, offline environment, and the public data beside the checkout, if there is any."""
+"""Settings and fixtures of all tests: a quiet, offline environment, and the public data next to the checkout."""
 
 import gc
 import getpass
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from _pytest.doctest import DoctestModule
 
-# Nothing in a test looks anything up, and two cores are not four: set before any engine is imported.
+# Tests use no network, and one thread per process. These variables must be set before an engine is imported.
 os.environ.update(
     {
         "HF_HUB_OFFLINE": "1",
@@ -28,42 +28,44 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What the tests and the libraries under them leave in the folder of temporary files goes when they end.
+    """Use a new temporary directory for the test run, and remove it at the end.
 
-    Beam's jobs and what MLflow downloads would stay there. Folders of pytest's own and what torch compiled are kept."""
-    if hasattr(config, "workerinput"):  # a process of xdist, which is told by the one that began it
+    Jobs of Beam and downloads of MLflow leave files there. The directories of pytest and of compiled torch code stay in
+    the usual temporary directory."""
+    if hasattr(config, "workerinput"):  # a worker of xdist inherits the environment of its parent
         return
     above = tempfile.gettempdir()
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", above)
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{above}/torchinductor_{getpass.getuser()}")
-    made = tempfile.mkdtemp(prefix="st-")  # short, as sockets stand in it
-    os.environ["TMPDIR"] = tempfile.tempdir = made
+    directory = tempfile.mkdtemp(prefix="st-")  # short, because paths of sockets are limited
+    os.environ["TMPDIR"] = tempfile.tempdir = directory
 
     def remove() -> None:
         os.environ["TMPDIR"] = tempfile.tempdir = above
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
     config.add_cleanup(remove)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Doctests stand in what tests import, never in a file of tests."""
+    """Skip the search for doctests in files of tests; only modules that tests import have doctests."""
     found = yield
     return [each for each in found if not (isinstance(each, DoctestModule) and file_path.name.startswith("test_"))]
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays: no search for garbage looks at it again. Beam's jobs search at their start."""
+    """Exclude all imported objects from garbage collection, which each job of Beam runs when it starts."""
     gc.collect()
     gc.freeze()
 
 
-@pytest.hookimpl(tryfirst=True)  # before slow tests are left out
+@pytest.hookimpl(tryfirst=True)  # before slow tests are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `one_in` are slow but for one case in so many, beginning with the first.
+    """Handle the marks `one_in` and `shared`.
 
-    Tests marked `shared` read the public data beside the checkout; where it is absent they are skipped, by name."""
+    With `one_in(N)`, every N-th case of a test is fast, beginning with the first; the others are marked slow. Tests
+    with `shared` read the public data next to the checkout and are skipped without it."""
     cases = Counter[tuple[Path, str]]()
     for item in items:
         if mark := item.get_closest_marker("one_in"):
@@ -73,29 +75,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases[case] += 1
     if SHARED.is_dir():
         return
-    absent = pytest.mark.skip(reason="reads ../shared/data, which is not beside this checkout")
+    absent = pytest.mark.skip(reason="reads ../shared/data, which is missing")
     for item in items:
         if item.get_closest_marker("shared"):
             item.add_marker(absent)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Bytes do not name a test: the processes of a run make them anew, and a gzip header has the time in it."""
+    """Name test cases with bytes by the name of the argument, because bytes may differ between processes.
+
+    For example, the header of a gzip file contains the time."""
     return argname if isinstance(val, bytes) else None
 
 
 @pytest.fixture
 def without_token(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This process has no token of Ray's, which keeps the first one for every cluster that comes."""
+    """Run a test without a token of Ray, which otherwise uses its first token for all later clusters."""
 
     def forget() -> None:
-        if "ray" in sys.modules:  # which looks when it is imported whether there are tokens at all
+        if "ray" in sys.modules:  # when it is imported, it checks for tokens
             from ray._raylet import AuthenticationTokenLoader
 
             AuthenticationTokenLoader.instance().reset_cache()
 
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
-        monkeypatch.setenv(name, "")  # so that it is as before afterwards, whatever the test sets
+        monkeypatch.setenv(name, "")  # so that monkeypatch restores it even if the test sets it
         monkeypatch.delenv(name)
     forget()
     yield
@@ -104,5 +108,5 @@ def without_token(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Folder of public data beside the checkout: text/, downstream/, tokenizers/."""
+    """The directory of public data next to the checkout: text/, downstream/, tokenizers/."""
     return SHARED

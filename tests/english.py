@@ -1,7 +1,7 @@
-"""Phrases that no text of Sesame for users may have, each with what to write instead.
+"""Phrases that must not occur in any text for users, each with a better phrase.
 
-A phrase is listed only if it is wrong wherever it can occur: a table may have rows, a plot is a figure, a word may have
-pieces. Code is not checked: what stands between backticks, in a fenced block or in a line that begins with `>>>`.
+A phrase is listed only if it is wrong in every use. For example, "rows" is not listed, because a table may have rows.
+Code is not checked: text between backticks, fenced blocks, and lines that begin with `>>>`.
 """
 
 import re
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 _ISE: Final = r"is(e|es|ed|er|ers|ing|ation|ations)\b"
-BANNED: Final[Mapping[str, str]] = {  # regular expression, in any case -> what to write
-    # the field's terms
+BANNED: Final[Mapping[str, str]] = {  # regular expression, in any case -> better phrase
+    # standard terms of the field
     r"\bnets?\b": "model",
     r"\bfolders?\b": "directory",
     r"\b(go|goes|going|went|gone) on\b": "continue, resume",
@@ -24,7 +24,7 @@ BANNED: Final[Mapping[str, str]] = {  # regular expression, in any case -> what 
     r"\b(published|printed|paper'?s'?) figures\b": "results",
     r"\bfigures (of|in|that) (a|the) papers?\b": "results",
     r"\bknobs?\b": "key, option",
-    # riddles: a participle is no noun, and what is counted has a number
+    # participles as nouns, counts without a number, and old-fashioned phrases
     r"\bso (many|much) (\w+|as)\b": "N, that many",
     r"\bbut for (the|a|an|its|those|these|what)\b": "except",
     r"\bwhere there (is|are|was|were) (none|no|not)\b": "if missing, without",
@@ -46,7 +46,7 @@ BANNED: Final[Mapping[str, str]] = {  # regular expression, in any case -> what 
     r"(?<!there )\b(is|are) no (option|loss|zip|word|text|label)s?\b": "is not a",
     # personification
     r"\b(models?|runs?|workers?|tasks?) (knows?|asks?|wants?|says?|tells?|thinks?)\b": "has, needs, reports",
-    r"\b(models?|runs?|tasks?) waits?\b": "has, needs, reports",  # a worker is a process, which may wait for another
+    r"\b(models?|runs?|tasks?) waits?\b": "has, needs, reports",  # workers are processes, which may wait
     r"\b(tokenizer|vocabulary|recipe|file|corpus|paper) (knows|asks|wants|waits|tells|thinks)\b": "has, needs, states",
     # American spelling
     r"\w*(optim|normal|token|initial|summar|organ|recogn|general|material|parallel|serial)" + _ISE: "-ize",
@@ -60,7 +60,7 @@ _END: Final = re.compile(r"(?<=[.!?])\s+|\n\s*\n|(?<=\|)\n")
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text without its code, each in one line; a row of a table ends a sentence.
+    """Split a text without its code into sentences, each in one line; the end of a table row ends a sentence.
 
     >>> sentences("One of\\n  them. See `a net`!\\n\\nA title")
     ['One of them.', 'See !', 'A title']
@@ -69,7 +69,7 @@ def sentences(text: str) -> list[str]:
 
 
 def banned_phrases(text: str) -> list[str]:
-    """A line for each banned phrase of a text: the phrase, what to write instead, and its sentence.
+    """A line for each banned phrase in a text: the phrase, the better phrase, and the sentence.
 
     >>> banned_phrases("The run resumes. The net goes on in its folder, `net.py`.")
     ["'net' (write: model) in: The net goes on in its folder, .",
@@ -87,5 +87,5 @@ def banned_phrases(text: str) -> list[str]:
 
 
 def banned_in(texts: Mapping[str, str]) -> list[str]:
-    """The same for texts by the place where they stand; each line begins with the place."""
+    """The banned phrases of several texts; the key of a text, its place, begins each line."""
     return [f"{where}: {line}" for where, text in texts.items() for line in banned_phrases(text)]

@@ -1,4 +1,4 @@
-"""Checks that the parts of any union have the facts of its Protocol: for the test of each room."""
+"""Checks that all parts of a union have the facts (class variables and methods) that its Protocol requires."""
 
 from collections.abc import Iterable
 from dataclasses import MISSING, Field, fields
@@ -13,7 +13,7 @@ LONGEST_LINE = 120
 
 
 def facts_of(protocol: Any) -> dict[str, Any]:
-    """The facts that a Protocol asks for: name -> type, None for a method."""
+    """The facts that a Protocol requires: name -> type, None for a method."""
     found: dict[str, Any] = {}
     for layer in reversed(protocol.__mro__):
         if not getattr(layer, "_is_protocol", False):
@@ -33,7 +33,7 @@ def _is_inner(name: str) -> bool:
 
 
 def parts_of(union: Any, *more: Any) -> list[Any]:
-    """A part of each class of the union that needs no key, so that a new class is tested at once, and `more`.
+    """A part of each class of a union without required keys, and `more`; so new classes are tested automatically.
 
     >>> from preprocessing.masking import Masking, TokenMasking
     >>> [part.kind for part in parts_of(Masking, TokenMasking(sample_alpha=0.5))][:2]
@@ -48,16 +48,16 @@ def _is_required(field: Field[Any]) -> bool:
 
 
 def assert_covers(parts: Iterable[Any], union: Any) -> None:
-    """Every class of the union is among the parts."""
+    """Assert that the parts include every class of the union."""
     assert {type(part) for part in parts} == set(get_args(union) or (union,))
 
 
 def assert_every_fact(part: Any, protocol: Any) -> None:
-    """The part has each fact of the Protocol, a value of the type that the Protocol says."""
+    """Assert that the part has each fact of the Protocol, with a value of the required type."""
     for name, hint in facts_of(protocol).items():
         assert hasattr(part, name), f"{type(part).__name__} has no {name}"
         if hint is None:
-            assert callable(getattr(part, name)), f"{type(part).__name__}.{name} is no method"
+            assert callable(getattr(part, name)), f"{type(part).__name__}.{name} is not a method"
         elif getattr(hint, "_is_protocol", False):
             assert_every_fact(getattr(part, name), hint)
         else:
@@ -65,19 +65,19 @@ def assert_every_fact(part: Any, protocol: Any) -> None:
 
 
 def assert_shrinks_its_keys(part: Any) -> None:
-    """What `--scale` puts into the part are keys of it, and values that it accepts."""
+    """Assert that `--scale` only sets keys that the part has, to values that it accepts."""
     member = type(part)
     keys = {field.name for field in fields(member)}
     for scale, values in part.scale_overrides.items():
         assert scale in ("tiny", "small")
         assert values.keys() <= keys, f"{member.__name__} has no {values.keys() - keys}"
         for name, value in values.items():
-            said = value.value if isinstance(value, AtMost) else value
-            TypeAdapter(get_type_hints(member)[name]).validate_python(said)
+            plain = value.value if isinstance(value, AtMost) else value
+            TypeAdapter(get_type_hints(member)[name]).validate_python(plain)
 
 
 def assert_described(parts: Iterable[Any], *context: Any) -> None:
-    """Each part is described in one line of ASCII, and no two of different kinds in the same words."""
+    """Assert that each part describes itself in one line of ASCII, and that different kinds have different lines."""
     kinds: dict[str, str] = {}
     for part in parts:
         line = part.describe(*context)

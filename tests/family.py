@@ -1,4 +1,4 @@
-"""What the tests of the whole family share: every recipe, and a batch of rows for its net without a corpus."""
+"""Helpers of tests of all recipes: load a recipe, build its model, and make batches for it without a corpus."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +19,7 @@ RECIPES = list_names("recipes")
 
 @dataclass(frozen=True)
 class Words(ToyVocab):
-    """A vocabulary that has whatever a recipe may ask for."""
+    """A vocabulary with all special tokens that a recipe may need."""
 
     sentinels: int = 100
     sentinel: int = 999
@@ -33,9 +33,9 @@ def recipe(name: str, scale: str = "") -> Recipe:
 
 @cache
 def store() -> ToyStore:
-    """Two hundred documents of the mini-world; a collocation is a word, and a phrase together with the word before."""
+    """200 documents of the mini-world. A collocation is one word, and a phrase together with the word before it."""
     text = world(seed=3, num_documents=200)
-    is_first_T = (text.ids_T >= AT["first"]) & (text.ids_T < AT["second"])  # pieces of collocations
+    is_first_T = (text.ids_T >= AT["first"]) & (text.ids_T < AT["second"])  # first tokens of collocations
     return ToyStore(
         (
             ToyShard(
@@ -51,7 +51,7 @@ def store() -> ToyStore:
 
 @cache
 def translations() -> ToyStore:
-    """Two hundred documents of two sides, a sentence each."""
+    """200 documents of two sentences: a sentence and its translation."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(4, 20, 400)
     begin_M = np.cumsum(lengths) - lengths
@@ -72,18 +72,18 @@ def translations() -> ToyStore:
 
 
 def loader(one: Recipe, steps: int, rows: int = 8) -> Loader:
-    """The batches of so many steps of a small recipe, of so many rows each, on made-up text."""
+    """The batches of a small recipe on synthetic text, with `rows` sequences per step."""
     phase = Phase(seq_length=one.phases[0].seq_length, global_batch_size=rows, steps=steps)
     text = translations() if one.data.packing.kind == "parallel" else store()
-    made = ExampleDataset(
+    dataset = ExampleDataset(
         text,  # type: ignore[arg-type]
         Words(),  # type: ignore[arg-type]
         one.sampling,
         phase.seq_length,
     )
-    return Loader({phase.seq_length: made}, [phase], EngineSettings(), pad=0, rank=0, world=1)
+    return Loader({phase.seq_length: dataset}, [phase], EngineSettings(), pad=0, rank=0, world=1)
 
 
 def model(one: Recipe) -> Model:
-    """The net of a recipe, as it begins."""
+    """The model of a recipe with its initial weights."""
     return Model(one.model, one.losses, table_rows(one.data.tokenizer), one.seed)

@@ -1,11 +1,12 @@
-"""`make family`: every recipe from raw text to an MLflow run with an eval, at tiny scale, and a table of it all.
+"""`make family`: run every recipe at tiny scale, from raw text to an MLflow run with an evaluation; print a table.
 
     python -m tests.family_run [NAME ...] [--third N] [--text PACKAGES] [--max-steps 60] [--output-dir work/family]
 
-Each is a `sesame run`; recipes that are the same at tiny scale, as all sizes of GPT-3 are, are run once. Those of one
-vocabulary share their corpus; as many are trained at a time as there are cores, on a Ray of each core's own. A table of
-Markdown goes to stdout and to `table.md` in the output folder. Exit code 1 where one recipe fails, with what it said.
-`--max-steps 0` trains as long as the scale says, minutes for each recipe.
+Each recipe is run with `sesame run`. Recipes that are equal at tiny scale, such as all sizes of GPT-3, run once.
+Recipes with the same tokenizer share their corpus. At most four run at the same time, one per core, each on its own Ray
+cluster. The table is printed as Markdown and written to `table.md` in the output directory. The exit code is 1 if a
+recipe fails; its error output is printed. `--max-steps 0` trains for the number of steps of the scale, which takes
+minutes per recipe.
 """
 
 import argparse
@@ -30,27 +31,27 @@ from orchestration.jobs import Job, JobFlags, open_job
 from orchestration.launch import ray_session
 from tests.family import RECIPES
 
-# few labels: a small text has not many, and with another version of Python it is another text
+# few labels, because a small text has few examples; their number also depends on the version of Python
 EVAL = ["eval_tasks=[next_sentence]", "--max-train-samples", "40", "--num-seeds", "1"]
-HOLD_OUT = 0.2  # of a text that is not the demo: half of it for the tasks, as the demo has
+HOLD_OUT = 0.2  # of text other than the demo; half of it is for the tasks, as in the demo
 HEAD = "| recipe | s | tokens | held-out loss | downstream |\n|---|---|---|---|---|"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command about one recipe ended."""
+    """The outcome of a command for one recipe."""
 
     name: str
     seconds: float
-    told: dict[str, Any] | None  # what `--json` says; None where it failed
-    said: str  # stderr
+    output: dict[str, Any] | None  # of `--json`; None if the command failed
+    stderr: str
 
     @property
     def row(self) -> str:
-        if self.told is None:
-            last = (self.said.splitlines() or ["nothing was said"])[-1]
+        if self.output is None:
+            last = (self.stderr.splitlines() or ["no error output"])[-1]
             return f"| `{self.name}` | {self.seconds:.0f} | failed: {last} | | |"
-        result, scores = self.told["result"], self.told["scores"]
+        result, scores = self.output["result"], self.output["scores"]
         eval_ = {name.removeprefix("eval/"): value for name, value in result["evaluation"].items()}
         losses = ", ".join(
             f"{name.removesuffix('/loss')} {value:.3f}" for name, value in eval_.items() if name.endswith("/loss")
@@ -63,14 +64,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all runs share."""
+    """The settings of all runs."""
 
     out: Path
-    packages: str  # whose documentation is the text; empty: the whole demo
+    packages: str  # packages whose documentation is the text; "" for the whole demo
     steps: int
 
     def data(self, name: str) -> list[str]:
-        """Instead of the demo's text: a part of it, and the parallel sentences where a recipe reads pairs."""
+        """The text instead of the demo: a part of it, and parallel sentences if the recipe reads them."""
         text = load(name, scale="tiny").data.corpus
         pairs = Path(cli.__file__).parents[1] / "corpora" / "sentences"
         parallel = [f"parallel:{pairs}.en,{pairs}.eo"] if text == "demo_parallel" else []
@@ -81,21 +82,21 @@ class Setting:
         return [phase, f"optimizer.warmup_steps={max(1, self.steps // 6)}"] if self.steps else []
 
     def command(self, verb: str, name: str) -> Outcome:
-        """`sesame VERB NAME` in this process."""
+        """Run `sesame VERB NAME` in this process."""
         words = [verb, name, *self.overrides(), "--scale", "tiny", "--output-dir", str(self.out), "--json"]
         words += ["--progress", "none", *(word for given in self.data(name) for word in ("--data", given))]
         words += ["--holdout-ratio", str(HOLD_OUT)] if self.packages else []
         if verb == "run":
             words += ["cluster.num_workers=1", *EVAL]
         start = time.monotonic()
-        with redirect_stdout(io.StringIO()) as told, redirect_stderr(io.StringIO()) as said:
+        with redirect_stdout(io.StringIO()) as stdout, redirect_stderr(io.StringIO()) as stderr:
             try:
                 code = cli.main(words)
             except Exception:
                 code = 1
                 traceback.print_exc()
-        document = json.loads(told.getvalue()) if code == 0 else None
-        return Outcome(name, time.monotonic() - start, document, said.getvalue())
+        document = json.loads(stdout.getvalue()) if code == 0 else None
+        return Outcome(name, time.monotonic() - start, document, stderr.getvalue())
 
     def jobs(self, names: Sequence[str]) -> dict[str, Job]:
         """The job of each recipe."""
@@ -104,7 +105,7 @@ class Setting:
         return {name: open_job(JobFlags(recipe=name, data=self.data(name), **given)) for name in names}
 
 
-_lane = ExitStack()  # what a process keeps open for all of its runs
+_lane = ExitStack()  # the Ray cluster of a process for all of its runs
 
 
 def _open_lane() -> None:
@@ -114,10 +115,12 @@ def _open_lane() -> None:
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The options of the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="recipes; by default all")
-    parser.add_argument("--third", type=int, metavar="N", help="each third run, from number N modulo 3 on")
-    parser.add_argument("--text", default="", metavar="PACKAGES", help="documentation of these, not the whole demo")
-    parser.add_argument("--max-steps", type=int, default=60, help="updates of each; 0: as many as the scale says")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="Run these recipes [all].")
+    parser.add_argument("--third", type=int, metavar="N", help="Run each third recipe, from number N modulo 3.")
+    parser.add_argument(
+        "--text", default="", metavar="PACKAGES", help="Train on the documentation of PACKAGES [the demo]."
+    )
+    parser.add_argument("--max-steps", type=int, default=60, help="Train for N steps; 0: the steps of the scale [60].")
     parser.add_argument("--output-dir", type=Path, default=Path("work/family"))
     return parser.parse_args(words)
 
@@ -134,10 +137,10 @@ def main() -> None:
     args.output_dir.mkdir(parents=True, exist_ok=True)
     failed = []
     for name in corpora.values():
-        made = setting.command("corpus", name)
-        print(f"corpus of {name}: {made.seconds:.0f} s", file=sys.stderr, flush=True)
-        if made.told is None:
-            failed.append(made)
+        corpus = setting.command("corpus", name)
+        print(f"corpus of {name}: {corpus.seconds:.0f} s", file=sys.stderr, flush=True)
+        if corpus.output is None:
+            failed.append(corpus)
     rows = dict[str, str]()
     print(HEAD, flush=True)
     lanes = min(4, len(os.sched_getaffinity(0)))
@@ -148,11 +151,11 @@ def main() -> None:
             outcome, shared = future.result(), "`, `".join(runs[future])
             rows[outcome.name] = outcome.row.replace(outcome.name, shared, 1)
             print(rows[outcome.name], flush=True)
-            if outcome.told is None:
+            if outcome.output is None:
                 failed.append(outcome)
     (args.output_dir / "table.md").write_text("\n".join([HEAD, *(rows[name] for name, *_ in groups)]) + "\n")
     for outcome in failed:
-        print(f"\n{outcome.name}:\n{outcome.said}", file=sys.stderr)
+        print(f"\n{outcome.name}:\n{outcome.stderr}", file=sys.stderr)
     sys.exit(bool(failed))
 
 

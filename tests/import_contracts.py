@@ -1,6 +1,6 @@
-"""Contracts for import-linter that it does not come with: doors of folders, and the packages that a floor may import.
+"""Additional contracts for import-linter: public interfaces of packages, and the external packages of each layer.
 
-`make check` runs them; pyproject.toml says what they are asked of.
+`make check` runs them with the settings in pyproject.toml.
 """
 
 import sys
@@ -21,12 +21,13 @@ def _is_inside(module: str, packages: Sequence[str]) -> bool:
 
 
 class Doors(Contract):
-    """A package is a room, its `__init__` the door: no module outside of a room imports a module inside of it.
+    """Modules outside of a package may import only the package itself, its `__init__`, not the modules inside of it.
 
-    A room inside a room has a door of its own, which may be imported from anywhere.
+    We call a package a room and its `__init__` the door. Every module may also import the door of a package inside a
+    package.
 
-    Options: `packages`, the roots; `may_pass`, modules and packages that may import past the doors of their
-    own root.
+    Options: `packages`, the root packages; `may_pass`, modules and packages that may import modules inside the packages
+    of their own root.
     """
 
     type_name = "doors"
@@ -65,10 +66,10 @@ def _permits(root: str, permission: str, importer: str, imported: str) -> bool:
 
 
 class AllowedExternals(Contract):
-    """Modules of a root import the standard library, Sesame, and of all other packages those that are named.
+    """Modules of a root package may import the standard library, Sesame, and only the external packages of a list.
 
-    Options: `root`; `allowed`, top-level names, each for the whole root, or as "ray in launch" for one of its rooms or
-    files: a package may be named for several. A permission that nothing uses breaks the contract too.
+    Options: `root`; `allowed`, names of packages. A name applies to the whole root; "ray in launch" applies to one of
+    its packages or files, and a name may have several such entries. An unused entry breaks the contract too.
     """
 
     type_name = "allowed_externals"
@@ -88,11 +89,11 @@ class AllowedExternals(Contract):
         used = {each: {one for one in found if _permits(root, each, *one)} for each in allowed}
         permitted = set().union(*used.values())
         broken = [
-            f"{importer} imports {package}, which it may not"
+            f"{importer} imports {package}, which is not allowed"
             for importer, package in found - permitted
             if package not in known
         ]
-        broken += [f"{root} may import {each}, and does not" for each in allowed if not used[each]]
+        broken += [f"{root} may import {each}, but does not" for each in allowed if not used[each]]
         return ContractCheck(kept=not broken, metadata={"broken": broken})
 
     def render_broken_contract(self, check: ContractCheck) -> None:

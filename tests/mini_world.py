@@ -1,7 +1,7 @@
-"""The made-up language of small tables (reports/ablations/text.py) as tokens, without a corpus, and its baselines.
+"""The synthetic language of small ablations (reports/ablations/text.py) as tokens, without a corpus, and its baselines.
 
-Each word is a token. A phrase is a collocation: two pieces of one word, so that there are words of more than one piece.
-The particle asks for the right context, collocations for spans, names for memory (reference/family.md, D0).
+Each word is a token, except that a collocation is one word of two tokens. Predicting the particle needs the context on
+the right, collocations need masked spans, and names need memory (reference/family.md, D0).
 """
 
 from dataclasses import dataclass
@@ -12,42 +12,42 @@ from orchestration.reports.ablations import synthetic_language as table_text
 from preprocessing.schema import Bools, Ints
 
 PAD, UNK, CLS, SEP, MASK = range(5)
-AT = {kind: 5 + first for kind, first in table_text.AT.items()}  # first id of each kind of word
+AT = {kind: 5 + first for kind, first in table_text.AT.items()}  # the first id of each kind of word
 VOCAB_SIZE = 5 + table_text.NUM_WORDS  # 467
 
 
 @dataclass(frozen=True)
 class World:
-    """Documents end to end, without special tokens."""
+    """Concatenated documents without special tokens."""
 
     ids_T: Ints
     sentence_starts_T: Bools
-    word_starts_T: Bools  # False at the second piece of a collocation
+    word_starts_T: Bools  # False at the second token of a collocation
     num_tokens_N: Ints
 
 
 def world(seed: int, num_documents: int) -> World:
     """Documents of 8 to 14 sentences of 7 to 12 tokens; the same arguments give the same tokens."""
-    made = table_text.build_language(seed, num_documents)
-    ids_T, document_M = 5 + made.word_T, np.repeat(np.arange(num_documents), made.num_sentences_N)
+    text = table_text.build_language(seed, num_documents)
+    ids_T, document_M = 5 + text.word_T, np.repeat(np.arange(num_documents), text.num_sentences_N)
     sentence_starts_T = np.zeros(len(ids_T), dtype=bool)
-    sentence_starts_T[np.cumsum(made.num_words_M) - made.num_words_M] = True
+    sentence_starts_T[np.cumsum(text.num_words_M) - text.num_words_M] = True
     return World(
         ids_T=ids_T,
         sentence_starts_T=sentence_starts_T,
         word_starts_T=ids_T < AT["second"],
-        num_tokens_N=np.bincount(document_M, weights=made.num_words_M).astype(np.int64),
+        num_tokens_N=np.bincount(document_M, weights=text.num_words_M).astype(np.int64),
     )
 
 
 def unigram_entropy(ids_T: Ints) -> float:
-    """Nats per token of the best model that sees nothing else."""
+    """The loss in nats per token of the best model that sees no context."""
     p_V = np.bincount(ids_T) / len(ids_T)
     return float(-(p_V[p_V > 0] * np.log(p_V[p_V > 0])).sum())
 
 
 def bigram_cross_entropy(train_T: Ints, test_T: Ints) -> float:
-    """Nats per test token, given the token before; counts of the training text, smoothed by one unigram draw each."""
+    """The loss in nats per test token of a bigram model, smoothed with the unigram distribution as one extra count."""
     p_V = np.bincount(train_T, minlength=VOCAB_SIZE) / len(train_T)
     count_VV = np.zeros((VOCAB_SIZE, VOCAB_SIZE))
     np.add.at(count_VV, (train_T[:-1], train_T[1:]), 1.0)

@@ -1,6 +1,6 @@
-"""Notebooks, run as plain Python: the code of each cell, in order, in one namespace. No Jupyter is needed.
+"""Run notebooks without Jupyter: execute the code of all cells in order, in one namespace.
 
-`python -m tests.notebook docs/sesame.ipynb` runs one and writes its outputs anew.
+`python -m tests.notebook docs/sesame.ipynb` runs a notebook and updates its outputs.
 """
 
 import ast
@@ -18,12 +18,12 @@ def cells(path: Path) -> list[dict[str, Any]]:
 
 
 def code(cell: dict[str, Any]) -> str:
-    """The code of a cell; "" where it is text."""
+    """The code of a cell; "" for a text cell."""
     return "".join(cell["source"]) if cell["cell_type"] == "code" else ""
 
 
 def run_cell(source: str, names: dict[str, Any], place: str = "cell") -> str:
-    """Execute a cell; what it prints, and its last expression as a notebook shows it."""
+    """Execute a cell; return its printed output and its last expression, as a notebook shows them."""
     tree, printed = ast.parse(source, place), io.StringIO()
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     with contextlib.redirect_stdout(printed):
@@ -33,13 +33,13 @@ def run_cell(source: str, names: dict[str, Any], place: str = "cell") -> str:
 
 
 def run(path: Path) -> list[str]:
-    """The output of each code cell of a notebook."""
+    """Run a notebook and return the output of each code cell."""
     names: dict[str, Any] = {"__name__": "__main__"}
     return [run_cell(code(cell), names, f"{path.name}, cell {n}") for n, cell in enumerate(cells(path)) if code(cell)]
 
 
 def main(path: Path) -> None:
-    """Run a notebook, and write it again with what its cells say now."""
+    """Run a notebook, and write the new outputs of its cells to the file."""
     notebook, outputs = json.loads(path.read_text(encoding="utf-8")), iter(run(path))
     for number, cell in enumerate(cell for cell in notebook["cells"] if code(cell)):
         text = next(outputs).splitlines(keepends=True)

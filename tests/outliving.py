@@ -1,4 +1,4 @@
-"""What a call leaves in this process: threads, child processes, open files."""
+"""Detect threads, child processes and open files that a call leaves behind in this process."""
 
 import gc
 import os
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import psutil
 
-SETTLE_S = 10.0  # for what was asked to end to be gone; nobody waits where nothing is left
-FOR_GOOD = ("pydevd", "pytest_timeout")  # threads of who runs the tests
+SETTLE_S = 10.0  # longest wait until threads and processes have ended; without leftovers there is no wait
+FOR_GOOD = ("pydevd", "pytest_timeout")  # threads of debuggers and of pytest
 
 
 @dataclass
 class Left:
-    """What is there after a block that was not there before."""
+    """The threads, processes and files that exist after a block, but did not exist before it."""
 
     threads: list[str] = field(default_factory=list)
     processes: list[str] = field(default_factory=list)
@@ -26,9 +26,10 @@ class Left:
 
 @contextmanager
 def outliving(ignore: tuple[str, ...] = ()) -> Iterator[Left]:
-    """Filled in when the block has ended, by an error too: names of threads, command lines of children, paths.
+    """Record what a block leaves behind: names of threads, command lines of children, paths of files.
 
-    What begins with one of `ignore` is not looked at: libraries keep a thread or a file for the process' life.
+    The result is complete when the block has ended, even with an error. Names that begin with one of `ignore` are
+    ignored, because some libraries keep a thread or a file until the process ends.
     """
     threads, processes, files = set(threading.enumerate()), set(_children()), Counter(_files())
     left = Left()
@@ -66,8 +67,7 @@ def _text(process: psutil.Process) -> str:
 
 
 def _files() -> list[str]:
-    """What the descriptors of this process are open on; each pipe and socket has a number, of which only the kind is
-    told."""
+    """The open files of this process; of pipes and sockets, which have numbers, only the kind."""
     found = []
     for number in os.listdir("/proc/self/fd"):
         with suppress(OSError):

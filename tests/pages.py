@@ -1,4 +1,4 @@
-"""The pages of the documentation as tests see them: blocks, links, headings, pictures, and a directory to run in."""
+"""Read the pages of the documentation for tests: blocks, links, headings, images, and a directory for commands."""
 
 import json
 import re
@@ -25,7 +25,7 @@ _FENCE: Final = re.compile(
 _LINK: Final = re.compile(
     r"(?<!\\)\[(?P<text>[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*)\]\((?P<target>[^)\s]+)(?: \"[^\"]*\")?\)"
 )
-LIGHT: Final = ("recipes", "keys", "tasks", "check", "plan", "doctor")  # verbs that take seconds
+LIGHT: Final = ("recipes", "keys", "tasks", "check", "plan", "doctor")  # verbs that finish within seconds
 SERVERS: Final = ("ui", "submit", "status", "logs", "stop")  # verbs that need a server: only their options are checked
 
 
@@ -34,8 +34,8 @@ class Block:
     """A fenced block of a page."""
 
     page: Path
-    line: int  # of the first line of its code
-    language: str  # "" if the fence names none
+    line: int  # line number of the first line of its code
+    language: str  # "" if missing
     label: str  # the rest of the info string
     code: str
 
@@ -54,7 +54,7 @@ def name_of(page: Path) -> str:
 
 
 def blocks(page: Path, *languages: str) -> list[Block]:
-    """The fenced blocks of a page in order; of these languages, if any are named."""
+    """The fenced blocks of a page in order; with `languages`, only blocks of these languages."""
     content = page.read_text(encoding="utf-8")
     found = []
     for match in _FENCE.finditer(content):
@@ -70,7 +70,7 @@ def prose_of(page: Path) -> str:
 
 
 def links(page: Path) -> list[str]:
-    """Targets of the links and pictures of a page, without those to other hosts."""
+    """The targets of the links and images of a page, except those on other hosts."""
     plain = re.sub(r"(`+)[^`]+?\1", "`code`", prose_of(page))
     targets = [match["target"] for match in _LINK.finditer(plain)]
     targets += re.findall(r"<(?:img|a)\b[^>]*?(?:src|href)=\"([^\"]+)\"", plain)
@@ -78,7 +78,7 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of the headings, as forges and MyST make them.
+    """The anchors of the headings, in the form of GitHub and MyST.
 
     >>> slug("The `--data` option, in short")
     'the---data-option-in-short'
@@ -96,7 +96,7 @@ def slug(title: str) -> str:
 
 
 def commands(block: Block) -> list[str]:
-    """The command lines of a block, without comments; of a console those behind a dollar sign."""
+    """The command lines of a block, without comments; in a console block, the lines after a dollar sign."""
     joined = re.sub(r"\\\n\s*", "", block.code)
     if block.language == "console":
         joined = "\n".join(line[2:] for line in joined.splitlines() if line.startswith("$ "))
@@ -105,7 +105,7 @@ def commands(block: Block) -> list[str]:
 
 
 def inline_commands(page: Path) -> list[str]:
-    """Commands of `sesame` in the text of a page, and in a cell of its tables."""
+    """The commands of `sesame` in the text and the table cells of a page."""
     found = re.findall(r"(?<!`)`(sesame [a-z]+(?: [^`]+)?)`(?!`)", prose_of(page))
     return [line.replace("\\|", "|") for line in found]
 
@@ -117,13 +117,13 @@ def verb_of(line: str) -> str:
 
 
 def is_light(line: str) -> bool:
-    """Whether a command takes seconds, and needs nothing that an earlier command made."""
+    """Whether a command finishes within seconds, and needs no result of an earlier command."""
     given = set(shlex.split(line))
     return verb_of(line) in ("", *LIGHT) or bool(given & {"--dry-run", "--help", "--version"})
 
 
 def kind_of_yaml(document: Any) -> str:
-    """The file that YAML is, or is a part of, by its keys; "" if it is none of Sesame's."""
+    """The kind of file that a YAML document is, or is a part of, from its keys; "" if it is not a file of Sesame."""
     keys = set(document) if isinstance(document, dict) else set()
     kinds = {
         "recipe": {"data", "masking", "objective", "losses", "model", "optimizer", "phases", "eval_tasks"},
@@ -135,7 +135,7 @@ def kind_of_yaml(document: Any) -> str:
 
 
 def yaml_files(page: Path) -> Iterator[tuple[str, Block]]:
-    """Whole files among the YAML of a page, by the name that they give themselves."""
+    """The complete YAML files on a page, each with its file name from the key `name`."""
     for block in blocks(page, "yaml"):
         document = yaml.safe_load(block.code)
         if isinstance(document, dict) and "name" in document:
@@ -145,19 +145,19 @@ def yaml_files(page: Path) -> Iterator[tuple[str, Block]]:
 def shrink_to_few_steps(
     document: dict[str, Any], scale: str, root: type, shrink: Callable[..., None] = scales.shrink
 ) -> None:
-    """The scale, and runs of seconds."""
+    """Apply the scale to a recipe, and limit it to a few steps."""
     shrink(document, scale, root)
     document["data"]["tokenizer"]["vocab_size"], document["optimizer"]["warmup_steps"] = 600, 4
     document["phases"] = [{"seq_length": 48, "global_batch_size": 16, "steps": 12}]
 
 
 def prepare(folder: Path, page: Path, num_documents: int = 300) -> None:
-    """Text, a table and the YAML files of a page, for its commands."""
+    """Write text, a table and the YAML files of a page, for its commands."""
     for name, block in yaml_files(page):
         (folder / name).write_text(block.code, encoding="utf-8")
     (folder / "my text").mkdir()
     text.write(folder / "my text" / "text.jsonl", num_documents=num_documents)
-    english = [json.dumps({"text": prose(topic)}) for topic in topics.values()]  # rules of quality want real prose
+    english = [json.dumps({"text": prose(topic)}) for topic in topics.values()]  # quality filters need real prose
     (folder / "my text" / "topics.jsonl").write_text("\n".join(english))
     (folder / "my text" / "held out.txt").write_text("A line of an evaluation set that no document may share with it.")
     rows = [f"the film number {n} is {('bad', 'good')[n % 2]},{('no', 'yes')[n % 2]}" for n in range(60)]
@@ -165,7 +165,7 @@ def prepare(folder: Path, page: Path, num_documents: int = 300) -> None:
 
 
 def enter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in this directory, with recipes of few steps."""
+    """Change to this directory, and limit recipes to a few steps."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(scales, "shrink", shrink_to_few_steps)
     monkeypatch.setenv("HF_TOKEN", "a token of the reader")

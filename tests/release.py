@@ -39,7 +39,7 @@ class ReleaseError(Exception):
 
 
 def differences(root: Path) -> list[str]:
-    """What is inconsistent in a checkout, one line each; [] if it can be released.
+    """The inconsistencies of a checkout, one line each; [] if it can be released.
 
     An empty `[Unreleased]` section may stay on top of the changelog.
     """
@@ -54,7 +54,7 @@ def differences(root: Path) -> list[str]:
             f"`git tag v{version}`"
         )
     if changed := _git(root, "status", "--porcelain", "--untracked-files=all").splitlines():
-        found.append(f"git: {len(changed)} files are changed or untracked, such as {changed[0][3:]}; commit them first")
+        found.append(f"git: {len(changed)} changed or untracked files, such as {changed[0][3:]}; commit them first")
     found += _of_changelog((root / "CHANGELOG.md").read_text(encoding="utf-8"), version)
     citation = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf-8"))
     if str(citation["version"]) != version:
@@ -84,7 +84,7 @@ def _of_changelog(text: str, version: str) -> list[str]:
 
 
 def build(root: Path, target: Path) -> Path:
-    """Build the wheel of a checkout in `target`, from a copy: setuptools writes beside its sources."""
+    """Build the wheel of a checkout in `target`, from a copy, because setuptools writes next to its sources."""
     with tempfile.TemporaryDirectory() as source:
         for name in PACKAGES:
             shutil.copytree(root / name, Path(source, name), ignore=shutil.ignore_patterns("__pycache__"))
@@ -97,9 +97,10 @@ def build(root: Path, target: Path) -> Path:
 
 
 def install(wheel: Path, environment: Path, *, quick: bool) -> Path:
-    """Make an environment with the wheel in it, and return its directory of commands.
+    """Create an environment with the wheel, and return its directory of commands.
 
-    `quick`: the dependencies are those of the environment of this Python, without Sesame's own editable installation.
+    With `quick`, the dependencies are those of the environment of this Python, without its editable installation of
+    Sesame.
     """
     _run([sys.executable, "-m", "venv", "--without-pip", str(environment)], environment.parent)
     python = environment / "bin" / "python"
@@ -122,7 +123,9 @@ def try_out(commands: Path, version: str, num_recipes: int) -> None:
         names = "import sesame; print(len(sesame.recipes()), sesame.__file__)"
         count, place = _run([str(commands / "python"), "-c", names], Path(empty)).split(maxsplit=1)
         if int(count) != num_recipes or not place.startswith(str(commands.parent)):
-            raise ReleaseError(f"got {count} recipes of {place.strip()}, expected {num_recipes} of the wheel")
+            raise ReleaseError(
+                f"invalid recipes: got {count} from {place.strip()}, expected {num_recipes} from the wheel"
+            )
         table = _run([str(commands / "sesame"), "recipes"], Path(empty))
         if "bert_base" not in table:
             raise ReleaseError("sesame recipes: does not list bert_base")
@@ -131,13 +134,15 @@ def try_out(commands: Path, version: str, num_recipes: int) -> None:
 
 
 def release(root: Path = ROOT, *, dry_run: bool = False, quick: bool = False) -> int:
-    """Check, build, install and try; the exit code."""
+    """Check, build, install and try the release; return the exit code."""
     if found := differences(root):
         for line in found:
             print(f"release: {line}", file=sys.stderr)
         if not dry_run:
             return 2
-        print(f"release: {len(found)} differences; fix them before a release; this dry run continues", file=sys.stderr)
+        print(
+            f"release: {len(found)} differences; fix them before the release (the dry run continues)", file=sys.stderr
+        )
     version = str(tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
     begin = perf_counter()
     try:
@@ -149,7 +154,7 @@ def release(root: Path = ROOT, *, dry_run: bool = False, quick: bool = False) ->
             try_out(commands, version, len(list((root / "orchestration" / "recipes").glob("*.yaml"))))
             print(f"release: sesame --version and sesame recipes work there, {perf_counter() - begin:,.0f} s")
             if dry_run:
-                print("release: a dry run; the wheel is not kept")
+                print("release: dry run, so the wheel is not kept")
             else:
                 (root / "dist").mkdir(exist_ok=True)
                 shutil.copy(wheel, root / "dist")
@@ -165,7 +170,7 @@ def _git(root: Path, *words: str) -> str:
 
 
 def _run(words: Sequence[str], place: Path) -> str:
-    """The output of a command that no Python variable of this process reaches; ReleaseError if it fails."""
+    """Run a command without the PYTHON variables of this process; return its output, or raise ReleaseError."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(words, cwd=place, env=environment, capture_output=True, text=True)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""The tables of docs/concepts/architecture.md are those of the import contracts and of the source tree."""
+"""The tables of docs/concepts/architecture.md agree with the import contracts and the source tree."""
 
 import re
 import tomllib
@@ -15,27 +15,27 @@ FLOOR_WIDE = ""
 
 
 def _section(floor: str) -> str:
-    """The part of the page below the heading of a floor."""
+    """The section of a layer on the page."""
     found = re.search(rf"^### {floor}$\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL)
     assert found, f"architecture.md has no heading {floor}"
     return found[1]
 
 
 def _rows(floor: str) -> dict[str, set[str]]:
-    """Third-party packages of each row of the table of a floor."""
+    """The third-party packages in each row of the table of a layer."""
     rows = re.findall(r"^\| `([\w/.]+)` \|[^|]*\|([^|]*)\|$", _section(floor), re.MULTILINE)
     return {name: set(re.findall(r"`(\w+)`", packages)) for name, packages in rows}
 
 
 def _floor_wide(floor: str) -> set[str]:
-    """Packages that each room of a floor may import, as the page says."""
+    """The packages that the whole layer may import, as stated on the page."""
     found = re.search(r"^Every room may import: (.*?)\n\n", _section(floor), re.MULTILINE | re.DOTALL)
     assert found, f"{floor} has no line of packages"
     return set(re.findall(r"`(\w+)`", found[1]))
 
 
 def _allowed(floor: str) -> dict[str, set[str]]:
-    """Packages by room or file of a floor, as its contract says; under FLOOR_WIDE those of the whole floor."""
+    """The packages that each package or file of a layer may import, from its contract; FLOOR_WIDE: the whole layer."""
     (entries,) = (
         contract["allowed"]
         for contract in CONTRACTS
@@ -58,7 +58,7 @@ def test_the_drawing_has_the_layers_of_the_contract_from_top_to_bottom() -> None
     at = [
         {next(n for n, line in enumerate(lines) if floor in line) for floor in layer.split(" | ")} for layer in LAYERS
     ]
-    assert all(len(line) == 1 for line in at), "the floors of one layer stand in one line"
+    assert all(len(line) == 1 for line in at), "the packages of one layer must be on one line"
     assert [min(line) for line in at] == sorted(min(line) for line in at)
 
 

@@ -20,5 +20,5 @@ def public_classes() -> dict[str, list[str]]:
 
 def test_public_class_names_are_unique() -> None:
     classes = public_classes()
-    assert len(classes) > 400  # the search has found the code
+    assert len(classes) > 400  # the classes were found
     assert {name: files for name, files in classes.items() if len(files) > 1} == {}

@@ -1,4 +1,4 @@
-"""The command as a process of its own: in a locale of another encoding, and in a Python that lacks its packages."""
+"""The command in a separate process: with a locale that is not UTF-8, and in a Python without its packages."""
 
 import os
 import subprocess
@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}  # what Python calls ASCII, and stays with
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}  # Python then uses ASCII
 
 
 def command(*words: str, flags: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
-    """What `python FLAGS -m sesame WORDS` does with these variables."""
+    """Run `python FLAGS -m sesame WORDS` with these environment variables."""
     without = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHON"))}
     return subprocess.run(
         [sys.executable, *flags, "-m", "sesame", *words],
@@ -58,8 +58,8 @@ def test_a_locale_of_utf_8_is_left_alone() -> None:
     assert done.stderr.startswith("sesame: bérta is not one of the recipes")
 
 
-def test_a_python_without_the_packages_is_told_which_one_in_one_line() -> None:
-    """Where Ray was started by another Python, a submitted job is run by that."""
+def test_a_python_without_the_packages_reports_the_first_missing_one_in_one_line() -> None:
+    """A submitted job runs in the Python that started Ray, which may be another one."""
     done = command("recipes", flags=("-S",))  # no site-packages
     (line,) = done.stderr.splitlines()
     assert done.returncode == 4
@@ -69,13 +69,13 @@ def test_a_python_without_the_packages_is_told_which_one_in_one_line() -> None:
     assert "pip install 'sesame-pretraining[pipeline,training,orchestration]'" in line
 
 
-def test_a_package_that_a_verb_lacks_is_said_in_one_line(
+def test_a_missing_package_of_a_verb_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As in an environment without the extra of the verb's wing."""
+    """For example in an environment without the optional dependencies that the verb needs."""
     from orchestration import cli
 
-    monkeypatch.setitem(sys.modules, "yaml", None)  # an import fails
+    monkeypatch.setitem(sys.modules, "yaml", None)  # its import fails
     for name in [name for name in sys.modules if name.startswith("orchestration.config")]:
         monkeypatch.delitem(sys.modules, name)
     assert cli.main(["check", "gpt2"]) == 4
@@ -83,7 +83,7 @@ def test_a_package_that_a_verb_lacks_is_said_in_one_line(
     assert line.startswith("sesame: No module named 'yaml' in this Python")
 
 
-def test_a_module_of_ours_that_is_missing_is_a_bug() -> None:
+def test_a_missing_module_of_sesame_is_a_bug() -> None:
     from preprocessing.errors import missing_module
 
     with pytest.raises(ModuleNotFoundError):

@@ -61,7 +61,7 @@ def test_a_decision_has_its_parts_in_order_and_at_most_150_words(path: Path) -> 
 
 @each
 def test_a_title_is_an_imperative_sentence(path: Path) -> None:
-    """As far as that can be seen: no article or gerund comes first, and whatever is rejected is forbidden."""
+    """Check this partly: no article, gerund or participle comes first, and rejected decisions begin with "Do not"."""
     title = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
     first = title.split()[0]
     assert re.fullmatch(r"[A-Z][a-z]+(-[a-z]+)?", first)

@@ -1,11 +1,12 @@
-"""Every block of README.md, CONTRIBUTING.md and docs/ is executed or checked, every link is followed, and generated
-pages are those of their generators. A block that no rule covers fails. docs/extending/ runs in test_extending.py.
+"""Test README.md, CONTRIBUTING.md and docs/: execute or check every block, follow every link, regenerate pages.
+
+A block that no rule covers fails. test_extending.py runs the blocks of docs/extending/.
 
 - sh: lines of `sesame` run in a directory with `my text/`, `my.csv` and the YAML files of the page; lines of `make` run
   with -n; other commands are parsed by bash.
 - yaml: a recipe, corpus, cluster or task file, or a part of one; it is loaded.
-- python: runs after the lines above it.
-- console: commands behind `$` are checked for verbs, options and targets that exist.
+- python: runs after the blocks above it.
+- console: the verbs, options and targets of commands after `$` must exist.
 - json is parsed; text is ignored.
 """
 
@@ -30,7 +31,7 @@ PAGES = [page for page in pages.pages() if not page.is_relative_to(pages.DOCS / 
 ALL_PAGES = pages.pages()
 COMMAND: Any = typer.main.get_command(cli.app)
 LANGUAGES = ("sh", "yaml", "python", "console", "json", "text", "{toctree}")
-SLOW_PYTHON = re.compile(r"sesame\.open|from_pretrained|load_model")  # code that makes a corpus or loads a model
+SLOW_PYTHON = re.compile(r"sesame\.open|from_pretrained|load_model")  # makes a corpus or loads a model
 LARGEST_PICTURE = 300_000  # bytes
 CLI_PAGES = [page for page in PAGES if pages.blocks(page, "sh")]
 
@@ -55,7 +56,7 @@ def test_each_block_has_a_language_that_a_test_covers(page: Path) -> None:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
-    """The directory of each page whose light commands have run."""
+    """Page -> the directory in which its light commands have run."""
     return {}
 
 
@@ -83,7 +84,7 @@ def test_light_commands_work(
 
 
 def steps(page: Path) -> list[tuple[str, Block]]:
-    """The commands of a page and its Python, in order, without what needs a server."""
+    """The commands and Python blocks of a page in order, without commands that need a server."""
     found = list[tuple[str, Block]]()
     for block in pages.blocks(page, "sh", "python"):
         if block.language == "python":
@@ -111,7 +112,7 @@ IN_ORDER = [
 def test_a_page_works_from_its_first_command_to_its_last(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its commands and its Python run one after the other in one directory, with the text for 200 labeled examples."""
+    """Run the commands and Python blocks in order in one directory, with enough text for 200 labeled examples."""
     pages.prepare(tmp_path, page, num_documents=5_000 if is_slow(page) else 300)
     pages.enter(tmp_path, monkeypatch)
     names: dict[str, Any] = {"__name__": "docs"}
@@ -140,7 +141,7 @@ def test_other_commands_are_parsed_by_bash(page: Path) -> None:
 
 
 def faults(line: str) -> list[str]:
-    """Verbs and options of a command line that `sesame` does not have."""
+    """The verbs and options of a command line that `sesame` does not have."""
     verb = pages.verb_of(line)
     if not verb:
         return []
@@ -148,7 +149,7 @@ def faults(line: str) -> list[str]:
         return [verb] if verb.islower() else []
     known = {option for one in COMMAND.commands[verb].params for option in (*one.opts, *one.secondary_opts)}
     known |= {"--help", "-h"}
-    ours = re.split(r"\s--\s", line)[0]  # behind -- are options of Beam
+    ours = re.split(r"\s--\s", line)[0]  # options after -- are for Beam
     given = re.findall(r"(?<!\S)(--?[a-zA-Z][\w-]*)", re.sub(r"'[^']*'|\"[^\"]*\"", "", ours))
     return [f"{verb} {option}" for option in given if option not in known]
 
@@ -157,7 +158,7 @@ def faults(line: str) -> list[str]:
 def test_verbs_and_options_exist(page: Path) -> None:
     lines = [line for block in pages.blocks(page, "sh", "console") for line in pages.commands(block)]
     lines = [line[line.index("sesame ") :] for line in lines if re.search(r"(^|[\s/])sesame ", line)]
-    if not page.is_relative_to(pages.DOCS / "results"):  # which name commands as they were when they were run
+    if not page.is_relative_to(pages.DOCS / "results"):  # these pages keep the commands of their time
         lines += pages.inline_commands(page)
     unknown = [f"{line}: {fault}" for line in lines for fault in faults(line)]
     assert not unknown
@@ -177,12 +178,12 @@ def test_yaml_is_a_file_of_sesame_or_a_part_of_one(block: Block, tmp_path: Path)
         "cluster": "clusters/local",
         "task": "tasks/sst2",
     }
-    if "name" not in document:  # a part: the rest is that of a shipped file
+    if "name" not in document:  # a part, completed by a shipped file
         base = yaml.safe_load((ROOT / "orchestration" / f"{shipped[kind]}.yaml").read_text(encoding="utf-8"))
         if "mixture" in document:
             base.pop("sources", None)
         document = base | document
-    if document["name"] == "everything_new":  # it has the parts that test_extending.py adds
+    if document["name"] == "everything_new":  # has the parts that test_extending.py adds
         return
     load = {
         "recipe": config.load,
@@ -201,7 +202,7 @@ def test_json_is_json(page: Path) -> None:
         assert json.loads(block.code) is not None
 
 
-# Links, pictures, the tree of contents
+# Links, images, table of contents
 
 
 @pytest.mark.parametrize("page", [*ALL_PAGES, ROOT / "CHANGELOG.md"], ids=name_of)
@@ -256,7 +257,7 @@ def test_a_generated_page_is_what_its_generator_returns(path: str) -> None:
 
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_another_host(tmp_path: Path) -> None:
-    """Styles, scripts, fonts and pictures are files of the site: a reader's browser asks no other host."""
+    """Styles, scripts, fonts and images are files of the site, so that a browser contacts no other host."""
     words = [
         sys.executable,
         "-m",

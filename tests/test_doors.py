@@ -1,4 +1,4 @@
-"""The docstring of a package gives a reading order: each file and directory that it names exists."""
+"""Docstrings of packages give a reading order; each file and directory that they name exists."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ DOORS = [
 
 
 def named_in(door: Path) -> set[str]:
-    """Names of files (`x.py`) and directories (`x/`) in the docstring of a package."""
+    """The names of files (`x.py`) and directories (`x/`) in the docstring of a package."""
     docstring = ast.get_docstring(ast.parse(door.read_text(encoding="utf-8"))) or ""
     return set(re.findall(r"(?<![\w./])(?:[a-z_0-9]+/)*[a-z_0-9]+(?:\.py\b|/(?!\w))", docstring))
 

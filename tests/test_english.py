@@ -1,4 +1,4 @@
-"""No text for users has a banned phrase; see tests/english.py for the phrases and what to write instead."""
+"""No text for users has a banned phrase; tests/english.py has the phrases and better ones."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.english import BANNED, banned_in, banned_phrases
 
 
 def help_texts() -> Iterator[tuple[str, str]]:
-    """Of `sesame --help`, and of each verb: its help, and those of its arguments and options."""
+    """The help of `sesame` and of each verb, argument and option."""
     command = get_command(app)
     yield "sesame --help", command.help or ""
     for verb, each in command.commands.items():  # type: ignore[attr-defined]
@@ -22,21 +22,21 @@ def help_texts() -> Iterator[tuple[str, str]]:
 
 
 def key_texts() -> Iterator[tuple[str, str]]:
-    """What `sesame keys` shows."""
+    """The text that `sesame keys` prints."""
     for part in parts():
         yield f"sesame keys {part.name}", f"{part.doc}\n\n{part.details}"
         yield from ((f"sesame keys {part.path}.{key.name}", key.doc) for key in part.keys)
 
 
 def task_texts() -> Iterator[tuple[str, str]]:
-    """What `sesame tasks` shows."""
+    """The text that `sesame tasks` prints."""
     for task in tasks_of(""):
         yield f"sesame tasks {task.name}", f"{task.description}\n\n{task.note}"
         yield from ((f"sesame tasks {task.name}, grid {name}", grid.note) for name, grid in task.grids.items())
 
 
 def page_texts() -> Iterator[tuple[str, str]]:
-    """The pages for users, except decisions, which are records of their time, and the table of old names."""
+    """The pages for users, except decisions, which are historical records, and the table of old names."""
     root = Path(__file__).parents[1]
     for page in (root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))):
         name = page.relative_to(root).as_posix()
@@ -84,7 +84,7 @@ def test_a_failure_names_the_place_the_phrase_and_the_sentence() -> None:
         "A worker waits for the others.",
     ],
 )
-def test_what_is_right_in_some_use_is_allowed(text: str) -> None:
+def test_phrases_with_a_correct_use_are_allowed(text: str) -> None:
     assert banned_phrases(text) == []
 
 

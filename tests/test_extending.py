@@ -1,4 +1,4 @@
-"""docs/extending/ is executed: its files and lines go into a copy of the checkout, and its commands run there."""
+"""Execute docs/extending/: write its files and lines to a copy of the checkout, and run its commands there."""
 
 import json
 import os
@@ -38,7 +38,7 @@ for line in sys.argv[2:]:
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, what stands behind that, and its lines."""
+    """A fenced block: its language, its label after the language, and its lines."""
 
     language: str
     label: str
@@ -58,7 +58,7 @@ def commands(label: str) -> list[str]:
 
 
 def join_union(path: Path, code: str) -> None:
-    """Put the import and the line of a union into a door; a union that has the member already stays as it is."""
+    """Add an import and a member to a union in an `__init__.py`, unless the union already has the member."""
     line, union = code.strip().split("\n\n")
     name, members = union.split(" = ")
     member = members.replace("...", "").strip(" |")
@@ -80,7 +80,7 @@ def join_union(path: Path, code: str) -> None:
 
 @pytest.fixture(scope="session")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkout with the files and lines of the page, and a treebank of text."""
+    """A copy of the checkout with the files and lines of the pages, and text as a treebank."""
     folder = tmp_path_factory.mktemp("extended")
     shutil.copy(ROOT / "sesame.py", folder)
     for floor in FLOORS:
@@ -101,7 +101,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(copy: Path, *lines: str) -> str:
-    """What the commands print; they end with 0."""
+    """Run the commands, which must succeed, and return their output."""
     command = [sys.executable, "-c", PROGRAM, json.dumps(FEW_STEPS), *lines]
     environment = os.environ | {"PYTHONPATH": str(copy), "COLUMNS": "200"}
     done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
@@ -116,7 +116,7 @@ def test_the_pages_are_those_of_the_directory() -> None:
 def test_each_extension_is_one_new_file_and_one_line_in_a_union() -> None:
     files = [block.label for language in ("python", "yaml") for block in blocks(language) if "door=" not in block.label]
     doors = [block.label for block in blocks("python", "door=")]
-    assert (len(files), len(doors)) == (8, 6)  # a recipe has no union; PEGASUS is a rewrite and a recipe
+    assert (len(files), len(doors)) == (8, 6)  # a recipe has no union; PEGASUS is an objective and a recipe
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_what_the_page_shows_of_the_checkout_is_what_it_has(block: Block) -> Non
     assert block.code == (ROOT / block.label.removeprefix("is=")).read_text()
 
 
-def test_the_commands_work_and_tell_of_the_new_parts_in_words(copy: Path) -> None:
-    said = " ".join(run(copy, *commands("")).split())
+def test_the_commands_work_and_describe_the_new_parts(copy: Path) -> None:
+    output = " ".join(run(copy, *commands("")).split())
     for words in (
         "whole words, rare ones more often",
         "masked tokens, with the focal loss",
@@ -135,14 +135,14 @@ def test_the_commands_work_and_tell_of_the_new_parts_in_words(copy: Path) -> Non
         "optimises with NAdam, instead of Adam",
         "of the sentences masked and predicted (highest ROUGE-1 F1)",
     ):
-        assert words in said
-    assert "None" not in said
+        assert words in output
+    assert "None" not in output
 
 
 @pytest.mark.slow
 def test_the_new_parts_train_resume_and_are_scored(copy: Path) -> None:
-    said = run(copy, *commands("slow"))
-    assert "order" in said
+    output = run(copy, *commands("slow"))
+    assert "order" in output
     metrics = next(copy.glob("work/**/metrics.jsonl")).read_text()
     assert "focal_accuracy" in metrics
 

@@ -1,4 +1,4 @@
-"""Every recipe of the family: it is checked, its weights are counted, and at tiny scale its net takes a step."""
+"""Every shipped recipe passes the checks, has the published number of parameters, and trains a step at tiny scale."""
 
 import pytest
 import torch
@@ -14,18 +14,18 @@ from training.engines.engine import to_tensors
 from training.losses import SentencePair, SpanBoundary
 from training.specs import Decoder, Encoder
 
-POOLER = {"spanbert_base": 110_891_072, "spanbert_large": 338_048_576}  # as family.md counts them, with a pooler
+POOLER = {"spanbert_base": 110_891_072, "spanbert_large": 338_048_576}  # family.md counts the pooler too
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_has_the_parameters_that_it_says(name: str) -> None:
-    """To the last digit, from BERT-tiny to 530 billion: the figures of reference/family.md, D4."""
+def test_a_recipe_has_the_number_of_parameters_that_it_states(name: str) -> None:
+    """Exactly, from BERT-tiny to 530 billion parameters (reference/family.md, D4)."""
     assert build_tree(recipe(name)).parameters == recipe(name).reported_results["parameters"]
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_net_has_the_weights_that_its_parts_state(name: str) -> None:
-    """By formulas, which a plan adds up without building the net."""
+def test_a_model_has_the_weights_that_its_parts_state(name: str) -> None:
+    """The parts have formulas, which `sesame plan` adds up without building the model."""
     assert count_parameters(recipe(name)) == recipe(name).reported_results["parameters"]
 
 
@@ -56,7 +56,7 @@ def test_a_net_has_the_weights_that_its_parts_state(name: str) -> None:
         ("gpt2", ["losses=[{kind: next_token, bias: true}]"]),
     ],
 )
-def test_a_changed_net_has_the_weights_that_its_parts_state(name: str, changes: list[str]) -> None:
+def test_a_changed_model_has_the_weights_that_its_parts_state(name: str, changes: list[str]) -> None:
     changed = load(name, changes)
     assert count_parameters(changed) == build_tree(changed).parameters
 
@@ -69,7 +69,7 @@ def test_a_recipe_fits_its_cluster_at_every_scale(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_tiny_net_takes_a_step_on_rows_of_its_recipe(name: str) -> None:
+def test_a_tiny_model_trains_a_step_on_sequences_of_its_recipe(name: str) -> None:
     tiny = recipe(name, "tiny")
     one = model(tiny)
     (batch,) = loader(tiny, steps=1).at(0)
@@ -85,9 +85,7 @@ def test_a_tiny_net_takes_a_step_on_rows_of_its_recipe(name: str) -> None:
 
 
 @pytest.mark.parametrize(("part", "name"), [(SentencePair, "loss sentence_pair"), (Encoder, "trunk")])
-def test_a_part_that_states_other_weights_than_it_makes_is_named(
-    part: type, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_that_states_wrong_weights_is_named(part: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stated = part.weights
     monkeypatch.setattr(part, "weights", lambda self, *given: stated(self, *given) + type(stated(self, *given))(1))
     tiny = recipe("bert_base", "tiny")
@@ -95,7 +93,7 @@ def test_a_part_that_states_other_weights_than_it_makes_is_named(
         model(tiny)
 
 
-SHARING = {  # ALBERT-base with its heads' weights left out: reference/family.md, B2.6
+SHARING = {  # ALBERT-base without the weights of its heads: reference/family.md, B2.6
     (128, "all"): 11_683_584,
     (128, "attention"): 63_647_232,
     (128, "feed_forward"): 37_686_528,
@@ -113,7 +111,7 @@ SHARING = {  # ALBERT-base with its heads' weights left out: reference/family.md
 
 @pytest.mark.parametrize(("embedding", "sharing"), SHARING)
 def test_albert_shares_as_its_table_says(embedding: int, sharing: str) -> None:
-    """The table counts the pooler, which our head of the pair label has."""
+    """The table counts the pooler, which is part of our head for sentence pairs."""
     one = load("albert_base", [f"model.embedding_size={embedding}", f"model.parameter_sharing={sharing}"])
     whole = build_tree(one)
     (heads,) = (part for part in whole.parts if part.name == "heads")
@@ -122,7 +120,7 @@ def test_albert_shares_as_its_table_says(embedding: int, sharing: str) -> None:
 
 
 @pytest.mark.parametrize("name", POOLER)
-def test_spanbert_is_the_published_one_but_for_the_pooler_that_no_loss_reads(name: str) -> None:
+def test_spanbert_is_the_published_one_except_for_the_pooler_that_no_loss_reads(name: str) -> None:
     width = recipe(name).model.hidden_size
     assert recipe(name).reported_results["parameters"] + width * width + width == POOLER[name]
     assert any(isinstance(loss, SpanBoundary) for loss in recipe(name).losses)
@@ -132,7 +130,7 @@ XLM = {"english": (30_145, 12, 2048, 16, 0, 667_119_041), "en_fr": (64_139, 6, 1
 
 
 @pytest.mark.parametrize("which", XLM)
-def test_the_other_nets_of_xlm_have_the_published_parameters(which: str) -> None:
+def test_the_other_models_of_xlm_have_the_published_parameters(which: str) -> None:
     vocabulary, layers, width, heads, languages, parameters = XLM[which]
     sizes = [
         f"model.num_hidden_layers={layers}",
@@ -158,7 +156,7 @@ def test_larger_megatron_berts_have_the_published_parameters(size: tuple[int, in
 
 
 def in_closed_form(trunk: Decoder, vocabulary: int) -> int:
-    """A GPT-2: tables, layers of four projections and two linears with two norms, a last norm."""
+    """The parameters of a GPT-2: embeddings; layers of four projections, two linears and two norms; a last norm."""
     width, inner, joined = trunk.hidden_size, trunk.inner_width, trunk.num_attention_heads * trunk.width_of_head
     attention = width * 3 * joined + 3 * joined + joined * width + width
     forward = width * inner + inner + inner * width + width
@@ -173,8 +171,8 @@ def test_gpts_without_a_published_count_are_counted_in_closed_form(name: str) ->
 
 
 @pytest.mark.parametrize("name", ["pegasus_base", "pegasus_large"])
-def test_pegasus_is_the_published_one_and_that_of_transformers_but_for_its_sinusoids(name: str) -> None:
-    """223M and 568M (arXiv:1912.08777, section 6); the class stores two tables of positions that nothing trains."""
+def test_pegasus_is_the_published_one_and_that_of_transformers_except_for_its_sinusoids(name: str) -> None:
+    """223M and 568M (arXiv:1912.08777, section 6); the class also stores two untrained position tables."""
     one, trunk = recipe(name), recipe(name).model
     sizes = {
         "layers": trunk.num_hidden_layers,
@@ -185,7 +183,7 @@ def test_pegasus_is_the_published_one_and_that_of_transformers_but_for_its_sinus
     with torch.device("meta"):
         config = hf().PegasusConfig(vocab_size=table_rows(one.data.tokenizer), d_model=trunk.hidden_size, **sides)
         theirs = hf().PegasusForConditionalGeneration(config)
-    tensors = {name: tensor.numel() for name, tensor in theirs.named_parameters()}  # each once, whatever shares it
+    tensors = {name: tensor.numel() for name, tensor in theirs.named_parameters()}  # shared tensors once
     positions = [tensors.pop(f"model.{side}.embed_positions.weight") for side in ("encoder", "decoder")]
     assert positions == [config.max_position_embeddings * trunk.hidden_size] * 2
     assert one.reported_results["parameters"] == sum(tensors.values())
@@ -201,8 +199,8 @@ PADDED = {
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_table_that_is_filled_up_has_rows_without_pieces(name: str) -> None:
-    """Reference/family.md, B6.3 and B4.5; its other tables have a row for each piece, and so has each small one."""
+def test_a_padded_embedding_has_rows_without_tokens(name: str) -> None:
+    """As in reference/family.md, B6.3 and B4.5; all others, and all at tiny scale, have one row per token."""
     vocab, tiny = recipe(name).data.tokenizer, recipe(name, "tiny").data.tokenizer
     family = next((family for family in PADDED if name.startswith(f"{family}_")), "")
     assert (vocab.vocab_size, table_rows(vocab)) == PADDED.get(family, (vocab.vocab_size, vocab.vocab_size))
@@ -210,21 +208,23 @@ def test_a_table_that_is_filled_up_has_rows_without_pieces(name: str) -> None:
 
 
 def is_printed_as(parameters: int, printed: str) -> bool:
-    """Whether a size in print is a number rounded, or cut off, to its digits.
+    """Whether a published size is this number, rounded or truncated to its digits.
 
     >>> is_printed_as(335_141_888, "340M"), is_printed_as(285_170_506, "257M")
     (True, False)
     """
     number, value = printed[:-1], parameters / {"M": 10**6, "B": 10**9}[printed[-1]]
     places = len(number.partition(".")[2])
-    last = 10.0**-places if places else 10.0 ** (len(number) - len(number.rstrip("0")))  # of the digits that count
+    last = (
+        10.0**-places if places else 10.0 ** (len(number) - len(number.rstrip("0")))
+    )  # value of the last significant digit
     cut = value // 10.0**-places * 10.0**-places
     return min(abs(round(value / last) * last - float(number)), abs(cut - float(number))) < 1e-6
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_size_in_print_is_that_of_the_net_or_it_is_said_why_not(name: str) -> None:
-    """`expected.printed`: a number alone is the net's, rounded; another one has a reason behind it."""
+def test_a_published_size_is_that_of_the_model_or_has_a_reason(name: str) -> None:
+    """`reported_results.printed` is the rounded size of the model, or a number followed by a reason."""
     printed, _, reason = recipe(name).reported_results.get("printed", "").partition(", ")
     if printed:
         assert is_printed_as(recipe(name).reported_results["parameters"], printed) == (not reason)

@@ -1,4 +1,4 @@
-"""What the tensors of published recipes begin with, where a paper or its code says it."""
+"""The initial values of the tensors of published recipes, as stated by a paper or its code."""
 
 import math
 
@@ -18,8 +18,8 @@ GPT2 = ["gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl"]
 GPT3 = ["gpt3_125m", "gpt3_350m", "gpt3_760m", "gpt3_1_3b", "gpt3_2_7b", "gpt3_6_7b", "gpt3_13b", "gpt3_175b"]
 
 
-def net(name: str) -> Backbone:
-    """The net of a recipe with all of its keys but its sizes."""
+def backbone_of(name: str) -> Backbone:
+    """The model of a recipe with all of its keys, except its sizes."""
     recipe = load(name, SMALLER)
     return Model(recipe.model, recipe.losses, 500, seed=0).trunk
 
@@ -27,23 +27,23 @@ def net(name: str) -> Backbone:
 @pytest.mark.parametrize(
     ("name", "positions", "tokens"),
     [
-        *((name, 0.01, 0.02) for name in (*GPT2, *GPT3)),  # model.py of openai/gpt-2; GPT-3 2.1 takes it over
+        *((name, 0.01, 0.02) for name in (*GPT2, *GPT3)),  # model.py of openai/gpt-2; GPT-3 uses it too (section 2.1)
         ("gpt1", 0.02, 0.02),  # train.py of openai/finetune-transformer-lm: positions are rows of the same table
         ("megatron_1_2b", 0.02, 0.02),  # one init_method for both in NVIDIA/Megatron-LM
         ("turing_nlg", 0.02, 0.02),
         ("mt_nlg_530b", 0.004, 0.004),
-        ("grover_mega", 0.01414 * 0.8796, 0.01414 * 0.8796),  # cut at two deviations
+        ("grover_mega", 0.01414 * 0.8796, 0.01414 * 0.8796),  # truncated at two standard deviations
     ],
 )
-def test_positions_and_tokens_of_a_decoder_begin_with_the_deviations_of_its_code(
+def test_positions_and_tokens_of_a_decoder_have_the_initial_deviations_of_its_code(
     name: str, positions: float, tokens: float
 ) -> None:
-    made = net(name)
-    for table, std in ((made.positions.weight, positions), (made.tokens.weight, tokens)):
+    backbone = backbone_of(name)
+    for table, std in ((backbone.positions.weight, positions), (backbone.tokens.weight, tokens)):
         assert float(table.detach().std()) == pytest.approx(std, rel=4 / math.sqrt(2 * table.numel()))
 
 
 @pytest.mark.parametrize("scale", ["tiny", "small"])
-def test_a_scaled_recipe_begins_with_sinusoids_whatever_its_paper_has(scale: str) -> None:
+def test_a_scaled_recipe_has_sinusoidal_initial_positions(scale: str) -> None:
     positions = load("gpt2", scale=scale).model.position_embedding
     assert (positions.init_method, positions.init_std) == ("sinusoidal", 0.0)

@@ -1,4 +1,4 @@
-"""`make third` runs in CI alone: its options and its jobs are looked at here."""
+"""Check the options and jobs of `make third`, which only runs in CI."""
 
 import re
 import shlex
@@ -16,6 +16,6 @@ def test_the_options_of_make_third_exist(tmp_path: Path) -> None:
     args = family_run.parse(words)
     assert (args.third, args.max_steps) == (27, 6)
     setting = family_run.Setting(tmp_path, args.text, args.max_steps)
-    jobs = setting.jobs(["gpt2", "xlm_tlm"])  # the second one reads parallel text as well
+    jobs = setting.jobs(["gpt2", "xlm_tlm"])  # xlm_tlm also reads parallel text
     assert [job.recipe.phases[0].steps for job in jobs.values()] == [6, 6]
-    assert not list(tmp_path.iterdir())  # nothing is made yet
+    assert not list(tmp_path.iterdir())  # nothing is written yet

@@ -1,4 +1,4 @@
-"""Files of the user that are named as packages of Sesame: one line says so, and workers import ours."""
+"""User files with the names of Sesame's packages cause a message of one line, and workers import Sesame's packages."""
 
 import os
 import re
@@ -18,7 +18,7 @@ TRAP = "raise SystemError('code of the user was run')\n"
 
 
 def run(place: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """A Python in this directory, which finds Sesame behind its own files, as an installed one."""
+    """Run Python in this directory; it finds Sesame after the files of the directory, like an installed package."""
     code = f"import sys; sys.path.append({str(ROOT)!r}); "
     if words[0] == "-c":
         words = ("-c", code + words[1])
@@ -44,7 +44,7 @@ def test_a_file_that_hides_a_package_is_named_in_one_line(tmp_path: Path, name: 
     line = f"cannot import Sesame: {hiding} hides its package {name}; rename it, or run from another directory"
     done = run(tmp_path, "-c", "import sesame")
     assert done.stderr.splitlines()[-1] == f"ImportError: {line}"
-    assert "exception" not in done.stderr  # no chain of errors
+    assert "exception" not in done.stderr  # no chained exceptions
     done = run(tmp_path, "-m", "sesame", "--version")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"sesame: {line}\n")
 
@@ -60,8 +60,8 @@ def test_several_files_are_named_together_and_those_of_a_path_with_their_directo
     )
 
 
-def test_the_command_itself_ends_in_the_line(tmp_path: Path) -> None:
-    """Where a variable of the environment puts the directory of the user first."""
+def test_the_command_itself_prints_the_line(tmp_path: Path) -> None:
+    """The environment variable PYTHONPATH puts the directory of the user first."""
     (tmp_path / "training.py").write_text(TRAP)
     script = tmp_path / "bin" / "sesame"
     script.parent.mkdir()
@@ -76,7 +76,7 @@ def test_the_command_itself_ends_in_the_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_directory_without_code_hides_nothing(tmp_path: Path, name: str) -> None:
-    """Beside an editable installation it did: its finder comes last, and Python takes the directory for a package."""
+    """With an editable installation it did: its finder is last, so Python took the directory for a package."""
     (tmp_path / name).mkdir()
     (tmp_path / name / "notes.txt").write_text("mine")
     finder = f"""
@@ -102,7 +102,7 @@ def test_a_module_of_the_user_that_is_imported_already_is_named(tmp_path: Path) 
 
 @pytest.fixture
 def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory has a file for each package."""
+    """A current directory with a file for each package."""
     for name in PACKAGES:
         (tmp_path / f"{name}.py").write_text(TRAP)
     monkeypatch.chdir(tmp_path)
@@ -110,8 +110,8 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_workers_of_ray_import_ours(trap: Path) -> None:
-    """They died "without a known cause": Ray puts the current directory first on the path of its workers."""
+def test_workers_of_ray_import_sesame(trap: Path) -> None:
+    """They died "without a known cause", because Ray puts the current directory first on the path of its workers."""
     import ray
 
     from orchestration.launch import ray_session
@@ -128,7 +128,7 @@ def test_workers_of_ray_import_ours(trap: Path) -> None:
     assert found == [str(ROOT / "training" / "__init__.py"), str(ROOT / "orchestration" / "launch" / "__init__.py")]
 
 
-def test_workers_of_beam_import_ours(trap: Path) -> None:
+def test_workers_of_beam_import_sesame(trap: Path) -> None:
     from pipeline.runners import workers
 
     process, address = workers._forkserver()
@@ -140,7 +140,7 @@ def test_workers_of_beam_import_ours(trap: Path) -> None:
         workers._forkserver.cache_clear()
 
 
-def test_the_server_of_the_ui_imports_ours(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_of_the_ui_imports_sesame(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
     monkeypatch.setattr(server.os, "execve", lambda path, command, environment: started.extend(command))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)

@@ -1,4 +1,4 @@
-"""What older patch releases of the Pythons that we allow get wrong."""
+"""Avoid features that have bugs in older patch releases of the supported Python versions."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ POSSESSIVE_GROUP = re.compile(r"\)[*+?]\+|\(\?>")
 
 
 def lines(folder: str, pattern: re.Pattern[str]) -> list[str]:
-    """The lines of our sources in which a pattern is found, with their files."""
+    """The lines of Sesame's sources that match a pattern, with their files."""
     return [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in sorted((ROOT / folder).rglob("*.py"))
@@ -21,7 +21,10 @@ def lines(folder: str, pattern: re.Pattern[str]) -> list[str]:
 
 @pytest.mark.parametrize("folder", ["preprocessing", "pipeline", "training", "orchestration"])
 def test_no_pattern_has_a_possessive_group(folder: str) -> None:
-    """`re` matches one that can backtrack wrongly before Python 3.11.5 (python/cpython#106052); sets are fine."""
+    """Before Python 3.11.5, `re` matches such groups wrongly if they can backtrack (python/cpython#106052).
+
+    Possessive character sets are not affected.
+    """
     assert lines(folder, POSSESSIVE_GROUP) == []
 
 

@@ -1,6 +1,6 @@
-"""An installation of someone else's (root's, an image's, a cluster's module): checkout and .venv can only be read.
+"""A read-only installation (of root, an image, or a module of a cluster): checkout and .venv cannot be written to.
 
-As root, who may write everywhere, by a read-only mount in a namespace of the command's own.
+The tests run as root, who can write everywhere. So each command runs in its own namespace with a read-only mount.
 """
 
 import os
@@ -27,7 +27,7 @@ VERBS = {
 
 
 def read_only(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """A command of `sesame` that can read its checkout, its environment and its home, and write to none of them."""
+    """Run a command of `sesame` that cannot write to its checkout and its environment."""
     command = ["unshare", "--mount", "sh", "-c", MOUNT, str(ROOT), sys.executable, "-m", "sesame", *words]
     environment = os.environ | {"HOME": str(home), "TORCH_EXTENSIONS_DIR": str(ROOT / ".venv" / "torch_extensions")}
     environment.pop("XDG_CACHE_HOME", None)
@@ -36,17 +36,17 @@ def read_only(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The empty home of a user; skipped where this one may not mount."""
+    """The empty home of a user; skips the test if this user may not mount."""
     home = tmp_path_factory.mktemp("user") / "home"
     home.mkdir()
     if os.getuid() or subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
-        pytest.skip("mounts the checkout for reading alone, which this user may not do")
+        pytest.skip("this user may not mount the checkout read-only")
     return home
 
 
 @pytest.fixture(scope="module")
 def out(home: Path) -> Path:
-    """A run of it."""
+    """The output directory of a finished run of the read-only installation."""
     text = home.parent / "text.txt"
     text.write_text(
         "".join(f"Number {number}. The river runs behind the mill. Who built it?\n\n" for number in range(3000))
@@ -59,7 +59,7 @@ def out(home: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_run_writes_nothing_beside_the_code(out: Path) -> None:
+def test_a_run_writes_nothing_next_to_the_code(out: Path) -> None:
     assert (out / "mlflow.db").is_file()
     assert not (ops.folder() / ops.NAME / "lock").exists()
 
@@ -67,9 +67,7 @@ def test_a_run_writes_nothing_beside_the_code(out: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("verb", VERBS)
-def test_each_verb_works_in_an_installation_that_can_only_be_read(
-    verb: str, out: Path, home: Path, tmp_path: Path
-) -> None:
+def test_each_verb_works_in_a_read_only_installation(verb: str, out: Path, home: Path, tmp_path: Path) -> None:
     table = tmp_path / "mine.csv"
     table.write_text("text,label\n" + "".join(f"text {number} is {number % 2},{number % 2}\n" for number in range(200)))
     words = VERBS[verb].replace("TO", str(tmp_path / "to")).replace("CSV", str(table)).split()
@@ -81,17 +79,17 @@ def test_each_verb_works_in_an_installation_that_can_only_be_read(
     assert "ead-only" not in done.stdout + done.stderr
 
 
-def test_make_says_whose_a_checkout_is_that_can_only_be_read(home: Path, tmp_path: Path) -> None:
-    """pip ended with a traceback, half of the way."""
+def test_make_setup_refuses_a_read_only_checkout(home: Path, tmp_path: Path) -> None:
+    """pip failed in the middle of the installation with a traceback."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     words = ["make", "setup", f"PYTHON={sys.executable}"]
     command = ["unshare", "--mount", "sh", "-c", 'cd "$0" && ' + MOUNT.replace('exec "$@"', 'cd "$0" && exec "$@"')]
     done = subprocess.run([*command, str(tmp_path), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    said = (
+    message = (
         f"setup: {tmp_path} is not writable: ask its owner to run 'make setup', "
         "or clone the repository into your own directory"
     )
-    assert said in done.stderr.splitlines()
+    assert message in done.stderr.splitlines()
     assert not (tmp_path / ".venv").exists()

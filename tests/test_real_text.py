@@ -1,8 +1,8 @@
-"""Each kind of objective learns from real text: the documentation that is installed with Python, recipes at tiny scale.
+"""Each kind of objective learns from real text: the documentation of installed Python packages, at tiny scale.
 
-One recipe of each kind, in one process, with fewer steps, shorter batches and, but for whole words, a quarter of the
-vocabulary, so that none takes more than a minute or two. What a net loses on held-out rows is compared with the unigram
-entropy of the very tokens that it is asked.
+The tests train one recipe of each kind in one process. The runs have fewer steps, shorter sequences and, except for
+whole words, a quarter of the vocabulary, so that each takes at most two minutes. The loss on held-out sequences is
+compared with the unigram entropy of the same target tokens.
 """
 
 from dataclasses import dataclass, replace
@@ -29,19 +29,19 @@ LENGTH = 64
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the corpora are: those of one vocabulary are one, and the text is read once for all of them."""
+    """The directory of the corpora. Recipes with the same tokenizer share one, and the text is read only once."""
     folder = tmp_path_factory.mktemp("real_text")
     (folder / "documentation.yaml").write_text(TEXT)
     return folder
 
 
 def run_of(name: str, out: Path, steps: int) -> Run:
-    """So many steps of a recipe at tiny scale, and one evaluation at their end; its corpus is made where it is not."""
+    """A run of a recipe at tiny scale with one evaluation at its end; makes the corpus if it is missing."""
     overrides = [
         f"phases=[{{seq_length: {LENGTH}, global_batch_size: 16, steps: {steps}}}]",
         f"optimizer.warmup_steps={steps // 6}",
     ]
-    if not name.startswith("transformer_xl"):  # to whole words, too much would be unknown
+    if not name.startswith("transformer_xl"):  # with whole words, too many tokens would be unknown
         overrides.append("data.tokenizer.vocab_size=1024")
     flags = JobFlags(
         recipe=name, overrides=overrides, scale="tiny", data=(str(out / "documentation.yaml"),), output_dir=out
@@ -51,28 +51,28 @@ def run_of(name: str, out: Path, steps: int) -> Run:
     return replace(job.pretraining(), save_every=0, eval_every=steps, log_every=steps)
 
 
-def asked(run: Run) -> Ints:
-    """The tokens that the held-out rows ask for."""
+def held_out_targets(run: Run) -> Ints:
+    """The target tokens of the held-out sequences."""
     validation = open_validation(run, rank=0, world=1)
     assert validation is not None
     num_rows = min(run.eval_rows, validation.rows_by_length[LENGTH].count(0))
     return np.concatenate([batch["targets"] for batch in validation.batches(LENGTH, range(num_rows))])
 
 
-def learned(run: Run) -> dict[str, float]:
-    """What the evaluation at the end of a run says."""
+def final_evaluation(run: Run) -> dict[str, float]:
+    """Train, and return the evaluation at the end of the run."""
     return pretrain(run, LocalEngine(build_model(run), run.optimizer, run.engine), lambda *_: None).state.evaluation
 
 
 @dataclass(frozen=True)
 class Goal:
-    """How long a recipe learns, and how far below the unigram entropy it must come."""
+    """The steps of a recipe, and the required distance of its loss below the unigram entropy."""
 
     steps: int
-    below: float  # nats a token
+    below: float  # nats per token
 
 
-GOALS = {  # what seed 0 reached stands behind each
+GOALS = {  # the comments give the distance that seed 0 reached
     "bert_base": Goal(3000, below=0.35),  # .460
     "spanbert_base": Goal(3000, below=0.2),  # .525, and .302 at the boundary
     "albert_base": Goal(3000, below=0.2),  # .297
@@ -91,6 +91,6 @@ GOALS = {  # what seed 0 reached stands behind each
 @pytest.mark.parametrize("name", GOALS)
 def test_each_kind_of_objective_learns_from_real_text(name: str, out: Path) -> None:
     run = run_of(name, out, GOALS[name].steps)
-    entropy, found = unigram_entropy(asked(run)), learned(run)
-    lost = [found[f"eval/{loss.kind}/loss"] for loss in run.losses if loss.names_tokens]
-    assert max(lost) < entropy - GOALS[name].below
+    entropy, evaluation = unigram_entropy(held_out_targets(run)), final_evaluation(run)
+    losses = [evaluation[f"eval/{loss.kind}/loss"] for loss in run.losses if loss.names_tokens]
+    assert max(losses) < entropy - GOALS[name].below

@@ -1,4 +1,4 @@
-"""A release that is inconsistent is refused, each difference in one line; a consistent one is built and tried."""
+"""An inconsistent release is refused, with one line per difference; a consistent release is built and tried."""
 
 import importlib.util
 import re
@@ -33,7 +33,7 @@ def git(root: Path, *words: str) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """One that can be released, as version 1.2.3."""
+    """A checkout that can be released as version 1.2.3."""
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "1.2.3"\n')
     (tmp_path / "CITATION.cff").write_text("version: 1.2.3\n")
     (tmp_path / "CHANGELOG.md").write_text(
@@ -47,13 +47,13 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def commit(root: Path, name: str, text: str) -> None:
-    """Another content of a file, and the tag at its commit."""
+    """Commit a new content of a file, and move the tag to this commit."""
     (root / name).write_text(text)
     git(root, "commit", "-qam", "Other")
     git(root, "tag", "-f", "v1.2.3")
 
 
-def test_what_agrees_can_be_released(checkout: Path) -> None:
+def test_a_consistent_checkout_can_be_released(checkout: Path) -> None:
     assert release.differences(checkout) == []
     text = (checkout / "CHANGELOG.md").read_text()
     commit(checkout, "CHANGELOG.md", text.replace("## [1.2.3]", "## [Unreleased]\n\n## [1.2.3]"))
@@ -80,11 +80,11 @@ def test_changes_that_are_not_committed_are_refused(checkout: Path) -> None:
     (checkout / "CITATION.cff").write_text("version: 1.2.3 # more\n")
     (checkout / "new.py").write_text("")
     (found,) = release.differences(checkout)
-    assert found == "git: 2 files are changed or untracked, such as CITATION.cff; commit them first"
+    assert found == "git: 2 changed or untracked files, such as CITATION.cff; commit them first"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("## [1.2.2] - 2026-11-26\n", "invalid newest section: got [1.2.2], expected [1.2.3]"),
         ("## [Unreleased]\n\n- More.\n\n## [1.2.3]\n", "invalid newest section: got [Unreleased], expected [1.2.3]"),
@@ -92,9 +92,9 @@ def test_changes_that_are_not_committed_are_refused(checkout: Path) -> None:
         ("# Changelog\n", "no section: expected [1.2.3]"),
     ],
 )
-def test_a_changelog_whose_newest_section_is_another_is_refused(checkout: Path, text: str, said: str) -> None:
+def test_a_changelog_with_another_newest_section_is_refused(checkout: Path, text: str, message: str) -> None:
     commit(checkout, "CHANGELOG.md", text)
-    assert release.differences(checkout) == [f"CHANGELOG.md: {said}"]
+    assert release.differences(checkout) == [f"CHANGELOG.md: {message}"]
 
 
 def test_a_citation_of_another_version_is_refused(checkout: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_citation_of_another_version_is_refused(checkout: Path) -> None:
     assert release.differences(checkout) == ["CITATION.cff: invalid version: got 1.2.2, expected 1.2.3"]
 
 
-def test_a_version_that_is_no_release_is_refused(checkout: Path) -> None:
+def test_a_development_version_is_refused(checkout: Path) -> None:
     commit(checkout, "pyproject.toml", '[project]\nname = "x"\nversion = "1.3.dev0"\n')
     found = release.differences(checkout)
     assert found[0] == "pyproject.toml: invalid version: got 1.3.dev0, expected MAJOR.MINOR.PATCH"
@@ -137,7 +137,7 @@ def test_this_checkout_is_built_and_tried_in_a_dry_run(capsys: pytest.CaptureFix
     assert release.release(dry_run=True, quick=True) == 0, capsys.readouterr().err
     out = capsys.readouterr().out
     assert "sesame --version and sesame recipes work there" in out
-    assert "the wheel is not kept" in out
+    assert "so the wheel is not kept" in out
 
 
 # The files of a release
@@ -148,7 +148,7 @@ def test_the_citation_is_of_this_version_and_license() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert str(citation["version"]) == project["version"]
     assert citation["license"] == project["license"]
-    assert {"cff-version", "message", "title", "authors"} <= citation.keys()  # what the schema 1.2.0 requires
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()  # required by schema 1.2.0
     allowed = {"type", "version", "date-released", "license", "abstract", "keywords"}
     assert not citation.keys() - {"cff-version", "message", "title", "authors"} - allowed
     assert (citation["cff-version"], citation["type"]) == ("1.2.0", "software")
@@ -181,7 +181,7 @@ def test_contributing_is_short() -> None:
 
 @pytest.mark.parametrize("line", SHELL)
 def test_commands_of_contributing_are_valid(line: str) -> None:
-    """Targets and modules exist; what they do takes minutes to hours, or is undone only by hand."""
+    """Only check that targets and modules exist: the commands take minutes to hours, or are hard to undo."""
     program, *words = shlex.split(line)
     if program == "make":
         assert subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True).returncode == 0
@@ -215,5 +215,5 @@ def test_names_of_the_changelog_are_those_of_the_table() -> None:
 
 def test_the_page_of_all_names_is_that_of_the_table() -> None:
     page = (ROOT / "docs" / "reference" / "renames.md").read_text(encoding="utf-8")
-    assert page == renames_page(), "write it: python -m docs.generate"
+    assert page == renames_page(), "run python -m docs.generate"
     assert not [row for row in table() if f"| `{row.old}` | `{row.new}` |" not in page]

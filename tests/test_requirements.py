@@ -1,4 +1,4 @@
-"""The requirements of the wheel: bounded above, as tried in constraints.txt, and complete."""
+"""The requirements of the wheel have upper bounds, match the tested versions in constraints.txt, and are complete."""
 
 import ast
 import sys
@@ -18,9 +18,9 @@ EXTRAS = {
     for name, texts in {"preprocessing": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}.items()
 }
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
-ABOVE = "99999"  # a release that nobody has tried
+ABOVE = "99999"  # a version that was not tested
 FLOORS = ("preprocessing", "pipeline", "training", "orchestration")
-BELOW = {  # the extras that a floor may count on
+BELOW = {  # the extras that are installed with each layer
     "preprocessing": ("preprocessing",),
     "pipeline": ("preprocessing", "pipeline"),
     "training": ("preprocessing", "training"),
@@ -29,7 +29,7 @@ BELOW = {  # the extras that a floor may count on
 
 
 def _imports(path: Path) -> set[str]:
-    """The top-level modules that a file imports, anywhere in it."""
+    """The top-level modules that a file imports, also inside functions."""
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     of = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
@@ -48,26 +48,26 @@ def test_each_requirement_admits_the_pinned_release_and_not_the_next_major_one(r
     assert requirement.specifier.contains(pinned)
     major, minor = pinned.major, pinned.minor
     following = f"{major + 1}.0" if major else f"0.{minor + 1}"
-    assert not requirement.specifier.contains(following), f"{requirement} admits {following}; {pinned} was tried"
+    assert not requirement.specifier.contains(following), f"{requirement} allows {following}; {pinned} was tested"
 
 
 @pytest.mark.parametrize("text", ["tokenizers==1.0.0", "tokenizers==1.0.0rc3", "typer==1.0"])
 def test_releases_without_what_we_call_are_refused(text: str) -> None:
     """tokenizers 1.0 has no trainers, no AddedToken and no offsets."""
-    wanted = Requirement(text)
-    (version,) = [Version(one.version) for one in wanted.specifier]
-    (ours,) = [one for extra in EXTRAS.values() for one in extra if one.name == wanted.name]
+    other = Requirement(text)
+    (version,) = [Version(one.version) for one in other.specifier]
+    (ours,) = [one for extra in EXTRAS.values() for one in extra if one.name == other.name]
     assert not ours.specifier.contains(version, prereleases=True)
 
 
 @pytest.mark.parametrize("floor", FLOORS)
-def test_what_a_floor_imports_it_requires(floor: str) -> None:
-    """A package that comes with another one's requirements goes when that one stops wanting it."""
+def test_a_layer_requires_all_packages_that_it_imports(floor: str) -> None:
+    """An indirect requirement disappears when another package no longer requires it."""
     required = {canonicalize_name(one.name) for name in BELOW[floor] for one in EXTRAS[name]}
     distributions = packages_distributions()
     imported = set().union(*(_imports(path) for path in (ROOT / floor).rglob("*.py")))
     outside = imported - {*sys.stdlib_module_names, *FLOORS, "sesame"}
-    assert outside, "no import was found"
+    assert outside, "found no import"
     for module in outside:
         names = {canonicalize_name(name) for name in distributions[module]}
-        assert names & required, f"{floor} imports {module} and requires none of {sorted(names)}"
+        assert names & required, f"{floor} imports {module}, but requires none of {sorted(names)}"

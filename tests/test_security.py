@@ -1,8 +1,7 @@
-"""What nobody may do: run code from a file, leave a folder, listen to a network, read what is not theirs.
+"""Security: no code from files is run, no path leaves a directory, no port is open to the network, files are private.
 
-Each test is an item of the threat model in the README. Credentials have tests of their own
-(orchestration/test_environment.py, orchestration/launch/test_environment.py), so has a cluster of this machine
-(orchestration/launch/test_local_cluster.py).
+Each test covers an item of the threat model in the README. Credentials are tested in orchestration/test_environment.py
+and orchestration/launch/test_environment.py, and local clusters in orchestration/launch/test_local_cluster.py.
 """
 
 import ast
@@ -47,16 +46,18 @@ LOOPBACK = {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
 UNPICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib", "pandas"}
 RUNS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "subprocess.getoutput"}
 EXTRACTS = {"extractall", "unpack_archive", "mktemp", "load_checkpoint", "load_state_dict_from_url", "read_pickle"}
-LOADS_SAFELY = {"np.load": "allow_pickle", "numpy.load": "allow_pickle"}  # with this argument, False
-EVERYWHERE = ("''", "'::'", "None")  # all interfaces, as '0.0.0.0', which no source may name
+LOADS_SAFELY = {"np.load": "allow_pickle", "numpy.load": "allow_pickle"}  # safe if this argument is False
+EVERYWHERE = ("''", "'::'", "None")  # all interfaces, like '0.0.0.0', which must not occur in the sources
 BINDS = re.compile(r"bind|create_server|start_server|serve|\w*Server")
-PROBES = {("orchestration/launch/worker.py", "probe.bind listens to the network")}  # a free port; it does not listen
+PROBES = {
+    ("orchestration/launch/worker.py", "probe.bind listens to the network")
+}  # finds a free port; it does not listen
 
 
 def faults(code: str) -> Iterator[str]:
-    """What a source does that may run code from a file or a text, write outside of a folder, or listen to a network."""
+    """Calls in a source that may run code from data, write outside of a directory, or listen to the network."""
     tree = ast.parse(code)
-    names = dict(_imported(tree))  # as they are called here, and where they are from
+    names = dict(_imported(tree))  # local name -> full name
     yield from (f"imports {name}" for name in names.values() if name.split(".")[0] in UNPICKLES)
     constants = [one.value for one in ast.walk(tree) if isinstance(one, ast.Constant)]
     yield from ("names 0.0.0.0" for value in constants if value == "0.0.0.0")
@@ -70,7 +71,7 @@ def faults(code: str) -> Iterator[str]:
         if called in RUNS or last in EXTRACTS:
             yield f"calls {called}"
         if given.get("shell") not in (None, "False") or given.get("trust_remote_code") not in (None, "False"):
-            yield f"{called} runs what it is given"
+            yield f"{called} runs code from its argument"
         if called in LOADS_SAFELY and given.get(LOADS_SAFELY[called]) != "False":
             yield f"{called} unpickles"
         if re.fullmatch(r"torch(\.\w+)*\.load|mlflow\.(pyfunc|pytorch)\.load_model", called):
@@ -93,7 +94,7 @@ def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _is_everywhere(argument: ast.expr) -> bool:
-    """Whether it is ("", PORT): an address of all interfaces."""
+    """Whether an argument is ("", PORT), which means all interfaces."""
     return isinstance(argument, ast.Tuple) and len(argument.elts) > 1 and ast.unparse(argument.elts[0]) in EVERYWHERE
 
 
@@ -120,7 +121,7 @@ def test_the_walk_of_the_source_lets_pass(code: str) -> None:
         ("from yaml import full_load\nfull_load(text)", "yaml.full_load makes objects"),
         ("from os import system\nsystem(text)", "calls os.system"),
         ("from builtins import eval as run\nrun(text)", "calls eval"),
-        ("from subprocess import run\nrun(text, shell=1)", "subprocess.run runs what it is given"),
+        ("from subprocess import run\nrun(text, shell=1)", "subprocess.run runs code from its argument"),
         ("torch.load(file)", "torch.load unpickles"),
         ("np.load(file)", "np.load unpickles"),
         ("np.load(file, allow_pickle=True)", "np.load unpickles"),
@@ -128,8 +129,11 @@ def test_the_walk_of_the_source_lets_pass(code: str) -> None:
         ("yaml.load(text, Loader=yaml.Loader)", "yaml.load makes objects"),
         ("yaml.full_load(text)", "yaml.full_load makes objects"),
         ("eval(text)", "calls eval"),
-        ("subprocess.run(text, shell=True)", "subprocess.run runs what it is given"),
-        ("AutoModel.from_pretrained(name, trust_remote_code=True)", "AutoModel.from_pretrained runs what it is given"),
+        ("subprocess.run(text, shell=True)", "subprocess.run runs code from its argument"),
+        (
+            "AutoModel.from_pretrained(name, trust_remote_code=True)",
+            "AutoModel.from_pretrained runs code from its argument",
+        ),
         ("archive.extractall(folder)", "calls archive.extractall"),
         ("engine.load_checkpoint(folder)", "calls engine.load_checkpoint"),
         ("s.bind(('0.0.0.0', 1))", "names 0.0.0.0"),
@@ -167,7 +171,7 @@ def test_the_one_reader_of_yaml_is_a_safe_loader(tmp_path: Path) -> None:
 
 
 class Runs:
-    """Makes a folder when it is unpickled."""
+    """Creates a directory when it is unpickled."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -177,7 +181,7 @@ class Runs:
 
 
 def pickled(file: Path, way: str, mark: Path) -> None:
-    """A file that makes the folder `mark` when it is unpickled."""
+    """Write a file that creates the directory `mark` when it is unpickled."""
     if way == "torch":
         torch.save({"weights": Runs(mark)}, file)
     else:
@@ -186,7 +190,7 @@ def pickled(file: Path, way: str, mark: Path) -> None:
 
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
-    """The folder of a finished run that can be sampled from, its weights also as transformers has them."""
+    """The directory of a finished run of a decoder, with its weights also in the format of transformers."""
     folder = finished(DECODER, tmp_path / "net")
     with (folder / launch.EXPORT / "config.json").open("r+") as file:
         config = json.load(file) | {"auto_map": {"AutoModel": "evil.Net", "AutoConfig": "evil.Config"}}
@@ -208,7 +212,7 @@ def net(tmp_path: Path) -> Path:
 def test_weights_of_others_that_are_a_pickle_run_no_code(
     name: str, said: str, way: str, net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All else that is needed is there: each command gets as far as the weights."""
+    """All other files are valid, so each command reaches the weights."""
     mark, folder, out = tmp_path / "ran", net / launch.EXPORT, ["--output-dir", str(tmp_path / "out")]
     assert main(["generate", str(folder), "The", "--max-new-tokens", "2", *out]) == 0
     (folder / "model.safetensors").unlink()
@@ -232,7 +236,7 @@ def test_weights_of_a_run_that_are_a_pickle_run_no_code(
     spec = weights.with_name("spec.json")
     text = spec.read_text()
     assert before in text
-    spec.write_text(text.replace(before, hashlib.sha256(weights.read_bytes()).hexdigest()))  # a hash that is right
+    spec.write_text(text.replace(before, hashlib.sha256(weights.read_bytes()).hexdigest()))  # with the correct hash
     for words in (["generate", str(net), "The"], ["export", str(net), str(tmp_path / "to")]):
         capsys.readouterr()
         assert main([*words, "--output-dir", str(tmp_path / "out")]) == 2
@@ -259,7 +263,7 @@ def test_an_array_or_a_corpus_that_is_a_pickle_runs_no_code(tmp_path: Path) -> N
     assert not mark.exists()
 
 
-# Names that lead out of a folder
+# Names that lead out of a directory
 
 
 OUTSIDE = ("../outside", "/etc/passwd", "folder/file", "..")
@@ -271,8 +275,8 @@ def test_a_manifest_of_a_corpus_names_files_beside_it(name: str, tmp_path: Path)
     file = corpus / FILE_NAME
     values = from_checked_json(file.read_bytes())
     values["shards"][0]["name"] = name
-    file.write_bytes(checked_json(values))  # with a hash that is right
-    with pytest.raises(BadInput, match="is damaged, or no manifest"):
+    file.write_bytes(checked_json(values))  # with the correct checksum
+    with pytest.raises(BadInput, match="is damaged or not a manifest"):
         Manifest.load(corpus)
 
 
@@ -293,7 +297,7 @@ def test_a_manifest_of_a_checkpoint_names_files_of_its_own(name: str, tmp_path: 
 
 
 def test_a_file_that_a_checkpoint_does_not_list_is_not_read(tmp_path: Path) -> None:
-    """Whatever lay beside the files of workers was read without a hash."""
+    """Any file next to those of the workers was read without checking its hash."""
     folder = tmp_path / checkpoint.name(1)
     folder.mkdir()
     files = {checkpoint.part_name(0): {"bytes": 0, "sha256": ""}}
@@ -303,7 +307,7 @@ def test_a_file_that_a_checkpoint_does_not_list_is_not_read(tmp_path: Path) -> N
 
 
 def test_members_of_an_archive_leave_no_folder(tmp_path: Path) -> None:
-    """Archives are read in memory: a member's name is no path."""
+    """Archives are read in memory, so names of members are never used as paths."""
     inside = tmp_path / "inside"
     inside.mkdir()
     text = json.dumps({"text": "A sentence of some length that is kept, as it is long enough for that. " * 3}) + "\n"
@@ -315,11 +319,11 @@ def test_members_of_an_archive_leave_no_folder(tmp_path: Path) -> None:
     assert not Path("/tmp/outside-of-sesame.jsonl").exists()
 
 
-# Who else is on this machine
+# Other users of this machine
 
 
 def _meet(rank: int, port: int, heard: Any) -> None:
-    """Join a group of two as a worker does; the addresses at which this process listens."""
+    """Join a group of two workers, and report the addresses at which this process listens."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     from datetime import timedelta
 
@@ -336,7 +340,7 @@ def _meet(rank: int, port: int, heard: Any) -> None:
 
 
 def test_workers_of_one_machine_meet_on_loopback() -> None:
-    """The store of torch listened on all interfaces."""
+    """The key-value store of torch listened on all interfaces."""
     from tests.orchestration.launch.test_local_cluster import free_port
 
     ways, port = multiprocessing.get_context("spawn"), free_port()
@@ -349,7 +353,7 @@ def test_workers_of_one_machine_meet_on_loopback() -> None:
         worker.join(60)
     assert {total for total, _ in found} == {2.0}
     addresses = [address for _, mine in found for address in mine]
-    assert len(addresses) >= 3  # the store, and a socket of each
+    assert len(addresses) >= 3  # the store, and a socket of each worker
     assert {*addresses} <= LOOPBACK
 
 
@@ -374,8 +378,10 @@ def test_workers_of_several_machines_do_not(address: str, here: bool, monkeypatc
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_ray_of_our_own_is_for_its_user_alone(without_token: None, capfd: pytest.CaptureFixture[str]) -> None:
-    """Its token is asked for, its dashboard is on loopback and off by default, and nobody else enters its folder, which
-    Ray itself opens to everybody."""
+    """Its API requires the token, its dashboard is off by default and only on loopback, and its directory is private.
+
+    Ray itself makes the directory accessible to everybody.
+    """
     import ray
 
     from orchestration.launch import ray_session
@@ -404,7 +410,7 @@ def test_a_ray_of_our_own_is_for_its_user_alone(without_token: None, capfd: pyte
 
 
 def status(url: str, token: str) -> int:
-    """What a server answers to who has this token."""
+    """The status code of a server's response to a request with this token."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:

@@ -1,4 +1,4 @@
-"""`import sesame`: quick, the same jobs as the command, and the notebook that shows it."""
+"""`import sesame` is fast and runs the same jobs as the command; the notebook that shows it works."""
 
 import ast
 import json
@@ -27,7 +27,7 @@ HEAVY = ("apache_beam", "deepspeed", "mlflow", "numpy", "pyarrow", "pydantic", "
 
 @pytest.fixture
 def bert(tmp_path: Path) -> sesame.Session:
-    """A session whose corpus is made (of another text, which the tests need not build)."""
+    """A session with a finished corpus (copied from another text, so that the tests do not build it)."""
     (tmp_path / "a.txt").write_text("A document about nothing. It has two sentences.\n")
     session = sesame.open(
         "bert_base",
@@ -42,18 +42,18 @@ def bert(tmp_path: Path) -> sesame.Session:
     return session
 
 
-# What is given
+# Arguments
 
 GOOD: dict[str, Any] = {"scale": "tiny", "data": "demo", "progress": "none"}
 HUGE = "x" * 100_000
 
 
 class Dataset(list[dict[str, str]]):
-    """As `datasets` has it: rows that are mappings."""
+    """Like a dataset of the package `datasets`: its rows are mappings."""
 
 
 class DataFrame:
-    """As pandas has it: what it iterates over are its columns."""
+    """Like a data frame of pandas: iterating over it gives its columns."""
 
     def __iter__(self) -> Any:
         return iter(["text"])
@@ -163,7 +163,7 @@ def test_importing_it_imports_nothing_heavy() -> None:
 
 
 def test_it_holds_no_job_of_its_own() -> None:
-    """No import contract can look at a file outside of a package: so it is done here."""
+    """Import contracts cannot check a file outside of a package, so this test does."""
     tree = ast.parse((ROOT / "sesame.py").read_text())
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     ours = {module for module in modules if module and module.split(".")[0] not in sys.stdlib_module_names}
@@ -303,7 +303,7 @@ def test_each_phase_of_a_short_run_keeps_its_share(steps: int, counts: list[int]
     short = load("bert_base", sesame._shorter(load("bert_base"), steps))
     assert [phase.steps for phase in short.phases] == counts
     assert [phase.seq_length for phase in short.phases] == [128, 512][: len(counts)]
-    assert short.optimizer.warmup_steps == max(1, steps // 100)  # of 10,000 in a million
+    assert short.optimizer.warmup_steps == max(1, steps // 100)  # as 10,000 of a million
 
 
 def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Each reader of a file that a user names says so where a pointer or a page of HTML lies in its place."""
+"""Each reader of user files reports a file that is a pointer or an HTML page."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -73,5 +73,5 @@ def test_each_reader_of_a_users_file_says_what_it_is(
     tmp_path: Path, name: str, read: Callable[[Path], object], content: bytes
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(BadInput, match=rf"^[^\n]*{name}: is a (?:pointer of Git LFS|page of HTML)[^\n]+$"):
+    with pytest.raises(BadInput, match=rf"^[^\n]*{name}: is an? (?:Git LFS pointer|HTML page)[^\n]+$"):
         read(tmp_path / name)

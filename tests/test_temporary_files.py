@@ -1,4 +1,4 @@
-"""What tests leave in the folder of temporary files goes with them: 700 folders had come together there in a day."""
+"""Temporary files of tests are removed at the end; 700 directories had accumulated in a day."""
 
 import os
 import tempfile
@@ -11,7 +11,7 @@ from tests.conftest import pytest_configure
 
 
 class Config:
-    """That of a run of pytest, which ends when its cleanups are called."""
+    """The configuration of a run of pytest, which ends when its cleanups are called."""
 
     def __init__(self) -> None:
         self.cleanups = list[Callable[[], None]]()
@@ -25,11 +25,11 @@ def test_a_run_of_the_tests_has_a_folder_of_its_own_until_it_ends(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    pytest_configure(config := Config())  # type: ignore[arg-type]  # as much of one as it needs
-    made = Path(tempfile.mkdtemp())  # as a job of Beam leaves it, or a download of MLflow
-    (made / "model").write_text("weights")
-    assert made.parent.parent == tmp_path
-    assert os.environ["TMPDIR"] == str(made.parent)
+    pytest_configure(config := Config())  # type: ignore[arg-type]  # has all methods that are used
+    directory = Path(tempfile.mkdtemp())  # like that of a Beam job or an MLflow download
+    (directory / "model").write_text("weights")
+    assert directory.parent.parent == tmp_path
+    assert os.environ["TMPDIR"] == str(directory.parent)
     (end,) = config.cleanups
     end()
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The wheel: all that the command and `import sesame` need is in it, and nothing else."""
+"""The wheel has all files that the command and `import sesame` need, and no others."""
 
 import subprocess
 import sys

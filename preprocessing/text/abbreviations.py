@@ -1,13 +1,13 @@
 # ruff: noqa: RUF001  # Cyrillic letters look like Latin ones
-"""Facts of languages that the splitter of sentences asks for: abbreviations, ordinals, words that tell a language.
+"""Language data for the sentence splitter: abbreviations, ordinals, and words that identify a language.
 
-A small letter after a full stop never begins a sentence, so only abbreviations before capitals and digits are listed.
-Those that often end a sentence (etc., usw., itd.) are left out.
+A lower-case letter after a full stop never begins a sentence. So only abbreviations that occur before capitals and
+digits are listed, except those that often end a sentence (etc., usw., itd.).
 """
 
 from typing import Final
 
-# Never the last word of a sentence, in whatever language a text is. Those of one language are no words of another.
+# Abbreviations that never end a sentence, for text of any language: none is a word of another language.
 ANYWHERE: Final = {
     "en": """
         Adm Brig Bros Capt Cmdr Co Col Corp DR Dr Eq Eqs Esq Fig Figs Fr Ft Gen Gov Hon Inc Jr Lt Ltd MR MRS Maj Messrs
@@ -53,7 +53,7 @@ ANYWHERE: Final = {
     "hi": "डॉ पं प्रो डा",
     "bn": "মো ডা মোসা",
 }
-# The same before a digit only.
+# Abbreviations that do not end a sentence before a digit.
 BEFORE_NUMBERS: Final = {
     "en": """
         Apr Art Aug Ch Dec Feb Jan Jul Jun Mar No Nos Nov Oct Sep Sept art c ch no nos p par pp ver
@@ -71,7 +71,7 @@ BEFORE_NUMBERS: Final = {
         """,
     "cs": "nr odd § str",
 }
-# Words too, or ends of sentences, of other languages: only where a text is known to be in this one.
+# Abbreviations that are words, or may end a sentence, in other languages: only for text in this language.
 ONLY_IN: Final = {
     "de": "Art Betr Bez Ges Jan Reg Red Sept Okt Dez Ca Std bes geb gem lat franz engl griech hist jap kath med",
     "fr": "Me ann art av dir env ex fig hab int s.d tel",
@@ -83,17 +83,17 @@ ONLY_IN: Final = {
     "ru": "им пер пл ср ур зав мин",
     "cs": "ing hl kap lat nar nem ob obč rák roz sl st str ul zemř zn uz",
 }
-# A number of one or two digits and a full stop is an ordinal there ("3. Oktober"), and rather that than an end.
+# Languages in which one or two digits with a full stop are taken as an ordinal ("3. Oktober"), not as an end.
 ORDINALS: Final = "bs cs da de et fi hr hu lv nb nn no sk sl sr tr"
 
-# Scripts whose sentences have no marks: the code of the language, its name, and its characters as the inside of a set.
+# Scripts without sentence marks: language code -> name and characters, as the inside of a character set.
 WITHOUT_MARKS: Final = {
     "th": ("Thai", "\u0e00-\u0e7f"),
     "lo": ("Lao", "\u0e80-\u0eff"),
     "km": ("Khmer", "\u1780-\u17ff"),
 }
 
-# Frequent words by which a text of these languages is known, where nobody has said its language.
+# Frequent words, from which the language of a text is guessed if it is not given.
 COMMON_WORDS: Final = {
     "en": "the of and to in is was that for it with as on by he at from his be are this an which or not have had",
     "bs": "je i u se na da za su od s koji kao bio nije ili iz te također",

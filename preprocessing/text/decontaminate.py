@@ -1,9 +1,9 @@
 """Contamination: n-grams of words that a text shares with evaluation sets.
 
-GPT-3 (arXiv:2005.14165, appendix C) compares 13-grams of lower-case words without punctuation, and shorter ones, down
-to 8 words, where a set's texts are short; below that, chance agreement begins. So here: a text of evaluation gives all
-its n-grams; one that is shorter than an n-gram counts as a whole from 8 words up, and not at all below that.
-What a word is: preprocessing/text/ngrams.py.
+GPT-3 (arXiv:2005.14165, appendix C) compares 13-grams of lower-case words without punctuation. For sets of short texts
+it uses shorter n-grams, but at least 8-grams, because shorter n-grams match by chance. This module is similar: it
+searches for all n-grams of an evaluation text. A text that is shorter than an n-gram is searched for as a whole if it
+has at least 8 words. preprocessing/text/ngrams.py defines words.
 """
 
 from collections import Counter
@@ -14,12 +14,12 @@ import numpy as np
 
 from preprocessing.text.ngrams import Hashes, hashed_ngrams, hashed_words
 
-_FEWEST: Final = 8  # words of a whole short text: GPT-3's least N
-_LENGTH_BITS: Final = 58  # the number of words, up to 63 + 1, is in the upper bits: each length is a range when sorted
+_FEWEST: Final = 8  # words of a short text that is searched for as a whole: the smallest N of GPT-3
+_LENGTH_BITS: Final = 58  # the upper 6 bits are the number of words minus 1, so sorting groups the hashes by length
 
 
 def fewest_words(ngram: int) -> int:
-    """Words that a text of evaluation has at least, or it is not searched for.
+    """The smallest number of words of an evaluation text that is searched for.
 
     >>> fewest_words(13), fewest_words(5)
     (8, 5)
@@ -28,9 +28,9 @@ def fewest_words(ngram: int) -> int:
 
 
 def ngram_hashes(texts: Iterable[str], ngram: int, num: Counter[str] | None = None) -> Hashes:
-    """uint64 [K], sorted, each once: the hashes by which the texts are found in others.
+    """The sorted unique hashes of evaluation texts that are searched for in other texts, uint64 [K].
 
-    `num` counts the "texts", and those that are "too_short" to be searched for.
+    `num` counts the "texts", and the texts that are "too_short" to be searched for.
 
     >>> sets = ["What is the capital of the country that lies between Spain and the sea?", "Too short."]
     >>> len(ngram_hashes(sets, ngram=13)), len(ngram_hashes(sets, ngram=8))
@@ -49,7 +49,7 @@ def ngram_hashes(texts: Iterable[str], ngram: int, num: Counter[str] | None = No
 
 
 def shared_ngrams(text: str, known_K: Hashes, ngram: int) -> int:
-    """How many places of the text begin something known: an n-gram, or a whole short text of evaluation.
+    """The number of places in a text at which an n-gram or a whole short text of the evaluation sets begins.
 
     >>> known_K = ngram_hashes(["one two three four five six seven eight"], ngram=13)
     >>> shared_ngrams("Zero, one two three FOUR five six, seven eight - nine.", known_K, ngram=13)
@@ -72,6 +72,6 @@ def _tagged(word_W: Hashes, length: int) -> Hashes:
 
 
 def _range(length: int) -> Hashes:
-    """The least hash of an n-gram of so many words, and the greatest."""
+    """The smallest and the largest hash of an n-gram of `length` words."""
     least = (length - 1) << _LENGTH_BITS
     return np.array([least, least + (1 << _LENGTH_BITS) - 1], np.uint64)

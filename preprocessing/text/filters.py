@@ -1,12 +1,12 @@
-"""Rules of thumb that tell prose from the rest of the web: those of C4 and of Gopher, as their papers give them.
+"""Heuristics of C4 and Gopher that separate prose from other web text, as their papers describe them.
 
 C4: Raffel et al., arXiv:1910.10683, section 2.2 (final version), with the constants of its code in TensorFlow Datasets.
 Gopher: Rae et al., arXiv:2112.11446, appendix A.1.1 and table A1.
 
-A rule is a pure function that returns the reason to drop a text, or "". Both sets were made for languages with spaces
-between words, and their word lists are English; use them with `languages: [en]`. No list of bad words is shipped (C4
-has one): it is offensive, not ours to license, and known to drop what minorities write (arXiv:2104.08758, section 5).
-A word is what white space separates, punctuation included.
+A rule is a pure function that returns the reason to drop a text, or "". Both sets of rules assume spaces between words
+and use English word lists, so use them with `languages: [en]`. Sesame does not ship the list of bad words of C4: it is
+offensive, is not ours to license, and is known to drop text of minorities (arXiv:2104.08758, section 5). Words are
+separated by white space and include punctuation.
 """
 
 import re
@@ -19,13 +19,13 @@ import numpy.typing as npt
 
 from preprocessing.text.sentence_ends import sentences
 
-Rule = Callable[[str], tuple[str, str]]  # the text as the rule leaves it, the reason it is dropped for or ""
+Rule = Callable[[str], tuple[str, str]]  # text -> (text after the rule, reason to drop it or "")
 
 
 def apply_rules(text: str, rules: Sequence[str]) -> tuple[str, str]:
-    """The text as the rules "c4", "gopher_quality", "gopher_repetition" leave it, in the order given, and a reason.
+    """Apply the rules "c4", "gopher_quality", "gopher_repetition" in the given order; return the text and a reason.
 
-    The reason is "" for a text that is kept; otherwise it is that of the first rule that drops it.
+    The reason is "" if no rule drops the text; otherwise it is that of the first rule that drops it.
 
     >>> apply_rules("Too short.", ["gopher_quality"])
     ('Too short.', 'gopher_word_count')
@@ -39,10 +39,10 @@ def apply_rules(text: str, rules: Sequence[str]) -> tuple[str, str]:
 
 # --- C4 ---------------------------------------------------------------------------------------------------------------
 
-_END_MARKS: Final = (".", "!", "?", '"', "\u201d")  # no curly quotation mark, as in the code; the paper leaves it open
+_END_MARKS: Final = (".", "!", "?", '"', "\u201d")  # the code of C4 has no curly mark; the paper does not say
 _LONGEST_WORD: Final = 1000
-_FEWEST_WORDS: Final = 5  # of a line, in the paper and in its code; datatrove has 3
-_FEWEST_SENTENCES: Final = 3  # of a page, in the paper and in its code; datatrove has 5
+_FEWEST_WORDS: Final = 5  # per line, as in the paper and its code; datatrove uses 3
+_FEWEST_SENTENCES: Final = 3  # per page, as in the paper and its code; datatrove uses 5
 _CITATION: Final = re.compile(r"\[(?:[0-9]*|edit|citation needed)\]")
 _NOTICES: Final = (
     "javascript",
@@ -56,10 +56,10 @@ _NOTICES: Final = (
 
 
 def c4(text: str) -> tuple[str, str]:
-    """Lines that are prose, without citation marks such as [3] and without blank lines; then the page as a whole.
+    """Keep the lines of prose, without citation marks such as [3] and without blank lines; then check the whole page.
 
-    The paper drops a page for the bracket "{" or lorem ipsum anywhere, and so do we; its code overlooks them in a line
-    that it has dropped before.
+    As in the paper, "{" or lorem ipsum anywhere drops the page. The code of C4 does not check lines that it has already
+    dropped.
     """
     if "{" in text:
         return text, "c4_curly_bracket"
@@ -75,9 +75,9 @@ def c4(text: str) -> tuple[str, str]:
 
 
 def c4_line(line: str) -> str:
-    """The line without citation marks, or "" where it is no prose: no end mark, an ellipsis, few words, a huge word."""
+    """The line without citation marks; "" if it has no end mark, an ellipsis, too few words or a very long word."""
     if "[" in line:
-        line = " ".join(_CITATION.sub("", line).split())  # what stood around a mark is one blank
+        line = " ".join(_CITATION.sub("", line).split())  # one space replaces a mark and the spaces around it
     line = line.strip()
     if not line.endswith(_END_MARKS) or line.endswith("..."):
         return ""
@@ -90,7 +90,7 @@ def c4_line(line: str) -> str:
 
 
 def _has(notices: tuple[str, ...], line: str) -> bool:
-    if not notices:  # nearly always: spares the lower-case copy of every line
+    if not notices:  # the usual case, which avoids a lower-case copy of each line
         return False
     lower = line.lower()
     return any(notice in lower for notice in notices)
@@ -99,14 +99,14 @@ def _has(notices: tuple[str, ...], line: str) -> bool:
 # --- Gopher: quality --------------------------------------------------------------------------------------------------
 
 _STOP_WORDS: Final = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
-_BULLETS: Final = ("\u2022", "\u2023", "\u25cf", "-", "*")  # the paper names no characters
+_BULLETS: Final = ("\u2022", "\u2023", "\u25cf", "-", "*")  # the paper does not list characters
 _ELLIPSES: Final = ("...", "\u2026")
 
 
 class _Page(NamedTuple):
     text: str
     words: list[str]  # at least one
-    lines: list[str]  # those that are not blank, at least one
+    lines: list[str]  # without blank lines; at least one
 
 
 def word_count(page: _Page) -> str:
@@ -115,13 +115,13 @@ def word_count(page: _Page) -> str:
 
 
 def mean_word_length(page: _Page) -> str:
-    """3 to 10 characters a word on average."""
+    """3 to 10 characters per word on average."""
     mean = sum(map(len, page.words)) / len(page.words)
     return "" if 3 <= mean <= 10 else "gopher_mean_word_length"
 
 
 def symbols(page: _Page) -> str:
-    """At most one hash sign, and at most one ellipsis, for ten words."""
+    """At most one hash sign and at most one ellipsis per ten words."""
     if page.text.count("#") > 0.1 * len(page.words):
         return "gopher_hash_signs"
     return "gopher_ellipses" if sum(map(page.text.count, _ELLIPSES)) > 0.1 * len(page.words) else ""
@@ -146,7 +146,7 @@ def letters(page: _Page) -> str:
 
 
 def stop_words(page: _Page) -> str:
-    """At least two of eight English words that no longer prose does without; in any case."""
+    """At least two of eight English stop words, in upper or lower case."""
     found = _STOP_WORDS.intersection(page.words)
     if len(found) < 2:
         found = _STOP_WORDS.intersection(map(str.lower, page.words))
@@ -157,7 +157,7 @@ _QUALITY: Final = (word_count, mean_word_length, symbols, bullets, ellipses, let
 
 
 def gopher_quality(text: str) -> tuple[str, str]:
-    """The text unchanged, and the first reason of Gopher's quality rules."""
+    """The unchanged text, and the reason of the first quality rule of Gopher that drops it."""
     words = text.split()
     if not words:
         return text, "gopher_word_count"
@@ -167,24 +167,24 @@ def gopher_quality(text: str) -> tuple[str, str]:
 
 # --- Gopher: repetition -----------------------------------------------------------------------------------------------
 
-_MOST_DUPLICATE: Final = 0.3  # share of the lines, and of the paragraphs
-_MOST_DUPLICATE_CHARACTERS: Final = 0.2  # of the characters in lines, and in paragraphs
-_MOST_IN_TOP: Final = {2: 0.20, 3: 0.18, 4: 0.16}  # of the characters, in the most frequent n-gram
-_MOST_IN_DUPLICATES: Final = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}  # of the characters
+_MOST_DUPLICATE: Final = 0.3  # fraction of the lines, and of the paragraphs
+_MOST_DUPLICATE_CHARACTERS: Final = 0.2  # fraction of the characters in lines, and in paragraphs
+_MOST_IN_TOP: Final = {2: 0.20, 3: 0.18, 4: 0.16}  # n -> fraction of the characters in the most frequent n-gram
+_MOST_IN_DUPLICATES: Final = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}  # n -> fraction of the characters
 
 
 def gopher_repetition(text: str) -> tuple[str, str]:
-    """The text unchanged, and the first reason of Gopher's rules against repetition.
+    """The unchanged text, and the reason of the first repetition rule of Gopher that drops it.
 
-    Of a line, paragraph or n-gram, the first is no duplicate. Lines count without blank ones, paragraphs lie between
-    blank lines, and n-grams are of words, their characters counted without the white space.
+    The first occurrence of a line, paragraph or n-gram is not a duplicate. Blank lines do not count; they separate
+    paragraphs. n-grams consist of words, and their characters are counted without white space.
     """
     reason = duplicate_pieces(text, "\n", "line") or duplicate_pieces(text, "\n\n", "paragraph")
     return text, reason or repeated_ngrams(text)
 
 
 def duplicate_pieces(text: str, separator: str, name: str) -> str:
-    """At most 30 % of the pieces, and 20 % of their characters, are in pieces that the text has had before."""
+    """At most 30 % of the lines or paragraphs, and 20 % of their characters, repeat an earlier one of the text."""
     pieces = [stripped for piece in text.split(separator) if (stripped := piece.strip())]
     if len(unique := set(pieces)) == len(pieces):
         return ""
@@ -198,12 +198,12 @@ def duplicate_pieces(text: str, separator: str, name: str) -> str:
 def repeated_ngrams(text: str) -> str:
     """At most 20, 18, 16 % of the characters in the top 2-, 3-, 4-gram; at most 15 to 10 % in duplicate 5- to 10-grams.
 
-    The top n-gram occurs twice or more; of several with the same count it is the longest, and occurrences that overlap
-    count each. Characters in duplicates that overlap count once, as the paper asks.
+    The top n-gram is the most frequent one that occurs at least twice, or the longest of several with the same count.
+    Each of its overlapping occurrences counts. Characters in overlapping duplicates count once, as in the paper.
     """
     words = text.split()
     nth_of = defaultdict[str, int]()
-    nth_of.default_factory = nth_of.__len__  # a word that is new gets the next number
+    nth_of.default_factory = nth_of.__len__  # a new word gets the next number
     id_W = np.fromiter(map(nth_of.__getitem__, words), np.int64, len(words))
     chars_W = np.fromiter(map(len, nth_of), np.int64, len(nth_of))[id_W]
     chars_before_W1 = np.zeros(len(words) + 1, np.int64)
@@ -226,7 +226,7 @@ def repeated_ngrams(text: str) -> str:
 
 
 class _Groups(NamedTuple):
-    """The n-grams that occur twice or more."""
+    """The n-grams that occur at least twice."""
 
     count_G: npt.NDArray[np.int64]
     first_G: npt.NDArray[np.int64]  # position of the first word of its first occurrence
@@ -234,10 +234,10 @@ class _Groups(NamedTuple):
 
 
 def _repeated(id_W: npt.NDArray[np.int64]) -> Iterator[tuple[int, _Groups]]:
-    """For n = 2 to 10, the n-grams that are repeated, while there are any.
+    """Yield the repeated n-grams for n = 2 to 10, until there are none.
 
-    An n-gram is a repeated (n-1)-gram and one more word: only what was repeated before is sorted again, and n-grams are
-    told apart by pairs of numbers, exactly, without a hash.
+    An n-gram is a repeated (n-1)-gram with one more word. So only the repeated ones are sorted again, and n-grams are
+    compared exactly, as pairs of numbers, without a hash.
     """
     num_ids = int(id_W.max(initial=0)) + 1
     group_P, at_P = id_W, np.arange(len(id_W))
@@ -251,8 +251,8 @@ def _repeated(id_W: npt.NDArray[np.int64]) -> Iterator[tuple[int, _Groups]]:
         is_new_P1[1:-1] = key_P[1:] != key_P[:-1]
         start_G1 = np.flatnonzero(is_new_P1)
         count_G = start_G1[1:] - start_G1[:-1]
-        kept_P = (count_G > 1).repeat(count_G)
-        at_P, group_P = at_P[kept_P], is_new_P1[:-1].cumsum()[kept_P]
+        is_repeated_P = (count_G > 1).repeat(count_G)
+        at_P, group_P = at_P[is_repeated_P], is_new_P1[:-1].cumsum()[is_repeated_P]
         if not len(at_P):
             return
         count_G = count_G[count_G > 1]

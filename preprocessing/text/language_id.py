@@ -1,6 +1,6 @@
-"""str -> the language it is written in, by py3langid: byte n-grams and naive Bayes (Lui, Baldwin, ACL 2012, P12-3005).
+"""Identify the language of a text with py3langid: byte n-grams and naive Bayes (Lui, Baldwin, ACL 2012, P12-3005).
 
-The model comes with the package; nothing is downloaded.
+The model is part of the package; nothing is downloaded.
 """
 
 from functools import cache
@@ -8,16 +8,18 @@ from typing import Final
 
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-_CHARS: Final = 1000  # looked at, from the start; more cost time and change nothing for text in one language
+_CHARS: Final = (
+    1000  # only the first ones are used; more take time and do not change the result for text in one language
+)
 UNKNOWN: Final = "und"  # ISO 639-2: undetermined
 
 
 def language(text: str) -> tuple[str, float]:
-    """ISO 639-1 code and probability from 0 to 1; ("und", 0.0) for a text without a letter.
+    """The language code of a text and its probability from 0 to 1; ("und", 0.0) for a text without a letter.
 
-    A language without a code of two letters has one of three (ISO 639-3), such as "yue".
+    The code has two letters (ISO 639-1), or three (ISO 639-3), such as "yue", for languages without such a code.
 
-    Only the first 1,000 characters count: of a text in several languages, the one that leads there.
+    Only the first 1,000 characters are used. For a text in several languages, the result is the main language there.
 
     >>> language("Der Vertrag wurde gestern in aller Stille unterschrieben.")[0]
     'de'
@@ -31,5 +33,5 @@ def language(text: str) -> tuple[str, float]:
 
 @cache
 def _identifier() -> LanguageIdentifier:
-    """Read once in a process, on first use, in half a second."""
+    """The model, which is loaded on first use in half a second."""
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

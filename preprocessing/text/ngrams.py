@@ -1,10 +1,10 @@
-"""Text -> 64-bit hashes of its words and of its n-grams of words: what near-duplicates and contamination are found by.
+"""64-bit hashes of words and of n-grams of words, with which near-duplicates and contamination are found.
 
-A word is what letters, digits and marks make between anything else, in lower case: punctuation and white space only
-separate. Scripts that put no space between words (Chinese, Japanese, Thai, Lao, Burmese, Khmer) have no words here:
-each character stands for one, so that their n-grams are n-grams of characters.
+A word is a run of letters, digits and combining marks, in lower case; all other characters only separate words. In
+scripts without spaces between words (Chinese, Japanese, Thai, Lao, Burmese, Khmer), each character counts as a word, so
+their n-grams are n-grams of characters.
 
-All arithmetic is modulo 2**64 on whole arrays, and every constant is fixed: the hashes are the same in any process.
+All arithmetic is modulo 2**64 on whole arrays with fixed constants, so the hashes are the same in every process.
 """
 
 import unicodedata
@@ -18,8 +18,8 @@ import numpy.typing as npt
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 Where: TypeAlias = npt.NDArray[np.int64] | slice
 
-_BLOCK: Final = 1 << 15  # characters hashed at once: the arrays stay in a core's own cache
-_BETWEEN, _PART, _ALONE = range(3)  # what a character is: not of a word, part of one, one itself
+_BLOCK: Final = 1 << 15  # characters per step, so that the arrays fit into the cache of a core
+_BETWEEN, _PART, _ALONE = range(3)  # classes of characters: between words, part of a word, a word
 _SPACELESS: Final = (
     (0x0E00, 0x0F00),  # Thai, Lao
     (0x1000, 0x10A0),  # Burmese
@@ -33,7 +33,7 @@ _SPACELESS: Final = (
     (0xFF66, 0xFFA0),  # half-width Katakana
     (0x20000, 0x40000),
 )
-_BASE: Final = 0x9E3779B97F4A7C15  # any odd number with no pattern; odd, so that its powers have inverses
+_BASE: Final = 0x9E3779B97F4A7C15  # an arbitrary number without a pattern; odd, so that its powers have inverses
 
 
 def hashed_words(text: str) -> Hashes:
@@ -48,7 +48,7 @@ def hashed_words(text: str) -> Hashes:
 
 
 def hashed_ngrams(word_W: Hashes, ngram: int) -> Hashes:
-    """One hash for each run of `ngram` words, given the hashes of the words: W - ngram + 1 of them, or none.
+    """The hashes of all n-grams of `ngram` words, from the hashes of W words: W - ngram + 1 hashes, or none.
 
     >>> word_W = hashed_words("to be or not to be")
     >>> hashed_ngrams(word_W, 2).shape, len(set(hashed_ngrams(word_W, 2).tolist()))
@@ -65,7 +65,7 @@ def hashed_ngrams(word_W: Hashes, ngram: int) -> Hashes:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """The text in pieces that end behind a space. A run of more than _BLOCK characters without one is cut anywhere."""
+    """Split a text into blocks, after spaces if possible; a run of more than _BLOCK characters is split anywhere."""
     start = 0
     while start < len(text):
         stop = start + _BLOCK
@@ -88,10 +88,10 @@ def _hashed_block(text: str) -> Hashes:
 
 
 def _polynomials(value_S: Hashes, start: Where, stop: Where) -> Hashes:
-    """A hash of value[start:stop] for each start and stop: their polynomial, as a difference of prefix sums.
+    """A polynomial hash of value[start:stop] for each start and stop, as a difference of prefix sums.
 
-    The difference is brought down from power `start` to power 0, and then each bit is made to depend on all: the
-    finaliser of SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators").
+    The difference is multiplied by base**-start. Then the finalizer of SplitMix64 (Steele, Lea, Flood 2014, "Fast
+    splittable pseudorandom number generators") makes each bit depend on all bits.
     """
     power_S, inverse_S = _powers()
     sum_S1 = np.zeros(len(value_S) + 1, np.uint64)
@@ -104,7 +104,7 @@ def _polynomials(value_S: Hashes, start: Where, stop: Where) -> Hashes:
 
 @cache
 def _kind_of_code() -> npt.NDArray[np.uint8]:
-    """uint8 [0x110000]: _BETWEEN, _PART or _ALONE. Takes 0.1 s, so it is made on first use."""
+    """The class of each character: _BETWEEN, _PART or _ALONE, uint8 [0x110000]; computed on first use in 0.1 s."""
     is_part = np.fromiter((unicodedata.category(chr(code))[0] in "LNM" for code in range(0x110000)), bool, 0x110000)
     kind = np.where(is_part, _PART, _BETWEEN).astype(np.uint8)
     for first, stop in _SPACELESS:

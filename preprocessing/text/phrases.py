@@ -1,4 +1,7 @@
-"""Phrases in a text (names, terms), to be masked as one: found by a list, carried along, or given by the source."""
+"""Phrases in a text (names, terms), which are masked as one unit.
+
+They come from a list of phrases or from the source, and their spans are moved when the text changes.
+"""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -18,16 +21,16 @@ Spans = Sequence[tuple[int, int]]
 """Ranges [start, stop) of the characters of a text."""
 
 _RUN: Final = re.compile(r"\S+")
-_FAR: Final = 20_000  # characters that cleaning may take away between two spans
-# A letter or digit of a script that puts spaces between words. Chinese, Japanese, Thai and their kin do not, and Korean
-# hangs its particles on a word.
+_FAR: Final = 20_000  # most characters that cleaning may remove between two spans
+# A letter or digit of a script with spaces between words. This excludes Chinese, Japanese, Thai and similar scripts,
+# and Korean, which attaches particles to words.
 _SPACED: Final = re.compile(
     "[^\\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ud7ff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff]"
 )
 
 
 class Gazetteer:
-    """A list of phrases, ready to be found in texts; an upper-case letter is another letter than its small one.
+    """A list of phrases that can be found in texts; upper and lower case differ.
 
     >>> Gazetteer(["New York", "New York City", "York"]).find("New York City is no New Yorker, but York is.")
     [(0, 13), (36, 40)]
@@ -35,16 +38,16 @@ class Gazetteer:
 
     def __init__(self, phrases: Iterable[str]) -> None:
         self._automaton = ahocorasick.Automaton()
-        given = list(phrases)
-        also = map(repair_text, given)  # as cleaning mends the text that they are looked for in
-        for phrase in sorted({normalize(phrase).replace("\n", " ") for phrase in (*given, *also)} - {""}):
+        phrases = list(phrases)
+        repaired = map(repair_text, phrases)  # because cleaning may have repaired the text
+        for phrase in sorted({normalize(phrase).replace("\n", " ") for phrase in (*phrases, *repaired)} - {""}):
             self._automaton.add_word(phrase, len(phrase))
         self._automaton.make_automaton()
 
     def find(self, text: str) -> list[tuple[int, int]]:
-        """Where phrases are in a normalised text, whole words only, also across the end of a line.
+        """The spans of phrases in a normalized text: only whole words, possibly across the end of a line.
 
-        Of those that overlap the one that begins first is taken, of those that begin together the longest.
+        If phrases overlap, the first one is returned; if they begin at the same place, the longest one.
         """
         if not len(self._automaton):
             return []
@@ -59,12 +62,12 @@ class Gazetteer:
 def relocate_spans(
     raw: str, spans: Spans, text: str, clean: Callable[[str], str] = normalize
 ) -> tuple[tuple[int, int], ...]:
-    """The spans of a raw text found again in its cleaned form `text`, in order; those that are gone are left out.
+    """Find the spans of a raw text in its cleaned form `text`; return them in order, without the removed ones.
 
-    `clean` is what made the text of the raw one. Where it makes the same of the parts between the ends of spans, white
-    space aside, places follow from that. Else each is looked for: of several places with the same words the nearest to
-    where the span before lets expect it is taken. A span that is no range of characters of the raw text, or overlaps
-    the one before, is left out as well.
+    `clean` is the function that made `text` from the raw text. If cleaning the parts between the ends of spans gives
+    the same text, except for white space, the new spans follow from their lengths. Otherwise the words of each span are
+    searched for. If they occur several times, the place nearest to the expected one is used. Spans outside of the raw
+    text, or that overlap an earlier span, are left out.
 
     >>> relocate_spans("A  cat.\\t<b> The cat sat.", [(16, 19)], "A cat. The cat sat.")
     ((11, 14),)
@@ -73,24 +76,24 @@ def relocate_spans(
     for start, stop in sorted(spans):
         if (whole[-1][1] if whole else 0) <= start < stop <= len(raw):
             whole.append((start, stop))
-    found = _followed(raw, whole, text, clean)
-    return tuple(_searched(raw, whole, text, clean) if found is None else found)
+    located = _locate_by_parts(raw, whole, text, clean)
+    return tuple(_search(raw, whole, text, clean) if located is None else located)
 
 
-def _followed(raw: str, spans: Spans, text: str, clean: Callable[[str], str]) -> list[tuple[int, int]] | None:
-    """Where spans are, by what becomes of the parts between their ends; None where that is not what became of all."""
+def _locate_by_parts(raw: str, spans: Spans, text: str, clean: Callable[[str], str]) -> list[tuple[int, int]] | None:
+    """The spans in the cleaned text, from the cleaned parts between their ends; None if the parts are not the text."""
     cuts = [0, *(at for span in spans for at in span), len(raw)]
     parts = [remove_whitespace(clean(raw[start:stop])) for start, stop in pairwise(cuts)]
     if "".join(parts) != remove_whitespace(text):
         return None
-    place_C = [at for run in _RUN.finditer(text) for at in range(*run.span())]  # of all that is no white space
+    place_C = [at for run in _RUN.finditer(text) for at in range(*run.span())]  # of characters that are not white space
     ends = list(accumulate(map(len, parts)))
     pairs = zip(ends[0::2], ends[1::2], strict=False)
     return [(place_C[start], place_C[stop - 1] + 1) for start, stop in pairs if start < stop]
 
 
 def move_spans(spans: Spans, edits: Edits) -> tuple[tuple[int, int], ...]:
-    """The spans of a text in which ranges were replaced: one that reaches into a range has all that it became.
+    """Move the spans of a text in which ranges were replaced; a span that overlaps a range covers its replacement.
 
     >>> move_spans([(0, 2), (4, 9), (12, 14)], [(3, 6, 10)])
     ((0, 2), (3, 16), (19, 21))
@@ -98,7 +101,7 @@ def move_spans(spans: Spans, edits: Edits) -> tuple[tuple[int, int], ...]:
     begins, moved = [start for start, _, _ in edits], list[tuple[int, int]]()
     grown = [0, *accumulate(size - (stop - start) for start, stop, size in edits)]
     for start, stop in spans:
-        first, last = bisect_right(begins, start), bisect_left(begins, stop)  # edits that begin before
+        first, last = bisect_right(begins, start), bisect_left(begins, stop)  # number of edits that begin before
         begin, end = start + grown[first], stop + grown[last]
         if first and start < edits[first - 1][1]:
             begin = begins[first - 1] + grown[first - 1]
@@ -110,9 +113,10 @@ def move_spans(spans: Spans, edits: Edits) -> tuple[tuple[int, int], ...]:
     return tuple(moved)
 
 
-def _searched(raw: str, spans: Spans, text: str, clean: Callable[[str], str]) -> list[tuple[int, int]]:
+def _search(raw: str, spans: Spans, text: str, clean: Callable[[str], str]) -> list[tuple[int, int]]:
+    """The spans in the cleaned text, found by searching for the words of each span."""
     found: list[tuple[int, int]] = []
-    read, expected, behind = 0, 0, 0  # how far the raw text is read, where that is in the other, end of the last span
+    read, expected, behind = 0, 0, 0  # position in the raw text, position in the cleaned text, end of the last span
     for start, stop in spans:
         expected += len(clean(raw[read:start]))
         read = start
@@ -130,7 +134,7 @@ def _searched(raw: str, spans: Spans, text: str, clean: Callable[[str], str]) ->
 
 
 def _places(text: str, phrase: str, behind: int, expected: int) -> Iterator[int]:
-    """The nearest place of a phrase before the expected one, and the nearest after it."""
+    """The nearest place of a phrase before the expected place, and the nearest one after it."""
     if phrase:
         before = text.rfind(phrase, max(behind, expected - _FAR), expected + len(phrase))
         after = text.find(phrase, max(behind, expected), expected + _FAR)
@@ -138,9 +142,9 @@ def _places(text: str, phrase: str, behind: int, expected: int) -> Iterator[int]
 
 
 def phrase_starts(begin_S: Ints, word_starts_S: Bools, spans: Spans) -> Bools:
-    """Starts of units, for tokens that begin at the characters `begin_S`: phrases, and the words outside of them.
+    """Unit starts of the tokens that begin at the characters `begin_S`; units are phrases and words outside of them.
 
-    A token belongs to the phrase in which it begins; behind a phrase a new unit begins.
+    A token belongs to the phrase in which it begins; a new unit begins after a phrase.
 
     >>> phrase_starts(np.array([0, 4, 8, 13]), np.array([True, True, True, True]), [(4, 12)]).tolist()
     [True, True, False, True]
@@ -149,13 +153,13 @@ def phrase_starts(begin_S: Ints, word_starts_S: Bools, spans: Spans) -> Bools:
     for start, stop in spans:
         first, last = np.searchsorted(begin_S, (start, stop))
         if first < last:
-            starts_S[first : last + 1] = True  # the first token, and the one behind the last if there is one
+            starts_S[first : last + 1] = True  # the first token of the phrase, and the first token after it
             starts_S[first + 1 : last] = False
     return starts_S
 
 
 def num_without_token(begin_S: Ints, spans: Spans) -> int:
-    """How many of the phrases no token begins in, so that they are no units.
+    """The number of phrases in which no token begins, so that they are not units.
 
     >>> num_without_token(np.array([0, 4, 8, 13]), [(4, 8), (5, 7)])
     1
@@ -164,5 +168,5 @@ def num_without_token(begin_S: Ints, spans: Spans) -> int:
 
 
 def _inside(text: str, at: int) -> bool:
-    """Whether a word reaches over this place, in a script where that can be seen."""
+    """Whether this place is inside a word of a script with spaces between words."""
     return bool(0 < at < len(text) and _SPACED.match(text[at - 1]) and _SPACED.match(text[at]))

@@ -1,7 +1,7 @@
-"""Masking of what points at a person or a machine: e-mail addresses, IPv4 addresses, telephone numbers.
+"""Mask e-mail addresses, IPv4 addresses and telephone numbers.
 
-A placeholder is of the kind that it stands for, out of what is reserved for examples: any tokenizer reads it, no markup
-enters the text, and masking twice changes nothing.
+A placeholder is an address or number that is reserved for examples. So it needs no special token and no markup, and
+masking a text twice changes nothing.
 """
 
 import re
@@ -13,27 +13,27 @@ from phonenumbers import PhoneNumberMatcher
 
 EMAIL: Final = "name@example.com"  # RFC 2606, section 3
 IP: Final = "192.0.2.1"  # RFC 5737, section 3
-PHONE: Final = "+1 202 555 0100"  # 555-0100 to 555-0199 are kept for fiction
+PHONE: Final = "+1 202 555 0100"  # 555-0100 to 555-0199 are reserved for fiction
 
 Edits = list[tuple[int, int, int]]
-"""Ranges [start, stop) of a text that are replaced, in order, and how many characters each of them becomes."""
+"""The replaced ranges [start, stop) of a text in order, each with the length of its replacement."""
 
 
 class _Mask(NamedTuple):
     placeholder: str
-    hint: re.Pattern[str]  # is in every text that has a match, and fast to look for
+    hint: re.Pattern[str]  # fast to search; every text with a match of `pattern` matches it
     pattern: re.Pattern[str]
-    span: Callable[[re.Match[str]], tuple[int, int] | None]  # what the placeholder replaces, of a match
+    span: Callable[[re.Match[str]], tuple[int, int] | None]  # the range of a match to replace; None to keep it
 
 
 def mask_pii(text: str, kinds: Sequence[str], edits: list[Edits] | None = None) -> tuple[str, int]:
-    """The text with placeholders for the kinds ("email", "ip", "phone") that are asked for, and how many.
+    """Replace the given kinds ("email", "ip", "phone") by placeholders; return the text and the number of replacements.
 
-    `edits` gets what each pass over the text replaces (phrases.py moves spans along).
+    The replaced ranges of each pass over the text are appended to `edits` (phrases.py moves spans with them).
 
-    email: as people write them, in any script. ip: global addresses only, since private, local and reserved ones point
-    at nobody; four numbers behind a word such as "version" are none. phone: international numbers with a +, numbers
-    written as in North America, both checked by phonenumbers, and any 7 to 15 digits behind "Tel.:" and such.
+    email: addresses in any script. ip: only global addresses, because private, local and reserved ones identify nobody;
+    four numbers after a word such as "version" are not an address. phone: international numbers with a +, and numbers
+    in the format of North America, both verified by phonenumbers; also any 7 to 15 digits after "Tel.:" or similar.
 
     >>> mask_pii("Write to jo.doe@mail.org, 8.8.8.8, or call (415) 392-7711.", ("email", "ip", "phone"))
     ('Write to name@example.com, 192.0.2.1, or call +1 202 555 0100.', 3)
@@ -65,7 +65,7 @@ def _if_global(match: re.Match[str]) -> tuple[int, int] | None:
 
 
 def _if_in_use(match: re.Match[str]) -> tuple[int, int] | None:
-    """The part of the match that is a number which a country gives out; a national one is read as of North America."""
+    """The range of a number that a country assigns; numbers without a country code are read as North American."""
     for number in PhoneNumberMatcher(match[0], "US"):
         return match.start() + number.start, match.start() + number.end
     return None
@@ -73,7 +73,7 @@ def _if_in_use(match: re.Match[str]) -> tuple[int, int] | None:
 
 def _if_enough_digits(match: re.Match[str]) -> tuple[int, int] | None:
     num_digits = sum(map(str.isdigit, match[1]))
-    return match.span(1) if 7 <= num_digits <= 15 else None  # ITU-T E.164: up to 15
+    return match.span(1) if 7 <= num_digits <= 15 else None  # ITU-T E.164 allows up to 15
 
 
 _OCTET: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -85,7 +85,7 @@ _MASKS: Final = {
         _Mask(
             EMAIL,
             re.compile("@"),
-            # RFC 5321, 4.5.3.1: 64 characters before the @, and 63 in a label; bounds also keep the search linear
+            # RFC 5321, 4.5.3.1: 64 characters before the @ and 63 in a label; these limits also make the search linear
             re.compile(r"(?<![\w.+%-])[\w.+%-]{1,64}@(?:\w[\w-]{0,62}\.){1,8}[^\W\d_]{2,24}(?![\w@])"),
             re.Match.span,
         ),
@@ -107,7 +107,7 @@ _MASKS: Final = {
         ),
         _Mask(
             PHONE,
-            # the look-behind +1 spares the placeholder of the mask before
+            # the look-behind for +1 excludes the placeholder of the previous mask
             re.compile(r"[2-9][0-9]{2}[ .)-] ?[2-9][0-9]{2}[ .-][0-9]{4}"),
             re.compile(
                 r"(?<![\w.+-])(?<!\+1 )(?:1[ .-])?(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}[ .-])"

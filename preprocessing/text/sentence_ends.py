@@ -1,6 +1,6 @@
-"""str -> sentences. No model, the same answer everywhere.
+"""Split text into sentences without a model, with the same result everywhere.
 
-Marks are those of Unicode's rules for sentences (UAX 29); what tells a full stop from a point is by language.
+The sentence marks are those of Unicode (UAX 29). Rules per language decide whether a full stop ends a sentence.
 """
 
 import re
@@ -16,11 +16,11 @@ from preprocessing.text.tidy import single_blanks
 
 _LINE_END: Final = re.compile(r"(?<!\n)(?=\n)")
 _LAYOUT: Final = ("  ", "\t", "\n ", " \n", "\n\n\n", "\x0b", "\x0c", "\xa0", "\u3000")
-_LONGEST: Final = 10_000  # characters of a sentence; tables and program code can go on for ever
+_LONGEST: Final = 10_000  # most characters of a sentence, because tables and program code may have no sentence ends
 
-# The classes of marks: all that has Sentence_Break = STerm in Unicode, less the commas of Burmese, and full stops.
-_SOFT: Final = ".!?\u2026\u203c\u203d\u2047-\u2049"  # before a small letter they end nothing
-_CJK: Final = "\u3002\uff01\uff1f\uff61\ufe12\ufe15\ufe16\ufe56\ufe57"  # no blank need follow
+# The classes of marks: full stops, and all characters with Sentence_Break = STerm in Unicode except Burmese commas.
+_SOFT: Final = ".!?\u2026\u203c\u203d\u2047-\u2049"  # do not end a sentence before a lower-case letter
+_CJK: Final = "\u3002\uff01\uff1f\uff61\ufe12\ufe15\ufe16\ufe56\ufe57"  # end a sentence without a following space
 _FULL_WIDTH_STOP: Final = "\uff0e"
 _TIBETAN: Final = "\u0f0d\u0f0e"
 _HARD: Final = (
@@ -37,36 +37,37 @@ _HARD_BEYOND: Final = (
     "\U00011ef8\U00011f43\U00011f44\U00016a6e\U00016a6f\U00016af5\U00016b37\U00016b38\U00016b44\U00016d6e\U00016d6f"
     "\U00016e98\U0001bc9f\U0001da88"
 )
-_AROUND_BEYOND: Final = "\U00010a56-\U0001da88"  # around them: one range costs a search less than all of them
+_AROUND_BEYOND: Final = "\U00010a56-\U0001da88"  # one range around them, which is faster to search than all of them
 _MARK: Final = f"{_SOFT}{_CJK}{_FULL_WIDTH_STOP}{_HARD}"
 _CJK_OPENING: Final = "\u2018\u201c\u3008\u300a\u300c\u300e\u3010\u3014\uff08"
 _CJK_CLOSING: Final = "\"'\u2019\u201d\u3009\u300b\u300d\u300f\u3011\u3015\uff09)\\]"
 _DASH: Final = "\\-\u2013\u2014"
 _BULLET: Final = "*\u2022\u2023\u25aa\u25cf\u25e6"
-_LABEL: Final = f"(?:[{_BULLET}]|[a-z]\\)|[ivx]{{2,4}}\\)|[0-9]{{1,2}}\\))"  # of an item of a list
+_LABEL: Final = f"(?:[{_BULLET}]|[a-z]\\)|[ivx]{{2,4}}\\)|[0-9]{{1,2}}\\))"  # start of a list item
 _OPENING: Final = f"\"'`(\\[\u00ab\u00bb\u2039\u203a\u201a\u201e\u00bf\u00a1{_CJK_OPENING}{_BULLET}{_DASH}"
 _CLOSING: Final = f"{_CJK_CLOSING}\u00bb\u203a\u201c\u2018"
 _ARMENIAN: Final = "\u0531-\u0556\u0561-\u0587"
-_HEBREW_TO_SINHALA: Final = "\u05d0-\u0dff"  # scripts with blanks between words and no capitals
-_UNMARKED: Final = {code: script for code, (_, script) in WITHOUT_MARKS.items()}  # there blanks end
-_LONE_LATIN: Final = "a-z\u00df-\u00f6\u00f8-\u017e"  # small letters that abbreviate a word
+_HEBREW_TO_SINHALA: Final = "\u05d0-\u0dff"  # scripts with spaces between words and without capitals
+_UNMARKED: Final = {code: script for code, (_, script) in WITHOUT_MARKS.items()}  # sentences end at spaces
+_LONE_LATIN: Final = "a-z\u00df-\u00f6\u00f8-\u017e"  # single lower-case letters that abbreviate a word
 _LONE_CYRILLIC: Final = "\u0430-\u044e\u0450-\u045f"
 _HEADING: Final = "(?P<heading>[{capital}]{{2,30}}(?:[ ][{capital}]{{2,30}}){{1,9}})(?=[ ][{capital}][{small}])"
-_SHORT, _OF_TYPICAL = 120, 0.6  # most characters of a heading, or an item of a list; share of a typical line
-_HEAD: Final = 1000  # characters by which a language is known
-_FEWEST: Final = 3  # words by which it is
+_SHORT, _OF_TYPICAL = 120, 0.6  # most characters of a heading or a list item; as a fraction of a typical line
+_HEAD: Final = 1000  # characters from which a language is guessed
+_FEWEST: Final = 3  # frequent words needed to guess a language
 _COMMON: Final = {code: frozenset(words.split()) for code, words in COMMON_WORDS.items()}
 
 
 def sentences(text: str, language: str = "") -> list[str]:
-    """The sentences of a normalised text, each with the white space before it: joined they are the text again.
+    """Split a normalized text into sentences, each with the white space before it; joined, they are the text.
 
-    Where white space was kept, runs of it count as the one blank or line end that they stand for.
+    If the white space was not collapsed, a run of it counts as one space or line end.
 
-    Cuts lie before white space or after a mark. Blank lines always cut, and
-    line ends after headings and items of lists; abbreviations, initials and list numbers do not. Thai, Lao and Khmer
-    have no marks: there blanks between letters cut. What runs on for more than 10,000 characters is cut before the last
-    white space that there is, else anywhere. `language` is a code (ISO 639-1); "": guessed by frequent words.
+    A sentence ends before white space or after a mark. It always ends at a blank line, and at a line end after a
+    heading or a list item. It does not end after an abbreviation, an initial or the number of a list item. Thai, Lao
+    and Khmer have no marks, so sentences end at spaces between letters. A sentence of more than 10,000 characters is
+    split, before white space if possible. `language` is a code (ISO 639-1); if it is "", the language is guessed from
+    frequent words.
 
     >>> sentences('Dr. Who saw J. R. Smith. "Why?" he said.\\n\\nNo. 5 lives')
     ['Dr. Who saw J. R. Smith.', ' "Why?" he said.', '\\n\\nNo. 5 lives']
@@ -78,7 +79,7 @@ def sentences(text: str, language: str = "") -> list[str]:
 
 
 def lines_as_sentences(text: str) -> list[str]:
-    """The lines of a normalised text that have text, each with the line ends before it: joined they are the text again.
+    """Split a normalized text into its non-blank lines, each with the line ends before it; joined, they are the text.
 
     >>> lines_as_sentences("One.\\nTwo? Still two.\\n\\nThree.")
     ['One.', '\\nTwo? Still two.', '\\n\\nThree.']
@@ -88,12 +89,12 @@ def lines_as_sentences(text: str) -> list[str]:
 
 
 def _has_layout(text: str) -> bool:
-    """Whether a text has white space other than `single_blanks` leaves it: tabs, runs of blanks, at its start."""
+    """Whether a text has white space that `single_blanks` changes: tabs, runs of spaces, or leading white space."""
     return any(blank in text for blank in _LAYOUT) or text[:1].isspace()
 
 
 def _with_layout(text: str, pieces: Iterable[str]) -> list[str]:
-    """The text, cut before the white space before each of these pieces of it, which have other white space."""
+    """Split a text at the ends of these pieces, which equal it except for white space; white space begins a part."""
     found, start, stop = list[str](), 0, 0
     for piece in pieces:
         for run in piece.split():
@@ -106,13 +107,13 @@ def _with_layout(text: str, pieces: Iterable[str]) -> list[str]:
 
 
 def guess_language(text: str) -> str:
-    """The code of the language that a text begins in, by its frequent words or its script; "" if none is sure.
+    """The code of the language at the start of a text, from its frequent words or its script; "" if uncertain.
 
     >>> guess_language("Das ist der erste Satz, und er ist nicht lang.")
     'de'
     """
     words = set(text[:_HEAD].lower().split())
-    if len(words & _COMMON["en"]) > 2 * _FEWEST:  # spares English the rest
+    if len(words & _COMMON["en"]) > 2 * _FEWEST:  # a shortcut for English
         return "en"
     found = {code: len(words & common) for code, common in _COMMON.items()}
     most = max(found, key=found.__getitem__)
@@ -122,7 +123,7 @@ def guess_language(text: str) -> str:
 
 
 def _ends(text: str, pattern: re.Pattern[str]) -> list[int]:
-    """Places in the text, in order; a place may come twice."""
+    """The sentence ends in a text, in order; an end may occur twice."""
     heading = _heading().match(text)
     ends, short = [heading.end()] if heading else [], 0.0
     for match in pattern.finditer(text):
@@ -131,7 +132,7 @@ def _ends(text: str, pattern: re.Pattern[str]) -> list[int]:
             ends.append(match.end())
             continue
         at = match.start() if match[0] in "\n " else match.end()
-        if match.end("full") >= 0:  # after a heading or an item of a list, or where a line was full
+        if match.end("full") >= 0:  # after a heading or a list item, or at the end of a full line
             short = short or min(_SHORT, _OF_TYPICAL * _typical_line(text))
             if at - text.rfind("\n", 0, at) - 1 > short:
                 continue
@@ -142,14 +143,14 @@ def _ends(text: str, pattern: re.Pattern[str]) -> list[int]:
 
 
 def _typical_line(text: str) -> int:
-    """The length of the line that the middle character is in, were the lines sorted by length."""
+    """The typical length of a line: half of all characters are in lines of at most this length."""
     lengths = sorted(map(len, text.split("\n")))
     before = list(accumulate(lengths))
     return lengths[bisect(before, before[-1] // 2)]
 
 
 def _bounded(pieces: list[str]) -> list[str]:
-    """The pieces, with those that are too long cut up."""
+    """Split the pieces that are longer than a sentence may be."""
     if max(map(len, pieces), default=0) <= _LONGEST:
         return pieces
     return [part for piece in pieces for part in _parts(piece)]
@@ -166,22 +167,25 @@ def _parts(piece: str) -> Iterator[str]:
     yield piece[start:]
 
 
-# How ends are found
+# The pattern of sentence ends
 
 
 def _maybe(pattern: str) -> str:
-    """What a pattern matches, or nothing where it does not: a possessive group, which older Pythons match wrong."""
+    """An optional possessive match of a pattern, without a possessive group, which has a bug in older Pythons."""
     return f"(?:{pattern}|(?!{pattern}))"
 
 
 def _not_after(words: Iterable[str], then: str = "") -> str:
-    """A pattern that fails after any of the words with its full stop; a look-behind has one width, so one for each."""
+    """A pattern that fails after any of the words with a full stop.
+
+    It has one look-behind for each length of words, because a look-behind must have a fixed width.
+    """
     by_width = groupby(sorted(set(words), key=lambda word: (len(word), word)), key=len)
     return "".join(rf"(?<!\b(?:{_any_of(same)})\.{then})" for _, same in by_width)
 
 
 def _any_of(words: Iterable[str]) -> str:
-    """A pattern of any of these sorted words, by their first letter: `re` tries one alternative after another.
+    """A pattern that matches any of these sorted words, grouped by first letter so that `re` tries fewer of them.
 
     >>> _any_of(["Dr", "Fr", "Ft"])
     'D(?:r)|F(?:r|t)'
@@ -192,9 +196,9 @@ def _any_of(words: Iterable[str]) -> str:
 
 @cache
 def _letters(category: str) -> str:
-    """Capital (Lu) or small (Ll) letters as Python's Unicode has them: the inside of a set, in ranges.
+    """The capital (Lu) or small (Ll) letters in the Unicode data of Python, as ranges inside a character set.
 
-    Without Georgian, which has no capitals in its texts, and the alphabets of mathematics.
+    Georgian, which does not use capitals in text, and mathematical alphabets are excluded.
     """
     codes = [code for code in range(0x20000) if unicodedata.category(chr(code)) == category]
     codes = [code for code in codes if not (0x10D0 <= code <= 0x10FF or 0x1D400 <= code <= 0x1D7FF)]
@@ -211,11 +215,11 @@ def _heading() -> re.Pattern[str]:
     return re.compile(_HEADING.format(capital=_letters("Lu"), small=_letters("Ll")))
 
 
-# Where a sentence of normalised text ends. The pattern begins with one set of characters, by which `re` skips most of
-# the text, looks on only at the first mark of a run and never steps back: a million full stops cost no more than prose.
+# The pattern begins with one set of characters, so that `re` skips most of the text. It continues only at the first
+# mark of a run and never backtracks, so a million full stops take no more time than prose.
 @cache
 def _end(language: str) -> re.Pattern[str]:
-    """The pattern of the ends in a language; where it has a group, the place is to be looked at again (_ends)."""
+    """The pattern of sentence ends in normalized text of a language; `_ends` checks matches with a group again."""
     capital, small = _letters("Lu"), _letters("Ll")
     abbreviations = {*ANYWHERE["en"].split()}
     if language != "en":
@@ -226,7 +230,7 @@ def _end(language: str) -> re.Pattern[str]:
     ordinal = r"(?<!\b\d\.)(?<!\b\d\d\.)" if language in ORDINALS.split() else ""
     numbers = _not_after(BEFORE_NUMBERS["en"].split() if language == "en" else _of(BEFORE_NUMBERS), then="(?=[ ][0-9])")
     unmarked = _UNMARKED.get(language)
-    others = (" " if unmarked else "") + ("" if language == "en" else ":")  # no smiles in English: it is faster so
+    others = (" " if unmarked else "") + ("" if language == "en" else ":")  # English is faster without smileys
     heading = _HEADING.format(capital=capital, small=small)
     blank = f"|(?<=[{unmarked}][ ])(?=[{unmarked}])(?P<blank>)" if unmarked else ""
     not_i = capital.replace("A-Z", "A-HJ-Z")
@@ -236,18 +240,18 @@ def _end(language: str) -> re.Pattern[str]:
     return re.compile(
         rf"""
         [{_SOFT}{_CJK}{_FULL_WIDTH_STOP}{_HARD}{_AROUND_BEYOND}\n{others}](?:
-            (?<=[{_SOFT}])(?<![{_MARK}][{_MARK}])               # the first of some marks
+            (?<=[{_SOFT}])(?<![{_MARK}][{_MARK}])               # the first of several marks
             (?<![{_ARMENIAN}]\.(?![{_MARK}]))                   #   (in Armenian one full stop is a comma)
             [{_MARK}]*+[{_CLOSING}]*+{quote}
             (?=[ \n](?:                                         #   before white space and
                 {opened}[{_OPENING}]*+[^\W_{small}]  # a capital or a digit,
-              | {_LABEL}[ ]                                     #   or the mark of a list
-              | (?:(?<=\.[ \n])|(?<=\n))[{_DASH}][ ]            #   or a dash: not "Why?" - he asked
+              | {_LABEL}[ ]                                     #   or the label of a list item
+              | (?:(?<=\.[ \n])|(?<=\n))[{_DASH}][ ]            #   or a dash, but not in "Why?" - he asked
             ))
             (?:(?<=[^\W\d][^\W\d]\.)|                           #   not after
-                (?<!(?<![\w\u00b0])[{not_i}v]\.)                #     an initial (a temperature is none), or v.,
+                (?<!(?<![\w\u00b0])[{not_i}v]\.)                #     an initial (not the unit of a temperature), or v.,
                 (?<!(?<![^ \n(.])[{_HEBREW_TO_SINHALA}]\.)
-                (?<!(?<![0-9IVX][ ])(?<!\w)[{lone}]\.)          #     a small one, unless a number is before it,
+                (?<!(?<![0-9IVX][ ])(?<!\w)[{lone}]\.)          #     a lower-case initial, except after a number,
                 (?<!^\d\.)(?<!^\d\d\.)                          #     the number of a list item,
                 (?<!\d\.(?=[ ][\u0531-\u0556])){ordinal}        #     an ordinal,
             )
@@ -255,19 +259,19 @@ def _end(language: str) -> re.Pattern[str]:
           | (?<=[^\x00-\x7f])(?:
                 (?<=[{_CJK}{_FULL_WIDTH_STOP}])(?<![{_CJK}][{_CJK}])(?<!\d\uff0e)  # Chinese, Japanese: before a letter
                 [{_MARK}]{{0,99}}+[{_CJK_CLOSING}]*+(?=[ \n]|[^\W_]|[{_CJK_OPENING}])
-              | (?<=[{_HARD}{_HARD_BEYOND}])(?<![{_HARD}][{_HARD}])  # marks that are nothing else
+              | (?<=[{_HARD}{_HARD_BEYOND}])(?<![{_HARD}][{_HARD}])  # unambiguous marks
                 [{_MARK}{_HARD_BEYOND}]{{0,99}}+{tibetan}[{_CLOSING}]*+(?=[ \n]|[^\W\d_])
             )
           | (?<=:)(?:                                           # a colon:
-                -?\)+(?=[ \n][{_OPENING}]*+[^\W\d_{small}])     #   a smile,
-              | [{_CLOSING}]*+                                  #   the stop of Armenian
+                -?\)+(?=[ \n][{_OPENING}]*+[^\W\d_{small}])     #   a smiley,
+              | [{_CLOSING}]*+                                  #   the full stop of Armenian
                 (?=[ \n]{dashes}[{_OPENING}]*+[\u0531-\u0556])
               | (?<=[{_ARMENIAN}]:)(?=[ \n]\d)
             )
           | (?<=\n)(?:                                          # a line end:
                 (?=\n)(?P<first>)                               #   the first of two,
-              | (?<![{_MARK},;:{_DASH}\n]\n)(?=[{_OPENING}]*+[^\W_{small}])(?P<full>)  # after no mark, perhaps,
-              | (?={_LABEL}[ ]|-[ ])(?P<item>)                  #   before an item of a list
+              | (?<![{_MARK},;:{_DASH}\n]\n)(?=[{_OPENING}]*+[^\W_{small}])(?P<full>)  # after no mark, see _ends,
+              | (?={_LABEL}[ ]|-[ ])(?P<item>)                  #   before a list item
             )
           {blank}
         )(?=[ \n]{{1,2}}+{heading}|)

@@ -1,4 +1,4 @@
-"""bytes -> str -> tidy str, and the name of a text. Pure functions, the same answer everywhere."""
+"""Decode bytes to text, normalize text, and hash it. All functions are pure and give the same result everywhere."""
 
 import re
 import unicodedata
@@ -7,25 +7,25 @@ from typing import Final, Literal
 import xxhash
 
 Whitespace = Literal["collapse", "keep"]
-"""What becomes of white space: runs of it are one blank and lines begin without, or all of it stays."""
+"""Treatment of white space: "collapse" turns runs into one space and strips lines, "keep" preserves it."""
 
-# No vocabulary should spend a piece on these: controls, lone surrogates (JSON can hold them, UTF-8 cannot), soft
-# hyphen, zero-width space, byte order mark. Joiners stay: scripts and emoji need them. Python calls none of these
-# printable.
+# Characters that no vocabulary should have: controls, lone surrogates (possible in JSON, but not in UTF-8), soft
+# hyphen, zero-width space, byte order mark. `str.isprintable` is False for all of them. Joiners are not removed,
+# because scripts and emoji need them.
 _UNWANTED: Final = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u200b\ufeff\ud800-\udfff]+")
 _BLANK_LINES: Final = re.compile(r"\n{3,}")
-_FIRST_LINE: Final = re.compile(r"\A(?:[^\S\n]*\n)+")  # and the blank ones before it
+_FIRST_LINE: Final = re.compile(r"\A(?:[^\S\n]*\n)+")  # blank lines before the first line
 
 
-# A character beyond U+FFFF as two halves, each in three bytes: CESU-8, and the modified UTF-8 of Java, where a NUL is
-# C0 80. Neither is UTF-8, and no other text has these bytes by chance.
+# CESU-8 and the modified UTF-8 of Java encode a character above U+FFFF as two surrogates of three bytes each. Modified
+# UTF-8 also encodes NUL as C0 80. Neither is UTF-8, and no other text has these bytes by chance.
 _HALVES: Final = re.compile(rb"\xed([\xa0-\xaf][\x80-\xbf])\xed([\xb0-\xbf][\x80-\xbf])")
 _HALF: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _NUL: Final = b"\xc0\x80"
 
 
 def from_cesu8(data: bytes) -> bytes:
-    r"""UTF-8 of bytes in CESU-8 or modified UTF-8; other bytes stay, and a half without the other one is one byte FF.
+    r"""Convert CESU-8 or modified UTF-8 to UTF-8. Other bytes do not change; a lone surrogate becomes the byte FF.
 
     >>> from_cesu8(b"\xed\xa0\xbd\xed\xb8\x80") == "\U0001f600".encode(), from_cesu8(b"a\xed\xa0\xbd")
     (True, b'a\xff')
@@ -38,9 +38,9 @@ def from_cesu8(data: bytes) -> bytes:
 
 
 def decode(data: bytes) -> tuple[str, int]:
-    """UTF-8 text of `data` without a byte order mark, and how many invalid sequences became U+FFFD.
+    """Decode UTF-8 without a byte order mark; return the text and the number of invalid sequences (U+FFFD).
 
-    What is CESU-8 or the modified UTF-8 of Java becomes what it stands for.
+    CESU-8 and the modified UTF-8 of Java are decoded too.
 
     >>> decode(b"plain"), decode(b"caf\\xe9 noir")[1]
     (('plain', 0), 1)
@@ -54,12 +54,12 @@ def decode(data: bytes) -> tuple[str, int]:
 
 
 def normalize(text: str, whitespace: Whitespace = "collapse") -> str:
-    """NFC, no control characters, single spaces, nothing at the ends of lines, paragraphs one blank line apart.
+    """Normalize a text: NFC, no control characters, single spaces, stripped lines, single blank lines.
 
-    "keep" leaves white space as it is: indentation, tabs, runs of blanks and of lines, as in source code. Line ends are
-    LF, and there are no blank lines before the first line and no white space behind the last.
+    "keep" preserves white space such as indentation, tabs and runs of spaces and lines, as in source code. It only
+    makes line ends LF, and removes blank lines before the first line and white space after the last.
 
-    Applying it twice changes nothing.
+    Normalizing a text twice changes nothing.
 
     >>> normalize("  One\\x00\\tline.\\r\\nSame  paragraph. \\n \\n\\n\\nNext. ")
     'One line.\\nSame paragraph.\\n\\nNext.'
@@ -73,7 +73,7 @@ def normalize(text: str, whitespace: Whitespace = "collapse") -> str:
 
 
 def single_blanks(text: str) -> str:
-    """The text with its white space as `normalise` leaves it, and nothing else changed.
+    """Normalize only the white space of a text, in the same way as `normalize`.
 
     >>> single_blanks(" a\\t b \\n\\n\\n\\x00c ")
     'a b\\n\\n\\x00c'
@@ -88,8 +88,8 @@ def _few_lines(text: str) -> str:
 
 
 def _tidy(line: str) -> str:
-    """A line as `normalise` makes it; most lines are that already, and each test here is faster than the repair."""
-    if not line.isprintable():  # it has controls, or white space other than the space
+    """Normalize a line. Most lines are normalized already, and the tests are faster than the changes."""
+    if not line.isprintable():  # has control characters or white space other than spaces
         line = " ".join(_UNWANTED.sub("", line).split())
     elif "  " in line or line[:1] == " " or line[-1:] == " ":
         line = " ".join(line.split())
@@ -97,7 +97,7 @@ def _tidy(line: str) -> str:
 
 
 def remove_whitespace(text: str) -> str:
-    """A text without white space.
+    """The text without its white space.
 
     >>> remove_whitespace(" a\\n\\tb ")
     'ab'
@@ -106,5 +106,5 @@ def remove_whitespace(text: str) -> str:
 
 
 def text_key(text: str) -> bytes:
-    """The name of a document: xxh3-128 of its UTF-8 bytes, 16 bytes, big-endian."""
+    """The key of a document: xxh3-128 of its UTF-8 bytes, 16 bytes, big-endian."""
     return xxhash.xxh3_128_digest(text.encode())

@@ -1,6 +1,7 @@
-"""`make chaos`: small real runs that are disturbed at seeded moments, and what must be true of them in the end.
+"""`make chaos`: inject faults into small real runs at seeded moments, and compare the results with an undisturbed run.
 
-Read plan.py first: which faults strike at which moments. play.py is one point: the command, the fault, the command
-again until it is finished. ground.py is what all points share, faults.py and moments.py are the two sides of the table,
-checks.py says what must be true, command.py is a command as a user starts it.
+A point is one fault at one moment. Read plan.py first: its table lists the moments of each fault (faults.py,
+moments.py). play.py plays a point: it runs the command, injects the fault, and repeats the command until it succeeds.
+ground.py has the text and corpus that all points share, checks.py the conditions for results, and command.py runs a
+command.
 """

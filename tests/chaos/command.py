@@ -1,4 +1,4 @@
-"""A command as a user or a scheduler starts it: its lines with their times, its processes, its end."""
+"""Run a command as a user or a scheduler does, with the times of its output lines, its processes and its exit code."""
 
 import os
 import random
@@ -16,18 +16,19 @@ from typing import Final
 import psutil
 
 ROOT: Final = Path(__file__).parents[2]
-LOOK_S: Final = 0.005  # between two looks at whether a moment has come
+LOOK_S: Final = 0.005  # interval for checking whether a moment has come
 
 
 class Missed(Exception):
-    """What was waited for has not come: the command has ended, or the time is over."""
+    """A moment did not come: the command ended before, or the time limit passed."""
 
 
 def new_mark() -> int:
-    """A number that marks the processes of a point.
+    """A number that marks all processes of a point.
 
-    It is a limit of theirs that nothing here needs (bytes of POSIX message queues) and that all below inherit. Their
-    environment would not do: Ray's workers write their title over it. Their session and parents change.
+    It is set as a resource limit that nothing here uses (bytes of POSIX message queues), because child processes
+    inherit it. An environment variable would not work, because workers of Ray overwrite it with their title. Sessions
+    and parents of processes change.
     """
     return random.SystemRandom().randrange(100_000, 800_000)
 
@@ -43,7 +44,7 @@ def marked(mark: int) -> list[psutil.Process]:
 
 
 class Command:
-    """A command that runs, in a session of its own; what it says on stderr goes to `log` too."""
+    """A running command in a new session; its stderr is also written to `log`."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], log: Path, mark: int) -> None:
         def limit() -> None:
@@ -74,52 +75,52 @@ class Command:
             self._log.write(line)
             self._log.flush()
 
-    def said_s(self, begins: str, number: int = 1, since_s: float = 0.0) -> float:
-        """When a line began so for the `number`th time since then, by the monotonic clock; 0: not yet."""
+    def line_time_s(self, begins: str, number: int = 1, since_s: float = 0.0) -> float:
+        """The time of the `number`th line since `since_s` that begins with a text (monotonic clock); 0 if none yet."""
         times = [at_s for at_s, line in list(self.lines) if at_s >= since_s and line.startswith(begins)]
         return times[number - 1] if len(times) >= number else 0.0
 
-    def told(self, pattern: str, since_s: float = 0.0) -> str:
-        """The first line since then in which a pattern is found; "" where there is none."""
+    def find_line(self, pattern: str, since_s: float = 0.0) -> str:
+        """The first line since `since_s` that matches a pattern; "" if none does."""
         return next((line for at_s, line in list(self.lines) if at_s >= since_s and re.search(pattern, line)), "")
 
     @property
     def last_line(self) -> str:
-        """The last one on stderr."""
+        """The last line on stderr."""
         return self.lines[-1][1] if self.lines else ""
 
     def refusals(self) -> list[str]:
-        """What the command says of its end: the line of `sesame: ...`, or a traceback."""
+        """The error output of the command: the line `sesame: ...`, or a traceback."""
         lines = [line for _, line in self.lines]
         first = next((at for at, line in enumerate(lines) if line.startswith(("sesame: ", "Traceback"))), len(lines))
         return lines[first:]
 
     def until(self, condition: Callable[[], object], timeout_s: float, look_s: float = LOOK_S) -> None:
-        """Wait for a condition. Missed where the command ends first, or it takes too long."""
+        """Wait for a condition; raise Missed if the command ends first or it takes too long."""
         until_s = time.monotonic() + timeout_s
         while not condition():
             if self.process.poll() is not None:
-                raise Missed(f"the command had ended with {self.process.returncode} ({self.last_line})")
+                raise Missed(f"the command ended with {self.process.returncode} ({self.last_line})")
             if time.monotonic() > until_s:
                 raise Missed(f"not within {timeout_s:.0f} s ({self.last_line})")
             time.sleep(look_s)
 
-    def ended(self, timeout_s: float) -> int:
-        """The exit code, minus the signal where one has ended it. Missed where it does not end."""
+    def wait(self, timeout_s: float) -> int:
+        """Wait for the end; return the exit code, or minus the number of a signal. Missed if it does not end."""
         try:
             code = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise Missed(f"it has not ended within {timeout_s:.0f} s ({self.last_line})") from None
-        self._reader.join(5.0)  # a process that outlives it may hold the pipe
+            raise Missed(f"the command did not end within {timeout_s:.0f} s ({self.last_line})") from None
+        self._reader.join(5.0)  # a process that outlives the command may keep the pipe open
         return code
 
     def below(self) -> Iterator[psutil.Process]:
-        """All processes below this one."""
+        """All child processes of the command, at any depth."""
         with suppress(psutil.Error):
             yield from psutil.Process(self.process.pid).children(recursive=True)
 
     def kill_all(self, mark: int) -> None:
-        """End it and all that it has left behind, however it is."""
+        """Kill the command and all processes with the mark."""
         left = marked(mark)
         for process in left:
             with suppress(psutil.Error):
@@ -130,5 +131,5 @@ class Command:
 
 
 def sesame(*words: str) -> list[str]:
-    """The words of a command of this checkout."""
+    """The words of a `sesame` command of this checkout."""
     return [sys.executable, "-m", "sesame", *words]

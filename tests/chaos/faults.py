@@ -1,5 +1,4 @@
-"""What strikes: each fault says which ends of the command it may lead to, whether it has hit anything, what the command
-must have said of it, and how its cause is removed."""
+"""Faults: each one defines its allowed exit codes, whether it hit anything, required messages, and its removal."""
 
 import json
 import os
@@ -30,58 +29,58 @@ from training.run import CHECKPOINTS
 
 DONE, BAD_INPUT, RESOURCES, PREEMPTED, INTERRUPTED = 0, 2, 4, 75, 130
 KILLED: Final = -signal.SIGKILL
-HANG_S: Final = 6.0  # patience with a worker that is silent, in points that wait for it
+HANG_S: Final = 6.0  # hang timeout of points with a silent worker
 RAN_ON: Final = frozenset({DONE})
 
-# lines of the command that show that it has noticed a fault
-DIED: Final = r"^WARNING: .*\bdied\b"  # workers or Ray, and the group starts again
+# lines of the command that show that it has detected a fault
+DIED: Final = r"^WARNING: .*\bdied\b"  # workers or Ray died, and the group starts again
 HUNG: Final = r"^WARNING: .*\bstacks\b"  # the watchdog
 OLDER: Final = r"looking for an older checkpoint"
-UNTOLD: Final = r"^WARNING: .*MLflow"  # it lacks something
+NOT_SYNCED: Final = r"^WARNING: .*MLflow"  # MLflow lacks updates
 NO_SPACE: Final = r"disk|[Ss]pace left"
 NO_MEMORY: Final = r"memory"
 
 
 class Fault:
-    """Nothing happens. Each fault overrides what it needs."""
+    """The base class of faults, which does nothing; each fault overrides some methods."""
 
-    ends: frozenset[int] = RAN_ON  # what the start that it strikes may end with
+    ends: frozenset[int] = RAN_ON  # allowed exit codes of the start that it strikes
     overrides: tuple[str, ...] = ()
-    runs: Collection[int] = (1,)  # how many MLflow may have in the end
+    runs: Collection[int] = (1,)  # allowed numbers of runs in MLflow
 
     def lacks(self) -> str:
-        """Why it cannot be done on this machine; "" where it can."""
+        """The reason why this machine cannot inject the fault; "" if it can."""
         return ""
 
     @contextmanager
     def around(self, scene: Scene) -> Iterator[None]:
-        """What is there as long as the point."""
+        """The environment of the fault, for the whole duration of the point."""
         yield
 
     def aim(self, scene: Scene) -> None:
-        """Find out whom it will hit."""
+        """Find the process to hit."""
 
     def strike(self, scene: Scene) -> None:
-        """Do it."""
+        """Inject the fault."""
 
     def hit(self, scene: Scene, code: int) -> bool:
-        """Whether it has struck anything, asked when the struck start has ended with this code. A point whose fault
-        comes too late shows nothing."""
+        """Whether the fault hit anything, given the exit code of the start. If it came too late, the point proves
+        nothing."""
         return True
 
     def wrong(self, scene: Scene, code: int) -> Iterator[str]:
-        """What the struck start should have said or left, and has not."""
+        """The messages and files that the start should have produced, but did not."""
         yield from ()
 
     def relieve(self, scene: Scene) -> None:
-        """Remove the cause, after the end of the start that it has struck."""
+        """Remove the cause after the end of the start."""
 
 
 # Processes
 
 
-def signalled(process: psutil.Process, number: int) -> bool:
-    """Whether a process got a signal: it had not ended."""
+def send_signal(process: psutil.Process, number: int) -> bool:
+    """Send a signal to a process; return False if the process has ended."""
     with suppress(psutil.NoSuchProcess):
         if process.status() != psutil.STATUS_ZOMBIE:
             process.send_signal(number)
@@ -90,11 +89,11 @@ def signalled(process: psutil.Process, number: int) -> bool:
 
 
 class Kill(Fault):
-    """SIGKILL, or another signal, of one process."""
+    """SIGKILL, or another signal, to one process."""
 
     number = signal.SIGKILL
     target: psutil.Process
-    sent = False  # and it had not ended
+    sent = False  # whether the process still existed
 
     def who(self, scene: Scene) -> list[psutil.Process]:
         raise NotImplementedError
@@ -103,22 +102,22 @@ class Kill(Fault):
         self.target = self.who(scene)[-1]
 
     def strike(self, scene: Scene) -> None:
-        self.sent = signalled(self.target, self.number)
+        self.sent = send_signal(self.target, self.number)
 
     def hit(self, scene: Scene, code: int) -> bool:
         return self.sent
 
 
 class KillOfGroup(Kill):
-    """A process without which a group of workers does not go on: the driver must say so, as long as it needs one."""
+    """SIGKILL to a process that a group of workers needs; the driver must report it, as long as it needs the group."""
 
     def hit(self, scene: Scene, code: int) -> bool:
-        return self.sent and (scene.had_said("logging to MLflow") or bool(scene.told(DIED)))
+        return self.sent and (scene.had_printed("logging to MLflow") or bool(scene.find_line(DIED)))
 
 
 class KillWorker(KillOfGroup):
-    """The last worker. When the folder of weights is there, its part in gathering them is done: nobody misses it then,
-    and nothing needs to be said."""
+    """SIGKILL to the last worker. If the directory of weights exists, the worker is no longer needed, and no message is
+    required."""
 
     is_done = False
 
@@ -134,7 +133,7 @@ class KillWorker(KillOfGroup):
 
 
 class KillFirstWorker(KillOfGroup):
-    """The Ray actor that keeps the record and exports."""
+    """SIGKILL to the first worker, which writes metrics.jsonl and exports the weights."""
 
     def who(self, scene: Scene) -> list[psutil.Process]:
         return scene.workers()[:1]
@@ -146,7 +145,7 @@ class KillRaylet(KillOfGroup):
 
 
 class KillHead(KillOfGroup):
-    """Ray's global control store: the head of a cluster."""
+    """SIGKILL to the global control store of Ray, the head of a cluster."""
 
     def who(self, scene: Scene) -> list[psutil.Process]:
         return scene.of_ray("gcs_server")
@@ -163,8 +162,8 @@ class KillDriver(Kill):
 
 
 class Terminate(KillDriver):
-    """What a scheduler sends before it takes a machine away. While weights are written it comes too late to stop
-    anything: then the run ends as it would have."""
+    """SIGTERM, which a scheduler sends before it takes a machine away. While weights are written it is too late to
+    stop, and the run finishes."""
 
     number = signal.SIGTERM
     ends = frozenset({PREEMPTED, DONE})
@@ -179,17 +178,17 @@ class Terminate(KillDriver):
 
 
 class TerminateTwice(Terminate):
-    """By an impatient one."""
+    """SIGTERM twice, as from an impatient scheduler."""
 
     def strike(self, scene: Scene) -> None:
         super().strike(scene)
         time.sleep(scene.rng.uniform(0.05, 1.5))
-        signalled(self.target, self.number)  # it may have ended
+        send_signal(self.target, self.number)  # the process may have ended
 
 
 class TerminateOnSlowDisk(Terminate):
-    """The disk is slow while a checkpoint is written (25 s for each fsync): what is asked to stop waits for it, and for
-    its own last checkpoint, and does not give up."""
+    """SIGTERM while a checkpoint is written to a slow disk (25 s for each fsync): the run must wait for it and for its
+    last checkpoint."""
 
     SLOW_S = 25.0
 
@@ -209,7 +208,7 @@ class TerminateOnSlowDisk(Terminate):
 
     def wrong(self, scene: Scene, code: int) -> Iterator[str]:
         if "without a checkpoint" in scene.now.last_line:
-            yield f"a slow disk cost the last checkpoint: {scene.now.last_line[:300]}"
+            yield f"lost the last checkpoint because of a slow disk: {scene.now.last_line[:300]}"
 
 
 SLOW_FSYNC: Final = """
@@ -233,28 +232,28 @@ class Interrupt(Terminate):
 
 
 class StopWorker(KillWorker):
-    """SIGSTOP: nothing ends, nothing answers."""
+    """SIGSTOP to a worker, which then neither ends nor responds."""
 
     number = signal.SIGSTOP
     overrides = (f"cluster.hang_timeout_minutes={HANG_S / 60:g}",)
 
     def hit(self, scene: Scene, code: int) -> bool:
-        return self.sent and bool(scene.told(HUNG))
+        return self.sent and bool(scene.find_line(HUNG))
 
     def wrong(self, scene: Scene, code: int) -> Iterator[str]:
         return without_stacks(scene)
 
 
 def without_stacks(scene: Scene) -> Iterator[str]:
-    """Where the watchdog has ended a group, the ranks that have left no stacks."""
-    for rank in (0, 1) if scene.told(HUNG) else ():
+    """The ranks without a file of stack traces, after the watchdog has ended a group."""
+    for rank in (0, 1) if scene.find_line(HUNG) else ():
         file = stacks.file_of(scene.run, rank)
         if not file.is_file() or not file.stat().st_size:
-            yield f"{file.relative_to(scene.run)} is missing or empty after: {scene.told(HUNG)[:200]}"
+            yield f"{file.relative_to(scene.run)} is missing or empty after: {scene.find_line(HUNG)[:200]}"
 
 
 class Pause(Kill):
-    """SIGSTOP, and some seconds later SIGCONT: nothing is lost."""
+    """SIGSTOP, and SIGCONT some seconds later; nothing may be lost."""
 
     number = signal.SIGSTOP
     away_s = (2.0, 6.0)
@@ -263,11 +262,11 @@ class Pause(Kill):
         super().strike(scene)
         time.sleep(scene.rng.uniform(*self.away_s))
         was_stopped = self.target.is_running() and self.target.status() == psutil.STATUS_STOPPED
-        self.sent = signalled(self.target, signal.SIGCONT) and was_stopped
+        self.sent = send_signal(self.target, signal.SIGCONT) and was_stopped
 
 
 class StopRaylet(Pause):
-    """Of Ray's part of a machine: what a partition of it looks like to the others."""
+    """A pause of the raylet, which other machines see as a network partition."""
 
     away_s = (2.0, 8.0)
 
@@ -276,7 +275,7 @@ class StopRaylet(Pause):
 
 
 class StopDriver(Pause):
-    """Ctrl-Z and `fg`."""
+    """A pause of the driver, as with Ctrl-Z and `fg`."""
 
     def who(self, scene: Scene) -> list[psutil.Process]:
         return [scene.driver()]
@@ -286,14 +285,14 @@ class StopDriver(Pause):
 
 
 class Partition(Fault):
-    """The run has a network of its own (a namespace), whose only interface goes down: all between driver, Ray and
-    workers is lost. It comes back after some seconds, before anybody gives up."""
+    """The run has its own network namespace, whose only interface goes down for some seconds, less than any timeout.
+    Meanwhile driver, Ray and workers cannot communicate."""
 
     away_s = (1.0, 4.0)
     ends = frozenset({DONE, RESOURCES})
 
     def lacks(self) -> str:
-        return "" if is_root() else "a network of its own wants root"
+        return "" if is_root() else "a network namespace needs root"
 
     @contextmanager
     def around(self, scene: Scene) -> Iterator[None]:
@@ -306,42 +305,42 @@ class Partition(Fault):
         self.is_back = self.link(scene, "up")
 
     def away(self, scene: Scene) -> None:
-        """Wait for as long as it lasts."""
+        """Wait for the duration of the partition."""
         time.sleep(scene.rng.uniform(*self.away_s))
 
     def hit(self, scene: Scene, code: int) -> bool:
         return self.is_cut and (self.is_back or code == RESOURCES)
 
     def link(self, scene: Scene, state: str) -> bool:
-        """Whether the interface is so now; False where the command has ended meanwhile."""
+        """Set the state of the interface; return False if the command has ended in the meantime."""
         words = ["nsenter", "-t", str(scene.now.process.pid), "-n", "ip", "link", "set", "lo", state]
         return subprocess.run(words, capture_output=True).returncode == 0
 
 
 class LongPartition(Partition):
-    """It is away until the watchdog has ended the group and the driver starts again, or ends."""
+    """The interface is down until the watchdog has ended the group, and the driver restarts it or ends."""
 
     overrides = (f"cluster.hang_timeout_minutes={HANG_S / 60:g}",)
 
     def away(self, scene: Scene) -> None:
         with suppress(Missed):
-            scene.now.until(lambda: scene.told(DIED) or scene.told(r"restarting"), 180)
+            scene.now.until(lambda: scene.find_line(DIED) or scene.find_line(r"restarting"), 180)
         time.sleep(scene.rng.uniform(0, 2))
 
     def hit(self, scene: Scene, code: int) -> bool:
-        return super().hit(scene, code) and (bool(scene.told(HUNG)) or code == RESOURCES)
+        return super().hit(scene, code) and (bool(scene.find_line(HUNG)) or code == RESOURCES)
 
     def wrong(self, scene: Scene, code: int) -> Iterator[str]:
         return without_stacks(scene)
 
 
 class FullDisk(Fault):
-    """The output folder is a small disk, and something else fills it."""
+    """The output directory is a small disk, which another file fills."""
 
-    ends = frozenset({BAD_INPUT, RESOURCES, DONE})  # done: it could do without what it could not write
+    ends = frozenset({BAD_INPUT, RESOURCES, DONE})  # DONE if the missing files were not essential
 
     def lacks(self) -> str:
-        return "" if is_root() else "a mount wants root"
+        return "" if is_root() else "a mount needs root"
 
     @contextmanager
     def around(self, scene: Scene) -> Iterator[None]:
@@ -358,24 +357,23 @@ class FullDisk(Fault):
 
     def strike(self, scene: Scene) -> None:
         spared = scene.rng.choice([0, 40_000])
-        for _ in range(20):  # what runs writes too
+        for _ in range(20):  # the run writes at the same time
             left = os.statvfs(scene.out)
             with (scene.out / "other").open("wb") as file, suppress(OSError):
                 os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_frsize - spared)
                 break
 
     def hit(self, scene: Scene, code: int) -> bool:
-        return code in (BAD_INPUT, RESOURCES) or bool(scene.told(NO_SPACE))
+        return code in (BAD_INPUT, RESOURCES) or bool(scene.find_line(NO_SPACE))
 
     def relieve(self, scene: Scene) -> None:
         (scene.out / "other").unlink(missing_ok=True)
 
 
 class LimitMemory(KillWorker):
-    """A worker gets no more memory from the system: an allocation fails, and the end says which micro-batch would fit.
-    Done: it could do without, or was ended and started again."""
+    """A worker gets no more memory from the system. An allocation fails; the error names a micro-batch that fits."""
 
-    ends = frozenset({DONE, RESOURCES})
+    ends = frozenset({DONE, RESOURCES})  # DONE if it needed no more memory, or was restarted
 
     def strike(self, scene: Scene) -> None:
         with suppress(psutil.NoSuchProcess):
@@ -383,26 +381,28 @@ class LimitMemory(KillWorker):
             self.target.rlimit(resource.RLIMIT_AS, (has, has))
 
     def hit(self, scene: Scene, code: int) -> bool:
-        return code == RESOURCES or bool(scene.told(DIED) or scene.told(NO_MEMORY))
+        return code == RESOURCES or bool(scene.find_line(DIED) or scene.find_line(NO_MEMORY))
 
     def wrong(self, scene: Scene, code: int) -> Iterator[str]:
         return without_micro_batch(scene, code)
 
 
 def without_micro_batch(scene: Scene, code: int) -> Iterator[str]:
-    """Where a start has ended for want of memory, that it does not say which micro-batch would fit."""
-    said = scene.now.last_line
-    if code == RESOURCES and not ("micro_batch_tokens" in said and "would fit" in said):  # the first it had, too
-        yield f"says not which micro_batch_tokens would fit: {said[:300]}"
+    """A fault if a start ran out of memory and did not name a micro-batch that fits."""
+    line = scene.now.last_line
+    if code == RESOURCES and not (
+        "micro_batch_tokens" in line and "would fit" in line
+    ):  # an error without a proposal names the key too
+        yield f"does not name micro_batch_tokens that would fit: {line[:300]}"
 
 
 class KillForMemory(KillWorker):
-    """A worker's control group has no memory left: the kernel ends it, and the driver says that it was for that."""
+    """The kernel kills a worker because its control group has no memory left, and the driver reports the reason."""
 
-    kills = 0  # by the kernel, in that group
+    kills = 0  # number of processes that the kernel killed in the group
 
     def lacks(self) -> str:
-        return "" if memory_groups() else "no control groups of memory that may be written"
+        return "" if memory_groups() else "control groups of memory are not writable"
 
     @contextmanager
     def around(self, scene: Scene) -> Iterator[None]:
@@ -413,25 +413,25 @@ class KillForMemory(KillWorker):
         try:
             yield
         finally:
-            _removed(self.group)
+            _remove_group(self.group)
 
     def strike(self, scene: Scene) -> None:
         limit = "memory.max" if (self.group / "memory.max").exists() else "memory.limit_in_bytes"
         (self.group / limit).write_text(str(1 << 20))
-        with suppress(ProcessLookupError):  # it has ended
+        with suppress(ProcessLookupError):  # the process has ended
             (self.group / "cgroup.procs").write_text(str(self.target.pid))
 
     def hit(self, scene: Scene, code: int) -> bool:
         return kills_in(self.group) > 0
 
     def wrong(self, scene: Scene, code: int) -> Iterator[str]:
-        if not (scene.told(DIED) and scene.told(NO_MEMORY)):
-            yield f"does not say that a worker died for want of memory ({scene.now.last_line[:200]})"
+        if not (scene.find_line(DIED) and scene.find_line(NO_MEMORY)):
+            yield f"does not report that a worker ran out of memory ({scene.now.last_line[:200]})"
         yield from without_micro_batch(scene, code)
 
 
 class KillForMemoryAtLast(KillForMemory):
-    """The same where no worker is started again: the end says which micro-batch would fit."""
+    """The same without restarts; the error of the command names a micro-batch that fits."""
 
     ends = frozenset({RESOURCES})
     overrides = ("cluster.max_restarts=0",)
@@ -441,8 +441,8 @@ class KillForMemoryAtLast(KillForMemory):
 
 
 def kills_in(group: Path) -> int:
-    """How many processes of a control group the kernel has ended for want of memory."""
-    for name in ("memory.events", "memory.oom_control"):  # version 2, and version 1
+    """The number of processes of a control group that the kernel killed because they ran out of memory."""
+    for name in ("memory.events", "memory.oom_control"):  # versions 2 and 1 of control groups
         if (group / name).exists():
             found = dict(line.split() for line in (group / name).read_text().splitlines())
             return int(found.get("oom_kill", 0))
@@ -450,14 +450,14 @@ def kills_in(group: Path) -> int:
 
 
 def memory_groups() -> Path | None:
-    """Where control groups of memory are; None where this process may make none."""
+    """The directory of memory control groups; None if this process may not create groups."""
     for path in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")):
         if (path / "cgroup.procs").exists() and os.access(path, os.W_OK):
             return path
     return None
 
 
-def _removed(group: Path) -> None:
+def _remove_group(group: Path) -> None:
     for _ in range(50):
         with suppress(OSError):
             group.rmdir()
@@ -469,16 +469,16 @@ def _removed(group: Path) -> None:
 
 
 class NoStore(Fault):
-    """MLflow takes nothing: the command says so, or ends."""
+    """MLflow accepts no updates; the command reports it or ends."""
 
     ends = frozenset({DONE, RESOURCES})
 
     def hit(self, scene: Scene, code: int) -> bool:
-        return code == RESOURCES or bool(scene.told(UNTOLD))
+        return code == RESOURCES or bool(scene.find_line(NOT_SYNCED))
 
 
 class LockedStore(NoStore):
-    """Another process holds MLflow's file, until the command has ended."""
+    """Another process locks the database of MLflow until the command has ended."""
 
     @contextmanager
     def around(self, scene: Scene) -> Iterator[None]:
@@ -499,7 +499,7 @@ class LockedStore(NoStore):
 
 
 class DeadServer(NoStore):
-    """MLflow is a server of its own, which is killed and comes back when the command has ended."""
+    """The MLflow server is killed, and started again when the command has ended."""
 
     @contextmanager
     def around(self, scene: Scene) -> Iterator[None]:
@@ -521,7 +521,7 @@ class DeadServer(NoStore):
         self.server.until(self.listens, START_S, 0.1)
 
     def listens(self) -> bool:
-        """Whether the server takes connections."""
+        """Whether the server accepts connections."""
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
@@ -533,7 +533,7 @@ class DeadServer(NoStore):
 
 
 class HangingServer(DeadServer):
-    """It takes calls and never answers."""
+    """The MLflow server accepts requests and never responds."""
 
     def strike(self, scene: Scene) -> None:
         os.killpg(self.server.process.pid, signal.SIGSTOP)
@@ -546,31 +546,31 @@ class HangingServer(DeadServer):
 
 
 class Between(Fault):
-    """Something happens between two starts: the command is killed first, and the same one must cope with it."""
+    """The command is killed, something happens, and the next start of the command must handle it."""
 
     ends = frozenset({KILLED})
-    then: frozenset[int] = RAN_ON  # what the next start may end with
-    of_workers = False  # what happens would be undone, or done to, by workers of the killed command that still write
+    then: frozenset[int] = RAN_ON  # allowed exit codes of the next start
+    of_workers = False  # whether workers of the killed command may still write the affected file
 
     def strike(self, scene: Scene) -> None:
-        signalled(scene.driver(), signal.SIGKILL)
+        send_signal(scene.driver(), signal.SIGKILL)
 
     def hit(self, scene: Scene, code: int) -> bool:
         return code == KILLED
 
     def between(self, scene: Scene) -> None:
-        """After the end."""
+        """Inject the fault after the end of the first start."""
 
     def seen(self, scene: Scene, code: int) -> bool:
-        """Whether the next start, which has ended with this code, has noticed it."""
+        """Whether the next start, which ended with this code, detected the fault."""
         return True
 
     def after(self, scene: Scene, code: int) -> None:
-        """Remove the cause, after the next start has ended with this code."""
+        """Remove the cause after the next start, which ended with this code."""
 
 
 class LockedBetween(Between):
-    """MLflow's file is held by another process when the command starts again, until it has ended."""
+    """Another process locks the database of MLflow during the next start of the command."""
 
     then = frozenset({DONE, RESOURCES})
 
@@ -584,7 +584,7 @@ class LockedBetween(Between):
 
     def between(self, scene: Scene) -> None:
         self.store.strike(scene)
-        scene.notes.append("MLflow's file locked")
+        scene.notes.append("database of MLflow locked")
 
     def seen(self, scene: Scene, code: int) -> bool:
         return self.store.hit(scene, code)
@@ -594,9 +594,9 @@ class LockedBetween(Between):
 
 
 class Damage(Between):
-    """A file of the run is damaged; a start that refuses it names it."""
+    """A file of the run is damaged; a start that rejects the file names it."""
 
-    cut = False  # its end is missing; else one bit is another one
+    cut = False  # whether the file is truncated; otherwise one bit is flipped
 
     def file(self, scene: Scene) -> Path:
         raise NotImplementedError
@@ -605,29 +605,29 @@ class Damage(Between):
         self.path = self.file(scene)
         self.before = self.path.read_bytes()
         self.path.write_bytes(self.damaged(scene))
-        scene.notes.append(f"{self.path.relative_to(scene.out)} {'cut' if self.cut else 'with another bit'}")
+        scene.notes.append(f"{self.path.relative_to(scene.out)} {'truncated' if self.cut else 'with a flipped bit'}")
 
     def damaged(self, scene: Scene) -> bytes:
-        """What the file is then."""
+        """The damaged content of the file."""
         return damaged(scene.rng, self.before, self.cut)
 
     def seen(self, scene: Scene, code: int) -> bool:
         return code == BAD_INPUT and self.path.name in scene.now.last_line
 
     def after(self, scene: Scene, code: int) -> None:
-        """Bring the file back, where it was refused."""
+        """Restore the file if it was rejected."""
         if code:
             self.path.write_bytes(self.before)
 
 
 def damaged(rng: random.Random, content: bytes, cut: bool) -> bytes:
-    """Bytes with one bit that is another one, or without their end. A text with another bit is mostly a text."""
+    """Bytes with one flipped bit, or truncated. A text with a flipped bit usually still is a valid text."""
     at = rng.randrange(len(content))
     return content[:at] if cut else content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1 :]
 
 
 class Checkpoint(Damage):
-    """A file of the newest one."""
+    """A damaged file of the newest checkpoint."""
 
     pattern, of_workers = "rank-*.safetensors", True
 
@@ -640,8 +640,8 @@ class Checkpoint(Damage):
 
 
 def takes_an_older_one(scene: Scene) -> bool:
-    """Whether the command has found a checkpoint to be damaged."""
-    return bool(scene.told(OLDER)) or any((scene.run / CHECKPOINTS).glob("broken-*"))
+    """Whether the command detected a damaged checkpoint."""
+    return bool(scene.find_line(OLDER)) or any((scene.run / CHECKPOINTS).glob("broken-*"))
 
 
 class CutCheckpoint(Checkpoint):
@@ -657,7 +657,7 @@ class CutCheckpointState(Checkpoint):
 
 
 class Shard(Damage):
-    """Of the corpus; without it no step can be made again."""
+    """A damaged shard of the corpus, without which no step can be repeated."""
 
     then = frozenset({BAD_INPUT})
 
@@ -675,7 +675,7 @@ class CorpusManifest(Shard):
 
 
 class CutRecord(Damage):
-    """metrics.jsonl ends within its last line: as a kill may leave it, so that nothing is said of it."""
+    """metrics.jsonl ends within its last line, as after a kill, so that no message is required."""
 
     of_workers = True
 
@@ -692,8 +692,8 @@ class CutRecord(Damage):
 
 
 class Record(Damage):
-    """A bit of metrics.jsonl is another one, so that a line is no point any more. Its lines have no checksum: a digit
-    that has become another digit, or a letter of a name another letter, is not promised to be noticed."""
+    """A bit of metrics.jsonl is flipped, so that a line becomes invalid. The lines have no checksum, so a changed digit
+    or letter need not be detected."""
 
     then, of_workers = frozenset({BAD_INPUT}), True
 
@@ -708,7 +708,7 @@ class Record(Damage):
 
 
 def is_point(line: bytes) -> bool:
-    """Whether a line of metrics.jsonl has the keys and kinds of values of one.
+    """Whether a line of metrics.jsonl has the keys and the types of values of a valid line.
 
     >>> is_point(b'{"step": 2, "time": 1.5, "metrics": {"train/loss": null}}'), is_point(b'{"step": 2, "tame": 1.5}')
     (True, False)
@@ -722,7 +722,7 @@ def is_point(line: bytes) -> bool:
 
 
 class RunFile(Damage):
-    """pretrain.json, which each start writes anew without reading it."""
+    """A damaged pretrain.json, which each start writes again without reading it."""
 
     name = RUN
 
@@ -734,26 +734,26 @@ class RunFile(Damage):
 
 
 class CutTracked(RunFile):
-    """Which MLflow run it is: another one takes its place, and the command says so."""
+    """A damaged file with the ID of the MLflow run: a new run replaces it, and the command reports it."""
 
     name, cut, then, runs = tracking.RUN_FILE, True, frozenset({DONE, BAD_INPUT}), (1, 2)
 
     def seen(self, scene: Scene, code: int) -> bool:
-        return bool(scene.told(self.name))
+        return bool(scene.find_line(self.name))
 
 
 class Code(RunFile):
-    """By which code the run was begun: a digest that has changed is told as code that has."""
+    """A damaged digest of the code that started the run, which is reported as a change of the code."""
 
     name = "code.json"
     then = frozenset({DONE, BAD_INPUT})
 
     def seen(self, scene: Scene, code: int) -> bool:
-        return bool(scene.told("made by different code")) or code == BAD_INPUT
+        return bool(scene.find_line("made by different code")) or code == BAD_INPUT
 
 
 class Lacks(RunFile):
-    """What MLflow lacks, in a file that is garbled: it gets all points again, so that nothing needs to be said."""
+    """A damaged file of pending updates of MLflow: it gets all points again, so that no message is required."""
 
     name = BEHIND
 
@@ -765,11 +765,11 @@ class Lacks(RunFile):
         return True
 
     def after(self, scene: Scene, code: int) -> None:
-        """It is of no use to bring it back."""
+        """Do not restore the file, because nothing needs it."""
 
 
 class Lock(RunFile):
-    """The name of who holds the lock, which is of no use where nobody holds it."""
+    """A damaged name of the owner of the lock, which has no effect while nobody holds the lock."""
 
     name = OWNER
 
@@ -781,24 +781,24 @@ class Lock(RunFile):
         return True
 
     def after(self, scene: Scene, code: int) -> None:
-        """The lock is taken from nobody."""
+        """Do not restore the file, because nobody holds the lock."""
 
 
 class DamageAtWork(KillWorker):
-    """A file of the newest checkpoint is damaged while training goes on, then a worker is killed: the workers must
-    notice it when they start again, unless there is a newer one then."""
+    """A file of the newest checkpoint is damaged during training, and a worker is killed. The restarted workers must
+    detect the damage, unless there is a newer checkpoint."""
 
     is_newest = False
 
     def strike(self, scene: Scene) -> None:
         newest = max((scene.run / CHECKPOINTS).glob("step-*"))
         path = scene.rng.choice(sorted(path for path in newest.iterdir() if path.is_file()))
-        with suppress(FileNotFoundError):  # a newer one has taken its place
+        with suppress(FileNotFoundError):  # a newer checkpoint has replaced it
             path.write_bytes(damaged(scene.rng, path.read_bytes(), scene.rng.random() < 0.5))
             scene.notes.append(f"{path.relative_to(scene.run)} damaged")
         super().strike(scene)
         with suppress(Missed):
-            scene.now.until(lambda: scene.told(DIED), START_S)
+            scene.now.until(lambda: scene.find_line(DIED), START_S)
         self.is_newest = path.exists() and max((scene.run / CHECKPOINTS).glob("step-*")) == newest
 
     def hit(self, scene: Scene, code: int) -> bool:
@@ -806,4 +806,4 @@ class DamageAtWork(KillWorker):
 
     def wrong(self, scene: Scene, code: int) -> Iterator[str]:
         if not takes_an_older_one(scene):
-            yield f"did not notice the damage: {scene.notes[-1]}"
+            yield f"did not detect the damage: {scene.notes[-1]}"

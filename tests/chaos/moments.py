@@ -1,6 +1,6 @@
-"""When a fault strikes. A moment is recognised by what the command says and by the files of the run, not by a clock.
+"""The moments of faults, which are recognized by the output of the command and the files of the run, not by a clock.
 
-Each is found anew in every run: a seeded stage, step or checkpoint, and a seeded part of a second behind it.
+A moment is a seeded stage, step or checkpoint, followed by a seeded fraction of a second.
 """
 
 import time
@@ -14,25 +14,25 @@ from tests.chaos.scene import Scene
 from training.run import CHECKPOINTS
 
 Aim = Callable[[], None]
-"""Finds out whom the fault will hit: called where a moment is near, as looking takes longer than some moments."""
+"""Finds the process that the fault will hit; it is called shortly before a moment, because some moments are short."""
 
 WITHOUT_WORKERS: Final = ("opening MLflow", "starting Ray")
 WITH_WORKERS: Final = ("importing DeepSpeed", "building the model", "opening corpus and checkpoint")
-TWO_SAVED: Final = 2 * SAVE_EVERY + 4  # steps after which there are two whole checkpoints
-FAST_S: Final = 0.001  # between two looks, where a moment lasts milliseconds
+TWO_SAVED: Final = 2 * SAVE_EVERY + 4  # steps after which there are two complete checkpoints
+FAST_S: Final = 0.001  # checking interval for moments that last milliseconds
 
 
 def starting(scene: Scene, aim: Aim, stages: tuple[str, ...]) -> None:
-    """In a stage before the first step."""
+    """Wait for a stage before the first step."""
     stage = scene.rng.choice(stages)
-    scene.now.until(lambda: scene.now.said_s(f"{stage} ..."), START_S)
+    scene.now.until(lambda: scene.now.line_time_s(f"{stage} ..."), START_S)
     time.sleep(scene.part(0.7))
     aim()
     scene.notes.append(f"in '{stage}'")
 
 
 def training(scene: Scene, aim: Aim, first: int = 2) -> None:
-    """After a step; `first`: not before this one."""
+    """Wait for the end of a step, which is not before the step `first`."""
     step = scene.rng.randrange(first, STEPS - 6)
     scene.now.until(lambda: scene.step > 0, START_S)
     aim()
@@ -41,7 +41,7 @@ def training(scene: Scene, aim: Aim, first: int = 2) -> None:
 
 
 def saving(scene: Scene, aim: Aim, first: int = SAVE_EVERY) -> None:
-    """While a checkpoint is written: its folder still has the name of an unfinished one."""
+    """Wait until a checkpoint is being written, so that its directory has the name of an unfinished one."""
     wanted = scene.rng.randrange(first, STEPS - 1, SAVE_EVERY)
     delay_s = scene.part(0.02)
     scene.now.until(lambda: scene.step > 0, START_S)
@@ -50,7 +50,7 @@ def saving(scene: Scene, aim: Aim, first: int = SAVE_EVERY) -> None:
         try:
             scene.now.until(lambda: _unfinished(scene, wanted), START_S, FAST_S)
         except Missed as missed:
-            raise Missed(f"no checkpoint was seen while it was written: {missed}") from None
+            raise Missed(f"saw no unfinished checkpoint: {missed}") from None
         time.sleep(delay_s)
         if _unfinished(scene, wanted):
             break
@@ -59,20 +59,20 @@ def saving(scene: Scene, aim: Aim, first: int = SAVE_EVERY) -> None:
 
 
 def restarting(scene: Scene, aim: Aim, stages: tuple[str, ...] = WITH_WORKERS) -> None:
-    """While the workers start again, as one of them was killed after a step."""
+    """Kill a worker after a step, and wait until the workers are starting again."""
     step, stage = scene.rng.randrange(2, STEPS - 10), scene.rng.choice(stages)
     scene.now.until(lambda: scene.step >= step, START_S)
     killed = scene.workers()[scene.rng.randrange(2)]
     killed.kill()
-    scene.now.until(lambda: scene.now.said_s("WARNING: worker"), START_S)
-    scene.now.until(lambda: scene.now.said_s(f"{stage} ...", 2), START_S)
+    scene.now.until(lambda: scene.now.line_time_s("WARNING: worker"), START_S)
+    scene.now.until(lambda: scene.now.line_time_s(f"{stage} ...", 2), START_S)
     time.sleep(scene.part(0.5))
     aim()
     scene.notes.append(f"a worker was killed after step {step}; in the second '{stage}'")
 
 
 def exporting(scene: Scene, aim: Aim) -> None:
-    """While the weights are written."""
+    """Wait until the weights are being written."""
     delay_s = scene.part(0.3)
     scene.now.until(lambda: scene.step >= STEPS - 4, START_S)
     aim()
@@ -80,26 +80,26 @@ def exporting(scene: Scene, aim: Aim) -> None:
     time.sleep(delay_s)
     has = sorted(path.name for path in scene.run.glob("*/*.safetensors"))
     scene.notes.append(
-        f"{delay_s:.2f} s after the first file of weights appeared; there were {', '.join(has) or 'none'}"
+        f"{delay_s:.2f} s after the first file of weights appeared; existing files: {', '.join(has) or 'none'}"
     )
 
 
 def copying(scene: Scene, aim: Aim) -> None:
-    """While `sesame export` writes its folder, which has another name until it is whole."""
+    """Wait until `sesame export` is writing its directory, which has another name until it is complete."""
     delay_s = scene.part(0.01)
     aim()
     scene.now.until(scene.exported.with_name(f".{scene.exported.name}.unfinished").exists, START_S, FAST_S)
     time.sleep(delay_s)
-    scene.notes.append(f"{1000 * delay_s:.0f} ms after its folder appeared; it was {_is_there(scene)}")
+    scene.notes.append(f"{1000 * delay_s:.0f} ms after its directory appeared; it was {_state(scene)}")
 
 
-def _is_there(scene: Scene) -> str:
-    return "whole" if scene.exported.exists() else "not whole"
+def _state(scene: Scene) -> str:
+    return "complete" if scene.exported.exists() else "incomplete"
 
 
 def ending(scene: Scene, aim: Aim) -> None:
-    """While figures and model go to MLflow."""
-    scene.now.until(lambda: scene.now.said_s("logging to MLflow"), START_S)
+    """Wait until metrics and model are being logged to MLflow."""
+    scene.now.until(lambda: scene.now.line_time_s("logging to MLflow"), START_S)
     aim()
     time.sleep(scene.part(0.5))
     scene.notes.append("in 'logging to MLflow'")

@@ -1,4 +1,4 @@
-"""Which faults strike at which moments: the table of `make chaos`, and points drawn from it."""
+"""The table of `make chaos`, which lists the moments of each fault, and the selection of points from it."""
 
 import random
 import zlib
@@ -13,7 +13,7 @@ from tests.chaos.ground import SAVE_EVERY
 from tests.chaos.moments import WITH_WORKERS, WITHOUT_WORKERS, Aim
 from tests.chaos.scene import Scene
 
-COPYING: Final = "sesame export"  # the moment of another command, on a run that is finished
+COPYING: Final = "sesame export"  # the moment of this other command, on a finished run
 Moment = Callable[[Scene, Aim], None]
 Moments = dict[str, Moment]
 
@@ -52,7 +52,7 @@ TABLE: Final[dict[str, tuple[type[Fault], Moments]]] = {
     "no memory": (
         faults.LimitMemory,
         {"training": moments.training, "saving": moments.saving},
-    ),  # an export asks for none
+    ),  # an export allocates no memory
     "killed for memory": (faults.KillForMemory, TRAINING),
     "killed for memory, no restart": (faults.KillForMemoryAtLast, TRAINING),
     "checkpoint damaged at work": (faults.DamageAtWork, AT_WORK_SAVED),
@@ -75,7 +75,7 @@ TABLE: Final[dict[str, tuple[type[Fault], Moments]]] = {
 
 @dataclass(frozen=True)
 class Point:
-    """One fault at one moment; the seed says which stage, step, file and part of a second."""
+    """One fault at one moment; the seed selects the stage, step, file and fraction of a second."""
 
     fault: str
     moment: str
@@ -91,23 +91,26 @@ class Point:
 
     @property
     def rng(self) -> random.Random:
-        """Random numbers of this point alone."""
+        """The random generator of this point."""
         return self.drawn(0)
 
     def drawn(self, tries: int) -> random.Random:
-        """The same where it is played again after so many tries."""
+        """The random generator of a repetition, after `tries` earlier ones."""
         return random.Random(zlib.crc32(self.name.encode(), tries))
 
 
 def lacking(point: Point) -> str:
-    """Why a point cannot be played on this machine; "" where it can."""
+    """The reason why a point cannot be played on this machine; "" if it can."""
     return TABLE[point.fault][0]().lacks()
 
 
 def points(number: int = 0, seed: int = 0, only: str = "") -> list[Point]:
-    """The points of a seed, each pair of the table in turn; `number` 0: each pair once. `only`: part of a name."""
+    """The points of a seed: `number` pairs of fault and moment in turn, or each pair once if `number` is 0.
+
+    Only pairs with the text `only` in their names are used.
+    """
     pairs = [(fault, moment) for fault, (_, row) in TABLE.items() for moment in row]
     pairs = [(fault, moment) for fault, moment in pairs if only in f"{fault} {moment}"]
-    random.Random(seed).shuffle(pairs)  # a few of them are a fair part of all
+    random.Random(seed).shuffle(pairs)  # so that a few points are a random sample
     wanted = number or len(pairs)
     return [Point(*pairs[at % len(pairs)], seed=seed + at // len(pairs)) for at in range(wanted)] if pairs else []

@@ -1,4 +1,4 @@
-"""How points went: a line each, a table of faults and moments, and values for a file."""
+"""Report outcomes of points: a line for each, a table of faults and moments, and values for a file."""
 
 import math
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ WORKER_KILLED: Final = ("kill worker", "kill first worker", "killed for memory",
 
 
 def line(outcome: Outcome, number: int, total: int) -> str:
-    """How one point went, in rich's markup."""
+    """The outcome of one point in rich markup."""
     point, ends = outcome.point, ", ".join(map(str, outcome.codes))
-    word = "[red]wrong[/]" if outcome.faults else "[green]right[/]"
+    word = "[red]failed[/]" if outcome.faults else "[green]passed[/]"
     after = f", next step after {outcome.next_step_s:.1f} s" if outcome.next_step_s else ""
     where = escape("; ".join(outcome.notes)) + (f" (try {outcome.tries})" if outcome.tries > 1 else "")
     return (
@@ -28,9 +28,9 @@ def line(outcome: Outcome, number: int, total: int) -> str:
 
 
 def table(outcomes: Sequence[Outcome]) -> Table:
-    """Right of all points by fault and moment, and the longest time to the next step."""
+    """A table of passed and all points by fault and moment, with the longest time to the next step."""
     columns = list(dict.fromkeys(moment for _, row in TABLE.values() for moment in row))
-    shown = Table("fault", *columns, "most s to the next step", title="points that were as if nothing had been")
+    shown = Table("fault", *columns, "longest time to next step, s", title="points that equal the undisturbed run")
     for fault in TABLE:
         mine = [outcome for outcome in outcomes if outcome.point.fault == fault]
         if not mine:
@@ -47,29 +47,31 @@ def table(outcomes: Sequence[Outcome]) -> Table:
 
 @dataclass(frozen=True)
 class Recovery:
-    """From the death of a worker to the next step, in seconds; `beyond_s`: without the start of new processes and their
-    imports, as benchmarks/recovery.py takes it."""
+    """The time from the death of a worker to the next step, in seconds.
+
+    `beyond_s` excludes the start of new processes and their imports, as in benchmarks/recovery.py.
+    """
 
     points: int
-    after_s: tuple[float, float]  # median and 95th percentile
+    after_s: tuple[float, float]  # median and 95th percentile, as for beyond_s
     beyond_s: tuple[float, float]
 
     @property
     def is_slow(self) -> bool:
-        """Whether it takes longer than it should; of a machine that does other work it says little."""
+        """Whether the recovery exceeds its limit; on a machine with other load this means little."""
         return self.beyond_s[1] > MOST_BEYOND_S
 
     def __str__(self) -> str:
         (after, most), (beyond, most_beyond) = self.after_s, self.beyond_s
         return (
-            f"a worker killed: next step after {after:.1f} s (p50) and {most:.1f} s (p95) of {self.points} points, "
-            f"beyond the start of its process {beyond:.1f} s (p50) and {most_beyond:.1f} s (p95), wanted is "
+            f"worker killed: next step after {after:.1f} s (p50) and {most:.1f} s (p95) in {self.points} points; "
+            f"without the start of processes {beyond:.1f} s (p50) and {most_beyond:.1f} s (p95), expected at most "
             f"{MOST_BEYOND_S:.0f} s"
         )
 
 
 def recovery(outcomes: Sequence[Outcome]) -> Recovery | None:
-    """Of the points in which a worker died and the same start went on; None where there are none."""
+    """The recovery times of points in which a worker died and the same start continued; None if there are none."""
     killed = [each for each in outcomes if each.point.fault in WORKER_KILLED and each.next_step_s and each.start_s]
     if not killed:
         return None
@@ -83,7 +85,7 @@ def _median_and_most(seconds: Sequence[float]) -> tuple[float, float]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that so large a share of all does not exceed.
+    """The smallest value that is not exceeded by the fraction `share` of all values.
 
     >>> percentile([3.0, 1.0, 2.0], 0.95)
     3.0
@@ -92,7 +94,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def values(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """For a file."""
+    """The outcomes as values for a JSON file."""
     found = []
     for outcome in sorted(outcomes, key=lambda each: each.point.name):
         value = asdict(outcome) | {"name": outcome.point.name}

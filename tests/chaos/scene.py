@@ -1,4 +1,4 @@
-"""A point while it is played: its folders, its commands, its processes."""
+"""The state of a point while it is played: its directories, commands and processes."""
 
 import json
 import random
@@ -17,10 +17,10 @@ from tests.chaos.ground import CLUSTER, ENVIRONMENT, Ground, Store
 
 @dataclass
 class Scene:
-    """What faults and moments act upon."""
+    """The directories, commands and processes of a point, which faults and moments use."""
 
     ground: Ground
-    folder: Path  # of the point: all that it writes is below
+    folder: Path  # directory of the point, which has all of its files
     mark: int
     rng: random.Random
     verb: str = "train"
@@ -28,38 +28,38 @@ class Scene:
     prefix: Sequence[str] = ()  # words before the command
     environment: dict[str, str] = field(default_factory=dict)
     commands: list[Command] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # where and what the fault has hit
-    struck_s: float = 0.0  # when it struck, by the monotonic clock
-    tries: int = 0  # how often the point was played before, as the fault had hit nothing
+    notes: list[str] = field(default_factory=list)  # when the fault was injected, and what it hit
+    struck_s: float = 0.0  # time of the strike on the monotonic clock
+    tries: int = 0  # number of earlier tries in which the fault hit nothing
 
     @property
     def out(self) -> Path:
-        """The output folder of the command."""
+        """The output directory of the command."""
         return self.folder / "out"
 
     @property
     def ray(self) -> Path:
-        """Where Ray's temporary folders are made; a short path, for its sockets."""
+        """The directory for temporary files of Ray; its path is short because of sockets."""
         return Path("/tmp") / f"chaos-{self.mark}"
 
     @property
     def store(self) -> Store:
-        """MLflow's, of this point."""
+        """The MLflow store of this point."""
         return Store(self.out / "mlflow.db")
 
     @property
     def run(self) -> Path:
-        """The run's folder; one that does not exist where it is not made yet."""
+        """The directory of the run; a path that does not exist if there is no run yet."""
         return next(iter((self.out / "runs").glob("bert_base*")), self.out / "runs" / "none")
 
     @property
     def exported(self) -> Path:
-        """Where the verb `export` writes."""
+        """The output directory of `sesame export`."""
         return self.out / "exported"
 
     @property
     def run_id(self) -> str:
-        """Of MLflow's run; "" where none is known."""
+        """The ID of the MLflow run; "" if it is not known."""
         with suppress(OSError, ValueError, TypeError):
             if tracked := tracking.existing_run(self.run):
                 return tracked.run_id
@@ -67,23 +67,23 @@ class Scene:
 
     @property
     def now(self) -> Command:
-        """The command that runs, or ran last."""
+        """The last command, which may still run."""
         return self.commands[-1]
 
-    def told(self, pattern: str) -> str:
-        """The first line of the command since the strike in which a pattern is found; "" where there is none."""
-        return self.now.told(pattern, self.struck_s)
+    def find_line(self, pattern: str) -> str:
+        """The first line of the command since the strike that matches a pattern; "" if none does."""
+        return self.now.find_line(pattern, self.struck_s)
 
-    def had_said(self, begins: str) -> bool:
-        """Whether the command had said a line that begins so before the strike."""
-        return 0 < self.now.said_s(begins) < self.struck_s
+    def had_printed(self, begins: str) -> bool:
+        """Whether the command printed a line with this beginning before the strike."""
+        return 0 < self.now.line_time_s(begins) < self.struck_s
 
     def part(self, most_s: float) -> float:
-        """A part of so many seconds; a smaller one each time that the point is played again."""
+        """A random time of at most `most_s` seconds, which is halved for each earlier try."""
         return self.rng.uniform(0, most_s / 2**self.tries)
 
     def start(self) -> Command:
-        """The command, from the start or again."""
+        """Start the command, for the first time or again."""
         for folder in (self.ray, self.folder / "tmp"):
             folder.mkdir(exist_ok=True)
         environment = {**ENVIRONMENT, "RAY_TMPDIR": str(self.ray), "TMPDIR": str(self.folder / "tmp")}
@@ -98,7 +98,7 @@ class Scene:
 
     @property
     def step(self) -> int:
-        """The last step in the record; 0 where there is none."""
+        """The last step in metrics.jsonl; 0 if there is none."""
         try:
             with (self.run / tracking.METRICS_FILE).open("rb") as file:
                 file.seek(max(0, file.seek(0, 2) - 4096))
@@ -108,7 +108,7 @@ class Scene:
             return 0
 
     def workers(self) -> list[psutil.Process]:
-        """The processes that train, by rank: each has the file for its stacks open."""
+        """The processes of the workers, ordered by rank; each has the file for its stack traces open."""
         found = dict[int, psutil.Process]()
         files = {str(stacks.file_of(self.run.resolve(), rank)): rank for rank in (0, 1)}
         for process in self.now.below():
@@ -119,7 +119,7 @@ class Scene:
         return [found[rank] for rank in sorted(found)]
 
     def is_at_work(self) -> bool:
-        """Whether a process has a file of the run open: workers outlive a driver that is killed by a moment."""
+        """Whether a process has a file of the run open; workers outlive a killed driver for a short time."""
         for process in marked(self.mark):
             with suppress(psutil.Error):
                 if any(Path(opened.path).is_relative_to(self.run.resolve()) for opened in process.open_files()):
@@ -127,7 +127,7 @@ class Scene:
         return False
 
     def of_ray(self, name: str) -> list[psutil.Process]:
-        """The processes of this Ray with a name: raylet, gcs_server."""
+        """The processes of Ray with a name, such as raylet or gcs_server."""
         found = []
         for process in self.now.below():
             with suppress(psutil.Error):
@@ -136,6 +136,6 @@ class Scene:
         return found
 
     def driver(self) -> psutil.Process:
-        """The process of the command, below whatever has started it."""
+        """The process of the command itself, not of its prefix."""
         process = psutil.Process(self.now.process.pid)
         return process

@@ -1,4 +1,4 @@
-"""`make chaos`: what is drawn from its table and what must be in it, when a fault has hit, what must be seen then."""
+"""`make chaos`: the table and its points, when a fault counts as a hit, and the traces that it must leave."""
 
 import hashlib
 import random
@@ -18,24 +18,24 @@ from tests.chaos.command import Command, Missed, marked, new_mark
 from tests.chaos.faults import BAD_INPUT, DONE, INTERRUPTED, KILLED, PREEMPTED, RESOURCES, Fault
 from tests.chaos.ground import WEIGHTS, Ended, Ground, Store, faults_of, recorded, text
 from tests.chaos.plan import TABLE, Point, points
-from tests.chaos.play import MOST_TRIES, Outcome, played, started_s
+from tests.chaos.play import MOST_TRIES, Outcome, repeat_until_hit, started_s
 from tests.chaos.report import percentile, recovery
 from tests.chaos.scene import Scene
 
-ASKED = {  # by the issue: each of them while training, saving, restarting, exporting, as far as it can be met there
+REQUIRED = {  # faults that the table must have
     *("kill worker", "kill first worker", "kill driver", "kill raylet", "kill head", "SIGSTOP worker", "SIGTERM twice"),
     *("long partition", "disk full", "MLflow locked", "MLflow down", "no memory", "checkpoint flipped", "shard cut"),
 }
 
 
-def test_the_table_has_what_was_asked_for_and_at_least_sixty_points() -> None:
-    assert set(TABLE) >= ASKED
+def test_the_table_has_the_required_faults_and_at_least_sixty_points() -> None:
+    assert set(TABLE) >= REQUIRED
     assert len(points()) >= 60
     moments = {moment for _, row in TABLE.values() for moment in row}
     assert moments >= {"starting", "training", "saving", "restarting", "exporting"}
 
 
-def test_a_seed_says_the_points_and_what_is_random_in_them() -> None:
+def test_a_seed_determines_the_points_and_their_random_numbers() -> None:
     assert points(70, seed=3) == points(70, seed=3) != points(70, seed=4)
     assert points(5, seed=3) == points(70, seed=3)[:5]
     first = points(1)[0]
@@ -51,11 +51,11 @@ def test_more_points_than_pairs_are_other_points() -> None:
     assert points(only="no such fault") == []
 
 
-def test_processes_are_known_by_their_mark_after_all_above_them_are_gone(tmp_path: Path) -> None:
+def test_processes_are_found_by_their_mark_after_their_parents_have_ended(tmp_path: Path) -> None:
     mark = new_mark()
     words = ["sh", "-c", "setsid sleep 60 >/dev/null 2>&1 & echo said >&2"]
     command = Command(words, {}, tmp_path / "log", mark)
-    assert command.ended(20) == 0
+    assert command.wait(20) == 0
     assert command.last_line == "said"
     assert len(marked(mark)) == 1
     command.kill_all(mark)
@@ -68,7 +68,7 @@ def test_a_moment_that_does_not_come_is_missed(tmp_path: Path) -> None:
         command.until(lambda: False, 20)
 
 
-def test_repeated_points_of_a_record_are_seen(tmp_path: Path) -> None:
+def test_repeated_points_of_a_record_are_detected(tmp_path: Path) -> None:
     line = '{"step": 2, "time": 1.0, "metrics": {"train/loss": 3.0, "perf/mfu": 0.1}}\n'
     (tmp_path / "metrics.jsonl").write_text(line * 2)
     assert recorded(tmp_path) == {"train/loss": [(2, 3.0), (2, 3.0)]}
@@ -79,18 +79,18 @@ def test_the_text_is_the_same_each_time() -> None:
     assert percentile([float(value) for value in range(1, 101)], 0.95) == 95.0
 
 
-# Whether a fault has hit
+# Whether a fault counts as a hit
 
 BEFORE_S, STRUCK_S, AFTER_S = 10.0, 20.0, 30.0
 DIED = "WARNING: worker 1 died (SYSTEM_ERROR) after step 12; restarting from the newest checkpoint"
 HUNG = "WARNING: runs/bert_base: no worker has made progress for 6 s; saving their stacks"
-UNTOLD = "WARNING: MLflow does not accept metrics (database is locked)"
+NOT_SYNCED = "WARNING: MLflow does not accept metrics (database is locked)"
 
 
-def scene_of(folder: Path, *said: str, before: Sequence[str] = ()) -> Scene:
-    """A scene whose command has said these lines after the strike, and others before it."""
+def scene_of(folder: Path, *after: str, before: Sequence[str] = ()) -> Scene:
+    """A scene whose command printed the lines `after` after the strike, and the lines `before` before it."""
     command = Command.__new__(Command)
-    command.lines = [(BEFORE_S, line) for line in before] + [(AFTER_S, line) for line in said]
+    command.lines = [(BEFORE_S, line) for line in before] + [(AFTER_S, line) for line in after]
     scene = Scene(Ground(folder), folder, mark=0, rng=random.Random(0), commands=[command], struck_s=STRUCK_S)
     (scene.out / "runs" / "bert_base_tiny-0").mkdir(parents=True)
     return scene
@@ -102,7 +102,7 @@ def sent(fault: faults.Kill) -> faults.Kill:
 
 
 @pytest.mark.parametrize(
-    ("fault", "code", "said", "before", "is_hit"),
+    ("fault", "code", "after", "before", "is_hit"),
     [
         (sent(faults.KillWorker()), DONE, [DIED], [], True),
         (sent(faults.KillWorker()), DONE, [], [DIED], False),
@@ -116,25 +116,25 @@ def sent(fault: faults.Kill) -> faults.Kill:
         (sent(faults.Interrupt()), INTERRUPTED, [], [], True),
         (sent(faults.Interrupt()), DONE, [], [], False),
         (sent(faults.StopWorker()), DONE, [HUNG], [], True),
-        (sent(faults.StopWorker()), DONE, [UNTOLD], [HUNG], False),
+        (sent(faults.StopWorker()), DONE, [NOT_SYNCED], [HUNG], False),
         (faults.FullDisk(), DONE, [], [], False),
         (faults.FullDisk(), BAD_INPUT, [], [], True),
         (faults.LimitMemory(), DONE, [], [], False),
         (faults.LimitMemory(), DONE, [DIED], [], True),
         (faults.LimitMemory(), RESOURCES, [], [], True),
-        (faults.LockedStore(), DONE, [], [UNTOLD], False),
-        (faults.LockedStore(), DONE, [UNTOLD], [], True),
+        (faults.LockedStore(), DONE, [], [NOT_SYNCED], False),
+        (faults.LockedStore(), DONE, [NOT_SYNCED], [], True),
         (faults.Shard(), KILLED, [], [], True),
         (faults.Shard(), DONE, [], [], False),
     ],
 )
-def test_a_fault_has_hit_where_something_is_seen_of_it_after_the_strike(
-    fault: Fault, code: int, said: list[str], before: list[str], is_hit: bool, tmp_path: Path
+def test_a_fault_has_hit_if_its_effect_is_visible_after_the_strike(
+    fault: Fault, code: int, after: list[str], before: list[str], is_hit: bool, tmp_path: Path
 ) -> None:
-    assert fault.hit(scene_of(tmp_path, *said, before=before), code) is is_hit
+    assert fault.hit(scene_of(tmp_path, *after, before=before), code) is is_hit
 
 
-def test_a_long_partition_has_hit_where_the_watchdog_ended_the_group(tmp_path: Path) -> None:
+def test_a_long_partition_has_hit_if_the_watchdog_ended_the_group(tmp_path: Path) -> None:
     fault = faults.LongPartition()
     fault.is_cut = fault.is_back = True
     assert not fault.hit(
@@ -147,36 +147,36 @@ def test_a_signal_does_not_reach_a_process_that_has_ended(tmp_path: Path) -> Non
     process = subprocess.Popen(["true"])
     fault = faults.KillWorker()
     fault.target = psutil.Process(process.pid)
-    while fault.target.status() != psutil.STATUS_ZOMBIE:  # until somebody waits for it
+    while fault.target.status() != psutil.STATUS_ZOMBIE:  # until it has ended
         pass
     fault.strike(scene_of(tmp_path))
     assert not fault.sent
     process.wait()
-    assert not faults.signalled(fault.target, signal.SIGKILL)
+    assert not faults.send_signal(fault.target, signal.SIGKILL)
 
 
-def test_the_kernel_says_how_many_it_has_ended_in_a_control_group(tmp_path: Path) -> None:
+def test_processes_killed_for_memory_are_counted_in_their_control_group(tmp_path: Path) -> None:
     assert faults.kills_in(tmp_path) == 0
     (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
     assert faults.kills_in(tmp_path) == 2
 
 
-def test_a_point_whose_fault_strikes_nothing_is_played_again_and_at_last_is_wrong() -> None:
-    point, asked = Point("kill worker", "training", 0), list[int]()
+def test_a_point_whose_fault_hits_nothing_is_repeated_and_fails_in_the_end() -> None:
+    point, calls = Point("kill worker", "training", 0), list[int]()
 
     def misses(tries: int, until: int) -> Outcome:
-        asked.append(tries)
+        calls.append(tries)
         return Outcome(point, unhit="" if tries == until else "too late")
 
-    right = played(lambda tries: misses(tries, until=2))
-    assert (right.tries, right.faults, asked) == (3, [], [0, 1, 2])
-    wrong = played(lambda tries: misses(tries, until=-1))
-    assert wrong.tries == MOST_TRIES
-    assert "struck nothing" in wrong.faults[0]
-    assert played(lambda tries: Outcome(point, faults=["left"], unhit="too late")).tries == 1
+    passed = repeat_until_hit(lambda tries: misses(tries, until=2))
+    assert (passed.tries, passed.faults, calls) == (3, [], [0, 1, 2])
+    failed = repeat_until_hit(lambda tries: misses(tries, until=-1))
+    assert failed.tries == MOST_TRIES
+    assert "hit nothing" in failed.faults[0]
+    assert repeat_until_hit(lambda tries: Outcome(point, faults=["left"], unhit="too late")).tries == 1
 
 
-# What must be seen of it
+# The traces that a fault must leave
 
 
 def test_the_watchdog_leaves_stacks_of_each_rank(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_the_watchdog_leaves_stacks_of_each_rank(tmp_path: Path) -> None:
     assert not list(fault.wrong(scene, DONE))
 
 
-def test_an_end_for_want_of_memory_names_a_micro_batch(tmp_path: Path) -> None:
+def test_an_end_without_memory_names_a_micro_batch(tmp_path: Path) -> None:
     without = scene_of(
         tmp_path / "a", "sesame: worker 1 ran out of memory, with cluster.engine.micro_batch_tokens 4,096"
     )
@@ -203,11 +203,11 @@ def test_an_end_for_want_of_memory_names_a_micro_batch(tmp_path: Path) -> None:
 
 
 def test_a_slow_disk_does_not_cost_the_last_checkpoint(tmp_path: Path) -> None:
-    said = "sesame: runs/bert_base: stopped after step 12 without a checkpoint of it, as workers did not answer"
-    assert list(faults.TerminateOnSlowDisk().wrong(scene_of(tmp_path, said), PREEMPTED))
+    line = "sesame: runs/bert_base: stopped after step 12 without a checkpoint of it, as workers did not answer"
+    assert list(faults.TerminateOnSlowDisk().wrong(scene_of(tmp_path, line), PREEMPTED))
 
 
-def test_damage_is_one_bit_any_of_eight(tmp_path: Path) -> None:
+def test_damage_flips_any_single_bit(tmp_path: Path) -> None:
     rng, content = random.Random(0), b"0123456789"
     flips = {
         int.from_bytes(faults.damaged(rng, content, cut=False)) ^ int.from_bytes(content) for _ in range(2_000)
@@ -230,7 +230,7 @@ def test_damage_must_be_noticed(tmp_path: Path) -> None:
     assert faults.Checkpoint().seen(older, DONE)
 
 
-def test_a_checkpoint_damaged_at_work_counts_where_no_newer_one_was_written(tmp_path: Path) -> None:
+def test_a_checkpoint_damaged_at_work_counts_if_no_newer_one_was_written(tmp_path: Path) -> None:
     fault = faults.DamageAtWork()
     fault.sent = True
     assert not fault.hit(scene_of(tmp_path / "a", DIED), DONE)
@@ -238,14 +238,14 @@ def test_a_checkpoint_damaged_at_work_counts_where_no_newer_one_was_written(tmp_
     assert fault.hit(scene_of(tmp_path / "b", DIED), DONE)
 
 
-def test_a_record_is_flipped_so_that_a_line_is_no_point(tmp_path: Path) -> None:
+def test_a_record_is_flipped_so_that_a_line_is_invalid(tmp_path: Path) -> None:
     scene, record = scene_of(tmp_path), faults.Record()
     record.before = b'{"step": 2, "time": 1.0, "metrics": {"train/loss": 3.0}}\n' * 3
     for _ in range(100):
         assert not all(map(faults.is_point, record.damaged(scene).split(b"\n")[:-1]))
 
 
-def test_an_undisturbed_run_without_weights_is_none(tmp_path: Path) -> None:
+def test_an_undisturbed_run_must_have_weights_and_metrics(tmp_path: Path) -> None:
     whole = Ended(dict.fromkeys(WEIGHTS, "ab"), {"train/loss": [(2, 1.0)], "eval/loss": [(2, 1.0)]}, frozenset())
     assert not faults_of(whole)
     assert faults_of(replace(whole, weights={}))
@@ -253,7 +253,7 @@ def test_an_undisturbed_run_without_weights_is_none(tmp_path: Path) -> None:
     assert faults_of(replace(whole, metrics={}))
 
 
-def test_a_store_says_how_many_runs_it_has(tmp_path: Path) -> None:
+def test_a_store_counts_its_runs(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as opened:
         opened.execute("CREATE TABLE runs (run_uuid TEXT)")
         opened.executemany("INSERT INTO runs VALUES (?)", [("a",), ("b",)])
@@ -261,7 +261,7 @@ def test_a_store_says_how_many_runs_it_has(tmp_path: Path) -> None:
     assert Store(tmp_path / "mlflow.db").runs() == 2
 
 
-def test_recovery_is_without_the_start_of_processes_alone(tmp_path: Path) -> None:
+def test_recovery_excludes_only_the_start_of_processes(tmp_path: Path) -> None:
     command = scene_of(tmp_path).now
     command.lines = [
         *((1.0, "starting workers ..."), (5.0, "building the model ..."), (9.0, "pretrain: 1/40")),

@@ -1,4 +1,4 @@
-"""A point of each fault that no other test has; `make chaos` plays all of them, at more moments."""
+"""One point of each fault that no other test covers; `make chaos` plays all faults at more moments."""
 
 import pytest
 
@@ -11,9 +11,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
-    made = Ground(tmp_path_factory.mktemp("chaos"))
-    made.prepare()
-    return made
+    ground = Ground(tmp_path_factory.mktemp("chaos"))
+    ground.prepare()
+    return ground
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def whole(ground: Ground) -> Ended:
         ("MLflow locked", "training"),
     ],
 )
-def test_nothing_can_be_seen_of_a_fault_in_the_end(fault: str, moment: str, ground: Ground, whole: Ended) -> None:
+def test_a_disturbed_run_equals_the_undisturbed_run(fault: str, moment: str, ground: Ground, whole: Ended) -> None:
     point = Point(fault, moment, seed=0)
     if reason := lacking(point):
         pytest.skip(reason)

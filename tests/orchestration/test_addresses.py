@@ -66,14 +66,14 @@ def test_no_verb_writes_to_an_address(verb: str, elsewhere: Path, capsys: pytest
     """It wrote into a folder named `s3:`, and ended with 0."""
     line = refused([*words_of(verb), "--output-dir", "s3://bucket/x"], elsewhere, capsys)
     assert line.startswith(
-        "sesame: --output-dir s3://bucket/x: an address, which nothing is written to; give a folder of this"
+        "sesame: invalid --output-dir: got the URL s3://bucket/x, expected a local directory; mount the store"
     )
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_whatever_address_it_is(address: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "an address" in refused(["train", "bert_base", "--output-dir", address], elsewhere, capsys)
-    with pytest.raises(BadInput, match=r"^--output-dir .*: an address"):
+    assert "got the URL" in refused(["train", "bert_base", "--output-dir", address], elsewhere, capsys)
+    with pytest.raises(BadInput, match=r"^invalid --output-dir: got the URL"):
         sesame.open("bert_base", scale="tiny", data="demo", output_dir=address)
     assert os.listdir(elsewhere) == []
 
@@ -81,8 +81,11 @@ def test_whatever_address_it_is(address: str, elsewhere: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["export", "bert_base", "s3://bucket/x"], "DIR s3://bucket/x"),
-        (["eval", "bert_base", "--leaderboard-dir", "gs://bucket/x"], "--leaderboard-dir gs://bucket/x"),
+        (["export", "bert_base", "s3://bucket/x"], "invalid DIR: got the URL s3://bucket/x"),
+        (
+            ["eval", "bert_base", "--leaderboard-dir", "gs://bucket/x"],
+            "invalid --leaderboard-dir: got the URL gs://bucket/x",
+        ),
         (
             ["check", "bert_base", "cluster.engine.nvme_path=s3://bucket/x", *["cluster.engine.zero_stage=3"]],
             "nvme_path",
@@ -101,9 +104,9 @@ def test_parts_and_functions_refuse_it_too(elsewhere: Path) -> None:
             EngineSettings(zero_stage=3, offload_optimizer="nvme", nvme_path=nvme_dir)
     with pytest.raises(ValueError, match=r"output_file is .*, allowed is the name of a file of this machine"):
         EngineSettings(deepspeed={"flops_profiler": {"output_file": "s3://bucket/x"}})
-    with pytest.raises(BadInput, match=r"^DIR s3://bucket/x: an address"):
+    with pytest.raises(BadInput, match=r"^invalid DIR: got the URL s3://bucket/x"):
         export(elsewhere, Path("s3://bucket/x"))
-    with pytest.raises(BadInput, match=r"^--leaderboard-dir s3://bucket/x: an address"):
+    with pytest.raises(BadInput, match=r"^invalid --leaderboard-dir: got the URL s3://bucket/x"):
         evaluate.submit([], [], Path("s3://bucket/x"))
     assert os.listdir(elsewhere) == []
 
@@ -138,7 +141,7 @@ def test_a_name_that_is_no_text_is_refused(
     words: list[str], elsewhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It was a UnicodeEncodeError."""
-    assert "caf\ufffd: a name that is not in UTF-8" in refused(words, elsewhere, capsys)
+    assert "got caf\ufffd, expected a name in UTF-8" in refused(words, elsewhere, capsys)
 
 
 @pytest.mark.parametrize("name", ["x" * 5_000, "a\0b"], ids=["too long", "with NUL"])

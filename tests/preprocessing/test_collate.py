@@ -61,7 +61,7 @@ def test_batches_have_the_types_of_the_schema(batch):
 
 def test_a_row_of_exactly_the_length_fits_and_a_longer_one_is_an_error():
     assert padded([LONG], length=5, pad=0)["input_ids"].tolist() == [[2, 11, 3, 12, 3]]
-    with pytest.raises(ValueError, match="a row of 5 tokens does not fit a batch of length 4"):
+    with pytest.raises(ValueError, match="invalid sequence: got 5 tokens, expected at most 4"):
         padded([SHORT, LONG], length=4, pad=0)
 
 
@@ -132,7 +132,7 @@ def test_each_side_of_rows_with_a_source_is_as_wide_as_its_longest_row():
 
 
 def test_a_source_that_is_too_long_is_an_error_like_a_row():
-    with pytest.raises(ValueError, match="a row of 4 tokens does not fit a batch of length 3"):
+    with pytest.raises(ValueError, match="invalid sequence: got 4 tokens, expected at most 3"):
         padded([FROM_LONG, FROM_SHORT], length=3, pad=0)
 
 

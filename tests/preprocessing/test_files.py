@@ -38,7 +38,7 @@ def _held(to: Path) -> None:
 @pytest.mark.parametrize("write", [_write, _whole, _held])
 def test_where_no_folder_can_be_is_one_line(write: Callable[[Path], None]) -> None:
     """`--output-dir /proc/x` was a traceback."""
-    with pytest.raises(BadInput, match=r"^/proc/.*: no folder can be made there; give one on a disk$"):
+    with pytest.raises(BadInput, match=r"^/proc/.*: cannot create this directory; give a directory on a disk$"):
         write(Path("/proc/x"))
 
 
@@ -150,7 +150,7 @@ def test_two_commands_that_write_one_folder_do_not_disturb_each_other(tmp_path: 
         with pytest.raises(ResourceError, match="another command is writing it"), whole_folder(to):
             pass
     assert [path.name for path in to.iterdir()] == ["first"]
-    with pytest.raises(BadInput, match="was made by another command"):
+    with pytest.raises(BadInput, match="created by another command"):
         _taken(tmp_path / "other")
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["theirs"]
 
@@ -201,7 +201,7 @@ def test_a_number_of_too_many_digits_is_said_in_plain_words() -> None:
 def test_a_checked_object_of_any_depth_is_read_or_refused(depth: int) -> None:
     """What is read without an error may be too deep to be written again, by which it is checked."""
     content = b'{"checksum": "0", "a": ' + b"[" * depth + b"]" * depth + b"}"
-    with pytest.raises(ValueError, match="not as it was written"):
+    with pytest.raises(ValueError, match="changed after it was written"):
         from_checked_json(content)
 
 

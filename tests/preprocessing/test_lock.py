@@ -49,7 +49,7 @@ def test_a_disk_without_locks_is_a_warning(
 
     monkeypatch.setattr(lock.fcntl, "flock", refuse)
     with hold_lock(tmp_path / "run"):
-        assert "has no locks (No locks available); start no second job here" in caplog.text
+        assert "does not support locks (No locks available); do not start a second job here" in caplog.text
 
 
 def test_a_lock_that_is_a_link_is_refused_and_the_file_behind_it_stays(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_an_owner_that_is_stopped_is_named_as_such(tmp_path: Path) -> None:
         os.waitid(os.P_PID, other.pid, os.WSTOPPED | os.WNOWAIT)
         assert is_stopped(other.pid)
         with (
-            pytest.raises(ResourceError, match=rf"stopped: `kill -CONT {other.pid}` has it go on"),
+            pytest.raises(ResourceError, match=rf"stopped: `kill -CONT {other.pid}` resumes it"),
             hold_lock(tmp_path),
         ):
             pytest.fail("held by two")
@@ -232,7 +232,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(
         raise error
 
     monkeypatch.setattr(lock.os, "open", refuse)
-    with pytest.raises(BadInput, match=rf"cannot be written to \({error.strerror}\)"), hold_lock(tmp_path):
+    with pytest.raises(BadInput, match=rf"cannot write to it \({error.strerror}\)"), hold_lock(tmp_path):
         pytest.fail("held")
 
 

@@ -65,7 +65,7 @@ def test_a_folder_without_a_manifest_is_no_corpus(tmp_path: Path) -> None:
 )
 def test_a_garbled_manifest_is_bad_input_in_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
-    with pytest.raises(BadInput, match="is damaged, or no manifest") as error:
+    with pytest.raises(BadInput, match="is damaged or not a manifest") as error:
         Manifest.load(tmp_path)
     assert "\n" not in str(error.value)
 
@@ -77,7 +77,7 @@ STRANGERS = MixtureGroupStats(weight=1, share=1, documents=1, tokens=1, epochs=1
 def test_a_manifest_that_contradicts_itself_is_bad_input(tmp_path: Path, change: dict[str, object]) -> None:
     """Its checksum is right: a shard was read twice, and others were a KeyError."""
     replace(MANIFEST, **change).save(tmp_path)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="is damaged, or no manifest"):
+    with pytest.raises(BadInput, match="is damaged or not a manifest"):
         Manifest.load(tmp_path)
 
 
@@ -115,5 +115,7 @@ def test_a_ledger_survives_json() -> None:
 
 def test_a_manifest_without_shards_is_called_by_its_name(tmp_path: Path) -> None:
     replace(MANIFEST, shards=()).save(tmp_path)
-    with pytest.raises(BadInput, match=r"manifest\.json: names no shard, so this is no corpus; make the corpus again"):
+    with pytest.raises(
+        BadInput, match=r"manifest\.json: lists no shard, so this is not a corpus; make the corpus again"
+    ):
         Manifest.load(tmp_path)

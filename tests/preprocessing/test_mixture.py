@@ -209,5 +209,5 @@ def test_rows_that_go_on_from_each_other_cannot_be_mixed():
 def test_a_group_that_gives_no_row_is_named():
     store = mixed()
     short = ToyShard(np.arange(10, 14), np.array([0, 1, 2, 3, 4]), np.arange(4), np.ones(4, bool), store.shards[3].path)
-    with pytest.raises(BadInput, match=r"not one segment_pair row in train of train-3.arrow"):
+    with pytest.raises(BadInput, match=r"train of train-3.arrow has no sequence for packing segment_pair"):
         rows_of(BERT, ToyStore((*store.shards[:3], short), groups=store.groups)).addresses(0, 5)

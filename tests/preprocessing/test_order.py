@@ -58,7 +58,7 @@ def test_two_epochs_and_two_seeds_have_different_orders():
 
 
 def test_a_position_past_the_end_is_an_error():
-    with pytest.raises(ValueError, match="position 10 is outside an epoch of 10 samples"):
+    with pytest.raises(ValueError, match="invalid position: got 10, expected less than the 10 samples of an epoch"):
         shuffle(np.array([10]), 10, ORDER, epoch=0)
 
 
@@ -100,5 +100,5 @@ def test_ranks_share_a_batch_without_gap_or_overlap_as_evenly_as_possible(batch,
 
 
 def test_more_workers_than_rows_is_refused():
-    with pytest.raises(BadInput, match="a batch of 2 rows cannot be shared by 3 workers"):
+    with pytest.raises(BadInput, match="cannot split a batch of 2 sequences among 3 workers"):
         rank_slice(2, 0, 3)

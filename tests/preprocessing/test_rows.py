@@ -228,7 +228,9 @@ def test_rows_travel_to_another_process(tmp_path):
 def test_rows_without_units_have_no_such_column_and_entities_are_refused():
     assert "unit_starts" not in rows_of(BERT).row(0, 0)
     assert impossible(SegmentPair(negatives="swapped"), EntityMasking(), MaskedLM(), {"masked_tokens": LABELS}) is None
-    with pytest.raises(BadInput, match="needs phrases and this corpus has none: set `phrases` in the corpus file"):
+    with pytest.raises(
+        BadInput, match="needs phrases, which this corpus does not have; set `phrases` in the corpus file"
+    ):
         rows_of(BERT | {"masking": EntityMasking()})
 
 
@@ -266,7 +268,8 @@ def test_stats_add_up_over_shards():
 
 def test_text_without_a_single_row_is_bad_input():
     with pytest.raises(
-        BadInput, match="toy: not one segment_pair row in train: its 2 documents have 2 sentences, one each: give doc"
+        BadInput,
+        match="toy: train has no sequence for packing segment_pair; its 2 documents have only 2 sentences: give",
     ):
         rows_of(BERT, ToyStore((shard([[5], [5]]),))).count(0)
 
@@ -274,12 +277,14 @@ def test_text_without_a_single_row_is_bad_input():
 def test_a_vocabulary_without_the_special_tokens_is_bad_input():
     gpt2 = ToyVocab(pad=None, cls=None, mask=None, special_ids=(3,))
     assert ExampleDataset(STORE, gpt2, ExampleSpec(**GPT), length=64).count(0)
-    with pytest.raises(BadInput, match="'contiguous' needs a special token 'cls' and the vocabulary has none"):
+    with pytest.raises(BadInput, match="'contiguous' needs the special token 'cls', which the tokenizer does not have"):
         ExampleDataset(STORE, gpt2, ExampleSpec(**ROBERTA), length=64)
     remedy = (
-        "use a vocabulary of kind wordpiece, byte_level_bpe with special_tokens 'roberta', unigram or sentencepiece_bpe"
+        "use a tokenizer of kind wordpiece, byte_level_bpe with special_tokens 'roberta', unigram or sentencepiece_bpe"
     )
-    with pytest.raises(BadInput, match=f"'mlm' needs a special token 'mask' and the vocabulary has none: {remedy}$"):
+    with pytest.raises(
+        BadInput, match=f"'mlm' needs the special token 'mask', which the tokenizer does not have; {remedy}$"
+    ):
         ExampleDataset(STORE, ToyVocab(mask=None), ExampleSpec(**BERT), length=64)
 
 
@@ -295,7 +300,7 @@ def test_pair_label_needs_pairs():
     problem = impossible(*ROBERTA.values(), {"masked_tokens": LABELS, "sentence_pair": PAIR_LABEL})
     assert problem == (
         "loss 'sentence_pair' needs column 'next_sentence_label', which packing 'contiguous' does not produce: "
-        "use packing kind 'segment_pair', or drop that loss"
+        "use packing kind 'segment_pair', or remove the loss"
     )
 
 
@@ -310,7 +315,7 @@ def test_a_loss_over_chosen_tokens_needs_a_choice():
     assert problem.startswith(
         "loss 'span_boundary' needs column 'hits', which masking 'none' does not produce: use masking kind 'token', "
     )
-    assert problem.endswith("or 'partial_prediction', or drop that loss")
+    assert problem.endswith("or 'partial_prediction', or remove the loss")
 
 
 def test_a_choice_that_nobody_reads_is_refused():

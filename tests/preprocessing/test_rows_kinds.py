@@ -117,7 +117,7 @@ def test_the_positions_of_streams_do_not_depend_on_who_asks():
 
 
 def test_more_streams_than_rows_are_refused_in_one_line():
-    with pytest.raises(BadInput, match=r"toy: \d+ rows of 64 tokens in train cannot be shared by 5000 streams: give"):
+    with pytest.raises(BadInput, match=r"toy: train has only \d+ sequences of 64 tokens for 5000 streams; give"):
         rows_of(TXL).stream_rows(0, 5, 5000)
 
 
@@ -127,7 +127,7 @@ def test_more_streams_than_rows_are_refused_in_one_line():
 def test_columns_come_where_choose_or_rewrite_needs_them():
     bart = {"packing": Contiguous(unit="sentence"), "masking": NoMasking(), "objective": Denoising()}
     rows = rows_of(bart)
-    assert rows._wanted >= {"sentence_starts"}
+    assert rows._required_columns >= {"sentence_starts"}
     assert "source_input_ids" in rows.row(0, 0)
     counted = rows_of(ROBERTA | {"masking": TokenMasking(sample_alpha=0.5)}).row(0, 0)
     ids_T = STORE.shards[0].ids_T
@@ -252,16 +252,16 @@ def test_rows_have_the_segments_that_their_parts_say(parts):
 
 def test_four_visibilities_need_two_segments():
     problem = impossible(Contiguous(unit="sentence"), TokenMasking(), UnifiedLM(), {"masked_tokens": LABELS})
-    said = "objective 'unified_lm' needs rows of 2 segments, packing 'contiguous' has 1"
+    said = "objective 'unified_lm' needs sequences of 2 segments, but packing 'contiguous' makes 1"
     assert problem == f"{said}: use packing kind 'segment_pair'"
 
 
 def test_four_visibilities_are_not_for_the_three_segments_of_a_stream():
     problem = impossible(StreamPair(), TokenMasking(), UnifiedLM(), {"masked_tokens": LABELS})
-    said = "objective 'unified_lm' needs rows of 2 segments, packing 'stream_pair' has 3"
+    said = "objective 'unified_lm' needs sequences of 2 segments, but packing 'stream_pair' makes 3"
     assert problem == f"{said}: use packing kind 'segment_pair'"
 
 
 def test_a_vocabulary_without_sentinels_is_bad_input():
-    with pytest.raises(BadInput, match=r"needs a special token 'sentinel' .*: use a vocabulary of kind unigram"):
+    with pytest.raises(BadInput, match=r"needs the special token 'sentinel', .*; use a tokenizer of kind unigram"):
         ExampleDataset(STORE, ToyVocab(), ExampleSpec(**NEW["t5"]), length=64)

@@ -275,13 +275,13 @@ def test_a_store_ignores_files_that_the_manifest_does_not_list(corpus: Path) -> 
 
 
 def test_a_split_without_shards_is_bad_input(corpus: Path) -> None:
-    with pytest.raises(BadInput, match="has no test split, only train, validation"):
+    with pytest.raises(BadInput, match="invalid split: got test, expected one of train, validation"):
         TokenStore.open(corpus, "test")
 
 
 def test_a_folder_without_manifest_is_no_store(corpus: Path) -> None:
     (corpus / FILE_NAME).unlink()
-    with pytest.raises(BadInput, match="no finished corpus"):
+    with pytest.raises(BadInput, match="not a finished corpus"):
         TokenStore.open(corpus, "train")
 
 
@@ -292,7 +292,7 @@ def test_every_flipped_bit_is_noticed_and_the_shard_named(corpus: Path) -> None:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         shards._hash_once.cache_clear()  # the clock of a file system ticks slower than this loop
         with pytest.raises(
-            BadInput, match=r"train-00001-of-00002\.arrow: is damaged, has xxh3 \w{32} instead of \w{32}"
+            BadInput, match=r"train-00001-of-00002\.arrow: is damaged: got xxh3 \w{32}, expected \w{32}"
         ):
             TokenStore.open(corpus, "train")
 
@@ -306,7 +306,7 @@ def test_another_split_does_not_mind_a_damaged_shard(corpus: Path) -> None:
 def test_a_truncated_shard_is_noticed_even_unverified(corpus: Path, keep: int) -> None:
     path = corpus / shard_name("train", 1, 2)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(BadInput, match=r"train-00001-of-00002\.arrow: is damaged, has \d+ bytes instead of \d+"):
+    with pytest.raises(BadInput, match=r"train-00001-of-00002\.arrow: is damaged: got \d+ bytes, expected \d+"):
         TokenStore.open(corpus, "train", verify=False)
 
 

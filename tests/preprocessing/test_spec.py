@@ -46,7 +46,7 @@ def test_a_part_inside_that_is_left_out_is_its_default() -> None:
 
 
 def test_an_unknown_kind_inside_of_a_part_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown kind 'remote'"):
+    with pytest.raises(ValueError, match="invalid kind: got 'remote'"):
         part(Outer, {"kind": "outer", "reach": {"kind": "remote"}})
 
 

@@ -72,13 +72,13 @@ def train(run: Run, at: int, change: Callable[[], Any]) -> Any:
 
 
 CHANGES: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "train": (permute, r"train-.*\.arrow: has changed while it was read: its content is another"),
+    "train": (permute, r"train-.*\.arrow: has changed while it was read: its content differs"),
     "validation": (
         lambda corpus: permute(corpus, "validation"),
-        r"validation-.*\.arrow: has changed while it was read: its content is another",
+        r"validation-.*\.arrow: has changed while it was read: its content differs",
     ),
-    "gone": (lambda corpus: next(corpus.glob("train-*")).unlink(), r"train-.*\.arrow: has changed .*: it is gone"),
-    "cut": (lambda corpus: next(corpus.glob("validation-*")).rename(corpus / "x"), "it is gone"),
+    "gone": (lambda corpus: next(corpus.glob("train-*")).unlink(), r"train-.*\.arrow: has changed .*: it is missing"),
+    "cut": (lambda corpus: next(corpus.glob("validation-*")).rename(corpus / "x"), "it is missing"),
     "manifest": (other_manifest, r"manifest\.json: has changed while it was read: it lists another corpus"),
     "no manifest": (lambda corpus: (corpus / "manifest.json").unlink(), "manifest.json: No such file"),
     "vocabulary": (other_vocabulary, r"tokenizer\.json: damaged file"),
@@ -97,7 +97,7 @@ def test_a_corpus_that_changes_while_it_is_learned_from_ends_the_run_in_one_line
 
 def test_checkpoints_from_before_a_change_stay_and_the_run_goes_on_from_them(run: Run, tmp_path: Path) -> None:
     shutil.copytree(run.corpus, tmp_path / "kept")
-    with pytest.raises(BadInput, match="bring it back"):
+    with pytest.raises(BadInput, match="restore it"):
         train(run, 12, lambda: permute(Path(run.corpus)))
     assert sorted(path.name for path in (tmp_path / "run" / CHECKPOINTS).iterdir()) == [
         "step-000000005",
@@ -114,7 +114,7 @@ def test_checkpoints_from_before_a_change_stay_and_the_run_goes_on_from_them(run
 def test_what_changed_under_the_same_time_is_found_at_the_end_and_no_checkpoint_is_gone_on_from(
     run: Run, tmp_path: Path
 ) -> None:
-    with pytest.raises(BadInput, match="its content is another"):
+    with pytest.raises(BadInput, match="its content differs"):
         train(run, 7, lambda: permute(Path(run.corpus), is_quiet=True))
     found = sorted(path.name for path in (tmp_path / "run" / CHECKPOINTS).iterdir())
     assert found
@@ -127,7 +127,7 @@ def test_a_corpus_that_was_touched_and_is_the_same_is_no_fault(run: Run) -> None
 
 def test_ids_that_no_vocabulary_has_are_the_corpus_fault(run: Run) -> None:
     """They were a traceback of a hundred lines."""
-    with pytest.raises(BadInput, match=r"train-.*\.arrow: has changed while it was read: its content is another"):
+    with pytest.raises(BadInput, match=r"train-.*\.arrow: has changed while it was read: its content differs"):
         train(run, 7, lambda: out_of_range(Path(run.corpus)))
 
 
@@ -143,7 +143,7 @@ def test_what_was_read_is_looked_at_before_an_error_is_called_a_bug(
     monkeypatch.setattr(loop.Learner, "learn", learn)
     with pytest.raises(type(error)):
         train(run, -1, lambda: None)
-    with pytest.raises(BadInput, match="its content is another"):
+    with pytest.raises(BadInput, match="its content differs"):
         train(run, 0, lambda: permute(Path(run.corpus), is_quiet=True))
 
 

@@ -90,7 +90,10 @@ def test_a_loss_cannot_ask_for_a_column_that_no_batch_has() -> None:
     said = impossible(
         Contiguous(unit="token"), TokenMasking(), MaskedLM(), {"frequent": frozenset({"labels", "counts"})}
     )
-    assert said == "loss 'frequent' needs column 'counts', which only masking and objective can have: leave it out"
+    assert said == (
+        "loss 'frequent' needs column 'counts', which only masking and objective can read: "
+        "remove it from the required columns of the loss"
+    )
 
 
 def test_the_union_of_vocabularies_is_named_with_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,7 +197,7 @@ def test_rows_that_go_on_from_each_other_are_refused_before_anything_is_made(tmp
     flags = JobFlags(
         recipe="transformer_xl_base", scale="tiny", data=[corpus_file(tmp_path / "text")], output_dir=tmp_path
     )
-    with pytest.raises(BadInput, match="corpus mine is a mixture, and rows of packing stream go on from each other"):
+    with pytest.raises(BadInput, match="corpus mine is a mixture, and sequences of packing stream continue each other"):
         open_job(flags)
 
 

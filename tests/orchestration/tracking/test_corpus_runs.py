@@ -118,7 +118,7 @@ def test_what_leaves_the_block_decides_how_it_ends(
 
 
 def test_a_run_that_left_no_corpus_has_failed(place: track.TrackingStore, folder: Path) -> None:
-    with pytest.raises(Exception, match="no finished corpus"), corpus_run(place, folder, METADATA) as run:
+    with pytest.raises(Exception, match="not a finished corpus"), corpus_run(place, folder, METADATA) as run:
         pass
     assert look(run).info.status == "FAILED"
 

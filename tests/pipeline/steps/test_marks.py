@@ -107,7 +107,7 @@ def test_entities_of_a_corpus_without_units_are_refused(jsonl: str, tmp_path: Pa
         "masking": EntityMasking(),
         "objective": MaskedLM(),
     }
-    with pytest.raises(BadInput, match="needs phrases and this corpus has none"):
+    with pytest.raises(BadInput, match="needs phrases, which this corpus does not have"):
         ExampleDataset(store, Vocab.load(store.vocab_dir), ExampleSpec(**parts), length=64).row(0, 0)
 
 
@@ -143,7 +143,7 @@ def test_implausible_sentences_are_said_once_and_stand_in_the_manifest(
     (tmp_path / "in.txt").write_text("word " * 80 + "\n" + "other " * 90)
     corpus = build(tmp_path, TextReader(path=str(tmp_path / "in.txt"), document_unit="line"))
     doubt = Manifest.load(corpus).statistics["implausible_sentences"]
-    assert "the median has 539 characters" in doubt
+    assert "the median length is 539 characters" in doubt
     assert [record.getMessage() for record in caplog.records] == [f"implausible sentences of marks: {doubt}"]
 
 

@@ -334,7 +334,7 @@ def test_every_token_of_a_corpus_is_on_one_side(segment: Contiguous) -> None:
 def test_a_vocabulary_without_a_mask_is_refused() -> None:
     sampling = ExampleSpec(packing=SEGMENTS[0], masking=NoMasking(), objective=PRINCIPAL)
     with pytest.raises(
-        BadInput, match="'gap_sentence_generation' needs a special token 'mask' and the vocabulary has none"
+        BadInput, match="'gap_sentence_generation' needs the special token 'mask', which the tokenizer does not have"
     ):
         ExampleDataset(documents(12), ToyVocab(mask=None), sampling, length=32)
 

@@ -94,7 +94,10 @@ def test_one_flipped_bit_in_the_weights_is_noticed(at: int, tmp_path: Path) -> N
         (b"{", "not JSON"),
         (b"[]", "not a JSON object"),
         (b"{}", "not a spec of this version"),
-        (b'{"spec": {"model": {"kind": "lstm"}, "losses": [], "vocab_size": 9}, "sha256": ""}', "unknown kind 'lstm'"),
+        (
+            b'{"spec": {"model": {"kind": "lstm"}, "losses": [], "vocab_size": 9}, "sha256": ""}',
+            "invalid kind: got 'lstm'",
+        ),
     ],
 )
 def test_garbled_spec_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
