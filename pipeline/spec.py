@@ -254,8 +254,9 @@ class BeamSettings:
 
     @property
     def arguments(self) -> list[str]:
-        """Command-line arguments for Beam. `runners.check_options` handles `--no_NAME`, because Beam knows few such
-        names.
+        """Command-line arguments for Beam.
+
+        They include `--no_NAME`, which Beam accepts for few names; `runners.check_options` handles the others.
 
         >>> BeamSettings(runner="FlinkRunner", options={"streaming": False, "files": ["a", "b"]}).arguments
         ['--runner=FlinkRunner', '--no_streaming', '--files=a', '--files=b']

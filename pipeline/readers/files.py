@@ -226,9 +226,8 @@ def _is_hidden(label: str) -> bool:
 
 
 def _nothing_inside(path: str, endings: tuple[str, ...]) -> BadInput:
-    return BadInput(
-        f"{path}: no {' or '.join(endings) or ''} files in this directory; pass a directory that contains text"
-    )
+    kinds = f"{' or '.join(endings)} files" if endings else "files"
+    return BadInput(f"{path}: no {kinds} in this directory; pass a directory that contains text")
 
 
 def plain_suffix(name: Path | str) -> str:

@@ -38,7 +38,8 @@ class HttpResponse(NamedTuple):
 
 
 def media_type(header: str) -> str:
-    """
+    """The media type in a Content-Type header, in lower case.
+
     >>> media_type(" Text/HTML ; charset=UTF-8")
     'text/html'
     """
@@ -46,7 +47,8 @@ def media_type(header: str) -> str:
 
 
 def charset(header: str) -> str:
-    """
+    """The charset in a Content-Type header; "" if there is none.
+
     >>> charset('text/html; Charset="iso-8859-2"'), charset("text/html")
     ('iso-8859-2', '')
     """

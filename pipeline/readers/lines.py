@@ -32,7 +32,7 @@ def lines(
     is_compressed = compression_of(path) is not None
     with open_lines(path, start, stop, encoding) as file:
         at = 0 if is_compressed else start
-        # a line that ends directly before `start` belongs to another range, one that begins there to this one
+        # a line that begins exactly at `start` belongs to this range, so reading starts one byte earlier
         if start and not is_compressed:
             file.seek(start - 1)
             at += _skip_line(file, sys.maxsize if stop is None else stop - start + 1) - 1
@@ -105,7 +105,10 @@ def drop_record(label: str, block: TextLine, why: str) -> Record:
 
 
 def rest_of(file: io.BufferedReader, label: str) -> Iterator[Record]:
-    """Records for the unreadable rest of a compressed file, and for bytes after it. The file must have been read."""
+    """Records for the unreadable rest of a compressed file, and for bytes after it.
+
+    The file must have been read to its end.
+    """
     if why := describe_fault(file):
         yield Record(label, 0, fault=why)
     if left := count_trailing_bytes(file):

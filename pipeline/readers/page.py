@@ -6,7 +6,7 @@ from typing import Final
 from preprocessing.encodings import declared
 
 # resiliparse is imported inside of functions, so that its library is loaded only for pages.
-MOST_HTML: Final = 1 << 24  # bytes; longer files are not pages for readers
+MOST_HTML: Final = 1 << 24  # bytes; a longer file is not regarded as a page of text
 # Unclosed elements nest without limit, and parsing time grows with the square of the depth: 10,000 take 2 s.
 _DEEPEST: Final = 1000
 _TAG: Final = re.compile(rb"<(/?)([a-z][a-z0-9]*)\b([^<>]*?)(/?)>", re.IGNORECASE)

@@ -45,7 +45,7 @@ def is_blank(line: TextLine) -> bool:
 
 
 def document(label: str, block: TextLine) -> Record:
-    """The record of a block as it is."""
+    """The record of a block, with its whole text."""
     return Record(label, block.size, *decode(block.content), "", block.start)
 
 

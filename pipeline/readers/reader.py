@@ -67,7 +67,7 @@ class Reader(Protocol):
     """Keys with local paths. Hashes and the data card of a corpus omit them."""
 
     leads: ClassVar[tuple[str, ...]]
-    """Extensions, without compression, of files in a directory that are tested before others, such as a README."""
+    """Extensions of files in a directory that are tested first, so that e.g. a README does not determine the format."""
 
     usual: ClassVar[tuple[str, ...]]
     """Default file extensions in a directory, if the key `extensions` is empty; (): all files."""

@@ -108,7 +108,7 @@ def records(split: InputSplit, max_chars: int) -> Iterator[Record]:
 
 
 def piece_records(source: Reader, piece: FileRange, max_chars: int) -> Iterator[Record]:
-    """Like `records`, for one file range. An empty file is a truncated one if its format has a signature."""
+    """Like `records`, for one file range. An empty file is truncated if its format requires a signature."""
     limit = 4 * max_chars + 4096  # UTF-8 takes at most 4 bytes per character; the rest is for tags
     if piece.file.size:
         yield from source.records(piece, limit)
@@ -329,7 +329,7 @@ def _reads_a_folder(source: Reader, path: str) -> bool:
 
 
 def _of_endings(source: R, endings: list[str], several: bool) -> R:
-    """The source restricted to these extensions, if there are several sources or it does not read them by default."""
+    """The source restricted to these extensions, if there are several sources or its defaults do not include them."""
     named = several or (source.usual and not set(source.usual).issuperset(endings))
     if not named or not _has_endings(source):
         return source

@@ -68,8 +68,7 @@ class TextReader(FileReader):
 def _unit(sample: FileProbe) -> Unit:
     """The unit of a document in one file: paragraphs if blank lines separate them, otherwise lines.
 
-    Long lines are documents. Blank lines between them, if first found after the first 64 KB, are regarded as
-    accidental.
+    Long lines are documents. If the first blank line between them occurs after 64 KB, blank lines are ignored.
     """
     if _has_blank_lines(sample.start):
         return "paragraphs"

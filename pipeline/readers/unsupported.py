@@ -106,8 +106,8 @@ def match_signature(start: bytes) -> tuple[str, str] | None:
 def require_as_called(files: Iterable[InputFile]) -> list[InputFile]:
     """Check the content of files against their names. Returns the files that begin like an HTML page.
 
-    Raises BadInput if files are pointers (Git LFS), error messages of a store, or of a format other than their name
-    indicates. Damaged files are accepted here, and remote files too large to be a pointer: reading them shows the
+    Raises BadInput if a file is a pointer (Git LFS) or an error message of a store, or if its name indicates another
+    format. Damaged files are accepted here, and remote files too large to be a pointer: reading them shows the
     fault.
     """
     seen = [(file, *_looked_at(file)) for file in files]

@@ -1,6 +1,6 @@
-"""Directories -> all files below them. Each link is followed once; an unreadable directory is an error that names it.
+"""Directories -> all files below them. Each link is followed once.
 
-`os.walk` silently skips unreadable and linked directories.
+An unreadable directory raises an error that names it. `os.walk` silently skips unreadable and linked directories.
 """
 
 import logging

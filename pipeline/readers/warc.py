@@ -36,7 +36,10 @@ GZIP_WARC: Final = MemberSignature(
 PLAIN_WARC: Final = MemberSignature(
     re.compile(rb"(?<=\r\n\r\n)WARC/1\.\d\r\n"), re.compile(rb"WARC/1\.\d\r\n(?:[\w-]+:.*\r\n)+"), lambda data: data
 )
-_MEMBERS: Final = {None: PLAIN_WARC, "gzip": GZIP_WARC}  # by compression; with any other one, the file is not divided
+_MEMBERS: Final = {
+    None: PLAIN_WARC,
+    "gzip": GZIP_WARC,
+}  # by compression; files with any other compression are not divided
 _DRAFT: Final = b"WARC/0."
 _VERSION: Final = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n")
 _RECORD: Final = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n(?=[A-Za-z][\w-]*[ \t]*:)")

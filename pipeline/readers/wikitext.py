@@ -121,7 +121,7 @@ def _visible(markup: str, hidden: frozenset[str]) -> Iterator[str]:
 
 
 def tidy(seen: str) -> str:
-    """Remove what the parser leaves: magic words, incomplete brackets and table cells, gaps of templates."""
+    """Remove markup that the parser does not: magic words, incomplete brackets and table cells, gaps of templates."""
     if "__" in seen or "\uff3f\uff3f" in seen:  # most texts contain none; testing first is faster
         seen = _SWITCH.sub("", seen)
     if "[[" in seen:

@@ -91,8 +91,8 @@ class XmlReader(FileReader):
         if _TEI not in found and wanted not in found:
             have = ", ".join(list(dict.fromkeys(found))[:12])
             raise BadInput(
-                f"{sample.path}: missing element {wanted!r} at the start of the XML, expected one of {have}; select the "
-                "element of a document with --data xml:PATH#ELEMENT or with `element` of the source in a corpus "
+                f"{sample.path}: missing element {wanted!r} at the start of the XML, expected one of {have}; select "
+                "the element of a document with --data xml:PATH#ELEMENT or with `element` of the source in a corpus "
                 "file"
             )
         return cls(path=sample.path, element="" if wanted == "text" else wanted)
@@ -229,7 +229,7 @@ class _Parser:
             self.add_text(_ENTITIES.get(name, _LOST))
 
     def ignore_external(self, context: str | None, *place: str | None) -> int:
-        """Ignore an external entity or entity list: no other file is opened."""
+        """Replace an external entity by U+FFFD and ignore an external entity list: no other file is opened."""
         if context:
             self.add_text(_LOST)
         return 1

@@ -48,7 +48,7 @@ class Cleaner:
     ngram: int = 13
 
     def document(self, record: Record) -> tuple[Document | None, str, int]:
-        """The cleaned document or None, the reason if it is dropped, and the number of masked personal data."""
+        """The cleaned document or None, the reason if it is dropped, and the number of masked e-mail addresses etc."""
         clean = self.clean
         if len(record.text) > clean.max_chars:  # before the text is copied
             return None, "too_long", 0

@@ -1,4 +1,4 @@
-"""Damage of the input by file, in stored bytes. A truncated file counts completely.
+"""Damage of the input by file, in stored bytes. All bytes of a truncated file count as damaged.
 
 The size of a missing part is unknown, so neither its documents nor its bytes can be counted. A truncated file smaller
 than usual is counted with the median size of undamaged files, because it may have lost that much.
@@ -94,7 +94,8 @@ class SplitDamage:
 
 
 def list_damage(files: dict[str, str]) -> str:
-    """
+    """The number of damaged files, and the first of them with the reasons.
+
     >>> list_damage({"a.gz": "truncated", "b.gz": "truncated", "c.txt": "not_text", "d.txt": ""})
     '4 files: a.gz (truncated), b.gz (truncated), c.txt (not_text), ...'
     """

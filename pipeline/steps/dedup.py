@@ -107,9 +107,10 @@ def _grouped(record_N: np.ndarray, by: str = "high") -> Iterator[tuple[int, byte
 
 
 def first_of_each(group: tuple[int, Iterable[bytes]], exact: bool) -> DedupResult:
-    """Deduplicate documents by key. The first by mixture group, source hash and position is kept.
+    """Deduplicate documents by key. Documents are ordered by mixture group, source hash and position.
 
-    None is kept if a reference corpus contains the key.
+    The first document with a key is kept, or none if a reference corpus contains the key. Without `exact`, all
+    documents outside of reference corpora are kept.
     """
     address_N = in_order(np.frombuffer(b"".join(group[1]), ADDRESS))
     is_ours_N = address_N["part"] < ELSEWHERE

@@ -477,7 +477,8 @@ def _encodings(seals: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _files(names: Sequence[str]) -> str:
-    """
+    """The number of files, and the names of the first ones.
+
     >>> _files(["a.txt", "b.txt", "c.txt", "d.txt"])
     '4 files: a.txt, b.txt, c.txt, ...'
     """

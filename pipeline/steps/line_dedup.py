@@ -71,9 +71,9 @@ def find_repeated_lines(group: tuple[int, Iterable[bytes]]) -> Iterator[tuple[in
 
 
 def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, clean: Clean, identity: str) -> None:
-    """Write the kept rows of a part without the struck lines, unless `out` is already complete.
+    """Write the kept rows of a part without the repeated lines in `struck`, unless `out` is already complete.
 
-    A document that becomes too short is dropped. Marked phrases in struck lines are dropped too.
+    A document that becomes too short is dropped. Marked phrases in removed lines are dropped too.
     """
     if read_seal(out, identity=identity) is not None:
         return
@@ -81,7 +81,7 @@ def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, cl
     for row, line in np.frombuffer(b"".join(struck), _STRUCK).tolist():
         lines.setdefault(row, set()).add(line)
     lost = [0, 0]  # documents, bytes
-    phrases = 0  # in struck lines
+    phrases = 0  # in removed lines
 
     def left() -> Iterator[Document]:
         nonlocal phrases
@@ -107,7 +107,7 @@ def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, cl
 def _left_spans(
     document: Document, lines: list[str], struck: set[int], text: str, whitespace: Whitespace
 ) -> tuple[tuple[int, int], ...]:
-    """Positions of the phrases of a document after removal of its struck lines. Phrases in struck lines are dropped."""
+    """Positions of the phrases of a document after removal of the lines `struck`, without phrases in these lines."""
     if not document.spans:
         return ()
     edits, at = Edits(), 0
@@ -117,7 +117,7 @@ def _left_spans(
         at += len(line) + 1
     begins = [start for start, _, _ in edits]
     spans = list(pairwise(document.spans))[::2]
-    # the last struck line that begins before the end of a span
+    # the last removed line that begins before the end of a span
     before = [bisect_left(begins, stop) - 1 for _, stop in spans]
     whole = [span for span, last in zip(spans, before, strict=True) if last < 0 or edits[last][1] <= span[0]]
     joined = "\n".join("" if number in struck else line for number, line in enumerate(lines))

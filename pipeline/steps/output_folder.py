@@ -19,7 +19,7 @@ from preprocessing.lock import hold_lock
 
 SPARE: Final = 1.2  # required disk space as a multiple of the estimate
 REJECTS: Final = "rejects"  # directory of unreadable records: one file for each part that has any
-_PARTS: Final = re.compile(  # files that `sweep` may remove; a file next to a text part has the same number
+_PARTS: Final = re.compile(  # files that `sweep` may remove; a signature file has the number of its text part
     r"(?:(?:text|lines|(?P<beside>near))-(?P<number>[0-9a-f]{16})|ngrams-[0-9a-f]{16}"
     r"|(?:train|validation|test|rows)-\d{5}-of-\d{5})\.(?:arrow|npy|jsonl?)"
 )
@@ -50,7 +50,7 @@ def locked_directory(folder: Path, need: int) -> Iterator[None]:
 
 
 def _no_room(folder: Path, need: float, have: int) -> BadInput:
-    """The error for a full disk. If the estimate was too low, the required space is the available space."""
+    """The error for a full disk. If the estimate was too low, the message requires more than the available space."""
     wanted, there = f"{max(need, have) / 1e6:,.1f} MB", f"{have / 1e6:,.1f} MB"
     return BadInput(
         f"{folder}: not enough disk space: got {there}, expected over {wanted}; free space or write to another disk"
