@@ -1,7 +1,8 @@
-"""Text files -> a corpus: clean text, a tokenizer, shards of tokens and a manifest. Only this package imports Beam.
+"""Build a corpus from text files: clean text, a tokenizer, shards of token IDs and a manifest.
 
-Read spec.py (the keys of a corpus) and jobs.py (the jobs, from top to bottom), then readers/ (a file for each text
-format), steps/ (the steps of the jobs) and runners/ (Beam on this machine or on a cluster).
+Read spec.py (the keys of a corpus) and jobs.py (the jobs) first, each from top to bottom. Then read readers/ (one file
+per text format), steps/ (the steps of the jobs) and runners/ (Beam on this machine or on a cluster).
 
-It imports preprocessing, and neither training nor orchestration. pyproject.toml lists the packages that it may import.
+Only this package imports Beam. It imports preprocessing, but neither training nor orchestration. pyproject.toml lists
+the packages that it may import.
 """

@@ -1,7 +1,7 @@
-"""The jobs: files -> cleaned, planned text (steps/ingest.py) -> vocabulary -> corpus. Each reads from top to bottom.
+"""Jobs that build a corpus: files -> cleaned, planned text (steps/ingest.py) -> tokenizer -> corpus.
 
-A job owns one folder. Parts that are whole stay and are not made again, so a killed job goes on where it was; the last
-file (text.json, made_from.json, manifest.json) makes the folder what it is. Results do not depend on the runner.
+Each job writes to one directory. A killed job resumes: complete parts are reused. The last file that a job writes
+(text.json, made_from.json, manifest.json) marks the directory as complete. Results do not depend on the Beam runner.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 _MADE_FROM: Final = "made_from.json"
 _READ_AT_ONCE: Final = 1000  # documents
-_SHARD_SHARE: Final = 0.75  # size of a shard as a share of its text: about 2.3 bytes a token
+_SHARD_SHARE: Final = 0.75  # ratio of the size of a shard to the size of its text: about 2.3 bytes per token
 
 
 def train_vocab(
@@ -62,15 +62,18 @@ def train_vocab(
     report: Report | None = None,
     sample_mb: int = 0,
 ) -> Vocab:
-    """Train (or load, where `spec` names a file) a vocabulary on the training documents with the smallest keys.
+    """Train a tokenizer on training documents, or load it if `spec` names a file. Returns the vocabulary.
 
-    That is a random sample of about `sample_mb` MB (0: what the kind needs and the memory bears), the same one however
-    the text was read, with the share of each language by `spec.language_sampling_alpha`; it is read as it is needed, a
-    few MB at a time. BadInput where the text or the file cannot give such a vocabulary.
+    The sample is the training documents with the smallest keys, about `sample_mb` MB. Keys are hashes of the text, so
+    the sample is random but does not depend on how the text was read. With `sample_mb` 0, the tokenizer type and the
+    memory determine the size. `spec.language_sampling_alpha` determines the fraction of each language. The sample is
+    read lazily, a few MB at a time.
+
+    Raises BadInput if the text or the file cannot provide such a vocabulary.
     """
     texts, out = TextDirectory.load(Path(text_dir).absolute()), Path(out).absolute()
     sample_mb = sample_mb or spec.sample_mb
-    wanted = json.loads(json.dumps(asdict(spec)))  # as it is read again: tuples are lists
+    wanted = json.loads(json.dumps(asdict(spec)))  # as JSON returns it: tuples become lists
     made_from = {"text": texts.hash, "spec": wanted, "sample_mb": sample_mb, "tokenizers": version("tokenizers")}
     with locked_directory(out, need=1 << 20):
         try:
@@ -104,9 +107,10 @@ def _train(spec: TokenizerSpec, text_dir: str, out: str, sample_mb: int) -> None
 
 
 def _sample(texts: TextDirectory, most: int) -> Iterator[str]:
-    """The training documents with the smallest keys, the first of the plan, up to `most` bytes.
+    """The training documents with the smallest keys, up to `most` bytes.
 
-    Those of a mixture too: its weights say nothing here, so that mixtures of the same text have the same vocabulary.
+    They are the first documents of the plan. The weights of a mixture are ignored, so all mixtures of the same text
+    have the same tokenizer.
     """
     size, stop = 0, _num_training(texts)
     if any(shard.group for shard in texts.shards):
@@ -124,9 +128,9 @@ def _sample(texts: TextDirectory, most: int) -> Iterator[str]:
 
 
 def _sample_of_languages(texts: TextDirectory, most: int, spec: TokenizerSpec) -> Iterator[str]:
-    """Training documents in which a language has its share by `language_sampling_alpha`, up to `most` bytes.
+    """Training documents, up to `most` bytes, with each language's fraction set by `language_sampling_alpha`.
 
-    Of each language the first ones of the plan; where there are too few, they come several times, one after another.
+    Each language contributes its first documents in the plan. If it has too few, they are repeated.
     """
     stop = _num_training(texts)
     bytes_N = texts.plan_N["bytes"][:stop].astype(np.int64)
@@ -136,16 +140,18 @@ def _sample_of_languages(texts: TextDirectory, most: int, spec: TokenizerSpec) -
     wanted_L = np.rint(share_L * min(most, (bytes_L / share_L).max(initial=0))).astype(np.int64)
     times_N = np.zeros(stop, np.int64)
     for language, (wanted, size) in enumerate(zip(wanted_L.tolist(), bytes_L.astype(np.int64).tolist(), strict=True)):
-        mine_K = np.flatnonzero(language_N == language)
-        if any(shard.group for shard in texts.shards):  # the plan has one group after another
-            mine_K = mine_K[np.argsort(texts.plan_N["high"][mine_K].astype(np.uint64), kind="stable")]
+        of_language_K = np.flatnonzero(language_N == language)
+        if any(shard.group for shard in texts.shards):  # the plan lists one group after another
+            of_language_K = of_language_K[
+                np.argsort(texts.plan_N["high"][of_language_K].astype(np.uint64), kind="stable")
+            ]
         whole, rest = divmod(wanted, size)
-        times_N[mine_K] = whole + (np.cumsum(bytes_N[mine_K]) <= rest)
+        times_N[of_language_K] = whole + (np.cumsum(bytes_N[of_language_K]) <= rest)
     yield from _times(texts, times_N)
 
 
 def _times(texts: TextDirectory, times_N: np.ndarray) -> Iterator[str]:
-    """The first documents of the plan, each as often as it is said."""
+    """The first documents of the plan; document i is repeated `times_N[i]` times."""
     for start in range(0, len(times_N), _READ_AT_ONCE):
         times_K = times_N[start : start + _READ_AT_ONCE]
         if times_K.any():
@@ -154,7 +160,10 @@ def _times(texts: TextDirectory, times_N: np.ndarray) -> Iterator[str]:
 
 
 def _languages(texts: TextDirectory, stop: int, languages: Sequence[str]) -> np.ndarray:
-    """A number for the language, or the languages, that the source of each of the first `stop` documents names."""
+    """The language number of each of the first `stop` documents, from the language codes in the name of its source.
+
+    A source that names several languages has a number of its own.
+    """
     _, first_S, source_N = np.unique(texts.plan_N["source"][:stop], return_index=True, return_inverse=True)
     sources = [document.source for at in first_S.tolist() for document in texts.documents(at, at + 1)]
     named = [sorted(set(re.split(r"[^0-9A-Za-z]+", source)).intersection(languages)) for source in sources]
@@ -163,7 +172,7 @@ def _languages(texts: TextDirectory, stop: int, languages: Sequence[str]) -> np.
 
 
 def _num_training(texts: TextDirectory) -> int:
-    """How many documents are for training; they come first in the plan."""
+    """Number of training documents; they come first in the plan."""
     return sum(shard.stop - shard.start for shard in texts.shards if shard.name.startswith("train"))
 
 
@@ -175,9 +184,10 @@ def encode_corpus(
     beam_args: Sequence[str] = (),
     report: Report | None = None,
 ) -> Manifest:
-    """Turn planned text into the shards of a corpus in `out`, the vocabulary in `out`/vocab, and manifest.json last.
+    """Encode planned text into the shards of a corpus in `out`, and return the manifest.
 
-    Raises BadInput where the vocabulary does not fit the text, or the disk is too small.
+    The tokenizer is written to `out`/vocab, and manifest.json last. Raises BadInput if the tokenizer does not fit the
+    text or if the disk is too small.
     """
     texts, vocab, out = TextDirectory.load(Path(text_dir).absolute()), Vocab.load(vocab_dir), Path(out).absolute()
     names = [shard.name for shard in texts.shards]
@@ -190,18 +200,18 @@ def encode_corpus(
     )
     identity = {"text": texts.hash, "vocab": vocab.hash, "version": f"{SCHEMA_VERSION}.{ENCODER_VERSION}"}
     identity["how"] = _digest({**asdict(marks), "phrases": corpus.phrases and "phrases"})
-    left = sum(shard.bytes for shard in texts.shards if not (out / shard.name).exists())
-    with locked_directory(out, need=int(_SHARD_SHARE * left)):
+    bytes_left = sum(shard.bytes for shard in texts.shards if not (out / shard.name).exists())
+    with locked_directory(out, need=int(_SHARD_SHARE * bytes_left)):
         sweep(out, names)
         due = [name for name in names if read_seal(out / name, **identity) is None]
         if due:
             check_fit(vocab, texts)
             if corpus.clean.whitespace == "keep" and not keeps_whitespace(vocab):
                 raise BadInput(without_whitespace(vocab.kind))
-        vocab.save(out / "vocab")  # also where only that was damaged
+        vocab.save(out / "vocab")  # also if only the tokenizer was damaged
         if due:
             (out / FILE_NAME).unlink(missing_ok=True)
-            with report_progress("corpus", out, names, report), pipeline(out, left, beam_args) as graph:
+            with report_progress("corpus", out, names, report), pipeline(out, bytes_left, beam_args) as graph:
                 (
                     graph
                     | "Shards" >> beam.Create(texts.shards)
@@ -225,7 +235,7 @@ def _manifest(
     shards = tuple(ShardInfo(**seal["info"]) for seal in seals)
     encoded = reduce(Ledger.merge, (Ledger.from_dict(seal["ledger"]) for seal in seals), Ledger())
     ledger = chain_ledgers(texts.ledger, encoded)
-    assert ledger.balanced(), f"not accounted for: {ledger.unexplained}"
+    assert ledger.balanced(), f"records missing from the ledger: {ledger.unexplained}"
     rows, tokens = sum(shard.rows for shard in shards), sum(shard.tokens for shard in shards)
     assert (ledger.kept.documents, ledger.kept.tokens) == (rows, tokens), "the shards and the ledger disagree"
     statistics = {name: sum(seal["statistics"][name] for seal in seals) for name in ("sentences", "words", "unknown")}
@@ -249,32 +259,32 @@ def _manifest(
 
 
 def _phrases(texts: TextDirectory, seals: list[dict[str, Any]]) -> dict[str, int]:
-    """The phrases that sources mark, and how many are lost in cleaning, or are no units as no token begins in them."""
+    """Counts of marked phrases: in the sources, lost in cleaning, and without a token that begins inside."""
     return texts.phrases | {"without_token": sum(seal["statistics"]["phrases_without_token"] for seal in seals)}
 
 
 def _mixture(corpus: Corpus, texts: TextDirectory, shards: Sequence[ShardInfo]) -> dict[str, MixtureGroupStats]:
-    """What each group of the mixture has, and how often it is read."""
+    """Statistics of each mixture group: its documents and tokens, and the number of epochs over it."""
     group_of = {shard.name: shard.group for shard in texts.shards if shard.group}
     total = sum(shard.tokens for shard in shards if shard.name in group_of)
     groups = dict[str, MixtureGroupStats]()
     for group in corpus.mixture:
-        mine = [shard for shard in shards if group_of.get(shard.name) == group.name]
-        tokens, share = sum(shard.tokens for shard in mine), corpus.shares[group.name]
+        shards_of_group = [shard for shard in shards if group_of.get(shard.name) == group.name]
+        tokens, share = sum(shard.tokens for shard in shards_of_group), corpus.shares[group.name]
         groups[group.name] = MixtureGroupStats(
             weight=group.weight,
             share=share,
-            documents=sum(shard.rows for shard in mine),
+            documents=sum(shard.rows for shard in shards_of_group),
             tokens=tokens,
             epochs=share * total / tokens,
-            shards=tuple(shard.name for shard in mine),
+            shards=tuple(shard.name for shard in shards_of_group),
             **texts.groups.get(group.name, {}),
         )
     return groups
 
 
 def _portable(corpus: Corpus) -> dict[str, Any]:
-    """A corpus without the paths of this machine and the order of its sources."""
+    """A corpus as a dictionary, without local paths and independent of the order of its sources."""
     plain = asdict(corpus) | {"sources": _sorted(corpus.sources), "phrases": corpus.phrases and "phrases"}
     plain["clean"] = corpus.clean.causes
     mixture = {group.name: [group.weight, _sorted(group.sources)] for group in corpus.mixture}
@@ -289,12 +299,12 @@ def _sorted(sources: Sequence[Source]) -> list[dict[str, object]]:
 
 
 def _language(corpus: Corpus) -> str:
-    """The language of all documents, where cleaning keeps those of one; else "": that of each is guessed."""
+    """The language of all documents if cleaning keeps exactly one, else "": it is detected per document."""
     return corpus.clean.languages[0] if len(corpus.clean.languages) == 1 else ""
 
 
 def _unit_hash(corpus: Corpus, texts: TextDirectory) -> str:
-    """What the units come from: the input whose spans are given, or the phrases of a file."""
+    """Hash of the source of the phrases: the input that marks them, or the contents of a phrase file."""
     if corpus.phrases in ("", "given"):
         return corpus.phrases and texts.identity
     return _digest(phrases_of(corpus.phrases))

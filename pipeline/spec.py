@@ -1,8 +1,8 @@
-"""What a corpus is made of: where the text is, how it is cleaned, how it is split. No Beam in here.
+"""Keys of a corpus file: text sources, cleaning, deduplication and splits. This module does not import Beam.
 
-The sources stand in readers/, one file a format. The steps read the rest: clean.py (Clean), dedup.py (Dedup),
-ingest.py (Decontaminate), plan.py (the shares and shards of a Corpus), encode.py (its words and phrases),
-runners (Beam).
+The sources are defined in readers/, one file per format. The steps read the other keys: clean.py reads Clean, dedup.py
+Dedup, ingest.py Decontaminate, plan.py the weights and shards of a Corpus, and encode.py its words and phrases.
+BeamSettings configures runners/.
 """
 
 import json
@@ -45,32 +45,36 @@ class Clean:
 
     @property
     def causes(self) -> dict[str, Any]:
-        """What a cleaned text depends on, without what is as it was before there was a key for it."""
+        """The keys that determine the cleaned text.
+
+        `whitespace` is omitted at its default, so that corpora built before this key existed keep their hashes.
+        """
         plain = asdict(self)
         if self.whitespace == "collapse":
             del plain["whitespace"]
         return plain
 
     def __post_init__(self) -> None:
-        require(self.min_chars >= 1, "clean.min_chars", self.min_chars, "a number of characters from 1 up")
+        require(self.min_chars >= 1, "clean.min_chars", self.min_chars, "1 or more characters")
         most = 100_000_000  # a document is held in memory
         holds = self.min_chars <= self.max_chars <= most
-        require(holds, "clean.max_chars", self.max_chars, f"a number of characters from min_chars up to {most:,}")
+        require(holds, "clean.max_chars", self.max_chars, f"from min_chars to {most:,} characters")
         if self.whitespace == "keep" and "c4" in self.filters:
             raise ValueError(
-                "clean.whitespace is 'keep', and the rule c4 of clean.filters strips lines; leave one of the two out"
+                "invalid clean.whitespace: got keep, expected collapse with the filter c4, which strips lines; "
+                "remove whitespace or c4"
             )
         require(
             0 <= self.max_replacement_char_ratio <= 1,
             "clean.max_replacement_char_ratio",
             self.max_replacement_char_ratio,
-            "a share from 0 to 1",
+            "a fraction from 0 to 1",
         )
         require(
             0 <= self.max_unreadable_ratio <= 1,
             "clean.max_unreadable_ratio",
             self.max_unreadable_ratio,
-            "a share from 0 to 1",
+            "a fraction from 0 to 1",
         )
 
 
@@ -97,13 +101,13 @@ class Dedup:
 
     def __post_init__(self) -> None:
         for name in ("ngram_size", "num_bands", "rows_per_band"):
-            require(1 <= getattr(self, name) <= 64, f"dedup.{name}", getattr(self, name), "a number from 1 to 64")
+            require(1 <= getattr(self, name) <= 64, f"dedup.{name}", getattr(self, name), "an integer from 1 to 64")
         require(0 <= self.min_similarity <= 1, "dedup.min_similarity", self.min_similarity, "a similarity from 0 to 1")
         require(
             self.line_min_chars >= 0,
             "dedup.line_min_chars",
             self.line_min_chars,
-            "a number of characters from 1 up, or 0",
+            "0 or more characters",
         )
 
 
@@ -118,9 +122,7 @@ class Decontaminate:
     ngram_size: int = key(default=13, doc="Words per n-gram, from 1 to 64.")
 
     def __post_init__(self) -> None:
-        require(
-            1 <= self.ngram_size <= 64, "decontaminate.ngram_size", self.ngram_size, "a number of words from 1 to 64"
-        )
+        require(1 <= self.ngram_size <= 64, "decontaminate.ngram_size", self.ngram_size, "from 1 to 64 words")
 
 
 @spec
@@ -134,7 +136,7 @@ class MixtureGroup:
 
     def __post_init__(self) -> None:
         known = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", self.name) is not None
-        require(known, "mixture.name", self.name, "a word of letters, digits, `_`, `.` and `-`")
+        require(known, "mixture.name", self.name, "letters, digits, `_`, `.` and `-`")
         require(0 < self.weight < math.inf, "mixture.weight", self.weight, "a number above 0")
 
 
@@ -176,19 +178,19 @@ class Corpus:
     def __post_init__(self) -> None:
         require_name(self.name)
         for name in ("validation_ratio", "test_ratio"):
-            require(0 <= getattr(self, name) <= 0.5, name, getattr(self, name), "a share from 0 to 0.5")
+            require(0 <= getattr(self, name) <= 0.5, name, getattr(self, name), "a fraction from 0 to 0.5")
         require(
             self.validation_ratio + self.test_ratio < 1,
             "validation_ratio + test_ratio",
             self.validation_ratio + self.test_ratio,
-            "a share below 1",
+            "a fraction below 1",
         )
         self._check_mixture()
-        require(1 <= self.max_shard_mb <= 1024, "max_shard_mb", self.max_shard_mb, "a number of MB from 1 to 1024")
+        require(1 <= self.max_shard_mb <= 1024, "max_shard_mb", self.max_shard_mb, "from 1 to 1024 MB")
 
     def _check_mixture(self) -> None:
         names = [group.name for group in self.mixture]
-        require(len(set(names)) == len(names), "mixture", names, "each name once")
+        require(len(set(names)) == len(names), "mixture", names, "unique group names")
         of_groups = tuple(source for group in self.mixture for source in group.sources)
         if self.mixture:
             alone = self.sources in ((), of_groups)
@@ -196,25 +198,26 @@ class Corpus:
                 alone,
                 "sources",
                 [source.kind for source in self.sources],
-                "none beside `mixture`, whose groups have them",
+                "no sources next to `mixture`, whose groups define them",
             )
             once = all(of_groups.count(source) == 1 for source in of_groups)
-            require(once, "mixture", [source.place for source in of_groups], "each source in one group")
-            object.__setattr__(self, "sources", of_groups)  # who reads the text need not ask for groups
+            require(once, "mixture", [source.place for source in of_groups], "every source in exactly one group")
+            object.__setattr__(self, "sources", of_groups)  # code that reads all text does not need the groups
 
     @property
     def groups_without_text(self) -> list[str]:
-        """Names of the groups without a source, where others have one."""
+        """Names of the groups without a source, if the corpus has sources at all."""
         return [group.name for group in self.mixture if self.sources and not group.sources]
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of each group of the mixture, its share of the training tokens."""
+        """Sampling probability of each mixture group: its fraction of the training tokens."""
         total = math.fsum(group.weight for group in self.mixture)
         return {group.name: group.weight / total for group in self.mixture}
 
 
-_READERS: Final = {"direct": "FnApiRunner", "flink": "FlinkRunner", "spark": "SparkRunner"}  # by how options begin
+# by the first word of an option
+_READERS: Final = {"direct": "FnApiRunner", "flink": "FlinkRunner", "spark": "SparkRunner"}
 Runner = Literal["FnApiRunner", "PortableRunner", "FlinkRunner", "SparkRunner", "DataflowRunner"]
 
 
@@ -231,17 +234,17 @@ class BeamSettings:
         for name, value in self.options.items():
             where = f"beam.options.{name}"
             if name == "runner":
-                raise ValueError(f"{where} is given, allowed is no such option: it is beam.runner")
+                raise ValueError(f"invalid key {where}; set beam.runner instead")
             if not re.fullmatch("[a-z][a-zA-Z0-9_]*", name):
-                raise ValueError(f"{where} is given, allowed are words of Beam's own, without dashes: parallelism")
+                raise ValueError(f"invalid key {where}; write a Beam option without dashes, e.g. parallelism")
             if has_credential({name: value}) or (is_credential(name) and not isinstance(value, bool)):  # ${NAME} too
-                raise ValueError(f"{where} is given, allowed is no credential: it is for `env`, as NAME: ${{NAME}}")
+                raise ValueError(f"invalid key {where}: credentials are not allowed; set `env`, e.g. NAME: ${{NAME}}")
             fits = isinstance(value, str | int | float | list | dict)
-            require(fits, where, value, "a word, a number, true or false, a list or a mapping")
+            require(fits, where, value, "a string, a number, true, false, a list or a mapping")
 
     @property
     def foreign(self) -> dict[str, str]:
-        """Options that only another runner reads, by their names; which one it is.
+        """Options that only another runner reads, mapped to the name of that runner.
 
         >>> BeamSettings(runner="FlinkRunner", options={"spark_version": "3", "parallelism": 2}).foreign
         {'spark_version': 'SparkRunner'}
@@ -251,7 +254,9 @@ class BeamSettings:
 
     @property
     def arguments(self) -> list[str]:
-        """As a command line has them; `--no_NAME` is for runners.check_options, as Beam knows it of few names.
+        """Command-line arguments for Beam.
+
+        They include `--no_NAME`, which Beam accepts for few names; `runners.check_options` handles the others.
 
         >>> BeamSettings(runner="FlinkRunner", options={"streaming": False, "files": ["a", "b"]}).arguments
         ['--runner=FlinkRunner', '--no_streaming', '--files=a', '--files=b']
@@ -261,6 +266,8 @@ class BeamSettings:
             if isinstance(value, bool):
                 words += [f"--{name}" if value else f"--no_{name}"]
             else:
-                said = [json.dumps(value)] if isinstance(value, dict) else value if isinstance(value, list) else [value]
-                words += [f"--{name}={one}" for one in said]
+                values = (
+                    [json.dumps(value)] if isinstance(value, dict) else value if isinstance(value, list) else [value]
+                )
+                words += [f"--{name}={one}" for one in values]
         return words

@@ -1,8 +1,8 @@
-"""Readers: files of any format -> records, one for each document or for a range of bytes that cannot be read.
+"""Readers: files of any format -> records. A record is one document, or a range of bytes that cannot be read.
 
-A format is one class in one file here, and one line in the union `Source` below, which is the registry. Read record.py
+To add a format, write one class in one file here and add one line to the union `Source`, the registry. Read record.py
 and files.py first, then reader.py (the interface), text.py and plain.py (the simplest format). file_ranges.py and
-splits.py divide large inputs into equal work; they know no format.
+splits.py divide large inputs into equal work; they do not depend on a format.
 """
 
 from collections.abc import Sequence
@@ -70,52 +70,52 @@ __all__ = [
     "spread",
 ]
 
-# In the order in which they are asked whether they recognise a file: from a mark in its first bytes to any text.
+# Readers try to recognize a file in this order: from formats with a signature in the first bytes to plain text.
 Source = (
     TableReader  # PAR1, ARROW1
     | WarcReader  # WARC/
     | WikiDumpReader  # <mediawiki
     | WikiExtractorReader  # <doc, or JSON lines with its fields
-    | HtmlReader  # <!doctype html, <html, ... or the ending of the name
+    | HtmlReader  # <!doctype html, <html, ... or the file extension
     | XmlReader  # <?xml, <TEI
     | JsonArrayReader  # [{ or ["
-    | JsonlReader  # {" or the ending of the name
-    | CsvReader  # the ending of the name, or a header with the field over rows that are as long
+    | JsonlReader  # {" or the file extension
+    | CsvReader  # the file extension, or a header with the text column above rows of equal length
     | GutenbergReader  # *** START OF THE PROJECT GUTENBERG EBOOK
     | TextReader  # any text
-    | ParallelReader  # never: it is always named
-    | PythonDocsReader  # never: it is always named
+    | ParallelReader  # never: must be named explicitly
+    | PythonDocsReader  # never: must be named explicitly
 )
 READERS: tuple[type[Source], ...] = get_args(Source)
-_proven: tuple[type[Reader], ...] = READERS  # by mypy: each member has every fact
+_proven: tuple[type[Reader], ...] = READERS  # checked by mypy: each member of the union implements Reader
 
 
-def recognise(given: str) -> list[Source]:
-    """The sources that a path, folder, zip archive, glob or URL looks like, one for each format of its files.
+def recognise(path: str) -> list[Source]:
+    """The sources for a path, directory, zip archive, glob or URL: one for each recognized format.
 
-    `KIND:PATH` (jsonl:PATH, line:PATH, ...) says the format instead, and `PATH#FIELD` where in it the text is. BadInput
-    where there is no such path, or no file of it is text.
+    `KIND:PATH` (jsonl:PATH, line:PATH, ...) sets the format, `PATH#FIELD` the field of the text. Raises BadInput if the
+    path does not exist or contains no text.
 
     >>> recognise("paragraphs:books/*.txt"), recognise("jsonl:news.jsonl#body")[0].text_key
     ([TextReader(kind='text', path='books/*.txt', document_unit='paragraphs', extensions=(), encoding='')], 'body')
     """
-    return splits.recognise(given, READERS)
+    return splits.recognise(path, READERS)
 
 
-def sniff(given: str) -> Source:
-    """As `recognise`, for what has one format; BadInput for what has several."""
-    return splits.sniff(given, READERS)
+def sniff(path: str) -> Source:
+    """Like `recognise`, for a path with exactly one format. Raises BadInput if it has several."""
+    return splits.sniff(path, READERS)
 
 
 def left_out(sources: Sequence[Reader]) -> list[str]:
-    """Which files of their folders sources do not read, a line for each folder; none where they read all of them."""
+    """Messages about files that the sources do not read, one per directory; [] if they read all files."""
     return splits.left_out(sources, READERS)
 
 
-def absolute(given: str, folder: Path) -> str:
-    """A path as `sniff` takes it, with or without a kind, seen from `folder`; a URL stays as it is.
+def absolute(path: str, folder: Path) -> str:
+    """Resolve a path as `sniff` takes it, with or without a kind, relative to `folder`. URLs are returned unchanged.
 
     >>> absolute("line:a.txt", Path("/eval")), absolute("s3://bucket/b", Path("/eval"))
     ('line:/eval/a.txt', 's3://bucket/b')
     """
-    return splits.absolute(given, folder, READERS)
+    return splits.absolute(path, folder, READERS)

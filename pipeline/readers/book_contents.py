@@ -1,8 +1,9 @@
 # ruff: noqa: RUF001
-"""The page of contents of a book: a heading, and lines that are entries because of what they are or come again.
+"""Removal of the table of contents of a book.
 
-An entry begins with a number or "Chapter", ends with the number of a page, or is a line of its own elsewhere in the
-book, too: its heading. A page of contents has at least three, and ends before a heading that it names.
+A table of contents is a heading and at least three entries. A line is an entry if it begins with a number or "Chapter",
+if it ends with a page number, or if the same line occurs elsewhere in the book, as a heading. The table ends before the
+first heading that one of its entries names.
 """
 
 import re
@@ -35,22 +36,22 @@ _NUMBERED: Final = re.compile(
 _PAGE: Final = re.compile(r"(?:\s{2,}|[ .…]{3,}|\t)(?:\d{1,4}|[ivxlc]{1,7})\.?$|,? [IVXLC]+-[IVXLC]+$")
 _HEADER: Final = re.compile(r"(?:chap(?:ter|\.)?s?|page|pag\.?|bladz\.?|seite|facing|\s)+$", re.IGNORECASE)
 _LONGEST: Final = 60_000  # characters
-_FRONT_SHARE: Final = 0.2  # of the book, where it may stand, or in the last 0.15
-_TRIES: Final = 8  # headings at either end
-_LONGEST_ENTRY: Final = 100  # of a line
-_LONG: Final = 40  # of a line that the next one may go on
+_FRONT_SHARE: Final = 0.2  # fraction of the book at its start in which a table is searched; also the last 0.15
+_TRIES: Final = 8  # headings tried at each end of the book
+_LONGEST_ENTRY: Final = 100  # characters of an entry
+_LONG: Final = 40  # characters; a line at least this long may continue on the next one
 _FEWEST: Final = 3  # entries
-_HEADINGS: Final = 2  # lines that may stand above a text
-_OTHERS: Final = 3  # lines in a row that look like none: with one more, the text has begun
+_HEADINGS: Final = 2  # lines before the end that may be headings of the text, not entries
+_OTHERS: Final = 3  # consecutive lines that do not look like entries; after one more, the table has ended
 
 
 class _Book(NamedTuple):
     text: str
-    lines: Counter[str]  # how often each short line stands in it, as `_key` writes it
+    lines: Counter[str]  # number of occurrences of each short line, as normalized by `_key`
 
 
 def without_contents(text: str) -> str:
-    r"""A book without the page of contents at its begin or end; what does not look like one stays.
+    r"""Remove tables of contents at the start and the end of a book. Anything uncertain is kept.
 
     >>> text = "BOOK\n\nCONTENTS\n\nI. One   1\nII. Two   9\nIII. Three   20\n\n\n\nI. One\n\nIt was.\n"
     >>> without_contents(text)
@@ -64,7 +65,7 @@ def without_contents(text: str) -> str:
 
 
 def _pages(text: str) -> Iterator[tuple[int, int]]:
-    """Where there are pages of contents, in order."""
+    """Ranges of the tables of contents, in order."""
     book, at = None, 0
     headings = [heading for heading in _HEADING.finditer(text) if not _FRONT_SHARE < heading.start() / len(text) < 0.85]
     for heading in (*headings[:_TRIES], *headings[_TRIES:][-_TRIES:]):
@@ -77,29 +78,31 @@ def _pages(text: str) -> Iterator[tuple[int, int]]:
             yield heading.start(), at
 
 
-def _stop(book: _Book, heading: int, begin: int, in_front: bool) -> int:
-    """Where the entries under a heading end; 0 where there are none."""
+def _stop(book: _Book, heading: int, start_of_entries: int, in_front: bool) -> int:
+    """Position of the end of the entries under a heading; 0 if there is no table."""
     titles = frozenset(map(_key, _short_lines(book.text[:heading]))) if in_front else frozenset[str]()
-    seen, stops, paged, at, others, row, blank, before = set[str](), list[int](), 0, begin, 0, 0, 0, ""
-    for line in book.text[begin : begin + _LONGEST].splitlines(keepends=True):
+    seen, stops, paged, at = set[str](), list[int](), 0, start_of_entries
+    others, non_entries, blank, before = 0, 0, 0, ""
+    for line in book.text[start_of_entries : start_of_entries + _LONGEST].splitlines(keepends=True):
         at, plain = at + len(line), line.strip()
         if not plain:
             blank, before = blank + 1, ""
             continue
-        goes_on = _indent(line) > _indent(before) > -1  # the entry of the line before
-        known = seen | titles if len(stops) >= _FEWEST else seen
-        if stops and (blank > 2 or (not goes_on and _is_heading(plain, known))):
+        continues = _indent(line) > _indent(before) > -1  # the line continues the previous entry
+        titles_above = seen | titles if len(stops) >= _FEWEST else seen
+        if stops and (blank > 2 or (not continues and _is_heading(plain, titles_above))):
             break
-        if len(plain) > _LONGEST_ENTRY or row == _OTHERS:  # the text, so that the last entries may be its headings
+        if len(plain) > _LONGEST_ENTRY or non_entries == _OTHERS:
+            # the text has begun: the last entries may be its headings
             stops = stops[:paged] if paged else stops[:-_HEADINGS]
             break
-        if goes_on and stops and stops[-1] == at - len(line):
+        if continues and stops and stops[-1] == at - len(line):
             stops[-1] = at
         elif _is_entry(plain, book.lines):
-            stops, others, row = [*stops, at], others + row, 0
+            stops, others, non_entries = [*stops, at], others + non_entries, 0
             paged = len(stops) if _PAGE.search(plain) else paged
         elif len(before.strip()) < _LONG and not _HEADER.match(plain):
-            row += 1
+            non_entries += 1
         seen.update(_names(plain))
         before, blank = line, 0
     else:
@@ -109,29 +112,29 @@ def _stop(book: _Book, heading: int, begin: int, in_front: bool) -> int:
 
 
 def _indent(line: str) -> int:
-    """How many blanks a line begins with; -1 without a line."""
+    """Number of blanks at the start of a line; -1 for an empty string."""
     return len(line) - len(line.lstrip(" \t")) if line else -1
 
 
 def _is_entry(line: str, lines: Counter[str]) -> bool:
-    """Whether a line looks like an entry: by a number, or as it is elsewhere a line of its own."""
+    """Whether a line looks like an entry: it has a number, or the same line occurs elsewhere in the book."""
     if _PAGE.search(line) or _NUMBERED.match(line):
         return True
     return line[-1] not in ",;" and len(_key(line)) > 2 and lines[_key(line)] > 1
 
 
-def _is_heading(line: str, known: Set[str]) -> bool:
-    """Whether a line is one that the entries name, or the title of the book: what follows is the book."""
+def _is_heading(line: str, titles_above: Set[str]) -> bool:
+    """Whether a line repeats an entry or the title of the book. If so, the text of the book begins here."""
     if _PAGE.search(line) or _HEADER.match(line):
         return False
     match = _NUMBERED.match(line)
     if match and match.end() == len(line):  # a number alone
-        return _number(match) in known
-    return _key(line) in known
+        return _number(match) in titles_above
+    return _key(line) in titles_above
 
 
 def _names(line: str) -> Iterator[str]:
-    """What a heading may repeat of an entry: all of it, its number, its title."""
+    """Parts of an entry that a heading may repeat: the whole line, its number, its title."""
     yield _key(line)
     if match := _NUMBERED.match(line):
         yield _number(match)
@@ -140,7 +143,7 @@ def _names(line: str) -> Iterator[str]:
 
 
 def _number(match: re.Match[str]) -> str:
-    """The number of a chapter or part, told from any title.
+    """The number of a chapter or part, prefixed with # so that it differs from any title.
 
     >>> [_number(_NUMBERED.match(line)) for line in ("CHAPTER IV.", "IV. A Walk", "Part II")]
     ['#iv', '#iv', '#part ii']
@@ -151,10 +154,10 @@ def _number(match: re.Match[str]) -> str:
 
 
 def _short_lines(text: str) -> Iterator[str]:
-    """The lines that may be headings."""
+    """The lines that are short enough to be headings."""
     return (line for line in text.splitlines() if len(line) <= _LONGEST_ENTRY)
 
 
 def _key(line: str) -> str:
-    """A line as it is compared: its letters and digits, without the number of a page."""
+    """A normalized line for comparisons: letters and digits in lower case, without the page number."""
     return "".join(filter(str.isalnum, _PAGE.sub("", line.strip()))).casefold()

@@ -1,7 +1,8 @@
-"""What stands in a book and is none of its text: notes of its transcriber, marks of italics; see book_contents.py, too.
+"""Removal of transcriber's notes and italics marks from a book. For tables of contents, see book_contents.py.
 
-Plain text has habits here, no rules (https://www.pgdp.net/wiki/DP_Official_Documentation:Proofreading): each function
-takes what is surely of its kind, and leaves what it is not sure of.
+Plain-text books follow conventions, but no strict rules
+(https://www.pgdp.net/wiki/DP_Official_Documentation:Proofreading). Each function removes only what it recognizes with
+certainty.
 """
 
 import re
@@ -21,19 +22,20 @@ _BRACKETED: Final = re.compile(
 )
 _HEADED: Final = re.compile(rf"^[ \t|*_=~]*{_NOTE}[ \t*_=~]*(?:[:.|\u2014]|--|$).*\n?", re.IGNORECASE | re.MULTILINE)
 _NAME_ALONE: Final = re.compile(rf"[ \t*_=~]*{_NOTE}[ \t*_=~:.]*\n?", re.IGNORECASE)
-_NOTE_WORDS: Final = ("transcri", "trascri", "transkri", "bewerker", "project gutenberg", "tn:")  # one stands in each
+# each note contains one of these
+_NOTE_WORDS: Final = ("transcri", "trascri", "transkri", "bewerker", "project gutenberg", "tn:")
 _PARAGRAPH_START: Final = re.compile(r"(?:\A|\n[ \t]*\n|\n[ \t]*[+|*=~-][-+*=~ \t]{3,}\n)\Z")
 _PARAGRAPH_END: Final = re.compile(r"\n[ \t]*\n|\Z")
 _BLANKS: Final = re.compile(r"\s*")
-_PART_END: Final = re.compile(  # two blank lines, a rule, the heading of a chapter
+_PART_END: Final = re.compile(  # two blank lines, a horizontal rule, or a chapter heading
     r"\n(?:[ \t]*\n){2,}|\n[ \t]*(?:[-=*_~][ \t]*){5,}\n"
     r"|\n(?=[ \t]*(?:CHAPTER|BOOK|PART|ACT|SCENE) +(?:[IVXLC]+|\d+)\b)"
 )
 _BOX: Final = re.compile(r"(?:[ \t]*[|+].*\n)+")
 _CHAPTER: Final = re.compile(r"^[ \t]*(?:CHAPTER|BOOK|PART|ACT|SCENE) +(?:[IVXLC]+|\d+)\.?[ \t]*$", re.MULTILINE)
-_FRONT: Final = 20_000  # characters before the chapters
-_LONGEST: Final = 3000  # characters, of a note in front of the book or in brackets
-_LONGEST_TAIL: Final = 20_000  # of a list of corrections behind it
+_FRONT: Final = 20_000  # characters at the start of a file in which front matter may stand
+_LONGEST: Final = 3000  # characters of a note before the book or in brackets
+_LONGEST_TAIL: Final = 20_000  # characters of a list of corrections after the book
 
 _ITALICS: Final = re.compile(
     r"(?<![^\W\d])_(?![\s_])((?:[^_\n]|\n(?![ \t]*\n))+)(?:(?<!\s)_(?!\w)|_(?=[!?.,;]))"
@@ -43,7 +45,7 @@ _ITALICS: Final = re.compile(
 
 
 def without_italics(text: str) -> str:
-    r"""A text without `_` around the words that were in italics; blanks to fill in (`____`) and names (`a_b`) stay.
+    r"""Remove the `_` around words in italics. Blanks to fill in (`____`) and names (`a_b`) stay.
 
     >>> without_italics("_What_ is 2_s._ 6_d._, _my\ndear_ Mr. ____ a_b_c, _news_paper, sure_ly_?")
     'What is 2s. 6d., my\ndear Mr. ____ a_b_c, newspaper, surely?'
@@ -52,7 +54,7 @@ def without_italics(text: str) -> str:
 
 
 def without_notes(text: str) -> str:
-    r"""A text without notes of its transcriber: in brackets, in a paragraph or a box, and behind the text to its end.
+    r"""Remove transcriber's notes: in brackets, in a paragraph or box, and from a note after the book to the end.
 
     >>> without_notes("One [Transcriber's note: of?] two.\n\n[Illustration]\n\nTranscriber's Note: No change.\n\n\nI\n")
     'One two.\n\n[Illustration]\n\n\n\nI\n'
@@ -65,7 +67,7 @@ def without_notes(text: str) -> str:
 
 
 def _cut(text: str, ranges: Iterable[tuple[int, int]]) -> str:
-    """A text without these ranges, which come in order and may overlap."""
+    """Remove ranges from a text. They are in order and may overlap."""
     kept, at = [], 0
     for start, stop in ranges:
         if start >= at:
@@ -75,7 +77,7 @@ def _cut(text: str, ranges: Iterable[tuple[int, int]]) -> str:
 
 
 def _bracketed(text: str) -> Iterator[tuple[int, int]]:
-    """The notes in brackets, up to the bracket that closes the first."""
+    """Ranges of notes in brackets, up to the matching closing bracket."""
     for match in _BRACKETED.finditer(text):
         depth = 0
         for bracket in re.finditer(r"[\[\]]", text[match.start() : match.start() + _LONGEST]):
@@ -86,7 +88,7 @@ def _bracketed(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _headed(text: str) -> Iterator[tuple[int, int]]:
-    """The notes that begin with their name at the begin of a paragraph."""
+    """Ranges of notes that begin with a title such as "Transcriber's note" at the start of a paragraph."""
     for match in _HEADED.finditer(text):
         before = _PARAGRAPH_START.search(text[max(0, match.start() - 200) : match.start()])
         if not before:
@@ -101,7 +103,7 @@ def _headed(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_behind(text: str, note: re.Match[str]) -> bool:
-    """Whether a note stands behind the book: near its end, apart from what is before, without a chapter after it."""
+    """Whether a note follows the book: it is near the end, set apart, and no chapter follows it."""
     near = note.start() > max(0.8 * len(text), len(text) - _LONGEST_TAIL)
     return (
         near and text.endswith(("\n\n\n", "-\n\n", "*\n\n"), 0, note.start()) and not _CHAPTER.search(text, note.end())
@@ -109,7 +111,7 @@ def _is_behind(text: str, note: re.Match[str]) -> bool:
 
 
 def _end(text: str, note: re.Match[str]) -> int:
-    """Where a note ends: in front of a book with its part, elsewhere with its paragraph."""
+    """End of a note: before the book, the end of its section; elsewhere, the end of its paragraph."""
     body = note.end() - 1
     if _NAME_ALONE.fullmatch(note[0]) and (blanks := _BLANKS.match(text, note.end())):
         body = blanks.end()

@@ -1,4 +1,7 @@
-"""CSV and TSV -> documents, one a row, by Python's csv: line ends in quotes, any separator, each byte counted."""
+"""CSV and TSV -> one document per row, parsed with Python's csv module.
+
+Quoted cells may contain line ends. The delimiter is detected. Every byte of a file belongs to exactly one record.
+"""
 
 from collections.abc import Iterator
 from typing import ClassVar, Final, Literal, Self
@@ -30,8 +33,8 @@ _ENDINGS: Final = (".csv", ".tsv", ".tab")
 class CsvReader(FileReader):
     """CSV or TSV files; each row is a document.
 
-    The document is the cell in the column `text_key`. The first row has the column names; if `text_key` is a number,
-    counted from 1, there is no such row.
+    The document is the cell in column `text_key`. The first row has the column names. If `text_key` is a number,
+    counted from 1, the file has no header.
     """
 
     names: ClassVar[tuple[str, ...]] = ("csv", "tsv")
@@ -41,14 +44,14 @@ class CsvReader(FileReader):
     kind: Literal["csv"] = "csv"
     path: str = key(doc="Path, pattern with * or URL of a file or directory.")
     text_key: str = key(default="text", doc="Name of the text column, or its number from 1 if there is no header.")
-    delimiter: str = key(default="", doc="Delimiter, one character; empty: the one of the first row.")
+    delimiter: str = key(default="", doc="Delimiter, one character; empty: detected from the first row.")
     extensions: tuple[str, ...] = key(
-        default=(), doc="File extensions to read in a directory; []: the usual ones of the format."
+        default=(), doc="File extensions to read in a directory; []: the default ones of the format."
     )
     encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
 
     def __post_init__(self) -> None:
-        require(len(self.delimiter) <= 1, "csv.delimiter", self.delimiter, "one character, or none")
+        require(len(self.delimiter) <= 1, "csv.delimiter", self.delimiter, "one character or an empty string")
         require_encoding("csv.encoding", self.encoding)
 
     @classmethod
@@ -69,7 +72,7 @@ class CsvReader(FileReader):
         what = f"one document per row, from column {self.text_key!r}"
         return f"{display_path(self.path, self.extensions)}: read as csv, {what}"
 
-    # A file is one piece: a line end may be part of a cell, so that a file cannot be cut at a line end.
+    # A file is one range: a line end may be part of a cell, so that a file cannot be split at line ends.
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         recode = Transcoder(piece.file, self.encoding)
         start = head(piece.file.path, HEAD, recode.whole)
@@ -103,7 +106,7 @@ class CsvReader(FileReader):
 
 
 class _Lines:
-    """The lines of a file, and whether it ends in the middle of one."""
+    """Iterator over the lines of a file that records whether the last line is complete."""
 
     def __init__(self, lines: Iterator[TextLine]) -> None:
         self.lines, self.end, self.is_whole = lines, 0, True
@@ -114,19 +117,19 @@ class _Lines:
             yield line
 
     def breaks_off(self, end: int) -> bool:
-        """Whether what ends there is the last of a file without a line end."""
+        """Whether byte `end` is the end of a file whose last line has no line end."""
         return not self.is_whole and end == self.end
 
 
 def _in_utf8(start: bytes, recode: Transcoder) -> bytes:
-    """The beginning of a file as far as its lines are whole."""
+    """The first bytes of a file in UTF-8. An incomplete last line is omitted."""
     start = start.replace(b"\r", b"\n") if ends_in_returns(start, recode.file.path, recode.whole) else start
     lines = start.splitlines(keepends=True)
     return b"".join(map(recode, lines[:-1] if len(start) > HEAD // 2 and len(lines) > 1 else lines))
 
 
 def columns(start: str, field: str = "text") -> list[str] | None:
-    """The names of the columns of a table that begins so; None where `field` is the number of one.
+    """Column names in the first row of a table; None if `field` is a column number.
 
     >>> columns("id;text\\n1;Words"), columns("id;text", "2")
     (['id', 'text'], None)
@@ -135,18 +138,19 @@ def columns(start: str, field: str = "text") -> list[str] | None:
 
 
 def _column(file: InputFile, header: list[str], field: str) -> int:
-    """The number of a column; BadInput where there is none of this name, or two."""
+    """The index of a column. Raises BadInput if the column is missing or ambiguous."""
     names = [name.strip() for name in header]
     if _is_number(field):
-        raise BadInput(f"{file.path}: has {len(names)} columns, not {field}; name another one with --data PATH#NUMBER")
-    if (number := names.count(field)) > 1:
         raise BadInput(
-            f"{file.path}: has {number} columns {field!r}, so that nothing says which is meant; rename the others"
+            f"{file.path}: invalid column number: got {field}, expected 1 to {len(names)}; select a column with "
+            "--data PATH#NUMBER"
         )
+    if (number := names.count(field)) > 1:
+        raise BadInput(f"{file.path}: ambiguous column: {number} columns are named {field!r}; rename the others")
     if not number:
         raise BadInput(
-            f"{file.path}: has no column {field!r}, but {', '.join(map(repr, names[:8]))}; name one with "
-            "--data PATH#COLUMN, or as `text_key` of the source; a number says which, where no row names them"
+            f"{file.path}: missing column {field!r}, expected one of {', '.join(map(repr, names[:8]))}; select "
+            "a column with --data PATH#COLUMN or with `text_key` of the source, by its number if the file has no header"
         )
     return names.index(field)
 

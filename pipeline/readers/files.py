@@ -1,4 +1,4 @@
-"""Paths, folders, globs and URLs -> files; files -> bytes, decompressed, in UTF-8, in bounded memory."""
+"""Paths, directories, globs and URLs -> files; files -> bytes, decompressed, in UTF-8, with bounded memory."""
 
 import bz2
 import codecs
@@ -23,21 +23,23 @@ from preprocessing.errors import BadInput
 from preprocessing.stand_ins import require_itself
 
 COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz"}
-SNIFFED: Final = 1 << 16  # bytes by which a format is recognised
-_PIECE: Final = 1 << 13  # bytes of an archive that are read at a time
-_GATHERED: Final = 8  # of these, decompressed and handed on together
-_BLOCK: Final = 1 << 20  # bytes asked for at a time where a file is far away
-_MOST_RATIO: Final = 200  # decompressed : compressed; text has 3 to 10, a few words again and again 100, a bomb 1000
-_HARMLESS: Final = 1 << 28  # decompressed bytes that may have any ratio
-_XZ_MEMORY: Final = 1 << 28  # bytes that its decoder may ask for: xz -9 needs 65 MB
-TORN: Final = (  # what is raised for an archive that breaks off, or is none
+SNIFFED: Final = 1 << 16  # bytes read to recognize a format
+_PIECE: Final = 1 << 13  # bytes read from an archive at a time
+_GATHERED: Final = 8  # number of such reads that are decompressed together
+_BLOCK: Final = 1 << 20  # bytes per request to a remote file
+# maximum ratio of decompressed to compressed bytes; text has 3 to 10, a few repeated words 100, a zip bomb 1000
+_MOST_RATIO: Final = 200
+_HARMLESS: Final = 1 << 28  # decompressed bytes below which any ratio is accepted
+_XZ_MEMORY: Final = 1 << 28  # memory limit of the xz decoder in bytes: xz -9 needs 65 MB
+TORN: Final = (  # errors raised for a truncated or invalid archive
     OSError,
     EOFError,
     pa.ArrowInvalid,
     lzma.LZMAError,
     zlib.error,
 )
-_CONTROLS: Final = [*range(1, 9), *range(14, 27), *range(28, 32)]  # all but NUL, white space and escape
+# control characters except NUL, white space and escape
+_CONTROLS: Final = [*range(1, 9), *range(14, 27), *range(28, 32)]
 _MARKS: Final = (
     b"\xff\xfe",
     b"\xfe\xff",
@@ -51,21 +53,21 @@ _MARKS: Final = (
     b"PAR1",
     b"ARROW1",
 )
-BYTE_ORDER_MARK: Final = codecs.BOM_UTF8  # which says nothing, but stands there
+BYTE_ORDER_MARK: Final = codecs.BOM_UTF8  # redundant in UTF-8, but some files have it
 _ORDERS: Final = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")  # byte order marks
-_UNMARKED: Final = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # what is meant by a name where there is none
-_TAR_MARK: Final = 257  # byte of a .tar at which its mark stands
-# Keys by which different stores name the version of a file.
+_UNMARKED: Final = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # byte order if the file has no byte order mark
+_TAR_MARK: Final = 257  # byte of a .tar at which its signature stands
+# Keys that different stores use for the version of a file.
 _VERSIONS: Final = {"etag", "checksum", "generation", "mtime", "modified", "lastmodified", "created"}
 
 
 class InputFile(NamedTuple):
-    """An input file; `label` is its name inside of the folder that was given, the same on every machine."""
+    """An input file. `label` is its path relative to the input directory, the same on every machine."""
 
     label: str
     path: str  # or URL
-    size: int  # bytes where it is stored
-    changed: int  # time of the last change, ns; of a URL a hash of its version in the store
+    size: int  # bytes as stored
+    changed: int  # modification time in ns; for a URL, a hash of its version in the store
 
     @property
     def compression(self) -> str | None:
@@ -73,11 +75,11 @@ class InputFile(NamedTuple):
 
 
 Sides = tuple[InputFile, ...]
-"""Files that are read side by side, line by line: one for each language of a translation, else a single file."""
+"""Files that are read together, line by line: one per language of a translation, otherwise a single file."""
 
 
 def is_url(path: str) -> bool:
-    """Whether fsspec opens it; a kind before a path is no protocol.
+    """Whether fsspec must open the path. A kind before a path (jsonl:PATH) is not a protocol.
 
     >>> is_url("s3://bucket/wiki"), is_url("jsonl:wiki.txt")
     (True, False)
@@ -86,7 +88,7 @@ def is_url(path: str) -> bool:
 
 
 def absolute(path: str, folder: Path) -> str:
-    """A path seen from `folder`; a URL stays as it is.
+    """Resolve a path relative to `folder`. URLs are returned unchanged.
 
     >>> absolute("../a.txt", Path("/texts/old")), absolute("s3://bucket/b", Path("/texts"))
     ('/texts/a.txt', 's3://bucket/b')
@@ -95,21 +97,21 @@ def absolute(path: str, folder: Path) -> str:
 
 
 def local(path: str) -> str:
-    """A path without the `file://` before it: files of this machine are read directly."""
+    """Remove `file://` from a path, because local files are read without fsspec."""
     return path.removeprefix("file://")
 
 
 def find(path: str, endings: tuple[str, ...] = ()) -> list[InputFile]:
-    """The files that a path, a folder, a glob or a URL of these names, in order; BadInput where there are none.
+    """Files at a path, directory, glob or URL, in order. Raises BadInput if there are none.
 
-    Folders are searched in depth (walk.py), for names with one of `endings` (all names, without endings).
+    Directories are searched recursively (walk.py) for the extensions `endings`; () means all files.
     """
     path = local(path)
     return sorted(_find_remote(path, endings) if is_url(path) else _find_local(path, endings))
 
 
 def find_single_files(path: str, endings: tuple[str, ...] = ()) -> list[Sides]:
-    """The files of `find`, each of them read by itself."""
+    """The files of `find`, each as a tuple of its own."""
     return [(file,) for file in find(path, endings)]
 
 
@@ -127,9 +129,9 @@ def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
         if not found:
             raise BadInput(f"{path}: no file matches; check the pattern")
     elif path == "-":
-        raise BadInput("-: standard input cannot be read twice; write its text to a file first, and give that")
+        raise BadInput("-: standard input cannot be read twice; write its text to a file and pass the file")
     else:
-        raise BadInput(f"{path}: no such file or folder; check the path")
+        raise BadInput(f"{path}: no such file or directory; check the path")
     if top.is_dir() or zip_archive.is_archive(path):
         found = [file for file in found if _wanted(file.label, endings)]
         if not found:
@@ -138,7 +140,7 @@ def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
 
 
 def _matching(pattern: str) -> Iterator[str]:
-    """The files that a pattern matches; BadInput for what is neither a file nor a folder."""
+    """Files that match a pattern. Raises BadInput for anything that is neither a file nor a directory."""
     for name in glob.glob(pattern, recursive=True):
         facts = facts_of(Path(name))
         if not stat.S_ISDIR(facts.st_mode):
@@ -147,11 +149,11 @@ def _matching(pattern: str) -> Iterator[str]:
 
 
 def _stored(label: str, path: Path) -> Iterator[InputFile]:
-    """A file, or those that a zip archive holds."""
+    """The file, or its members if it is a zip archive."""
     if not os.access(path, os.R_OK):
-        raise BadInput(f"{path}: cannot be read; check its permissions")
+        raise BadInput(f"{path}: permission denied; make the file readable")
     facts = path.stat()
-    name = os.fsencode(label).decode("utf-8", "backslashreplace")  # a name may be any bytes
+    name = os.fsencode(label).decode("utf-8", "backslashreplace")  # names may contain any bytes
     if zip_archive.is_archive(path):
         require_itself(path)
         for member in zip_archive.members(path):
@@ -161,7 +163,7 @@ def _stored(label: str, path: Path) -> Iterator[InputFile]:
 
 
 def _find_remote(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
-    """As `_find_local`, through fsspec, whose stores raise errors of any class."""
+    """Like `_find_local`, through fsspec. Its file systems raise errors of any class."""
     store, inside = _store(path)
     try:
         if glob.has_magic(inside):
@@ -178,30 +180,30 @@ def _find_remote(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
     except BadInput:
         raise
     except FileNotFoundError:
-        raise BadInput(f"{path}: no such file or folder; check the URL") from None
-    except Exception as error:  # stores share no class of errors
+        raise BadInput(f"{path}: no such file or directory; check the URL") from None
+    except Exception as error:  # the file systems of fsspec have no common class of errors
         raise BadInput(f"{path}: {_brief(error)}; check the URL and the credentials in the environment") from None
     if not found:
         raise BadInput(f"{path}: no file matches; check the pattern")
     for name, facts in found.items():
         label, url = name[len(top) :].strip("/"), str(store.unstrip_protocol(name))
         if facts.get("size") is None:
-            raise BadInput(f"{url}: its store does not say how large it is; copy it to a disk first")
+            raise BadInput(f"{url}: the store does not report the file size; copy the file to a local disk")
         yield InputFile(label, url, int(facts["size"]), _version(facts))
 
 
 def _store(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a URL and the path in there."""
-    import fsspec  # 80 ms, which paths of this machine need not cost
+    """The fsspec file system of a URL and the path inside of it."""
+    import fsspec  # takes 80 ms, which local paths do not need
 
     try:
         return fsspec.core.url_to_fs(url)
     except ImportError as error:
-        raise BadInput(f"{url}: {_brief(error)}") from None
+        raise BadInput(f"{url}: {_brief(error)}; install this package or copy the files to a local disk") from None
     except ValueError as error:
         known = "file, memory, http, s3, gs and the others of fsspec"
-        raise BadInput(f"{url}: {_brief(error)}; protocols are {known}") from None
-    except Exception as error:  # stores share no class of errors
+        raise BadInput(f"{url}: {_brief(error)}; use one of the protocols {known}") from None
+    except Exception as error:  # the file systems of fsspec have no common class of errors
         raise BadInput(f"{url}: {_brief(error)}; check the URL and the credentials in the environment") from None
 
 
@@ -210,7 +212,7 @@ def _brief(error: Exception) -> str:
 
 
 def _version(facts: dict[str, Any]) -> int:
-    """The version of a file in its store, as a number of 63 bits."""
+    """The version of a file in its store, as a 63-bit number."""
     version = sorted((name, str(value)) for name, value in facts.items() if name.replace("_", "").lower() in _VERSIONS)
     return int.from_bytes(hashlib.sha256(repr(version).encode()).digest()[:8], "big") >> 1
 
@@ -224,11 +226,12 @@ def _is_hidden(label: str) -> bool:
 
 
 def _nothing_inside(path: str, endings: tuple[str, ...]) -> BadInput:
-    return BadInput(f"{path}: a folder without {' or '.join(endings) or 'any'} files; name one that holds text")
+    kinds = f"{' or '.join(endings)} files" if endings else "files"
+    return BadInput(f"{path}: no {kinds} in this directory; pass a directory that contains text")
 
 
 def plain_suffix(name: Path | str) -> str:
-    """The ending of a name in lower case, compression apart.
+    """The file extension in lower case, without the extension of a compression.
 
     >>> plain_suffix("Wiki.JSONL.zst")
     '.jsonl'
@@ -238,7 +241,7 @@ def plain_suffix(name: Path | str) -> str:
 
 
 def compression_of(name: Path | str) -> str | None:
-    """How a file of this name is compressed.
+    """The compression of a file by its name, or None.
 
     >>> compression_of("OLD.TXT.GZ"), compression_of("a.txt")
     ('gzip', None)
@@ -247,14 +250,17 @@ def compression_of(name: Path | str) -> str | None:
 
 
 def _stem_and_ending(name: Path | str) -> tuple[str, str]:
-    """As of pathlib, in lower case; a plan asks this some times for each of perhaps 100,000 files."""
+    """The stem and extension as in pathlib, in lower case.
+
+    pathlib is too slow: a plan needs them several times for each of up to 100,000 files.
+    """
     last = str(name).rstrip("/").rpartition("/")[2].lower()
     at = last.rfind(".")
     return (last[:at], last[at:]) if 0 < at < len(last) - 1 else (last, "")
 
 
 def has_mark(file: InputFile) -> bool:
-    """Whether files of this name begin with bytes that say what they are, so that an empty one is none.
+    """Whether files of this name begin with a signature, so that an empty file is damaged.
 
     >>> has_mark(InputFile("a", "a.parquet", 0, 0)), has_mark(InputFile("a", "a.jsonl", 0, 0))
     (True, False)
@@ -263,7 +269,7 @@ def has_mark(file: InputFile) -> bool:
 
 
 def display_path(path: str, endings: tuple[str, ...]) -> str:
-    """A path, and which files of it are meant where not all that a format usually has.
+    """A path, followed by the file extensions in parentheses if a source restricts them.
 
     >>> display_path("texts", (".csv", "")), display_path("texts", ())
     ('texts (.csv, no ending)', 'texts')
@@ -279,7 +285,7 @@ def _until(parts: tuple[str, ...], stop: Callable[[str], bool]) -> Iterator[str]
 
 
 def open_stored(path: str) -> io.BufferedReader:
-    """A file as it is stored, or a member of a zip archive as it was before; for reading at any place."""
+    """Open a file as stored, or a zip member decompressed, for random access."""
     if zip_archive.is_member(path):
         return zip_archive.open_member(path)
     if not is_url(path):
@@ -289,17 +295,17 @@ def open_stored(path: str) -> io.BufferedReader:
 
 
 def stored_head(path: str) -> bytes:
-    """The first 64 KB of a file as it is stored; b"" of a damaged member of an archive."""
+    """The first 64 KB of a file as stored; b"" for a damaged zip member."""
     with open_stored(path) as file:
         try:
             return file.read(SNIFFED)
         except OSError as error:
             raise_if_ours(error)
-            return b""  # a damaged member of an archive
+            return b""  # a damaged zip member
 
 
 class _EndsHere(Exception):
-    """The rest of a compressed file is not read: its fault, or how many stored bytes behind it are none of it."""
+    """The end of the readable part of a compressed file, with its fault or the number of trailing bytes."""
 
     def __init__(self, fault: str, trailing: int = 0) -> None:
         super().__init__(fault)
@@ -307,10 +313,11 @@ class _EndsHere(Exception):
 
 
 class DecodedFile(io.RawIOBase):
-    """What a file holds, decompressed and in UTF-8; where it cannot be read on it ends, with a `fault`.
+    """Decompressed content of a file in UTF-8. At damage the stream ends, and `fault` is set.
 
-    `fault` is "truncated" where the archive breaks off or is none, "bomb" where it grows beyond _MOST_RATIO, else "".
-    `trailing` is the number of stored bytes behind a whole archive that are no archive; NULs there are padding.
+    `fault` is "truncated" if the archive is incomplete or invalid, "bomb" if it expands beyond _MOST_RATIO, else "".
+    `trailing` is the number of stored bytes after a complete archive that do not belong to it. NUL bytes there count as
+    padding.
     """
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -331,12 +338,11 @@ class DecodedFile(io.RawIOBase):
 
 
 def open_bytes(path: str, start: int = 0, stop: int | None = None, encoding: str = "") -> io.BufferedReader:
-    """What a file holds: decompressed where its name says so, in UTF-8 where it is UTF-16 or UTF-32.
+    """Open a file for reading: decompressed according to its name, and in UTF-8 if it is UTF-16 or UTF-32.
 
-    `encoding` is a codec that all of it is decoded by, from its begin on, whatever it looks like; the lines of other
-    files become UTF-8 one by one (transcode.py). Of a compressed file that is several end to end, [start, stop) may be
-    a range of whole ones, in compressed bytes. Where a compressed file cannot be read on, the stream ends;
-    `describe_fault` tells whether it did.
+    `encoding` is a codec for the whole file; without it, lines of other encodings are converted one by one
+    (transcode.py). In a file of concatenated compressed members, [start, stop) may be a range of whole members, in
+    stored bytes. The stream of a damaged file ends early; `describe_fault` returns why.
     """
     file = _decompressed(path, start, stop)
     encoding = encoding or wide(file.peek(_PIECE)[:_PIECE])
@@ -344,7 +350,7 @@ def open_bytes(path: str, start: int = 0, stop: int | None = None, encoding: str
 
 
 def open_lines(path: str, start: int = 0, stop: int | None = None, encoding: str = "") -> io.BufferedReader:
-    """As `open_bytes`, with a line feed at the end of each line: files of old Macs have carriage returns alone."""
+    """Like `open_bytes`, but with line feeds as line ends. Files of old Macs have carriage returns only."""
     file = open_bytes(path, start, stop, encoding)
     if start or stop is not None or b"\n" in file.peek(_PIECE):
         return file
@@ -354,10 +360,10 @@ def open_lines(path: str, start: int = 0, stop: int | None = None, encoding: str
 
 
 def ends_in_returns(start: bytes, path: str, encoding: str = "") -> bool:
-    """Whether the lines of a file end in carriage returns alone, so that there seems to be one line.
+    """Whether the lines of a file end in carriage returns only.
 
-    `start` is how it begins. Where that has no line feed, all is read up to the first one: a long line may have
-    carriage returns in it. A line feed at the very end is none between lines.
+    `start` contains its first bytes. If they contain no line feed, the file is read up to its first line feed, because
+    a long line may contain carriage returns. A single line feed at the end of the file is ignored.
     """
     if b"\r" not in start or b"\n" in start.rstrip():
         return False
@@ -398,23 +404,23 @@ def _unzipped(path: str) -> Iterator[bytes]:
 
 
 def wide_encoding(path: str) -> str:
-    """The codec of a file that is UTF-16 or UTF-32, else ""."""
+    """The codec of a UTF-16 or UTF-32 file, otherwise ""."""
     with _decompressed(path) as file:
         return wide(file.peek(_PIECE)[:_PIECE])
 
 
 def describe_fault(file: io.BufferedReader) -> str:
-    """Why a stream of `open_bytes` ended before the end of its file, or "" where it did not."""
+    """The fault that ended a stream of `open_bytes` early; "" if there is none."""
     return file.raw.fault if isinstance(file.raw, DecodedFile) else ""
 
 
 def count_trailing_bytes(file: io.BufferedReader) -> int:
-    """How many stored bytes stand behind the archive of a stream that was read to its end, and are none of it."""
+    """Number of stored bytes after the archive that do not belong to it. The stream must have been read to its end."""
     return file.raw.trailing if isinstance(file.raw, DecodedFile) else 0
 
 
 def _inflated(path: str, compression: str, start: int, stop: int | None) -> Iterator[bytes]:
-    """Decompressed: members, frames and streams end to end as one; windows of zstd up to 128 MB."""
+    """Decompressed blocks of all members, frames or streams of a file. zstd windows may have up to 128 MB."""
     done = 0
     try:
         with _archive(path, start, stop) as stored:
@@ -432,24 +438,24 @@ def _inflated(path: str, compression: str, start: int, stop: int | None) -> Iter
 
 
 def _left(stored: BinaryIO) -> int:
-    """The bytes of a compressed file from where it stands."""
+    """Number of stored bytes after the current position."""
     at = stored.tell()
     if isinstance(raw := getattr(stored, "raw", None), zip_archive.ZipMember):
-        return raw.size - at  # to seek its end is to read all of it
+        return raw.size - at  # seeking to the end of a zip member would decompress all of it
     end = stored.seek(0, io.SEEK_END)
     stored.seek(at)
     return end - at
 
 
 def _zstd(stored: BinaryIO) -> Iterator[bytes]:
-    """Frames of zstd end to end, by pyarrow; an error where one is damaged or breaks off."""
+    """Decompressed blocks of all zstd frames, by pyarrow. Raises an error if a frame is damaged or truncated."""
     with pa.input_stream(stored, compression="zstd") as stream:
         while piece := stream.read(_PIECE):
             yield piece
 
 
 class _Decompressor(Protocol):
-    """What decoders of Python have in common: those of bz2 and xz, and _Gunzip."""
+    """Common interface of Python's bz2 and xz decoders and of _Gunzip."""
 
     @property
     def eof(self) -> bool: ...
@@ -461,7 +467,10 @@ class _Decompressor(Protocol):
 
 
 class _Gunzip:
-    """A member of gzip, as the decoders of bz2 and xz read theirs; of a damaged one all that stands before it."""
+    """Decoder of a gzip member with the interface of Python's bz2 and xz decoders.
+
+    It returns all bytes before a damaged place.
+    """
 
     def __init__(self) -> None:
         self.zlib, self.held, self.needs_input = zlib.decompressobj(31), b"", True
@@ -490,14 +499,14 @@ class _Gunzip:
 
 
 def _byte_by_byte(decoder: Any, data: bytes) -> Iterator[bytes]:
-    """What can be decompressed before a damaged place: a call that meets it gives nothing."""
+    """The bytes before a damaged place, one at a time: a call that reaches the place returns nothing."""
     with suppress(zlib.error):
         while byte := decoder.decompress(data, 1):
             yield byte
             data = decoder.unconsumed_tail
 
 
-_STREAMS: Final[dict[str, tuple[bytes, Callable[[], _Decompressor]]]] = {  # how each begins, and what reads it
+_STREAMS: Final[dict[str, tuple[bytes, Callable[[], _Decompressor]]]] = {  # signature and decoder of each compression
     "gzip": (b"\x1f\x8b", _Gunzip),
     "bz2": (b"BZh", bz2.BZ2Decompressor),
     "xz": (b"\xfd7zXZ\x00", lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)),
@@ -505,8 +514,11 @@ _STREAMS: Final[dict[str, tuple[bytes, Callable[[], _Decompressor]]]] = {  # how
 
 
 def _members(stored: BinaryIO, compression: str) -> Iterator[bytes]:
-    """Members of an archive end to end, with padding of NULs between and behind them; an error where one is damaged,
-    breaks off, or wants too much memory. What else stands behind the last one is counted, as gzip warns of it."""
+    """Decompressed blocks of concatenated members. NUL bytes between and after members are padding.
+
+    Raises an error if a member is damaged, is truncated or needs too much memory. Other bytes after the last member are
+    counted, like those that gzip warns about.
+    """
     mark, begin = _STREAMS[compression]
     decoder, rest = begin(), stored.read(_PIECE)
     while rest:
@@ -526,11 +538,11 @@ def _members(stored: BinaryIO, compression: str) -> Iterator[bytes]:
         if not rest.startswith(mark):
             raise _EndsHere("", len(rest) + sum(map(len, iter(lambda: stored.read(_BLOCK), b""))))
         decoder = begin()
-    raise EOFError("breaks off")
+    raise EOFError("truncated")
 
 
 def _archive(path: str, start: int, stop: int | None) -> BinaryIO:
-    """A range of a compressed file, from where it stands."""
+    """A range [start, stop) of a compressed file, from `start`."""
     file = open_stored(path)
     file.seek(start)
     if stop is None:
@@ -540,13 +552,16 @@ def _archive(path: str, start: int, stop: int | None) -> BinaryIO:
 
 
 def raise_if_ours(error: Exception) -> None:
-    """Raise an error of the disk or the network; return where it is one of the archive."""
+    """Raise the error if it comes from the disk or the network. Return if the archive is damaged."""
     if getattr(error, "errno", None) is not None or isinstance(error, TimeoutError | ConnectionError):
         raise error
 
 
 def _before_the_tear(path: str, start: int, stop: int | None, done: int) -> Iterator[bytes]:
-    """What of zstd can be read after the first `done` bytes, byte by byte: pyarrow drops a piece that is not full."""
+    """The readable part of a zstd stream after the first `done` bytes, byte by byte.
+
+    pyarrow drops an incomplete block.
+    """
     with suppress(*TORN), pa.input_stream(_archive(path, start, stop), compression="zstd") as stream:
         while done:
             done -= len(stream.read(min(done, _PIECE)))
@@ -567,13 +582,15 @@ def _utf8(file: io.BufferedReader, encoding: str) -> Iterator[bytes]:
 
 
 def head(path: str, size: int = 8192, encoding: str = "") -> bytes:
-    """The first bytes of what a file holds, as `open_bytes` gives it; b"" where it cannot be decompressed."""
+    """The first `size` bytes of the content, as returned by `open_bytes`; b"" if it cannot be decompressed."""
     with open_bytes(path, encoding=encoding) as file:
         return file.read(size)
 
 
 def is_text(start: bytes) -> bool:
-    r"""Whether a file that starts so is text: no other format's mark, hardly any control characters, some NULs at most.
+    r"""Whether the first bytes of a file look like text.
+
+    They must have no signature of another format, at most 25 % NUL bytes and at most 3 % other control characters.
 
     >>> is_text(b"plain\x00 text"), is_text("plain text".encode("utf-16-le")), is_text(b"\x7fELF\x01\x02")
     (True, False, False)

@@ -1,4 +1,4 @@
-"""Books of Project Gutenberg: a file is a document, without what transcribers and printers put around its text."""
+"""Books of Project Gutenberg: each file is one document, without headers, licenses and transcriber's notes."""
 
 import re
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from pipeline.readers.transcode import require_encoding
 from preprocessing.spec import key, spec
 from preprocessing.text import decode
 
-# What Project Gutenberg puts around a book, as its files of 1991 to today have it; long titles wrap the marks.
+# Marks around a book in Project Gutenberg files from 1991 to today. A mark with a long title spans several lines.
 _START: Final = re.compile(
     r"^[ \t]*\*\*\*[ \t]*START\s+OF\s+TH(?:E|IS)\s+PROJECT\s+GUTENBERG\s+E(?:BOOK|TEXT)"
     r"(?:.*\*\*\*.*|[^*\n]*\n(?:[^*\n]+\n){0,3}[^*\n]*\*\*\*.*|.*)\n",
     re.IGNORECASE | re.MULTILINE,
 )
-# The end of the small print of 1991 to 2003: it stood before the book, and behind it where there is the mark above.
+# The end of the small print of 1991 to 2003. It precedes the book; in files with the mark above it follows the book.
 _SMALL_PRINT: Final = re.compile(r"^[ \t]*\*END[ *]*THE SMALL PRINT.*\n", re.IGNORECASE | re.MULTILINE)
 _END: Final = re.compile(
     r"^[ \t]*(?:\*\*\*[ \t]*END\s+OF\s+TH(?:E|IS)\s+PROJECT\s+GUTENBERG\s+E(?:BOOK|TEXT)"
@@ -69,13 +69,13 @@ class GutenbergReader(FileReader):
 
 
 def book(label: str, block: TextLine) -> Record:
-    """A book without Project Gutenberg's header and licence, notes, contents and marks of italics, if it has these."""
+    """The record of a book, without Project Gutenberg's header and license, notes, contents and italics marks."""
     text, repaired = decode(block.content)
     return Record(label, block.size, strip_boilerplate(text.replace("\r\n", "\n")), repaired, start=block.start)
 
 
 def strip_boilerplate(text: str) -> str:
-    r"""The book between the marks of Project Gutenberg (the last start, the first end after it), its text alone.
+    r"""The text of a book between the last start mark and the first end mark after it, without notes and contents.
 
     >>> strip_boilerplate("The Project Gutenberg EBook of X\n\n*** START OF THIS PROJECT GUTENBERG EBOOK X ***\n\n"
     ...          "Produced by Y and\nZ\n\nCall me X.\n\nEnd of Project Gutenberg's X, by Y\n\nLicence")
@@ -84,8 +84,8 @@ def strip_boilerplate(text: str) -> str:
     starts = list(_START.finditer(text)) or list(_SMALL_PRINT.finditer(text))
     if starts:
         text = text[starts[-1].end() :]
-        while credits := _CREDITS.match(text):
-            text = text[credits.end() :]
+        while credit_lines := _CREDITS.match(text):
+            text = text[credit_lines.end() :]
     end = _END.search(text)
     text = text[: end.start()] if end else text
     return without_italics(without_contents(without_notes(text)))

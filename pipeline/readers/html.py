@@ -1,4 +1,4 @@
-"""Files of HTML -> documents: the main text of each page, as of the pages of a web archive."""
+"""HTML files -> one document per file: the main text of the page, extracted as for web archives."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from preprocessing.spec import key, spec
 from preprocessing.text import decode
 
 _ENDINGS: Final = (".html", ".htm", ".xhtml", ".shtml")
-_HEAD: Final = 4096  # bytes in which a page says what it is in
+_HEAD: Final = 4096  # bytes in which a page declares its encoding
 _CHARSET: Final = re.compile(rb"""<meta[^>]*?charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
 _BEGINS: Final = re.compile(
     rb"(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S
@@ -34,7 +34,7 @@ class HtmlReader(FileReader):
     kind: Literal["html"] = "html"
     path: str = key(doc="Path, pattern with * or URL of a file or directory.")
     extensions: tuple[str, ...] = key(
-        default=(), doc="File extensions to read in a directory; []: the usual ones of the format."
+        default=(), doc="File extensions to read in a directory; []: the default ones of the format."
     )
     encoding: str = key(default="", doc="Text encoding of all files; empty: declared by each page, or detected.")
 
@@ -62,20 +62,20 @@ class HtmlReader(FileReader):
             yield Record(file.label, size, fault=why, snippet=content[:SNIPPET])
             return
         encoding = UTF8 if wide else Encoding(codec(self.encoding)) if self.encoding else _encoding(content)
-        if encoding.mixed:  # each line in one of both
+        if encoding.mixed:  # the lines of a page in two encodings are converted one by one
             content = b"\n".join(to_utf8(line, encoding) for line in content.split(b"\n"))
         html, lost = decode(content if encoding.mixed else to_utf8(content, encoding))
-        said = wide or ("" if encoding == UTF8 else str(encoding))
-        yield Record(file.label, size, text_of(html), lost, encoding=said)
+        encoding_name = wide or ("" if encoding == UTF8 else str(encoding))
+        yield Record(file.label, size, text_of(html), lost, encoding=encoding_name)
 
 
 def _encoding(content: bytes) -> Encoding:
-    r"""What a page is in: UTF-8 where it can be read as that, else what it says, else what it looks like.
+    r"""The encoding of a page: UTF-8 if it is valid UTF-8, else the declared one, else the detected one.
 
     >>> _encoding(b'<meta http-equiv="Content-Type" content="text/html; charset=windows-1251"><p>\xef\xf0\xe8').name
     'cp1251'
     """
     if is_utf8(content):
-        return of_lines(content) if content.isascii() else UTF8  # ISO-2022-JP and HZ are written in ASCII
-    said = _CHARSET.search(content[:_HEAD])
-    return Encoding(name) if said and (name := declared(said[1].decode(), content)) else of_lines(content)
+        return of_lines(content) if content.isascii() else UTF8  # ISO-2022-JP and HZ consist of ASCII bytes
+    charset = _CHARSET.search(content[:_HEAD])
+    return Encoding(name) if charset and (name := declared(charset[1].decode(), content)) else of_lines(content)

@@ -1,7 +1,7 @@
-r"""What a web server answered, as it stands in a web archive -> its status, its type and its body, decoded.
+r"""HTTP responses in a web archive -> status, content type and decoded body.
 
-Archives keep answers as they came, or decoded with the headers of before: what a header says of the body is believed
-where the body agrees with it.
+Archives store bodies as sent, or decoded but with the original headers. A header about the body is therefore used only
+if the body agrees with it.
 """
 
 import re
@@ -14,22 +14,22 @@ _LINE: Final = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})", re.IGNORECASE)
 _END: Final = re.compile(rb"\r?\n\r?\n|\Z")
 _CHUNK: Final = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _MARKUP: Final = re.compile(rb"[\xef\xbb\xbf\s]*<[a-zA-Z!?]")
-_GZIP, _GZIP_MARK = 31, b"\x1f\x8b"  # zlib's number for it; how each of its members begins
+_GZIP, _GZIP_MARK = 31, b"\x1f\x8b"  # zlib's window value for gzip; signature of a gzip member
 _CHARSET: Final = re.compile(r"""charset\s*=\s*["']?\s*([^\s"';,]+)""", re.IGNORECASE)
 
 
 class BadHttp(ValueError):
-    """An answer whose body cannot be decoded as its headers say, nor read as it is."""
+    """An HTTP response whose body can be read neither with nor without the decoding that its headers declare."""
 
 
 class HttpResponse(NamedTuple):
-    status: int  # 0 where none is said
-    headers: dict[str, str]  # names in lower case; of one that comes twice all, with commas between
-    body: bytes  # not yet decoded
+    status: int  # 0 if there is no status line
+    headers: dict[str, str]  # names in lower case; values of repeated headers are joined with commas
+    body: bytes  # before decoding
 
     @property
     def type(self) -> str:
-        """The type of the content, in lower case and without its parameters; "" where none is said."""
+        """The content type in lower case, without parameters; "" if there is none."""
         return media_type(self.headers.get("content-type", ""))
 
     @property
@@ -38,7 +38,8 @@ class HttpResponse(NamedTuple):
 
 
 def media_type(header: str) -> str:
-    """
+    """The media type in a Content-Type header, in lower case.
+
     >>> media_type(" Text/HTML ; charset=UTF-8")
     'text/html'
     """
@@ -46,7 +47,8 @@ def media_type(header: str) -> str:
 
 
 def charset(header: str) -> str:
-    """
+    """The charset in a Content-Type header; "" if there is none.
+
     >>> charset('text/html; Charset="iso-8859-2"'), charset("text/html")
     ('iso-8859-2', '')
     """
@@ -54,7 +56,8 @@ def charset(header: str) -> str:
 
 
 def headers_of(lines: bytes) -> dict[str, str]:
-    r"""Headers by their names in lower case, of lines with any ends; a line that begins with a blank goes on.
+    r"""Headers with names in lower case. Line ends may vary; a line that begins with a blank continues the previous
+    one.
 
     >>> headers_of(b"content-type: a\r\nX: 1\n 2\r\nno header\r\nX: 3\n")
     {'content-type': 'a', 'x': '1 2, 3'}
@@ -72,12 +75,12 @@ def headers_of(lines: bytes) -> dict[str, str]:
 
 
 def is_answer(content: bytes) -> bool:
-    """Whether content begins as the answer of a web server."""
+    """Whether content begins with an HTTP status line."""
     return _LINE.match(content) is not None
 
 
 def answer_of(content: bytes) -> HttpResponse:
-    """The parts of an answer; content that does not begin as one is a body without headers."""
+    """Parse an HTTP response. Content without a status line becomes a body without headers."""
     line = _LINE.match(content)
     if line is None:
         return HttpResponse(0, {}, content)
@@ -89,21 +92,21 @@ def answer_of(content: bytes) -> HttpResponse:
 
 
 def decode_body(answer: HttpResponse, most: int) -> bytes:
-    """The body as it was sent, up to a little more than `most` bytes.
+    """The decoded body, up to a little more than `most` bytes.
 
-    A body that is not in chunks, or not compressed, though its headers say so, is taken as it is; BadHttp where it is
-    so in its beginning, but not to its end.
+    A body that is not chunked or not compressed, although its headers declare it, is returned unchanged. Raises BadHttp
+    if the decoding fails after a valid beginning.
     """
     body = answer.body
     if "chunked" in answer.headers.get("transfer-encoding", "").lower():
         body = _without_chunks(body)
     for coding in reversed(re.split(r"[,\s]+", answer.headers.get("content-encoding", "").lower())):
         body = _inflated(body, coding, most)
-    return _inflated(body, "gzip", most)  # some say it in no header
+    return _inflated(body, "gzip", most)  # some servers compress without a header
 
 
 def _without_chunks(body: bytes) -> bytes:
-    """A body of chunks as one; as it is where it does not begin with a chunk. The last one may be cut off."""
+    """Join the chunks of a body; a body that does not begin with a chunk is returned unchanged."""
     parts, at = list[bytes](), 0
     while match := _CHUNK.match(body, at):
         size = int(match[1], 16)
@@ -112,17 +115,17 @@ def _without_chunks(body: bytes) -> bytes:
         after = body[at : at + 2]
         is_whole = len(chunk) == size and (not after or after.startswith((b"\r\n", b"\n")) or size == 0)
         if not is_whole and not parts and len(chunk) == size:
-            return body  # a number in the first line by accident
+            return body  # the first line is a number by chance
         if size == 0 or not chunk:
             return b"".join(parts)
         if not is_whole and at < len(body):
-            raise BadHttp("a chunk of another length than it says")
+            raise BadHttp("chunk length does not match its header")
         parts.append(chunk)
         at += 2 if after.startswith(b"\r\n") else 1 if after.startswith(b"\n") else 0
         if at >= len(body):
             return b"".join(parts)
     if parts:
-        raise BadHttp("chunks, and then none")
+        raise BadHttp("invalid data after the last chunk")
     return body
 
 
@@ -143,7 +146,7 @@ def _inflated(body: bytes, coding: str, most: int) -> bytes:
 
 
 def _by_zlib(body: bytes, most: int, window: int) -> bytes:
-    """What a body holds, up to a little more than `most` bytes; of gzip all members."""
+    """Decompressed body, up to a little more than `most` bytes. For gzip, all members are read."""
     parts, size, rest = list[bytes](), 0, body
     while size <= most and rest and (not parts or (window == _GZIP and rest.startswith(_GZIP_MARK))):
         decoder = zlib.decompressobj(window)

@@ -1,4 +1,4 @@
-"""A JSON array -> documents, one an element: a string, or the string at a field of an object. Read as a stream."""
+"""JSON array -> one document per element: a string, or the string at a key of an object. Read as a stream."""
 
 import codecs
 import json
@@ -25,9 +25,9 @@ _BETWEEN: Final = re.compile(r"[\s,]*")
 _MARKS: Final = re.compile(r'\\.|["{}\[\]]', re.DOTALL)
 _OBJECTS: Final = re.compile(r"(,)\s*(?={)")
 _STRINGS: Final = re.compile(r'(?<=")\s*(,)\s*(?=")')
-_MOST_TRIED: Final = 1000  # of what may follow an element that is no JSON
-_LONGEST_WORD: Final = 16  # characters at the end in which something may be that goes on
-_READ: Final = 1 << 18  # bytes at a time
+_MOST_TRIED: Final = 1000  # candidates for the next element after an invalid one
+_LONGEST_WORD: Final = 16  # characters at the end of the buffer in which a value may be incomplete
+_READ: Final = 1 << 18  # bytes read at a time
 _AS_READ: Final = ("utf-8", "surrogateescape")
 
 
@@ -49,7 +49,7 @@ class JsonArrayReader(FileReader):
         default="", doc="Key of the phrase positions in each document: [[start, stop], ...] in characters."
     )
     extensions: tuple[str, ...] = key(
-        default=(), doc="File extensions to read in a directory; []: the usual ones of the format."
+        default=(), doc="File extensions to read in a directory; []: the default ones of the format."
     )
     encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
 
@@ -68,18 +68,18 @@ class JsonArrayReader(FileReader):
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         file = piece.file
-        found = Encoding(codec(self.encoding)) if self.encoding else encoding_of(file)
-        other = "" if found == UTF8 or found.mixed else found.name
-        said = wide_encoding(file.path) or ("" if found == UTF8 or found.mixed else str(found))
+        detected = Encoding(codec(self.encoding)) if self.encoding else encoding_of(file)
+        other = "" if detected == UTF8 or detected.mixed else detected.name
+        name = wide_encoding(file.path) or ("" if detected == UTF8 or detected.mixed else str(detected))
         with open_bytes(file.path, encoding=other) as stream:
             for element in _Elements(stream, self.text_key, limit):
                 record = _document(file.label, element, self.text_key, self.spans_key)
-                yield record._replace(encoding=said) if said else record
+                yield record._replace(encoding=name) if name else record
             yield from rest_of(stream, file.label)
 
 
 def _fields(start: bytes) -> list[str] | None:
-    """The fields of the elements of an array that begins so; None where none of them is an object, and all there."""
+    """Keys of the elements at the start of an array; None if no complete element is an object."""
     text, found = start.decode(errors="replace"), dict[str, None]()
     at = len(text) - len(text.lstrip("\ufeff \t\r\n[,"))
     with suppress(ValueError, RecursionError):
@@ -92,123 +92,126 @@ def _fields(start: bytes) -> list[str] | None:
 
 
 class _Elements:
-    """The elements of an array as lines of JSON; the size of each has what stands before it since the last one.
+    """Iterator over the elements of an array as lines of JSON.
 
-    What is no JSON ends before the next element that has the field, so that it costs no others. Arrays of objects may
-    follow one another; of strings they are rows of something, and no documents.
+    The size of an element includes the bytes since the previous one. An invalid element ends before the next element
+    that has the text key, so it does not affect others. Several arrays of objects may follow each other. Arrays of
+    strings may not: they would be rows of a table, not documents.
     """
 
     def __init__(self, stream: BinaryIO, field: str, limit: int) -> None:
         self.stream, self.text_key, self.limit = stream, field, limit
         self.decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-        self.held, self.at, self.start, self.ended = "", 0, 0, False  # characters in memory, place in them and in bytes
+        # buffer in characters; position in the buffer; position in bytes
+        self.buffer, self.at, self.start, self.ended = "", 0, 0, False
 
     def __iter__(self) -> Iterator[TextLine]:
-        before, why, wanted = _OPENING, "truncated", _READ
+        before, why, num_bytes = _OPENING, "truncated", _READ
         while True:
-            match = before.match(self.held, self.at)
-            if match and self.held.startswith("]", match.end()):
-                yield self.line(match.end() + 1, b"", BETWEEN)
+            match = before.match(self.buffer, self.at)
+            if match and self.buffer.startswith("]", match.end()):
+                yield self.take_line(match.end() + 1, b"", BETWEEN)
                 before, why = _OPENING, BETWEEN
                 continue
             if not match:
-                left = self.held[self.at :].strip("\ufeff \t\r\n")
+                left = self.buffer[self.at :].strip("\ufeff \t\r\n")
                 if left or self.ended:
                     why = "bad_json" if left else why
                     if (
-                        last := self.line(len(self.held), left.encode(*_AS_READ), why, self.rest())
+                        last := self.take_line(len(self.buffer), left.encode(*_AS_READ), why, self.count_rest())
                     ).size or why != BETWEEN:
                         yield last
                     return
-                self.more(_READ)
+                self.read_more(_READ)
                 continue
-            stop, fault = self.scanned(match.end())
-            if why == BETWEEN and self.held.startswith('"', match.end()):
+            stop, fault = self.find_end(match.end())
+            if why == BETWEEN and self.buffer.startswith('"', match.end()):
                 fault = fault or "no_field"
             if stop:
-                yield self.line(stop, self.held[match.end() : stop].encode(*_AS_READ), fault)
-                if fault and self.ended and self.at == len(self.held):
+                yield self.take_line(stop, self.buffer[match.end() : stop].encode(*_AS_READ), fault)
+                if fault and self.ended and self.at == len(self.buffer):
                     return
-                before, wanted = _BETWEEN, _READ
+                before, num_bytes = _BETWEEN, _READ
             elif self.ended:
-                yield self.line(len(self.held), self.held[match.end() :].encode(*_AS_READ), fault)
+                yield self.take_line(len(self.buffer), self.buffer[match.end() :].encode(*_AS_READ), fault)
                 return
-            elif len(self.held) - self.at > self.limit:
-                yield self.skipped(match.end())
-                before, wanted = _BETWEEN, _READ
+            elif len(self.buffer) - self.at > self.limit:
+                yield self.skip_element(match.end())
+                before, num_bytes = _BETWEEN, _READ
             else:
-                self.more(wanted)
-                wanted *= 2
+                self.read_more(num_bytes)
+                num_bytes *= 2
 
-    def more(self, wanted: int) -> None:
-        """Hold that many more bytes, and no longer what stands before the place."""
-        block = self.stream.read(wanted)
-        self.held, self.at = self.held[self.at :] + self.decoder.decode(block, final=not block), 0
+    def read_more(self, num_bytes: int) -> None:
+        """Read `num_bytes` more bytes into the buffer and drop everything before the current position."""
+        block = self.stream.read(num_bytes)
+        self.buffer, self.at = self.buffer[self.at :] + self.decoder.decode(block, final=not block), 0
         self.ended = not block
 
-    def scanned(self, first: int) -> tuple[int, str]:
-        """Where the element that begins at `first` ends, 0 where that is not read yet; and what is wrong with it."""
+    def find_end(self, first: int) -> tuple[int, str]:
+        """End of the element that begins at `first` and its fault. The end is 0 if it is not yet in the buffer."""
         try:
-            _, stop = scan(self.held, first)
-            whole = stop < len(self.held) or self.ended or self.held[first] in '{["'  # of a number more may follow
+            _, stop = scan(self.buffer, first)
+            whole = stop < len(self.buffer) or self.ended or self.buffer[first] in '{["'  # a number may continue
             return (stop, "") if whole else (0, "truncated")
         except RecursionError:
             is_torn = False
-        except ValueError as error:  # of a number that is too long, too
+        except ValueError as error:  # also raised for a number that is too long
             at = error.pos if isinstance(error, json.JSONDecodeError) else first
-            is_torn = "Unterminated" in str(error) or at >= len(self.held) - _LONGEST_WORD
+            is_torn = "Unterminated" in str(error) or at >= len(self.buffer) - _LONGEST_WORD
             if is_torn and not self.ended:
                 return 0, "truncated"
-        following = self.following(first)
-        is_torn = is_torn and not following and not self.held.rstrip().endswith("]")
-        return following or (len(self.held) if self.ended else 0), "truncated" if is_torn else "bad_json"
+        next_start = self.find_next(first)
+        is_torn = is_torn and not next_start and not self.buffer.rstrip().endswith("]")
+        return next_start or (len(self.buffer) if self.ended else 0), "truncated" if is_torn else "bad_json"
 
-    def following(self, first: int) -> int:
-        """Where the element that is no JSON ends: before the next one that may be a document; 0 where there is none."""
-        is_string = self.held.startswith('"', first)
-        for match in islice((_STRINGS if is_string else _OBJECTS).finditer(self.held, first + 1), _MOST_TRIED):
+    def find_next(self, first: int) -> int:
+        """End of an invalid element: the position before the next one that may be a document, or 0 if there is none."""
+        is_string = self.buffer.startswith('"', first)
+        for match in islice((_STRINGS if is_string else _OBJECTS).finditer(self.buffer, first + 1), _MOST_TRIED):
             with suppress(ValueError, RecursionError):
-                value, _ = scan(self.held, match.end())
+                value, _ = scan(self.buffer, match.end())
                 if is_string or self.text_key in value or self.text_key.partition(".")[0] in value:
                     return match.start(1)
         return 0
 
-    def line(self, stop: int, content: bytes, why: str, more: int = 0) -> TextLine:
-        """What stands up to `stop`, and so many bytes after it."""
-        size = len(self.held[self.at : stop].encode(*_AS_READ)) + more
+    def take_line(self, stop: int, content: bytes, why: str, more: int = 0) -> TextLine:
+        """A line with the bytes up to `stop`, plus `more` bytes after it in its size."""
+        size = len(self.buffer[self.at : stop].encode(*_AS_READ)) + more
         why = why or ("too_long" if len(content) > self.limit else "")
         line = TextLine(self.start, size, content[:SNIPPET] if why else content, why)
         self.start, self.at = self.start + size, stop
         return line
 
-    def skipped(self, first: int) -> TextLine:
-        """An element that is too long, which ends where its brackets do."""
-        start, snippet, size = self.start, self.held[first : first + SNIPPET].encode(*_AS_READ)[:SNIPPET], 0
+    def skip_element(self, first: int) -> TextLine:
+        """Skip an element that is too long, up to its closing bracket."""
+        start, snippet, size = self.start, self.buffer[first : first + SNIPPET].encode(*_AS_READ)[:SNIPPET], 0
         depth, in_string, place = 0, False, first
         while True:
-            for mark in _MARKS.finditer(self.held, place):
+            for mark in _MARKS.finditer(self.buffer, place):
                 char = mark[0][-1]
                 if len(mark[0]) == 1 and char == '"':
                     in_string = not in_string
                 elif not in_string and char in "[]{}":
                     depth += 1 if char in "[{" else -1
                 if depth <= 0 and not in_string and char in ']}"' and len(mark[0]) == 1:
-                    size += self.line(mark.end(), b"", "").size
+                    size += self.take_line(mark.end(), b"", "").size
                     return TextLine(start, size, snippet, "too_long")
-            kept = 1 if self.held.endswith("\\") and not self.ended else 0  # it goes with what follows
-            size += self.line(len(self.held) - kept, b"", "").size
+            # a backslash belongs to the next character
+            num_kept = 1 if self.buffer.endswith("\\") and not self.ended else 0
+            size += self.take_line(len(self.buffer) - num_kept, b"", "").size
             if self.ended:
                 return TextLine(start, size, snippet, "too_long")
-            self.more(_READ)
+            self.read_more(_READ)
             place = 0
 
-    def rest(self) -> int:
-        """How many bytes are left."""
+    def count_rest(self) -> int:
+        """Read to the end and return the number of bytes."""
         return sum(map(len, iter(lambda: self.stream.read(_READ), b"")))
 
 
 def _document(label: str, element: TextLine, field: str, spans: str) -> Record:
-    """The document of an element."""
+    """The record of an element."""
     if element.fault:
         return drop_record(label, element, element.fault)
     if not element.content.startswith(b'"'):

@@ -1,4 +1,4 @@
-"""JSON lines -> documents."""
+"""JSON Lines -> one document per line."""
 
 import json
 import re
@@ -22,14 +22,15 @@ _ENDINGS: Final = (".jsonl", ".ndjson", ".json")
 _BEGINS: Final = re.compile(rb'\{\s*"')
 _FIELD: Final = re.compile(r'\s*[{,]\s*("(?:[^"\\]|\\.)*")\s*:\s*')
 _PLAIN: Final = json.JSONDecoder()
-_MOST_DIGITS: Final = 4000  # of a number: Python reads no longer ones as integers, and no text is one
+# digits of a number; Python's json module raises an error for integers of more than 4,300
+_MOST_DIGITS: Final = 4000
 _LONG_NUMBERS: Final = json.JSONDecoder(parse_int=lambda digits: _number(digits))
-_MOST_ASKED: Final = 1000  # lines that are looked at for a field that the first ones lack
+_MOST_ASKED: Final = 1000  # lines searched for a key that the first lines lack
 _OF_NUMBER: Final = re.compile(r"[-+.\deE]+")
 _WORDS: Final = ("true", "false", "null", "-Infinity", "NaN")
-_LONGEST_ESCAPE: Final = 6  # characters, as of \u0041
+_LONGEST_ESCAPE: Final = 6  # characters of an escape, e.g. \u0041
 _ABSENT: Final = object()
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half of a surrogate pair: valid in JSON, not in UTF-8
 
 
 @spec
@@ -40,7 +41,7 @@ class JsonlReader(FileReader):
     """
 
     names: ClassVar[tuple[str, ...]] = ("jsonl",)
-    leads: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")  # .json may be settings beside the text
+    leads: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")  # .json files may be settings next to the text
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
 
     kind: Literal["jsonl"] = "jsonl"
@@ -51,7 +52,7 @@ class JsonlReader(FileReader):
         default="", doc="Key of the phrase positions in each document: [[start, stop], ...] in characters."
     )
     extensions: tuple[str, ...] = key(
-        default=(), doc="File extensions to read in a directory; []: the usual ones of the format."
+        default=(), doc="File extensions to read in a directory; []: the default ones of the format."
     )
     encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
 
@@ -64,8 +65,8 @@ class JsonlReader(FileReader):
             return None
         if _fields(sample.start.partition(b"\n")[0]) is None and goes_on(sample.start):
             raise BadInput(
-                f"{sample.path}: one JSON object over several lines, which may be anything; give JSON lines or a JSON "
-                "array, as `jq -c '.data[]'` makes of the list that it holds"
+                f"{sample.path}: invalid JSON Lines: one object spans several lines; convert the file to JSON Lines or "
+                "a JSON array, e.g. with `jq -c '.data[]'`"
             )
         check_field(sample.path, fields_with(sample, _fields(sample.start)), sample.field)
         return cls(path=sample.path)
@@ -83,14 +84,14 @@ class JsonlReader(FileReader):
 
 
 def is_json_lines(sample: FileProbe) -> bool:
-    """Whether a file has the name of JSON lines, or begins as one does."""
+    """Whether a file has an extension of JSON Lines or begins like one."""
     return sample.start != b"" and (
         plain_suffix(sample.file.path) in _ENDINGS or _BEGINS.match(sample.start) is not None
     )
 
 
 def fields_with(sample: FileProbe, fields: list[str] | None) -> list[str] | None:
-    """The fields at the beginning of a file, and the one that is looked for where it stands anywhere in the file."""
+    """Keys at the start of a file, plus the text key if it occurs anywhere in the file."""
     first = sample.field.partition(".")[0]
     if fields is None or first in fields or sample.field in fields:
         return fields
@@ -98,7 +99,7 @@ def fields_with(sample: FileProbe, fields: list[str] | None) -> list[str] | None
 
 
 def _is_later(sample: FileProbe) -> bool:
-    """Whether an object of the file has the field that is looked for; one inside of another field is none."""
+    """Whether an object of the file has the text key at its top level."""
     wanted = {sample.field.partition(".")[0], sample.field}
     names = [json.dumps(name, ensure_ascii=is_escaped).encode() for name in wanted for is_escaped in (False, True)]
     blocks = (block for block in blocks_of(sample.file) if any(name in block for name in names))
@@ -108,25 +109,25 @@ def _is_later(sample: FileProbe) -> bool:
             value = loads(decode(line)[0])
             if number == _MOST_ASKED or not isinstance(value, dict) or _at(value, sample.field) is not _ABSENT:
                 return True
-        except (ValueError, RecursionError):  # of lines that are there in part, or lie in an array, nothing is known
+        except (ValueError, RecursionError):  # an incomplete line, or a line inside of an array, is inconclusive
             return True
     return False
 
 
 def check_field(path: str, fields: Sequence[str] | None, field: str = "text") -> None:
-    """BadInput where the names of the fields of `path` can be read, and `field` is not among them."""
+    """Raise BadInput if the keys of the documents in `path` are known and `field` is not one of them."""
     if fields is not None and field.partition(".")[0] not in fields and field not in fields:
         have = ", ".join(sorted(map(repr, fields))[:8])
         raise BadInput(
-            f"{path}: its documents have no {field!r}, but {have}; name one with --data PATH#FIELD, or as "
+            f"{path}: missing key {field!r}, expected one of {have}; select a key with --data PATH#FIELD or with "
             "`text_key` of the source in a corpus file"
         )
 
 
 def parse_line(label: str, block: TextLine, field: str = "text", spans: str = "") -> Record:
-    """The string at `field` of the object in a line, and the ranges of its characters at `spans`.
+    """The record of a line: the string at key `field`, and the character ranges at key `spans`.
 
-    A field is a name, or names with dots between for objects in objects. Half characters become U+FFFD.
+    A key may contain dots for nested objects. Unpaired surrogates become U+FFFD.
     """
     if is_blank(block):
         return drop_record(label, block, BETWEEN)
@@ -154,7 +155,7 @@ def parse_line(label: str, block: TextLine, field: str = "text", spans: str = ""
 
 
 def _breaks_off(content: bytes, line: str, error: json.JSONDecodeError) -> bool:
-    """Whether a line is the beginning of an object, and the file ends with it."""
+    """Whether a line is an incomplete object at the end of a file."""
     if content.endswith(b"\n") or not line.lstrip().startswith("{"):
         return False
     rest = line.rstrip()[error.pos :]
@@ -164,7 +165,7 @@ def _breaks_off(content: bytes, line: str, error: json.JSONDecodeError) -> bool:
 
 
 def loads(text: str) -> Any:
-    """As json.loads, which reads no number of more than 4,300 digits; such a one is infinite here."""
+    """Like json.loads, but numbers of more than 4,300 digits become infinite instead of raising an error."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -174,7 +175,7 @@ def loads(text: str) -> Any:
 
 
 def scan(text: str, start: int) -> tuple[Any, int]:
-    """The value that begins at `start`, and where it ends; errors as of raw_decode of the json module."""
+    """The value that begins at `start`, and its end. Raises the errors of raw_decode in the json module."""
     try:
         return _PLAIN.raw_decode(text, start)
     except json.JSONDecodeError:
@@ -188,7 +189,7 @@ def _number(digits: str) -> int | float:
 
 
 def goes_on(start: bytes) -> bool:
-    """Whether the object that a file begins with goes on in its second line.
+    """Whether the object at the start of a file continues on the second line.
 
     >>> goes_on(b'{\\n  "data": []\\n}'), goes_on(b'{"text": damaged}\\r\\n'), goes_on(b'{"text": "long')
     (True, False, False)
@@ -198,7 +199,7 @@ def goes_on(start: bytes) -> bool:
 
 
 def fields_of_line(line: str) -> list[str]:
-    """The fields of the object in a line of JSON, those of its beginning where the line is there in part.
+    """Keys of the object in a line of JSON. The line may be incomplete.
 
     >>> fields_of_line('{"id": "1", "text": "Words that go')
     ['id', 'text']
@@ -212,7 +213,7 @@ def fields_of_line(line: str) -> list[str]:
 
 
 def _fields(start: bytes) -> list[str] | None:
-    """The fields of the lines; None where none of them is an object in JSON."""
+    """Keys of the objects in the lines; None if no line is a JSON object."""
     found = dict[str, None]()
     for line in start.splitlines():
         with suppress(ValueError, RecursionError):
@@ -222,7 +223,7 @@ def _fields(start: bytes) -> list[str] | None:
 
 
 def _at(value: Any, field: str) -> Any:
-    """What stands at a field: at its whole name, else at its names one by one; _ABSENT where nothing does."""
+    """The value at a key: first the whole name, then its parts at dots. Returns _ABSENT if there is none."""
     if isinstance(value, dict) and field in value:
         return value[field]
     first, dot, rest = field.partition(".")
@@ -230,7 +231,7 @@ def _at(value: Any, field: str) -> Any:
 
 
 def as_spans(value: Any, text: str) -> tuple[tuple[int, int], ...] | None:
-    """[[start, stop], ...] as ranges of the characters of `text`; none of these is (), and None is for what is wrong.
+    """[[start, stop], ...] as character ranges of `text`; () if `value` is missing, None if it is invalid.
 
     >>> as_spans([[0, 2], [3, 5]], "ab cd"), as_spans(None, "ab"), as_spans([[1, 9]], "ab"), as_spans("0-2", "ab")
     (((0, 2), (3, 5)), (), None, None)
@@ -247,7 +248,7 @@ def as_spans(value: Any, text: str) -> tuple[tuple[int, int], ...] | None:
 
 
 def _is_twice(line: str, name: str) -> bool:
-    """Whether an object in a line of JSON has one name twice, so that its value is ambiguous."""
+    """Whether an object in a line of JSON has a key twice, so that its value is ambiguous."""
     twice = False
 
     def note(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

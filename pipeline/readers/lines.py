@@ -1,8 +1,8 @@
-"""Files -> lines and blocks of lines. A bad byte, a torn archive or an endless line stops nothing; each byte counts.
+"""Files -> lines and blocks of lines. An invalid byte, a damaged archive or an endless line does not stop reading.
 
-Large files are read in ranges, by several workers. A range of bytes owns the lines from the first boundary (where a
-document may begin) at or after its start up to the first boundary at or after its stop, so that ranges that touch share
-no line and miss none, whatever the format.
+Every byte is counted. Several workers read ranges of a large file. A boundary is a place where a document may begin. A
+range of bytes owns the lines from the first boundary at or after its start to the first boundary at or after its stop.
+Adjacent ranges therefore neither share nor miss a line, whatever the format.
 """
 
 import io
@@ -14,25 +14,26 @@ from pipeline.readers.files import compression_of, count_trailing_bytes, describ
 from pipeline.readers.record import SNIPPET, TRAILING, Record
 from preprocessing.tables import TextLine
 
-_SKIPPED: Final = 1 << 20  # bytes in memory while the rest of a line that is too long is skipped
+_SKIPPED: Final = 1 << 20  # bytes in memory while the rest of an overlong line is skipped
 
 
 def lines(
     path: str, start: int, stop: int | None, limit: int, recode: Callable[[bytes], bytes] = bytes, encoding: str = ""
 ) -> Iterator[TextLine]:
-    """The lines of a file from the first that begins at or after byte `start`; of one over `limit` bytes only its size.
+    """The lines of a file from the first one that begins at or after byte `start`. Overlong lines have only a size.
 
-    `recode` turns what a line has into UTF-8; `encoding` is that of the whole file, as for `open_bytes`. Sizes are of
-    the bytes of the file.
+    A line is overlong if it has more than `limit` bytes. `recode` converts the content of a line to UTF-8. `encoding`
+    is a codec for the whole file, as for `open_bytes`. Sizes are in bytes of the file.
 
-    They go on beyond `stop`, where the caller stops; there are none where none begins in [start, stop). A range of a
-    compressed file is of compressed bytes and whole in itself (see file_ranges.py): lines end there, and start counts
-    from it.
+    Iteration continues beyond `stop`; the caller ends it. It is empty if no line begins in [start, stop). A range of a
+    compressed file is in stored bytes and consists of whole members (see file_ranges.py). Its lines end at `stop`, and
+    positions count from its start.
     """
-    whole = compression_of(path) is not None
+    is_compressed = compression_of(path) is not None
     with open_lines(path, start, stop, encoding) as file:
-        at = 0 if whole else start
-        if start and not whole:  # a line that ends right before `start` is not ours, one that begins there is
+        at = 0 if is_compressed else start
+        # a line that begins exactly at `start` belongs to this range, so reading starts one byte earlier
+        if start and not is_compressed:
             file.seek(start - 1)
             at += _skip_line(file, sys.maxsize if stop is None else stop - start + 1) - 1
             if stop is not None and at >= stop:
@@ -55,7 +56,7 @@ def lines(
 
 
 def _skip_line(file: io.BufferedReader, most: int = sys.maxsize) -> int:
-    """Read to the end of the line, or on to `most` bytes or a little more; returns how many bytes that were."""
+    """Skip to the end of the line, or until a little more than `most` bytes. Returns the number of bytes skipped."""
     size = 0
     while size < most and (piece := file.readline(_SKIPPED)):
         size += len(piece)
@@ -67,7 +68,7 @@ def _skip_line(file: io.BufferedReader, most: int = sys.maxsize) -> int:
 def lines_of_range(
     lines: Iterator[TextLine], stop: int | None, begins: Callable[[TextLine], bool]
 ) -> Iterator[TextLine]:
-    """Of lines from the start of a range on, those that the range owns; the begin of a file is a boundary, too."""
+    """The lines that a range owns, from all lines after its start. The beginning of a file is also a boundary."""
     inside = False
     for line in lines:
         if line.start == 0 or begins(line):
@@ -79,7 +80,7 @@ def lines_of_range(
 
 
 def blocks(lines: Iterator[TextLine], begins: Callable[[TextLine], bool], limit: int) -> Iterator[TextLine]:
-    """Lines from one begin up to the next, joined as one; of a block longer than `limit` bytes only its size."""
+    """Lines joined to blocks, from one boundary to the next. Blocks of more than `limit` bytes have only a size."""
     start, size, why, content = 0, 0, "", list[bytes]()
     for line in lines:
         if content and (begins(line) or line.fault == TRAILING):
@@ -99,12 +100,15 @@ def blocks(lines: Iterator[TextLine], begins: Callable[[TextLine], bool], limit:
 
 
 def drop_record(label: str, block: TextLine, why: str) -> Record:
-    """The record of a block that is no document."""
+    """The record of a block that does not become a document."""
     return Record(label, block.size, fault=why, start=block.start, snippet=block.content[:SNIPPET])
 
 
 def rest_of(file: io.BufferedReader, label: str) -> Iterator[Record]:
-    """The records of what a compressed file that was read to its end does not give: the rest of it, what is behind."""
+    """Records for the unreadable rest of a compressed file, and for bytes after it.
+
+    The file must have been read to its end.
+    """
     if why := describe_fault(file):
         yield Record(label, 0, fault=why)
     if left := count_trailing_bytes(file):

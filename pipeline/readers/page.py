@@ -1,13 +1,13 @@
-"""A page in HTML -> its main text, by resiliparse. For web archives and for files of HTML."""
+"""HTML page -> main text, by resiliparse. Used for web archives and HTML files."""
 
 import re
 from typing import Final
 
 from preprocessing.encodings import declared
 
-# resiliparse is imported where it is used: its library is loaded for pages only.
-MOST_HTML: Final = 1 << 24  # bytes: no page for people is longer
-# Elements left open nest without end, and the parser's time grows with the depth squared: 10,000 take 2 s.
+# resiliparse is imported inside of functions, so that its library is loaded only for pages.
+MOST_HTML: Final = 1 << 24  # bytes; a longer file is not regarded as a page of text
+# Unclosed elements nest without limit, and parsing time grows with the square of the depth: 10,000 take 2 s.
 _DEEPEST: Final = 1000
 _TAG: Final = re.compile(rb"<(/?)([a-z][a-z0-9]*)\b([^<>]*?)(/?)>", re.IGNORECASE)
 _CLOSE_THEMSELVES: Final = frozenset(
@@ -17,7 +17,7 @@ _CLOSE_THEMSELVES: Final = frozenset(
 
 
 def main_text(content: bytes, charset: str) -> str:
-    """The main text of a page, in the encoding that its server names, or else in the one that it seems to have."""
+    """The main text of a page. The encoding of the HTTP header is used if it is valid, else it is detected."""
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding
 
     if not declared(charset, content):
@@ -33,7 +33,7 @@ def text_of(html: str) -> str:
 
 
 def is_too_deep(html: bytes) -> bool:
-    """Whether elements nest deeper than any page for people has them."""
+    """Whether elements nest deeper than in a real page."""
     depth = 0
     for closing, name, _, itself in _TAG.findall(html):
         if name.lower() not in _CLOSE_THEMSELVES and not itself:

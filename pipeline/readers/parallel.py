@@ -1,4 +1,4 @@
-"""Aligned files, one for each language -> documents: line i of all of them, its sides one blank line apart."""
+"""Aligned files, one per language -> documents: line i of all files, with a blank line between its sides."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -43,7 +43,7 @@ class ParallelReader:
 
     def __post_init__(self) -> None:
         require_encoding("parallel.encoding", self.encoding)
-        require(len(self.paths) >= 2, "parallel.paths", self.paths, "two files or more")
+        require(len(self.paths) >= 2, "parallel.paths", self.paths, "at least two paths")
 
     @property
     def place(self) -> str:
@@ -55,11 +55,11 @@ class ParallelReader:
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
-        """Never: one path says nothing of its translation."""
+        """Returns None: one path does not identify its translations."""
         return None
 
     def describe(self) -> str:
-        return f"{', '.join(self.paths)}: read as parallel, one document per line of them all"
+        return f"{', '.join(self.paths)}: read as parallel, one document per aligned line"
 
     def anchored(self, folder: Path) -> Self:
         return replace(self, paths=tuple(absolute(path, folder) for path in self.paths))
@@ -81,30 +81,31 @@ class ParallelReader:
 
 
 def find_sides(paths: Sequence[str]) -> list[Sides]:
-    """The files of each language, side by side: those that come first in each path belong together, and so on."""
+    """The files of all languages, grouped by position: the first file of each path, then the second, and so on."""
     found = [find(path) for path in paths]
     if len(set(map(len, found))) > 1:
         have = ", ".join(f"{path} has {len(files)}" for path, files in zip(paths, found, strict=True))
-        raise BadInput(f"parallel: {have} files; give each language as many files as the others")
+        raise BadInput(f"parallel: file counts differ: {have}; pass the same number of files for each language")
     return list(zip(*found, strict=True))
 
 
 def aligned_cuts(sides: Sides, step: int) -> list[list[int]]:
-    """Where each side may be cut, about every `step` bytes of the first; BadInput where they are not aligned.
+    """Positions at which to divide each file, about every `step` bytes of the first one.
 
-    All files are read for it: one line too many on a side would spoil all documents after it.
+    Raises BadInput if line counts differ. This reads all files, because one missing line on a side would misalign all
+    later documents.
     """
     plain = not any(side.compression for side in sides)
     numbers, total = _line_numbers(sides[0].path, step if plain else None)
     found = [_places(side.path, numbers) for side in sides]
     if len({count for _, count in found}) > 1 or any(count != total for _, count in found):
         have = ", ".join(f"{side.path} has {count:,}" for side, (_, count) in zip(sides, found, strict=True))
-        raise BadInput(f"parallel: {have} lines; give files with as many lines as each other")
+        raise BadInput(f"parallel: line counts differ: {have}; pass files with equal line counts")
     return [places for places, _ in found]
 
 
 def _line_numbers(path: str, step: int | None) -> tuple[list[int], int]:
-    """Numbers of the lines that begin at about every `step` bytes, and how many lines there are."""
+    """Numbers of the lines that begin about every `step` bytes, and the total number of lines."""
     numbers, last, size, count, end = list[int](), 0, 0, 0, b"\n"
     with open_bytes(path) as file:
         while block := file.read(_BLOCK):
@@ -117,7 +118,7 @@ def _line_numbers(path: str, step: int | None) -> tuple[list[int], int]:
 
 
 def _places(path: str, numbers: list[int]) -> tuple[list[int], int]:
-    """The bytes at which the lines with these numbers (rising, from 1 up) begin, and how many lines there are."""
+    """Byte positions of the lines with these numbers (ascending, from 1), and the total number of lines."""
     places, size, count, end, wanted = list[int](), 0, 0, b"\n", iter([*numbers, -1])
     number = next(wanted)
     with open_bytes(path) as file:
@@ -134,14 +135,15 @@ def _places(path: str, numbers: list[int]) -> tuple[list[int], int]:
 def pairs(
     label: str, sides: Sequence[tuple[InputFile, int, int | None]], limit: int, encoding: str = ""
 ) -> Iterator[Record]:
-    """The documents of ranges of files with as many lines as each other: (file, start, stop) of each side."""
+    """The documents of aligned ranges, given as (file, start, stop) for each side."""
     recoders = [Transcoder(side, encoding) for side, _, _ in sides]
     each = [
         lines_of_range(lines(side.path, start, stop, limit, recode, recode.whole), stop, always)
         for (side, start, stop), recode in zip(sides, recoders, strict=True)
     ]
     for lines_of_sides in zip_longest(*each):
-        together = tuple(line for line in lines_of_sides if line is not None)  # a torn side may have a line more
+        # a damaged side may have an additional line
+        together = tuple(line for line in lines_of_sides if line is not None)
         others = [str(recode.used) for recode in recoders if recode.used != UTF8]
         record = _document(label, together)
         if len(together) < len(sides) and not record.fault:

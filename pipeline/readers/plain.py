@@ -1,4 +1,4 @@
-"""Documents among the lines of a file: what begins one, and how one is read. Most readers are made of this."""
+"""Documents in the lines of a file: where one begins, and how it is parsed. Most readers use these functions."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -12,28 +12,28 @@ from pipeline.readers.transcode import Transcoder
 from preprocessing.encodings import UTF8
 from preprocessing.text import decode
 
-_MOST_BLANKS: Final = 256  # bytes of a line of blanks of Unicode
-_INVISIBLE: Final = "\u115f\u1160\u2800\u3164\uffa0"  # letters and a symbol that show nothing
+_MOST_BLANKS: Final = 256  # bytes; longer lines are not tested for invisible Unicode characters
+_INVISIBLE: Final = "\u115f\u1160\u2800\u3164\uffa0"  # letters and a symbol that are invisible
 _BLANKS: Final = _INVISIBLE + "".join(
     char for char in map(chr, range(0x10000)) if char.isspace() or category(char) in ("Cc", "Cf")
 )
 
-Begins = Callable[[TextLine], bool]  # whether a document begins with this line
-Parse = Callable[[str, TextLine], Record]  # label of the file, lines of a document as one -> its record
+Begins = Callable[[TextLine], bool]  # whether a document begins at this line
+Parse = Callable[[str, TextLine], Record]  # label of the file, lines of a document joined -> record
 
 
 def never(line: TextLine) -> bool:
-    """A file is a document."""
+    """No line begins a document: the whole file is one."""
     return False
 
 
 def always(line: TextLine) -> bool:
-    """A line is a document."""
+    """Each line begins a document."""
     return True
 
 
 def is_blank(line: TextLine) -> bool:
-    r"""Blank lines are between documents, whatever they hold that shows nothing.
+    r"""Whether a line separates documents: it has white space and invisible characters only.
 
     >>> [is_blank(TextLine(0, 0, content.encode())) for content in ("\n", " \t\r\n", "\u00a0\u3000\n", "a\n")]
     [True, True, True, False]
@@ -45,15 +45,15 @@ def is_blank(line: TextLine) -> bool:
 
 
 def document(label: str, block: TextLine) -> Record:
-    """All of a block."""
+    """The record of a block, with its whole text."""
     return Record(label, block.size, *decode(block.content), "", block.start)
 
 
 def line_records(piece: FileRange, begins: Begins, parse: Parse, limit: int, encoding: str = "") -> Iterator[Record]:
-    """The documents in the lines of a piece, those of more than `limit` bytes without their text.
+    """The documents in the lines of a file range. Documents of more than `limit` bytes have no text.
 
-    A file that is no text is one record, a fault. `encoding` is what the file is in, where a user says so; else it is
-    found (transcode.py), and the records have its name.
+    A file that is not text becomes one record with a fault. `encoding` is the encoding that the user sets. Without it,
+    the encoding is detected (transcode.py) and recorded in the records.
     """
     file, recode = piece.file, Transcoder(piece.file, encoding)
     if piece.start == 0 and not is_text(start := head(file.path, encoding=recode.whole)):

@@ -1,7 +1,7 @@
-"""The documentation installed with Python and its packages, as prose: real English on every machine, without a network.
+"""Documentation of Python and installed packages as prose: English text on every machine, without a network.
 
-Nothing is imported: modules are found in the standard library and in site-packages, and parsed. Of a docstring only the
-paragraphs that are sentences stay; doctests, code, tables and signatures go.
+No package is imported: files in the standard library and in site-packages are parsed. Only paragraphs of sentences are
+kept, without doctests, code, tables and signatures.
 """
 
 import ast
@@ -25,13 +25,13 @@ _OTHER: Final = {"test", "tests", "testing", "idlelib", "lib2to3", "site-package
 _DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _TOPICS: Final = "pydoc_data/topics.py"
 
-# Parsing is slow (5 MB/s), so a file is parsed only where long strings are a good part of it, which is quick to find.
+# Parsing is slow (5 MB/s). A quick search therefore selects files in which long strings make up a large fraction.
 _LONG_STRING: Final = re.compile(rb'"""([^"\\]*+(?:(?:\\.|"(?!""))[^"\\]*+)*)"""', re.DOTALL)
 _LONG: Final = 150  # bytes
-_WORTH_PARSING: Final = 0.3  # share of a file that is long strings
+_WORTH_PARSING: Final = 0.3  # fraction of the bytes of a file in long strings
 
 _FENCE: Final = re.compile(r"^ *(```|~~~).*?(^ *\1|\Z)", re.DOTALL | re.MULTILINE)
-_UNDERLINE: Final = re.compile(r"^[^\n]*\n *([-=~^\"'*#+.])\1{2,} *$", re.MULTILINE)  # a heading and its line
+_UNDERLINE: Final = re.compile(r"^[^\n]*\n *([-=~^\"'*#+.])\1{2,} *$", re.MULTILINE)  # a heading and its underline
 _HEADING: Final = re.compile(r"\w+:")  # Args:, Returns:
 # :param x: | @param | .. note:: | - item | x (int): or *args:
 _FIELD: Final = re.compile(r"\s*(:\w[^:\n]*:|@\w+|\.\. .*|[-*+]\s|\*{0,2}\w+( \([^)\n]*\))?:\s)\s*")
@@ -69,7 +69,7 @@ class PythonDocsReader:
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
-        """Never: it has no path."""
+        """Returns None: this source has no path."""
         return None
 
     def describe(self) -> str:
@@ -89,7 +89,7 @@ class PythonDocsReader:
 
 
 def find_modules(packages: tuple[str, ...] = ()) -> list[InputFile]:
-    """Python files of these top-level packages (all, where none is named), labelled with the package, in order."""
+    """Python files of these top-level packages in order, labeled with their package. () means all packages."""
     standard = Path(sysconfig.get_path("stdlib"))
     roots = {standard: STANDARD} | {Path(sysconfig.get_path(name)): "" for name in ("purelib", "platlib")}
     found: dict[str, InputFile] = {}
@@ -105,13 +105,13 @@ def find_modules(packages: tuple[str, ...] = ()) -> list[InputFile]:
                     found[path] = InputFile(label, path, stat.st_size, stat.st_mtime_ns)
     missing = set(packages) - {file.label for file in found.values()}
     if missing or not found:
-        given = ", ".join(sorted(missing)) or "nothing"
-        raise BadInput(f"python_docs: {given} is not installed here; name installed packages or none, which means all")
+        unknown = ", ".join(sorted(missing)) or "nothing"
+        raise BadInput(f"python_docs: not installed: {unknown}; name installed packages, or none to read all")
     return sorted(found.values())
 
 
 def documentation(file: InputFile) -> Iterator[Record]:
-    """The docstrings of a Python file, or pydoc's topics, as prose; and one record for the code around them."""
+    """The docstrings of a Python file, or the topics of pydoc, as prose, and one record for the remaining code."""
     content = Path(file.path).read_bytes()
     rest = len(content)
     for docstring in _texts(file, content):
@@ -129,7 +129,7 @@ def _texts(file: InputFile, content: bytes) -> Iterator[str]:
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
-    """The docstrings of a module, class or function and of what is defined right inside of it."""
+    """Docstrings of a module, class or function and, recursively, of the definitions directly inside."""
     if isinstance(node, _DOCUMENTED):
         if docstring := ast.get_docstring(node):
             yield docstring
@@ -145,9 +145,9 @@ def _topics(tree: ast.AST) -> Iterator[str]:
 
 
 def _parsed(content: bytes) -> ast.AST:
-    """The syntax tree; an empty one where a file is not Python of this version (templates, Python 2)."""
+    """The syntax tree; an empty one if the file is not valid in this Python version (templates, Python 2)."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+        warnings.simplefilter("ignore")  # invalid escapes in strings of other packages
         try:
             return ast.parse(content)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -155,7 +155,7 @@ def _parsed(content: bytes) -> ast.AST:
 
 
 def prose(docstring: str) -> str:
-    r"""The paragraphs of a docstring that are sentences, each on one line.
+    r"""The paragraphs of a docstring that consist of sentences, each on one line.
 
     >>> prose("Add two numbers, whatever their size may be.\n\n>>> add(1, 2)\n3\n\nParameters\n----------\nx : int\n"
     ...       "    The first of the two numbers, which may\n    be :class:`huge`, too.")
@@ -166,10 +166,10 @@ def prose(docstring: str) -> str:
 
 
 def _blocks(text: str) -> Iterator[list[str]]:
-    """Runs of lines with one indentation that stand together, without doctests and what `::` introduces."""
+    """Runs of adjacent lines with equal indentation, without doctests and code after `::`."""
     block: list[str] = []
-    indents: set[int] = set()  # those that a line of this block may have; empty: any
-    code_below = -1  # indentation of the line whose `::` began code, or -1
+    indents: set[int] = set()  # indentations allowed in this block; empty: any
+    code_below = -1  # indentation of the line whose `::` introduced code, or -1
     example = False
     for line in [*text.split("\n"), ""]:
         words, indent = line.strip(), len(line) - len(line.lstrip())
@@ -183,7 +183,7 @@ def _blocks(text: str) -> Iterator[list[str]]:
             block = []
         if words and code_below < 0 and not example:
             block.append(words)
-            indents = set() if field else {indent}  # what hangs below a field may be indented as it likes
+            indents = set() if field else {indent}  # lines below a field may have any indentation
             if words.endswith("::"):
                 code_below = indent
 
@@ -196,7 +196,7 @@ def _plain(block: list[str]) -> str:
 
 
 def _is_prose(text: str) -> bool:
-    """Whether a paragraph is a sentence or more: it begins and ends like one and is words for the most part."""
+    """Whether a paragraph is prose: it starts and ends like a sentence and consists mostly of words."""
     words = _WORD.findall(text)
     letters = sum(map(len, words))
     few_symbols = len(_CODE.findall(text)) <= 0.02 * len(text)

@@ -1,7 +1,8 @@
-"""The facts that every reader has, each class of the union `Source` in the door.
+"""The interface of a reader, which each class of the union `Source` implements.
 
-A reader is a frozen `@spec` class in a file of its own. Its keys are what a corpus file may say of a source; all that
-is true of its format stands in the same class. Generic code (splits.py, the corpus job, the data card) asks the class.
+A reader is a frozen `@spec` class in its own file. Its fields are the keys of a source in a corpus file. All facts
+about its format are defined in the same class. Generic code (splits.py, the corpus job, the data card) uses only this
+interface.
 """
 
 from collections.abc import Iterator
@@ -29,100 +30,100 @@ from preprocessing.spec import spec
 
 @dataclass(frozen=True)
 class FileProbe:
-    """A file by which the format of a path is recognised."""
+    """A file from which the format of a path is recognized."""
 
-    path: str  # as it was given: a file, a folder, a glob or a URL
-    file: InputFile  # one of those that the path names
-    alone: bool  # whether it is the only one
-    first: bool  # whether no other file of the path was looked at before
-    field: str = "text"  # where it has its text, if it has fields
+    path: str  # as passed by the user: a file, a directory, a glob or a URL
+    file: InputFile  # one of the files at the path
+    alone: bool  # whether it is the only file
+    first: bool  # whether it is the first file tested at this path
+    field: str = "text"  # key or column of the text, if the format has any
 
     @cached_property
     def stored(self) -> bytes:
-        """The first 64 KB of the file as it is stored, compressed or not."""
+        """The first 64 KB of the file as stored, compressed or not."""
         return stored_head(self.file.path)
 
     @cached_property
     def inside(self) -> bytes:
-        """The first 64 KB decompressed, without white space before them, whether they are text or not."""
+        """The first 64 KB after decompression, without leading white space, whether text or not."""
         return head(self.file.path, SNIFFED).removeprefix(BYTE_ORDER_MARK).lstrip()
 
     @cached_property
     def start(self) -> bytes:
-        """The same, as lines are read; b"" where the file is empty or no text."""
+        """Like `inside`, with line feeds as line ends; b"" if the file is empty or not text."""
         start = self.inside if is_text(self.inside[:8192]) else b""
         return start.replace(b"\r", b"\n") if ends_in_returns(start, self.file.path) else start
 
 
 class Reader(Protocol):
-    """What a class has to say of a format, so that its files become documents everywhere in Sesame."""
+    """Properties and methods of a format that Sesame needs to turn its files into documents."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     names: ClassVar[tuple[str, ...]]
-    """The names by which `--data NAME:PLACE` forces it, whatever the files look like; no other reader has them."""
+    """Names that select the format with `--data NAME:PLACE`, whatever the files look like; unique among readers."""
 
     located: ClassVar[tuple[str, ...]]
-    """The keys that hold paths of this machine: hashes of a corpus and its data card leave them out."""
+    """Keys with local paths. Hashes and the data card of a corpus omit them."""
 
     leads: ClassVar[tuple[str, ...]]
-    """Endings, compression apart, of files that are looked at first in a folder: a README beside them tells nothing."""
+    """Extensions of files in a directory that are tested first, so that e.g. a README does not determine the format."""
 
     usual: ClassVar[tuple[str, ...]]
-    """Endings of the files of a folder that it reads, unless its key `extensions` names others; of none it reads all.
-    """
+    """Default file extensions in a directory, if the key `extensions` is empty; (): all files."""
 
     @property
     def kind(self) -> str:
-        """The word for the format in a corpus file."""
+        """The name of the format in a corpus file."""
 
     @property
     def place(self) -> str:
-        """What follows `NAME:` in `--data`: the path, several of them with commas between, or names of packages."""
+        """The text after `NAME:` in `--data`: a path, several paths separated by commas, or names of packages."""
 
     @property
     def of_folder(self) -> bool:
-        """Whether a file in the folder `place` lists what belongs to it, whatever else lies in there."""
+        """Whether a file in the directory `place` lists the files of the source, so that others are ignored."""
 
     @classmethod
     def named(cls, name: str, place: str) -> Self:
-        """The source that `--data NAME:PLACE` means, NAME one of `names`; ValueError for an impossible place."""
+        """The source for `--data NAME:PLACE`, where NAME is one of `names`. Raises ValueError for an invalid place."""
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
-        """The source of the sample's path where the sample is of this format; None where another reader may try.
+        """The source for the path of the sample if it has this format, else None.
 
-        Readers try in the order of the union. BadInput where the format is this one but its documents cannot be found.
+        Readers try in the order of the union. Raises BadInput if the format matches but its documents cannot be found.
         """
 
     def describe(self) -> str:
-        """How the source is read, in one line."""
+        """One line that describes how the source is read."""
 
     def anchored(self, folder: Path) -> Self:
-        """The source with absolute paths, seen from `folder`; URLs stay as they are."""
+        """The source with absolute paths, resolved relative to `folder`. URLs stay unchanged."""
 
     def files(self) -> list[Sides]:
-        """The files of the source in order, grouped as they are read side by side; BadInput where there are none."""
+        """The files of the source in order, grouped by those read together. Raises BadInput if there are none."""
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
-        """One element of `files` as pieces of about `step` bytes of text, as one piece where it cannot be cut.
+        """Divide one element of `files` into ranges of about `step` bytes of text; one range if it cannot be divided.
 
-        However a file is cut, the records of its pieces are the same.
+        The records must not depend on the division.
         """
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
-        """The records of a piece that is not empty, in order: a document, or bytes that are none and why.
+        """The records of a range that is not empty, in order. A record is a document, or bytes with a fault.
 
-        The sizes of the records add up to the bytes of the piece. A text of more than `limit` bytes may be left out, as
-        "too_long". Damaged input is a fault of a record; OSError only for the disk and the network.
+        The sizes of the records add up to the bytes of the range. A text of more than `limit` bytes may be omitted,
+        with the fault "too_long". Damaged input becomes the fault of a record; OSError is raised only for the disk and
+        the network.
         """
 
 
 @spec
 class FileReader:
-    """Base class of the readers that find their files by one key `path` and read each file alone.
+    """Base class of readers that find their files by one key `path` and read each file separately.
 
-    A subclass declares `kind` and `path` again, with its own kind. It overrides a method where its format differs.
+    A subclass redeclares `kind` and `path`, with its own kind. It overrides methods if its format differs.
     """
 
     located: ClassVar[tuple[str, ...]] = ("path",)
@@ -150,5 +151,5 @@ class FileReader:
         return find_single_files(self.path, getattr(self, "extensions", ()) or self.usual)
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
-        """Each file as one piece; a format that can be cut overrides this."""
+        """Each file as one range. A format that can be divided overrides this method."""
         return pieces_at(sides[0], [])

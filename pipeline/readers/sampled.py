@@ -1,4 +1,4 @@
-"""Places of an input that are read before all of it, and how many documents it has by these."""
+"""Samples of an input before it is read completely, and an estimate of its number of documents."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -9,23 +9,23 @@ from typing import Final
 from pipeline.readers.reader import Reader
 from pipeline.readers.splits import InputSplit, plan_splits, records
 
-SAMPLE_BYTES: Final = 2 << 20  # half a second of reading
+SAMPLE_BYTES: Final = 2 << 20  # takes half a second to read
 _PLACES: Final = 16
 
 
 def pieces_of(sources: Sequence[Reader]) -> list[InputSplit]:
-    """The pieces of the input that have text, each as a split of its own."""
+    """The ranges of the input that are not empty, each as a split."""
     splits = plan_splits(sources)
     return [replace(split, pieces=(piece,)) for split in splits for piece in split.pieces if piece.file.size]
 
 
 def size_of(splits: Sequence[InputSplit]) -> int:
-    """About how many bytes of text they have."""
+    """Approximate number of bytes of text in the splits."""
     return sum(split.weight for split in splits)
 
 
 def spread(weight_N: Sequence[int]) -> list[int]:
-    """Which of these lie at 16 places that are evenly far from each other.
+    """Indices of the elements at 16 equally spaced positions, weighted by size.
 
     >>> spread([10, 10, 300]), spread([1] * 48)[:4]
     ([0, 2], [1, 4, 7, 10])
@@ -36,7 +36,7 @@ def spread(weight_N: Sequence[int]) -> list[int]:
 
 
 def about_how_many(sources: Sequence[Reader], least: int, most: int) -> int:
-    """How many documents of `least` to `most` characters an input has; of more than 2 MB a guess by 16 places."""
+    """Number of documents with `least` to `most` characters; above 2 MB of input, an estimate from 16 positions."""
     splits = pieces_of(sources)
     total = size_of(splits)
     chosen = splits if total <= SAMPLE_BYTES else [splits[at] for at in spread([split.weight for split in splits])]

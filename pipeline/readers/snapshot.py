@@ -1,6 +1,6 @@
-"""What the files of sources were when they were planned, and whether they are the same when they have been read.
+"""State of the source files when a job starts, and a check that they are unchanged when it has read them.
 
-A corpus of what was written in the meantime is one of no text that ever was: it is refused, with the files by name.
+If a file changes in the meantime, the corpus would mix two versions. The job fails and names the changed files.
 """
 
 import os
@@ -14,14 +14,14 @@ from pipeline.readers.zip_archive import archive_of
 from preprocessing.errors import BadInput
 
 _MOST_SHOWN: Final = 3
-_WRITTEN: Final = frozenset(  # endings of what a run leaves: rejects, plans, vocabularies, cards, tables, ...
+_WRITTEN: Final = frozenset(  # extensions of files that jobs write: rejects, plans, tokenizers, data cards, tables, ...
     ("", ".arrow", ".csv", ".db", ".html", ".json", ".jsonl", ".md", ".npy", ".txt", ".yaml")
 )
-_Inode = tuple[int, int, int, int]  # device, inode, size, time of the last change in ns
+_Inode = tuple[int, int, int, int]  # device, inode, size, modification time in ns
 
 
 class Snapshot:
-    """The files of sources at one time."""
+    """The state of the files of some sources at one time."""
 
     def __init__(self, sources: Sequence[Reader]) -> None:
         self.sources = [source for source in sources if source.located]
@@ -29,22 +29,21 @@ class Snapshot:
         self.inodes = {path: _inode(path) for path in self.files if not is_url(path)}
 
     def require_apart(self, out: Path) -> None:
-        """BadInput where the folder `out` is in one of these sources, so that what is written there would be read."""
+        """Raise BadInput if the directory `out` is inside of a source, which would then read the output as text."""
         for source in self.sources:
             folder, out = Path(local(source.place)).resolve(), out.resolve()
             endings = getattr(source, "extensions", ()) or source.usual
             is_read = not endings or not _WRITTEN.isdisjoint(endings)
             if not is_read or is_url(local(source.place)) or not folder.is_dir() or not out.is_relative_to(folder):
                 continue
-            if not any(name.startswith(".") for name in out.relative_to(folder).parts):  # what is hidden is not read
+            if not any(name.startswith(".") for name in out.relative_to(folder).parts):  # hidden files are not read
                 raise BadInput(
-                    f"{out}: is in {source.place}, so that what is written there would be read as text; write to a "
-                    "folder outside of it, with --output-dir, or give the text a folder of its own"
+                    f"{out}: output directory is inside of the source {source.place} and would be read as text; pass "
+                    "another --output-dir, or move the text to its own directory"
                 )
 
     def changes(self, planned: Sequence[InputFile] = ()) -> dict[str, str]:
-        """What has changed since, by path: of the files themselves and of their folders; `planned`: as they were before
-        this snapshot."""
+        """Changes since this snapshot, by path, including new files. `planned`: the files before this snapshot."""
         found = {file.path: "changed" for file in planned if self.files.get(file.path, file) != file}
         try:
             now = Snapshot(self.sources)
@@ -62,7 +61,7 @@ class Snapshot:
 
 
 def _inode(path: str) -> _Inode | None:
-    """What a file of this machine, or the archive that holds it, is on its disk; None where it is not there."""
+    """Identity of a local file, or of the archive that contains it; None if it does not exist."""
     try:
         facts = os.stat(archive_of(path))
     except OSError:
@@ -71,10 +70,10 @@ def _inode(path: str) -> _Inode | None:
 
 
 def changed_error(changes: dict[str, str]) -> BadInput:
-    """The error that names what has changed."""
+    """The error that names the changed files."""
     shown = [f"{path} {how}".strip() for path, how in sorted(changes.items())]
     more = f" and {len(shown) - _MOST_SHOWN:,} more" if len(shown) > _MOST_SHOWN else ""
     return BadInput(
-        f"changed while it was read: {'; '.join(shown[:_MOST_SHOWN])}{more}; wait until what writes there has "
-        "ended, then repeat the command"
+        f"input changed while it was read: {'; '.join(shown[:_MOST_SHOWN])}{more}; wait until no process writes "
+        "to it, then repeat the command"
     )

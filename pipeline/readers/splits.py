@@ -1,6 +1,7 @@
-"""Sources -> splits of about equal work -> records: one for each document, or for bytes that cannot become one.
+"""Sources -> splits of about equal work -> records. A record is one document, or bytes that cannot become one.
 
-Nothing in here depends on a format: its files, its cuts, its records and its marks are facts of a reader (reader.py).
+Nothing in this module depends on a format. The files, ranges, records and signatures of a format are defined by its
+reader (reader.py).
 """
 
 import glob
@@ -25,21 +26,21 @@ from pipeline.readers.zip_archive import is_archive
 from preprocessing import renames
 from preprocessing.errors import BadInput
 
-SPLIT_BYTES: Final = 8 << 20  # of text: seconds of work
-MOST_SPLITS: Final = 4096  # of a large input: its splits are larger
+SPLIT_BYTES: Final = 8 << 20  # bytes of text: seconds of work
+MOST_SPLITS: Final = 4096  # if there would be more, the splits become larger
 MOST_PIECES: Final = 4096
-READER_VERSION: Final = 4  # one more whenever the same input gives other documents, or another plan
-_PROSE: Final = "text"  # the kind of files that are left out beside formats that lead: a README, a licence
-_TEXTS: Final = (".txt", ".text", ".md", "")  # endings of prose
-_FIELDS: Final = ("text_key", "element")  # keys that name where in a file its text is
-_MOST_LOOKED_AT: Final = 20  # files of a folder with one ending
+READER_VERSION: Final = 4  # increase this if the same input yields other documents or another plan
+_PROSE: Final = "text"  # the kind of files that are left out next to data formats: a README, a license
+_TEXTS: Final = (".txt", ".text", ".md", "")  # file extensions of prose
+_FIELDS: Final = ("text_key", "element")  # keys that select the text in a file
+_MOST_LOOKED_AT: Final = 20  # files tested per extension of a directory
 _MOST_SHOWN: Final = 6
 R = TypeVar("R", bound=Reader)
 
 
 @dataclass(frozen=True)
 class InputSplit:
-    """What one worker reads at a time. Its name tells the same input, read in the same way."""
+    """The input that one worker reads at a time. The name identifies the input and how it is read."""
 
     name: str
     source: Reader
@@ -47,18 +48,21 @@ class InputSplit:
 
     @property
     def weight(self) -> int:
-        """About how many bytes of text it has."""
+        """Approximate number of bytes of text."""
         return sum(piece.weight for piece in self.pieces)
 
 
 def plan_splits(sources: Sequence[Reader]) -> list[InputSplit]:
-    """The splits of all sources, in an order that does not depend on theirs; BadInput where a source names nothing."""
+    """The splits of all sources. Their order does not depend on that of the sources.
+
+    Raises BadInput if a source has no files.
+    """
     found = [(source, source.files()) for source in sources]
     for source, all_sides in found:
         if not source.located:
-            continue  # nobody has named or fetched its files
+            continue  # the files are not named or downloaded by the user
         files = [file for sides in all_sides for file in sides]
-        _say_pages(source, require_as_called(files), len(files))
+        _report_html_pages(source, require_as_called(files), len(files))
     total = sum(weight(file, file.size) for _, files in found for sides in files for file in sides)
     step = max(SPLIT_BYTES, total // MOST_SPLITS)
     splits = [
@@ -69,18 +73,18 @@ def plan_splits(sources: Sequence[Reader]) -> list[InputSplit]:
     return sorted(splits, key=lambda split: (split.pieces[0].file.label, split.pieces[0].start, split.name))
 
 
-def _say_pages(source: Reader, pages: list[InputFile], num_files: int) -> None:
-    """Say which files of a text are pages of HTML, whose tags become text: what a server says of an error, perhaps."""
+def _report_html_pages(source: Reader, pages: list[InputFile], num_files: int) -> None:
+    """Report HTML pages among text files, because their tags become text. They are often error pages of a server."""
     pages = [file for file in pages if plain_suffix(file.path) in _TEXTS]
     if source.kind == _PROSE and 0 < len(pages) < num_files:
         report_skipped(
-            f"{source.place}: pages of HTML among text, with all tags: {pages[0].label}{_more(len(pages) - 1)}; take "
-            "out what are errors of a server, and give pages a folder of their own, or the ending .html"
+            f"{source.place}: HTML pages are read as text, including tags: {pages[0].label}{_more(len(pages) - 1)}; "
+            "remove error pages, and move other pages to their own directory or rename them to .html"
         )
 
 
 def _grouped(pieces: Iterator[FileRange], step: int) -> Iterator[tuple[FileRange, ...]]:
-    """Consecutive pieces in groups of about `step` bytes of text."""
+    """Consecutive file ranges in groups of about `step` bytes of text."""
     group, weight = list[FileRange](), 0
     for piece in pieces:
         group.append(piece)
@@ -98,14 +102,14 @@ def _name(source: Reader, pieces: tuple[FileRange, ...]) -> str:
 
 
 def records(split: InputSplit, max_chars: int) -> Iterator[Record]:
-    """What the files of a split hold, in order; documents of surely more than `max_chars` come without their text."""
+    """The records of a split, in order. Documents certain to exceed `max_chars` have no text."""
     for piece in split.pieces:
         yield from piece_records(split.source, piece, max_chars)
 
 
 def piece_records(source: Reader, piece: FileRange, max_chars: int) -> Iterator[Record]:
-    """As `records`, of one piece. An empty file of a format that has a beginning is cut off before it."""
-    limit = 4 * max_chars + 4096  # UTF-8 takes at most 4 bytes a character; the rest is for tags
+    """Like `records`, for one file range. An empty file is truncated if its format requires a signature."""
+    limit = 4 * max_chars + 4096  # UTF-8 takes at most 4 bytes per character; the rest is for tags
     if piece.file.size:
         yield from source.records(piece, limit)
     else:
@@ -113,12 +117,12 @@ def piece_records(source: Reader, piece: FileRange, max_chars: int) -> Iterator[
 
 
 def portable(source: Reader) -> dict[str, object]:
-    """The keys of a source and their values, without the paths of this machine."""
+    """The keys and values of a source, without local paths."""
     return {key: value for key, value in asdict(source).items() if key not in source.located}
 
 
 def named(given: str, readers: Sequence[type[R]]) -> tuple[str, R] | None:
-    """The name in `NAME:PLACE` and the source that it means; None for a path or URL without the name of a reader."""
+    """The name in `NAME:PLACE` and its source; None for a path or URL that does not begin with a reader name."""
     name, colon, place = given.partition(":")
     reader = next((reader for reader in readers if name in reader.names), None)
     if reader is None or not colon or place.startswith("//"):
@@ -134,7 +138,7 @@ def named(given: str, readers: Sequence[type[R]]) -> tuple[str, R] | None:
 
 
 def _with_field(place: str) -> tuple[str, str]:
-    """The path and the field in `PATH#FIELD`; "" for a path alone, as one with a # in its name.
+    """Split `PATH#FIELD` into path and field. The field is "" if there is none or if # is part of the file name.
 
     >>> _with_field("news.jsonl#body"), _with_field("news.jsonl")
     (('news.jsonl', 'body'), ('news.jsonl', ''))
@@ -144,34 +148,34 @@ def _with_field(place: str) -> tuple[str, str]:
 
 
 def _of_fields(sources: list[R], field: str, given: str) -> list[R]:
-    """The sources with another field, where their formats have one; BadInput where none has."""
+    """The sources with this text key, if their format has one. Raises BadInput if no format has one."""
     any_has = any(map(_has_field, sources))
     return [_of_field(s, field if _has_field(s) or not any_has else "", given) for s in sources]
 
 
 def _of_field(source: R, field: str, given: str) -> R:
-    """The source with another field; BadInput where its format has none."""
+    """The source with this text key. Raises BadInput if its format has none."""
     if not field:
         return source
     key = next((key for key in _FIELDS if key in source.__dataclass_fields__), "")
     if not key:
-        raise BadInput(f"{given}: #{field} names a field, but {source.kind} has none; leave it out")
+        raise BadInput(f"{given}: invalid #{field}: the format {source.kind} has no fields; remove it")
     return replace(source, **{key: field})
 
 
 def absolute(given: str, folder: Path, readers: Sequence[type[R]]) -> str:
-    """`PATH` or `NAME:PLACE` with absolute paths, seen from `folder`."""
+    """`PATH` or `NAME:PLACE` with absolute paths, resolved relative to `folder`."""
     found = named(given, readers)
     return f"{found[0]}:{found[1].anchored(folder).place}" if found else files.absolute(given, folder)
 
 
 def left_out(sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list[str]:
-    """Which files of their folders sources do not read, a line for each folder; none where they read all of them."""
+    """Messages about files that the sources do not read, one per directory; [] if they read all files."""
     of_folder: dict[str, list[Reader]] = {}
     for source in sources:
         if "path" in source.located and _may_be_folder(source.place):
             of_folder.setdefault(source.place, []).append(source)
-    return [line for folder, ours in of_folder.items() for line in _left_out(folder, ours, readers)]
+    return [line for folder, its_sources in of_folder.items() for line in _left_out(folder, its_sources, readers)]
 
 
 def _may_be_folder(path: str) -> bool:
@@ -185,27 +189,27 @@ def _left_out(folder: str, sources: Sequence[Reader], readers: Sequence[type[Rea
         if file.path in read:
             continue
         alike = looked_at.setdefault(plain_suffix(file.path), [])
-        said = _said(file, readers) if len(alike) < _MOST_LOOKED_AT else alike[0]
-        alike.append(said)
-        groups.setdefault(said, []).append(file)
+        what = _describe_unread(file, readers) if len(alike) < _MOST_LOOKED_AT else alike[0]
+        alike.append(what)
+        groups.setdefault(what, []).append(file)
     if not groups:
         return []
-    shown = [f"{each[0].label}{_more(len(each) - 1)} ({said})" for said, each in groups.items()]
+    shown = [f"{each[0].label}{_more(len(each) - 1)} ({what})" for what, each in groups.items()]
     more = sum(map(len, list(groups.values())[_MOST_SHOWN:]))
-    return [f"{folder}: left out: {'; '.join(shown[:_MOST_SHOWN])}{_more(more)}"]
+    return [f"{folder}: files not read: {'; '.join(shown[:_MOST_SHOWN])}{_more(more)}"]
 
 
-def _said(file: InputFile, readers: Sequence[type[Reader]]) -> str:
-    """What a file that is not read looks like, and what to do."""
+def _describe_unread(file: InputFile, readers: Sequence[type[Reader]]) -> str:
+    """What an unread file looks like, and a remedy."""
     try:
         source = _of_group(file.path, "text", [file], False, True, readers)
     except BadInput as error:
         return str(error).removeprefix(f"{file.path}: ")
-    return f"{source.kind}; --data {source.kind}:FILE reads it" if source else "; ".join(describe_format(file))
+    return f"{source.kind}; to read it, pass --data {source.kind}:FILE" if source else "; ".join(describe_format(file))
 
 
 def _more(count: int) -> str:
-    """How a list of names goes on.
+    """The end of a shortened list of names.
 
     >>> _more(2), _more(-1)
     (' and 2 more', '')
@@ -214,12 +218,13 @@ def _more(count: int) -> str:
 
 
 def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
-    """The sources that a path looks like, one for each format that its files have; `NAME:PLACE` forces one.
+    """The sources at a path, one for each format of its files. `NAME:PLACE` selects a format.
 
-    Files of a folder are known by their endings: the first one of each that a reader recognises speaks for the others,
-    and where some of these look otherwise, that is said.
-    Prose beside tables and JSON lines is a README, and left out; what is left out, `left_out` says.
-    BadInput where no file of it can be read, with what it looks like.
+    Files of a directory are grouped by file extension. The first file of a group that a reader recognizes determines
+    the format of the group; differing files are reported. A text file next to tables or JSON Lines is taken for a
+    README and not read; `left_out` reports it.
+
+    Raises BadInput if no file can be read, and describes what the files look like.
     """
     if forced := named(given, readers):
         return [forced[1]]
@@ -244,12 +249,12 @@ def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
         if source is None or (is_readme and not _is_pattern(path)):
             others += 1
             continue
-        _say_what_differs(path, source, group, readers)
+        _report_differing_files(path, source, group, readers)
         sources.setdefault(_key(source), (source, []))[1].append(ending)
         if _reads_a_folder(source, path):
             return [source]
     if not sources:
-        raise why[0] if why else _refused(path, files, readers)
+        raise why[0] if why else _unreadable_error(path, files, readers)
     several = len(sources) > 1 or others > 0
     found = [_of_endings(source, ends, several) if in_folder else source for source, ends in sources.values()]
     _check_pattern(path, found)
@@ -264,25 +269,27 @@ def _by_ending(files: Sequence[InputFile]) -> dict[str, list[InputFile]]:
 
 
 def _check_pattern(path: str, sources: Sequence[Reader]) -> None:
-    """BadInput where a pattern matches several formats: each would read all files that it matches."""
+    """Raise BadInput if a pattern matches several formats, because each source would read all matching files."""
     if len(sources) > 1 and _is_pattern(path):
         kinds = " and ".join(dict.fromkeys(source.kind for source in sources))
-        raise BadInput(f"{path}: matches {kinds}; give each a pattern of its own, or their folder")
+        raise BadInput(
+            f"{path}: pattern matches several formats: {kinds}; pass one pattern per format, or their directory"
+        )
 
 
 def sniff(path: str, readers: Sequence[type[R]]) -> R:
-    """The only source of `recognise`; BadInput where there are several."""
+    """The only source of `recognise`. Raises BadInput if there are several."""
     found = recognise(path, readers)
     if len(found) > 1:
         kinds = " and ".join(source.kind for source in found)
-        raise BadInput(f"{path}: holds {kinds}; name one with KIND:PATH")
+        raise BadInput(f"{path}: several formats: {kinds}; select one with KIND:PATH")
     return found[0]
 
 
 def _of_group(
     path: str, field: str, group: list[InputFile], alone: bool, first: bool, readers: Sequence[type[R]]
 ) -> R | None:
-    """The source that the first of these files that is recognised looks like."""
+    """The source for the first of these files that a reader recognizes; None if there is none."""
     for number, file in enumerate(group[:_MOST_LOOKED_AT]):
         sample = FileProbe(path, file, alone, first and number == 0, field)
         if match_signature(sample.start):
@@ -293,8 +300,8 @@ def _of_group(
     return None
 
 
-def _say_what_differs(path: str, source: Reader, group: list[InputFile], readers: Sequence[type[Reader]]) -> None:
-    """Say which files of a group, of some that are looked at, are read as one format and look like another one."""
+def _report_differing_files(path: str, source: Reader, group: list[InputFile], readers: Sequence[type[Reader]]) -> None:
+    """Report sampled files of a group that are read as one format but look like another."""
     looked_at = group[:: -(-len(group) // _MOST_LOOKED_AT)] if len(group) > 1 else []
     differ: dict[str, list[InputFile]] = {}
     for file in looked_at:
@@ -305,24 +312,24 @@ def _say_what_differs(path: str, source: Reader, group: list[InputFile], readers
     if differ:
         shown = "; ".join(f"{each[0].label}{_more(len(each) - 1)} ({kind})" for kind, each in differ.items())
         report_skipped(
-            f"{path}: read as {source.kind}, as other files with this ending are, but of {len(looked_at)} looked at "
-            f"these seem to be something else: {shown}; give each format a folder or an ending of its own, or name one "
-            "with KIND:PATH"
+            f"{path}: read as {source.kind}, like other files with this extension, but some of {len(looked_at)} "
+            f"sampled files look different: {shown}; use a separate directory or file extension for each format, or "
+            "select one with KIND:PATH"
         )
 
 
 def _key(source: Reader) -> str:
-    """What sources have in common that differ only in the endings of their files."""
+    """A key that is equal for sources that differ only in their file extensions."""
     return json.dumps({key: value for key, value in asdict(source).items() if key != "extensions"}, sort_keys=True)
 
 
 def _reads_a_folder(source: Reader, path: str) -> bool:
-    """Whether the folder itself says what it holds."""
+    """Whether a file in the directory lists the files of the source."""
     return source.of_folder and path == source.place
 
 
 def _of_endings(source: R, endings: list[str], several: bool) -> R:
-    """The source with only those files of its folder, where it is one of several, or does not read them by itself."""
+    """The source restricted to these extensions, if there are several sources or its defaults do not include them."""
     named = several or (source.usual and not set(source.usual).issuperset(endings))
     if not named or not _has_endings(source):
         return source
@@ -334,16 +341,16 @@ def _is_pattern(path: str) -> bool:
 
 
 def _check_ending(source: Reader, file: InputFile) -> None:
-    """BadInput where a format has endings of its own, and a file of a folder none of these: it would not be read."""
+    """Raise BadInput if a source has fixed extensions and would not read a file of the directory."""
     if not _has_endings(source) and source.usual and plain_suffix(file.path) not in source.usual:
         raise BadInput(
-            f"{file.path}: is a {source.kind} by what it holds, but not by its name; give it the ending "
+            f"{file.path}: wrong file extension for its content, {source.kind}; rename it to "
             f"{' or '.join(source.usual)}"
         )
 
 
 def _has_endings(source: Reader) -> bool:
-    """Whether a key of the source says which files of a folder it reads."""
+    """Whether the source has the key `extensions`."""
     return "extensions" in source.__dataclass_fields__
 
 
@@ -351,11 +358,11 @@ def _has_field(source: Reader) -> bool:
     return any(key in source.__dataclass_fields__ for key in _FIELDS)
 
 
-def _refused(path: str, files: list[InputFile], readers: Sequence[type[Reader]]) -> BadInput:
-    """Why a path cannot be read."""
+def _unreadable_error(path: str, files: list[InputFile], readers: Sequence[type[Reader]]) -> BadInput:
+    """The error for a path without a readable file."""
     (what, todo), more = describe_format(files[0]), _more(len(files) - 1)
     name = "" if len(files) == 1 else f"{files[0].label} is "
     names = ", ".join(sorted(name for reader in readers for name in reader.names))
     return BadInput(
-        f"{path}: holds no text: {name}{what}{more}; {todo}, or say KIND:PATH, where KIND is one of {names}"
+        f"{path}: no readable text: {name}{what}{more}; {todo}, or pass KIND:PATH, where KIND is one of {names}"
     )

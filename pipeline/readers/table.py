@@ -1,7 +1,7 @@
-"""Parquet, Arrow files and streams, and folders that Hugging Face `datasets` saved -> documents, by pyarrow alone.
+"""Tables -> one document per row, by pyarrow: Parquet, Arrow files and streams, and saved Hugging Face datasets.
 
-A part is a row group (Parquet) or a record batch (Arrow). Of a torn Arrow file the whole batches are read; of torn
-Parquet nothing, as its table of contents stands at the end.
+A part is a row group (Parquet) or a record batch (Arrow). Complete batches of a truncated Arrow file are read. A
+truncated Parquet file cannot be read, because its metadata is at the end.
 """
 
 import glob
@@ -33,12 +33,12 @@ from preprocessing.errors import BadInput
 from preprocessing.spec import key, spec
 from preprocessing.text import decode
 
-# pyarrow.parquet and pyarrow.compute are imported where they are used: together 60 ms, which a check need not cost.
+# pyarrow.parquet and pyarrow.compute are imported inside of functions: they take 60 ms, which checks do not need.
 _PARQUET: Final = b"PAR1"
 _ARROW_FILE: Final = b"ARROW1\x00\x00"
 _SPLIT: Final = "train"
-_LISTS: Final = {"state.json": "_data_files", "dataset_dict.json": "splits"}  # files of a saved data set, their lists
-_ROWS: Final = 256  # of a row group at a time
+_LISTS: Final = {"state.json": "_data_files", "dataset_dict.json": "splits"}  # files of a saved dataset and their lists
+_ROWS: Final = 256  # rows of a row group read at a time
 
 
 @spec
@@ -69,7 +69,7 @@ class TableReader(FileReader):
 
     def describe(self) -> str:
         others = [name for name in splits_of(self.path) if name != self.split]
-        left = f", split {self.split!r}; left out: {', '.join(others)} (`split` of the source says it otherwise)"
+        left = f", split {self.split!r}; not read: {', '.join(others)} (set `split` of the source to select another)"
         return f"{self.path}: read as table{left if others else ''}"
 
     @property
@@ -77,7 +77,7 @@ class TableReader(FileReader):
         return is_saved(self.path)
 
     def files(self) -> list[Sides]:
-        """The tables of the path; of a folder that `datasets` saved those that it lists: others are its caches."""
+        """The tables at the path. For a directory saved by `datasets`, the listed files only: others are its caches."""
         found = files_of_saved_dataset(self.path, self.split) if is_saved(self.path) else find(self.path, self.usual)
         return [(file,) for file in found]
 
@@ -85,7 +85,10 @@ class TableReader(FileReader):
         (file,) = sides
         start = stored_head(file.path) if file.size else b""
         if len(start) > len(_ARROW_FILE) and is_text(start) and not is_table(start):
-            raise BadInput(f"{file.path}: is text, and no Parquet or Arrow file; name its format instead of `table`")
+            raise BadInput(
+                f"{file.path}: invalid table: got text, expected Parquet or Arrow; select a text format instead of "
+                "`table`"
+            )
         return ranges_of_parts(file, part_sizes(file, self.text_key, self.spans_key), step)
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
@@ -94,17 +97,17 @@ class TableReader(FileReader):
 
 class Batch(NamedTuple):
     part: int
-    row: int  # number of its first row
+    row: int  # index of the first row
     columns: pa.RecordBatch
 
 
 def is_table(start: bytes) -> bool:
-    """Whether a file with this beginning is a table: Parquet, an Arrow file or an Arrow stream."""
+    """Whether these are the first bytes of a table: Parquet, an Arrow file or an Arrow stream."""
     return start.startswith((_PARQUET, _ARROW_FILE, b"\xff\xff\xff\xff"))
 
 
 def files_of_saved_dataset(path: str, split: str = "train") -> list[InputFile]:
-    """The files that a folder lists which `datasets` saved; BadInput where there are none, or no such split."""
+    """Files that a directory saved by `datasets` lists. Raises BadInput if there are none or the split is missing."""
     found = list[InputFile]()
     for folder in _saved(path, split):
         prefix = folder[len(path) :].strip("/")
@@ -112,12 +115,12 @@ def files_of_saved_dataset(path: str, split: str = "train") -> list[InputFile]:
             (file,) = find(posixpath.join(folder, name))
             found.append(file._replace(label=posixpath.join(prefix, name)))
     if not found:
-        raise BadInput(f"{path}: a data set without files; save it again, or name another")
+        raise BadInput(f"{path}: dataset without files; save it again or pass another")
     return sorted(found)
 
 
 def is_saved(path: str) -> bool:
-    """Whether a path is a folder that `datasets` saved: a data set, or several as its splits."""
+    """Whether a path is a directory saved by `datasets`: a dataset, or a dictionary of splits."""
     return not glob.has_magic(path) and any(_holds(path, name) for name in ("state.json", "dataset_dict.json"))
 
 
@@ -129,35 +132,37 @@ def _holds(folder: str, name: str) -> bool:
 
 
 def splits_of(path: str) -> list[str]:
-    """The splits of a folder that `datasets` saved as several; none of any other path."""
+    """The splits of a directory saved by `datasets` as a dictionary; [] for any other path."""
     if glob.has_magic(path) or not _holds(path, "dataset_dict.json"):
         return []
     return _listed(path, "dataset_dict.json")
 
 
 def _saved(path: str, split: str) -> list[str]:
-    """The folders that hold a data set that `datasets` saved, of several splits that of one."""
+    """The directories of a dataset saved by `datasets`; for a dictionary of splits, that of one split."""
     have = splits_of(path)
     if not have:
         return [path]
     if split not in have:
-        raise BadInput(f"{path}: has no split {split!r}, but {', '.join(have)}; name one as `split` of the source")
+        raise BadInput(
+            f"{path}: invalid split: got {split!r}, expected one of {', '.join(have)}; set `split` of the source"
+        )
     return [posixpath.join(path, split)]
 
 
 def _listed(folder: str, name: str) -> list[str]:
-    """The list in a file of a data set; BadInput where there is none."""
+    """The list in a JSON file of a dataset. Raises BadInput if it is missing."""
     path = local(posixpath.join(folder, name))
     try:
         with open_stored(path) as file:
             found = list(json.load(file)[_LISTS[name]])
         return [str(each["filename"] if isinstance(each, dict) else each) for each in found]
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise BadInput(f"{path}: damaged, or not of the library `datasets`; save the data set again") from None
+        raise BadInput(f"{path}: not a valid file of the library `datasets`; save the dataset again") from None
 
 
 def columns(file: InputFile) -> list[str] | None:
-    """The names of the columns; None where the file cannot be opened."""
+    """The names of the columns; None if the file cannot be opened."""
     import pyarrow.parquet as pq
 
     try:
@@ -169,14 +174,16 @@ def columns(file: InputFile) -> list[str] | None:
 
 
 def part_sizes(file: InputFile, field: str, spans: str) -> list[int]:
-    """About how many bytes each part has; [] where the file cannot be opened. BadInput where a column is missing."""
+    """Approximate size of each part in bytes; [] if the file is damaged. Raises BadInput if a column is missing."""
     have = columns(file)
     if have is None:
         return []
     for name in filter(None, (field, spans)):
         if name not in have:
             listed = ", ".join(map(repr, have[:8])) or "none"
-            raise BadInput(f"{file.path}: has no column {name!r}, but {listed}; name one as `text_key` of the source")
+            raise BadInput(
+                f"{file.path}: missing column {name!r}, expected one of {listed}; set `text_key` of the source"
+            )
         _check_once(file.path, have, name)
     try:
         with _opened(file.path) as stored:
@@ -187,11 +194,9 @@ def part_sizes(file: InputFile, field: str, spans: str) -> list[int]:
 
 
 def _check_once(path: str, have: list[str] | None, name: str) -> None:
-    """BadInput where several columns have the name of the one that is read."""
+    """Raise BadInput if several columns have this name."""
     if have is not None and have.count(name) > 1:
-        raise BadInput(
-            f"{path}: has {have.count(name)} columns {name!r}, so that nothing says which is meant; rename the others"
-        )
+        raise BadInput(f"{path}: ambiguous column: {have.count(name)} columns are named {name!r}; rename the others")
 
 
 def _parquet_sizes(stored: pa.NativeFile) -> list[int]:
@@ -207,7 +212,7 @@ def _arrow_sizes(file: InputFile, stored: pa.NativeFile) -> list[int]:
 
 
 def ranges_of_parts(file: InputFile, sizes: list[int], step: int) -> Iterator[FileRange]:
-    """The parts of a table together in ranges of about `step` bytes."""
+    """Consecutive parts of a table in ranges of about `step` bytes."""
     if sum(sizes) < 1.5 * step:
         yield FileRange(file, 0, None, max(file.size, sum(sizes)))
         return
@@ -220,7 +225,7 @@ def ranges_of_parts(file: InputFile, sizes: list[int], step: int) -> Iterator[Fi
 
 
 def documents(file: InputFile, start: int, stop: int | None, field: str, spans: str, limit: int) -> Iterator[Record]:
-    """The rows of the parts [start, stop) of a table as records; texts of more than `limit` bytes are left out."""
+    """The rows in parts [start, stop) of a table as records. Texts of more than `limit` bytes are omitted."""
     row = 0
     try:
         with _opened(file.path) as stored:
@@ -263,7 +268,7 @@ def _parquet_batches(stored: pa.NativeFile, names: list[str], start: int, stop: 
 
 
 def _stream(stored: pa.NativeFile, fields: list[int] | None = None) -> Any:
-    """The stream of batches in a file, with some of their columns; an Arrow file is a stream behind its mark."""
+    """The stream of batches with selected columns. An Arrow file is a stream after its signature."""
     stored.seek(len(_ARROW_FILE) if _starts(stored, _ARROW_FILE) else 0)
     return pa.ipc.open_stream(stored, options=pa.ipc.IpcReadOptions(use_threads=False, included_fields=fields))
 
@@ -271,7 +276,7 @@ def _stream(stored: pa.NativeFile, fields: list[int] | None = None) -> Any:
 def _arrow_batches(stored: pa.NativeFile, names: list[str]) -> Iterator[Batch]:
     row = 0
     fields = [_stream(stored).schema.names.index(name) for name in names]
-    for part, columns in enumerate(_stream(stored, fields or [0])):  # with no field at all it would read them all
+    for part, columns in enumerate(_stream(stored, fields or [0])):  # an empty list would select all columns
         yield Batch(part, row, columns)
         row += columns.num_rows
 
@@ -301,7 +306,7 @@ def _rows(label: str, batch: Batch, field: str, spans: str, limit: int) -> Itera
 
 
 def _as_binary(column: pa.Array) -> pa.Array | None:
-    """A column of strings as bytes, sound in its offsets (a damaged file must not read beyond its end); else None."""
+    """A string column as bytes, with validated offsets (a damaged file must not be read beyond its end); else None."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = column.type

@@ -1,4 +1,4 @@
-"""Plain text: a file, a line, or what blank lines separate is a document."""
+"""Plain text: each file, line or paragraph is a document. Blank lines separate paragraphs."""
 
 import re
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class TextReader(FileReader):
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
-        """Any text: one file by its blank lines, or by its lines where it has none; of several each is a document."""
+        """Recognizes any text. The unit is detected for a single file; several files are one document each."""
         if not sample.start:
             return None
         if not sample.alone:
@@ -66,9 +66,9 @@ class TextReader(FileReader):
 
 
 def _unit(sample: FileProbe) -> Unit:
-    """What is a document of a text: what stands between blank lines, or a line where there are none.
+    """The unit of a document in one file: paragraphs if blank lines separate them, otherwise lines.
 
-    Blank lines that come later than what is looked at, between lines as long as documents, are there by accident.
+    Long lines are documents. If the first blank line between them occurs after 64 KB, blank lines are ignored.
     """
     if _has_blank_lines(sample.start):
         return "paragraphs"
@@ -82,8 +82,8 @@ def _unit(sample: FileProbe) -> Unit:
     unit: Unit = "paragraphs" if median(lengths) < _LONG_LINE else "line"
     other = "paragraphs" if unit == "line" else "line"
     report_skipped(
-        f"{sample.path}: blank lines stand between its lines, but none in its first 64 kB: read with one document per "
-        f"{'paragraph' if unit == 'paragraphs' else 'line'}; {other}:{sample.path} reads it the other way"
+        f"{sample.path}: ambiguous blank lines, the first one after 64 kB: read with one document per "
+        f"{'paragraph' if unit == 'paragraphs' else 'line'}; to change this, pass {other}:{sample.path}"
     )
     return unit
 
@@ -97,11 +97,11 @@ _BLANK_LINE: Final = re.compile(
     rb"|\xe2\x80[\x80-\x8f\xa8-\xaf]|\xe2\x81[\x9f-\xaf]|\xe2\xa0\x80|\xe3\x80\x80|\xe3\x85\xa4|\xef\xbb\xbf"
     rb"|\xef\xbe\xa0)*\n"
 )
-_LONG_LINE: Final = 400  # bytes: most sentences are shorter, most documents longer
+_LONG_LINE: Final = 400  # bytes; most sentences are shorter, most documents longer
 _MOST_LINES: Final = 1000  # of a block
 _UNITS: Final[dict[str, Unit]] = {"text": "document", "line": "line", "paragraphs": "paragraphs"}
 
 
 def paragraph(label: str, block: TextLine) -> Record:
-    """What stands between blank lines; the blank line that begins the block belongs to it."""
+    """The record of a paragraph. A block includes its leading blank line."""
     return drop_record(label, block, BETWEEN) if is_blank(block) else document(label, block)

@@ -1,7 +1,7 @@
-"""Lines of a file -> the same lines in UTF-8, whatever the file is in, and however it is cut.
+"""Lines of a file -> the same lines in UTF-8, whatever the encoding of the file and its division into ranges.
 
-A line in UTF-8 stays as it is. The first one that is none asks what the file is in: some of its lines, from all of its
-places, are looked at (encodings.py), so that each range of the file gets the same answer.
+A line in UTF-8 stays unchanged. At the first other line, the encoding of the file is detected from sampled lines of the
+whole file (encodings.py), so the result is the same in each range.
 """
 
 import os
@@ -25,31 +25,32 @@ from preprocessing.encodings import (
 )
 from preprocessing.spec import require
 
-_WHOLE: Final = 1 << 24  # bytes of a file that are all looked at; of a larger one blocks
+_WHOLE: Final = 1 << 24  # bytes of a file that are examined completely; larger files are sampled in blocks
 _BLOCK: Final = 1 << 16
 _BLOCKS: Final = 256
-_BLOCKS_FAR_AWAY: Final = 16  # each of them is a request
-_HEAD: Final = 1 << 22  # bytes of a compressed file that are looked at, decompressed
-_MOST_SEARCHED: Final = 1 << 30  # bytes in which the lines are searched that no block held
-_WIDE: Final = ("utf-16", "utf-32")  # a line end is part of a character there: no line can be decoded alone
+_BLOCKS_FAR_AWAY: Final = 16  # each block is a request
+_HEAD: Final = 1 << 22  # decompressed bytes of a compressed file that are examined
+_MOST_SEARCHED: Final = 1 << 30  # bytes searched for lines that are not UTF-8
+# line ends are parts of characters in these encodings: no line can be decoded separately
+_WIDE: Final = ("utf-16", "utf-32")
 
 
 def require_encoding(field: str, name: str) -> None:
-    """BadInput where `name`, the key `field` of a source, is neither "" nor an encoding that Python knows."""
-    require(not name or codec(name) != "", field, name, "an encoding that Python knows, as windows-1251 or shift_jis")
+    """Raise ValueError if `name`, the value of key `field`, is neither "" nor an encoding of Python."""
+    require(not name or codec(name) != "", field, name, "a Python encoding, e.g. windows-1251 or shift_jis")
 
 
 class Transcoder:
-    """Turns the lines of a file into UTF-8, and remembers in `used` what they were in, where that was something else.
+    """Converts the lines of a file to UTF-8. `used` is the original encoding.
 
-    `forced` is the encoding that a user names, "" where it is to be found.
+    `forced` is the encoding that the user sets; "" means that it is detected.
     """
 
     def __init__(self, file: InputFile, forced: str = "") -> None:
         self.is_forced = bool(forced)
         name = codec(forced) or wide_encoding(file.path)
         self.file, self.used = file, Encoding(name) if name not in ("", "utf-8") else UTF8
-        self.whole = name if name.startswith(_WIDE) else ""  # the codec by which all of the file is opened
+        self.whole = name if name.startswith(_WIDE) else ""  # the codec for opening the whole file
         self.is_known = bool(name)
 
     def __call__(self, line: bytes) -> bytes:
@@ -68,17 +69,17 @@ class Transcoder:
 
 
 def encoding_of(file: InputFile) -> Encoding:
-    """What a file is in, by lines from all of its places, or of its begin where it is compressed."""
+    """The encoding of a file, from lines sampled in the whole file, or at its start if it is compressed."""
     return _looked_at(file.path, file.size, file.changed)
 
 
 def late_encoding_of(file: InputFile) -> Encoding:
-    """What a file is in whose looked-at lines were UTF-8, but not all of the others."""
+    """The encoding of a file whose sampled lines are UTF-8, but some other line is not."""
     return _searched(file.path, file.size, file.changed)
 
 
 def blocks_of(file: InputFile) -> Iterator[bytes]:
-    """Blocks of whole lines from all places of a file, or of its beginning where it is compressed, in UTF-8 if wide."""
+    """Blocks of whole lines sampled in a file, or at its start if it is compressed. UTF-16 and UTF-32 become UTF-8."""
     if wide_encoding(file.path):
         with open_bytes(file.path) as stream:
             yield stream.read(_HEAD)
@@ -93,7 +94,7 @@ def _looked_at(path: str, size: int, changed: int) -> Encoding:
 
 @lru_cache(maxsize=64)
 def _searched(path: str, size: int, changed: int) -> Encoding:
-    """As `_looked_at`, by the first lines of all that are none of UTF-8."""
+    """Like `_looked_at`, from the first lines of the file that are not UTF-8."""
     found, seen = list[bytes](), 0
     with open_bytes(path) as file:
         while (
@@ -106,7 +107,7 @@ def _searched(path: str, size: int, changed: int) -> Encoding:
 
 
 def _blocks(path: str, size: int) -> Iterator[bytes]:
-    """Blocks of whole lines of a file, as `open_bytes` gives them."""
+    """Blocks of whole lines of a file, decompressed."""
     compressed = compression_of(path) is not None
     if compressed or (size <= _WHOLE and not is_url(path)):
         with open_bytes(path) as file:

@@ -1,4 +1,4 @@
-"""Files that no reader reads, or that are not what they are called: what they look like, and what to do about it."""
+"""Files that no reader reads, or whose content does not match their name: a description and a remedy."""
 
 import re
 from collections.abc import Iterable
@@ -21,31 +21,31 @@ from pipeline.readers.files import (
 from preprocessing.errors import BadInput
 from preprocessing.stand_ins import LOOKED_AT, PAGE, StandIn, is_page, stands_in
 
-_UNPACK: Final = "unpack it first, and give the folder"
-_RENAME: Final = "give it the ending {} so that it is decompressed"
-_CALL: Final = "give it the ending {}"
-_CONVERT: Final = "turn it into text first, as with {}"
+_UNPACK: Final = "unpack it and pass the directory"
+_RENAME: Final = "rename it to {}, so that it is decompressed"
+_CALL: Final = "rename it to {}"
+_CONVERT: Final = "convert it to text, e.g. with {}"
 _ARCHIVES: Final = ((b"7z\xbc\xaf\x27\x1c", "a 7z archive"), (b"Rar!", "a RAR archive"), (b"ustar", "a tar archive"))
-_LOOKS: Final = (  # how a file begins, what it is, what to do
+_LOOKS: Final = (  # first bytes, description, remedy
     (b"%PDF", "PDF", _CONVERT.format("pdftotext")),
     (b"%!PS", "PostScript", _CONVERT.format("ps2ascii")),
     (b"{\\rtf", "RTF", _CONVERT.format("pandoc")),
-    (b"\xd0\xcf\x11\xe0", "a document of Microsoft Office before 2007", _CONVERT.format("LibreOffice")),
+    (b"\xd0\xcf\x11\xe0", "a Microsoft Office document in a format before 2007", _CONVERT.format("LibreOffice")),
     (b"\x1f\x8b", "gzip", _RENAME.format(".gz")),
     (b"BZh", "bzip2", _RENAME.format(".bz2")),
     (b"\xfd7zXZ", "xz", _RENAME.format(".xz")),
     (b"\x28\xb5\x2f\xfd", "zstd", _RENAME.format(".zst")),
-    (b"\x89PNG", "a picture", "leave it out"),
-    (b"\xff\xd8\xff", "a picture", "leave it out"),
-    (b"GIF8", "a picture", "leave it out"),
-    (b"\x7fELF", "a program", "leave it out"),
-    (b"filedesc://", "an ARC archive, of before WARC", "turn it into WARC first, as with `warcio recompress`"),
+    (b"\x89PNG", "a picture", "exclude it"),
+    (b"\xff\xd8\xff", "a picture", "exclude it"),
+    (b"GIF8", "a picture", "exclude it"),
+    (b"\x7fELF", "a program", "exclude it"),
+    (b"filedesc://", "an ARC archive, the predecessor of WARC", "convert it to WARC, e.g. with `warcio recompress`"),
     (b"SQLite format 3", "a SQLite database", "export its text as CSV"),
-    (b"\x93NUMPY", "a NumPy array", "Sesame wants text, and makes the tokens itself"),
+    (b"\x93NUMPY", "a NumPy array", "pass text: Sesame tokenizes it"),
     (b"\x89HDF", "HDF5", "export its text as Parquet"),
-    (b"\x80\x04", "a Python pickle", "save it as JSON lines: a pickle may run any code when it is opened"),
+    (b"\x80\x04", "a Python pickle", "save it as JSON Lines: opening a pickle can run any code"),
 )
-_OFFICE: Final = (  # what a zip archive names that is a document
+_OFFICE: Final = (  # member names in zip archives that are documents
     (b"word/", "DOCX", _CONVERT.format("pandoc")),
     (b"ppt/", "PPTX", _CONVERT.format("LibreOffice")),
     (b"xl/", "XLSX", "export its text as CSV"),
@@ -53,46 +53,47 @@ _OFFICE: Final = (  # what a zip archive names that is a document
     (b"opendocument.text", "ODT", _CONVERT.format("pandoc")),
 )
 _TAR_MARK: Final = 257
-_LEAST: Final = 9  # bytes: of fewer nobody can say what they are, so that they are the beginning of a torn file
+_LEAST: Final = 9  # bytes; a shorter file is the beginning of a truncated file
 _TABLES: Final = (b"PAR1", "Parquet", _CALL.format(".parquet")), (b"ARROW1", "an Arrow file", _CALL.format(".arrow"))
-_PROMISED: Final = {  # by the ending of a name, how such a file begins as it is stored
+_PROMISED: Final = {  # expected first stored bytes by file extension
     ".gz": re.compile(rb"\x1f\x8b"),
     ".bz2": re.compile(rb"BZh"),
     ".xz": re.compile(rb"\xfd7zXZ"),
     ".zst": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
     **dict.fromkeys((".parquet", ".arrow", ".arrows", ".feather", ".ipc"), re.compile(rb"PAR[1E]|ARROW1|\xff{4}")),
 }
-_OF_LINES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".tab", ".warc", ".wet")  # names of formats of text
+# file extensions of text formats
+_OF_LINES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".tab", ".warc", ".wet")
 _TEXT: Final = {
-    ending: StandIn(f"text that is not compressed as its ending {ending} says", f"rename it without {ending}")
+    ending: StandIn(f"uncompressed text despite the extension {ending}", f"rename it without {ending}")
     for ending in (".gz", ".bz2", ".xz", ".zst")
 }
-_NO_TABLE: Final = StandIn("text, not the table that its ending says", "download it again, or rename it")
+_NO_TABLE: Final = StandIn("text, not a table as its extension indicates", "download it again or rename it")
 _ARCHIVED: Final = (".warc", ".wet")
 _RECORD: Final = b"WARC/"
-_NO_ARCHIVE: Final = StandIn("text, not the web archive that its ending says", "download it again, or rename it")
+_NO_ARCHIVE: Final = StandIn("text, not a web archive as its extension indicates", "download it again or rename it")
 _LOOKS_LIKE_XML: Final = re.compile(rb"\s*<\?xml\b")
 _LOOKED_AT: Final = 8192  # bytes
 
 
 def describe_format(file: InputFile) -> tuple[str, str]:
-    """What a file that no reader recognises looks like, and what to do."""
+    """What a file that no reader recognizes looks like, and a remedy."""
     with open_bytes(file.path) as stream:
         inside, why = stream.read(_LOOKED_AT), describe_fault(stream)
     if match_signature(stored_head(file.path)) and file.path.lower().endswith((".tgz", ".tbz2", ".txz", ".tzst")):
         return "a compressed tar archive", _UNPACK
     if why and file.size and not inside:
-        return "damaged, or not compressed as its name says", "compress it again"
+        return "damaged, or not compressed as its name indicates", "compress it again"
     if not inside.removeprefix(BYTE_ORDER_MARK).strip():
-        return "empty", "leave it out"
-    return match_signature(inside) or ("binary", "name text")
+        return "empty", "exclude it"
+    return match_signature(inside) or ("binary", "pass text files")
 
 
 def match_signature(start: bytes) -> tuple[str, str] | None:
-    """What begins so, and what to do; None for what may be text.
+    """The format that these first bytes indicate and a remedy; None if they may be text.
 
     >>> match_signature(b"%PDF-1.7"), match_signature(b"Call me Ishmael.")
-    (('PDF', 'turn it into text first, as with pdftotext'), None)
+    (('PDF', 'convert it to text, e.g. with pdftotext'), None)
     """
     if start.startswith(b"PK\x03\x04"):
         return next(((name, todo) for mark, name, todo in _OFFICE if mark in start), ("a zip archive", _UNPACK))
@@ -103,26 +104,27 @@ def match_signature(start: bytes) -> tuple[str, str] | None:
 
 
 def require_as_called(files: Iterable[InputFile]) -> list[InputFile]:
-    """The files that begin as pages of HTML; BadInput where files are pointers or a store's answers, or hold something
-    else than their names promise.
+    """Check the content of files against their names. Returns the files that begin like an HTML page.
 
-    Of a damaged file nothing is said, nor of one that is far away and too large for a pointer: reading it tells.
+    Raises BadInput if a file is a pointer (Git LFS) or an error message of a store, or if its name indicates another
+    format. Damaged files are accepted here, and remote files too large to be a pointer: reading them shows the
+    fault.
     """
     seen = [(file, *_looked_at(file)) for file in files]
     found = [(file, why) for file, why, _ in seen if why is not None]
     if found:
         (file, why), more = found[0], len(found) - 1
         others = f", {more:,} more like it" if more else ""
-        raise BadInput(f"{file.path}: is {why.what}{others}; {why.todo}")
+        raise BadInput(f"{file.path}: unexpected content: {why.what}{others}; {why.todo}")
     return [file for file, _, begins_as_page in seen if begins_as_page]
 
 
 @lru_cache(maxsize=1 << 17)  # a job plans several times
 def _looked_at(file: InputFile) -> tuple[StandIn | None, bool]:
-    """What a file is instead of what its name says, and whether it begins as a page of HTML."""
+    """The actual format of a file if it contradicts its name, and whether it begins like an HTML page."""
     if not file.size or (is_url(file.path) and file.size > LOOKED_AT):
         return None, False
-    stored = stored_head(file.path)[:_LOOKED_AT]  # empty: a damaged member of an archive
+    stored = stored_head(file.path)[:_LOOKED_AT]  # empty: a damaged zip member
     return (_stands_in(file, stored), is_page(stored)) if stored else (None, False)
 
 
@@ -146,10 +148,10 @@ def _stands_in(file: InputFile, stored: bytes) -> StandIn | None:
 
 
 def _other(start: bytes, ending: str) -> StandIn | None:
-    """What a file begins as whose name promises something else; None where it is nothing known, or text."""
+    """The format of a file whose name indicates another one; None if the format is unknown or text."""
     if is_page(start):
         return PAGE
     if _LOOKS_LIKE_XML.match(start.removeprefix(BYTE_ORDER_MARK)):
-        return StandIn(f"XML, not what its ending {ending} says", "download it again, or give it the ending .xml")
+        return StandIn(f"XML despite the extension {ending}", "download it again or rename it to .xml")
     looks_like = next(((what, todo) for mark, what, todo in _TABLES if start.startswith(mark)), match_signature(start))
-    return looks_like and StandIn(f"{looks_like[0]}, not what its ending {ending} says", looks_like[1])
+    return looks_like and StandIn(f"{looks_like[0]} despite the extension {ending}", looks_like[1])

@@ -1,6 +1,6 @@
-"""Folders -> the files below them: what cannot be read is an error that names it, and links are followed once each.
+"""Directories -> all files below them. Each link is followed once.
 
-`os.walk` leaves out folders that it cannot read and those that are linked, and says nothing.
+An unreadable directory raises an error that names it. `os.walk` silently skips unreadable and linked directories.
 """
 
 import logging
@@ -17,16 +17,16 @@ from preprocessing.errors import BadInput
 
 log = logging.getLogger(__name__)
 _IS_OPEN_FILE: Final = re.compile(r"/dev/std(?:in|out|err)|/(?:dev|proc/\w+)/fd/\d+")
-_Key = tuple[int, int]  # device and inode: what a file or a folder is, whatever it is called
-_Link = tuple[bytes, str, Path]  # by the bytes of its label, which is its path from the top; where it is
+_Key = tuple[int, int]  # device and inode: identify a file or directory under any name
+_Link = tuple[bytes, str, Path]  # bytes of the label for sorting, label (path relative to the top), path
 
 
 def walk(top: Path) -> list[tuple[str, Path]]:
-    """Every file below a folder, as its path from there and its whole path, sorted by the former; hidden ones apart,
-    which is said.
+    """All files below a directory as (relative path, path), sorted. Hidden files are skipped and reported.
 
-    What is linked is found at the link, unless it is found without one: each file and folder once. Raises BadInput
-    where a folder cannot be read, a link leads nowhere, or something is neither a file nor a folder.
+    Each file and directory is returned once. A linked one is returned under the name of the link, unless it is also
+    found without a link. Raises BadInput if a directory cannot be read, a link is broken, or an entry is neither a file
+    nor a directory.
     """
     found, links, seen = list[tuple[str, Path]](), [_link(".", top)], set[_Key]()
     again, hidden = list[str](), list[str]()
@@ -44,15 +44,15 @@ def walk(top: Path) -> list[tuple[str, Path]]:
             found.append((label, path))
     if again:
         report_skipped(
-            f"{top}: {len(again)} links lead to what is read already, the first is {again[0]}; each is read once"
+            f"{top}: {len(again)} links lead to files that are read already, e.g. {again[0]}; each file is read once"
         )
     if hidden:
-        report_skipped(f"{top}: {len(hidden)} hidden, the first is {min(hidden)}; what begins with a dot is left out")
+        report_skipped(f"{top}: {len(hidden)} hidden files or directories are not read, e.g. {min(hidden)}")
     return sorted(found, key=lambda one: os.fsencode(one[0]))
 
 
 def _plain(top: Path, seen: set[_Key], links: list[_Link], label: str, hidden: list[str]) -> Iterator[tuple[str, Path]]:
-    """What lies below a folder without following links, which are added to the heap `links`; nor what is `hidden`."""
+    """Files below a directory, without following links. Adds links to the heap `links`, hidden names to `hidden`."""
     folders = [("", top)]
     while folders:
         inside, folder = folders.pop()
@@ -72,7 +72,9 @@ def _plain(top: Path, seen: set[_Key], links: list[_Link], label: str, hidden: l
                 seen.add(_key(entry.stat()))
                 yield name, Path(entry.path)
             else:
-                raise BadInput(f"{entry.path}: is a pipe, a socket or a device, and no file; take it out of {top}")
+                raise BadInput(
+                    f"{entry.path}: not a regular file, but a pipe, a socket or a device; remove it from {top}"
+                )
 
 
 def _entries(folder: Path) -> list["os.DirEntry[str]"]:
@@ -81,35 +83,33 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
             return list(entries)
     except OSError as error:
         raise BadInput(
-            f"{folder}: this folder cannot be read ({error.strerror}); check its permissions, or name what beside it "
-            "is to be read"
+            f"{folder}: cannot read directory ({error.strerror}); change its permissions, or pass only the readable "
+            "files and directories"
         ) from None
 
 
 def facts_of(path: Path) -> os.stat_result:
-    """What a path is or leads to; BadInput where that cannot be looked up, or is not there."""
+    """Status of a path, following links. Raises BadInput if it is missing or inaccessible."""
     try:
         return path.stat()
     except OSError as error:
         if path.is_symlink() and "annex/objects/" in os.readlink(path):
-            raise BadInput(
-                f"{path}: is a link of git-annex to what is not here; fetch it with `git annex get`"
-            ) from None
+            raise BadInput(f"{path}: git-annex content is missing; fetch it with `git annex get`") from None
         if path.is_symlink() and not os.path.lexists(os.path.realpath(path)):
-            raise BadInput(f"{path}: a link to {os.readlink(path)}, which is not there; mend it or remove it") from None
-        raise BadInput(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+            raise BadInput(f"{path}: broken link to {os.readlink(path)}; repair or remove it") from None
+        raise BadInput(f"{path}: cannot read ({error.strerror}); change its permissions") from None
 
 
 def require_file(path: Path, facts: os.stat_result) -> None:
-    """BadInput where a path is a pipe, a socket, a device or this process's own input, which cannot be read twice.
+    """Raise BadInput if a path is a pipe, socket, device or open file of this process, which cannot be read twice.
 
-    Sesame reads a file several times: to know its format, to cut it, and in processes of their own.
+    Sesame reads a file several times: to recognize its format, to divide it, and in several processes.
     """
     if stat.S_ISREG(facts.st_mode) and not _IS_OPEN_FILE.fullmatch(os.path.abspath(path)):
         return
     kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
     what = kinds.get(stat.S_IFMT(facts.st_mode), "an open file of this process")
-    raise BadInput(f"{path}: is {what}, which cannot be read twice; write its text to a file first, and give that")
+    raise BadInput(f"{path}: {what} cannot be read twice; write its text to a file and pass the file")
 
 
 def _link(label: str, path: Path) -> _Link:
@@ -121,7 +121,7 @@ def _key(facts: os.stat_result) -> _Key:
 
 
 def _joined(above: str, name: str) -> str:
-    """A path from the top: "." and "" are the top itself.
+    """Join a path relative to the top; "." and "" stand for the top itself.
 
     >>> _joined(".", "a.txt"), _joined("b", "c.txt")
     ('a.txt', 'b/c.txt')
@@ -131,5 +131,5 @@ def _joined(above: str, name: str) -> str:
 
 @cache
 def report_skipped(line: str) -> None:
-    """On stderr, once a process: a command looks for its files several times."""
+    """Log a warning once per process, because a command searches for its files several times."""
     log.warning("%s", line)

@@ -1,11 +1,12 @@
-"""Web archives -> documents: main text of the pages of WARC files, texts of WET files (ISO 28500).
+"""Web archives -> documents: the main text of pages in WARC files, or the text of WET files (ISO 28500).
 
-Pages are HTML that was answered with success (`response`) or stands there by itself (`resource`); encodings and main
-text are found by resiliparse. What is about other records (requests, metadata) is no document; other answers, and
-content of other types, are counted by what they are. Bytes are counted decompressed, with the headers.
+Pages are HTML in successful responses (`response`) or stored directly (`resource`). resiliparse detects encodings and
+extracts the main text. Records about other records (requests, metadata) are not documents. Unsuccessful responses and
+other content types are counted by reason.
 
-Archives of drafts of the standard (WARC/0.17, 0.18: ClueWeb09) have bare line feeds and wrong lengths, and so have
-others by damage: a record is looked for where the last one ends, and else where the next one begins.
+Archives in drafts of the standard (WARC/0.17, 0.18: ClueWeb09) have bare line feeds and wrong lengths; so do damaged
+ones. A record is therefore searched first where the previous one should end, then at the next record header. Sizes are
+of decompressed bytes and include headers.
 """
 
 import io
@@ -35,13 +36,16 @@ GZIP_WARC: Final = MemberSignature(
 PLAIN_WARC: Final = MemberSignature(
     re.compile(rb"(?<=\r\n\r\n)WARC/1\.\d\r\n"), re.compile(rb"WARC/1\.\d\r\n(?:[\w-]+:.*\r\n)+"), lambda data: data
 )
-_MEMBERS: Final = {None: PLAIN_WARC, "gzip": GZIP_WARC}  # by compression; another one is a single stream
+_MEMBERS: Final = {
+    None: PLAIN_WARC,
+    "gzip": GZIP_WARC,
+}  # by compression; files with any other compression are not divided
 _DRAFT: Final = b"WARC/0."
 _VERSION: Final = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n")
 _RECORD: Final = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n(?=[A-Za-z][\w-]*[ \t]*:)")
-_LEAD: Final = re.compile(rb"(?:\xef\xbb\xbf)?[\r\n]*(?=WARC/\d)")  # of an archive that was opened in an editor
+_LEAD: Final = re.compile(rb"(?:\xef\xbb\xbf)?[\r\n]*(?=WARC/\d)")  # start of an archive that was saved by an editor
 _USUAL_GAP: Final = b"\r\n\r\n"  # after each record
-_LONGEST_MARK: Final = 64  # bytes at the end of a block in which a record may begin
+_LONGEST_MARK: Final = 64  # bytes at the end of a block that may contain a partial record header
 _HEADERS: Final = re.compile(rb"(?s:.*?)\r?\n\r?\n")
 _GAP: Final = re.compile(rb"[\r\n]*")
 _REQUEST: Final = re.compile(rb"[A-Z]{3,10} \S+ HTTP/\d")
@@ -49,10 +53,10 @@ _MOST_DIGITS: Final = 18
 _HTML: Final = ("text/html", "application/xhtml+xml")
 _PROSE: Final = "text/plain"
 _ABOUT_OTHERS: Final = ("warcinfo", "request", "metadata")
-_MOST_HEADERS: Final = 1 << 16  # bytes that a server says before a page
+_MOST_HEADERS: Final = 1 << 16  # bytes of HTTP headers before a page
 _LOOKED_AT: Final = 8192
-_RECENT: Final = 1 << 18  # bytes in which the headers of a record must be
-_BLOCK: Final = 1 << 20  # bytes that are read at a time
+_RECENT: Final = 1 << 18  # bytes within which the headers of a record must end
+_BLOCK: Final = 1 << 20  # bytes read at a time
 
 
 @spec
@@ -71,7 +75,7 @@ class WarcReader(FileReader):
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
-        is_archive = _VERSION.match(sample.inside)  # the first page of which may be compressed, or a picture
+        is_archive = _VERSION.match(sample.inside)  # the first page may be compressed, or an image
         return cls(path=sample.path) if is_archive else None
 
     def describe(self) -> str:
@@ -86,52 +90,53 @@ class WarcReader(FileReader):
         return documents(piece.file.label, piece.file.path, piece.start, piece.stop, limit)
 
 
-class _Found(NamedTuple):
-    """A record as it stands in an archive, or bytes that are none."""
+class _ArchiveRecord(NamedTuple):
+    """A record of an archive, or bytes that are not a record."""
 
     start: int
     size: int
     headers: dict[str, str]
-    content: bytes  # of a long one the beginning
+    content: bytes  # the first bytes of a long record
     fault: str = ""
 
 
 class _Records:
-    """The records of an archive, one after the other: damage to one, or a wrong length, costs no other one.
+    """Iterator over the records of an archive. Damage to a record or a wrong length does not affect other records.
 
-    A record ends where its length says, if a gap, another one or nothing follows there; else before the next one.
+    A record ends at its declared length if a gap, another record or the end of the file follows; otherwise before the
+    next record.
     """
 
     def __init__(self, file: io.BufferedReader, left: int, most: int, is_last: bool) -> None:
         self.file, self.left, self.most, self.is_last = file, left, most, is_last
-        self.held, self.at = b"", 0  # bytes in memory, and how many of them are behind
-        self.start, self.ended = 0, False  # where in the archive we stand
+        self.buffer, self.at = b"", 0  # buffer and position in it
+        self.start, self.ended = 0, False  # position in the archive
 
-    def __iter__(self) -> Iterator[_Found]:
+    def __iter__(self) -> Iterator[_ArchiveRecord]:
         while self.more(_RECENT):
             yield self.record()
 
     def more(self, wanted: int) -> bool:
-        """Hold so many bytes from here on, if there are as many; whether there are any."""
-        if len(self.held) - self.at >= wanted or self.ended:
-            return self.at < len(self.held)
-        blocks, size = [self.held[self.at :]], len(self.held) - self.at
+        """Fill the buffer with up to `wanted` bytes from the current position. Returns whether there are any."""
+        if len(self.buffer) - self.at >= wanted or self.ended:
+            return self.at < len(self.buffer)
+        blocks, size = [self.buffer[self.at :]], len(self.buffer) - self.at
         while size < wanted and not self.ended:
             block = self.file.read(min(self.left, max(_BLOCK, wanted - size)))
             self.ended = not block
             self.left -= len(block)
             size += len(block)
             blocks.append(block)
-        self.held, self.at = b"".join(blocks), 0
-        return bool(self.held)
+        self.buffer, self.at = b"".join(blocks), 0
+        return bool(self.buffer)
 
-    def record(self) -> _Found:
-        if not self.start and (lead := _LEAD.match(self.held)) and lead.end():
-            return self.taken(lead.end(), {}, b"", BETWEEN)
-        is_record = _VERSION.match(self.held, self.at) is not None
-        match = _HEADERS.match(self.held, self.at, self.at + _RECENT) if is_record else None
+    def record(self) -> _ArchiveRecord:
+        if not self.start and (lead := _LEAD.match(self.buffer)) and lead.end():
+            return self.take(lead.end(), {}, b"", BETWEEN)
+        is_record = _VERSION.match(self.buffer, self.at) is not None
+        match = _HEADERS.match(self.buffer, self.at, self.at + _RECENT) if is_record else None
         if match is None:
-            is_cut = self.ended and is_record and _RECORD.search(self.held, self.at + 1) is None
+            is_cut = self.ended and is_record and _RECORD.search(self.buffer, self.at + 1) is None
             return self.up_to_next(1, {}, "truncated" if is_cut else "bad_warc")
         begin, headers = len(match[0]), headers_of(match[0].partition(b"\n")[2])
         length = headers.get("content-length", "")
@@ -142,42 +147,47 @@ class _Records:
             return self.up_to_next(begin, headers, "", int(length))
         self.more(end + _LONGEST_MARK)
         first, last = self.at + begin, self.at + end
-        gap = _GAP.match(self.held, min(last, len(self.held)))
+        gap = _GAP.match(self.buffer, min(last, len(self.buffer)))
         assert gap is not None
-        is_end = gap.end() == len(self.held) or _VERSION.match(self.held, gap.end()) is not None
-        if len(self.held) >= last and (is_end or (gap[0] == _USUAL_GAP and not self.held.startswith(_DRAFT, self.at))):
-            return self.taken(gap.end(), headers, self.held[first:last])
+        is_end = gap.end() == len(self.buffer) or _VERSION.match(self.buffer, gap.end()) is not None
+        if len(self.buffer) >= last and (
+            is_end or (gap[0] == _USUAL_GAP and not self.buffer.startswith(_DRAFT, self.at))
+        ):
+            return self.take(gap.end(), headers, self.buffer[first:last])
         return self.up_to_next(begin, headers, "", int(length))
 
-    def up_to_next(self, begin: int, headers: dict[str, str], fault: str, length: int = 0) -> _Found:
-        """What stands before the next record, without its end where it is too long; "truncated" where the archive ends
-        before `length` bytes, unless it is one of a draft, or goes on in another piece."""
-        kept, dropped, is_draft = b"", 0, self.held.startswith(_DRAFT, self.at)
-        while (match := _RECORD.search(self.held, self.at + begin)) is None and not self.ended:
-            if len(self.held) - self.at > begin + self.most:
-                first, last = self.at + begin, len(self.held) - _LONGEST_MARK
-                kept = kept or self.held[first : first + self.most + 1]
+    def up_to_next(self, begin: int, headers: dict[str, str], fault: str, length: int = 0) -> _ArchiveRecord:
+        """A record up to the next record header. If it is too long, its content is shortened.
+
+        The fault is "truncated" if the archive ends before `length` bytes. Exceptions are drafts, and records that
+        continue in another range.
+        """
+        content_start, dropped, is_draft = b"", 0, self.buffer.startswith(_DRAFT, self.at)
+        while (match := _RECORD.search(self.buffer, self.at + begin)) is None and not self.ended:
+            if len(self.buffer) - self.at > begin + self.most:
+                first, last = self.at + begin, len(self.buffer) - _LONGEST_MARK
+                content_start = content_start or self.buffer[first : first + self.most + 1]
                 dropped, self.at, begin = dropped + last - self.at, last, 0
-            self.more(len(self.held) - self.at + _BLOCK)
-        end = match.start() if match else len(self.held)
-        content = kept or self.held[self.at + begin : end].rstrip(b"\r\n")
+            self.more(len(self.buffer) - self.at + _BLOCK)
+        end = match.start() if match else len(self.buffer)
+        content = content_start or self.buffer[self.at + begin : end].rstrip(b"\r\n")
         if match is None and not fault and dropped + end - self.at - begin < length:
             fault = "truncated" if torn(self.file) or (self.is_last and not is_draft) else ""
         if fault and not content:
-            content = self.held[self.at : self.at + SNIPPET]
-        found = self.taken(end, headers, content, fault)
+            content = self.buffer[self.at : self.at + SNIPPET]
+        found = self.take(end, headers, content, fault)
         self.start += dropped
         return found._replace(size=found.size + dropped)
 
-    def taken(self, end: int, headers: dict[str, str], content: bytes, fault: str = "") -> _Found:
-        """What ends at `end` of the bytes in memory, which are behind then."""
-        found = _Found(self.start, end - self.at, headers, content, fault)
+    def take(self, end: int, headers: dict[str, str], content: bytes, fault: str = "") -> _ArchiveRecord:
+        """The record that ends at position `end` of the buffer; moves the current position there."""
+        found = _ArchiveRecord(self.start, end - self.at, headers, content, fault)
         self.start, self.at = self.start + found.size, end
         return found
 
 
 def documents(label: str, path: str, start: int, stop: int | None, limit: int) -> Iterator[Record]:
-    """The records of a file, or of the range [start, stop) of its stored bytes, which must begin with a record."""
+    """The documents of a file, or of a range [start, stop) of its stored bytes that begins with a record."""
     with open_bytes(path, start, stop) as file:
         offset, left = start if file.seekable() else 0, 1 << 62
         if file.seekable() and stop is not None:
@@ -193,8 +203,8 @@ def documents(label: str, path: str, start: int, stop: int | None, limit: int) -
             yield from (record._replace(start=offset) for record in rest_of(file, label))
 
 
-def _document(label: str, found: _Found, limit: int) -> Record:
-    """The text of a record, without its size and place."""
+def _document(label: str, found: _ArchiveRecord, limit: int) -> Record:
+    """The document of a record, without size and position."""
     snippet = found.content[:SNIPPET]
     if found.fault:
         return Record(label, 0, fault=found.fault, snippet=snippet)
@@ -202,22 +212,22 @@ def _document(label: str, found: _Found, limit: int) -> Record:
         return _text(label, found, limit)
     except BadHttp:
         return Record(label, 0, fault="bad_http", snippet=snippet)
-    except (ValueError, OSError, RuntimeError, LookupError) as error:  # of a library, in one page
+    except (ValueError, OSError, RuntimeError, LookupError) as error:  # raised by a library for one page
         return Record(label, 0, fault=f"broke_{type(error).__name__}", snippet=snippet)
 
 
-def _text(label: str, found: _Found, limit: int) -> Record:
+def _text(label: str, found: _ArchiveRecord, limit: int) -> Record:
     kind, content = found.headers.get("warc-type", "").lower() or _kind_of(found), found.content
     if kind in _ABOUT_OTHERS:
         return Record(label, 0, fault=BETWEEN)
-    said = found.headers.get("content-type", "")
-    of_type, charset_said = media_type(said), charset(said)
+    header = found.headers.get("content-type", "")
+    of_type, charset_name = media_type(header), charset(header)
     if kind == "response":
         answer = answer_of(content)
         if answer.status and not 200 <= answer.status < 300:
             return Record(label, 0, fault="http_error")
         if answer.headers or of_type == "application/http":
-            of_type, charset_said = answer.type, answer.charset
+            of_type, charset_name = answer.type, answer.charset
         of_type = of_type or _sniffed(answer.body)
         if of_type not in _HTML:
             return Record(label, 0, fault="not_a_page")
@@ -236,11 +246,11 @@ def _text(label: str, found: _Found, limit: int) -> Record:
         return Record(label, 0, fault="not_text", snippet=content[:SNIPPET])
     if is_too_deep(content):
         return Record(label, 0, fault="timeout", snippet=content[:SNIPPET])
-    return Record(label, 0, main_text(content, charset_said))
+    return Record(label, 0, main_text(content, charset_name))
 
 
-def _kind_of(found: _Found) -> str:
-    """The type of a record that does not say it."""
+def _kind_of(found: _ArchiveRecord) -> str:
+    """The type of a record without a type header."""
     if is_answer(found.content):
         return "response"
     if _REQUEST.match(found.content) or media_type(found.headers.get("content-type", "")) == "application/warc-fields":
@@ -249,5 +259,5 @@ def _kind_of(found: _Found) -> str:
 
 
 def _sniffed(content: bytes) -> str:
-    """The type of content of which nothing says it: a page, or unknown."""
+    """The type of content without a type header: HTML or unknown ("")."""
     return "text/html" if is_page(content) else ""

@@ -1,6 +1,7 @@
-"""MediaWiki XML dumps -> articles. A dump is read by lines: `<page>` begins one, in any range of any version.
+"""MediaWiki XML dumps -> articles (https://www.mediawiki.org/wiki/Help:Export).
 
-https://www.mediawiki.org/wiki/Help:Export; a page is parsed alone, so that a damaged one costs no other.
+A dump is read line by line: in all versions, `<page>` begins a page on its own line. Each page is parsed separately, so
+a damaged page does not affect others.
 """
 
 import bz2
@@ -27,9 +28,9 @@ BZ2_PAGES: Final = MemberSignature(
     lambda data: bz2.BZ2Decompressor().decompress(data, max_length=64),
 )
 _NAMESPACE: Final = re.compile(rb'<namespace key="(-?\d+)"[^>]*>([^<]+)<')
-_MOST_MARKUP: Final = 1 << 21  # bytes; MediaWiki's own $wgMaxArticleSize: nothing longer is an article
-_MOST_BYTES: Final = 2 * _MOST_MARKUP  # of a page: `<` is `&lt;` in there
-_HIDDEN: Final = {b"-2", b"6", b"14"}  # the numbers of media, files, categories
+_MOST_MARKUP: Final = 1 << 21  # bytes; the limit $wgMaxArticleSize of MediaWiki: no article is longer
+_MOST_BYTES: Final = 2 * _MOST_MARKUP  # bytes of a page, in which `<` is escaped as `&lt;`
+_HIDDEN: Final = {b"-2", b"6", b"14"}  # namespace numbers of media, files and categories
 
 
 @spec
@@ -67,7 +68,7 @@ class WikiDumpReader(FileReader):
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         start = head(piece.file.path)
         parse = partial(article, hidden=hidden_namespaces(start))
-        return line_records(piece, begins, parse, max(limit, _MOST_BYTES), self.encoding)  # most is markup
+        return line_records(piece, begins, parse, max(limit, _MOST_BYTES), self.encoding)  # most of a page is markup
 
 
 def begins(line: TextLine) -> bool:
@@ -76,7 +77,7 @@ def begins(line: TextLine) -> bool:
 
 
 def hidden_namespaces(start: bytes) -> frozenset[str]:
-    """The namespaces whose links show no text: those of all languages, and what the head of a dump calls them.
+    """Namespaces whose links show no text: the names in all languages and those in the header of the dump.
 
     >>> found = hidden_namespaces(b'<namespace key="6" case="first-letter">My_Pictures</namespace>')
     >>> sorted(found - HIDDEN), sorted(found & {"file", "datei", "画像"})
@@ -86,8 +87,8 @@ def hidden_namespaces(start: bytes) -> frozenset[str]:
 
 
 def article(label: str, block: TextLine, hidden: frozenset[str]) -> Record:
-    """The article in the lines of a page; its title is the first line."""
-    from pipeline.readers.wikitext import TooDeep, prose  # the parser of markup, which other formats need not load
+    """The article in the lines of a page. Its title is the first line."""
+    from pipeline.readers.wikitext import TooDeep, prose  # imports the markup parser, which other formats do not need
 
     start, end = block.content.find(b"<page>"), block.content.rfind(b"</page>")
     if start < 0:

@@ -1,6 +1,6 @@
-"""What WikiExtractor leaves of the markup in its texts goes, as it does from a dump: tags, links, switches, gaps.
+"""Removal of markup that WikiExtractor leaves in its texts: tags, links, magic words and gaps, as in dumps.
 
-Most of its texts have nothing left, and these stay as they are, byte for byte.
+Most texts contain none and stay unchanged, byte for byte.
 """
 
 import re
@@ -11,8 +11,8 @@ from pipeline.readers.wikitext import TooDeep, element, tidy, unescape, visible
 
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _NO_PROSE: Final = element("ref|references|math|chem|ce|gallery|timeline|score|hiero|imagemap|graph|mapframe|inputbox")
-_LONGEST: Final = 2000  # characters of such an element: beyond, the end is that of another
-# Not `code`, `table`, `html`: articles about these have them. An attribute has `=`, which `a <b and c> d` lacks.
+_LONGEST: Final = 2000  # characters of such an element; a longer match ends at another element
+# Without `code`, `table` and `html`, which articles discuss. An attribute has `=`, unlike `a <b and c> d`.
 _NAMES: Final = (
     "br|hr|p|div|li|poem|center|blockquote|section|ref|references|onlyinclude|includeonly|noinclude|inputbox|gallery"
     "|ol|ul|dl|dd|dt|dfn|small|big|sub|sup|u|s|b|i|tt|em|strong|del|ins|font|span|mark|nobr|time|score|math|chem|ce"
@@ -25,13 +25,13 @@ _LINE_OF_TAGS: Final = re.compile(
 _BREAKS: Final = frozenset({"br", "hr", "p", "div", "li", "poem"})
 _QUOTED: Final = frozenset("\"'`\u201c\u201d\u2018\u2019\u00ab\u00bb\u300c\u300d")
 _FUNCTION: Final = re.compile(r"^[ \t{}|]*#(?:if|ifeq|iferror|ifexist|ifexpr|switch|expr|tag|invoke):.*$", re.MULTILINE)
-_AS_OF: Final = re.compile(r"\[ ?\[update\]\]|\[update\]")  # what {{as of}} shows as a superscript
-_BRACKET: Final = re.compile(r"\[[^\[\]\n]*\]|(?<=[(,; ])\]+(?=[ ,;)])")  # the end of a link without its begin
+_AS_OF: Final = re.compile(r"\[ ?\[update\]\]|\[update\]")  # the superscript that {{as of}} shows
+_BRACKET: Final = re.compile(r"\[[^\[\]\n]*\]|(?<=[(,; ])\]+(?=[ ,;)])")  # the end of a link without its start
 _BLANK_LINES: Final = re.compile(r"\n{3,}")
 
 
 def without_leftovers(text: str) -> str:
-    """A text of WikiExtractor without what is left of the markup.
+    """Remove markup from a text of WikiExtractor.
 
     >>> without_leftovers("Ada (, ; born 1815) &lt;br&gt; was here.__NOTOC__\\n[[Datei:A.jpg|mini|Ada]]")
     'Ada (born 1815) \\n was here.\\n'
@@ -52,12 +52,12 @@ def without_leftovers(text: str) -> str:
 
 
 def _is_escaped(text: str) -> bool:
-    """Whether `<`, `>` and `&` are entities, as recent versions of WikiExtractor write them."""
+    """Whether `<`, `>` and `&` are escaped as entities, as by recent versions of WikiExtractor."""
     return "&" in text and "<" not in text and ">" not in text
 
 
 def _in_place_of(tag: re.Match[str]) -> str:
-    """What a tag becomes: the end of a line, or nothing; in quotation marks it is the tag that is spoken of."""
+    """The replacement of a tag: a line end or nothing. A tag in quotation marks is kept: the text is about it."""
     before, after = tag.string[tag.start() - 1 : tag.start()], tag.string[tag.end() : tag.end() + 1]
     if before in _QUOTED and after in _QUOTED:
         return tag[0]
@@ -65,7 +65,7 @@ def _in_place_of(tag: re.Match[str]) -> str:
 
 
 def _line(line: str) -> str:
-    """A line with links or templates as a reader sees it."""
+    """The displayed text of a line with links or templates."""
     try:
         return visible(line, HIDDEN)
     except TooDeep:

@@ -1,11 +1,13 @@
 # ruff: noqa: RUF001
-"""The names of the namespaces of files, media and categories in all languages of MediaWiki, as a link may write them.
+"""Names of the file, media and category namespaces in all languages of MediaWiki, as links write them.
 
-Facts from the message files of MediaWiki 1.27 and 1.43 (languages/messages/Messages*.php: names, aliases and forms by
-gender), from the settings of Wikimedia's wikis (wmf-config/core-Namespaces.php), and from what 17 of these wikis say of
-themselves (`action=query&meta=siteinfo`). Dumps name their namespaces, but not the aliases of these, and what other
-tools extracted from a dump names nothing: one list serves all. Left out are F, FL, DT, CT and KT (abbreviations), and
-Fix, Class, Guru, Pho, Rang and Sa (English words, each a name in one small wiki, whose dump says so itself).
+The names are from the message files of MediaWiki 1.27 and 1.43 (languages/messages/Messages*.php: names, aliases and
+forms by gender), from the settings of Wikimedia wikis (wmf-config/core-Namespaces.php), and from 17 of these wikis
+(`action=query&meta=siteinfo`).
+
+One list serves all wikis: dumps contain the names of their namespaces, but no aliases, and the output of extraction
+tools contains neither. Omitted are F, FL, DT, CT and KT (abbreviations), and Fix, Class, Guru, Pho, Rang and Sa. These
+are English words, each a name in one small wiki, whose dump contains it.
 """
 
 import unicodedata
@@ -70,7 +72,7 @@ tipanictawin tispir tumbung turkum törkem tʼááłáhági_átʼéego uluhlu um
 
 
 def namespace(name: str) -> str:
-    """A namespace as it is compared: `_` equals a blank, case and marks of direction do not matter.
+    """A normalized namespace for comparisons: `_` is a blank; case and direction marks are removed.
 
     >>> namespace(" Tập_tin"), namespace("\\u200fKATEGORIE"), namespace("THỂ  LOẠI")
     ('tập tin', 'kategorie', 'thể loại')
@@ -80,4 +82,4 @@ def namespace(name: str) -> str:
 
 
 HIDDEN: Final = frozenset(map(namespace, (_FILES + _CATEGORIES).split()))
-"""The namespaces whose links show no text, as `namespace` writes them: files, media and categories."""
+"""Normalized names of the namespaces whose links show no text: files, media and categories."""

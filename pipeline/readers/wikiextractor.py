@@ -1,4 +1,4 @@
-"""Articles of WikiExtractor (https://github.com/attardi/wikiextractor), written as its tags or as JSON lines."""
+"""Output of WikiExtractor (https://github.com/attardi/wikiextractor) -> articles, from <doc> tags or JSON Lines."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from pipeline.readers.transcode import require_encoding
 from preprocessing.spec import key, spec
 from preprocessing.text import decode
 
-_TITLE: Final = re.compile(rb'\btitle="(.*?)"(?=\s*>|\s+\w+=")')  # quotation marks in it are not always escaped
+_TITLE: Final = re.compile(rb'\btitle="(.*?)"(?=\s*>|\s+\w+=")')  # quotation marks in a title are not always escaped
 
 
 @spec
@@ -63,12 +63,12 @@ def begins(line: TextLine) -> bool:
 
 
 def is_json(start: bytes) -> bool:
-    """Whether a file with this beginning has articles as JSON lines."""
+    """Whether a file with these first bytes contains JSON Lines."""
     return start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
 
 
 def is_its_json(start: bytes) -> bool:
-    """Whether the first JSON line is one that WikiExtractor wrote.
+    """Whether the first line is JSON from WikiExtractor.
 
     >>> is_its_json(b'{"id": "1", "url": "u", "title": "t", "text": "x"}'), is_its_json(b'{"text": "x"}')
     (True, False)
@@ -78,7 +78,7 @@ def is_its_json(start: bytes) -> bool:
 
 
 def article(label: str, block: TextLine) -> Record:
-    """What stands between the tags of an article."""
+    """The article between <doc> tags."""
     if not begins(block):
         return drop_record(label, block, BETWEEN if is_blank(block) else "no_doc_tag")
     tag, _, rest = block.content.partition(b"\n")
@@ -100,15 +100,15 @@ def json_article(label: str, block: TextLine) -> Record:
 
 
 def prepend_title(title: str, text: str) -> str:
-    r"""An article as a dump has it: its title, a blank line, its text; nothing where there is only a title.
+    r"""An article in the form of a dump: title, blank line, text; "" if there is only a title.
 
-    With tags, WikiExtractor writes the title into the first line of the text; in JSON it does not.
+    With tags, WikiExtractor repeats the title in the first line of the text; in JSON it does not.
 
     >>> escaped = prepend_title("Q&amp;A", "Q&amp;A\n\nA form.\n")
     >>> escaped, prepend_title("Q&A", "A form."), prepend_title("Q&A", "Q&A\n\n")
     ('Q&A\n\nA form.', 'Q&A\n\nA form.', '')
     """
-    from pipeline.readers.wiki_leftovers import without_leftovers  # it loads the parser of markup
+    from pipeline.readers.wiki_leftovers import without_leftovers  # imports the markup parser
 
     title, text = " ".join(unescape(title).split()), text.strip()
     first, _, rest = text.partition("\n")

@@ -1,6 +1,6 @@
-"""MediaWiki's markup -> the text that a reader sees, by mwparserfromhell. Lists stay as lines, headings, too.
+"""MediaWiki markup -> displayed text, by mwparserfromhell. List items and headings become lines.
 
-What is no prose goes: templates, tables, references, files, categories, formulas, galleries, program code.
+Templates, tables, references, files, categories, formulas, galleries and program code are removed.
 """
 
 import html
@@ -14,16 +14,16 @@ from mwparserfromhell.wikicode import Wikicode
 
 from pipeline.readers.wiki_names import namespace
 
-# For each opening without an end the parser reads the rest of the article again.
-_MOST_READ: Final = 4_000_000  # characters, with these repetitions: a few seconds
+# For each unclosed opening mark, the parser reads the rest of the article again.
+_MOST_READ: Final = 4_000_000  # characters, including repeated reads: takes a few seconds
 _MOST_TAGS: Final = 100
-_DEEPEST: Final = 40  # MediaWiki's own limit of nested templates
+_DEEPEST: Final = 40  # MediaWiki's limit of nested templates
 _MARKS: Final = re.compile(r"(\{\{|\[\[|\{\||\[(?=\w+:|//)|<(?=\w))|(\}\}|\]\]|\|\}|\]|</(?=\w)|/>)")
 _CLOSED_BY: Final = {"}}": "{{", "]]": "[[", "|}": "{|", "]": "[", "</": "<", "/>": "<"}
 
 
 def element(names: str) -> re.Pattern[str]:
-    """A pattern of an element with one of these names (`a|b`), without another of its name inside."""
+    """A pattern of an element with one of these names (`a|b`) that contains no element of the same name."""
     return re.compile(rf"<({names})\b[^<>]*>[^<]*+(?:<(?!/?\1\b)[^<]*+)*</\1\s*>", re.IGNORECASE)
 
 
@@ -34,24 +34,24 @@ _NO_PROSE: Final = (
     "|code|pre|table|style|script|includeonly|inputbox"
 )
 _ELEMENT: Final = element(_NO_PROSE)
-_TABLE: Final = re.compile(  # without another inside; the parser needs seconds for a long one
+_TABLE: Final = re.compile(  # a table without nested tables; the parser takes seconds for a long one
     r"^[ \t:*#]*\{\|.*\n(?:(?![ \t:*#]*(?:\{\||\|\}(?!\}))).*\n)*[ \t]*\|\}(?!\})", re.MULTILINE
 )
 _QUOTES: Final = re.compile("'{2,}")
-# A file, in any language: titles of files have no colon, so `commons:File:A.jpg`, a page of another wiki, is none.
+# A file, in any language. File titles have no colon, so `commons:File:A.jpg`, a page of another wiki, does not match.
 _MEDIA_TITLE: Final = (
     r"[^:|\[\]\n]{1,60}:[^:|\[\]\n]+\.(?:jpe?g|png|svg|gif|tiff?|webp|xcf|og[gvam]|opus|webm|pdf|djvu|mp(?:[34g]|eg)"
     r"|wav|flac|midi?|stl)[ \t]*"
 )
 _MEDIA: Final = re.compile(_MEDIA_TITLE, re.IGNORECASE)
 _TORN_FILE: Final = re.compile(rf"\[\[(?!:){_MEDIA_TITLE}(?:\|[^\[\]\n]*|$)", re.IGNORECASE | re.MULTILINE)
-# `__NOTOC__` in any script, but not what C, PHP and Perl write so.
+# Magic words like `__NOTOC__` in any script, except names in C, PHP and Perl.
 _SWITCH: Final = re.compile(
     r"(?:__|\uff3f\uff3f)(?=\S)(?!(?:STDC|FILE|LINE|DATE|TIME|DIR|FUNCTION|CLASS|METHOD|NAMESPACE|VA_ARGS|PACKAGE)_)"
     r"(?:[^\s_a-z]|_(?!_)){1,60}(?:__|\uff3f\uff3f)"
 )
 _TAG: Final = re.compile(r"</?\w[^<>\n]*>")
-# A line that begins with `!` is a cell of a table where it has marks of one; "!Kung" and "!!!" begin sentences.
+# A line that begins with `!` is a table cell only if it has other marks of a cell; "!Kung" and "!!!" begin sentences.
 _LEFT_OVER: Final = re.compile(
     r"^[ :*#;]*(?:\{\||\|).*$|^[ :*#;]*!(?!!)(?:[ \t].*|[^\n!]*(?:!!|\|).*|[^\n!.]{0,40})$"
     r"|^-{4,}|\{\{+|\}\}+|\[\[+|\]\]+",
@@ -60,7 +60,7 @@ _LEFT_OVER: Final = re.compile(
 _LEFT_OVER_SIGNS: Final = ("|", "\n!", "----", "{{", "}}", "[[", "]]", " !", ":!", "*!", "#!", ";!")
 _EMPTY: Final = re.compile(r"[(\uff08][\s,;:\u2013-]*[)\uff09]")
 _EMPTY_BRACKETS: Final = re.compile(rf" ?{_EMPTY.pattern}")
-# Where a template was: marks that begin a bracket, blanks before a mark; ` . . .` is an ellipsis.
+# Gaps of removed templates: marks after an opening bracket, blanks before a mark; ` . . .` is an ellipsis.
 _OPENED: Final = re.compile(r"([(\uff08])[ \t]*+(?:[,;:\uff0c\uff1b\u3001][ \t]*+)+")
 _GAP: Final = re.compile(r"(?<![ \t.])[ \t]++(?=[,.;](?:[\s)](?![ \t]*\.)|\Z))")
 _GAP_BUT_SEMICOLON: Final = re.compile(r"(?<![ \t.])[ \t]++(?=[,.](?:[\s)](?![ \t]*\.)|\Z))")
@@ -69,7 +69,7 @@ _LIST_MARK: Final = re.compile(r"^[*#:;]+[ \t]*")
 _BLANK_LINES: Final = re.compile(r"\n{3,}")
 _ENTITY: Final = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
 _LANGUAGE_LINK: Final = re.compile(r"(?:[a-z]{2,3}|simple)(?:-[a-z-]+)?:")
-# Templates in the middle of a sentence: the numbers of the parameters that are part of it.
+# Templates inside of sentences, with the numbers of the parameters that are displayed.
 _READ: Final = {
     "lang": "2", "transl": "3", "transliteration": "3", "nowrap": "1", "nobr": "1", "small": "1", "abbr": "1",
     "ill": "1", "convert": "12", "cvt": "12", "as of": "1", "quote": "1", "blockquote": "1", "cquote": "1",
@@ -77,23 +77,25 @@ _READ: Final = {
 }  # fmt: skip
 _SHOWN: Final = {"as of": "As of ", "circa": "c. ", "ndash": "\u2013", "mdash": "\u2014", "snd": " \u2013 ", "'": "'"}
 _RANGE: Final = {"to", "and", "or", "by", "x", "-", "\u2013"}  # {{convert|10|to|20|km}}
-_HEADING: Final = "\x00"  # marks a heading until it is known whether text follows
+_HEADING: Final = "\x00"  # a placeholder before a heading until it is known whether text follows
 _LONE_HEADING: Final = re.compile(rf"{_HEADING}[^\n]*\n\s*+(?={_HEADING}|\Z)")
 
 
 class TooDeep(ValueError):
-    """Markup that the parser would need minutes for."""
+    """Raised for markup that would take the parser minutes."""
 
 
 def prose(markup: str, hidden: frozenset[str]) -> str:
-    """The text of an article; links into the namespaces `hidden` (wiki_names.py) and to files go. Raises TooDeep.
+    """The text of an article, without links to files and to the namespaces `hidden` (wiki_names.py).
+
+    Raises TooDeep.
 
     >>> prose("'''Ada''' ({{IPA|x}}) met [[Charles Babbage|Babbage]].<ref>A book</ref>\\n"
     ...       "[[File:A.jpg|thumb|A [[picture]]]]\\n{|\\n|-\\n| a table\\n|}\\n* One\\n* Two", frozenset({"file"}))
     'Ada met Babbage.\\n\\nOne\\nTwo'
     """
     text = _SHORT.sub("", _COMMENT.sub("", markup.replace("\x00", "")))
-    for _ in range(_DEEPEST):  # one round for each level of nesting
+    for _ in range(_DEEPEST):  # one iteration per level of nesting
         before, text = text, _TABLE.sub("", _ELEMENT.sub("", text))
         if before == text:
             break
@@ -105,7 +107,7 @@ def prose(markup: str, hidden: frozenset[str]) -> str:
 
 
 def visible(markup: str, hidden: frozenset[str]) -> str:
-    """What a reader sees of the links and templates in a stretch of markup. Raises TooDeep.
+    """The displayed text of the links and templates in a fragment of markup. Raises TooDeep.
 
     >>> visible("[[Charles Babbage|He]] had {{convert|2|m}}.[[\u753b\u50cf:A.jpg|thumb|A]]", frozenset())
     'He had 2 m.'
@@ -119,8 +121,8 @@ def _visible(markup: str, hidden: frozenset[str]) -> Iterator[str]:
 
 
 def tidy(seen: str) -> str:
-    """Text without what the parser leaves: behaviour switches, torn brackets and cells, gaps where templates were."""
-    if "__" in seen or "\uff3f\uff3f" in seen:  # most text has nothing to go; looking for that first is faster
+    """Remove markup that the parser does not: magic words, incomplete brackets and table cells, gaps of templates."""
+    if "__" in seen or "\uff3f\uff3f" in seen:  # most texts contain none; testing first is faster
         seen = _SWITCH.sub("", seen)
     if "[[" in seen:
         seen = _TORN_FILE.sub("", seen)
@@ -128,13 +130,13 @@ def tidy(seen: str) -> str:
         seen = _LEFT_OVER.sub("", seen)
     seen = _OPENED.sub(r"\1", seen)
     if any(mark in seen for mark in _GAP_SIGNS):
-        is_spaced = 2 * seen.count(" ; ") > seen.count("; ")  # as French has it
+        is_spaced = 2 * seen.count(" ; ") > seen.count("; ")  # as in French
         seen = (_GAP_BUT_SEMICOLON if is_spaced else _GAP).sub("", seen)
     return _EMPTY_BRACKETS.sub("", seen) if _EMPTY.search(seen) else seen
 
 
 def unescape(text: str) -> str:
-    """Text with its character entities decoded, those that end in `;` alone: `?a=1&copy=2` stays.
+    """Decode the character entities that end in `;`. `?a=1&copy=2` stays unchanged.
 
     >>> unescape("Q&amp;A &#233; x?a=1&copy=2")
     'Q&A é x?a=1&copy=2'
@@ -143,7 +145,7 @@ def unescape(text: str) -> str:
 
 
 def _check_bounds(text: str) -> None:
-    """Raise TooDeep for markup with more nesting, or more openings without an end, than articles have."""
+    """Raise TooDeep for markup with too much nesting or too many unclosed opening marks."""
     open_now = dict.fromkeys(_CLOSED_BY.values(), 0)
     for match in _MARKS.finditer(text):
         opening, closing = match.groups()
@@ -156,7 +158,7 @@ def _check_bounds(text: str) -> None:
 
 
 def _seen(code: Wikicode, hidden: frozenset[str]) -> Iterator[str]:
-    """What a reader sees of each node, in order."""
+    """The displayed text of each node, in order."""
     for node in code.nodes:
         yield from _of_node(node, hidden)
 
@@ -184,7 +186,7 @@ def _of_node(node: Node, hidden: frozenset[str]) -> Iterator[str]:
                 yield "\n"
             if node.contents is not None and name != "table":
                 yield from _seen(node.contents, hidden)
-        case _:  # comments, and arguments that a template was not given: nothing of them is seen
+        case _:  # comments and undefined template arguments are not displayed
             pass
 
 
@@ -201,7 +203,7 @@ def _of_template(node: Template, hidden: frozenset[str]) -> Iterator[str]:
 
 
 def _is_hidden(title: str, link: Wikilink, hidden: frozenset[str]) -> bool:
-    """Whether a link shows no text: to a file, into a category, or to the article in another language."""
+    """Whether a link shows no text: to a file, a category, or the same article in another language."""
     return (
         namespace(title.partition(":")[0]) in hidden
         or _MEDIA.fullmatch(title) is not None

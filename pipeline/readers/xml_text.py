@@ -1,8 +1,7 @@
-"""XML and TEI -> documents: what stands in an element, read by expat as a stream, so that each byte is counted.
+"""XML and TEI -> documents: the text of elements, parsed by expat as a stream, so that every byte is counted.
 
-TEI (https://tei-c.org): a document is a `TEI` element; of it what `element` holds in paragraphs, lines of verse,
-headings and blocks, without notes, page headers and the header of the file. Of other XML a document is each element
-`element`.
+In TEI (https://tei-c.org), each `TEI` element is a document. Its text is in paragraphs, lines of verse, headings and
+blocks, without notes, page headers and the file header. In other XML, each element `element` is a document.
 """
 
 import codecs
@@ -32,7 +31,7 @@ from preprocessing.spec import key, spec
 from preprocessing.text import from_cesu8
 
 _ENDINGS: Final = (".xml", ".tei")
-_READ: Final = 1 << 16  # bytes at a time
+_READ: Final = 1 << 16  # bytes read at a time
 _BEGINS: Final = re.compile(rb"<\?xml\b|<(?:\w+:)?(?:TEI|teiCorpus)\b")
 _DECLARED: Final = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
 _TEI: Final = "TEI"
@@ -40,14 +39,17 @@ _TEI_BLOCKS: Final = frozenset(
     ("p", "l", "head", "ab", "item", "cell", "speaker", "stage", "opener", "closer", "salute", "u")
 )
 _TEI_BREAKS: Final = frozenset(("lb", "pb", "cb", "gb"))
-_TEI_OTHERS: Final = {"choice": ("sic", "orig", "abbr"), "app": ("rdg",)}  # beside what is read of an element
+# alternatives, by their parent element, that are not read
+_TEI_OTHERS: Final = {"choice": ("sic", "orig", "abbr"), "app": ("rdg",)}
 _TEI_NOT_READ: Final = frozenset(("teiHeader", "note", "fw", "figDesc", "facsimile", "sourceDoc", "standOff", "del"))
-_ENTITIES: Final = {name.removesuffix(";"): text for name, text in html5.items()}  # that a file need not declare
+# entities that a file need not declare
+_ENTITIES: Final = {name.removesuffix(";"): text for name, text in html5.items()}
 _NOT_IN_XML: Final = re.compile("[\0-\b\v\f\x0e-\x1f\udc80-\udcff]")
 _HALVES: Final = re.compile("\udced[\udca0-\udcaf][\udc80-\udcbf]\udced[\udcb0-\udcbf][\udc80-\udcbf]")
-_FILLER: Final = "\x81"  # two bytes, a control; elsewhere it is part of mojibake, which is repaired by it
+# a control character of two bytes; elsewhere it occurs in mojibake and is needed for its repair
+_FILLER: Final = "\x81"
 _FILLED: Final = re.compile(f"(?<=[\U00010000-\U0010ffff]){_FILLER}")
-_LOST: Final = "\x7f"  # stands for a byte that XML cannot hold, so that the bytes behind it keep their places
+_LOST: Final = "\x7f"  # replaces a byte that is invalid in XML, so that later bytes keep their positions
 _LOOKED_AT: Final = re.compile(rb"<[A-Za-z_!?]")
 _BLOCKS: Final = frozenset(
     ("p", "para", "paragraph", "div", "sec", "section", "title", "head", "br", "li", "item", "tr")
@@ -69,10 +71,10 @@ class XmlReader(FileReader):
     kind: Literal["xml"] = "xml"
     path: str = key(doc="Path, pattern with * or URL of a file or directory.")
     element: str = key(
-        default="", doc="Name of the element of a document, without namespace; empty: TEI, otherwise text."
+        default="", doc="Name of the element that contains a document, without namespace; empty: TEI, otherwise text."
     )
     extensions: tuple[str, ...] = key(
-        default=(), doc="File extensions to read in a directory; []: the usual ones of the format."
+        default=(), doc="File extensions to read in a directory; []: the default ones of the format."
     )
     encoding: str = key(default="", doc="Text encoding of all files; empty: declared by each file.")
 
@@ -89,27 +91,28 @@ class XmlReader(FileReader):
         if _TEI not in found and wanted not in found:
             have = ", ".join(list(dict.fromkeys(found))[:12])
             raise BadInput(
-                f"{sample.path}: XML that begins without an element {wanted!r}; its elements are {have}: name the one "
-                "that holds a document with --data xml:PATH#ELEMENT, or as `element` of the source in a corpus file"
+                f"{sample.path}: missing element {wanted!r} at the start of the XML, expected one of {have}; select "
+                "the element of a document with --data xml:PATH#ELEMENT or with `element` of the source in a corpus "
+                "file"
             )
         return cls(path=sample.path, element="" if wanted == "text" else wanted)
 
     def describe(self) -> str:
-        what = f"an element {self.element!r}" if self.element else f"a {_TEI} element, or an element 'text'"
-        return f"{display_path(self.path, self.extensions)}: read as xml, a document is {what}"
+        what = f"an element {self.element!r}" if self.element else f"a {_TEI} element or an element 'text'"
+        return f"{display_path(self.path, self.extensions)}: read as xml, one document per element: {what}"
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         file, wide = piece.file, wide_encoding(piece.file.path)
         other = codec(self.encoding) or ("" if wide else _encoding(file))
-        said = other or wide
+        encoding = other or wide
         with open_bytes(file.path, encoding="" if other == "utf-8" else other) as stream:
             for record in _Parser(file.label, self.element, limit).records(stream):
-                yield record if said in ("", "utf-8") else record._replace(encoding=said)
+                yield record if encoding in ("", "utf-8") else record._replace(encoding=encoding)
             yield from rest_of(stream, file.label)
 
 
 def _encoding(file: InputFile) -> str:
-    """What a file is in: UTF-8 where it can be read as that, else what it declares, else what it looks like."""
+    """The encoding of a file: UTF-8 if it is valid UTF-8, else the declared one, else the detected one."""
     found, declared = encoding_of(file), _DECLARED.search(head(file.path))
     if found == UTF8 or (name := codec(declared[1].decode() if declared else "")) == "utf-8":
         return ""
@@ -117,7 +120,7 @@ def _encoding(file: InputFile) -> str:
 
 
 def _is_xml(start: bytes) -> bool:
-    """Whether a file without the name or the first line of XML is some: elements, and all of them whole."""
+    """Whether a file without an XML extension or declaration is XML: it contains elements and parses without errors."""
     if not _LOOKED_AT.match(start) or b"</" not in start:
         return False
     with suppress(expat.ExpatError):
@@ -128,9 +131,9 @@ def _is_xml(start: bytes) -> bool:
 
 
 def _without_lost(decoder: codecs.IncrementalDecoder, block: bytes, is_last: bool) -> bytes:
-    """The next block of a file, with something that XML can hold for each byte that it cannot hold.
+    """Replace bytes that are invalid in XML in the next block of a file. Positions of other bytes do not change.
 
-    Characters in halves (CESU-8) become what they stand for, filled up to the bytes that they took.
+    Surrogate pairs (CESU-8) become the characters that they encode, padded to the original number of bytes.
     """
     text = decoder.decode(block, is_last)
     if "\udced" in text:
@@ -138,17 +141,17 @@ def _without_lost(decoder: codecs.IncrementalDecoder, block: bytes, is_last: boo
     return _NOT_IN_XML.sub(_LOST, text).encode()
 
 
-def _whole(halves: re.Match[str]) -> str:
-    return from_cesu8(halves[0].encode("utf-8", "surrogateescape")).decode() + _FILLER
+def _whole(surrogates: re.Match[str]) -> str:
+    return from_cesu8(surrogates[0].encode("utf-8", "surrogateescape")).decode() + _FILLER
 
 
 def _elements(start: bytes) -> list[str]:
-    """The names of the elements in the beginning of a file, without their namespaces."""
+    """Names of the elements at the start of a file, without namespaces."""
     return [name.decode().rpartition(":")[2] for name in re.findall(rb"<([A-Za-z_][\w:.-]*)", start)]
 
 
 class _Parser:
-    """One pass over a file: what of its elements is text, and where the documents end."""
+    """A parser for one pass over a file. It collects the text of elements and the ends of documents."""
 
     def __init__(self, label: str, wanted: str, limit: int) -> None:
         self.label, self.limit = label, limit
@@ -156,23 +159,24 @@ class _Parser:
         self.may_be_tei = not wanted
         self.decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self.found: list[Record] = []
-        self.inside: list[str] = []  # the open elements of the document
+        self.inside: list[str] = []  # open elements of the current document
         self.parts: list[str] = []
-        self.size = self.depth = self.hidden = 0  # characters; open elements of the document; of those not read
-        self.blocks = 0  # open paragraphs of TEI
-        self.start = self.end = 0  # bytes: where the document begins, where the last one ended
+        # characters; depth in the document; depth in elements that are not read
+        self.size = self.depth = self.hidden = 0
+        self.blocks = 0  # open TEI blocks
+        self.start = self.end = 0  # positions in bytes: the start of the document, the end of the previous one
         self.is_any = False  # whether a document has begun
         self.parser = expat.ParserCreate("utf-8")
         self.parser.buffer_text = True
-        self.parser.UseForeignDTD(True)  # so that an entity that no one declared is no error
-        self.parser.SkippedEntityHandler = self.skips
-        self.parser.ExternalEntityRefHandler = self.leaves
-        self.parser.StartElementHandler = self.opens
-        self.parser.EndElementHandler = self.closes
-        self.parser.CharacterDataHandler = self.says
+        self.parser.UseForeignDTD(True)  # undeclared entities are then not errors
+        self.parser.SkippedEntityHandler = self.skip_entity
+        self.parser.ExternalEntityRefHandler = self.ignore_external
+        self.parser.StartElementHandler = self.start_element
+        self.parser.EndElementHandler = self.end_element
+        self.parser.CharacterDataHandler = self.add_text
 
     def records(self, stream: BinaryIO) -> Iterator[Record]:
-        """The documents of a file; what stands around them belongs to no document."""
+        """The documents of a file, and records for the bytes between them."""
         total, why = 0, ""
         while not why:
             block = stream.read(_READ)
@@ -192,14 +196,14 @@ class _Parser:
             why = why or (BETWEEN if self.is_any else "no_element")
             yield Record(self.label, size, fault=why, start=self.end, snippet=snippet.encode()[:SNIPPET])
 
-    def opens(self, name: str, attributes: dict[str, str]) -> None:
+    def start_element(self, name: str, attributes: dict[str, str]) -> None:
         name = name.rpartition(":")[2]
         if not self.depth:
             if name == _TEI and self.may_be_tei:
                 self.is_tei = True
             elif name != self.wanted or self.is_tei:
                 return
-            self.between(self.parser.CurrentByteIndex)
+            self.add_between(self.parser.CurrentByteIndex)
             self.is_any = True
             self.start, self.parts, self.size = self.parser.CurrentByteIndex, [], 0
         self.depth += 1
@@ -209,33 +213,33 @@ class _Parser:
             self.hidden += 1
         elif self.is_tei and name in _TEI_BLOCKS:
             self.blocks += 1
-            self.adds("\0")
+            self.append("\0")
         elif self.is_tei and name in _TEI_BREAKS and attributes.get("break") != "no":
-            self.adds(" ")
+            self.append(" ")
         elif not self.is_tei and name in _BLOCKS:
-            self.adds("\0")
+            self.append("\0")
 
-    def says(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         if self.depth and not self.hidden and (self.blocks or not self.is_tei):
-            self.adds(text)
+            self.append(text)
 
-    def skips(self, name: str, is_parameter: bool) -> None:
-        """An entity that no one declared: as in HTML, or lost."""
+    def skip_entity(self, name: str, is_parameter: bool) -> None:
+        """Replace an undeclared entity by the character in HTML, or by U+FFFD."""
         if not is_parameter:
-            self.says(_ENTITIES.get(name, _LOST))
+            self.add_text(_ENTITIES.get(name, _LOST))
 
-    def leaves(self, context: str | None, *place: str | None) -> int:
-        """An entity that stands in another file, or the list of them: no other file is opened."""
+    def ignore_external(self, context: str | None, *place: str | None) -> int:
+        """Replace an external entity by U+FFFD and ignore an external entity list: no other file is opened."""
         if context:
-            self.says(_LOST)
+            self.add_text(_LOST)
         return 1
 
-    def adds(self, text: str) -> None:
+    def append(self, text: str) -> None:
         if self.size <= self.limit:
             self.parts.append(text)
             self.size += len(text)
 
-    def closes(self, name: str) -> None:
+    def end_element(self, name: str) -> None:
         if not self.depth:
             return
         self.depth -= 1
@@ -245,18 +249,18 @@ class _Parser:
             self.hidden -= 1
         elif name in (_TEI_BLOCKS if self.is_tei else _BLOCKS):
             self.blocks -= self.is_tei
-            self.adds("\0")
+            self.append("\0")
         if not self.depth:
-            self.document()
+            self.add_document()
 
-    def between(self, at: int) -> None:
-        """What stands between the last document and byte `at` is no document."""
+    def add_between(self, at: int) -> None:
+        """Add a record for the bytes between the last document and byte `at`."""
         if at > self.end:
             self.found.append(Record(self.label, at - self.end, fault=BETWEEN, start=self.end))
             self.end = at
 
-    def document(self) -> None:
-        """The document that ends here; the tag that ends it belongs to what follows."""
+    def add_document(self) -> None:
+        """Add the record of the document that ends here. Its closing tag belongs to the next record."""
         at = self.parser.CurrentByteIndex
         size, self.end = at - self.end, at
         if self.size > self.limit:

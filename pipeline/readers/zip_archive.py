@@ -1,4 +1,4 @@
-"""Zip archives -> their members, which are read like files of a folder: `a.zip!/b.txt`."""
+"""Zip archives -> their members, which are read like the files of a directory: `a.zip!/b.txt`."""
 
 import io
 import lzma
@@ -13,28 +13,28 @@ from typing import IO, Any, Final, NamedTuple
 
 from preprocessing.errors import BadInput
 
-TORN: Final = (OSError, EOFError, zipfile.BadZipFile, zlib.error)  # what reading a damaged member raises
+TORN: Final = (OSError, EOFError, zipfile.BadZipFile, zlib.error)  # errors raised when a damaged member is read
 _INSIDE: Final = ".zip!/"
 _MOST_RATIO: Final = 200  # as for other archives (files.py)
 _HARMLESS: Final = 1 << 28
-_ENCRYPTED: Final = 1  # bit of a member's flags
+_ENCRYPTED: Final = 1  # bit in the flags of a member
 _KNOWN: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 
 
 class ZipListing(NamedTuple):
     name: str
     path: str
-    size: int  # bytes in the archive
-    changed: int  # CRC-32 of what it holds
+    size: int  # compressed bytes
+    changed: int  # CRC-32 of the content
 
 
 def is_archive(path: Path | str) -> bool:
-    """Whether a path has the name of a zip archive; documents that are zip archives have names of their own."""
+    """Whether a path has the extension .zip. Office documents are zip archives with other extensions."""
     return Path(path).suffix.lower() == ".zip"
 
 
 def is_member(path: str) -> bool:
-    """Whether a path is one inside of an archive.
+    """Whether a path is a member of an archive.
 
     >>> is_member("texts/a.zip!/b/c.txt"), is_member("texts/a.zip")
     (True, False)
@@ -43,7 +43,7 @@ def is_member(path: str) -> bool:
 
 
 def archive_of(path: str) -> str:
-    """The archive that a member is in; of any other path itself.
+    """The archive of a member; any other path is returned unchanged.
 
     >>> archive_of("texts/a.zip!/b/c.txt"), archive_of("a.txt")
     ('texts/a.zip', 'a.txt')
@@ -52,45 +52,46 @@ def archive_of(path: str) -> str:
 
 
 def members(path: Path) -> Iterator[ZipListing]:
-    """The members of an archive, in the order of their names; BadInput where it cannot be read to its end."""
+    """The members of an archive, sorted by name. Raises BadInput if the archive cannot be read."""
     try:
         with zipfile.ZipFile(path) as archive:
-            infos = {info.filename: info for info in archive.infolist() if not info.is_dir()}  # the last of a name
+            # the last member of each name
+            infos = {info.filename: info for info in archive.infolist() if not info.is_dir()}
             found = [infos[name] for name in sorted(infos)]
         size = path.stat().st_size
         if any(not 0 <= info.header_offset < size for info in found):
-            raise EOFError("members are not where its list says")
+            raise EOFError("member offsets are invalid")
     except (*TORN, NotImplementedError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: is no zip archive, or a damaged one ({error}); mend it, or leave it out") from None
+        raise BadInput(f"{path}: not a valid zip archive ({error}); repair or exclude it") from None
     if (grown := sum(info.file_size for info in found)) > _HARMLESS + _MOST_RATIO * size:
         raise BadInput(
-            f"{path}: grows to {grown / max(1, size):,.0f} times its size, as no text does (allowed is {_MOST_RATIO}); "
-            "unpack it first, if it is sound"
+            f"{path}: compression ratio {grown / max(1, size):,.0f} is too high for text, at most {_MOST_RATIO} is "
+            "allowed; if you trust the archive, unpack it and pass the directory"
         )
     for info in found:
         if any(part.startswith((".", "__MACOSX")) and part != ".." for part in info.filename.split("/")):
             continue
         if info.flag_bits & _ENCRYPTED:
-            raise BadInput(f"{path}: {info.filename} is encrypted; unpack it first, and give the folder")
+            raise BadInput(f"{path}: {info.filename} is encrypted; unpack it and pass the directory")
         if info.compress_type not in _KNOWN:
-            raise BadInput(f"{path}: {info.filename} is compressed in a way that Python cannot undo; unpack it first")
+            raise BadInput(f"{path}: {info.filename} has an unsupported compression; unpack it and pass the directory")
         yield ZipListing(info.filename, f"{path}!/{info.filename}", info.compress_size, info.CRC)
 
 
 def open_member(path: str) -> io.BufferedReader:
-    """A member of an archive, for reading at any place."""
+    """Open a member of an archive for random access."""
     at = path.lower().index(_INSIDE) + len(_INSIDE)
     return io.BufferedReader(ZipMember(path[: at - 2], path[at:]))
 
 
 @lru_cache(maxsize=4)
 def _archive(path: str, changed: int, size: int, process: int) -> zipfile.ZipFile:
-    """An archive, whose list of members is read once for all of them: it may be long."""
+    """An open archive. It is cached, because its list of members may be long."""
     return zipfile.ZipFile(path)
 
 
 class ZipMember(io.RawIOBase):
-    """A member, whose damage is an OSError as that of any file."""
+    """A file object of a member. Damage raises OSError, as for any file."""
 
     def __init__(self, archive: str, name: str) -> None:
         self.archive, self.name = archive, name
@@ -105,7 +106,7 @@ class ZipMember(io.RawIOBase):
 
     @property
     def size(self) -> int:
-        """Its bytes, as they were before they came into the archive."""
+        """The uncompressed size in bytes."""
         with _as_torn():
             return self._opened().getinfo(self.name).file_size
 
@@ -137,7 +138,7 @@ class ZipMember(io.RawIOBase):
 
 @contextmanager
 def _as_torn() -> Iterator[None]:
-    """What a damaged archive raises, as an OSError without a number: those with one are of the disk."""
+    """Raise errors of a damaged archive as OSError without errno. OSError with errno comes from the disk."""
     try:
         yield
     except (EOFError, KeyError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:

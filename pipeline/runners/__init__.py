@@ -1,5 +1,6 @@
-"""Beam on this machine or on a cluster: running.py runs a pipeline, workers.py owns its processes, forkserver.py starts
-them.
+"""Beam on this machine or on a cluster.
+
+running.py runs a pipeline, workers.py manages its processes, and forkserver.py starts them.
 """
 
 from pipeline.runners.running import Report, beam, check_here, check_options, pipeline, report_progress

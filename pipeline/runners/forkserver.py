@@ -1,7 +1,7 @@
-"""The fork server of Beam's workers: a process that has imported what they need and forks one for each request.
+"""Fork server of Beam's workers: a process that has imported their packages and forks one worker per request.
 
-A new interpreter takes 1.5 s of a core to import Beam, for each worker of each job; a fork takes none. As a script with
-arguments this file is the client, which needs the standard library only.
+A new interpreter needs 1.5 s of CPU time to import Beam, for each worker of each job; a fork needs none. Run as a
+script with several arguments, this file is the client, which needs only the standard library.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-_LONGEST_FOLDER = 80  # characters; the path of a socket has at most 107 bytes
+_LONGEST_FOLDER = 80  # characters; the path of a socket is limited to 107 bytes
 
 
 def serve(preload: str) -> None:
-    """Print the address, import `preload` (the module that workers call), then fork a worker for each request.
+    """Print the socket path, import `preload` (the module that workers call), then fork a worker for each request.
 
-    It ends when its standard input does, and ends all workers that are left.
+    The server stops when its standard input is closed, and kills all remaining workers.
     """
     folder = tempfile.gettempdir()
     home = Path(tempfile.mkdtemp(prefix="sesame-", dir=folder if len(folder) < _LONGEST_FOLDER else "/tmp"))
@@ -40,7 +40,8 @@ def serve(preload: str) -> None:
 
 def _fork_for_each(listener: socket.socket, preload: str) -> None:
     importlib.import_module(preload)
-    from apache_beam.runners.worker import sdk_worker_main  # the client must not wait for it
+    # not at the top of the file: the client does not import Beam
+    from apache_beam.runners.worker import sdk_worker_main
 
     alive = set[int]()
 
@@ -50,7 +51,7 @@ def _fork_for_each(listener: socket.socket, preload: str) -> None:
                 alive.discard(pid)
 
     signal.signal(signal.SIGCHLD, reap_children)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted job closes our input
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted job closes the standard input instead
     while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
         connection, _ = listener.accept()
         if pid := os.fork():
@@ -65,13 +66,13 @@ def _fork_for_each(listener: socket.socket, preload: str) -> None:
             sdk_worker_main.main([])
         finally:
             sys.stderr.flush()
-            os._exit(0)  # at once: the end of an interpreter takes half a second
+            os._exit(0)  # exit immediately: a regular interpreter exit takes half a second
     for pid in list(alive):
         os.kill(pid, signal.SIGKILL)
 
 
 def _adopt(request: dict[str, Any]) -> None:
-    """Take the environment of the client, log to its file, and write the process id into its list."""
+    """Set the client's environment, redirect output to its log file and append the process ID to its list."""
     os.environ.clear()
     os.environ.update(request["environment"])
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -82,7 +83,7 @@ def _adopt(request: dict[str, Any]) -> None:
 
 
 def start_worker(address: str, log: str, pids: str) -> None:
-    """Have a worker forked with our environment; returns when it has ended."""
+    """Request a worker with the environment of this process. Returns when the worker has ended."""
     with socket.socket(socket.AF_UNIX) as forkserver:
         forkserver.connect(address)
         request = {"environment": dict(os.environ), "log": log, "pids": pids}

@@ -1,4 +1,4 @@
-"""Apache Beam, run quietly: which runner, how many processes, errors in one line, and progress while it works."""
+"""Run Apache Beam without its log output: runner, number of processes, one-line errors and progress reports."""
 
 import argparse
 import contextlib
@@ -26,9 +26,10 @@ from preprocessing.files import TEMPORARY, from_checked_json
 
 @contextlib.contextmanager
 def _quiet_import() -> Iterator[None]:
-    """Beam warns at import about every cloud library that is not there, and the first warning adds a log handler.
+    """Suppress Beam's import warnings about missing cloud libraries, and the log handler that the first one installs.
 
-    It also imports what parts of it use that Sesame does not, where it happens to be installed: 40 MB in each process.
+    Imports of pandas and pymongo are blocked, because Beam imports them if they are installed. They take 40 MB in each
+    process, and Sesame does not use the parts of Beam that need them.
     """
     handlers = list(logging.root.handlers)
     logging.disable(logging.CRITICAL)
@@ -55,23 +56,24 @@ with _quiet_import():
 __all__ = ["beam", "check_here", "check_options", "pipeline", "report_progress"]
 
 _RUNNER: Final = "FnApiRunner"
-_DATAFLOW: Final = "apache_beam.runners.dataflow.internal.apiclient"  # what the runner of Dataflow imports as it runs
+_DATAFLOW: Final = "apache_beam.runners.dataflow.internal.apiclient"  # imported by the Dataflow runner at run time
 Report = Callable[[dict[str, Any]], None]
-_WORKER, _BESIDE = 0.3e9, 0.4e9  # bytes of a worker, and of the main process (benchmarks/results/corpus-2026-11-20.md)
-ONE_PROCESS: Final = 50e6  # bytes of input up to which starting more processes costs more than it gains
+# memory in bytes of a worker and of the main process (benchmarks/results/corpus-2026-11-20.md)
+_WORKER, _BESIDE = 0.3e9, 0.4e9
+ONE_PROCESS: Final = 50e6  # bytes of input; below this, starting more processes takes longer than it saves
 _OURS: Final = re.compile(r"^preprocessing\.errors\.(\w+): (.*?)(?: \[while running .*)?$", re.MULTILINE)
 _SYSTEM: Final = re.compile(r"\w*Error: \[Errno (\d+)\] (.*?)(?: \[while running .*)?$", re.MULTILINE)
 _UNREACHABLE: Final = re.compile(r"StatusCode\.UNAVAILABLE|failed to connect to all addresses", re.IGNORECASE)
-_TAIL: Final = 4000  # characters of a worker's log that an unforeseen error shows
+_TAIL: Final = 4000  # characters of a worker log that are shown for an unexpected error
 
 
 @contextlib.contextmanager
 def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> Iterator[beam.Pipeline]:
-    """A pipeline that runs when the block ends: FnApiRunner, on all cores where the work is worth it.
+    """A pipeline that runs at the end of the `with` block, by default with FnApiRunner on all cores.
 
-    `beam_args` are Beam's own options and come first. An error of a worker is raised here in its own class
-    (SesameError, OSError); a worker that died is a ResourceError. Workers write their log to a file in `folder`, which
-    is removed at the end.
+    Small inputs use one process. Options in `beam_args` take precedence. SesameError and OSError of a worker are raised
+    in the same class here; a worker that dies raises ResourceError. Workers write their log to a file in `folder`,
+    which is removed at the end.
     """
     _free_memory()
     options = check_here(beam_args)
@@ -89,7 +91,7 @@ def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> It
         if known := _known_error(error):
             raise known from None
         if log.exists():
-            error.add_note(f"the workers' log ends with:\n{log.read_text(errors='replace')[-_TAIL:]}")
+            error.add_note(f"end of the worker log:\n{log.read_text(errors='replace')[-_TAIL:]}")
         raise
     finally:
         log.unlink(missing_ok=True)
@@ -97,7 +99,7 @@ def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> It
 
 
 def _free_memory() -> None:
-    """Free the memory of an earlier pipeline, whose objects refer to each other; the C library would keep it."""
+    """Free the memory of an earlier pipeline: collect its reference cycles and return memory to the system."""
     gc.collect()
     with contextlib.suppress(AttributeError):  # no glibc
         ctypes.CDLL(None).malloc_trim(0)
@@ -117,7 +119,7 @@ class _Alarm(logging.Handler):
 
 @contextlib.contextmanager
 def _quiet_run() -> Iterator[threading.Event]:
-    """Keep Beam's log off the terminal; the event is set when it says that a worker failed."""
+    """Keep Beam's log off the terminal. The event is set when the log reports a failed worker."""
     logger, alarm = logging.getLogger("apache_beam"), _Alarm()
     before = logger.propagate
     logger.propagate = False
@@ -130,50 +132,57 @@ def _quiet_run() -> Iterator[threading.Event]:
 
 
 def check_options(beam_args: Sequence[str]) -> PipelineOptions:
-    """Beam's options; BadInput for those that Beam would ignore in silence or answer with a page of usage, and for a
-    runner that there is not."""
+    """Parse Beam's options. Raises BadInput for options and runners that Beam does not have.
+
+    Beam itself would silently ignore them or print its whole usage message.
+    """
     usage = io.StringIO()
     try:
         with contextlib.redirect_stderr(usage):
-            options = PipelineOptions(_without_what_is_off(beam_args))
+            options = PipelineOptions(_without_negated_flags(beam_args))
             known = options.get_all_options().keys()
-            given = options.get_all_options(retain_unknown_options=True).keys()
+            passed = options.get_all_options(retain_unknown_options=True).keys()
     except SystemExit:
         raise BadInput(f"Beam options: {usage.getvalue().strip().splitlines()[-1]}") from None
     stray = [arg for arg in beam_args if not arg.startswith("-") and not _is_value(arg, beam_args)]
     names = (arg.partition("=")[0] for arg in beam_args if not _is_value(arg, beam_args))
     hyphened = [name for name in names if re.match("--?$|-[^-]|--.*-", name)]
-    if unknown := sorted(given - known) + stray + hyphened:  # Beam drops --direct-num-workers, and takes it for known
-        raise BadInput(f"Beam options: {unknown[0]!r} is unknown to Beam; an example of one is --direct_num_workers=2")
+    # Beam ignores --direct-num-workers without reporting it as unknown
+    if unknown := sorted(passed - known) + stray + hyphened:
+        raise BadInput(
+            f"Beam options: unknown option {unknown[0]!r}; pass an option of Beam, e.g. --direct_num_workers=2"
+        )
     _check_name(options.view_as(StandardOptions).runner or _RUNNER)
     return options
 
 
 def check_here(beam_args: Sequence[str]) -> PipelineOptions:
-    """The same, and ResourceError where packages that the runner needs are not installed here."""
+    """Like `check_options`. Also raises ResourceError if packages of the runner are not installed."""
     options = check_options(beam_args)
     if "dataflow" in (options.view_as(StandardOptions).runner or "").lower():
         try:
             with _quiet_import():
                 importlib.import_module(_DATAFLOW)
         except ImportError:
-            raise ResourceError(
-                "Beam: Dataflow needs packages that are not installed; run pip install 'apache_beam[gcp]'"
-            ) from None
+            raise ResourceError("Beam: missing packages for Dataflow; run pip install 'apache_beam[gcp]'") from None
     return options
 
 
 def _check_name(runner: str) -> None:
-    """BadInput for the name of a runner that Beam does not have; it takes them without `Runner` and in any case."""
+    """Raise BadInput for an unknown runner. As in Beam, case and the suffix `Runner` do not matter."""
     known = StandardOptions.KNOWN_RUNNER_NAMES
     names = {name.lower().removesuffix("runner") for name in known}
     if "." not in runner and runner.lower().removesuffix("runner") not in names:
-        raise BadInput(f"Beam options: runner is {runner}, allowed are {', '.join(known)}, or the path of a class")
+        raise BadInput(
+            f"Beam options: invalid runner: got {runner}, expected one of {', '.join(known)} or the path of a class"
+        )
 
 
-def _without_what_is_off(beam_args: Sequence[str]) -> list[str]:
-    """The options without `--no_NAME` where Beam knows only `--NAME`, which is off by itself; BadInput where it is on,
-    or is no switch."""
+def _without_negated_flags(beam_args: Sequence[str]) -> list[str]:
+    """Options without `--no_NAME`, if NAME is a flag of Beam that is off by default and has no negative form.
+
+    Raises BadInput if the flag is on by default, or if NAME is not a flag.
+    """
     parsers: list[argparse.ArgumentParser] = []
     PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
     known = parsers[0]._option_string_actions
@@ -184,9 +193,9 @@ def _without_what_is_off(beam_args: Sequence[str]) -> list[str]:
         if name == arg or arg in known or action is None:
             words.append(arg)
         elif action.nargs != 0:
-            raise BadInput(f"Beam options: {name} is false, allowed is a value: it is no switch")
+            raise BadInput(f"Beam options: invalid {name}: got false, expected a value; it is not a flag")
         elif action.default:
-            raise BadInput(f"Beam options: {name} is false, allowed is true: Beam has no option that switches it off")
+            raise BadInput(f"Beam options: invalid {name}: got false, but Beam cannot switch it off; remove it")
     return words
 
 
@@ -196,34 +205,37 @@ def _is_value(arg: str, args: Sequence[str]) -> bool:
 
 
 def _processes(beam_args: Sequence[str], work_bytes: int) -> int:
-    """How many worker processes are ours to start; 0: the work is done in this process, or by another runner."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)  # Beam gives defaults and choices alike
+    """Number of worker processes to start here; 0 if this process or another runner does the work."""
+    # Beam's own parser does not show whether a value is a default
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--runner", default=_RUNNER)
     parser.add_argument("--direct_running_mode")
     parser.add_argument("--direct_num_workers", type=int)
-    given, _ = parser.parse_known_args(beam_args)
+    passed, _ = parser.parse_known_args(beam_args)
     cores = limits.processes(_WORKER, _BESIDE)
-    worth = cores if work_bytes >= ONE_PROCESS else 1
-    wanted = worth if given.direct_num_workers is None else given.direct_num_workers or cores  # Beam's 0 is all cores
-    mode = given.direct_running_mode or ("multi_processing" if wanted > 1 else "in_memory")
-    if given.runner != _RUNNER or mode != "multi_processing":
+    default_num = cores if work_bytes >= ONE_PROCESS else 1
+    # 0 means all cores in Beam
+    num_workers = default_num if passed.direct_num_workers is None else passed.direct_num_workers or cores
+    mode = passed.direct_running_mode or ("multi_processing" if num_workers > 1 else "in_memory")
+    if passed.runner != _RUNNER or mode != "multi_processing":
         return 0
-    return (given.direct_num_workers or cores) if given.direct_running_mode else wanted
+    return (passed.direct_num_workers or cores) if passed.direct_running_mode else num_workers
 
 
 def _runner(options: PipelineOptions, processes: int, log: Path, pids: Path) -> FnApiRunner | None:
-    """FnApiRunner unless the options name another: Beam's default looks for a binary on the network first."""
+    """FnApiRunner unless the options name another: Beam's default would first search a binary on the network."""
     if options.view_as(StandardOptions).runner not in (None, _RUNNER):
         return None
     if not processes:
         return FnApiRunner()
     direct = options.view_as(DirectOptions)
-    direct.direct_num_workers, direct.direct_running_mode = processes, None  # the mode would bring Beam's own command
+    # with the mode set, Beam would use its own worker command
+    direct.direct_num_workers, direct.direct_running_mode = processes, None
     return FnApiRunner(SubprocessSDKEnvironment.from_command_string(workers.command(log, pids)))
 
 
 def _known_error(error: Exception) -> BaseException | None:
-    """The error of a worker that is no bug, from the text that Beam makes of it; None for a bug."""
+    """The original error of a worker, recovered from Beam's error text; None if it indicates a bug."""
     text = "\n".join(traceback.format_exception_only(error))
     if "KeyboardInterrupt" in text:
         return KeyboardInterrupt()
@@ -234,18 +246,21 @@ def _known_error(error: Exception) -> BaseException | None:
         number, message = system[-1]
         if int(number) == errno.ENOENT:
             return BadInput(
-                f"Beam: a worker finds {message}; all of them must see --data and --output-dir, by the same paths"
+                f"Beam: file not found by a worker: {message}; make --data and --output-dir available at the same "
+                "paths on all workers"
             )
         return OSError(int(number), message)
     if "Unable to fetch remote job server jar" in text:
         return ResourceError(
-            "Beam: its job server is no file here and cannot be fetched; name the jar by flink_job_server_jar or "
-            "spark_job_server_jar"
+            "Beam: the job server jar is not a local file and cannot be downloaded; set flink_job_server_jar or "
+            "spark_job_server_jar to its path"
         )
     if isinstance(error, grpc.FutureTimeoutError):
-        return ResourceError("Beam: no job server answers at --job_endpoint; start it, or mend the address")
+        return ResourceError("Beam: no job server responds at --job_endpoint; start it or correct the address")
     if _UNREACHABLE.search(text):
-        return ResourceError("Beam: the worker pool at --environment_config cannot be reached; start it, or mend it")
+        return ResourceError(
+            "Beam: the worker pool at --environment_config does not respond; start it or correct the address"
+        )
     if isinstance(error, ImportError):
         return BadInput(f"Beam: {str(error).splitlines()[0]}")
     return workers.worker_died_error() if "Channel closed" in text else None
@@ -253,10 +268,10 @@ def _known_error(error: Exception) -> BaseException | None:
 
 @contextlib.contextmanager
 def report_progress(stage: str, folder: Path, parts: Sequence[str], report: Report | None) -> Iterator[None]:
-    """Call `report` with the seals of `parts` summed up, twice a second while the block runs, and once at its end.
+    """Call `report` with totals over the seals of `parts`, twice a second during the block and once at its end.
 
-    It gets {"stage", "done", "total" (parts), "documents", "bytes", "tokens" (kept so far)}; where the block goes on
-    when all parts are there (to compare documents, say), {"stage": "finishing ..."}.
+    `report` receives {"stage", "done", "total" (parts), "documents", "bytes", "tokens" (kept so far)}. If the block
+    continues after all parts are complete, e.g. to compare documents, it receives {"stage": "finishing ..."}.
     """
     if report is None:
         yield
@@ -267,7 +282,8 @@ def report_progress(stage: str, folder: Path, parts: Sequence[str], report: Repo
         for part in parts:
             path = (folder / part).with_suffix(".json")
             if part not in seen:
-                with contextlib.suppress(OSError, ValueError, KeyError):  # not there yet, or damaged: it is made again
+                # missing, or damaged and about to be rewritten
+                with contextlib.suppress(OSError, ValueError, KeyError):
                     seen[part] = from_checked_json(path.read_bytes())["ledger"]["kept"]
         totals = {name: sum(kept[name] for kept in seen.values()) for name in ("documents", "bytes", "tokens")}
         report({"stage": stage, "done": len(seen), "total": len(parts), **totals})

@@ -1,4 +1,4 @@
-"""Beam's worker processes on this machine: they are started, watched, and none of them is left behind."""
+"""Beam's worker processes on this machine: start them, watch them, and kill those that remain."""
 
 import atexit
 import os
@@ -16,20 +16,23 @@ from typing import Final
 from preprocessing.errors import ResourceError
 
 _ROOT: Final = Path(__file__).resolve().parents[2]  # workers import the packages of this checkout
-_PATIENCE: Final = 5.0  # seconds in which Beam may end by itself after a worker has ended
+_PATIENCE: Final = 5.0  # seconds that Beam has to end after a worker has died
 _SETTINGS: Final = {
-    "ARROW_DEFAULT_MEMORY_POOL": "system",  # returns free memory: a quarter less in all (measured)
+    # returns free memory to the system: total memory is a quarter lower (measured)
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_TRIM_THRESHOLD_": "1000000",
-    "TOKENIZERS_PARALLELISM": "false",  # a worker is for one core: threads of several workers cost a tenth (measured)
+    # a worker uses one core: with threads in several workers, throughput drops by a tenth (measured)
+    "TOKENIZERS_PARALLELISM": "false",
 }
-_PRELOADED: Final = "pipeline.jobs"  # what a worker calls
-_READERS: Final = ("beam_control_read", "read_grpc_client_inputs")  # Beam's threads that read the messages of a worker
+_PRELOADED: Final = "pipeline.jobs"  # the module that workers call
+# names of Beam's threads that read messages from a worker
+_READERS: Final = ("beam_control_read", "read_grpc_client_inputs")
 
 
 @cache
 def _forkserver() -> tuple[subprocess.Popen[str], str]:
-    """The process from which our workers are forked, and its address; it ends when this process does."""
+    """The fork server process and its address. It ends when this process ends."""
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "pipeline.runners.forkserver", _PRELOADED],
@@ -42,22 +45,22 @@ def _forkserver() -> tuple[subprocess.Popen[str], str]:
     assert process.stdout is not None
     atexit.register(_stop, process)
     if not (address := process.stdout.readline().strip()):
-        raise ResourceError("Beam's workers cannot be started here; work without them: -- --direct_num_workers=1")
+        raise ResourceError("cannot start Beam workers; run in one process with -- --direct_num_workers=1")
     return process, address
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:
-    """End a fork server and its workers, by closing its input."""
+    """Stop a fork server and its workers by closing its input."""
     for stream in filter(None, (process.stdin, process.stdout)):
         stream.close()
     process.wait()
 
 
 def command(log: Path, pids: Path) -> str:
-    """The shell command that starts a worker; its output goes to `log`, its process id to `pids`.
+    """The shell command that starts a worker. It writes output to `log` and its process ID to `pids`.
 
-    Beam's own command fails with a blank in a path and writes to the terminal. This one always exits with 0, as Beam
-    would answer another code with a traceback; `run` watches the worker itself.
+    Beam's own command fails on blanks in paths and writes to the terminal. This command always exits with 0, because
+    Beam prints a traceback for other codes; `run` monitors the workers.
     """
     client = Path(__file__).with_name("forkserver.py")
     request = [sys.executable, "-I", "-S", str(client), _forkserver()[1], str(log.absolute()), str(pids.absolute())]
@@ -65,10 +68,11 @@ def command(log: Path, pids: Path) -> str:
 
 
 def run(job: Callable[[], object], pids: Path, failed: threading.Event) -> None:
-    """Do `job`, which starts workers that write to `pids`; raises ResourceError where one of them dies on the way.
+    """Run `job`, which starts workers that write their IDs to `pids`. Raises ResourceError if a worker dies.
 
-    Beam waits for ever for the answer of a dead worker and, when one has `failed`, for a worker that is just starting.
-    So it runs in a thread that can be left. However the call ends, by an interrupt too, no worker outlives it.
+    Beam waits forever for a reply of a dead worker, and for a worker that is just starting when another one has
+    `failed`. Therefore Beam runs in a thread that can be abandoned. No worker survives this call, even if it is
+    interrupted.
     """
     failures = list[BaseException]()
 
@@ -79,23 +83,24 @@ def run(job: Callable[[], object], pids: Path, failed: threading.Event) -> None:
             failures.append(error)
 
     thread = threading.Thread(target=work, name="Beam", daemon=True)
-    patience = _PATIENCE
+    seconds_left = _PATIENCE
     with _quiet_readers():
         thread.start()
         try:
-            while thread.is_alive() and patience > 0:
+            while thread.is_alive() and seconds_left > 0:
                 thread.join(0.1)
                 orphaned = _forkserver()[0].poll() is not None or not all(map(_alive, _started(pids)))
-                patience -= 0.1 * (failed.is_set() or orphaned)
+                seconds_left -= 0.1 * (failed.is_set() or orphaned)
         finally:
             for pid in filter(_alive, _started(pids)):
                 os.kill(pid, signal.SIGKILL)
-            thread.join(_PATIENCE if patience <= 0 else 0)  # without its workers Beam may raise the error
+            # after its workers are dead, Beam may raise the original error
+            thread.join(_PATIENCE if seconds_left <= 0 else 0)
             for reader in threading.enumerate():
                 if reader.name in _READERS:
                     reader.join(1.0)
-            if failures or patience <= 0:
-                _stop(_forkserver()[0])  # workers that were still requested are not started
+            if failures or seconds_left <= 0:
+                _stop(_forkserver()[0])  # workers that are still requested will not start
                 _forkserver.cache_clear()
     if failures:
         raise failures[0]
@@ -104,10 +109,10 @@ def run(job: Callable[[], object], pids: Path, failed: threading.Event) -> None:
 
 
 def worker_died_error() -> ResourceError:
-    """The error for a dead worker, in one line."""
+    """The error for a dead worker, as one line."""
     return ResourceError(
-        "a Beam worker died, often for lack of memory; repeat the command, which goes on from here, "
-        "with fewer workers: -- --direct_num_workers=1"
+        "a Beam worker died, probably because memory is exhausted; repeat the command with fewer workers, e.g. "
+        "-- --direct_num_workers=1; it resumes from here"
     )
 
 
@@ -125,7 +130,7 @@ def _alive(pid: int) -> bool:
 
 @contextmanager
 def _quiet_readers() -> Iterator[None]:
-    """Keep the tracebacks off the terminal with which the threads that read from a worker end when it dies."""
+    """Suppress tracebacks of the threads that read from a worker when it dies."""
     before = threading.excepthook
 
     def hook(args: threading.ExceptHookArgs) -> None:

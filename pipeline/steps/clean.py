@@ -1,4 +1,4 @@
-"""Records -> cleaned documents: a file of them for each split, with a seal that holds its ledger, and its rejects."""
+"""Records -> cleaned documents. Each split becomes a file of documents, a seal with its ledger, and its rejects."""
 
 import json
 from collections import Counter
@@ -31,26 +31,26 @@ from preprocessing.text import (
     text_key,
 )
 
-CLEANER_VERSION: Final = 6  # one more whenever the same records give other documents
-_INDENTS: Final = ("\n  ", "\n\t")  # how indented lines begin, and the line end before them
+CLEANER_VERSION: Final = 6  # increase this if the same records yield other documents
+_INDENTS: Final = ("\n  ", "\n\t")  # starts of indented lines, after a line end
 BAD_ENCODING: Final = "bad_encoding"
-_MOST_SHOWN: Final = 1000  # rejects of one reason that a file holds; all of them are counted
-_NO_DAMAGE: Final = ("too_long", "timeout")  # rejects that are sound, and more than a document
+_MOST_SHOWN: Final = 1000  # rejects of each reason that are written to a file; all are counted
+_NO_DAMAGE: Final = ("too_long", "timeout")  # rejects that are not damage of the input
 
 
 @dataclass(frozen=True)
 class Cleaner:
-    """All that decides what becomes of a record."""
+    """The settings that determine which document a record becomes."""
 
     clean: Clean
-    with_spans: bool = False  # whether the phrases that a source marks are wanted
-    known_ngrams: str = ""  # file of the n-grams that no document may share, none where empty
+    with_spans: bool = False  # whether to keep the phrases that a source marks
+    known_ngrams: str = ""  # file of n-grams that no document may contain; "" means none
     ngram: int = 13
 
     def document(self, record: Record) -> tuple[Document | None, str, int]:
-        """The document that a record becomes, or why it becomes none, and how much private data is masked in it."""
+        """The cleaned document or None, the reason if it is dropped, and the number of masked e-mail addresses etc."""
         clean = self.clean
-        if len(record.text) > clean.max_chars:  # before copies of it are made
+        if len(record.text) > clean.max_chars:  # before the text is copied
             return None, "too_long", 0
         if record.text.count("\ufffd") > clean.max_replacement_char_ratio * len(record.text):
             return None, BAD_ENCODING, 0
@@ -74,7 +74,7 @@ class Cleaner:
         return Document(text, record.source, text_key(text), tuple(at for span in spans for at in span)), "", masked
 
     def tidied(self, text: str) -> str:
-        """A text as all steps after it read it: mended, and normalised."""
+        """The repaired and normalized text that all later steps read."""
         return normalize(repair_text(text) if self.clean.fix_text else text, self.clean.whitespace)
 
     def _other_language(self, text: str) -> str:
@@ -88,33 +88,35 @@ class Cleaner:
 
 
 class Damage(NamedTuple):
-    """What cannot be read of a piece of a split: a share of its bytes, all of them where the rest is torn off."""
+    """Damage of a file range. `share` is the unreadable fraction of its bytes, or 1 if the range is truncated."""
 
-    piece: int  # its number in the split
+    piece: int  # index of the range in the split
     share: float
     why: str  # the first reason
-    is_torn: bool  # whether its bytes end before they should
-    is_whole: bool  # whether there is no document in it at all
+    is_torn: bool  # whether the range ends early
+    is_whole: bool  # whether it contains no readable document
 
 
 @dataclass
 class CleaningTally:
-    """The result of cleaning a split: each byte read is in the ledger, the first rejects of each reason are shown."""
+    """Statistics of cleaning a split. The ledger accounts for every byte; the first rejects of each reason are kept."""
 
     ledger: Ledger = field(default_factory=Ledger)
-    repaired: list[int] = field(default_factory=lambda: [0, 0])  # documents, UTF-8 sequences
+    repaired: list[int] = field(default_factory=lambda: [0, 0])  # numbers of documents and of UTF-8 sequences
     masked: int = 0
-    lines: list[int] = field(default_factory=lambda: [0, 0])  # of what is kept, as read; those that are indented
-    phrases: list[int] = field(default_factory=lambda: [0, 0])  # that sources mark in documents that are kept; left
+    lines: list[int] = field(default_factory=lambda: [0, 0])  # lines of kept documents before cleaning: all, indented
+    # phrases that sources mark in kept documents: all, remaining
+    phrases: list[int] = field(default_factory=lambda: [0, 0])
     rejected: Counter[str] = field(default_factory=Counter)
-    encodings: dict[str, set[str]] = field(default_factory=dict)  # other than UTF-8: the files that were in them
+    # encodings other than UTF-8, with the files that have them
+    encodings: dict[str, set[str]] = field(default_factory=dict)
     shown: list[dict[str, Any]] = field(default_factory=list)
     damaged: list[Damage] = field(default_factory=list)
-    lost: Counter[str] = field(default_factory=Counter)  # bytes of the damage in this piece, by its reason
-    num_lost: int = 0  # of its records
+    lost: Counter[str] = field(default_factory=Counter)  # damaged bytes in the current range, by reason
+    num_lost: int = 0  # damaged records in the current range
 
     def of_piece(self, number: int, found: Iterable[Record]) -> Iterator[Record]:
-        """The records of a piece; after the last one, what of it could not be read is in `damaged`."""
+        """The records of a file range. After the last record, damage of the range is added to `damaged`."""
         self.lost, self.num_lost, size, num = Counter(), 0, 0, 0
         for record in found:
             size, num = size + record.size, num + (record.fault not in EXPECTED)
@@ -127,7 +129,7 @@ class CleaningTally:
             self.damaged.append(Damage(number, share, torn or first, torn != "", is_whole))
 
     def reject(self, record: Record, reason: str, snippet: bytes) -> None:
-        """Drop a record that could not be read or broke a step."""
+        """Count a record that could not be read or caused an error."""
         self.ledger.drop(reason, bytes=record.size)
         self.rejected[reason] += 1
         if reason not in _NO_DAMAGE:
@@ -140,7 +142,7 @@ class CleaningTally:
 
 
 def clean_split(split: InputSplit, part: Path, cleaner: Cleaner) -> None:
-    """Write the cleaned documents of a split to `part`, unless they are there and whole."""
+    """Write the cleaned documents of a split to `part`, unless `part` is already complete."""
     if read_seal(part) is not None:
         return
     tally = CleaningTally()
@@ -162,10 +164,11 @@ def clean_split(split: InputSplit, part: Path, cleaner: Cleaner) -> None:
 
 
 def clean_records(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTally) -> Iterator[Document]:
-    """The documents that are kept.
+    """The kept documents.
 
-    What cleaning takes from a document that is kept (tags, blanks, control characters) is dropped as "trimmed". Where a
-    repair lengthens a document, the bytes that it adds are the line "added", below zero.
+    Bytes that cleaning removes from a kept document (tags, blanks, control characters) are recorded as dropped with the
+    reason "trimmed". If a repair makes a document longer, the added bytes are recorded with the reason "added", as a
+    negative number.
     """
     ledger = tally.ledger
     for record in records:
@@ -182,7 +185,7 @@ def clean_records(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTa
             continue
         try:
             document, reason, masked = cleaner.document(record)
-        except (ValueError, RecursionError) as error:  # an error of a library in one text does not stop the job
+        except (ValueError, RecursionError) as error:  # a library error for one text does not stop the job
             tally.reject(record, f"broke_{type(error).__name__}", record.text[:200].encode(errors="replace"))
             continue
         if reason == BAD_ENCODING:
@@ -206,13 +209,13 @@ def clean_records(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTa
 
 
 def _around_lost(text: str) -> bytes:
-    """What of a document shows that characters of it are lost."""
+    """The text around the first replacement character of a document."""
     at = text.find("\ufffd")
     return text[max(0, at - 50) : at + 50].encode(errors="replace")
 
 
 def rejection_reason(text: str, clean: Clean) -> str:
-    """Why a cleaned text is not kept for its length, or "" where it is."""
+    """The reason why a cleaned text is rejected for its length; "" if it is not."""
     if not text:
         return "empty"
     if len(text) < clean.min_chars:
@@ -222,5 +225,5 @@ def rejection_reason(text: str, clean: Clean) -> str:
 
 @lru_cache(maxsize=1)
 def _ngrams(file: str) -> np.ndarray:
-    """The hashes of n-grams in a file, uint64, mapped into memory."""
+    """The n-gram hashes in a file, uint64, memory-mapped."""
     return np.load(file, mmap_mode="r", allow_pickle=False)

@@ -1,7 +1,7 @@
-"""What of the input could not be read, by its files and their stored bytes: a torn file counts as a whole.
+"""Damage of the input by file, in stored bytes. All bytes of a truncated file count as damaged.
 
-Of what is torn off nobody knows how much it was, so that neither its documents nor its bytes can be counted. A file of
-which a small part is left counts as large as others are: it may have lost as much.
+The size of a missing part is unknown, so neither its documents nor its bytes can be counted. A truncated file smaller
+than usual is counted with the median size of undamaged files, because it may have lost that much.
 """
 
 from collections import Counter
@@ -13,19 +13,20 @@ from typing import Any, Final
 from pipeline.readers import CUT_OFF, TRAILING, InputSplit
 from pipeline.steps.clean import Damage
 
-_MOST_FILES: Final = 3  # that a message names
+_MOST_FILES: Final = 3  # files that a message lists
 
 
 @dataclass(frozen=True)
 class SplitDamage:
-    """The damage in some splits, of which the seals say what each has."""
+    """The damage in a set of splits, from their seals."""
 
     num_files: int
-    share: float  # of the stored bytes: those of torn files with what is `missing`, and what cannot be read in others
-    missing: float  # bytes that torn files have less than the median of the sound ones
-    torn: dict[str, str]  # files that end before they should, or have something else behind their end, and why
-    unreadable: dict[str, str]  # files without a single document that can be read, and why
-    damaged: dict[str, str]  # all files with damage, the worst first
+    # fraction of stored bytes: truncated files including `missing`, and the unreadable bytes of other files
+    share: float
+    missing: float  # bytes by which truncated files are smaller than the median of undamaged files
+    torn: dict[str, str]  # files that end early or have extra bytes at the end, with the reason
+    unreadable: dict[str, str]  # files without a readable document, with the reason
+    damaged: dict[str, str]  # all damaged files with the reason, worst first
     empty: tuple[str, ...]  # files of 0 bytes
 
     @classmethod
@@ -56,11 +57,11 @@ class SplitDamage:
         for path, size in missing.items():
             lost[path] += size
         worst = sorted(why, key=lambda path: (-lost[path], labels[path]))
-        stored, gone = sum(sizes.values()), sum(missing.values())
+        stored, total_missing = sum(sizes.values()), sum(missing.values())
         return cls(
             len(sizes),
-            sum(lost.values()) / max(1, stored + gone),
-            gone,
+            sum(lost.values()) / max(1, stored + total_missing),
+            total_missing,
             {labels[path]: torn[path] for path in worst if path in torn},
             {labels[path]: why[path] for path in worst if path not in sound},
             {labels[path]: why[path] for path in worst},
@@ -68,32 +69,33 @@ class SplitDamage:
         )
 
     def error(self, most: float) -> str:
-        """Why the input is not used, where more of it than the share `most` is damaged; else ""."""
+        """The reason to reject the input if more than the fraction `most` is damaged, else ""."""
         if self.share > most:
-            said = f"{self.share:.1%} of the stored bytes are in files that cannot be read, or not to their end"
-            short = ", a short one counted as large as the others" if self.missing else ""
-            return f"{said}{short} ({list_damage(self.damaged)})"
+            message = f"{self.share:.1%} of the stored bytes are in unreadable or truncated files"
+            short = ", where a short file counts with the median size" if self.missing else ""
+            return f"{message}{short} ({list_damage(self.damaged)})"
         if len(self.unreadable) > most * self.num_files:
-            return f"nothing can be read of {list_damage(self.unreadable)}, out of {self.num_files:,} files"
+            return f"no readable document in {list_damage(self.unreadable)}, out of {self.num_files:,} files"
         return ""
 
     def warnings(self) -> list[str]:
-        """What is to be said of input that is used."""
-        said = list[str]()
+        """Warnings about accepted input."""
+        messages = list[str]()
         if self.torn:
-            said.append(
-                f"damaged, and read up to there: {list_damage(self.torn)}, {self.share:.1%} of the stored bytes; "
-                "what is behind is lost: get these files again, then repeat the command"
+            messages.append(
+                f"damaged files, {self.share:.1%} of the stored bytes, are read up to the damage: "
+                f"{list_damage(self.torn)}; to read all of them, replace these files and repeat the command"
             )
         if left := {name: why for name, why in self.unreadable.items() if name not in self.torn}:
-            said.append(f"nothing can be read of {list_damage(left)}; mend these files, or leave them out")
+            messages.append(f"no readable document in {list_damage(left)}; repair or exclude these files")
         if self.empty:
-            said.append(f"empty: {list_damage(dict.fromkeys(self.empty, ''))}; if they should not be, get them again")
-        return said
+            messages.append(f"empty: {list_damage(dict.fromkeys(self.empty, ''))}; if this is unexpected, replace them")
+        return messages
 
 
 def list_damage(files: dict[str, str]) -> str:
-    """
+    """The number of damaged files, and the first of them with the reasons.
+
     >>> list_damage({"a.gz": "truncated", "b.gz": "truncated", "c.txt": "not_text", "d.txt": ""})
     '4 files: a.gz (truncated), b.gz (truncated), c.txt (not_text), ...'
     """

@@ -1,9 +1,9 @@
-"""Which documents are the same: by their keys, and by the bands of their MinHash signatures.
+"""Deduplication of documents: equal ones by their keys, similar ones by the bands of MinHash signatures.
 
-Only keys and band hashes travel between workers, never text. What is kept follows from the keys and the sources alone:
-of equal documents the one whose source has the smallest hash, of near ones the one with the smallest key, and none
-where a text that the corpus is deduplicated against has it. In a mixture a document stays in the first of the groups,
-as the corpus file lists them, that has it, or one like it.
+The result depends only on the keys and the sources. Of equal documents, the one whose source has the smallest hash is
+kept; of similar ones, the one with the smallest key. None is kept if a reference corpus contains it. In a mixture, the
+first listed group that has the document, or a similar one, keeps it. Only keys and band hashes are sent between
+workers, not text.
 """
 
 import io
@@ -24,11 +24,11 @@ from preprocessing.manifest import Manifest
 from preprocessing.shards import TokenStore
 from preprocessing.text import bands_of, components, shingles, signature
 
-ELSEWHERE: Final = 1 << 31  # parts from this number on are not ours: what the corpus is deduplicated against
-REASONS: Final = ("duplicate", "near_duplicate", "known", "near_known")  # known: from elsewhere
+ELSEWHERE: Final = 1 << 31  # part numbers from here on are reference corpora
+REASONS: Final = ("duplicate", "near_duplicate", "known", "near_known")  # known: contained in a reference corpus
 REPEATS: Final = "duplicates.arrow"
-_GROUPS: Final = 64  # of keys, by their first bits: what is grouped at a time
-ADDRESS: Final = np.dtype(  # of a document, 38 bytes
+_GROUPS: Final = 64  # groups of keys by their first bits; one group is processed at a time
+ADDRESS: Final = np.dtype(  # a document, 38 bytes
     [
         *(("high", ">u8"), ("low", ">u8"), ("group", "<u2"), ("source", ">u8")),
         *(("part", "<u4"), ("row", "<u4"), ("bytes", "<u4")),
@@ -37,20 +37,20 @@ ADDRESS: Final = np.dtype(  # of a document, 38 bytes
 REPEAT: Final = np.dtype(
     [*ADDRESS.descr, ("kept_high", ">u8"), ("kept_low", ">u8"), ("kept_source", ">u8"), ("reason", "u1")]
 )
-_NODE: Final = [("high", ">u8"), ("low", ">u8"), ("part", "<u4"), ("row", "<u4")]  # row: of the part's signatures
+_NODE: Final = [("high", ">u8"), ("low", ">u8"), ("part", "<u4"), ("row", "<u4")]  # row: in the signatures of the part
 _BAND: Final = np.dtype([("hash", "<u8"), *_NODE])
 EDGE: Final = np.dtype([*_NODE, *((f"other_{name}", kind) for name, kind in _NODE)])
-_AT_ONCE: Final = 1 << 16  # pairs whose signatures are compared together
+_AT_ONCE: Final = 1 << 16  # pairs whose signatures are compared at once
 
 
 class DedupResult(NamedTuple):
-    """Addresses of the documents that are kept, and those that repeat one of them."""
+    """Addresses of the kept documents, and of those that repeat a kept one."""
 
     addresses: np.ndarray
     repeats: np.ndarray
 
     def save(self, path: Path) -> None:
-        """Write a file for `load`: Beam would hold a dozen copies of values that travel between workers."""
+        """Write a file for `load`. Beam would keep a dozen copies of values that are sent between workers."""
         file = io.BytesIO()
         np.savez(file, allow_pickle=False, **self._asdict())
         write_atomic(path, file.getvalue())
@@ -62,7 +62,7 @@ class DedupResult(NamedTuple):
 
 
 def addresses(part: Path, number: int, group: int = 0) -> Iterator[tuple[int, bytes]]:
-    """(group of keys, addresses) of the documents in one file of cleaned text; `group` is that of the mixture."""
+    """(group of keys, addresses) of the documents in a file of cleaned text. `group` is the mixture group."""
     first = 0
     for batch in batches(part):
         address_N = np.zeros(batch.num_rows, ADDRESS)
@@ -77,7 +77,7 @@ def addresses(part: Path, number: int, group: int = 0) -> Iterator[tuple[int, by
 
 
 def corpus_addresses(folder: str) -> Iterator[tuple[int, bytes]]:
-    """(group, addresses) of the documents of a finished corpus, all of them from elsewhere."""
+    """(group, addresses) of the documents of a finished reference corpus."""
     for split in Manifest.load(folder).splits:
         for shard in TokenStore.open(folder, split).shards:
             key_N2 = np.frombuffer(b"".join(map(shard.key, range(len(shard)))), ">u8").reshape(-1, 2)
@@ -107,8 +107,11 @@ def _grouped(record_N: np.ndarray, by: str = "high") -> Iterator[tuple[int, byte
 
 
 def first_of_each(group: tuple[int, Iterable[bytes]], exact: bool) -> DedupResult:
-    """Of the documents with one key the first by its group of a mixture, by the hash of its source, then by place; none
-    that is elsewhere."""
+    """Deduplicate documents by key. Documents are ordered by mixture group, source hash and position.
+
+    The first document with a key is kept, or none if a reference corpus contains the key. Without `exact`, all
+    documents outside of reference corpora are kept.
+    """
     address_N = in_order(np.frombuffer(b"".join(group[1]), ADDRESS))
     is_ours_N = address_N["part"] < ELSEWHERE
     is_new_N = np.ones(len(address_N), bool)
@@ -122,7 +125,7 @@ def first_of_each(group: tuple[int, Iterable[bytes]], exact: bool) -> DedupResul
 
 
 def write_first_of_each(group: tuple[int, Iterable[bytes]], folder: str, exact: bool) -> str:
-    """Write `first_of_each` to a file that stays until the job ends, and return its name."""
+    """Write `first_of_each` to a temporary file of the job, and return its name."""
     name = f"{TEMPORARY}keys-{group[0]}.npz"
     first_of_each(group, exact).save(Path(folder, name))
     return name
@@ -138,14 +141,14 @@ def _repeats(address_K: np.ndarray, kept_K: np.ndarray) -> np.ndarray:
 
 
 def in_order(address_N: np.ndarray) -> np.ndarray:
-    """Addresses sorted by key; of one key those from elsewhere come first, then by group, source and place."""
+    """Addresses sorted by key. For equal keys, reference corpora come first, then group, source and position."""
     is_ours_N = address_N["part"] < ELSEWHERE
     place = [address_N[name] for name in ("row", "part", "source", "group")]
     return address_N[np.lexsort([*place, is_ours_N, address_N["low"], address_N["high"]])]
 
 
 def bands(part: Path, number: int, dedup: Dedup) -> Iterator[tuple[int, bytes]]:
-    """(group, band hashes with keys) of the documents in a part; a band and a range of hashes are a group."""
+    """(group, band hashes with keys) of the documents in a part. A group is a band and a range of hashes."""
     signed_N = _signed(part, dedup)
     band_NB = np.array([bands_of(signature_P, dedup.num_bands) for signature_P in signed_N["signature"]], np.uint64)
     for band in range(dedup.num_bands if len(signed_N) else 0):
@@ -157,12 +160,12 @@ def bands(part: Path, number: int, dedup: Dedup) -> Iterator[tuple[int, bytes]]:
 
 
 def near_file(part: Path) -> Path:
-    """Where the signatures of a part are."""
+    """The file with the signatures of a part."""
     return part.with_name(f"near-{part.stem.partition('-')[2]}.npy")
 
 
 def _signed(part: Path, dedup: Dedup) -> np.ndarray:
-    """Keys and signatures of the documents in a part that have words: computed once, then beside it."""
+    """Keys and signatures of the documents of a part that contain words, computed once and stored in a file."""
     num = dedup.num_bands * dedup.rows_per_band
     kind = np.dtype([("high", ">u8"), ("low", ">u8"), ("signature", "<u4", (num,))])
     file, identity = near_file(part), {"near": [dedup.ngram_size, num], "of": part.name}
@@ -179,19 +182,21 @@ def _signed(part: Path, dedup: Dedup) -> np.ndarray:
 
 
 def edges(group: tuple[int, Iterable[bytes]]) -> bytes:
-    """Pairs of documents that share a band: of each band hash the first, in the order of the keys, with each other one,
-    and each with the next."""
+    """Pairs of documents that share a band.
+
+    For each band hash, the first document by key is paired with each other one, and each document with the next.
+    """
     record_N = np.frombuffer(b"".join(group[1]), _BAND)
     record_N = record_N[np.lexsort([record_N[name] for name in ("row", "part", "low", "high", "hash")])]
     is_first_N = np.ones(len(record_N), bool)
     is_first_N[1:] = np.diff(record_N["hash"]) != 0
     first_N = record_N[np.flatnonzero(is_first_N)[np.cumsum(is_first_N) - 1]]
     pairs = [_pairs(first_N, record_N), _pairs(record_N[:-1][~is_first_N[1:]], record_N[1:][~is_first_N[1:]])]
-    return np.unique(np.concatenate(pairs)).astype(EDGE).tobytes()  # numpy puts what it joins in native byte order
+    return np.unique(np.concatenate(pairs)).astype(EDGE).tobytes()  # np.concatenate returns native byte order
 
 
 def _pairs(one_E: np.ndarray, other_E: np.ndarray) -> np.ndarray:
-    """Edges between documents that are not the same."""
+    """Edges between documents with different keys."""
     edge_E = np.empty(len(one_E), EDGE)
     for name, _ in _NODE:
         edge_E[name], edge_E[f"other_{name}"] = one_E[name], other_E[name]
@@ -199,8 +204,10 @@ def _pairs(one_E: np.ndarray, other_E: np.ndarray) -> np.ndarray:
 
 
 def select_similar_edges(edge_E: np.ndarray, parts: Mapping[int, Path], least: float) -> np.ndarray:
-    """The edges between documents whose signatures agree in a share of at least `least`: an estimate of their Jaccard
-    similarity, of which the bands alone are a rough one."""
+    """Edges between documents whose signatures agree in at least the fraction `least`.
+
+    This fraction estimates the Jaccard similarity. A shared band is only a rough estimate of it.
+    """
     edge_E = np.unique(edge_E)
     kept = [edge_E[:0]]
     for start in range(0, len(edge_E), _AT_ONCE):
@@ -211,23 +218,23 @@ def select_similar_edges(edge_E: np.ndarray, parts: Mapping[int, Path], least: f
 
 
 def _signatures(part_E: np.ndarray, row_E: np.ndarray, parts: Mapping[int, Path]) -> np.ndarray:
-    """Signatures, uint32 [E, permutations]; one file is open at a time, as there may be thousands."""
+    """Signatures, uint32 [E, permutations]. One file is open at a time, as there may be thousands."""
     found: list[tuple[np.ndarray, np.ndarray]] = []
     for part in np.unique(part_E).tolist():
-        mine_E = np.flatnonzero(part_E == part)
+        of_part_E = np.flatnonzero(part_E == part)
         signed_N = np.load(near_file(parts[part]), mmap_mode="r", allow_pickle=False)
-        found.append((mine_E, signed_N["signature"][row_E[mine_E]]))
+        found.append((of_part_E, signed_N["signature"][row_E[of_part_E]]))
     signature_EP = np.empty((len(part_E), found[0][1].shape[1]), np.uint32)
-    for mine_E, signature_KP in found:
-        signature_EP[mine_E] = signature_KP
+    for of_part_E, signature_KP in found:
+        signature_EP[of_part_E] = signature_KP
     return signature_EP
 
 
 def without_near(address_N: np.ndarray, edge_E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each cluster of near duplicates the document of the first group and with the smallest key; the others as
-    repeats of it.
+    """Keep one document per cluster of similar documents, that of the first group with the smallest key.
 
-    A key that no address has is from elsewhere, or repeats such a document: then all of its cluster is known.
+    Returns the kept addresses and the repeats. A key without an address is from a reference corpus or repeats a
+    document in one. Then no document of its cluster is kept.
     """
     ends = [(address_N["high"], address_N["low"]), (edge_E["high"], edge_E["low"])]
     ends.append((edge_E["other_high"], edge_E["other_low"]))
@@ -238,29 +245,30 @@ def without_near(address_N: np.ndarray, edge_E: np.ndarray) -> tuple[np.ndarray,
     is_elsewhere_V = np.ones(nodes, bool)
     is_elsewhere_V[node_N] = False
     root_V = components(edge_2E.T.astype(np.int64), nodes)
-    known_V = np.full(nodes, -1)  # a node from elsewhere in each cluster that has one
+    known_V = np.full(nodes, -1)  # a reference document for each cluster that has one
     known_V[root_V[is_elsewhere_V]] = np.flatnonzero(is_elsewhere_V)
     key_2V = np.empty((2, nodes), np.uint64)
     key_2V[:, node_K] = key_2K
     address_V = np.full(nodes, -1)
-    address_V[node_N[::-1]] = np.arange(num)[::-1]  # of several with one key the first
+    address_V[node_N[::-1]] = np.arange(num)[::-1]  # the first of several documents with one key
     root_N = root_V[node_N]
     is_known_N = known_V[root_N] >= 0
     repeats_N = is_known_N | (root_N != node_N)
     kept_K = np.zeros(int(repeats_N.sum()), ADDRESS)
     winner_K = np.where(is_known_N, known_V[root_N], root_N)[repeats_N]
     kept_K["high"], kept_K["low"] = key_2V[:, winner_K]
-    ours_K = address_V[winner_K] >= 0
-    kept_K["source"][ours_K] = address_N["source"][address_V[winner_K][ours_K]]
+    in_corpus_K = address_V[winner_K] >= 0
+    kept_K["source"][in_corpus_K] = address_N["source"][address_V[winner_K][in_corpus_K]]
     repeat_K = _repeats(address_N[repeats_N], kept_K)
-    repeat_K["reason"] = np.where(ours_K, REASONS.index("near_duplicate"), REASONS.index("near_known"))
+    repeat_K["reason"] = np.where(in_corpus_K, REASONS.index("near_duplicate"), REASONS.index("near_known"))
     return address_N[~repeats_N], repeat_K
 
 
 def _numbered(key_2K: np.ndarray, group_N: np.ndarray) -> tuple[np.ndarray, int]:
-    """The number of each key among the distinct ones in order, and how many these are.
+    """The rank of each key among the distinct keys, and the number of distinct keys.
 
-    Keys are in order of the groups of a mixture that have them, those of the first N; of one group by themselves.
+    Keys are ranked by the first mixture group that has them, then by value. `group_N` has the groups of the first N
+    keys.
     """
     order_K = np.lexsort([key_2K[1], key_2K[0]])
     sorted_2K = key_2K[:, order_K]
@@ -279,7 +287,7 @@ def _numbered(key_2K: np.ndarray, group_N: np.ndarray) -> tuple[np.ndarray, int]
 
 
 def write_repeats(path: Path, repeat_K: np.ndarray, parts: Iterable[Path]) -> None:
-    """Write what was dropped, and for which: key, source, reason, kept_key, kept_source (empty: from elsewhere)."""
+    """Write the dropped documents: key, source, reason, kept_key, kept_source (empty: from a reference corpus)."""
     repeat_K = repeat_K[np.lexsort([repeat_K[name] for name in ("row", "part", "source", "low", "high")])]
     names: dict[int, str] = {}
     if len(repeat_K):

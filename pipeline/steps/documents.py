@@ -1,4 +1,4 @@
-"""Files of cleaned documents: what the first half of the corpus job writes and the second half reads."""
+"""Files of cleaned documents, written by the text job and read by the corpus job."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from preprocessing.text import text_key
 COLUMNS: Final = pa.schema(
     [
         *(("text", pa.string()), ("source", pa.string()), ("key", pa.binary(16)), ("spans", pa.list_(pa.int32()))),
-        ("check", pa.uint64()),  # of all that the key is not made of
+        ("check", pa.uint64()),  # checksum of the columns that the key does not cover
     ]
 )
 _BATCH_BYTES: Final = 4 << 20
@@ -63,7 +63,7 @@ def _check(document: Document) -> int:
 
 
 def batches(part: Path) -> Iterator[pa.RecordBatch]:
-    """The documents of a part in mapped batches of a few MB; ArrowInvalid or OSError where it is damaged."""
+    """The documents of a part in memory-mapped batches of a few MB. Raises ArrowInvalid or OSError if it is damaged."""
     with pa.memory_map(str(part)) as file:
         reader = pa.ipc.open_file(file)
         for i in range(reader.num_record_batches):
@@ -78,7 +78,7 @@ def documents(batch: pa.RecordBatch) -> Iterator[Document]:
 
 
 def rows_of(part: Path, row_K: np.ndarray) -> list[pa.RecordBatch]:
-    """The rows with these numbers (ascending) as copies; BadInput where the part is missing or not what it was."""
+    """Copies of the rows with these indices (ascending). Raises BadInput if the part is missing or damaged."""
     try:
         taken, first = list[pa.RecordBatch](), 0
         for batch in batches(part):
@@ -99,7 +99,7 @@ def rows_of(part: Path, row_K: np.ndarray) -> list[pa.RecordBatch]:
 
 
 def _in_bounds(column: pa.Array, row_K: np.ndarray) -> bool:
-    """Whether the offsets of rows lie inside of a column: pyarrow follows those that a flipped bit changed, too."""
+    """Whether the offsets of rows are inside of a column. pyarrow does not check this, e.g. after a bit flip."""
     offset_N1 = np.frombuffer(column.buffers()[1], np.int32)[column.offset :]
     start_K, stop_K = offset_N1[row_K], offset_N1[row_K + 1]
     size = len(column.values) if pa.types.is_list(column.type) else column.buffers()[2].size
@@ -107,19 +107,20 @@ def _in_bounds(column: pa.Array, row_K: np.ndarray) -> bool:
 
 
 def document_at(batch: pa.RecordBatch, row: int, part: Path) -> Document:
-    """A row of a batch of `part`; BadInput where it is not as it was written."""
+    """A row of a batch of `part`. Raises BadInput if the row is damaged."""
     try:
         text, source, key, spans, check = (batch.column(name)[row].as_py() for name in COLUMNS.names)
         document = Document(text, source, key, tuple(spans))
         if text_key(text) == key and _check(document) == check:
             return document
-    except (TypeError, ValueError):  # no UTF-8 any more, or a value that is missing now
+    except (TypeError, ValueError):  # invalid UTF-8 or a missing value
         pass
     raise damaged_error(part)
 
 
 def damaged_error(part: Path) -> BadInput:
-    """The one line about a part that cannot be used."""
+    """The one-line error for a part that cannot be used."""
     return BadInput(
-        f"{part}: is missing or damaged; delete {part.with_name('text.json')} and repeat the command: whole parts stay"
+        f"{part}: missing or damaged; delete {part.with_name('text.json')} and repeat the command (complete parts are "
+        "reused)"
     )

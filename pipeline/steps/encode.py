@@ -1,4 +1,4 @@
-"""Planned documents -> shards of token ids, each with a seal that holds its ledger."""
+"""Planned documents -> shards of token IDs, each with a seal that contains its ledger."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -19,24 +19,24 @@ from preprocessing.stand_ins import require_itself
 from preprocessing.text import Gazetteer, describe_implausible, describe_unmarked, lines_as_sentences, sentences
 from preprocessing.tokenization import EncodedDocument, Vocab, describe_stripped_marks
 
-ENCODER_VERSION: Final = 4  # one more whenever the same text gives other shards: finished shards are made again
-_AT_ONCE: Final = 1 << 18  # characters of text: the library takes about fifty times as much
+ENCODER_VERSION: Final = 4  # increase this if the same text yields other shards: finished shards are then rewritten
+_AT_ONCE: Final = 1 << 18  # characters of text; the tokenizer library needs about fifty times as much memory
 _SAMPLE: Final = 1 << 20
-_MOST_UNKNOWN: Final = 0.2  # share of tokens; a vocabulary of the right language has well below 1 %
+_MOST_UNKNOWN: Final = 0.2  # fraction of tokens; it is well below 1 % for a tokenizer of the right language
 
 
 @dataclass(frozen=True)
 class BoundarySettings:
-    """How sentences, words and phrases of the text are found; the fields are those of a Corpus."""
+    """How to find sentences, words and phrases in the text. The fields are keys of a Corpus."""
 
     sentence_boundaries: Literal["found", "lines"] = "found"
     word_segmentation: Literal["pieces", "jieba"] = "pieces"
     phrases: str = ""  # "given", or a file of phrases
-    phrases_hash: str = ""  # of the phrases
-    language: str = ""  # of all documents, where it is known: by which their sentences end
+    phrases_hash: str = ""  # hash of the phrases
+    language: str = ""  # language of all documents, if known: determines the sentence boundaries
 
     def encoded(self, documents: Iterable[Document], vocab: Vocab) -> Iterator[tuple[Document, EncodedDocument]]:
-        """The documents with what they are encoded to, worked on in lists of a quarter of a MB of text."""
+        """The documents with their encodings, in batches of a quarter of a MB of text."""
         batch, size = list[Document](), 0
         for document in documents:
             batch.append(document)
@@ -62,7 +62,7 @@ class BoundarySettings:
 
 
 def encode_shard(shard: PlannedShard, text_folder: str, out: str, marks: BoundarySettings, **identity: str) -> None:
-    """Write a shard, unless it is there, whole and of this identity (hashes of text, vocabulary and how, version)."""
+    """Write a shard, unless a complete one has this identity (hashes of text, tokenizer and settings, version)."""
     part = Path(out) / shard.name
     if read_seal(part, **identity) is not None:
         return
@@ -70,7 +70,8 @@ def encode_shard(shard: PlannedShard, text_folder: str, out: str, marks: Boundar
     documents = TextDirectory.load(text_folder).documents(shard.start, shard.stop)
     ledger = Ledger()
     sources, keys, columns = list[str](), list[bytes](), list[EncodedDocument]()
-    narrow = np.uint16 if vocab.size <= 1 << 16 else np.uint32  # as the shard has them: half the memory until then
+    # the type in the shard; halves the memory for small vocabularies
+    narrow = np.uint16 if vocab.size <= 1 << 16 else np.uint32
     for document, encoded in marks.encoded(documents, vocab):
         size, tokens = len(document.text.encode()), len(encoded.ids)
         ledger.see(bytes=size, tokens=tokens)
@@ -83,7 +84,7 @@ def encode_shard(shard: PlannedShard, text_folder: str, out: str, marks: Boundar
             ledger.drop("no_tokens", bytes=size)
     if not columns:
         raise BadInput(
-            f"{text_folder}: the vocabulary has no token for any text of {shard.name}; use another vocabulary"
+            f"{text_folder}: the tokenizer yields no token for any text of {shard.name}; use another tokenizer"
         )
     info = write_shard(
         part,
@@ -108,57 +109,57 @@ def encode_shard(shard: PlannedShard, text_folder: str, out: str, marks: Boundar
 
 @lru_cache(maxsize=1)
 def _vocab(folder: str, wanted: str) -> Vocab:
-    """The vocabulary of a corpus, loaded once in each process."""
+    """The vocabulary of a corpus, loaded once per process."""
     return Vocab.load(Path(folder) / "vocab", wanted)
 
 
 @lru_cache(maxsize=1)
 def _gazetteer(file: str, wanted: str) -> Gazetteer:
-    """The phrases of a file, one a line, made into an automaton once in each process and for each content."""
+    """The automaton for the phrases of a file, built once per process and content."""
     return Gazetteer(phrases_of(file))
 
 
 def phrases_of(file: str) -> list[str]:
-    """The lines of a file of phrases; BadInput where it cannot be read or has none."""
+    """The phrases of a file, one per line. Raises BadInput if it cannot be read or is empty."""
     require_itself(file)
     try:
         found = [line for line in map(str.strip, Path(file).read_text(encoding="utf-8").split("\n")) if line]
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(
-            f"phrases is {file!r}, which cannot be read ({error}); give 'given' or a UTF-8 file of phrases, one a line"
+            f"invalid phrases: cannot read {file!r} ({error}); set 'given' or a UTF-8 file with one phrase per line"
         ) from None
     if not found:
-        raise BadInput(f"phrases: {file}: has no phrases; give a file with one on each line")
+        raise BadInput(f"invalid phrases: {file} is empty; set a file with one phrase per line")
     return found
 
 
 def check_fit(vocab: Vocab, texts: TextDirectory) -> None:
-    """BadInput where a sample of the text is unknown to the vocabulary for a good part: another language, or script."""
+    """Raise BadInput if too many tokens of a text sample are unknown, e.g. in another language or script."""
     sample = BoundarySettings().encoded(_sample(texts), vocab)
     ids_T = np.concatenate([encoded.ids for _, encoded in sample])
     if not len(ids_T):
-        raise BadInput(f"{texts.folder}: the vocabulary has no token for this text; use another vocabulary")
+        raise BadInput(f"{texts.folder}: the tokenizer yields no token for this text; use another tokenizer")
     unknown = float((ids_T == vocab.unk).mean()) if vocab.unk is not None else 0.0
     if unknown > _MOST_UNKNOWN:
         raise BadInput(
-            f"{texts.folder}: the vocabulary does not fit, {unknown:.0%} of the tokens are unknown to it (at most "
-            f"{_MOST_UNKNOWN:.0%} is allowed); train one on this text or name one of its language"
+            f"{texts.folder}: the tokenizer does not fit the text: {unknown:.0%} of the tokens are unknown (at most "
+            f"{_MOST_UNKNOWN:.0%} is allowed); train one on this text or choose one of its language"
         )
 
 
 def implausible_sentences(texts: TextDirectory, marks: BoundarySettings) -> str:
-    """What is implausible about the sentences of a sample of the text, or ""."""
+    """A description of implausible sentences in a text sample; "" if there are none."""
     found = [sentence for document in _sample(texts) for sentence in marks.cut(document.text)]
     return (describe_unmarked(found) if marks.sentence_boundaries == "found" else "") or describe_implausible(found)
 
 
 def stripped_marks(texts: TextDirectory, vocab: Vocab) -> str:
-    """What the vocabulary takes off the letters of a sample of the text, or ""."""
+    """A description of the accents that the tokenizer removes in a text sample; "" if there are none."""
     return describe_stripped_marks((document.text for document in _sample(texts)), vocab)
 
 
 def _sample(texts: TextDirectory) -> Iterator[Document]:
-    """The first documents of the plan, of a MB of text; of a mixture those of each group, of as much in all."""
+    """The first documents of the plan, 1 MB of text. In a mixture, this is divided equally among the groups."""
     starts = {shard.group: shard.start for shard in reversed(texts.shards) if shard.group} or {"": 0}
     for start in sorted(starts.values()):
         size_N = np.cumsum(texts.plan_N["bytes"][start : start + _SAMPLE].astype(np.int64))
@@ -167,9 +168,9 @@ def _sample(texts: TextDirectory) -> Iterator[Document]:
 
 
 def chain_ledgers(text: Ledger, encoded: Ledger) -> Ledger:
-    """The ledger of both passes: what was read is what cleaning saw, what is kept is what encoding kept."""
+    """The ledger of both passes: documents seen by cleaning, kept by encoding, and dropped by either."""
     assert (text.kept.documents, text.kept.bytes) == (encoded.seen.documents, encoded.seen.bytes), (
-        "the text and the corpus disagree about the documents"
+        "text and corpus differ in the number of documents or bytes"
     )
     both = Ledger(text.seen, encoded.kept, text.dropped).merge(Ledger(dropped=encoded.dropped))
     both.see(0, tokens=encoded.seen.tokens)

@@ -1,7 +1,7 @@
-"""The first job: files -> cleaned, deduplicated, planned text. It reads from top to bottom.
+"""The first job: files -> cleaned, deduplicated, planned text.
 
-The job owns one folder. Parts that are whole stay and are not made again, so a killed job goes on where it was;
-text.json, written last, makes the folder a text. Results do not depend on the runner.
+The job writes to one directory. A killed job resumes: complete parts are reused. text.json is written last and marks
+the directory as complete. Results do not depend on the Beam runner.
 """
 
 import hashlib
@@ -54,19 +54,20 @@ from preprocessing.manifest import FILE_NAME, Count, Ledger, Manifest
 from preprocessing.schema import SPLITS
 from preprocessing.text import fewest_words, ngram_hashes
 
-_NGRAMS_VERSION: Final = 2  # one more whenever the same evaluation sets give other n-grams, or are told of otherwise
-_MOST_REASONS: Final = 5  # that a message names
+_NGRAMS_VERSION: Final = 2  # increase this if the same evaluation sets yield other n-grams or another seal
+_MOST_REASONS: Final = 5  # reasons that a message lists
 _MOST_FILES: Final = 3
-_MOST_INDENTED: Final = 0.2  # share of the lines of prose, poems among them
+_MOST_INDENTED: Final = 0.2  # fraction of indented lines above which a text is regarded as code, also for poems
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class TextPart:
-    """A file of cleaned documents to be, and the split it is made of; `number` is from ELSEWHERE up if not ours.
+    """A file of cleaned documents to write, and the split that it is made from.
 
-    `mixed` is the number of its group, as the corpus file lists them; None where there is no mixture.
+    `number` is at least ELSEWHERE for reference corpora. `mixed` is the index of its mixture group, or None without a
+    mixture.
     """
 
     number: int
@@ -78,19 +79,19 @@ class TextPart:
 def read_text(
     corpus: Corpus, out: Path | str, beam_args: Sequence[str] = (), report: Report | None = None
 ) -> TextDirectory:
-    """Read, clean and deduplicate the sources of `corpus` into `out`, and plan the shards of the corpus to come.
+    """Read, clean and deduplicate the sources of `corpus` into `out`, and plan the shards of the corpus.
 
-    Raises BadInput where a source is missing, nothing usable is left, or the disk is too small; DataError where too
-    much of the input cannot be read (`out`/rejects says what and why).
+    Raises BadInput if a source is missing, no usable document remains or the disk is too small. Raises DataError if too
+    much of the input is unreadable; `out`/rejects lists the reasons.
     """
     if not corpus.sources:
-        raise BadInput(f"corpus {corpus.name}: names no text; give some with --data PATH, or choose another corpus")
+        raise BadInput(f"corpus {corpus.name}: no sources; pass --data PATH or choose another corpus")
     if corpus.groups_without_text:
         raise BadInput(
-            f"corpus {corpus.name}: mixture: no text for {', '.join(corpus.groups_without_text)}; "
-            "name it with --data GROUP=PATH, or leave the group out of the corpus file"
+            f"corpus {corpus.name}: mixture groups without text: {', '.join(corpus.groups_without_text)}; "
+            "pass --data GROUP=PATH or remove the group from the corpus file"
         )
-    out = Path(out).absolute()  # workers elsewhere have another current folder
+    out = Path(out).absolute()  # remote workers have another working directory
     ngrams = _ngram_file(corpus)
     cleaner = Cleaner(
         corpus.clean, corpus.phrases == "given", ngrams and str(out / ngrams), corpus.decontaminate.ngram_size
@@ -107,7 +108,7 @@ def read_text(
         _planning(corpus),
         [Manifest.load(k).digest for k in known],
     ]
-    if mixed:  # the order of the groups says which of them keeps a document that several have
+    if mixed:  # the order of the groups determines which one keeps a shared document
         made_of += [sorted(zip([part.name for part in ours], mixed, strict=True)), [g.name for g in corpus.mixture]]
     identity = _digest(made_of)
     numbers = [sorted(set(mixed)).index(name) for name in mixed]
@@ -119,7 +120,7 @@ def read_text(
     with locked_directory(out, need=sum(part.split.weight for part in parts if not (out / part.name).exists())):
         if (finished := _finished(out, identity)) is not None:
             return finished
-        (out / TEXT).unlink(missing_ok=True)  # it describes the folder as it was before
+        (out / TEXT).unlink(missing_ok=True)  # it describes the previous content of the directory
         sweep(out, {*names, *finals, ngrams})
         with _unchanged(snapshot, out, parts, ngrams):
             _write_ngrams(corpus.decontaminate, cleaner)
@@ -152,13 +153,13 @@ def read_text(
                 _distinct(keyed, out, corpus) | "Plan" >> beam.Map(plan, [], str(out), corpus, finals, texts)
             remove_kept(out)
         planned = _text(out, identity, corpus, ours, finals, mixed)
-        _say_what_is_not_compared(out, [part for part in parts if part.number >= ELSEWHERE])
+        _warn_about_unreadable_references(out, [part for part in parts if part.number >= ELSEWHERE])
         planned.save()
     return planned
 
 
 def _snapshot(corpus: Corpus) -> Snapshot:
-    """The files of all text that a corpus depends on, as they are before anything of them is read."""
+    """The state of all files that a corpus depends on, before any of them is read."""
     paths = [*corpus.dedup.reference_corpora, *corpus.decontaminate.paths]
     others = [source for path in paths if not _is_corpus(path) for source in recognise(path)]
     return Snapshot([*corpus.sources, *others])
@@ -166,7 +167,7 @@ def _snapshot(corpus: Corpus) -> Snapshot:
 
 @contextmanager
 def _unchanged(snapshot: Snapshot, out: Path, parts: Sequence[TextPart], ngrams: str) -> Iterator[None]:
-    """BadInput where files change while they are read, whatever is raised for it; what was read of them is removed."""
+    """Raise BadInput if files change while they are read, even if another error occurred. Removes their output."""
     planned = [file for part in parts for piece in part.split.pieces for file in piece.files]
 
     def check() -> None:
@@ -190,7 +191,7 @@ def _unchanged(snapshot: Snapshot, out: Path, parts: Sequence[TextPart], ngrams:
 
 
 def _distinct(keyed: list[Any], out: Path, corpus: Corpus) -> Any:
-    """Of equal documents one; files of them."""
+    """Deduplicate the documents by key; returns the names of the result files."""
     return (
         keyed
         | "All keys" >> beam.Flatten()
@@ -201,13 +202,13 @@ def _distinct(keyed: list[Any], out: Path, corpus: Corpus) -> Any:
 
 
 def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[TextPart]:
-    """The parts of our text, then those of the text that it is deduplicated against."""
+    """The parts of the corpus, followed by those of the reference corpora."""
     clean = {name: value for name, value in corpus.clean.causes.items() if name != "max_unreadable_ratio"}
     how = [CLEANER_VERSION, clean, cleaner.with_spans, ngrams]
     against = _compared_with([path for path in corpus.dedup.reference_corpora if not _is_corpus(path)])
     parts = list[TextPart]()
     splits = plan_splits(corpus.sources)
-    if corpus.mixture:  # of a group's equal documents the first may be kept, wherever the text lies
+    if corpus.mixture:  # so that the kept one of equal documents in a group does not depend on paths
         splits = sorted(splits, key=lambda split: _group_of(corpus, split))
     for number, split in enumerate(splits):
         mixed = [group.name for group in corpus.mixture].index(_group_of(corpus, split)) if corpus.mixture else None
@@ -218,7 +219,7 @@ def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[TextPart]:
 
 
 def _compared_with(paths: Sequence[str]) -> list[Source]:
-    """The sources of text that ours is not to repeat; which files of it are not read is said."""
+    """The sources at paths of reference texts. Logs which of their files are not read."""
     sources = [source for path in paths for source in recognise(path)]
     for line in left_out(sources):
         log.warning("%s", line)
@@ -226,7 +227,7 @@ def _compared_with(paths: Sequence[str]) -> list[Source]:
 
 
 def _mixed(corpus: Corpus, parts: Sequence[TextPart]) -> list[str]:
-    """For each part the name of its group, or nothing where the corpus is no mixture."""
+    """The name of the mixture group of each part; [] without a mixture."""
     return [_group_of(corpus, part.split) for part in parts] if corpus.mixture else []
 
 
@@ -235,12 +236,12 @@ def _group_of(corpus: Corpus, split: InputSplit) -> str:
 
 
 def _name(kind: str, *made_of: Any) -> str:
-    """The file of a part, named by all that decides its content."""
+    """A file name that is a hash of everything that determines the content of a part."""
     return f"{kind}-{xxhash.xxh3_64_hexdigest(json.dumps(made_of).encode())}.arrow"
 
 
 def _final(part: TextPart, corpus: Corpus, identity: str) -> str:
-    """The file whose documents are planned: what is left of a part without the lines that repeat."""
+    """The file of a part whose documents are planned: after removal of repeated lines, if enabled."""
     return _name("lines", part.name, part.number, identity) if corpus.dedup.line_min_chars else part.name
 
 
@@ -249,7 +250,7 @@ def _is_corpus(path: str) -> bool:
 
 
 def _planning(corpus: Corpus) -> dict[str, Any]:
-    """What decides the plan, given the cleaned text."""
+    """The keys that determine the plan for a given cleaned text."""
     return {
         "splits": [corpus.validation_ratio, corpus.test_ratio, corpus.max_shard_mb, corpus.document_order],
         "dedup": asdict(corpus.dedup) | {"reference_corpora": 0},
@@ -270,7 +271,7 @@ def _bands(part: TextPart, out: str, dedup: Dedup) -> Iterator[tuple[int, bytes]
 
 
 def _without_repeated_lines(parts: Any, out: Path, corpus: Corpus, identity: str) -> Any:
-    """The parts again, with the documents that are kept, without the lines that repeat."""
+    """The parts with their kept documents, without repeated lines."""
     repeated = (
         parts
         | "Lines" >> beam.FlatMap(_line_hashes, str(out), corpus.dedup.line_min_chars)
@@ -300,7 +301,7 @@ def _strike(group: tuple[int, dict[str, Iterable[Any]]], out: str, corpus: Corpu
 
 
 def _ngram_file(corpus: Corpus) -> str:
-    """The name of the file with the n-grams of the evaluation sets, "" where there are none."""
+    """The file name for the n-grams of the evaluation sets; "" if there are none."""
     decontaminate = corpus.decontaminate
     if not decontaminate.paths:
         return ""
@@ -317,29 +318,29 @@ def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
         hashes = ngram_hashes(texts, decontaminate.ngram_size, num)
         least = fewest_words(decontaminate.ngram_size)
         if not len(hashes):
-            todo = "name evaluation sets that can be read, or none"
+            todo = "set paths of readable evaluation sets, or none"
             if num["too_short"]:
-                smaller = ", or write a smaller decontaminate.ngram" if least > 1 else ""
-                todo = f"put their questions and answers together in one text each{smaller}"
+                smaller = ", or reduce decontaminate.ngram_size" if least > 1 else ""
+                todo = f"join each question and its answer to one text{smaller}"
             raise BadInput(
-                f"decontaminate.paths: no text of {least} words in {', '.join(decontaminate.paths)} "
-                f"(shorter: {num['too_short']:,}); {todo}"
+                f"decontaminate.paths: no text of at least {least} words in {', '.join(decontaminate.paths)} "
+                f"({num['too_short']:,} are shorter); {todo}"
             )
         if num["too_short"]:
-            smaller = ", or write a smaller decontaminate.ngram" if least > 1 else ""
+            smaller = ", or reduce decontaminate.ngram_size" if least > 1 else ""
             log.warning(
-                "decontaminate.paths: %s of %s evaluation texts have fewer than %s words, and no document is searched "
-                "for them; put their questions and answers together in one text each%s",
+                "decontaminate.paths: %s of %s evaluation texts have fewer than %s words and are ignored; "
+                " join each question and its answer to one text%s",
                 f"{num['too_short']:,}", f"{num['texts']:,}", least, smaller,
             )  # fmt: skip
         if why := ", ".join(f"{count:,} {fault}" for fault, count in unread.items()):
-            log.warning("decontaminate.paths: not compared with what cannot be read of the evaluation sets: %s", why)
+            log.warning("decontaminate.paths: unreadable texts of the evaluation sets are ignored: %s", why)
         write_atomic(path, npy(hashes))
         seal(path, texts={name: num[name] for name in ("texts", "too_short")})
 
 
 def _texts_of(sources: Sequence[Source], max_chars: int, unread: Counter[str]) -> Iterator[str]:
-    """The documents of sources; those that cannot be read are counted by their faults."""
+    """The documents of sources. Unreadable ones are counted in `unread` by their faults."""
     for split in plan_splits(sources):
         for record in records(split, max_chars):
             if record.fault in EXPECTED:
@@ -353,14 +354,21 @@ def _texts_of(sources: Sequence[Source], max_chars: int, unread: Counter[str]) -
 def _text(
     out: Path, identity: str, corpus: Corpus, parts: list[TextPart], finals: list[str], mixed: list[str]
 ) -> TextDirectory:
-    """What the seals and the plan add up to; DataError for too many rejects, BadInput where no document is left."""
+    """Combine the seals and the plan of the text.
+
+    Raises DataError if there are too many rejects, BadInput if no document remains.
+    """
     seals = [seal_of(out / part.name) for part in parts]
     ledger = reduce(Ledger.merge, (Ledger.from_dict(facts["ledger"]) for facts in seals), Ledger())
     encodings = _encodings(seals)
     if encodings:
-        said = "; ".join(f"{name}, {files}" for name, files in encodings.items())
-        log.warning("text of %s: not in UTF-8, but in %s (`encoding` of a source says it otherwise)", corpus.name, said)
-    _say_what_is_lost_of_indentation(corpus, seals)
+        listed = "; ".join(f"{name}, {files}" for name, files in encodings.items())
+        log.warning(
+            "text of %s: encodings other than UTF-8: %s (set `encoding` of a source to change this)",
+            corpus.name,
+            listed,
+        )
+    _warn_about_indentation(corpus, seals)
     _check_rejects(out, corpus, seals, ledger)
     _check_damage(out, corpus, SplitDamage.of([part.split for part in parts], seals))
     repeats = dict(seal_of(out / PLAN)["repeats"])
@@ -384,65 +392,67 @@ def _text(
     plan_N = texts.plan_N
     groups = _groups(out, corpus, parts, finals, plan_N)
     texts = replace(texts, evaluation_texts=_evaluation_texts(out, corpus), groups=groups)
-    assert ledger.balanced(), f"not accounted for: {ledger.unexplained}"
-    assert len(plan_N) == ledger.kept.documents, "the plan and the ledger disagree"
+    assert ledger.balanced(), f"missing from the ledger: {ledger.unexplained}"
+    assert len(plan_N) == ledger.kept.documents, "plan and ledger differ in the number of documents"
     shards = planned_shards(plan_N, mixed)
-    if gone := sorted({group.name for group in corpus.mixture} - {shard.group for shard in shards}):
+    if empty := sorted({group.name for group in corpus.mixture} - {shard.group for shard in shards}):
         raise BadInput(
-            f"corpus {corpus.name}: mixture: no document for training is left of {', '.join(gone)} (dropped, or held "
-            "out); give more of its text, or leave the group out of the corpus file"
+            f"corpus {corpus.name}: mixture groups without training documents: {', '.join(empty)} (dropped or held "
+            "out); add text or remove the group from the corpus file"
         )
     return replace(texts, hash=text_hash(plan_N), shards=shards)
 
 
 def _evaluation_texts(out: Path, corpus: Corpus) -> dict[str, int]:
-    """How many texts of evaluation sets were looked for, and how many are too short for that."""
+    """Numbers of evaluation texts: all, and those too short to be searched."""
     return dict(seal_of(out / ngrams)["texts"]) if (ngrams := _ngram_file(corpus)) else {}
 
 
 def _groups(
     out: Path, corpus: Corpus, parts: Sequence[TextPart], finals: Sequence[str], plan_N: np.ndarray
 ) -> dict[str, dict[str, Any]]:
-    """Of each group of a mixture what it gave and what it lost, as a ledger, and the documents that it holds out."""
+    """Statistics of each mixture group: its ledger and the numbers of held-out documents."""
     found = dict[str, dict[str, Any]]()
     repeats = seal_of(out / PLAN)["repeats_of_groups"] if corpus.mixture else []
     for number, group in enumerate(corpus.mixture):
-        mine = [(part, final) for part, final in zip(parts, finals, strict=True) if part.mixed == number]
-        ledgers = (Ledger.from_dict(seal_of(out / part.name)["ledger"]) for part, _ in mine)
+        of_group = [(part, final) for part, final in zip(parts, finals, strict=True) if part.mixed == number]
+        ledgers = (Ledger.from_dict(seal_of(out / part.name)["ledger"]) for part, _ in of_group)
         ledger = reduce(Ledger.merge, ledgers, Ledger())
         lost = dict(repeats[number]) if number < len(repeats) else {}
         if corpus.dedup.line_min_chars:
-            struck = [seal_of(out / final)["lost"] for _, final in mine]
+            struck = [seal_of(out / final)["lost"] for _, final in of_group]
             lost[line_dedup.REASON] = [sum(each[0] for each in struck), sum(each[1] for each in struck)]
         _drop(ledger, lost)
         fold_K = plan_N["fold"][plan_N["group"] == number]
-        assert ledger.balanced(), f"group {group.name} is not accounted for: {ledger.unexplained}"
-        assert len(fold_K) == ledger.kept.documents, f"the plan and the ledger of {group.name} disagree"
+        assert ledger.balanced(), f"missing from the ledger of group {group.name}: {ledger.unexplained}"
+        assert len(fold_K) == ledger.kept.documents, (
+            f"plan and ledger of {group.name} differ in the number of documents"
+        )
         held_out = {split: int((fold_K == fold).sum()) for fold, split in enumerate(SPLITS) if fold}
         found[group.name] = {"ledger": ledger.to_dict(), "held_out": held_out}
     return found
 
 
 def _drop(ledger: Ledger, repeats: dict[str, list[int]]) -> None:
-    """Documents and bytes that were kept before are dropped, by their reasons."""
+    """Move repeats from kept to dropped in the ledger, by reason."""
     for reason, (documents, size) in repeats.items():
         if documents or size:
             ledger.drop(reason, documents, bytes=size)
             ledger.kept -= Count(documents, size)
 
 
-def _say_what_is_lost_of_indentation(corpus: Corpus, seals: list[dict[str, Any]]) -> None:
-    """A warning where as many lines are indented as in source code, whose white space means something."""
+def _warn_about_indentation(corpus: Corpus, seals: list[dict[str, Any]]) -> None:
+    """Warn if as many lines are indented as in source code, where white space has meaning."""
     lines, indented = (sum(facts["lines"][number] for facts in seals) for number in (0, 1))
     if corpus.clean.whitespace == "collapse" and indented > _MOST_INDENTED * lines:
         log.warning(
-            "text of %s: %.0f %% of the lines are indented, as in source code, and cleaning takes that away; "
-            "clean.whitespace: keep, in a corpus file, keeps it", corpus.name, 100 * indented / lines,
+            "text of %s: %.0f %% of the lines are indented, as in source code, and cleaning removes the indentation; "
+            "to keep it, set clean.whitespace: keep in the corpus file", corpus.name, 100 * indented / lines,
         )  # fmt: skip
 
 
 def _phrases(corpus: Corpus, seals: list[dict[str, Any]], finals: list[dict[str, Any]]) -> dict[str, int]:
-    """The phrases that sources mark in documents that are kept, and why some are lost; a warning where any are."""
+    """Counts of the phrases that sources mark in kept documents, and of lost ones by reason. Warns if any are lost."""
     if corpus.phrases != "given":
         return {}
     given, left = (sum(facts["phrases"][number] for facts in seals) for number in (0, 1))
@@ -451,14 +461,14 @@ def _phrases(corpus: Corpus, seals: list[dict[str, Any]], finals: list[dict[str,
         lost[line_dedup.REASON] = sum(facts["lost_phrases"] for facts in finals)
     if why := ", ".join(f"{count:,} {reason}" for reason, count in lost.items() if count):
         log.warning(
-            "phrases of %s: of %s that its sources mark %s are lost (%s: cleaning left nothing of one, or it lay in "
-            "another; masked as words)", corpus.name, f"{given:,}", f"{sum(lost.values()):,}", why,
+            "phrases of %s: of %s marked phrases, %s are lost and will be masked as words (%s: changed ones were "
+            "removed by cleaning or lie inside of others)", corpus.name, f"{given:,}", f"{sum(lost.values()):,}", why,
         )  # fmt: skip
     return {"given": given, **lost}
 
 
 def _encodings(seals: list[dict[str, Any]]) -> dict[str, str]:
-    """The encodings other than UTF-8 of the input: how many files each has, and the first of them."""
+    """Encodings other than UTF-8 in the input, each with its number of files and the first of them."""
     files: dict[str, set[str]] = {}
     for facts in seals:
         for name, found in facts["encodings"].items():
@@ -467,7 +477,8 @@ def _encodings(seals: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _files(names: Sequence[str]) -> str:
-    """
+    """The number of files, and the names of the first ones.
+
     >>> _files(["a.txt", "b.txt", "c.txt", "d.txt"])
     '4 files: a.txt, b.txt, c.txt, ...'
     """
@@ -476,7 +487,7 @@ def _files(names: Sequence[str]) -> str:
 
 
 def _nothing_left(ledger: Ledger, parts: Sequence[TextPart]) -> str:
-    """That no document is left, which files were read, as what, and what was found in them."""
+    """The error message for a text without documents: the files, their formats and what they contain."""
     read = {part.split.source.kind for part in parts}
     files = list(dict.fromkeys(piece.file.label for part in parts for piece in part.split.pieces))
     more = f" and {len(files) - _MOST_FILES} more" if len(files) > _MOST_FILES else ""
@@ -484,16 +495,16 @@ def _nothing_left(ledger: Ledger, parts: Sequence[TextPart]) -> str:
     documents = ledger.seen.documents
     if documents:
         why = ", ".join(f"{count.documents} {reason}" for reason, count in ledger.dropped.items() if count.documents)
-        return f"no usable text in {documents} documents ({why}) of {names}; give other text with --data"
+        return f"no usable text in {documents} documents ({why}) of {names}; pass other text with --data"
     what = ", ".join(f"{count.bytes:,} bytes {reason}" for reason, count in ledger.dropped.items() if count.bytes)
     return (
-        f"no document in {names}: {what or 'no bytes'} and nothing else; give other text with --data, or say with "
-        "KIND:PATH how this is to be read"
+        f"no document in {names}: only {what or 'empty files'}; pass other text with --data, or set the format with "
+        "KIND:PATH"
     )
 
 
 def _check_rejects(out: Path, corpus: Corpus, seals: list[dict[str, Any]], ledger: Ledger) -> None:
-    """DataError where a larger share of the documents than `clean.max_unreadable_ratio` could not be read."""
+    """Raise DataError if the fraction of unreadable documents exceeds `clean.max_unreadable_ratio`."""
     rejected: dict[str, int] = {}
     for facts in seals:
         for reason, count in facts["rejected"].items():
@@ -503,35 +514,33 @@ def _check_rejects(out: Path, corpus: Corpus, seals: list[dict[str, Any]], ledge
     if num > most * (ledger.seen.documents - others):
         top = sorted(rejected.items(), key=lambda item: (-item[1], item[0]))[:_MOST_REASONS]
         raise DataError(
-            f"corpus {corpus.name}: {num} of {ledger.seen.documents - others} documents cannot be read "
-            f"({', '.join(f'{reason} {count}' for reason, count in top)}), allowed is a share of {most:g}; "
-            f"look into {out / REJECTS}, mend the input or raise clean.max_unreadable_ratio in the corpus file"
+            f"corpus {corpus.name}: {num} of {ledger.seen.documents - others} documents are unreadable "
+            f"({', '.join(f'{reason} {count}' for reason, count in top)}), the allowed fraction is {most:g}; "
+            f"see {out / REJECTS}, then repair the input or raise clean.max_unreadable_ratio in the corpus file"
         )
 
 
-def _say_what_is_not_compared(out: Path, others: Sequence[TextPart]) -> None:
-    """Which files of the text that ours is not to repeat cannot be read."""
+def _warn_about_unreadable_references(out: Path, others: Sequence[TextPart]) -> None:
+    """Warn about unreadable files of the reference corpora."""
     damaged = SplitDamage.of([part.split for part in others], [seal_of(out / part.name) for part in others])
     if damaged.damaged:
-        log.warning(
-            "dedup.reference_corpora: not compared with what cannot be read in %s", list_damage(damaged.damaged)
-        )
+        log.warning("dedup.reference_corpora: unreadable parts are ignored in %s", list_damage(damaged.damaged))
 
 
 def _check_damage(out: Path, corpus: Corpus, damaged: SplitDamage) -> None:
-    """DataError where more of the bytes or files than `clean.max_unreadable_ratio` is damaged; otherwise a warning."""
+    """Raise DataError if the damaged fraction exceeds `clean.max_unreadable_ratio`; otherwise log warnings."""
     if why := damaged.error(corpus.clean.max_unreadable_ratio):
         raise DataError(
-            f"corpus {corpus.name}: {why}, allowed is a share of {corpus.clean.max_unreadable_ratio:g}; get these "
-            f"files again, leave them out, or raise clean.max_unreadable_ratio in the corpus file; {out / REJECTS} "
-            "shows what cannot be read"
+            f"corpus {corpus.name}: {why}, the allowed fraction is {corpus.clean.max_unreadable_ratio:g}; "
+            "replace or exclude these files, or raise clean.max_unreadable_ratio in the corpus file; see "
+            f"{out / REJECTS} for details"
         )
     for line in damaged.warnings():
         log.warning("text of %s: %s", corpus.name, line)
 
 
 def _finished(out: Path, identity: str) -> TextDirectory | None:
-    """The text that is there, where it is this one and whole."""
+    """The finished text in the directory, if it has this identity and is complete; else None."""
     try:
         texts = TextDirectory.load(out)
     except BadInput:

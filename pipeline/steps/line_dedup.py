@@ -1,8 +1,8 @@
-"""Removal of lines that repeat, in the same document or in another (C4, arXiv:1910.10683, section 2.2).
+"""Removal of repeated lines, in one document or in several (C4, arXiv:1910.10683, section 2.2).
 
-Repeated documents are removed before. Of equal lines the one in the document with the smallest rank stays: its group
-of a mixture, then a hash of its text and source. What is kept depends neither on the order of the input nor on its
-cuts. Only hashes of lines travel between workers.
+Of equal lines, the one in the document with the smallest rank is kept. The rank is the group in a mixture, then a hash
+of text and source. The result therefore depends neither on the order of the input nor on its division. Repeated
+documents are removed before this step. Only hashes of lines are sent between workers.
 """
 
 from bisect import bisect_left
@@ -23,7 +23,7 @@ from preprocessing.text import Edits, Whitespace, move_spans, normalize, relocat
 
 REASON: Final = "repeated_line"
 _GROUPS: Final = 64
-_GROUP_BITS: Final = 16  # of a rank, in a mixture
+_GROUP_BITS: Final = 16  # bits of a rank for the mixture group
 _LINE: Final = np.dtype([("hash", "<u8"), ("rank", "<u8"), ("part", "<u4"), ("row", "<u4"), ("line", "<u4")])
 _STRUCK: Final = np.dtype([("row", "<u4"), ("line", "<u4")])
 
@@ -31,9 +31,9 @@ _STRUCK: Final = np.dtype([("row", "<u4"), ("line", "<u4")])
 def line_hashes(
     part: Path, number: int, row_K: np.ndarray, least: int, mixed: int | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """(group, hashes) of the lines of at least `least` characters in the rows of a part that are kept.
+    """(group, hashes) of the lines of at least `least` characters in the kept rows of a part.
 
-    `mixed`: the number of the group of a mixture that the part belongs to.
+    `mixed` is the index of the mixture group of the part.
     """
     found = [
         (xxhash.xxh3_64_intdigest(line.encode()), _rank(document, mixed), number, row, at)
@@ -59,21 +59,21 @@ def _rank(document: Document, mixed: int | None) -> int:
 
 
 def find_repeated_lines(group: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
-    """(part, rows and lines) of all but the first of equal lines."""
+    """(part, rows and lines) of all equal lines except the first."""
     line_L = np.frombuffer(b"".join(group[1]), _LINE)
     line_L = line_L[np.lexsort([line_L[name] for name in ("line", "row", "part", "rank", "hash")])]
     again_L = line_L[1:][np.diff(line_L["hash"]) == 0]
     for part in np.unique(again_L["part"]).tolist():
-        mine_K = again_L[again_L["part"] == part]
-        struck_K = np.empty(len(mine_K), _STRUCK)
-        struck_K["row"], struck_K["line"] = mine_K["row"], mine_K["line"]
+        of_part_K = again_L[again_L["part"] == part]
+        struck_K = np.empty(len(of_part_K), _STRUCK)
+        struck_K["row"], struck_K["line"] = of_part_K["row"], of_part_K["line"]
         yield part, struck_K.tobytes()
 
 
 def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, clean: Clean, identity: str) -> None:
-    """Write the kept rows of a part without the lines that are struck, unless they are there and whole.
+    """Write the kept rows of a part without the repeated lines in `struck`, unless `out` is already complete.
 
-    A document of which too little is left is dropped; of the phrases that its source marked, those in lines that go.
+    A document that becomes too short is dropped. Marked phrases in removed lines are dropped too.
     """
     if read_seal(out, identity=identity) is not None:
         return
@@ -81,7 +81,7 @@ def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, cl
     for row, line in np.frombuffer(b"".join(struck), _STRUCK).tolist():
         lines.setdefault(row, set()).add(line)
     lost = [0, 0]  # documents, bytes
-    phrases = 0  # that go with their lines
+    phrases = 0  # in removed lines
 
     def left() -> Iterator[Document]:
         nonlocal phrases
@@ -92,10 +92,10 @@ def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, cl
             all_lines = document.text.split("\n")
             kept = [line for at, line in enumerate(all_lines) if at not in lines[row]]
             text = normalize("\n".join(kept), clean.whitespace)
-            goes = rejection_reason(text, clean) != ""
-            lost[0] += goes
-            lost[1] += len(document.text.encode()) - (0 if goes else len(text.encode()))
-            if not goes:
+            is_dropped = rejection_reason(text, clean) != ""
+            lost[0] += is_dropped
+            lost[1] += len(document.text.encode()) - (0 if is_dropped else len(text.encode()))
+            if not is_dropped:
                 spans = _left_spans(document, all_lines, lines[row], text, clean.whitespace)
                 phrases += len(document.spans) // 2 - len(spans)
                 yield Document(text, document.source, text_key(text), tuple(at for span in spans for at in span))
@@ -107,7 +107,7 @@ def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, cl
 def _left_spans(
     document: Document, lines: list[str], struck: set[int], text: str, whitespace: Whitespace
 ) -> tuple[tuple[int, int], ...]:
-    """Where the phrases of a document are without its struck lines; those that touch one are gone."""
+    """Positions of the phrases of a document after removal of the lines `struck`, without phrases in these lines."""
     if not document.spans:
         return ()
     edits, at = Edits(), 0
@@ -117,7 +117,8 @@ def _left_spans(
         at += len(line) + 1
     begins = [start for start, _, _ in edits]
     spans = list(pairwise(document.spans))[::2]
-    before = [bisect_left(begins, stop) - 1 for _, stop in spans]  # the last struck line that begins before a span ends
+    # the last removed line that begins before the end of a span
+    before = [bisect_left(begins, stop) - 1 for _, stop in spans]
     whole = [span for span, last in zip(spans, before, strict=True) if last < 0 or edits[last][1] <= span[0]]
     joined = "\n".join("" if number in struck else line for number, line in enumerate(lines))
     return relocate_spans(joined, move_spans(whole, edits), text, partial(normalize, whitespace=whitespace))

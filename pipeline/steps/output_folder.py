@@ -1,7 +1,8 @@
-"""The folder of a stage: one writer, parts that are sealed when they are whole, one line about a full disk.
+"""The output directory of a job: one writer, sealed parts, and a one-line error for a full disk.
 
-A part is a file and its seal, a small JSON file beside it with its size, its hash and facts about it. A killed
-job leaves whole parts and unfinished files: the next one keeps the first and removes the second.
+A part is a file with a seal, a small JSON file of the same name with its size, its hash and facts about it. The seal is
+written when the part is complete. A killed job leaves complete parts and unfinished files. The next job reuses the
+former and removes the latter.
 """
 
 import errno
@@ -16,9 +17,9 @@ from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, from_checked_json, remove_unfinished, write_atomic, xxh3_file
 from preprocessing.lock import hold_lock
 
-SPARE: Final = 1.2  # room to ask for, as a multiple of the estimate
-REJECTS: Final = "rejects"  # folder of what could not be read, a file for each part of a text that has any
-_PARTS: Final = re.compile(  # what `sweep` may remove; a file beside a part of a text has its number
+SPARE: Final = 1.2  # required disk space as a multiple of the estimate
+REJECTS: Final = "rejects"  # directory of unreadable records: one file for each part that has any
+_PARTS: Final = re.compile(  # files that `sweep` may remove; a signature file has the number of its text part
     r"(?:(?:text|lines|(?P<beside>near))-(?P<number>[0-9a-f]{16})|ngrams-[0-9a-f]{16}"
     r"|(?:train|validation|test|rows)-\d{5}-of-\d{5})\.(?:arrow|npy|jsonl?)"
 )
@@ -26,9 +27,9 @@ _PARTS: Final = re.compile(  # what `sweep` may remove; a file beside a part of 
 
 @contextmanager
 def locked_directory(folder: Path, need: int) -> Iterator[None]:
-    """Hold `folder` (made where missing) as its only writer, with room for `need` more bytes.
+    """Lock `folder` (created if missing) for one writer, with disk space for `need` more bytes.
 
-    Raises ResourceError while another process holds it, BadInput where the disk is too small or runs full on the way.
+    Raises ResourceError if another process holds the lock, and BadInput if the disk is too small or becomes full.
     Unfinished files are removed before and after.
     """
     have = 0
@@ -49,19 +50,21 @@ def locked_directory(folder: Path, need: int) -> Iterator[None]:
 
 
 def _no_room(folder: Path, need: float, have: int) -> BadInput:
-    """The error for a full disk; where the estimate was too low, the room that was there is named instead."""
+    """The error for a full disk. If the estimate was too low, the message requires more than the available space."""
     wanted, there = f"{max(need, have) / 1e6:,.1f} MB", f"{have / 1e6:,.1f} MB"
-    return BadInput(f"{folder}: no disk space: need over {wanted}, have {there}; make room or write elsewhere")
+    return BadInput(
+        f"{folder}: not enough disk space: got {there}, expected over {wanted}; free space or write to another disk"
+    )
 
 
 def seal(part: Path, **facts: Any) -> None:
-    """Mark a part as whole: write its size, its hash and `facts` beside it."""
+    """Mark a part as complete: write its size, its hash and `facts` to its seal."""
     sealed = {"bytes": part.stat().st_size, "xxh3": xxh3_file(part), **facts}
     write_atomic(part.with_suffix(".json"), checked_json(sealed))
 
 
 def read_seal(part: Path, **wanted: Any) -> dict[str, Any] | None:
-    """The facts of the seal, or None where the part is missing, damaged, or not as `wanted`."""
+    """The facts in a seal; None if the part is missing or damaged, or if the facts differ from `wanted`."""
     try:
         facts = from_checked_json(part.with_suffix(".json").read_bytes())
         whole = facts["bytes"] == part.stat().st_size and facts["xxh3"] == xxh3_file(part)
@@ -71,7 +74,7 @@ def read_seal(part: Path, **wanted: Any) -> dict[str, Any] | None:
 
 
 def sweep(folder: Path, parts: Collection[str]) -> None:
-    """Remove the parts, and what belongs to them, that are not among `parts`: those of another input or size."""
+    """Remove parts of other inputs or sizes: all that are not among `parts`, with their additional files."""
     kept = {Path(part).stem for part in parts}
     numbers = {stem.partition("-")[2] for stem in kept}
     for path in [*folder.iterdir(), *(folder / REJECTS).glob("*.jsonl")]:

@@ -1,7 +1,7 @@
-"""Keys -> plan: which documents are kept, in which split of the corpus, in which shard, in which order.
+"""Keys -> plan: the kept documents with their split, shard and order.
 
-All of it follows from the keys (hashes of the texts) and the sources alone. So the shards depend neither on the order
-of the input nor on its cuts nor on the workers; and only keys travel between workers, never text.
+The plan depends only on the keys (hashes of the texts) and the sources. The shards therefore depend neither on the
+order of the input, nor on its division, nor on the workers. Only keys are sent between workers, not text.
 """
 
 import hashlib
@@ -40,12 +40,12 @@ from preprocessing.shards import shard_name
 
 PLAN: Final = "plan.npy"
 TEXT: Final = "text.json"
-_KEPT_BEFORE: Final = f"{TEMPORARY}kept.npy"  # while repeated lines are removed
+_KEPT_BEFORE: Final = f"{TEMPORARY}kept.npy"  # exists while repeated lines are removed
 _REPEATS_BEFORE: Final = f"{TEMPORARY}repeats.npy"
-_FEWEST: Final = 2  # documents in a held-out split, where there are three times as many: a pair needs two
-_SHARDS: Final = 8  # at least so many, where each gets _LEAST_BYTES: work for a few cores, and progress to be seen
+_FEWEST: Final = 2  # minimum documents of a held-out split if there are three times as many: a sentence pair needs two
+_SHARDS: Final = 8  # minimum number of shards if each has _LEAST_BYTES: work for several cores, and visible progress
 _LEAST_BYTES: Final = 1 << 20
-_AT_ONCE: Final = 1 << 14  # documents whose keys are hashed together
+_AT_ONCE: Final = 1 << 14  # documents whose keys are hashed at once
 _IF_ANY: Final = ("phrases", "evaluation_texts", "groups")
 _PLANNED: Final = np.dtype([*ADDRESS.descr, ("fold", "u1"), ("shard", "<u4")])
 
@@ -59,12 +59,12 @@ def write_plan(
     others: Sequence[str] = (),
     mixed_P: Sequence[int] = (),
 ) -> None:
-    """Give each kept document its split and its shard, and write them down in order; the repeats beside it.
+    """Assign a split and a shard to each kept document. Write the plan, in order, and the repeats.
 
-    `groups` are files of what is kept and what repeats it, `parts` and `others` files of cleaned text: what is planned,
-    and what else repeats come from or are compared with. What `write_kept` dropped before is among the repeats. `mixed`
-    is for each part the number of its group of the mixture, if there is one: a shard for training has documents of one
-    group only, and the shards of a group follow each other.
+    `groups` are files of kept documents and repeats. `parts` are the planned files of cleaned text, `others` are
+    further files that contain repeats or reference texts. The repeats include those from `write_kept`. `mixed_P` has
+    the mixture group of each part. If given, a training shard contains one group only, and the shards of a group are
+    consecutive.
     """
     address_N, repeat_K = _kept(groups, near, folder, corpus, parts, others)
     if (before := Path(folder, _REPEATS_BEFORE)).exists():
@@ -80,20 +80,20 @@ def write_kept(
     parts: Sequence[str],
     others: Sequence[str] = (),
 ) -> None:
-    """Write down which documents are kept before lines are looked at, and which repeat one of them."""
+    """Write the documents that are kept before lines are compared, and those that repeat one of them."""
     address_N, repeat_K = _kept(groups, near, folder, corpus, parts, others)
     write_atomic(Path(folder, _REPEATS_BEFORE), npy(repeat_K))
     write_atomic(Path(folder, _KEPT_BEFORE), npy(address_N))
 
 
 def rows_kept(folder: Path, part: int) -> np.ndarray:
-    """The rows of a part that `write_kept` keeps, in order."""
+    """The rows of a part in the file of `write_kept`, in order."""
     address_N = np.load(folder / _KEPT_BEFORE, mmap_mode="r", allow_pickle=False)
     return np.sort(address_N["row"][address_N["part"] == part])
 
 
 def remove_kept(folder: Path) -> None:
-    """Remove what `write_kept` wrote."""
+    """Remove the files of `write_kept`."""
     for name in (_KEPT_BEFORE, _REPEATS_BEFORE):
         (folder / name).unlink(missing_ok=True)
 
@@ -101,7 +101,7 @@ def remove_kept(folder: Path) -> None:
 def _kept(
     groups: list[str], near: list[bytes], folder: str, corpus: Corpus, parts: Sequence[str], others: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Addresses of the documents that are kept, in order, and the repeats."""
+    """Addresses of the kept documents, in order, and the repeats."""
     found = [DedupResult.load(Path(folder, group)) for group in groups]
     address_N = in_order(np.concatenate([np.empty(0, ADDRESS), *(kept.addresses for kept in found)]))
     repeat_K = np.concatenate([np.empty(0, REPEAT), *(kept.repeats for kept in found)])
@@ -134,9 +134,9 @@ def _write(
     for fold in range(len(SPLITS)):
         first = 0
         for group in np.unique(mixed_N[planned_N["fold"] == fold]).tolist():
-            mine_N = (planned_N["fold"] == fold) & (mixed_N == group)
-            shard_N = first + assign_shards(planned_N["bytes"][mine_N].astype(np.int64), corpus.max_shard_mb << 20)
-            planned_N["shard"][mine_N] = shard_N
+            of_group_N = (planned_N["fold"] == fold) & (mixed_N == group)
+            shard_N = first + assign_shards(planned_N["bytes"][of_group_N].astype(np.int64), corpus.max_shard_mb << 20)
+            planned_N["shard"][of_group_N] = shard_N
             first = int(shard_N[-1]) + 1
     path = folder / PLAN
     write_repeats(folder / REPEATS, repeat_K, [folder / part for part in parts])
@@ -147,18 +147,19 @@ def _write(
 
 
 def _counts(repeat_K: np.ndarray) -> dict[str, list[int]]:
-    """Documents and bytes of repeats, by their reasons."""
+    """Numbers of documents and bytes of repeats, by reason."""
     bytes_K = repeat_K["bytes"].astype(np.int64)
     return {
-        reason: [int((mine_K := repeat_K["reason"] == number).sum()), int(bytes_K[mine_K].sum())]
+        reason: [int((of_part_K := repeat_K["reason"] == number).sum()), int(bytes_K[of_part_K].sum())]
         for number, reason in enumerate(REASONS)
     }
 
 
 def folds(hash_N: np.ndarray, validation: float, test: float) -> np.ndarray:
-    """The split of each document, an index into SPLITS, by a hash of its text (uint64): more text moves few of them.
+    """The split of each document as an index into SPLITS, by a hash of its text (uint64).
 
-    A split that is wanted has two documents at least, where there are six or more.
+    Adding text moves few documents to another split. Each split with a ratio above 0 has at least two documents if
+    there are six or more.
 
     >>> folds(np.arange(10, dtype=np.uint64), validation=0.1, test=0).tolist()
     [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
@@ -179,9 +180,9 @@ def folds(hash_N: np.ndarray, validation: float, test: float) -> np.ndarray:
 
 
 def assign_shards(bytes_N: np.ndarray, most: int) -> np.ndarray:
-    """The shard of each document, in order, so that shards have about equal bytes, and about `most` at most.
+    """The shard of each document, in order. Shards have roughly equal sizes of about `most` bytes or less.
 
-    No shard has a single document, which would have no partner for a pair.
+    No shard has a single document, which would have no partner for a sentence pair.
 
     >>> assign_shards(np.array([3, 3, 3, 3]) << 20, most=6 << 20).tolist()
     [0, 0, 1, 1]
@@ -201,7 +202,7 @@ def assign_shards(bytes_N: np.ndarray, most: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PlannedShard:
-    """A shard to be made: documents [start, stop) of the plan, `bytes` of text, all of one `group` of a mixture."""
+    """A shard to write: documents [start, stop) of the plan, with `bytes` of text, all of one mixture `group`."""
 
     name: str
     start: int
@@ -212,23 +213,24 @@ class PlannedShard:
 
 @dataclass(frozen=True)
 class TextDirectory:
-    """A finished text folder: the plan over the cleaned documents of its splits."""
+    """A finished text directory: the plan and the cleaned documents."""
 
     folder: Path
-    identity: str  # of the input and how it was read
-    hash: str  # of the text itself: the same text from elsewhere has the same
+    identity: str  # hash of the input and how it was read
+    hash: str  # hash of the text, independent of where it was read
     parts: tuple[str, ...]  # files of cleaned documents
     shards: tuple[PlannedShard, ...]
     ledger: Ledger
     repaired: dict[str, int]
-    masked: int  # e-mail addresses and the like that placeholders replaced
-    encodings: dict[str, str]  # other than UTF-8: how many files, and the first of them
-    phrases: dict[str, int] = field(default_factory=dict)  # that sources mark, and why some are lost; where given
-    evaluation_texts: dict[str, int] = field(default_factory=dict)  # that no document may share n-grams with
-    groups: dict[str, Any] = field(default_factory=dict)  # of a mixture: the ledger of each, and what it holds out
+    masked: int  # number of items of personal data replaced by placeholders
+    encodings: dict[str, str]  # encodings other than UTF-8: number of files, and the first of them
+    # marked phrases, and lost ones by reason, if phrases are given
+    phrases: dict[str, int] = field(default_factory=dict)
+    evaluation_texts: dict[str, int] = field(default_factory=dict)  # evaluation texts for decontamination
+    groups: dict[str, Any] = field(default_factory=dict)  # mixture groups: ledger and held-out documents of each
 
     def save(self) -> None:
-        """Write text.json, last: it makes the folder a text."""
+        """Write text.json as the last file. It marks the directory as complete."""
         facts = {name: getattr(self, name) for name in ("identity", "hash", "parts", "repaired", "masked", "encodings")}
         facts |= {name: value for name in _IF_ANY if (value := getattr(self, name))}
         facts |= {"shards": [_without_empty(vars(shard)) for shard in self.shards], "ledger": self.ledger.to_dict()}
@@ -236,7 +238,7 @@ class TextDirectory:
 
     @classmethod
     def load(cls, folder: Path | str) -> "TextDirectory":
-        """Read text.json; BadInput where there is none, or it cannot be read."""
+        """Read text.json. Raises BadInput if it is missing or invalid."""
         path = Path(folder) / TEXT
         try:
             facts: dict[str, Any] = from_checked_json(path.read_bytes())
@@ -245,10 +247,10 @@ class TextDirectory:
             return cls(folder=path.parent, **facts | {"parts": tuple(facts["parts"])})
         except OSError:
             raise BadInput(
-                f"{path}: no such file, so this is no finished text; repeat the command that made it"
+                f"{path}: no such file, so the text is not complete; repeat the command that writes it"
             ) from None
         except (ValueError, KeyError, TypeError):
-            raise BadInput(f"{path}: is damaged; delete it, then repeat the command: whole parts stay") from None
+            raise BadInput(f"{path}: damaged; delete it and repeat the command (complete parts are reused)") from None
 
     @cached_property
     def plan_N(self) -> np.ndarray:
@@ -258,20 +260,20 @@ class TextDirectory:
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
     def documents(self, start: int, stop: int) -> Iterator[Document]:
-        """Documents [start, stop) of the plan, in order; BadInput where one is not what it was.
+        """Documents [start, stop) of the plan, in order. Raises BadInput if one is damaged.
 
-        All of their texts are in memory together: callers take the documents of one shard at most.
+        All texts are in memory at once, so callers request at most the documents of one shard.
         """
         planned_N = self.plan_N[start:stop]
         batch_N, row_N = np.empty(len(planned_N), np.int64), np.empty(len(planned_N), np.int64)
         taken = list[tuple[Path, pa.RecordBatch]]()
         for number in np.unique(planned_N["part"]).tolist():
             part = self.folder / self.parts[number]
-            mine_K = np.flatnonzero(planned_N["part"] == number)
-            mine_K = mine_K[np.argsort(planned_N["row"][mine_K], kind="stable")]
+            of_part_K = np.flatnonzero(planned_N["part"] == number)
+            of_part_K = of_part_K[np.argsort(planned_N["row"][of_part_K], kind="stable")]
             first = 0
-            for batch in rows_of(part, planned_N["row"][mine_K].astype(np.int64)):
-                here_K = mine_K[first : first + batch.num_rows]
+            for batch in rows_of(part, planned_N["row"][of_part_K].astype(np.int64)):
+                here_K = of_part_K[first : first + batch.num_rows]
                 batch_N[here_K], row_N[here_K] = len(taken), np.arange(batch.num_rows)
                 taken.append((part, batch))
                 first += batch.num_rows
@@ -281,12 +283,12 @@ class TextDirectory:
 
 
 def _without_empty(shard: dict[str, Any]) -> dict[str, Any]:
-    """A shard without a group that it does not have."""
+    """The fields of a shard, without an empty group."""
     return {name: value for name, value in shard.items() if value != ""}
 
 
 def planned_shards(plan_N: np.ndarray, group_P: Sequence[str] = ()) -> tuple[PlannedShard, ...]:
-    """The shards of a plan, in its order; `group` is for each part the name of its group of a mixture."""
+    """The shards of a plan, in order. `group_P` has the name of the mixture group of each part."""
     place_N = plan_N["fold"].astype(np.int64) << 32 | plan_N["shard"]
     cuts = np.flatnonzero(np.diff(place_N, prepend=-1, append=-1)).tolist() if len(place_N) else []
     num = {fold: len(np.unique(plan_N["shard"][plan_N["fold"] == fold])) for fold in range(len(SPLITS))}
@@ -303,7 +305,7 @@ def planned_shards(plan_N: np.ndarray, group_P: Sequence[str] = ()) -> tuple[Pla
 
 
 def text_hash(plan_N: np.ndarray) -> str:
-    """Identity of planned text: keys and sources in order, with their split and shard."""
+    """Hash of planned text: keys and sources in order, with split and shard."""
     hasher = hashlib.sha256()
     for start in range(0, len(plan_N), _AT_ONCE):
         content_N = repack_fields(plan_N[start : start + _AT_ONCE][["high", "low", "source", "fold", "shard"]])

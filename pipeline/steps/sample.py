@@ -1,4 +1,4 @@
-"""A sample of a corpus before anything is read: what it tells is said at once, not after all of the text."""
+"""A sample of a corpus, read before the job starts, so that problems are reported early."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,13 +9,13 @@ from pipeline.spec import Corpus
 from pipeline.steps.clean import Cleaner, CleaningTally, clean_records
 from preprocessing.tokenization import TokenizerSpec, too_small
 
-_OPENED: Final = 1 << 14  # bytes that opening one more file counts for
+_OPENED: Final = 1 << 14  # bytes that opening another file counts as
 
 
 def require_room(spec: TokenizerSpec, corpus: Corpus) -> None:
-    """BadInput where a sample of the text has more characters than a vocabulary has pieces.
+    """Raise BadInput if the vocabulary is smaller than the number of characters in a sample of the text.
 
-    A sample does not prove that there is room: training a vocabulary asks again.
+    A sample cannot prove that the vocabulary is large enough: training checks again.
     """
     least = spec.least_size(documents(corpus))
     if least > spec.vocab_size:
@@ -23,9 +23,9 @@ def require_room(spec: TokenizerSpec, corpus: Corpus) -> None:
 
 
 def documents(corpus: Corpus) -> Iterator[str]:
-    """The first documents at 16 places of the input, 2 MB in all, cleaned but not repaired; always the same ones.
+    """Documents at 16 positions of the input, 2 MB in total, cleaned but not repaired. The sample is deterministic.
 
-    Of an input of up to 2 MB these are all.
+    An input of up to 2 MB is read completely.
     """
     splits = pieces_of(corpus.sources)
     is_all = size_of(splits) <= SAMPLE_BYTES
@@ -35,7 +35,7 @@ def documents(corpus: Corpus) -> Iterator[str]:
         left = SAMPLE_BYTES // len(chosen)
         for split in splits[start:stop]:
             for document in clean_records(records(split, corpus.clean.max_chars), cleaner, CleaningTally()):
-                yield document.text[: max(0, left)]  # at most as many bytes as characters are left
+                yield document.text[: max(0, left)]  # the number of characters limits the number of bytes
                 left -= len(document.text.encode())
                 if left <= 0:
                     break

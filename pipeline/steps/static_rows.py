@@ -1,8 +1,7 @@
-"""Static masking: finished training rows as Arrow files, made by the function that the loader calls,
-ExampleDataset.row.
+"""Static masking: precomputed training sequences as Arrow files, from the function of the data loader.
 
-Row s of copy c is the sample that training with the same `static_masks` sees at address (epoch c, sample s). rows.json,
-written last, says what the rows are.
+That function is ExampleDataset.row. Row s of copy c is the sequence that training with the same `static_masks` uses for
+sample s in epoch c. rows.json is written last and describes the rows.
 """
 
 import json
@@ -27,10 +26,10 @@ from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
 
 ROWS: Final = "rows.json"
-_ROWS_BYTES: Final = 64 << 20  # of a file, about
-_BYTES_A_TOKEN: Final = 10  # ids, labels, segments and flags
+_ROWS_BYTES: Final = 64 << 20  # approximate size of a file
+_BYTES_A_TOKEN: Final = 10  # IDs, labels, segments and flags
 _AT_ONCE: Final = 1024  # rows of a record batch
-_TYPES: Final = {  # columns of a row in schema.py, without those of how it was made, `hits` and the like
+_TYPES: Final = {  # columns of a row in schema.py, except those about its construction, e.g. `hits`
     "input_ids": pa.list_(pa.int32()),
     "token_type_ids": pa.list_(pa.int8()),
     "special_tokens_mask": pa.list_(pa.bool_()),
@@ -50,17 +49,17 @@ _TYPES: Final = {  # columns of a row in schema.py, without those of how it was 
 
 @dataclass(frozen=True)
 class StaticExampleSpec:
-    """Everything that decides what the rows are."""
+    """The settings that determine the rows."""
 
     corpus: str  # folder
     split: str
-    sampling: ExampleSpec  # its `static_masks` are the copies that are written, each with its own pairs and masks
+    sampling: ExampleSpec  # `static_masks` is the number of copies to write, each with its own pairs and masks
     length: int  # tokens
 
 
 @dataclass(frozen=True)
 class RowRange:
-    """A file: rows [start, stop) of a copy."""
+    """Rows [start, stop) of a copy, written to one file."""
 
     name: str
     copy: int
@@ -71,21 +70,21 @@ class RowRange:
 def materialise(
     static: StaticExampleSpec, out: Path | str, beam_args: Sequence[str] = (), report: Report | None = None
 ) -> dict[str, Any]:
-    """Write all rows of `static` to `out` and return the values of rows.json; BadInput where there are none to make."""
+    """Write all rows of `static` to `out` and return the content of rows.json. Raises BadInput if there are none."""
     copies = static.sampling.static_masks
     if copies < 1:
-        raise BadInput(f"data.static_masks is {copies}, static rows need 1 or more; set data.static_masks=10")
+        raise BadInput(f"invalid data.static_masks: got {copies}, expected 1 or more; set e.g. data.static_masks=10")
     out, static = Path(out).absolute(), replace(static, corpus=str(Path(static.corpus).absolute()))
     rows = _rows(static)
     if rows.store.groups:
         raise BadInput(
-            f"{static.corpus}: is a mixture, and finished rows say nothing of its weights; train from the corpus "
-            "itself, or leave `mixture` out of the corpus file"
+            f"{static.corpus}: static rows do not support the weights of a mixture; train on the corpus directly, "
+            "or remove `mixture` from the corpus file"
         )
     num_rows = [rows.count(copy) for copy in range(copies)]
     parts = list(_parts(num_rows, static.length))
     made_from = {"corpus": rows.store.manifest.digest, "split": static.split, "length": static.length}
-    identity = json.loads(json.dumps(made_from | asdict(static.sampling)))  # as it is read again: tuples are lists
+    identity = json.loads(json.dumps(made_from | asdict(static.sampling)))  # as JSON returns it: tuples become lists
     work = sum(num_rows) * static.length * _BYTES_A_TOKEN
     names = [part.name for part in parts]
     with locked_directory(out, need=sum(work // len(parts) for name in names if not (out / name).exists())):
@@ -114,7 +113,7 @@ def _parts(num_rows: Sequence[int], length: int) -> Iterator[RowRange]:
 
 
 def _write(part: RowRange, static: StaticExampleSpec, out: str, identity: dict[str, Any]) -> None:
-    """Write one file, unless it is there and whole."""
+    """Write one file, unless it is already complete."""
     path = Path(out) / part.name
     if read_seal(path, identity=identity) is not None:
         return
@@ -150,7 +149,7 @@ def _batch(rows: Sequence[Row]) -> pa.RecordBatch:
 
 @lru_cache(maxsize=1)
 def _rows(static: StaticExampleSpec) -> ExampleDataset:
-    """The rows of the corpus, with their plans, once in each process."""
+    """The rows of the corpus with their plans, cached in each process."""
     store = TokenStore.open(static.corpus, static.split)
     vocab = Vocab.load(store.vocab_dir, store.manifest.vocab["hash"])
     return ExampleDataset(store, vocab, static.sampling, static.length)

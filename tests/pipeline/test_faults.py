@@ -231,7 +231,7 @@ class TestAFullDisk:
         self, small: Undisturbed, disk: Callable[[str], Path], kb: int
     ) -> None:
         folder = disk(f"{kb}k")
-        with pytest.raises(BadInput, match=r"^[^\n]+: no disk space: need over [\d,]+\.\d MB, have [^\n]+$"):
+        with pytest.raises(BadInput, match=r"^[^\n]+: not enough disk space: got [\d,]+\.\d MB, expected [^\n]+$"):
             build(str(small.source), str(folder), str(QUICK), *HERE)
         names = {path.name for path in folder.rglob("*") if path.is_file()}
         assert not [name for name in names if name.startswith(".")]
@@ -254,7 +254,7 @@ class TestAFullDisk:
 
         with monkeypatch.context() as patch:
             patch.setattr("preprocessing.files.os.fsync", fsync)
-            with pytest.raises(BadInput, match=r"^[^\n]+: no disk space: need over [\d,]+\.\d MB, have [^\n]+$"):
+            with pytest.raises(BadInput, match=r"^[^\n]+: not enough disk space: got [\d,]+\.\d MB, expected [^\n]+$"):
                 build(str(small.source), str(tmp_path), str(QUICK), *HERE)
         assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
         build(str(small.source), str(tmp_path), str(QUICK), *HERE)
@@ -277,7 +277,8 @@ class TestAFullDisk:
         assert main([*words, "--output-dir", str(disk("3200k"))]) == 2
         said = capsys.readouterr()
         assert re.fullmatch(
-            r"sesame: \S+: no disk space: need over 2\.\d MB, have 2\.\d MB; [^\n]+", said.err.splitlines()[-1]
+            r"sesame: \S+: not enough disk space: got 2\.\d MB, expected over 2\.\d MB; [^\n]+",
+            said.err.splitlines()[-1],
         )
         assert "Traceback" not in said.err
         assert main([*words, "--output-dir", str(disk("64m"))]) == 0

@@ -180,7 +180,7 @@ def test_the_sound_documents_become_the_same_shards(read: Read) -> None:
 
 def test_too_many_rejects_end_the_job_with_the_top_reasons_and_nothing_committed(read: Read, tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"^corpus hostile: \d+ of \d+ documents cannot be read \(truncated 5, bad_json"
+        DataError, match=r"^corpus hostile: \d+ of \d+ documents are unreadable \(truncated 5, bad_json"
     ) as told:
         read_text(corpus_of(read.folder, hostile=True, max_unreadable_ratio=0.2), tmp_path, HERE)
     assert "\n" not in str(told.value)
@@ -207,7 +207,7 @@ def test_the_command_ends_with_3_where_too_much_cannot_be_read(
     ]
     assert main([*words, "--progress", "none"]) == 3
     said = capsys.readouterr().err.splitlines()[-1]
-    assert "3 of 12 documents cannot be read (bad_json 3), allowed is a share of 0.05; look into " in said
+    assert "3 of 12 documents are unreadable (bad_json 3), the allowed fraction is 0.05; see " in said
     assert not list(tmp_path.rglob("text.json"))
 
 

@@ -212,7 +212,7 @@ class TestBadInput:
         assert not (tmp_path / "out").exists() or not content(tmp_path / "out")
 
     def test_a_corpus_without_sources(self, tmp_path: Path) -> None:
-        with pytest.raises(BadInput, match=r"^corpus books: names no text; [^\n]+$"):
+        with pytest.raises(BadInput, match=r"^corpus books: no sources; [^\n]+$"):
             read_text(Corpus(name="books"), tmp_path)
 
     def test_a_vocabulary_that_does_not_fit_the_text(self, stories: Path, tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_the_manifest_does_not_know_the_machine(stories: Path, tmp_path: Path) -
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"splits": 3}', b"\xff"])
 def test_a_garbled_text_folder_is_told_in_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "text.json").write_bytes(content)
-    with pytest.raises(BadInput, match=r"^[^\n]+is damaged; [^\n]+$"):
+    with pytest.raises(BadInput, match=r"^[^\n]+: damaged; [^\n]+$"):
         TextDirectory.load(tmp_path)
 
 
@@ -390,13 +390,13 @@ def test_input_without_any_document_is_named_with_what_was_found_in_it(tmp_path:
     with pytest.raises(BadInput) as error:
         read_text(corpus, tmp_path / "text")
     assert str(error.value) == (
-        f"no document in a.warc, b.warc, c.warc and 1 more, read as warc: {4 * len(request):,} bytes between_documents "
-        "and nothing else; give other text with --data, or say with KIND:PATH how this is to be read"
+        f"no document in a.warc, b.warc, c.warc and 1 more, read as warc: only {4 * len(request):,} bytes "
+        "between_documents; pass other text with --data, or set the format with KIND:PATH"
     )
 
 
 def test_input_of_which_nothing_is_kept_is_named_with_why(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Short.\n\nToo.")
     corpus = Corpus(name="few", sources=(TextReader(path=str(tmp_path / "a.txt"), document_unit="paragraphs"),))
-    with pytest.raises(BadInput, match=r"^no usable text in 2 documents \(2 too_short\) of a.txt, read as text; give "):
+    with pytest.raises(BadInput, match=r"^no usable text in 2 documents \(2 too_short\) of a.txt, read as text; pass "):
         read_text(corpus, tmp_path / "text")

@@ -112,7 +112,7 @@ def test_a_path_becomes_absolute_behind_its_kind(given: str, expected: str) -> N
 
 
 def test_a_place_that_a_reader_cannot_use_is_refused_in_one_line() -> None:
-    with pytest.raises(BadInput, match=r"^parallel:a\.en: parallel\.paths is [^\n]+ two files or more$"):
+    with pytest.raises(BadInput, match=r"^parallel:a\.en: parallel\.paths is [^\n]+ at least two paths$"):
         sniff("parallel:a.en")
 
 
@@ -219,7 +219,7 @@ class TestReaderOfOneFile:
         job = open_job(JobFlags(recipe="bert_base", scale="tiny", data=(f"tsv:{table}",), output_dir=tmp_path))
         assert job.source_notes[:-1] == [
             f"{table}: read as tsv",
-            f"{table}: left out: README (text; --data text:FILE reads it)",
+            f"{table}: files not read: README (text; to read it, pass --data text:FILE)",
         ]
 
     def test_the_data_card_says_which_kind_it_is(self, table: Path) -> None:

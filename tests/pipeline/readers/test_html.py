@@ -106,7 +106,7 @@ class TestEncodings:
     def test_an_encoding_that_is_given_is_taken(self, tmp_path: Path) -> None:
         path = write(tmp_path, _page(f"<p>{WORDS}</p>", '<meta charset="koi8-r">').encode("cp1251"), "a.html")
         assert texts(HtmlReader(path=path, encoding="cp1251")) == [WORDS.strip()]
-        with pytest.raises(ValueError, match=r"^html\.encoding is 'no such', allowed is an encoding[^\n]+$"):
+        with pytest.raises(ValueError, match=r"^html\.encoding is 'no such', allowed is a Python encoding[^\n]+$"):
             HtmlReader(path=path, encoding="no such")
 
 
@@ -130,7 +130,7 @@ class TestHostile:
 
     def test_a_field_is_no_part_of_a_page(self, tmp_path: Path) -> None:
         path = write(tmp_path, _page(), "a.html")
-        with pytest.raises(BadInput, match=r"^[^\n]+#body names a field, but html has none; leave it out$"):
+        with pytest.raises(BadInput, match=r"^[^\n]+ invalid #body: the format html has no fields; remove it$"):
             sniff(f"{path}#body")
 
     def test_elements_without_end_are_a_reject_in_no_time(self, tmp_path: Path) -> None:

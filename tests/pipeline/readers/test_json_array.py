@@ -63,7 +63,8 @@ class TestFields:
     def test_an_array_without_the_field_is_told_with_those_that_it_has(self, tmp_path: Path) -> None:
         path = write(tmp_path, '[{"id": 1, "body": "One."}]', "a.json")
         with pytest.raises(
-            BadInput, match=r"^[^\n]+ no 'text', but 'body', 'id'; name one with --data PATH#FIELD[^\n]+$"
+            BadInput,
+            match=r"^[^\n]+ missing key 'text', expected one of 'body', 'id'; select a key with --data[^\n]+$",
         ):
             sniff(path)
 
@@ -75,7 +76,7 @@ class TestFields:
     @pytest.mark.parametrize("name", ["a.json", "a.txt", "a.ipynb"])
     def test_one_object_over_several_lines_is_told_what_to_do(self, tmp_path: Path, name: str) -> None:
         path = write(tmp_path, '{\n  "data": [\n    {"text": "One."}\n  ]\n}\n', name)
-        with pytest.raises(BadInput, match=r"^[^\n]+one JSON object over several lines[^\n]+JSON array[^\n]+$"):
+        with pytest.raises(BadInput, match=r"^[^\n]+one object spans several lines[^\n]+JSON array[^\n]+$"):
             sniff(path)
 
 

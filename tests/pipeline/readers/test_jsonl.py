@@ -102,7 +102,7 @@ def test_first_lines_may_lack_the_field(tmp_path: Path, before: int, field: str,
 def test_a_field_inside_of_another_one_is_not_the_field(tmp_path: Path, line: object) -> None:
     """All 60 of 60 such lines were read, and had no field."""
     path = write(tmp_path, f"{json.dumps(line)}\n" * 60, "a.jsonl")
-    with pytest.raises(BadInput, match=r"its documents have no 'text', but 'data'; name one"):
+    with pytest.raises(BadInput, match=r"missing key 'text', expected one of 'data'; select"):
         recognise(path)
     if isinstance(inside := line["data"], dict):  # type: ignore[index]
         assert texts(*recognise(f"{path}#data.text")) == [inside["text"]] * 60
@@ -110,5 +110,5 @@ def test_a_field_inside_of_another_one_is_not_the_field(tmp_path: Path, line: ob
 
 def test_a_field_that_no_line_has_is_refused_with_those_of_all(tmp_path: Path) -> None:
     path = write(tmp_path, '{"a": 1}\n{"b": 2}\n', "a.jsonl")
-    with pytest.raises(BadInput, match=r"its documents have no 'text', but 'a', 'b'; name one"):
+    with pytest.raises(BadInput, match=r"missing key 'text', expected one of 'a', 'b'; select"):
         recognise(path)

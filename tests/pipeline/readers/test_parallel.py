@@ -44,7 +44,7 @@ def test_files_with_unequal_numbers_of_lines_are_refused_with_both(tmp_path: Pat
     for name, content in (("a.en", b"One\nTwo\nThree"), ("a.fr", b"Un\nDeux\n")):
         (tmp_path / f"{name}{ending}").write_bytes(gzip.compress(content) if ending else content)
     source = ParallelReader(paths=(f"{tmp_path}/a.en{ending}", f"{tmp_path}/a.fr{ending}"))
-    with pytest.raises(BadInput, match=r"^[^\n]+a\.en[.gz]* has 3, [^\n]+a\.fr[.gz]* has 2 lines; [^\n]+$"):
+    with pytest.raises(BadInput, match=r"^[^\n]+a\.en[.gz]* has 3, [^\n]+a\.fr[.gz]* has 2; [^\n]+$"):
         plan_splits([source])
 
 

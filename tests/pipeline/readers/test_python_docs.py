@@ -33,7 +33,7 @@ def test_tests_are_no_documentation() -> None:
 
 
 def test_a_package_that_is_not_installed_is_told_by_name() -> None:
-    with pytest.raises(BadInput, match=r"^python_docs: no_such_package is not installed[^\n]+$"):
+    with pytest.raises(BadInput, match=r"^python_docs: not installed: no_such_package[^\n]+$"):
         find_modules(("numpy", "no_such_package"))
 
 

@@ -83,7 +83,7 @@ class TestSeveral:
         write(tmp_path, "What this folder is.", "README.md")
         found = recognise(path)
         assert sorted(texts(*found)) == ["From CSV.", "From JSON lines."]
-        assert left_out(found) == [f"{path}: left out: README.md (text; --data text:FILE reads it)"]
+        assert left_out(found) == [f"{path}: files not read: README.md (text; to read it, pass --data text:FILE)"]
 
     def test_splits_and_their_names_depend_on_nothing_but_the_files(self, tmp_path: Path) -> None:
         path = _folder(tmp_path)
@@ -122,7 +122,8 @@ class TestSeveral:
         write_parquet(tmp_path / "a.dat", ["From a table."], 1)
         write(tmp_path, web_archive(["A page."], False), "b.txt")
         with pytest.raises(
-            BadInput, match=r"^[^\n]+\.dat: is a table by what it holds[^\n]+ ending \.parquet or [^\n]+$"
+            BadInput,
+            match=r"^[^\n]+\.dat: wrong file extension for its content, table; rename it to \.parquet or [^\n]+$",
         ):
             recognise(str(tmp_path))
         assert texts(sniff(str(tmp_path / "a.dat"))) == ["From a table."]
@@ -134,13 +135,15 @@ class TestSeveral:
 
     def test_files_of_a_pattern_must_have_one_format(self, tmp_path: Path) -> None:
         path = _folder(tmp_path, "a.csv", "c.html")
-        with pytest.raises(BadInput, match=r"^[^\n]+\*: matches csv and html; give each a pattern of its own[^\n]+$"):
+        with pytest.raises(
+            BadInput, match=r"^[^\n]+\*: pattern matches several formats: csv and html; pass one[^\n]+$"
+        ):
             recognise(f"{path}/*")
         assert recognise(f"{path}/*.csv") == [CsvReader(path=f"{path}/*.csv")]
         assert texts(*recognise(f"{path}/*.csv")) == ["From CSV."]
 
     def test_what_wants_one_format_says_which_there_are(self, tmp_path: Path) -> None:
-        with pytest.raises(BadInput, match=r"^[^\n]+: holds csv and html; name one with KIND:PATH$"):
+        with pytest.raises(BadInput, match=r"^[^\n]+: several formats: csv and html; select one with KIND:PATH$"):
             sniff(_folder(tmp_path, "a.csv", "c.html"))
 
 
@@ -161,7 +164,7 @@ class TestFields:
     def test_a_field_of_what_has_none_is_refused(self, tmp_path: Path) -> None:
         path = write(tmp_path, "Prose.\n", "a.txt")
         for given in (f"{path}#body", f"line:{path}#body"):
-            with pytest.raises(BadInput, match=r"^[^\n]+#body names a field, but text has none; leave it out$"):
+            with pytest.raises(BadInput, match=r"^[^\n]+ invalid #body: the format text has no fields; remove it$"):
                 recognise(given)
 
     def test_a_file_with_a_number_sign_in_its_name_is_a_file(self, tmp_path: Path) -> None:
@@ -193,7 +196,7 @@ class TestLeftOut:
         found = recognise(path)
         assert texts(*found) == ["From CSV."]
         (line,) = left_out(found)
-        assert "b.json (one JSON object over several lines" in line
+        assert "b.json (invalid JSON Lines: one object spans several lines" in line
         assert "c.xml (XML that begins without an element 'text'; its elements are settings, a: name" in line
 
     def test_a_file_alone_leaves_nothing_out(self, tmp_path: Path) -> None:
@@ -219,12 +222,14 @@ class TestDatasets:
         assert found == [TableReader(path=path)]
         assert texts(*found) == ["One.", "Two."]
         said = " ".join([found[0].describe(), *left_out(found)])
-        assert "split 'train'; left out: test, validation (`split` of the source says it otherwise)" in said
+        assert "split 'train'; not read: test, validation (set `split` of the source to select another)" in said
         assert texts(TableReader(path=path, split="test")) == ["Held out."]
 
     def test_without_a_training_split_those_that_there_are_are_named(self, tmp_path: Path) -> None:
         path = self._saved(tmp_path, test=["Held out."])
-        with pytest.raises(BadInput, match=r"^[^\n]+: has no split 'train', but test; name one as `split`[^\n]+$"):
+        with pytest.raises(
+            BadInput, match=r"^[^\n]+: invalid split: got 'train', expected one of test; set `split`[^\n]+$"
+        ):
             recognise(path)
 
     @pytest.mark.parametrize(
@@ -241,7 +246,7 @@ class TestDatasets:
     )
     def test_a_damaged_list_is_said_in_one_line(self, tmp_path: Path, name: str, content: str) -> None:
         path = write(tmp_path, content.encode("latin-1"), name)
-        with pytest.raises(BadInput, match=r"^[^\n]+: damaged, or not of the library `datasets`; save[^\n]+$"):
+        with pytest.raises(BadInput, match=r"^[^\n]+: not a valid file of the library `datasets`; save[^\n]+$"):
             recognise(str(Path(path).parent))
 
 
@@ -273,7 +278,7 @@ def test_files_of_one_ending_that_look_like_other_formats_are_named(
     assert recognise(str(tmp_path)) == recognise(str(tmp_path)) == [TextReader(path=str(tmp_path))]
     (line,) = caplog.messages
     assert line.startswith(f"{tmp_path}: read as text")
-    assert "of 3 looked at these seem to be something else: c.txt (jsonl); " in line
+    assert "some of 3 sampled files look different: c.txt (jsonl); " in line
 
 
 def test_json_lines_are_known_by_a_first_line_that_is_damaged(tmp_path: Path) -> None:

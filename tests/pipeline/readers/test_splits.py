@@ -280,7 +280,8 @@ def test_sniff_takes_no_protocol_for_a_format() -> None:
 def test_sniff_tells_which_fields_json_lines_have_instead_of_text(tmp_path: Path) -> None:
     path = _file(tmp_path, b'{"title": "One", "body": "..."}\n', "file.jsonl")
     with pytest.raises(
-        BadInput, match=r"^[^\n]+ have no 'text', but 'body', 'title'; name one with --data PATH#FIELD[^\n]+$"
+        BadInput,
+        match=r"^[^\n]+ missing key 'text', expected one of 'body', 'title'; select a key with --data[^\n]+$",
     ):
         sniff(path)
 
@@ -288,7 +289,7 @@ def test_sniff_tells_which_fields_json_lines_have_instead_of_text(tmp_path: Path
 def test_sniff_refuses_a_folder_without_text_in_one_line(tmp_path: Path) -> None:
     _file(tmp_path, b"\x89PNG\r\n\x1a\n", "picture.txt")
     _file(tmp_path, b"", "empty.txt")
-    with pytest.raises(BadInput, match=r"^[^\n]+: holds no text[^\n]+$"):
+    with pytest.raises(BadInput, match=r"^[^\n]+: no readable text[^\n]+$"):
         sniff(str(tmp_path))
 
 
@@ -303,7 +304,7 @@ def test_sniff_refuses_a_folder_without_text_in_one_line(tmp_path: Path) -> None
 )
 def test_sniff_reads_files_that_nobody_here_wrote(shared: Path, path: str, expected: str, documents: int) -> None:
     if expected == "binary":
-        with pytest.raises(BadInput, match="holds no text"):
+        with pytest.raises(BadInput, match="no readable text"):
             sniff(str(shared / path))
         return
     source = sniff(str(shared / path))
@@ -317,7 +318,7 @@ def test_json_lines_beside_prose_are_not_read_as_prose_and_the_prose_is_said(tmp
     (tmp_path / "text.jsonl").write_text('{"text": "A document."}\n')
     source = sniff(str(tmp_path))
     assert source == JsonlReader(path=str(tmp_path), extensions=(".jsonl",))
-    assert left_out([source]) == [f"{tmp_path}: left out: a note.txt (text; --data text:FILE reads it)"]
+    assert left_out([source]) == [f"{tmp_path}: files not read: a note.txt (text; to read it, pass --data text:FILE)"]
     assert left_out([JsonlReader(path=str(tmp_path / "text.jsonl"))]) == []
     (tmp_path / "a note.txt").unlink()
     assert left_out([source]) == []

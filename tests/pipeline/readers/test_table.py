@@ -45,7 +45,7 @@ class TestKinds:
     def test_a_column_that_is_not_there_is_told_with_those_that_are(self, tmp_path: Path, kind: str) -> None:
         _write(tmp_path / f"a.{kind}", kind)
         with pytest.raises(
-            BadInput, match=r"^[^\n]+ no column 'body', but [^\n]*'text'[^\n]*; name one as `text_key`[^\n]+$"
+            BadInput, match=r"^[^\n]+ missing column 'body', expected one of [^\n]*'text'[^\n]*; set `text_key`[^\n]+$"
         ):
             part_sizes(find(str(tmp_path))[0], "body", "")
 
@@ -78,8 +78,10 @@ def test_a_folder_of_datasets_gives_what_it_lists_and_not_its_caches(tmp_path: P
     if split:
         files = TableReader(path=str(tmp_path), split="test").files()
         assert [file.label for (file,) in files] == ["test/data-00000-of-00001.arrow"]
-        assert "split 'train'; left out: test (" in sniff(str(tmp_path)).describe()
-        with pytest.raises(BadInput, match=r"^[^\n]+ has no split 'validation', but train, test; name one[^\n]+$"):
+        assert "split 'train'; not read: test (" in sniff(str(tmp_path)).describe()
+        with pytest.raises(
+            BadInput, match=r"^[^\n]+ invalid split: got 'validation', expected one of train, test; set[^\n]+$"
+        ):
             TableReader(path=str(tmp_path), split="validation").files()
 
 
@@ -90,7 +92,7 @@ def test_a_folder_of_datasets_is_recognised_by_what_it_lists_whatever_else_is_in
     pq.write_table(pa.table({"no_text": [1]}), tmp_path / "a.arrow")  # the first file, which is not listed
     assert sniff(str(tmp_path)) == TableReader(path=str(tmp_path))
     (tmp_path / "state.json").write_text('{"_data_files": []}')
-    with pytest.raises(BadInput, match=r"^[^\n]+: a data set without files[^\n]+$"):
+    with pytest.raises(BadInput, match=r"^[^\n]+: dataset without files[^\n]+$"):
         sniff(str(tmp_path))
 
 
@@ -156,5 +158,5 @@ def test_two_columns_of_one_name_are_refused_where_they_are_read(tmp_path: Path,
             assert texts(*recognise(path)) == ["Words."]
             continue
         for given in (path, f"table:{path}"):
-            with pytest.raises(BadInput, match=r"has 2 columns 'text', so that nothing says which is meant; rename"):
+            with pytest.raises(BadInput, match=r"ambiguous column: 2 columns are named 'text'; rename"):
                 plan_splits(recognise(given))

@@ -87,7 +87,7 @@ def test_blank_lines_far_from_the_beginning_are_seen_and_said(
     assert isinstance(source, TextReader)
     assert source.document_unit == unit
     other = {"line": "paragraphs", "paragraphs": "line"}[unit]
-    assert f"{other}:{path} reads it the other way" in caplog.messages[-1]
+    assert f"to change this, pass {other}:{path}" in caplog.messages[-1]
 
 
 def test_without_blank_lines_each_line_is_a_document(tmp_path: Path) -> None:

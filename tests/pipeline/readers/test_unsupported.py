@@ -68,17 +68,17 @@ FILES = {
     "xz.txt": (lzma.compress(WORDS), "xz", "ending .xz"),
     "zstd.txt": (b"\x28\xb5\x2f\xfd" + b"\0" * 20, "zstd", "ending .zst"),
     "zip.txt": (_zip("a.txt"), "zip archive", "unpack"),
-    "a.png": (b"\x89PNG\r\n\x1a\n" + b"\0" * 20, "picture", "leave it out"),
-    "a.jpg": (b"\xff\xd8\xff\xe0\x00\x10JFIF", "picture", "leave it out"),
-    "a.bin": (b"\x7fELF\x02\x01" + b"\0" * 60, "program", "leave it out"),
+    "a.png": (b"\x89PNG\r\n\x1a\n" + b"\0" * 20, "picture", "exclude it"),
+    "a.jpg": (b"\xff\xd8\xff\xe0\x00\x10JFIF", "picture", "exclude it"),
+    "a.bin": (b"\x7fELF\x02\x01" + b"\0" * 60, "program", "exclude it"),
     "a.arc": (b"filedesc://a.arc 0.0.0.0 20200101000000 text/plain 76\n1 0 Alexa Internet\n", "ARC", "warcio"),
     "a.arc.gz": (gzip.compress(b"filedesc://a.arc 0.0.0.0 20200101000000 text/plain 76\n"), "ARC", "warcio"),
     "a.db": (b"SQLite format 3\x00" + b"\0" * 60, "SQLite", "CSV"),
     "a.npy": (_npy(), "NumPy", "text"),
     "a.h5": (b"\x89HDF\r\n\x1a\n", "HDF5", "Parquet"),
     "a.pkl": (pickle.dumps(["words"], protocol=4), "pickle", "JSON lines"),
-    "empty.txt": (b"", "empty", "leave it out"),
-    "torn.txt.gz": (b"\x1f\x8b, and no gzip behind it", "not compressed as its name says", "compress it again"),
+    "empty.txt": (b"", "empty", "exclude it"),
+    "torn.txt.gz": (b"\x1f\x8b, and no gzip behind it", "not compressed as its name indicates", "compress it again"),
     "unknown": (bytes(range(256)), "binary", "name text"),
 }
 
@@ -91,7 +91,7 @@ class TestAlone:
         with pytest.raises(BadInput) as raised:
             sniff(path)
         message = str(raised.value)
-        assert message.startswith(f"{path}: holds no text: ")
+        assert message.startswith(f"{path}: no readable text: ")
         assert looks in message.partition("or say KIND:PATH")[0]
         assert todo in message.partition("or say KIND:PATH")[0]
         assert "\n" not in message
@@ -106,7 +106,7 @@ class TestAlone:
             return
         assert texts(*found) == ["Words of a document."]
         (line,) = left_out(found)
-        assert line.startswith(f"{tmp_path}: left out: b/{name} (")
+        assert line.startswith(f"{tmp_path}: files not read: b/{name} (")
         assert looks in line
         assert todo in line
 
@@ -114,7 +114,7 @@ class TestAlone:
 def test_a_folder_without_text_names_one_of_its_files(tmp_path: Path) -> None:
     for number in range(5):
         write(tmp_path, PDF, f"{number}.pdf")
-    with pytest.raises(BadInput, match=r"^[^\n]+: holds no text: 0\.pdf is PDF and 4 more; [^\n]+pdftotext[^\n]+$"):
+    with pytest.raises(BadInput, match=r"^[^\n]+: no readable text: 0\.pdf is PDF and 4 more; [^\n]+pdftotext[^\n]+$"):
         sniff(str(tmp_path))
 
 
@@ -137,7 +137,7 @@ def test_text_that_is_not_there_is_not_looked_for_in_the_first_file_alone(tmp_pa
 )
 def test_an_empty_file_is_called_empty(tmp_path: Path, name: str, content: bytes) -> None:
     path = write(tmp_path, content, name)
-    with pytest.raises(BadInput, match=r"^[^\n]+: holds no text: empty; leave it out[^\n]+$"):
+    with pytest.raises(BadInput, match=r"^[^\n]+: no readable text: empty; exclude it[^\n]+$"):
         recognise(path)
 
 
@@ -146,13 +146,13 @@ def test_what_is_left_out_of_a_folder_that_is_a_url_is_said(tmp_path: Path) -> N
     write(tmp_path, "Words.", "b.txt")
     url = f"file://{tmp_path}"
     (line,) = left_out(recognise(url))
-    assert line.startswith(f"{url}: left out: a.pdf (PDF;")
+    assert line.startswith(f"{url}: files not read: a.pdf (PDF;")
 
 
 def test_a_pattern_that_matches_json_lines_and_prose_is_refused(tmp_path: Path) -> None:
     write(tmp_path, '{"text": "Words."}\n', "a.jsonl")
     write(tmp_path, "Words.", "b.txt")
-    with pytest.raises(BadInput, match=r"matches jsonl and text; give each a pattern of its own"):
+    with pytest.raises(BadInput, match=r"pattern matches several formats: jsonl and text; pass one pattern per format"):
         recognise(str(tmp_path / "*"))
 
 
@@ -169,8 +169,8 @@ def _parquet() -> bytes:
 
 SOUND = {"jsonl": TEXT, "jsonl.gz": gzip.compress(TEXT), "csv": b"text,id\nWords,1\n", "parquet": _parquet()}
 OTHERS = {
-    "a pointer": (LFS, tuple(SOUND), "Git LFS pointer", "git lfs pull"),
-    "a page": (PAGE, tuple(SOUND), "HTML page", "download it again"),
+    "a pointer": (LFS, tuple(SOUND), "pointer of Git LFS", "git lfs pull"),
+    "a page": (PAGE, tuple(SOUND), "page of HTML", "download it again"),
     "XML": (b"<?xml version='1.0'?><a/>", ("jsonl", "csv", "parquet"), "XML", "ending .xml"),
     "a PDF": (PDF, tuple(SOUND), "PDF", "pdftotext"),
     "a zip": (_zip("a.txt"), tuple(SOUND), "zip archive", "unpack"),
@@ -179,7 +179,7 @@ OTHERS = {
     "text": (WORDS, ("jsonl.gz", "parquet"), "text", "rename"),
     "Parquet": (_parquet(), ("jsonl", "jsonl.gz", "csv"), "Parquet", "ending .parquet"),
     "Parquet in gzip": (gzip.compress(_parquet()), ("jsonl.gz",), "Parquet", "ending .parquet"),
-    "a page in gzip": (gzip.compress(PAGE), ("jsonl.gz",), "HTML page", "download it again"),
+    "a page in gzip": (gzip.compress(PAGE), ("jsonl.gz",), "page of HTML", "download it again"),
 }
 
 
@@ -216,7 +216,7 @@ class TestNotAsCalled:
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a", "a.html", "a.xml", "a.zip", "a.tar"])
 def test_a_pointer_is_one_by_any_name(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, LFS, name)
-    with pytest.raises(BadInput, match=r"is a Git LFS pointer[^\n]+`git lfs pull`$"):
+    with pytest.raises(BadInput, match=r": unexpected content: a pointer of Git LFS[^\n]+`git lfs pull`$"):
         recognise(path)
 
 
@@ -229,7 +229,7 @@ def test_many_pointers_are_counted(tmp_path: Path) -> None:
 
 def test_a_table_that_is_text_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, TEXT, "a.jsonl")
-    with pytest.raises(BadInput, match="is text, and no Parquet or Arrow file"):
+    with pytest.raises(BadInput, match="invalid table: got text, expected Parquet or Arrow"):
         plan_splits(recognise(f"table:{path}"))
 
 
@@ -246,7 +246,7 @@ def test_pages_among_files_of_text_are_said(tmp_path: Path, caplog: pytest.LogCa
         write(tmp_path, WORDS, f"{number:02}.txt")
     write(tmp_path, b"\n<!DOCTYPE html><html><body>404 Not Found</body></html>", "99.txt")
     plan_splits(recognise(str(tmp_path)))
-    assert any("pages of HTML among text, with all tags: 99.txt; take out" in message for message in caplog.messages)
+    assert any("HTML pages are read as text, including tags: 99.txt; remove" in message for message in caplog.messages)
 
 
 def test_pages_that_are_read_as_text_by_name_are_not_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -261,5 +261,7 @@ def test_pages_that_are_read_as_text_by_name_are_not_said(tmp_path: Path, caplog
 def test_a_web_archive_that_is_text_is_refused(tmp_path: Path, name: str, forced: str) -> None:
     """It was read as text."""
     path = write(tmp_path, gzip.compress(WORDS) if name.endswith(".gz") else WORDS, name)
-    with pytest.raises(BadInput, match=r"is text, not the web archive that its ending says; download it again"):
+    with pytest.raises(
+        BadInput, match=r"unexpected content: text, not a web archive as its extension indicates; download it again"
+    ):
         plan_splits(recognise(forced + path))

@@ -46,7 +46,9 @@ def test_what_is_there_without_a_link_is_not_read_again_by_links(
     (tmp_path / "b").symlink_to(tmp_path / "z")
     (tmp_path / "a").symlink_to(tmp_path / "z" / "a.txt")
     assert labels(tmp_path) == ["z/a.txt"]
-    assert caplog.messages == [f"{tmp_path}: 2 links lead to what is read already, the first is a; each is read once"]
+    assert caplog.messages == [
+        f"{tmp_path}: 2 links lead to files that are read already, e.g. a; each file is read once"
+    ]
 
 
 def test_links_in_a_circle_end(tmp_path: Path) -> None:
@@ -73,7 +75,7 @@ def test_hidden_files_and_folders_are_left_out_and_that_is_said(
     written(tmp_path / "c.txt")
     assert labels(tmp_path) == ["c.txt"]
     assert caplog.messages == [
-        f"{tmp_path}: 2 hidden, the first is .b.txt; what begins with a dot is left out",
+        f"{tmp_path}: 2 hidden files or directories are not read, e.g. .b.txt",
     ]
 
 
@@ -90,13 +92,13 @@ def test_a_folder_that_cannot_be_read_is_named_and_not_left_out(
         return scandir(folder)
 
     monkeypatch.setattr(os, "scandir", refusing)
-    with pytest.raises(BadInput, match=rf"^{closed}: this folder cannot be read \(Permission denied\); check its"):
+    with pytest.raises(BadInput, match=rf"^{closed}: cannot read directory \(Permission denied\); change its"):
         walk(tmp_path)
 
 
 def test_a_link_that_leads_nowhere_is_named_with_its_target(tmp_path: Path) -> None:
     (tmp_path / "gone.txt").symlink_to("no such file")
-    with pytest.raises(BadInput, match=r"gone\.txt: a link to no such file, which is not there; mend it or remove it"):
+    with pytest.raises(BadInput, match=r"gone\.txt: broken link to no such file; repair or remove it"):
         walk(tmp_path)
 
 

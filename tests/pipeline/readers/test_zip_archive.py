@@ -110,7 +110,7 @@ class TestRefused:
         whole[6] |= 1  # in the header of the member
         whole[whole.rindex(b"PK\x01\x02") + 8] |= 1  # in the list of members
         message = self._message(write(tmp_path, bytes(whole), "a.zip"))
-        assert "a.txt is encrypted; unpack it first" in message
+        assert "a.txt is encrypted; unpack it" in message
 
     def test_an_unknown_way_to_compress_is_named(self, tmp_path: Path) -> None:
         whole = bytearray(_zip({"a.txt": "Words."}, zipfile.ZIP_STORED))
@@ -119,7 +119,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04" + b"\0" * 100])
     def test_what_is_no_archive_is_said(self, tmp_path: Path, content: bytes) -> None:
-        assert "is no zip archive, or a damaged one" in self._message(write(tmp_path, content, "a.zip"))
+        assert "not a valid zip archive" in self._message(write(tmp_path, content, "a.zip"))
 
     def test_an_archive_that_breaks_off_is_said(self, tmp_path: Path) -> None:
         whole = _zip({f"{number}.txt": f"Text {number}." for number in range(20)})
@@ -135,21 +135,21 @@ class TestRefused:
     ) -> None:
         monkeypatch.setattr("pipeline.readers.zip_archive._HARMLESS", 1 << 16)
         path = write(tmp_path, _zip({"a.txt": b"\0" * (8 << 20)}), "a.zip")
-        assert "times its size, as no text does (allowed is 200)" in self._message(path)
+        assert "is too high for text, at most 200 is allowed" in self._message(path)
 
     def test_members_that_grow_together_are_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("pipeline.readers.zip_archive._HARMLESS", 1 << 20)
         path = write(tmp_path, _zip({f"{n}.txt": b"\0" * (1 << 20) for n in range(40)}), "a.zip")
-        assert "times its size, as no text does" in self._message(path)
+        assert "is too high for text" in self._message(path)
 
     def test_an_archive_in_an_archive_is_to_be_unpacked(self, tmp_path: Path) -> None:
         inner = _zip({"a.txt": "Words."}, zipfile.ZIP_STORED)
-        assert "a zip archive; unpack it first" in self._message(write(tmp_path, _zip({"in.zip": inner}), "a.zip"))
+        assert "a zip archive; unpack it" in self._message(write(tmp_path, _zip({"in.zip": inner}), "a.zip"))
         path = write(tmp_path, _zip({"in.zip": inner, "b.txt": "B."}), "b.zip")
         found = recognise(path)
         assert texts(*found) == ["B."]
         assert left_out(found) == [
-            f"{path}: left out: b.zip/in.zip (a zip archive; unpack it first, and give the folder)"
+            f"{path}: files not read: b.zip/in.zip (a zip archive; unpack it and pass the directory)"
         ]
 
     def test_an_archive_without_files_is_said(self, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ class TestXz:
 
     def test_what_is_none_is_said(self, tmp_path: Path) -> None:
         with pytest.raises(
-            BadInput, match=r"^[^\n]+is text that is not compressed as its ending \.xz says; rename it[^\n]+$"
+            BadInput, match=r"^[^\n]+unexpected content: uncompressed text despite the extension \.xz; rename it[^\n]+$"
         ):
             sniff(write(tmp_path, b"plain words\n", "a.txt.xz"))
 

@@ -113,7 +113,7 @@ def test_options_of_the_shipped_clusters_are_those_of_beam(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"paralelism": 4}, "'paralelism' is unknown to Beam"),
+        ({"paralelism": 4}, "unknown option 'paralelism'"),
         ({"parallelism": "many"}, "argument --parallelism: invalid int value: 'many'"),
         ({"direct_running_mode": "threads"}, "invalid choice: 'threads'"),
     ],
@@ -129,7 +129,7 @@ def test_an_option_that_beam_does_not_know_or_cannot_read_is_one_line(options: d
     "options", [{"runner": "FlinkRunner"}, {"--parallelism": 4}, {"s3_secret_access_key": "abc"}, {"parallelism": None}]
 )
 def test_an_option_that_a_cluster_file_may_not_have_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"allowed (is|are)"):
+    with pytest.raises(ValueError, match=r"invalid key|allowed is"):
         BeamSettings(options=options)
 
 
@@ -143,10 +143,10 @@ def test_a_switch_of_beam_that_a_cluster_file_turns_off_is_off(name: str) -> Non
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("enable_streaming_engine", "allowed is true: Beam has no option that switches it off"),
-        ("s3_verify", "allowed is a value"),
-        ("parallelism", "allowed is a value"),
-        ("paralelism", "unknown to Beam"),
+        ("enable_streaming_engine", "got false, but Beam cannot switch it off"),
+        ("s3_verify", "got false, expected a value"),
+        ("parallelism", "got false, expected a value"),
+        ("paralelism", "unknown option"),
     ],
 )
 def test_an_option_of_beam_that_cannot_be_off_is_refused(name: str, said: str) -> None:

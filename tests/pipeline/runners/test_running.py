@@ -47,10 +47,12 @@ def test_what_a_worker_raises_arrives_as_what_it_was(tmp_path: Path, args: tuple
         _run(tmp_path, "system", *args)
     assert raised.value.errno == 28
     with pytest.raises(
-        BadInput, match=r"^Beam: a worker finds No such file or directory: '/not/there'; all of them must"
+        BadInput, match=r"^Beam: file not found by a worker: No such file or directory: '/not/there'; make"
     ):
         _run(tmp_path, "unseen", *args)
-    with pytest.raises(ResourceError, match=r"^Beam: its job server is no file here and cannot be fetched; [^\n]+$"):
+    with pytest.raises(
+        ResourceError, match=r"^Beam: the job server jar is not a local file and cannot be downloaded; [^\n]+$"
+    ):
         _run(tmp_path, "no network", *args)
     with pytest.raises((ZeroDivisionError, RuntimeError), match="a bug"):
         _run(tmp_path, "bug", *args)
@@ -100,7 +102,9 @@ def test_more_processes_start_where_the_work_is_worth_it_or_options_say_so(
 def test_a_runner_that_cannot_run_here_is_told_before_anything_is_done() -> None:
     for known in ("FlinkRunner", "flink", "DirectRunner", "apache_beam.runners.portability.fn_api_runner.FnApiRunner"):
         check_options([f"--runner={known}"])
-    with pytest.raises(BadInput, match=r"^Beam options: runner is Nope, allowed are DataflowRunner, [^\n]+$"):
+    with pytest.raises(
+        BadInput, match=r"^Beam options: invalid runner: got Nope, expected one of DataflowRunner, [^\n]+$"
+    ):
         check_options(["--runner=Nope"])
 
 

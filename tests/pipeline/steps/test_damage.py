@@ -94,7 +94,7 @@ def test_files_of_which_little_is_left_count_as_large_as_others(tmp_path: Path, 
         torn = content[: len(content) // 60] if number in (2, 4) else content
         (tmp_path / "in" / f"{number}.{ending}").write_bytes(torn)
     with pytest.raises(
-        DataError, match=r"^corpus c: 33\.[34]% of .*, a short one counted as large as the others \(2 files: "
+        DataError, match=r"^corpus c: 33\.[34]% of .*, where a short file counts with the median size \(2 files: "
     ):
         _read(tmp_path / "in", max_unreadable_ratio=0.25)
 
@@ -123,7 +123,7 @@ def test_files_that_end_in_the_middle_of_a_line_are_weighed_and_named(
     kept = _read(tmp_path / "in", max_unreadable_ratio=1)
     assert kept.ledger.balanced()
     assert kept.ledger.dropped["cut_off"].documents == 3
-    assert any("damaged, and read up to there: 3 files" in message for message in caplog.messages)
+    assert any("are read up to the damage: 3 files" in message for message in caplog.messages)
 
 
 def test_the_last_line_of_a_single_file_costs_no_more_than_itself(tmp_path: Path) -> None:
@@ -149,7 +149,9 @@ def test_a_little_damage_is_said_with_the_files(tmp_path: Path, caplog: pytest.L
         (tmp_path / "in" / f"{number:02}.jsonl.gz").write_bytes(content[:-9] if number == 7 else content)
     _read(tmp_path / "in")
     (line,) = [message for message in caplog.messages if "damaged" in message]
-    assert line.startswith("text of c: damaged, and read up to there: 1 file: 07.jsonl.gz (truncated), 2.5% of the")
+    assert line.startswith(
+        "text of c: damaged files, 2.5% of the stored bytes, are read up to the damage: 1 file: 07.jsonl.gz (truncated)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,7 +163,7 @@ def test_files_without_a_document_are_weighed_as_files(tmp_path: Path, content: 
     for number in range(10):
         made = content if number == 3 else _lines(60 * number)
         (tmp_path / "in" / f"{number}.jsonl").write_bytes(made)
-    with pytest.raises(DataError, match=rf"nothing can be read of 1 file: 3\.jsonl \({why}\), out of 10 files"):
+    with pytest.raises(DataError, match=rf"no readable document in 1 file: 3\.jsonl \({why}\), out of 10 files"):
         _read(tmp_path / "in")
 
 
@@ -200,7 +202,7 @@ def test_text_to_compare_with_that_cannot_be_read_is_said(tmp_path: Path, caplog
     )
     ledger = read_text(corpus, tmp_path / "out", HERE).ledger
     assert 0 < ledger.kept.documents == 60 - ledger.dropped["known"].documents
-    said = "dedup.reference_corpora: not compared with what cannot be read in 1 file: old.jsonl.gz (truncated)"
+    said = "dedup.reference_corpora: unreadable parts are ignored in 1 file: old.jsonl.gz (truncated)"
     assert said in caplog.messages
 
 
@@ -220,7 +222,7 @@ def test_empty_files_are_counted_and_named(tmp_path: Path, caplog: pytest.LogCap
         (tmp_path / "in" / f"{number}.jsonl").write_bytes(b"" if number % 2 else _lines(60 * number))
     ledger = _read(tmp_path / "in").ledger
     assert (ledger.kept.documents, ledger.dropped["empty"].documents) == (180, 3)
-    said = "text of c: empty: 3 files: 1.jsonl, 3.jsonl, 5.jsonl; if they should not be, get them again"
+    said = "text of c: empty: 3 files: 1.jsonl, 3.jsonl, 5.jsonl; if this is unexpected, replace them"
     assert said in caplog.messages
 
 
@@ -230,7 +232,7 @@ def test_what_is_skipped_does_not_dilute_what_is_damaged(tmp_path: Path) -> None
     lost = [web_record("response", html(b"\x1f\x8b damaged"))]
     missing = [web_record("response", html(page, status=b"404 Not Found"))] * 100
     (tmp_path / "a.warc").write_bytes(b"".join(pages + lost + missing))
-    with pytest.raises(DataError, match=r"1 of 3 documents cannot be read \(bad_http 1\)"):
+    with pytest.raises(DataError, match=r"1 of 3 documents are unreadable \(bad_http 1\)"):
         _read(tmp_path / "a.warc")
     ledger = _read(tmp_path / "a.warc", max_unreadable_ratio=1).ledger
     assert (ledger.dropped["http_error"].documents, ledger.balanced()) == (100, True)
@@ -282,7 +284,7 @@ def test_what_changes_while_it_is_read_is_refused_and_named(
 
     monkeypatch.setattr(ingest, "_clean", changes_first)
     with pytest.raises(
-        BadInput, match=rf"^changed while it was read: [^\n]*b\.{ending} {named}[^\n]+repeat the command$"
+        BadInput, match=rf"^input changed while it was read: [^\n]*b\.{ending} {named}[^\n]+repeat the command$"
     ):
         _read(tmp_path / "in")
     assert not (tmp_path / "out" / "text.json").exists()
@@ -302,9 +304,7 @@ def test_streams_are_refused_as_they_cannot_be_read_twice(tmp_path: Path) -> Non
         try:
             given = [tmp_path / "pipe", tmp_path / "link", tmp_path / "in", tmp_path / "pip*", tmp_path / "socket"]
             for each in (*given, f"/dev/fd/{read}", f"/proc/self/fd/{read}", "/dev/null", "/dev/stdin"):
-                with pytest.raises(
-                    BadInput, match=r"cannot be read twice; write its text to a file first, and give that"
-                ):
+                with pytest.raises(BadInput, match=r"cannot be read twice; write its text to a file and pass the file"):
                     recognise(f"jsonl:{each}")[0].files()
         finally:
             os.close(read)
@@ -321,6 +321,8 @@ def test_a_folder_to_write_to_in_the_folder_of_the_text_is_refused(tmp_path: Pat
     if linked:
         (tmp_path / "link").symlink_to(tmp_path / "in")
     corpus = Corpus(name="c", sources=tuple(recognise(str(tmp_path / ("link" if linked else "in")))))
-    with pytest.raises(BadInput, match=r"/in/runs/text: is in .*, so that what is written there would be read as text"):
+    with pytest.raises(
+        BadInput, match=r"/in/runs/text: output directory is inside of the source .* and would be read as text"
+    ):
         read_text(corpus, tmp_path / "in" / "runs" / "text", HERE)
     assert read_text(corpus, tmp_path / "in" / ".runs" / "text", HERE).ledger.kept.documents == 60

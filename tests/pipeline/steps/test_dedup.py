@@ -261,9 +261,9 @@ class TestDecontaminate:
         (tmp_path / "eval" / "b.pdf").write_bytes(b"%PDF-1.7")
         wanted = Decontaminate(paths=(str(tmp_path / "eval"),))
         assert kept(read(tmp_path / "new", [story(1), story(9)], decontaminate=wanted)) == {story(1)}
-        left, unread = (line for line in caplog.messages if "left out" in line or "decontaminate.paths" in line)
-        assert left.startswith(f"{tmp_path / 'eval'}: left out: b.pdf (PDF; ")
-        assert unread.endswith("evaluation sets: 1 bad_json, 1 no_field")
+        left, unread = (line for line in caplog.messages if "files not read" in line or "decontaminate.paths" in line)
+        assert left.startswith(f"{tmp_path / 'eval'}: files not read: b.pdf (PDF; ")
+        assert unread.endswith("evaluation sets are ignored: 1 bad_json, 1 no_field")
 
     def test_evaluation_texts_that_are_too_short_are_said_and_counted(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -275,14 +275,16 @@ class TestDecontaminate:
         assert len(kept(texts)) == 2
         assert texts.evaluation_texts == {"texts": 5, "too_short": 4}
         assert [line for line in caplog.messages if "fewer than 8 words" in line] == [
-            "decontaminate.paths: 4 of 5 evaluation texts have fewer than 8 words, and no document is searched for "
-            "them; put their questions and answers together in one text each, or write a smaller decontaminate.ngram"
+            "decontaminate.paths: 4 of 5 evaluation texts have fewer than 8 words and are ignored; "
+            "join each question and its answer to one text, or reduce decontaminate.ngram_size"
         ]
         assert TextDirectory.load(texts.folder).evaluation_texts == texts.evaluation_texts
 
     def test_evaluation_sets_without_an_ngram_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "eval.txt").write_text("Too short.\n")
-        with pytest.raises(BadInput, match=r"no text of 8 words in line:.*eval\.txt \(shorter: 1\); put their"):
+        with pytest.raises(
+            BadInput, match=r"no text of at least 8 words in line:.*eval\.txt \(1 are shorter\); join each"
+        ):
             read(tmp_path / "new", [story(1)], decontaminate=Decontaminate(paths=(f"line:{tmp_path / 'eval.txt'}",)))
 
 

@@ -79,7 +79,7 @@ def test_other_phrases_make_the_shards_again(jsonl: str, tmp_path: Path) -> None
 
 
 def test_a_missing_file_of_phrases_is_said_in_one_line(jsonl: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"phrases is .*gone\.txt") as error:
+    with pytest.raises(BadInput, match=r"invalid phrases: cannot read .*gone\.txt") as error:
         build(tmp_path, JsonlReader(path=jsonl), phrases=str(tmp_path / "gone.txt"))
     assert "\n" not in str(error.value)
 

@@ -39,7 +39,9 @@ def _write_until_full(folder: Path, need: int) -> None:
 
 @pytest.mark.parametrize("need", [1 << 60, 1_000_000], ids=["too small from the start", "full on the way"])
 def test_a_full_disk_is_told_in_one_line_and_nothing_is_left(tmp_path: Path, need: int) -> None:
-    with pytest.raises(BadInput, match=r"^\S+: no disk space: need over [\d,]+\.\d MB, have [\d,]+\.\d MB; [^\n]+$"):
+    with pytest.raises(
+        BadInput, match=r"^\S+: not enough disk space: got [\d,]+\.\d MB, expected over [\d,]+\.\d MB; [^\n]+$"
+    ):
         _write_until_full(tmp_path / "out", need)
     assert list((tmp_path / "out").iterdir()) == []
 

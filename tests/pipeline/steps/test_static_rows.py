@@ -187,5 +187,5 @@ def test_another_seed_gives_other_rows_in_the_same_folder(corpus: Path, tmp_path
 
 
 def test_fresh_masks_cannot_be_written_down(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"^data.static_masks is 0, [^\n]+$"):
+    with pytest.raises(BadInput, match=r"^invalid data.static_masks: got 0, [^\n]+$"):
         materialise(_static(corpus, BERT | {"static_masks": 0}), tmp_path / "rows")

@@ -73,7 +73,7 @@ def test_a_vocabulary_that_does_not_keep_whitespace_is_refused(
 
 
 def test_the_rule_that_strips_lines_is_refused_beside_it() -> None:
-    with pytest.raises(ValueError, match=r"clean\.whitespace is 'keep', and the rule c4"):
+    with pytest.raises(ValueError, match=r"invalid clean\.whitespace: got keep, expected collapse with the filter c4"):
         Clean(whitespace="keep", filters=("c4",))
 
 
@@ -132,7 +132,7 @@ def test_phrases_follow_what_cleaning_changes_and_what_is_lost_is_counted(
     )
     assert {"fineday", "at&t", "toname@example.com", "cafenoir"} <= set(_units(store, vocab))
     assert store.manifest.statistics["phrases"] == {"given": 5, "changed": 1, "without_token": 0}
-    assert "of 5 that its sources mark 1 are lost (1 changed" in caplog.text
+    assert "of 5 marked phrases, 1 are lost and will be masked as words (1 changed" in caplog.text
 
 
 def test_phrases_beside_a_line_that_repeats_stay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
