@@ -1,10 +1,11 @@
 """Build and load `deepspeed_shm_comm`, the DeepSpeed operator that a start on a CPU would compile unexpectedly.
 
-On a CPU, `deepspeed.init_distributed` loads this operator. If it is missing, DeepSpeed compiles it with g++, which takes
-a minute or more; with ninja but without a compiler, it fails. Only `inference_all_reduce` uses the operator, for the sum
-in a tensor-parallel layer. Sesame does not call it, and training is equally fast without it. The operator is therefore
-loaded only if `make setup` has built it, and disabled otherwise. torch creates a lock in the directory of an operator
-each time it loads it, so the operator cannot be loaded from an installation without write permission, such as an image.
+On a CPU, `deepspeed.init_distributed` loads this operator. If it is missing, DeepSpeed compiles it with g++, which
+takes a minute or more; with ninja but without a compiler, DeepSpeed fails. Only `inference_all_reduce` uses the
+operator, for the sum in a tensor-parallel layer. Sesame does not call it, and training is equally fast without it. The
+operator is therefore loaded only if `make setup` has built it, and disabled otherwise. Each time torch loads an
+operator, it creates a lock in the operator's directory. An installation without write permission, such as an image, can
+therefore not load it.
 """
 
 import os
