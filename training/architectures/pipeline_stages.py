@@ -66,8 +66,7 @@ def cut_stages(model: nn.Module, owners: Mapping[str, int], stage: PipelineStage
     names = [name for name, _ in model.named_parameters()]
     owner_of_prefix = {f"{module}.": owner for module, owner in owners.items()}
     stages = {
-        name: next((owner for prefix, owner in owner_of_prefix.items() if name.startswith(prefix)), 0)
-        for name in names
+        name: next((owner for prefix, owner in owner_of_prefix.items() if name.startswith(prefix)), 0) for name in names
     }
     for module, owner in owners.items():
         if owner != stage.number:
