@@ -58,7 +58,7 @@ class Backbone(nn.Module):
         """Number of the pipeline stage of each module, by the module's name; other modules are on the first stage."""
         raise NotImplementedError("call stages_over of the architecture first")
 
-    def passed_on(self, batch: Mapping[str, Tensor], given: StageInputs) -> Tensor:
+    def passed_on(self, batch: Mapping[str, Tensor], inputs: StageInputs) -> Tensor:
         """Hidden states after the layers of this stage; the last stage returns what `forward` returns."""
         raise NotImplementedError("call stages_over of the architecture first")
 

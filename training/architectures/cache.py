@@ -1,8 +1,8 @@
 """The key-value cache: keys and values of the previous tokens of each sequence, for generation.
 
 The model stores no cache: `Backbone.go_on` takes a cache and returns the next one. Token t of a sequence is in slot t,
-until the first tokens are dropped. Sequences of different lengths therefore need no padding on the left, and their
-positions are those of training. Axes as in layers.py; S new tokens of a sequence, C slots in use, R slots in memory, U
+until the first tokens are dropped. Sequences of different lengths therefore need no padding on the left, and positions
+are the same as in training. Axes as in layers.py; S new tokens of a sequence, C slots in use, R slots in memory, U
 tokens of a source.
 """
 
@@ -108,7 +108,7 @@ class KVCache:
         return [KVCacheView(held, None, self.source_seen) for held in self.source]
 
     def forget(self, before: int) -> "KVCache":
-        """Drop the slots that no new token attends to, if each token attends to the `before` previous tokens."""
+        """Drop slots that no later token attends to; a token attends to itself and the `before` previous tokens."""
         if self.in_use < before + 2 * SLOTS_AT_ONCE:
             return self
         spare = max(int(self.lengths_B.min()) - before - self.dropped, 0)

@@ -107,7 +107,7 @@ class GeneratorDiscriminatorModel(InputEmbeddings):
         return head.sample(hidden, batch, table_VD, excluded_M, uniform_M)  # type: ignore[operator]  # a method
 
     def _sample_uniform(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Sample tokens uniformly from the vocabulary, with or without the correct token."""
+        """Sample tokens uniformly from the vocabulary; `allow_correct` decides whether the correct token can occur."""
         target_M, size = batch["targets"], self.tokens.num_embeddings
         if not self.training:
             uniform_M = draw_uniform(batch)

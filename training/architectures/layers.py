@@ -33,7 +33,7 @@ class BatchLayout:
     # int32 [B + 1]: end of each sequence in an unpadded batch, after a 0; None if these do not determine the mask
     ends_B1: Tensor | None
     place_T: Tensor | None  # index in [B * S] of each unpadded token; None if the tokens have that layout already
-    token_at: Tensor | None  # [B * S]: token for each place of the padded layout; any token at padding
+    token_at: Tensor | None  # index of the token for each place [B * S] of the padded layout; arbitrary at padding
     seen: Tensor | None  # bool [B, 1, 1 or S, S], True if the query (third axis) attends to the key; None: no mask
     block_mask: BlockMask | None = None  # the attention mask as a rule, for FlexAttention
     held: KVCacheView | None = None  # during generation: cached keys and values, and the mask
@@ -75,7 +75,8 @@ def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float =
     elif visibility == "per_sequence" and "rank" in batch:  # downstream batches have no `rank`: attention is full
         rank_BS, reach_BS = (spread(batch[name], token_at).view(rows, longest) for name in ("rank", "reach"))
         seen = (rank_BS[:, None, :] <= reach_BS[:, :, None])[:, None] & inside_BS[:, None, None, :]
-        seen = seen | torch.eye(longest, dtype=torch.bool, device=ids.device)  # each token and padding sees itself
+        # each place, including padding, attends to itself
+        seen = seen | torch.eye(longest, dtype=torch.bool, device=ids.device)
     return BatchLayout(
         shape=(rows, longest),
         causal=causal,

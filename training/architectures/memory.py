@@ -62,7 +62,7 @@ class SegmentMemory:
         new_B = batch["lengths"].to(device).long().clamp(max=longest)
         old_B = torch.zeros_like(new_B) if recalled.seen_BM is None else recalled.seen_BM.sum(1)
         length = min(self.length, recalled.length + longest)
-        # indices of the last `length` tokens of each sequence in its context; indices below 0 are clamped, and masked
+        # indices of the last `length` tokens of each sequence in its context; indices below 0 become 0 and are masked
         at_BM = (recalled.length + new_B[:, None] + torch.arange(-length, 0, device=device)).clamp(min=0)
         row_B1 = torch.arange(rows, device=device)[:, None]
         contexts = (recalled.before(layer, x_BSD)[row_B1, at_BM] for layer, x_BSD in enumerate(inputs_BSD))

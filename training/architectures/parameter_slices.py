@@ -59,7 +59,7 @@ class ParameterSlice:
         ]
 
     def add(self, sums: Tensor) -> Tensor:
-        """Add up sums over the parts of all workers, in place and without gradient; all workers call it."""
+        """Add the workers' sums over their parts, in place and without gradient; all workers call it."""
         return self.share.add(sums)
 
     def of(self, whole: Tensor) -> Tensor:

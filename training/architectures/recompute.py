@@ -47,10 +47,10 @@ def call_recomputed(recompute: bool, part: Callable[..., T], *inputs: object) ->
     return result
 
 
-def set_recompute(net: nn.Module, which: ActivationCheckpointing) -> None:
+def set_recompute(net: nn.Module, parts: ActivationCheckpointing) -> None:
     """Set which parts of a model are recomputed."""
     for module in net.modules():
         if isinstance(module, RecomputedBlocks):
-            module.recompute = which == "full"
+            module.recompute = parts == "full"
         elif isinstance(module, AttentionCore):
-            module.recompute_core = which == "selective"
+            module.recompute_core = parts == "selective"

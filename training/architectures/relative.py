@@ -32,7 +32,7 @@ class AttentionView:
     # indices of the sequences that are read forward, then of those read backward; empty: all are read forward
     ways: tuple[Tensor, ...] = ()
     differs: Tensor | None = None  # bool [B, 1, Q, C]: query and key are in different segments; None: no segments
-    # index, among all distances, of the one from each query to the first token of the context; None: all tokens are
+    # index, among all distances, of the distance from each query to the first context token; None: all tokens are
     # queries
     first_BQ: Tensor | None = None
 
@@ -283,7 +283,7 @@ class RelativeDecoder(Backbone):
 
 
 def blocks_of(modules: RecomputedBlocks) -> list[RelativeBlock]:
-    """The blocks, with their type."""
+    """The blocks as a list with their exact type, for the type checker."""
     return [block for block in modules if isinstance(block, RelativeBlock)]
 
 

@@ -111,8 +111,8 @@ class Transformer(InputEmbeddings):
         of_blocks = {f"blocks.{layer}": stage_of_layer(layer, layers, stages) for layer in range(layers)}
         return dict.fromkeys(first, 0) | of_blocks | {"final_norm": last}
 
-    def passed_on(self, batch: Mapping[str, Tensor], given: StageInputs) -> Tensor:
-        x = self.embed(batch) if given.states is None else given.states
+    def passed_on(self, batch: Mapping[str, Tensor], inputs: StageInputs) -> Tensor:
+        x = self.embed(batch) if inputs.states is None else inputs.states
         return through(self.blocks, self.widen, self.final_norm, x, self._layout(batch), self.chunk, self.stage)
 
     @property
@@ -172,7 +172,7 @@ class Transformer(InputEmbeddings):
         return last_at(batch) if self.visibility == "causal" else batch["first_at"]
 
     def std(self, name: str) -> float:
-        """With pre-norm, divide it by sqrt(2 * layers) for residual projections (GPT-2 2.3, Megatron-LM 4.2)."""
+        """`init_std`, divided by sqrt(2 * layers) for pre-norm residual projections (GPT-2 2.3, Megatron-LM 4.2)."""
         scaled = self.trunk.norm_position == "pre" and self.trunk.scale_residual_init
         residual = scaled and name.endswith(("attention.out.weight", "down.weight"))
         return self.trunk.init_std / (math.sqrt(2 * self.trunk.num_hidden_layers) if residual else 1.0)

@@ -174,7 +174,7 @@ class TwoStreamModel(Backbone):
 def attention_mask(batch: Mapping[str, Tensor], rows: BatchLayout) -> Tensor:
     """bool [B, S, S]: True if a token (second axis) attends to another (third), by `rank` and `reach` of the batch.
 
-    The mask does not make each token of the content stream attend to itself; the caller adds that.
+    The caller adds that each token of the content stream attends to itself.
     """
     longest, device = rows.shape[1], batch["input_ids"].device
     exists_B1S = torch.ones(1, 1, longest, dtype=torch.bool, device=device) if rows.seen is None else rows.seen[:, 0]

@@ -48,7 +48,7 @@ class WindowAttention(nn.Module):
     def _mixed(self, x: Tensor, rows: BatchLayout) -> Tensor:
         """The outputs of all heads, [..., H * K]."""
         dropout = self.dropout if self.training else 0.0
-        if rows.held is not None:  # generation: only decoders get here, and they have no global first token
+        if rows.held is not None:  # during generation: only a decoder has a cache, and it has no global first token
             qkv = self.qkv(x).unflatten(-1, (3, -1, self.head_width))
             return rows.held.within(self.before).attend(qkv).flatten(-2)
         assert rows.ends_B1 is not None  # windows exist only with bidirectional or causal attention

@@ -256,8 +256,8 @@ class DeepSpeedEngine(Generic[M]):
             raise RuntimeError("forward is not available with a pipeline; call `scored`")
         return self.engine(to_tensors(batch, self.engine.device))
 
-    def _run_stage(self, batch: Batch, given: StageInputs) -> Any:
-        return self.engine(to_tensors(batch, self.engine.device), given)
+    def _run_stage(self, batch: Batch, inputs: StageInputs) -> Any:
+        return self.engine(to_tensors(batch, self.engine.device), inputs)
 
     def _backward_of_stage(self, loss: Tensor) -> None:
         """Run a backward pass of a pipeline stage, after clearing DeepSpeed's gradients of the previous one.
@@ -296,7 +296,8 @@ class DeepSpeedEngine(Generic[M]):
     def _has_overflowed(self, before: Mapping[str, float]) -> bool:
         """Whether an update was skipped because of a loss scale that can be lowered; all workers call it.
 
-        A loss that is not finite does not depend on the scale: then the scaler gets back its state `before` the update.
+        If the loss itself was not finite, a lower scale does not help, and the scaler is reset to its state `before`
+        the update.
         """
         (workers,) = self.reduce_sums([float(self.has_no_loss)])
         if workers:

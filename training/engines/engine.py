@@ -28,14 +28,14 @@ class StepResult:
 
 
 class Engine(Protocol[M]):
-    """Weights, optimizer and the other workers. All workers call the same methods in the same order."""
+    """Manages the weights and the optimizer of a worker. All workers call the same methods in the same order."""
 
     model: M
     rank: int  # rank of this worker, which names its files; rank 0 reports for all workers
     world: int  # number of workers
     data_rank: int  # rank among the groups that read different data; workers that share a model read the same data
     data_world: int  # number of groups that read different data
-    counts: bool  # whether this worker's scores count; True for one worker, with scores, in each group
+    counts: bool  # whether this worker's scores count: True for one worker of each group, which has the scores
     zero: int | str  # the ZeRO stage, or "none"
 
     def forward(self, batch: Batch) -> dict[str, Score]:

@@ -9,7 +9,7 @@ of its float32 weights or of an optimizer state. The key of the tensor identifie
     trunk.scale|buffer                      a buffer of the model
 
 The header of the file contains the shapes of the parameters and numbers such as the optimizer's step. Under tensor
-parallelism, it also contains the slice of each parameter, and element numbers count within the slice. Any number of
+parallelism, it also contains the slice of each parameter, and elements are numbered within the slice. Any number of
 workers, with any ZeRO stage, can therefore find and read exactly the elements that they need. Nothing is unpickled.
 """
 
@@ -168,7 +168,7 @@ class _Entry:
 
     file: Path
     key: str
-    start: int  # number of its first element in the parameter, or in the slice of the parameter
+    start: int  # index of its first element in the parameter, or in the slice of the parameter
     length: int
     cut: TensorSlice | None
 

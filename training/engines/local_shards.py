@@ -42,7 +42,7 @@ class LocalShard:
 
     name: str
     shape: Shape  # shape of the whole parameter
-    start: int  # number of the first element in the parameter, or in its slice
+    start: int  # index of the first element in the parameter, or in its slice
     at: slice  # range of the elements in the flat tensor
     cut: TensorSlice | None = None  # this worker's slice of the parameter under tensor parallelism
     is_own: bool = True  # False: another worker has the same elements and writes them

@@ -54,7 +54,7 @@ class Mesh:
         return self.same_net
 
     def get_model_parallel_rank(self) -> int:
-        """Rank among the workers with the same layers. A norm counts the parameters that all have only at rank 0."""
+        """Rank among the workers with the same layers. Norms count the parameters that are not split only at rank 0."""
         return self.share.number
 
     def get_model_parallel_world_size(self) -> int:
@@ -90,7 +90,8 @@ def _mesh(tensor: int, sequence: int, stages: int) -> Mesh:
             f"invalid {keys}: got {tensor} x {sequence} x {stages}, expected a divisor of {world}, the number of "
             "workers; change one of these keys or the number of workers"
         )
-    together, each = tensor * sequence, world // stages  # workers of a stage that read the same data, and all of them
+    together = tensor * sequence  # number of workers of a stage that read the same data
+    each = world // stages  # number of workers of a stage
     same_share: Any = distributed.group.WORLD
     same_layer = same_rows = None
     if tensor > 1:

@@ -136,18 +136,18 @@ class PipelineRunner:
             assert received.grad is not None
             self._up.send(received.grad)
 
-    def weights(self, own: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    def weights(self, local: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
         """Iterate over the weights of all stages, on the CPU, at the first stage of the first pipeline.
 
-        Stages take turns, so that none waits long. Every worker calls it with the weights `own` of its stage, and must
-        exhaust the iterator.
+        Stages take turns, so that none waits long. Every worker calls it with the weights `local` of its stage, and
+        must exhaust the iterator.
         """
         line = self._mesh.line
         if line.ranks[0] != 0:
-            deque(own, maxlen=0)  # takes part in collective calls
+            deque(local, maxlen=0)  # takes part in collective calls
             return
         if not self._stage.is_first:
-            for _, whole in own:
+            for _, whole in local:
                 distributed.send(whole.contiguous(), 0, line.up)
             return
         of_stages: list[list[str]] = [[] for _ in line.ranks]
@@ -158,12 +158,12 @@ class PipelineRunner:
                 if name is None:
                     continue
                 if stage == 0:
-                    name, whole = next(own)
+                    name, whole = next(local)
                 else:
                     whole = torch.empty(self._model.whole_shapes[name], device=self._device)
                     distributed.recv(whole, line.ranks[stage], line.up)
                 yield name, whole.cpu().clone()
-        deque(own, maxlen=0)  # exhausts the iterator
+        deque(local, maxlen=0)  # exhausts the iterator
 
     # The token table.
 

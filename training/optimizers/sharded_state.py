@@ -20,7 +20,7 @@ class ShardedState:
 
     state: str  # name of the state, such as "square"
     values: "Tensor"  # [N]; with `start`, one value for each of N elements
-    start: int | None  # number of the first element; None: a state of the whole parameter, equal on all workers
+    start: int | None  # index of the first element; None: a state of the whole parameter, equal on all workers
     is_own: bool = True  # whether this worker writes the values to a checkpoint
 
 

@@ -38,7 +38,7 @@ class TensorSlices(Protocol):
         """The start of this worker's slice along the axis."""
 
     def add(self, sums: Tensor) -> Tensor:
-        """Add up sums over the slices of all workers, in place."""
+        """Add the workers' sums over their slices, in place; all workers call it."""
 
     def joined(self, mine: Tensor) -> Tensor:
         """Gather the whole tensor from the slices of all workers; all workers call it."""
@@ -147,20 +147,23 @@ def pieces_of(weight: Tensor, group: Mapping[str, Any]) -> Iterator[OptimizerSha
     before = 0 if is_all else distributed.get_rank(workers) * held
     begin = 0
     for shape, count, its_slices in zip(shapes, counts, slices, strict=True):
-        first = begin - before  # number of the tensor's first element, counted from this worker's first element
+        first = begin - before  # index of the tensor's first element, relative to this worker's first element
         start, stop = _within(first, held, count)
         yield OptimizerShard(shape, begin, held, start, slice(first + start, first + stop), is_all, its_slices, workers)
         begin += count
 
 
 def _within(first: int, held: int, count: int) -> tuple[int, int]:
-    """Range of a tensor's `count` elements that a worker with `held` elements has; `first` is the tensor's position."""
+    """Range of the elements of a tensor with `count` elements that a worker with `held` elements has.
+
+    `first` is the index of the tensor's first element, relative to the worker's first element.
+    """
     start, stop = (min(max(0, end - first), count) for end in (0, held))
     return start, stop
 
 
 def over_workers(sums: Tensor, piece: OptimizerShard) -> Tensor:
-    """Add up sums over this worker's shard to sums over the whole tensor."""
+    """Add the workers' sums over their shards, which gives sums over the whole tensor."""
     if piece.is_all and piece.slices is None:
         return sums
     total = _on_communication_device(sums)
