@@ -1,8 +1,8 @@
-"""Model architectures: batches -> hidden states.
+"""Model architectures, which compute hidden states from batches.
 
-Read backbone.py (the common base), layers.py and transformer.py first (BERT, GPT). encoder_decoder.py (BART, T5, MASS),
-relative.py (Transformer-XL), two_stream.py (XLNet) and generator_discriminator.py (ELECTRA) build on them. cache.py has
-the keys and values for generation. The keys of each architecture are in training/specs/.
+Read backbone.py (the common base class), layers.py and transformer.py (BERT, GPT) first. encoder_decoder.py (BART, T5,
+MASS), relative.py (Transformer-XL), two_stream.py (XLNet) and generator_discriminator.py (ELECTRA) build on them.
+cache.py contains the key-value cache for generation. training/specs/ defines the keys of each architecture.
 """
 
 from typing import Final
@@ -61,6 +61,6 @@ NETS: Final[tuple[type[Backbone], ...]] = (
 
 
 def build(trunk: Architecture, vocab_size: int, mask_head: MaskHead) -> Backbone:
-    """The net of a trunk with so many rows of its token table; see Net.build."""
-    made = (kind.build(trunk, vocab_size, mask_head) for kind in NETS)
-    return next(net for net in made if net is not None)
+    """Build the backbone of an architecture with a token table of `vocab_size` rows; see `Backbone.build`."""
+    backbones = (kind.build(trunk, vocab_size, mask_head) for kind in NETS)
+    return next(backbone for backbone in backbones if backbone is not None)

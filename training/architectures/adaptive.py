@@ -1,8 +1,9 @@
-"""Tables that spend less on rare tokens: adaptive embeddings (arXiv:1809.10853) and softmax (arXiv:1609.04309).
+"""Adaptive embeddings (arXiv:1809.10853) and adaptive softmax (arXiv:1609.04309): narrower vectors for rare tokens.
 
-Tokens are numbered by falling frequency. `cutoffs` cut the vocabulary into clusters, and cluster i has a table that is
-shrink ** i times narrower than the net, with a projection. Embeddings and softmax share tables and projections, but for
-the projection of the first cluster, which each has of its own (authors' code of Transformer-XL).
+Token IDs are sorted by decreasing frequency. `cutoffs` divide the vocabulary into clusters. The table of cluster i is
+div_val ** i times narrower than the model, and a projection widens its vectors to the width of the model. Embeddings
+and softmax share the tables and the projections, except for the projection of the first cluster, which is separate for
+each (authors' code of Transformer-XL).
 """
 
 import torch
@@ -14,7 +15,7 @@ from training.specs import Decoder
 
 
 def bounds(cutoffs: tuple[int, ...], vocab_size: int) -> list[tuple[int, int]]:
-    """First id of each cluster, and the one after its last.
+    """Range of token IDs of each cluster: the first ID, and the ID after the last one.
 
     >>> bounds((3, 5), 9)
     [(0, 3), (3, 5), (5, 9)]
@@ -23,13 +24,13 @@ def bounds(cutoffs: tuple[int, ...], vocab_size: int) -> list[tuple[int, int]]:
         cutoffs[-1] < vocab_size,
         "model.token_embedding.cutoffs",
         list(cutoffs),
-        f"numbers below the {vocab_size} tokens",
+        f"numbers below the vocabulary size {vocab_size}",
     )
     return list(zip((0, *cutoffs), (*cutoffs, vocab_size), strict=True))
 
 
 class AdaptiveTable(nn.Module):
-    """Embedding of tokens by tables of different widths, each widened to that of the net."""
+    """Token embeddings with a table of a different width for each cluster, projected to the width of the model."""
 
     def __init__(self, trunk: Decoder, vocab_size: int) -> None:
         super().__init__()
@@ -42,11 +43,11 @@ class AdaptiveTable(nn.Module):
 
     @property
     def parts(self) -> tuple[Tensor, ...]:
-        """The table of each cluster, then the projection [D, width] of each."""
+        """The table of each cluster, then the projection [D, width] of each cluster."""
         return tuple(part.get_parameter("weight") for part in (*self.clusters, *self.widen))
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Ids of any shape -> [..., D]."""
+        """Embed token IDs of any shape: [...] -> [..., D]."""
         flat_T = ids.flatten()
         at, x = [], []
         for (start, stop), table, widen in zip(self.bounds, self.clusters, self.widen, strict=True):

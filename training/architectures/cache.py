@@ -1,9 +1,9 @@
-"""A cache: the keys and values of the tokens that rows have so far, which a net goes on from.
+"""The key-value cache: keys and values of the previous tokens of each sequence, for generation.
 
-It is a value beside the batch: a net takes one and gives the next one (`Net.go_on`), and keeps none. Token t of a row
-lies in slot t of that row, until the first are forgotten: so rows of different lengths need no padding on the left and
-have the positions of training. Axes as in layers.py; S new tokens of a row, C slots in use, R slots in memory, U tokens
-of a source.
+The model stores no cache: `Backbone.go_on` takes a cache and returns the next one. Token t of a sequence is in slot t,
+until the first tokens are dropped. Sequences of different lengths therefore need no padding on the left, and positions
+are the same as in training. Axes as in layers.py; S new tokens of a sequence, C slots in use, R slots in memory, U
+tokens of a source.
 """
 
 from collections.abc import Mapping
@@ -14,19 +14,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-SLOTS_AT_ONCE: Final = 64  # that a cache grows by: whole copies are rare then
+SLOTS_AT_ONCE: Final = 64  # slots added when a cache is full; large steps make copies of the cache rare
 
 
 @dataclass(frozen=True)
 class KVCacheView:
-    """What one attention reads in a step: keys and values, the place of the new ones, the attention mask."""
+    """Inputs of one attention layer in a step: keys and values, slots of the new tokens, and attention mask."""
 
     key_value: Tensor  # [B, R, 2, H, K]
-    slot_BS: Tensor | None  # where the new tokens go; None: there are none, as for a source
-    seen: Tensor  # bool [B, 1, 1 or S, C], or scores to add [B, H, S, C]
+    slot_BS: Tensor | None  # slots of the new tokens; None for a source, which has no new tokens
+    seen: Tensor  # attention mask: bool [B, 1, 1 or S, C], or scores to add [B, H, S, C]
 
     def put(self, new_BS2HK: Tensor) -> Tensor:
-        """Write the keys and values of the new tokens, then give all that are in use, [B, C, 2, H, K]."""
+        """Write the keys and values of the new tokens; return all that are in use, [B, C, 2, H, K]."""
         assert self.slot_BS is not None
         row_B1 = torch.arange(len(new_BS2HK), device=new_BS2HK.device)[:, None]
         self.key_value[row_B1, self.slot_BS] = new_BS2HK
@@ -38,14 +38,14 @@ class KVCacheView:
         return self.key_value[:, : self.seen.shape[-1]]
 
     def within(self, before: int) -> "KVCacheView":
-        """The same for tokens that see themselves and `before` tokens before them."""
+        """Return a view with a mask that limits attention to a token itself and the `before` previous tokens."""
         assert self.slot_BS is not None
         slot_C = torch.arange(self.seen.shape[-1], device=self.seen.device)
         near_BSC = slot_C >= self.slot_BS[..., None] - before
         return replace(self, seen=self.seen & near_BSC[:, None])
 
     def attend(self, qkv_BS3HK: Tensor) -> Tensor:
-        """Scaled dot-product attention of the new tokens to all of their row, [B, S, H, K]."""
+        """Scaled dot-product attention of the new tokens to their whole sequence, [B, S, H, K]."""
         key, value = self.put(qkv_BS3HK[:, :, 1:]).permute(2, 0, 3, 1, 4)
         query_BHSK = qkv_BS3HK[:, :, 0].transpose(1, 2)
         return F.scaled_dot_product_attention(query_BHSK, key, value, attn_mask=self.seen).transpose(1, 2)
@@ -53,18 +53,19 @@ class KVCacheView:
 
 @dataclass(frozen=True)
 class KVCache:
-    """Keys and values of each layer. A step writes into them: go on from the newest cache only, or from a `select`."""
+    """Keys and values of each layer. A step overwrites them in place: use only the newest cache or a `select` of it."""
 
-    layers: tuple[Tensor, ...]  # [B, R, 2, H, K] each
-    lengths_B: Tensor  # int64: how many tokens each row has
-    longest: int = 0  # the most that a row has; known without asking the device
-    dropped: int = 0  # first tokens of each row that no further token sees: token t lies in slot t - dropped
-    distances: tuple[Tensor, ...] = ()  # of nets that score them, [R, H, K] each: from R - 1 down to 0
-    source: tuple[Tensor, ...] = ()  # of the source, which is read once: [B, U, 2, H, K] each
+    layers: tuple[Tensor, ...]  # keys and values of each layer, [B, R, 2, H, K]
+    lengths_B: Tensor  # int64: number of tokens of each sequence
+    longest: int = 0  # largest number of tokens of a sequence, on the host
+    dropped: int = 0  # number of dropped first tokens of each sequence: token t is in slot t - dropped
+    # relative attention: projected distances from R - 1 down to 0 in each layer, [R, H, K]
+    distances: tuple[Tensor, ...] = ()
+    source: tuple[Tensor, ...] = ()  # keys and values of an encoder's states in each layer, [B, U, 2, H, K]
     source_seen: Tensor | None = None  # bool [B, 1, 1, U], False at padding
 
     def select(self, rows_A: Tensor) -> "KVCache":
-        """The cache of these rows, a row once for each time that it is named."""
+        """The cache of these sequences, in this order; an index may occur several times."""
         return replace(
             self,
             layers=tuple(held[rows_A] for held in self.layers),
@@ -79,11 +80,11 @@ class KVCache:
 
     @property
     def in_use(self) -> int:
-        """Slots of the longest row."""
+        """Number of slots that the longest sequence uses."""
         return self.longest - self.dropped
 
     def with_room(self, new: int) -> "KVCache":
-        """The cache with slots for `new` more tokens; they are zero, since what is not seen must be a number."""
+        """The cache with slots for `new` more tokens. Empty slots are 0, because masked values must not be NaN."""
         missing = self.in_use + new - self.layers[0].shape[1]
         if missing <= 0:
             return self
@@ -91,36 +92,36 @@ class KVCache:
         return replace(self, layers=tuple(F.pad(held, (0, 0) * 3 + (0, more)) for held in self.layers))
 
     def holding(self, new: int) -> list[KVCacheView]:
-        """What each layer reads and where it puts `new` tokens: they see their row up to themselves."""
+        """The view of each layer for `new` tokens, with a causal attention mask."""
         slot_BS = self.positions(new) - self.dropped
         slot_C = torch.arange(self.in_use + new, device=slot_BS.device)
         seen = (slot_C <= slot_BS[..., None])[:, None]
         return [KVCacheView(held, slot_BS, seen) for held in self.layers]
 
     def first_distances(self, new: int) -> Tensor:
-        """Index [B, S] in `distances` of that of each of `new` tokens to the first slot."""
+        """Index [B, S] in `distances` of the distance from each of the `new` tokens to the first slot."""
         return len(self.distances[0]) - 1 - (self.positions(new) - self.dropped)
 
     def holding_source(self) -> list[KVCacheView]:
-        """What each layer reads of the source."""
+        """The view of the source for each layer."""
         assert self.source_seen is not None
         return [KVCacheView(held, None, self.source_seen) for held in self.source]
 
     def forget(self, before: int) -> "KVCache":
-        """The cache without the slots that no further token sees, where each sees `before` tokens before it."""
+        """Drop slots that no later token attends to; a token attends to itself and the `before` previous tokens."""
         if self.in_use < before + 2 * SLOTS_AT_ONCE:
             return self
         spare = max(int(self.lengths_B.min()) - before - self.dropped, 0)
         return replace(self, layers=tuple(held[:, spare:] for held in self.layers), dropped=self.dropped + spare)
 
     def after(self, batch: Mapping[str, Tensor]) -> "KVCache":
-        """The cache once it has the `lengths` new tokens of each row of a padded batch."""
-        lengths_B = batch["lengths"]  # of the host, like those of all batches
+        """The cache after a padded batch of new tokens, `lengths` of them for each sequence."""
+        lengths_B = batch["lengths"]  # on the host, as in all batches
         now_B = self.lengths_B + lengths_B.to(self.lengths_B.device)
         return replace(self, lengths_B=now_B, longest=self.longest + batch["input_ids"].shape[1])
 
 
 def empty_cache(rows: int, layers: int, heads: tuple[int, int], like: Tensor) -> KVCache:
-    """A cache of rows without a token, for heads (H, K), on the device and in the precision of a tensor."""
+    """A cache of sequences without tokens, for heads (H, K), with the device and the data type of `like`."""
     held = like.new_zeros(rows, 0, 2, *heads)
     return KVCache((held,) * layers, torch.zeros(rows, dtype=torch.int64, device=like.device))

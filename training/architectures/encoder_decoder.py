@@ -1,7 +1,8 @@
-"""EncoderDecoder: two stacks over one token table, of which the second also attends to the states of the first.
+"""Encoder-decoder models, such as BART, T5 and MASS: two stacks that share one token table.
 
-BART, T5 and MASS are values of its keys. A batch is that of the decoder; its `source_*` columns are the encoder's.
-Axes as in layers.py, and U tokens of a source row; unpadded tokens of either side lie end to end.
+The decoder also attends to the states of the encoder. The columns of a batch belong to the decoder, except for the
+`source_*` columns, which belong to the encoder. Axes as in layers.py, and U tokens of a source sequence. In an unpadded
+batch, the tokens of each side are contiguous.
 """
 
 import math
@@ -25,7 +26,7 @@ from training.specs import Architecture, EncoderDecoder, Init
 
 
 class EncoderDecoderModel(Backbone):
-    """BART (arXiv:1910.13461), T5 (arXiv:1910.10683), MASS (arXiv:1905.02450): two stacks and their token table."""
+    """BART (arXiv:1910.13461), T5 (arXiv:1910.10683), MASS (arXiv:1905.02450): encoder, decoder and token table."""
 
     trunk: EncoderDecoder
 
@@ -53,9 +54,9 @@ class EncoderDecoderModel(Backbone):
         return {"encoder.final_norm": len(self.encoder.blocks), "decoder.final_norm": len(self.layers)}
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """What is compared with the table, for each token of the decoder: [B, S] -> [B, S, D], unpadded [T] -> [T, D].
+        """States of the decoder for the product with the token table: [B, S] -> [B, S, D], unpadded [T] -> [T, D].
 
-        T5's table begins with deviation 1, and its states are made smaller for it.
+        T5 scales them down, because its table is initialized with a standard deviation of 1.
         """
         return self._scaled(self.states(batch))
 
@@ -63,15 +64,15 @@ class EncoderDecoderModel(Backbone):
         return hidden * self.trunk.hidden_size**-0.5 if self.trunk.scale_decoder_outputs else hidden
 
     def states(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The decoder's last states; both sides read the row where it has no source (BART 3.3)."""
+        """Last states of the decoder. If a batch has no source, both stacks read the same sequence (BART 3.3)."""
         source = source_of(batch) or batch
         source_rows = layout(source, "bidirectional")
-        # one look-up for both: the gradient of each is a whole table
-        given, ids = source["input_ids"], batch["input_ids"]
-        x, y = self.tokens(torch.cat([given.flatten(), ids.flatten()])).split([given.numel(), ids.numel()])
-        read = self.encoder(x.unflatten(0, given.shape), source, source_rows)
+        # one lookup for both, because the gradient of each lookup has the size of the whole table
+        source_ids, ids = source["input_ids"], batch["input_ids"]
+        x, y = self.tokens(torch.cat([source_ids.flatten(), ids.flatten()])).split([source_ids.numel(), ids.numel()])
+        read = self.encoder(x.unflatten(0, source_ids.shape), source, source_rows)
         if "seen" in source:
-            source_rows = hiding(source_rows, source["seen"])
+            source_rows = mask_source(source_rows, source["seen"])
         return self.decoder(y.unflatten(0, ids.shape), batch, layout(batch, "causal"), (read, source_rows))
 
     def begin(self, batch: Mapping[str, Tensor]) -> KVCache:
@@ -79,7 +80,7 @@ class EncoderDecoderModel(Backbone):
         rows = layout(source, "bidirectional")
         read = self.encoder(self.tokens(source["input_ids"]), source, rows)
         if "seen" in source:
-            rows = hiding(rows, source["seen"])
+            rows = mask_source(rows, source["seen"])
         crosses = (block.cross for block in self.decoder.blocks if isinstance(block, Seq2SeqBlock))
         held = tuple(cross.keys_values(read) for cross in crosses if cross is not None)
         cache = empty_cache(
@@ -93,15 +94,18 @@ class EncoderDecoderModel(Backbone):
         return self._scaled(hidden), cache.after(batch)
 
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The decoder's last token of each row, which attends to all of it (BART 3.3)."""
+        """The last token of the decoder, which attends to its whole sequence (BART 3.3)."""
         return last_at(batch)
 
     def init(self, name: str) -> Init:
         return self.trunk.init_method if self.trunk.scale_attention else "normal"
 
     def std(self, name: str) -> float:
-        """Where attention is not scaled, T5's own: queries begin smaller instead, the table with 1, and the others keep
-        the variance of what goes through them."""
+        """With unscaled attention, use T5's initialization.
+
+        The token table has a standard deviation of 1. The query projections start smaller, which replaces the scale of
+        the scores. The other matrices preserve the variance of their inputs.
+        """
         trunk = self.trunk
         if trunk.scale_attention or not name.startswith("trunk."):
             return trunk.init_std
@@ -115,7 +119,7 @@ class EncoderDecoderModel(Backbone):
 
 
 class Seq2SeqStack(nn.Module):
-    """One of the two stacks: positions and languages, norm, blocks; T5's distances are one table for all blocks."""
+    """The encoder or the decoder: positions, languages, norm and blocks. T5's blocks share one table of distances."""
 
     share: Share = WHOLE
 
@@ -141,7 +145,7 @@ class Seq2SeqStack(nn.Module):
         rows: BatchLayout,
         source: tuple[Tensor, BatchLayout] | None = None,
     ) -> Tensor:
-        """States of the tokens `x`; a decoder attends to `source`, states of the other side and their layout."""
+        """States of the embedded tokens `x`. A decoder attends to `source`: the encoder's states and their layout."""
         x = self.embed(x, batch)
         if self.distances is not None:
             bias = self.bias(rows.shape[1], x.device)
@@ -152,7 +156,7 @@ class Seq2SeqStack(nn.Module):
         return self.finish(x)
 
     def go_on(self, x: Tensor, batch: Mapping[str, Tensor], cache: KVCache) -> Tensor:
-        """The decoder's states of new tokens behind those of a cache, which has the source too."""
+        """States of new tokens in the decoder. The cache contains the previous tokens and the source."""
         x, holding = self.embed(x, batch), cache.holding(batch["input_ids"].shape[1])
         if self.distances is not None:
             bias = self.bias_of(holding[0])
@@ -163,7 +167,7 @@ class Seq2SeqStack(nn.Module):
         return self.finish(x)
 
     def embed(self, x: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Embedded tokens with their positions and languages."""
+        """Add positions and languages to embedded tokens."""
         if self.trunk.scale_embedding:
             x = x * self.trunk.hidden_size**0.5
         if self.positions is not None:
@@ -171,30 +175,32 @@ class Seq2SeqStack(nn.Module):
         elif self.distances is None:
             x = x + sinusoids(batch["positions"], self.trunk.hidden_size).to(x.dtype)
         if self.languages is not None:
-            languages = batch.get("languages")  # a corpus of one language has no such column
+            languages = batch.get("languages")  # a corpus with one language has no such column
             x = x + (self.languages.weight[0] if languages is None else self.languages(languages))
         return self.dropout(self.embedding_norm(x))
 
     def finish(self, x: Tensor) -> Tensor:
-        """What the last block gives, normalised."""
+        """Apply the norm after the last block, and T5's dropout."""
         x = self.final_norm(x)
-        # T5 drops out after its last norm as well, PEGASUS does not (its code, models/transformer.py)
+        # T5 applies dropout after its last norm, PEGASUS does not (its code, models/transformer.py)
         return self.dropout(x) if (self.trunk.norm_position, self.trunk.norm_type) == ("pre", "rmsnorm") else x
 
     def bias(self, length: int, device: torch.device) -> Tensor:
-        """T5's scores for the distance of a key from a query, [1, H, S, S]; minus infinity where it is masked. The
-        table, which is small, is whole on every worker, which reads the columns of its heads."""
+        """T5's scores for the distance from query to key, [1, H, S, S]; minus infinity if the key is masked.
+
+        Each worker has the complete table, which is small, and reads the columns of its heads.
+        """
         assert self.distances is not None
         positions, offset_N = self.trunk.position_embedding, torch.arange(1 - length, length, device=device)
         bucket_N = bucket(offset_N, positions.num_buckets, positions.max_distance, both_sides=not self.decodes)
-        mine = self.share.within(self.trunk.num_attention_heads)
-        bias_HN = self.share.enter(self.distances(bucket_N)).T[mine]
+        local = self.share.within(self.trunk.num_attention_heads)
+        bias_HN = self.share.enter(self.distances(bucket_N)).T[local]
         if self.decodes:
             bias_HN = bias_HN.masked_fill(offset_N > 0, -torch.inf)
-        return bias_HN.unfold(1, length, 1).flip(1)[None]  # the last query's keys are the first S offsets
+        return bias_HN.unfold(1, length, 1).flip(1)[None]  # the first S offsets belong to the last query
 
     def bias_of(self, held: KVCacheView) -> Tensor:
-        """The same for new tokens and all that are held, [B, H, S, C]."""
+        """T5's scores for the distance from each new token to all cached tokens, [B, H, S, C]."""
         assert self.distances is not None
         assert held.slot_BS is not None
         positions, slot_C = self.trunk.position_embedding, torch.arange(held.seen.shape[-1], device=held.seen.device)
@@ -204,7 +210,10 @@ class Seq2SeqStack(nn.Module):
 
 
 class Seq2SeqBlock(nn.Module):
-    """Attention, a decoder's attention to the source, feed-forward, with residuals and norms as in layers.Block."""
+    """Self-attention, cross-attention in a decoder, and feed-forward.
+
+    Residuals and norms are those of `layers.TransformerBlock`.
+    """
 
     def __init__(self, trunk: EncoderDecoder, *, decodes: bool) -> None:
         super().__init__()
@@ -213,7 +222,7 @@ class Seq2SeqBlock(nn.Module):
         self.attention_norm = norm(trunk)
         self.cross = Seq2SeqAttention(trunk) if decodes else None
         self.cross_norm = norm(trunk) if decodes else nn.Identity()
-        # T5 and PEGASUS drop out inside of the feed-forward layer too
+        # T5 and PEGASUS also apply dropout inside the feed-forward layer
         self.feed_forward = FeedForward(
             trunk, bias=trunk.bias, dropout=trunk.hidden_dropout if self.norm_first else 0.0
         )
@@ -234,9 +243,9 @@ class Seq2SeqBlock(nn.Module):
 
 
 class Seq2SeqAttention(nn.Module):
-    """Multi-head attention of tokens to those of the same or of other rows (arXiv:1706.03762, 3.2.2).
+    """Multi-head self-attention or cross-attention (arXiv:1706.03762, 3.2.2).
 
-    Queries have a linear of their own: T5's begin smaller than its keys and values.
+    Queries have a separate linear layer, because T5 initializes it with smaller values than that of keys and values.
     """
 
     share: Share = WHOLE
@@ -254,9 +263,10 @@ class Seq2SeqAttention(nn.Module):
         return {}
 
     def forward(self, x: Tensor, rows: BatchLayout, read: Tensor, source: BatchLayout) -> Tensor:
-        """Tokens `x` of `rows` attend to `read`, states of the rows `source`, which has the mask.
+        """Attention of the tokens `x` with layout `rows` to the states `read`, whose layout and mask are in `source`.
 
-        Where `source` holds keys and values, those of `read` are put behind them; of a source it holds all.
+        If `source` has cached keys and values, self-attention appends those of `read` to them. In cross-attention the
+        cache is complete, and `read` is not used.
         """
         query, held = self.query(x).unflatten(-1, (-1, self.head_width)), source.held
         if held is None:
@@ -273,15 +283,18 @@ class Seq2SeqAttention(nn.Module):
         return self.key_value(read).unflatten(-1, (2, -1, self.head_width))
 
     def mix(self, query: Tensor, rows: BatchLayout, key_value: Tensor, source: BatchLayout) -> Tensor:
-        """Queries [B, S, H, K] or [T, H, K], keys and values [B, U, 2, H, K] or unpadded -> like the queries."""
+        """Attention core: queries [B, S, H, K] or [T, H, K], keys and values [B, U, 2, H, K] or [T, 2, H, K].
+
+        The result has the shape of the queries.
+        """
         dropout, ends, source_ends = self.dropout if self.training else 0.0, rows.ends_B1, source.ends_B1
         half = query.dtype in (torch.bfloat16, torch.float16)
         if query.ndim == 3 and query.is_cuda and half and dropout == 0 and ends is not None and source_ends is not None:
-            from torch.nn.attention.varlen import varlen_attn  # as in layers.py
+            from torch.nn.attention.varlen import varlen_attn  # imported late, as in layers.py
 
             key, value = key_value.unbind(1)
             longest, window = (rows.shape[1], source.shape[1]), (-1, 0 if source.causal else -1)
-            return varlen_attn(  # type: ignore[return-value]  # a tuple only where more is asked for
+            return varlen_attn(  # type: ignore[return-value]  # a tuple only with `return_aux`
                 query, key, value, ends, source_ends, *longest, scale=self.scale, window_size=window
             )
         return call_recomputed(self.recompute_core, self._mix_padded, query, rows, key_value, source, dropout)
@@ -308,26 +321,28 @@ class Seq2SeqAttention(nn.Module):
 
 
 def source_of(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The columns of the encoder by the names that they have on the other side; none where there is no source."""
+    """The encoder's columns of a batch, without the prefix `source_`; empty if the batch has no source."""
     return {name.removeprefix("source_"): x for name, x in batch.items() if name.startswith("source_")}
 
 
-def hiding(rows: BatchLayout, seen: Tensor) -> BatchLayout:
-    """The layout of rows of which only those tokens are seen for which `seen` is True."""
+def mask_source(rows: BatchLayout, seen: Tensor) -> BatchLayout:
+    """Restrict attention to the tokens for which `seen` is True."""
     seen = spread(seen, rows.token_at).view(rows.shape)[:, None, None, :]
     return replace(rows, ends_B1=None, seen=seen if rows.seen is None else seen & rows.seen)
 
 
 def norm(trunk: EncoderDecoder) -> nn.Module:
-    """Layer norm, or by the root mean square alone (arXiv:1910.07467)."""
+    """Layer norm or RMS norm (arXiv:1910.07467)."""
     if trunk.norm_type == "rmsnorm":
         return nn.RMSNorm(trunk.hidden_size, eps=trunk.norm_eps)
     return nn.LayerNorm(trunk.hidden_size, eps=trunk.norm_eps, bias=trunk.bias)
 
 
 def bucket(offset: Tensor, buckets: int, max_distance: int, *, both_sides: bool) -> Tensor:
-    """T5's number of the distance of a key from its query (arXiv:1910.10683, 2.1): one for each of the near ones, then
-    logarithmically wider, the last from `max_distance` on. Half of them are for keys at the right, if there are any.
+    """T5's bucket number of the distance from query to key (arXiv:1910.10683, 2.1).
+
+    Each small distance has its own bucket; the buckets of larger distances widen logarithmically, and the last bucket
+    contains all distances from `max_distance`. With `both_sides`, half of the buckets are for keys after the query.
 
     >>> bucket(torch.tensor([-200, -16, -1, 0, 1, 16]), 32, 128, both_sides=True)
     tensor([15, 10,  1,  0, 17, 26])

@@ -1,7 +1,7 @@
-"""Attention on a GPU by a rule of two tokens (FlexAttention, arXiv:2412.05496), without the square of a row.
+"""FlexAttention (arXiv:2412.05496): attention on a GPU with a mask that is a function of query and key.
 
-Axes as in layers.py; T tokens of an unpadded batch lie end to end, N blocks of them. The kernel evaluates
-the rule, and only in blocks in which it may allow a pair.
+The kernel stores no mask of size S x S: it evaluates the function, and only in blocks that may contain a visible pair.
+Axes as in layers.py; the T tokens of an unpadded batch are contiguous and form N blocks.
 """
 
 from collections.abc import Callable
@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-Rule = Callable[[Tensor, Tensor], Tensor]  # numbers of queries and of keys in the batch -> bool: the attention mask
+Rule = Callable[[Tensor, Tensor], Tensor]  # indices of queries and of keys in the batch -> bool: the attention mask
 BLOCK = 128
 
 
 def fits(x: Tensor, dropout: float) -> bool:
-    """Whether the kernel takes a tensor: on CUDA, and without dropout, which it lacks."""
+    """Whether the kernel can process a tensor: it needs CUDA, and it does not support dropout."""
     return x.is_cuda and dropout == 0
 
 
 def row_of(ends_B1: Tensor, num_tokens: int) -> Tensor:
-    """The row [T] of each token, by where the rows end, from 0.
+    """Index [T] of the sequence of each token; `ends_B1` are the ends of the sequences after a 0.
 
     >>> row_of(torch.tensor([0, 2, 5]), 5)
     tensor([0, 0, 1, 1, 1])
@@ -30,7 +30,10 @@ def row_of(ends_B1: Tensor, num_tokens: int) -> Tensor:
 
 
 def rank_mask(row_T: Tensor, rank_T: Tensor, reach_T: Tensor) -> BlockMask:
-    """Inside of a row, a token sees those whose rank is within its reach, and itself (preprocessing/schema.py)."""
+    """Mask of attention within a sequence to the token itself and to tokens with a rank within its reach.
+
+    preprocessing/schema.py defines rank and reach.
+    """
 
     def sees(query: Tensor, key: Tensor) -> Tensor:
         return (row_T[query] == row_T[key]) & ((rank_T[key] <= reach_T[query]) | (query == key))
@@ -39,9 +42,9 @@ def rank_mask(row_T: Tensor, rank_T: Tensor, reach_T: Tensor) -> BlockMask:
 
 
 def band(row_T: Tensor, before: int, after: int) -> BlockMask:
-    """Inside of a row, a token sees so many before it and behind it, and itself."""
+    """Mask of attention within a sequence to the token itself, `before` tokens before it and `after` tokens after."""
 
-    least, most = torch.tensor([-before, after], device=row_T.device)  # a number would be compiled in, for each anew
+    least, most = torch.tensor([-before, after], device=row_T.device)  # Python numbers would cause recompilation
 
     def sees(query: Tensor, key: Tensor) -> Tensor:
         return (row_T[query] == row_T[key]) & (key - query >= least) & (key - query <= most)
@@ -50,7 +53,7 @@ def band(row_T: Tensor, before: int, after: int) -> BlockMask:
 
 
 def blocks(sees: Rule, row_T: Tensor, before: int | None = None, after: int | None = None) -> BlockMask:
-    """The rule, evaluated in blocks that share a row and, with bounds, are no farther apart than these."""
+    """Block mask of a rule. It contains the pairs of blocks that share a sequence and are within the bounds, if any."""
     num_tokens = len(row_T)
     first_N = row_T[::BLOCK]
     last_N = torch.cat([row_T[BLOCK - 1 :: BLOCK], row_T[-1:]])[: len(first_N)]
@@ -77,5 +80,5 @@ def attend(qkv_T3HK: Tensor, mask: BlockMask) -> Tensor:
 
 @cache
 def _kernel() -> Callable[..., Tensor]:
-    """Compiled once for batches of any length; without that it would make every pair's score."""
+    """Compile the kernel once for batches of any length. Uncompiled, it would compute the scores of all pairs."""
     return torch.compile(flex_attention, dynamic=True)

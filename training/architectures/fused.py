@@ -1,7 +1,8 @@
-"""Several tensors in one parameter: one matrix product makes queries, keys and values.
+"""Fused parameters, which contain several tensors: one matrix product computes queries, keys and values.
 
-They are the tensors of the papers and of transformers, one below the other. A rule that looks at whole tensors, as
-LAMB's, looks at each of them: training/model.py tells the optimisers. Each is split by itself (parameter_slices.py).
+A fused parameter is the concatenation, along its first axis, of the tensors of the papers and of the library
+transformers. An optimizer that needs whole tensors, such as LAMB, treats each tensor separately: training/model.py
+gives it their shapes. Tensor parallelism splits each tensor separately (parameter_slices.py).
 """
 
 from collections.abc import Mapping
@@ -12,14 +13,14 @@ from training.architectures.linears import ColumnLinear
 
 @runtime_checkable
 class FusedModule(Protocol):
-    """A module that has parameters of several tensors."""
+    """A module with fused parameters."""
 
     def fused(self) -> Mapping[str, tuple[int, ...]]:
-        """By the name of each such parameter, the lengths of its tensors along the first axis."""
+        """Lengths along the first axis of the tensors in each fused parameter, by the parameter's name."""
 
 
 class FusedLinear(ColumnLinear):
-    """So many linears of the same input, each to `inner` features.
+    """`count` linear layers with the same input, each with `inner` output features.
 
     >>> FusedLinear(3, 8, 4, bias=False).fused()
     {'weight': (4, 4, 4)}
@@ -31,9 +32,9 @@ class FusedLinear(ColumnLinear):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The features of each that this worker has."""
-        mine = self.share.within(self.inner)
-        return (mine.stop - mine.start,) * self.count
+        """Number of this worker's output features in each of the linear layers."""
+        local = self.share.within(self.inner)
+        return (local.stop - local.start,) * self.count
 
     def fused(self) -> dict[str, tuple[int, ...]]:
         return {name: self.lengths for name, _ in self.named_parameters()}

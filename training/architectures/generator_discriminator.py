@@ -1,4 +1,4 @@
-"""ELECTRA (arXiv:2003.10555): a small generator fills in the masks, a discriminator finds what it changed."""
+"""ELECTRA (arXiv:2003.10555): a small generator fills masked positions, a discriminator detects replaced tokens."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -15,7 +15,7 @@ from training.specs import Architecture, Encoder, GeneratorDiscriminator, Init, 
 
 
 class FrozenGenerator(nn.Module):
-    """A trained generator: its net and its head."""
+    """A trained generator: its backbone and its head."""
 
     def __init__(self, trunk: GeneratorDiscriminator, vocab_size: int, head: nn.Module) -> None:
         super().__init__()
@@ -24,16 +24,16 @@ class FrozenGenerator(nn.Module):
 
 
 class GeneratorDiscriminatorModel(InputEmbeddings):
-    """Two towers over one embedding; the discriminator is what is kept of them (3.1).
+    """Two stacks that share the embeddings; downstream tasks use only the discriminator (3.1).
 
-    What is sampled comes from torch's global generator: seed it, and the same batch gives the same scores.
+    Samples are drawn from torch's global random generator: with the same seed, a batch has the same scores.
     """
 
     trunk: GeneratorDiscriminator
     frozen_modules: ClassVar[tuple[str, ...]] = ("frozen",)
 
     def __init__(self, trunk: GeneratorDiscriminator, vocab_size: int, frozen_head: nn.Module | None) -> None:
-        """`frozen_head` fills in the masks for a generator that is frozen, and belongs to it."""
+        """`frozen_head` is the masked-token head of a frozen generator."""
         super().__init__(trunk.discriminator_net, vocab_size)
         self.trunk = trunk
         self.discriminator = TransformerStack(trunk.discriminator_net, blocks(trunk.discriminator_net))
@@ -53,7 +53,7 @@ class GeneratorDiscriminatorModel(InputEmbeddings):
 
     @property
     def layers(self) -> tuple[nn.Module, ...]:
-        """Those of the discriminator."""
+        """The layers of the discriminator."""
         return tuple(self.discriminator.blocks)
 
     @property
@@ -61,53 +61,53 @@ class GeneratorDiscriminatorModel(InputEmbeddings):
         return {"discriminator.final_norm": len(self.discriminator.blocks)}
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """States of the discriminator, whose batch is not masked."""
+        """States of the discriminator for an unmasked batch."""
         return self.discriminator(self.embed(batch), layout(batch, "bidirectional"))
 
     def scores(
         self, batch: Mapping[str, Tensor], heads: nn.ModuleDict, losses: Sequence[LossFacts]
     ) -> dict[str, Score]:
-        """Scores of the loss of the generator, where that learns, and of the loss of the discriminator.
+        """Scores of the loss of the discriminator, and of the loss of the generator if it is trained.
 
-        The batch is masked; its `targets` at `targets_at` are the original tokens. The discriminator reads the text
-        with a sample at each of these places, masked or not, which the head of the generator draws (`sample`). No
-        gradient goes through a sample. Where the generator is rewarded for what the discriminator gets wrong
-        (`surprise`), its head takes the samples and the reward too.
+        The batch is masked; its `targets` are the original tokens at the positions `targets_at`. The head of the
+        generator samples a token for each of these positions, masked or not (`sample`), and the discriminator reads
+        the text with these tokens. No gradient flows through a sample. If the generator is rewarded for errors of the
+        discriminator (`surprise`), its head also takes the samples and the reward.
         """
         rows = layout(batch, "bidirectional")
         detects = next(loss for loss in losses if "discriminator" in loss.reads)
         generates = next((loss for loss in losses if "generator" in loss.reads), None)
-        found: dict[str, Score] = {}
+        scores: dict[str, Score] = {}
         filled: Tensor | None = None
         if self.generator is None or generates is None:
-            sampled_M = self._uniform(batch) if self.frozen is None else self._frozen(batch)
+            sampled_M = self._sample_uniform(batch) if self.frozen is None else self._sample_frozen(batch)
         else:
             filled = self.generator(self.embed(batch), rows)
             if not generates.rewarded:
-                found[generates.kind] = heads[generates.head_name](filled, batch, self.table)
-            sampled_M = self._sampled(filled, batch, heads[generates.head_name], self.table)
-        read = {**batch, "input_ids": _put(batch["input_ids"], batch["targets_at"], sampled_M)}
+                scores[generates.kind] = heads[generates.head_name](filled, batch, self.table)
+            sampled_M = self._sample(filled, batch, heads[generates.head_name], self.table)
+        read = {**batch, "input_ids": _replace_tokens(batch["input_ids"], batch["targets_at"], sampled_M)}
         hidden = self.discriminator(self.embed(read), rows)
-        found[detects.kind] = heads[detects.head_name](hidden, read, self.table)
+        scores[detects.kind] = heads[detects.head_name](hidden, read, self.table)
         if generates is not None and generates.rewarded:
             reward_M = heads[detects.head_name].surprise(hidden, read)  # type: ignore[operator]  # a method
-            found[generates.kind] = heads[generates.head_name](filled, batch, self.table, sampled_M, reward_M)
-        return found
+            scores[generates.kind] = heads[generates.head_name](filled, batch, self.table, sampled_M, reward_M)
+        return scores
 
     @torch.no_grad()
-    def _frozen(self, batch: Mapping[str, Tensor]) -> Tensor:
+    def _sample_frozen(self, batch: Mapping[str, Tensor]) -> Tensor:
         assert self.frozen is not None
         self.frozen.eval()  # no dropout
-        return self._sampled(self.frozen.net(batch), batch, self.frozen.head, self.frozen.net.table)
+        return self._sample(self.frozen.net(batch), batch, self.frozen.head, self.frozen.net.table)
 
     @torch.no_grad()
-    def _sampled(self, hidden: Tensor, batch: Mapping[str, Tensor], head: nn.Module, table_VD: Table) -> Tensor:
-        barred_M = None if self.trunk.allow_correct else batch["targets"]
+    def _sample(self, hidden: Tensor, batch: Mapping[str, Tensor], head: nn.Module, table_VD: Table) -> Tensor:
+        excluded_M = None if self.trunk.allow_correct else batch["targets"]
         uniform_M = None if self.training else draw_uniform(batch)
-        return head.sample(hidden, batch, table_VD, barred_M, uniform_M)  # type: ignore[operator]  # a method
+        return head.sample(hidden, batch, table_VD, excluded_M, uniform_M)  # type: ignore[operator]  # a method
 
-    def _uniform(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Any token of the vocabulary, or any but the right one."""
+    def _sample_uniform(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Sample tokens uniformly from the vocabulary; `allow_correct` decides whether the correct token can occur."""
         target_M, size = batch["targets"], self.tokens.num_embeddings
         if not self.training:
             uniform_M = draw_uniform(batch)
@@ -119,41 +119,44 @@ class GeneratorDiscriminatorModel(InputEmbeddings):
         return (target_M + torch.randint_like(target_M, 1, size)) % size
 
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Each row's first token."""
+        """The first token of each sequence."""
         return batch["first_at"]
 
     def taken_over(self, state: Mapping[str, T], theirs: Architecture) -> dict[str, T]:
-        """An encoder that fills in masks becomes the frozen generator and the discriminator (3.2)."""
+        """Copy a masked language model into both the frozen generator and the discriminator (3.2)."""
         if self.frozen is None or not isinstance(theirs, Encoder):
             return dict(state)
-        taken = {}
+        renamed = {}
         for name, tensor in state.items():
             if name.startswith("heads.masked_tokens."):
-                taken[name.replace("heads.masked_tokens.", "trunk.frozen.head.")] = tensor
+                renamed[name.replace("heads.masked_tokens.", "trunk.frozen.head.")] = tensor
             elif name.startswith("trunk."):
-                taken[name.replace("trunk.", "trunk.frozen.net.")] = tensor
-                in_tower = name.startswith(("trunk.blocks.", "trunk.widen.", "trunk.final_norm."))
-                taken[name.replace("trunk.", "trunk.discriminator.") if in_tower else name] = tensor
-        return taken
+                renamed[name.replace("trunk.", "trunk.frozen.net.")] = tensor
+                in_stack = name.startswith(("trunk.blocks.", "trunk.widen.", "trunk.final_norm."))
+                renamed[name.replace("trunk.", "trunk.discriminator.") if in_stack else name] = tensor
+        return renamed
 
     def init(self, name: str) -> Init:
-        """Where BERT's weights are cut, two linears are Glorot's, which the authors' code leaves to TensorFlow:
-        embeddings_project (modeling.py), and the last one of discriminator_predictions (run_pretraining.py)."""
-        left = name.endswith("widen.weight") or name == "heads.replaced.classify.weight"
-        return "xavier" if left and self.trunk.init_method == "truncated_normal" else self.trunk.init_method
+        """With BERT's truncated normal distribution, two linear layers use Glorot initialization.
+
+        The authors' code leaves them at TensorFlow's default: embeddings_project (modeling.py) and the last layer of
+        discriminator_predictions (run_pretraining.py).
+        """
+        is_default = name.endswith("widen.weight") or name == "heads.replaced.classify.weight"
+        return "xavier" if is_default and self.trunk.init_method == "truncated_normal" else self.trunk.init_method
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile the towers: what lies between them differs in size from batch to batch."""
+        """Compile only the two stacks, because tensors between them have a different size in each batch."""
         self.discriminator.compile(*args, **kwargs)
         if self.generator not in (None, self.discriminator):
             self.generator.compile(*args, **kwargs)
 
 
 def draw_uniform(batch: Mapping[str, Tensor]) -> Tensor:
-    """A number in [0, 1) for each of `targets_at`, float32 [M], that only its row and its place in it decide.
+    """A pseudo-random number in [0, 1) for each of `targets_at`, float32 [M], for samples in an evaluation.
 
-    An evaluation draws by it, so that what it draws depends neither on the worker that has the row nor on the rows
-    beside it.
+    It is a hash of the sequence and of the position in it. Samples are therefore independent of the worker and of the
+    other sequences in the batch.
     """
     ids, at_M = batch["input_ids"], batch["targets_at"]
     lengths_B = batch["lengths"].to(ids.device).long()
@@ -163,17 +166,17 @@ def draw_uniform(batch: Mapping[str, Tensor]) -> Tensor:
         id_T, row_M, place_M = ids, row_T[at_M], place_T[at_M]
     else:
         id_T, row_M, place_M = ids[row_T, place_T], at_M // ids.shape[1], at_M % ids.shape[1]
-    of_row_B = torch.zeros_like(lengths_B).index_add_(0, row_T, _mixed(id_T * 1_000_003 + place_T))
-    return (_mixed(of_row_B[row_M] + _mixed(place_M)) & 0xFFFFFF).float() / (1 << 24)
+    hash_B = torch.zeros_like(lengths_B).index_add_(0, row_T, _hash(id_T * 1_000_003 + place_T))
+    return (_hash(hash_B[row_M] + _hash(place_M)) & 0xFFFFFF).float() / (1 << 24)
 
 
-def _mixed(number: Tensor) -> Tensor:
-    """Whole numbers whose bits all depend on all bits of the given ones (the finalizer of MurmurHash3)."""
-    for factor in (-0xAE502812AA7333, -0x3B314601E57A13AD):  # 0xFF51AFD7ED558CCD and 0xC4CEB9FE1A85EC53, signed
+def _hash(number: Tensor) -> Tensor:
+    """Hash int64 numbers with the finalizer of MurmurHash3."""
+    for factor in (-0xAE502812AA7333, -0x3B314601E57A13AD):  # 0xFF51AFD7ED558CCD and 0xC4CEB9FE1A85EC53 as int64
         number = (number ^ ((number >> 33) & 0x7FFFFFFF)) * factor
     return number ^ ((number >> 33) & 0x7FFFFFFF)
 
 
-def _put(ids: Tensor, at_M: Tensor, token_M: Tensor) -> Tensor:
-    """The ids with other tokens at flat positions."""
+def _replace_tokens(ids: Tensor, at_M: Tensor, token_M: Tensor) -> Tensor:
+    """Replace the token IDs at flat positions."""
     return ids.flatten().scatter(0, at_M, token_M).view_as(ids)

@@ -1,8 +1,8 @@
-"""The parts of a transformer block: attention over rows of any layout, feed-forward, the block.
+"""The parts of a transformer block: self-attention for padded and unpadded batches, feed-forward, and the block.
 
-Axes: B rows, S tokens of a row, T tokens of an unpadded batch, D width, H heads, K width of a head. A hidden tensor is
-[B, S, D] when the batch is padded and [T, D] when it is not; `x` means either. Everything but `attend` works on single
-tokens of either.
+Axes: B sequences, S tokens of a sequence, T tokens of an unpadded batch, D width, H heads, K width of a head. Hidden
+states are [B, S, D] in a padded batch and [T, D] in an unpadded one; `x` stands for both. Except for `attend`, all
+functions treat each token separately.
 """
 
 import math
@@ -26,38 +26,38 @@ from training.specs import Activation, Stack, Visibility
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """How the rows of a batch lie in memory: worked out once per forward pass, read by every block."""
+    """Memory layout and attention mask of a batch. It is computed once per forward pass and read by every block."""
 
-    shape: tuple[int, int]  # B, S: rows, and tokens of the longest row
-    causal: bool  # each token sees those before it and itself, and no mask is needed for that
-    # int32 [B + 1]: where each row of an unpadded batch ends, from 0; None where the mask does not follow from that
+    shape: tuple[int, int]  # B, S: number of sequences, and length of the longest sequence
+    causal: bool  # True: each token attends to itself and to earlier tokens, without a mask in memory
+    # int32 [B + 1]: end of each sequence in an unpadded batch, after a 0; None if these do not determine the mask
     ends_B1: Tensor | None
-    place_T: Tensor | None  # place in [B * S] of each unpadded token; None when it lies there already
-    token_at: Tensor | None  # [B * S]: the token that goes to each place; where none does, any other
-    seen: Tensor | None  # bool [B, 1, 1 or S, S], True where the query (third) sees the key; None: all that it should
-    block_mask: BlockMask | None = None  # the same as a rule, for a kernel that evaluates it
-    held: KVCacheView | None = None  # in generation: keys and values of the tokens before, and the mask
-    lying: tuple[int, ...] = ()  # of the tokens in memory: [B, S], or [T]
+    place_T: Tensor | None  # index in [B * S] of each unpadded token; None if the tokens have that layout already
+    token_at: Tensor | None  # index of the token for each place [B * S] of the padded layout; arbitrary at padding
+    seen: Tensor | None  # bool [B, 1, 1 or S, S], True if the query (third axis) attends to the key; None: no mask
+    block_mask: BlockMask | None = None  # the attention mask as a rule, for FlexAttention
+    held: KVCacheView | None = None  # during generation: cached keys and values, and the mask
+    lying: tuple[int, ...] = ()  # shape of the tokens in memory: [B, S] or [T]
 
     @property
     def tokens(self) -> int:
-        """How many lie in memory, padding included."""
+        """Number of tokens in memory, including padding."""
         return math.prod(self.lying)
 
 
 def incremental_layout(held: KVCacheView) -> BatchLayout:
-    """Layout of new tokens, as a rectangle, of rows whose keys and values so far are held."""
+    """Layout of the new tokens [B, S] of sequences with cached keys and values."""
     assert held.slot_BS is not None
     rows, new = held.slot_BS.shape
     return BatchLayout((rows, new), causal=False, ends_B1=None, place_T=None, token_at=None, seen=None, held=held)
 
 
 def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float = 0.0) -> BatchLayout:
-    """Layout of a batch: of its `input_ids`, [B, S] or [T], and `lengths`; with visibility "per_sequence" of `rank` and
-    `reach` too.
+    """Layout of a batch with the columns `input_ids` ([B, S] or [T]) and `lengths`.
 
-    `dropout` is that of attention weights: the kernels that need no mask in memory have none. The host must know the
-    longest row of an unpadded batch: leave `lengths` on the CPU, and no device has to wait.
+    With the visibility "per_sequence", `rank` and `reach` determine the mask. `dropout` is the rate for attention
+    weights: the kernels that need no mask in memory do not support dropout. Leave `lengths` on the CPU: the host must
+    read the longest length of an unpadded batch, and would otherwise wait for the device.
     """
     ids, lengths_B, causal = batch["input_ids"], batch["lengths"], visibility == "causal"
     padded = ids.ndim == 2
@@ -67,15 +67,16 @@ def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float =
     inside_BS = torch.arange(longest, device=ids.device) < lengths_B[:, None]
     moved = not (padded or full)
     token_at = (inside_BS.flatten().cumsum(0) - 1) if moved else None
-    # Padding lies at the end of a row, which no causal query of a token sees.
+    # Padding is at the end of a sequence, so causal attention of a token never reaches it.
     seen = None if causal or full else inside_BS[:, None, None, :]
     ends_B1, block_mask = F.pad(lengths_B.cumsum(0), (1, 0)).int(), None
     if visibility == "per_sequence" and "rank" in batch and not padded and flex.fits(ids, dropout):
         block_mask = flex.rank_mask(flex.row_of(ends_B1, len(ids)), batch["rank"], batch["reach"])
-    elif visibility == "per_sequence" and "rank" in batch:  # a downstream row has none: there each token sees each
+    elif visibility == "per_sequence" and "rank" in batch:  # downstream batches have no `rank`: attention is full
         rank_BS, reach_BS = (spread(batch[name], token_at).view(rows, longest) for name in ("rank", "reach"))
         seen = (rank_BS[:, None, :] <= reach_BS[:, :, None])[:, None] & inside_BS[:, None, None, :]
-        seen = seen | torch.eye(longest, dtype=torch.bool, device=ids.device)  # a token sees itself, padding too
+        # each place, including padding, attends to itself
+        seen = seen | torch.eye(longest, dtype=torch.bool, device=ids.device)
     return BatchLayout(
         shape=(rows, longest),
         causal=causal,
@@ -89,16 +90,16 @@ def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float =
 
 
 def spread(x: Tensor, token_at: Tensor | None) -> Tensor:
-    """Unpadded tokens at their places among all [B * S]; what lies there already stays."""
+    """Move unpadded tokens to the padded layout [B * S]; return `x` unchanged if it has that layout already."""
     return x if token_at is None else x.index_select(0, token_at)
 
 
 def attend(qkv: Tensor, rows: BatchLayout, dropout: float, *, recompute: bool = False) -> Tensor:
-    """Scaled dot-product attention of each row to itself: [B, S, 3, H, K] -> [B, S, H, K], [T, 3, H, K] -> [T, H, K].
+    """Scaled dot-product self-attention: [B, S, 3, H, K] -> [B, S, H, K], or unpadded [T, 3, H, K] -> [T, H, K].
 
-    Unpadded tokens on CUDA go through FlexAttention where their row has a mask, and in 16 bits through the
-    variable-length kernel; neither has dropout, nor anything that it were worth to `recompute`. All else is spread to
-    [B, H, S, K] around torch's padded kernel.
+    For unpadded tokens on CUDA, FlexAttention evaluates a block mask, and the variable-length kernel computes other
+    masks in 16 bits. Both kernels lack dropout, and `recompute` would save no memory in them. All other inputs are
+    padded to [B, H, S, K] for torch's padded kernel.
     """
     if rows.held is not None:
         return rows.held.attend(qkv)
@@ -106,12 +107,12 @@ def attend(qkv: Tensor, rows: BatchLayout, dropout: float, *, recompute: bool = 
         return flex.attend(qkv, rows.block_mask)
     half = qkv.dtype in (torch.bfloat16, torch.float16)
     if qkv.ndim == 4 and qkv.is_cuda and half and dropout == 0 and rows.ends_B1 is not None:
-        from torch.nn.attention.varlen import varlen_attn  # brings torch's compiler along, a second of every start
+        from torch.nn.attention.varlen import varlen_attn  # imports torch's compiler, which takes 1 s
 
         query, key, value = qkv.unbind(1)
         ends, longest, window = rows.ends_B1, rows.shape[1], (-1, 0 if rows.causal else -1)
         mixed_THK = varlen_attn(query, key, value, ends, ends, longest, longest, window_size=window)
-        return mixed_THK  # type: ignore[return-value]  # a tuple only where more is asked for
+        return mixed_THK  # type: ignore[return-value]  # a tuple only with `return_aux`
     return call_recomputed(recompute, _attend_padded, qkv, rows, dropout)
 
 
@@ -127,10 +128,10 @@ def _attend_padded(qkv: Tensor, rows: BatchLayout, dropout: float) -> Tensor:
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention with one linear for queries, keys and values (arXiv:1706.03762, 3.2.2)."""
+    """Multi-head self-attention with one linear layer for queries, keys and values (arXiv:1706.03762, 3.2.2)."""
 
     share: Share = WHOLE
-    chunk: Share = WHOLE  # of the tokens
+    chunk: Share = WHOLE  # this worker's fraction of the tokens
 
     def __init__(self, trunk: Stack) -> None:
         super().__init__()
@@ -154,7 +155,7 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linears with an activation between, at each token (arXiv:1706.03762, 3.3); some drop out there too."""
+    """Two linear layers with an activation and optional dropout between them (arXiv:1706.03762, 3.3)."""
 
     share: Share = WHOLE
 
@@ -176,7 +177,7 @@ class FeedForward(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention, then feed-forward, each with a residual: x + Op(Norm(x)) (pre) or Norm(x + Op(x)) (post)."""
+    """Attention, then feed-forward, each with a residual: x + f(norm(x)) for pre-norm, norm(x + f(x)) for post-norm."""
 
     def __init__(self, trunk: Stack) -> None:
         super().__init__()
@@ -196,12 +197,16 @@ class TransformerBlock(nn.Module):
 
 
 def norm(trunk: Stack, width: int) -> nn.Module:
-    """Layer norm (arXiv:1607.06450) over the last axis, with the trunk's epsilon."""
+    """Layer norm (arXiv:1607.06450) over the last axis, with the epsilon of the architecture."""
     return nn.LayerNorm(width, eps=trunk.norm_eps)
 
 
 def apply_activation(x: Tensor, activation: Activation) -> Tensor:
-    """gelu is x * Phi(x) by the error function; gelu_tanh its tanh form (arXiv:1606.08415), which GPT-2 uses."""
+    """Apply an activation function.
+
+    `gelu` is x * Phi(x), computed with the error function. `gelu_tanh` is its tanh approximation (arXiv:1606.08415), as
+    in GPT-2.
+    """
     match activation:
         case "gelu":
             return F.gelu(x)

@@ -1,7 +1,7 @@
-"""Linears and the token table, each of which may be a worker's share of a whole one.
+"""Linear layers and the token table. Under tensor parallelism each worker has a fraction of their parameters.
 
-Sizes that they say (`in_features`, `out_features`, `num_embeddings`) are those of the whole; their parameters are what
-the worker has.
+The attributes `in_features`, `out_features` and `num_embeddings` are the sizes of the complete layer. The parameters
+are only those of this worker.
 """
 
 from typing import NamedTuple
@@ -13,20 +13,20 @@ from training.architectures.tensor_parallel import WHOLE, Share
 
 
 class SplitTable(NamedTuple):
-    """A worker's rows of the token table; a tuple, since DeepSpeed's ZeRO-3 hooks find tensors in tuples only."""
+    """A worker's rows of the token table. DeepSpeed's ZeRO-3 hooks find tensors only in tuples, so this is a tuple."""
 
     rows: Tensor
-    size: int  # rows of the whole table
+    size: int  # number of rows of the complete table
     share: Share
 
     @property
     def within(self) -> slice:
-        """Which rows of the whole table these are."""
+        """The range of `rows` in the complete table."""
         return self.share.within(self.size)
 
     @property
     def whole(self) -> Tensor:
-        """The table [V, D] with the rows of all workers."""
+        """The complete table [V, D], gathered from all workers."""
         return self.share.gather(self.rows, self.size)
 
 
@@ -34,12 +34,15 @@ Table = Tensor | SplitTable
 
 
 def whole(table: Table) -> Tensor:
-    """The token table [V, D], with the rows of all workers."""
+    """The complete token table [V, D], gathered from all workers if it is split."""
     return table.whole if isinstance(table, SplitTable) else table
 
 
 class ColumnLinear(nn.Linear):
-    """A linear whose outputs are split: of heads, or of the inner features. `out_features` are those of all workers."""
+    """A linear layer whose outputs, such as heads or inner features, are split over workers.
+
+    `out_features` counts the outputs of all workers.
+    """
 
     share: Share = WHOLE
 
@@ -51,7 +54,10 @@ class ColumnLinear(nn.Linear):
 
 
 class RowLinear(nn.Linear):
-    """A linear whose inputs are split, and whose bias is added once. `in_features` are those of all workers."""
+    """A linear layer whose inputs are split over workers; the bias is added once, after the sum over workers.
+
+    `in_features` counts the inputs of all workers.
+    """
 
     share: Share = WHOLE
 
@@ -66,17 +72,18 @@ class RowLinear(nn.Linear):
 
 
 class Embedding(nn.Embedding):
-    """An embedding table whose weights are drawn after it is made, as those of the whole net (training/model.py).
+    """An embedding table that does not initialize its weights; training/model.py initializes the whole model later.
 
-    torch draws them at once; on the meta device, where all nets are made, it imports its compiler for that: 2.4 s.
+    torch's class initializes the weights in its constructor. On the meta device, where all models are built, that
+    imports torch's compiler, which takes 2.4 s.
     """
 
     def reset_parameters(self) -> None:
-        """Leave the weights as they are."""
+        """Do nothing, to leave the weights uninitialized."""
 
 
 class TokenTable(Embedding):
-    """The token table, split by rows; `num_embeddings` are those of all workers."""
+    """The token table, whose rows are split over workers; `num_embeddings` counts the rows of all workers."""
 
     share: Share = WHOLE
 
@@ -85,7 +92,7 @@ class TokenTable(Embedding):
 
     @property
     def table(self) -> Table:
-        """What states are compared with."""
+        """The table for the product with hidden states: a tensor, or a `SplitTable` if it is split."""
         return self.weight if self.share.of == 1 else SplitTable(self.weight, self.num_embeddings, self.share)
 
     def forward(self, ids: Tensor) -> Tensor:

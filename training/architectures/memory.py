@@ -1,4 +1,4 @@
-"""Memory: what each layer read of the tokens before a row (arXiv:1901.02860, 3.2)."""
+"""Segment-level memory: the inputs of each layer for the tokens before a sequence (arXiv:1901.02860, 3.2)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class RecalledMemory:
-    """The memory of the rows of a batch; it lies right before them, so that the last state is the nearest."""
+    """The memory of the sequences of a batch: the states directly before them, in the order of the text."""
 
-    states: Tensor | None  # [L, B, M, D], L being layers; None where all rows begin anew
-    seen_BM: Tensor | None  # False at states that are not of this row
+    states: Tensor | None  # [L, B, M, D] for L layers; None if no sequence continues an earlier one
+    seen_BM: Tensor | None  # False for states that do not belong to the sequence
     length: int = 0  # M
 
     def before(self, layer: int, x_BSD: Tensor) -> Tensor:
@@ -24,19 +24,19 @@ NOTHING = RecalledMemory(None, None)
 
 
 class SegmentMemory:
-    """The inputs of each layer at the last `length` tokens of each row, without gradient: for each slot its own.
+    """Inputs of each layer at the last `length` tokens of each sequence, without gradient, for each slot separately.
 
-    A slot is a stream of batches whose rows go on from one batch to the next: a micro-batch of training has one from 0
-    up, those of an evaluation have others, below 0. It is empty at first, not zero.
+    A slot is a stream of batches: each sequence of a batch continues the same sequence of the batch before it. Each
+    micro-batch of training has a slot from 0 up; the slots of evaluations are negative. A slot is empty at first.
     """
 
     def __init__(self, length: int) -> None:
         self.length = length
-        self.states: dict[int, Tensor] = {}  # [L, B, M, D], M being at most `length`
-        self.counts: dict[int, Tensor] = {}  # int64 [B]: how many of the M, the last ones, are of the row
+        self.states: dict[int, Tensor] = {}  # by slot, [L, B, M, D] with M <= `length`
+        self.counts: dict[int, Tensor] = {}  # by slot, int64 [B]: how many of the last M states belong to the sequence
 
     def recall(self, batch: Mapping[str, Tensor]) -> RecalledMemory:
-        """The memory of the rows of `batch`: nothing without a slot, and for fresh rows."""
+        """The memory of the sequences of `batch`; empty without a slot, and for sequences that start a new text."""
         slot = self._slot(batch)
         if slot not in self.states or bool(batch["fresh"].all()):
             return NOTHING
@@ -50,7 +50,10 @@ class SegmentMemory:
     def keep(
         self, batch: Mapping[str, Tensor], inputs_BSD: Sequence[Tensor], recalled: RecalledMemory, at_most: int = 0
     ) -> None:
-        """Store, behind what was recalled, the inputs of each layer at the rows' tokens, or at the first `at_most`."""
+        """Append the inputs of each layer to the recalled memory and store the last `length` states of each sequence.
+
+        If `at_most` is not 0, only the first `at_most` tokens of each sequence are appended.
+        """
         slot = self._slot(batch)
         if slot is None:
             return
@@ -59,7 +62,7 @@ class SegmentMemory:
         new_B = batch["lengths"].to(device).long().clamp(max=longest)
         old_B = torch.zeros_like(new_B) if recalled.seen_BM is None else recalled.seen_BM.sum(1)
         length = min(self.length, recalled.length + longest)
-        # the last `length` tokens of each row, in its context; what lies before the first of them is masked
+        # indices of the last `length` tokens of each sequence in its context; indices below 0 become 0 and are masked
         at_BM = (recalled.length + new_B[:, None] + torch.arange(-length, 0, device=device)).clamp(min=0)
         row_B1 = torch.arange(rows, device=device)[:, None]
         contexts = (recalled.before(layer, x_BSD)[row_B1, at_BM] for layer, x_BSD in enumerate(inputs_BSD))
@@ -70,12 +73,12 @@ class SegmentMemory:
         return int(batch["slot"]) if self.length and "slot" in batch else None
 
     def state(self) -> dict[str, Tensor]:
-        """The slots of training, by names for a file of tensors."""
+        """The tensors of the training slots, by names for a checkpoint."""
         named = {"states": self.states, "counts": self.counts}
         return {f"{name}.{slot}": held[slot].cpu() for name, held in named.items() for slot in held if slot >= 0}
 
     def load(self, state: Mapping[str, Tensor], device: torch.device) -> None:
-        """Take over what `state` gave, in place of all else."""
+        """Replace the memory with a result of `state`."""
         self.states.clear()
         self.counts.clear()
         for key, tensor in state.items():

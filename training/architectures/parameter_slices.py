@@ -1,4 +1,4 @@
-"""What one of several workers has of a net (Megatron-LM, arXiv:1909.08053, 3): which parameters are cut, and how."""
+"""Slices of the parameters of a model for tensor parallelism (Megatron-LM, arXiv:1909.08053, 3)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,45 +13,45 @@ from training.architectures.tensor_parallel import Share, gather
 
 @runtime_checkable
 class TensorParallelModule(Protocol):
-    """A module of which each worker computes a share."""
+    """A module that is split over workers."""
 
     share: Share
 
     def split_axes(self) -> Mapping[str, int]:
-        """By the name of each of its own parameters that is split, along which axis; the others are whole."""
+        """The axis along which each split parameter of the module is split, by name. The other parameters are whole."""
 
 
 @dataclass(frozen=True)
 class ParameterSlice:
-    """What a worker has of a parameter: along one axis its share of each of the tensors in it (fused.py)."""
+    """A worker's slice of a parameter: its part of each fused tensor (fused.py), along one axis."""
 
-    shape: tuple[int, ...]  # of the whole parameter
+    shape: tuple[int, ...]  # shape of the whole parameter
     axis: int
-    tensors: tuple[int, ...]  # lengths along the axis of the tensors that are fused in it, one after the other
+    tensors: tuple[int, ...]  # lengths along the axis of the fused tensors, in their order
     share: Share
 
     @property
     def within(self) -> tuple[slice, ...]:
-        """Where the worker's part of each tensor lies in the whole parameter."""
-        found, first = [], 0
+        """The range of the worker's part of each tensor in the whole parameter, along the axis."""
+        ranges, first = [], 0
         for length in self.tensors:
-            mine = self.share.within(length)
-            found.append(slice(first + mine.start, first + mine.stop))
+            local = self.share.within(length)
+            ranges.append(slice(first + local.start, first + local.stop))
             first += length
-        return tuple(found)
+        return tuple(ranges)
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """What the worker has of each tensor, along the axis."""
+        """The length of the worker's part of each tensor, along the axis."""
         return tuple(each.stop - each.start for each in self.within)
 
     @property
     def start(self) -> int:
-        """Where the worker's part of the first tensor begins, along the axis."""
+        """The start of the worker's part of the first tensor, along the axis."""
         return self.within[0].start
 
     def each(self) -> "list[ParameterSlice]":
-        """The same of each of the tensors by itself."""
+        """The slice of each fused tensor, as if it were a separate parameter."""
         others = self.shape[self.axis + 1 :]
         return [
             ParameterSlice((*self.shape[: self.axis], length, *others), self.axis, (length,), self.share)
@@ -59,34 +59,34 @@ class ParameterSlice:
         ]
 
     def add(self, sums: Tensor) -> Tensor:
-        """The sums over the parts of all workers, from that over this worker's, in place and without gradient."""
+        """Add the workers' sums over their parts, in place and without gradient; all workers call it."""
         return self.share.add(sums)
 
     def of(self, whole: Tensor) -> Tensor:
-        """The worker's part of the whole parameter."""
-        found = [whole.narrow(self.axis, each.start, each.stop - each.start) for each in self.within]
-        return torch.cat(found, self.axis)
+        """The worker's slice of the whole parameter."""
+        parts = [whole.narrow(self.axis, each.start, each.stop - each.start) for each in self.within]
+        return torch.cat(parts, self.axis)
 
     def joined(self, mine: Tensor) -> Tensor:
-        """The whole parameter, from what all workers have of it: each of them calls this; without gradient."""
-        tensors = zip(mine.split(self.lengths, self.axis), self.tensors, strict=True)
-        found = [gather(part.transpose(0, self.axis), self.share, length) for part, length in tensors]
-        return torch.cat([tensor.transpose(0, self.axis) for tensor in found], self.axis)
+        """Gather the whole parameter from the slices of all workers, without gradient; all workers call it."""
+        parts = zip(mine.split(self.lengths, self.axis), self.tensors, strict=True)
+        tensors = [gather(part.transpose(0, self.axis), self.share, length) for part, length in parts]
+        return torch.cat([tensor.transpose(0, self.axis) for tensor in tensors], self.axis)
 
 
 def cut_net(model: nn.Module, share: Share) -> dict[str, ParameterSlice]:
-    """Leave of each parameter what this worker has of it, and tell its module; by name, how those are cut that are.
+    """Replace each split parameter with this worker's slice, and set the `share` of its module.
 
-    The parameters are made anew, without values: on the meta device, before they have any.
+    Call it on the meta device, before the parameters have values. Returns the slices by the names of the parameters.
     """
     cuts = {}
     for prefix, module in model.named_modules():
-        own = dict(module.named_parameters(recurse=False))
+        parameters = dict(module.named_parameters(recurse=False))
         if not isinstance(module, TensorParallelModule):
             continue
         tensors = module.fused() if isinstance(module, FusedModule) else {}
         for name, axis in module.split_axes().items():
-            whole = own[name]
+            whole = parameters[name]
             cut = ParameterSlice(tuple(whole.shape), axis, tensors.get(name, (whole.shape[axis],)), share)
             cuts[f"{prefix}.{name}"] = cut
             setattr(module, name, nn.Parameter(cut.of(whole.data), requires_grad=whole.requires_grad))

@@ -1,7 +1,7 @@
-"""Pipeline parallelism (GPipe, arXiv:1811.06965): each of several workers has some of the layers of a net.
+"""Pipeline parallelism (GPipe, arXiv:1811.06965): each worker has some of the layers of a model.
 
-The first stage has the tables, the last one the heads. The token table, with which these compare states, is the first
-stage's: it lends it out at each step (training/engines/pipeline.py). Names are those of the whole net.
+The first stage has the tables, and the last stage has the heads. The heads need the token table, so the first stage
+sends it to the last one in each step (training/engines/pipeline.py). Parameters keep their names in the whole model.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from training.architectures.tensor_parallel import Share
 
 @dataclass(frozen=True)
 class PipelineStage:
-    """Stage `number` of the `of` stages of a net, counted from 0."""
+    """Stage `number`, counted from 0, of the `of` stages of a model."""
 
     number: int = 0
     of: int = 1
@@ -34,42 +34,41 @@ ONLY: Final = PipelineStage()
 
 
 def stage_of_layer(layer: int, layers: int, stages: int) -> int:
-    """The stage that has a layer: each has as many as the others, to within one; the last, with the heads, no more.
+    """The stage of a layer. The numbers of layers per stage differ by at most 1; no stage has fewer than the last.
 
     >>> [stage_of_layer(layer, 6, 4) for layer in range(6)]
     [0, 0, 1, 2, 2, 3]
     """
     within = [Share(number, stages).within(layers) for number in range(stages)]
-    upside_down = layers - 1 - layer
-    return stages - 1 - next(n for n, each in enumerate(within) if each.start <= upside_down < each.stop)
+    from_top = layers - 1 - layer
+    return stages - 1 - next(n for n, each in enumerate(within) if each.start <= from_top < each.stop)
 
 
 class StageInputs(NamedTuple):
-    """What a stage reads beside a batch; a tuple, as DeepSpeed's hooks want it."""
+    """Inputs of a stage, in addition to a batch. DeepSpeed's hooks find tensors only in tuples, so this is a tuple."""
 
-    states: Tensor | None  # of the stage before, [B, S, D] or [T, D]; None at the first
-    table: Table | None  # the token table, at the last stage; None at the others
+    states: Tensor | None  # states of the previous stage, [B, S, D] or [T, D]; None at the first stage
+    table: Table | None  # the token table at the last stage; None at other stages
 
 
 class RemoteLayer(nn.Module):
-    """What another stage does to the states: here they stay as they are."""
+    """Placeholder for a layer of another stage; it returns the states unchanged."""
 
     def forward(self, x: Tensor, *_: object) -> Tensor:
         return x
 
 
 def cut_stages(model: nn.Module, owners: Mapping[str, int], stage: PipelineStage) -> dict[str, int]:
-    """Leave of a model what this stage has; by the name of each parameter of the whole one, its stage.
+    """Remove the modules of other stages from a model; return the stage of each parameter of the whole model, by name.
 
-    `owners` has the stages of modules, by name; a module without one is on the first stage.
+    `owners` gives the stage of each module by name; a module that is missing there is on the first stage.
     """
     names = [name for name, _ in model.named_parameters()]
-    beginnings = {f"{module}.": owner for module, owner in owners.items()}
-    found = {
-        name: next((owner for beginning, owner in beginnings.items() if name.startswith(beginning)), 0)
-        for name in names
+    owner_of_prefix = {f"{module}.": owner for module, owner in owners.items()}
+    stages = {
+        name: next((owner for prefix, owner in owner_of_prefix.items() if name.startswith(prefix)), 0) for name in names
     }
     for module, owner in owners.items():
         if owner != stage.number:
             model.set_submodule(module, RemoteLayer())
-    return found
+    return stages

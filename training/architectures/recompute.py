@@ -1,10 +1,10 @@
-"""Activation checkpointing (arXiv:1604.06174): memory for time, and not one bit of what is learned.
+"""Activation checkpointing (arXiv:1604.06174), which saves memory, costs time and gives bit-identical weights.
 
-What a part of a net would keep for its backward pass is dropped, and made anew when that needs it, from what it was
-given and with the random numbers that it drew. Two sorts of parts can do so: the blocks of a stack (`full`), and the
-core of an attention, its scores, softmax, dropout and mean, which takes much room and little time (`selective`,
-arXiv:2205.05198, section 5). The core is a call of `recomputed`, not one of torch's policies by operator: these name
-kernels, which differ by device, mask and dropout.
+The activations of a part of the model are dropped after the forward pass. The backward pass recomputes them from the
+inputs of the part, with the same random numbers. Two kinds of parts can be recomputed: the blocks of a stack (`full`),
+and the core of an attention (`selective`, arXiv:2205.05198, section 5). The core consists of scores, softmax, dropout
+and weighted mean, and takes much memory and little time. It is a call of `call_recomputed` and not one of torch's
+selective policies: those name kernels, which differ by device, mask and dropout.
 """
 
 from collections.abc import Callable
@@ -20,34 +20,37 @@ T = TypeVar("T")
 
 
 class RecomputedBlocks(nn.ModuleList):
-    """The blocks of a stack, one above the other. A net runs each by `run`, when it trains."""
+    """The blocks of a stack, from the lowest to the highest. A model in training calls each block with `run`."""
 
     recompute = False
 
-    def run(self, part: Callable[..., T], *given: object) -> T:
-        """What `part`, a block or what calls one, makes of what it is given; all else that it reads must stay."""
-        return call_recomputed(self.recompute, part, *given)
+    def run(self, part: Callable[..., T], *inputs: object) -> T:
+        """Call `part`, which is a block or calls one, and recompute it in the backward pass if `recompute` is set.
+
+        Whatever else `part` reads must not change before the backward pass.
+        """
+        return call_recomputed(self.recompute, part, *inputs)
 
 
 @runtime_checkable
 class AttentionCore(Protocol):
-    """A module that has the core of an attention in it."""
+    """A module that contains the core of an attention."""
 
     recompute_core: bool
 
 
-def call_recomputed(recompute: bool, part: Callable[..., T], *given: object) -> T:
-    """part(*given), which with `recompute` is called a second time when the gradient goes through it."""
+def call_recomputed(recompute: bool, part: Callable[..., T], *inputs: object) -> T:
+    """Return part(*inputs). With `recompute`, the backward pass calls `part` a second time."""
     if not (recompute and torch.is_grad_enabled()):
-        return part(*given)
-    made: T = checkpoint(part, *given, use_reentrant=False)
-    return made
+        return part(*inputs)
+    result: T = checkpoint(part, *inputs, use_reentrant=False)
+    return result
 
 
-def set_recompute(net: nn.Module, which: ActivationCheckpointing) -> None:
-    """Say which parts of a net are recomputed from now on."""
+def set_recompute(net: nn.Module, parts: ActivationCheckpointing) -> None:
+    """Set which parts of a model are recomputed."""
     for module in net.modules():
         if isinstance(module, RecomputedBlocks):
-            module.recompute = which == "full"
+            module.recompute = parts == "full"
         elif isinstance(module, AttentionCore):
-            module.recompute_core = which == "selective"
+            module.recompute_core = parts == "selective"

@@ -1,7 +1,7 @@
-"""Relative attention, its memory, and Transformer-XL. XLNet (two_stream.py) has the same attention, and one term more.
+"""Relative attention and Transformer-XL. XLNet (two_stream.py) has the same attention with an additional term.
 
-Axes beside those of layers.py: Q tokens of a row that are queries, C tokens of their context (the memory, then the
-row), R distances. All of it works on rectangles: a net with a memory has rows of one length.
+Axes: those of layers.py, Q query tokens of a sequence, C tokens of their context (the memory, then the sequence), R
+distances. All functions work on padded tensors, because the sequences of a model with a memory have equal lengths.
 """
 
 from collections.abc import Mapping
@@ -26,25 +26,27 @@ from training.specs import Architecture, Decoder, RelativePositions, Stack
 
 @dataclass(frozen=True)
 class AttentionView:
-    """The attention mask of queries and their context: made once per forward pass, read by every block."""
+    """Attention mask and distances of queries and their context: computed once per forward pass, read by all blocks."""
 
-    seen: Tensor  # bool [B or 1, 1, Q, C]
-    ways: tuple[Tensor, ...] = ()  # numbers of the rows whose distances are those of each way; none: there is one way
-    differs: Tensor | None = None  # bool [B, 1, Q, C]: the two are of different segments; None: no segments
-    # index among all distances of that of each query to the first of its context; None: the whole row are queries
+    seen: Tensor  # bool [B or 1, 1, Q, C]: the attention mask
+    # indices of the sequences that are read forward, then of those read backward; empty: all are read forward
+    ways: tuple[Tensor, ...] = ()
+    differs: Tensor | None = None  # bool [B, 1, Q, C]: query and key are in different segments; None: no segments
+    # index, among all distances, of the distance from each query to the first context token; None: all tokens are
+    # queries
     first_BQ: Tensor | None = None
 
 
 class Context(NamedTuple):
-    """Keys, values and distances: the same for all streams of a layer."""
+    """Keys, values and projected distances, which all streams of a layer share."""
 
     key: Tensor  # [B, C, H, K]
     value: Tensor  # [B, C, H, K]
-    distance: Tensor  # [W, R, H, K], from the longest one down; W is 2 where some rows are read backward, else 1
+    distance: Tensor  # [W, R, H, K], in decreasing order; W is 2 if some sequences are read backward, else 1
 
 
 class Biases(nn.Module):
-    """Biases of the queries of each head: for content, for distance, for segment (arXiv:1901.02860, 3.3)."""
+    """Biases of the queries for content, distance and segment, for each head (arXiv:1901.02860, 3.3)."""
 
     share: Share = WHOLE
 
@@ -59,12 +61,15 @@ class Biases(nn.Module):
         return {name: 0 for name, _ in self.named_parameters()}
 
     def forward(self, query_BQHK: Tensor) -> tuple[Tensor, ...]:
-        """The query of each term of the score."""
+        """Return the query for each term of the score."""
         return tuple(query_BQHK + bias for bias in self.parameters())
 
 
 class RelativeAttention(nn.Module):
-    """score(i, j) = [(q_i + u) k_j + (q_i + v) W r_(i-j) + (q_i + w) g_(same segment?)] / sqrt(K); the last: XLNet."""
+    """Attention with score(i, j) = [(q_i + u) k_j + (q_i + v) W r_(i-j) + (q_i + w) g_(same segment?)] / sqrt(K).
+
+    Only XLNet has the last term.
+    """
 
     share: Share = WHOLE
 
@@ -80,13 +85,13 @@ class RelativeAttention(nn.Module):
         segments = biases.segment is not None
         self.segments = (
             nn.Parameter(torch.empty(2, trunk.num_attention_heads, self.head_width)) if segments else None
-        )  # same, other
+        )  # embeddings for the same and for another segment
 
     def split_axes(self) -> dict[str, int]:
         return {} if self.segments is None else {"segments": 1}
 
     def context(self, content_BCD: Tensor, sinusoids_WRD: Tensor) -> Context:
-        """Keys, values and distances, which do not depend on the queries."""
+        """Compute keys, values and projected distances, which do not depend on the queries."""
         key, value = self.keys_values(content_BCD).unbind(2)
         return Context(key, value, self.distances(sinusoids_WRD))
 
@@ -95,7 +100,7 @@ class RelativeAttention(nn.Module):
         return self.key_value(content_BCD).unflatten(-1, (2, -1, self.head_width))
 
     def distances(self, sinusoids: Tensor) -> Tensor:
-        """What the scores of distances are made of: [..., D] -> [..., H, K]."""
+        """Project the sinusoids of distances for each head: [..., D] -> [..., H, K]."""
         return self.distance(sinusoids).unflatten(-1, (-1, self.head_width))
 
     def forward(self, x_BQD: Tensor, context: Context, view: AttentionView) -> Tensor:
@@ -118,7 +123,7 @@ class RelativeAttention(nn.Module):
         context: Context,
         view: AttentionView,
     ) -> Tensor:
-        """The core: queries [B, Q, H, K] of each term, scores of segments (same, other) -> [B, H, Q, K]."""
+        """Attention core, from the queries [B, Q, H, K] of each term and the scores of segments -> [B, H, Q, K]."""
         by_distance_BHQR = by_distance(self.head_width**-0.5 * for_distance, context.distance, view.ways)
         score_BHQC = shift(by_distance_BHQR, context.key.shape[1], view.first_BQ)
         if by_segment_BHQ2 is not None and view.differs is not None:
@@ -134,7 +139,7 @@ class RelativeAttention(nn.Module):
 
 
 class RelativeBlock(nn.Module):
-    """Attention to one context, then feed-forward, for one stream of tokens or for several; post-norm."""
+    """Post-norm block: attention to one context, then feed-forward, for one or several streams of states."""
 
     def __init__(self, trunk: Stack, biases: Biases) -> None:
         super().__init__()
@@ -155,20 +160,20 @@ class RelativeBlock(nn.Module):
         return tuple(self.read(x_BQD, context, view) for x_BQD, view in zip(streams_BQD, views, strict=True))
 
     def read(self, x_BQD: Tensor, context: Context, view: AttentionView) -> Tensor:
-        """One stream of tokens after attention and feed-forward."""
+        """Apply attention and feed-forward to one stream."""
         x_BQD = self.attention_norm(x_BQD + self.dropout(self.attention(x_BQD, context, view)))
         return self.feed_forward_norm(x_BQD + self.dropout(self.feed_forward(x_BQD)))
 
     def holding(self, x_BSD: Tensor, held: KVCacheView, distance_RHK: Tensor) -> Context:
-        """The context of new tokens, whose keys and values are put behind those that are held."""
+        """Append the keys and values of new tokens to the cache, and return their context."""
         key, value = held.put(self.attention.keys_values(x_BSD)).unbind(2)
         return Context(key, value, distance_RHK[None])
 
 
 class RelativeDecoder(Backbone):
-    """Transformer-XL (arXiv:1901.02860): no absolute positions, but a memory of the states before the row.
+    """Transformer-XL (arXiv:1901.02860): relative positions, and a memory of the states before the sequence.
 
-    Embeddings are multiplied by sqrt(width); the two biases are those of all layers.
+    Embeddings are multiplied by sqrt(width). All layers share the two biases.
     """
 
     trunk: Decoder
@@ -179,7 +184,7 @@ class RelativeDecoder(Backbone):
         self.trunk, self.distances, self.vocab_size = trunk, trunk.position_embedding, vocab_size
         self.memory = SegmentMemory(trunk.mem_len)
         narrowing = trunk.token_embedding.div_val > 1
-        table = Embedding if trunk.cutoffs else TokenTable  # clusters are parts of a whole table
+        table = Embedding if trunk.cutoffs else TokenTable  # a table with clusters is not split over workers
         self.tokens = AdaptiveTable(trunk, vocab_size) if narrowing else table(vocab_size, trunk.hidden_size)
         biases = Biases(trunk)
         self.blocks = RecomputedBlocks(RelativeBlock(trunk, biases) for _ in range(trunk.num_hidden_layers))
@@ -191,12 +196,12 @@ class RelativeDecoder(Backbone):
 
     @property
     def table(self) -> Table | tuple[Tensor, ...]:
-        """The token table [V, D]; what an AdaptiveHead needs where there are clusters."""
+        """The token table [V, D]; with clusters, the tensors of an adaptive softmax."""
         if isinstance(self.tokens, AdaptiveTable):
             return self.tokens.parts
         if isinstance(self.tokens, TokenTable):
             return self.tokens.table
-        table_VD = self.tokens.weight  # looked up once: ZeRO-3 gathers it at each access
+        table_VD = self.tokens.weight  # accessed once, because ZeRO-3 gathers it at each access
         return tuple(table_VD[start:stop] for start, stop in bounds(self.trunk.cutoffs, self.vocab_size))
 
     @property
@@ -214,7 +219,7 @@ class RelativeDecoder(Backbone):
         causal_SS = torch.ones(rows.shape[1], rows.shape[1], dtype=torch.bool, device=x_BSD.device).tril()
         seen = with_memory(causal_SS[None], recalled)
         view = AttentionView(seen.triu(1 + recalled.length - self.memory.length) if same_length else seen)
-        # down to -1, since `shift` wants one distance more than there are
+        # down to -1, because `shift` needs one distance more than exist
         distance_R = torch.arange(recalled.length + rows.shape[1] - 1, -2, -1, device=x_BSD.device)
         if clamp:
             distance_R = distance_R.clamp(max=clamp)
@@ -240,8 +245,11 @@ class RelativeDecoder(Backbone):
         )
 
     def go_on(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
-        """Each token attends to those that its memory would have if tokens were read one by one, in the prompt too;
-        without a memory to its whole row."""
+        """Return the states of new tokens and the next cache.
+
+        Each token, also in the prompt, attends to the tokens that would be in its memory if tokens were read one at a
+        time. Without a memory, it attends to its whole sequence.
+        """
         new, (memory, clamp, same_length) = batch["input_ids"].shape[1], self.distances.reach(training=False)
         before = memory - same_length
         blocks = blocks_of(self.blocks)
@@ -255,16 +263,16 @@ class RelativeDecoder(Backbone):
         return x_BSD, cache.forget(before) if memory else cache
 
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Each row's last token, the only one that attends to the whole row."""
+        """The last token of each sequence, because only it attends to the whole sequence."""
         return last_at(batch)
 
     def std(self, name: str) -> float:
-        """Half as much for the projections of adaptive tables (authors' code)."""
+        """For the projections of adaptive tables, half of `init_std` (authors' code)."""
         return self.trunk.init_std / (2 if ".widen." in name or name.endswith(".project.weight") else 1)
 
     @property
     def gain_std(self) -> float:
-        """The gains of norms are drawn too (authors' code, weights_init)."""
+        """The gains of norms are also random at the start (authors' code, weights_init)."""
         return self.trunk.init_std
 
     def memory_state(self) -> dict[str, Tensor]:
@@ -275,14 +283,14 @@ class RelativeDecoder(Backbone):
 
 
 def blocks_of(modules: RecomputedBlocks) -> list[RelativeBlock]:
-    """The blocks of a net."""
+    """The blocks as a list with their exact type, for the type checker."""
     return [block for block in modules if isinstance(block, RelativeBlock)]
 
 
 def with_distances(cache: KVCache, new: int, clamp: int, blocks: list[RelativeBlock]) -> KVCache:
-    """The cache with what each layer makes of all distances between its tokens and `new` more, each of them once.
+    """Add the projected distances of each layer that `new` more tokens need; each distance is computed once.
 
-    0 in `clamp`: no distance is cut.
+    Distances are cut at `clamp`; 0: no limit.
     """
     done = len(cache.distances[0]) if cache.distances else 0
     if done >= cache.in_use + new:
@@ -296,37 +304,40 @@ def with_distances(cache: KVCache, new: int, clamp: int, blocks: list[RelativeBl
 
 
 def by_distance(query_BQHK: Tensor, distance_WRHK: Tensor, ways: tuple[Tensor, ...]) -> Tensor:
-    """Score of each query and each distance [B, H, Q, R], of the distances of its row's way."""
+    """Scores [B, H, Q, R] of each query and each distance; `ways` selects the distances of each sequence."""
     if not ways:
         return torch.einsum("bqhk,rhk->bhqr", query_BQHK, distance_WRHK[0])
-    rows, asking, heads, _ = query_BQHK.shape
-    score_BHQR = query_BQHK.new_empty(rows, heads, asking, distance_WRHK.shape[1])
-    for mine, distance_RHK in zip(ways, distance_WRHK, strict=True):
-        score_BHQR[mine] = torch.einsum("bqhk,rhk->bhqr", query_BQHK[mine], distance_RHK)
+    rows, queries, heads, _ = query_BQHK.shape
+    score_BHQR = query_BQHK.new_empty(rows, heads, queries, distance_WRHK.shape[1])
+    for rows_of_way, distance_RHK in zip(ways, distance_WRHK, strict=True):
+        score_BHQR[rows_of_way] = torch.einsum("bqhk,rhk->bhqr", query_BQHK[rows_of_way], distance_RHK)
     return score_BHQR
 
 
 def shift(by_distance_BHQR: Tensor, context: int, first_BQ: Tensor | None) -> Tensor:
-    """Scores by distance, the longest first, to scores by token of the context: [B, H, Q, R] -> [B, H, Q, C].
+    """Convert scores by distance, in decreasing order, to scores by context token: [B, H, Q, R] -> [B, H, Q, C].
 
-    Where the whole row are queries, the distances of each token begin one later than those of the next one, and there
-    is at least one more than needed: so the scores are a part of the memory that they lie in, cut into shorter lines.
+    If all tokens are queries (`first_BQ` is None), the scores of each token start one distance later than those of the
+    next token, and there is at least one distance more than needed. The result is then a view of the scores, with an
+    offset and with lines that are shorter by one.
 
-    >>> shift(torch.tensor([[[[2, 1, 0, -1], [2, 1, 0, -1]]]]), 3, None)  # one token of memory, a row of two
+    >>> shift(torch.tensor([[[[2, 1, 0, -1], [2, 1, 0, -1]]]]), 3, None)  # 1 token of memory, a sequence of 2 tokens
     tensor([[[[ 1,  0, -1],
               [ 2,  1,  0]]]])
     """
     if first_BQ is None:
-        asking, reach = by_distance_BHQR.shape[-2:]
-        lines = by_distance_BHQR.flatten(-2)[..., asking - 1 : asking * reach - 1].unflatten(-1, (asking, reach - 1))
-        return lines[..., :context]
+        queries, distances = by_distance_BHQR.shape[-2:]
+        lines = by_distance_BHQR.flatten(-2)[..., queries - 1 : queries * distances - 1]
+        return lines.unflatten(-1, (queries, distances - 1))[..., :context]
     at_BQC = first_BQ[..., None] + torch.arange(context, device=first_BQ.device)
-    at_BQC = at_BQC.clamp(max=by_distance_BHQR.shape[-1] - 1)  # of tokens ahead, which are masked, there may be none
+    at_BQC = at_BQC.clamp(max=by_distance_BHQR.shape[-1] - 1)  # later tokens, which are masked, may have no score
     return by_distance_BHQR.gather(-1, at_BQC[:, None].expand(-1, by_distance_BHQR.shape[1], -1, -1))
 
 
 def sinusoids(distance: Tensor, width: int) -> Tensor:
-    """Sines, then cosines [..., width] of distances: not interleaved, as those of transformer.py are (authors' code).
+    """Sinusoidal embeddings [..., width] of distances: all sines, then all cosines, as in the authors' code.
+
+    In transformer.py, sines and cosines are interleaved.
 
     >>> sinusoids(torch.arange(2), 4)
     tensor([[0.0000, 0.0000, 1.0000, 1.0000],
@@ -338,7 +349,7 @@ def sinusoids(distance: Tensor, width: int) -> Tensor:
 
 
 def with_memory(seen_BQS: Tensor, recalled: RecalledMemory) -> Tensor:
-    """The attention mask [B or 1, 1, Q, C] of a row and of its memory, all of which is seen."""
+    """Extend the attention mask of a sequence by its memory, which is visible to all queries: [B or 1, 1, Q, C]."""
     if recalled.seen_BM is None:
         return seen_BQS[:, None]
     rows = len(recalled.seen_BM)
@@ -347,12 +358,12 @@ def with_memory(seen_BQS: Tensor, recalled: RecalledMemory) -> Tensor:
 
 
 def rectangle(ids: Tensor, rows: BatchLayout) -> Tensor:
-    """A column of a batch, padded or not, as [B, S]."""
+    """Convert a column of a padded or unpadded batch to [B, S]."""
     return spread(ids, rows.token_at).view(rows.shape)
 
 
 def as_given(x_BSD: Tensor, batch: Mapping[str, Tensor], rows: BatchLayout) -> Tensor:
-    """States in the layout of their batch."""
+    """Convert states [B, S, D] to the layout of their batch."""
     if batch["input_ids"].ndim == 2:
         return x_BSD
     return x_BSD.flatten(0, 1) if rows.place_T is None else x_BSD.flatten(0, 1).index_select(0, rows.place_T)

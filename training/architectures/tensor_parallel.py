@@ -1,8 +1,8 @@
-"""Tensor parallelism (Megatron-LM, arXiv:1909.08053, 3): each of several workers computes a share of a layer.
+"""Tensor parallelism (Megatron-LM, arXiv:1909.08053, 3): each worker computes a fraction of every layer.
 
-States between layers are whole on every worker. They `enter` a layer whose outputs are split (by heads or columns), and
-`leave` one whose inputs are split (by rows), which adds up what the workers have. linears.py has these layers, and
-parameter_slices.py cuts a net that is built.
+Between layers, each worker has the complete states. They `enter` a layer whose outputs are split (by heads or columns)
+and `leave` a layer whose inputs are split (by rows), which sums the results of all workers. linears.py contains these
+layers, and parameter_slices.py splits the parameters of a model.
 """
 
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from torch.autograd.function import once_differentiable
 
 @dataclass(frozen=True)
 class Share:
-    """The share of one worker: it is number `number` of the `of` workers of a group, counted from 0."""
+    """A worker's place in a group of `of` workers: its `number`, counted from 0."""
 
     number: int = 0
     of: int = 1
-    group: Any = None  # of torch.distributed; None: there is nobody to talk to, as where shapes alone are asked for
+    group: Any = None  # group of torch.distributed; None: no communication, for example to compute only shapes
 
     def within(self, length: int) -> slice:
-        """What is this worker's of so many heads, columns or rows, as even as possible.
+        """This worker's range of `length` heads, columns or rows, which are divided as evenly as possible.
 
         >>> [Share(number, 4).within(10) for number in range(4)]
         [slice(0, 2, None), slice(2, 5, None), slice(5, 7, None), slice(7, 10, None)]
@@ -32,15 +32,18 @@ class Share:
         return slice(self.number * length // self.of, (self.number + 1) * length // self.of)
 
     def enter(self, x: Tensor) -> Tensor:
-        """`x`, which is whole on every worker and from here on read by each for its share: gradients are added up."""
+        """Return `x`, which is equal on all workers; the backward pass sums the workers' gradients."""
         return x if self.of == 1 else _Enter.apply(x, self)
 
     def leave(self, x: Tensor) -> Tensor:
-        """The sum of what the workers have; from here on each does the same with it."""
+        """Sum `x` over the workers. All workers must compute the same from the result: its gradient is not summed."""
         return x if self.of == 1 else _Leave.apply(x, self)
 
     def gather(self, x: Tensor, length: int) -> Tensor:
-        """Whole along the first axis, which has `length` places; from here on each worker does the same with it."""
+        """Concatenate the workers' parts along the first axis, which then has the size `length`.
+
+        All workers must compute the same from the result: its gradient is not summed.
+        """
         return x if self.of == 1 else _Gather.apply(x, self, length)
 
     def add(self, x: Tensor) -> Tensor:
@@ -57,10 +60,10 @@ class Share:
 
     @contextmanager
     def noise(self, dropout: float) -> Iterator[None]:
-        """Draw inside of the block what no other worker draws, where something drops out: there heads are others.
+        """Use different random numbers on each worker inside the block, if the dropout rate is not 0.
 
-        Before and after it the workers' generators are alike. The seed comes from them, so that what is computed anew
-        in a backward pass drops out as it did.
+        Workers have different heads or features there. Outside the block, the random generators of all workers are in
+        the same state. The seed is drawn from them, so that a recomputation in the backward pass has the same dropout.
         """
         if self.of == 1 or dropout == 0:
             yield
@@ -110,11 +113,11 @@ class _Gather(torch.autograd.Function):
 
 
 def gather(x: Tensor, share: Share, length: int) -> Tensor:
-    """The workers' shares [., ...] of a tensor, one below the other, [length, ...]; without gradient."""
+    """Concatenate the workers' parts of a tensor along the first axis, [length, ...], without gradient."""
     slices = [Share(number, share.of).within(length) for number in range(share.of)]
     counts = [each.stop - each.start for each in slices]
-    mine = x.new_zeros(max(counts), *x.shape[1:])  # collectives want one size
-    mine[: len(x)] = x
-    parts = [torch.empty_like(mine) for _ in counts]
-    distributed.all_gather(parts, mine, group=share.group)
+    padded = x.new_zeros(max(counts), *x.shape[1:])  # all_gather needs equal sizes
+    padded[: len(x)] = x
+    parts = [torch.empty_like(padded) for _ in counts]
+    distributed.all_gather(parts, padded, group=share.group)
     return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])

@@ -1,4 +1,4 @@
-"""Encoder and Decoder: one transformer, whose keys make it either."""
+"""The transformer of the architectures `encoder` and `decoder`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from training.specs import Architecture, Decoder, Encoder
 
 
 class InputEmbeddings(Backbone):
-    """The summed embeddings of a token: itself, its position, segment and language; then a norm, and dropout."""
+    """Sum of the embeddings of token, position, segment and language, followed by a norm and dropout."""
 
     def __init__(self, trunk: Encoder | Decoder, vocab_size: int) -> None:
         super().__init__()
@@ -38,23 +38,24 @@ class InputEmbeddings(Backbone):
         return self.tokens.table
 
     def embed(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """`input_ids`, `positions`, `token_type_ids`, `languages` [B, S] or [T] -> [..., E], E being the width of the
-        tables.
+        """Embed a batch: `input_ids`, `positions`, `token_type_ids` and `languages`, [B, S] or [T] -> [..., E].
+
+        E is the width of the tables.
         """
         x = self.tokens(batch["input_ids"])
         at = batch["positions"] + self.position_offset
         x = x + (self.positions(at) if self.positions is not None else sinusoids_at(at, x.shape[-1]).to(x.dtype))
         if self.segments is not None:
-            # RoBERTa's table has one row: to it, the segments of a downstream pair are all the same
+            # RoBERTa's table has one row, which both segments of a downstream pair use
             x = x + self.segments(batch["token_type_ids"].clamp(max=self.segments.num_embeddings - 1))
         if self.languages is not None:
-            languages = batch.get("languages")  # a corpus of one language has no such column
+            languages = batch.get("languages")  # a corpus with one language has no such column
             x = x + (self.languages.weight[0] if languages is None else self.languages(languages))
         return self.dropout(self.embedding_norm(x))
 
 
 class TransformerStack(nn.Module):
-    """Blocks over embedded tokens, with the linear that widens these where the tables are narrower (ALBERT 3.1)."""
+    """Transformer blocks, after a linear layer that widens the embeddings if the tables are narrower (ALBERT 3.1)."""
 
     chunk: Share = WHOLE
 
@@ -72,7 +73,7 @@ class TransformerStack(nn.Module):
 class Transformer(InputEmbeddings):
     """BERT (arXiv:1810.04805), RoBERTa (arXiv:1907.11692), ALBERT (arXiv:1909.11942), XLM, GPT-1, GPT-2, GPT-3, ...
 
-    A post-norm Encoder normalises the summed embeddings; a pre-norm stack ends with a norm of its own.
+    A post-norm encoder normalizes the summed embeddings; a pre-norm stack ends with a norm.
     """
 
     trunk: Encoder | Decoder
@@ -110,13 +111,13 @@ class Transformer(InputEmbeddings):
         of_blocks = {f"blocks.{layer}": stage_of_layer(layer, layers, stages) for layer in range(layers)}
         return dict.fromkeys(first, 0) | of_blocks | {"final_norm": last}
 
-    def passed_on(self, batch: Mapping[str, Tensor], given: StageInputs) -> Tensor:
-        x = self.embed(batch) if given.states is None else given.states
+    def passed_on(self, batch: Mapping[str, Tensor], inputs: StageInputs) -> Tensor:
+        x = self.embed(batch) if inputs.states is None else inputs.states
         return through(self.blocks, self.widen, self.final_norm, x, self._layout(batch), self.chunk, self.stage)
 
     @property
     def takes_mask(self) -> bool:
-        """A window has masks of its own."""
+        """Whether no layer has windowed attention, which needs its own masks."""
         return not any(self.trunk.attention_window.narrows(number) for number in range(self.trunk.num_hidden_layers))
 
     def masked_states(self, batch: Mapping[str, Tensor], seen_BSS: Tensor) -> Tensor:
@@ -140,7 +141,7 @@ class Transformer(InputEmbeddings):
     def go_on(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
         new = batch["input_ids"].shape[1]
         cache = cache.with_room(new)
-        return self._behind(batch, cache.holding(new)), cache.after(batch)
+        return self._states_of_new(batch, cache.holding(new)), cache.after(batch)
 
     def begin_seeing(self, batch: Mapping[str, Tensor]) -> KVCache | None:
         trunk = self.trunk
@@ -156,21 +157,22 @@ class Transformer(InputEmbeddings):
     def go_on_seeing(self, batch: Mapping[str, Tensor], cache: KVCache, seen_BSC: Tensor) -> tuple[Tensor, KVCache]:
         cache = cache.with_room(batch["input_ids"].shape[1])
         slot_BS = cache.positions(batch["input_ids"].shape[1])
-        return self._behind(batch, [KVCacheView(held, slot_BS, seen_BSC[:, None]) for held in cache.layers]), cache
+        views = [KVCacheView(held, slot_BS, seen_BSC[:, None]) for held in cache.layers]
+        return self._states_of_new(batch, views), cache
 
-    def _behind(self, batch: Mapping[str, Tensor], holding: Sequence[KVCacheView]) -> Tensor:
-        """The states of new tokens behind those that are held."""
+    def _states_of_new(self, batch: Mapping[str, Tensor], views: Sequence[KVCacheView]) -> Tensor:
+        """The states of new tokens, given the cache view of each layer."""
         x = self.widen(self.embed(batch))
-        for block, held in zip(self.blocks, holding, strict=True):
-            x = block(x, incremental_layout(held))
+        for block, view in zip(self.blocks, views, strict=True):
+            x = block(x, incremental_layout(view))
         return self.final_norm(x)
 
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """An encoder's first token, and a decoder's last, the only one that attends to the whole row (GPT-1 3.2)."""
+        """The first token in an encoder; the last in a decoder, because only it attends to all tokens (GPT-1 3.2)."""
         return last_at(batch) if self.visibility == "causal" else batch["first_at"]
 
     def std(self, name: str) -> float:
-        """Pre-norm, residual projections begin with less, by sqrt(2 layers) (GPT-2 2.3, Megatron-LM 4.2)."""
+        """`init_std`, divided by sqrt(2 * layers) for pre-norm residual projections (GPT-2 2.3, Megatron-LM 4.2)."""
         scaled = self.trunk.norm_position == "pre" and self.trunk.scale_residual_init
         residual = scaled and name.endswith(("attention.out.weight", "down.weight"))
         return self.trunk.init_std / (math.sqrt(2 * self.trunk.num_hidden_layers) if residual else 1.0)
@@ -185,13 +187,14 @@ def through(
     chunk: Share,
     stage: PipelineStage = ONLY,
 ) -> Tensor:
-    """Embedded tokens through the blocks of a stack, of which each of several workers has a chunk of the tokens.
+    """Apply the blocks of a stack to embedded tokens.
 
-    Between stages each worker goes on with its chunk.
+    With sequence parallelism, each worker processes a chunk of the tokens. The first pipeline stage splits the tokens
+    into chunks, and the last stage gathers them.
     """
     x = split_sequence(x, chunk) if stage.is_first else x
-    drops_out = [block.dropout.p for block in blocks if isinstance(block, TransformerBlock) and block.training]
-    with chunk.noise(max(drops_out, default=0.0)):
+    dropout_rates = [block.dropout.p for block in blocks if isinstance(block, TransformerBlock) and block.training]
+    with chunk.noise(max(dropout_rates, default=0.0)):
         x = widen(x)
         for block in blocks:
             x = x if isinstance(block, RemoteLayer) else blocks.run(block, x, rows)
@@ -200,11 +203,11 @@ def through(
 
 
 def blocks(trunk: Encoder | Decoder) -> RecomputedBlocks:
-    """The blocks of a stack. What layers of a group share is one module, so that its weights exist once (ALBERT 3.1).
+    """Build the blocks of a stack. Layers of a group share modules, so that their weights exist once (ALBERT 3.1).
 
-    A sub-layer takes its norm along: with `all` a group is one block, again and again.
+    A shared sub-layer includes its norm. With `parameter_sharing: all`, all blocks of a group have the same modules.
     """
-    made, owners = list[TransformerBlock](), dict[int, TransformerBlock]()
+    result, owners = list[TransformerBlock](), dict[int, TransformerBlock]()
     for number in range(trunk.num_hidden_layers):
         block = TransformerBlock(trunk)
         if trunk.attention_window.narrows(number):
@@ -216,18 +219,18 @@ def blocks(trunk: Encoder | Decoder) -> RecomputedBlocks:
             block.attention, block.attention_norm = owner.attention, owner.attention_norm
         if trunk.parameter_sharing in ("feed_forward", "all"):
             block.feed_forward, block.feed_forward_norm = owner.feed_forward, owner.feed_forward_norm
-        made.append(block)
-    return RecomputedBlocks(made)
+        result.append(block)
+    return RecomputedBlocks(result)
 
 
 def sinusoids_at(position: Tensor, width: int) -> Tensor:
-    """Sines and cosines [..., width] of geometrically spaced frequencies, interleaved (arXiv:1706.03762, 3.5).
+    """Sinusoidal position embeddings [..., width] with interleaved sines and cosines (arXiv:1706.03762, 3.5).
 
     >>> sinusoids_at(torch.arange(2), 4)
     tensor([[0.0000, 1.0000, 0.0000, 1.0000],
             [0.8415, 0.5403, 0.0100, 0.9999]])
     """
-    # in float32 the angles of position 500 are off by 3e-5
+    # float64, because in float32 the angles of position 500 have an error of 3e-5
     frequency = 10_000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64, device=position.device) / width)
     angle = position[..., None] * frequency
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :width].float()

@@ -1,4 +1,4 @@
-"""XLNet (arXiv:1906.08237): two streams of states, of what a token is, and of what is predicted at its place."""
+"""XLNet (arXiv:1906.08237): a content stream, which reads the tokens, and a query stream, which predicts them."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Self
@@ -28,18 +28,18 @@ from training.specs import Architecture, TwoStream
 
 
 class Queries(NamedTuple):
-    """Where the targets are in their rows; in rows with fewer than Q the places left are those of the first token."""
+    """Positions of the M targets of a batch. Sequences with fewer than Q targets are padded with position 0."""
 
-    row_M: Tensor
-    column_M: Tensor  # its number among the targets of its row
-    place_BQ: Tensor  # in the row
+    row_M: Tensor  # index of the sequence
+    column_M: Tensor  # index among the targets of the sequence
+    place_BQ: Tensor  # position in the sequence
 
 
 class TwoStreamModel(Backbone):
-    """Relative attention in both directions; the attention mask is that of the rows (2.2), and all see the memory.
+    """Bidirectional relative attention with the attention mask of each sequence (2.2); all tokens attend to the memory.
 
-    Queries are made at the targets only: they see what their token sees, and never the token itself. In a row whose
-    positions count down, distances have the other sign: it is text that is read from its end (3.1).
+    The query stream contains only the targets. A query attends to the tokens that its target attends to, except for the
+    target itself. A sequence with decreasing positions is read backward (3.1): its distances have the opposite sign.
     """
 
     trunk: TwoStream
@@ -49,7 +49,7 @@ class TwoStreamModel(Backbone):
         self.trunk = trunk
         self.memory = SegmentMemory(trunk.mem_len)
         self.tokens = TokenTable(vocab_size, trunk.hidden_size)
-        self.unknown = nn.Parameter(torch.empty(1, trunk.hidden_size))  # what each query begins as
+        self.unknown = nn.Parameter(torch.empty(1, trunk.hidden_size))  # initial state of all queries
         self.blocks = RecomputedBlocks(
             RelativeBlock(trunk, Biases(trunk, segments=True)) for _ in range(trunk.num_hidden_layers)
         )
@@ -71,9 +71,9 @@ class TwoStreamModel(Backbone):
         return as_given(x, batch, layout(batch, "bidirectional"))
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """States [B, S, D] or [T, D] of the queries, at `targets_at`, and zeros elsewhere.
+        """States [B, S, D] or [T, D] of the queries at `targets_at`, and zeros at other positions.
 
-        Of a batch without an attention mask, such as a downstream one, the states of its tokens.
+        For a batch without `rank`, such as a downstream batch, return the states of the content stream.
         """
         rows, recalled = layout(batch, "bidirectional"), self.memory.recall(batch)
         visible_BSS, differs_BSC = attention_mask(batch, rows), of_other_segments(batch, rows, recalled)
@@ -92,17 +92,19 @@ class TwoStreamModel(Backbone):
         if queries is None:
             return as_given(hidden, batch, rows)
         predicted_MD = hidden[queries.row_M, queries.column_M]
-        nowhere = hidden.new_zeros(batch["input_ids"].numel(), self.trunk.hidden_size)
-        return nowhere.index_copy(0, batch["targets_at"], predicted_MD).view(*batch["input_ids"].shape, -1)
+        zeros = hidden.new_zeros(batch["input_ids"].numel(), self.trunk.hidden_size)
+        return zeros.index_copy(0, batch["targets_at"], predicted_MD).view(*batch["input_ids"].shape, -1)
 
     def next_states(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The query at a place behind each row, in the order of the text: each token sees those before it and itself,
-        and a query those before it."""
+        """States [B, D] of a query after each sequence, with tokens predicted in the order of the text.
+
+        Each token attends to itself and to earlier tokens, and the query attends to all tokens of the sequence.
+        """
         ids_BS, length_B = batch["input_ids"], batch["lengths"].to(batch["input_ids"].device).long()
         rows, longest = ids_BS.shape[0], ids_BS.shape[1] + 1
         place_BS = torch.arange(longest, device=ids_BS.device).expand(rows, -1)
         at_B = torch.arange(rows, device=ids_BS.device) * longest + length_B
-        ids_BS = F.pad(ids_BS, (0, 1))  # what stands at the place of a query is seen by nothing
+        ids_BS = F.pad(ids_BS, (0, 1))  # a place for the query; no token attends to the 0 there
         columns = {"input_ids": ids_BS, "positions": place_BS, "token_type_ids": torch.zeros_like(ids_BS)}
         columns |= {"rank": place_BS, "reach": place_BS - 1, "targets_at": at_B, "lengths": batch["lengths"] + 1}
         return self(columns).flatten(0, 1)[at_B]
@@ -112,14 +114,19 @@ class TwoStreamModel(Backbone):
         return empty_cache(len(batch["lengths"]), self.trunk.num_hidden_layers, heads, self.tokens.weight)
 
     def go_on(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
-        """As `next_states`, whole rows: a query sees the content of all before it, whose keys and values are held."""
+        """Return a query state after each new token, as in `next_states`, and the cache with the new tokens.
+
+        A query attends to the cached keys and values of the content stream.
+        """
         new, blocks = batch["input_ids"].shape[1], blocks_of(self.blocks)
         cache = with_distances(cache.with_room(new), new + 1, 0, blocks)
         content_BSD = self.tokens(batch["input_ids"])
         query_BSD = self.unknown.expand_as(content_BSD)
         holding, first_BS = cache.holding(new), cache.first_distances(new)
-        same = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=content_BSD.device)  # one segment
-        of_content, of_query = (AttentionView(holding[0].seen, (), same, first) for first in (first_BS, first_BS - 1))
+        differs = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=content_BSD.device)  # False: there is one segment
+        of_content, of_query = (
+            AttentionView(holding[0].seen, (), differs, first) for first in (first_BS, first_BS - 1)
+        )
         for block, held, distance in zip(blocks, holding, cache.distances, strict=True):
             context = block.holding(content_BSD, held, distance)
             query_BSD = block.read(query_BSD, context, of_query)
@@ -133,16 +140,19 @@ class TwoStreamModel(Backbone):
         recalled: RecalledMemory,
         batch: Mapping[str, Tensor],
     ) -> tuple[Tensor, ...]:
-        """The streams, content first, after all blocks. The last block leaves out content, which nothing would read."""
+        """Apply all blocks to the streams; the content stream is the first.
+
+        If there are queries, the last block omits the content stream, because no later layer reads it.
+        """
         longest, inputs = streams[0].shape[1], []
-        # down to minus the row's length: `shift` wants one distance more than there are
+        # down to minus the length of a sequence, because `shift` needs one distance more than exist
         distance_R = torch.arange(recalled.length + longest - 1, -longest - 1, -1, device=streams[0].device)
         distance_WR = torch.stack([distance_R, -distance_R]) if views[0].ways else distance_R[None]
         sinusoids_WRD = self.dropout(sinusoids(distance_WR, self.trunk.hidden_size).to(streams[0].dtype))
 
         def read(block: nn.Module, number: int, streams: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            left = slice(-1 if number == self.trunk.num_hidden_layers - 1 else 0, None)
-            return block(streams[left], views[left], recalled.before(number, streams[0]), sinusoids_WRD)
+            needed = slice(-1 if number == self.trunk.num_hidden_layers - 1 else 0, None)
+            return block(streams[needed], views[needed], recalled.before(number, streams[0]), sinusoids_WRD)
 
         for number, block in enumerate(self.blocks):
             inputs.append(streams[0])
@@ -151,7 +161,7 @@ class TwoStreamModel(Backbone):
         return streams
 
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Each row's last token."""
+        """The last token of each sequence."""
         return last_at(batch)
 
     def memory_state(self) -> dict[str, Tensor]:
@@ -162,9 +172,9 @@ class TwoStreamModel(Backbone):
 
 
 def attention_mask(batch: Mapping[str, Tensor], rows: BatchLayout) -> Tensor:
-    """bool [B, S, S]: whether a token (second) sees another (third), by the `rank` and `reach` of the batch, if any.
+    """bool [B, S, S]: True if a token (second axis) attends to another (third), by `rank` and `reach` of the batch.
 
-    Content always sees itself; that is left to the caller.
+    The caller adds that each token of the content stream attends to itself.
     """
     longest, device = rows.shape[1], batch["input_ids"].device
     exists_B1S = torch.ones(1, 1, longest, dtype=torch.bool, device=device) if rows.seen is None else rows.seen[:, 0]
@@ -175,20 +185,20 @@ def attention_mask(batch: Mapping[str, Tensor], rows: BatchLayout) -> Tensor:
 
 
 def ways_of(batch: Mapping[str, Tensor], rows: BatchLayout) -> tuple[Tensor, ...]:
-    """Numbers of the rows whose positions count up, and of those where they count down; nothing where all count up."""
+    """Indices of the sequences with increasing positions, then of those with decreasing ones; empty if all increase."""
     first_two_B2 = rectangle(batch["positions"], rows)[:, :2]
     is_down_B = first_two_B2[:, -1] < first_two_B2[:, 0]
     return ((~is_down_B).argwhere()[:, 0], is_down_B.argwhere()[:, 0]) if bool(is_down_B.any()) else ()
 
 
 def of_other_segments(batch: Mapping[str, Tensor], rows: BatchLayout, recalled: RecalledMemory) -> Tensor:
-    """bool [B, S, C]: whether token and context are of different segments; the memory is of segment 0."""
+    """bool [B, S, C]: True if a token and a context token are in different segments; the memory is in segment 0."""
     segments_BS = rectangle(batch["token_type_ids"], rows)
     return segments_BS[:, :, None] != F.pad(segments_BS, (recalled.length, 0))[:, None, :]
 
 
 def queries_at(targets_at_M: Tensor, rows: BatchLayout) -> Queries:
-    """The targets of a batch, by row."""
+    """Group the targets of a batch by sequence."""
     count, longest = rows.shape
     at_M = targets_at_M if rows.place_T is None else rows.place_T[targets_at_M]
     row_M, place_M = at_M // longest, at_M % longest

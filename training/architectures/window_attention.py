@@ -1,6 +1,6 @@
-"""Attention to the tokens around each, in time and memory that grow with the length of a row and not with its square.
+"""Windowed attention: each token attends to near tokens, in time and memory linear in the length of a sequence.
 
-Axes as in layers.py; N chunks of a row, Q queries of a chunk, U keys that one of them may see.
+Axes as in layers.py; N chunks of a sequence, Q queries of a chunk, U keys that at least one of them may attend to.
 """
 
 from functools import partial
@@ -19,10 +19,10 @@ from training.specs import Stack
 
 
 class WindowAttention(nn.Module):
-    """Attention of each token to itself, to `before` tokens before it and to `after` behind it.
+    """Attention of each token to itself, to `before` tokens before it and to `after` tokens after it.
 
-    With `global_first` (Longformer, arXiv:2004.05150, 3.1) all attend to the first token of a row, and it attends to
-    all by linears of its own.
+    With `global_first` (Longformer, arXiv:2004.05150, 3.1), all tokens attend to the first token of their sequence. The
+    first token attends to all tokens, with separate linear layers.
     """
 
     share: Share = WHOLE
@@ -46,12 +46,12 @@ class WindowAttention(nn.Module):
         return self.out(mixed)
 
     def _mixed(self, x: Tensor, rows: BatchLayout) -> Tensor:
-        """What the heads make of tokens, [..., H * K]."""
+        """The outputs of all heads, [..., H * K]."""
         dropout = self.dropout if self.training else 0.0
-        if rows.held is not None:  # in generation: a decoder's window, which has no first token that all see
+        if rows.held is not None:  # during generation: only a decoder has a cache, and it has no global first token
             qkv = self.qkv(x).unflatten(-1, (3, -1, self.head_width))
             return rows.held.within(self.before).attend(qkv).flatten(-2)
-        assert rows.ends_B1 is not None  # a window comes with visibility full or causal
+        assert rows.ends_B1 is not None  # windows exist only with bidirectional or causal attention
         if x.ndim == 2 and self.global_query is None and flex.fits(x, dropout):
             mask = flex.band(flex.row_of(rows.ends_B1, len(x)), self.before, self.after)
             return flex.attend(self.qkv(x).unflatten(-1, (3, -1, self.head_width)), mask).flatten(-2)
@@ -70,18 +70,18 @@ class WindowAttention(nn.Module):
         return (mixed if rows.place_T is None else mixed[rows.place_T]).view(*x.shape[:-1], -1)
 
     def _spread(self, x: Tensor, rows: BatchLayout, parts: int) -> Tensor:
-        """Tokens at their places, [B, S, parts, H, K], or [B, S, D] where they have no parts."""
-        whole = spread(x.flatten(0, -2), rows.token_at).view(*rows.shape, -1)
-        return whole.unflatten(-1, (parts, -1, self.head_width)) if parts else whole
+        """Convert tokens to the padded layout [B, S, parts, H, K]; with `parts` 0, [B, S, D]."""
+        padded = spread(x.flatten(0, -2), rows.token_at).view(*rows.shape, -1)
+        return padded.unflatten(-1, (parts, -1, self.head_width)) if parts else padded
 
 
 def banded_attention(
     qkv_BS3HK: Tensor, lengths_B: Tensor, before: int, after: int, *, first: bool = False, dropout: float = 0.0
 ) -> Tensor:
-    """Scaled dot-product attention [B, S, H, K] to a band of keys around each query, and to the row's first key.
+    """Scaled dot-product attention [B, S, H, K] to a band of keys around each query, and with `first` to the first key.
 
-    A row is cut in chunks of queries; each chunk meets the keys that any of its queries may see, with a mask for those
-    that the single query may not. The states of padding are read by nothing.
+    A sequence is divided into chunks of queries. Each chunk is multiplied with all keys that any of its queries may
+    attend to, and a mask excludes the other keys of each query. No token attends to padding.
     """
     rows, longest = qkv_BS3HK.shape[:2]
     before, after = min(before, longest - 1), min(after, longest - 1)
@@ -111,8 +111,10 @@ def banded_attention(
 
 
 def _seen(lengths_B: Tensor, cut: tuple[int, int], sides: tuple[int, int], first: bool) -> Tensor:
-    """bool [B, N, Q, U]: which keys a query sees in a row that is cut in N chunks of Q queries; the row's first key is
-    left out where it is `first`, since all see it."""
+    """Attention mask, bool [B, N, Q, U], of a sequence in N chunks of Q queries.
+
+    With `first`, it excludes the first key of the sequence, which the caller adds for all queries.
+    """
     (chunks, size), (before, after), device = cut, sides, lengths_B.device
     start_N11 = torch.arange(0, chunks * size, size, device=device)[:, None, None]
     query_NQ1 = start_N11 + torch.arange(size, device=device)[:, None]
@@ -120,4 +122,5 @@ def _seen(lengths_B: Tensor, cut: tuple[int, int], sides: tuple[int, int], first
     offset_NQU = key_N1U - query_NQ1
     near_NQU = (offset_NQU >= -before) & (offset_NQU <= after)
     inside_BN1U = (key_N1U >= first) & (key_N1U < lengths_B[:, None, None, None])
-    return (near_NQU & inside_BN1U) | ((offset_NQU == 0) & (query_NQ1 >= first))  # no query sees nothing
+    # each query attends to at least one key, so that the softmax is also defined at padding
+    return (near_NQU & inside_BN1U) | ((offset_NQU == 0) & (query_NQ1 >= first))

@@ -1,9 +1,9 @@
-"""Engines: the weights, their optimizer and the other workers, behind one protocol.
+"""Engines, which manage weights, optimizer and the communication between workers behind one protocol.
 
 Read engine.py (the protocol), then local.py (one process, the reference), then deepspeed.py (ZeRO 0 to 3) and mesh.py
-(groups of workers that share a model). loopback.py connects workers of one machine. fragments.py has the files of a
-checkpoint, local_shards.py the parts of them that each worker has. DeepSpeed is imported at its first use
-(deepspeed_import.py).
+(groups of workers that share a model). loopback.py connects the workers of one machine. fragments.py reads and writes
+checkpoint files, and local_shards.py determines each worker's part of a checkpoint. deepspeed_import.py imports
+DeepSpeed at its first use.
 """
 
 from training.engines.deepspeed import DeepSpeedEngine, connect

@@ -1,7 +1,7 @@
-"""DeepSpeed with the methods of engine.Engine: ZeRO 0 to 3, with a configuration that we write, never the user.
+"""The engine that uses DeepSpeed, with ZeRO stages 0 to 3 and a configuration that Sesame writes.
 
-DeepSpeed ignores top-level keys that it does not know, and has changed defaults between patch releases: so each value
-that matters is given, and a test checks that DeepSpeed reads every one of them.
+DeepSpeed ignores unknown top-level keys and has changed defaults between patch releases. The configuration therefore
+sets each relevant value, and a test checks that DeepSpeed reads all of them.
 """
 
 import math
@@ -30,23 +30,23 @@ from training.optimizers import Optimizer
 from training.score import Score
 from training.specs import BUCKET, LIVE, PREFETCH, EngineSettings, Offload
 
-SCALER = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")  # what changes of DeepSpeed's loss scale
+SCALER = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")  # state of DeepSpeed's loss scaler
 
 
 def connect(machine: EngineSettings) -> None:
-    """Join the group of workers that RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe.
+    """Join the process group of RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
 
-    DeepSpeed is imported here, and decides at its import what it runs on: set DS_ACCELERATOR to the device's name
-    before. Raises ResourceError where the two differ.
+    This function imports DeepSpeed, which selects its device during the import: set DS_ACCELERATOR to the name of the
+    device before. Raises ResourceError if DeepSpeed has selected another device.
     """
     deepspeed = deepspeed_import.deepspeed()
-    found = deepspeed.get_accelerator().device_name()
-    if found != machine.device:
+    device = deepspeed.get_accelerator().device_name()
+    if device != machine.device:
         raise ResourceError(
-            f"the cluster says device: {machine.device}, but DeepSpeed found {found}: "
+            f"invalid device of DeepSpeed: got {device}, expected {machine.device} as in the cluster file; "
             f"set DS_ACCELERATOR={machine.device} in the workers' environment, or choose another cluster"
         )
-    # DeepSpeed calls collectives by names that torch 2.13 has renamed; torch says so at every single call.
+    # DeepSpeed uses names of collectives that torch 2.13 has deprecated; torch warns at every call.
     warnings.filterwarnings("ignore", r".torch\.distributed\.\w+. is deprecated", FutureWarning)
     _check_disk(machine)
     torch.set_num_threads(machine.cpu_threads)
@@ -59,35 +59,36 @@ def connect(machine: EngineSettings) -> None:
 
 
 def _check_disk(machine: EngineSettings) -> None:
-    """Raise ResourceError where something is to be offloaded to a disk, and DeepSpeed cannot do that here."""
+    """Raise ResourceError if the configuration offloads to a disk and DeepSpeed cannot do that on this machine."""
     keys = [key for key in ("offload_optimizer", "offload_param") if getattr(machine, key) == "nvme"]
     if keys and not deepspeed_import.deepspeed().ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False):
         raise ResourceError(
-            f"engine.{keys[0]} is nvme, but DeepSpeed cannot build async_io here: install libaio "
-            "(apt install libaio-dev), or offload to the cpu"
+            f"invalid engine.{keys[0]}: got nvme, but DeepSpeed cannot build async_io on this machine; install libaio "
+            f"(apt install libaio-dev), or set engine.{keys[0]}: cpu"
         )
 
 
 def deepspeed_config(machine: EngineSettings, spec: Optimizer) -> dict[str, Any]:
-    """The whole of what DeepSpeed is told; `engine.deepspeed` has the last word on keys that it may have.
+    """Return the complete configuration for DeepSpeed; the key `engine.deepspeed` overrides values.
 
-    The batch keys are place-holders: the loop owns accumulation (`managed_gradient_accumulation`), calls `step` when a
-    batch is complete, and has already divided the loss by the global count.
+    The batch sizes are placeholders. The training loop accumulates gradients (`managed_gradient_accumulation`), calls
+    `step` when a batch is complete, and divides the loss by the global count before the backward pass.
     """
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "managed_gradient_accumulation": False,
         "gradient_allreduce_op": "mean",
-        # DeepSpeed's own default has been 1.0 since June 2026; on stage 0 the engine below clips
+        # DeepSpeed's default has been 1.0 since June 2026; on stage 0 DeepSpeedEngine clips
         "gradient_clipping": spec.max_grad_norm if machine.zero_stage else 0.0,
-        "zero_allow_untested_optimizer": True,  # training.optimizers knows about the shards
+        "zero_allow_untested_optimizer": True,  # training.optimizers supports shards
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": machine.precision == "bf16"},
-        # dynamic: from 2^16 down at an overflow, which skips the update, and up again after a thousand without
+        # dynamic loss scale: it starts at 2^16, decreases after an overflow, which skips the update, and increases
+        # after 1000 updates without an overflow
         "fp16": {"enabled": machine.precision == "fp16", "loss_scale": 0, "initial_scale_power": 16, "hysteresis": 2},
         "data_types": {"grad_accum_dtype": "fp32"},
-        "communication_data_type": machine.reduce_dtype,  # by default gradients of bf16 weights are summed in bf16
+        "communication_data_type": machine.reduce_dtype,  # the default sums gradients of bf16 weights in bf16
         "zero_optimization": {
             "stage": machine.zero_stage,
             "overlap_comm": machine.overlap_comm,
@@ -108,18 +109,18 @@ def deepspeed_config(machine: EngineSettings, spec: Optimizer) -> dict[str, Any]
 
 
 def _offload(machine: EngineSettings, to: Offload) -> dict[str, Any] | None:
-    """Where DeepSpeed keeps the optimiser or the parameters."""
+    """DeepSpeed's offload configuration of the optimizer state or of the parameters."""
     if to == "none":
         return None
-    place = {"nvme_path": machine.nvme_path} if to == "nvme" else {}
-    return {"device": to, "pin_memory": machine.device == "cuda", **place}
+    path = {"nvme_path": machine.nvme_path} if to == "nvme" else {}
+    return {"device": to, "pin_memory": machine.device == "cuda", **path}
 
 
 def placement(machine: EngineSettings, config: dict[str, Any], mesh: Mesh) -> Callable[[Tensor], nn.Parameter]:
-    """What becomes of a new weight: in the type and on the device of training, and on stage 3 in the shares of the
-    workers that have the same of the net.
+    """Return a function that converts an initial value to a parameter with the data type and the device of training.
 
-    What zero.Init does where a module is made, without its broadcast: all workers have the same value (`peers_of`).
+    On stage 3, it also partitions the parameter over the workers with the same slice of the model. This is what
+    zero.Init does when a module is built, except for the broadcast: all workers have the same value (`peers_of`).
     """
     deepspeed = deepspeed_import.deepspeed()
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[machine.precision]
@@ -127,38 +128,38 @@ def placement(machine: EngineSettings, config: dict[str, Any], mesh: Mesh) -> Ca
     partition = None
     if machine.zero_stage == 3:
         init = deepspeed.zero.Init
-        # its dtype is that of the config: a CPU without fp16 takes any that is given for bf16
+        # the data type comes from `config`; on a CPU without fp16, an explicit `dtype` would always mean bf16
         partition = init(data_parallel_group=mesh.same_share, config_dict_or_path=config)
 
     def settle(value: Tensor) -> nn.Parameter:
         parameter = nn.Parameter(value.to(device, dtype))
         if partition is not None:
             partition._convert_to_deepspeed_param(parameter)
-            parameter.partition()  # type: ignore[attr-defined]  # a method that DeepSpeed has given it
+            parameter.partition()  # type: ignore[attr-defined]  # a method that DeepSpeed adds
         return parameter
 
     return settle
 
 
 def peers_of(mesh: Mesh) -> ReplicaGroup:
-    """The workers with the same share of the net, which make its first weights together."""
+    """The workers with the same slice of the model, which divide the work of initializing its weights."""
     ranks = mesh.get_data_parallel_group_ranks()
     if len(ranks) == 1:
         return ALONE
     device = torch.device(deepspeed_import.deepspeed().get_accelerator().current_device_name())
 
-    def passed(value: Tensor, owner: int) -> Tensor:
-        there = value.to(device)
-        torch.distributed.broadcast(there, ranks[owner], group=mesh.same_share)
-        return there
+    def broadcast(value: Tensor, owner: int) -> Tensor:
+        on_device = value.to(device)
+        torch.distributed.broadcast(on_device, ranks[owner], group=mesh.same_share)
+        return on_device
 
-    return ReplicaGroup(mesh.get_data_parallel_rank(), len(ranks), passed, device)
+    return ReplicaGroup(mesh.get_data_parallel_rank(), len(ranks), broadcast, device)
 
 
 class DeepSpeedEngine(Generic[M]):
-    """One of `world` workers; call `connect` first. Of a model on the meta device each makes its share of the weights.
+    """One of `world` workers; call `connect` first. The engine initializes the weights of a model on the meta device.
 
-    `groups` are the parameters for the optimiser, where they are not those of `parameter_groups`.
+    `groups` are the parameter groups of the optimizer; the default is the result of `parameter_groups`.
     """
 
     def __init__(
@@ -172,16 +173,18 @@ class DeepSpeedEngine(Generic[M]):
         self.shares = local_shards.tensor_shares_of(model, is_first=self.mesh.share.number == 0)
         if machine.tensor_parallel_size > 1 and not self.cuts:
             raise BadInput(
-                f"tensor_parallel is {machine.tensor_parallel_size}, allowed is 1 for a net that is not split"
+                f"invalid engine.tensor_parallel_size: got {machine.tensor_parallel_size}, expected 1 for a model "
+                "without tensor-parallel layers; set it to 1"
             )
         if machine.pipeline_parallel_size > 1 and not (isinstance(model, Model) and model.stage.of > 1):
             raise BadInput(
-                f"pipeline_parallel is {machine.pipeline_parallel_size}, allowed is 1 for a net without stages"
+                f"invalid engine.pipeline_parallel_size: got {machine.pipeline_parallel_size}, expected 1 for a model "
+                "without pipeline stages; set it to 1"
             )
         mpu = self.mesh if self.mesh.divides else None
-        deepspeed_import.deepspeed().utils.groups.mpu = mpu  # that of the engine before would stay
+        deepspeed_import.deepspeed().utils.groups.mpu = mpu  # replaces the one of an earlier engine
         config = deepspeed_config(machine, spec)
-        if machine.offload_param == "nvme":  # each of five buffers takes the share of any weight
+        if machine.offload_param == "nvme":  # each of five buffers must have room for a partition of any weight
             sizes = (weight.numel() for weight in model.parameters())
             most = -(-max(sizes) // self.mesh.get_data_parallel_world_size())
             config["zero_optimization"]["offload_param"]["buffer_size"] = most
@@ -189,10 +192,10 @@ class DeepSpeedEngine(Generic[M]):
             assert isinstance(model, Model)
             materialize(model, placement(machine, config, self.mesh), peers_of(self.mesh))
         for name, weight in model.named_parameters():
-            # the others count once in the norm of the gradient
-            weight.tensor_model_parallel = name in self.cuts  # type: ignore[attr-defined]  # DeepSpeed's own
+            # the gradient norm counts parameters without this flag only on one worker
+            weight.tensor_model_parallel = name in self.cuts  # type: ignore[attr-defined]  # attribute of DeepSpeed
         groups = groups or parameter_groups(model, spec.weight_decay, spec.weight_decay_params)
-        with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory
+        with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory use
             self.engine, self.optimizer, _, _ = deepspeed_import.deepspeed().initialize(
                 model=model,
                 optimizer=spec.build([group | {"workers": self.mesh.same_share} for group in groups]),
@@ -207,16 +210,17 @@ class DeepSpeedEngine(Generic[M]):
         if isinstance(model, Model) and model.stage.of > 1:
             self.pipeline = PipelineRunner(model, self.mesh, self._run_stage, self._backward_of_stage)
         self.norm_of_stage_0 = math.nan
-        self.has_no_loss = torch.zeros((), dtype=torch.bool, device=self.engine.device)  # since the last update
-        if self._scaler():  # else DeepSpeed ends with a traceback: the loop counts what is skipped, and ends in words
+        # whether a loss was not finite since the last update
+        self.has_no_loss = torch.zeros((), dtype=torch.bool, device=self.engine.device)
+        if self._scaler():  # no exception of DeepSpeed: the loop counts skipped updates and stops with a clear message
             self.optimizer.loss_scaler.raise_error_at_min_scale = False
         if machine.zero_stage == 0:
-            self._guard(spec.max_grad_norm)
+            self._clip_on_stage_0(spec.max_grad_norm)
         elif self.mesh.divides and hasattr(self.optimizer, "scaled_global_norm"):  # stages 1 and 2
             self._sum_norms_once()
 
-    def _guard(self, clip: float) -> None:
-        """Clip on stage 0, and let it apply no gradient that is not finite, as DeepSpeed does on the others alone."""
+    def _clip_on_stage_0(self, clip: float) -> None:
+        """Clip gradients on stage 0 and skip updates if they are not finite; DeepSpeed does so only on other stages."""
         update, clip_by = self.optimizer.step, deepspeed_import.deepspeed().runtime.utils.clip_grad_norm_
 
         def step() -> None:
@@ -227,21 +231,21 @@ class DeepSpeedEngine(Generic[M]):
         self.optimizer.step = step
 
     def _sum_norms_once(self) -> None:
-        """Add up the norms of those that share a net in one call.
+        """Sum the gradient norms of the workers that share a model in one collective call.
 
-        Stages 1 and 2 make a call for each group of parameters. Of an optimiser of whole tensors each parameter is a
-        group, and the stages of a pipeline have different numbers of them: then one waits for ever, or adds up numbers
-        that do not belong together. On stage 3 no line of workers is cut into stages.
+        ZeRO stages 1 and 2 make one call for each parameter group. An optimizer of whole tensors has one group for each
+        parameter, and pipeline stages have different numbers of parameters. A worker would then wait forever, or sum
+        numbers of different groups. Sesame does not combine ZeRO stage 3 with pipelines.
         """
         zero = self.optimizer
-        norm_here = zero.scaled_global_norm
+        local_norm = zero.scaled_global_norm
 
         def norm(norm_type: int = 2) -> Tensor:
             zero._model_parallel_all_reduce = lambda tensor, op: None
             try:
-                square = norm_here(norm_type).square()
+                square = local_norm(norm_type).square()
             finally:
-                del zero._model_parallel_all_reduce  # the method of its class is there again
+                del zero._model_parallel_all_reduce  # restores the method of the class
             torch.distributed.all_reduce(square, group=self.mesh.get_model_parallel_group())
             return square.sqrt()
 
@@ -249,16 +253,19 @@ class DeepSpeedEngine(Generic[M]):
 
     def forward(self, batch: Batch) -> dict[str, Score]:
         if self.pipeline:
-            raise RuntimeError("a stage of a pipeline has no scores of its own: call `scored`")
+            raise RuntimeError("forward is not available with a pipeline; call `scored`")
         return self.engine(to_tensors(batch, self.engine.device))
 
-    def _run_stage(self, batch: Batch, given: StageInputs) -> Any:
-        return self.engine(to_tensors(batch, self.engine.device), given)
+    def _run_stage(self, batch: Batch, inputs: StageInputs) -> Any:
+        return self.engine(to_tensors(batch, self.engine.device), inputs)
 
     def _backward_of_stage(self, loss: Tensor) -> None:
-        """Stage 1 adds up gradients of 16 bit in float32, and DeepSpeed forgets those of a micro-batch when the next
-        forward pass begins, or when a backward pass comes to what a forward pass has returned. Neither is so of every
-        backward pass of a stage: what stays would be counted twice."""
+        """Run a backward pass of a pipeline stage, after clearing DeepSpeed's gradients of the previous one.
+
+        ZeRO stage 1 accumulates 16-bit gradients in float32. DeepSpeed clears the gradients of a micro-batch when the
+        next forward pass starts, or when a backward pass reaches an output of a forward pass. Not every backward pass
+        of a pipeline stage meets one of these conditions, and gradients that are not cleared would be counted twice.
+        """
         if self.zero:
             self.optimizer.clear_backward_seen_flag()
             self.optimizer.backward_prologue()
@@ -269,7 +276,7 @@ class DeepSpeedEngine(Generic[M]):
 
     def backward(self, loss: Tensor) -> None:
         if self._scaler():
-            self.has_no_loss = self.has_no_loss | ~loss.detach().isfinite()  # nobody waits for it
+            self.has_no_loss = self.has_no_loss | ~loss.detach().isfinite()  # on the device, without synchronization
         if self.pipeline:
             self.pipeline.backward(loss)
         else:
@@ -282,14 +289,16 @@ class DeepSpeedEngine(Generic[M]):
         if self.zero == 0:
             return StepResult(self.norm_of_stage_0, skipped=not math.isfinite(self.norm_of_stage_0))
         norm, skipped = self.engine.get_global_grad_norm(), not self.engine.was_step_applied()
-        overflow = skipped and bool(scaler) and self._has_overflown(scaler)
+        overflow = skipped and bool(scaler) and self._has_overflowed(scaler)
         self.has_no_loss = torch.zeros_like(self.has_no_loss)
         return StepResult(math.nan if norm is None else float(norm), skipped, overflow)
 
-    def _has_overflown(self, before: Mapping[str, float]) -> bool:
-        """Whether a lower loss scale may help a skipped update; all workers call it.
+    def _has_overflowed(self, before: Mapping[str, float]) -> bool:
+        """Whether an update was skipped because of a loss scale that can be lowered; all workers call it.
 
-        Where the loss itself was not finite no scale helps: it becomes what it was. Nor where it was the smallest."""
+        If the loss itself was not finite, a lower scale does not help, and the scaler is reset to its state `before`
+        the update.
+        """
         (workers,) = self.reduce_sums([float(self.has_no_loss)])
         if workers:
             for key, value in before.items():
@@ -303,13 +312,12 @@ class DeepSpeedEngine(Generic[M]):
 
     def part(self, copy: Copy) -> CheckpointFragment:
         if self.zero == 0 and self.mesh.get_data_parallel_rank():
-            return replace(
-                CheckpointFragment(), tensors=memory_of(self.model)
-            )  # the first with this share of the net has all of it
-        if self.zero == 3:  # an evaluation leaves parameters whole
+            # the first worker with this slice of the model writes all other tensors
+            return replace(CheckpointFragment(), tensors=memory_of(self.model))
+        if self.zero == 3:  # partition the parameters again, which an evaluation leaves gathered
             self.optimizer.checkpoint_event_prologue()
             self.optimizer.checkpoint_event_epilogue()
-        is_first = self.mesh.get_data_parallel_rank() == self.mesh.share.number == 0  # of its stage
+        is_first = self.mesh.get_data_parallel_rank() == self.mesh.share.number == 0  # first worker of its stage
         part = local_shards.part_of(self.model, self._flats(), self._stepping, copy, is_first=is_first)
         part.tensors.update(memory_of(self.model))
         return replace(part, scaler=self._scaler())
@@ -318,7 +326,7 @@ class DeepSpeedEngine(Generic[M]):
         local_shards.load(self._flats(), self._stepping, fragments)
         local_shards.load_buffers(self.model, fragments)
         if self.zero in (1, 2):
-            self.optimizer.update_lp_params()  # cast to 16 bit, and made whole on all workers
+            self.optimizer.update_lp_params()  # cast to 16 bits and gather on all workers
         elif self.zero == 3:
             self._load_partitions()
         for key, value in self._scaler().items():
@@ -326,48 +334,48 @@ class DeepSpeedEngine(Generic[M]):
         net_of(self.model).load_memory_state(memory, self.engine.device)
 
     def _load_partitions(self) -> None:
-        """Stage 3: the weights of the net from those of the optimiser, as after a step."""
+        """On stage 3, update the weights of the model from those of the optimizer, as after a step."""
         zero = self.optimizer
-        zero.checkpoint_event_prologue()  # no parameter is whole
+        zero.checkpoint_event_prologue()  # partitions all parameters
         for number in range(len(zero.fp16_groups)):
             with local_shards.in_memory(zero, number):
                 zero._reassign_or_swap_out_partitioned_parameters(number)
         if zero.persistent_parameters:
             zero.persistent_parameters[0].partition(zero.persistent_parameters)
-        zero.checkpoint_event_epilogue()  # but the small ones, of which there is no other copy
+        zero.checkpoint_event_epilogue()  # gathers the small parameters, which have no other copy
 
     def _flats(self) -> Iterator[local_shards.FlatParameter]:
-        """What this worker's optimiser updates."""
+        """The tensors that this worker's optimizer updates."""
         if self.zero == 0:
             return local_shards.parameters(self.model, self._stepping, self.shares)
-        cut_up = local_shards.partitions if self.zero == 3 else local_shards.groups
-        return cut_up(self.model, self.optimizer, self.shares)
+        flat_parameters = local_shards.partitions if self.zero == 3 else local_shards.groups
+        return flat_parameters(self.model, self.optimizer, self.shares)
 
     @property
     def _stepping(self) -> torch.optim.Optimizer:
-        """Our optimiser, inside of DeepSpeed's."""
+        """Sesame's optimizer, which DeepSpeed's optimizer wraps."""
         return self.optimizer if self.zero == 0 else self.optimizer.optimizer
 
     def _scaler(self) -> dict[str, float]:
-        """The state of a loss scale that changes; nothing where there is none."""
+        """The state of a dynamic loss scale; empty without one."""
         scaler = getattr(self.optimizer, "loss_scaler", None)
         return {key: getattr(scaler, key) for key in SCALER} if getattr(scaler, "dynamic", False) else {}
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         if self.pipeline:
-            yield from self.pipeline.weights(self._own_weights())
+            yield from self.pipeline.weights(self._stage_weights())
             return
-        for name, whole in self._own_weights():
+        for name, whole in self._stage_weights():
             if self.rank == 0:
                 yield name, whole.cpu().clone()
 
-    def _own_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Those of this worker's stage, whole, one after the other."""
+    def _stage_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Iterate over the names and complete weights of this worker's stage."""
         whole_of = deepspeed_import.deepspeed().utils.safe_get_full_fp32_param
         for name, weight in self.model.named_parameters():
-            whole = whole_of(weight)  # a collective call; None on stage 0, where each worker has it all
+            whole = whole_of(weight)  # a collective call; None on stage 0, where each worker has the whole weight
             whole = (weight if whole is None else whole).detach().float()
-            yield name, self.cuts[name].joined(whole) if name in self.cuts else whole  # a collective call too
+            yield name, self.cuts[name].joined(whole) if name in self.cuts else whole  # also collective
 
     def full_state(self) -> dict[str, Tensor]:
         return dict(self.weights())

@@ -1,7 +1,7 @@
-"""DeepSpeed, imported when an engine first needs it, and without what only its autotuner would use.
+"""Import DeepSpeed when an engine first needs it, without the packages that only its autotuner uses.
 
-Its autotuner imports MLflow, which imports pandas and FastAPI: four fifths of the time of the whole import, in each
-process. It does without where there is no MLflow (`try: import mlflow`), so that it finds none here.
+The autotuner imports MLflow, which imports pandas and FastAPI. That takes four fifths of the import time, in each
+process. The import of MLflow is optional (`try: import mlflow`), so this module makes it fail.
 """
 
 import sys
@@ -15,7 +15,7 @@ UNUSED = ("mlflow", "pandas")
 
 @cache
 def deepspeed() -> Any:
-    """The module. At its first import it reads DS_ACCELERATOR: the name of the device that it runs on."""
+    """Return the module. Its first import reads DS_ACCELERATOR, the name of the device that it will use."""
     with _hidden(UNUSED):
         import deepspeed
     return deepspeed
@@ -23,9 +23,9 @@ def deepspeed() -> Any:
 
 @contextmanager
 def _hidden(names: tuple[str, ...]) -> Iterator[None]:
-    """Let an import of these modules fail inside the block, where they are not imported yet."""
+    """Make imports of these modules fail inside the block, unless they are already imported."""
     hidden = [name for name in names if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None stops an import
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None makes an import fail
     try:
         yield
     finally:

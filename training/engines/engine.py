@@ -1,4 +1,4 @@
-"""What the loop asks of an engine, and what all engines share."""
+"""The protocol between the training loop and an engine, and functions that all engines share."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,64 +15,72 @@ from training.profiler import record_phase
 from training.score import Score
 
 M = TypeVar("M", bound=nn.Module)
-"""A model whose `trunk` is a Net, and which makes a Score of each of its losses: of pretraining, or of fine-tuning."""
+"""A model for pretraining or fine-tuning. Its `trunk` is a Backbone, and it computes a Score for each of its losses."""
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """The outcome of one optimiser step."""
+    """The result of one optimizer step."""
 
-    grad_norm: float  # global, of the raw gradient, before clipping
-    skipped: bool  # True: the gradient was not finite and the weights are as they were
-    overflow: bool = False  # True: the same, and the loss scale, which may have been too large, was lowered
+    grad_norm: float  # global norm of the gradient before clipping
+    skipped: bool  # True: the gradient was not finite, and the weights are unchanged
+    overflow: bool = False  # True: the step was skipped, and the loss scale was lowered because it may be too large
 
 
 class Engine(Protocol[M]):
-    """Weights, their optimiser, and the other workers; every worker makes the same calls in the same order."""
+    """Manages the weights and the optimizer of a worker. All workers call the same methods in the same order."""
 
     model: M
-    rank: int  # of this worker, for files; the first one speaks for all
-    world: int
-    data_rank: int  # of those that read different rows; workers that share a net read the same ones
-    data_world: int
-    counts: bool  # whether this worker's rows count: of those that read the same ones one does, which has the scores
+    rank: int  # rank of this worker, which names its files; rank 0 reports for all workers
+    world: int  # number of workers
+    data_rank: int  # rank among the groups that read different data; workers that share a model read the same data
+    data_world: int  # number of groups that read different data
+    counts: bool  # whether this worker's scores count: True for one worker of each group, which has the scores
     zero: int | str  # the ZeRO stage, or "none"
 
     def forward(self, batch: Batch) -> dict[str, Score]:
-        """Score of each loss on one micro-batch of this worker."""
+        """Compute the score of each loss on one micro-batch of this worker."""
 
     def scored(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
-        """Each of a step's micro-batches with its scores; the caller calls `backward` for each before it asks for the
-        next one, if it learns. With a pipeline scores are zeros but at the last stage, and passes of several
-        micro-batches overlap: one that is begun must be gone through."""
+        """Iterate over the micro-batches of a step and their scores.
+
+        In training, the caller calls `backward` for each micro-batch before it requests the next one. With a pipeline,
+        scores are 0 except at the last stage, and the passes of several micro-batches overlap: the caller must exhaust
+        the iterator.
+        """
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradient of `loss`; the workers' gradients are averaged, at `step` at the latest."""
+        """Add the gradient of `loss`; gradients are averaged over the workers now or in `step`."""
 
     def step(self, rate: float) -> StepResult:
-        """Clip, update with learning rate `rate`, forget the gradient; a gradient that is not finite is skipped."""
+        """Clip the gradient, update the weights with the learning rate `rate`, and clear the gradient.
+
+        If the gradient is not finite, the update is skipped.
+        """
 
     def reduce_sums(self, values: Sequence[float]) -> list[float]:
-        """Sums over all workers, in float64."""
+        """Sum each value over all workers, in float64."""
 
     def part(self, copy: Copy) -> CheckpointFragment:
-        """What this worker writes of a checkpoint. `copy` is called before anything can change a tensor again."""
+        """This worker's part of a checkpoint. `copy` copies each tensor before the next update can change it."""
 
     def load(self, fragments: Fragments, memory: Mapping[str, Tensor]) -> None:
-        """Take over what workers of any number and ZeRO stage have written, and this worker's `memory`."""
+        """Load a checkpoint, written by any number of workers with any ZeRO stage, and this worker's `memory`."""
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and weights, in float32 on the CPU, tied ones once, gathered one by one; none on every worker but the
-        first. Every worker goes through all of them."""
+        """Iterate over names and weights, in float32 on the CPU, and gather one weight at a time; tied weights once.
+
+        Only the first worker receives weights, but every worker must exhaust the iterator.
+        """
 
     def full_state(self) -> dict[str, Tensor]:
-        """The same all at once, for a net that one worker can hold."""
+        """All weights by name, for a model that fits in the memory of one worker."""
 
 
 def score_micro_batches(
     forward: Callable[[Batch], dict[str, Score]], batches: Sequence[Batch]
 ) -> Iterator[tuple[Batch, dict[str, Score]]]:
-    """What `scored` is where a worker has a whole net."""
+    """Implement `Engine.scored` for a worker that has all layers."""
     for batch in batches:
         with record_phase("forward"):
             scores = forward(batch)
@@ -80,22 +88,27 @@ def score_micro_batches(
 
 
 def memory_of(model: nn.Module) -> dict[str, Tensor]:
-    """What this worker's micro-batches go on from, where the net has a memory, by keys for a file: without it, a run
-    that resumes would begin its rows anew."""
+    """The model's memory of this worker's micro-batches, by keys for a checkpoint file; empty without a memory.
+
+    Without these tensors, a resumed run would start all sequences with an empty memory.
+    """
     return {whole(MEMORY, name): tensor for name, tensor in net_of(model).memory_state().items()}
 
 
 ON_HOST: Final = frozenset({"lengths", "source_lengths", "slot", "fresh", "next_sentence_label"})
-"""Columns whose numbers are read: from a device each reading would wait for all that it has to do."""
+"""Columns that the host reads. On a device, each read would wait until the device has finished its work."""
 
 
 def to_tensors(batch: Batch, device: torch.device) -> dict[str, Tensor]:
-    """The arrays of a batch as tensors on `device`, but for those `ON_HOST`; on a CPU they share their memory."""
+    """Convert the arrays of a batch to tensors on `device`, except for the columns `ON_HOST`, which stay on the CPU.
+
+    Tensors on the CPU share the memory of the arrays.
+    """
     tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
     return {name: x if name in ON_HOST else x.to(device, non_blocking=True) for name, x in tensors.items()}
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """The learning rate of the next step, times the `scale` of each group, where it has one."""
+    """Set the learning rate of the next step, multiplied by the `scale` of a group if it has one."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("scale", 1.0)

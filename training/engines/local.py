@@ -20,15 +20,15 @@ from training.specs import EngineSettings
 
 
 class LocalEngine(Generic[M]):
-    """One plain process in float32: the oracle of the parity tests, what to debug with, and to fine-tune with.
+    """One process in float32, for fine-tuning and debugging. It is the reference of the parity tests.
 
-    `groups` are the parameters for the optimiser, where they are not those of `parameter_groups`.
+    `groups` are the parameter groups of the optimizer; the default is the result of `parameter_groups`.
     """
 
     def __init__(
         self, model: M, spec: Optimizer, machine: EngineSettings, groups: Sequence[dict[str, Any]] | None = None
     ) -> None:
-        assert machine.precision == "fp32", "bf16 needs float32 masters, which DeepSpeed keeps"
+        assert machine.precision == "fp32", "bf16 needs float32 master weights, which only DeepSpeed has"
         self.device = torch.device(machine.device)
         if any(weight.is_meta for weight in model.parameters()):
             assert isinstance(model, Model)

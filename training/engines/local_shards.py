@@ -1,10 +1,12 @@
-"""What a worker has of the parameters and of the optimiser's state, whatever ZeRO made of them.
+"""A worker's shards of the parameters and of the optimizer state, with any ZeRO stage.
 
-ZeRO gives each worker's optimiser flat tensors in float32: pieces of parameters, one after the other. `FlatParameter`
-is such a tensor, and says which elements of which parameters it has; the rest of this file does not know about stages.
+ZeRO gives each worker's optimizer flat float32 tensors, which are concatenated parts of parameters. A `FlatParameter`
+is a flat tensor, together with the elements of parameters that it contains. Only the functions that create it depend on
+the ZeRO stage.
 
-An optimiser keeps tensors as long as the flat one (a number for each element) and single numbers (its step). One that
-keeps anything else describes it (training/optimizers/steps/optimizer_shard.py, `ShardedStateOptimizer`).
+The state of most optimizers consists of tensors with one number for each element of the flat tensor, and of single
+numbers, such as the step. An optimizer with another state implements `ShardedStateOptimizer`
+(training/optimizers/sharded_state.py).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,19 +33,19 @@ from training.model import net_of
 from training.optimizers import ShardedStateOptimizer
 
 Copy = Callable[[str, Tensor], Tensor]
-"""Takes a name and a tensor, and gives it in the host's memory, where the next update does not change it."""
+"""Copies a tensor, identified by a name, to host memory, where the next update does not change it."""
 
 
 @dataclass(frozen=True)
 class LocalShard:
-    """What a worker has of a parameter: elements that lie together, or none."""
+    """A worker's shard of a parameter: contiguous elements, possibly none."""
 
     name: str
-    shape: Shape  # of the whole parameter
-    start: int  # elements of the parameter, or of its slice, before them
-    at: slice  # where they lie in the flat tensor
-    cut: TensorSlice | None = None  # the slice of the parameter that tensor parallelism gives this worker
-    is_own: bool = True  # False: another worker has the same and writes it
+    shape: Shape  # shape of the whole parameter
+    start: int  # index of the first element in the parameter, or in its slice
+    at: slice  # range of the elements in the flat tensor
+    cut: TensorSlice | None = None  # this worker's slice of the parameter under tensor parallelism
+    is_own: bool = True  # False: another worker has the same elements and writes them
 
     @property
     def length(self) -> int:
@@ -52,15 +54,14 @@ class LocalShard:
 
 @dataclass(frozen=True)
 class Shares:
-    """What tensor parallelism makes of the parameters; without it nothing."""
+    """This worker's slices of the parameters under tensor parallelism; empty without it."""
 
-    cuts: Mapping[str, tuple[Shape, TensorSlice]] = field(
-        default_factory=dict
-    )  # shape of the whole one, and the slice here
-    is_first: bool = True  # of the workers that share a net: it writes the parameters that all of them have
+    # shape of the whole parameter and slice of this worker, by name of the parameter
+    cuts: Mapping[str, tuple[Shape, TensorSlice]] = field(default_factory=dict)
+    is_first: bool = True  # whether this worker writes the parameters that all workers sharing a model have
 
     def of(self, name: str, shape: Sequence[int], start: int, at: slice) -> LocalShard:
-        """What a worker has of its slice, which is of this shape."""
+        """The shard at `start` of a parameter, or of this worker's slice of it, which has the shape `shape`."""
         whole_shape, cut = self.cuts.get(name, (tuple(shape), None))
         return LocalShard(name, whole_shape, start, at, cut, is_own=self.is_first or cut is not None)
 
@@ -69,7 +70,7 @@ WHOLE = Shares()
 
 
 def tensor_shares_of(model: nn.Module, *, is_first: bool) -> Shares:
-    """What this worker has of the parameters of a net that several may share."""
+    """This worker's slices of the parameters of a model."""
     cuts = {
         name: (cut.shape, TensorSlice(cut.axis, tuple((each.start, each.stop) for each in cut.within)))
         for name, cut in net_of(model).cuts.items()
@@ -79,15 +80,15 @@ def tensor_shares_of(model: nn.Module, *, is_first: bool) -> Shares:
 
 @dataclass(frozen=True)
 class FlatParameter:
-    """A tensor that a worker's optimiser updates, and which elements of which parameters it has."""
+    """A tensor that a worker's optimizer updates, with the shards of parameters that it contains."""
 
     weights: Tensor
-    group: dict[str, Any]  # of the optimiser, that it belongs to
+    group: dict[str, Any]  # parameter group of the optimizer
     members: tuple[LocalShard, ...]
 
 
 def parameters(model: nn.Module, optimizer: torch.optim.Optimizer, shares: Shares = WHOLE) -> Iterator[FlatParameter]:
-    """Each parameter by itself, as an optimiser without ZeRO has them."""
+    """Iterate over the parameters of an optimizer without ZeRO, each as a separate tensor."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     for group in optimizer.param_groups:
         for weight in group["params"]:
@@ -95,48 +96,51 @@ def parameters(model: nn.Module, optimizer: torch.optim.Optimizer, shares: Share
 
 
 def groups(model: nn.Module, zero: Any, shares: Shares = WHOLE) -> Iterator[FlatParameter]:
-    """The pieces of groups that stages 1 and 2 of ZeRO make; `zero` is DeepSpeed's optimiser."""
+    """Iterate over the flat tensors of ZeRO stages 1 and 2, one for each group; `zero` is DeepSpeed's optimizer."""
     names = {parameter: name for name, parameter in model.named_parameters()}
-    bf16 = hasattr(zero, "bf16_groups")  # stage 1 in bf16 is another class
+    bf16 = hasattr(zero, "bf16_groups")  # stage 1 in bf16 has another class
     members_of = zero.bf16_groups if bf16 else zero.bit16_groups
     flats = zero.fp32_groups_flat_partition if bf16 else zero.single_partition_of_fp32_groups
     for group, members, flat in zip(zero.optimizer.param_groups, members_of, flats, strict=True):
-        held = (shares.of(names[parameter], parameter.shape, *_linked(parameter)) for parameter in members)
-        yield FlatParameter(flat, group, tuple(held))
+        shards = (shares.of(names[parameter], parameter.shape, *_mapped_elements(parameter)) for parameter in members)
+        yield FlatParameter(flat, group, tuple(shards))
 
 
-def _linked(parameter: Tensor) -> tuple[int, slice]:
-    """Which elements of a parameter a flat piece of its group has, and where, by DeepSpeed's own mapping."""
+def _mapped_elements(parameter: Tensor) -> tuple[int, slice]:
+    """First element of a parameter in the flat tensor of its group, and range in that tensor (DeepSpeed's mapping)."""
     mapping = parameter._hp_mapping  # type: ignore[attr-defined]
     if mapping is None:
         return 0, slice(0, 0)
-    there = mapping.hp_fragment_address
-    return mapping.lp_fragment_address.start, slice(there.start, there.start + there.numel)
+    address = mapping.hp_fragment_address
+    return mapping.lp_fragment_address.start, slice(address.start, address.start + address.numel)
 
 
 def partitions(model: nn.Module, zero: Any, shares: Shares = WHOLE) -> Iterator[FlatParameter]:
-    """The pieces of parameters that stage 3 of ZeRO makes; `zero` is DeepSpeed's optimiser.
+    """Iterate over the flat tensors of ZeRO stage 3; `zero` is DeepSpeed's optimizer.
 
-    What is on a disk is in memory until the next one is asked for, and what was changed of it is written then.
+    An offloaded tensor is in memory until the next iteration, which writes it back to the disk.
     """
     names = {parameter.ds_id: name for name, parameter in model.named_parameters()}  # type: ignore[attr-defined]
     for number, (members, flat) in enumerate(zip(zero.fp16_groups, zero.fp32_partitioned_groups_flat, strict=True)):
-        held, at = [], 0
+        shards, at = [], 0
         for parameter in members:
-            size = parameter.ds_tensor.ds_numel  # alike on all workers; the last ones have less, and are filled up
+            size = parameter.ds_tensor.ds_numel  # equal on all workers, because the last partitions are padded
             start = min(zero._get_param_partition_rank(parameter) * size, parameter.ds_numel)
             length = min(size, parameter.ds_numel - start)
-            held.append(shares.of(names[parameter.ds_id], parameter.ds_shape, start, slice(at, at + length)))
+            shards.append(shares.of(names[parameter.ds_id], parameter.ds_shape, start, slice(at, at + length)))
             at += size
         group = zero.optimizer.param_groups[zero.sub_group_to_group_id[number]]
         with in_memory(zero, number):
-            yield FlatParameter(flat, group, tuple(held))
+            yield FlatParameter(flat, group, tuple(shards))
 
 
 @contextmanager
 def in_memory(zero: Any, number: int) -> Iterator[None]:
-    """Have weights and state of a sub-group of stage 3 in memory, and write them back if they are of a disk."""
-    on_disk = zero._swappable_optimizer_subgroup(number)  # small ones never are
+    """Load the weights and the state of a subgroup of stage 3 from the disk inside the block; then write them back.
+
+    If the subgroup is not on a disk, do nothing.
+    """
+    on_disk = zero._swappable_optimizer_subgroup(number)  # False for small subgroups
     if on_disk:
         zero._optimizer_states_and_gradient_swap_in(number)
     yield
@@ -147,7 +151,7 @@ def in_memory(zero: Any, number: int) -> Iterator[None]:
 def part_of(
     model: nn.Module, flats: Iterable[FlatParameter], optimizer: torch.optim.Optimizer, copy: Copy, *, is_first: bool
 ) -> CheckpointFragment:
-    """What this worker writes of a checkpoint; the first one writes the buffers too."""
+    """This worker's part of a checkpoint; the first worker also writes the buffers."""
     part = CheckpointFragment()
     for number, flat in enumerate(flats):
         _add(part, flat, {WEIGHT: copy(f"{number}|{WEIGHT}", flat.weights.detach())})
@@ -155,41 +159,41 @@ def part_of(
         if not state:
             continue
         if isinstance(optimizer, ShardedStateOptimizer):
-            _add_stretches(part, flat, optimizer, copy, number)
+            _add_sharded_state(part, flat, optimizer, copy, number)
         else:
             tensors = {key: value for key, value in state.items() if _by_element(value, flat.weights)}
             _add(part, flat, {key: copy(f"{number}|{key}", value) for key, value in tensors.items()})
             rest = {key: value for key, value in state.items() if key not in tensors}
-            part.numbers.update({held.name: _numbers(held.name, rest) for held in flat.members})
+            part.numbers.update({shard.name: _numbers(shard.name, rest) for shard in flat.members})
     if is_first:
-        buffers = _kept_buffers(model).items()
+        buffers = _persistent_buffers(model).items()
         part.tensors.update({whole(name, BUFFER): copy(whole(name, BUFFER), value) for name, value in buffers})
     return part
 
 
 def _add(part: CheckpointFragment, flat: FlatParameter, tensors: dict[str, Tensor]) -> None:
-    """Put what a worker has of each member of a flat tensor into its part, by the name of the state."""
-    for held in flat.members:
-        part.shapes[held.name] = held.shape
-        if held.cut:
-            part.cuts[held.name] = held.cut
-        if held.length and held.is_own:
+    """Add the elements of each shard of a flat tensor to a part of a checkpoint; `tensors` are by name of the state."""
+    for shard in flat.members:
+        part.shapes[shard.name] = shard.shape
+        if shard.cut:
+            part.cuts[shard.name] = shard.cut
+        if shard.length and shard.is_own:
             for state, values in tensors.items():
-                part.tensors[fragment(held.name, state, held.start)] = values.view(-1)[held.at]
+                part.tensors[fragment(shard.name, state, shard.start)] = values.view(-1)[shard.at]
 
 
-def _add_stretches(
+def _add_sharded_state(
     part: CheckpointFragment, flat: FlatParameter, optimizer: ShardedStateOptimizer, copy: Copy, number: int
 ) -> None:
-    """The same of an optimiser that describes its state, and whose groups have one parameter each."""
-    (held,) = flat.members
-    writes = held.is_own and held.length  # not what only fills a piece up
-    for stretch in optimizer.stretches(flat.weights, flat.group):
-        if writes and stretch.is_own and stretch.values.numel():
-            start = stretch.start
-            key = whole(held.name, stretch.state) if start is None else fragment(held.name, stretch.state, start)
-            part.tensors[key] = copy(f"{number}|{key}", stretch.values)
-    part.numbers[held.name] = dict(optimizer.numbers(flat.weights))
+    """Add the state of a `ShardedStateOptimizer`, whose groups have one parameter each, to a part of a checkpoint."""
+    (shard,) = flat.members
+    writes = shard.is_own and shard.length  # False for a flat tensor that is only padding
+    for sharded in optimizer.stretches(flat.weights, flat.group):
+        if writes and sharded.is_own and sharded.values.numel():
+            start = sharded.start
+            key = whole(shard.name, sharded.state) if start is None else fragment(shard.name, sharded.state, start)
+            part.tensors[key] = copy(f"{number}|{key}", sharded.values)
+    part.numbers[shard.name] = dict(optimizer.numbers(flat.weights))
 
 
 def _by_element(value: object, weights: Tensor) -> bool:
@@ -197,42 +201,45 @@ def _by_element(value: object, weights: Tensor) -> bool:
 
 
 def _numbers(name: str, rest: dict[str, Any]) -> Numbers:
-    """What an optimiser keeps beside its tensors; a tensor of one number, as torch's own have, is told by its name."""
-    found = {}
+    """The single numbers in an optimizer state; the names of scalar tensors, as in torch's optimizers, get a prefix."""
+    numbers = {}
     for key, value in rest.items():
         is_tensor = isinstance(value, Tensor)
-        assert isinstance(value, int | float) or (is_tensor and value.ndim == 0), f"{name}: what is {key} of?"
-        found[f"tensor.{key}" if is_tensor else key] = value.item() if is_tensor else value
-    return found
+        assert isinstance(value, int | float) or (is_tensor and value.ndim == 0), f"{name}: {key} is not a number"
+        numbers[f"tensor.{key}" if is_tensor else key] = value.item() if is_tensor else value
+    return numbers
 
 
 @torch.no_grad()
 def load(flats: Iterable[FlatParameter], optimizer: torch.optim.Optimizer, fragments: Fragments) -> None:
-    """Take weights and the optimiser's state from a checkpoint, in place; the 16-bit weights are left to the caller."""
+    """Load weights and optimizer state from a checkpoint in place. The caller must update the 16-bit weights."""
     for flat in flats:
-        for held in flat.members:
-            if (found := fragments.shape(held.name)) != held.shape:
-                raise BadInput(f"{fragments.folder}: {held.name} is {list(found)}, this run wants {list(held.shape)}")
+        for shard in flat.members:
+            if (shape := fragments.shape(shard.name)) != shard.shape:
+                raise BadInput(
+                    f"{fragments.folder}: invalid shape of {shard.name}: got {list(shape)}, expected "
+                    f"{list(shard.shape)}; use a checkpoint of the same recipe"
+                )
         _fill(flat, WEIGHT, flat.weights, fragments)
-        numbers = _latest([fragments.numbers(held.name) for held in flat.members])
+        numbers = _latest([fragments.numbers(shard.name) for shard in flat.members])
         if isinstance(optimizer, ShardedStateOptimizer):
             optimizer.state.pop(flat.weights, None)
             if numbers:
-                _load_stretches(flat, optimizer, fragments, numbers)
+                _load_sharded_state(flat, optimizer, fragments, numbers)
         else:
             _load_state(flat, optimizer.state[flat.weights], fragments, numbers)
 
 
 @torch.no_grad()
 def load_buffers(model: nn.Module, fragments: Fragments) -> None:
-    """Take the buffers of the net from a checkpoint; most nets have none in their files, and then nothing is read."""
-    for name, buffer in _kept_buffers(model).items():
+    """Load the persistent buffers of the model from a checkpoint. Most models have none; then no file is read."""
+    for name, buffer in _persistent_buffers(model).items():
         if fragments.has(name, BUFFER):
             buffer.copy_(fragments.of_whole(name, BUFFER))
 
 
-def _kept_buffers(model: nn.Module) -> dict[str, Tensor]:
-    """The buffers that are in a file, by name."""
+def _persistent_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """The buffers that a checkpoint contains, by name."""
     return {
         f"{prefix}.{name}" if prefix else name: buffer
         for prefix, module in model.named_modules()
@@ -242,49 +249,51 @@ def _kept_buffers(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _fill(flat: FlatParameter, state: str, out: Tensor, fragments: Fragments) -> None:
-    """Put what the members of a flat tensor have of a state where they lie; what none of them has stays."""
-    for held in flat.members:
-        if held.length and (state == WEIGHT or fragments.has(held.name, state)):
-            here = out.view(-1)[held.at]
-            read = torch.empty(held.length, dtype=out.dtype)
-            fragments.fill(held.name, state, read, held.start, held.cut)
-            here.copy_(read)
+    """Load a state of each shard of a flat tensor into `out`; elements without a state stay unchanged."""
+    for shard in flat.members:
+        if shard.length and (state == WEIGHT or fragments.has(shard.name, state)):
+            read = torch.empty(shard.length, dtype=out.dtype)
+            fragments.fill(shard.name, state, read, shard.start, shard.cut)
+            out.view(-1)[shard.at].copy_(read)
 
 
-def _load_state(flat: FlatParameter, kept: dict[str, Any], fragments: Fragments, numbers: Numbers) -> None:
-    """The state of a flat tensor: zeros where a parameter has none, as one that has never had a gradient."""
-    states = set().union(*(fragments.states(held.name) for held in flat.members if held.length))
-    for key in kept.keys() - states:
-        del kept[key]
+def _load_state(flat: FlatParameter, current: dict[str, Any], fragments: Fragments, numbers: Numbers) -> None:
+    """Load the optimizer state of a flat tensor; a parameter that never had a gradient has no state and gets zeros."""
+    states = set().union(*(fragments.states(shard.name) for shard in flat.members if shard.length))
+    for key in current.keys() - states:
+        del current[key]
     if not states:
         return
     for key in sorted(states):
-        tensor = kept.setdefault(key, torch.zeros_like(flat.weights, requires_grad=False))
+        tensor = current.setdefault(key, torch.zeros_like(flat.weights, requires_grad=False))
         tensor.zero_()
         _fill(flat, key, tensor, fragments)
     for key, value in numbers.items():
         name = key.removeprefix("tensor.")
         device = flat.weights.device if flat.group.get("fused") or flat.group.get("capturable") else None
-        kept[name] = torch.tensor(value, dtype=torch.float32, device=device) if name != key else value
+        current[name] = torch.tensor(value, dtype=torch.float32, device=device) if name != key else value
 
 
-def _load_stretches(
+def _load_sharded_state(
     flat: FlatParameter, optimizer: ShardedStateOptimizer, fragments: Fragments, numbers: Numbers
 ) -> None:
-    (held,) = flat.members
+    (shard,) = flat.members
     optimizer.begin(flat.weights, flat.group, numbers)
-    for stretch in optimizer.stretches(flat.weights, flat.group):
-        if stretch.start is None:
-            stretch.values.copy_(fragments.of_whole(held.name, stretch.state))
-        elif held.length:
-            read = torch.empty_like(stretch.values, device="cpu")
-            fragments.fill(held.name, stretch.state, read, stretch.start, held.cut)
-            stretch.values.copy_(read)
+    for sharded in optimizer.stretches(flat.weights, flat.group):
+        if sharded.start is None:
+            sharded.values.copy_(fragments.of_whole(shard.name, sharded.state))
+        elif shard.length:
+            read = torch.empty_like(sharded.values, device="cpu")
+            fragments.fill(shard.name, sharded.state, read, sharded.start, shard.cut)
+            sharded.values.copy_(read)
 
 
 def _latest(numbers: Sequence[Numbers]) -> Numbers:
-    """Of the parameters of a flat tensor: one that was without a gradient for a while has taken fewer steps."""
-    found: dict[str, float] = {}
+    """The largest of each number among the parameters of a flat tensor.
+
+    A parameter that had no gradient in some steps has a smaller step number than the others.
+    """
+    largest: dict[str, float] = {}
     for each in numbers:
-        found |= {key: max(value, found.get(key, value)) for key, value in each.items()}
-    return found
+        largest |= {key: max(value, largest.get(key, value)) for key, value in each.items()}
+    return largest

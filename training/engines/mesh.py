@@ -1,9 +1,10 @@
-"""Which workers read the same rows, and which hold the same share of the net.
+"""Process groups for tensor, sequence, pipeline and data parallelism.
 
-Of all workers each `tensor` in a row share one net (arXiv:1909.08053, 3), and each `sequence` of these in a row the
-tokens of a batch (arXiv:2309.14509): they are near each other, since they talk in every layer. With a pipeline the
-first workers have its first stage, and so on: stages are far from each other, since they exchange least. Those with the
-same share of the net are to ZeRO all workers that there are, whether they read the same rows or not.
+`tensor` consecutive workers share the layers of a model (arXiv:1909.08053, 3). `sequence` consecutive groups of them
+share the tokens of a batch (arXiv:2309.14509). These workers have neighboring ranks, because they communicate in every
+layer. With a pipeline, the first workers have the first stage, the next workers the second stage, and so on: stages
+have distant ranks, because they communicate least. ZeRO divides its state over all workers with the same slice of the
+model, whether they read the same data or not.
 """
 
 from collections.abc import Sequence
@@ -20,40 +21,40 @@ from training.specs import EngineSettings
 
 @dataclass(frozen=True)
 class PipelineGroup:
-    """The stages of a pipeline, each by one worker: those of other shares of a net have another one.
+    """The workers of one pipeline, one for each stage. Workers with another slice of a layer form another pipeline.
 
-    What goes down and what comes back have groups of their own: the order of messages in one does not depend on the
-    other's, so that neither side can wait for the other for ever.
+    States and gradients use separate process groups, so that the order of messages in one group does not depend on the
+    other group. This prevents deadlocks.
     """
 
     stage: PipelineStage
-    ranks: tuple[int, ...] = (0,)  # of the stages
-    down: Any = None  # group of torch.distributed, for states
-    up: Any = None  # for their gradients
+    ranks: tuple[int, ...] = (0,)  # rank of the worker of each stage
+    down: Any = None  # group of torch.distributed for states
+    up: Any = None  # group of torch.distributed for gradients
 
 
 @dataclass(frozen=True)
 class Mesh:
-    """The groups of one worker; with these methods, `mpu` of DeepSpeed: what it asks for groups, sums and norms."""
+    """The process groups of one worker. Its methods are the interface of DeepSpeed's `mpu` (model parallel unit)."""
 
-    share: Share  # of the net
-    chunk: Share  # of the tokens of a batch
-    line: PipelineGroup  # of stages
-    same_net: Any  # group of those that have one net together, over which norms are added up
-    same_share: Any  # group of torch.distributed: those over which ZeRO divides what they have of the net
-    data_rank: int  # of those that read different rows
-    data_world: int
+    share: Share  # this worker's slice of the layers
+    chunk: Share  # this worker's chunk of the tokens
+    line: PipelineGroup  # this worker's pipeline
+    same_net: Any  # group of the workers that together have one model, over which gradient norms are summed
+    same_share: Any  # group of the workers with the same slice of the model, over which ZeRO divides its state
+    data_rank: int  # rank among the groups that read different data
+    data_world: int  # number of groups that read different data
 
     @property
     def divides(self) -> bool:
-        """Whether no worker has a whole net."""
+        """Whether the model is divided over workers by tensor or pipeline parallelism."""
         return self.share.of * self.line.stage.of > 1
 
     def get_model_parallel_group(self) -> Any:
         return self.same_net
 
     def get_model_parallel_rank(self) -> int:
-        """Among those that have the same layers: what they all have is counted at the first."""
+        """Rank among the workers with the same layers. Norms count the parameters that are not split only at rank 0."""
         return self.share.number
 
     def get_model_parallel_world_size(self) -> int:
@@ -73,7 +74,10 @@ class Mesh:
 
 
 def mesh_of(machine: EngineSettings) -> Mesh:
-    """The groups of this worker. All workers call it, after `connect`. BadInput where they are no whole groups."""
+    """Create the process groups of this worker. All workers call it after `connect`.
+
+    Raises BadInput if the parallel sizes do not divide the number of workers.
+    """
     return _mesh(machine.tensor_parallel_size, machine.sequence_parallel_size, machine.pipeline_parallel_size)
 
 
@@ -81,9 +85,13 @@ def mesh_of(machine: EngineSettings) -> Mesh:
 def _mesh(tensor: int, sequence: int, stages: int) -> Mesh:
     rank, world = distributed.get_rank(), distributed.get_world_size()
     if world % (tensor * sequence * stages):
-        given = f"tensor_parallel x sequence_parallel x pipeline_parallel is {tensor} x {sequence} x {stages}"
-        raise BadInput(f"{given}, allowed is a divisor of the {world} workers")
-    together, each = tensor * sequence, world // stages  # workers of a stage that read the same rows, and all of it
+        keys = "engine.tensor_parallel_size x sequence_parallel_size x pipeline_parallel_size"
+        raise BadInput(
+            f"invalid {keys}: got {tensor} x {sequence} x {stages}, expected a divisor of {world}, the number of "
+            "workers; change one of these keys or the number of workers"
+        )
+    together = tensor * sequence  # number of workers of a stage that read the same data
+    each = world // stages  # number of workers of a stage
     same_share: Any = distributed.group.WORLD
     same_layer = same_rows = None
     if tensor > 1:
@@ -107,6 +115,6 @@ def _mesh(tensor: int, sequence: int, stages: int) -> Mesh:
 
 
 def _group(ranks: Sequence[Sequence[int]]) -> Any:
-    """The group of this worker, of those that all workers make together."""
-    mine, _ = distributed.new_subgroups_by_enumeration([list(each) for each in ranks])
-    return mine
+    """Create groups with these ranks, together with all workers, and return the group of this worker."""
+    local, _ = distributed.new_subgroups_by_enumeration([list(each) for each in ranks])
+    return local

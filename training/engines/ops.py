@@ -1,10 +1,11 @@
-"""The one DeepSpeed operator that a start on a CPU compiles by surprise, and the decision whether to load it.
+"""Build and load `deepspeed_shm_comm`, the DeepSpeed operator that a start on a CPU would compile unexpectedly.
 
-`deepspeed.init_distributed` on a CPU loads `deepspeed_shm_comm`; where it is missing, it compiles it with g++ (a minute
-or more), and where ninja is there but no compiler is, it fails. The operator serves `inference_all_reduce` alone, the
-sum in a tensor-parallel layer, which Sesame does not call: training works, and is as fast, without it. So it is loaded
-only where `make setup` made it ahead of time, and is off everywhere else: torch takes a lock beside a compiled file
-each time it loads it, so that nobody can load it from an installation of someone else's (an image's, a cluster's).
+On a CPU, `deepspeed.init_distributed` loads this operator. If it is missing, DeepSpeed compiles it with g++, which
+takes a minute or more; with ninja but without a compiler, DeepSpeed fails. Only `inference_all_reduce` uses the
+operator, for the sum in a tensor-parallel layer. Sesame does not call it, and training is equally fast without it. The
+operator is therefore loaded only if `make setup` has built it, and disabled otherwise. Each time torch loads an
+operator, it creates a lock in the operator's directory. An installation without write permission, such as an image, can
+therefore not load it.
 """
 
 import os
@@ -20,22 +21,27 @@ NAME = "deepspeed_shm_comm"
 
 
 def folder() -> Path:
-    """Where operators are built, locked and loaded: TORCH_EXTENSIONS_DIR, else inside the virtual environment; in the
-    user's own cache folder where he cannot write there."""
-    given = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or Path(sys.prefix) / "torch_extensions")
-    return given if is_writable(given) else user_cache() / "torch_extensions"
+    """The directory where operators are built, locked and loaded.
+
+    It is TORCH_EXTENSIONS_DIR, or a directory in the virtual environment; if that is not writable, the user's cache.
+    """
+    directory = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or Path(sys.prefix) / "torch_extensions")
+    return directory if is_writable(directory) else user_cache() / "torch_extensions"
 
 
 def ready() -> bool:
-    """True where the operator was built, its lock can be taken, and no killed build left it: torch waits for ever; and
-    where ninja can be started, which torch asks although there is nothing to build."""
+    """Whether torch can load the operator without building it.
+
+    The operator must be built, and its directory must be writable and without the lock of a killed build, for which
+    torch would wait forever. ninja must also work, because torch calls it even if there is nothing to build.
+    """
     place = folder() / NAME
     is_built = (place / f"{NAME}.so").is_file() and is_writable(place) and not (place / "lock").exists()
     return is_built and _ninja_runs()
 
 
 def _ninja_runs() -> bool:
-    """Whether it is on the PATH, and nothing such as a limit of open files keeps it from running."""
+    """Whether ninja is on the PATH and can be started; a limit of open files, for example, can prevent that."""
     try:
         return subprocess.run(["ninja", "--version"], capture_output=True, check=False).returncode == 0
     except OSError:
@@ -43,29 +49,29 @@ def _ninja_runs() -> bool:
 
 
 def build() -> bool:
-    """Compile the operator; False where that is not possible, which is no loss."""
+    """Compile the operator; return False if that is not possible. Training does not need it."""
     builder = deepspeed_import.deepspeed().get_accelerator().create_op_builder("ShareMemCommBuilder")
     if builder is None or shutil.which(os.environ.get("CXX", "g++")) is None or shutil.which("ninja") is None:
         return False
-    if " " in sys.prefix:  # torch writes the linker's -L without quotes
-        print(f"setup: torch cannot build {NAME} in a path with a blank, {sys.prefix}", file=sys.stderr)
+    if " " in sys.prefix:  # torch does not quote the path in the linker's option -L
+        print(f"setup: torch cannot build {NAME} in a path with a space: {sys.prefix}", file=sys.stderr)
         return False
     shutil.rmtree(folder() / NAME, ignore_errors=True)
     os.environ["TORCH_EXTENSIONS_DIR"] = str(folder())
     try:
         builder.load(verbose=False)
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # a compiler that is too old, a full disk
-        print(f"setup: {NAME} cannot be built ({str(error).splitlines()[0]})", file=sys.stderr)
+        print(f"setup: cannot build {NAME}: {str(error).splitlines()[0]}", file=sys.stderr)
         shutil.rmtree(folder() / NAME, ignore_errors=True)
     return ready()
 
 
 def switch() -> None:
-    """Let `init_distributed` load the operator where it is ready, and only there."""
+    """Make `init_distributed` load the operator if and only if it is ready."""
     os.environ["TORCH_EXTENSIONS_DIR"] = str(folder())
     deepspeed_import.deepspeed().ops.__compatible_ops__[NAME] = ready()
 
 
 def setup() -> None:
-    """What `make setup` calls: build it where it is not built yet, and say how that ended."""
-    print(f"setup: {NAME} is built" if ready() or build() else f"setup: no {NAME}; training runs without it")
+    """Build the operator if necessary, and print the result; `make setup` calls this function."""
+    print(f"setup: {NAME} is built" if ready() or build() else f"setup: {NAME} is not built; training does not need it")

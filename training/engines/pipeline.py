@@ -1,8 +1,9 @@
-"""The passes of one stage of a pipeline: one forward, one backward (PipeDream, arXiv:1806.03377).
+"""The schedule of a pipeline stage: alternating forward and backward passes, 1F1B (PipeDream, arXiv:1806.03377).
 
-All stages of a net read the same rows, so that only states travel down and their gradients up. A stage keeps as many of
-its micro-batches as there are stages from it to the last one (arXiv:2104.04473, 2.2). The token table is the first
-stage's: it lends it to the last one before a step and takes its gradient behind it, so that each weight has one owner.
+All stages of a model read the same sequences, so only states are sent down and only gradients are sent up. A stage
+stores at most one micro-batch for each stage from itself to the last one (arXiv:2104.04473, 2.2). The first stage owns
+the token table. Before a step it sends the table to the last stage, and after the step it receives the gradient, so
+each weight has one owner.
 """
 
 from collections import deque
@@ -22,22 +23,22 @@ from training.model import Model
 from training.profiler import record_phase
 from training.score import Score
 
-LONGEST: Final = 2**30  # elements of a product of vectors: cuBLAS counts in 32 bits
+LONGEST: Final = 2**30  # largest number of elements in a dot product, because cuBLAS uses 32-bit sizes
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """What a stage keeps of a micro-batch for its backward pass."""
+class _StoredBatch:
+    """The tensors of a micro-batch that a stage stores for the backward pass."""
 
-    received: Tensor | None  # states; None at the first stage
-    made: Tensor | None  # states; None at the last stage
-    rows: Tensor | None  # of the token table, at the last stage
+    received: Tensor | None  # input states; None at the first stage
+    output: Tensor | None  # output states; None at the last stage
+    rows: Tensor | None  # rows of the token table, at the last stage
 
 
 class PipelineRunner:
-    """One stage of a net. `run` makes of a batch and of what is given the states of the next stage, or scores.
+    """One stage of a model. `run` computes states for the next stage, or scores at the last stage.
 
-    Every stage calls `scored` with the same micro-batches, and `backward` for each where it learns.
+    Every stage calls `scored` with the same micro-batches and, in training, `backward` for each of them.
     """
 
     def __init__(
@@ -49,33 +50,37 @@ class PipelineRunner:
         number, ranks = self._stage.number, mesh.line.ranks
         self._down = _Outbox(ranks[(number + 1) % len(ranks)], mesh.line.down, len(ranks))
         self._up = _Outbox(ranks[number - 1], mesh.line.up, len(ranks))
-        self._rows = self._d_rows = torch.empty(0)  # at the last stage: of the token table, and their gradient, float32
-        self._last: _Kept | None = None  # of the micro-batch whose scores were given last
+        self._rows = self._d_rows = torch.empty(0)  # at the last stage: rows of the token table, and float32 gradient
+        self._last: _StoredBatch | None = None  # the micro-batch whose scores were returned last
 
     def scored(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
-        """Each micro-batch with its scores, which are zeros at all stages but the last one."""
+        """Iterate over the micro-batches and their scores, which are 0 except at the last stage."""
         learns, ahead = torch.is_grad_enabled(), self._stage.of - 1 - self._stage.number
-        torch.manual_seed(int(torch.randint(2**53, ())) * self._stage.of + self._stage.number)  # layers are others
-        self._lend()
-        kept: deque[_Kept] = deque()
+        # a different seed for each stage, because stages have different layers
+        torch.manual_seed(int(torch.randint(2**53, ())) * self._stage.of + self._stage.number)
+        self._send_table()
+        stored: deque[_StoredBatch] = deque()
         for batch in batches:
             with record_phase("forward"):
                 scores = self._forward(batch, learns=learns)
             yield batch, scores
             if learns and not self._stage.is_last:
                 assert self._last
-                kept.append(self._last)
-                if len(kept) > ahead:
-                    self._learn(kept.popleft())
-        while kept:
-            self._learn(kept.popleft())
+                stored.append(self._last)
+                if len(stored) > ahead:
+                    self._backward_of(stored.popleft())
+        while stored:
+            self._backward_of(stored.popleft())
         if learns:
-            self._take_back()
+            self._return_gradient()
         self._down.flush()
         self._up.flush()
 
     def backward(self, loss: Tensor) -> None:
-        """The backward pass of the micro-batch whose scores were given last; it begins at the last stage."""
+        """Run the backward pass of the micro-batch whose scores were returned last.
+
+        It starts at the last stage; at other stages this method does nothing.
+        """
         if not self._stage.is_last:
             return
         assert self._last
@@ -93,12 +98,12 @@ class PipelineRunner:
             rows = self._rows.detach().requires_grad_(learns)
             scores: dict[str, Score] = self._run(batch, StageInputs(received, self._table(rows)))
             odd = [kind for kind, score in scores.items() if score.metrics]
-            assert not odd, f"heads {odd} have metrics of which the other stages do not know"
-            self._last = _Kept(received, None, rows)
+            assert not odd, f"heads {odd} have additional metrics, which the other stages do not have"
+            self._last = _StoredBatch(received, None, rows)
             return scores
-        made: Tensor = self._run(batch, StageInputs(received, None))
-        self._down.send(made.detach())
-        self._last = _Kept(received, made, None)
+        output: Tensor = self._run(batch, StageInputs(received, None))
+        self._down.send(output.detach())
+        self._last = _StoredBatch(received, output, None)
         return {loss.kind: self._no_score(loss, batch) for loss in self._model.spec.losses}
 
     def _no_score(self, loss: Loss, batch: Batch) -> Score:
@@ -106,40 +111,43 @@ class PipelineRunner:
         return Score(zero, loss.count(batch), zero.long())
 
     def _receive(self, batch: Batch) -> Tensor | None:
-        """The states of the stage before, [B, S, D] or [T, D]; of a chunk of the tokens [T', D]."""
+        """Receive the states of the previous stage, [B, S, D] or [T, D], or [T', D] for a chunk of the tokens."""
         if self._stage.is_first:
             return None
-        lying: tuple[int, ...] = batch["input_ids"].shape
+        shape: tuple[int, ...] = batch["input_ids"].shape
         if self._mesh.chunk.of > 1:
-            mine = self._mesh.chunk.within(batch["input_ids"].size)
-            lying = (mine.stop - mine.start,)
-        states = torch.empty(*lying, self._model.spec.model.hidden_size, dtype=self._dtype, device=self._device)
+            local = self._mesh.chunk.within(batch["input_ids"].size)
+            shape = (local.stop - local.start,)
+        states = torch.empty(*shape, self._model.spec.model.hidden_size, dtype=self._dtype, device=self._device)
         distributed.recv(states, self._up.to, self._mesh.line.down)
         return states
 
-    def _learn(self, kept: _Kept) -> None:
-        """The backward pass of a stage before the last one."""
-        assert kept.made is not None
+    def _backward_of(self, stored: _StoredBatch) -> None:
+        """Run the backward pass of a micro-batch at a stage before the last one."""
+        assert stored.output is not None
         with record_phase("backward"):
-            d_made = torch.empty_like(kept.made)
-            distributed.recv(d_made, self._down.to, self._mesh.line.up)
-            self._backward(with_gradient(kept.made, d_made))
-        self._send_up(kept.received)
+            d_output = torch.empty_like(stored.output)
+            distributed.recv(d_output, self._down.to, self._mesh.line.up)
+            self._backward(with_gradient(stored.output, d_output))
+        self._send_up(stored.received)
 
     def _send_up(self, received: Tensor | None) -> None:
         if received is not None:
             assert received.grad is not None
             self._up.send(received.grad)
 
-    def weights(self, own: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        """At the first stage of the first line the weights of all stages, on the CPU, one after the other: of each
-        stage by turns, so that none waits long. Every worker calls it with what its stage has, and goes through it."""
+    def weights(self, local: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        """Iterate over the weights of all stages, on the CPU, at the first stage of the first pipeline.
+
+        Stages take turns, so that none waits long. Every worker calls it with the weights `local` of its stage, and
+        must exhaust the iterator.
+        """
         line = self._mesh.line
         if line.ranks[0] != 0:
-            deque(own, maxlen=0)  # its part in gathering them
+            deque(local, maxlen=0)  # takes part in collective calls
             return
         if not self._stage.is_first:
-            for _, whole in own:
+            for _, whole in local:
                 distributed.send(whole.contiguous(), 0, line.up)
             return
         of_stages: list[list[str]] = [[] for _ in line.ranks]
@@ -150,30 +158,30 @@ class PipelineRunner:
                 if name is None:
                     continue
                 if stage == 0:
-                    name, whole = next(own)
+                    name, whole = next(local)
                 else:
                     whole = torch.empty(self._model.whole_shapes[name], device=self._device)
                     distributed.recv(whole, line.ranks[stage], line.up)
                 yield name, whole.cpu().clone()
-        deque(own, maxlen=0)  # it is at its end
+        deque(local, maxlen=0)  # exhausts the iterator
 
     # The token table.
 
-    def _lend(self) -> None:
-        """The table of this step, from the first stage to the last one."""
+    def _send_table(self) -> None:
+        """Send the token table for this step from the first stage to the last one."""
         line, spec = self._mesh.line, self._model.spec
         if self._stage.is_first:
             self._down.send(self._own_rows.detach(), to=line.ranks[-1])
         elif self._stage.is_last:
-            mine = self._mesh.share.within(spec.vocab_size)
-            shape = mine.stop - mine.start, spec.model.table_width
+            local = self._mesh.share.within(spec.vocab_size)
+            shape = local.stop - local.start, spec.model.table_width
             self._rows = torch.empty(shape, dtype=self._dtype, device=self._device)
             distributed.recv(self._rows, line.ranks[0], line.down)
             self._d_rows = torch.zeros_like(self._rows, dtype=torch.float32)
 
     @property
     def _own_rows(self) -> Tensor:
-        """What the first stage has of the token table."""
+        """This worker's rows of the token table, at the first stage."""
         table = self._model.trunk.table
         rows = table.rows if isinstance(table, SplitTable) else table
         assert isinstance(rows, Tensor)
@@ -183,8 +191,8 @@ class PipelineRunner:
         share = self._mesh.share
         return rows if share.of == 1 else SplitTable(rows, self._model.spec.vocab_size, share)
 
-    def _take_back(self) -> None:
-        """The gradient of the table, from the last stage to the first one."""
+    def _return_gradient(self) -> None:
+        """Send the gradient of the token table from the last stage to the first one."""
         line = self._mesh.line
         if self._stage.is_last:
             self._up.send(self._d_rows, to=line.ranks[0])
@@ -196,25 +204,25 @@ class PipelineRunner:
 
 
 def with_gradient(x: Tensor, d_x: Tensor) -> Tensor:
-    """A number whose gradient by x is d_x, of the same shape."""
-    pieces = zip(x.flatten().split(LONGEST), d_x.flatten().split(LONGEST), strict=True)
-    return torch.stack([piece.dot(d_piece) for piece, d_piece in pieces]).sum()
+    """Return a scalar whose gradient with respect to `x` is `d_x`."""
+    parts = zip(x.flatten().split(LONGEST), d_x.flatten().split(LONGEST), strict=True)
+    return torch.stack([part.dot(d_part) for part, d_part in parts]).sum()
 
 
 class _Outbox:
-    """What is on its way to another worker, in the order in which that one wants it."""
+    """Sends tensors to another worker without blocking, in the order in which that worker receives them."""
 
     def __init__(self, to: int, group: Any, most: int) -> None:
         self.to, self._group, self._most = to, group, most
-        self._sent: deque[tuple[Any, Tensor]] = deque()  # not gone yet; the tensors must stay until then
+        self._pending: deque[tuple[Any, Tensor]] = deque()  # unfinished sends, with tensors that must stay in memory
 
     def send(self, tensor: Tensor, to: int | None = None) -> None:
         tensor = tensor.contiguous()
-        self._sent.append((distributed.isend(tensor, self.to if to is None else to, self._group), tensor))
-        if len(self._sent) > self._most:
-            self._sent.popleft()[0].wait()
+        self._pending.append((distributed.isend(tensor, self.to if to is None else to, self._group), tensor))
+        if len(self._pending) > self._most:
+            self._pending.popleft()[0].wait()
 
     def flush(self) -> None:
-        """Wait until everything has gone."""
-        while self._sent:
-            self._sent.popleft()[0].wait()
+        """Wait until all tensors are sent."""
+        while self._pending:
+            self._pending.popleft()[0].wait()

@@ -1,7 +1,7 @@
 """Optimizers and learning rate schedules: their keys in a recipe, and their update steps.
 
-Read part.py (the facts of an optimizer), updates.py (the keys that all share), adamw.py, then schedule.py. An optimizer
-is one file here, with its step in steps/, and one line in the union below, which is the registry.
+Read part.py (the facts of an optimizer), updates.py (the common keys), adamw.py, then schedule.py. To add an optimizer,
+write one file here and one in steps/, and add its class to the union below, which is the registry.
 """
 
 from training.optimizers.adafactor import Adafactor
@@ -38,4 +38,4 @@ Optimizer = AdamW | Lamb | Adafactor | Lion | Muon
 
 
 def _has_every_fact(optim: Optimizer) -> OptimizerPart:
-    return optim  # a member without a fact is a type error here
+    return optim  # the type checker reports a member that lacks a fact

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Adafactor(Updates):
     """Adafactor: factored second moments, no first moment, clipped updates (arXiv:1804.04235).
 
-    By default it is that of T5: rates are relative to the weights, and the learning rate is 1 / sqrt(max(step,
-    10,000)). Grover's rates are not relative.
+    The defaults are those of T5: updates are scaled to the size of the weights, and the learning rate is
+    1 / sqrt(max(step, 10,000)). Grover does not scale updates (`scale_parameter: false`).
     """
 
     kind: Literal["adafactor"] = "adafactor"
@@ -24,15 +24,15 @@ class Adafactor(Updates):
     lr_schedule: str = "constant_then_inverse_sqrt"
     weight_decay: float = 0.0
     max_grad_norm: float = 0.0
-    scale_parameter: bool = key(default=True, doc="Whether learning rates are relative to the size of the weights.")
+    scale_parameter: bool = key(default=True, doc="Whether updates are scaled to the size of the weights.")
     beta2: float = key(default=0.0, doc="Decay rate of the running mean of squares; 0: 1 - step^-0.8.")
     states: ClassVar[float] = 0.0
-    other_states: ClassVar[float] = 1.0  # squares of what is no large matrix
-    factored_from: ClassVar[int] = 128  # of T5 (mesh_tensorflow/optimize.py)
+    other_states: ClassVar[float] = 1.0  # second moments of all parameters that are not large matrices
+    factored_from: ClassVar[int] = 128  # as in T5 (mesh_tensorflow/optimize.py)
 
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = True
-    # relative to the weights, as T5's, whose peaks these are; a third and three times as much learn more slowly
+    # T5's peak learning rates, relative to the weights; a third and three times these rates learn more slowly
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         Updates.scale_overrides,
         {
@@ -43,13 +43,13 @@ class Adafactor(Updates):
 
     def __post_init__(self) -> None:
         Updates.__post_init__(self)
-        require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "a number from 0 up to 1")
+        require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "a number from 0 to below 1")
 
     def describe(self) -> str:
         return "Adafactor"
 
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
-        """The optimiser over parameter `groups`; the learning rate is set before each step."""
+        """Build the optimizer of parameter `groups`; the engine sets the learning rate before each step."""
         from training.optimizers.steps import FactoredUpdates, split_groups
 
         return FactoredUpdates(

@@ -16,14 +16,15 @@ class AdamW(Moments):
 
     kind: Literal["adamw"] = "adamw"
     bias_correction: bool = key(
-        default=True, doc="Whether running means are corrected for their zero start; false in the reference BERT."
+        default=True,
+        doc="Whether running means are corrected for their initial value of 0; false in the reference BERT.",
     )
     states: ClassVar[float] = 2.0
     other_states: ClassVar[float] = 2.0
 
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = False
-    # without bias correction the first rates are several times the peak
+    # with bias correction; without it, the first updates correspond to several times the peak learning rate
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         Moments.scale_overrides,
         {
@@ -36,7 +37,7 @@ class AdamW(Moments):
         return "Adam"
 
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
-        """The optimiser over parameter `groups`; the learning rate is set before each step."""
+        """Build the optimizer of parameter `groups`; the engine sets the learning rate before each step."""
         from torch.optim import AdamW as TorchAdamW
 
         from training.optimizers.steps import UncorrectedAdamW

@@ -23,7 +23,7 @@ class Lamb(Moments):
 
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = True
-    # relative to the weights; a third and three times as much learn more slowly
+    # learning rates relative to the weight norms; a third and three times these rates learn more slowly
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         Moments.scale_overrides, {"tiny": {"learning_rate": 1e-2}, "small": {"learning_rate": 1e-2}}
     )
@@ -32,7 +32,7 @@ class Lamb(Moments):
         return "LAMB"
 
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
-        """The optimiser over parameter `groups`; the learning rate is set before each step."""
+        """Build the optimizer of parameter `groups`; the engine sets the learning rate before each step."""
         from training.optimizers.steps import ScaledAdamW, split_groups
 
         return ScaledAdamW(split_groups(groups), lr=self.learning_rate, betas=(self.beta1, self.beta2), eps=self.eps)

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 @spec
 class Lion(Updates):
-    """Lion: the sign of an interpolated momentum (arXiv:2302.06675).
+    """Lion: the update is the sign of an interpolated momentum (arXiv:2302.06675).
 
-    The paper uses a third to a tenth of AdamW's learning rate, and three to ten times its weight decay.
+    Compared with AdamW, the paper divides the learning rate by 3 to 10 and multiplies the weight decay by 3 to 10.
     """
 
     kind: Literal["lion"] = "lion"
@@ -25,21 +25,21 @@ class Lion(Updates):
     states: ClassVar[float] = 1.0
     other_states: ClassVar[float] = 1.0
 
-    # a third of AdamW's, as in the paper
+    # a third of AdamW's learning rates, as in the paper
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         Updates.scale_overrides, {"tiny": {"learning_rate": 1e-3}, "small": {"learning_rate": 3e-4}}
     )
 
     def __post_init__(self) -> None:
         Updates.__post_init__(self)
-        require(0 <= self.beta1 < 1, "optimizer.beta1", self.beta1, "a number from 0 up to 1")
-        require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "a number from 0 up to 1")
+        require(0 <= self.beta1 < 1, "optimizer.beta1", self.beta1, "a number from 0 to below 1")
+        require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "a number from 0 to below 1")
 
     def describe(self) -> str:
         return "Lion"
 
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
-        """The optimiser over parameter `groups`; the learning rate is set before each step."""
+        """Build the optimizer of parameter `groups`; the engine sets the learning rate before each step."""
         from training.optimizers.steps import SignUpdates
 
         return SignUpdates(list(groups), lr=self.learning_rate, betas=(self.beta1, self.beta2))

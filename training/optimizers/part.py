@@ -1,4 +1,4 @@
-"""The facts that each optimiser states about itself; loop, engines, scales and reports read them here only."""
+"""The facts of an optimizer. The training loop, engines, scales and reports read no other facts about optimizers."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -12,48 +12,53 @@ if TYPE_CHECKING:
 
 
 class OptimizerPart(LearningRates, Protocol):
-    """A part of the union Optim: how a gradient becomes an update, and the learning rates of a run."""
+    """A member of the union `Optimizer`: the update rule of the weights, and the learning rates of a run."""
 
     scale_overrides: ClassVar[ScaleOverrides]
-    """What `--scale` puts into it."""
+    """Values of keys for each `--scale`."""
 
     states: ClassVar[float]
-    """Numbers in float32 that it keeps for each weight of the linears between tables and heads."""
+    """Number of float32 values in the state for each weight of the linear layers between tables and heads."""
     other_states: ClassVar[float]
-    """And for each weight of all else: tables, heads, norms and biases."""
+    """Number of float32 values in the state for each other weight: tables, heads, norms and biases."""
     factored_from: ClassVar[int]
-    """Both sides of a matrix, at least, of which it keeps a number for each row and column instead, all of them on
-    every worker; 0: of no matrix."""
+    """Minimum size of both sides of a matrix with a factored state; 0: no factored states.
+
+    A factored state has one number for each row and each column, and every worker has all of it."""
     takes_slices: ClassVar[bool]
-    """Whether its step is that of whole tensors where a worker has slices of them, as under tensor parallelism: it
-    updates each number by itself, or adds up over the slices (steps/optimizer_shard.py)."""
+    """Whether its step on slices of a tensor, as under tensor parallelism, equals its step on the whole tensor.
+
+    This is so if it updates each number independently, or sums over the slices (steps/optimizer_shard.py)."""
     is_one_by_one: ClassVar[bool]
-    """Whether each tensor is a group of its own, which ZeRO divides over the workers by itself."""
+    """Whether each parameter forms a separate group, which ZeRO divides over the workers separately."""
 
     @property
     def kind(self) -> str:
-        """Its name in a recipe."""
+        """The name in a recipe."""
 
     @property
     def weight_decay(self) -> float:
-        """Weight decay."""
+        """Coefficient of the decoupled weight decay."""
 
     @property
     def weight_decay_params(self) -> Decays:
-        """What decays: matrices and tables, or norms and biases too."""
+        """Parameters that receive weight decay: matrices and tables, or all."""
 
     @property
     def max_grad_norm(self) -> float:
-        """Global norm of the raw gradient above which it is scaled down; 0: no clipping."""
+        """Global norm to which a larger gradient is scaled down; 0: no clipping."""
 
     def describe(self) -> str:
-        """Its name in the field: "Adam"."""
+        """The usual name, such as "Adam"."""
 
     def describe_schedule(self) -> str:
-        """What becomes of its learning rate after the warm-up: "cosine decay to 10% of the peak"."""
+        """The learning rate after the warmup, in words, such as "cosine decay to 10% of the peak"."""
 
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
-        """The optimiser over `groups` {"params", "weight_decay", "shapes", "hidden", "slices"}; the engine sets the
-        learning rate before each step. For each parameter `shapes` has those of the tensors in it, `hidden` whether it
-        is the matrix of a linear between tables and heads, and `slices` how each tensor is cut, or nothing. `workers`
-        is the group of those over which ZeRO divides a parameter. torch is imported when this is called."""
+        """Build the optimizer of parameter groups; the engine sets the learning rate before each step.
+
+        A group has the keys "params", "weight_decay", "shapes", "hidden" and "slices", and "workers" with ZeRO. For
+        each parameter, `shapes` lists the shapes of its tensors, `hidden` is True for matrices of linear layers between
+        tables and heads, and `slices` lists the slice of each tensor, or is empty. `workers` is the process group over
+        which ZeRO divides a parameter. This method imports torch, which the module does not.
+        """

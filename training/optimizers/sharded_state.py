@@ -1,8 +1,9 @@
-"""The state of an optimiser that keeps more than a number for each element, told piece by piece.
+"""The interface of optimizers whose state does not have one number for each element of a parameter.
 
-Checkpoints know no layout (training/engines/fragments.py): they must be told of which elements of a parameter each
-tensor is, or that it is of the whole parameter. Where an optimiser keeps tensors of the size of the parameter and
-single numbers, that is seen; any other has the methods of `ShardedStateOptimizer`.
+Checkpoints are independent of the parallel layout (training/engines/fragments.py). For each tensor of a state, they
+therefore store which elements of a parameter it describes, or that it describes the whole parameter. The engines infer
+this for tensors with the size of the parameter and for single numbers. Any other optimizer implements
+`ShardedStateOptimizer`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,23 +16,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShardedState:
-    """Numbers that an optimiser keeps for elements of a parameter that lie together, or for all of it."""
+    """A state of contiguous elements of a parameter, or of the whole parameter."""
 
-    state: str  # its name: "square"
-    values: "Tensor"  # [N]; as long as there are elements, where `start` is given
-    start: int | None  # elements of the parameter before them; None: each worker has the same, of the whole parameter
-    is_own: bool = True  # whether this worker writes it
+    state: str  # name of the state, such as "square"
+    values: "Tensor"  # [N]; with `start`, one value for each of N elements
+    start: int | None  # index of the first element; None: a state of the whole parameter, equal on all workers
+    is_own: bool = True  # whether this worker writes the values to a checkpoint
 
 
 @runtime_checkable
 class ShardedStateOptimizer(Protocol):
-    """An optimiser whose groups have one parameter each; `weight` is what this worker has of it, `group` its group."""
+    """An optimizer with one parameter in each group. `weight` is this worker's shard of it, `group` its group."""
 
     def stretches(self, weight: "Tensor", group: Mapping[str, Any]) -> Iterator[ShardedState]:
-        """Its state, which must have begun."""
+        """Iterate over the states of a parameter, which must exist: call it after `step` or `begin`."""
 
     def numbers(self, weight: "Tensor") -> Mapping[str, float]:
-        """What it keeps beside them."""
+        """The single numbers in the state of a parameter."""
 
     def begin(self, weight: "Tensor", group: Mapping[str, Any], numbers: Mapping[str, float]) -> None:
-        """Make its state anew, with these numbers, and with zeros to be filled."""
+        """Create a new state of a parameter with these single numbers, and with tensors of zeros to be loaded."""

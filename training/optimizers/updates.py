@@ -1,4 +1,4 @@
-"""What every optimiser has."""
+"""The keys that all optimizers share."""
 
 from typing import ClassVar, Literal
 
@@ -6,7 +6,7 @@ from preprocessing.spec import ScaleOverrides, key, merge_scales, require, spec
 from training.optimizers.schedule import SCHEDULES, describe
 
 Decays = Literal["matrices", "all"]
-"""What weight decay is of: matrices and tables, or norms and biases too."""
+"""The parameters that receive weight decay: matrices and tables, or all, including norms and biases."""
 
 
 @spec
@@ -21,7 +21,7 @@ class Updates:
     weight_decay: float = key(
         default=0.01, doc="Decoupled weight decay, for the parameters that weight_decay_params selects."
     )
-    # `all`: norms and biases too, as in fairseq.
+    # fairseq uses `all`, which includes norms and biases
     weight_decay_params: Decays = key(
         default="matrices", doc="Parameters that receive weight decay: matrices and embeddings, or all."
     )
@@ -41,18 +41,19 @@ class Updates:
             self.learning_rate,
             "a learning rate above 0 and below 100",
         )
-        require(self.warmup_steps >= 0, "optimizer.warmup_steps", self.warmup_steps, "a number of steps from 0 up")
+        require(self.warmup_steps >= 0, "optimizer.warmup_steps", self.warmup_steps, "a number of steps, at least 0")
         require(self.lr_schedule in SCHEDULES, "optimizer.lr_schedule", self.lr_schedule, ", ".join(SCHEDULES))
         late = self.lr_decay_steps == 0 or self.lr_decay_steps > self.warmup_steps
         require(
             late,
             "optimizer.lr_decay_steps",
             self.lr_decay_steps,
-            f"0, or a step after the warm-up of {self.warmup_steps:,}",
+            f"0, or a step after the {self.warmup_steps:,} warmup steps",
         )
-        require(0 <= self.min_lr_ratio <= 1, "optimizer.min_lr_ratio", self.min_lr_ratio, "a share from 0 to 1")
-        require(0 <= self.weight_decay < 1, "optimizer.weight_decay", self.weight_decay, "a number from 0 up to 1")
-        require(self.max_grad_norm >= 0, "optimizer.max_grad_norm", self.max_grad_norm, "a norm from 0 (off) up")
+        require(0 <= self.min_lr_ratio <= 1, "optimizer.min_lr_ratio", self.min_lr_ratio, "a fraction from 0 to 1")
+        require(0 <= self.weight_decay < 1, "optimizer.weight_decay", self.weight_decay, "a number from 0 to below 1")
+        at_least_0 = "a norm, at least 0 (0: no clipping)"
+        require(self.max_grad_norm >= 0, "optimizer.max_grad_norm", self.max_grad_norm, at_least_0)
 
     def describe_schedule(self) -> str:
         return describe(self)
@@ -60,7 +61,7 @@ class Updates:
 
 @spec
 class Moments(Updates):
-    """Keys of optimizers with running means of the gradient and of its square."""
+    """Keys of optimizers with running means of the gradient and of the squared gradient."""
 
     beta1: float = key(default=0.9, doc="Decay rate of the running mean of the gradient.")
     beta2: float = key(default=0.999, doc="Decay rate of the running mean of the squared gradient.")
@@ -72,6 +73,6 @@ class Moments(Updates):
 
     def __post_init__(self) -> None:
         Updates.__post_init__(self)
-        require(0 <= self.beta1 < 1, "optimizer.beta1", self.beta1, "a number from 0 up to 1")
-        require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "a number from 0 up to 1")
+        require(0 <= self.beta1 < 1, "optimizer.beta1", self.beta1, "a number from 0 to below 1")
+        require(0 <= self.beta2 < 1, "optimizer.beta2", self.beta2, "a number from 0 to below 1")
         require(self.eps > 0, "optimizer.eps", self.eps, "a positive number")

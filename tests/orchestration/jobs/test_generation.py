@@ -151,7 +151,7 @@ def test_what_cannot_be_sampled_is_refused_in_a_line(tmp_path: Path, capsys: pyt
         vocab_size=320,
     )
     masked = ExampleSpec(packing=Contiguous(unit="sentence"), masking=TokenMasking(), objective=MaskedLM())
-    with pytest.raises(BadInput, match="attention of this encoder is 'bidirectional', allowed is 'causal'"):
+    with pytest.raises(BadInput, match="attention_mask of this encoder: got 'bidirectional', expected 'causal'"):
         generate_texts(finished(both, tmp_path / "both", sampling=masked), ["x"], values={}, max_new_tokens=5, seed=0)
 
 

@@ -57,13 +57,13 @@ def test_a_worker_that_finds_all_in_the_first_file_reads_no_other(tmp_path: Path
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that are opened, in this order."""
-    files, open_it = list[str](), fragments_module._opened
+    files, open_it = list[str](), fragments_module._open_file
 
     def noted(file: Path) -> Any:
         files.append(file.name)
         return open_it(file)
 
-    monkeypatch.setattr(fragments_module, "_opened", noted)
+    monkeypatch.setattr(fragments_module, "_open_file", noted)
     return files
 
 
@@ -150,9 +150,9 @@ def test_a_net_without_buffers_reads_nothing_for_them(tmp_path: Path, opened: li
 
 def test_elements_that_nobody_wrote_are_one_line(tmp_path: Path) -> None:
     fragments = written(tmp_path, *pieces(0, 36), *pieces(40, 72))
-    with pytest.raises(BadInput, match="lacks elements of weight of net; take an older checkpoint"):
+    with pytest.raises(BadInput, match="missing elements of weight of net; use an older checkpoint"):
         fragments.full("net")
-    with pytest.raises(BadInput, match="has no head, which this run wants"):
+    with pytest.raises(BadInput, match="without head, a parameter of this model"):
         fragments.full("head")
 
 

@@ -77,7 +77,7 @@ def test_in_a_path_with_a_blank_nothing_is_built(
     monkeypatch.setattr(ops.sys, "prefix", "/a folder/.venv")
     assert ops.build() is False
     assert capsys.readouterr().err == (
-        "setup: torch cannot build deepspeed_shm_comm in a path with a blank, /a folder/.venv\n"
+        "setup: torch cannot build deepspeed_shm_comm in a path with a space: /a folder/.venv\n"
     )
 
 
@@ -89,7 +89,7 @@ def test_setup_says_how_it_ended(
     (folder / f"{ops.NAME}.so").touch()
     ops.setup()
     assert capsys.readouterr().out.splitlines() == [
-        "setup: no deepspeed_shm_comm; training runs without it",
+        "setup: deepspeed_shm_comm is not built; training does not need it",
         "setup: deepspeed_shm_comm is built",
     ]
 

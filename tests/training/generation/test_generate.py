@@ -452,7 +452,7 @@ def test_a_prompt_that_does_not_fit_is_refused_in_a_line(name: str, prompt: Prom
 def test_a_net_that_predicts_no_next_token_is_refused() -> None:
     trunk = Encoder(num_hidden_layers=1, hidden_size=8, num_attention_heads=1)
     model = Model(trunk, (MaskedTokens(),), TABLE, seed=0).eval()
-    with pytest.raises(BadInput, match="attention of this encoder is 'bidirectional', allowed is 'causal'"):
+    with pytest.raises(BadInput, match="attention_mask of this encoder: got 'bidirectional', expected 'causal'"):
         list(generate(model, [Prompt(np.array([1]))], GenerationLimits()))
-    with pytest.raises(BadInput, match="attention of this encoder is 'bidirectional', allowed is 'causal'"):
+    with pytest.raises(BadInput, match="attention_mask of this encoder: got 'bidirectional', expected 'causal'"):
         list(generate(model, [Prompt(np.array([1]))], GenerationLimits(), cached=False))

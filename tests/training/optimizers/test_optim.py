@@ -357,5 +357,5 @@ def test_a_checkpoint_of_before_the_tensors_were_told_apart_is_refused(optim: Op
     built = optim.build([{"params": [weight], "weight_decay": 0.0}])
     for group in built.param_groups:
         del group["shapes"]  # as torch does, which takes the groups of a checkpoint
-    with pytest.raises(BadInput, match="this checkpoint is of an earlier version of Sesame"):
+    with pytest.raises(BadInput, match="it is from an earlier version of Sesame"):
         built.step()

@@ -1,4 +1,4 @@
-"""Update steps of the optimizers, on torch. DeepSpeed uses these objects, so every ZeRO stage takes the same step.
+"""Update steps of the optimizers, in torch. DeepSpeed calls these classes, so all ZeRO stages have the same steps.
 
 Read optimizer_shard.py first, then lamb.py.
 """

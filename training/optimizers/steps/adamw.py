@@ -1,4 +1,4 @@
-"""The step of AdamW without bias correction; with it, torch's own is used."""
+"""The step of AdamW without bias correction; with bias correction, torch's AdamW is used."""
 
 import torch
 
@@ -6,7 +6,7 @@ from training.optimizers.steps.optimizer_shard import Closure, Groups, moments, 
 
 
 class UncorrectedAdamW(torch.optim.Optimizer):
-    """AdamW as the reference BERT has it: without bias correction (google-research/bert, optimization.py).
+    """AdamW without bias correction, as in the reference BERT (google-research/bert, optimization.py).
 
     weight -= rate * (mean / (sqrt(square) + eps) + weight_decay * weight)
     """

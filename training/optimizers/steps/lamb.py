@@ -6,11 +6,11 @@ from training.optimizers.steps.optimizer_shard import Closure, Groups, moments, 
 
 
 class ScaledAdamW(torch.optim.Optimizer):
-    """LAMB (arXiv:1904.00962) as the reference ALBERT has it (google-research/albert, lamb_optimizer.py).
+    """LAMB (arXiv:1904.00962) as in the reference ALBERT (google-research/albert, lamb_optimizer.py).
 
     weight -= rate * |weight| / |update| * update, where update = mean / (sqrt(square) + eps) + weight_decay * weight.
-    The ratio is 1 where either norm is 0, and for norms and biases. A group holds one parameter (`one_by_one`); each of
-    its tensors has a ratio.
+    The ratio |weight| / |update| is 1 if one of them is 0, and for the parameters of norms and biases. Each group has
+    one parameter (`is_one_by_one`), and each of its tensors has a separate ratio.
     """
 
     def __init__(self, groups: Groups, lr: float, betas: tuple[float, float], eps: float) -> None:

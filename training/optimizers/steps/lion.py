@@ -9,7 +9,7 @@ class SignUpdates(torch.optim.Optimizer):
     """Lion (arXiv:2302.06675, algorithm 2).
 
     weight -= rate * (sign(beta1 * mean + (1 - beta1) * gradient) + weight_decay * weight), and then
-    mean = beta2 * mean + (1 - beta2) * gradient. Each number is by itself, so that a piece of a tensor is enough.
+    mean = beta2 * mean + (1 - beta2) * gradient. Elements are updated independently, so a worker needs only its shard.
     """
 
     def __init__(self, groups: Groups, lr: float, betas: tuple[float, float]) -> None:

@@ -18,21 +18,23 @@ from training.optimizers.steps.optimizer_shard import (
 )
 
 ITERATIONS: Final = 5
-QUINTIC: Final = (3.4445, -4.7750, 2.0315)  # x, x^3, x^5: singular values of 0 to 1 come to about 1 in five iterations
+# coefficients of x, x^3 and x^5; five iterations move singular values between 0 and 1 to about 1
+QUINTIC: Final = (3.4445, -4.7750, 2.0315)
 LEAST_NORM: Final = 1e-7
 
 
 class OrthogonalUpdates(torch.optim.Optimizer):
-    """Muon (Keller Jordan, "Muon: an optimizer for hidden layers in neural networks", 2024) as torch.optim.Muon has it.
+    """Muon (Keller Jordan, "Muon: an optimizer for hidden layers in neural networks", 2024) as in torch.optim.Muon.
 
-    Of a matrix: weight -= rate * (scale * orthogonal(gradient + momentum * (mean - gradient)) + weight_decay * weight).
-    Of all else AdamW's step. A group holds one parameter (`one_by_one`), and says whether it is one of the matrices of
-    the layers (`is_hidden`), which are made orthogonal tensor by tensor; under ZeRO the workers take turns at that.
-    The gradient that the engine clips is the raw one: a norm of the orthogonal update would say nothing.
+    For matrices of layers (`is_hidden` of a group):
+    weight -= rate * (scale * orthogonal(gradient + momentum * (mean - gradient)) + weight_decay * weight).
+    Other parameters get AdamW's step. Each group has one parameter (`is_one_by_one`). Each tensor is orthogonalized
+    separately; under ZeRO, the tensors are distributed over the workers. The engine clips the norm of the gradient,
+    because the norm of an orthogonalized update is nearly constant.
     """
 
     def __init__(self, groups: Groups, lr: float, keys: dict[str, Any]) -> None:
-        """`keys` are those of the recipe: betas, eps, momentum, scaling, newton_schulz."""
+        """`keys` are values of the recipe: betas, eps, momentum, scaling, newton_schulz."""
         super().__init__(groups, {"lr": lr, "weight_decay": 0.0, **keys})
         self.dtype = torch.bfloat16 if keys["newton_schulz"] == "bf16" else torch.float32
 
@@ -51,11 +53,11 @@ class OrthogonalUpdates(torch.optim.Optimizer):
             for piece in pieces_of(weight, group):
                 pieces.append((piece, piece.of(update)))
                 weights.append((piece.of(weight), group["lr"] * _scale(piece.whole, group["scaling"])))
-        for (weight_P, rate), made_P in zip(weights, of_whole_tensors(pieces, self._orthogonal), strict=True):
-            weight_P.sub_(made_P, alpha=rate)
+        for (weight_P, rate), update_P in zip(weights, of_whole_tensors(pieces, self._orthogonalize), strict=True):
+            weight_P.sub_(update_P, alpha=rate)
 
-    def _orthogonal(self, update_RC: Tensor) -> Tensor:
-        """The matrix with singular values of about 1 in place of its own, by Newton and Schulz's iteration."""
+    def _orthogonalize(self, update_RC: Tensor) -> Tensor:
+        """Replace the singular values of a matrix with values of about 1, by a Newton-Schulz iteration."""
         x = update_RC if self.dtype == torch.float32 else update_RC.to(self.dtype)
         x = x.T if x.shape[0] > x.shape[1] else x
         x = x / x.norm().clamp(min=LEAST_NORM)
@@ -68,7 +70,7 @@ class OrthogonalUpdates(torch.optim.Optimizer):
 
 
 def _adam(state: dict[str, Any], gradient: Tensor, group: dict[str, Any]) -> Tensor:
-    """Adam's step of this gradient, with the bias of both moments corrected (arXiv:1412.6980, algorithm 1)."""
+    """Adam's update, with bias correction of both moments (arXiv:1412.6980, algorithm 1)."""
     beta1, beta2 = group["betas"]
     state["step"] = state.get("step", 0) + 1
     fix = math.sqrt(1 - beta2 ** state["step"])
@@ -77,6 +79,6 @@ def _adam(state: dict[str, Any], gradient: Tensor, group: dict[str, Any]) -> Ten
 
 
 def _scale(shape: Shape, scaling: str) -> float:
-    """By which the orthogonal matrix [R, C] is multiplied."""
+    """The factor of the update of a matrix [R, C]."""
     rows, columns = shape
     return 0.2 * math.sqrt(max(rows, columns)) if scaling == "match_rms_adamw" else math.sqrt(max(1.0, rows / columns))
