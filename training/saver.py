@@ -1,15 +1,15 @@
 """Checkpoints are written while training goes on.
 
-A step waits only until this worker's part is copied to the host's memory. A thread then writes and hashes it. That all
-workers have written theirs is known from the sums that they exchange before each step anyway (`votes`, `hear`), so that
-no thread ever makes a collective call; then the first worker merges what they say of their files and gives the folder
-its name. Until then there is only the older checkpoint. The next save, and the end of the run, wait for this one.
+A step waits only until the fragment of this worker is copied to the memory of the host. A thread then writes and hashes
+it. The workers exchange sums before each step; `votes` are among these sums, so that no thread makes a collective call.
+When all workers have written their fragments, the first worker merges the seals and renames the directory. Until then,
+only the older checkpoint exists. The next save, and the end of the run, wait for this checkpoint.
 
-Whichever way training ends, it closes the saver: then the checkpoint that is being written is finished where all
-workers have written theirs. As some may be gone by then, that is seen from their files, without a collective call.
+When training ends or fails, it closes the saver. The saver then finishes the checkpoint if all workers have written
+their fragments. Some workers may have ended by then, so the saver looks at their files and makes no collective call.
 
-The copy is as large as the part: 12 bytes for each weight with Adam, divided by the workers. Its memory is taken by the
-thread after the first update, and kept.
+The copy is as large as the fragment: with Adam, 12 bytes per weight, divided by the number of workers. The thread
+allocates its memory after the first update, and reuses it for each checkpoint.
 """
 
 import json
@@ -18,11 +18,11 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakSet
 
 import torch
@@ -69,6 +69,15 @@ class Staging:
 def in_place(name: str, tensor: Tensor) -> Tensor:
     """The tensor where it is, or on the host: for a save that training waits for."""
     return tensor.cpu()
+
+
+class SaverVotes(NamedTuple):
+    """Progress of a checkpoint on one worker, or the sums over all workers."""
+
+    written: int = 0  # workers that have written their files
+    failed: int = 0  # workers that could not write their files
+    error_number: int = 0  # errno of the failure, or 0
+    published: int = 0  # 1: the first worker has published the checkpoint
 
 
 class Saver:
@@ -125,24 +134,23 @@ class Saver:
         if not self.background:
             self.finish()
 
-    def votes(self) -> list[float]:
-        """What this worker adds to the sums of all: written, failed, the error's number, published."""
+    def votes(self) -> SaverVotes:
+        """The progress of this worker, for the sums over all workers."""
         if self._phase == "idle" or self._work is None or not self._work.done():
-            return [0, 0, 0, 0]
+            return SaverVotes()
         if error := self._work.exception():
-            return [0, 1, getattr(error, "errno", None) or 0, 0]
-        return [self._phase == "writing", 0, 0, self._phase == "publishing"]
+            return SaverVotes(failed=1, error_number=getattr(error, "errno", None) or 0)
+        return SaverVotes(written=int(self._phase == "writing"), published=int(self._phase == "publishing"))
 
-    def hear(self, sums: Sequence[float]) -> None:
-        """Take in the sums of all workers' votes. Raises BadInput where a worker could not write its part."""
-        written, failed, number, published = sums
+    def apply_votes(self, total: SaverVotes) -> None:
+        """Act on the sums of all workers' votes. Raises BadInput if a worker could not write its part."""
         with self._lock:
-            if failed:
-                self._fail(round(number / failed))
-            elif self._phase == "writing" and written == self.engine.world:
+            if total.failed:
+                self._fail(round(total.error_number / total.failed))
+            elif self._phase == "writing" and total.written == self.engine.world:
                 self._phase = "publishing"
                 self._work = self._thread.submit(self._publish) if self.engine.rank == 0 else None
-            elif published:
+            elif total.published:
                 self._phase, self._work = "idle", None
 
     def finish(self) -> None:
@@ -150,7 +158,8 @@ class Saver:
         while self._phase != "idle":
             if self._work:
                 wait([self._work])
-            self.hear(self.engine.reduce_sums(self.votes()))
+            sums = self.engine.reduce_sums(self.votes())
+            self.apply_votes(SaverVotes(*(int(value) for value in sums)))
 
     def finish_alone(self) -> None:
         """The same without a collective call, where training cannot go on; another thread may call it. The checkpoint

@@ -18,7 +18,7 @@ from tests.training.together import together
 from training import checkpoint
 from training import saver as saving
 from training.engines import CheckpointFragment, Copy, Fragments
-from training.saver import Saver
+from training.saver import Saver, SaverVotes
 
 PART = "rank-00000.safetensors"
 
@@ -327,16 +327,16 @@ def test_a_save_in_the_background_is_of_the_moment_of_the_call(tmp_path: Path, m
     begun = saver(engine, tmp_path, background=True)
     begun.save(3, {"step": 3})
     weights.zero_()
-    assert begun.votes() == [0, 0, 0, 0]
-    begun.hear([0, 0, 0, 0])
+    assert begun.votes() == SaverVotes()
+    begun.apply_votes(SaverVotes())
     assert checkpoint.find_newest(tmp_path) is None
     go_on.set()
     wait([begun._work])
-    assert begun.votes() == [1, 0, 0, 0]
-    begun.hear([1, 0, 0, 0])
+    assert begun.votes() == SaverVotes(written=1)
+    begun.apply_votes(SaverVotes(written=1))
     wait([begun._work])
-    assert begun.votes() == [0, 0, 0, 1]
-    begun.hear([0, 0, 0, 1])
+    assert begun.votes() == SaverVotes(published=1)
+    begun.apply_votes(SaverVotes(published=1))
     assert restore(tmp_path) == ({"step": 3}, torch.arange(250.0).numpy().tobytes())
 
 
@@ -352,7 +352,7 @@ def test_an_error_of_another_worker_ends_the_run_here_too(tmp_path: Path) -> Non
     begun = saver(Disk(content(1)), tmp_path, background=True)
     begun.save(1, {})
     with pytest.raises(BadInput, match="No space left on device"):
-        begun.hear([1, 2, 2 * errno.ENOSPC, 0])
+        begun.apply_votes(SaverVotes(written=1, failed=2, error_number=2 * errno.ENOSPC))
 
 
 def test_what_a_killed_process_left_is_cleared_at_the_next_start(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.loop import pretrain
 from training.run import CHECKPOINTS, Run
-from training.saver import Saver, finish_all
+from training.saver import Saver, SaverVotes, finish_all
 from training.specs import EngineSettings, LossSpikes
 
 
@@ -278,7 +278,7 @@ def test_another_thread_finishes_what_a_training_that_waits_cannot(tmp_path: Pat
         begun = saver(Disk(content(1)), tmp_path, background=True)
         begun.save(1, {"step": 1})
         finish_all()
-        begun.hear([0, 0, 0, 0])
+        begun.apply_votes(SaverVotes())
         assert restore(tmp_path) == ({"step": 1}, content(1))
         begun.close()
         finish_all()
