@@ -91,7 +91,9 @@ def test_a_part_that_states_other_weights_than_it_makes_is_named(
     stated = part.weights
     monkeypatch.setattr(part, "weights", lambda self, *given: stated(self, *given) + type(stated(self, *given))(1))
     tiny = recipe("bert_base", "tiny")
-    with pytest.raises(MiscountedWeights, match=rf"\.py: {name} states [\d,]+ weights, what it makes has [\d,]+; mend"):
+    with pytest.raises(
+        MiscountedWeights, match=rf"\.py: {name} states [\d,]+ weights, but its module has [\d,]+; correct"
+    ):
         model(tiny)
 
 

@@ -389,7 +389,7 @@ class Learner:
                 objective = objective * math.nan if loss > highest_loss else objective
             with record_phase("backward"):
                 engine.backward(objective)
-        with record_phase("optimiser"):
+        with record_phase("optimizer"):
             result = engine.step(rate_at(run.optimizer, run.phases, step))
         if result.skipped and checks_spikes:  # the model must not remember the skipped sequences
             net_of(engine.model).load_memory_state(memory, next(engine.model.parameters()).device)

@@ -151,5 +151,5 @@ def test_a_run_does_not_go_on_with_another_corpus(run: Run) -> None:
     train(replace(run, save_every=10), -1, lambda: None)
     shutil.rmtree(run.corpus)
     mini_corpus(Path(run.corpus), num_train=59)
-    with pytest.raises(BadInput, match="was written with another corpus than the one that is there now"):
+    with pytest.raises(BadInput, match="the corpus has changed since this checkpoint was written"):
         train(run, -1, lambda: None)

@@ -299,7 +299,7 @@ def test_every_flipped_bit_of_the_file_of_a_run_is_noticed(run: Run, tmp_path: P
         content = bytearray(whole)
         content[place // 8] ^= 1 << place % 8
         (tmp_path / RUN).write_bytes(content)
-        with pytest.raises(BadInput, match=r"pretrain\.json: (is damaged|holds no run)"):
+        with pytest.raises(BadInput, match=r"pretrain\.json: (is damaged|has no run)"):
             stored_run(tmp_path)
     (tmp_path / RUN).write_text(run.to_json())  # as it was written before
     assert stored_run(tmp_path) == run

@@ -146,7 +146,7 @@ def test_a_run_whose_workers_read_other_rows_forgets_and_says_so(
     changed = {name: number for name, number in (written | {key: value}).items() if number is not None}
     manifest.write_bytes(checked_json(changed))
     assert train(run)[0].finished
-    assert f"was written with {line}: what the net remembers of the rows before is forgotten" in caplog.text
+    assert f"was written with {line}; the memory of the model starts empty" in caplog.text
 
 
 @pytest.mark.one_in(4)
