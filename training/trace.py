@@ -1,9 +1,9 @@
 """Host and device times from torch's profiler, by phase, module, operator and kernel.
 
 For each named range on the host, torch records a second range on the device, from its first kernel to its last.
-Neither range is the time that kernels ran. Therefore, a kernel counts where it was launched: in its operator, in the modules
-around the operator, and in the phase in which the operator started. The operator may run on any thread; autograd has its
-own thread for the backward pass.
+Neither range is the time that kernels ran. Therefore, a kernel counts where it was launched: in its operator, in the
+modules around the operator, and in the phase in which the operator started. The operator may run on any thread;
+autograd has its own thread for the backward pass.
 """
 
 from bisect import bisect_right
