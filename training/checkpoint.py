@@ -56,8 +56,8 @@ def restore(
 ) -> dict[str, Any] | None:
     """Load the newest complete checkpoint into `engine` and return its state; None if there is no checkpoint.
 
-    All workers must call it. `phases` are the phases of the run: they decide to which sequences the memory of a model
-    belongs, so that another number of workers can use it. Raises BadInput if checkpoints exist but none is complete, if
+    All workers must call it. The `phases` of the run determine the sequences in the memory of the model, so that
+    another number of workers can use it. Raises BadInput if checkpoints exist but none is complete, if
     none exists and `resume` is "must", and if the checkpoint does not fit `topology`.
     """
     present = _prepare_folder(engine, folder, resume)
@@ -218,7 +218,7 @@ def _steps_on_first_worker(engine: Engine[Model], folder: Path) -> list[int]:
 
 
 def _is_complete(workers: Workers, path: Path) -> bool:
-    """Whether no worker finds a fault in its part of the files. All workers must call it; the result is the same."""
+    """Whether no worker finds a fault in its part of the files. All workers must call it; all get the same result."""
     fault = _find_fault_together(workers, path)
     if fault and workers.rank == 0:
         log.warning("%s; looking for an older checkpoint", fault)

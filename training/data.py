@@ -84,8 +84,9 @@ class Loader:
     def batches(self, length: int, positions: range) -> list[Batch]:
         """This worker's part of the sequences of `length` tokens at `positions`, in micro-batches.
 
-        If sequences continue each other, they are the first sequences of each stream. There are as many streams as in a
-        training batch, or fewer, so that most sequences have a predecessor. Their memory slots are negative.
+        If sequences continue each other, this method selects the first sequences of each stream. It uses as many
+        streams as a training batch, or fewer, so that most sequences have a predecessor. Their memory slots are
+        negative.
 
         Sequences and streams do not depend on the number of workers. A worker without sequences of its own (`has_some`
         is False) reads those of another worker.

@@ -1,4 +1,4 @@
-"""Pretraining. Each step: micro-batches, scores, one mean over all workers, one update."""
+"""Pretraining: each step computes the scores of its micro-batches, one mean loss over all workers, and one update."""
 
 import inspect
 import math
@@ -37,8 +37,8 @@ LogMetrics = Callable[[int, dict[str, float]], None]
 """Takes the number of completed updates, and metrics by name."""
 
 MAX_SKIPPED_IN_ROW = 10  # consecutive updates without a finite gradient, after which the run has diverged
-MAX_HASHED_BYTES = 16 << 30  # after an error, only files with a new size or time are hashed in larger corpora
-COUNTED_STEPS = 3  # steps after each start in which the target counts of losses and heads are compared
+MAX_HASHED_BYTES = 16 << 30  # in larger corpora, only files with a new size or time are hashed after an error
+COUNTED_STEPS = 3  # number of steps after each start in which the loop compares the target counts of losses and heads
 
 
 @dataclass(frozen=True)
@@ -88,17 +88,12 @@ class Callbacks:
     """Called on each worker when the micro-batches of an update are ready."""
 
 
-def pretrain(
-    run: Run,
-    engine: Engine[Model],
-    log: LogMetrics,
-    callbacks: Callbacks = Callbacks(),
-) -> TrainingResult:
+def pretrain(run: Run, engine: Engine[Model], log: LogMetrics, callbacks: Callbacks = Callbacks()) -> TrainingResult:
     """Train to the end of the last phase, or until `callbacks.should_stop` returns True on any worker.
 
     Every worker calls this function with its own engine; `log` is called on the first worker only. Training resumes
     from the newest complete checkpoint of the run. When the function returns or raises, all its threads and processes
-    have ended, and the last checkpoint is complete.
+    have ended, and a checkpoint in progress has been completed.
 
     Raises BadInput if corpus or checkpoint do not fit the run, and MiscountedLoss if the target counts of a loss and
     its head differ. Raises Diverged after MAX_SKIPPED_IN_ROW consecutive updates without a finite gradient, or as
@@ -128,7 +123,10 @@ def _explain_changed_data(loaders: Sequence[Loader]) -> Iterator[None]:
 
 
 class Pretraining:
-    """One call of `pretrain` on one worker. `resources` closes what must be closed after `train`."""
+    """One call of `pretrain` on one worker.
+
+    `resources` closes the saver, the profiler and the batches after `train`.
+    """
 
     def __init__(
         self,
@@ -154,7 +152,7 @@ class Pretraining:
         self.steps = resources.enter_context(closing(time_items(self.batches)))
 
     def train(self) -> TrainingResult:
-        """All steps that are left, then the last checkpoint."""
+        """Run the remaining steps, then write the last checkpoint."""
         if self.state.step == 0:
             self._write_samples()
         self._report("")
@@ -176,7 +174,7 @@ class Pretraining:
         return TrainingResult(finished=self.state.step == self.run.steps, state=self.state)
 
     def _exchange(self, batches: Sequence[Batch]) -> StepWork:
-        """The work of the step over all workers. It also tells the saver which workers have written their files."""
+        """The work of the step over all workers. The votes in it are passed to the saver."""
         local = measure_step(
             self.run.losses,
             batches,
@@ -266,7 +264,7 @@ class Pretraining:
             )
 
     def _run_periodic_work(self, step: int) -> None:
-        """Evaluate, write samples, save weights and save a checkpoint, if they are due after this step."""
+        """Run the evaluation, samples, weights and checkpoint that are due after this step."""
         run = self.run
         if self._is_due(run.eval_every):
             if self.validation_data:
@@ -293,7 +291,7 @@ class Pretraining:
             self.callbacks.write_samples(self.state.step)
 
     def _save_checkpoint(self) -> None:
-        """Start a checkpoint. Log how long training waited for it."""
+        """Start a checkpoint, and log the time that training waited for it."""
         self.state = replace(self.state, sums=self.tally.added_to(self.state.sums))
         with self._pause("checkpoint"):
             started = perf_counter()
@@ -302,7 +300,7 @@ class Pretraining:
         self.saved_step = self.state.step
 
     def _finish(self) -> None:
-        """Write the profile and the last checkpoint, and check that the data have not changed."""
+        """Write the profile and the last checkpoint, and verify that the data have not changed."""
         if self.profiler.is_recording:
             self._report("profile")
         self.profiler.finish()
@@ -321,7 +319,7 @@ class Pretraining:
         """Raise BadInput on all workers if the corpus has changed since training opened it. All workers must call it.
 
         Without `since`, only sizes and times of the shards are compared. With `since`, all shards are hashed. If a
-        hash differs, nobody can tell when the file changed, so the checkpoints after step `since` are set aside.
+        hash differs, the time of the change is unknown, so the checkpoints after step `since` are renamed.
         """
         loaders = [loader for loader in (self.training_data, self.validation_data) if loader]
         fault: BadInput | None = None
@@ -335,7 +333,10 @@ class Pretraining:
             return
         if since is not None:
             checkpoint.set_aside(self.engine, _checkpoints(self.run), since)
-        raise fault or BadInput(f"{self.run.corpus}: has changed while it was read, as the log of another worker says")
+        raise fault or BadInput(
+            f"{self.run.corpus}: has changed while it was read; see the log of the other workers, then restore the "
+            "corpus"
+        )
 
     @contextmanager
     def _pause(self, activity: str) -> Iterator[None]:
@@ -353,7 +354,7 @@ class Pretraining:
 
 
 def ignore_metrics(done: int, metrics: dict[str, float]) -> None:
-    """Do not log: the first worker logs for all workers."""
+    """Ignore the metrics, because the first worker logs those of all workers."""
 
 
 @dataclass(frozen=True)
@@ -438,9 +439,9 @@ def _objective(losses: Sequence[Loss], scores: Mapping[str, Score], targets: Map
 
 
 def _noise_seed(seed: int, step: int, rank: int) -> int:
-    """The seed of torch's global generator, the only one that dropout draws from: an address of (seed, step, worker).
+    """The seed of torch's global generator for a step of a worker.
 
-    A head that samples draws from it too.
+    Only dropout and heads that sample use this generator.
     """
     return int(key(seed, "dropout").at(step, rank).integers(2**63))
 
@@ -451,8 +452,8 @@ def _resume(run: Run, engine: Engine[Model]) -> State:
     learned = [step for step in run.skip_steps if step <= state.step and step not in state.skip_steps]
     if learned:
         raise BadInput(
-            f"{run.folder}: skip_steps names step {learned[0]}, from which the checkpoint after step {state.step} has "
-            "learned; leave it out, or start again with --resume never"
+            f"{run.folder}: invalid skip_steps: got step {learned[0]}, but the checkpoint after step {state.step} was "
+            "trained on it; remove this step, or start again with --resume never"
         )
     return replace(state, skip_steps=tuple(sorted({*state.skip_steps, *run.skip_steps})))
 
@@ -489,7 +490,7 @@ def _topology(run: Run, engine: Engine[Model]) -> checkpoint.Topology:
 
 
 def _peak(run: Run, engine: Engine[Model]) -> float | None:
-    """FLOP/s of all workers' devices together, where that is known and means something."""
+    """FLOP/s of all devices together; None on a CPU, in fp32, or if it is unknown."""
     if run.engine.device == "cpu" or run.engine.precision == "fp32":
         return None
     flops = peak(torch.cuda.get_device_name())

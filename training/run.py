@@ -19,7 +19,7 @@ from training.specs import Architecture, EngineSettings, LossSpikes, Phase
 Resume = Literal["allow", "never", "must"]
 WARM_UP: Final = 3  # steps before the first profiled step, in which buffers are allocated and kernels selected
 CHECKPOINTS: Final = "checkpoints"  # directory in the run directory
-RUN: Final = "pretrain.json"  # file in the run directory with the run
+RUN: Final = "pretrain.json"  # file in the run directory with the description of the run
 
 
 @dataclass(frozen=True, kw_only=True)

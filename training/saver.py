@@ -5,8 +5,8 @@ it. The workers exchange sums before each step; `votes` are among these sums, so
 When all workers have written their fragments, the first worker merges the seals and renames the directory. Until then,
 only the older checkpoint exists. The next save, and the end of the run, wait for this checkpoint.
 
-When training ends or fails, it closes the saver. The saver then finishes the checkpoint if all workers have written
-their fragments. Some workers may have ended by then, so the saver looks at their files and makes no collective call.
+When training ends or fails, it closes the saver, which finishes the checkpoint if all workers have written their
+fragments. Some workers may have ended by then, so the saver reads their files instead of making a collective call.
 
 The copy is as large as the fragment: with Adam, 12 bytes per weight, divided by the number of workers. The thread
 allocates its memory after the first update, and reuses it for each checkpoint.
@@ -36,12 +36,15 @@ from training.model import Model
 
 log = logging.getLogger(__name__)
 
-QUIET_S: Final = 2.0  # minimum time without a change in the files of other workers after which these have ended
+QUIET_S: Final = 2.0  # minimum time without a change in their files after which other workers count as ended
 POLL_S: Final = 0.02
 
 
 class Staging:
-    """Copies of tensors in the memory of the host. Each copy reuses the memory of the previous copy with its name."""
+    """Copies of tensors in the memory of the host.
+
+    Each copy reuses the memory of the previous copy with the same name.
+    """
 
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}

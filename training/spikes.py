@@ -94,7 +94,7 @@ def skip_spikes(run: Run, is_first: bool, state: State, update: Update, spikes: 
     batches = range(max(1, state.step - stability.skip_before if back else state.step), state.step + 1) if skips else ()
     skip_steps = tuple(sorted({*state.skip_steps, *batches}))
     if is_first:
-        LOG.warning("%s%s", lines, f"; its batches are skipped: {skip_steps}" if skips else "")
+        LOG.warning("%s%s", lines, f"; skipped steps: {skip_steps}" if skips else "")
         Path(run.folder).mkdir(parents=True, exist_ok=True)
         with open(Path(run.folder) / SPIKES, "a", encoding="utf-8") as file:
             file.writelines(f"{json.dumps(asdict(one) | {'skipped': list(batches)})}\n" for one in spikes)

@@ -28,7 +28,7 @@ class Event:
     start: int  # ns
     duration: int  # ns
     is_device: bool = False
-    is_range: bool = False  # True: a range that the program has named, such as a phase or a module
+    is_range: bool = False  # True: a named range of the program, such as a phase or a module
     thread: int = 0  # thread of the host
     id: int = 0  # ID of an operator
     launched_by: int = 0  # ID of the operator that launched this kernel or driver call; 0: unknown
@@ -57,7 +57,7 @@ class Trace:
 
 
 def events_of(recorded: Iterable[Any]) -> Iterator[Event]:
-    """Convert torch's events (`torch._C._autograd._KinetoEvent`). The lists of torch's public API take minutes."""
+    """Convert torch's events (`torch._C._autograd._KinetoEvent`). The public API of torch needs minutes."""
     import torch
 
     host = torch.autograd.DeviceType.CPU

@@ -121,7 +121,7 @@ class Encoder(Stack):
             for name in SUBLAYERS
         }
         attentions = self.self_attentions(self.num_hidden_layers, copies["attention"])
-        if self.attention_window.global_first:  # a second set of queries, keys and values
+        if self.attention_window.global_first:  # the first token has separate queries, keys and values
             split, _ = attention_weights(self.hidden_size, self.width_of_heads)
             attentions = replace(attentions, split=attentions.split + split - self.hidden_size * self.width_of_heads)
         widened = linear_weights(self.table_width, self.hidden_size) if self.table_width != self.hidden_size else 0
@@ -150,7 +150,7 @@ class Encoder(Stack):
 
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         pairs, copies = self.attention_window.computed(work)
-        copied = 2 * (copies + self.attention_window.global_first)  # keys and values; the first token has its own
+        copied = 2 * (copies + self.attention_window.global_first)  # keys and values; the first token has a second set
         return (self.block(self.num_hidden_layers, work.tokens, pairs, copied=copied),)
 
     def describe_positions(self) -> str:

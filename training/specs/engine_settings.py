@@ -208,6 +208,6 @@ class EngineSettings:
 
     @property
     def workers_unit(self) -> int:
-        """Number of which the number of workers must be a multiple."""
+        """Divisor of the number of workers."""
         near = self.deepspeed.get("zero_optimization", {}).get("zero_hpz_partition_size", 1)
         return math.lcm(self.workers_per_row, int(near))

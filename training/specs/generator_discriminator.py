@@ -167,7 +167,7 @@ class GeneratorDiscriminator(Stack):
         return ""
 
     def split_over(self, workers: int) -> str:
-        """The generator has fewer heads, which must be a multiple of `workers`, too."""
+        """The heads of the generator must be a multiple of `workers`, too."""
         generator = self.generator_net.split_over(workers) if self.sample_from != "uniform" else ""
         return Stack.split_over(self, workers) or (generator and f"in the generator, {generator}")
 

@@ -104,11 +104,11 @@ class ArchitecturePart(Protocol):
 
     @property
     def mem_len(self) -> int:
-        """Memory length: number of tokens before a sequence to whose states each layer attends; 0: no memory."""
+        """Memory length: number of earlier tokens whose states each layer attends to; 0: no memory."""
 
     @property
     def reuse_len(self) -> int:
-        """Number of first tokens of a sequence that the memory stores, where the next sequence starts; 0: all."""
+        """Number of first tokens of a sequence that the memory stores; the next sequence starts after them; 0: all."""
 
     @property
     def type_vocab_size(self) -> int:

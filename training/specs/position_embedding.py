@@ -53,11 +53,11 @@ class PositionEmbedding(Protocol):
 
     @property
     def mem_len(self) -> int:
-        """Memory length: number of tokens before a sequence to whose states each layer attends, without gradient."""
+        """Memory length: number of earlier tokens whose states each layer attends to, without gradient."""
 
     @property
     def reuse_len(self) -> int:
-        """Number of first tokens of a sequence that the memory stores, where the next sequence starts; 0: all."""
+        """Number of first tokens of a sequence that the memory stores; the next sequence starts after them; 0: all."""
 
     def describe(self) -> str:
         """Description for reports."""
