@@ -164,7 +164,7 @@ def test_a_truncated_file_is_noticed_and_named(tmp_path: Path, size: int) -> Non
     file.write_bytes(whole[:size])
     fault = checkpoint.find_fault(tmp_path / "step-000000001")
     assert fault
-    assert fault.endswith(f"{PART} has {size} bytes, manifest.json says {len(whole)}")
+    assert fault.endswith(f"{PART} has {size} bytes instead of the {len(whole)} bytes in manifest.json")
 
 
 def test_a_missing_file_is_noticed_and_named(tmp_path: Path) -> None:
@@ -220,8 +220,8 @@ def test_never_resume_puts_the_old_checkpoints_aside(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "line"),
     [
-        ("recipe", "xyz", "written with recipe abc, this run has recipe xyz"),
-        ("precision", "bf16", "written with precision fp32, this run has precision bf16"),
+        ("recipe", "xyz", "written with recipe abc, but this run has recipe xyz"),
+        ("precision", "bf16", "written with precision fp32, but this run has precision bf16"),
     ],
 )
 def test_a_checkpoint_of_another_recipe_or_precision_is_refused(

@@ -94,8 +94,7 @@ class SlidingWindow:
         return True
 
     def pairs(self, work: BatchWork, layers: int, *, causal: bool) -> float:
-        """
-        Each sequence has 2 + 3 + 3 + 2 pairs here.
+        """Pairs of `layers` layers. In the example, each sequence has 2 + 3 + 3 + 2 pairs.
 
         >>> SlidingWindow(size=2).pairs(BatchWork(tokens=8, squares=32, targets=0), 1, causal=False)
         20.0
@@ -147,8 +146,10 @@ class AlternatingWindow:
         return layer % 2 == 1
 
     def pairs(self, work: BatchWork, layers: int, *, causal: bool) -> float:
-        """>>> AlternatingWindow(size=2).pairs(BatchWork(tokens=8, squares=32, targets=0), 2, causal=True)  # 8 + 6 per
-        sequence 28.0
+        """Pairs of `layers` layers. In the example, each sequence has 8 + 6 pairs.
+
+        >>> AlternatingWindow(size=2).pairs(BatchWork(tokens=8, squares=32, targets=0), 2, causal=True)
+        28.0
         """
         banded, near = layers // 2, min(self.size, work.length)
         return (layers - banded) * work.squares / 2 + banded * (work.rows * near * (work.length - near / 2))

@@ -150,9 +150,8 @@ class GeneratorDiscriminator(Stack):
         return self.generator_net if name == "generator" else self.discriminator_net
 
     def fits(self, losses: Sequence[LossFacts]) -> str:
-        """Each trained model needs one loss. An adversarial generator also needs a discriminator that reads its samples
-        and
-        detects replaced tokens."""
+        """Each trained model needs one loss. An adversarial generator also needs a discriminator that detects replaced
+        tokens in its samples."""
         kinds = sorted(loss.kind for loss in losses)
         trained = ["discriminator"] + ["generator"] * (self.sample_from == "generator")
         of_each = {name: [loss for loss in losses if name in loss.reads] for name in ("generator", "discriminator")}
