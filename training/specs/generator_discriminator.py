@@ -157,7 +157,7 @@ class GeneratorDiscriminator(Stack):
         of_each = {name: [loss for loss in losses if name in loss.reads] for name in ("generator", "discriminator")}
         if len(losses) != len(trained) or any(len(of_each[name]) != 1 for name in trained):
             allowed = " and ".join(f"one loss of the {name}" for name in sorted(trained, reverse=True))
-            return f"losses is {kinds}, allowed with model.sample_from {self.sample_from} is {allowed}"
+            return f"losses is {kinds}, allowed is {allowed} with model.sample_from {self.sample_from}"
         plain = self.allow_correct and self.weight_sharing == "embeddings" and any(loss.rewards for loss in losses)
         rewarded = [loss.kind for loss in losses if loss.rewarded]
         if rewarded and not plain:

@@ -182,7 +182,7 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("phases.0.steps=1.5", "phases.0.steps is 1.5, allowed is a whole number"),
         ("phases.1.steps=0", "phases.1.steps is 0, allowed is a number of steps from 1 up"),
         ("phases.1.learning_rate=-1", "phases.1.learning_rate is -1.0, allowed is 0 (the schedule continues) or a"),
-        ("phases.1.warmup_steps=5", "phases.1.warmup_steps is 5, allowed is 0 where the phase has no"),
+        ("phases.1.warmup_steps=5", "phases.1.warmup_steps is 5, allowed is 0 without phases.learning_rate"),
         ("phases.1.lenght=8", "phases.1.lenght is not a key of phases.1; did you mean phases.1.seq_length?"),
         ("phases=[]", "phases is [], allowed is one phase or more"),
         ("phases=3", "phases is 3, allowed is a list"),
@@ -231,7 +231,7 @@ def test_a_wrong_value_is_said_with_its_key_and_what_is_allowed(override, said):
         ("model.norm_position=pre", "model.norm_position is 'pre', allowed is post with relative positions"),
         (
             "model.token_embedding.div_val=1000",
-            "model.token_embedding.div_val is 1000, allowed is a number that leaves each",
+            "model.token_embedding.div_val is 1000, allowed is a factor that leaves at least",
         ),
     ],
 )
