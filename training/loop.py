@@ -1,14 +1,13 @@
-"""Pretraining, in the order in which the papers describe it: rows, scores, one global mean, one update."""
+"""Pretraining: each step computes the scores of its micro-batches, one mean loss over all workers, and one update."""
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,445 +17,431 @@ from preprocessing.rng import key
 from preprocessing.schema import Batch
 from training import checkpoint
 from training.data import Batches, Loader, open_loader, open_validation
-from training.engines import Engine, StepResult
+from training.engines import Engine
 from training.losses import Loss
-from training.meter import BatchWork, Meter, peak
+from training.meter import Meter, peak
 from training.model import Model, net_of
 from training.optimizers import rate_at
 from training.profiler import Profiler, record_phase, time_items
 from training.run import CHECKPOINTS, Run
-from training.saver import Saver
+from training.saver import Saver, SaverVotes
 from training.score import Score
 from training.spikes import highest_loss, remember_update, skip_spikes, spikes_of
-from training.state import NOT_MADE, State, Sums, Update, advance
+from training.state import NOT_MADE, State, Update, advance
+from training.step_work import StepWork, measure_step
+from training.tally import MetricsTally, mean_metrics, sums_of
 
-__all__ = ["Run", "State", "TrainingResult", "evaluate", "pretrain"]
+__all__ = ["Callbacks", "Run", "State", "TrainingResult", "evaluate", "pretrain"]
 
-Sink = Callable[[int, dict[str, float]], None]
-"""Takes the number of updates done and metrics by name; it is called on the first worker only."""
+LogMetrics = Callable[[int, dict[str, float]], None]
+"""Takes the number of completed updates, and metrics by name."""
 
-Doing = Callable[[int, str], None]
-"""Takes the number of updates done, and what comes now: "evaluation", "checkpoint", "samples", "weights", "rollback",
-"profile" (it is written), or "" for the next update."""
-
-MOST_SKIPPED = 10  # updates in a row without a finite gradient; then the run has diverged
-HASHED_BYTES = 16 << 30  # of a corpus that is hashed after an error; of a larger one what has another size or time
-COUNTED_STEPS = 3  # after each start: a head that does not score what its loss counts shows it in its first batches
-
-SumName = tuple[str, str]
-"""Kind of a loss, and what is summed: `loss`, `correct`, or a name of `Score.metrics`."""
+MAX_SKIPPED_IN_ROW = 10  # consecutive updates without a finite gradient, after which the run has diverged
+MAX_HASHED_BYTES = 16 << 30  # in larger corpora, only files with a new size or time are hashed after an error
+COUNTED_STEPS = 3  # number of steps after each start in which the loop compares the target counts of losses and heads
 
 
 @dataclass(frozen=True)
 class TrainingResult:
     """How `pretrain` ended."""
 
-    finished: bool  # False: stopped on request, after a checkpoint
+    finished: bool  # False: training stopped on request, after a checkpoint
     state: State
 
 
-@dataclass(frozen=True)
-class StepWork:
-    """The work of a step, over all workers; known before its forward pass."""
-
-    stop: bool
-    work: BatchWork
-    targets: dict[str, int]  # by kind of loss
-    votes: list[float]  # of the saver
-
-
 def never() -> bool:
-    """The `should_stop` of a run that nobody stops."""
+    """Do not stop the training."""
     return False
 
 
-def ignore_activity(done: int, doing: str) -> None:
-    """The `doing` of a run that nobody looks at."""
+def ignore_activity(done: int, activity: str) -> None:
+    """Do not report the activity."""
 
 
-def ignore_samples(done: int) -> None:
-    """The `show` of a run that is not shown."""
+def ignore_step(done: int) -> None:
+    """Write no samples or weights."""
 
 
 def ignore_batch() -> None:
-    """An `on_batch` callback that does nothing."""
+    """Do nothing before an update."""
 
 
-def pretrain(
-    run: Run,
-    engine: Engine[Model],
-    sink: Sink,
-    should_stop: Callable[[], bool] = never,
-    doing: Doing = ignore_activity,
-    show: Callable[[int], None] = ignore_samples,
-    keep: Callable[[int], None] = ignore_samples,
-    on_batch: Callable[[], None] = ignore_batch,
-) -> TrainingResult:
-    """Train to the end of the last phase, or until `should_stop` is true on any worker.
+@dataclass(frozen=True)
+class Callbacks:
+    """Functions that `pretrain` calls. Their argument `done` is the number of completed updates."""
 
-    Every worker calls it with its own engine. It goes on from the newest whole checkpoint of the run. `doing` is told
-    of each update, and of what takes long between two, before it begins. `show` is called on the first worker, with the
-    number of updates done, before the first one and where an evaluation is due: it may look at the net. `keep` is
-    called on each worker every `weights_every` updates but at the end: it may gather the weights. `on_batch` is called
-    on each worker when the batches of an update are ready.
-    Raises BadInput where corpus or checkpoint do not fit the run, Diverged after ten updates in a row without a finite
-    gradient, or as `run.stability` says, MiscountedLoss where a head does not score the targets that its loss counts.
-    Whichever way it ends, no thread or process of it is left, and a checkpoint that was being written is whole.
+    should_stop: Callable[[], bool] = never
+    """Whether to stop before the next update. If one worker returns True, all workers stop after a checkpoint."""
+
+    report_activity: Callable[[int, str], None] = ignore_activity
+    """Takes `done` and the activity that begins now: "evaluation", "checkpoint", "samples", "weights", "rollback",
+    "profile" (writing it), or "" for the next update."""
+
+    write_samples: Callable[[int], None] = ignore_step
+    """Called on the first worker before the first update, and at each evaluation. It may use the model."""
+
+    save_weights: Callable[[int], None] = ignore_step
+    """Called on each worker every `Run.save_weights_every` updates, except after the last one. It may gather the
+    weights."""
+
+    on_batch: Callable[[], None] = ignore_batch
+    """Called on each worker when the micro-batches of an update are ready."""
+
+
+def pretrain(run: Run, engine: Engine[Model], log: LogMetrics, callbacks: Callbacks = Callbacks()) -> TrainingResult:
+    """Train to the end of the last phase, or until `callbacks.should_stop` returns True on any worker.
+
+    Every worker calls this function with its own engine; `log` is called on the first worker only. Training resumes
+    from the newest complete checkpoint of the run. When the function returns or raises, all its threads and processes
+    have ended, and a checkpoint in progress has been completed.
+
+    Raises BadInput if corpus or checkpoint do not fit the run, and MiscountedLoss if the target counts of a loss and
+    its head differ. Raises Diverged after MAX_SKIPPED_IN_ROW consecutive updates without a finite gradient, or as
+    `run.loss_spikes` defines.
     """
-    with ExitStack() as room:
-        loaders = [open_loader(run, engine.data_rank, engine.data_world)]
-        validation = open_validation(run, engine.data_rank, engine.data_world)
-        loaders += [validation] if validation else []
-        try:
-            return _pretrain(run, engine, sink, should_stop, doing, show, keep, on_batch, room, loaders)
-        except (BadInput, ResourceError, Preempted):
-            raise
-        except Exception as error:  # before it is called a bug, or a rate too high: what was read may have changed
-            for loader in loaders:
-                try:
-                    loader.require_unchanged(only_stamps=loader.num_bytes > HASHED_BYTES)
-                except BadInput as fault:
-                    raise fault from error
-            raise
+    training_data = open_loader(run, engine.data_rank, engine.data_world)
+    validation_data = open_validation(run, engine.data_rank, engine.data_world)
+    loaders = [training_data, validation_data] if validation_data else [training_data]
+    with ExitStack() as resources, _explain_changed_data(loaders):
+        return Pretraining(run, engine, log, callbacks, training_data, validation_data, resources).train()
 
 
-def _pretrain(
-    run: Run,
-    engine: Engine[Model],
-    sink: Sink,
-    should_stop: Callable[[], bool],
-    doing: Doing,
-    show: Callable[[int], None],
-    keep: Callable[[int], None],
-    on_batch: Callable[[], None],
-    room: ExitStack,
-    loaders: Sequence[Loader],
-) -> TrainingResult:
-    """`pretrain`; what has to be closed after it is in `room`. The `loaders`: of training and, where there is one, of
-    validation."""
-    loader, validation = loaders[0], loaders[1] if len(loaders) > 1 else None
-    log = sink if engine.rank == 0 else _ignore
-    state = saved = resumed = _resume(run, engine)
-    saver = room.enter_context(closing(_saver(run, engine)))
-    meter, tally = Meter(run.model, run.vocab_size, _peak(run, engine)), MetricsTally(engine)
+@contextmanager
+def _explain_changed_data(loaders: Sequence[Loader]) -> Iterator[None]:
+    """If the block fails and the data on the disk have changed, raise BadInput: the change may be the cause."""
+    try:
+        yield
+    except (BadInput, ResourceError, Preempted):
+        raise
+    except Exception as error:
+        for loader in loaders:
+            try:
+                loader.require_unchanged(only_stamps=loader.num_bytes > MAX_HASHED_BYTES)
+            except BadInput as fault:
+                raise fault from error
+        raise
 
-    def look(done: int) -> None:
-        if run.sample_prompts:
-            doing(done, "samples")
-        if engine.rank == 0:
-            show(done)
 
-    if state.step == 0:
-        look(0)
-    doing(state.step, "")
-    course, learner = Batches(loader, state.step, run.steps), Learner(run, engine, tally, resumed.step)
-    profiler = room.enter_context(closing(Profiler(run, engine.model, engine.rank)))
-    for step, batches in room.enter_context(closing(time_items(course))):
-        on_batch()
-        step_work = _step_work(run.losses, batches, should_stop(), engine, saver.votes())
-        saver.hear(step_work.votes)
-        if step_work.stop:
-            break
-        if profiler.is_full:
-            doing(state.step, "profile")
-            profiler.finish()
-            doing(state.step, "")
-        profiler.at_step()
-        if step + 1 in state.skip_steps:
+class Pretraining:
+    """One call of `pretrain` on one worker.
+
+    `resources` closes the saver, the profiler and the batches after `train`.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        engine: Engine[Model],
+        log: LogMetrics,
+        callbacks: Callbacks,
+        training_data: Loader,
+        validation_data: Loader | None,
+        resources: ExitStack,
+    ) -> None:
+        self.run, self.engine, self.callbacks = run, engine, callbacks
+        self.training_data, self.validation_data = training_data, validation_data
+        self.log = log if engine.rank == 0 else ignore_metrics
+        self.state = _resume(run, engine)
+        self.first_step = self.saved_step = self.state.step
+        self.saver = resources.enter_context(closing(_saver(run, engine)))
+        self.meter = Meter(run.model, run.vocab_size, _peak(run, engine))
+        self.tally = MetricsTally(engine)
+        self.learner = Learner(run, engine, self.tally, self.first_step)
+        self.profiler = resources.enter_context(closing(Profiler(run, engine.model, engine.rank)))
+        self.batches = Batches(training_data, self.state.step, run.steps)
+        self.steps = resources.enter_context(closing(time_items(self.batches)))
+
+    def train(self) -> TrainingResult:
+        """Run the remaining steps, then write the last checkpoint."""
+        if self.state.step == 0:
+            self._write_samples()
+        self._report("")
+        for step, batches in self.steps:
+            self.callbacks.on_batch()
+            step_work = self._exchange(batches)
+            if step_work.stop_requests:
+                break
+            self._advance_profiler()
+            update = self._make_update(step, batches, step_work)
+            if self._handle_spikes(update):
+                continue
+            self.state = remember_update(self.run, self.state, update)
+            self._log_update(step, update)
+            self._check_progress()
+            self._run_periodic_work(step)
+            self._report("")
+        self._finish()
+        return TrainingResult(finished=self.state.step == self.run.steps, state=self.state)
+
+    def _exchange(self, batches: Sequence[Batch]) -> StepWork:
+        """The work of the step over all workers. The votes in it are passed to the saver."""
+        local = measure_step(
+            self.run.losses,
+            batches,
+            is_counted=self.engine.counts,
+            stop=self.callbacks.should_stop(),
+            votes=self.saver.votes(),
+        )
+        total = local.sum_over(self.engine)
+        self.saver.apply_votes(total.votes)
+        return total
+
+    def _advance_profiler(self) -> None:
+        """Begin the next step of the profiler. If it has recorded all its steps, write the profile first."""
+        if self.profiler.is_full:
+            self._report("profile")
+            self.profiler.finish()
+            self._report("")
+        self.profiler.at_step()
+
+    def _make_update(self, step: int, batches: Sequence[Batch], step_work: StepWork) -> Update:
+        """Learn from the batches of the step, unless it is in `skip_steps`, and advance the state."""
+        if step + 1 in self.state.skip_steps:
             update = NOT_MADE
         else:
-            update = learner.learn(step, batches, step_work.targets, highest_loss(run, state))
-        state = advance(state, step_work.work, update)
+            update = self.learner.learn(step, batches, step_work.targets, highest_loss(self.run, self.state))
+        self.state = advance(self.state, step_work.work, update)
         if update.is_read:
-            meter.add(step_work.work)
-            saver.prepare()
+            self.meter.add(step_work.work)
+            self.saver.prepare()
+        return update
 
-        if spikes := spikes_of(run, state, update):
-            log(state.step, {f"train/{one.name}_spike": one.value for one in spikes if math.isfinite(one.value)})
-            state = skip_spikes(run, engine.rank == 0, state, update, spikes)
-            if run.loss_spikes.policy == "rollback" and not update.result.skipped:
-                doing(state.step, "rollback")
-                saver.finish()
-                gone, state = state.step, _roll_back(run, engine, state)
-                log(gone, {"train/rolled_back_to": state.step})
-                saved = state
-                course.back(state.step)
-                doing(state.step, "")
-                meter.skip()
-                continue
-        state = remember_update(run, state, update)
-        if _due(state.step, run.log_every, run.steps):
-            metrics = _vitals(state, rate_at(run.optimizer, run.phases, step), update.result) | meter.report()
-            if sums := tally.added_to(state.sums):
-                metrics |= _metrics("train", run.losses, sums)
-                state = replace(state, sums={}, loss=metrics["train/loss"])
-            log(state.step, metrics)
-        if state.skipped_in_row == MOST_SKIPPED and run.loss_spikes.policy in ("off", "warn"):
-            saver.finish()
+    def _handle_spikes(self, update: Update) -> bool:
+        """Apply the policy of `run.loss_spikes` to an update. Return whether training was rolled back."""
+        spikes = spikes_of(self.run, self.state, update)
+        if not spikes:
+            return False
+        finite = {f"train/{spike.name}_spike": spike.value for spike in spikes if math.isfinite(spike.value)}
+        self.log(self.state.step, finite)
+        self.state = skip_spikes(self.run, self.engine.rank == 0, self.state, update, spikes)
+        if self.run.loss_spikes.policy != "rollback" or update.result.skipped:
+            return False
+        with self._pause("rollback"):
+            self._roll_back()
+        self._report("")
+        return True
+
+    def _roll_back(self) -> None:
+        """Continue from the newest checkpoint before the first batch that is now skipped."""
+        run, spike_step = self.run, self.state.step
+        first = max(1, spike_step - run.loss_spikes.skip_before)
+        self.saver.finish()
+        if not checkpoint.forget_after(self.engine, _checkpoints(run), first - 1):
             raise Diverged(
-                f"{run.folder}: the last {MOST_SKIPPED} of {state.step} updates had no finite gradient; "
+                f"{run.folder}: no checkpoint from before step {first} to roll back to; raise cluster.keep_checkpoints "
+                "or lower cluster.save_every"
+            )
+        self.state = replace(_resume(replace(run, resume="must"), self.engine), skip_steps=self.state.skip_steps)
+        self.log(spike_step, {"train/rolled_back_to": self.state.step})
+        self.saved_step = self.state.step
+        self.batches.back(self.state.step)
+
+    def _log_update(self, step: int, update: Update) -> None:
+        """Log the metrics of the updates since the last log, every `log_every` updates."""
+        if not self._is_due(self.run.log_every):
+            return
+        metrics = {
+            "train/learning_rate": rate_at(self.run.optimizer, self.run.phases, step),
+            "train/grad_norm": update.result.grad_norm,
+            "train/skipped_steps": self.state.skipped,
+            "train/tokens": self.state.tokens,
+        }
+        metrics |= self.meter.report()
+        if sums := self.tally.added_to(self.state.sums):
+            metrics |= mean_metrics("train", self.run.losses, sums)
+            self.state = replace(self.state, sums={}, loss=metrics["train/loss"])
+        self.log(self.state.step, metrics)
+
+    def _check_progress(self) -> None:
+        """Raise Diverged after MAX_SKIPPED_IN_ROW skipped updates, unless `loss_spikes` limits them."""
+        run = self.run
+        if self.state.skipped_in_row == MAX_SKIPPED_IN_ROW and run.loss_spikes.policy in ("off", "warn"):
+            self.saver.finish()
+            raise Diverged(
+                f"{run.folder}: the last {MAX_SKIPPED_IN_ROW} of {self.state.step} updates had no finite gradient; "
                 f"lower optimizer.learning_rate (it is {run.optimizer.learning_rate:g}) or raise "
                 f"optimizer.warmup_steps (it is {run.optimizer.warmup_steps})"
             )
-        if validation and _due(state.step, run.eval_every, run.steps):
-            doing(state.step, "evaluation")
-            state = replace(state, evaluation=evaluate(run, engine, validation, loader.phase_of(step).seq_length))
-            log(state.step, state.evaluation)
-            meter.skip()
-        if _due(state.step, run.eval_every, run.steps):
-            look(state.step)
-            meter.skip()
-        if run.save_weights_every and state.step % run.save_weights_every == 0 and state.step < run.steps:
-            doing(state.step, "weights")
-            keep(state.step)
-            meter.skip()
-        if any(_due(state.step, every, run.steps) for every in (run.save_every, run.keep_checkpoint_every)):
-            _require_unchanged(run, engine, loaders)
-            state = replace(state, sums=tally.added_to(state.sums))
-            doing(state.step, "checkpoint")
-            log(state.step, _save(saver, state))
-            saved = state
-            meter.skip()
-        doing(state.step, "")
 
-    if profiler.is_recording:
-        doing(state.step, "profile")
-    profiler.finish()
-    doing(state.step, "checkpoint")  # that may be one which is still being written
-    if state.step > resumed.step:
-        _require_unchanged(run, engine, loaders)
-    if saved.step < state.step:  # stopped on request
-        state = replace(state, sums=tally.added_to(state.sums))
-        _save(saver, state)
-    saver.finish()
-    if resumed.step < state.step == run.steps:
-        _require_unchanged(run, engine, loaders, since=resumed.step)
-    return TrainingResult(finished=state.step == run.steps, state=state)
+    def _run_periodic_work(self, step: int) -> None:
+        """Run the evaluation, samples, weights and checkpoint that are due after this step."""
+        run = self.run
+        if self._is_due(run.eval_every):
+            if self.validation_data:
+                self._evaluate(self.validation_data, self.training_data.phase_of(step).seq_length)
+            self._write_samples()
+            self.meter.skip()
+        if self._is_due(run.save_weights_every) and self.state.step < run.steps:
+            with self._pause("weights"):
+                self.callbacks.save_weights(self.state.step)
+        if self._is_due(run.save_every) or self._is_due(run.keep_checkpoint_every):
+            self._require_unchanged()
+            self._save_checkpoint()
+
+    def _evaluate(self, validation_data: Loader, length: int) -> None:
+        with self._pause("evaluation"):
+            evaluation = evaluate(self.run, self.engine, validation_data, length)
+            self.state = replace(self.state, evaluation=evaluation)
+            self.log(self.state.step, evaluation)
+
+    def _write_samples(self) -> None:
+        if self.run.sample_prompts:
+            self._report("samples")
+        if self.engine.rank == 0:
+            self.callbacks.write_samples(self.state.step)
+
+    def _save_checkpoint(self) -> None:
+        """Start a checkpoint, and log the time that training waited for it."""
+        self.state = replace(self.state, sums=self.tally.added_to(self.state.sums))
+        with self._pause("checkpoint"):
+            started = perf_counter()
+            self.saver.save(self.state.step, asdict(self.state))
+            self.log(self.state.step, {"ckpt/save_s": perf_counter() - started})
+        self.saved_step = self.state.step
+
+    def _finish(self) -> None:
+        """Write the profile and the last checkpoint, and verify that the data have not changed."""
+        if self.profiler.is_recording:
+            self._report("profile")
+        self.profiler.finish()
+        self._report("checkpoint")  # an earlier checkpoint may still be in progress
+        is_trained = self.state.step > self.first_step
+        if is_trained:
+            self._require_unchanged()
+        if self.saved_step < self.state.step:  # training stopped on request
+            self.state = replace(self.state, sums=self.tally.added_to(self.state.sums))
+            self.saver.save(self.state.step, asdict(self.state))
+        self.saver.finish()
+        if is_trained and self.state.step == self.run.steps:
+            self._require_unchanged(since=self.first_step)
+
+    def _require_unchanged(self, since: int | None = None) -> None:
+        """Raise BadInput on all workers if the corpus has changed since training opened it. All workers must call it.
+
+        Without `since`, only sizes and times of the shards are compared. With `since`, all shards are hashed. If a
+        hash differs, the time of the change is unknown, so the checkpoints after step `since` are renamed.
+        """
+        loaders = [loader for loader in (self.training_data, self.validation_data) if loader]
+        fault: BadInput | None = None
+        for loader in loaders:
+            try:
+                loader.require_unchanged(self.engine.rank, self.engine.world, only_stamps=since is None)
+            except BadInput as error:
+                fault = fault or error
+        (num_faults,) = self.engine.reduce_sums([fault is not None])
+        if not num_faults:
+            return
+        if since is not None:
+            checkpoint.set_aside(self.engine, _checkpoints(self.run), since)
+        raise fault or BadInput(
+            f"{self.run.corpus}: has changed while it was read; see the log of the other workers, then restore the "
+            "corpus"
+        )
+
+    @contextmanager
+    def _pause(self, activity: str) -> Iterator[None]:
+        """Report the activity, and exclude the time of the block from the throughput."""
+        self._report(activity)
+        yield
+        self.meter.skip()
+
+    def _report(self, activity: str) -> None:
+        self.callbacks.report_activity(self.state.step, activity)
+
+    def _is_due(self, every: int) -> bool:
+        """Whether work that is done every N steps (0: never) and after the last step is due now."""
+        return every > 0 and (self.state.step % every == 0 or self.state.step == self.run.steps)
 
 
-def _require_unchanged(run: Run, engine: Engine[Model], loaders: Sequence[Loader], since: int | None = None) -> None:
-    """BadInput on all workers, which all call it, where what they have learned from is not what the corpus was.
-
-    Before each checkpoint it is asked for the sizes and times of the shards alone. At the end the shards are hashed:
-    what changed under the same time did so nobody knows when, and checkpoints after the one of step `since` are set
-    aside.
-    """
-    fault: BadInput | None = None
-    for loader in loaders:
-        try:
-            loader.require_unchanged(engine.rank, engine.world, only_stamps=since is None)
-        except BadInput as error:
-            fault = fault or error
-    (faults,) = engine.reduce_sums([fault is not None])
-    if not faults:
-        return
-    if since is not None:
-        checkpoint.set_aside(engine, _checkpoints(run), since)
-    raise fault or BadInput(f"{run.corpus}: has changed while it was read, as the log of another worker says")
+def ignore_metrics(done: int, metrics: dict[str, float]) -> None:
+    """Ignore the metrics, because the first worker logs those of all workers."""
 
 
 @dataclass(frozen=True)
 class Learner:
-    """Makes the update of a step."""
+    """Computes the gradient of a step and applies the update."""
 
     run: Run
     engine: Engine[Model]
-    tally: "MetricsTally"
-    first: int  # step after which this process has begun
+    tally: MetricsTally
+    first_step: int  # number of updates before this process started
 
     def learn(self, step: int, batches: Sequence[Batch], targets: Mapping[str, int], highest_loss: float) -> Update:
-        """Forward and backward pass of all micro-batches, then one update with the learning rate of the step.
+        """Run forward and backward passes of all micro-batches, then one update with the learning rate of the step.
 
-        Where spikes are looked for, the loss of the step is added up over the workers before the last backward pass. If
-        it is above `highest_loss` the update is not made: the last micro-batch's loss is made NaN, and the engine skips
-        what is not finite.
+        If the run checks for loss spikes, the loss of the step is summed over the workers before the last backward
+        pass. If this loss is above `highest_loss`, the loss of the last micro-batch becomes NaN. The engine then skips
+        the update, because its gradient is not finite.
         """
-        run, engine, watches = self.run, self.engine, self.run.loss_spikes.policy != "off"
+        run, engine = self.run, self.engine
+        checks_spikes = run.loss_spikes.policy != "off"
         loss, sums = math.nan, dict[str, dict[str, float]]()
-        memory = net_of(engine.model).memory_state() if watches else {}
+        memory = net_of(engine.model).memory_state() if checks_spikes else {}
         torch.manual_seed(_noise_seed(run.seed, step, engine.data_rank))
         self.tally.count(targets)
         for number, (batch, scores) in enumerate(engine.scored(batches), 1):
-            if step < self.first + COUNTED_STEPS:
+            if step < self.first_step + COUNTED_STEPS:
                 _check_counts(run.losses, batch, scores)
             objective = _objective(run.losses, scores, targets, engine.data_world)
-            self.tally.add(_sums(run.losses, scores))
-            if watches and number == len(batches):
+            self.tally.add(sums_of(run.losses, scores))
+            if checks_spikes and number == len(batches):
                 sums = self.tally.added_to({})
-                loss = _metrics("train", run.losses, sums)["train/loss"]
+                loss = mean_metrics("train", run.losses, sums)["train/loss"]
                 objective = objective * math.nan if loss > highest_loss else objective
             with record_phase("backward"):
                 engine.backward(objective)
-        with record_phase("optimiser"):
+        with record_phase("optimizer"):
             result = engine.step(rate_at(run.optimizer, run.phases, step))
-        if result.skipped and watches:  # as if its rows had not been read
+        if result.skipped and checks_spikes:  # the model must not remember the skipped sequences
             net_of(engine.model).load_memory_state(memory, next(engine.model.parameters()).device)
         return Update(result, loss, sums)
 
 
-def _roll_back(run: Run, engine: Engine[Model], state: State) -> State:
-    """The newest checkpoint from before the first batch that is now skipped, with what is to be skipped."""
-    first = max(1, state.step - run.loss_spikes.skip_before)
-    if not checkpoint.forget_after(engine, _checkpoints(run), first - 1):
-        raise Diverged(
-            f"{run.folder}: no checkpoint from before step {first} to roll back to; raise cluster.keep_checkpoints or "
-            f"lower "
-            "cluster.save_every"
-        )
-    stored = _resume(replace(run, resume="must"), engine)
-    return replace(stored, skip_steps=state.skip_steps)
-
-
 @torch.no_grad()
 def evaluate(run: Run, engine: Engine[Model], validation: Loader, length: int) -> dict[str, float]:
-    """Loss, perplexity and accuracies on the first `eval_rows` rows of the validation split, cut to `length` tokens."""
+    """Loss, perplexity and accuracies on at most `eval_rows` validation sequences of `length` tokens."""
     num_rows = min(run.eval_rows, validation.rows_by_length[length].count(0))
-    batches, counts = validation.batches(length, range(num_rows)), validation.has_some(length, num_rows)
-    step_work = _step_work(run.losses, batches, stop=False, engine=engine, counts=counts)
-    torch.manual_seed(_noise_seed(run.seed, run.steps, engine.data_rank))  # an address that no update has
+    batches = validation.batches(length, range(num_rows))
+    has_sequences = validation.has_some(length, num_rows)  # else its batches repeat sequences of another worker
+    local = measure_step(
+        run.losses, batches, is_counted=engine.counts and has_sequences, stop=False, votes=SaverVotes()
+    )
+    targets = local.sum_over(engine).targets
+    torch.manual_seed(_noise_seed(run.seed, run.steps, engine.data_rank))  # no update uses this step
     engine.model.eval()
     tally = MetricsTally(engine)
     for _, scores in engine.scored(batches):
-        tally.add({name: value * counts for name, value in _sums(run.losses, scores).items()})
-    tally.count(step_work.targets)
+        tally.add({name: value * has_sequences for name, value in sums_of(run.losses, scores).items()})
+    tally.count(targets)
     engine.model.train()
-    return _metrics("eval", run.losses, tally.added_to({}))
-
-
-class MetricsTally:
-    """Adds up what becomes metrics, on the device: it waits for the device and for other workers in `added_to` only.
-
-    The terms are single-precision numbers of similar size and their sums double: as long as these are exact, they are
-    the same in whatever pieces they are added up, so that a run that was stopped logs what another one does.
-    """
-
-    def __init__(self, engine: Engine[Model]) -> None:
-        self._engine = engine
-        self._sums: dict[SumName, Tensor] = {}
-        self._targets: dict[str, int] = {}
-
-    def add(self, sums: Mapping[SumName, Tensor]) -> None:
-        """The sums of a micro-batch of this worker."""
-        self._sums = {name: self._sums[name] + value if self._sums else value for name, value in sums.items()}
-
-    def count(self, targets: Mapping[str, int]) -> None:
-        """The targets of a step of all workers."""
-        self._targets = {kind: self._targets.get(kind, 0) + count for kind, count in targets.items()}
-
-    def added_to(self, sums: Sums) -> dict[str, dict[str, float]]:
-        """`sums` and what was added here on all workers, all of which call it; it is empty afterwards."""
-        total = {kind: dict(of_kind) for kind, of_kind in sums.items()}
-        if self._sums:
-            mine = (torch.stack(list(self._sums.values())) * self._engine.counts).tolist()
-            values = self._engine.reduce_sums(mine)
-            found = dict(zip(self._sums, values, strict=True))
-            found |= {(kind, "targets"): count for kind, count in self._targets.items()}
-            for (kind, name), value in found.items():
-                of_kind = total.setdefault(kind, {})
-                of_kind[name] = of_kind.get(name, 0) + value
-        self._sums, self._targets = {}, {}
-        return total
-
-
-def _step_work(
-    losses: Sequence[Loss],
-    batches: Sequence[Batch],
-    stop: bool,
-    engine: Engine[Model],
-    votes: Sequence[float] = (),
-    counts: bool = True,
-) -> StepWork:
-    """Targets, work and votes to stop, added up over all workers: the only exchange before the forward pass. With them
-    go the `votes` of the saver. `counts` False: this worker's rows are another's, which count there."""
-    targets_of = [sum(loss.count(batch) for batch in batches) for loss in losses]
-    projected = sum(count for loss, count in zip(losses, targets_of, strict=True) if loss.names_tokens)
-    work = _work(batches, projected)
-    mine = [count * engine.counts * counts for count in (*astuple(work), *targets_of)]
-    stops, *sums = (int(value) for value in engine.reduce_sums([stop, *votes, *mine]))
-    heard, sums = sums[: len(votes)], sums[len(votes) :]
-    work, targets_of = BatchWork(*sums[: -len(losses)]), sums[-len(losses) :]
-    targets: dict[str, int] = {loss.kind: count for loss, count in zip(losses, targets_of, strict=True)}
-    return StepWork(stops > 0, work, targets, [float(vote) for vote in heard])
+    return mean_metrics("eval", run.losses, tally.added_to({}))
 
 
 def _check_counts(losses: Sequence[Loss], batch: Batch, scores: Mapping[str, Score]) -> None:
-    """Raise MiscountedLoss where a score has another count than its loss: the mean of that loss would be wrong."""
+    """Raise MiscountedLoss if a loss and its head count different targets, which would make the mean loss wrong."""
     for loss in losses:
         counted, scored = loss.count(batch), scores[loss.kind].count
         if counted != scored:
             raise MiscountedLoss(
-                f"{inspect.getfile(type(loss))}: loss {loss.kind} counts {counted} targets in a micro-batch, its head "
-                f"scores {scored}; mend `count` there, or the head that it makes"
+                f"{inspect.getfile(type(loss))}: loss {loss.kind} counts {counted} targets in a micro-batch, but its "
+                f"head scores {scored}; correct `count` in this file, or the head of the loss"
             )
 
 
-def _work(batches: Sequence[Batch], targets: int) -> BatchWork:
-    """The work of this worker's batches, of which `targets` states are projected to the vocabulary."""
-    length_B = np.concatenate([batch["lengths"] for batch in batches]).astype(np.int64)
-    source_B = np.zeros_like(length_B)
-    if "source_lengths" in batches[0]:
-        source_B = np.concatenate([batch["source_lengths"] for batch in batches]).astype(np.int64)
-    return BatchWork(
-        tokens=int(length_B.sum()),
-        squares=int((length_B**2).sum()),
-        targets=targets,
-        source_tokens=int(source_B.sum()),
-        source_squares=int((source_B**2).sum()),
-        crossed=int((length_B * source_B).sum()),
-    )
-
-
 def _objective(losses: Sequence[Loss], scores: Mapping[str, Score], targets: Mapping[str, int], world: int) -> Tensor:
-    """A micro-batch's share of the global mean: sums divided once, by the count over all micro-batches and workers.
+    """The part of the mean loss that one micro-batch contributes.
 
-    Times `world`, since the engine averages the workers' gradients.
+    Each sum is divided once, by the number of targets in all micro-batches of all workers. The result is multiplied by
+    `world`, because the engine averages the gradients of the workers.
     """
     parts = [loss.weight * world / max(1, targets[loss.kind]) * scores[loss.kind].loss for loss in losses]
     return torch.stack(parts).sum()
 
 
-def _sums(losses: Sequence[Loss], scores: Mapping[str, Score]) -> dict[SumName, Tensor]:
-    """The sums of a micro-batch that become metrics: float64 [] each, still on the device and without their graph."""
-    return {
-        (loss.kind, name): value.detach().double() for loss in losses for name, value in scores[loss.kind].sums.items()
-    }
-
-
-def _metrics(prefix: str, losses: Sequence[Loss], sums: Sums) -> dict[str, float]:
-    """Means over the targets: the weighted loss; loss and accuracy of each kind, and the other metrics of its head."""
-    metrics = {f"{prefix}/loss": 0.0}
-    for loss in losses:
-        totals = dict(sums[loss.kind])
-        targets = max(1, totals.pop("targets"))
-        means = {name: total / targets for name, total in totals.items()}
-        mean = means.pop("loss")
-        metrics[f"{prefix}/loss"] += loss.weight * mean
-        metrics[f"{prefix}/{loss.kind}/loss"] = mean
-        metrics[f"{prefix}/{loss.accuracy}"] = means.pop("correct")
-        if loss.perplexity:
-            metrics[f"{prefix}/perplexity"] = math.exp(min(mean, 700.0))  # exp(710) is too large for a float
-        metrics |= {f"{prefix}/{name}": value for name, value in means.items()}
-    return metrics
-
-
-def _vitals(state: State, learning_rate: float, result: StepResult) -> dict[str, float]:
-    return {
-        "train/learning_rate": learning_rate,
-        "train/grad_norm": result.grad_norm,
-        "train/skipped_steps": state.skipped,
-        "train/tokens": state.tokens,
-    }
-
-
-def _due(step: int, every: int, last: int) -> bool:
-    """Whether something that happens every so many steps (0: never) and at the end happens after this one."""
-    return every > 0 and (step % every == 0 or step == last)
-
-
 def _noise_seed(seed: int, step: int, rank: int) -> int:
-    """The seed of torch's global generator, the only one that dropout draws from: an address of (seed, step, worker).
+    """The seed of torch's global generator for a step of a worker.
 
-    A head that samples draws from it too.
+    Only dropout and heads that sample use this generator.
     """
     return int(key(seed, "dropout").at(step, rank).integers(2**63))
 
@@ -467,8 +452,8 @@ def _resume(run: Run, engine: Engine[Model]) -> State:
     learned = [step for step in run.skip_steps if step <= state.step and step not in state.skip_steps]
     if learned:
         raise BadInput(
-            f"{run.folder}: skip_steps names step {learned[0]}, from which the checkpoint after step {state.step} has "
-            "learned; leave it out, or start again with --resume never"
+            f"{run.folder}: invalid skip_steps: got step {learned[0]}, but the checkpoint after step {state.step} was "
+            "trained on it; remove this step, or start again with --resume never"
         )
     return replace(state, skip_steps=tuple(sorted({*state.skip_steps, *run.skip_steps})))
 
@@ -483,13 +468,6 @@ def _saver(run: Run, engine: Engine[Model]) -> Saver:
         keep_every=run.keep_checkpoint_every,
         background=run.async_checkpointing,
     )
-
-
-def _save(saver: Saver, state: State) -> dict[str, float]:
-    """Begin to write a checkpoint; how long training waited for that."""
-    started = perf_counter()
-    saver.save(state.step, asdict(state))
-    return {"ckpt/save_s": perf_counter() - started}
 
 
 def _checkpoints(run: Run) -> Path:
@@ -512,12 +490,8 @@ def _topology(run: Run, engine: Engine[Model]) -> checkpoint.Topology:
 
 
 def _peak(run: Run, engine: Engine[Model]) -> float | None:
-    """FLOP/s of all workers' devices together, where that is known and means something."""
+    """FLOP/s of all devices together; None on a CPU, in fp32, or if it is unknown."""
     if run.engine.device == "cpu" or run.engine.precision == "fp32":
         return None
     flops = peak(torch.cuda.get_device_name())
     return flops and flops * engine.world
-
-
-def _ignore(step: int, metrics: dict[str, float]) -> None:
-    pass

@@ -1,4 +1,4 @@
-"""How fast a run is: real tokens per second, seconds per step, share of the device's peak that the model uses."""
+"""Throughput of a run: tokens per second without padding, seconds per step, and model FLOPs utilization."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Final
 
 from training.specs import Architecture, BatchWork
 
-PEAK_BF16: Final[Mapping[str, float]] = {  # dense FLOP/s; NVIDIA data sheets, half of what they give with sparsity
+PEAK_BF16: Final[Mapping[str, float]] = {  # dense FLOP/s: half of the values with sparsity in the data sheets of NVIDIA
     "B200": 2250e12,
     "GH200": 989e12,
     "H200": 989e12,
@@ -23,7 +23,7 @@ PEAK_BF16: Final[Mapping[str, float]] = {  # dense FLOP/s; NVIDIA data sheets, h
 
 
 def peak(device_name: str) -> float | None:
-    """Dense bf16 FLOP/s of a device by the name torch gives it; None where it is not known.
+    """Dense bf16 FLOP/s of a device, by its name in torch; None for unknown devices.
 
     >>> peak("NVIDIA H100 80GB HBM3"), peak("NVIDIA H100 PCIe"), peak("NVIDIA A10G")
     (989000000000000.0, 756000000000000.0, None)
@@ -32,35 +32,36 @@ def peak(device_name: str) -> float | None:
 
 
 def flops(trunk: Architecture, vocab_size: int, work: BatchWork) -> float:
-    """FLOPs of a forward and a backward pass, as arXiv:2104.04473 counts: 6 per weight and token, 12 per attended pair.
+    """FLOPs of one forward and backward pass, counted as in arXiv:2104.04473.
 
-    GPT-2 small at 1,024 tokens costs 0.8 GFLOP a token, and a bidirectional attention twice the pairs of a causal one:
+    A token costs 6 FLOPs per weight. An attended pair costs 12 FLOPs per element and layer. Bidirectional
+    attention has twice the pairs of causal attention. GPT-2 small costs 0.8 GFLOP per token at 1,024 tokens:
 
     >>> from training.specs import Decoder
     >>> gpt2 = Decoder(num_hidden_layers=12, hidden_size=768, num_attention_heads=12)
     >>> round(flops(gpt2, 50257, BatchWork(tokens=1024, squares=1024**2, targets=1023)) / 1024 / 1e9, 3)
     0.798
 
-    What a head does before the token table is left out.
+    The layers of a head before the token table are not counted.
     """
     return 6 * (trunk.answers(vocab_size) * trunk.table_width * work.targets + trunk.products(work))
 
 
 class Meter:
-    """Adds up steps between two reports. The clock runs on while a step waits for its batch, not across `skip`."""
+    """Adds up steps between two reports. The time includes waiting for batches, but not the time before `skip`."""
 
     def __init__(self, trunk: Architecture, vocab_size: int, peak: float | None) -> None:
-        """`peak` is the FLOP/s of all devices together, None where it is not known."""
+        """`peak` is the FLOP/s of all devices together; None if it is unknown."""
         self.trunk, self.vocab_size, self.peak = trunk, vocab_size, peak
         self.steps, self.tokens, self.flops, self.seconds = 0, 0, 0.0, 0.0
         self.since = perf_counter()
 
     def skip(self) -> None:
-        """Do not count the time since the last step: it went to an evaluation or a checkpoint."""
+        """Exclude the time since the last step, for example after an evaluation or a checkpoint."""
         self.since = perf_counter()
 
     def add(self, work: BatchWork) -> None:
-        """A step is finished."""
+        """Count a completed step."""
         now = perf_counter()
         self.seconds += now - self.since
         self.since = now
@@ -69,7 +70,7 @@ class Meter:
         self.flops += flops(self.trunk, self.vocab_size, work)
 
     def report(self) -> dict[str, float]:
-        """Means over the steps since the last report: tokens/s, s/step, and MFU where the peak is known."""
+        """Means over the steps since the last report: tokens/s, s/step, and MFU if the peak is known."""
         seconds = max(self.seconds, 1e-9)
         values = {"perf/tokens_per_second": self.tokens / seconds, "perf/step_time_s": seconds / max(self.steps, 1)}
         if self.peak:

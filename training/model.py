@@ -1,4 +1,4 @@
-"""A trunk, its heads, how they start, and which of their tensors decay."""
+"""A model and its heads, their initialization, and their parameter groups for the optimizer."""
 
 import hashlib
 import inspect
@@ -33,7 +33,7 @@ from training.specs import Architecture, Init
 
 @spec
 class ModelSpec:
-    """Configuration of a model, as `export.save_weights` writes it beside the weights."""
+    """Configuration of a model, as `export.save_weights` writes it next to the weights."""
 
     model: Architecture = key(doc="Model.")
     losses: tuple[Loss, ...] = key(doc="Losses, one head each.")
@@ -45,12 +45,14 @@ class ModelSpec:
 
 
 class Model(nn.Module):
-    """A trunk and one head per loss; the token table belongs to the trunk and is lent to the heads.
+    """A trunk and one head per loss. The token table belongs to the trunk; the heads borrow it.
 
-    `Model(...)` under `torch.device("meta")` has shapes but no memory, until `materialise` makes its weights, one after
-    the other; those in `given`, by name, begin as they are there, and all as NaN where a checkpoint is to replace them
-    (`replaced`). With a `share` it is what a worker has of the net; each tensor begins as that of the whole one
-    (Net.cuts says what is here of those that are split). With a `stage` it has the layers of that one alone.
+    Under `torch.device("meta")`, `Model(...)` has shapes but no memory, until `materialize` creates the weights one by
+    one. Weights in `given` start with the values there. If a checkpoint will replace all weights (`replaced`), they
+    start as NaN.
+
+    With a `share`, the model has the part of one tensor-parallel worker, with the initial values of the full tensors;
+    `Backbone.cuts` describes the parts. With a `stage`, it has the layers of this pipeline stage only.
     """
 
     def __init__(
@@ -65,15 +67,15 @@ class Model(nn.Module):
         super().__init__()
         self.spec = ModelSpec(model=trunk, losses=tuple(losses), vocab_size=vocab_size)
         device = torch.get_default_device()
-        with torch.device("meta"):  # torch's constructors would fill the tensors from the global generator first
+        with torch.device("meta"):  # otherwise torch's constructors would use the global generator
             self.trunk = build(trunk, vocab_size)
             self.heads = nn.ModuleDict({loss.head_name: loss.head(trunk, vocab_size) for loss in self.spec.losses})
         _check_weights(self)
-        # of all weights, also where this worker has a part of one, or none
+        # full shapes of all weights, even if this worker has only a part or none of them
         self.whole_shapes = {name: tuple(weight.shape) for name, weight in self.named_parameters()}
-        self.stage, self.stages = stage, dict.fromkeys(self.whole_shapes, 0)  # of each weight
+        self.stage, self.stages = stage, dict.fromkeys(self.whole_shapes, 0)  # stage of each weight
         if stage.of > 1:
-            self._leave_stage(stage)
+            self._keep_stage(stage)
         if share.of > 1:
             self.trunk.cuts = cut_net(self, share)
         self.seed, self.given, self.replaced = seed, dict[str, Callable[[], Tensor]](), False
@@ -81,15 +83,15 @@ class Model(nn.Module):
             self.to_empty(device=device)
             initialize(self, trunk, seed)
 
-    def _leave_stage(self, stage: PipelineStage) -> None:
-        """Leave what this stage has."""
+    def _keep_stage(self, stage: PipelineStage) -> None:
+        """Remove the modules that other stages have."""
         owners = {f"trunk.{name}": owner for name, owner in self.trunk.owners(stage.of).items()}
         owners |= {f"heads.{name}": stage.of - 1 for name in self.heads}
         self.trunk.stage = stage
         self.stages = cut_stages(self, owners, stage)
 
     def forward(self, batch: Mapping[str, Tensor], given: StageInputs | None = None) -> dict[str, Score] | Tensor:
-        """Score of each loss, by its kind; of a stage but the last one, the states that it passes on."""
+        """Score of each loss, by kind. A stage before the last one returns the states for the next stage."""
         if given is None:
             return self.trunk.scores(batch, self.heads, self.spec.losses)
         states = self.trunk.passed_on(batch, given)
@@ -104,7 +106,7 @@ class Model(nn.Module):
 
 
 def _check_weights(model: Model) -> None:
-    """Raise MiscountedWeights where a part has another number of weights than it states."""
+    """Raise MiscountedWeights if a part has another number of weights than its `weights` states."""
     spec = model.spec
     stated: list[tuple[str, object, nn.Module, int]]
     stated = [("trunk", spec.model, model.trunk, spec.model.weights(spec.vocab_size).total)]
@@ -112,50 +114,51 @@ def _check_weights(model: Model) -> None:
         weights = loss.weights(spec.model, spec.vocab_size)
         stated.append((f"loss {loss.kind}", loss, model.heads[loss.head_name], weights))
     for name, part, module, weights in stated:
-        found = sum(parameter.numel() for parameter in module.parameters())
-        if found != weights:
+        num_weights = sum(parameter.numel() for parameter in module.parameters())
+        if num_weights != weights:
             raise MiscountedWeights(
-                f"{inspect.getfile(type(part))}: {name} states {weights:,} weights, what it makes has {found:,}; "
-                "mend `weights` there"
+                f"{inspect.getfile(type(part))}: {name} states {weights:,} weights, but its module has "
+                f"{num_weights:,}; correct `weights` in this file"
             )
 
 
 def build(trunk: Architecture, vocab_size: int) -> Backbone:
-    """The net of a trunk, with so many rows of its token table."""
+    """The module of an architecture, with `vocab_size` rows in its token table."""
     return build_net(trunk, vocab_size, MaskedTokens().head)
 
 
 @torch.no_grad()
 def initialize(model: nn.Module, trunk: Architecture, seed: int) -> None:
-    """Matrices and tables as the net says for their name (Net.init, Net.std), biases 0, norm gains 1.
+    """Initialize matrices and tables as `Backbone.init` and `Backbone.std` define, biases with 0, norm gains with 1.
 
-    Each parameter has a generator of its own, from the seed and its name: one more head leaves the others as they were.
-    A position table may have a deviation of its own, as in GPT-2, or begin with the sinusoids of arXiv:1706.03762, 3.5,
-    of the same variance as the rest: neighbours are then alike from the start, which a short run would spend most of
-    its steps on learning. Of a tensor that is cut the whole one is drawn.
+    Each parameter has its own generator, seeded by `seed` and its name, so that another head does not change the other
+    weights. A position table may have its own standard deviation, as in GPT-2. It may also start with the sinusoids of
+    arXiv:1706.03762, 3.5, with the variance of the other weights. Neighboring positions are then similar from the
+    start, which a short run would otherwise need most of its steps to learn. For a tensor that is split between
+    workers, the full tensor is drawn.
     """
-    first = _First(net_of(model), trunk, shapes_of(model), seed)
+    initializer = _Initializer(net_of(model), trunk, shapes_of(model), seed)
     for prefix, module in model.named_modules():
         for name, tensor in module.named_parameters(prefix, recurse=False):
-            if cut := first.net.cuts.get(name):
+            if cut := initializer.net.cuts.get(name):
                 value = torch.empty(cut.shape, dtype=tensor.dtype, device=tensor.device)
-                first.fill(name, module, value)
+                initializer.fill(name, module, value)
                 tensor.copy_(cut.of(value))
             else:
-                first.fill(name, module, tensor)
+                initializer.fill(name, module, tensor)
 
 
 @dataclass(frozen=True)
 class ReplicaGroup:
-    """Workers that have the same of a net. Each draws some of its weights, and `passed` gives them to the others.
+    """Workers that have the same weights. Each draws some of them, and `passed` sends them to the others.
 
-    All of them call `passed` with a tensor of one shape, and the number of the one whose tensor has the values.
+    All of them call `passed` with a tensor of the same shape and the number of the worker that has drawn it.
     """
 
-    number: int = 0  # of this worker
-    of: int = 1
+    number: int = 0  # index of this worker
+    of: int = 1  # number of workers
     passed: Callable[[Tensor, int], Tensor] = lambda value, owner: value
-    device: torch.device | str = "cpu"  # where they receive
+    device: torch.device | str = "cpu"  # device of the received tensors
 
 
 ALONE = ReplicaGroup()
@@ -163,39 +166,39 @@ ALONE = ReplicaGroup()
 
 @torch.no_grad()
 def materialize(model: Model, settle: Callable[[Tensor], nn.Parameter], peers: ReplicaGroup = ALONE) -> None:
-    """Make the weights of a model on the meta device, equal to those that it has elsewhere; at most two are held whole.
+    """Create the weights of a model on the meta device, with the same values as on another device.
 
-    `settle` takes each of them, float32, and makes the parameter of it: it may cast, move or partition it. Of a tensor
-    that is cut it takes what this worker has. The weights of GPT-3 are half an hour of drawing for one core, which a
-    `peers` divides.
+    At most two full tensors are in memory at a time. `settle` gets each float32 tensor, or this worker's part of it,
+    and returns the parameter; it may cast, move or partition it. One core needs half an hour to draw the weights of
+    GPT-3; the workers in `peers` share this work.
     """
     trunk = model.spec.model
-    first = _First(net_of(model), trunk, shapes_of(model), model.seed)
+    initializer = _Initializer(net_of(model), trunk, shapes_of(model), model.seed)
     places = [
         (module, name, empty)
         for prefix, module in model.named_modules()
         for name, empty in list(module.named_parameters(prefix, recurse=False))
     ]
 
-    def drawn(module: nn.Module, name: str, empty: Tensor) -> Tensor:
-        cut = first.net.cuts.get(name)
+    def draw(module: nn.Module, name: str, empty: Tensor) -> Tensor:
+        cut = initializer.net.cuts.get(name)
         if name in model.given:
             value = model.given[name]().float().contiguous()
         else:
             value = torch.empty(cut.shape if cut else empty.shape, dtype=torch.float32, device="cpu")
-            first.fill(name, module, value)
+            initializer.fill(name, module, value)
         return cut.of(value).contiguous() if cut else value
 
-    own: Tensor | None = None
+    next_value: Tensor | None = None
     for at, (module, name, empty) in enumerate(places):
         owner = at % peers.of
         if model.replaced:
             value = torch.full(empty.shape, math.nan, device="cpu")
         else:
-            if owner == 0 and at + peers.number < len(places):  # all draw the next one of theirs at the same time
-                own = drawn(*places[at + peers.number])
-            if owner == peers.number and own is not None:
-                value, own = own, None
+            if owner == 0 and at + peers.number < len(places):  # all workers draw their next tensor at the same time
+                next_value = draw(*places[at + peers.number])
+            if owner == peers.number and next_value is not None:
+                value, next_value = next_value, None
             else:
                 value = torch.empty(empty.shape, dtype=torch.float32, device=peers.device)
             value = peers.passed(value, owner)
@@ -207,16 +210,16 @@ def materialize(model: Model, settle: Callable[[Tensor], nn.Parameter], peers: R
 
 
 @dataclass(frozen=True)
-class _First:
-    """What the weights of a net begin with."""
+class _Initializer:
+    """Draws the initial weights of a model."""
 
     net: Backbone
     trunk: Architecture
-    shapes: Mapping[str, list[tuple[int, ...]]]  # by name, of the tensors in each
+    shapes: Mapping[str, list[tuple[int, ...]]]  # shapes of the tensors in each parameter, by name
     seed: int
 
     def fill(self, name: str, module: nn.Module, tensor: Tensor) -> None:
-        """Give the parameter `name` of `module` its first value, in `tensor`."""
+        """Write the initial value of the parameter `name` of `module` into `tensor`."""
         net, trunk = self.net, self.trunk
         init, generator = net.init(name), _generator(f"{self.seed} {name}")
         own_std = trunk.position_embedding.init_std if name.endswith("positions.weight") else 0.0
@@ -240,18 +243,18 @@ class _First:
 
 
 def _generator(address: str) -> torch.Generator:
-    """A generator that begins at the address."""
-    digest = hashlib.sha256(address.encode()).digest()[:4]  # torch's generator reads 32 bits
+    """A generator whose seed is the hash of the address."""
+    digest = hashlib.sha256(address.encode()).digest()[:4]  # torch's generator uses a seed of 32 bits
     return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
 
 
 def _inputs(module: nn.Module, trunk: Architecture) -> int:
-    """Inputs of a linear, or of the tied table, whose bias a head has."""
+    """Input size of a linear layer, or of the tied table if the module is a head with its bias."""
     return module.in_features if isinstance(module, nn.Linear) else trunk.table_width
 
 
 def _draw_by_size(tensor: Tensor, init: Init, module: nn.Module, count: int, generator: torch.Generator) -> None:
-    """Fill a linear, or `count` of one size that are fused, or a table, by its sizes."""
+    """Initialize a table, a linear layer, or `count` fused linear layers of one size, with bounds from their sizes."""
     outputs, inputs = len(tensor) // count, tensor.shape[1]
     if isinstance(module, nn.Linear):
         bound = inputs**-0.5 if init == "pytorch_default" else math.sqrt(6 / (inputs + outputs))
@@ -261,18 +264,19 @@ def _draw_by_size(tensor: Tensor, init: Init, module: nn.Module, count: int, gen
 
 
 def net_of(model: nn.Module) -> Backbone:
-    """The net of a model or of a classifier, which is its `model`."""
+    """The backbone of a model or of a classifier."""
     net = model.trunk
     assert isinstance(net, Backbone)
     return net
 
 
 def parameter_groups(model: nn.Module, decay: float, decays: Decays = "matrices") -> list[dict[str, Any]]:
-    """Two groups for an optimiser: what decays, matrices and tables or `all`, and what does not.
+    """Two groups for an optimizer: parameters with weight decay (matrices and tables, or all), and the others.
 
-    What is frozen does not: it never has a gradient, so that it stays; ZeRO wants the optimiser to have it anyway.
-    `shapes` has for each parameter the shapes of the tensors in it, `hidden` whether it is the matrix of a linear
-    between the tables and the heads, `slices` how each of the tensors is cut (Net.cuts), nothing where it is not.
+    Frozen parameters have no weight decay, so that they do not change; ZeRO requires them in the optimizer. The lists
+    in each group have one entry per parameter: `shapes` are the shapes of its tensors. `hidden` is whether it is the
+    matrix of a linear layer between the tables and the heads. `slices` describes how each tensor is split
+    (`Backbone.cuts`); it is empty if the tensor is not split.
     """
     frozen = tuple(f"trunk.{name}." for name in net_of(model).frozen_modules)
     shapes = shapes_of(model)
@@ -281,8 +285,8 @@ def parameter_groups(model: nn.Module, decay: float, decays: Decays = "matrices"
     decaying: dict[str, Any] = {"params": [], "weight_decay": decay, "shapes": [], "hidden": [], "slices": []}
     constant: dict[str, Any] = {"params": [], "weight_decay": 0.0, "shapes": [], "hidden": [], "slices": []}
     for name, parameter in model.named_parameters():
-        does = (decays == "all" or len(shapes[name][0]) > 1) and not name.startswith(frozen)
-        group = decaying if does else constant
+        has_decay = (decays == "all" or len(shapes[name][0]) > 1) and not name.startswith(frozen)
+        group = decaying if has_decay else constant
         group["params"].append(parameter)
         group["shapes"].append(shapes[name])
         group["hidden"].append(id(parameter) in linears)
@@ -291,12 +295,12 @@ def parameter_groups(model: nn.Module, decay: float, decays: Decays = "matrices"
 
 
 def shapes_of(model: nn.Module) -> dict[str, list[tuple[int, ...]]]:
-    """By the name of each parameter, the shapes of the tensors in it: of one, or of several that are fused."""
+    """The shapes of the tensors in each parameter, by name; a fused parameter contains several tensors."""
     shapes = {}
     for prefix, module in model.named_modules():
         fused = module.fused() if isinstance(module, FusedModule) else {}
         for name, parameter in module.named_parameters(prefix, recurse=False):
-            length, *others = getattr(parameter, "ds_shape", parameter.shape)  # of one that ZeRO-3 has partitioned
+            length, *others = getattr(parameter, "ds_shape", parameter.shape)  # ZeRO-3 partitions parameters
             lengths = fused.get(name.rpartition(".")[2], (length,))
             assert sum(lengths) == length, f"{name} has {length} rows, its tensors have {lengths}"
             shapes[name] = [(each, *others) for each in lengths]

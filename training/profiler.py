@@ -1,8 +1,8 @@
-"""Where the time of a step goes: a trace of some steps of the first worker, and a table of it.
+"""Profile of a few steps of the first worker: a trace and a table.
 
 profile/trace.json.gz   for chrome://tracing or ui.perfetto.dev
-profile/table.txt       phases of a step, modules, operators, kernels, in milliseconds a step
-profile/table.csv       the same
+profile/table.txt       milliseconds per step of phases, modules, operators and kernels
+profile/table.csv       the same table for programs
 """
 
 import csv
@@ -25,11 +25,11 @@ from training.run import WARM_UP, Run
 from training.trace import MODULE, PHASE, TimeSpent, Trace, events_of, read, steps_within
 
 T = TypeVar("T")
-FOLDER, TRACE, TEXT, CSV = "profile", "trace.json.gz", "table.txt", "table.csv"  # in the run's folder
-PHASES: Final = ("data", "forward", "backward", "optimiser")
-DEEPEST = 5  # parts of the name of a module whose time is told: trunk.blocks.0.attention.out
-MOST = 30  # operators of the table, and kernels
-WIDEST = 120  # characters of a line of it
+FOLDER, TRACE, TEXT, CSV = "profile", "trace.json.gz", "table.txt", "table.csv"  # in the run directory
+PHASES: Final = ("data", "forward", "backward", "optimizer")
+MAX_DEPTH = 5  # maximum number of parts in a module name: trunk.blocks.0.attention.out
+MAX_OPERATORS = 30  # maximum number of operators in the table; the same for kernels
+MAX_LINE_WIDTH = 120  # characters
 log = logging.getLogger(__name__)
 
 
@@ -38,23 +38,23 @@ Of = Literal["step", "phase", "module", "operator", "kernel"]
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """A line of the table. Times are of one step; modules are parts of the forward pass, operators of everything."""
+    """A line of the table, with times per step. Modules include the forward pass only; operators include all passes."""
 
     of: Of
     name: str
-    calls: float  # a step
+    calls: float  # per step
     host_ms: float
     device_ms: float  # 0 without a GPU
-    share: float  # of the step: of the device's time where there is a device, else of the host's
+    share: float  # fraction of the time of the step on the device, or on the host without a device
 
 
 def record_phase(phase: str) -> record_function:
-    """A context that is one of PHASES; it costs a microsecond where nothing is recorded."""
+    """A context that records one of PHASES. It takes about a microsecond if nothing is recorded."""
     return record_function(f"{PHASE}{phase}")
 
 
 def time_items(items: Iterable[T]) -> Generator[T]:
-    """The items, the making of each being the phase "data"."""
+    """The items; the time to compute each of them is recorded as the phase "data"."""
     iterator, end = iter(items), object()
     while True:
         with record_phase("data"):
@@ -65,7 +65,7 @@ def time_items(items: Iterable[T]) -> Generator[T]:
 
 
 class Profiler:
-    """Records `run.profile` steps of the first worker, some steps after its start. What is learned stays the same."""
+    """Records `run.profile_steps` steps of the first worker, after WARM_UP steps. It does not change the training."""
 
     def __init__(self, run: Run, model: nn.Module, rank: int) -> None:
         self._run, self._model, self._steps = run, model, run.profile_steps if rank == 0 else 0
@@ -75,30 +75,30 @@ class Profiler:
 
     @property
     def is_recording(self) -> bool:
-        """Whether `finish` will write something."""
+        """Whether `finish` will write a profile."""
         return self._recorder is not None
 
     @property
     def is_full(self) -> bool:
-        """Whether all steps that were asked for are recorded: call `finish` now."""
+        """Whether all requested steps are recorded, so that `finish` must be called now."""
         return self.is_recording and self._seen == WARM_UP + self._steps
 
     def at_step(self) -> None:
-        """A step begins that will be made: call it before each."""
+        """Record the start of a step. Call it before each step."""
         if self._steps and self._seen == WARM_UP:
             self._start()
         self._seen += 1
 
     def finish(self) -> None:
-        """The last step is done: write what there is, or say that there is nothing."""
+        """Write the profile of the recorded steps, or log a warning if there were too few steps."""
         done = self._seen - WARM_UP
         if self._recorder:
             self._stop(done)
         elif self._steps and done <= 0:
-            log.warning("no profile: only %d steps were left, %d come before the first one", self._seen, WARM_UP)
+            log.warning("no profile: only %d steps were left; profiling starts after %d steps", self._seen, WARM_UP)
 
     def close(self) -> None:
-        """Record nothing more, and forget what is recorded: for a training that ended by an error."""
+        """Stop recording without writing a profile, after an error."""
         if self._recorder:
             self._recorder.stop()
         self._recorder = None
@@ -108,7 +108,7 @@ class Profiler:
         kinds = [torch.profiler.ProfilerActivity.CPU]
         if self._run.engine.device == "cuda":
             kinds.append(torch.profiler.ProfilerActivity.CUDA)
-        if not self._run.engine.torch_compile:  # a compiled net has no modules left to time
+        if not self._run.engine.torch_compile:  # a compiled model has no modules to time
             _name_modules(self._model, self._hooks)
         self._recorder = torch.profiler.profile(activities=kinds)
         self._recorder.start()
@@ -125,41 +125,41 @@ class Profiler:
         self._recorder.export_chrome_trace(str(folder / TRACE))
         recorded = self._recorder.profiler.kineto_results.events()  # type: ignore[union-attr]  # it has recorded
         read_steps = steps_within(len(recorded), steps)
-        found = table(read(events_of(recorded), read_steps, steps), wall_ms * read_steps / steps)
-        write_atomic(folder / TEXT, as_text(found, read_steps, steps).encode())
-        write_atomic(folder / CSV, as_csv(found).encode())
+        rows = table(read(events_of(recorded), read_steps, steps), wall_ms * read_steps / steps)
+        write_atomic(folder / TEXT, as_text(rows, read_steps, steps).encode())
+        write_atomic(folder / CSV, as_csv(rows).encode())
         self._recorder = None
 
 
 def _name_modules(model: nn.Module, hooks: ExitStack) -> None:
-    """Give the forward pass of each module, down to DEEPEST, a name in the trace, until `hooks` are closed."""
+    """Name the forward pass of each module in the trace, up to MAX_DEPTH, until `hooks` are closed."""
     for name, module in model.named_modules():
-        if not name or name.count(".") >= DEEPEST or isinstance(module, nn.ModuleList | nn.ModuleDict):
+        if not name or name.count(".") >= MAX_DEPTH or isinstance(module, nn.ModuleList | nn.ModuleDict):
             continue
         open_ones: list[record_function] = []
 
-        def begin(module: nn.Module, given: Any, name: str = name, stack: list[record_function] = open_ones) -> None:
+        def begin(module: nn.Module, inputs: Any, name: str = name, stack: list[record_function] = open_ones) -> None:
             stack.append(record_function(f"{MODULE}{re.sub(r'[.][0-9]+', '.*', name)}"))
             stack[-1].__enter__()
 
-        def end(module: nn.Module, given: Any, made: Any, stack: list[record_function] = open_ones) -> None:
+        def end(module: nn.Module, inputs: Any, outputs: Any, stack: list[record_function] = open_ones) -> None:
             stack.pop().__exit__(None, None, None)
 
         hooks.callback(module.register_forward_pre_hook(begin).remove)
         hooks.callback(module.register_forward_hook(end).remove)
 
 
-def table(found: Trace, wall_ms: float) -> list[ProfileRow]:
-    """The lines of a recording, whose steps took `wall_ms` together."""
-    steps, step_ms = found.steps, wall_ms / found.steps
-    step_device = found.device / steps
-    whole = step_device or step_ms  # where there is a device its time is shared out: the host runs ahead of it
+def table(trace: Trace, wall_ms: float) -> list[ProfileRow]:
+    """The rows of the table of a trace, whose steps took `wall_ms` together."""
+    steps, step_ms = trace.steps, wall_ms / trace.steps
+    step_device = trace.device / steps
+    total = step_device or step_ms  # if there is a device, fractions are of its time, because the host runs ahead
 
     def line(of: Of, name: str, spent: TimeSpent) -> ProfileRow:
         host, device = spent.host / steps, spent.device / steps
-        return ProfileRow(of, name, spent.calls / steps, host, device, (device if step_device else host) / whole)
+        return ProfileRow(of, name, spent.calls / steps, host, device, (device if step_device else host) / total)
 
-    phases = [line("phase", name, found.phases[name]) for name in PHASES if name in found.phases]
+    phases = [line("phase", name, trace.phases[name]) for name in PHASES if name in trace.phases]
     rest_ms = max(0.0, step_ms - sum(phase.host_ms for phase in phases))
     rest_device = max(0.0, step_device - sum(phase.device_ms for phase in phases))
     between = TimeSpent(steps, rest_ms * steps, rest_device * steps)
@@ -172,17 +172,17 @@ def table(found: Trace, wall_ms: float) -> list[ProfileRow]:
         ProfileRow("step", "one step", 1.0, step_ms, step_device, 1.0),
         *phases,
         line("phase", "between these", between),
-        line("phase", "communication, in all of these", found.sent),
-        *longest("module", found.modules),
-        *longest("operator", found.operators, MOST),
-        *longest("kernel", found.kernels, MOST),
+        line("phase", "communication, in all of these", trace.sent),
+        *longest("module", trace.modules),
+        *longest("operator", trace.operators, MAX_OPERATORS),
+        *longest("kernel", trace.kernels, MAX_OPERATORS),
     ]
 
 
 def as_text(lines: Iterable[ProfileRow], steps: int, recorded: int = 0) -> str:
-    """The table for people, no wider than WIDEST; `steps` of `recorded` were read."""
+    """The table as text, with at most MAX_LINE_WIDTH characters per line; `steps` of the `recorded` steps were read."""
     lines = list(lines)
-    room = WIDEST - len(_row("", "", "", "", "", "", 0))
+    room = MAX_LINE_WIDTH - len(_row("", "", "", "", "", "", 0))
     widest = min(room, max(len(line.name) for line in lines))
     of = "device" if lines[0].device_ms else "host"
     rows = [
@@ -197,10 +197,10 @@ def as_text(lines: Iterable[ProfileRow], steps: int, recorded: int = 0) -> str:
         )
         for one in lines
     ]
-    about = f"Means of {steps} steps of the first worker. Modules hold the modules inside of them; operators do not."
+    about = f"Means of {steps} steps of the first worker. Modules include the modules inside them; operators do not."
     more = "A kernel counts for the phase, module and operator that launched it."
     if steps < recorded:
-        more = f"{recorded} steps were recorded, too much to read here: the trace has them all. {more}"
+        more = f"{recorded} steps were recorded, too many for this table; the trace contains all of them. {more}"
     head = _row("", "", "calls", "host ms", "device ms", f"of {of}", widest)
     return "\n".join([about, *([more] if lines[0].device_ms or steps < recorded else []), "", head, *rows]) + "\n"
 
@@ -210,7 +210,7 @@ def _row(of: str, name: str, calls: str, host: str, device: str, share: str, wid
 
 
 def cut(name: str, width: int) -> str:
-    """At most so many characters: kernels are called by their templates, which differ at both ends.
+    """The name, shortened to `width` characters. The middle is removed, because kernel names differ at both ends.
 
     >>> cut("void at::native::vectorized_elementwise_kernel", 20)
     'void at:...se_kernel'
@@ -222,7 +222,7 @@ def cut(name: str, width: int) -> str:
 
 
 def as_csv(lines: Iterable[ProfileRow]) -> str:
-    """The table for programs."""
+    """The table as CSV."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([field.name for field in fields(ProfileRow)])

@@ -1,8 +1,8 @@
-"""The memory of a net, written by one layout of workers and taken over by another.
+"""Conversion of the memory of a model between layouts of workers.
 
-The rows of a step lie in the order of the workers that read different ones, and in each of them in the order of its
-micro-batches, whose number is the slot of the memory. So the memories of all make that of the whole batch, of which any
-other layout takes its rows.
+The sequences of a step are ordered by data-parallel worker, and on each worker by micro-batch, whose number is the slot
+of the memory. So the memories of all workers form the memory of the global batch, and each worker of another layout
+selects its sequences from it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,59 +22,71 @@ Topology = Mapping[str, str | int]
 
 @dataclass(frozen=True)
 class MemoryLayout:
-    """Which rows of a batch are whose."""
+    """Assignment of the sequences of a batch to workers."""
 
     batch: int
     micro_rows: int
-    world: int  # workers that read different rows
-    each: int  # workers that read the same ones
+    world: int  # number of data-parallel workers
+    each: int  # number of workers that read the same sequences
 
     @classmethod
     def of(cls, topology: Topology, phase: Phase) -> "MemoryLayout | None":
-        """None where that is not known, or where no worker has whole rows of all layers."""
+        """The layout of a topology.
+
+        It is None if the topology is incomplete, or if workers have only parts of sequences or only some layers.
+        """
         workers, tensor, micro_tokens = (topology.get(key) for key in ("workers", "tensor_parallel", "micro_tokens"))
-        alone = all(topology.get(key) == 1 for key in ("sequence_parallel", "pipeline_parallel"))
-        if not (alone and isinstance(workers, int) and isinstance(tensor, int) and isinstance(micro_tokens, int)):
+        has_full_sequences = all(topology.get(key) == 1 for key in ("sequence_parallel", "pipeline_parallel"))
+        if not (
+            has_full_sequences
+            and isinstance(workers, int)
+            and isinstance(tensor, int)
+            and isinstance(micro_tokens, int)
+        ):
             return None
         if tensor < 1 or workers % tensor or not 0 < workers // tensor <= phase.global_batch_size:
             return None
         return cls(phase.global_batch_size, max(1, micro_tokens // phase.seq_length), workers // tensor, tensor)
 
     def slots(self, number: int) -> list[range]:
-        """The rows of each micro-batch of one of `world` workers."""
+        """The positions of the sequences of each micro-batch of one of `world` workers."""
         rows = range(self.batch)[rank_slice(self.batch, number, self.world)]
         count = num_micro(self.batch, self.micro_rows, self.world)
         return [rows[rank_slice(len(rows), part, count)] for part in range(count)]
 
 
 def reshard_memory(
-    read: Callable[[int], Mapping[str, Tensor]], theirs: MemoryLayout, ours: MemoryLayout, number: int
+    read: Callable[[int], Mapping[str, Tensor]], old: MemoryLayout, new: MemoryLayout, number: int
 ) -> dict[str, Tensor]:
-    """The memory of one of our workers from those that `read` gives of the ranks of theirs; it reads what it needs.
+    """The memory of worker `number` of the `new` layout. `read` returns the memory of a rank of the `old` layout.
 
-    LookupError or ValueError where theirs is not that of a batch of this layout.
+    Only the memories of ranks that have sequences of this worker are read. Raises LookupError or ValueError if a memory
+    does not fit the old layout.
     """
-    wanted = ours.slots(number)
-    first, stop = wanted[0].start, wanted[-1].stop
+    new_slots = new.slots(number)
+    first, stop = new_slots[0].start, new_slots[-1].stop
     pieces: list[tuple[range, Tensor, Tensor]] = []
-    for other in range(theirs.world):
-        slots = theirs.slots(other)
+    for other in range(old.world):
+        slots = old.slots(other)
         if slots[-1].stop <= first or stop <= slots[0].start:
             continue
-        memory = read(other * theirs.each)
+        memory = read(other * old.each)
         for slot, rows in enumerate(slots):
             states, count_B = memory[f"states.{slot}"], memory[f"counts.{slot}"]
             if states.shape[1] != len(rows):
-                raise ValueError(f"slot {slot} has {states.shape[1]} rows instead of {len(rows)}")
+                raise ValueError(f"slot {slot} has {states.shape[1]} sequences instead of {len(rows)}")
             pieces.append((rows, states, count_B))
-    return dict(chain.from_iterable(_slot(number, rows, pieces).items() for number, rows in enumerate(wanted)))
+    return dict(chain.from_iterable(_slot(number, rows, pieces).items() for number, rows in enumerate(new_slots)))
 
 
 def _slot(number: int, rows: range, pieces: Sequence[tuple[range, Tensor, Tensor]]) -> dict[str, Tensor]:
-    """The memory of some rows. Its last states are the nearest, so that shorter ones are filled up in front."""
+    """The memory of the sequences at `rows`.
+
+    The last states are the most recent ones, so that shorter memories are padded in front.
+    """
     parts = []
-    for theirs, states, count_B in pieces:
-        start, stop = max(rows.start, theirs.start) - theirs.start, min(rows.stop, theirs.stop) - theirs.start
+    for old_rows, states, count_B in pieces:
+        start, stop = max(rows.start, old_rows.start) - old_rows.start, min(rows.stop, old_rows.stop) - old_rows.start
         if start < stop:
             parts.append((states[:, start:stop], count_B[start:stop]))
     longest = max(states.shape[2] for states, _ in parts)

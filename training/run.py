@@ -1,4 +1,4 @@
-"""A run: everything a worker must know, as one frozen value that travels as JSON."""
+"""The description of a run for its workers: one frozen value, which is sent as JSON."""
 
 import json
 import os
@@ -17,53 +17,53 @@ from training.optimizers import Optimizer
 from training.specs import Architecture, EngineSettings, LossSpikes, Phase
 
 Resume = Literal["allow", "never", "must"]
-WARM_UP: Final = 3  # steps before the first that is profiled: buffers are made, kernels chosen
-CHECKPOINTS: Final = "checkpoints"  # folder in that of a run
-RUN: Final = "pretrain.json"  # in the folder of a run: the run, as the workers got it
+WARM_UP: Final = 3  # steps before the first profiled step, in which buffers are allocated and kernels selected
+CHECKPOINTS: Final = "checkpoints"  # directory in the run directory
+RUN: Final = "pretrain.json"  # file in the run directory with the description of the run
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """Pretraining of one recipe on one corpus by one kind of worker."""
 
-    # science: the recipe
+    # from the recipe
     model: Architecture
     losses: tuple[Loss, ...]
     optimizer: Optimizer
     phases: tuple[Phase, ...]
-    sampling: ExampleSpec  # of the rows of all phases
+    sampling: ExampleSpec  # data of all phases
     recipe_hash: str = ""
-    # matter
-    corpus: str  # folder of a finished corpus
-    vocab_size: int  # rows of the token table, at least the pieces of the corpus' vocabulary
-    init_checkpoint: str = ""  # folder of weights to start from, ours or transformers'; empty: random initialisation
-    # circumstance: the cluster and the command
-    folder: str  # of the run: checkpoints/ is in it
+    # data and initial weights
+    corpus: str  # directory of a finished corpus
+    vocab_size: int  # rows of the token table, at least the vocabulary size of the corpus
+    init_checkpoint: str = ""  # directory of initial weights, of Sesame or transformers; empty: random initialization
+    # from the cluster file and the command
+    folder: str  # run directory, which contains checkpoints/
     engine: EngineSettings
     resume: Resume = "allow"
     loss_spikes: LossSpikes = field(default_factory=LossSpikes)
-    skip_steps: tuple[int, ...] = ()  # whose batches are not learned from, counted from 1
-    profile_steps: int = 0  # steps whose time is recorded, once and after a few others; 0: none
+    skip_steps: tuple[int, ...] = ()  # steps whose batches are skipped, counted from 1
+    profile_steps: int = 0  # number of profiled steps, after WARM_UP steps; 0: none
     log_every: int = 10  # steps
-    save_every: int = 1_000  # steps; also at the end and when stopped
-    keep_checkpoints: int = 2  # checkpoints, the newest
-    keep_checkpoint_every: int = 0  # steps between checkpoints that stay for good; 0: none does
-    async_checkpointing: bool = True  # write checkpoints while training goes on, from a copy in memory
-    save_weights_every: int = 0  # steps between weights that stay, to be evaluated; 0: those of the end alone
+    save_every: int = 1_000  # steps; also at the end and when training stops
+    keep_checkpoints: int = 2  # number of newest checkpoints to keep
+    keep_checkpoint_every: int = 0  # steps between checkpoints that are never removed; 0: none
+    async_checkpointing: bool = True  # write checkpoints in the background, from a copy in memory
+    save_weights_every: int = 0  # steps between saved weights for evaluation; 0: only at the end
     eval_every: int = 1_000  # steps; also at the end; 0: never
     sample_prompts: tuple[
         str, ...
-    ] = ()  # prompts that a decoder goes on from before the first step and at each evaluation
-    eval_rows: int = 1_024  # rows of the validation split, at most
+    ] = ()  # prompts that a decoder continues before the first step and at each evaluation
+    eval_rows: int = 1_024  # maximum number of validation sequences
 
     @property
     def steps(self) -> int:
-        """Updates of all phases together."""
+        """Number of updates in all phases."""
         return sum(phase.steps for phase in self.phases)
 
     @property
     def seed(self) -> int:
-        """Seed of the rows, of the first weights and of dropout."""
+        """Seed for data order, initialization and dropout."""
         return self.sampling.seed
 
     def to_json(self) -> str:
@@ -71,23 +71,28 @@ class Run:
 
     @classmethod
     def from_json(cls, text: str) -> "Run":
-        """The run that `to_json` wrote."""
+        """The run from the JSON that `to_json` wrote."""
         value = parse_json(text)
-        made = {key: part(union, value[key]) for key, union in {"model": Architecture, "optimizer": Optimizer}.items()}
-        made["sampling"] = ExampleSpec.of(value["sampling"])
-        made["losses"] = tuple(part(Loss, loss) for loss in value["losses"])
-        made["phases"] = tuple(Phase(**phase) for phase in value["phases"])
-        made["sample_prompts"] = tuple(value.get("sample_prompts", ()))
-        made["skip_steps"] = tuple(value.get("skip_steps", ()))
-        made["loss_spikes"] = LossSpikes(**value.get("loss_spikes", {}))
-        made["engine"] = EngineSettings(**value["engine"])
-        return cls(**value | made)
+        fields = {
+            key: part(union, value[key]) for key, union in {"model": Architecture, "optimizer": Optimizer}.items()
+        }
+        fields["sampling"] = ExampleSpec.of(value["sampling"])
+        fields["losses"] = tuple(part(Loss, loss) for loss in value["losses"])
+        fields["phases"] = tuple(Phase(**phase) for phase in value["phases"])
+        fields["sample_prompts"] = tuple(value.get("sample_prompts", ()))
+        fields["skip_steps"] = tuple(value.get("skip_steps", ()))
+        fields["loss_spikes"] = LossSpikes(**value.get("loss_spikes", {}))
+        fields["engine"] = EngineSettings(**value["engine"])
+        return cls(**value | fields)
 
 
 def steps(folder: Path) -> list[Path]:
-    """The checkpoints in `folder`, whole or not, the newest first; a copy with a longer name is none."""
-    found = (path for path in folder.glob("step-*") if re.fullmatch("step-[0-9]{9,}", path.name))
-    return sorted(found, key=step_of, reverse=True)
+    """The directories of checkpoints in `folder`, complete or not, the newest first.
+
+    A copy with a longer name, such as `step-000000123-old`, is not a checkpoint.
+    """
+    paths = (path for path in folder.glob("step-*") if re.fullmatch("step-[0-9]{9,}", path.name))
+    return sorted(paths, key=step_of, reverse=True)
 
 
 def step_of(path: Path) -> int:
@@ -100,44 +105,49 @@ def step_of(path: Path) -> int:
 
 
 def write_run(run: Run) -> None:
-    """Write `pretrain.json` into the folder of a run, with a checksum of itself. OSError where that cannot be."""
+    """Write `pretrain.json`, which includes its own checksum, into the run directory. Raises OSError."""
     write_atomic(Path(run.folder) / RUN, checked_json(parse_json(run.to_json())))
 
 
 def load_run(folder: Path) -> dict[str, Any]:
-    """The values in the `pretrain.json` of a run's folder, one of before without a checksum too.
+    """The values in `pretrain.json` in the run directory; files of earlier versions have no checksum.
 
-    A folder that was moved or copied is where it is now, and so is its corpus, if that came along. BadInput where there
-    is none, or it is not as it was written.
+    If the directory was moved or copied, the values name its new path. They also name the new path of the corpus, if it
+    was moved together with the directory. Raises BadInput if the file is missing or damaged.
     """
     path = folder / RUN
     try:
         value = from_json(path.read_bytes())
         if isinstance(value, dict) and "trunk" in value:
             raise BadInput(
-                f"{path}: is a run of Sesame 0.1; train it again, or start from its weights: init_checkpoint={folder}"
+                f"{path}: invalid run: got a run of Sesame 0.1; train it again, or start from its weights with "
+                f"init_checkpoint={folder}"
             )
-        return _where_it_is(value, folder.absolute())
+        return _with_current_paths(value, folder.absolute())
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}; give the folder of a run") from None
+        raise BadInput(f"{path}: {error.strerror}; give the directory of a run") from None
     except ValueError as error:
-        raise BadInput(f"{path}: is damaged ({error}); the same `sesame train` as before writes it anew") from None
+        raise BadInput(
+            f"{path}: is damaged ({error}); repeat the same `sesame train` command to write it again"
+        ) from None
 
 
-def _where_it_is(value: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The values of a run, with the paths that hold in this folder."""
-    was, corpus = value.get("folder"), value.get("corpus")
-    if not (isinstance(was, str) and isinstance(corpus, str)) or was == str(folder):
+def _with_current_paths(value: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The values of a run whose directory is `folder` now, with the current paths of directory and corpus."""
+    old_folder, corpus = value.get("folder"), value.get("corpus")
+    if not (isinstance(old_folder, str) and isinstance(corpus, str)) or old_folder == str(folder):
         return value
-    beside = os.path.normpath(folder / os.path.relpath(corpus, was))
-    is_there = os.path.isfile(os.path.join(beside, FILE_NAME))
-    return value | {"folder": str(folder), "corpus": beside if is_there else corpus}
+    moved_corpus = os.path.normpath(folder / os.path.relpath(corpus, old_folder))
+    is_moved = os.path.isfile(os.path.join(moved_corpus, FILE_NAME))
+    return value | {"folder": str(folder), "corpus": moved_corpus if is_moved else corpus}
 
 
 def stored_run(folder: Path) -> Run:
-    """The run of a folder. BadInput where there is none, or not one of this version."""
+    """The run of a directory. Raises BadInput if there is none, or if another version wrote it."""
     value = load_run(folder)
     try:
         return Run.from_json(json.dumps(value))
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise BadInput(f"{folder / RUN}: holds no run of this version; give the folder of one that is") from None
+        raise BadInput(
+            f"{folder / RUN}: has no run of this version; give the directory of a run of this version"
+        ) from None

@@ -1,4 +1,4 @@
-"""Losses and gradient norms that stand out from those of the updates before, and which batches are skipped for them."""
+"""Spikes of the loss and the gradient norm relative to recent updates, and the batches that are skipped for them."""
 
 import json
 import logging
@@ -14,21 +14,21 @@ from training.run import Run
 from training.specs import LossSpikes
 from training.state import State, Sums, Update
 
-SPIKES = "spikes.jsonl"  # in the run's folder: each spike, and which batches are skipped for it
+SPIKES = "spikes.jsonl"  # file in the run directory with each spike and its skipped batches
 LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Spike:
-    """A value that stands out, or is not finite."""
+    """A value above its limit, or a value that is not finite."""
 
-    step: int  # from 1 up, as in the metrics
+    step: int  # counted from 1, as in the metrics
     name: str  # "loss" or "grad_norm"
     value: float
-    limit: float  # above which it stands out
+    limit: float  # larger values are spikes
 
     def describe(self) -> str:
-        """In a line.
+        """The spike, in one line.
 
         >>> Spike(130, "loss", 9.5, 2.25).describe()
         'step 130: loss 9.5 is a spike, the limit is 2.25'
@@ -39,7 +39,7 @@ class Spike:
 
 
 def limit(recent: Sequence[float], stability: LossSpikes) -> float:
-    """What a value must not exceed after these, the last `window` ones; inf where there are fewer.
+    """The largest value that is not a spike after the `recent` values; inf if there are fewer than `window_steps`.
 
     >>> limit([1.0, 3.0, 1.0, 3.0], LossSpikes(window_steps=4)), limit([1.0], LossSpikes(window_steps=4))
     (8.0, inf)
@@ -50,70 +50,73 @@ def limit(recent: Sequence[float], stability: LossSpikes) -> float:
 
 
 def spike(step: int, name: str, value: float, recent: Sequence[float], stability: LossSpikes) -> Spike | None:
-    """The spike that a value is; None where it is like the others."""
+    """The spike if `value` is above the limit or not finite; None otherwise."""
     highest = limit(recent, stability)
     ordinary = math.isfinite(value) and value <= highest
     return None if ordinary else Spike(step, name, value, highest)
 
 
 def append_value(recent: Sequence[float], value: float, stability: LossSpikes) -> tuple[float, ...]:
-    """The last `window` values, with one more."""
+    """The last `window_steps` values, including the new one."""
     return (*recent, value)[-stability.window_steps :]
 
 
 def highest_loss(run: Run, state: State) -> float:
-    """The loss above which an update is not made."""
+    """The loss above which the update is skipped."""
     return limit(state.recent_losses, run.loss_spikes) if run.loss_spikes.policy == "skip" else math.inf
 
 
 def spikes_of(run: Run, state: State, update: Update) -> list[Spike]:
-    """What stands out in an update that has been made, or not; the first thing is why it was not.
+    """The spikes of an update. If the update was skipped, the first spike is the reason.
 
-    A gradient that is not finite stands out, unless a loss scale that adapts has made it: that happens now and then.
+    A gradient that is not finite is a spike, unless the loss scale of fp16 overflowed: such an overflow is normal.
     """
     if run.loss_spikes.policy == "off" or not update.is_read:
         return []
     skipped, norm = update.result.skipped, update.result.grad_norm
-    found = [spike(state.step, "loss", update.loss, state.recent_losses, run.loss_spikes)]
-    if skipped and not found[0] and not update.result.overflow:
-        found.append(Spike(state.step, "grad_norm", math.nan, math.inf))
-    elif not skipped and math.isfinite(norm):  # DeepSpeed's stage 0 tells none
-        found.append(spike(state.step, "grad_norm", norm, state.recent_norms, run.loss_spikes))
-    return [one for one in found if one]
+    spikes = [spike(state.step, "loss", update.loss, state.recent_losses, run.loss_spikes)]
+    if skipped and not spikes[0] and not update.result.overflow:
+        spikes.append(Spike(state.step, "grad_norm", math.nan, math.inf))
+    elif not skipped and math.isfinite(norm):  # DeepSpeed's stage 0 does not compute the norm
+        spikes.append(spike(state.step, "grad_norm", norm, state.recent_norms, run.loss_spikes))
+    return [each for each in spikes if each]
 
 
 def skip_spikes(run: Run, is_first: bool, state: State, update: Update, spikes: Sequence[Spike]) -> State:
-    """The state that skips the batches of a spike, if the policy wants that; says and records it. Raises Diverged where
-    the policy is to fail, or too many have been skipped. `is_first`: of the first worker, which writes."""
+    """Log and record the spikes, and return the state with the batches to skip if the policy skips them.
+
+    Raises Diverged if the policy is `fail`, or after too many skipped batches. `is_first` is True on the first worker,
+    which writes the log and the file.
+    """
     stability, lines = run.loss_spikes, "; ".join(one.describe() for one in spikes)
     back = stability.policy == "rollback" and not update.result.skipped
     skips = update.result.skipped or back
     batches = range(max(1, state.step - stability.skip_before if back else state.step), state.step + 1) if skips else ()
     skip_steps = tuple(sorted({*state.skip_steps, *batches}))
     if is_first:
-        LOG.warning("%s%s", lines, f"; its batches are skipped: {skip_steps}" if skips else "")
+        LOG.warning("%s%s", lines, f"; skipped steps: {skip_steps}" if skips else "")
         Path(run.folder).mkdir(parents=True, exist_ok=True)
         with open(Path(run.folder) / SPIKES, "a", encoding="utf-8") as file:
             file.writelines(f"{json.dumps(asdict(one) | {'skipped': list(batches)})}\n" for one in spikes)
     if stability.policy == "fail":
         raise Diverged(
-            f"{run.folder}: {lines}; lower optimizer.learning_rate (it is {run.optimizer.learning_rate:g}), or choose "
-            f"what is done about "
-            "it: cluster.loss_spikes.policy=skip or rollback"
+            f"{run.folder}: {lines}; lower optimizer.learning_rate (it is {run.optimizer.learning_rate:g}), or set "
+            "cluster.loss_spikes.policy=skip or rollback"
         )
-    ours = [step for step in skip_steps if step > state.step - stability.window_steps and step not in run.skip_steps]
-    if stability.policy != "warn" and len(ours) > stability.max_skips:
+    own_skips = [
+        step for step in skip_steps if step > state.step - stability.window_steps and step not in run.skip_steps
+    ]
+    if stability.policy != "warn" and len(own_skips) > stability.max_skips:
         raise Diverged(
             f"{run.folder}: {lines}; more than {stability.max_skips} of the last {stability.window_steps} batches were "
-            f"skipped; "
-            f"lower optimizer.learning_rate (it is {run.optimizer.learning_rate:g}) or raise "
-            f"cluster.loss_spikes.max_skips"
+            f"skipped; lower optimizer.learning_rate (it is {run.optimizer.learning_rate:g}) or raise "
+            "cluster.loss_spikes.max_skips"
         )
     return replace(state, skip_steps=skip_steps)
 
 
 def remember_update(run: Run, state: State, update: Update) -> State:
-    """The state with loss and norm of an update that was made among those of the last ones."""
+    """The state with the sums, the loss and the norm of an update, unless the update was skipped."""
     if run.loss_spikes.policy == "off" or update.result.skipped:
         return state
     norm = update.result.grad_norm
@@ -128,7 +131,7 @@ def remember_update(run: Run, state: State, update: Update) -> State:
 
 
 def _added(sums: Sums, more: Sums) -> dict[str, dict[str, float]]:
-    """By kind and name, the sums of both."""
+    """The sums of both arguments, by kind and name."""
     kinds = {**sums, **more}
     return {
         kind: {

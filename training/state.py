@@ -1,4 +1,4 @@
-"""What a run is between two steps, and what comes of a step."""
+"""The state of a run between two steps, and the result of a step."""
 
 import math
 from collections.abc import Mapping
@@ -9,27 +9,29 @@ from training.engines import StepResult
 from training.meter import BatchWork
 
 Sums = Mapping[str, Mapping[str, float]]
-"""By kind of a loss: its sums by name, and under `targets` their number."""
+"""Sums by kind of loss and by name; `targets` is the number of targets."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What survives a crash beside weights and optimiser; the data's own state is the step."""
+    """The state in a checkpoint, in addition to weights and optimizer states. The position in the data is the step."""
 
-    step: int = 0  # updates done, skipped ones included
-    tokens: int = 0  # read by all workers, without padding
-    skipped: int = 0  # updates that were not made: without a finite gradient, or of batches to skip
+    step: int = 0  # completed updates, including skipped ones
+    tokens: int = 0  # tokens read by all workers, without padding
+    skipped: int = 0  # skipped updates: their gradient was not finite, or their batches are in skip_steps
     skipped_in_row: int = 0
-    sums: Sums = field(default_factory=dict)  # of the updates since the losses were last logged
-    loss: float = math.nan  # when it was last logged
-    evaluation: dict[str, float] = field(default_factory=dict)  # when it was last done
-    skip_steps: tuple[int, ...] = ()  # whose batches are not learned from, counted from 1: as given, or as found
-    recent_losses: tuple[float, ...] = ()  # of the last updates, for spikes; empty where the policy is off
+    sums: Sums = field(default_factory=dict)  # sums of the updates since the last log
+    loss: float = math.nan  # last logged training loss
+    evaluation: dict[str, float] = field(default_factory=dict)  # metrics of the last evaluation
+    skip_steps: tuple[
+        int, ...
+    ] = ()  # steps whose batches are skipped, counted from 1: from the cluster file, and after spikes
+    recent_losses: tuple[float, ...] = ()  # losses of the last updates, for spikes; empty if the policy is off
     recent_norms: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "State":
-        """The state that was stored as JSON."""
+        """The state from the JSON in a checkpoint."""
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()
         }
@@ -38,20 +40,23 @@ class State:
 
 @dataclass(frozen=True)
 class Update:
-    """What came of the batches of a step."""
+    """The result of a step."""
 
     result: StepResult
-    loss: float = math.nan  # known where spikes are looked for
-    sums: Sums = field(default_factory=dict)  # of this step, where spikes are looked for; else they are in the tally
-    is_read: bool = True  # False: the batches were not looked at
+    loss: float = math.nan  # loss of this step, if spikes are detected
+    sums: Sums = field(
+        default_factory=dict
+    )  # sums of this step, if spikes are detected; otherwise they are in the tally
+    is_read: bool = True  # False: the batches were skipped without a forward pass
 
 
 NOT_MADE = Update(StepResult(math.nan, skipped=True), is_read=False)
 
 
 def advance(state: State, work: BatchWork, update: Update) -> State:
-    """The state after the work of a step, whether its update was made or not."""
-    skipped, diverges = update.result.skipped, update.result.skipped and not update.result.overflow
+    """The state after a step, whether its update was applied or skipped."""
+    skipped = update.result.skipped
+    diverges = skipped and not update.result.overflow
     return replace(
         state,
         step=state.step + 1,

@@ -1,4 +1,4 @@
-"""Workers that agree on something before they have an engine, as on what all of them will load."""
+"""Exchanges between workers that have no engine yet, for example before all of them load the same checkpoint."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -8,7 +8,7 @@ from torch import distributed
 
 
 class Workers(Protocol):
-    """What an engine is too. All of them make the same calls in the same order."""
+    """All workers of a run; an engine is one, too. They must make the same calls in the same order."""
 
     rank: int
     world: int
@@ -18,7 +18,7 @@ class Workers(Protocol):
 
 
 class SingleWorker:
-    """One worker."""
+    """A single worker, which exchanges nothing."""
 
     rank, world = 0, 1
 
@@ -30,7 +30,7 @@ ALONE: Final = SingleWorker()
 
 
 class ConnectedWorkers:
-    """All workers of the group that `engines.connect` has joined."""
+    """All workers of the process group that `engines.connect` has joined."""
 
     def __init__(self) -> None:
         self.rank, self.world = distributed.get_rank(), distributed.get_world_size()
@@ -43,5 +43,5 @@ class ConnectedWorkers:
 
 
 def all_workers() -> Workers:
-    """Those of this process's group, or this one alone where it has joined none."""
+    """All workers of the process group, or a single worker if this process has joined no group."""
     return ConnectedWorkers() if distributed.is_available() and distributed.is_initialized() else ALONE

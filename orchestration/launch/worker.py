@@ -172,7 +172,7 @@ class Worker:
         self._report_stage("importing DeepSpeed")
         from training.engines import DeepSpeedEngine, connect, mesh_of
         from training.formats import describe_model
-        from training.loop import pretrain
+        from training.loop import Callbacks, pretrain
 
         steps = StepReporter(run, self.events.append)
         self._report_stage(MEETING)
@@ -201,18 +201,15 @@ class Worker:
 
         self._report_stage("opening corpus and checkpoint")
         try:
-            write_samples, keep_weights = sample_writer(run, engine, metrics), keeper(run, engine, self.beat)
+            callbacks = Callbacks(
+                should_stop=self.stopping.is_set,
+                report_activity=report_activity,
+                write_samples=sample_writer(run, engine, metrics),
+                save_weights=keeper(run, engine, self.beat),
+                on_batch=self.timer.end_data_wait,
+            )
             with self._explain_errors(run):  # here too: the next stage would replace the activity that they name
-                result = pretrain(
-                    run,
-                    engine,
-                    log,
-                    self.stopping.is_set,
-                    report_activity,
-                    write_samples,
-                    keep_weights,
-                    on_batch=self.timer.end_data_wait,
-                )
+                result = pretrain(run, engine, log, callbacks)
         finally:
             if metrics:
                 self._report_stage("mirroring metrics")

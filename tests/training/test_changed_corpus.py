@@ -16,7 +16,7 @@ from tests.training.corpora import mini_corpus, mini_run
 from training import loop
 from training.engines.local import LocalEngine
 from training.formats import build_model
-from training.loop import pretrain
+from training.loop import Callbacks, pretrain
 from training.run import CHECKPOINTS, Run
 
 
@@ -64,11 +64,11 @@ def train(run: Run, at: int, change: Callable[[], Any]) -> Any:
     """Train; after so many updates something happens to the corpus."""
     engine = LocalEngine(build_model(run), run.optimizer, run.engine)
 
-    def doing(done: int, doing: str) -> None:
-        if done == at and not doing:
+    def report_activity(done: int, activity: str) -> None:
+        if done == at and not activity:
             change()
 
-    return pretrain(run, engine, lambda step, metrics: None, doing=doing)
+    return pretrain(run, engine, lambda step, metrics: None, Callbacks(report_activity=report_activity))
 
 
 CHANGES: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -151,5 +151,5 @@ def test_a_run_does_not_go_on_with_another_corpus(run: Run) -> None:
     train(replace(run, save_every=10), -1, lambda: None)
     shutil.rmtree(run.corpus)
     mini_corpus(Path(run.corpus), num_train=59)
-    with pytest.raises(BadInput, match="was written with another corpus than the one that is there now"):
+    with pytest.raises(BadInput, match="the corpus has changed since this checkpoint was written"):
         train(run, -1, lambda: None)

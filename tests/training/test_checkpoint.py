@@ -18,7 +18,7 @@ from tests.training.together import together
 from training import checkpoint
 from training import saver as saving
 from training.engines import CheckpointFragment, Copy, Fragments
-from training.saver import Saver
+from training.saver import Saver, SaverVotes
 
 PART = "rank-00000.safetensors"
 
@@ -77,8 +77,8 @@ def test_the_first_copy_finds_its_memory_taken(tmp_path: Path) -> None:
     begun = saver(engine, tmp_path, background=True)
     begun.prepare()
     begun.prepare()  # once is enough
-    assert begun._taken
-    begun._taken.result()
+    assert begun._allocation
+    begun._allocation.result()
     taken = {name: buffer.data_ptr() for name, buffer in begun._copy._buffers.items()}  # type: ignore[union-attr]
     begun.save(7, {"step": 7})
     begun.finish()
@@ -90,7 +90,7 @@ def test_the_first_copy_finds_its_memory_taken(tmp_path: Path) -> None:
 def test_a_save_that_training_waits_for_takes_no_memory_before(tmp_path: Path) -> None:
     begun = saver(Disk(content(4)), tmp_path)
     begun.prepare()
-    assert begun._taken is None
+    assert begun._allocation is None
 
 
 def test_nothing_saved_means_start_from_scratch(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_every_flipped_bit_is_noticed_and_the_file_named(tmp_path: Path, file: s
         flipped[bit // 8] ^= 1 << bit % 8
         (path / file).write_bytes(flipped)
         fault = checkpoint.find_fault(path)
-        assert fault == f"{path}: {file} is damaged, its sha256 is not the one in manifest.json"
+        assert fault == f"{path}: {file} is damaged: its sha256 differs from the one in manifest.json"
 
 
 def test_every_flipped_bit_of_the_manifest_is_noticed(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_every_flipped_bit_of_the_manifest_is_noticed(tmp_path: Path) -> None:
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
         (path / "manifest.json").write_bytes(flipped)
-        assert "manifest.json cannot be read" in str(checkpoint.find_fault(path)), (bit, flipped)
+        assert "cannot read manifest.json" in str(checkpoint.find_fault(path)), (bit, flipped)
 
 
 def former(path: Path, **changes: object) -> None:
@@ -152,7 +152,7 @@ def test_a_checkpoint_of_a_later_format_is_refused_in_one_line(tmp_path: Path, m
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "FORMAT", 9)
         write(tmp_path, 1)
-    with pytest.raises(BadInput, match="is of format 9, allowed is up to 3; use the version that wrote it"):
+    with pytest.raises(BadInput, match="invalid format: got 9, expected at most 3; use the version that wrote it"):
         restore(tmp_path)
 
 
@@ -164,7 +164,7 @@ def test_a_truncated_file_is_noticed_and_named(tmp_path: Path, size: int) -> Non
     file.write_bytes(whole[:size])
     fault = checkpoint.find_fault(tmp_path / "step-000000001")
     assert fault
-    assert fault.endswith(f"{PART} has {size} bytes, manifest.json says {len(whole)}")
+    assert fault.endswith(f"{PART} has {size} bytes instead of the {len(whole)} bytes in manifest.json")
 
 
 def test_a_missing_file_is_noticed_and_named(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_manifest_that_cannot_be_read_makes_no_checkpoint(tmp_path: Path, text
     write(tmp_path, 1)
     manifest = tmp_path / "step-000000001" / "manifest.json"
     manifest.unlink() if text is None else manifest.write_bytes(text.encode("latin-1"))
-    assert "manifest.json cannot be read" in str(checkpoint.find_fault(tmp_path / "step-000000001"))
+    assert "cannot read manifest.json" in str(checkpoint.find_fault(tmp_path / "step-000000001"))
 
 
 def test_a_broken_checkpoint_is_passed_over_with_its_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -201,7 +201,7 @@ def test_a_broken_checkpoint_does_not_push_a_whole_one_out(tmp_path: Path) -> No
 def test_nothing_but_broken_checkpoints_is_an_error_and_not_a_fresh_start(tmp_path: Path) -> None:
     write(tmp_path, 1)
     (tmp_path / "step-000000001" / "state.json").write_text("")
-    with pytest.raises(BadInput, match=r"none of its 1 checkpoints is whole; bring one back, or .* --resume never"):
+    with pytest.raises(BadInput, match=r"none of its 1 checkpoints is complete; restore one, or .* --resume never"):
         restore(tmp_path)
 
 
@@ -220,8 +220,8 @@ def test_never_resume_puts_the_old_checkpoints_aside(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "line"),
     [
-        ("recipe", "xyz", "written with recipe abc, this run has recipe xyz"),
-        ("precision", "bf16", "written with precision fp32, this run has precision bf16"),
+        ("recipe", "xyz", "written with recipe abc, but this run has recipe xyz"),
+        ("precision", "bf16", "written with precision fp32, but this run has precision bf16"),
     ],
 )
 def test_a_checkpoint_of_another_recipe_or_precision_is_refused(
@@ -242,7 +242,9 @@ def test_a_checkpoint_of_deepspeed_s_own_format_is_refused_in_one_line(tmp_path:
     write(tmp_path, 1)
     former(tmp_path / "step-000000001", format=None)
     for read in (restore, lambda folder: checkpoint.weights_of(folder / "step-000000001")):
-        with pytest.raises(BadInput, match=r"written by an earlier version of Sesame.*start=FOLDER/weights-STEP, or"):
+        with pytest.raises(
+            BadInput, match=r"written by an earlier version of Sesame.*init_checkpoint=DIRECTORY/weights-STEP, or"
+        ):
             read(tmp_path)
 
 
@@ -327,16 +329,16 @@ def test_a_save_in_the_background_is_of_the_moment_of_the_call(tmp_path: Path, m
     begun = saver(engine, tmp_path, background=True)
     begun.save(3, {"step": 3})
     weights.zero_()
-    assert begun.votes() == [0, 0, 0, 0]
-    begun.hear([0, 0, 0, 0])
+    assert begun.votes() == SaverVotes()
+    begun.apply_votes(SaverVotes())
     assert checkpoint.find_newest(tmp_path) is None
     go_on.set()
     wait([begun._work])
-    assert begun.votes() == [1, 0, 0, 0]
-    begun.hear([1, 0, 0, 0])
+    assert begun.votes() == SaverVotes(written=1)
+    begun.apply_votes(SaverVotes(written=1))
     wait([begun._work])
-    assert begun.votes() == [0, 0, 0, 1]
-    begun.hear([0, 0, 0, 1])
+    assert begun.votes() == SaverVotes(published=1)
+    begun.apply_votes(SaverVotes(published=1))
     assert restore(tmp_path) == ({"step": 3}, torch.arange(250.0).numpy().tobytes())
 
 
@@ -352,7 +354,7 @@ def test_an_error_of_another_worker_ends_the_run_here_too(tmp_path: Path) -> Non
     begun = saver(Disk(content(1)), tmp_path, background=True)
     begun.save(1, {})
     with pytest.raises(BadInput, match="No space left on device"):
-        begun.hear([1, 2, 2 * errno.ENOSPC, 0])
+        begun.apply_votes(SaverVotes(written=1, failed=2, error_number=2 * errno.ENOSPC))
 
 
 def test_what_a_killed_process_left_is_cleared_at_the_next_start(tmp_path: Path) -> None:
@@ -402,15 +404,15 @@ def test_a_checkpoint_of_another_step_than_its_name_says_is_not_taken(
     write(tmp_path, 1, 2)
     shutil.copytree(tmp_path / "step-000000001", tmp_path / "step-000000009")
     assert restore(tmp_path) == ({"step": 2}, content(2))
-    assert (
-        "step-000000009: is the checkpoint of step 1, by its manifest.json; rename it to step-000000001" in caplog.text
-    )
+    assert "step-000000009: manifest.json names step 1; rename the directory to step-000000001" in caplog.text
     assert names(tmp_path) == ["broken-step-000000009", "step-000000001", "step-000000002"]
 
 
 def test_a_state_of_another_step_is_one_line(tmp_path: Path) -> None:
     saver(Disk(content(1)), tmp_path).save(3, {"step": 4})
-    with pytest.raises(BadInput, match=r"step-000000003: its state\.json is of step 4; remove the folder"):
+    with pytest.raises(
+        BadInput, match=r"step-000000003: invalid state\.json: got step 4, expected step 3; remove this directory"
+    ):
         restore(tmp_path)
 
 
@@ -418,7 +420,7 @@ def test_a_state_of_another_step_is_one_line(tmp_path: Path) -> None:
 def test_a_manifest_that_no_json_reader_bears_is_a_fault(tmp_path: Path, text: str) -> None:
     write(tmp_path, 1, 2)
     (tmp_path / "step-000000002" / "manifest.json").write_text(text, errors="surrogateescape")
-    assert "its manifest.json cannot be read" in str(checkpoint.find_fault(tmp_path / "step-000000002"))
+    assert "cannot read manifest.json" in str(checkpoint.find_fault(tmp_path / "step-000000002"))
     assert restore(tmp_path) == ({"step": 1}, content(1))
 
 
@@ -428,8 +430,8 @@ def test_a_manifest_without_files_is_called_by_its_name(tmp_path: Path, caplog: 
     path = tmp_path / "step-000000001"
     manifest = from_checked_json((path / "manifest.json").read_bytes())
     (path / "manifest.json").write_bytes(checked_json(manifest | {"files": {}}))
-    assert checkpoint.find_fault(path) == f"{path}: its manifest.json names no files"
-    with pytest.raises(BadInput, match="none of its 1 checkpoints is whole"):
+    assert checkpoint.find_fault(path) == f"{path}: manifest.json lists no files"
+    with pytest.raises(BadInput, match="none of its 1 checkpoints is complete"):
         restore(tmp_path)
-    assert f"{path}: its manifest.json names no files; looking for an older checkpoint" in caplog.text
+    assert f"{path}: manifest.json lists no files; looking for an older checkpoint" in caplog.text
     assert "not all workers" not in caplog.text

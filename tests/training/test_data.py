@@ -130,7 +130,7 @@ def test_there_is_no_step_after_the_last(run: Run) -> None:
 
 def test_a_table_that_is_too_small_for_the_vocabulary_is_refused_in_one_line(run: Run) -> None:
     with pytest.raises(
-        BadInput, match=r"has 467 pieces, the model's table 400; set data\.tokenizer\.vocab_size to 467 or more"
+        BadInput, match=r"has 467 tokens, but the token table has 400 rows; set data\.tokenizer\.vocab_size to 467"
     ):
         open_loader(replace(run, vocab_size=400), 0, 1)
 
@@ -157,7 +157,7 @@ def test_a_damaged_shard_is_refused_in_one_line(run: Run, tmp_path: Path) -> Non
 
 
 def test_more_workers_than_rows_are_refused_in_one_line(run: Run) -> None:
-    with pytest.raises(BadInput, match="a batch of 9 rows cannot be shared by 10 workers; use at most 9"):
+    with pytest.raises(BadInput, match="10 workers cannot share a batch of 9 sequences; use at most 9"):
         open_loader(run, 0, 10)
 
 

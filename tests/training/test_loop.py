@@ -17,7 +17,7 @@ from training.data import open_loader
 from training.engines import StepResult
 from training.engines.local import LocalEngine
 from training.formats import build_model
-from training.loop import TrainingResult, pretrain
+from training.loop import Callbacks, TrainingResult, pretrain
 from training.losses import Adversarial, Loss, MaskedTokens, ReplacedTokenDetection, SpanBoundary
 from training.optimizers import AdamW
 from training.run import RUN, Run, stored_run, write_run
@@ -55,7 +55,7 @@ def train(run: Run, poison: Sequence[int] = (), die_at: int = -1, stop_at: int =
         run,
         engine,
         lambda step, metrics: logged.setdefault(step, {}).update(metrics),
-        lambda: engine.done == stop_at,
+        Callbacks(should_stop=lambda: engine.done == stop_at),
     )
     return result, logged
 
@@ -299,7 +299,7 @@ def test_every_flipped_bit_of_the_file_of_a_run_is_noticed(run: Run, tmp_path: P
         content = bytearray(whole)
         content[place // 8] ^= 1 << place % 8
         (tmp_path / RUN).write_bytes(content)
-        with pytest.raises(BadInput, match=r"pretrain\.json: (is damaged|holds no run)"):
+        with pytest.raises(BadInput, match=r"pretrain\.json: (is damaged|has no run)"):
             stored_run(tmp_path)
     (tmp_path / RUN).write_text(run.to_json())  # as it was written before
     assert stored_run(tmp_path) == run
@@ -379,7 +379,7 @@ def test_whoever_looks_on_is_told_of_each_step_evaluation_and_checkpoint_before_
     told: list[tuple[int, str]] = []
     run = replace(run, phases=(Phase(seq_length=48, global_batch_size=8, steps=4),), eval_every=2, save_every=3)
     engine = Spy(run)
-    pretrain(run, engine, lambda step, metrics: None, doing=lambda done, what: told.append((done, what)))
+    pretrain(run, engine, lambda step, metrics: None, Callbacks(report_activity=lambda *each: told.append(each)))
     evaluation, checkpoint = "evaluation", "checkpoint"
     assert told == [
         (0, ""), (1, ""),
@@ -399,7 +399,8 @@ def test_whoever_looks_on_is_told_of_all_that_takes_longer_than_a_step(run: Run)
     def look(step: int) -> None:
         did.append(told[-1])
 
-    pretrain(run, Spy(run), lambda step, metrics: None, doing=lambda *each: told.append(each), show=look, keep=look)
+    callbacks = Callbacks(report_activity=lambda *each: told.append(each), write_samples=look, save_weights=look)
+    pretrain(run, Spy(run), lambda step, metrics: None, callbacks)
     assert did == [(0, "samples"), (4, "samples"), (5, "weights"), (7, "samples")]
     assert told[told.index((5, "weights")) :][1:4] == [(5, ""), (5, "profile"), (5, "")]
 
@@ -407,5 +408,6 @@ def test_whoever_looks_on_is_told_of_all_that_takes_longer_than_a_step(run: Run)
 def test_a_run_that_is_asked_to_stop_tells_of_its_last_checkpoint(run: Run) -> None:
     told: list[tuple[int, str]] = []
     engine = Spy(run)
-    pretrain(run, engine, lambda step, metrics: None, lambda: engine.done == 2, lambda *each: told.append(each))
+    callbacks = Callbacks(should_stop=lambda: engine.done == 2, report_activity=lambda *each: told.append(each))
+    pretrain(run, engine, lambda step, metrics: None, callbacks)
     assert told[-2:] == [(2, ""), (2, "checkpoint")]

@@ -13,7 +13,7 @@ import torch
 from tests.training.corpora import mini_run
 from training.engines.local import LocalEngine
 from training.formats import build_model
-from training.loop import pretrain
+from training.loop import Callbacks, pretrain
 from training.run import Run
 
 
@@ -69,12 +69,12 @@ def test_a_run_that_ends_before_says_so(corpus: Path, tmp_path: Path, caplog: py
     assert "Means of 2 steps" in (tmp_path / "short" / "profile" / "table.txt").read_text()
     trained(replace(run, folder=str(tmp_path / "shorter"), phases=(replace(run.phases[0], steps=3),)))
     (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert said == "no profile: only 3 steps were left, 3 come before the first one"
+    assert said == "no profile: only 3 steps were left; profiling starts after 3 steps"
 
 
 def test_a_step_that_was_not_made_is_not_counted(corpus: Path, tmp_path: Path) -> None:
     """A run that was asked to stop had begun one, and its means were of one step too many."""
     run, asked = mini_run(corpus, tmp_path / "stopped", profile_steps=9), iter([*6 * [False], True])
     engine = LocalEngine(build_model(run), run.optimizer, run.engine)
-    assert pretrain(run, engine, lambda step, metrics: None, lambda: next(asked)).state.step == 6
+    assert pretrain(run, engine, lambda step, metrics: None, Callbacks(should_stop=lambda: next(asked))).state.step == 6
     assert "Means of 3 steps" in (Path(run.folder) / "profile" / "table.txt").read_text()

@@ -24,7 +24,7 @@ from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.loop import pretrain
 from training.run import CHECKPOINTS, Run
-from training.saver import Saver, finish_all
+from training.saver import Saver, SaverVotes, finish_all
 from training.specs import EngineSettings, LossSpikes
 
 
@@ -150,7 +150,7 @@ def test_a_checkpoint_that_cannot_be_finished_at_an_error_is_a_warning(
     monkeypatch.setattr(Saver, "finish_alone", lambda self: go_on.set() or finish(self))
     with pytest.raises(Fault), caplog.at_level(logging.WARNING):
         pretrain(run, LocalEngine(build_model(run), run.optimizer, run.engine), ignore)
-    assert "the checkpoint of step 4 is not whole: [Errno 28] No space left on device" in caplog.text
+    assert "the checkpoint of step 4 is incomplete: [Errno 28] No space left on device" in caplog.text
     assert names(Path(run.folder) / CHECKPOINTS) == []
 
 
@@ -238,7 +238,7 @@ def test_a_checkpoint_is_none_where_a_worker_is_gone(
     first.save(3, {"step": 3})
     first.close()
     assert names(tmp_path) == []
-    assert "step 3 is not whole: 1 of 2 workers ended before they had written their part" in caplog.text
+    assert "step 3 is incomplete: 1 of 2 workers ended before they had written their fragments" in caplog.text
     other.close()
 
 
@@ -264,12 +264,12 @@ def test_who_cannot_write_its_own_part_waits_for_no_other(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(saving, "write", full)
-    monkeypatch.setattr(Saver, "_unwritten", lambda self: pytest.fail("it waits"))
+    monkeypatch.setattr(Saver, "_wait_for_files", lambda self: pytest.fail("it waits"))
     first, other = two(tmp_path)
     first.save(3, {"step": 3})
     first.close()
     assert names(tmp_path) == []
-    assert "the checkpoint of step 3 is not whole: [Errno 28] No space left on device" in caplog.text
+    assert "the checkpoint of step 3 is incomplete: [Errno 28] No space left on device" in caplog.text
     other.close()
 
 
@@ -278,7 +278,7 @@ def test_another_thread_finishes_what_a_training_that_waits_cannot(tmp_path: Pat
         begun = saver(Disk(content(1)), tmp_path, background=True)
         begun.save(1, {"step": 1})
         finish_all()
-        begun.hear([0, 0, 0, 0])
+        begun.apply_votes(SaverVotes())
         assert restore(tmp_path) == ({"step": 1}, content(1))
         begun.close()
         finish_all()

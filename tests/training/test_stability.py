@@ -322,7 +322,9 @@ def test_a_run_that_resumes_knows_its_window(run: Run, policy: str) -> None:
 
 def test_a_step_that_was_learned_from_cannot_be_skipped_later(run: Run) -> None:
     train(replace(run, phases=(Phase(seq_length=48, global_batch_size=9, steps=8),)))
-    with pytest.raises(BadInput, match=r"skip_steps names step 5, from which the checkpoint after step 8 has learned;"):
+    with pytest.raises(
+        BadInput, match=r"invalid skip_steps: got step 5, but the checkpoint after step 8 was trained on it;"
+    ):
         train(replace(run, skip_steps=(5,)))
     result, *_ = train(replace(run, skip_steps=(15,)))
     assert result.state.skip_steps == (15,)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from torch.autograd import DeviceType
 
-from training.profiler import MOST, WIDEST, ProfileRow, as_text, table
+from training.profiler import MAX_LINE_WIDTH, MAX_OPERATORS, ProfileRow, as_text, table
 from training.trace import Event, events_of, read, steps_within
 
 MS = 1_000_000  # ns
@@ -17,7 +17,7 @@ MAIN, AUTOGRAD = 1, 2
 def step(at: int, number: int) -> Iterator[Event]:
     """A step of 10 ms on the host from `at` ms; its kernels run 4 ms later, one behind the other.
 
-    Data 1 ms, forward 3 with a module of one operator, backward 4 on autograd's own thread, optimiser 1; 1 between.
+    Data 1 ms, forward 3 with a module of one operator, backward 4 on autograd's own thread, optimizer 1; 1 between.
     """
     first = 10 * number + 1
 
@@ -35,7 +35,7 @@ def step(at: int, number: int) -> Iterator[Event]:
     yield Event("cudaLaunchKernel", int((at + 2.3) * MS), int(0.1 * MS), thread=MAIN, launched_by=first + 1)
     yield host("phase: backward", 4, 4, is_range=True)
     yield host("aten::mm", 5, 2, AUTOGRAD, of=first + 2)
-    yield host("phase: optimiser", 8, 1, is_range=True)
+    yield host("phase: optimizer", 8, 1, is_range=True)
     yield host("aten::mul_", 8.2, 0.3, of=first + 3)
     yield host("aten::copy_", 9.5, 0.2, of=first + 4)
     # on the device each range reaches from its first kernel to its last, and the one of autograd's thread is missing
@@ -44,7 +44,7 @@ def step(at: int, number: int) -> Iterator[Event]:
     yield device("gemm", 6, 2, of=first + 1)
     yield device("gemm", 8, 3, of=first + 2)
     yield device("ncclDevKernel_AllReduce", 11, 0.5, of=first + 2)
-    yield device("phase: optimiser", 11.5, 1, is_range=True)
+    yield device("phase: optimizer", 11.5, 1, is_range=True)
     yield device(LONG, 11.5, 1, of=first + 3)
     yield device("Memcpy HtoD", 12.5, 0.5, of=first + 4)
 
@@ -64,10 +64,10 @@ def test_phases_have_time_on_the_host_and_on_the_device() -> None:
     host = {name: round(one.host_ms, 6) for (of, name), one in found.items() if of == "phase"}
     device = {name: round(one.device_ms, 6) for (of, name), one in found.items() if of == "phase"}
     assert host == {
-        "data": 1, "forward": 3, "backward": 4, "optimiser": 1, "between these": 1, "communication, in all of these": 0,
+        "data": 1, "forward": 3, "backward": 4, "optimizer": 1, "between these": 1, "communication, in all of these": 0,
     }  # fmt: skip
     assert device == {
-        "data": 0, "forward": 2, "backward": 3.5, "optimiser": 1, "between these": 0.5,
+        "data": 0, "forward": 2, "backward": 3.5, "optimizer": 1, "between these": 0.5,
         "communication, in all of these": 0.5,
     }  # fmt: skip
     assert found["phase", "forward"].calls == 1
@@ -77,7 +77,7 @@ def test_phases_have_time_on_the_host_and_on_the_device() -> None:
 def test_shares_are_of_the_devices_time_where_there_is_one() -> None:
     found = lines()
     assert found["phase", "backward"].share == pytest.approx(3.5 / 7)
-    names = ("data", "forward", "backward", "optimiser", "between these")
+    names = ("data", "forward", "backward", "optimizer", "between these")
     assert sum(found["phase", name].share for name in names) == pytest.approx(1)
     alone = table(read([one for one in recorded(2) if not one.is_device], 2, 2), 20.0)
     shares = {one.name: one.share for one in alone if one.of == "phase"}
@@ -98,7 +98,7 @@ def test_modules_hold_what_is_inside_of_them_and_operators_do_not() -> None:
 def test_names_are_cut_to_the_width_of_a_page() -> None:
     """A table was as wide as the longest name of a kernel, 900 characters and more."""
     text = as_text(lines().values(), 2)
-    assert max(map(len, text.splitlines())) <= WIDEST < len(LONG)
+    assert max(map(len, text.splitlines())) <= MAX_LINE_WIDTH < len(LONG)
     assert "void at::native::" in text
     assert "of device" in text
 
@@ -114,9 +114,9 @@ def test_what_is_read_has_a_limit() -> None:
 
 
 def test_a_kernel_whose_launch_is_not_known_counts_by_its_own_time() -> None:
-    kernels = [Event(f"kernel {number}", number, 1, True, launched_by=99) for number in range(2 * MOST)]
-    found = table(read([Event("phase: data", 0, MOST, is_range=True), *kernels], 1, 1), 1.0)
-    assert sum(one.of == "kernel" for one in found) == MOST
+    kernels = [Event(f"kernel {number}", number, 1, True, launched_by=99) for number in range(2 * MAX_OPERATORS)]
+    found = table(read([Event("phase: data", 0, MAX_OPERATORS, is_range=True), *kernels], 1, 1), 1.0)
+    assert sum(one.of == "kernel" for one in found) == MAX_OPERATORS
     assert next(one.share for one in found if one.name == "data") == pytest.approx(0.5)
 
 

@@ -1,7 +1,7 @@
-"""Losses: what the model is trained to predict, each a sum and a count. No torch in here; the heads are in heads/.
+"""Losses: the prediction targets of a model. Each loss is a sum and a count.
 
-Read part.py (the facts of a loss) first, then masked_tokens.py. A loss is one file here, with its head in heads/, and
-one line in the union below, which is the registry.
+Read part.py (the facts of a loss) first, then masked_tokens.py. Each loss has one file here, its head in heads/, and
+one line in the union below, which is the registry. This package does not import torch; only heads/ does.
 """
 
 from training.losses.adversarial import Adversarial
@@ -31,4 +31,4 @@ Loss = MaskedTokens | SentencePair | NextToken | SpanBoundary | ReplacedTokenDet
 
 
 def _has_every_fact(loss: Loss) -> LossPart:
-    return loss  # a member without a fact is a type error here
+    return loss  # a type error if a member lacks a fact

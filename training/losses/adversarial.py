@@ -57,4 +57,6 @@ class Adversarial:
     def fits(self, trunk: Architecture) -> str:
         if trunk.nets & self.reads:
             return ""
-        return f"losses has adversarial with trunk {trunk.kind}, allowed is adversarial with a generator_discriminator"
+        return (
+            f"losses has adversarial with model.kind {trunk.kind}, allowed is adversarial with generator_discriminator"
+        )

@@ -1,4 +1,4 @@
-"""Which losses fit which trunk."""
+"""Check of a combination of losses and a model."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ from training.specs import Architecture
 
 
 def check_losses(trunk: Architecture, losses: Sequence[LossPart]) -> None:
-    """Raise ValueError, in one line, where these losses cannot be combined with this trunk."""
+    """Raise ValueError, in one line, if these losses cannot be combined with this model."""
     kinds = [loss.kind for loss in losses]
-    require(len(set(kinds)) == len(kinds) > 0, "losses", kinds, "one or more kinds, each once")
+    require(len(set(kinds)) == len(kinds) > 0, "losses", kinds, "one or more different kinds")
     for line in (*(loss.fits(trunk) for loss in losses), trunk.fits(losses)):
         if line:
             raise ValueError(line)

@@ -1,4 +1,4 @@
-"""Masked language modelling (BERT 3.1, task 1)."""
+"""Masked language modeling (BERT 3.1, task 1)."""
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -34,7 +34,7 @@ class MaskedTokens:
     kept_logits: ClassVar[int] = 0
     not_exported: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
-    # short rows first: which tokens are neighbours is learned in a quarter of the steps that rows of 128 take
+    # short sequences first: with them, the model learns neighboring tokens in a quarter of the steps
     phases: ClassVar[ScaledPhases] = {
         "small": (
             {"seq_length": 32, "global_batch_size": 64, "steps": 5_000},
@@ -67,7 +67,7 @@ class MaskedTokens:
         return mask_head_weights(width, trunk.table_width, vocab_size) if self.transform else vocab_size
 
     def fits(self, trunk: Architecture) -> str:
-        factorised = trunk.table_width != trunk.net("generator").hidden_size
-        if factorised and not self.transform:
-            return "losses.transform is False, allowed is true where the tables are not as wide as the blocks"
+        is_factorized = trunk.table_width != trunk.net("generator").hidden_size
+        if is_factorized and not self.transform:
+            return "losses.transform is False, allowed is true if embedding_size differs from hidden_size"
         return ""

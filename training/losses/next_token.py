@@ -1,4 +1,4 @@
-"""Causal language modelling, and the decoder of a sequence to sequence."""
+"""Causal language modeling, also for the decoder of an encoder-decoder."""
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class NextToken:
     """Prediction of each next token with the tied token table (GPT-2 2).
 
-    The tokens are those of a text, or of the decoder's text for a source.
+    The tokens are those of a text, or the targets of an encoder-decoder.
     """
 
     kind: Literal["next_token"] = "next_token"
@@ -32,7 +32,7 @@ class NextToken:
     kept_logits: ClassVar[int] = 0
     not_exported: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
-    # each token is a target, and most of the work is the vocabulary
+    # each token is a target, and most of the time is spent on the logits
     phases: ClassVar[ScaledPhases] = {"small": ({"seq_length": 128, "global_batch_size": 16, "steps": 3_600},)}
 
     def describe(self, context: LossContext) -> str:
@@ -46,7 +46,7 @@ class NextToken:
         return work.targets
 
     def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
-        """Where the tables are clusters of tokens, an adaptive softmax over them, which has a bias per token too."""
+        """The head: an adaptive softmax, which has a bias per token, if the token tables are clusters."""
         from training.losses.heads import AdaptiveHead, NextTokenHead
 
         return AdaptiveHead(trunk, vocab_size) if trunk.cutoffs else NextTokenHead(vocab_size, self.bias)
@@ -61,5 +61,5 @@ class NextToken:
 
     def fits(self, trunk: Architecture) -> str:
         if trunk.cutoffs and not self.bias:
-            return "losses.bias is False, allowed is true where the tables are adaptive: their softmax has biases"
+            return "losses.bias is False, allowed is true with adaptive token embeddings: their softmax has biases"
         return ""

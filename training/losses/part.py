@@ -1,4 +1,4 @@
-"""The facts that each loss states about itself; loop, checks, scales, exports and reports read them here only."""
+"""The facts of a loss. Loop, checks, scales, exports and reports use only these facts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,98 +13,101 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 ScaledPhases: TypeAlias = Mapping[str, Sequence[Mapping[str, int]]]
-"""By the name of a scale: length, batch and steps of each phase."""
+"""Sequence length, batch size and steps of each phase, by name of a scale."""
 
 Arrays: TypeAlias = "Mapping[str, np.ndarray | Tensor]"
-"""A batch of schema.py, in arrays or in tensors."""
+"""A batch of preprocessing/schema.py, as arrays or tensors."""
 
 
 @dataclass(frozen=True)
 class LossContext:
-    """What the description of a loss takes from the other parts of a recipe."""
+    """Facts of other parts of a recipe that the description of a loss uses."""
 
-    label_says: str = ""  # segment.label_says: the task of the pair's label
-    target: str = ""  # rewrite.target where the trunk reads a source: what its decoder predicts
-    permuted: bool = False  # trunk.hides_own_token: tokens are predicted in a permuted order
+    label_says: str = ""  # packing.label_says: the meaning of the label of a segment pair
+    target: str = ""  # objective.target of an encoder-decoder: the targets of its decoder
+    permuted: bool = False  # model.hides_own_token: tokens are predicted in a permuted order
 
 
 class LossPart(Protocol):
-    """A part of the union Loss: what is predicted from the states of a net, and which head computes that."""
+    """A member of the union Loss: a prediction target for the hidden states of a model, and its head."""
 
     head_name: ClassVar[str]
-    """Name of its head among the modules of the model. First weights are drawn by the names of parameters, and saved
-    weights are found by them: a head keeps its name where a `kind` changes."""
+    """Name of the head among the modules of the model. Parameter names seed the initial weights and are the keys of
+    saved weights. Therefore, the name of a head stays the same if its `kind` changes."""
     required_columns: ClassVar[frozenset[str]]
-    """Columns of schema.py that a row must have."""
+    """Columns of preprocessing/schema.py that a sequence must have."""
     sees: ClassVar[frozenset[Visibility]]
-    """Visibilities of a trunk with which it can be combined."""
+    """Attention masks with which the loss can be combined."""
     reads: ClassVar[frozenset[NetName]]
-    """The nets whose states its head can read: the net of a trunk that has one, the generator or the discriminator of a
-    trunk that has two (`trunk.nets`)."""
+    """Names of the models whose hidden states the head can use: `net`, or `generator` or `discriminator` if the
+    architecture has both (`Architecture.nets`)."""
     accuracy: ClassVar[str]
-    """Name of its accuracy metric: the share of its targets that get the highest score, from 0 to 1."""
+    """Name of the accuracy metric: the fraction of targets with the highest score, from 0 to 1."""
     perplexity: ClassVar[bool]
     """Whether exp(loss) is logged as the perplexity."""
     rewarded: ClassVar[bool]
-    """Whether it is a reward for a generator: it needs a loss beside it that `rewards`."""
+    """Whether the loss trains a generator by a reward. It requires another loss that `rewards`."""
 
     @property
     def kept_logits(self) -> int:
-        """How many float32 matrices of its targets and the vocabulary are in memory at once, as the backward pass
-        begins; 0 where logits are made by slices of LOGITS_AT_ONCE."""
+        """Number of float32 matrices of size targets x vocabulary in memory at the start of the backward pass.
+
+        It is 0 if logits are computed in slices of LOGITS_AT_ONCE.
+        """
 
     not_exported: ClassVar[str]
-    """Why no class of transformers has its head; "" where one may."""
+    """Reason why no class of transformers has this head; "" if a class may have it."""
     scale_overrides: ClassVar[ScaleOverrides]
-    """What `--scale` puts into it."""
+    """Keys that `--scale` changes, and their values."""
     phases: ClassVar[ScaledPhases]
-    """What `--scale` takes as phases of a recipe with it, where that is not the recipe's own: how many targets a row
-    has is the loss's. Of several losses the last one that says something counts."""
+    """Phases that `--scale` gives to a recipe with this loss; empty: the phases of the recipe. They depend on the loss,
+    because it defines the number of targets per sequence. If several losses have phases, the last one decides."""
 
     @property
     def kind(self) -> str:
-        """Its name in a recipe."""
+        """Name in a recipe."""
 
     @property
     def weight(self) -> float:
-        """What its mean over the targets is multiplied by in the sum of the losses."""
+        """Factor of the mean over the targets in the sum of the losses."""
 
     @property
     def names_tokens(self) -> bool:
-        """Whether its targets are tokens, so that each is projected to the vocabulary."""
+        """Whether the targets are tokens, so that each is projected to the vocabulary."""
 
     @property
     def rewards(self) -> bool:
-        """Whether its head has `surprise(hidden, batch)`: its loss [M] in nats at each of `targets_at`."""
+        """Whether the head has `surprise(hidden, batch)`, which returns the loss [M] in nats at each of
+        `targets_at`."""
 
     def describe(self, context: LossContext) -> str:
-        """What is predicted, in one line, with its weight where that is not 1: "50 x replaced tokens"."""
+        """The prediction target in one line, with its weight if this is not 1: "50 x replaced tokens"."""
 
     def count(self, batch: Arrays) -> int:
-        """Number of its targets in a batch, known before the forward pass; its head must score as many (`Score.count`).
+        """Number of targets in a batch, computed before the forward pass. `Score.count` of the head must be equal.
 
-        The loop divides the sum of all scores by this number, over workers and micro-batches.
+        The loop divides the sum of the losses by this number, both summed over workers and micro-batches.
         """
 
     def targets(self, work: BatchWork) -> float:
-        """About how many targets a batch of such work has: what memory is planned by."""
+        """Approximate number of targets in a batch with this work, to estimate memory."""
 
     def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         """The head on top of `trunk`: `forward(hidden, batch, table)` -> Score. `hidden` is [B, S, D] or [T, D].
 
-        `table` [V, D] is the token table, borrowed from the trunk (tied weights). A head picks its targets before it
-        projects anything to the vocabulary. Its module of torch is imported when this is called.
+        `table` [V, D] is the tied token table of the trunk. A head must select its targets before it projects them to
+        the vocabulary. This method imports the head, because the head imports torch.
         """
 
     def weights(self, trunk: Architecture, vocab_size: int) -> int:
-        """How many its head has; the table that it borrows counts in the trunk."""
+        """Number of weights in the head, without the tied token table."""
 
     def fits(self, trunk: Architecture) -> str:
-        """Why it cannot be combined with this trunk, in one line that begins with "losses"; "" where it can."""
+        """Reason why the loss cannot be combined with this model, in one line that starts with "losses", or ""."""
 
 
 def add_weight(weight: float, words: str) -> str:
-    """The words with a weight before them, where it is not 1.
+    """The words, with the weight before them if it is not 1.
 
     >>> add_weight(50.0, "replaced tokens"), add_weight(1.0, "masked tokens")
     ('50 x replaced tokens', 'masked tokens')

@@ -34,9 +34,9 @@ class ReplacedTokenDetection:
     perplexity: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
     not_exported: ClassVar[str] = ""
-    # at 50 a short run learns the share of replaced tokens and no more
+    # with weight 50, a short run learns only the fraction of replaced tokens
     scale_overrides: ClassVar[ScaleOverrides] = {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}
-    # fewer than those of masked tokens: an update takes three times as long
+    # fewer steps than for masked tokens, because an update takes three times as long
     phases: ClassVar[ScaledPhases] = {
         "small": (
             {"seq_length": 32, "global_batch_size": 64, "steps": 3_000},
@@ -57,11 +57,11 @@ class ReplacedTokenDetection:
         return self.predict == "replaced"
 
     def describe(self, context: LossContext) -> str:
-        where = "" if self.predict_at == "all" else ", of the chosen ones"
+        where = "" if self.predict_at == "all" else ", only selected ones"
         return add_weight(self.weight, f"{self.predict} tokens{where}")
 
     def count(self, batch: Arrays) -> int:
-        """Number of tokens without padding, or of the chosen ones."""
+        """Number of tokens without padding, or of selected tokens."""
         return int(batch["lengths"].sum()) if self.predict_at == "all" else len(batch["targets"])
 
     def targets(self, work: BatchWork) -> float:

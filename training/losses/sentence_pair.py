@@ -1,4 +1,4 @@
-"""The label of a pair: next sentence prediction, sentence order prediction."""
+"""Classification of segment pairs: next sentence prediction, sentence order prediction."""
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -38,7 +38,7 @@ class SentencePair:
         return add_weight(self.weight, context.label_says or "labels of pairs")
 
     def count(self, batch: Arrays) -> int:
-        """Number of rows with a label: a row of UniLM that is read in one direction has none."""
+        """Number of sequences with a label. In UniLM, sequences with one direction have none."""
         return int((batch["next_sentence_label"] != IGNORE).sum())
 
     def targets(self, work: BatchWork) -> float:

@@ -1,8 +1,9 @@
-"""Keys of the model, phases and engine in a recipe. No torch in here, so that `sesame check` starts quickly.
+"""Keys of the model, phases and engine in recipes and cluster files.
 
 Read part.py (the facts of an architecture), then stack.py and encoder.py, then position_embedding.py and
 attention_window.py. Each other architecture has one file. The union below is the registry; the kinds of parts inside an
-architecture follow it. Losses and optimizers have packages of their own.
+architecture follow it. Losses and optimizers have packages of their own. This package does not import
+torch, so that `sesame check` starts quickly.
 """
 
 from typing import Final
@@ -93,4 +94,4 @@ TABLES: Final[tuple[type[TokenEmbedding], ...]] = (PlainEmbedding, AdaptiveEmbed
 
 
 def _has_every_fact(trunk: Architecture) -> ArchitecturePart:
-    return trunk  # a member without a fact is a type error here
+    return trunk  # a type error if a member lacks a fact

@@ -1,4 +1,4 @@
-"""Windows: how far from itself a token attends."""
+"""Attention windows: the distance up to which tokens attend to each other."""
 
 import math
 from typing import ClassVar, Literal, Protocol
@@ -8,34 +8,35 @@ from training.specs.work import BatchWork
 
 
 class AttentionWindow(Protocol):
-    """How many tokens before and behind itself a token attends to, and in which layers."""
+    """Number of tokens before and after itself that a token attends to, and the layers with this limit."""
 
     scale_overrides: ClassVar[ScaleOverrides]
-    """What `--scale` puts into it."""
+    """Keys that `--scale` changes, and their values."""
 
     @property
     def kind(self) -> str:
-        """Its name in a recipe."""
+        """Name in a recipe."""
 
     @property
     def global_first(self) -> bool:
-        """Whether the first token attends to all and all attend to it, by linears of their own."""
+        """Whether the first token attends to all tokens and all attend to it, with separate linear layers."""
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Tokens before and behind itself that a token attends to, in a layer that the window narrows."""
+        """Numbers of tokens before and after itself that a token attends to, in a layer with the window."""
 
     def narrows(self, layer: int) -> bool:
-        """Whether the layer of this number, from 0, has the window; the others attend to the whole row."""
+        """Whether a layer, counted from 0, has the window; other layers attend to the full sequence."""
 
     def pairs(self, work: BatchWork, layers: int, *, causal: bool) -> float:
-        """Pairs of tokens that attention scores in so many layers; `causal` halves a whole row."""
+        """Number of attended pairs of tokens in `layers` layers; with `causal`, a full sequence has half of the
+        pairs."""
 
     def describe(self) -> str:
-        """What a token attends to, in words."""
+        """Description for reports."""
 
     def fits(self, longest: int) -> str:
-        """One line that says why it has no effect on rows of at most so many tokens, "" where it has."""
+        """Reason why it has no effect on sequences of at most `longest` tokens, in one line, or ""."""
 
 
 @spec
@@ -55,11 +56,11 @@ class FullAttention:
         return layers * work.squares / (2 if causal else 1)
 
     def computed(self, work: BatchWork) -> tuple[float, float]:
-        """Pairs of a layer that are scored at once, masked ones too, and how often each key and value is copied."""
+        """Number of computed pairs per layer, including masked pairs, and number of copies of each key and value."""
         return work.squares, 0.0
 
     def describe(self) -> str:
-        return "the whole row"
+        return "the full sequence"
 
     def fits(self, longest: int) -> str:
         return ""
@@ -93,8 +94,8 @@ class SlidingWindow:
         return True
 
     def pairs(self, work: BatchWork, layers: int, *, causal: bool) -> float:
-        """
-        # 2 + 3 + 3 + 2 a row
+        """Pairs of `layers` layers. In the example, each sequence has 2 + 3 + 3 + 2 pairs.
+
         >>> SlidingWindow(size=2).pairs(BatchWork(tokens=8, squares=32, targets=0), 1, causal=False)
         20.0
         """
@@ -102,8 +103,8 @@ class SlidingWindow:
         return layers * (work.rows * (work.length * (2 * side + 1) - side * (side + 1)))
 
     def computed(self, work: BatchWork) -> tuple[float, float]:
-        """As of Everything: rows are cut into chunks of queries, and each meets the keys of three (see
-        training/architectures/window_attention.py).
+        """See `FullAttention.computed`. Sequences are cut into chunks of queries; each chunk is compared with the keys
+        of three chunks (training/architectures/window_attention.py).
 
         >>> SlidingWindow(size=4).computed(BatchWork(tokens=8, squares=64, targets=0))
         (48.0, 3.0)
@@ -145,8 +146,9 @@ class AlternatingWindow:
         return layer % 2 == 1
 
     def pairs(self, work: BatchWork, layers: int, *, causal: bool) -> float:
-        """
-        >>> AlternatingWindow(size=2).pairs(BatchWork(tokens=8, squares=32, targets=0), 2, causal=True)  # 8 + 6 a row
+        """Pairs of `layers` layers. In the example, each sequence has 8 + 6 pairs.
+
+        >>> AlternatingWindow(size=2).pairs(BatchWork(tokens=8, squares=32, targets=0), 2, causal=True)
         28.0
         """
         banded, near = layers // 2, min(self.size, work.length)
@@ -161,4 +163,4 @@ class AlternatingWindow:
 
 
 def _rows(longest: int) -> str:
-    return f"rows have at most {longest} tokens; lower it, or set kind full"
+    return f"but sequences have at most {longest} tokens; lower it, or set kind full"

@@ -1,4 +1,4 @@
-"""The decoder: GPT and its line, and with relative positions Transformer-XL."""
+"""The decoder of GPT-like models, and of Transformer-XL with relative positions."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -59,26 +59,26 @@ class Decoder(Stack):
         Stack.__post_init__(self)
         narrows = any(map(self.attention_window.narrows, range(self.num_hidden_layers)))
         whole = not self.position_embedding.relative or not narrows
-        require(whole, "model.attention_window.kind", self.attention_window.kind, "full where positions are relative")
+        require(whole, "model.attention_window.kind", self.attention_window.kind, "full with relative positions")
         relative, cutoffs = self.position_embedding.relative, self.token_embedding.cutoffs
         require(
             not relative or self.norm_position == "post",
             "model.norm_position",
             self.norm_position,
-            "post where positions are relative",
+            "post with relative positions",
         )
         require(
             relative or not cutoffs,
             "model.token_embedding.kind",
             self.token_embedding.kind,
-            "plain where positions are learned",
+            "plain with learned positions",
         )
         wide = self.hidden_size // self.token_embedding.div_val ** len(cutoffs) >= 1
         require(
             wide,
             "model.token_embedding.div_val",
             self.token_embedding.div_val,
-            "a number that leaves each cluster a width",
+            "a factor that leaves at least 1 element for each cluster",
         )
 
     @property
@@ -110,7 +110,7 @@ class Decoder(Stack):
 
     def chunks_over(self, workers: int) -> str:
         if self.position_embedding.relative or any(map(self.attention_window.narrows, range(self.num_hidden_layers))):
-            return "model.position_embedding is relative, or attention_window narrows, where tokens are not shared"
+            return "model.position_embedding relative, or an attention_window, does not support sequence parallelism"
         return self.heads_over(workers)
 
     def stages_over(self, stages: int) -> str:
@@ -122,7 +122,7 @@ class Decoder(Stack):
         return self.layers_over(stages)
 
     def answers(self, vocab_size: int) -> int:
-        """Of an adaptive softmax the first cluster counts, where most of the targets are."""
+        """Number of logits per target; an adaptive softmax counts only the first cluster, with most of the targets."""
         return self.cutoffs[0] if self.cutoffs else vocab_size
 
     def weights(self, vocab_size: int) -> Weights:
@@ -130,9 +130,7 @@ class Decoder(Stack):
             norm_weights(self.hidden_size) if self.norm_position == "pre" else 0
         )
         attentions = self.self_attentions(self.num_hidden_layers, self.num_hidden_layers)
-        if (
-            self.position_embedding.relative
-        ):  # a linear for distances, none with a bias, and two biases that all layers share
+        if self.position_embedding.relative:  # five linear layers without biases, and two biases that all layers share
             split = 5 * linear_weights(self.hidden_size, self.width_of_heads, bias=False)
             attentions = LayerWeights(
                 self.num_hidden_layers, self.num_hidden_layers, split, norm_weights(self.hidden_size)
@@ -147,7 +145,7 @@ class Decoder(Stack):
         return Weights(tables, (attentions, self.feed_forwards(self.num_hidden_layers, self.num_hidden_layers)), others)
 
     def products(self, work: BatchWork) -> float:
-        """The linear over the distances, which all rows share, is left out."""
+        """The linear layer over the distances is not counted, because all sequences share its result."""
         pairs = (
             self.attention_window.pairs(work, self.num_hidden_layers, causal=True)
             + self.num_hidden_layers * self.mem_len * work.tokens
@@ -157,7 +155,7 @@ class Decoder(Stack):
         return blocks + remembered + self.position_embedding.per_pair * self.width_of_heads * pairs
 
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
-        """Scores are whole squares, masked; relative ones are two matrices, their sum and its softmax."""
+        """Scores include masked pairs. Relative scores are two matrices, their sum and its softmax."""
         pairs = work.squares + self.mem_len * work.tokens
         return (
             self.block(self.num_hidden_layers, work.tokens, pairs, scores=4 if self.position_embedding.relative else 0),

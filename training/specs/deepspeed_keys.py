@@ -1,8 +1,8 @@
-"""The keys of DeepSpeed's configuration that a cluster file may have under `engine.deepspeed`, in the pinned version.
+"""Keys of DeepSpeed's configuration, in the pinned version, that a cluster file may have under `engine.deepspeed`.
 
-DeepSpeed ignores a key at the top that it does not know, without a word. What is not here, it does not know, or Sesame
-sets it: from another key, or because a training would be another one. A test compares these with DeepSpeed's own
-classes and constants. No DeepSpeed in here: `sesame check` answers without it.
+DeepSpeed silently ignores unknown top-level keys. Therefore, this module lists all valid keys, except the keys that
+Sesame sets itself: these come from other keys, or would change the training. A test compares the lists with the classes
+and constants of DeepSpeed. This module does not import DeepSpeed, so that `sesame check` starts quickly.
 """
 
 import difflib
@@ -47,12 +47,12 @@ OTHERS: Final[Mapping[str, tuple[type, ...]]] = {
     "output_file": (str,),
     "prof_ops": (list,),
 }
-LEAST: Final[Mapping[str, int]] = {  # of the others, which are whole numbers; 0 where it is not here
+LEAST: Final[Mapping[str, int]] = {  # minimum of the other keys, which are whole numbers; 0 if missing
     **dict.fromkeys(("reduce_bucket_size", "zero_hpz_partition_size", "loss_scale_window", "hysteresis"), 1),
     **dict.fromkeys(("block_size", "intra_op_parallelism", "queue_depth", "profile_step", "top_modules"), 1),
     "module_depth": -1,
 }
-OWNED: Final[Mapping[str, str]] = {  # what Sesame sets, and the key that says so; "": no key does
+OWNED: Final[Mapping[str, str]] = {  # keys that Sesame sets, and the key of Sesame that controls them; "": none
     "zero_optimization.stage": "engine.zero_stage",
     "zero_optimization.overlap_comm": "engine.overlap_comm",
     "zero_optimization.offload_optimizer": "engine.offload_optimizer",
@@ -66,7 +66,7 @@ OWNED: Final[Mapping[str, str]] = {  # what Sesame sets, and the key that says s
     "activation_checkpointing": "engine.activation_checkpointing",
     "compile": "engine.torch_compile",
     "gradient_clipping": "optimizer.max_grad_norm",
-    "optimizer": "optim",
+    "optimizer": "optimizer",
     "scheduler": "optimizer.lr_schedule",
     "train_batch_size": "phases.0.global_batch_size",
     "train_micro_batch_size_per_gpu": "engine.micro_batch_tokens",
@@ -79,11 +79,11 @@ OWNED: Final[Mapping[str, str]] = {  # what Sesame sets, and the key that says s
     "checkpoint": "save_every",
 }
 UNSCALED: Final = (
-    "stages 2 and 3 end at it, and stage 3 without reduce_scatter divides gradients once more by the number of workers"
+    "stages 2 and 3 fail with it, and stage 3 without reduce_scatter divides gradients again by the number of workers"
 )
-WRONG: Final[Mapping[str, str]] = {  # what DeepSpeed knows and cannot be used with Sesame, and why
-    "zero_optimization.round_robin_gradients": "it reorders the weights of the optimiser without a record of where "
-    "they are, so that checkpoints and exports would have wrong weights",
+WRONG: Final[Mapping[str, str]] = {  # keys of DeepSpeed that cannot be used with Sesame, and the reason
+    "zero_optimization.round_robin_gradients": "it reorders the weights of the optimizer without recording the order, "
+    "so that checkpoints and exports would have wrong weights",
     "prescale_gradients": UNSCALED,
     "gradient_predivide_factor": UNSCALED,
 }
@@ -94,7 +94,7 @@ STAGE_3: Final = frozenset(  # keys of zero_optimization that no other stage rea
 
 
 def check_further(given: Mapping[str, Any]) -> None:
-    """Raise ValueError, one line, where a key is none of those that may be given, or cannot have such a value."""
+    """Raise ValueError, in one line, for a key that is not allowed or a value that is not valid."""
     known = [*VALUES, *BLOCKS, *(f"{block}.{key}" for block, keys in BLOCKS.items() for key in keys)]
     for key, value in given.items():
         if key in BLOCKS:
@@ -102,20 +102,20 @@ def check_further(given: Mapping[str, Any]) -> None:
             require(is_block, f"engine.deepspeed.{key}", value, "a block of keys")
         for name in (f"{key}.{inner}" for inner in value) if key in BLOCKS else (key,):
             if name in OWNED:
-                here = f"it is set by {OWNED[name]}" if OWNED[name] else "Sesame sets it"
-                raise ValueError(f"deepspeed.{name} cannot be given: {here}")
+                reason = f"set {OWNED[name]} instead" if OWNED[name] else "Sesame sets it; leave it out"
+                raise ValueError(f"deepspeed.{name} cannot be set: {reason}")
             if name in WRONG:
-                raise ValueError(f"deepspeed.{name} cannot be given: {WRONG[name]}; leave it out")
+                raise ValueError(f"deepspeed.{name} cannot be set: {WRONG[name]}; leave it out")
             if name not in known:
                 near = difflib.get_close_matches(name, [*known, *OWNED], n=1)
                 remedy = f"did you mean {near[0]}?" if near else f"allowed is one of {sorted(VALUES | set(BLOCKS))}"
-                raise ValueError(f"deepspeed.{name} is not a key that may be given; {remedy}")
+                raise ValueError(f"deepspeed.{name} is not an allowed key; {remedy}")
             if name not in BLOCKS:
                 _check_value(name, value[name.partition(".")[2]] if key in BLOCKS else value)
 
 
 def _check_value(name: str, value: object) -> None:
-    """DeepSpeed looks at a value where it reads it: in the workers, if at all."""
+    """Raise ValueError for an invalid value, because DeepSpeed checks it only in the workers, or never."""
     key = name.rpartition(".")[2]
     if key in SWITCHES:
         return require(isinstance(value, bool), f"engine.deepspeed.{name}", value, "true or false")
@@ -123,7 +123,7 @@ def _check_value(name: str, value: object) -> None:
     fits = isinstance(value, kinds) and not isinstance(value, bool)
     if kinds != (int, float):
         fits = fits and not (isinstance(value, str) and is_address(value))
-        allowed = "the name of a file of this machine" if kinds == (str,) else "a list"
+        allowed = "the path of a local file" if kinds == (str,) else "a list"
         return require(fits, f"engine.deepspeed.{name}", value, allowed)
     least, number = LEAST.get(key, 0), value if fits and isinstance(value, int | float) else math.nan
     fits = least <= number < 2**63 and (key in OTHERS or number == int(number))
@@ -132,13 +132,13 @@ def _check_value(name: str, value: object) -> None:
 
 
 def check_effect(given: Mapping[str, Any], zero: int, precision: str, to_disk: bool) -> None:
-    """Raise ValueError, one line, where DeepSpeed would not look at a key, with this stage and this precision."""
+    """Raise ValueError, in one line, for a key that DeepSpeed ignores with this ZeRO stage and this precision."""
     if zero < 3 and (idle := sorted(STAGE_3.intersection(given.get("zero_optimization", ())))):
         raise ValueError(_idle(f"zero_optimization.{idle[0]}", f"zero_stage {zero}", "engine.zero_stage=3"))
     if precision != "fp16" and given.get("fp16"):
         raise ValueError(_idle("fp16", f"precision {precision}", "engine.precision=fp16"))
     if not to_disk and given.get("aio"):
-        raise ValueError(_idle("aio", "nothing offloaded to a disk", "engine.offload_optimizer=nvme"))
+        raise ValueError(_idle("aio", "no offload to a disk", "engine.offload_optimizer=nvme"))
 
 
 def _idle(key: str, circumstance: str, remedy: str) -> str:

@@ -1,4 +1,4 @@
-"""The encoder: BERT and its line."""
+"""The encoder of BERT-like models."""
 
 from dataclasses import replace
 from typing import Annotated, ClassVar, Final, Literal
@@ -66,10 +66,10 @@ class Encoder(Stack):
             1 <= self.num_hidden_groups <= self.num_hidden_layers,
             "model.num_hidden_groups",
             self.num_hidden_groups,
-            f"from 1 to the {self.num_hidden_layers} layers",
+            f"from 1 to num_hidden_layers ({self.num_hidden_layers})",
         )
         sees_all = not self.attention_window.narrows(0) or self.attention_mask == "bidirectional"
-        require(sees_all, "model.attention_mask", self.attention_mask, "bidirectional with a window")
+        require(sees_all, "model.attention_mask", self.attention_mask, "bidirectional with an attention window")
 
     @property
     def writes(self) -> Writing:
@@ -81,7 +81,7 @@ class Encoder(Stack):
 
     @property
     def embedding_norm(self) -> bool:
-        """Whether the summed embeddings are normalised."""
+        """Whether the summed embeddings are normalized."""
         return self.norm_position == "post"
 
     @property
@@ -101,36 +101,38 @@ class Encoder(Stack):
 
     def chunks_over(self, workers: int) -> str:
         if any(map(self.attention_window.narrows, range(self.num_hidden_layers))):
-            return f"model.attention_window.kind is {self.attention_window.kind}, where tokens are not shared"
+            kind = self.attention_window.kind
+            return f"model.attention_window.kind is {kind}, which does not support sequence parallelism"
         return self.heads_over(workers)
 
     def stages_over(self, stages: int) -> str:
         if self.parameter_sharing != "none":
             return (
-                f"model.parameter_sharing is {self.parameter_sharing}, allowed with stages is none: layers that "
-                f"share lie together"
+                f"model.parameter_sharing is {self.parameter_sharing}, allowed with stages is none: layers "
+                "that share parameters must be in one stage"
             )
         return self.layers_over(stages)
 
     @property
     def tower(self) -> Weights:
-        """The weights of its layers and of what is between them and the tables."""
-        own = {
+        """Weights of the layers, and of the modules between tables and layers."""
+        copies = {
             name: self.num_hidden_groups if self.parameter_sharing in (name, "all") else self.num_hidden_layers
             for name in SUBLAYERS
         }
-        attentions = self.self_attentions(self.num_hidden_layers, own["attention"])
-        if self.attention_window.global_first:  # a second set of queries, keys and values
+        attentions = self.self_attentions(self.num_hidden_layers, copies["attention"])
+        if self.attention_window.global_first:  # the first token has separate queries, keys and values
             split, _ = attention_weights(self.hidden_size, self.width_of_heads)
             attentions = replace(attentions, split=attentions.split + split - self.hidden_size * self.width_of_heads)
         widened = linear_weights(self.table_width, self.hidden_size) if self.table_width != self.hidden_size else 0
         above = norm_weights(self.hidden_size) if self.norm_position == "pre" else 0
         return Weights(
-            layers=(attentions, self.feed_forwards(self.num_hidden_layers, own["feed_forward"])), others=widened + above
+            layers=(attentions, self.feed_forwards(self.num_hidden_layers, copies["feed_forward"])),
+            others=widened + above,
         )
 
     def embeddings(self, vocab_size: int) -> Weights:
-        """The weights of its tables."""
+        """Weights of the embedding tables."""
         rows = self.position_embedding.rows + self.type_vocab_size + self.num_languages
         others = rows * self.table_width + (norm_weights(self.table_width) if self.embedding_norm else 0)
         return Weights(tables=vocab_size * self.table_width, others=others)
@@ -140,18 +142,15 @@ class Encoder(Stack):
 
     def products(self, work: BatchWork) -> float:
         widened = self.table_width * self.hidden_size if self.table_width != self.hidden_size else 0
-        of_all = (
-            self.keys_values if self.attention_window.global_first else 0
-        )  # the first token's linears, for all that it reads
+        # the separate linear layers of the first token compute keys and values of all tokens
+        of_all = self.keys_values if self.attention_window.global_first else 0
         pairs = self.attention_window.pairs(work, self.num_hidden_layers, causal=False)
         blocks = self.num_hidden_layers * (self.linears + of_all) * work.tokens
         return widened * work.tokens + blocks + self.position_embedding.per_pair * self.width_of_heads * pairs
 
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         pairs, copies = self.attention_window.computed(work)
-        copied = 2 * (
-            copies + self.attention_window.global_first
-        )  # keys and values, and those of all tokens for the first one
+        copied = 2 * (copies + self.attention_window.global_first)  # keys and values; the first token has a second set
         return (self.block(self.num_hidden_layers, work.tokens, pairs, copied=copied),)
 
     def describe_positions(self) -> str:
@@ -159,7 +158,9 @@ class Encoder(Stack):
 
     def describe_tables(self) -> str:
         narrow = self.table_width != self.hidden_size
-        return f"factorised token embeddings, {self.table_width:,} wide" if narrow else self.token_embedding.describe()
+        return (
+            f"factorized token embeddings of size {self.table_width:,}" if narrow else self.token_embedding.describe()
+        )
 
     def describe_attention(self) -> str:
         return self.attention_window.describe()

@@ -1,4 +1,4 @@
-"""The encoder and decoder: BART, T5, MASS."""
+"""The encoder-decoder of BART, T5, MASS and PEGASUS."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -44,7 +44,7 @@ class EncoderDecoder(Stack):
     reads_source: ClassVar[bool] = True
     oracle: ClassVar[str] = "closed form; one token is MLM, all are CLM"
     writes: ClassVar[Writing] = "encoder_decoder"
-    attention_mask: ClassVar[Visibility] = "causal"  # of the decoder, whose tokens are predicted
+    attention_mask: ClassVar[Visibility] = "causal"  # mask of the decoder, whose tokens are predicted
     attention_window: ClassVar[FullAttention] = FullAttention()
     type_vocab_size: ClassVar[int] = 0
     token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
@@ -55,8 +55,11 @@ class EncoderDecoder(Stack):
 
     @property
     def begins_with_padding(self) -> bool:
-        """Whether its decoder begins with padding, and its source without [CLS], as T5's and PEGASUS', the ones of the
-        family with norms first; that of BART and MASS begins with the token that ends a row."""
+        """Whether the decoder starts with padding and the source has no [CLS], as in T5 and PEGASUS, which are
+        pre-norm.
+
+        The decoders of BART and MASS start with the token that ends a sequence.
+        """
         return self.norm_position == "pre"
 
     @property
@@ -79,13 +82,13 @@ class EncoderDecoder(Stack):
         return self
 
     def chunks_over(self, workers: int) -> str:
-        return f"model.kind is {self.kind}, whose tokens are not shared"
+        return f"model.kind is {self.kind}, which does not support sequence parallelism"
 
     def stages_over(self, stages: int) -> str:
         return f"model.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
 
     def weights(self, vocab_size: int) -> Weights:
-        """Both stacks have tables of positions, distances and languages of their own."""
+        """Each stack has its own tables of positions, distances and languages."""
         of_norm = norm_weights(self.hidden_size, bias=self.bias and self.norm_type == "layernorm")
         norms = self.embedding_norm + (self.norm_position == "pre")
         rows = self.position_embedding.rows + self.num_languages
@@ -93,9 +96,8 @@ class EncoderDecoder(Stack):
             rows * self.hidden_size + self.position_embedding.num_buckets * self.num_attention_heads + norms * of_norm
         )
         split, whole = attention_weights(self.hidden_size, self.width_of_heads, bias=self.bias)
-        attentions = LayerWeights(
-            3 * self.num_hidden_layers, 3 * self.num_hidden_layers, split, whole + of_norm
-        )  # a decoder's layer has two
+        num_attentions = 3 * self.num_hidden_layers  # two per layer of the decoder
+        attentions = LayerWeights(num_attentions, num_attentions, split, whole + of_norm)
         split, whole = feed_forward_weights(self.hidden_size, self.inner_width, bias=self.bias)
         feed_forwards = LayerWeights(2 * self.num_hidden_layers, 2 * self.num_hidden_layers, split, whole + of_norm)
         return Weights(vocab_size * self.hidden_size, (attentions, feed_forwards), others)
@@ -108,7 +110,7 @@ class EncoderDecoder(Stack):
         return self.num_hidden_layers * (read + written + crossed)
 
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
-        """Distances in buckets are added to the scores, which therefore stand in memory."""
+        """With a relative bias, the scores are in memory, because the bias is added to them."""
         more: dict[str, Any] = {"scores": 1 if self.position_embedding.num_buckets else 0}
         more["kept_by_norm"] = 2 if self.norm_type == "layernorm" else 3
         more["inner_dropout"] = self.hidden_dropout if self.norm_position == "pre" else 0.0

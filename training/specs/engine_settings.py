@@ -1,4 +1,4 @@
-"""Phases of a run, and how one worker runs: from the recipe and from the cluster file. No torch in here."""
+"""Phases of a recipe, and engine settings of a cluster file. This module does not import torch."""
 
 import math
 from typing import Any, ClassVar, Literal
@@ -16,10 +16,12 @@ ActivationCheckpointing = Literal["none", "full", "selective"]
 class Phase:
     """Phase of training with one sequence length and one batch size (BERT A.2: 128, then 512).
 
-    With `batch_unit: token` a batch has as many sequences as are needed for the tokens of `global_batch_size` full ones
-    (RoBERTa 4.2, DOC-SENTENCES). With a `learning_rate` the schedule restarts in this phase: the learning rate rises
-    for `warmup_steps` steps, then follows the optimizer's schedule, which ends before the next phase with a learning
-    rate or with the run (arXiv:1904.00962, 4.1: re-warmup).
+    With `batch_unit: token`, a batch has as many tokens as `global_batch_size` full sequences, in more sequences if
+    some are shorter (RoBERTa 4.2, DOC-SENTENCES).
+
+    With a `learning_rate`, the schedule restarts in this phase. The learning rate rises for `warmup_steps` steps, then
+    follows the schedule of the optimizer. This schedule ends before the next phase with a learning rate, or with the
+    run (arXiv:1904.00962, 4.1: re-warmup).
     """
 
     seq_length: int = key(doc="Sequence length in tokens, special tokens included; at least 8.")
@@ -41,14 +43,14 @@ class Phase:
             self.global_batch_size >= 1,
             "phases.global_batch_size",
             self.global_batch_size,
-            "a number of rows from 1 up",
+            "a number of sequences from 1 up",
         )
         require(self.steps >= 1, "phases.steps", self.steps, "a number of steps from 1 up")
         require(
             0 <= self.learning_rate < 100,
             "phases.learning_rate",
             self.learning_rate,
-            "0 (the schedule goes on) or a learning rate below 100",
+            "0 (the schedule continues) or a learning rate below 100",
         )
         require(self.warmup_steps >= 0, "phases.warmup_steps", self.warmup_steps, "a number of steps from 0 up")
         alone = self.warmup_steps > 0 and not self.learning_rate
@@ -56,7 +58,7 @@ class Phase:
             not alone,
             "phases.warmup_steps",
             self.warmup_steps,
-            "0 where the phase has no peak: give phases.learning_rate too",
+            "0 without phases.learning_rate; set both",
         )
 
 
@@ -142,7 +144,7 @@ class EngineSettings:
             self.dataloader_num_workers,
             "a number from 0 up",
         )
-        allowed = "false with tensor, pipeline or sequence_parallel, which torch.compile was not tried with"
+        allowed = "false with tensor, pipeline or sequence parallelism; this combination is not tested"
         require(not (self.torch_compile and self.workers_per_row > 1), "torch_compile", self.torch_compile, allowed)
         require(
             not (self.zero_stage == 0 and self.precision == "bf16"),
@@ -150,18 +152,17 @@ class EngineSettings:
             self.zero_stage,
             "1, 2 or 3 with bf16 (DeepSpeed's stage 0 takes a dummy Adam step in 16 bit)",
         )
-        least = "a number of elements from 0 up"
         require(
             self.param_persistence_threshold >= 0,
             "param_persistence_threshold",
             self.param_persistence_threshold,
-            least,
+            "a number of elements from 0 up",
         )
         check_further(self.deepspeed)
         self._check_layout()
 
     def _check_layout(self) -> None:
-        """Raise ValueError where keys do not go together."""
+        """Raise ValueError if keys cannot be combined."""
         fits = self.precision != "fp16" or (self.device == "cuda" and self.zero_stage > 0)
         require(fits, "precision", self.precision, "fp32 or bf16; fp16 only with device cuda and zero_stage 1, 2 or 3")
         optimizer, parameters = self.offload_optimizer, self.offload_param
@@ -172,38 +173,41 @@ class EngineSettings:
             optimizer,
             f"{' or '.join(allowed)} with zero_stage {self.zero_stage}",
         )
-        whole = parameters == "none" or self.zero_stage == 3
+        is_possible = parameters == "none" or self.zero_stage == 3
         require(
-            whole, "offload_param", parameters, f"none with zero_stage {self.zero_stage}; other stages than 3 need them"
+            is_possible,
+            "offload_param",
+            parameters,
+            f"none with zero_stage {self.zero_stage}; offload requires stage 3",
         )
         to_disk = "nvme" in (optimizer, parameters)
-        wanted = "a folder on a local disk with nvme, empty without"
+        allowed_path = "a directory on a local disk with nvme offload, otherwise empty"
         fits = bool(self.nvme_path) == to_disk and not is_address(self.nvme_path)
-        require(fits, "nvme_path", self.nvme_path, wanted)
+        require(fits, "nvme_path", self.nvme_path, allowed_path)
         check_effect(self.deepspeed, self.zero_stage, self.precision, to_disk)
         overlaps = not self.overlap_comm or self.zero_stage == 2
         require(
             overlaps,
             "overlap_comm",
             self.overlap_comm,
-            f"false with zero_stage {self.zero_stage}: DeepSpeed can with 2 alone",
+            f"false with zero_stage {self.zero_stage}: DeepSpeed supports it with stage 2 only",
         )
         near = self.deepspeed.get("zero_optimization", {}).get("zero_hpz_partition_size", 1)
         alike = near == 1 or self.tensor_parallel_size == 1
-        allowed_near = "1 with tensor_parallel_size: workers in a row have different shares of the net"
+        allowed_near = "1 with tensor parallelism: neighboring workers have different weights"
         require(alike, "engine.deepspeed.zero_optimization.zero_hpz_partition_size", near, allowed_near)
         if self.pipeline_parallel_size > 1:
-            low = "0 or 1 with pipeline_parallel_size: 2 and 3 would exchange gradients at each micro-batch"
+            low = "0 or 1 with pipeline parallelism: 2 and 3 would exchange gradients at each micro-batch"
             require(self.zero_stage <= 1, "zero_stage", self.zero_stage, low)
-            require(self.precision != "fp16", "precision", self.precision, "fp32 or bf16 with pipeline_parallel_size")
+            require(self.precision != "fp16", "precision", self.precision, "fp32 or bf16 with pipeline parallelism")
 
     @property
     def workers_per_row(self) -> int:
-        """Workers that read the same rows."""
+        """Number of workers that read the same sequences."""
         return self.tensor_parallel_size * self.sequence_parallel_size * self.pipeline_parallel_size
 
     @property
     def workers_unit(self) -> int:
-        """The number of workers is a multiple of it."""
+        """Divisor of the number of workers."""
         near = self.deepspeed.get("zero_optimization", {}).get("zero_hpz_partition_size", 1)
         return math.lcm(self.workers_per_row, int(near))

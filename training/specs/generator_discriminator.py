@@ -61,8 +61,8 @@ class GeneratorDiscriminator(Stack):
     num_languages: ClassVar[int] = 0
     token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
     cutoffs: ClassVar[tuple[int, ...]] = ()
-    # a generator of a quarter of 64 learns nothing that the discriminator could not tell apart; in an hour a
-    # discriminator with weights of its own learns the share of replaced tokens and little more
+    # at hidden size 64, a generator of a quarter of the size is too weak: all its tokens are easy to detect; without
+    # shared weights, a discriminator learns little more than the fraction of replaced tokens in an hour
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         Stack.scale_overrides,
         {
@@ -82,16 +82,16 @@ class GeneratorDiscriminator(Stack):
             0 < self.generator_size_ratio <= 1,
             "model.generator_size_ratio",
             self.generator_size_ratio,
-            "a share of the width, above 0 up to 1",
+            "a fraction above 0 and at most 1",
         )
         require(
             self.weight_sharing == "embeddings" or self.generator_size_ratio == 1,
             "model.weight_sharing",
             self.weight_sharing,
-            "embeddings, or all where model.generator_size_ratio is 1.0",
+            "embeddings, or all with model.generator_size_ratio 1.0",
         )
         alike = self.generator_size_ratio == 1 and self.weight_sharing == "embeddings"
-        allowed = "frozen where model.generator_size_ratio is 1.0 and model.weight_sharing embeddings"
+        allowed = "frozen with model.generator_size_ratio 1.0 and model.weight_sharing embeddings"
         require(self.sample_from != "frozen" or alike, "model.sample_from", self.sample_from, allowed)
         width, heads = (
             round(self.generator_size_ratio * self.hidden_size),
@@ -102,7 +102,7 @@ class GeneratorDiscriminator(Stack):
             fits,
             "model.generator_size_ratio",
             self.generator_size_ratio,
-            f"a share for which {heads} heads divide the width {width}",
+            f"a fraction for which the number of heads ({heads}) divides the hidden size ({width})",
         )
 
     @property
@@ -124,20 +124,20 @@ class GeneratorDiscriminator(Stack):
     @property
     def begins_trained(self) -> str:
         return (
-            "model.sample_from is frozen, so that the generator keeps the weights it starts with"
+            "model.sample_from is frozen, so that the generator keeps its initial weights"
             if self.sample_from == "frozen"
             else ""
         )
 
     @property
     def discriminator_net(self) -> Encoder:
-        """The discriminator, which is what is kept, as an Encoder with tables of its own."""
+        """The discriminator, which is the final model, as an Encoder with its own tables."""
         common = {field.name for field in fields(Encoder)} & {field.name for field in fields(self)} - {"kind"}
         return Encoder(**{name: getattr(self, name) for name in common})
 
     @property
     def generator_net(self) -> Encoder:
-        """The generator as an Encoder with tables of its own: a share of our width, heads and inner width."""
+        """The generator as an Encoder with its own tables; hidden size, heads and feed-forward size are scaled."""
         return replace(
             self.discriminator_net,
             hidden_size=round(self.generator_size_ratio * self.hidden_size),
@@ -150,29 +150,29 @@ class GeneratorDiscriminator(Stack):
         return self.generator_net if name == "generator" else self.discriminator_net
 
     def fits(self, losses: Sequence[LossFacts]) -> str:
-        """Each net that learns has one loss; a generator is rewarded only where its samples are what the discriminator
-        reads, and where that one predicts which are replaced."""
+        """Each trained model needs one loss. An adversarial generator also needs a discriminator that detects replaced
+        tokens in its samples."""
         kinds = sorted(loss.kind for loss in losses)
         trained = ["discriminator"] + ["generator"] * (self.sample_from == "generator")
         of_each = {name: [loss for loss in losses if name in loss.reads] for name in ("generator", "discriminator")}
         if len(losses) != len(trained) or any(len(of_each[name]) != 1 for name in trained):
-            allowed = " and ".join(f"one loss that reads the {name}" for name in sorted(trained, reverse=True))
-            return f"losses is {kinds}, allowed is {allowed}, where model.sample_from is {self.sample_from}"
+            allowed = " and ".join(f"one loss of the {name}" for name in sorted(trained, reverse=True))
+            return f"losses is {kinds}, allowed is {allowed} with model.sample_from {self.sample_from}"
         plain = self.allow_correct and self.weight_sharing == "embeddings" and any(loss.rewards for loss in losses)
         rewarded = [loss.kind for loss in losses if loss.rewarded]
         if rewarded and not plain:
-            allowed = f"{rewarded[0]} with allow_correct, shared: embeddings and a loss of replaced tokens"
+            allowed = f"{rewarded[0]} with allow_correct true, weight_sharing embeddings and a loss of replaced tokens"
             return f"losses is {kinds}, allowed is {allowed}"
         return ""
 
     def split_over(self, workers: int) -> str:
-        """The generator has a share of the heads."""
+        """The heads of the generator must be a multiple of `workers`, too."""
         generator = self.generator_net.split_over(workers) if self.sample_from != "uniform" else ""
-        return Stack.split_over(self, workers) or (generator and f"of the generator, {generator}")
+        return Stack.split_over(self, workers) or (generator and f"in the generator, {generator}")
 
     def chunks_over(self, workers: int) -> str:
         generator = self.generator_net.heads_over(workers) if self.sample_from != "uniform" else ""
-        return self.heads_over(workers) or (generator and f"of the generator, {generator}")
+        return self.heads_over(workers) or (generator and f"in the generator, {generator}")
 
     def stages_over(self, stages: int) -> str:
         return f"model.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
@@ -181,7 +181,7 @@ class GeneratorDiscriminator(Stack):
         return vocab_size
 
     def weights(self, vocab_size: int) -> Weights:
-        """A frozen generator has tables, and a head, of its own."""
+        """A frozen generator has its own tables and head."""
         both = self.discriminator_net.weights(vocab_size)
         if self.sample_from == "generator" and self.weight_sharing == "embeddings":
             both += self.generator_net.tower
@@ -191,7 +191,7 @@ class GeneratorDiscriminator(Stack):
         return both
 
     def products(self, work: BatchWork) -> float:
-        """Of a frozen net there is no backward pass, which is two thirds."""
+        """A frozen generator has no backward pass, which is two thirds of the work."""
         generator = self.generator_net.products(work)
         share = {"generator": 1.0, "frozen": 1 / 3, "uniform": 0.0}[self.sample_from]
         return self.discriminator_net.products(work) + share * generator
@@ -206,7 +206,9 @@ class GeneratorDiscriminator(Stack):
 
     def describe_tables(self) -> str:
         narrow = self.table_width != self.hidden_size
-        return f"factorised token embeddings, {self.table_width:,} wide" if narrow else self.token_embedding.describe()
+        return (
+            f"factorized token embeddings of size {self.table_width:,}" if narrow else self.token_embedding.describe()
+        )
 
     def describe_attention(self) -> str:
         return self.attention_window.describe()

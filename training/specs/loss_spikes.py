@@ -1,4 +1,4 @@
-"""What a run does about losses and gradients out of the ordinary. No torch in here."""
+"""Settings for loss spikes and non-finite gradients. This module does not import torch."""
 
 from typing import Literal
 
@@ -12,15 +12,15 @@ class LossSpikes:
     """Detection of loss spikes and non-finite gradients, and the response to them.
 
     A spike is a loss or a gradient norm more than `threshold_sigmas` standard deviations above the mean of the last
-    `window_steps` updates (OLMo-core's StabilityMonitor: 6 of 128). Until there are that many updates, none is a spike.
-    An update with a non-finite gradient is never made, whatever the policy. It is not a spike if the loss is ordinary
-    and the loss scale of fp16 adapts, since that overflows now and then. A later run that has the same steps in
-    `cluster.skip_steps` learns the same, bit for bit.
+    `window_steps` updates (OLMo-core's StabilityMonitor: 6 of 128). Before `window_steps` updates, no value is a spike.
+    An update with a non-finite gradient is always skipped. It is not a spike if the loss is normal and the loss scale
+    of fp16 overflowed, which happens occasionally. A later run with the same steps in `cluster.skip_steps` gets the
+    same weights, bit for bit.
     """
 
     # `off`: no detection; ten successive non-finite gradients end the run. `warn`: spikes are reported. `fail`: a spike
-    # or a non-finite gradient ends the run. `skip`: the update of a loss spike is not made; a spike of the gradient
-    # norm is only known after its update, and is reported. `rollback`: training resumes from the newest checkpoint
+    # or a non-finite gradient ends the run. `skip`: the update of a loss spike is skipped; a spike of the gradient
+    # norm is known only after its update, and is reported. `rollback`: training resumes from the newest checkpoint
     # before the spike and skips its batches.
     policy: Policy = key(
         default="off",

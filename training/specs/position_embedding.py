@@ -1,6 +1,6 @@
-"""Positions: how a net tells where a token stands, and what follows from that: its longest row, and its memory.
+"""Position embeddings. They determine the maximum sequence length and the memory.
 
-A trunk allows those that make sense for it. What makes sense with one of them only is a key of that one.
+Each architecture allows some of them. Keys that only one of them uses are keys of that kind.
 """
 
 from typing import ClassVar, Final, Literal, Protocol
@@ -8,59 +8,59 @@ from typing import ClassVar, Final, Literal, Protocol
 from preprocessing.spec import AtMost, ScaleOverrides, key, require, spec
 
 PositionInit = Literal["normal", "sinusoidal"]
-"""What a table of positions begins with: as all weights, or with the sinusoids of arXiv:1706.03762, 3.5."""
+"""Initialization of a position table: as all weights, or with the sinusoids of arXiv:1706.03762, 3.5."""
 
-ENDLESS: Final = 1 << 20  # longest row where positions need no table: more than any device holds
+ENDLESS: Final = 1 << 20  # maximum sequence length without a position table: more than fits on any device
 
 
 class PositionEmbedding(Protocol):
-    """How a net tells where a token stands."""
+    """A kind of position embedding."""
 
     scale_overrides: ClassVar[ScaleOverrides]
-    """What `--scale` puts into it."""
+    """Keys that `--scale` changes, and their values."""
 
     @property
     def kind(self) -> str:
-        """Its name in a recipe."""
+        """Name in a recipe."""
 
     @property
     def longest(self) -> int:
-        """Longest row, in tokens, all of whose positions differ."""
+        """Maximum sequence length in tokens."""
 
     @property
     def rows(self) -> int:
-        """Rows of the table of positions, 0 where there is none."""
+        """Rows of the position table; 0: no table."""
 
     @property
     def relative(self) -> bool:
-        """Whether attention scores the distance of two tokens by its sinusoids."""
+        """Whether attention scores use sinusoids of the distance of two tokens."""
 
     @property
     def per_pair(self) -> int:
-        """Multiplications for a pair of tokens and an element of their heads: the terms of its score, and the mix."""
+        """Multiplications per pair of tokens and element of a head: terms of the score, and the weighted sum."""
 
     @property
     def offset(self) -> int:
-        """Row of the table that a row's first token reads."""
+        """Row of the table for the first token of a sequence."""
 
     @property
     def init_method(self) -> PositionInit:
-        """What the table begins with."""
+        """Initialization of the table."""
 
     @property
     def init_std(self) -> float:
-        """Deviation of the normal that the table begins with; 0: that of all weights."""
+        """Standard deviation of the initial table; 0: that of all weights."""
 
     @property
     def mem_len(self) -> int:
-        """Tokens before a row whose states each layer attends to, without their gradient."""
+        """Memory length: number of earlier tokens whose states each layer attends to, without gradient."""
 
     @property
     def reuse_len(self) -> int:
-        """First tokens of a row, which the next row goes on from and the memory keeps; 0 means all."""
+        """Number of first tokens of a sequence that the memory stores; the next sequence starts after them; 0: all."""
 
     def describe(self) -> str:
-        """What they are, in words."""
+        """Description for reports."""
 
 
 @spec
@@ -108,7 +108,7 @@ class Seq2SeqLearnedPositions(_Table):
     scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"max_position_embeddings": AtMost(514)},
         "small": {"max_position_embeddings": AtMost(514)},
-    }  # 512 and an offset of 2
+    }  # 512 positions and an offset of 2
     init_method: ClassVar[PositionInit] = "normal"
     init_std: ClassVar[float] = 0.0
     num_buckets: ClassVar[int] = 0
@@ -123,7 +123,7 @@ class LearnedPositions(_Table):
     # GPT-2's code has 0.01 here and 0.02 elsewhere.
     init_std: float = key(default=0.0, doc="Standard deviation of the initial position table; 0: that of the model.")
 
-    # with sinusoids from the start, else most of a short run goes into learning which tokens are neighbours
+    # with sinusoids, because a short run would spend most of its steps on learning neighboring positions
     scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"max_position_embeddings": AtMost(514), "init_method": "sinusoidal", "init_std": 0.0},
         "small": {"max_position_embeddings": AtMost(514), "init_method": "sinusoidal", "init_std": 0.0},
@@ -135,10 +135,10 @@ class LearnedPositions(_Table):
             self.init_std >= 0,
             "model.position_embedding.init_std",
             self.init_std,
-            "a positive number, or 0: as all weights",
+            "a positive number, or 0 for the value of all weights",
         )
         is_drawn = self.init_method == "normal" or self.init_std == 0
-        require(is_drawn, "model.position_embedding.init_std", self.init_std, "0 where positions begin as sinusoids")
+        require(is_drawn, "model.position_embedding.init_std", self.init_std, "0 with init_method sinusoidal")
 
 
 @spec
@@ -235,11 +235,10 @@ class RelativePositions:
         has_memory = self.mem_len > 0 or not self.same_length
         require(has_memory, "model.position_embedding.same_length", self.same_length, "false without a memory")
         evaluates = self.eval_mem_len > 0 or not self.eval_clamp_len
-        require(evaluates, "model.position_embedding.eval_clamp_len", self.eval_clamp_len, "0 without eval_memory")
+        require(evaluates, "model.position_embedding.eval_clamp_len", self.eval_clamp_len, "0 without eval_mem_len")
 
     def reach(self, training: bool) -> tuple[int, int, bool]:
-        """Length of the memory, largest distance (0: none), and whether all tokens attend to as many, in training or in
-        an evaluation."""
+        """Memory length, maximum distance (0: none), and `same_length`, in training or in an evaluation."""
         if training or not self.mem_len or not self.eval_mem_len:
             return self.mem_len, self.clamp_len, self.same_length
         return self.eval_mem_len, self.eval_clamp_len, True
@@ -305,7 +304,7 @@ class RelativeBias:
     def __post_init__(self) -> None:
         require(self.num_buckets >= 4, "model.position_embedding.num_buckets", self.num_buckets, "a number from 4 up")
         far = self.max_distance > self.num_buckets // 2
-        allowed = f"more than half of the {self.num_buckets} buckets"
+        allowed = f"more than half of num_buckets ({self.num_buckets})"
         require(far, "model.position_embedding.max_distance", self.max_distance, allowed)
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""What every stack of blocks has, whatever it is made of."""
+"""Keys and facts that all stacks of Transformer blocks share."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
@@ -31,11 +31,11 @@ class Stack:
     attention_dropout: float = key(default=0.1, doc="Dropout probability of attention weights.")
     init_std: float = key(default=0.02, doc="Standard deviation of initial weights.")
 
-    label: ClassVar[str]  # the kind in words
+    label: ClassVar[str]  # description of the kind
     nets: ClassVar[frozenset[NetName]] = frozenset({"net"})
     reads_source: ClassVar[bool] = False
     hides_own_token: ClassVar[bool] = False
-    # init_std is 0.02 * sqrt(768 / width): at 0.02 a narrow net learns no pair task
+    # init_std is 0.02 * sqrt(768 / hidden_size): with 0.02, a small model does not learn tasks of segment pairs
     scale_overrides: ClassVar[ScaleOverrides] = {
         scale: {
             "num_hidden_layers": layers,
@@ -56,9 +56,13 @@ class Stack:
         for name in ("head_dim", "intermediate_size"):
             require(getattr(self, name) >= 0, f"model.{name}", getattr(self, name), "a whole number from 0 up")
         fits = self.head_dim > 0 or self.hidden_size % self.num_attention_heads == 0
-        require(fits, "model.num_attention_heads", self.num_attention_heads, f"a divisor of width {self.hidden_size}")
+        require(
+            fits, "model.num_attention_heads", self.num_attention_heads, f"a divisor of hidden_size {self.hidden_size}"
+        )
         for name in ("hidden_dropout", "attention_dropout"):
-            require(0 <= getattr(self, name) < 1, f"model.{name}", getattr(self, name), "a share from 0 up to 1")
+            require(
+                0 <= getattr(self, name) < 1, f"model.{name}", getattr(self, name), "a probability from 0 to below 1"
+            )
         require(self.init_std > 0, "model.init_std", self.init_std, "a positive number")
 
     @property
@@ -75,31 +79,31 @@ class Stack:
 
     @property
     def width_of_heads(self) -> int:
-        """Of all heads together."""
+        """Size of all heads together."""
         return self.num_attention_heads * self.width_of_head
 
     @property
     def linears(self) -> int:
-        """Multiplications of a block's linears for a token: queries, keys, values and output, and feed-forward."""
+        """Multiplications per token in the linear layers of a block: attention and feed-forward."""
         return 4 * self.hidden_size * self.width_of_heads + 2 * self.hidden_size * self.inner_width
 
     @property
     def keys_values(self) -> int:
-        """Multiplications of the linears for a token's keys and values alone."""
+        """Multiplications per token in the linear layers of keys and values."""
         return 2 * self.hidden_size * self.width_of_heads
 
     def self_attentions(self, number: int, copies: int) -> LayerWeights:
-        """The weights of so many attentions with one linear for queries, keys and values, and a norm each."""
+        """Weights of `number` self-attentions, each with its norm; `copies` of them have separate weights."""
         split, whole = attention_weights(self.hidden_size, self.width_of_heads)
         return LayerWeights(number, copies, split, whole + norm_weights(self.hidden_size))
 
     def feed_forwards(self, number: int, copies: int) -> LayerWeights:
-        """The weights of so many feed-forward layers, with a norm each."""
+        """Weights of `number` feed-forward layers, each with its norm; `copies` of them have separate weights."""
         split, whole = feed_forward_weights(self.hidden_size, self.inner_width)
         return LayerWeights(number, copies, split, whole + norm_weights(self.hidden_size))
 
     def block(self, number: int, tokens: float, pairs: float, **more: Any) -> BlockSpec:
-        """So many blocks of these sizes, each with so many tokens and pairs of them."""
+        """`number` blocks of these sizes, with the tokens and pairs of a batch in each of them."""
         return BlockSpec(
             number=number,
             tokens=tokens,
@@ -120,24 +124,24 @@ class Stack:
     def split_over(self, workers: int) -> str:
         sizes = {"model.num_attention_heads": self.num_attention_heads, "model.intermediate_size": self.inner_width}
         odd = [f"{key} is {size}" for key, size in sizes.items() if size % workers]
-        return f"{odd[0]}, allowed is a multiple of the {workers} workers that share a net" if odd else ""
+        return f"{odd[0]}, allowed is a multiple of the {workers} workers that share a model" if odd else ""
 
     def layers_over(self, stages: int) -> str:
-        """What `stages_over` is where the layers are one stack of blocks, each with weights of its own."""
+        """`stages_over` of one stack of blocks with separate weights."""
         if self.num_hidden_layers >= stages:
             return ""
         return (
             f"model.num_hidden_layers is {self.num_hidden_layers}, allowed is at least one for each of the {stages} "
-            f"stages"
+            "stages"
         )
 
     def heads_over(self, workers: int) -> str:
-        """What `chunks_over` is where a token may attend to any of its row."""
+        """`chunks_over` if tokens attend to the full sequence."""
         if self.num_attention_heads % workers == 0:
             return ""
         return (
             f"model.num_attention_heads is {self.num_attention_heads}, allowed is a multiple of the {workers} "
-            f"workers that share rows"
+            f"workers that share sequences"
         )
 
     def fits(self, losses: Sequence[LossFacts]) -> str:

@@ -1,4 +1,4 @@
-"""Token tables of a decoder: one, or clusters of tokens by frequency."""
+"""Token tables of a decoder: one table, or one per cluster of tokens with similar frequency."""
 
 from typing import ClassVar, Literal, Protocol
 
@@ -6,25 +6,25 @@ from preprocessing.spec import AtMost, ScaleOverrides, key, require, spec
 
 
 class TokenEmbedding(Protocol):
-    """The tables of tokens, for embeddings and softmax."""
+    """The token tables for embeddings and softmax."""
 
     scale_overrides: ClassVar[ScaleOverrides]
-    """What `--scale` puts into it."""
+    """Keys that `--scale` changes, and their values."""
 
     @property
     def kind(self) -> str:
-        """Its name in a recipe."""
+        """Name in a recipe."""
 
     @property
     def cutoffs(self) -> tuple[int, ...]:
-        """Ids where clusters of tokens end; () where there is one table."""
+        """Token IDs at which clusters end; () if there is one table."""
 
     @property
     def div_val(self) -> int:
-        """How many times narrower each cluster is than the one before."""
+        """Factor by which the embedding size decreases from cluster to cluster."""
 
     def describe(self) -> str:
-        """What they are, in words."""
+        """Description for reports."""
 
 
 @spec
@@ -64,7 +64,7 @@ class AdaptiveEmbedding:
             rising and len(self.cutoffs) > 0,
             "model.token_embedding.cutoffs",
             self.cutoffs,
-            "numbers of tokens that rise",
+            "increasing token IDs",
         )
         require(self.div_val >= 1, "model.token_embedding.div_val", self.div_val, "a number from 1 up")
 

@@ -1,4 +1,4 @@
-"""The two streams of XLNet."""
+"""The two-stream encoder of XLNet."""
 
 from typing import ClassVar, Literal
 
@@ -64,20 +64,20 @@ class TwoStream(Stack):
         return self
 
     def chunks_over(self, workers: int) -> str:
-        return f"model.kind is {self.kind}, whose tokens are not shared"
+        return f"model.kind is {self.kind}, which does not support sequence parallelism"
 
     def stages_over(self, stages: int) -> str:
         return f"model.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
 
     def weights(self, vocab_size: int) -> Weights:
-        """Of a layer's attention five linears without biases, three biases and two vectors of segments."""
+        """The attention of a layer has five linear layers without biases, three biases and two segment vectors."""
         split = 5 * linear_weights(self.hidden_size, self.width_of_heads, bias=False) + 5 * self.width_of_heads
         attentions = LayerWeights(self.num_hidden_layers, self.num_hidden_layers, split, norm_weights(self.hidden_size))
         layers = (attentions, self.feed_forwards(self.num_hidden_layers, self.num_hidden_layers))
         return Weights(tables=vocab_size * self.hidden_size, layers=layers, others=self.hidden_size)
 
     def products(self, work: BatchWork) -> float:
-        """A query of the second stream is made at the targets only."""
+        """The second stream has queries at the targets only."""
         pairs = (work.tokens + work.targets) * (work.length + self.mem_len)
         remembered = self.keys_values * self.mem_len * work.rows
         queries = (self.linears - self.keys_values) * work.targets
@@ -85,7 +85,10 @@ class TwoStream(Stack):
         return self.num_hidden_layers * (blocks + self.position_embedding.per_pair * self.width_of_heads * pairs)
 
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
-        """Both streams go through each block; scores are of content, distance and segment, their sum and softmax."""
+        """Each block processes both streams.
+
+        Scores are those of content, distance and segment, their sum and softmax.
+        """
         both = work.tokens + work.targets
         return (self.block(self.num_hidden_layers, both, both * (work.length + self.mem_len), scores=5),)
 

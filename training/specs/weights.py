@@ -1,7 +1,8 @@
-"""How many weights a net has, and in which of its parts: what its memory and its communication depend on.
+"""Numbers of weights in the parts of a model, which determine memory and communication.
 
-Of tensor-parallel workers (Megatron-LM, arXiv:1909.08053, 3) each has a share of what is `split`, and all of what is
-`whole`: linears are split by heads or by columns, then by rows, and of a linear by rows the bias is whole.
+Each tensor-parallel worker (Megatron-LM, arXiv:1909.08053, 3) has some of the `split` weights and all of the `whole`
+weights. Of two successive linear layers, the first is split by columns (or heads), the second by rows. The bias of the
+second is not split.
 """
 
 from dataclasses import dataclass
@@ -9,10 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """Parts of one make in a stack, as its attentions: weights of each, its norm included."""
+    """Numbers of weights of equal layers in a stack, for example of all attentions with their norms."""
 
-    number: int  # that a forward pass goes through
-    copies: int  # that have weights of their own; fewer where layers share
+    number: int  # layers in a forward pass
+    copies: int  # layers with separate weights; fewer if layers share weights
     split: int
     whole: int
 
@@ -22,17 +23,17 @@ class LayerWeights:
 
     @property
     def total(self) -> int:
-        """What all of them have, once each."""
+        """Number of weights in all layers; shared weights count once."""
         return self.copies * self.each
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Of a trunk or a head."""
+    """Numbers of weights of a model or a head."""
 
-    tables: int = 0  # of tokens, split by rows (arXiv:1909.08053, 3)
+    tables: int = 0  # token tables, split by rows (arXiv:1909.08053, 3)
     layers: tuple[LayerWeights, ...] = ()
-    others: int = 0  # whole: positions, segments, norms and linears outside of the layers
+    others: int = 0  # not split: positions, segments, norms and linear layers outside of the stack
 
     @property
     def total(self) -> int:
@@ -51,20 +52,20 @@ def linear_weights(inputs: int, outputs: int, *, bias: bool = True) -> int:
 
 
 def norm_weights(width: int, *, bias: bool = True) -> int:
-    """A gain and a bias for each element; the root mean square has no bias."""
+    """Weights of a norm: a gain and a bias per element; RMSNorm has no bias."""
     return width * (1 + bias)
 
 
 def attention_weights(width: int, heads: int, *, bias: bool = True) -> tuple[int, int]:
-    """What is split and whole of queries, keys, values and output; `heads` is the width of all together."""
+    """Split and whole weights of queries, keys, values and output; `heads` is the size of all heads together."""
     return 3 * linear_weights(width, heads, bias=bias) + heads * width, width * bias
 
 
 def mask_head_weights(width: int, table_width: int, vocab_size: int) -> int:
-    """Weights of a head that fills in masks: linear, norm, and a bias for each token (BERT 3.1, task 1)."""
+    """Weights of a head for masked language modeling: linear layer, norm, bias per token (BERT 3.1, task 1)."""
     return linear_weights(width, table_width) + norm_weights(table_width) + vocab_size
 
 
 def feed_forward_weights(width: int, inner: int, *, bias: bool = True) -> tuple[int, int]:
-    """What is split and whole of both linears."""
+    """Split and whole weights of both linear layers."""
     return linear_weights(width, inner, bias=bias) + inner * width, width * bias

@@ -1,18 +1,18 @@
-"""The work of a batch: what its FLOPs depend on."""
+"""The work of a batch, which determines its FLOPs."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class BatchWork:
-    """How many tokens, pairs and targets a batch has, over all workers; padding counts nothing."""
+    """Numbers of tokens, pairs and targets in a batch, over all workers and without padding."""
 
     tokens: int
-    squares: int  # sum over the rows of tokens squared: pairs of tokens
-    targets: int  # rows that are projected to the vocabulary
-    source_tokens: int = 0  # what an encoder reads while the others are its decoder's
+    squares: int  # sum of squared sequence lengths: pairs of tokens
+    targets: int  # hidden states that are projected to the vocabulary
+    source_tokens: int = 0  # tokens of the encoder, if `tokens` are those of a decoder
     source_squares: int = 0
-    crossed: int = 0  # sum over the rows of tokens times source tokens
+    crossed: int = 0  # sum over the sequences of tokens times source tokens
 
     @property
     def read(self) -> int:
@@ -21,9 +21,10 @@ class BatchWork:
 
     @property
     def length(self) -> float:
-        """Tokens of a row: those of each where all are alike, else the mean over the tokens."""
+        """Mean sequence length, weighted by tokens."""
         return self.squares / max(1, self.tokens)
 
     @property
     def rows(self) -> float:
+        """Approximate number of sequences."""
         return self.tokens / max(1.0, self.length)

@@ -181,14 +181,14 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("optimizer.warmup_steps=", "optimizer.warmup_steps is None, allowed is a whole number"),
         ("phases.0.steps=1.5", "phases.0.steps is 1.5, allowed is a whole number"),
         ("phases.1.steps=0", "phases.1.steps is 0, allowed is a number of steps from 1 up"),
-        ("phases.1.learning_rate=-1", "phases.1.learning_rate is -1.0, allowed is 0 (the schedule goes on) or a"),
-        ("phases.1.warmup_steps=5", "phases.1.warmup_steps is 5, allowed is 0 where the phase has no"),
+        ("phases.1.learning_rate=-1", "phases.1.learning_rate is -1.0, allowed is 0 (the schedule continues) or a"),
+        ("phases.1.warmup_steps=5", "phases.1.warmup_steps is 5, allowed is 0 without phases.learning_rate"),
         ("phases.1.lenght=8", "phases.1.lenght is not a key of phases.1; did you mean phases.1.seq_length?"),
         ("phases=[]", "phases is [], allowed is one phase or more"),
         ("phases=3", "phases is 3, allowed is a list"),
         ("model=3", "model is 3, allowed is a mapping of keys"),
         ("optimizer=[1]", "optimizer is [1], allowed is a mapping of keys"),
-        ("model.num_attention_heads=7", "model.num_attention_heads is 7, allowed is a divisor of width 768"),
+        ("model.num_attention_heads=7", "model.num_attention_heads is 7, allowed is a divisor of hidden_size 768"),
         ("data.tokenizer.lowercase=yes", "data.tokenizer.lowercase is 'yes', allowed is true or false"),
         ("name=7", "name is 7, allowed is a word: put it in quotes"),
         ("objective.mask_replace_prob=0.95", "objective.mask_replace_prob + random_replace_prob is 1.05, allowed is"),
@@ -222,16 +222,16 @@ def test_a_wrong_value_is_said_with_its_key_and_what_is_allowed(override, said):
     [
         (
             "model.attention_window={kind: alternating, size: 7}",
-            "model.attention_window.kind is 'alternating', allowed is full where positions are relative",
+            "model.attention_window.kind is 'alternating', allowed is full with relative positions",
         ),
         (
             "model.position_embedding.max_position_embeddings=1024",
             "model.position_embedding.max_position_embeddings is a key of model.position_embedding of kind learned",
         ),
-        ("model.norm_position=pre", "model.norm_position is 'pre', allowed is post where positions are relative"),
+        ("model.norm_position=pre", "model.norm_position is 'pre', allowed is post with relative positions"),
         (
             "model.token_embedding.div_val=1000",
-            "model.token_embedding.div_val is 1000, allowed is a number that leaves each",
+            "model.token_embedding.div_val is 1000, allowed is a factor that leaves at least",
         ),
     ],
 )
@@ -656,17 +656,17 @@ IMPOSSIBLE = [
     (
         "electra_base",
         ["model.generator_size_ratio=1", "model.sample_from=frozen", "losses=[{kind: replaced_token_detection}]"],
-        "model.sample_from is frozen, so that the generator keeps the weights it starts with: set init_checkpoint",
+        "model.sample_from is frozen, so that the generator keeps its initial weights: set init_checkpoint",
     ),
     (
         "longformer_base",
         ["model.attention_window.size=8192"],
-        "model.attention_window.size is 8192, rows have at most 4096 tokens; lower",
+        "model.attention_window.size is 8192, but sequences have at most 4096 tokens; lower",
     ),
     (
         "gpt3_125m",
         ["model.attention_window={kind: alternating, size: 2048}"],
-        "model.attention_window.size is 2048, rows have at most 2048 tokens; lower it",
+        "model.attention_window.size is 2048, but sequences have at most 2048 tokens; lower it",
     ),
     (
         "xlnet_base",
@@ -716,15 +716,15 @@ UNSPLIT = [
     (
         "gpt2",
         24,
-        "model.num_attention_heads is 12, allowed is a multiple of the 24 workers that share a net; give another "
+        "model.num_attention_heads is 12, allowed is a multiple of the 24 workers that share a model; give another "
         "tensor_p",
     ),
-    ("electra_base", 12, "of the generator, model.num_attention_heads is 4, allowed is a multiple of the 12 workers"),
-    ("xlnet_base", 8, "model.num_attention_heads is 12, allowed is a multiple of the 8 workers that share a net"),
+    ("electra_base", 12, "in the generator, model.num_attention_heads is 4, allowed is a multiple of the 12 workers"),
+    ("xlnet_base", 8, "model.num_attention_heads is 12, allowed is a multiple of the 8 workers that share a model"),
     (
         "transformer_xl_base",
         4,
-        "model.num_attention_heads is 10, allowed is a multiple of the 4 workers that share a net",
+        "model.num_attention_heads is 10, allowed is a multiple of the 4 workers that share a model",
     ),
 ]
 
@@ -814,15 +814,19 @@ UNCHUNKED = [
         "cluster.engine.sequence_parallel_size is 8, model.num_attention_heads is 12, allowed is a multiple of the 8 "
         "workers",
     ),
-    ("t5_base", 2, "model.kind is encoder_decoder, whose tokens are not shared; give another one, 1 where nothing is"),
-    ("xlnet_base", 2, "model.kind is two_stream, whose tokens are not shared"),
+    (
+        "t5_base",
+        2,
+        "model.kind is encoder_decoder, which does not support sequence parallelism; give another one",
+    ),
+    ("xlnet_base", 2, "model.kind is two_stream, which does not support sequence parallelism"),
     (
         "transformer_xl_base",
         2,
-        "model.position_embedding is relative, or attention_window narrows, where tokens are not shared",
+        "model.position_embedding relative, or an attention_window, does not support sequence parallelism",
     ),
-    ("longformer_base", 2, "model.attention_window.kind is sliding, where tokens are not shared"),
-    ("electra_base", 12, "of the generator, model.num_attention_heads is 4, allowed is a multiple of the 12 workers"),
+    ("longformer_base", 2, "model.attention_window.kind is sliding, which does not support sequence parallelism"),
+    ("electra_base", 12, "in the generator, model.num_attention_heads is 4, allowed is a multiple of the 12 workers"),
 ]
 
 
@@ -841,7 +845,7 @@ def test_heads_are_shared_by_both_sorts_of_groups():
     (problem,) = check(
         load("gpt2_medium"), load_cluster("local", [*both, "engine.sequence_parallel_size=8", "num_workers=32"])
     )
-    assert "model.num_attention_heads is 16, allowed is a multiple of the 32 workers that share rows" in problem
+    assert "model.num_attention_heads is 16, allowed is a multiple of the 32 workers that share sequences" in problem
 
 
 def test_workers_are_whole_groups_that_share_a_net():

@@ -19,7 +19,7 @@ from tests.training.corpora import gpt, mini_corpus, mini_run
 from training.engines.local import LocalEngine
 from training.formats import build_model
 from training.generation import generate_samples
-from training.loop import pretrain
+from training.loop import Callbacks, pretrain
 from training.run import Run, write_run
 
 
@@ -142,7 +142,8 @@ def test_samples_are_written_at_each_evaluation_and_change_nothing(tmp_path: Pat
         run = replace(given, sample_prompts=prompts, eval_every=8, folder=str(tmp_path / f"run{len(prompts)}"))
         Path(run.folder).mkdir()
         with_net, metrics = engine(run), MetricLog(Path(run.folder), None, system=False)
-        pretrain(run, with_net, metrics, show=worker.sample_writer(run, with_net, metrics))
+        write_samples = worker.sample_writer(run, with_net, metrics)
+        pretrain(run, with_net, metrics, Callbacks(write_samples=write_samples))
         metrics.close()
         losses[prompts] = history(Path(run.folder))["train/loss"]
         names = sorted(file.name for file in (Path(run.folder) / "samples").glob("*"))

@@ -41,7 +41,7 @@ def train(run: Run, at: int) -> None:
 
     engine.step = step  # type: ignore[method-assign]
     loop.rate_at = shifted  # type: ignore[attr-defined]
-    loop.pretrain(run, engine, lambda step, metrics: None, lambda: done == STEPS)
+    loop.pretrain(run, engine, lambda step, metrics: None, loop.Callbacks(should_stop=lambda: done == STEPS))
 
 
 def main(port: str, jobs_file: str) -> None:

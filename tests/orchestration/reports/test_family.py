@@ -99,7 +99,7 @@ def test_albert_against_bert_reads_like_the_abstract_of_its_paper():
         "optimises with LAMB, instead of Adam",
         "has a peak learning rate of 0.00176 after 3,125 steps of warm-up, instead of 0.0001 after 10,000",
         "keeps the architecture: encoder, 12 layers, width 768, 12 heads, post-norm",
-        "has factorised token embeddings, 128 wide, instead of token embeddings of the hidden size",
+        "has factorized token embeddings of size 128, instead of token embeddings of the hidden size",
         "has all parameters shared by all layers, instead of no parameters shared between layers",
     ]
 

@@ -160,7 +160,7 @@ def test_what_a_run_does_not_have_yet_is_left_out(tmp_path: Path) -> None:
     assert "model-index" not in front_matter(text)
     (folder / "weights" / "spec.json").unlink()
     assert "## Use it" not in model_card(folder)
-    with pytest.raises(BadInput, match="give the folder of a run"):
+    with pytest.raises(BadInput, match="give the directory of a run"):
         model_card(tmp_path)
 
 

@@ -42,7 +42,7 @@ from preprocessing.processes import began
 from tests.training.corpora import gpt, mini_corpus, mini_run
 from training.engines.local import LocalEngine
 from training.formats import build_model
-from training.loop import pretrain
+from training.loop import Callbacks, pretrain
 
 PARAMS = {"optimizer": {"learning_rate": 1e-3}, "phases": [{"steps": 7}]}
 METADATA = track.Metadata("mini", PARAMS, {"recipe_hash": "abc"}, "* a small net", {"recipe.yaml": "name: mini\n"})
@@ -951,7 +951,7 @@ def test_what_a_decoder_writes_while_it_learns_is_in_its_run(
     run = replace(gpt(mini_run(corpus, tmp_path)), sample_prompts=("w7 w9", ""), eval_every=2)
     run = replace(run, phases=(replace(run.phases[0], steps=4),))
     log, engine = MetricLog(tmp_path, tracked, system=False), LocalEngine(build_model(run), run.optimizer, run.engine)
-    pretrain(run, engine, log, show=worker.sample_writer(run, engine, log))
+    pretrain(run, engine, log, Callbacks(write_samples=worker.sample_writer(run, engine, log)))
     log.close()
     client = track.client_of(tracked.uri)
     names = [file.path for file in client.list_artifacts(tracked.run_id, "samples")]

@@ -154,7 +154,7 @@ def test_all_words_of_a_trunk_are_one_line(trunk: Architecture) -> None:
         (TRUNKS[0], "describe", "encoder, 2 layers, width 32, 4 heads, post-norm"),
         (TRUNKS[1], "describe_positions", "sinusoidal absolute positions"),
         (TRUNKS[1], "describe_sharing", "all parameters shared by all layers"),
-        (TRUNKS[1], "describe_tables", "factorised token embeddings, 16 wide"),
+        (TRUNKS[1], "describe_tables", "factorized token embeddings of size 16"),
         (TRUNKS[2], "describe_attention", "a sliding window of 4 tokens, with global attention on the first token"),
         (TRUNKS[4], "describe_attention", "a band of 3 tokens in every second layer"),
         (TRUNKS[5], "describe_memory", "a memory of 8 tokens"),
@@ -266,5 +266,5 @@ def test_only_the_frozen_generator_of_a_twin_never_changes() -> None:
 
 def test_a_window_is_refused_beside_relative_positions() -> None:
     relative = replace(Decoder(**SIZES), norm_position="post", position_embedding=RelativePositions())
-    with pytest.raises(ValueError, match=r"model.attention_window.kind is 'alternating', allowed is full where"):
+    with pytest.raises(ValueError, match=r"model.attention_window.kind is 'alternating', allowed is full with"):
         replace(relative, attention_window=AlternatingWindow(size=3))

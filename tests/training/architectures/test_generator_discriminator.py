@@ -293,7 +293,7 @@ def two_stages(folder: Path) -> tuple[Model, Model, dict[str, Tensor]]:
 
 def test_a_frozen_generator_is_as_wide_as_the_discriminator() -> None:
     with pytest.raises(
-        ValueError, match=r"model.sample_from is 'frozen', allowed is frozen where model.generator_size_ratio is 1"
+        ValueError, match=r"model.sample_from is 'frozen', allowed is frozen with model.generator_size_ratio 1"
     ):
         replace(FROZEN, generator_size_ratio=0.5)
 

@@ -126,12 +126,12 @@ def test_a_run_that_lost_its_memory_would_not(run: Run, make: Make, tmp_path: Pa
 @pytest.mark.parametrize(
     ("key", "value", "line"),
     [
-        ("workers", 2, "workers 2, this run has workers 1"),
-        ("tensor_parallel", 2, "tensor_parallel 2, this run has tensor_parallel 1"),
-        ("sequence_parallel", 2, "sequence_parallel 2, this run has sequence_parallel 1"),
-        ("pipeline_parallel", 2, "pipeline_parallel 2, this run has pipeline_parallel 1"),
-        ("micro_tokens", 32, "micro_tokens 32, this run has micro_tokens 64"),
-        ("micro_tokens", None, "micro_tokens unknown, this run has micro_tokens 64"),  # as before there was the key
+        ("workers", 2, "workers 2, but this run has workers 1"),
+        ("tensor_parallel", 2, "tensor_parallel 2, but this run has tensor_parallel 1"),
+        ("sequence_parallel", 2, "sequence_parallel 2, but this run has sequence_parallel 1"),
+        ("pipeline_parallel", 2, "pipeline_parallel 2, but this run has pipeline_parallel 1"),
+        ("micro_tokens", 32, "micro_tokens 32, but this run has micro_tokens 64"),
+        ("micro_tokens", None, "micro_tokens unknown, but this run has micro_tokens 64"),  # as before there was the key
     ],
 )
 def test_a_run_whose_workers_read_other_rows_forgets_and_says_so(
@@ -146,7 +146,7 @@ def test_a_run_whose_workers_read_other_rows_forgets_and_says_so(
     changed = {name: number for name, number in (written | {key: value}).items() if number is not None}
     manifest.write_bytes(checked_json(changed))
     assert train(run)[0].finished
-    assert f"was written with {line}: what the net remembers of the rows before is forgotten" in caplog.text
+    assert f"was written with {line}; the memory of the model starts empty" in caplog.text
 
 
 @pytest.mark.one_in(4)

@@ -203,7 +203,9 @@ def test_global_tokens_without_a_window_cannot_be_written() -> None:
 
 
 def test_a_window_with_another_attention_mask_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"model\.attention_mask is 'causal', allowed is bidirectional with a window"):
+    with pytest.raises(
+        ValueError, match=r"model\.attention_mask is 'causal', allowed is bidirectional with an attention window"
+    ):
         replace(ENCODER, attention_mask="causal")
 
 
@@ -215,13 +217,13 @@ def test_a_window_with_another_attention_mask_is_refused() -> None:
         (
             SlidingWindow(size=8),
             4,
-            "model.attention_window.size is 8, rows have at most 4 tokens; lower it, or set kind full",
+            "model.attention_window.size is 8, but sequences have at most 4 tokens; lower it, or set kind full",
         ),
         (AlternatingWindow(size=8), 9, ""),
         (
             AlternatingWindow(size=8),
             8,
-            "model.attention_window.size is 8, rows have at most 8 tokens; lower it, or set kind",
+            "model.attention_window.size is 8, but sequences have at most 8 tokens; lower it, or set kind",
         ),
     ],
 )

@@ -13,7 +13,7 @@ from tests.training.architectures.test_recompute import every_net
 from tests.training.corpora import mini_run
 from training.engines.local import LocalEngine
 from training.formats import build_model, describe_model, save_weights
-from training.model import ReplicaGroup, _First, materialize, parameter_groups, shapes_of
+from training.model import ReplicaGroup, _Initializer, materialize, parameter_groups, shapes_of
 from training.run import CHECKPOINTS, Run
 
 
@@ -91,8 +91,8 @@ def test_a_run_that_goes_on_draws_no_weight(run: Run) -> None:
 def test_peers_draw_a_third_each_and_have_all(run: Run, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = list(build_model(run).parameters())
     drawn: list[str] = []
-    fill = _First.fill
-    monkeypatch.setattr(_First, "fill", lambda self, name, *rest: (drawn.append(name), fill(self, name, *rest)))
+    fill = _Initializer.fill
+    monkeypatch.setattr(_Initializer, "fill", lambda self, name, *rest: (drawn.append(name), fill(self, name, *rest)))
     passed: list[int] = []
 
     def pass_on(value: Tensor, owner: int) -> Tensor:

@@ -292,7 +292,7 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
         ({"zero_stage": 2, "offload_param": "cpu"}, "offload_param is 'cpu', allowed is none with zero_stage 2"),
         (
             {"zero_stage": 3, "offload_optimizer": "nvme"},
-            "nvme_path is '', allowed is a folder on a local disk with nvme",
+            "nvme_path is '', allowed is a directory on a local disk with nvme",
         ),
         ({"nvme_path": "/nvme"}, "nvme_path is '/nvme', allowed is .* empty without"),
         ({"zero_stage": 3, "overlap_comm": True}, "overlap_comm is True, allowed is false with zero_stage 3"),
@@ -301,28 +301,28 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
             {"deepspeed": {"zero_optimization": {"reduce_bucket": 1}}},
             r"zero_optimization.reduce_bucket is not .*did you mean zero_optimization.reduce_bucket_size\?",
         ),
-        ({"deepspeed": {"zero_optimization": {"stage": 3}}}, "stage cannot be given: it is set by engine.zero_stage"),
+        ({"deepspeed": {"zero_optimization": {"stage": 3}}}, "stage cannot be set: set engine.zero_stage instead"),
         (
             {
                 "zero_stage": 3,
                 "tensor_parallel_size": 2,
                 "deepspeed": {"zero_optimization": {"zero_hpz_partition_size": 2}},
             },
-            "zero_hpz_partition_size is 2, allowed is 1 with tensor_parallel_size: workers in a row have",
+            "zero_hpz_partition_size is 2, allowed is 1 with tensor parallelism: neighboring workers",
         ),
         ({"deepspeed": {"zero_optimization": 3}}, "deepspeed.zero_optimization is 3, allowed is a block of keys"),
-        ({"deepspeed": {"data_types": {}}}, "deepspeed.data_types cannot be given: Sesame sets it"),
+        ({"deepspeed": {"data_types": {}}}, "deepspeed.data_types cannot be set: Sesame sets it"),
         (
             {"deepspeed": {"zero_optimization": {"round_robin_gradients": True}}},
-            "round_robin_gradients cannot be given: .*checkpoints and exports would have wrong weights; leave it out",
+            "round_robin_gradients cannot be set: .*checkpoints and exports would have wrong weights; leave it out",
         ),
-        ({"deepspeed": {"prescale_gradients": True}}, "prescale_gradients cannot be given: stages 2 and 3 end at it"),
+        ({"deepspeed": {"prescale_gradients": True}}, "prescale_gradients cannot be set: stages 2 and 3 fail with it"),
         (
             {
                 "zero_stage": 3,
                 "deepspeed": {"gradient_predivide_factor": 2.0, "zero_optimization": {"reduce_scatter": False}},
             },
-            "gradient_predivide_factor cannot be given: .*stage 3 without reduce_scatter divides gradients once more",
+            "gradient_predivide_factor cannot be set: .*stage 3 without reduce_scatter divides gradients again",
         ),
         (
             {"zero_stage": 2, "deepspeed": {"zero_optimization": {"stage3_max_live_parameters": 9}}},
@@ -338,7 +338,7 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
         ),
         (
             {"zero_stage": 3, "offload_optimizer": "cpu", "deepspeed": {"aio": {"queue_depth": 8}}},
-            "deepspeed.aio has no effect with nothing offloaded to a disk; leave it out, or set .*=nvme",
+            "deepspeed.aio has no effect with no offload to a disk; leave it out, or set .*=nvme",
         ),
         *(
             (
@@ -359,7 +359,7 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
             {"param_persistence_threshold": -5},
             "param_persistence_threshold is -5, allowed is a number of elements from 0 up",
         ),
-        ({"deepspeed": {"horse": 1}}, r"deepspeed.horse is not a key that may be given; allowed is one of \['aio', "),
+        ({"deepspeed": {"horse": 1}}, r"deepspeed.horse is not an allowed key; allowed is one of \['aio', "),
     ],
     ids=str,
 )

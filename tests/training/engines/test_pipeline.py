@@ -221,15 +221,15 @@ def test_a_net_without_stages_and_stages_without_a_net_are_refused() -> None:
         ({"pipeline_parallel_size": 0}, "pipeline_parallel_size is 0, allowed is a number of stages from 1 up"),
         (
             {"pipeline_parallel_size": 2, "zero_stage": 2},
-            "zero_stage is 2, allowed is 0 or 1 with pipeline_parallel_size: 2 and 3 would",
+            "zero_stage is 2, allowed is 0 or 1 with pipeline parallelism: 2 and 3 would",
         ),
         (
             {"pipeline_parallel_size": 2, "zero_stage": 3},
-            "zero_stage is 3, allowed is 0 or 1 with pipeline_parallel_size: 2 and 3 would",
+            "zero_stage is 3, allowed is 0 or 1 with pipeline parallelism: 2 and 3 would",
         ),
         (
             {"pipeline_parallel_size": 2, "zero_stage": 1, "precision": "fp16", "device": "cuda"},
-            "precision is 'fp16', allowed is fp32 or bf16 with pipeline_parallel_size",
+            "precision is 'fp16', allowed is fp32 or bf16 with pipeline parallelism",
         ),
         (
             {"pipeline_parallel_size": 2, "zero_stage": 1, "torch_compile": True},

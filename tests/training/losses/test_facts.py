@@ -104,7 +104,7 @@ def test_a_description_is_one_line_that_begins_with_a_weight_other_than_one(loss
         (SpanBoundary(), NOTHING, "span boundaries"),
         (ReplacedTokenDetection(), NOTHING, "50 x replaced tokens"),
         (ReplacedTokenDetection(predict="original", weight=1.0), NOTHING, "original tokens"),
-        (ReplacedTokenDetection(predict_at="masked", weight=1.0), NOTHING, "replaced tokens, of the chosen ones"),
+        (ReplacedTokenDetection(predict_at="masked", weight=1.0), NOTHING, "replaced tokens, only selected ones"),
         (Adversarial(), NOTHING, "tokens that fool the discriminator"),
     ],
 )

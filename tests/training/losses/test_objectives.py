@@ -187,7 +187,7 @@ def test_masked_tokens_without_a_transform_want_tables_as_wide_as_the_net() -> N
 
 @pytest.mark.parametrize("losses", [(), (MaskedTokens(), MaskedTokens(weight=2.0))])
 def test_a_net_without_a_loss_or_with_one_twice_is_refused(losses: tuple[MaskedTokens, ...]) -> None:
-    with pytest.raises(ValueError, match="one or more kinds, each once"):
+    with pytest.raises(ValueError, match="one or more different kinds"):
         ModelSpec(model=replace(ENCODER, num_hidden_layers=2), losses=losses, vocab_size=VOCAB)
 
 

@@ -1,7 +1,7 @@
-"""Heads that compute the losses, on torch: hidden states, a batch and the token table -> a Score.
+"""Heads that compute the losses in torch. A head gets hidden states, a batch and the token table, and returns a Score.
 
-Read masked_tokens.py first, then cross_entropy.py, which all heads share. Each loss makes its own head
-(`LossPart.head`); no head imports a loss.
+Read masked_tokens.py first, then cross_entropy.py, which all heads share. Each loss constructs its
+head (`LossPart.head`); heads do not import losses.
 """
 
 from training.losses.heads.adaptive_softmax import AdaptiveHead

@@ -13,10 +13,11 @@ from training.specs import Architecture
 
 
 class AdaptiveHead(nn.Module):
-    """First a softmax over the frequent tokens and the clusters of the others, then one inside of the token's cluster.
+    """A softmax over frequent tokens and clusters of rare tokens, then a softmax over the tokens of a cluster.
 
-    `table` has the table of each cluster, and the projections where the tables shrink. A rare token counts as correct
-    where both its cluster and its place in the cluster have the highest score: no target is compared with all tokens.
+    `table` has the table of each cluster, followed by the projections if the embedding sizes differ. A rare token
+    counts as correct if its cluster and its score inside the cluster are the highest. No target is compared with all
+    tokens.
     """
 
     def __init__(self, trunk: Architecture, vocab_size: int) -> None:
@@ -29,7 +30,10 @@ class AdaptiveHead(nn.Module):
         self.bias = nn.Parameter(torch.empty(vocab_size))
 
     def fused(self) -> dict[str, tuple[int, ...]]:
-        """Where each cluster has a table of its own, it has a bias of its own (authors' code)."""
+        """Sizes of the biases of the clusters.
+
+        They are separate if the clusters have separate tables (authors' code).
+        """
         return {"bias": tuple(stop - start for start, stop in self.bounds)} if self.narrows else {}
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: tuple[Tensor, ...]) -> Score:
@@ -57,7 +61,7 @@ class AdaptiveHead(nn.Module):
 
     @torch.no_grad()
     def log_p(self, hidden: Tensor, batch: Mapping[str, Tensor], table: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Log-probability float32 [M] of each target, and bool [M]: whether its cluster and its place there got the
+        """Log-probability float32 [M] of each target, and bool [M]: whether its cluster and the token in it have the
         highest scores."""
         target_M = batch["targets"]
         feature_MD, one_each = tokens_at(hidden, batch["targets_at"]), torch.arange(len(target_M), device=hidden.device)

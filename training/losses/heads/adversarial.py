@@ -1,7 +1,8 @@
-"""A generator that is rewarded for what the discriminator gets wrong (ELECTRA, arXiv:2003.10555, 3.2 and appendix F).
+"""The adversarial generator of ELECTRA (arXiv:2003.10555, 3.2 and appendix F).
 
-Samples are discrete, so that no gradient goes through them: REINFORCE. A sample's reward is the discriminator's loss at
-its place, less a baseline; the samples at other places are held fixed, which keeps the variance low.
+The errors of the discriminator are its reward. Samples are discrete and have no gradient, so the head uses REINFORCE.
+The reward of a sample is the loss of the discriminator at its position, minus a baseline. Samples at other positions
+are constant, which reduces the variance.
 """
 
 from collections.abc import Mapping
@@ -18,11 +19,11 @@ from training.specs import Architecture
 
 
 class AdversarialHead(nn.Module):
-    """The head that samples, and a baseline: how sure the discriminator will be, predicted from the generator's states.
+    """The head that samples, and a baseline.
 
-    The baseline learns by cross-entropy, whose gradient reaches no other weight. The value of the loss is an estimate
-    of which only the gradient matters; it need not fall. This is an ablation: the logits of all targets are in memory
-    at once.
+    The baseline predicts the confidence of the discriminator from the hidden states of the generator. It is trained by
+    cross-entropy; its gradient changes no other weight. Only the gradient of the loss has a meaning: its value need not
+    decrease. This head is for an ablation: the logits of all targets are in memory at once.
     """
 
     def __init__(self, trunk: Architecture, vocab_size: int) -> None:
@@ -38,7 +39,7 @@ class AdversarialHead(nn.Module):
         barred_M: Tensor | None,
         uniform_M: Tensor | None = None,
     ) -> Tensor:
-        """Tokens [M] sampled at `targets_at`, as by MaskedTokensHead.sample."""
+        """Tokens [M] sampled at `targets_at`; see MaskedTokensHead.sample."""
         return self.tokens.sample(hidden, batch, table_VD, barred_M, uniform_M)
 
     def forward(
@@ -49,9 +50,9 @@ class AdversarialHead(nn.Module):
         sampled_M: Tensor,
         reward_M: Tensor,
     ) -> Score:
-        """Score of samples at `targets_at`; `reward_M` [M]: the discriminator's loss there, in nats, without gradient.
+        """Score of the samples at `targets_at`. `reward_M` is the loss of the discriminator there, without gradient.
 
-        A sample is correct where it is the original token.
+        The reward is in nats. A sample is correct if it is the original token.
         """
         hidden_MD = tokens_at(hidden, batch["targets_at"])
         logits_MV = F.linear(self.tokens.features(hidden_MD), whole(table_VD), self.tokens.bias).float()

@@ -1,4 +1,4 @@
-"""Cross-entropy over a vocabulary, whose logits are never all in memory at once."""
+"""Cross-entropy over a vocabulary, computed in slices so that the full logits are never in memory."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from training.architectures import WHOLE, Share, SplitTable, Table, whole
 from training.score import Score
 from training.specs import LOGITS_AT_ONCE
 
-ROWS_AT_ONCE, BLOCK = 512, 4_096  # of likelihoods on a CPU: 8 MB of float32
+ROWS_AT_ONCE, BLOCK = 512, 4_096  # block sizes for likelihoods on a CPU: 8 MB of float32
 
 
 def tokens_at(hidden: Tensor, at_M: Tensor) -> Tensor:
@@ -20,7 +20,7 @@ def tokens_at(hidden: Tensor, at_M: Tensor) -> Tensor:
 
 
 def token_score(feature_MD: Tensor, table_VD: Table, bias_V: Tensor | None, target_M: Tensor) -> Score:
-    """Score of the logits `feature @ table.T + bias`, which are never all in memory at once."""
+    """Score of the logits `feature @ table.T + bias`; the full logits are never in memory."""
     loss, right_M = linear_cross_entropy(feature_MD, table_VD, bias_V, target_M)
     return Score(loss, len(target_M), right_M.sum())
 
@@ -28,10 +28,10 @@ def token_score(feature_MD: Tensor, table_VD: Table, bias_V: Tensor | None, targ
 def linear_cross_entropy(
     feature_MD: Tensor, table_VD: Table, bias_V: Tensor | None, target_M: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The summed loss of `token_score`, and bool [M]: which targets got the highest score.
+    """The summed loss of `token_score`, and bool [M]: whether each target has the highest score.
 
-    Of a table that is split each worker compares its own rows, with its part of a bias that is whole (arXiv:1909.08053,
-    3): of each target the workers exchange three numbers, and no logits.
+    If the table is split between workers (arXiv:1909.08053, 3), each worker computes the logits of its own rows. It
+    uses its part of the bias, which is not split. The workers exchange three numbers per target instead of logits.
     """
     with_gradient = torch.is_grad_enabled()
     if not isinstance(table_VD, SplitTable):
@@ -48,11 +48,11 @@ def linear_cross_entropy(
 def token_log_p(
     feature_UD: Tensor, table_VD: Tensor, bias_V: Tensor | None, target_M: Tensor, of_M: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities float32 [M] of targets, and bool [M]: which of them got the highest score.
+    """Log-probabilities float32 [M] of the targets, and bool [M]: whether each target has the highest score.
 
-    `of_M` is for each target the row of `feature_UD` that predicts it: several targets may share one. On a CPU a block
-    of the vocabulary at a time is compared with as many rows as there is room for, since blocks then stay in the cache:
-    1.5 times as fast as whole rows of logits.
+    `of_M` is the row of `feature_UD` that predicts each target; several targets may share a row. On a CPU, logits are
+    computed for a block of the vocabulary at a time, which stays in the cache. This is 1.5 times as fast as full rows
+    of logits.
     """
     num_rows, width = max(1, LOGITS_AT_ONCE // len(table_VD)), len(table_VD)
     if not feature_UD.is_cuda:
@@ -71,8 +71,11 @@ def token_log_p(
 def _over_blocks(
     feature: Tensor, table_VD: Tensor, bias_V: Tensor | None, of: Tensor, target: Tensor, width: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each row the highest logit, and the sum of exp(logit - highest); of each target its logit. `width` tokens of
-    the vocabulary are looked at a time (online softmax: Milakov and Gimelshein 2018, arXiv:1805.02867)."""
+    """The highest logit and the sum of exp(logit - highest) of each row, and the logit of each target.
+
+    The vocabulary is processed in blocks of `width` tokens (online softmax: Milakov and Gimelshein 2018,
+    arXiv:1805.02867).
+    """
     best = feature.new_full((len(feature),), -torch.inf, dtype=torch.float32)
     total, logit = torch.zeros_like(best), best.new_empty(len(target))
     for first in range(0, len(table_VD), width):
@@ -89,9 +92,10 @@ def _over_blocks(
 def token_sample(
     feature_MD: Tensor, table_VD: Table, bias_V: Tensor | None, uniform_M: Tensor, barred_M: Tensor | None
 ) -> Tensor:
-    """Tokens [M] from the softmax of `feature @ table.T + bias`: where the sum of probabilities passes `uniform_M`.
+    """Tokens [M] sampled from the softmax of `feature @ table.T + bias`, by inverting the cumulative probabilities.
 
-    One draw in [0, 1) makes one token; Gumbel noise needs a draw for each logit. `barred_M` are never sampled.
+    Each token uses one random number of `uniform_M` in [0, 1); Gumbel noise would need one per logit. Tokens in
+    `barred_M` are never sampled.
     """
     table_VD = whole(table_VD)
     num_rows = max(1, LOGITS_AT_ONCE // len(table_VD))
@@ -108,10 +112,11 @@ def token_sample(
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Cross-entropy of a linear layer, summed, a slice of targets at a time; the gradient is made on the way forward.
+    """Summed cross-entropy of a linear layer, in slices of targets. The forward pass computes the gradient, too.
 
-    torch's own linear_cross_entropy sums in the precision of its input, where a bfloat16 loss is 4 % off, and does not
-    return how many were right. Here the logits have the precision of the net, softmax and sums are in float32.
+    torch's own linear_cross_entropy sums in the precision of its input, so that a bfloat16 loss is wrong by 4 %. It
+    also does not return which targets are correct. Here, logits have the precision of the model; softmax and sums are
+    in float32.
     """
 
     @staticmethod
@@ -125,7 +130,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         share: Share,
         with_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
-        """`table_VD` are this worker's rows, of `size`; a target is counted from the first, and may be another's."""
+        """`table_VD` has this worker's rows of a table with `size` rows.
+
+        Targets are relative to the first of these rows; targets outside of them belong to other workers.
+        """
         num_rows = max(1, LOGITS_AT_ONCE * share.of // size)  # the same on every worker
         loss = torch.zeros((), dtype=torch.float32, device=feature_MD.device)
         right_M = torch.empty(len(target_M), dtype=torch.bool, device=feature_MD.device)
@@ -163,14 +171,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        # autograd casts each to the precision of its tensor
+        # autograd casts each gradient to the precision of its tensor
         scaled = (None if gradient is None else gradient * d_loss for gradient in ctx.saved_tensors)
         return (*scaled, None, None, None, None)
 
 
 def _log_softmax(logits_MR: Tensor, target_M1: Tensor, mine_M1: Tensor, share: Share) -> tuple[Tensor, Tensor, Tensor]:
-    """Of logits of this worker's R tokens the log-probabilities among those of all workers [M, R]; of each target its
-    own [M], and whether no logit is higher, bool [M]. `target_M1` are among the R where they are `mine_M1`."""
+    """Log-probabilities over the tokens of all workers, from the logits of this worker's R tokens.
+
+    Returns the log-probabilities [M, R] of this worker's tokens, those of the targets [M], and bool [M]: whether each
+    target has the highest logit. `mine_M1` is whether a target is one of this worker's tokens.
+    """
     best_M1 = share.greatest(logits_MR.amax(-1, keepdim=True))
     sums_M2 = torch.cat(
         [(logits_MR - best_M1).exp().sum(-1, keepdim=True), logits_MR.gather(1, target_M1) * mine_M1], 1

@@ -1,4 +1,4 @@
-"""The head that fills in masks: of BERT and its line, and of ELECTRA's generator."""
+"""The head for masked language modeling, in BERT-like models and in the generator of ELECTRA."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,10 @@ from training.specs import Architecture
 
 
 class MaskedTokensHead(nn.Module):
-    """Linear to the width of the tied table, activation, norm (BERT 3.1, task 1), or none of it; a bias per token."""
+    """Tied token table with a bias per token, after a linear layer, an activation and a norm (BERT 3.1, task 1).
+
+    With `transform` False, the table follows the hidden states directly.
+    """
 
     def __init__(self, trunk: Architecture, vocab_size: int, transform: bool = True) -> None:
         super().__init__()
@@ -22,7 +25,7 @@ class MaskedTokensHead(nn.Module):
         self.bias = nn.Parameter(torch.empty(vocab_size))
 
     def features(self, hidden_MD: Tensor) -> Tensor:
-        """What the token table is compared with."""
+        """Inputs of the token table."""
         if self.transform is None or self.norm is None:
             return hidden_MD
         return self.norm(apply_activation(self.transform(hidden_MD), self.activation))
@@ -36,8 +39,10 @@ class MaskedTokensHead(nn.Module):
         barred_M: Tensor | None,
         uniform_M: Tensor | None = None,
     ) -> Tensor:
-        """Tokens [M] sampled from the softmax at `targets_at`, never one of `barred_M`; by `uniform_M` in [0, 1), or by
-        torch's global generator."""
+        """Tokens [M] sampled from the softmax at `targets_at`, except `barred_M`.
+
+        The random numbers are `uniform_M` in [0, 1), or come from torch's global generator.
+        """
         feature_MD = self.features(tokens_at(hidden, batch["targets_at"]))
         if uniform_M is None:
             uniform_M = torch.rand(len(feature_MD), device=feature_MD.device)
@@ -47,6 +52,6 @@ class MaskedTokensHead(nn.Module):
         return token_score(self.features(tokens_at(hidden, batch["targets_at"])), table_VD, self.bias, batch["targets"])
 
     def log_p(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> tuple[Tensor, Tensor]:
-        """Log-probability float32 [M] of each target, and bool [M]: whether it got the highest score."""
+        """Log-probability float32 [M] of each target, and bool [M]: whether it has the highest score."""
         at_U, of_M = batch["targets_at"].unique(return_inverse=True)
         return token_log_p(self.features(tokens_at(hidden, at_U)), whole(table_VD), self.bias, batch["targets"], of_M)

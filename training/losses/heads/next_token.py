@@ -1,4 +1,4 @@
-"""The head of causal language modelling."""
+"""The head for causal language modeling."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from training.score import Score
 
 
 class NextTokenHead(nn.Module):
-    """The tied table and nothing else (GPT-2 2), or a bias per token too (XLM)."""
+    """The tied token table (GPT-2 2), optionally with a bias per token (XLM)."""
 
     def __init__(self, vocab_size: int, bias: bool) -> None:
         super().__init__()
@@ -21,6 +21,6 @@ class NextTokenHead(nn.Module):
         return token_score(tokens_at(hidden, batch["targets_at"]), table_VD, self.bias, batch["targets"])
 
     def log_p(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> tuple[Tensor, Tensor]:
-        """Log-probability float32 [M] of each target, and bool [M]: whether it got the highest score."""
+        """Log-probability float32 [M] of each target, and bool [M]: whether it has the highest score."""
         at_U, of_M = batch["targets_at"].unique(return_inverse=True)
         return token_log_p(tokens_at(hidden, at_U), whole(table_VD), self.bias, batch["targets"], of_M)

@@ -1,8 +1,8 @@
-"""The heads of ELECTRA's discriminator (arXiv:2003.10555): was this token replaced, or (3.5) which one was it before?
+"""Heads of ELECTRA's discriminator (arXiv:2003.10555). They detect replaced tokens, or predict the originals (3.5).
 
-The batch is the one that the discriminator reads: `input_ids` hold the replacements, `targets_at` and `targets` the
-original tokens; a replacement that equals the original counts as not replaced. The metric `replaced_share` of each head
-is the number of replaced tokens, which the loop divides by the number of targets of the loss.
+The batch is the input of the discriminator: `input_ids` has the replacements, `targets_at` and `targets` the original
+tokens. A replacement that equals the original counts as not replaced. The metric `replaced_share` of each head is the
+number of replaced tokens, which the loop divides by the number of targets of the loss.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,10 @@ from training.specs import Architecture
 
 
 class ReplacedTokenDetectionHead(nn.Module):
-    """Linear, activation and a linear to one logit: positive means replaced (google-research/electra, modeling)."""
+    """Linear layer, activation, and a linear layer to one logit, which is positive for replaced tokens.
+
+    The layers are those of google-research/electra (modeling).
+    """
 
     def __init__(self, trunk: Architecture, at: Literal["all", "masked"]) -> None:
         super().__init__()
@@ -29,7 +32,7 @@ class ReplacedTokenDetectionHead(nn.Module):
         self.classify = nn.Linear(trunk.hidden_size, 1)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """States [..., D] -> [...]."""
+        """Logits [...] of hidden states [..., D]."""
         return self.classify(apply_activation(self.transform(hidden), self.activation)).squeeze(-1)
 
     @torch.no_grad()
@@ -47,10 +50,10 @@ class ReplacedTokenDetectionHead(nn.Module):
 
 
 class OriginalHead(nn.Module):
-    """Every token's original, by the softmax over the vocabulary or as a copy of the input (3.5, all-tokens MLM).
+    """Prediction of all original tokens, by a softmax over the vocabulary or a copy of the input (3.5, all-tokens MLM).
 
-    P(token) = copy * [token is the input] + (1 - copy) * softmax(token), `copy` being a sigmoid. This is an ablation:
-    the logits of all tokens are in memory at once.
+    P(token) = copy * [token is the input] + (1 - copy) * softmax(token), where `copy` is a sigmoid. This head is for an
+    ablation: the logits of all tokens are in memory at once.
     """
 
     def __init__(self, trunk: Architecture, vocab_size: int) -> None:
@@ -58,13 +61,13 @@ class OriginalHead(nn.Module):
         self.tokens = MaskedTokensHead(trunk, vocab_size)
         self.copy = nn.Linear(trunk.hidden_size, 1)
 
-    def log_p(self, hidden_MD: Tensor, given_M: Tensor, table_VD: Table) -> Tensor:
-        """Log-probabilities [M, V] of the originals of tokens that are now `given_M`."""
+    def log_p(self, hidden_MD: Tensor, input_M: Tensor, table_VD: Table) -> Tensor:
+        """Log-probabilities [M, V] of the original tokens; `input_M` are the input tokens."""
         logits_MV = F.linear(self.tokens.features(hidden_MD), whole(table_VD), self.tokens.bias).float()
         copy_M1 = self.copy(hidden_MD).float()
         log_p_MV = F.logsigmoid(-copy_M1) + logits_MV.log_softmax(-1)
-        given_M1 = given_M[:, None]
-        return log_p_MV.scatter(1, given_M1, torch.logaddexp(F.logsigmoid(copy_M1), log_p_MV.gather(1, given_M1)))
+        input_M1 = input_M[:, None]
+        return log_p_MV.scatter(1, input_M1, torch.logaddexp(F.logsigmoid(copy_M1), log_p_MV.gather(1, input_M1)))
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         at_M = predicted_at(batch, "all")
@@ -75,34 +78,34 @@ class OriginalHead(nn.Module):
 
 
 class ChosenOriginalHead(MaskedTokensHead):
-    """The originals of the chosen tokens, by the head that fills in masks (3.5, Replace MLM)."""
+    """Prediction of the original tokens at selected positions (3.5, Replace MLM)."""
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         return super().forward(hidden, batch, table_VD)._replace(metrics=replaced_share(batch))
 
 
 def original_ids(batch: Mapping[str, Tensor]) -> Tensor:
-    """The ids [B * S] or [T] of a batch with the original tokens at `targets_at`."""
+    """The token IDs [B * S] or [T] of a batch, with the original tokens at `targets_at`."""
     return batch["input_ids"].flatten().scatter(0, batch["targets_at"], batch["targets"])
 
 
 def is_replaced(batch: Mapping[str, Tensor]) -> Tensor:
-    """Bool [M]: whether another token than the original is at each of `targets_at`."""
+    """Bool [M]: whether the token at each of `targets_at` differs from the original token."""
     return batch["input_ids"].flatten()[batch["targets_at"]] != batch["targets"]
 
 
 def replaced_share(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The metric of that name: the number of replaced tokens, int64 []."""
+    """The metric `replaced_share`: the number of replaced tokens, an int64 scalar."""
     return {"replaced_share": is_replaced(batch).sum()}
 
 
 def predicted_at(batch: Mapping[str, Tensor], at: Literal["all", "masked"]) -> Tensor:
-    """Flat positions of all tokens of a batch, padding left out, or of those that were chosen."""
+    """Flat positions of all tokens of a batch without padding, or of the selected tokens."""
     ids, lengths_B = batch["input_ids"], batch["lengths"]
     if at == "masked":
         return batch["targets_at"]
     if ids.ndim == 1:
         return torch.arange(len(ids), device=ids.device)
-    count = int(lengths_B.sum())  # on the CPU: no wait for the device
+    count = int(lengths_B.sum())  # lengths_B is on the CPU, so this does not wait for the device
     inside_BS = torch.arange(ids.shape[1], device=ids.device) < lengths_B.to(ids.device)[:, None]
     return inside_BS.flatten().nonzero_static(size=count).squeeze(1)

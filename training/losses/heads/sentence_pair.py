@@ -1,4 +1,4 @@
-"""The head of a pair's label."""
+"""The head for the label of a segment pair."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ class SentencePairHead(nn.Module):
         self.classify = nn.Linear(trunk.hidden_size, 2)
 
     def logits(self, hidden_BD: Tensor) -> Tensor:
-        """Scores of the labels 0 and 1."""
+        """Logits of the labels 0 and 1."""
         return self.classify(torch.tanh(self.pooler(hidden_BD)))
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:

@@ -1,7 +1,9 @@
-"""SpanBERT's second loss (arXiv:1907.10529, 3.2): each token of a chosen span from the two tokens around the span.
+"""The span boundary objective of SpanBERT (arXiv:1907.10529, 3.2).
 
-Targets that follow each other are one span, as the reference merges spans that overlap or touch. The tokens around it
-must be ordinary ones: a span beside [CLS] or [SEP], the first or the last token of its row, has no target.
+Each token of a span is predicted from the two tokens around the span.
+
+Consecutive targets are one span, because the reference code merges spans that overlap or touch. The tokens around a
+span must be ordinary tokens: a span next to [CLS] or [SEP], the first or last token of a sequence, has no targets.
 """
 
 from collections.abc import Mapping
@@ -21,14 +23,14 @@ from training.specs import Architecture
 class BoundaryTargets(NamedTuple):
     """The targets of the loss, int64 [N] each."""
 
-    target: Tensor  # which of the batch's M targets
+    target: Tensor  # index among the M targets of the batch
     before: Tensor  # flat index of the token before its span
-    after: Tensor  # flat index of the token behind its span
-    offset: Tensor  # its place in the span, from 0
+    after: Tensor  # flat index of the token after its span
+    offset: Tensor  # position in the span, counted from 0
 
 
 def boundary_targets(batch: Mapping[str, np.ndarray | Tensor], positions: int) -> BoundaryTargets:
-    """Which targets of a batch of arrays or tensors are predicted, and from where: the first `positions` of a span."""
+    """The first `positions` targets of each span in a batch of arrays or tensors, and their boundary tokens."""
     at_M, first_at_B, lengths_B = (torch.as_tensor(batch[name]) for name in ("targets_at", "first_at", "lengths"))
     row_M = torch.searchsorted(first_at_B, at_M, right=True) - 1
     last_at_B = first_at_B + lengths_B.to(at_M.device) - 1
@@ -44,8 +46,10 @@ def boundary_targets(batch: Mapping[str, np.ndarray | Tensor], positions: int) -
 
 
 class SpanBoundaryHead(nn.Module):
-    """Two layers, each a linear, gelu and a norm, over the tokens around a span and a place in it; then the tied table
-    with a bias of its own."""
+    """Two layers of linear, gelu and norm, then the tied token table with a separate bias.
+
+    The inputs are the states of the two boundary tokens and an embedding of the position in the span.
+    """
 
     def __init__(self, trunk: Architecture, vocab_size: int, positions: int, position_width: int) -> None:
         super().__init__()
@@ -58,7 +62,7 @@ class SpanBoundaryHead(nn.Module):
         self.bias = nn.Parameter(torch.empty(vocab_size))
 
     def features(self, hidden: Tensor, targets: BoundaryTargets) -> Tensor:
-        """What the token table is compared with, [N, E]."""
+        """Inputs [N, E] of the token table."""
         around = tokens_at(hidden, targets.before), tokens_at(hidden, targets.after)
         x = self.first_norm(F.gelu(self.first(torch.cat([*around, self.offsets(targets.offset)], dim=-1))))
         return self.second_norm(F.gelu(self.second(x)))
