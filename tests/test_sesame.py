@@ -259,7 +259,7 @@ def test_rows_are_those_that_inspect_shows_and_print_as_text(bert: sesame.Sessio
 
     rows = bert.examples(step=3, count=2)
     assert list(rows) == decode_examples(run_of(bert._flags), 3, 2)
-    assert repr(rows).startswith("step 3, row 0: ")
+    assert repr(rows).startswith("step 3, sequence 0: ")
     assert "[MASK](" in repr(rows)
     for step in (4_000, -1):
         with pytest.raises(sesame.BadInput, match="has the steps 0 to 3999"):

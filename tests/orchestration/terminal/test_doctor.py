@@ -77,7 +77,7 @@ def test_mlflow_is_asked_at_its_address(tmp_path: Path, busy_port, free_port):
     with_password = doctor.tracking(f"http://ann:secret@127.0.0.1:{busy_port}", tmp_path)
     assert with_password.found == f"http://***@127.0.0.1:{busy_port} answers"
     for uri in ("http://127.0.0.1:seven", "http://[::1", "127.0.0.1:5000"):
-        assert doctor.tracking(uri, tmp_path).found == f"{uri} is no address"
+        assert doctor.tracking(uri, tmp_path).found == f"invalid address {uri}"
     assert doctor.tracking("mlflow:5000", tmp_path).remedy == "set MLFLOW_TRACKING_URI to http://mlflow:5000"
 
 

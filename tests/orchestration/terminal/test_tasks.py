@@ -45,7 +45,7 @@ def test_a_line_for_each_task_with_the_rows_of_its_splits(data: Path) -> None:
         ["cola", "classification", "matthews", "-", "!", "-"],
         ["xquad", "extractive_qa", "f1", "-", "-", "0", "of", "11"],
     ]
-    assert lines[5] == "rows of each split; -: not there, *: without labels, !: malformed (below)"
+    assert lines[5] == "examples per split; -: no file, *: without labels, !: malformed (see below)"
     said = " ".join(lines[6:])
     assert "task sst2, dev: malformed rows are left out: glue/SST-2/dev.tsv:3: got 1 columns" in said
     assert "task cola, dev: CoLA/dev.tsv:1: invalid 1: got '2', expected 0 or 1" in said
