@@ -132,7 +132,7 @@ def test_the_commands_work_and_tell_of_the_new_parts_in_words(copy: Path) -> Non
         "whole words, rare ones more often",
         "masked tokens, with the focal loss",
         "read as conllu",
-        "optimises with NAdam, instead of Adam",
+        "optimizes with NAdam, instead of Adam",
         "of the sentences masked, those that say most of the rest, and predicted",
     ):
         assert words in said

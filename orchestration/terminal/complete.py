@@ -1,7 +1,7 @@
 """Completions of a word on the command line, for the shell: recipes, clusters, corpora, runs, keys.
 
-The shell calls a function at each press of the Tab key, so they must be fast. Most names are file names; only tables and
-keys import more than the standard library.
+The shell calls a function at each press of the Tab key, so they must be fast. Most names are file names; only tables
+and keys import more than the standard library.
 """
 
 import dataclasses
@@ -61,8 +61,8 @@ def part(incomplete: str) -> list[str]:
 def override(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
     """The keys of the recipe on the command line and of a cluster, each with its value as the description.
 
-    If one key is left, `key=value` is a second completion. With two completions the shell adds no space after `key=`, so
-    that the user can type a value at once.
+    If one key is left, `key=value` is a second completion. With two completions the shell adds no space after `key=`,
+    so that the user can type a value at once.
     """
     from orchestration.config import flatten, load, load_cluster
     from preprocessing.errors import BadInput

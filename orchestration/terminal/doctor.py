@@ -105,7 +105,9 @@ def cores_and_memory() -> HealthCheck:
 def shared_memory(path: Path) -> HealthCheck:
     """The free shared memory. Ray keeps its object store there; containers often have only 64 MB."""
     if not path.is_dir():
-        return HealthCheck(str(path), "absent", "Ray uses /tmp instead, which is slow; start a container with --shm-size=2g")
+        return HealthCheck(
+            str(path), "absent", "Ray uses /tmp instead, which is slow; start a container with --shm-size=2g"
+        )
     free = shutil.disk_usage(path).free
     remedy = "" if free > 0.5 * GB else "Ray uses /tmp instead, which is slow; start a container with --shm-size=2g"
     return HealthCheck(str(path), f"{free / GB:.1f} GB free", remedy)
@@ -115,9 +117,13 @@ def disk(out: Path) -> HealthCheck:
     """Free space and write permission in `out`, or in its nearest existing parent directory."""
     there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     if not there.is_dir():
-        return HealthCheck("disk", f"{there} is not a directory", "give another directory: --output-dir DIR", fatal=True)
+        return HealthCheck(
+            "disk", f"{there} is not a directory", "give another directory: --output-dir DIR", fatal=True
+        )
     if not os.access(there, os.W_OK):
-        return HealthCheck("disk", f"no permission to write in {there}", "give another directory: --output-dir DIR", fatal=True)
+        return HealthCheck(
+            "disk", f"no permission to write in {there}", "give another directory: --output-dir DIR", fatal=True
+        )
     free = shutil.disk_usage(there).free
     remedy = "" if free > 5 * GB else "free some space, or give a directory on another disk: --output-dir DIR"
     return HealthCheck("disk", f"{free / GB:.1f} GB free at {there}", remedy, fatal=free < 0.5 * GB)
@@ -138,7 +144,9 @@ def gpu() -> HealthCheck:
 def ui_port(port: int) -> HealthCheck:
     """Whether the port of the MLflow UI is free."""
     if _answers("127.0.0.1", port):
-        return HealthCheck("ui port", f"{port} is taken", f"run `sesame ui --port {port + 1}`, or end the process that uses it")
+        return HealthCheck(
+            "ui port", f"{port} is taken", f"run `sesame ui --port {port + 1}`, or end the process that uses it"
+        )
     return HealthCheck("ui port", f"{port} is free")
 
 
@@ -158,7 +166,7 @@ def ray_address(address: str, ask: Ask | None = None) -> HealthCheck:
 
 
 def tracking(uri: str, out: Path, ask: AskStore | None = None) -> HealthCheck:
-    """Whether MLFLOW_TRACKING_URI answers, with our credentials. If it is not set, runs are saved in a file in `out`."""
+    """Whether MLFLOW_TRACKING_URI answers, with our credentials. If it is unset, runs are saved in a file in `out`."""
     shown = re.sub(r"//[^/\s]*@", "//***@", uri)
     if re.fullmatch(r"[\w.-]+:[0-9]+", uri):
         return HealthCheck("mlflow", f"invalid address {shown}", f"set MLFLOW_TRACKING_URI to http://{uri}", fatal=True)

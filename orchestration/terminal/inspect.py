@@ -67,7 +67,7 @@ def decode_examples(run: Run, step: int, count: int) -> list[DecodedExample]:
 
 
 def _split_batch(batch: Batch) -> Iterator[dict[str, Any]]:
-    """The sequences of an unpadded batch: input_ids [S], targets [S] (-1 if not predicted), and the optional columns."""
+    """The sequences of an unpadded batch: input_ids [S], targets [S] (-1 if not predicted), and optional columns."""
     target_T = np.full(len(batch["input_ids"]), -1)
     target_T[batch["targets_at"]] = batch["targets"]
     source_end_B = np.cumsum(batch.get("source_lengths", ()), dtype=np.int64)

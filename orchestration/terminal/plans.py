@@ -101,14 +101,26 @@ def published_view(runs: Sequence[ComparedRun]) -> Group:
         size = f"{one.parameters / 1e6:,.0f} M", str(one.layers), one.corpus, f"{one.tokens:.1e}"
         table.add_row(run.name, *size, f"{run.layout.devices:,} {run.device}", *hours, *ratios, cost, usd)
     lines = [Text(f"{one.run.name}: {'; '.join(filter(None, (one.run.source, one.run.note)))}") for one in runs]
-    about = Text("Ratio: predicted time / published time. MFU: published FLOPs per second / 16-bit peak of the devices.")
+    about = Text(
+        "Ratio: predicted time / published time. MFU: published FLOPs per second / 16-bit peak of the devices."
+    )
     return Group(table, Text(), about, *lines)
 
 
 def timed_steps_view(runs: Sequence[TimedPrediction]) -> Group:
     """Measured steps of Sesame, with the predictions of the plan."""
     table = Table(box=None, pad_edge=False)
-    for name in ("Sesame's own steps", "parameters", "batch", "measured", "planned", "ratio", "GiB", "planned", "ratio"):
+    for name in (
+        "Sesame's own steps",
+        "parameters",
+        "batch",
+        "measured",
+        "planned",
+        "ratio",
+        "GiB",
+        "planned",
+        "ratio",
+    ):
         table.add_column(name, justify="left" if not table.columns else "right")
     for one in runs:
         run = one.run

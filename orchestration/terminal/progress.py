@@ -5,10 +5,10 @@ Workers print no progress. A job calls `report` with one flat dictionary, which 
   done, total    finished parts and their number; a stage without a total ends when the next stage starts
   left_s         remaining seconds, if the job has a better estimate than the rate so far; 0: unknown
   anything else  a value to show with the stage ({"loss": 4.2, "tokens_per_s": 11_800.0}); stage.py formats it
-A stage that builds a corpus reports its documents, bytes and tokens so far. `Pace` computes their rates and the remaining
-time. The displayed time advances also between reports. Each stage ends with a line, which says whether it was done or
-stopped; a stage without a total that took under half a second gets no line. A line fits the width of the terminal, or
-80 columns without a terminal. All output goes to stderr, because stdout is for results (`--json`).
+A stage that builds a corpus reports its documents, bytes and tokens so far. `Pace` computes their rates and the
+remaining time. The displayed time advances also between reports. Each stage ends with a line, which says whether it was
+done or stopped; a stage without a total that took under half a second gets no line. A line fits the width of the
+terminal, or 80 columns without a terminal. All output goes to stderr, because stdout is for results (`--json`).
 """
 
 import logging
@@ -179,7 +179,7 @@ class LineProgress:
         self.stage = None
 
     def _repeat_lines(self) -> None:
-        """Print the state of the current stage LINE_EVERY_S after the previous line, even if the job reports nothing."""
+        """Print the current stage LINE_EVERY_S after the previous line, even if the job reports nothing."""
         wait_s = LINE_EVERY_S
         while not self.closed.wait(wait_s):
             with self.lock:

@@ -33,7 +33,7 @@ def refused(*overrides: str) -> str:
 def test_a_credential_in_plain_text_is_refused_and_not_repeated(name: str) -> None:
     for value in (CANARY, f"${{A}}{CANARY}", f"'{CANARY} ${{A}}'"):
         said = refused(f"env.{name}={value}")
-        assert f"env.{name} is a credential in plain text, allowed is ${{NAME}}" in said
+        assert f"env.{name} is a credential in plain text; write ${{NAME}}" in said
         assert CANARY not in said
     assert load_cluster("local", [f"cluster.env.{name}=${{MINE}}"]).env == {name: "${MINE}"}
 
@@ -125,7 +125,7 @@ def test_what_sesame_and_ray_set_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("value", ["${}", "${A B}", "${1A}", "${A", "${A:-x}"])
 def test_half_a_reference_is_refused(value: str) -> None:
-    assert "env.A is an invalid reference" in refused(f"env.A='{value}'")
+    assert "invalid env.A: expected ${NAME}" in refused(f"env.A='{value}'")
 
 
 def test_what_is_lacking_is_one_line_before_any_work(

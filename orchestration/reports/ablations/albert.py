@@ -44,9 +44,16 @@ ALBERT_SP: Final = Ablation(
 )
 
 _SHARED: Final = {"all-shared": "all", "shared-attention": "attention", "shared-FFN": "feed_forward"}
-_WIDTHS: Final = {64: (8, 32), 128: (16, 64), 256: (32, 128), 768: (64, 256)}  # width in the paper -> widths at tiny and small scale
+_WIDTHS: Final = {
+    64: (8, 32),
+    128: (16, 64),
+    256: (32, 128),
+    768: (64, 256),
+}  # width in the paper -> widths at tiny and small scale
 _TASKS: Final = ("SQuAD 1.1", "SQuAD 2", "MNLI", "SST-2", "RACE", "average")
-_FIGURES: Final[dict[tuple[int, str], tuple[float, ...]]] = {  # F1 for SQuAD; from table 4 if both tables have the model
+_FIGURES: Final[
+    dict[tuple[int, str], tuple[float, ...]]
+] = {  # F1 for SQuAD; from table 4 if both tables have the model
     (64, "not-shared"): (89.9, 80.1, 82.9, 91.5, 66.7, 81.3),
     (64, "all-shared"): (88.7, 77.5, 80.8, 89.4, 63.5, 79.0),
     (128, "not-shared"): (89.9, 80.3, 83.2, 91.5, 67.9, 81.6),
@@ -90,7 +97,9 @@ ALBERT_SHARING: Final = Ablation(
     rows={_label(width, shared): _row(width, shared) for width, shared in _FIGURES},
     columns={
         "MLM": Measure(
-            kind="masked", of=_label(128, "all-shared"), means="masked-token accuracy, in two segments that may be swapped"
+            kind="masked",
+            of=_label(128, "all-shared"),
+            means="masked-token accuracy, in two segments that may be swapped",
         ),
         "SOP": Measure(
             kind="pairs", of=_label(128, "all-shared"), means="a linear probe: are the two segments swapped?"
@@ -112,7 +121,7 @@ ALBERT_SHARING: Final = Ablation(
         "small": ("model.num_hidden_layers=4",),
     },
     facts=("parameters",),
-    note="E is the embedding size in the paper, whose models have hidden size 768. Our models have hidden size 64 at tiny "
-    "scale (E = 8, 16, 32, 64) and 256 at small scale (E = 32, 64, 128, 256). The order of the paper is by its average "
-    "over five tasks.",
+    note="E is the embedding size in the paper, whose models have hidden size 768. Our models have hidden size 64 at "
+    "tiny scale (E = 8, 16, 32, 64) and 256 at small scale (E = 32, 64, 128, 256). The order of the paper is by its "
+    "average over five tasks.",
 )

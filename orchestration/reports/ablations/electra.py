@@ -5,7 +5,8 @@ from typing import Final
 from orchestration.reports.ablations.ablation import Ablation, AblationRow, Curve, LowerClaim, Measure
 
 _COMPUTES: Final = (0.25, 0.5, 1.0)
-_METHODS: Final = {  # loss of the discriminator, and the paper's average on GLUE dev; the loss of the generator is always the same
+# Loss of the discriminator, and the paper's average on GLUE dev. The loss of the generator is always the same.
+_METHODS: Final = {
     "ELECTRA": ("{kind: replaced_token_detection, weight: 5.0}", 85.0),
     "all-tokens MLM": ("{kind: replaced_token_detection, predict: original, weight: 1.0}", 84.3),
     "replace MLM": ("{kind: replaced_token_detection, predict: original, predict_at: masked, weight: 1.0}", 82.4),
@@ -83,7 +84,7 @@ ELECTRA_COMPUTE: Final = Ablation(
         ),
         Curve(name="BERT small", points=((1.4e18, 75.1),)),
     ),
-    note="Each row is a separate run with its own learning-rate schedule. As `--scale` sets it for ELECTRA, the generator "
-    "is as wide as the discriminator, and the loss of replaced tokens has the weight 5, not 50. The loss of original "
-    "tokens has the weight 1. The score is from one task, not from GLUE.",
+    note="Each row is a separate run with its own learning-rate schedule. As `--scale` sets it for ELECTRA, the "
+    "generator is as wide as the discriminator, and the loss of replaced tokens has the weight 5, not 50. The loss "
+    "of original tokens has the weight 1. The score is from one task, not from GLUE.",
 )

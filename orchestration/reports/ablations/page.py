@@ -150,7 +150,7 @@ def summarize_claims(table: Ablation, scores: Scores, questions: Questions = Map
 
 
 def markdown(table: Ablation, summary: Mapping[str, Any]) -> str:
-    """The page as Markdown: our scores as mean +- standard deviation over the seeds, the paper's scores, and the claims."""
+    """The page as Markdown: our scores (mean +- standard deviation over the seeds), the paper's scores, and the claims."""
     return "\n".join(_lines(table, summary)) + "\n"
 
 
@@ -160,7 +160,11 @@ def _lines(table: Ablation, summary: Mapping[str, Any]) -> Iterator[str]:
     yield f"# {table.title}"
     yield ""
     seeds = f"mean +- standard deviation over {num_seeds} seeds" if num_seeds > 1 else "from one seed"
-    theirs = "the scores of the paper are in percent" if any(row.paper for row in table.rows.values()) else "the paper has no table"
+    theirs = (
+        "the scores of the paper are in percent"
+        if any(row.paper for row in table.rows.values())
+        else "the paper has no table"
+    )
     yield f"After {table.paper}. {_measured(table)}, {seeds}; {theirs}."
     yield ""
     yield from _grid(table, scores, summary.get("facts", {}))

@@ -56,8 +56,8 @@ ROBERTA_FORMATS: Final = Ablation(
     varies=("data.packing", "losses", "model.type_vocab_size", "phases.0.batch_unit"),
     vocab="data.tokenizer.vocab_size=1_000",  # each word becomes one token
     budget={"tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 2_000}]",)},
-    note="The pair formats have next sentence prediction, as in the paper. The task here (does a sentence follow another "
-    "one?) is the task of that objective; the five tasks of the paper are other tasks.",
+    note="The pair formats have next sentence prediction, as in the paper. The task here (does a sentence follow "
+    "another one?) is the task of that objective; the five tasks of the paper are other tasks.",
 )
 
 _EPSILONS: Final = ("1e-8", "1e-6", "1e-4", "1e-2")
@@ -81,7 +81,9 @@ ADAM_EPS: Final = Ablation(
         for epsilon in _EPSILONS
     },
     columns={
-        "loss": Measure(kind="loss", of=_label("1e-6", "0.98"), means="mean loss of the masked tokens in held-out text"),
+        "loss": Measure(
+            kind="loss", of=_label("1e-6", "0.98"), means="mean loss of the masked tokens in held-out text"
+        ),
         "rise": Measure(kind="rise", means="largest rise of the training loss above its lowest earlier value"),
     },
     claims=(
@@ -91,7 +93,7 @@ ADAM_EPS: Final = Ablation(
     varies=("optimizer.eps", "optimizer.beta2"),
     text="demo",
     budget={"tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 1_500}]",)},
-    note="The paper says that training is very sensitive to epsilon; the claim here is that losses differ by more than 0.1 "
-    "nats. It also says that beta2 = 0.98 makes large batches more stable; the claim here is that the loss rises less. "
-    "Our batches are small.",
+    note="The paper says that training is very sensitive to epsilon; the claim here is that losses differ by more than "
+    "0.1 nats. It also says that beta2 = 0.98 makes large batches more stable; the claim here is that the loss rises "
+    "less. Our batches are small.",
 )

@@ -8,7 +8,9 @@ _PAPER: Final = "SpanBERT, Joshi et al. 2019, arXiv:1907.10529"
 _FOLLOWS: Final = Measure(
     kind="task", of="next_sentence", means="fine-tuned: does the second sentence follow the first?"
 )
-_WORDS: Final = "data.tokenizer={kind: wordpiece, vocab_size: 400, lowercase: false}"  # a word has 1.3 tokens on average
+_WORDS: Final = (
+    "data.tokenizer={kind: wordpiece, vocab_size: 400, lowercase: false}"  # a word has 1.3 tokens on average
+)
 _BUDGET: Final = {"tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 1_500}]",)}
 
 SPANBERT_MASKING: Final = Ablation(
@@ -29,9 +31,7 @@ SPANBERT_MASKING: Final = Ablation(
     },
     columns={
         "spans": Measure(kind="masked", of="random spans", means="masked-token accuracy, with whole spans masked"),
-        "tokens": Measure(
-            kind="masked", of="subword tokens", means="masked-token accuracy, with single tokens masked"
-        ),
+        "tokens": Measure(kind="masked", of="subword tokens", means="masked-token accuracy, with single tokens masked"),
         "next_sentence": _FOLLOWS,
     },
     claims=(
@@ -80,6 +80,6 @@ SPANBERT_OBJECTIVES: Final = Ablation(
     varies=("data.packing", "losses"),
     vocab=_WORDS,
     budget=_BUDGET,
-    note="The task here (does a sentence follow another one?) is the task of next sentence prediction; the six tasks of the "
-    "paper are other tasks.",
+    note="The task here (does a sentence follow another one?) is the task of next sentence prediction; the six tasks of "
+    "the paper are other tasks.",
 )

@@ -1,8 +1,8 @@
 """Text in a made-up language for ablation tables at small scale.
 
-In a few minutes on two cores, a model learns little from real text. On the installed documentation of Python, ALBERT has
-a masked-token accuracy of 14 % after 4,000 steps at tiny scale, so a table of such models compares noise. In the made-up
-language a few minutes are enough, and the structure to learn is known:
+In a few minutes on two cores, a model learns little from real text. On the installed documentation of Python, ALBERT
+has a masked-token accuracy of 14 % after 4,000 steps at tiny scale, so a table of such models compares noise. In the
+made-up language a few minutes are enough, and the structure to learn is known:
 
 * Topics and names show which sentences belong to the same document, and stages show their order.
 * The particle at the end of a sentence agrees in number with the determiner at its beginning.

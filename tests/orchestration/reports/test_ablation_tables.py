@@ -463,7 +463,10 @@ def test_a_page_says_what_is_in_nats_what_is_known_and_how_long_rows_were_traine
     scores = {"none": {"MLM": [3.0, math.inf]}, "SOP": {"MLM": [4.0, 5.0]}}
     facts = {row: {"parameters": 12_345, "FLOPs": 2.34e12} for row in one.rows}
     page = table_page.markdown(one, TOLD | {"scores": scores, "facts": facts, "steps": [6, 1_200]})
-    assert "After A paper, 2019. Nats, mean +- standard deviation over 2 seeds; the scores of the paper are in percent." in page
+    assert (
+        "After A paper, 2019. Nats, mean +- standard deviation over 2 seeds; the scores of the paper are in percent."
+        in page
+    )
     assert "| loss | parameters | FLOPs | MLM (nats) | paper: SOP |" in page
     assert "| none | 12,345 | 2.3e12 | inf | 53.3 |" in page
     assert "| SOP | 12,345 | 2.3e12 | 4.500 +- 0.707 | 86.5 |" in page

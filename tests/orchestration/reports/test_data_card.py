@@ -105,21 +105,21 @@ def test_words_are_counted_by_how_many_pieces_they_have(mini: Path, known: DataC
                     if is_start:
                         counted[pieces] += 1
                         pieces = 0
-    assert known.pieces.words_of == tuple(counted[pieces] for pieces in range(1, 7))
+    assert known.vocabulary.words_of == tuple(counted[pieces] for pieces in range(1, 7))
     assert counted[2] > 0
-    assert known.pieces.words == counted.total()
+    assert known.vocabulary.words == counted.total()
 
 
 def test_pieces_are_counted_and_ranked(mini: Path, known: DataCardFacts) -> None:
     shards = [shard for split in ("train", "validation") for shard in TokenStore.open(mini, split).shards]
     counted = Counter(np.concatenate([shard.ids_T for shard in shards]).tolist())
     words = tokenization.Vocab.load(mini / "vocab")
-    (piece, count), *_ = known.pieces.top
+    (piece, count), *_ = known.vocabulary.top
     assert count == max(counted.values())
     assert tokenization.shown_piece(words, max(counted, key=lambda id: (counted[id], -id))) == piece
-    assert known.pieces.unused == words.size - len(words.special_ids) - len(counted)
-    assert known.pieces.zipf[-1] == (len(counted), min(counted.values()))
-    assert dict(known.pieces.covered)[10] == sum(count for _, count in counted.most_common(10))
+    assert known.vocabulary.unused == words.size - len(words.special_ids) - len(counted)
+    assert known.vocabulary.zipf[-1] == (len(counted), min(counted.values()))
+    assert dict(known.vocabulary.covered)[10] == sum(count for _, count in counted.most_common(10))
 
 
 def test_documents_and_sentences_are_measured(mini: Path, known: DataCardFacts) -> None:
@@ -194,7 +194,7 @@ def test_the_settings_name_no_folder_of_this_machine(mini: Path, bert: Recipe, t
         decontaminate=Decontaminate(paths=("/home/me/evals.jsonl",)),
         phrases="/home/me/phrases.txt",
     )
-    made = card.facts_of(mini, bert, spec).made
+    made = card.facts_of(mini, bert, spec).settings
     assert made["sources"] == "2 x gutenberg, jsonl (text_key body)"
     assert made["dedup.reference_corpora.0"] == "old"
     assert made["phrases"] == "phrases.txt"
