@@ -70,10 +70,10 @@ class DataFrame:
                 ({"text": ["a"]}, "invalid data: got a dict, expected a path .*; save it as Parquet or JSON lines"),
                 (DataFrame(), "invalid data: got a DataFrame, expected a path .*; save it"),
                 (Dataset([{"text": "a"}]), r"invalid data\[0\]: got a dict, expected a path"),
-                (["demo", None], r"data\[1\] is None"),
-                ([["demo"]], r"data\[0\] is a list"),
-                (b"demo", "data is b'demo'"),
-                (iter(["demo"]), "data is a list_iterator"),
+                (["demo", None], r"invalid data\[1\]: got None"),
+                ([["demo"]], r"invalid data\[0\]: got a list"),
+                (b"demo", "invalid data: got b'demo'"),
+                (iter(["demo"]), "invalid data: got a list_iterator"),
                 (
                     HUGE,
                     r"invalid --data: got 'x{40}\.\.\.' \(100,000 characters\), expected a path or a name; write",
@@ -86,11 +86,11 @@ class DataFrame:
         *(
             ("recipe", value, said)
             for value, said in [
-                (None, "recipe is None"),
-                (["bert_base"], "recipe is a list"),
-                ({}, "recipe is a dict"),
+                (None, "invalid recipe: got None"),
+                (["bert_base"], "invalid recipe: got a list"),
+                ({}, "invalid recipe: got a dict"),
                 (HUGE, "invalid recipe: got 'x{40}"),
-                (b"bert_base", "recipe is b'bert_base'"),
+                (b"bert_base", "invalid recipe: got b'bert_base'"),
                 ("a\0b", "invalid recipe: got "),
             ]
         ),

@@ -52,5 +52,6 @@ SIZE_LADDER: Final = Ablation(
     axis="parameters",
     theirs="GLUE (test)",
     curves=(Curve(name="BERT", points=tuple((_PARAMETERS[name], _SIZES[name][3]["GLUE"]) for name in _SIZES)),),
-    note="Layers and heads are as in the paper. Hidden sizes are a quarter of the paper's at tiny scale, half at small.",
+    note="Layers and heads are as in the paper. Hidden sizes are a quarter of the paper's at tiny scale, and half at "
+    "small scale.",
 )

@@ -150,7 +150,7 @@ def summarize_claims(table: Ablation, scores: Scores, questions: Questions = Map
 
 
 def markdown(table: Ablation, summary: Mapping[str, Any]) -> str:
-    """The page as Markdown: our scores (mean +- standard deviation over the seeds), the paper's scores, and the claims."""
+    """The page as Markdown: our scores (mean +- standard deviation over seeds), the paper's scores, the claims."""
     return "\n".join(_lines(table, summary)) + "\n"
 
 

@@ -80,6 +80,6 @@ SPANBERT_OBJECTIVES: Final = Ablation(
     varies=("data.packing", "losses"),
     vocab=_WORDS,
     budget=_BUDGET,
-    note="The task here (does a sentence follow another one?) is the task of next sentence prediction; the six tasks of "
-    "the paper are other tasks.",
+    note="The task here (does a sentence follow another one?) is the task of next sentence prediction; the six tasks "
+    "of the paper are other tasks.",
 )

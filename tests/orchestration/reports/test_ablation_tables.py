@@ -300,7 +300,7 @@ def test_other_text_takes_the_place_of_the_made_up_one(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_none_is_answered_with_the_nearest() -> None:
-    with pytest.raises(BadInput, match=r"albert_sp expected one of .*did you mean albert-sp"):
+    with pytest.raises(BadInput, match=r"got 'albert_sp', expected one of .*did you mean albert-sp"):
         ablation_from_name("albert_sp")
 
 

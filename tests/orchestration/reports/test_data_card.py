@@ -146,12 +146,12 @@ def test_a_histogram_has_a_bin_for_every_length(lengths: list[int]) -> None:
 def test_facts_do_not_depend_on_how_much_is_counted_at_once(
     mini: Path, bert: Recipe, known: DataCardFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(card_facts, "_AT_ONCE", 150)
+    monkeypatch.setattr(card_facts, "_TOKENS_AT_ONCE", 150)
     shard = TokenStore.open(mini, "train").shards[0]
-    stretches = list(card_facts._stretches(shard.offset_N1))
-    assert len(stretches) > 10
-    assert [start for start, _ in stretches[1:]] == [stop for _, stop in stretches[:-1]]
-    assert (stretches[0][0], stretches[-1][1]) == (0, shard.num_tokens)
+    ranges = list(card_facts._token_ranges(shard.offset_N1))
+    assert len(ranges) > 10
+    assert [start for start, _ in ranges[1:]] == [stop for _, stop in ranges[:-1]]
+    assert (ranges[0][0], ranges[-1][1]) == (0, shard.num_tokens)
     assert card.facts_of(mini, bert) == known
 
 
@@ -227,7 +227,7 @@ def test_a_corpus_too_small_for_a_row_says_so(tmp_path: Path, bert: Recipe) -> N
     folder = mini_corpus(tmp_path / "corpus", num_train=1, num_validation=1)
     first = card.facts_of(folder, bert).examples[0]
     assert first.tokens == ()
-    assert "gives no such sequence: train-00000-of-00001.arrow: has one document only" in first.note
+    assert "has no such sequence: train-00000-of-00001.arrow: has one document only" in first.note
     assert str(tmp_path) not in first.note
 
 

@@ -95,8 +95,8 @@ def test_a_task_of_likelihoods_is_shown_as_scored_without_training(
     assert main(["tasks", "blimp", "--task-data-dir", str(data)]) == 0
     out = capsys.readouterr().out
     assert (
-        "loglikelihood_choice: macro_accuracy, accuracy; scored without training, on sequences as long as the model's"
-        in out
+        "loglikelihood_choice: macro_accuracy, accuracy; scored without fine-tuning, at the sequence length of the "
+        "model" in out
     )
     assert "BLiMP.zip" in out  # which is no archive
     assert main(["tasks", "wikitext103", "--json"]) == 0
