@@ -9,8 +9,8 @@
     bert.train(steps=20)    # a short run with Ray and MLflow
     bert.evaluate()         # downstream scores, with a randomly initialized baseline
 
-The methods run the same jobs as the command `sesame`, with the same directories, files and errors: the results of one
-are found by the other. An error that the user can correct is a SesameError with a message of one line. `python -m
+The methods run the same jobs as the command `sesame`, with the same directories, files and errors: each finds the
+results of the other. An error that the user can correct is a SesameError with a message of one line. `python -m
 sesame` runs the command. Importing this module is fast, because each method imports its packages when it is called.
 
 A file training.py of the user, or a directory with such a name, would hide a package of Sesame; importing this module
@@ -271,8 +271,8 @@ class Session:
     def train(self, steps: int | None = None, resume: Literal["allow", "never", "must"] = "allow") -> dict[str, Any]:
         """Pretrain the model, or resume the run, and return its steps, tokens, loss and last evaluation.
 
-        A finished run is not repeated. `steps`: fewer steps than the recipe has. They are another run, with shorter
-        phases and warm-up in proportion, and this session then refers to that run.
+        A finished run is not repeated. `steps`: fewer steps than the recipe has. This is another run, with shorter
+        phases and warm-up in proportion, and the session then refers to that run.
         """
         from orchestration.jobs import tasks_without_text
         from orchestration.jobs import train as pretrain

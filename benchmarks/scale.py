@@ -86,8 +86,8 @@ def stages(rounds: int) -> str:
             )
     return (
         f"GPT-2 with {first.layers} layers and hidden size {first.width}, {first.rows} sequences of {first.length} "
-        f"tokens per worker, float32, buckets of {first.bucket:,} elements. The planned time of a step uses the speed of "
-        "a core, measured just before. Two workers communicate over loopback.\n\n" + "\n".join(lines)
+        f"tokens per worker, float32, buckets of {first.bucket:,} elements. The planned time of a step uses the speed "
+        "of a core, measured just before. Two workers communicate over loopback.\n\n" + "\n".join(lines)
     )
 
 

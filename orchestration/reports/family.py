@@ -68,7 +68,10 @@ def count_parameters(recipe: Recipe) -> int:
 
 
 def _node(name: str, modules: "list[nn.Module]", counted: set[int]) -> Node:
-    """Equal modules as one node. Its parts are the stacks inside them; of repeated modules, all children."""
+    """One node for modules of equal structure.
+
+    A single module without stacks has no parts. For repeated modules, each child is a part.
+    """
     from torch import nn
 
     first, several = modules[0], len(modules) > 1
@@ -117,7 +120,7 @@ def training_flops(recipe: Recipe) -> float:
 
 
 def oracle(recipe: Recipe) -> str:
-    """The reference for logits and gradients of the model: a class of transformers, or a replacement for it."""
+    """The reference for logits and gradients of the model: a class of transformers, or a formula."""
     from training.model import ModelSpec
 
     trunk, losses = recipe.model, recipe.losses

@@ -330,7 +330,7 @@ def _names(parameter: Any) -> str:
 
 
 def _values(parameter: Any) -> str:
-    """The value of an option: a word for it, or its choices; "" for a switch."""
+    """The placeholder for the value of an option, or its choices; "" for a switch."""
     annotation = parameter.type_descriptor.annotation
     if annotation is bool:
         return ""

@@ -104,7 +104,7 @@ def sort_scores(found: SavedScores, series: Mapping[str, str] = MappingProxyType
 
 
 def select_final_scores(found: SavedScores) -> list[TaskScore]:
-    """For each task the score of the last step with the most labels, at best of the finished run with all labels.
+    """For each task the score with the latest step and the most labels. The finished run counts as the latest step.
 
     Scores with equal steps and labels are all returned.
     """

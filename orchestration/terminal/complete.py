@@ -72,7 +72,7 @@ def override(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
     except BadInput:
         return []
     settings = dataclasses.asdict(one) | {"cluster": dataclasses.asdict(load_cluster("local"))}
-    del settings["reported_results"]  # results of the paper are no setting
+    del settings["reported_results"]  # results of the paper are not a setting
     del settings["cluster"]["sample_prompts"]  # the shell would split these texts at their spaces
     values = {key: _typed(value) for key, value in flatten(settings)}
     keys = _matching(incomplete.partition("=")[0], values)

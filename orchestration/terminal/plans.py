@@ -102,7 +102,7 @@ def published_view(runs: Sequence[ComparedRun]) -> Group:
         table.add_row(run.name, *size, f"{run.layout.devices:,} {run.device}", *hours, *ratios, cost, usd)
     lines = [Text(f"{one.run.name}: {'; '.join(filter(None, (one.run.source, one.run.note)))}") for one in runs]
     about = Text(
-        "Ratio: predicted time / published time. MFU: published FLOPs per second / 16-bit peak of the devices."
+        "Ratio: predicted time / published time. MFU: model FLOPs / (published time x 16-bit peak of the devices)."
     )
     return Group(table, Text(), about, *lines)
 

@@ -38,7 +38,7 @@ class AblationRow:
     recipe: str
     overrides: tuple[str, ...] = ()
     sizes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # further overrides, by scale
-    units: Units = ""  # the kind of phrases that are marked in the text
+    units: Units = ""  # the units of the text that are marked as phrases
     compute: float = 0.0  # training FLOPs divided by those of the row `equal_to`; 0: use the steps of the table
     line: str = ""  # name of the curve in the figure that has this row as a point
     paper: Mapping[str, float] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Measure:
 
     kind: Kind
     of: str = ""  # a row or a task; "" for `rise`
-    overrides: tuple[str, ...] = ()  # of the recipe of row `of`: pairs of another kind than in training
+    overrides: tuple[str, ...] = ()  # of the recipe of row `of`, for pairs that no row is trained on
     means: str  # description in one line
 
     @property
@@ -118,7 +118,7 @@ class Ablation:
     text: Text = "made up"  # used if the command has no --data
     vocab: str = ""  # override of the tokenizer for the made-up text, which has few words
     budget: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # overrides by scale, after those of all tables
-    equal_to: str = ""  # the row that defines compute 1
+    equal_to: str = ""  # the row with `compute` 1
     facts: tuple[Fact, ...] = ()  # computed, not measured; shown for each row
     axis: Fact | Literal[""] = ""  # x axis of the curves in the figure; "": the figure has bars
     theirs: str = ""  # metric of the paper's curves

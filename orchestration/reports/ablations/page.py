@@ -30,7 +30,9 @@ class ClaimResult:
     difference: str
     seeds: int
     of: int
-    p: float | None = None  # one-sided, over seeds and examples; None: no test is possible, e.g. with one seed
+    p: float | None = (
+        None  # one-sided, over seeds and examples; None: no test, for example because there is only one seed
+    )
 
     @property
     def is_significant(self) -> bool:
@@ -103,7 +105,7 @@ def _largest(values: Sequence[float | None]) -> float | None:
 def _p_above(one: Sequence[float], other: Sequence[float], by: float, questions: int) -> float | None:
     """One-sided p of the hypothesis that the mean of `one` exceeds the mean of `other` by at most `by`.
 
-    None with one seed, or if a run diverged.
+    None if there is only one seed, or if a run diverged.
     """
     noise = sum(mean(each) * (1 - mean(each)) for each in (one, other)) / questions if questions else 0.0
     test = over_seeds([a - b - by for a, b in zip(one, other, strict=True)], noise, questions)
@@ -144,7 +146,9 @@ def summarize_claims(table: Ablation, scores: Scores, questions: Questions = Map
     tested = any(result.p is not None for result in order)
     tests = f"{significant} significantly (p < {LEVEL:g})" if tested else "none tested"
     held = f"{len(order) - len(missed)} of {len(order)} claims hold, {tests}"
-    order_text = f"was not reproduced: {held}, not {'; '.join(missed)}." if missed else f"was reproduced: {held}."
+    order_text = (
+        f"was not reproduced: {held}. These claims fail: {'; '.join(missed)}." if missed else f"was reproduced: {held}."
+    )
     equal_text = f" Rows are equal in the paper but differ here: {'; '.join(unlike)}." if unlike else ""
     return f"The order of the paper's rows {order_text}{equal_text}"
 

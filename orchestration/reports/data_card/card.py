@@ -21,7 +21,7 @@ from preprocessing.files import write_atomic
 from preprocessing.manifest import Count
 from preprocessing.tokenization import SPACE_SIGN, legend
 
-if TYPE_CHECKING:  # it takes a second to import
+if TYPE_CHECKING:  # importing it takes a second
     from matplotlib.figure import Figure
 
 __all__ = ["DataCardFacts", "facts_of", "html", "markdown", "pictures", "save", "write"]
@@ -73,7 +73,9 @@ def pictures(known: DataCardFacts) -> dict[str, "Figure"]:
 
 def _png(figure: "Figure") -> bytes:
     file = io.BytesIO()
-    figure.savefig(file, format="png", transparent=True, metadata={"Software": None})  # no version: the same bytes
+    figure.savefig(
+        file, format="png", transparent=True, metadata={"Software": None}
+    )  # without the version of matplotlib, so that equal figures have equal bytes
     return file.getvalue()
 
 
@@ -196,7 +198,7 @@ def _funnel(known: DataCardFacts) -> Section:
     kept = (_share(known.kept.documents, seen.documents), _share(known.kept.bytes, seen.bytes))
     last = ("kept", "", kept[0], f"{known.kept.documents:,}", "", kept[1], f"{known.kept.bytes:,}")
     head = ("reason", "documents", "fraction", "documents left", "bytes", "fraction", "bytes left")
-    shown = Picture("funnel", "Bar chart of the documents and bytes that are left after each reason to drop some")
+    shown = Picture("funnel", "Bar chart of the documents and bytes that remain after each filter")
     return Section("Kept and dropped documents", said, (CardTable(head, (first, *rows, last)), shown))
 
 
@@ -275,7 +277,7 @@ def _quotes(known: DataCardFacts) -> Iterator[Part]:
 
 def _examples(examples: tuple[CardExample, ...]) -> Section:
     said = (
-        "One sequence from the first shard, as each objective of the model family receives it. Each predicted token is "
+        "One sequence from the first shard, as built for each objective of the model family. Each predicted token is "
         "marked, and its label follows in parentheses. A marked token that is not a mask was replaced at random or "
         "left unchanged."
     )

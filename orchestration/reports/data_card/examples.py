@@ -26,7 +26,7 @@ class CardExample:
     """A sequence as a recipe builds it for the model; without tokens if the corpus has no such sequence."""
 
     recipe: str
-    description: str  # of packing, masking and losses
+    description: str  # packing, masking and losses, as text
     tokens: tuple[ShownToken, ...] = ()
     note: str = ""
 

@@ -59,7 +59,7 @@ class TokenizerStats:
     special: tuple[str, ...]
     unused: int  # number of entries that never occur, without special tokens
     unknown: int  # number of unknown tokens
-    words_of: tuple[int, ...]  # number of words of 1, 2, ... tokens
+    words_of: tuple[int, ...]  # number of words of 1, 2, ... tokens; the last number includes longer words
     words: int
     top: tuple[tuple[str, int], ...]  # entry, number of its tokens
     zipf: tuple[tuple[int, int], ...]  # rank, number of tokens of its entry; ranks are spaced logarithmically
@@ -87,7 +87,7 @@ class MixedGroup:
     tokens: int
     trained: int  # number of training tokens, without special tokens
     epochs: float
-    ledger: Ledger  # of the documents of this group
+    ledger: Ledger  # counts the documents of this group
     held_out: dict[str, int]  # number of documents by held-out split
 
 
