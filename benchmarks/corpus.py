@@ -146,7 +146,7 @@ def make_envs(envs: Path) -> None:
 
 @dataclass(frozen=True)
 class Bench:
-    """The paths of the text, the tokenizer and the environments. Runs write to `scratch`, and are then deleted."""
+    """The paths of the text, the tokenizer and the environments. Runs write to `scratch`; this output is deleted."""
 
     input: Path
     tokenizer: Path

@@ -22,7 +22,7 @@ from pipeline.steps import TextDirectory, read_text
 from preprocessing.text import text_key
 from preprocessing.text.minhash import jaccard
 
-SHARE = 20  # one document in 20
+SHARE = 20  # one document in SHARE gets a near-duplicate, another one a decoy
 NEAR = Dedup(minhash=True)
 HERE = ("--direct_running_mode=in_memory",)
 

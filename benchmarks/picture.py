@@ -32,7 +32,7 @@ def main(out: Path, picture: Path) -> None:
             right.bar(x, median(values), width=0.34, color=color, label=start if at == 0 else None)
             right.plot([x] * len(values), values, "o", color=INK, markersize=3)
         guess = [score.chance] * 2
-        right.plot([at - 0.2, at + 0.58], guess, ":", color=INK, label="chance, or the majority" if at == 0 else None)
+        right.plot([at - 0.2, at + 0.58], guess, ":", color=INK, label="chance or majority" if at == 0 else None)
     right.set_xticks([at + 0.19 for at in range(len(scores))], [score.task for score in scores])
     right.set(ylabel="accuracy", ylim=(0, 1), title="downstream scores")
     right.legend(frameon=False)

@@ -4,8 +4,8 @@
 
 Two workers with one core each train a small BERT on the synthetic mini-world corpus. In a trial, one of them is killed.
 For `worker`, the workers run in a local Ray. For `node`, a cluster on this machine has two raylets, and a raylet is
-killed together with its worker; training continues with one worker, and the node is started again for the next trial.
-The seed determines the step and the victim. Results in seconds:
+killed together with its worker. Training continues with one worker. The node is started again for the next trial.
+The seed determines the step and which of the two is killed. Results in seconds:
 
     noticed   from the kill until new workers are requested
     start     until the new processes have imported torch and DeepSpeed, as in any start

@@ -73,16 +73,16 @@ def stages(rounds: int) -> str:
         ):
             layout, demand = layout_of(case.machine, world, case.length, world * case.rows), workload_of(case.recipe)
             device, batch = measure_cores(1, world), world * case.rows
-            says_s = step_seconds(demand, layout, device, case.length, batch).total
-            says_bytes = device_memory(demand, layout, case.length, cuda=False).peak
-            says_sent = communication_volume(demand, layout, case.length, batch).total
+            planned_s = step_seconds(demand, layout, device, case.length, batch).total
+            planned_bytes = device_memory(demand, layout, case.length, cuda=False).peak
+            planned_sent = communication_volume(demand, layout, case.length, batch).total
             took = sorted(second for each in found for second in each["seconds"])
             peak, sent_bytes = (max(each[name] for each in found) for name in ("peak", "sent"))
             step_s = median(took)
             lines.append(
                 f"| {world} | {case.zero} | {1e3 * step_s:.0f}, {1e3 * took[0]:.0f} to {1e3 * took[-1]:.0f} "
-                f"| {1e3 * says_s:.0f} = {says_s / step_s:.2f} | {peak / 1e6:.1f} "
-                f"| {says_bytes / 1e6:.1f} = {says_bytes / peak:.2f} | {sent_bytes / 1e6:.2f} | {says_sent / 1e6:.2f} |"
+                f"| {1e3 * planned_s:.0f} = {planned_s / step_s:.2f} | {peak / 1e6:.1f} "
+                f"| {planned_bytes / 1e6:.1f} = {planned_bytes / peak:.2f} | {sent_bytes / 1e6:.2f} | {planned_sent / 1e6:.2f} |"
             )
     return (
         f"GPT-2 with {first.layers} layers and hidden size {first.width}, {first.rows} sequences of {first.length} "

@@ -145,7 +145,7 @@ def page_with(page: str, new: Sequence[Row]) -> tuple[str, list[Row]]:
     at = next((number for number, line in enumerate(lines) if line.startswith(first)), len(lines))
     is_tested = at < len(lines) and lines[at].endswith(
         f"| {HEAD[-1]} |"
-    )  # older pages have another last column, without a test
+    )  # the last column of older pages is not p, but a word
     end = at
     while end < len(lines) and lines[end].startswith("|"):
         end += 1

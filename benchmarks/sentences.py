@@ -2,9 +2,9 @@
 
     python benchmarks/sentences.py FOLDER [--gold ../shared/data] [--train-mb 8] [--test-mb 3] [--show 20]
 
-With --gold, the first results are F1 scores of sentence ends in gold sentences of several languages, joined by a space
-(Chinese without a space). They are printed for a detected and for a known language, and for text in which gold
-sentences without a final mark have their own lines.
+With --gold, the first results are F1 scores of sentence ends. The text consists of gold sentences in several languages,
+joined by a space (Chinese without a space). They are printed for a detected and for a known language, and for text in
+which gold sentences without a final mark have their own lines.
 
 FOLDER contains English text, as files of WikiExtractor or plain text. The English model of NLTK is a download, so Punkt
 is trained here: without labels as in the paper, on every other file, and with common titles as abbreviations. The other

@@ -38,11 +38,11 @@ STAGES: Final = {
     "pipeline.steps.plan.document_at": "read text again",
     "pipeline.steps.encode.sentences": "sentences",
     "preprocessing.tokenization.vocab.Vocab._encode": "tokenize (the library)",
-    "preprocessing.tokenization.vocab.Vocab._documents": "ids and starts as arrays",
+    "preprocessing.tokenization.vocab.Vocab._documents": "token IDs and word starts as arrays",
     "pipeline.steps.encode.write_shard": "write shards",
     "pipeline.steps.encode.seal": "write shards",
     "pipeline.steps.encode.read_seal": "write shards",
-    "pipeline.jobs.check_fit": "does the vocabulary fit",
+    "pipeline.jobs.check_fit": "check of the vocabulary",
     "pipeline.jobs._manifest": "manifest",
 }
 
@@ -52,7 +52,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.running = ["the rest: Beam, imports, Python between"]
+        self.running = ["rest: Beam, imports, Python between stages"]
         self.since = 0.0  # the CPU time of a process starts at 0
 
     def turn(self, stage: str | None) -> None:

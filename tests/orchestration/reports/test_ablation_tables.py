@@ -361,8 +361,8 @@ def test_an_order_that_came_out_is_said() -> None:
 def test_an_order_that_did_not_is_said_too() -> None:
     turned = {"none": CAME_OUT["SOP"], "SOP": CAME_OUT["none"] | {"MLM": [0.8, 0.3]}}
     assert table_page.summarize_claims(SMALL, turned) == (
-        "The order of the paper's rows was not reproduced: 0 of 1 claims hold, 0 significantly (p < 0.05). These claims fail: SOP: "
-        "none < SOP."
+        "The order of the paper's rows was not reproduced: 0 of 1 claims hold, 0 significantly (p < 0.05). "
+        "These claims fail: SOP: none < SOP."
     )
     order, alike = table_page.evaluate_claims(SMALL, turned)
     assert (order.holds, order.seeds, order.of) == (False, 0, 2)
