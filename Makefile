@@ -5,7 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3.11
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-# No package sends usage data. Compiled operators are stored inside the checkout; if it is read-only, in the user's cache.
+# No package may send usage data. Compiled operators are stored inside the checkout, or in the user's cache if it is
+# read-only.
 export RAY_USAGE_STATS_ENABLED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
@@ -48,7 +49,7 @@ demo: $(READY) ## Pretrain a tiny GPT-2 on the installed documentation, and log 
 run: $(READY) ## Run all stages of RECIPE at SCALE: make run RECIPE=gpt2 ARGS="--data PATH"
 	@sesame run $(RECIPE) --scale $(SCALE) --output-dir $(OUT) $(ARGS)
 
-corpus: $(READY) ## Make the tokenizer and the Arrow corpus of RECIPE
+corpus: $(READY) ## Build the tokenizer and the Arrow corpus of RECIPE
 	@sesame corpus $(RECIPE) --scale $(SCALE) --output-dir $(OUT) $(ARGS)
 
 train: $(READY) ## Pretrain RECIPE, or resume its run
@@ -85,8 +86,8 @@ test-all: $(READY) ## Run all tests that need no GPU (hours)
 family: $(READY) ## Run every recipe from text to scores at tiny scale, and print a table
 	@python -m tests.family_run $(ARGS)
 
-# Each day another third. Each recipe trains for six steps on a megabyte of text, in an empty output directory.
-third: $(READY) ## Run a third of the recipes from text to scores, another third each day
+# Each recipe trains for six steps on a megabyte of text, in an empty output directory.
+third: $(READY) ## Run one third of the recipes from text to scores; the day selects which third
 	@rm -rf work/third
 	@python -m tests.family_run --third $$(date +%-j) --text python,numpy --max-steps 6 --output-dir work/third $(ARGS)
 
@@ -120,7 +121,7 @@ release: $(READY) ## Check version, tag and changelog, then build and test the w
 bench: $(READY) ## Measure the speed of masking on this machine
 	@python benchmarks/masking.py $(ARGS)
 
-bench-corpus: $(READY) ## Compare the corpus job with datatrove, megatron-core and datasets; needs ../shared/data
+bench-corpus: $(READY) ## Compare the corpus job with datatrove, megatron-core and datasets (needs ../shared/data)
 	@python benchmarks/corpus.py --make-envs
 	@python benchmarks/corpus.py $(ARGS)
 	@python benchmarks/beam.py
@@ -128,11 +129,11 @@ bench-corpus: $(READY) ## Compare the corpus job with datatrove, megatron-core a
 bench-step: $(READY) ## Compare a training step with transformers, at the published sizes
 	@python benchmarks/step.py $(ARGS)
 
-bench-scale: $(READY) ## Measure memory, traffic and time of ZeRO stages, checkpoints and startup, and compare them with the plans
+bench-scale: $(READY) ## Measure memory, communication and time of ZeRO stages, checkpoints and startup, and compare them with the plans
 	@python -m benchmarks.memory $(ARGS)
 	@python -m benchmarks.scale $(ARGS)
 
-witness: $(READY) ## Compare likelihoods with lm-eval and minicons, in a separate environment; needs ../shared/data
+witness: $(READY) ## Compare likelihoods with lm-eval and minicons, in a separate environment (needs ../shared/data)
 	@python benchmarks/witness.py
 
 pin: $(READY) ## Rewrite constraints.txt from .venv

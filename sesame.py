@@ -1,20 +1,20 @@
-"""Sesame from Python: the sequences, batches, model, short training and scores of a recipe, a line each.
+"""The Python interface of Sesame: decoded sequences, batches, model, training and scores of a recipe.
 
     import sesame
 
     bert = sesame.open("bert_base", scale="tiny", data="demo")
-    bert.examples()         # what the model sees at a step, decoded, with what it predicts
-    bert.batch()            # the same as tensors
-    bert.model()            # a torch module: as a run begins, or as it ended
-    bert.train(steps=20)    # a short run, through Ray, tracked by MLflow
-    bert.evaluate()         # downstream scores, beside a randomly initialized baseline
+    bert.examples()         # sequences of a step, decoded, with the predicted tokens and their labels
+    bert.batch()            # a batch of a step, as tensors
+    bert.model()            # the model as a torch module, with initial or trained weights
+    bert.train(steps=20)    # a short run with Ray and MLflow
+    bert.evaluate()         # downstream scores, with a randomly initialized baseline
 
-These are the jobs of the command `sesame`, with its folders, its files and its errors: what the one has made, the other
-finds done. An error that can be mended is a SesameError of one line. `python -m sesame` is the command. Importing this
-module imports nothing heavy: a method imports what it needs when it is called.
+The methods run the same jobs as the command `sesame`, with the same directories, files and errors: each finds the
+results of the other. An error that the user can correct is a SesameError with a message of one line. `python -m
+sesame` runs the command. Importing this module is fast, because each method imports its packages when it is called.
 
-A file training.py of the user, or a directory of such a name, would hide a package of Sesame: that is one line here. A
-file sesame.py of the user hides this module itself, which nothing here can tell.
+A file training.py of the user, or a directory with such a name, would hide a package of Sesame; importing this module
+then fails with one line. A file sesame.py of the user hides this module itself, and no check can report that.
 """
 
 import codecs
@@ -37,15 +37,15 @@ _PACKAGES: Final = ("preprocessing", "pipeline", "training", "orchestration")
 
 
 def _require_own_packages() -> None:
-    """ImportError in one line if a file or package of the user hides one of ours; no code of the user is run.
+    """Raise ImportError if a file or package of the user hides a package of Sesame. No code of the user is run.
 
-    A directory without an __init__.py hides nothing: ours is imported instead, as Python does it where both are on its
-    path. The command prints the line and exits with code 2.
+    A directory without an __init__.py hides nothing: the package of Sesame is imported instead, as Python does if both
+    are on its path. The command prints the message and exits with code 2.
     """
     hiding = list[Path]()
     for name in _PACKAGES:
         ours, spec = Path(__file__).with_name(name) / "__init__.py", _spec_of(name)
-        if spec is None or not ours.is_file():  # an incomplete installation: the import says what is missing
+        if spec is None or not ours.is_file():  # an incomplete installation: the import below names the missing package
             continue
         if spec.origin is None or not Path(spec.origin).is_file():
             _import_own(name, ours)
@@ -67,14 +67,15 @@ def _require_own_packages() -> None:
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
-    """What `import name` would import, or has imported."""
+    """The spec of the module that `import name` imports or has imported; None if there is none."""
     try:
         return find_spec(name)
-    except ValueError:  # a module that was made by hand
+    except ValueError:  # a module without a spec, created by a program
         return None
 
 
 def _import_own(name: str, file: Path) -> None:
+    """Import a package of Sesame from its file."""
     spec = spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
@@ -124,7 +125,7 @@ __all__ = [
     "recipes",
 ]
 
-IN_UTF8: Final = "SESAME_IN_UTF8"  # in the environment: it was started again already
+IN_UTF8: Final = "SESAME_IN_UTF8"  # environment variable: this process was already restarted in UTF-8 mode
 N = TypeVar("N", int, float)
 Progress = Literal["auto", "rich", "plain", "none"]
 
@@ -140,11 +141,14 @@ def open(
     holdout_ratio: float | None = None,
     progress: Progress = "auto",
 ) -> "Session":
-    """A recipe on a text: a name of `recipes()` or a .yaml file, with overrides as "optimizer.learning_rate=2e-4".
+    """A session for a recipe and a text.
 
-    `scale`: "tiny" takes minutes on two cores. `data`: other text than the recipe's, files, folders, globs or a corpus.
-    `holdout_ratio`: the fraction of it for validation and downstream tasks, .01 where none is given. `output_dir`:
-    where everything is written. `cluster`: its name or file. Nothing is made here; what does not fit is BadInput.
+    `recipe`: a name of `recipes()` or a .yaml file. `overrides`: for example "optimizer.learning_rate=2e-4". `scale`:
+    "tiny" takes minutes on two cores. `data`: files, directories, globs or a corpus, instead of the corpus of the
+    recipe. `holdout_ratio`: the fraction of the text for validation and downstream tasks (default .01). `output_dir`:
+    the directory for all results. `cluster`: the name or file of a cluster.
+
+    This function creates no files. BadInput if an argument is invalid.
     """
     from orchestration.jobs import JobFlags
 
@@ -152,42 +156,42 @@ def open(
     flags = JobFlags(
         recipe=recipe,
         overrides=[
-            _word("overrides", one, 'text as "optimizer.learning_rate=2e-4", one after another') for one in overrides
+            _word("overrides", one, 'text like "optimizer.learning_rate=2e-4", one argument each') for one in overrides
         ],
         scale=_word("scale", scale, '"tiny", "small" or ""'),
         data=_paths(data),
         holdout_ratio=None
         if holdout_ratio is None
-        else _number("holdout_ratio", holdout_ratio, float, "a share from 0 up, below 1"),
-        output_dir=Path(_path("output_dir", output_dir, "a path of a folder")),
+        else _number("holdout_ratio", holdout_ratio, float, "a number of at least 0 and below 1"),
+        output_dir=Path(_path("output_dir", output_dir, "the path of a directory")),
         cluster=_path("cluster", cluster, "the name of a cluster, or a .yaml file"),
-        seed=None if seed is None else _number("seed", seed, int, "a whole number"),
+        seed=None if seed is None else _number("seed", seed, int, "an integer"),
     )
     return Session(flags, progress)
 
 
 def recipes() -> list[str]:
-    """The names of the recipes that come with Sesame."""
+    """The names of the recipes that Sesame ships."""
     from orchestration.config import list_names
 
     return list_names("recipes")
 
 
 class Session:
-    """One recipe on one text under one folder; each method makes what it needs and is not there yet."""
+    """A recipe, a text and an output directory. Each method first runs the missing stages that it needs."""
 
     job: "Job"
-    """What is done, its stages and their folders."""
+    """The job: its recipe, its stages, and their directories."""
 
     def __init__(self, flags: "JobFlags", progress: Progress = "auto") -> None:
         from orchestration.jobs import JobFlags
 
         if not isinstance(flags, JobFlags):
             raise BadInput(
-                f"flags is {_shown(flags)}, allowed is JobFlags of orchestration.jobs; sesame.open makes them"
+                f"invalid flags: got {_shown(flags)}, expected JobFlags of orchestration.jobs; call sesame.open instead"
             )
         if progress not in get_args(Progress):
-            raise BadInput(f"progress is {_shown(progress)}, allowed is one of {', '.join(get_args(Progress))}")
+            raise _invalid("progress", progress, f"one of {', '.join(get_args(Progress))}")
         self._progress: Progress = progress
         self._open(flags)
 
@@ -208,18 +212,18 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        """Of the run: its checkpoints, weights and scores."""
+        """The directory of the run, with its checkpoints, weights and scores."""
         return self.job.plan.run.folder
 
     @property
     def command(self) -> str:
-        """The command line that does all of it, from text to scores."""
+        """The command line that runs all stages, from text to scores."""
         return self._flags.command("run")
 
     def corpus(self) -> "Manifest":
-        """Vocabulary and corpus, made where they are not there yet: the manifest, with the ledger of what was read.
+        """Build tokenizer and corpus unless they exist, and return the manifest with its ledger of documents.
 
-        Before they are made it is said, on stderr, how the text is read, what of it is not, and what is held out.
+        Before the build, stderr shows how the text is read, which files are left out, and the held-out fraction.
         """
         from orchestration.jobs import corpus
         from orchestration.terminal import announce
@@ -230,30 +234,32 @@ class Session:
             return corpus.corpus(self.job, (), report)
 
     def examples(self, step: int = 0, count: int = 4) -> "ExampleList":
-        """The first rows of the batch of a step, decoded, as `sesame inspect` shows them; they print as text."""
+        """The first `count` sequences of a step, decoded as by `sesame inspect`. The list prints as text."""
         from orchestration.terminal.inspect import decode_examples
 
-        step = _number("step", step, int, "a whole number from 0 up")
-        count = _number("count", count, int, "a whole number from 1 up")
+        step = _number("step", step, int, "an integer of at least 0")
+        count = _number("count", count, int, "an integer of at least 1")
         return ExampleList(decode_examples(self._run(), step, count))
 
     def batch(self, step: int = 0) -> "dict[str, Tensor]":
-        """All rows of a step as the model takes them: ids laid end to end, lengths, targets and where these are."""
+        """The batch of a step as the model reads it: concatenated token IDs, lengths, targets and target positions."""
         import torch
 
         from training.data import open_loader
 
-        step = _number("step", step, int, "a whole number from 0 up")
+        step = _number("step", step, int, "an integer of at least 0")
         run = self._run()
         whole = 2 * max(phase.global_batch_size * phase.seq_length for phase in run.phases)
         machine = replace(run.engine, padding="unpadded", dataloader_num_workers=0, micro_batch_tokens=whole)
         if not 0 <= step < run.steps:
-            raise BadInput(f"step is {step}, this run has the steps 0 to {run.steps - 1}")
+            raise BadInput(
+                f"invalid step: got {step}, expected a step from 0 to {run.steps - 1}; give a step of this run"
+            )
         (batch,) = open_loader(replace(run, engine=machine), rank=0, world=1).at(step)
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
     def model(self) -> "Model":
-        """The net, to be called with a batch; its weights are those of the finished run, else those it begins with."""
+        """The model, which can be called with a batch. It has initial weights until the run is finished."""
         from orchestration.launch import WEIGHTS
         from training.formats import build_model, load_weights
 
@@ -263,18 +269,18 @@ class Session:
         return model.eval()
 
     def train(self, steps: int | None = None, resume: Literal["allow", "never", "must"] = "allow") -> dict[str, Any]:
-        """Pretrain, or go on, or find it done: steps, tokens, loss and last evaluation.
+        """Pretrain the model, or resume the run, and return its steps, tokens, loss and last evaluation.
 
-        `steps`: fewer than the recipe has. That is another run, with phases and warm-up in proportion; from here on
-        this session is about it.
+        A finished run is not repeated. `steps`: fewer steps than the recipe has. This is another run, with shorter
+        phases and warm-up in proportion, and the session then refers to that run.
         """
         from orchestration.jobs import tasks_without_text
         from orchestration.jobs import train as pretrain
 
         if steps is not None:
-            steps = _number("steps", steps, int, "a whole number")
+            steps = _number("steps", steps, int, "an integer")
         if resume not in ("allow", "never", "must"):
-            raise BadInput(f"resume is {_shown(resume)}, allowed is allow, never or must")
+            raise _invalid("resume", resume, "allow, never or must")
         if steps is not None and steps != self.recipe.num_steps:
             self._open(replace(self._flags, overrides=(*self._flags.overrides, *_shorter(self.recipe, steps))))
         self.corpus()
@@ -292,52 +298,56 @@ class Session:
         baseline: Literal["none", "random_init"] = "random_init",
         **grid: Any,
     ) -> "ScoreList":
-        """Evaluate the run on downstream tasks (by default those of its recipe), and a randomly initialized baseline.
+        """Evaluate the run and a randomly initialized baseline on downstream tasks, by default those of the recipe.
 
-        `tasks`: names, groups and files, or lists of them. `csv`: your own tables, "my.csv:text,label". `num_seeds`:
-        fine-tunings of each trial (0: as many as the grid says, or 3). `max_train_samples`: labeled examples, one
-        number or several (0: all; of held-out documents 200). `grid`: `learning_rates`, `batch_sizes`, `epochs`,
-        `max_steps`, `max_seq_length` and `frozen_features` replace those of the paper's grid; `grid` names another one.
-        BadInput if a task does not exist, a value has the wrong type, or no task uses one of these values.
+        `tasks`: names, groups and files, or lists of them. `csv`: your own tables, e.g. "my.csv:text,label".
+        `num_seeds`: number of fine-tunings per trial (0: the number in the grid, or 3). `max_train_samples`: number of
+        labeled examples, one or several (0: all; for tasks of held-out documents 200). `learning_rates`,
+        `batch_sizes`, `epochs`, `max_steps`, `max_seq_length` and `frozen_features` replace values of the paper's
+        grid; `grid` is the name of another grid. BadInput if a task does not exist, a value has the wrong type, or no
+        task uses a value.
         """
         from orchestration.jobs import eval_request, eval_target, eval_tasks_of, evaluate, score_plan
 
-        files = None if task_data_dir is None else Path(_path("task_data_dir", task_data_dir, "a path of a folder"))
+        files = (
+            None if task_data_dir is None else Path(_path("task_data_dir", task_data_dir, "the path of a directory"))
+        )
         named = [name for each in tasks for one in _listed("tasks", each, str) for name in one.split(",")]
         tables = _listed("csv", csv, str)
         if baseline not in ("none", "random_init"):
-            raise BadInput(f"baseline is {_shown(baseline)}, allowed is none or random_init")
-        how = _grid_values({"num_seeds": num_seeds, "max_train_samples": max_train_samples, **grid})
-        net, cluster = eval_target.subject_of(self._flags), self.job.cluster
-        wanted = eval_request.EvalRequest(
+            raise _invalid("baseline", baseline, "none or random_init")
+        grid_values = _grid_values({"num_seeds": num_seeds, "max_train_samples": max_train_samples, **grid})
+        target, cluster = eval_target.subject_of(self._flags), self.job.cluster
+        request = eval_request.EvalRequest(
             tasks=eval_request.tasks_from_words(named or ([] if tables else eval_tasks_of(self._flags)), tables),
             task_data_dir=files,
             with_baseline=baseline == "random_init",
             machine=cluster.engine,
-            **how,
+            **grid_values,
         )
-        plans = (score_plan.plan_tasks if named or tables else score_plan.plan_supported_tasks)(net, wanted)
-        score_plan.check_flags(plans, wanted)
+        plans = (score_plan.plan_tasks if named or tables else score_plan.plan_supported_tasks)(target, request)
+        score_plan.check_flags(plans, request)
         with self._report() as report:
-            return ScoreList(evaluate.evaluate(net.folder, plans, cluster, report))
+            return ScoreList(evaluate.evaluate(target.folder, plans, cluster, report))
 
     def export(self, folder: str | PathLike[str], *, heads: bool = True, license: str = "unknown") -> list[str]:
-        """A folder for `from_pretrained` of transformers; the names of its files."""
+        """Write a directory for `from_pretrained` of transformers, and return the names of its files."""
         from orchestration.jobs import export as export_model
         from orchestration.jobs import run_folder
 
-        target = Path(_path("folder", folder, "a path of a folder"))
+        target = Path(_path("folder", folder, "the path of a directory"))
         license = _word("license", license, "text")
         run = run_folder(self._flags)
         return export_model(run, target, heads=heads, license=license)[0]
 
     def _run(self) -> "Run":
-        """The run as workers get it, on a corpus that is made."""
+        """The run as the workers receive it. Its corpus is built first."""
         self.corpus()
         return self.job.pretraining()
 
     @contextmanager
     def _report(self) -> "Iterator[Report]":
+        """Show progress inside the block."""
         from orchestration.terminal import show_progress
 
         with show_progress(self._progress) as report:
@@ -345,7 +355,7 @@ class Session:
 
 
 class ExampleList(list["DecodedExample"]):
-    """Rows as a model sees them, which print as text: what is predicted stands in brackets behind its token."""
+    """Decoded sequences, which print as text: the label of a predicted token follows it in parentheses."""
 
     def __repr__(self) -> str:
         from orchestration.terminal.inspect import render_examples
@@ -354,7 +364,7 @@ class ExampleList(list["DecodedExample"]):
 
 
 class ScoreList(list["TaskScore"]):
-    """One comparison for each task, which print as a table."""
+    """Scores of downstream tasks, which print as a table."""
 
     def __repr__(self) -> str:
         from orchestration.reports import score_rows
@@ -363,7 +373,7 @@ class ScoreList(list["TaskScore"]):
         return _text(views.scores(score_rows(self)))
 
 
-_SHOWN: Final = 60  # characters of a value in an error
+_MAX_SHOWN: Final = 60  # maximum number of characters of a value in an error
 _LISTS: Final[Mapping[str, type]] = {
     "learning_rates": float,
     "batch_sizes": int,
@@ -379,86 +389,96 @@ _ALONE: Final[Mapping[str, type]] = {
 }
 
 
-def _grid_values(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of fine-tunings, as a request takes it; BadInput for another name, or a value of another kind.
+def _grid_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of fine-tuning, as an EvalRequest accepts them; BadInput for an unknown name or a wrong type.
 
     >>> _grid_values({"learning_rates": 1e-3, "max_train_samples": [0, 200], "max_steps": 4})
     {'learning_rates': (0.001,), 'max_train_samples': (200,), 'max_steps': 4}
     """
-    found: dict[str, Any] = {}
-    for name, value in given.items():
+    result: dict[str, Any] = {}
+    for name, value in arguments.items():
         if name in _LISTS:
             values = _listed(name, value, _LISTS[name])
-            found[name] = tuple(filter(None, values) if name == "max_train_samples" else values)
+            result[name] = tuple(filter(None, values) if name == "max_train_samples" else values)
         elif name in _ALONE:
             values = [None] if value is None else _listed(name, value, _ALONE[name])
             if len(values) != 1:
-                raise BadInput(f"{name} is {value!r}, allowed is one value")
-            found[name] = values[0]
+                raise BadInput(f"invalid {name}: got {value!r}, expected one value; pass one value")
+            result[name] = values[0]
         else:
-            raise BadInput(f"{name}: evaluate has no such value; it has {', '.join([*_LISTS, *_ALONE])}")
-    return found
+            raise BadInput(
+                f"invalid argument of evaluate: got {name}, expected one of {', '.join([*_LISTS, *_ALONE])}; rename it"
+            )
+    return result
 
 
 def _listed(name: str, value: Any, kind: type) -> list[Any]:
-    """A value alone, or each of several; BadInput where one is of another kind."""
-    alone = isinstance(value, str) or not isinstance(value, Iterable)
-    found = [value] if alone else list(value)
-    for one in found:
+    """A single value as a list, or the values of a list; BadInput if a value has another type."""
+    is_single = isinstance(value, str) or not isinstance(value, Iterable)
+    values = [value] if is_single else list(value)
+    for one in values:
         if isinstance(one, bool) or not isinstance(one, int | float if kind is float else kind):
-            words = {float: "numbers", int: "whole numbers", str: "text"}[kind]
-            raise BadInput(f"{name} is {value!r}, allowed is {words}: one, or a list of them")
-    return [float(one) for one in found] if kind is float else found
+            words = {float: "numbers", int: "integers", str: "text"}[kind]
+            raise BadInput(f"invalid {name}: got {value!r}, expected {words}; pass one or a list of them")
+    return [float(one) for one in values] if kind is float else values
 
 
 def _shown(value: object) -> str:
-    """A value in an error: itself where it is short, else what it is.
+    """A value for an error message: its repr if that is short, else its type.
 
     >>> _shown(1.5), _shown({"text": "x" * 99})
     ('1.5', 'a dict')
     """
-    said = repr(value) if isinstance(value, str | int | float | bytes | None) else ""
-    return said if 0 < len(said) <= _SHOWN else with_article(type(value).__name__)
+    text = repr(value) if isinstance(value, str | int | float | bytes | None) else ""
+    return text if 0 < len(text) <= _MAX_SHOWN else with_article(type(value).__name__)
 
 
-def _word(name: str, value: object, allowed: str) -> str:
-    """Text; BadInput where it is something else."""
+def _invalid(name: str, value: object, expected: str) -> BadInput:
+    """The error for an argument with an invalid value."""
+    return BadInput(f"invalid {name}: got {_shown(value)}, expected {expected}; change the argument")
+
+
+def _word(name: str, value: object, expected: str) -> str:
+    """The value; BadInput if it is not text."""
     if not isinstance(value, str):
-        raise BadInput(f"{name} is {_shown(value)}, allowed is {allowed}")
+        raise _invalid(name, value, expected)
     return value
 
 
-def _path(name: str, value: object, allowed: str) -> str:
-    """Text or a path, as text; BadInput where it is something else."""
-    found = fspath(value) if isinstance(value, PathLike) else value
-    return _word(name, found, allowed)
+def _path(name: str, value: object, expected: str) -> str:
+    """A text or path, as text; BadInput for another type."""
+    return _word(name, fspath(value) if isinstance(value, PathLike) else value, expected)
 
 
 def _paths(data: object) -> list[str]:
-    """What `data` names, one or several; BadInput where it is text in memory."""
+    """The paths in `data`, one or several; BadInput for text in memory."""
     if isinstance(data, str | PathLike):
         return [_path("data", data, "a path")]
-    allowed = "paths (files, folders, globs), or the name of a corpus: one, or a list of them"
+    expected = "a path (file, directory or glob), the name of a corpus, or a list of them"
     if not isinstance(data, list | tuple):
         is_table = not isinstance(data, str | int | float | bytes | None)
-        saved = "; save it, as Parquet or JSON lines or with save_to_disk, and give its path" if is_table else ""
-        raise BadInput(f"data is {_shown(data)}, allowed are {allowed}{saved}")
-    return [_path(f"data[{number}]", one, allowed) for number, one in enumerate(data)]
+        if is_table:
+            remedy = "save it as Parquet or JSON lines, or with save_to_disk, and pass its path"
+            raise BadInput(f"invalid data: got {_shown(data)}, expected {expected}; {remedy}")
+        raise _invalid("data", data, expected)
+    return [_path(f"data[{number}]", one, expected) for number, one in enumerate(data)]
 
 
-def _number(name: str, value: Any, kind: type[N], allowed: str) -> N:
-    """A number; BadInput where it is something else."""
+def _number(name: str, value: Any, kind: type[N], expected: str) -> N:
+    """The value as a number of this type; BadInput if it is not a number."""
     is_number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
     if not is_number:
-        raise BadInput(f"{name} is {_shown(value)}, allowed is {allowed}")
+        raise _invalid(name, value, expected)
     return kind(value)
 
 
 def _shorter(recipe: "Recipe", steps: int) -> list[str]:
-    """Overrides that give a recipe so many steps in all: each phase keeps its share, the warm-up its own."""
+    """Overrides that shorten a recipe to `steps` steps, with phases and warm-up in proportion."""
     total = recipe.num_steps
     if not 1 < steps < total:
-        raise BadInput(f"steps is {steps}, allowed is a number from 2 to {total}, which the recipe has")
+        raise BadInput(
+            f"invalid steps: got {steps}, expected 2 to {total}, the steps of the recipe; change the argument"
+        )
     upto = [round(steps * stop / total) for stop in accumulate(phase.steps for phase in recipe.phases)]
     counts = [stop - start for start, stop in pairwise([0, *upto])]
     phases = [
@@ -477,7 +497,7 @@ def _shorter(recipe: "Recipe", steps: int) -> list[str]:
 
 
 def _text(shown: Any) -> str:
-    """What a terminal would show, as plain text."""
+    """The output of a terminal, as plain text."""
     from rich.console import Console
 
     console = Console(width=100, color_system=None, force_jupyter=False, force_terminal=False)
@@ -495,10 +515,10 @@ def __getattr__(name: str) -> str:
 
 
 def _restart_in_utf8() -> None:
-    """Start this process again in Python's UTF-8 mode (PEP 540) where the locale has another encoding.
+    """Restart this process in Python's UTF-8 mode (PEP 540) if the locale has another encoding.
 
-    Files and arguments are UTF-8 then, in all processes that are started from here; what the terminal cannot show is
-    escaped.
+    Files and arguments are then UTF-8 in this process and its child processes. Characters that the terminal cannot show
+    are escaped.
     """
     if sys.flags.utf8_mode or codecs.lookup(locale.getencoding()).name == "utf-8" or os.environ.get(IN_UTF8):
         return
@@ -508,7 +528,7 @@ def _restart_in_utf8() -> None:
 
 
 def command() -> int:
-    """Run the command line of this process; its exit code, 4 where this Python lacks what the command needs."""
+    """Run the command line of this process and return its exit code: 4 if a required module is not installed."""
     _restart_in_utf8()
     try:
         from orchestration.cli import main

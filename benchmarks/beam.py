@@ -1,10 +1,10 @@
-"""What Beam adds: Sesame's whole corpus job with two of Beam's workers, and with a plain pool of two processes.
+"""Measures the overhead of Beam: Sesame's corpus job with two Beam workers, and with a pool of two processes.
 
     python benchmarks/beam.py [--mb 100] [--rounds 3] [--json]
 
-Both call the same functions on the same parts and shards (benchmarks/peers/sesame_job.py and sesame_pool.py) and must
-end with the same manifest. They take turns on the same two cores; figures are medians of the rounds, overheads medians
-of the rounds' ratios. CPU is that of all processes, start-up included.
+Both jobs call the same functions on the same parts and shards (benchmarks/peers/sesame_job.py and sesame_pool.py) and
+must produce the same manifest. They run alternately on the same two cores. Results are medians over the rounds, and
+overheads are medians of the ratios of the rounds. CPU time includes all processes and their startup.
 """
 
 import argparse
@@ -23,20 +23,20 @@ STAGES: Final = ("text", "vocabulary", "corpus")
 
 
 def seconds(run: Run) -> dict[str, float]:
-    """What a run took, from its first stage on and by stage, and the CPU time of all of it."""
+    """Seconds of each stage of a run, of all stages together, and of the whole run, and its CPU time."""
     ends = [*(run.begins[stage] for stage in STAGES), run.wall]
     stages = {stage: stop - start for stage, start, stop in zip(STAGES, ends, ends[1:], strict=False)}
     return {**stages, "wall": run.wall - run.start, "wall with imports": run.wall, "CPU": run.cpu}
 
 
 def compare(bench: Bench, rounds: int) -> list[dict[str, Any]]:
-    """For each quantity the medians of both, and the median overhead of Beam."""
+    """The median of each quantity for both jobs, and the median overhead of Beam."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     runs: dict[str, list[Run]] = {name: [] for name in JOBS}
     for turn in range(rounds):
         for name in sorted(JOBS, reverse=turn % 2 == 1):
             runs[name].append(bench.run(JOBS[name], cores))
-    if len({run.said["digest"] for each in runs.values() for run in each}) > 1:
+    if len({run.printed["digest"] for each in runs.values() for run in each}) > 1:
         sys.exit("the corpora differ")
     took = {name: [seconds(run) for run in each] for name, each in runs.items()}
     return [
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shared", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--scratch", type=Path, default=ROOT / "build" / "corpus")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     args = parser.parse_args()
     adopt()
     rows = compare(make_bench(args.shared, args.scratch, args.mb), args.rounds)

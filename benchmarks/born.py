@@ -1,9 +1,10 @@
-"""Host memory of two workers while a net of a billion weights is made on ZeRO-3: a share each, and one weight.
+"""Host memory of two workers during the initialization of a model with a billion parameters under ZeRO-3.
 
     python -m benchmarks.born [--layers 18] [--precision bf16]
 
-Also computed for GPT-3 175B, from shapes alone. A worker's peak is the high-water mark of its memory (VmHWM) above what
-it had when its process group stood. Writes benchmarks/results/born.json.
+Each worker should need memory only for its partition of the parameters and for one whole parameter. The peak of a
+worker is its highest memory use (VmHWM) minus its memory use after the start of its process group. The same numbers are
+computed for GPT-3 175B from the shapes of its parameters. Writes benchmarks/results/born.json.
 """
 
 import argparse
@@ -21,7 +22,7 @@ BYTES = {"fp32": 4, "bf16": 2}
 
 
 def gpt(layers: int, width: int, heads: int, length: int) -> Any:
-    """A decoder on the meta device: its weights have shapes and no memory."""
+    """A decoder on the meta device: its parameters have shapes but no memory."""
     import torch
 
     from training.losses import NextToken
@@ -39,7 +40,7 @@ def gpt(layers: int, width: int, heads: int, length: int) -> Any:
 
 
 def sizes(model: Any, precision: str, workers: int) -> dict[str, float]:
-    """What a worker holds, in GB, when the net is made: its share; beside it for a moment the largest weight."""
+    """Sizes in GB that bound the memory of a worker: its partition of the parameters, and the largest parameter."""
     weights = [weight.numel() for weight in model.parameters()]
     layers = [sum(weight.numel() for weight in layer.parameters()) for layer in model.trunk.layers]
     return {
@@ -52,13 +53,13 @@ def sizes(model: Any, precision: str, workers: int) -> dict[str, float]:
 
 
 def memory(field: str) -> float:
-    """A field of this process' status, in GB."""
+    """A field of /proc/self/status, in GB."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) * 1024 / 1e9
 
 
 def worker(rank: int, world: int, port: int, layers: int, precision: str) -> None:
-    """Make the net as one of the workers and print what that took."""
+    """Initialize the model as one of the workers, and print memory and time."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_PORT": str(port)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "DS_ACCELERATOR": "cpu"}
     from training.engines import connect, mesh_of
@@ -72,20 +73,20 @@ def worker(rank: int, world: int, port: int, layers: int, precision: str) -> Non
     model, mesh = gpt(layers, 2_048, 16, 1_024), mesh_of(machine)
     settle = placement(machine, deepspeed_config(machine, AdamW(learning_rate=1e-4)), mesh)
     before, started = memory("VmRSS"), time.perf_counter()
-    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the high-water mark begins anew
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # resets VmHWM
     materialize(model, settle, peers_of(mesh))
-    found = {"peak_GB": memory("VmHWM") - before, "held_GB": memory("VmRSS") - before}
-    print(json.dumps(found | {"seconds": time.perf_counter() - started}), flush=True)
+    memory_used = {"peak_GB": memory("VmHWM") - before, "held_GB": memory("VmRSS") - before}
+    print(json.dumps(memory_used | {"seconds": time.perf_counter() - started}), flush=True)
     os._exit(0)
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--layers", type=int, default=18)
-    asked.add_argument("--precision", choices=BYTES, default="bf16")
-    asked.add_argument("--rank", type=int, default=-1, help="of a worker; this program starts them")
-    asked.add_argument("--port", type=int, default=0)
-    given = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=18)
+    parser.add_argument("--precision", choices=BYTES, default="bf16")
+    parser.add_argument("--rank", type=int, default=-1, help="rank of a worker; this program starts the workers")
+    parser.add_argument("--port", type=int, default=0)
+    given = parser.parse_args()
     if given.rank >= 0:
         worker(given.rank, 2, given.port, given.layers, given.precision)
     with socket.socket() as probe:

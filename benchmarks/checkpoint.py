@@ -1,14 +1,19 @@
-"""How long training waits for a checkpoint, and a start for reading it: one worker, weights and Adam's moments.
+"""Time to save and to restore a checkpoint with weights and Adam's moments, with one worker.
 
     python -m benchmarks.checkpoint [NAME] [--rounds 5] [--rows 8] [--length 128] [--folder DIR]
 
-The net has its published size; its state is made without a training step. `pause` is what a step waits for a save,
-`whole` is when the folder is there with all hashes, `restore` reads, verifies and loads it. The first save in the
-background takes the memory of its copies and is given by itself; all figures are seconds, medians of the rounds.
+The model has its published size, and its optimizer state is created without training. All results are in seconds,
+medians over the rounds:
 
-`step` is one of so many rows without a checkpoint, `step, while it is written` one that begins while the thread writes.
-Ratios are to the step: the pause as a share of it, and what it takes while a checkpoint is written. A pause depends on
-the net alone, a step on its rows too: one of more rows has a smaller share.
+* `pause`: training waits for a save. The first save in the background allocates memory for its copies, so it is listed
+  separately.
+* `whole`: from the start of a save until the directory is complete with all hashes.
+* `restore`: the checkpoint is read, verified and loaded.
+* `step`: a training step with `--rows` sequences, without a checkpoint.
+* `step, while it is written`: a step that starts while a thread writes a checkpoint.
+
+Ratios are relative to `step`. The pause depends on the model only, and a step also on its number of sequences, so the
+ratio is lower for steps with more sequences.
 """
 
 import argparse
@@ -38,7 +43,7 @@ ABOUT: checkpoint.Topology = {"recipe": "", "workers": 1, "zero": "none", "preci
 
 
 def engine_of(name: str) -> LocalEngine[Model]:
-    """An engine with the net of a recipe, whose optimiser has taken a step."""
+    """An engine with the model of a recipe, whose optimizer has made one step."""
     recipe = load(name)
     model = Model(recipe.model, recipe.losses, recipe.data.tokenizer.vocab_size, seed=0)
     engine = LocalEngine(model, recipe.optimizer, EngineSettings())
@@ -51,11 +56,14 @@ def engine_of(name: str) -> LocalEngine[Model]:
 def saves(
     engine: LocalEngine[Model], folder: Path, rounds: int, background: bool, prepared: bool = False
 ) -> list[tuple[float, float]]:
-    """Pause, and time until the checkpoint is whole, of each save; `prepared`: as in training, some steps later."""
+    """The pause and the time until the checkpoint is complete, for each save.
+
+    `prepared`: allocate the memory for copies before the first save, as in training.
+    """
     saver, times = Saver(engine, folder, ABOUT, asdict(engine.model.spec), keep=1, background=background), []
     if prepared:
         saver.prepare()
-        saver._thread.submit(int).result()  # when what is before it is done
+        saver._thread.submit(int).result()  # waits for earlier work of the thread
     for step in range(1, rounds + 1):
         started = perf_counter()
         saver.save(step, {})
@@ -66,7 +74,7 @@ def saves(
 
 
 def step_of(engine: LocalEngine[Model], name: str, rows: int, length: int) -> Step:
-    """A training step of the net of a recipe on random rows."""
+    """A function that trains the model of a recipe for one step on random sequences."""
     recipe = load(name)
     with tempfile.TemporaryDirectory() as folder:
         batch = unpadded(made_up(recipe, small_vocab(recipe, Path(folder)), rows, length))
@@ -82,29 +90,31 @@ def step_of(engine: LocalEngine[Model], name: str, rows: int, length: int) -> St
 
 
 def seconds_of(step: Step) -> float:
-    """Of one step."""
+    """The time of one step, in seconds."""
     started = perf_counter()
     step()
     return perf_counter() - started
 
 
 def steps_beside(engine: LocalEngine[Model], folder: Path, rounds: int, step: Step) -> tuple[list[float], list[float]]:
-    """Seconds of steps without a checkpoint, and of those that begin while one is written: in turns."""
+    """Seconds of steps without a checkpoint, and of steps that start while one is written, measured alternately."""
     saver, alone, beside = Saver(engine, folder, ABOUT, asdict(engine.model.spec), keep=1), list[float](), list[float]()
     saver.prepare()
-    step()  # the first one is slower
+    step()  # the first step is slower
     for number in range(1, rounds + 1):
         alone.append(seconds_of(step))
         saver.save(number, {})
-        while not beside or not any(saver.votes()):  # until the thread is done, or has failed
+        while not beside or not any(saver.votes()):  # until the thread has finished or failed
             beside.append(seconds_of(step))
         saver.finish()
     return alone, beside
 
 
 def measured(name: str, rounds: int, rows: int = 8, length: int = 128, folder: Path | None = None) -> dict[str, Any]:
-    """Weights and bytes of a recipe's net, seconds of its checkpoints, in a folder on the disk to be measured, and of
-    its steps of so many rows."""
+    """The size of a recipe's model, and the seconds of its checkpoints and steps.
+
+    `folder`: a directory on the disk to measure. `rows`: sequences of a step. `length`: tokens of a sequence.
+    """
     engine, found = engine_of(name), {}
     with tempfile.TemporaryDirectory(dir=folder) as folder:
         waited = saves(engine, Path(folder), rounds, background=False)
@@ -130,17 +140,17 @@ def measured(name: str, rounds: int, rows: int = 8, length: int = 128, folder: P
         "pause, in the background": round(found["pause, in the background"] / found["step"], 3),
         "step, while it is written": round(found["step, while it is written"] / found["step"], 3),
     }
-    told = {"net": name, "weights": weights, "bytes": size, "rows": rows, "length": length}
-    return told | {"seconds": figures, "steps": ratios}
+    settings = {"net": name, "weights": weights, "bytes": size, "rows": rows, "length": length}
+    return settings | {"seconds": figures, "steps": ratios}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", nargs="?", default="bert_base")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=8, help="of a step")
-    parser.add_argument("--length", type=int, default=128, help="tokens of a row")
-    parser.add_argument("--folder", type=Path, help="on the disk to be measured")
+    parser.add_argument("--rows", type=int, default=8, help="sequences of a step")
+    parser.add_argument("--length", type=int, default=128, help="tokens of a sequence")
+    parser.add_argument("--folder", type=Path, help="directory on the disk to measure")
     given = parser.parse_args()
     print(json.dumps(measured(given.name, given.rounds, given.rows, given.length, given.folder), indent=1))
 

@@ -1,15 +1,18 @@
-"""End to end from jsonl.zst to files of tokens: Sesame against four systems, on one core and on two; its time by stage.
+"""Time from jsonl.zst files to token files: Sesame and four other systems, on one core and on two.
 
-    python benchmarks/corpus.py --make-envs      # once: the peers' environments, with pip, pinned
-    python benchmarks/corpus.py [--json]         # the text is that of ../shared/data/text, or --shared FOLDER
-    python benchmarks/corpus.py --memory 100 1000    # only the memory of Sesame's job, on so many MB of text
+    python benchmarks/corpus.py --make-envs      # once: create the environments of the other systems
+    python benchmarks/corpus.py [--json]         # reads text from ../shared/data/text, or from --shared FOLDER
+    python benchmarks/corpus.py --memory 100 1000    # only the memory of Sesame's job, on 100 and 1,000 MB of text
 
-All get the same files and the same WordPiece, BERT's uncased one, and give ids of each document. The peers do no more
-than that (benchmarks/peers/ has them); Sesame's whole job also repairs, normalises and deduplicates, finds sentences
-and words, holds out two splits, orders the documents and counts and seals it all. "Sesame, shared work" is the job with
-as much of this left out as its options allow. Each run is a process tree pinned to its cores; the systems take turns,
-in another order each round, and figures are medians of the rounds. CPU and memory (resident set, the sum over all
-processes, pages that they share counted again) are those of the whole tree, start-up included.
+All systems read the same files and write the token IDs of each document, with BERT's uncased WordPiece vocabulary. The
+scripts of the other systems (benchmarks/peers/) do nothing else. Sesame's whole job also repairs, normalizes and
+deduplicates text, finds sentences and words, holds out two splits, sorts the documents, and writes counts and hashes.
+"Sesame, shared work" is the job with as few of these steps as its options allow.
+
+Each run is a process tree that is pinned to its cores. The systems run one after the other, in another order in each
+round, and results are medians over the rounds. CPU time and memory include the whole tree and its startup. Memory is
+the sum of the resident sets of all processes, so shared pages are counted more than once. The time of Sesame is also
+printed by stage.
 """
 
 import argparse
@@ -34,33 +37,34 @@ from preprocessing.tokenization import WordPiece, train
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PEERS: Final = ROOT / "benchmarks" / "peers"
-PINS: Final = {  # environment -> what is installed there
+PINS: Final = {  # environment -> its packages
     "tokenizers": ("tokenizers==0.23.3", "zstandard==0.25.0", "orjson==3.13.0"),
     "datatrove": ("datatrove[io,processing]==0.10.1", "tokenizers==0.23.3", "zstandard==0.25.0", "orjson==3.13.0"),
     "megatron": ("torch==2.13.0", "megatron-core==0.16.1", "tokenizers==0.23.3", "zstandard==0.25.0", "numpy==2.4.6"),
     "datasets": ("datasets==5.2.0", "tokenizers==0.23.3", "zstandard==0.25.0"),
 }
-FILE_BYTES: Final = 2_500_000  # of text in a file
-NOVELS: Final = 0.25  # share of the text
+FILE_BYTES: Final = 2_500_000  # text in each file
+NOVELS: Final = 0.25  # fraction of the text
 MB: Final = 1e6
 
 
 @dataclass(frozen=True)
 class System:
-    """A script of benchmarks/peers and the environment that it runs in; "" is the one of this process."""
+    """A script of benchmarks/peers and its environment; "" is the environment of this process."""
 
     name: str
     script: str
     env: str = ""
-    threads: bool = False  # of tokenizers, where the work is not shared out among processes
+    threads: bool = False  # whether `tokenizers` uses threads, because the script uses one process
 
     def environment(self, cores: int) -> dict[str, str]:
-        """Variables: nobody looks anything up, and nobody has more threads than cores."""
+        """The environment variables: no network access, and at most one thread per core."""
         found = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
         found |= {"RAYON_NUM_THREADS": str(cores), "TOKENIZERS_PARALLELISM": str(self.threads).lower()}
         return found if self.env else found | {"PYTHONPATH": str(ROOT)}
 
     def python(self, envs: Path) -> Path:
+        """The interpreter of the environment."""
         return envs / self.env / "bin" / "python" if self.env else Path(sys.executable)
 
 
@@ -75,9 +79,9 @@ SYSTEMS: Final = (
 
 
 def make_input(shared: Path, out: Path, mb: int) -> None:
-    """Write `mb` MB of text, three quarters Wikipedia and one novels, as .jsonl.zst files, unless they are there.
+    """Write `mb` MB of text as .jsonl.zst files, unless they exist: three quarters Wikipedia, one quarter novels.
 
-    Where there is not enough, it comes again with another first line each time, so that no two documents are equal.
+    If there is not enough text, documents are repeated with another first line, so that all documents differ.
     """
     if out.exists():
         return
@@ -99,7 +103,7 @@ def make_input(shared: Path, out: Path, mb: int) -> None:
 
 
 def _mixed(folder: Path) -> Iterator[str]:
-    """Articles, and a novel whenever there are too few; without end."""
+    """Yield articles and novels without end, with the fraction NOVELS of novels."""
     sizes = {"articles": 0, "novels": 0}
     sources = {"articles": _again(folder, _articles), "novels": _again(folder, _novels)}
     while True:
@@ -110,6 +114,7 @@ def _mixed(folder: Path) -> Iterator[str]:
 
 
 def _again(folder: Path, read: Any) -> Iterator[str]:
+    """Yield the texts again and again; each repetition has another first line."""
     yield from read(folder)
     for time_ in itertools.count(2):
         for text in read(folder):
@@ -131,7 +136,7 @@ def _novels(folder: Path) -> Iterator[str]:
 
 
 def make_envs(envs: Path) -> None:
-    """The peers' environments, each made where there is none, by venv and pip."""
+    """Create the missing environments of the other systems, with venv and pip."""
     for name, pins in PINS.items():
         if not (envs / name).exists():
             subprocess.run([sys.executable, "-m", "venv", envs / name], check=True)
@@ -141,7 +146,7 @@ def make_envs(envs: Path) -> None:
 
 @dataclass(frozen=True)
 class Bench:
-    """Where the text, the tokenizer and the environments are; `scratch` holds what the runs write, then nothing."""
+    """The paths of the text, the tokenizer and the environments. Runs write to `scratch`; this output is deleted."""
 
     input: Path
     tokenizer: Path
@@ -149,6 +154,7 @@ class Bench:
     scratch: Path
 
     def run(self, system: System, cores: Sequence[int]) -> Run:
+        """Run a system once on these cores."""
         out = self.scratch / "run"
         shutil.rmtree(out, ignore_errors=True)
         options = {"input": self.input, "tokenizer": self.tokenizer, "out": out, "cores": len(cores)}
@@ -159,11 +165,12 @@ class Bench:
         return run
 
     def compare(self, rounds: int) -> list[dict[str, Any]]:
-        """A row for each system and number of cores: medians, and those of its times as shares of Sesame's."""
+        """The medians for each system and number of cores, with median ratios of its times to Sesame's."""
         present = [system for system in SYSTEMS if system.python(self.envs).exists()]
         for system in set(SYSTEMS) - set(present):
             print(
-                f"{system.name} is left out: there is no {system.python(self.envs)}; see --make-envs", file=sys.stderr
+                f"{system.name} is left out: {system.python(self.envs)} does not exist; run with --make-envs first",
+                file=sys.stderr,
             )
         all_cores = sorted(os.sched_getaffinity(0))
         places = [all_cores[:1], all_cores[:2]] if len(all_cores) > 1 else [all_cores]
@@ -183,10 +190,10 @@ class Bench:
     def stages(self) -> dict[str, float]:
         """CPU seconds of each stage of Sesame's job, on one core."""
         run = self.run(System("", "sesame_by_stage.py"), sorted(os.sched_getaffinity(0))[:1])
-        return run.said["stages"]
+        return run.printed["stages"]
 
     def memory(self) -> list[dict[str, Any]]:
-        """Peaks of Sesame's job, for one worker and for two, against 400 MB + 300 MB a worker."""
+        """Peak memory of Sesame's job for one and two workers, with the bound of 400 MB + 300 MB per worker."""
         rows = list[dict[str, Any]]()
         for workers in (1, 2):
             run = self.run(SYSTEMS[0], sorted(os.sched_getaffinity(0))[:workers])
@@ -198,7 +205,7 @@ class Bench:
 
 
 def make_bench(shared: Path, scratch: Path, mb: int, envs: Path = Path()) -> Bench:
-    """A bench on `mb` MB of text, with what it needs."""
+    """A benchmark on `mb` MB of text; writes the text and the tokenizer if they are missing."""
     text, tokenizer = scratch / f"text-{mb}mb", scratch / "tokenizer.json"
     make_input(shared, text, mb)
     vocab = train(WordPiece(path=str(shared / "tokenizers" / "bert-uncased" / "vocab.txt")), ())
@@ -211,8 +218,8 @@ def _row(name: str, cores: int, runs: dict[tuple[str, int], list[Run]]) -> dict[
     return {
         "system": name,
         "cores": cores,
-        "documents": mine[0].said["documents"],
-        "tokens": mine[0].said["tokens"],
+        "documents": mine[0].printed["documents"],
+        "tokens": mine[0].printed["tokens"],
         "wall_s": median(run.wall for run in mine),
         "start_s": median(run.start for run in mine),
         "cpu_s": median(run.cpu for run in mine),
@@ -231,14 +238,14 @@ def _print_comparison(rows: list[dict[str, Any]], mb: float) -> None:
             f"{row['start_s']:>8.1f} {row['cpu_s']:>8.1f} {row['peak_mb']:>8.0f} {mb / row['wall_s']:>8.2f} "
             f"{row['wall_of_sesame']:>8.2f} {row['cpu_of_sesame']:>8.2f}"
         )
-    print("of wall, of CPU: as a share of what Sesame's whole job takes, round by round")
+    print("of wall, of CPU: median ratio to the time of Sesame's whole job in the same round")
 
 
 def _print_stages(stages: dict[str, float]) -> None:
     total = sum(stages.values())
-    print(f"\n{'the stages of Sesame on one core':44} {'CPU s':>7} {'share':>6}")
+    print(f"\n{'stages of Sesame on one core':44} {'CPU s':>7} {'fraction':>8}")
     for stage, seconds in sorted(stages.items(), key=lambda item: -item[1]):
-        print(f"{stage:44} {seconds:>7.2f} {seconds / total:>6.1%}")
+        print(f"{stage:44} {seconds:>7.2f} {seconds / total:>8.1%}")
     print(f"{'all':44} {total:>7.2f}")
 
 
@@ -246,12 +253,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=40, help="MB of text")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--memory", type=int, nargs="+", metavar="MB", help="only the memory, on so many MB of text")
+    parser.add_argument(
+        "--memory", type=int, nargs="+", metavar="MB", help="measure only the memory, on these sizes of text"
+    )
     parser.add_argument("--shared", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--envs", type=Path, default=ROOT / "build" / "peers")
     parser.add_argument("--scratch", type=Path, default=ROOT / "build" / "corpus")
-    parser.add_argument("--make-envs", action="store_true", help="make the peers' environments, then end")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--make-envs", action="store_true", help="create the environments of the other systems and exit"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     args = parser.parse_args()
     if args.make_envs:
         make_envs(args.envs)

@@ -1,12 +1,14 @@
-"""Time of fine-tuning: Sesame beside the Trainer of transformers, the same model, rows and cores, in turns.
+"""Time of fine-tuning: Sesame and the Trainer of transformers, with the same model, examples and cores.
 
     python benchmarks/finetuning.py --data-dir DIR [NAME ...] [--rows 256] [--rounds 5] [--json]    # glue/SST-2 in DIR
 
-A BERT of the size NAME (tiny, mini, small, base; random weights) is fine-tuned for one epoch on rows of SST-2 in
-batches of 32 and answers as many rows, in float32, with dropout and clipping. The Trainer gets what its own users would
-give it: a collator that pads to the longest row of a batch, its default attention and AdamW; nothing is evaluated,
-logged or saved between. Both get rows that are encoded already. Figures are medians of the rounds, the ratio is the
-median of the rounds' ratios: above 1, Sesame is faster. The Trainer needs `accelerate`, which Sesame does not.
+A BERT of the size NAME (tiny, mini, small, base; random weights) is fine-tuned for one epoch on examples of SST-2, in
+batches of 32, in float32, with dropout and gradient clipping. It then predicts the labels of the same examples. The
+Trainer has usual settings: a collator that pads to the longest sequence of a batch, default attention and AdamW. It
+does not evaluate, log or save during training. The examples are tokenized before the measurement.
+
+The two systems run alternately. Times are medians over the rounds, and the ratio is the median of the ratios of the
+rounds: above 1, Sesame is faster. The Trainer needs the package `accelerate`, which Sesame does not need.
 """
 
 import argparse
@@ -35,11 +37,11 @@ from training.specs import Encoder, EngineSettings, LearnedPositions
 SIZES: Final[Mapping[str, tuple[int, int]]] = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768)}
 TUNING: Final = Tuning(learning_rate=5e-5, batch_size=32, epochs=1)
 ROWS_OF_TABLE: Final = 30_522
-Times = tuple[float, float]  # seconds of training, and of answering
+Times = tuple[float, float]  # seconds of training and of prediction
 
 
 def net_of(size: str, texts: Sequence[str]) -> EvaluatedModel:
-    """A net of random weights with the table of the published size, and a vocabulary of these texts."""
+    """A model with random weights and the published vocabulary size, and a tokenizer trained on these texts."""
     layers, width = SIZES[size]
     trunk = Encoder(
         num_hidden_layers=layers,
@@ -53,6 +55,7 @@ def net_of(size: str, texts: Sequence[str]) -> EvaluatedModel:
 
 
 def ours(net: EvaluatedModel, examples: Sequence[Example], machine: EngineSettings) -> Times:
+    """The times of Sesame."""
     model = TaskModel(net.spec.model, load_task("sst2").task.targets(), net.spec.vocab_size, seed=0)
     assert net.weights is not None
     model.take_over(net.weights)
@@ -65,6 +68,7 @@ def ours(net: EvaluatedModel, examples: Sequence[Example], machine: EngineSettin
 
 
 def theirs(folder: Path, examples: Sequence[Example]) -> Times:
+    """The times of the Trainer."""
     import transformers as hf
 
     net = hf.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2)
@@ -103,7 +107,7 @@ def theirs(folder: Path, examples: Sequence[Example]) -> Times:
 
 
 def turns(mine: Callable[[], Times], other: Callable[[], Times], rounds: int) -> list[tuple[Times, Times]]:
-    """Both in turns, the first one taking turns too; the first round is not counted."""
+    """The times of both systems in each round. Their order changes between rounds; the first round is discarded."""
     found = []
     for turn in range(rounds + 1):
         took = {}
@@ -115,6 +119,7 @@ def turns(mine: Callable[[], Times], other: Callable[[], Times], rounds: int) ->
 
 
 def compare(size: str, data: Path, rows: int, rounds: int) -> dict[str, Any]:
+    """Median times of both systems, and the median ratio, for a model of this size."""
     task = load_task("sst2")
     items = task.items("train", data)[0][:rows]
     net = net_of(size, [item.texts[0] for item in items])
@@ -139,12 +144,12 @@ def compare(size: str, data: Path, rows: int, rounds: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"sizes, of {' '.join(SIZES)}; by default mini")
-    parser.add_argument("--data-dir", type=Path, required=True, help="folder with glue/SST-2")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"sizes of the model: {' '.join(SIZES)} [mini]")
+    parser.add_argument("--data-dir", type=Path, required=True, help="directory with glue/SST-2")
     parser.add_argument("--rows", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     warnings.filterwarnings("ignore")

@@ -1,10 +1,10 @@
-"""Time of a token against the length of its row: greedy, with a key-value cache and without one.
+"""Time to generate a token by the length of its sequence: greedy search, with and without a key-value cache.
 
     python benchmarks/generation.py [--net gpt2|transformer_xl|bart] [--tokens 896] [--peers] [--json]
 
-Nets have random weights and the shapes of the family's base sizes, or smaller ones with --width, --layers and --vocab.
-Each figure is the median over 32 tokens, without a cache over 3. Times are processor time of this process: what else a
-machine does changes them little. `--peers` adds transformers.generate on the same exported GPT-2, whole rows, in turn.
+Models have random weights and the base size of their family, or the size in --width, --layers and --vocab. Each result
+is the median over 32 tokens, or over 3 tokens without a cache. Times are CPU time of this process, so other processes
+have little effect. `--peers` also measures `generate` of transformers with the same exported GPT-2, on whole sequences.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from training.specs import Decoder, EncoderDecoder, LearnedPositions, RelativePo
 
 
 def built(net: str, width: int, layers: int, vocab_size: int) -> Model:
-    """The net, with random weights."""
+    """The model, with random weights."""
     sizes: dict[str, Any] = {
         "num_hidden_layers": layers,
         "hidden_size": width,
@@ -49,7 +49,7 @@ def built(net: str, width: int, layers: int, vocab_size: int) -> Model:
 
 @torch.no_grad()
 def milliseconds(model: Model, tokens: int, *, cached: bool) -> dict[int, float]:
-    """Median time of a token by the length of its row, at a few lengths."""
+    """Median time of a token in milliseconds, by the length of its sequence."""
     source = np.arange(64) if model.spec.model.reads_source else None
     rows, spent = begin(model, [Prompt(np.arange(8), source)], cached=cached), dict[int, list[float]]()
     marks = [mark for mark in (32, 64, 128, 256, 512, 896) if mark <= tokens]
@@ -68,7 +68,7 @@ def milliseconds(model: Model, tokens: int, *, cached: bool) -> dict[int, float]
 
 
 def _timed(model: Model, rows: Any) -> tuple[float, Any]:
-    """Seconds of a step, and the rows with the token that it gives."""
+    """The CPU time of a step in seconds, and the sequences with the generated token."""
     began = time.process_time()
     score_BV, rows = step(model, rows)
     rows = rows.append(score_BV.argmax(-1))
@@ -76,7 +76,7 @@ def _timed(model: Model, rows: Any) -> tuple[float, Any]:
 
 
 def beside_transformers(model: Model, tokens: int) -> dict[str, float]:
-    """Seconds for rows of as many new tokens, four prompts side by side, ours and transformers'; medians of three."""
+    """Median seconds over three runs to generate `tokens` tokens for a batch of four prompts, by library."""
     import transformers
 
     transformers.logging.set_verbosity_error()
@@ -92,10 +92,10 @@ def beside_transformers(model: Model, tokens: int) -> dict[str, float]:
         ours = [row.ids.tolist() for row in generate(model, prompts, GenerationLimits(max_new_tokens=tokens))]
         spent.setdefault("sesame", []).append(time.process_time() - began)
         began = time.process_time()
-        kept = {"eos_token_id": None, "pad_token_id": 0, "do_sample": False, "max_new_tokens": tokens}
-        found = theirs.generate(ids, attention_mask=torch.ones_like(ids), **kept)[:, 16:].tolist()
+        settings = {"eos_token_id": None, "pad_token_id": 0, "do_sample": False, "max_new_tokens": tokens}
+        found = theirs.generate(ids, attention_mask=torch.ones_like(ids), **settings)[:, 16:].tolist()
         spent.setdefault("transformers", []).append(time.process_time() - began)
-        print("same tokens" if ours == found else "OTHER TOKENS")
+        print("same tokens" if ours == found else "TOKENS DIFFER")
     return {name: median(times) for name, times in spent.items()}
 
 

@@ -1,14 +1,19 @@
-"""On one GPU, within ten minutes and without a network: tests, speed beside transformers, the largest GPT, its plan.
+"""Tests and measurements on one GPU, in ten minutes and without a network.
 
     python -m benchmarks.gpu [PART ...] [--tiny] [--out FOLDER]      # parts: tests bert_base gpt2 largest
 
-`tests` runs those that are marked `gpu`. A recipe's name: tokens/s and MFU of its published net in bf16, Sesame's
-engine beside transformers' Trainer (where accelerate is installed, else a plain loop in autocast), with the same
-weights, the same rows and one process. `largest`: of GPTs 4,096 wide the deepest that a plan gives room, with
-activation checkpointing, optimiser and weights in the host's memory; three steps of it, beside the plan. Each part is
-a process of its own, and has a time limit. `--tiny` does the same with small nets on a CPU. Needed beside this folder:
-torch, deepspeed, transformers, accelerate, pydantic, PyYAML, psutil, and what pyproject.toml lists first; no Ray and no
-MLflow. What is said goes to FOLDER/gpu.md too.
+`tests` runs the tests with the mark `gpu`.
+
+The name of a recipe measures tokens/s and MFU of its published model in bf16, for Sesame's engine and for the Trainer
+of transformers (or a plain loop with autocast if accelerate is not installed). Both have the same weights, the same
+sequences and one process.
+
+`largest` plans GPTs with hidden size 4,096 and takes the deepest model that fits, with activation checkpointing, and
+with optimizer and parameters in host memory. It trains this model for three steps and compares memory with the plan.
+
+Each part runs in its own process, with a time limit. `--tiny` does the same with small models on a CPU. Required
+packages: torch, deepspeed, transformers, accelerate, pydantic, PyYAML, psutil, and the first list in pyproject.toml;
+neither Ray nor MLflow. The results are also written to FOLDER/gpu.md.
 """
 
 import argparse
@@ -28,14 +33,14 @@ import psutil
 from benchmarks.workers import free_port, hardware, now
 from training.specs import BUCKET
 
-PARTS: Final = {"tests": 150, "bert_base": 100, "gpt2": 100, "largest": 220}  # seconds that each may take
-HOST_FILLED: Final = 0.7  # share of the host's memory that a plan may fill
-MOST_WEIGHTS: Final = 6e9  # they are drawn on one core: a billion takes some ten seconds
+PARTS: Final = {"tests": 150, "bert_base": 100, "gpt2": 100, "largest": 220}  # time limits in seconds
+HOST_FILLED: Final = 0.7  # fraction of the host memory that a plan may use
+MOST_WEIGHTS: Final = 6e9  # the weights are initialized on one core: a billion takes about ten seconds
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is done: of published nets on a GPU, of small ones on a CPU."""
+    """The sizes of the measurements: by default of published models on a GPU."""
 
     device: str = "cuda"
     precision: str = "bf16"
@@ -43,7 +48,7 @@ class Sizes:
     length: int = 512
     steps: int = 20
     width: int = 4_096
-    memory: float = 0.0  # bytes that `largest` has; 0: those of the device
+    memory: float = 0.0  # bytes for `largest`; 0: the memory of the device
     scale: str = ""
 
 
@@ -51,7 +56,7 @@ TINY: Final = Sizes("cpu", "fp32", rows=2, length=32, steps=2, width=64, memory=
 
 
 def speed(name: str, sizes: Sizes) -> dict[str, Any]:
-    """Tokens of a second and MFU, ours and theirs."""
+    """Tokens per second and MFU, of Sesame and of transformers."""
     from benchmarks.step import made_up, small_vocab, tensors, theirs
     from orchestration.config import load
     from orchestration.planning import workload_of
@@ -90,7 +95,7 @@ def speed(name: str, sizes: Sizes) -> dict[str, Any]:
 
 
 def engine_of(model: Any, recipe: Any, sizes: Sizes, **more: Any) -> Any:
-    """DeepSpeed's engine of one process, as a cluster file would have it."""
+    """The DeepSpeed engine with one process, with the settings of a cluster file."""
     from training.engines import DeepSpeedEngine, connect
     from training.specs import EngineSettings
 
@@ -102,16 +107,16 @@ def engine_of(model: Any, recipe: Any, sizes: Sizes, **more: Any) -> Any:
 
 
 def seconds_of(step: Callable[[], None], sizes: Sizes) -> float:
-    """Of one step: the mean of some, behind three others."""
+    """Mean time of a step in seconds, after three steps that do not count."""
     import torch
 
     for number in range(3 + sizes.steps):
         if number == 3:
-            synchronise = torch.cuda.synchronize if sizes.device == "cuda" else lambda: None
-            synchronise()
+            synchronize = torch.cuda.synchronize if sizes.device == "cuda" else lambda: None
+            synchronize()
             began = time.perf_counter()
         step()
-    synchronise()
+    synchronize()
     return (time.perf_counter() - began) / sizes.steps
 
 
@@ -122,7 +127,7 @@ def device_name(sizes: Sizes) -> str:
 
 
 def examples_of(name: str, batch: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a padded batch as transformers' nets take them; a decoder's shift is its own."""
+    """The sequences of a padded batch as inputs for a model of transformers. A decoder shifts its labels itself."""
     from benchmarks.step import inside, labels_of
 
     columns = {"input_ids": batch["input_ids"], "attention_mask": inside(batch), "labels": labels_of(batch)}
@@ -134,7 +139,7 @@ def examples_of(name: str, batch: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def their_seconds(net: Any, examples: Sequence[dict[str, Any]], sizes: Sizes) -> tuple[str, float]:
-    """What transformers trains with, and the seconds of one of its steps."""
+    """The name of the training loop for transformers, and the seconds of one of its steps."""
     import torch
 
     try:
@@ -179,7 +184,7 @@ def their_seconds(net: Any, examples: Sequence[dict[str, Any]], sizes: Sizes) ->
 
 
 def largest(sizes: Sizes) -> dict[str, Any]:
-    """Weights of the deepest GPT that a plan gives room; its memory and the time of a step, planned and measured."""
+    """The deepest GPT that fits according to its plan: parameters, planned and measured memory, and time of a step."""
     import torch
 
     from benchmarks.memory import Alive
@@ -224,21 +229,21 @@ def largest(sizes: Sizes) -> dict[str, Any]:
 
 
 def deepest(sizes: Sizes, room: float) -> tuple[Any, Any]:
-    """The recipe of the deepest GPT of a width for which a plan has room, and what it needs."""
-    found = None
+    """The recipe of the deepest GPT that fits according to its plan, and its planned memory."""
+    result = None
     for recipe in gpts(sizes):
         needed = planned(recipe, sizes)
         host = psutil.virtual_memory().total * HOST_FILLED
         if needed.peak > room or needed.host > host:
             break
-        found = recipe, needed
-    if found is None:
-        sys.exit(f"no GPT {sizes.width:,} wide has room in {room:,.0f} bytes")
-    return found
+        result = recipe, needed
+    if result is None:
+        sys.exit(f"no GPT with hidden size {sizes.width:,} fits in {room:,.0f} bytes; use a larger device or --tiny")
+    return result
 
 
 def gpts(sizes: Sizes) -> Iterator[Any]:
-    """GPT-2 with one layer, two, and so on, of another width; those of too many weights to be drawn are left out."""
+    """Yield GPT-2 with this hidden size and 1, 2, ... layers, up to MOST_WEIGHTS parameters."""
     from orchestration.config import load
     from orchestration.planning import workload_of
 
@@ -260,7 +265,7 @@ def gpts(sizes: Sizes) -> Iterator[Any]:
 
 
 def planned(recipe: Any, sizes: Sizes) -> Any:
-    """What one device needs for a row of it."""
+    """The memory that one device needs for a batch of one sequence."""
     from orchestration.planning import ParallelLayout, device_memory, workload_of
 
     layout = ParallelLayout(
@@ -270,7 +275,7 @@ def planned(recipe: Any, sizes: Sizes) -> Any:
 
 
 def tests(tiny: bool) -> dict[str, Any]:
-    """How the tests that need a GPU ended, in pytest's words."""
+    """The exit code and the last line of pytest, for the tests that need a GPU."""
     command = [
         sys.executable,
         "-m",
@@ -283,7 +288,7 @@ def tests(tiny: bool) -> dict[str, Any]:
         "tests/training/architectures",
     ]
     done = subprocess.run([*command, *(["--collect-only"] if tiny else [])], capture_output=True, text=True)
-    return {"exit": done.returncode, "said": done.stdout.strip().splitlines()[-1]}
+    return {"exit": done.returncode, "summary": done.stdout.strip().splitlines()[-1]}
 
 
 def part(name: str, tiny: bool) -> dict[str, Any]:
@@ -301,17 +306,17 @@ def device_name(tiny: bool) -> dict[str, str]:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("parts", nargs="*", metavar="PART", help=f"of {' '.join(PARTS)}; all of them by default")
-    asked.add_argument("--tiny", action="store_true", help="small nets on a CPU")
-    asked.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
-    asked.add_argument("--here", help=argparse.SUPPRESS)  # a part: this is its process
-    given = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"parts to run: {' '.join(PARTS)} [all]")
+    parser.add_argument("--tiny", action="store_true", help="use small models on a CPU")
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
+    parser.add_argument("--here", help=argparse.SUPPRESS)  # name of the part that this process runs
+    given = parser.parse_args()
     if given.here:
         print(json.dumps(part(given.here, given.tiny) | device_name(given.tiny)), flush=True)
         os._exit(0)
     if unknown := set(given.parts) - set(PARTS):
-        sys.exit(f"{', '.join(unknown)}: allowed is {', '.join(PARTS)}")
+        sys.exit(f"invalid part: got {', '.join(unknown)}, expected {', '.join(PARTS)}; choose one of them")
     given.out.mkdir(parents=True, exist_ok=True)
     lines = [f"# One GPU\n\n{now()}, {hardware()}\n"]
     for name in given.parts or PARTS:
@@ -321,12 +326,12 @@ def main() -> None:
 
 
 def one(name: str, tiny: bool) -> str:
-    """What a part says, or why it says nothing."""
+    """The result of a part, or the reason why it has none."""
     command = [sys.executable, "-m", "benchmarks.gpu", "--here", name, *(["--tiny"] if tiny else [])]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PARTS[name])
     except subprocess.TimeoutExpired:
-        return f"not done in {PARTS[name]} s"
+        return f"not finished in {PARTS[name]} s"
     answers = [line for line in done.stdout.splitlines() if line.startswith("{")]
     return answers[-1] if answers else f"failed: {done.stderr[-1_500:]}"
 

@@ -1,11 +1,12 @@
-"""Likelihoods beside lm-eval on the same net and items; Transformer-XL with a memory beside a sliding window.
+"""Speed of likelihoods: compared with lm-eval, and with the memory of Transformer-XL compared with sliding windows.
 
     python benchmarks/likelihood.py peers [--data-dir DIR] [--net 4x256x4] [--tasks blimp:200,piqa:60]
     python benchmarks/likelihood.py memory [--layers 6] [--width 256] [--memory 256] [--window 64] [--tokens 4096]
 
-peers needs lm-eval (0.4.13) on the path: no dependency of this project. Nets have random weights. Seconds are of the
-processor, the least of the rounds; above 1, Sesame is faster. `memory` asks for the same predictions twice: in windows
-with the states of those before them, and token by token from as many before it (arXiv:1901.02860, 4.5).
+`peers` needs lm-eval (0.4.13) on the path; it is no dependency of Sesame. Both libraries score the same requests with
+the same model, which has random weights. Seconds are CPU time, the minimum over the rounds. A ratio above 1 means that
+Sesame is faster. `memory` computes the same predictions in two ways (arXiv:1901.02860, section 4.5): in windows that
+reuse the states of the previous tokens, and token by token, with the same number of previous tokens for each.
 """
 
 import argparse
@@ -33,16 +34,16 @@ from training.tasks import LoglikelihoodChoice
 
 
 def requests_of(name: str, count: int, data_dir: Path) -> list[Request]:
-    """What is asked about `count` items of a task: five stretches of its last split."""
+    """The requests for `count` examples of a task, from five places in its last split."""
     (task,) = tasks_of(name)
-    assert isinstance(task.task, LoglikelihoodChoice), f"{name} is no task of likelihoods"
+    assert isinstance(task.task, LoglikelihoodChoice), f"{name} is not a likelihood task"
     items, _ = task.items(list(task.files)[-1], data_dir)
     starts = range(0, len(items) // 5 * 5, len(items) // 5)
     return task.task.asked([item for start in starts for item in items[start : start + count // 5]]).requests
 
 
 def theirs(model: Model, vocab: Vocab) -> Any:
-    """lm-eval's net of the same weights."""
+    """The model of lm-eval with the same weights."""
     os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     from lm_eval.models.huggingface import HFLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -56,7 +57,7 @@ def theirs(model: Model, vocab: Vocab) -> Any:
 
 
 def peers(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row for each task."""
+    """The result of the comparison with lm-eval for each task."""
     from lm_eval.api.instance import Instance
 
     layers, width, heads = map(int, options.net.split("x"))
@@ -71,12 +72,14 @@ def peers(options: argparse.Namespace) -> list[dict[str, Any]]:
     lm, rows = theirs(model, vocab), list[dict[str, Any]]()
     for name, count in (task.split(":") for task in options.tasks.split(",")):
         requests, spent = requests_of(name, int(count), options.data_dir), list[tuple[float, float]]()
-        asked = [Instance(request_type="loglikelihood", doc={}, arguments=tuple(one), idx=0) for one in requests]
+        their_requests = [
+            Instance(request_type="loglikelihood", doc={}, arguments=tuple(one), idx=0) for one in requests
+        ]
         for _ in range(options.rounds):
             begun = time.process_time()
             ours = causal(model, vocab, requests)
             between = time.process_time()
-            found = lm.loglikelihood(asked, disable_tqdm=True)
+            found = lm.loglikelihood(their_requests, disable_tqdm=True)
             spent.append((between - begun, time.process_time() - between))
         mine, other = (min(each) for each in zip(*spent, strict=True))
         off = max(abs(one.nats - nats) for one, (nats, _) in zip(ours, found, strict=True))
@@ -86,7 +89,7 @@ def peers(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def memory(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """One row: milliseconds a token, both ways."""
+    """Milliseconds per token with memory and with sliding windows."""
     positions = RelativePositions(mem_len=options.memory, clamp_len=options.memory, same_length=True)
     trunk = Decoder(
         num_hidden_layers=options.layers,
@@ -101,7 +104,7 @@ def memory(options: argparse.Namespace) -> list[dict[str, Any]]:
     begun = time.process_time()
     score_with_memory(model, 0, ids, options.window)
     between = time.process_time()
-    few = ids[: options.memory + options.sliding]  # sliding windows take so long that a few tell
+    few = ids[: options.memory + options.sliding]  # few tokens, because sliding windows are slow
     pairs = pairs_of([0, *few], options.memory, 1)[1:]
     slid = time.process_time()
     token_log_ps(model, pairs, share=False)
@@ -122,7 +125,7 @@ def main() -> None:
     for name, default in {"layers": 6, "width": 256, "memory": 256, "window": 64, "tokens": 4096}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--vocab", type=int, default=10_000)
-    parser.add_argument("--sliding", type=int, default=64, help="tokens that sliding windows predict")
+    parser.add_argument("--sliding", type=int, default=64, help="number of tokens to predict with sliding windows")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,8 +1,8 @@
-"""How fast one core makes training rows: choose and rewrite of a batch of 256 x 512, plans, order, and whole rows.
+"""Speed of building training sequences on one core: masking, packing plans, order, and whole batches of 256 x 512.
 
     python benchmarks/masking.py [--json]
 
-Each figure is the best of several runs in CPU time of this process, on made-up text with words of 1.4 tokens.
+Each result is the best of several runs, in CPU time of this process, on synthetic text with 1.4 tokens per word.
 """
 
 import argparse
@@ -29,9 +29,9 @@ from preprocessing.schema import Row
 BATCH: Final = 256
 LENGTH: Final = 512
 OBJECTIVES: Final[dict[str, tuple[Masking, Objective]]] = {
-    "tokens, cloze (BERT, RoBERTa)": (TokenMasking(), MaskedLM()),
-    "words, cloze (whole-word masking)": (WholeWordMasking(), MaskedLM()),
-    "spans, cloze by span (SpanBERT)": (SpanMasking(), MaskedLM(replace_unit="span")),
+    "token, mlm (BERT, RoBERTa)": (TokenMasking(), MaskedLM()),
+    "whole_word, mlm": (WholeWordMasking(), MaskedLM()),
+    "span, mlm by span (SpanBERT)": (SpanMasking(), MaskedLM(replace_unit="span")),
     "nothing, shift (GPT)": (NoMasking(), CausalLM()),
 }
 SEGMENTS: Final[dict[str, Packing]] = {
@@ -44,7 +44,7 @@ SEGMENTS: Final[dict[str, Packing]] = {
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Stands in for preprocessing.tokenization.Vocab: BERT's size and special tokens."""
+    """Replaces preprocessing.tokenization.Vocab: the size and special tokens of BERT."""
 
     size: int = 30_522
     pad: int = 0
@@ -56,7 +56,7 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Text:
-    """Stands in for preprocessing.shards.Shard: documents of 1 to 30 sentences of 3 to 59 tokens."""
+    """Replaces preprocessing.shards.Shard: documents of 1 to 30 sentences of 3 to 59 tokens."""
 
     ids_T: np.ndarray
     offset_N1: np.ndarray
@@ -70,7 +70,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Stands in for preprocessing.shards.TokenStore."""
+    """Replaces preprocessing.shards.TokenStore."""
 
     shards: tuple[Text, ...]
     folder: Path = Path("made-up")
@@ -128,16 +128,16 @@ def measure() -> list[dict[str, Any]]:
     rows = [packed.row(0, sample) for sample in range(BATCH)]
     num_tokens = sum(len(row["input_ids"]) for row in rows)
     for name, (masking, objective) in OBJECTIVES.items():
-        note(f"choose and rewrite 256 x 512: {name}", num_tokens, partial(apply, masking, objective, rows, vocab))
+        note(f"masking and objective 256 x 512: {name}", num_tokens, partial(apply, masking, objective, rows, vocab))
     for name, segment in SEGMENTS.items():
-        made = ExampleDataset(
+        dataset = ExampleDataset(
             small, vocab, ExampleSpec(packing=segment, masking=WholeWordMasking(), objective=MaskedLM()), LENGTH
         )
-        made.count(0)
-        note(f"whole rows 256 x 512, words: {name}", BATCH * LENGTH, partial(make_rows, made))
-    labelled = [row | {"labels": row["input_ids"]} for row in rows]
-    note("collate 256 x 512: unpadded", num_tokens, lambda: unpadded(labelled))
-    note("collate 256 x 512: padded", num_tokens, lambda: padded(labelled, LENGTH, pad=0))
+        dataset.count(0)
+        note(f"sequences 256 x 512, whole_word: {name}", BATCH * LENGTH, partial(make_rows, dataset))
+    labeled = [row | {"labels": row["input_ids"]} for row in rows]
+    note("collate 256 x 512: unpadded", num_tokens, lambda: unpadded(labeled))
+    note("collate 256 x 512: padded", num_tokens, lambda: padded(labeled, LENGTH, pad=0))
     for name, segment in SEGMENTS.items():
         what = f"plan of {len(large.ids_T) / 1e6:.0f} M tokens, length 128: {name}"
         note(what, len(large.ids_T), partial(segment.plan, large, 128, 0, key(0, "segment").at(0, 0)), runs=3)
@@ -151,7 +151,7 @@ def measure() -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     as_json = parser.parse_args().json
     figures = measure()
     if as_json:

@@ -1,14 +1,16 @@
-"""Memory that a plan says beside what two workers really have: five nets, ZeRO 0 to 3.
+"""Planned and measured memory of two workers, for five models and ZeRO stages 0 to 3.
 
     python -m benchmarks.memory [NET ...] [--stages 0,1,2,3] [--precision fp32] [--checkpointing none]
         [--layers 2] [--width 256] [--rows 8] [--length 128] [--all] [--write]
 
-The nets are those of recipes, with published objectives and dropout, at other sizes. A worker counts the bytes of all
-tensors that are alive, at each operation of its third step, which has two micro-batches: their most is its peak.
-Weights, gradients, masters and moments are what DeepSpeed and the optimiser hold, each storage once, behind a backward
-pass; what is none of these, nor a bucket, is `other`. `--all` also runs small buckets, bf16, activation checkpointing
-and offloading; `--write` puts the table into benchmarks/results, and beside it the figures as JSON, which tests compare
-with the plan (tests/orchestration/planning/test_recorded.py).
+The models have the published objectives and dropout of their recipes, at other sizes. A worker counts the bytes of all
+existing tensors at each operation of its third step, which has two micro-batches. The maximum is its peak. Weights,
+gradients, master weights and moments are measured after a backward pass, and each storage is counted once. Tensors that
+are neither these nor a bucket are `other`.
+
+`--all` adds small buckets, bf16, activation checkpointing and offloading. `--write` writes the table to
+benchmarks/results, and the measured bytes to a JSON file, which tests compare with the plan
+(tests/orchestration/planning/test_recorded.py).
 """
 
 import argparse
@@ -38,19 +40,19 @@ RECIPES: Final = {
 }
 RESULTS: Final = Path(__file__).parent / "results"
 PARTS: Final = ("weights", "gradients", "masters", "moments")
-STEPS: Final = 3  # of which the last one is measured: the first one makes the moments
+STEPS: Final = 3  # the last step is measured; the first step creates the moments
 WORLD: Final = 2
 
 
 @dataclass(frozen=True)
 class Case:
-    """A net, its batch, and how two workers share it."""
+    """A model, its batch, and the settings of its two workers."""
 
     net: str = "bert"
     layers: int = 2
     width: int = 256
     vocab: int = 8_192
-    rows: int = 8  # of each worker, in one micro-batch
+    rows: int = 8  # sequences of a micro-batch of each worker
     length: int = 128
     zero: int = 2
     precision: str = "fp32"
@@ -58,11 +60,11 @@ class Case:
     offload_optimizer: str = "none"
     offload_parameters: str = "none"
     persistence_threshold: int = 0
-    bucket: int = 0  # elements; 0: the engine's own
+    bucket: int = 0  # elements; 0: the default of the engine
 
     @property
     def recipe(self) -> Recipe:
-        """The published one, with a net and a vocabulary of this size."""
+        """The published recipe with the sizes of this case."""
         recipe = load(RECIPES[self.net])
         sizes: dict[str, Any] = {
             "num_hidden_layers": self.layers,
@@ -77,7 +79,7 @@ class Case:
     def machine(self) -> EngineSettings:
         further = {"reduce_bucket_size": self.bucket, "allgather_bucket_size": self.bucket} if self.bucket else {}
         return EngineSettings(
-            zero_stage=self.zero,  # type: ignore[arg-type]  # checked there, as the others are
+            zero_stage=self.zero,  # type: ignore[arg-type]  # EngineSettings checks the values
             precision=self.precision,  # type: ignore[arg-type]
             micro_batch_tokens=self.rows * workload_of(self.recipe).row_tokens(self.length),
             activation_checkpointing=self.checkpointing,  # type: ignore[arg-type]
@@ -88,7 +90,7 @@ class Case:
         )
 
     def describe(self) -> str:
-        """What is special about it."""
+        """The settings that are not the default, as text."""
         usual = Case()
         names = (
             "precision",
@@ -98,31 +100,31 @@ class Case:
             "persistence_threshold",
             "bucket",
         )
-        odd = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
-        return ", ".join(odd)
+        changed = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
+        return ", ".join(changed)
 
 
 def planned(case: Case) -> DeviceMemory:
-    """What the plan says, of CPUs."""
+    """The planned memory of a device, for CPUs."""
     demand = workload_of(case.recipe)
     layout = layout_of(case.machine, WORLD, demand.row_tokens(case.length), WORLD * case.rows)
     return device_memory(demand, layout, case.length, cuda=False)
 
 
 def measured(cases: Sequence[Case]) -> Iterator[dict[str, float]]:
-    """Of each case bytes of the worker that has most: the parts, the rest between micro-batches, and the peak.
+    """Yield the measured bytes of each case: the parts, the other tensors between micro-batches, and the peak.
 
-    Two processes for all of them, one case after the other.
+    Each value is the larger one of two workers. The same two processes run all cases, one after the other.
     """
     for found in together("benchmarks.memory", [asdict(case) for case in cases], WORLD):
         yield {name: max(each[name] for each in found) for name in found[0]}
 
 
-# What runs in a worker. Torch is imported only there.
+# Code of a worker. Only workers import torch.
 
 
 def worker(cases: Sequence[Case]) -> None:
-    """Print what each case takes in this process, which is one of the workers."""
+    """Measure each case in this process, which is one of the workers, and print the results."""
     from training.engines import connect
 
     connect(cases[0].machine)
@@ -131,15 +133,15 @@ def worker(cases: Sequence[Case]) -> None:
 
 
 def counted(case: Case) -> dict[str, float]:
-    """Train for a few steps and count."""
-    now_alive, trainer = Alive(), Trainer(case)  # without what an engine before has left behind, if that stays or goes
+    """Train for a few steps and return the bytes of the last one."""
+    now_alive, trainer = Alive(), Trainer(case)  # before the engine exists, so that its tensors count
     found: dict[str, float] = {}
     with now_alive:
         for step in range(STEPS):
             now_alive.most = now_alive.bytes
             trainer.pass_through()
             if step == STEPS - 1:
-                trainer.pass_through()  # a second micro-batch, beside the gradients of the first
+                trainer.pass_through()  # a second micro-batch, while the gradients of the first exist
                 gc.collect()
                 found = parts(trainer.engine, now_alive.bytes)
             trainer.engine.step(1e-4)
@@ -148,7 +150,7 @@ def counted(case: Case) -> dict[str, float]:
 
 
 class Trainer:
-    """An engine with the net of a case, and a batch for it."""
+    """An engine with the model of a case, and a batch."""
 
     def __init__(self, case: Case) -> None:
         import torch
@@ -168,7 +170,7 @@ class Trainer:
         self.weights = {loss.kind: loss.weight for loss in recipe.losses}
 
     def pass_through(self) -> None:
-        """Forward and backward."""
+        """Run a forward and a backward pass."""
         import torch
 
         scores = self.engine.forward(self.batch)
@@ -177,7 +179,7 @@ class Trainer:
 
 
 def everything() -> Iterator[Any]:
-    """Each tensor that Python knows."""
+    """All tensors that are Python objects."""
     import torch
 
     for each in gc.get_objects():
@@ -186,15 +188,15 @@ def everything() -> Iterator[Any]:
 
 
 def storages(tensors: Iterable[Any]) -> dict[int, int]:
-    """Bytes of each storage of tensors in the host's memory, by its address."""
+    """The bytes of each storage in host memory, by address."""
     held = [tensor.untyped_storage() for tensor in tensors if tensor is not None and tensor.device.type == "cpu"]
     return {storage.data_ptr(): storage.nbytes() for storage in held if storage.nbytes()}
 
 
 class Alive:
-    """Bytes of all storages made since, now and at most.
+    """Counts the bytes of all existing storages, and their maximum.
 
-    Inside of the block those count that Python knows when it begins, and what each operation reads and makes.
+    Inside the block it counts the tensors that exist at its start, and those that operations read or create.
     """
 
     def __init__(self) -> None:
@@ -209,7 +211,7 @@ class Alive:
                 weakref.finalize(storage, self._before.discard, storage._cdata)
 
     def add(self, tensor: Any) -> None:
-        """Count the storage of a tensor, until it is gone."""
+        """Count the storage of a tensor until it is freed."""
         storage = tensor.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
         if tensor.device.type != "cpu" or key in self._before:
@@ -249,8 +251,10 @@ class Alive:
 
 
 def parts(engine: Any, total: int) -> dict[str, float]:
-    """Bytes of weights, gradients, masters and moments that a worker has behind a backward pass, of buckets, and of
-    what is none of these. A storage that is two things, as masters that are the weights, is the first of them."""
+    """The bytes of weights, gradients, master weights, moments, buckets and other tensors after a backward pass.
+
+    A storage with two roles counts for the first one, for example if the master weights are the weights.
+    """
     model, zero = engine.model, engine.optimizer
     seen: dict[int, int] = {}
 
@@ -266,7 +270,7 @@ def parts(engine: Any, total: int) -> dict[str, float]:
         "buckets": new(flattened(buckets)),
         "weights": new([*weights, *(getattr(each, "ds_tensor", None) for each in weights)]),
         "gradients": new(gradients(weights, zero, flats)),
-        # on stage 2 those of the last micro-batch alone, until the next one
+        # stage 2 keeps only the gradients of the last micro-batch until the next one
         "last": new(each.grad for each in weights) if engine.zero == 2 else 0.0,
         "masters": new(flats),
         "moments": new(each for state in engine._stepping.state.values() for each in flattened(state.values())),
@@ -275,7 +279,7 @@ def parts(engine: Any, total: int) -> dict[str, float]:
 
 
 def gradients(weights: Sequence[Any], zero: Any, flats: Sequence[Any]) -> Iterator[Any]:
-    """Wherever DeepSpeed keeps them, by stage and precision."""
+    """The gradients, which DeepSpeed stores in different places by stage and precision."""
     for each in weights:
         yield from (getattr(each, name, None) for name in ("grad_accum", "_hp_grad"))
         yield each.grad if zero is None or not getattr(zero, "partition_gradients", False) else None
@@ -285,7 +289,7 @@ def gradients(weights: Sequence[Any], zero: Any, flats: Sequence[Any]) -> Iterat
 
 
 def flattened(held: Any) -> Iterator[Any]:
-    """The tensors of lists and dictionaries in each other."""
+    """The tensors in nested lists and dictionaries."""
     import torch
 
     if isinstance(held, torch.Tensor):
@@ -299,15 +303,20 @@ def flattened(held: Any) -> Iterator[Any]:
 
 
 def compared(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
-    """A line for each: planned and measured bytes of each part, of all states, and of the peak."""
+    """Yield a row for each case: planned and measured bytes of each part, of all states, and of the peak."""
     for case, found in zip(cases, measured(cases), strict=True):
         yield _line(case, planned(case), found)
 
 
 def in_parts(plan: DeviceMemory) -> dict[str, float]:
-    """What a plan says, by the names of what is measured."""
-    says = {"weights": plan.weights, "gradients": plan.gradients, "masters": plan.master, "moments": plan.optimizer}
-    return says | {"states": plan.states, "peak": plan.peak}
+    """The planned bytes, by the names of the measured parts."""
+    planned_bytes = {
+        "weights": plan.weights,
+        "gradients": plan.gradients,
+        "masters": plan.master,
+        "moments": plan.optimizer,
+    }
+    return planned_bytes | {"states": plan.states, "peak": plan.peak}
 
 
 def _line(case: Case, plan: DeviceMemory, found: dict[str, float]) -> dict[str, Any]:
@@ -322,15 +331,15 @@ def _line(case: Case, plan: DeviceMemory, found: dict[str, float]) -> dict[str, 
 
 
 def ratio(line: dict[str, Any], name: str) -> float:
-    """Planned over measured; 1 where both are next to nothing."""
+    """Planned bytes divided by measured bytes; 1 if both are at most 1,000."""
     plan, found = line["planned"][name], line["measured"][name]
     return plan / found if found > 1_000 else 1.0 if plan <= 1_000 else float("inf")
 
 
 def table(lines: Sequence[dict[str, Any]]) -> str:
-    """In Markdown, in MB: planned / measured, ratio."""
+    """The rows as a Markdown table, with planned and measured MB and their ratio."""
     names = (*PARTS, "states", "peak")
-    head = ["net", "ZeRO", "besides", *names]
+    head = ["net", "ZeRO", "settings", *names]
     rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for line in lines:
         cells = [line["case"]["net"], str(line["case"]["zero"]), line["about"]]
@@ -342,7 +351,7 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def asked_for(given: argparse.Namespace) -> Iterator[list[Case]]:
-    """The cases of each net; with --all the other ways to share a net as well."""
+    """Yield the cases of each model, with the other settings if --all is given."""
     sizes = {"layers": given.layers, "width": given.width, "rows": given.rows, "length": given.length}
     for net in given.nets or RECIPES:
         first = Case(net=net, precision=given.precision, checkpointing=given.checkpointing, **sizes)
@@ -351,7 +360,7 @@ def asked_for(given: argparse.Namespace) -> Iterator[list[Case]]:
 
 
 def other_ways(first: Case) -> Iterator[Case]:
-    """Of a case: small buckets, so that activations weigh more; 16 bit, less that is kept, more, or elsewhere."""
+    """Yield a case with other settings: small buckets, bf16, checkpointing, persistent parameters, offloading."""
     yield from (replace(first, zero=zero, bucket=1_000_000) for zero in (2, 3))
     yield from (replace(first, zero=zero, precision="bf16") for zero in (1, 2, 3))
     yield replace(first, zero=2, bucket=1_000_000, checkpointing="full")
@@ -362,22 +371,22 @@ def other_ways(first: Case) -> Iterator[Case]:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("nets", nargs="*", metavar="NET", help=f"of {' '.join(RECIPES)}; all of them by default")
-    asked.add_argument("--stages", type=lambda text: [int(each) for each in text.split(",")], default=[0, 1, 2, 3])
-    asked.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
-    asked.add_argument("--checkpointing", choices=("none", "selective", "full"), default="none")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("nets", nargs="*", metavar="NET", help=f"models to measure: {' '.join(RECIPES)} [all]")
+    parser.add_argument("--stages", type=lambda text: [int(each) for each in text.split(",")], default=[0, 1, 2, 3])
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--checkpointing", choices=("none", "selective", "full"), default="none")
     for name, default in (("layers", 2), ("width", 256), ("rows", 8), ("length", 128)):
-        asked.add_argument(f"--{name}", type=int, default=default)
-    asked.add_argument("--all", action="store_true")
-    asked.add_argument("--write", action="store_true")
-    asked.add_argument("--worker", help=argparse.SUPPRESS)  # a case, as JSON: this is one of the two workers
-    given = asked.parse_args()
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)  # the cases as JSON, for a worker
+    given = parser.parse_args()
     if given.worker:
         worker([Case(**each) for each in json.loads(given.worker)])
-        os._exit(0)  # gloo's threads abort the process every fourth time it ends by itself
+        os._exit(0)  # a normal exit is aborted by gloo's threads in one of four runs
     if unknown := set(given.nets) - set(RECIPES):
-        sys.exit(f"{', '.join(unknown)}: allowed is {', '.join(RECIPES)}")
+        sys.exit(f"invalid model: got {', '.join(unknown)}, expected {', '.join(RECIPES)}; choose one of them")
     lines = []
     for cases in asked_for(given):
         for line in compared(cases):
@@ -388,21 +397,22 @@ def main() -> None:
 
 
 def write(lines: Sequence[dict[str, Any]], given: argparse.Namespace) -> None:
-    """The table and how it was made, into the folder of results."""
-    about = f"{given.layers} layers a stack, {given.width} wide, {given.rows} rows of {given.length} tokens a worker"
-    text = f"""# Memory: planned beside measured, two workers
+    """Write the table with its command, and the measured bytes as JSON, to the directory of results."""
+    sizes = f"{given.layers} layers per stack, hidden size {given.width}"
+    about = f"{sizes}, {given.rows} sequences of {given.length} tokens per worker"
+    text = f"""# Planned and measured memory of two workers
 
 {now()}, {hardware()}. `python -m benchmarks.memory {" ".join(sys.argv[1:])}`
 
-{about}. MB of one worker, planned / measured = ratio. Parts are those behind a backward pass, the peak is the most that
-all alive tensors have at once in a step. Bytes do not depend on how busy the machine is.
+{about}. MB of one worker: planned / measured = ratio. Parts are measured after a backward pass. The peak is the maximum
+of all existing tensors in a step. The load of the machine does not change these numbers.
 
 {table(lines)}
 """
     name = f"memory-{now()[:10]}"
     (RESULTS / f"{name}.md").write_text(text)
-    kept = [{"case": line["case"], "measured": line["measured"]} for line in lines]
-    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+    records = [{"case": line["case"], "measured": line["measured"]} for line in lines]
+    (RESULTS / f"{name}.json").write_text(json.dumps(records, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Near-duplicates in a corpus with planted ones: how many are found, and how many of what is found is one.
+"""Recall and precision of near-duplicate detection, on a corpus with planted near-duplicates.
 
-    python benchmarks/near.py FOLDER        # of text: WikiExtractor's output, for example
+    python benchmarks/near.py FOLDER        # a directory of text, for example the output of WikiExtractor
 
-A twentieth of the documents gets a near copy with a Jaccard similarity (5-grams of words) between 0.8 and 1, another
-twentieth a decoy between 0.3 and 0.5, which is no duplicate. Documents of the folder that are alike by themselves are
-left out first, so that what is planted is all there is to find.
+A twentieth of the documents gets a near-duplicate with a Jaccard similarity (5-grams of words) between 0.8 and 1.
+Another twentieth gets a decoy with a similarity between 0.3 and 0.5, which is no duplicate. Documents that are already
+near-duplicates are removed first, so that the planted documents are the only near-duplicates.
 """
 
 import argparse
@@ -22,22 +22,26 @@ from pipeline.steps import TextDirectory, read_text
 from preprocessing.text import text_key
 from preprocessing.text.minhash import jaccard
 
-SHARE = 20  # one document of so many
+SHARE = 20  # one document in SHARE gets a near-duplicate, another one a decoy
 NEAR = Dedup(minhash=True)
 HERE = ("--direct_running_mode=in_memory",)
 
 
 def edited(text: str, similarity: float, rng: np.random.Generator) -> str:
-    """A copy with so many words replaced, in runs of three, that about `similarity` of the 5-grams are shared."""
+    """A copy of a text with some words replaced, in runs of three, for this Jaccard similarity of the 5-grams."""
     words = text.split(" ")
-    share = (1 - similarity) / (1 + similarity)  # of the 5-grams of each side that the other has not
-    for at in rng.integers(len(words), size=max(1, round(share * len(words) / 7))):  # a run of 3 touches 7 5-grams
+    share = (1 - similarity) / (
+        1 + similarity
+    )  # fraction of the 5-grams of each text that the other text does not have
+    for at in rng.integers(
+        len(words), size=max(1, round(share * len(words) / 7))
+    ):  # a run of 3 words changes 7 5-grams
         words[at : at + 3] = [f"edit{number}" for number in rng.integers(10**6, size=3)]
     return " ".join(words)
 
 
 def unlike(source: str, folder: Path) -> list[str]:
-    """The documents of a source of which none is near to another."""
+    """The documents of a source that have no near-duplicate."""
     texts = read_text(Corpus(name="plain", sources=(sniff(source),), dedup=NEAR), folder / "plain", HERE)
     touched = {key for repeat in repeats(texts) for key in (repeat["key"], repeat["kept_key"])}
     found = [document.text for document in texts.documents(0, texts.ledger.kept.documents)]
@@ -45,11 +49,13 @@ def unlike(source: str, folder: Path) -> list[str]:
 
 
 def repeats(texts: TextDirectory) -> list[dict[str, str]]:
+    """The duplicates that were found, with the keys of both documents."""
     with pa.memory_map(str(texts.folder / "duplicates.arrow")) as file:
         return pa.ipc.open_file(file).read_all().to_pylist()
 
 
 def measure(source: str, folder: Path) -> dict[str, float]:
+    """Recall, precision and time of the detection."""
     originals = unlike(source, folder)
     rng = np.random.default_rng(0)
     num = len(originals) // SHARE

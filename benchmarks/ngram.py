@@ -1,9 +1,9 @@
-"""A 5-gram model of the text that a net is trained on, and its scores beside a net's: BLiMP and what else is named.
+"""Scores of a 5-gram model of a corpus on BLiMP and other likelihood tasks, to compare with pretrained models.
 
     python benchmarks/ngram.py CORPUS --data-dir ../shared/data/downstream [--tasks blimp] [--order 5] [--json]
 
-CORPUS is a folder that `sesame corpus` made. The model counts its train split, in the tokens of its vocabulary; the
-scores are those of `sesame eval`, asked in the same way.
+CORPUS is a directory that `sesame corpus` wrote. The model counts the tokens of its training split. Scores are computed
+as by `sesame eval`.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from training.tasks import LoglikelihoodChoice
 
 
 def counted(store: TokenStore, vocab: Vocab, order: int) -> NGrams:
-    """N-grams of all sentences of a split."""
+    """The n-grams of all sentences of a split."""
     ids_T = np.concatenate([shard.ids_T for shard in store.shards])
     starts_T = np.concatenate([shard.sentence_starts(0, shard.num_tokens) for shard in store.shards])
     documents = np.concatenate([[0], np.cumsum(np.concatenate([shard.num_tokens_N for shard in store.shards]))[:-1]])
@@ -33,9 +33,9 @@ def counted(store: TokenStore, vocab: Vocab, order: int) -> NGrams:
 
 
 def scores(reader: NGramLikelihood, name: str, data_dir: Path) -> dict[str, Any]:
-    """The scores of a task of likelihoods on its last split."""
+    """The scores of a likelihood task on its last split."""
     (task,) = tasks_of(name)
-    assert isinstance(task.task, LoglikelihoodChoice), f"{name} is no task of likelihoods"
+    assert isinstance(task.task, LoglikelihoodChoice), f"{name} is not a likelihood task"
     split = list(task.files)[-1]
     items, _ = task.items(split, data_dir)
     train = task.items("train", data_dir)[0] if task.task.num_fewshot else []
@@ -47,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--tasks", default="blimp", help="tasks of likelihoods, with commas between")
+    parser.add_argument("--tasks", default="blimp", help="likelihood tasks, separated by commas")
     parser.add_argument("--order", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Draw the README's picture from a finished demo: python benchmarks/picture.py work docs/demo.png"""
+"""Draw the picture of the README from a finished demo: python benchmarks/picture.py work docs/demo.png"""
 
 import sys
 from pathlib import Path
@@ -12,27 +12,27 @@ from orchestration.tracking import metrics
 
 
 def main(out: Path, picture: Path) -> None:
-    """The newest run under `out`: its losses on the left, its downstream scores on the right."""
+    """Draw the losses (left) and the downstream scores (right) of the newest run in `out`."""
     run = max(out.glob("runs/*"), key=lambda folder: folder.stat().st_mtime)
     history = metrics.history(run)
     scores = select_final_scores(load_finished_scores(run))
     figure = Figure(figsize=(11, 3.6), dpi=120, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
 
-    for name, colour in (("train/loss", MUTED), ("eval/loss", ACCENT)):
+    for name, color in (("train/loss", MUTED), ("eval/loss", ACCENT)):
         steps, values = zip(*history[name], strict=True)
-        left.plot(steps, values, "o-" if name.startswith("eval") else "-", color=colour, label=name, linewidth=1.4)
+        left.plot(steps, values, "o-" if name.startswith("eval") else "-", color=color, label=name, linewidth=1.4)
     left.set(xlabel="step", ylabel="loss (nats)", title=f"{run.name.rsplit('-', 1)[0]}: pretraining")
     left.legend(frameon=False)
 
     for at, score in enumerate(scores):
-        for side, (start, colour) in enumerate((("random", MUTED), ("pretrained", ACCENT))):
+        for side, (start, color) in enumerate((("random", MUTED), ("pretrained", ACCENT))):
             values = score.values(start)
             x = at + 0.38 * side
-            right.bar(x, median(values), width=0.34, color=colour, label=start if at == 0 else None)
+            right.bar(x, median(values), width=0.34, color=color, label=start if at == 0 else None)
             right.plot([x] * len(values), values, "o", color=INK, markersize=3)
         guess = [score.chance] * 2
-        right.plot([at - 0.2, at + 0.58], guess, ":", color=INK, label="chance, or the majority" if at == 0 else None)
+        right.plot([at - 0.2, at + 0.58], guess, ":", color=INK, label="chance or majority" if at == 0 else None)
     right.set_xticks([at + 0.19 for at in range(len(scores))], [score.task for score in scores])
     right.set(ylabel="accuracy", ylim=(0, 1), title="downstream scores")
     right.legend(frameon=False)

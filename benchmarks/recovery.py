@@ -1,18 +1,19 @@
-"""How long a training stands still when a worker or a node is lost: from the kill to the next step.
+"""Recovery time of training after the loss of a worker or a node.
 
     python -m benchmarks.recovery [--trials 10] [--seed 0] [--what worker node] [--steps N] [--batch 64]
 
-Two workers of one core each train a small BERT of the mini-world. A worker is one of a Ray of our own. A node is one
-of two raylets of a cluster on this machine, killed with the worker on it; training goes on with one worker, and the
-node is started again for the next trial. At which step, and which of the two, is drawn from the seed. Seconds:
+Two workers with one core each train a small BERT on the synthetic mini-world corpus. In a trial, one of them is killed.
+For `worker`, the workers run in a local Ray. For `node`, a cluster on this machine has two raylets, and a raylet is
+killed together with its worker. Training continues with one worker. The node is started again for the next trial.
+The seed determines the step and which of the two is killed. Results in seconds:
 
-    noticed   from the kill until fresh workers are asked for
-    start     until their processes are there and have imported torch and DeepSpeed: what any start costs
-    resume    until the first step that had not been done before the kill, steps since the checkpoint included
-    beyond    noticed + resume: what is asked to be below 15
+    noticed   from the kill until new workers are requested
+    start     until the new processes have imported torch and DeepSpeed, as in any start
+    resume    until the first new step; includes the repeated steps since the checkpoint
+    beyond    noticed + resume; must be below 15
 
-`first` is the start of the first group, for comparison. All times are by the driver's clock, which hears of workers
-twice a second.
+`first` is the start of the first group of workers, for comparison. All times are from the clock of the driver, which
+polls the workers twice per second.
 """
 
 import argparse
@@ -40,7 +41,7 @@ from tests.training.corpora import mini_corpus, mini_run
 from training.run import Run
 from training.specs import Phase
 
-# Of a run. A worker whose raylet is gone trains on until Ray notices it, and is not to end before that.
+# Steps of a run. A worker without its raylet trains until Ray notices the loss, and the run must be longer than that.
 STEPS = {"worker": 200, "node": 1_500}
 
 HERE: dict[str, Any] = {
@@ -51,7 +52,7 @@ HERE: dict[str, Any] = {
 
 
 class Trial:
-    """One run that loses something at a step; when what happened, by the driver's clock."""
+    """A run with a loss at a step, and the times of its events by the clock of the driver."""
 
     def __init__(self, at: int, kill: Any) -> None:
         self.at, self.kill, self.done = at, kill, -1
@@ -71,7 +72,7 @@ class Trial:
             elif self.times and "asked" in self.times and event["done"] > self.done:
                 self.times.setdefault("next", now_s)
         elif name == "asked":
-            times[name] = now_s  # the last one counts: a node's loss may be told in two steps
+            times[name] = now_s  # the last request counts: the loss of a node may be reported in two steps
         else:
             times.setdefault(stage, now_s)
 
@@ -98,7 +99,7 @@ def trainers() -> list[psutil.Process]:
 
 @contextmanager
 def cluster() -> Iterator[Any]:
-    """A head without cores and two nodes of one core each, to which this process is connected."""
+    """Connect this process to a cluster with a head without cores and two nodes with one core each."""
     from ray.cluster_utils import Cluster
 
     os.environ |= {name: str(seconds) for name, seconds in PATIENCE.items()}
@@ -113,7 +114,7 @@ def cluster() -> Iterator[Any]:
 
 
 def trial(run: Run, folder: Path, draw: random.Random, kill: Any) -> dict[str, float]:
-    """Train `run` and lose something once; the seconds."""
+    """Train `run`, kill a worker or a node once, and return the seconds."""
     one = Trial(draw.randrange(run.save_every + 2, STEPS["worker"] // 2), kill)
     pretrain(
         replace(run, folder=str(folder)),
@@ -149,7 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=0, help="of a run; 0: 200, or 1,500 where a node is lost")
+    parser.add_argument("--steps", type=int, default=0, help="steps of a run [200; 1,500 for node]")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--what", nargs="+", choices=["worker", "node"], default=["worker", "node"])
     given = parser.parse_args()
@@ -163,8 +164,8 @@ def main() -> None:
             found = []
             for seconds in kinds[what](run, folder, random.Random(given.seed), given.trials):
                 found.append(seconds)
-                said = {key: round(value, 1) for key, value in seconds.items()}
-                print(json.dumps({"what": what, "load": round(os.getloadavg()[0], 1), **said}), flush=True)
+                values = {key: round(value, 1) for key, value in seconds.items()}
+                print(json.dumps({"what": what, "load": round(os.getloadavg()[0], 1), **values}), flush=True)
             for share in (50, 95):
                 at = {key: round(quantile([one[key] for one in found], share), 1) for key in found[0]}
                 print(json.dumps({"what": what, "trials": len(found), f"p{share}": at}), flush=True)
@@ -172,7 +173,7 @@ def main() -> None:
 
 
 def quantile(values: list[float], percent: int) -> float:
-    """By linear interpolation, as numpy's."""
+    """A percentile of the values, with linear interpolation as in numpy."""
     if len(values) == 1:
         return values[0]
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]

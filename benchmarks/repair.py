@@ -1,10 +1,10 @@
 # ruff: noqa: RUF001
-"""How fast one core mends text of many languages, beside ftfy itself in the same run, and whether both agree.
+"""Speed of the repair of text in many languages on one core, compared with ftfy, and whether both agree.
 
     python benchmarks/repair.py [--mb 1]
 
-Sound text of each language: what nearly all of a corpus is. Columns: MB of UTF-8 a second of ours (preprocessing/text/
-repair.py) and of ftfy with the same settings, each the best of three, and the ratio of the two.
+The text needs no repair, like almost all text of a corpus. Columns: speed of Sesame (preprocessing/text/repair.py) and
+of ftfy with the same settings, in MB of UTF-8 per second (the best of three), and their ratio.
 """
 
 import argparse
@@ -38,15 +38,16 @@ TEXTS: Final = {
 
 
 def alone(text: str) -> str:
-    """What ftfy makes of each line by itself."""
+    """The text after ftfy has repaired each line separately."""
     return "\n".join(ftfy.fix_text_segment(line, _FIXES) for line in text.split("\n"))
 
 
-def seconds(mend: Callable[[str], str], text: str) -> float:
+def seconds(repair: Callable[[str], str], text: str) -> float:
+    """The shortest CPU time of three runs."""
     taken = list[float]()
     for _ in range(3):
         start = time.process_time()
-        mend(text)
+        repair(text)
         taken.append(time.process_time() - start)
     return min(taken)
 
@@ -59,8 +60,8 @@ def main() -> None:
     for name, sentence in TEXTS.items():
         line = sentence * 6
         text = "\n".join([line] * int(size / len(line.encode()) + 1))
-        agree = "" if repair_text(text) == alone(text) else "  other results"
-        ours, theirs = (len(text.encode()) / 1e6 / seconds(mend, text) for mend in (repair_text, alone))
+        agree = "" if repair_text(text) == alone(text) else "  results differ"
+        ours, theirs = (len(text.encode()) / 1e6 / seconds(repair, text) for repair in (repair_text, alone))
         print(f"{name:12}{ours:9.1f}{theirs:9.1f}{ours / theirs:13.1f}{agree}")
 
 

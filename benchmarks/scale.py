@@ -1,13 +1,17 @@
-"""What training together costs here: ZeRO's stages, checkpoints, Ray and tracking, the start; each beside its plan.
+"""Costs of distributed training on this machine: ZeRO stages, checkpoints, Ray and tracking, startup.
 
     python -m benchmarks.scale [PART ...] [--rounds 3] [--write]        # parts: stages checkpoint overhead start
 
-`stages`: time of a step, peak of all alive tensors and bytes sent, for 1 and 2 workers and ZeRO 0 to 3, with the plan's
-figures. `checkpoint`: benchmarks/checkpoint.py. `overhead`: `sesame train` beside a loop of nothing but the same engine
-and rows under torchrun, in turns, wall and processor time of a step. `start`: from the command to the first update, by
-stage. Recovery times are those of benchmarks/recovery.py. Times on a busy machine say little; processor times and
-ratios of turns say more, and bytes do not depend on it. `--write` puts what was measured into today's file in
-benchmarks/results, where other parts stay as they are.
+* `stages`: time of a step, peak memory of all tensors and bytes sent, planned and measured, for 1 and 2 workers and
+  ZeRO stages 0 to 3.
+* `checkpoint`: see benchmarks/checkpoint.py.
+* `overhead`: wall time and CPU time of a step of `sesame train`, compared with a loop under torchrun that has only the
+  same engine and sequences. Both run alternately.
+* `start`: time from the command to the first update, by stage.
+
+benchmarks/recovery.py measures recovery. On a busy machine, wall times are unreliable; CPU times and ratios of
+alternate runs are better, and bytes do not change. `--write` writes the results to today's file in benchmarks/results,
+and keeps its other parts.
 """
 
 import argparse
@@ -33,8 +37,9 @@ import psutil
 from benchmarks.memory import RESULTS, Alive, Case, Trainer
 from benchmarks.workers import hardware, now, together
 
-STEPS: Final = 8  # timed, after two others
-COUNTED: Final = (  # of torch's collective operations: which argument counts, and how often a ring sends it
+STEPS: Final = 8  # timed steps, after two that are not timed
+# Collective operations of torch: name, argument whose bytes are counted, and how many times a ring sends them.
+COUNTED: Final = (
     ("allreduce", 0, 2.0),
     ("allgather", 0, 1.0),
     ("reduce_scatter", 1, 1.0),
@@ -42,23 +47,23 @@ COUNTED: Final = (  # of torch's collective operations: which argument counts, a
     ("reduce_", 0, 1.0),
 )
 LOG_EVERY: Final = 10
-TRAINED: Final = 160  # steps of a run whose overhead is measured
+TRAINED: Final = 160  # steps of a run for `overhead`
 CORPUS: Final = Path(__file__).parents[1] / "README.md"
 
 
-# Stages of ZeRO
+# ZeRO stages
 
 
 def stages(rounds: int) -> str:
-    """Step time, memory and bytes by number of workers and stage."""
+    """A table of step time, memory and bytes sent, by number of workers and ZeRO stage."""
     from orchestration.planning import communication_volume, device_memory, step_seconds, workload_of
     from orchestration.planning.devices import measure_cores
     from orchestration.planning.layout import layout_of
 
     first = Case(net="gpt2", layers=4, rows=4, bucket=1_000_000)
     lines = [
-        "| workers | ZeRO | ms a step, spread | planned, ratio | peak MB | planned, ratio "
-        "| MB sent, counted from operands by the ring formula | planned |"
+        "| workers | ZeRO | ms per step, range | planned, ratio | peak MB | planned, ratio "
+        "| MB sent (ring formula) | planned |"
     ]
     lines.append("|" + "---|" * 8)
     for world in (1, 2):
@@ -68,26 +73,26 @@ def stages(rounds: int) -> str:
         ):
             layout, demand = layout_of(case.machine, world, case.length, world * case.rows), workload_of(case.recipe)
             device, batch = measure_cores(1, world), world * case.rows
-            says_s = step_seconds(demand, layout, device, case.length, batch).total
-            says_bytes = device_memory(demand, layout, case.length, cuda=False).peak
-            says_sent = communication_volume(demand, layout, case.length, batch).total
+            planned_s = step_seconds(demand, layout, device, case.length, batch).total
+            planned_bytes = device_memory(demand, layout, case.length, cuda=False).peak
+            planned_sent = communication_volume(demand, layout, case.length, batch).total
             took = sorted(second for each in found for second in each["seconds"])
             peak, sent_bytes = (max(each[name] for each in found) for name in ("peak", "sent"))
             step_s = median(took)
             lines.append(
                 f"| {world} | {case.zero} | {1e3 * step_s:.0f}, {1e3 * took[0]:.0f} to {1e3 * took[-1]:.0f} "
-                f"| {1e3 * says_s:.0f} = {says_s / step_s:.2f} | {peak / 1e6:.1f} "
-                f"| {says_bytes / 1e6:.1f} = {says_bytes / peak:.2f} | {sent_bytes / 1e6:.2f} | {says_sent / 1e6:.2f} |"
+                f"| {1e3 * planned_s:.0f} = {planned_s / step_s:.2f} | {peak / 1e6:.1f} "
+                f"| {planned_bytes / 1e6:.1f} = {planned_bytes / peak:.2f} | {sent_bytes / 1e6:.2f} | {planned_sent / 1e6:.2f} |"
             )
     return (
-        f"GPT-2 of {first.layers} layers, {first.width} wide, {first.rows} rows of {first.length} tokens a worker, "
-        f"float32, buckets of {first.bucket:,} elements. Processor seconds of a step are planned from what a core "
-        "multiplies and copies here in a moment; with two workers on loopback.\n\n" + "\n".join(lines)
+        f"GPT-2 with {first.layers} layers and hidden size {first.width}, {first.rows} sequences of {first.length} "
+        f"tokens per worker, float32, buckets of {first.bucket:,} elements. The planned time of a step uses the speed "
+        "of a core, measured just before. Two workers communicate over loopback.\n\n" + "\n".join(lines)
     )
 
 
 def worker(cases: Sequence[Case]) -> None:
-    """Print what the steps of each case take in this process, which is one of the workers."""
+    """Measure the steps of each case in this process, which is one of the workers, and print the results."""
     from training.engines import connect
 
     connect(cases[0].machine)
@@ -96,7 +101,7 @@ def worker(cases: Sequence[Case]) -> None:
 
 
 def timed(case: Case) -> dict[str, Any]:
-    """Seconds of each of a few steps; then, of one more, bytes at most alive and bytes sent."""
+    """The seconds of each timed step, and the peak memory and bytes sent of one more step."""
     alive, trainer, seconds = Alive(), Trainer(case), []
     for step in range(2 + STEPS):
         began = time.perf_counter()
@@ -112,9 +117,10 @@ def timed(case: Case) -> dict[str, Any]:
 
 @contextmanager
 def exchanged() -> Iterator[list[float]]:
-    """The bytes that this worker sends inside of the block, as rings of that many workers send them: one number.
+    """Yield a list with one number: the bytes that this worker sends inside the block.
 
-    They are counted from the operands of each collective operation, not measured on the network.
+    The bytes are computed from the operands of each collective operation, for a ring of all workers. They are not
+    measured on the network.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -141,14 +147,14 @@ def exchanged() -> Iterator[list[float]]:
 
 
 def checkpoints(rounds: int) -> str:
-    """Pause, time until all is written, restore, and steps beside it."""
+    """A table of the times of benchmarks/checkpoint.py."""
     from benchmarks.checkpoint import measured
 
     found = measured("bert_base", rounds)
     lines = [f"| {name} | {seconds:.2f} s |" for name, seconds in found["seconds"].items()]
     lines += [f"| {name} | {ratio:.2f} steps |" for name, ratio in found["steps"].items()]
     about = f"BERT base, {found['weights']:,} weights with Adam's moments, {found['bytes'] / 1e9:.2f} GB, one worker."
-    about += f" A step is one of {found['rows']} rows of {found['length']} tokens."
+    about += f" A step has {found['rows']} sequences of {found['length']} tokens."
     return f"{about}\n\n| | median of {rounds} |\n|---|---|\n" + "\n".join(lines)
 
 
@@ -156,7 +162,7 @@ def checkpoints(rounds: int) -> str:
 
 
 def overhead(rounds: int) -> str:
-    """A step of `sesame train` beside one of a bare loop, both with one worker, in turns."""
+    """A table of the time of a step of `sesame train` and of a bare loop, both with one worker."""
     turns: list[dict[str, dict[str, float]]] = []
     with prepared() as command:
         for turn in range(rounds):
@@ -165,31 +171,32 @@ def overhead(rounds: int) -> str:
                 "bare": by_torchrun,
             }
             order = sorted(ways, reverse=turn % 2 == 1)
-            if not turn:  # the bare loop reads the run that a command has written
+            if not turn:  # the bare loop needs the run file that `sesame train` has written
                 by_sesame(command)
             turns.append({way: ways[way]() for way in order})
     return overhead_table(turns)
 
 
 def overhead_table(turns: Sequence[Mapping[str, Mapping[str, float]]]) -> str:
-    """Medians of the turns, and ratios of each."""
-    lines = ["| of a step | `sesame train` | bare loop | ratio, of each turn |", "|---|---|---|---|"]
-    for name, about in (("wall", "wall time"), ("worker", "processor time of the worker")):
+    """The medians over the turns, with the ratio of each turn."""
+    lines = ["| time of a step | `sesame train` | bare loop | ratio (each turn) |", "|---|---|---|---|"]
+    for name, about in (("wall", "wall time"), ("worker", "CPU time of the worker")):
         ours, bare = ([turn[way][name] for turn in turns] for way in ("sesame", "bare"))
         ratios = sorted(our / other for our, other in zip(ours, bare, strict=True))
         each = ", ".join(f"{ratio:.3f}" for ratio in ratios)
         lines.append(f"| {about} | {median(ours):.4f} s | {median(bare):.4f} s | {median(ratios):.3f} ({each}) |")
     others = median(turn["sesame"]["others"] for turn in turns)
-    lines.append(f"| processor time of driver and Ray | {others:.4f} s | | |")
-    about = (
-        f"GPT-2 at tiny scale with larger batches, one worker, {TRAINED} steps, of which those after {LOG_EVERY} count"
-    )
-    return f"{about}, a point of the metrics every {LOG_EVERY}.\n\n" + "\n".join(lines)
+    lines.append(f"| CPU time of driver and Ray | {others:.4f} s | | |")
+    about = f"GPT-2 at tiny scale with larger batches, one worker, {TRAINED} steps; the first {LOG_EVERY} do not count"
+    return f"{about}. Metrics are logged every {LOG_EVERY} steps.\n\n" + "\n".join(lines)
 
 
 @contextmanager
 def prepared() -> Iterator[list[str]]:
-    """A corpus in a folder that goes away, and the command that trains on it; both are in the current environment."""
+    """Build a corpus in a temporary directory, and yield the command that trains on it.
+
+    The environment variable SCALE_ROOM has the path of the directory.
+    """
     with tempfile.TemporaryDirectory(prefix="scale-") as room:
         os.environ["SCALE_ROOM"] = room
         common = ["gpt2", "--scale", "tiny", "--data", str(CORPUS), "--output-dir", room]
@@ -208,7 +215,7 @@ def sesame(*words: str) -> list[str]:
 
 
 def by_sesame(command: Sequence[str]) -> dict[str, float]:
-    """Seconds of a step of the command: by the clock, of the worker's processor, and of all other processes."""
+    """The seconds of a step of `sesame train`: wall time, and CPU time of the worker and of all other processes."""
     runs = Path(os.environ["SCALE_ROOM"]) / "runs"
     shutil.rmtree(runs, ignore_errors=True)
     with (
@@ -223,23 +230,23 @@ def by_sesame(command: Sequence[str]) -> dict[str, float]:
         for line in map(json.loads, file.read_text().splitlines())
         if "perf/tokens_per_second" in line["metrics"]
     }
-    first, last = min(at), max(step for step in at if step < TRAINED)  # the last point comes with an evaluation
+    first, last = min(at), max(step for step in at if step < TRAINED)  # the last point includes an evaluation
     steps, (worker, others) = last - first, tree.between(at[first], at[last])
     return {"wall": (at[last] - at[first]) / steps, "worker": worker / steps, "others": others / steps}
 
 
 def by_torchrun() -> dict[str, float]:
-    """The same of the bare loop."""
+    """The seconds of a step of the bare loop."""
     (run,) = Path(os.environ["SCALE_ROOM"]).glob("runs/*/pretrain.json")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--master-port", "0"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
     command = [*launcher, "-m", "benchmarks.scale", "--bare", str(run)]
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    return json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    return json.loads(next(line for line in output.splitlines() if line.startswith("{")))
 
 
 def bare(file: Path) -> dict[str, float]:
-    """Train a run with nothing but its engine and its rows: no counts of other workers, metrics, checkpoints."""
+    """Train a run with only its engine and sequences, without communication about counts, metrics or checkpoints."""
     import torch
 
     from training.data import open_loader
@@ -268,7 +275,7 @@ def bare(file: Path) -> dict[str, float]:
 
 
 class Tree:
-    """Processor seconds of a process and of all that come from it, looked at a few times a second."""
+    """Samples the CPU seconds of a process and of its descendants a few times per second."""
 
     EVERY_S = 0.2
 
@@ -298,21 +305,21 @@ class Tree:
         except psutil.Error:
             return
         for process in [self.root, *below]:
-            with suppress(psutil.Error):  # it has just ended
+            with suppress(psutil.Error):  # the process has just ended
                 times = process.cpu_times()
                 used[process.pid] = times.user + times.system
                 self.names[process.pid] = process.name()
         self.seen.append((time.time(), used))
 
     def between(self, start: float, stop: float) -> tuple[float, float]:
-        """Of the process that works most, and of all others together, between two times of the clock."""
+        """CPU seconds between two times: of the process with the most, and the sum of all others."""
         before = [used for at, used in self.seen if at <= start] or [self.seen[0][1]]
         after = [used for at, used in self.seen if at <= stop]
         grown = sorted((used - before[-1].get(pid, 0.0) for pid, used in after[-1].items()), reverse=True)
         return grown[0], sum(grown[1:])
 
     def total(self, at_most: float) -> float:
-        """Of all, up to a time of the clock."""
+        """CPU seconds of all processes until a time."""
         best: dict[int, float] = {}
         for at, used in self.seen:
             if at <= at_most:
@@ -324,24 +331,24 @@ class Tree:
 
 
 def start(rounds: int) -> str:
-    """Seconds of each stage before the first update is done, of a fresh run whose corpus is there."""
+    """A table of the stages until the first update of a new run whose corpus exists."""
     found: list[dict[str, tuple[float, float]]] = []
     with prepared() as command:
         for _ in range(rounds):
             shutil.rmtree(Path(os.environ["SCALE_ROOM"]) / "runs", ignore_errors=True)
             found.append(begun([word for word in command if "log_every" not in word] + ["cluster.log_every=1"]))
-    lines = ["| stage | seconds | of processors |", "|---|---|---|"]
+    lines = ["| stage | seconds | CPU seconds |", "|---|---|---|"]
     for name in found[0]:
         wall, processor = (median(each.get(name, (0.0, 0.0))[part] for each in found) for part in (0, 1))
         lines.append(f"| {name} | {wall:.1f} | {processor:.1f} |")
     sums = [[sum(each[part] for each in one.values()) for one in found] for part in (0, 1)]
-    lines.append(f"| **together** | {median(sums[0]):.1f} | {median(sums[1]):.1f} |")
-    about = "Stages as the command says them; those of a worker arrive with polls, half a second apart."
-    return f"{about} Median of {rounds}.\n\n" + "\n".join(lines)
+    lines.append(f"| **total** | {median(sums[0]):.1f} | {median(sums[1]):.1f} |")
+    about = "The stages are those that the command prints. Stages of a worker are polled every half second."
+    return f"{about} Medians of {rounds} runs.\n\n" + "\n".join(lines)
 
 
 def begun(command: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Of each stage its seconds, and those of all processors, until the first update is in the metrics."""
+    """Wall time and CPU time of each stage in seconds, until the metrics have the first update."""
     marks, runs = [(time.time(), "command and recipe")], Path(os.environ["SCALE_ROOM"]) / "runs"
     with (
         subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process,
@@ -349,8 +356,8 @@ def begun(command: Sequence[str]) -> dict[str, tuple[float, float]]:
     ):
         assert process.stderr
         for line in process.stderr:
-            if said := re.match(r"([a-z][A-Za-z ]+?) \.\.\.", line):
-                marks.append((time.time(), said[1]))
+            if stage := re.match(r"([a-z][A-Za-z ]+?) \.\.\.", line):
+                marks.append((time.time(), stage[1]))
     if process.returncode:
         raise RuntimeError(f"exit {process.returncode}: {' '.join(command)}")
     (file,) = runs.glob("*/metrics.jsonl")
@@ -363,32 +370,32 @@ def begun(command: Sequence[str]) -> dict[str, tuple[float, float]]:
     return found
 
 
-# Together
+# All parts
 
 PARTS: Final[Mapping[str, tuple[str, Callable[[int], str]]]] = {
-    "stages": ("ZeRO's stages", stages),
+    "stages": ("ZeRO stages", stages),
     "checkpoint": ("Checkpoints", checkpoints),
-    "overhead": ("Ray and tracking beside a bare loop", overhead),
+    "overhead": ("Ray and tracking compared with a bare loop", overhead),
     "start": ("From the command to the first update", start),
 }
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("parts", nargs="*", metavar="PART", help=f"of {' '.join(PARTS)}; all of them by default")
-    asked.add_argument("--rounds", type=int, default=3)
-    asked.add_argument("--write", action="store_true")
-    asked.add_argument("--worker", help=argparse.SUPPRESS)  # cases, as JSON: this is one of the workers
-    asked.add_argument("--bare", type=Path, help=argparse.SUPPRESS)  # a run: this is the bare loop
-    given = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"parts to measure: {' '.join(PARTS)} [all]")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)  # the cases as JSON, for a worker
+    parser.add_argument("--bare", type=Path, help=argparse.SUPPRESS)  # file of a run, for the bare loop
+    given = parser.parse_args()
     if given.worker or given.bare:
         if given.worker:
             worker([Case(**each) for each in json.loads(given.worker)])
         else:
             print(json.dumps(bare(given.bare)), flush=True)
-        os._exit(0)  # gloo's threads abort the process every fourth time it ends by itself
+        os._exit(0)  # a normal exit is aborted by gloo's threads in one of four runs
     if unknown := set(given.parts) - set(PARTS):
-        sys.exit(f"{', '.join(unknown)}: allowed is {', '.join(PARTS)}")
+        sys.exit(f"invalid part: got {', '.join(unknown)}, expected {', '.join(PARTS)}; choose one of them")
     for name in given.parts or PARTS:
         title, part = PARTS[name]
         before, text = hardware(), part(given.rounds)
@@ -399,11 +406,11 @@ def main() -> None:
 
 
 def write(file: Path, title: str, text: str) -> None:
-    """Put a section into a file, in place of the one with its title; others stay."""
+    """Write a section into a file. It replaces the section with the same title; other sections are kept."""
     _, *sections = file.read_text(encoding="utf-8").split("\n## ") if file.exists() else [""]
     kept = dict(section.split("\n\n", 1) for section in sections) | {title: text}
     order = [title for title, _ in PARTS.values() if title in kept]
-    about = "# Scale: what training together costs\n\nRecovery: `python -m benchmarks.recovery`, in files of its own.\n"
+    about = "# Scale: costs of distributed training\n\nRecovery has separate files: `python -m benchmarks.recovery`.\n"
     file.write_text(
         "\n## ".join([about, *(f"{title}\n\n{kept[title].strip()}\n" for title in order)]), encoding="utf-8"
     )

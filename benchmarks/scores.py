@@ -1,10 +1,10 @@
-"""Scores of several nets side by side: a page whose table is the record, and pictures of that table.
+"""Writes a page with a table of the scores of several models, and draws the table.
 
     python benchmarks/scores.py PAGE.md [RUN...] [--ngram NGRAM.json] [--curves sst2,stsb] [--pictures DIR]
 
-Rows of the page's table stay, but for those that a RUN folder, which `sesame eval` has scored, or NGRAM.json, which
-`benchmarks/ngram.py --json` printed, has anew. A page that is not there is made. --curves names tasks that are drawn
-over their labels; what is drawn is what the table says.
+The page is created if it does not exist. New scores come from RUN directories, which `sesame eval` has scored, and from
+NGRAM.json, the output of `benchmarks/ngram.py --json`. They replace the same rows of the table; other rows are kept.
+--curves names tasks whose scores are drawn over the number of labeled examples. All figures are drawn from the table.
 """
 
 import argparse
@@ -27,8 +27,11 @@ from training.tasks import TaskScore
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table, in words: `71.9 +- 2.4` is the median and the deviation of the seeds, `60.3 (54.2 to 66.0)`
-    a figure with its 95 % interval."""
+    """A row of the table, as text.
+
+    `71.9 +- 2.4` is a median with the standard deviation over the seeds, `60.3 (54.2 to 66.0)` a score with its 95 %
+    confidence interval.
+    """
 
     task: str
     metric: str
@@ -43,17 +46,17 @@ class Row:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What no two rows have in common."""
+        """The values that identify a row."""
         return self.task, self.net, self.labels
 
     @property
     def rows(self) -> float:
-        """Labelled rows; all of them are more than any number."""
+        """The number of labeled examples; infinite for all examples."""
         return float(self.labels.replace(",", "")) if self.labels else float("inf")
 
     @property
     def has_both(self) -> bool:
-        """Whether it has a score from each start."""
+        """Whether the row has scores of both initializations."""
         return bool(self.random and self.pretrained)
 
 
@@ -61,7 +64,7 @@ HEAD = tuple(field.name.replace("_", " ") for field in fields(Row))
 
 
 def value_of(words: str) -> tuple[float, float, float]:
-    """A figure, and how far it reaches down and up.
+    """A value, and the lengths of its error bar downwards and upwards.
 
     >>> value_of("71.9 +- 2.4"), value_of("60.0 (54.0 to 66.5)"), value_of("1,035.1")
     ((71.9, 2.4, 2.4), (60.0, 6.0, 6.5), (1035.1, 0.0, 0.0))
@@ -75,7 +78,7 @@ def value_of(words: str) -> tuple[float, float, float]:
 
 
 def of_run(folder: Path, net: str) -> list[Row]:
-    """A row for each finished score that a run has of its end; an error where a task has two with as many labels."""
+    """The rows for the scores of a finished run. SystemExit if a task has two scores with equal labels."""
     found: dict[tuple[str, str, str], Row] = {}
     for name, (score, (step, _)) in load_finished_scores(folder).items():
         if step is not None:
@@ -83,14 +86,14 @@ def of_run(folder: Path, net: str) -> list[Row]:
         row = row_of(net, score)
         if row.key in found:
             raise SystemExit(
-                f"{folder / 'scores' / name}: {folder} has other scores of {score.task} too; leave one of them there"
+                f"{folder / 'scores' / name}: {folder} has another score of {score.task}; delete one of them"
             )
         found[row.key] = row
     return list(found.values())
 
 
 def row_of(net: str, score: TaskScore) -> Row:
-    """A score in words."""
+    """A score as a row of the table."""
     return Row(
         task=score.task,
         metric=score.metric.replace("_", " "),
@@ -106,7 +109,7 @@ def row_of(net: str, score: TaskScore) -> Row:
 
 
 def _figure(score: TaskScore, start: str) -> str:
-    """The figure of a start, with its interval where the task has one."""
+    """The score of an initialization, with its interval if the task has one."""
     words = format_score(score.values(start), score.metric)
     of_split = score.starts[start].scores[score.split] if start in score.starts else {}
     if score.metric != "macro_accuracy" or "macro_low" not in of_split:
@@ -116,7 +119,7 @@ def _figure(score: TaskScore, start: str) -> str:
 
 
 def of_ngram(found: Mapping[str, Any]) -> Row:
-    """The row of n-grams on BLiMP."""
+    """The row of an n-gram model on BLiMP."""
     value, low, high = (100 * _one(found["blimp"][key]) for key in ("macro_accuracy", "macro_low", "macro_high"))
     net, figure = f"{len(found['ngrams'])}-gram", f"{value:.1f} ({low:.1f} to {high:.1f})"
     return Row("blimp", "macro accuracy", "test", "50.0", net, "", "", figure, "", "")
@@ -127,7 +130,7 @@ def _one(value: Any) -> float:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """The rows, those of a task together, with more labels first."""
+    """The rows as a Markdown table, sorted by task, then by decreasing number of labels."""
     rows = list(rows)
     tasks, nets = (list(dict.fromkeys(getattr(row, of) for row in rows)) for of in ("task", "net"))
     ordered = sorted(rows, key=lambda row: (tasks.index(row.task), nets.index(row.net), -row.rows))
@@ -136,11 +139,13 @@ def table(rows: Iterable[Row]) -> str:
 
 
 def page_with(page: str, new: Sequence[Row]) -> tuple[str, list[Row]]:
-    """The page with these rows in its table, in the place of those that it had of them; and all rows."""
+    """The page with the new rows in its table, and all rows of the table."""
     lines = page.splitlines()
     first = "| " + " | ".join(HEAD[:-1])
     at = next((number for number, line in enumerate(lines) if line.startswith(first)), len(lines))
-    is_tested = at < len(lines) and lines[at].endswith(f"| {HEAD[-1]} |")  # pages before had a word, of no test
+    is_tested = at < len(lines) and lines[at].endswith(
+        f"| {HEAD[-1]} |"
+    )  # the last column of older pages is not p, but a word
     end = at
     while end < len(lines) and lines[end].startswith("|"):
         end += 1
@@ -151,8 +156,11 @@ def page_with(page: str, new: Sequence[Row]) -> tuple[str, list[Row]]:
 
 
 def bars(rows: Sequence[Row]) -> Figure:
-    """Each share that was scored from both starts, with most labels: a bar for each net, random weights as a line; the
-    deviations of the seeds as whiskers and, of random weights, as a band."""
+    """A bar chart of the tasks whose scores are fractions, for the largest number of labels.
+
+    Each model has a bar, with the score of its random initialization as a line. Standard deviations over the seeds are
+    whiskers, or a band around the line.
+    """
     most = {(row.task, row.net): row for row in sorted(rows, key=lambda row: row.rows)}
     drawn = [row for row in most.values() if row.has_both and _is_share(row) and row.task != "blimp"]
     tasks, nets = (list(dict.fromkeys(getattr(row, of) for row in drawn)) for of in ("task", "net"))
@@ -162,21 +170,21 @@ def bars(rows: Sequence[Row]) -> Figure:
     for row in drawn:
         number, x = nets.index(row.net), tasks.index(row.task) + nets.index(row.net) * width
         (value, low, high), (random, down, up) = value_of(row.pretrained), value_of(row.random)
-        axes.bar(x, value, 0.9 * width, color=_colour(number), label=row.net)
+        axes.bar(x, value, 0.9 * width, color=_color(number), label=row.net)
         axes.errorbar(x, value, yerr=[[low], [high]], color=INK, capsize=3, linewidth=1)
         edges = x - 0.45 * width, x + 0.45 * width
         axes.fill_between(edges, random - down, random + up, color="white", alpha=0.45, linewidth=0)
         axes.hlines(random, *edges, color="white", linewidth=2.5)
-        axes.hlines(random, *edges, color=INK, linestyle=":", label="the same net, not pretrained")
+        axes.hlines(random, *edges, color=INK, linestyle=":", label="same model, not pretrained")
     metric_of = {row.task: row.metric for row in drawn}
     names = [f"{task.replace('_', ' ')}\n{metric_of[task]}" for task in tasks]
     axes.set_xticks([at + width * (len(nets) - 1) / 2 for at in range(len(tasks))], names, fontsize=8)
-    axes.set_ylabel("score, % (whiskers: deviation of three seeds)")
+    axes.set_ylabel("score, % (whiskers: standard deviation)")
     return _dressed(figure)
 
 
 def curves(rows: Sequence[Row], tasks: Sequence[str]) -> Figure:
-    """Scores over labelled rows, a panel for each task, of the nets that were scored with several numbers of them."""
+    """Scores by the number of labeled examples, with a panel for each task, for models with several such scores."""
     figure = Figure(figsize=(3.8 * len(tasks), 3.8), dpi=120, layout="constrained")
     nets = list(dict.fromkeys(row.net for row in rows if row.has_both))
     for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
@@ -187,21 +195,21 @@ def curves(rows: Sequence[Row], tasks: Sequence[str]) -> Figure:
         mine = [row for row in mine if counts[row.net] > 1]
         if not mine:
             raise SystemExit(
-                f"--curves {task}: no net was scored with --max-train-samples A,B and --baseline random_init"
+                f"--curves {task}: no scores for several numbers of examples; run `sesame eval --max-train-samples A,B`"
             )
         for net in dict.fromkeys(row.net for row in mine):
             of_net = [row for row in mine if row.net == net]
-            _curve(axes, of_net, _colour(nets.index(net)))
+            _curve(axes, of_net, _color(nets.index(net)))
         places = sorted({row.rows for row in mine})
         axes.set_xscale("log")
         axes.set_xticks(places, [f"{place:,.0f}" for place in places])
         axes.set_xticks([], minor=True)
         axes.set_ylabel(mine[0].metric + (", %" if _is_share(mine[0]) else ""))
-        axes.set(title=task, xlabel="labelled rows (dotted: not pretrained)")
+        axes.set(title=task, xlabel="labeled examples (dotted: not pretrained)")
     return _dressed(figure)
 
 
-def _curve(axes: Axes, rows: Sequence[Row], colour: str) -> None:
+def _curve(axes: Axes, rows: Sequence[Row], color: str) -> None:
     places = [row.rows for row in rows]
     for start, line in (("pretrained", "o-"), ("random", "o:")):
         values = [value_of(getattr(row, start)) for row in rows]
@@ -212,7 +220,7 @@ def _curve(axes: Axes, rows: Sequence[Row], colour: str) -> None:
             [value for value, _, _ in values],
             yerr=spread,
             fmt=line,
-            color=colour,
+            color=color,
             label=label,
             markersize=4,
             capsize=2,
@@ -221,19 +229,19 @@ def _curve(axes: Axes, rows: Sequence[Row], colour: str) -> None:
 
 
 def grammar(rows: Sequence[Row]) -> Figure:
-    """BLiMP: the mean over its subsets with its 95 % interval, of nets, of n-grams of the same text, and chance."""
+    """Mean accuracy on the subsets of BLiMP with 95 % intervals, for models, n-gram models and chance."""
     figure = Figure(figsize=(5, 3.8), dpi=120, layout="constrained")
     axes = figure.subplots()
     nets = list(dict.fromkeys(row.net for row in rows))
-    found = [row for row in rows if row.task == "blimp"]
-    for at, row in enumerate(found):
+    blimp_rows = [row for row in rows if row.task == "blimp"]
+    for at, row in enumerate(blimp_rows):
         value, low, high = value_of(row.pretrained)
-        axes.bar(at, value, 0.7, color=_colour(nets.index(row.net)) if row.random else MUTED)
+        axes.bar(at, value, 0.7, color=_color(nets.index(row.net)) if row.random else MUTED)
         axes.errorbar(at, value, yerr=[[low], [high]], color=INK, capsize=4)
         if row.random:
             axes.plot(at, value_of(row.random)[0], "D", color="white", markeredgecolor=INK, label="not pretrained")
     axes.axhline(50, color=INK, linestyle=":", linewidth=1)
-    axes.set_xticks(range(len(found)), [row.net for row in found], fontsize=8)
+    axes.set_xticks(range(len(blimp_rows)), [row.net for row in blimp_rows], fontsize=8)
     axes.set(ylabel="BLiMP, % (dotted line: chance)", ylim=(40, None))
     return _dressed(figure)
 
@@ -242,7 +250,7 @@ def _is_share(row: Row) -> bool:
     return unit_of(row.metric.replace(" ", "_")) == SHARES
 
 
-def _colour(number: int) -> str:
+def _color(number: int) -> str:
     return (ACCENT, "#4c78a8", "#59a14f", MUTED)[number % 4]
 
 
@@ -250,9 +258,9 @@ def _dressed(figure: Figure) -> Figure:
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    said = dict(zip(labels, handles, strict=True))
-    if said:
-        figure.axes[0].legend(said.values(), said.keys(), frameon=False, fontsize=8)
+    legend = dict(zip(labels, handles, strict=True))
+    if legend:
+        figure.axes[0].legend(legend.values(), legend.keys(), frameon=False, fontsize=8)
     return figure
 
 
@@ -261,11 +269,11 @@ def main() -> None:
     parser.add_argument("page", type=Path)
     parser.add_argument("runs", type=Path, nargs="*")
     parser.add_argument("--ngram", type=Path)
-    parser.add_argument("--curves", default="", help="tasks, with commas between")
+    parser.add_argument("--curves", default="", help="tasks, separated by commas")
     parser.add_argument("--pictures", type=Path)
     given = parser.parse_args()
     names = [run.name.rpartition("-")[0].removesuffix("_small") for run in given.runs]
-    alike = len(set(names)) < len(names)  # then the folders tell them apart
+    alike = len(set(names)) < len(names)  # if so, the names of the directories are used
     new = [row for run, name in zip(given.runs, names, strict=True) for row in of_run(run, run.name if alike else name)]
     new += [of_ngram(json.loads(given.ngram.read_text()))] if given.ngram else []
     text, rows = page_with(given.page.read_text() if given.page.is_file() else "", new)

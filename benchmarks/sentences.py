@@ -1,15 +1,18 @@
-"""How fast one core splits text into sentences, and how often it agrees with Punkt (Kiss & Strunk 2006, NLTK's).
+"""Speed of sentence splitting on one core, and its agreement with Punkt of NLTK (Kiss & Strunk 2006).
 
     python benchmarks/sentences.py FOLDER [--gold ../shared/data] [--train-mb 8] [--test-mb 3] [--show 20]
 
-With --gold, first the F1 of the ends in gold sentences of several languages, joined by one blank (Chinese by nothing):
-the language guessed and known, and the same with gold lines that end in no mark on lines of their own.
+With --gold, the first results are F1 scores of sentence ends. The text consists of gold sentences in several languages,
+joined by a space (Chinese without a space). They are printed for a detected and for a known language, and for text in
+which gold sentences without a final mark have their own lines.
 
-FOLDER holds English text, as files of WikiExtractor or plain ones. The English model of NLTK is a download, so Punkt is
-trained here, unsupervised as in the paper, on every other file, and compared on others; it also gets the titles that
-any list of abbreviations has. Both split the same normalised paragraphs. A boundary is the end of a sentence inside a
-paragraph; a decision is a boundary of either, or a mark . ! ? before white space. Punkt always ends a sentence at ! and
-?, Sesame does not where a small letter follows ("Why?" she asked): these are counted apart.
+FOLDER contains English text, as files of WikiExtractor or plain text. The English model of NLTK is a download, so Punkt
+is trained here: without labels as in the paper, on every other file, and with common titles as abbreviations. The other
+files are the test set. Both systems split the same normalized paragraphs.
+
+A boundary is the end of a sentence inside a paragraph. A decision is a boundary of either system, or a mark . ! ?
+before white space. Punkt always ends a sentence at ! and ?. Sesame does not if a lowercase letter follows ("Why?" she
+asked), so these decisions are counted separately.
 """
 
 import argparse
@@ -34,7 +37,7 @@ SMALL: Final = re.compile(r"\s*[^\w\s]*[a-z]")
 
 
 def read(paths: Sequence[Path], mb: float) -> list[str]:
-    """Texts of the files, as many as make `mb`, as they are."""
+    """The unchanged texts of the first files, until they have `mb` MB."""
     texts, size = list[str](), 0
     for path in paths:
         if size < mb * 1e6:
@@ -44,6 +47,7 @@ def read(paths: Sequence[Path], mb: float) -> list[str]:
 
 
 def train(texts: Iterable[str]) -> PunktSentenceTokenizer:
+    """Train Punkt on these texts."""
     trainer = PunktTrainer()
     trainer.train("\n".join(map(normalize, texts)))
     parameters = trainer.get_params()
@@ -52,7 +56,7 @@ def train(texts: Iterable[str]) -> PunktSentenceTokenizer:
 
 
 def compare(paragraph: str, punkt: PunktSentenceTokenizer) -> tuple[Counter[str], list[str]]:
-    """How many decisions ended how, and the text around those on which the two differ (+ ours, - Punkt's)."""
+    """Counts of the decisions by result, and the text around differences (+: only Sesame, -: only Punkt)."""
     last = {len(paragraph)}
     ours = set(accumulate(map(len, sentences(paragraph)))) - last
     theirs = {end for _, end in punkt.span_tokenize(paragraph)} - last
@@ -77,7 +81,7 @@ def compare(paragraph: str, punkt: PunktSentenceTokenizer) -> tuple[Counter[str]
 
 
 def speed(work: Callable[[str], object], texts: Sequence[str]) -> float:
-    """MB of UTF-8 a second, the best of five runs, in CPU time."""
+    """Speed in MB of UTF-8 per second of CPU time, the best of five runs."""
     times = []
     for _ in range(5):
         start = time.process_time()
@@ -95,17 +99,19 @@ def gold(folder: Path) -> dict[str, list[str]]:
     return {language: list(filter(None, lines)) for language, lines in sorted(found.items())}
 
 
-def ends_of(pieces: Iterable[str]) -> set[int]:
-    """Where pieces end, but for the last one."""
-    return set(list(accumulate(map(len, pieces)))[:-1])
+def ends_of(parts: Iterable[str]) -> set[int]:
+    """The ends of the sentences in a text, without the last one."""
+    return set(list(accumulate(map(len, parts)))[:-1])
 
 
-def scored(found: set[int], wanted: set[int]) -> str:
-    both = len(found & wanted)
-    return f"P {both / len(found):.4f} R {both / len(wanted):.4f} F1 {2 * both / (len(found) + len(wanted)):.4f}"
+def scored(found: set[int], expected: set[int]) -> str:
+    """Precision, recall and F1 as text."""
+    both = len(found & expected)
+    return f"P {both / len(found):.4f} R {both / len(expected):.4f} F1 {2 * both / (len(found) + len(expected)):.4f}"
 
 
 def against_gold(folder: Path) -> None:
+    """Print the scores against gold sentences for each language."""
     for language, lines in gold(folder).items():
         blank = "" if language == "zh" else " "
         joined = [lines[0], *(blank + line for line in lines[1:])]
@@ -113,7 +119,7 @@ def against_gold(folder: Path) -> None:
         alone = [MARKED.search(line) is None for line in lines]
         breaks = [False, *(before or here for before, here in pairwise(alone))]
         apart = [f"\n{line}" if new else whole for line, whole, new in zip(lines, joined, breaks, strict=True)]
-        print(f"{language}: guessed {scored(ends_of(sentences(text)), ends_of(joined))}", end="; ")
+        print(f"{language}: detected {scored(ends_of(sentences(text)), ends_of(joined))}", end="; ")
         print(f"known {scored(ends_of(sentences(text, language)), ends_of(joined))}", end="; ")
         print(f"on lines {scored(ends_of(sentences(''.join(apart), language)), ends_of(apart))}", end="; ")
         print(f"median {sorted(map(len, sentences(text)))[len(sentences(text)) // 2]}", end="; ")
@@ -125,15 +131,15 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--train-mb", type=float, default=8)
     parser.add_argument("--test-mb", type=float, default=3)
-    parser.add_argument("--show", type=int, default=0, help="print so many differences")
-    parser.add_argument("--gold", type=Path, help="folder of sentences/ and zh/")
+    parser.add_argument("--show", type=int, default=0, help="number of differences to print")
+    parser.add_argument("--gold", type=Path, help="directory with sentences/ and zh/")
     args = parser.parse_args()
     if args.gold:
         against_gold(args.gold)
     paths = sorted(path for path in args.folder.rglob("*") if path.is_file())
     raw = read(paths[1::2], args.test_mb)
     texts = [normalize(text) for text in raw]
-    print(f"normalise {speed(normalize, raw):.0f} MB/s, sentences {speed(sentences, texts):.0f} MB/s")
+    print(f"normalize {speed(normalize, raw):.0f} MB/s, sentences {speed(sentences, texts):.0f} MB/s")
 
     punkt = train(read(paths[::2], args.train_mb))
     total, differ = Counter[str](), list[str]()
@@ -141,7 +147,7 @@ def main() -> None:
         counts, lines = compare(paragraph, punkt)
         total += counts
         differ += lines
-    for name, asked in (("all", total["asked"]), ("without ! and ? before a small letter", 0)):
+    for name, asked in (("all", total["asked"]), ("without ! and ? before a lowercase letter", 0)):
         apart = total["ours"] + total["theirs"] + asked
         f1 = 2 * total["both"] / (2 * total["both"] + apart)
         accuracy = 1 - apart / (apart + total["both"] + total["neither"])

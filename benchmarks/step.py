@@ -1,12 +1,12 @@
-"""Time of a training step: Sesame beside transformers, with the same weights, batch, optimiser and cores, in turns.
+"""Time of a training step: Sesame and transformers, with the same weights, batch, optimizer and cores.
 
-    python benchmarks/step.py [NAME ...] [--rows 4] [--length 128] [--rounds 5]      # rows without padding
-    python benchmarks/step.py --pairs CORPUS [--rows 8] [--length 128]      # real pair rows of a finished corpus
+    python benchmarks/step.py [NAME ...] [--rows 4] [--length 128] [--rounds 5]      # sequences without padding
+    python benchmarks/step.py --pairs CORPUS [--rows 8] [--length 128]      # segment pairs of a finished corpus
 
-A step is forward, loss, backward and AdamW in float32 at the published size, dropout on. transformers gets what its own
-users would give it: padded rows, its default attention (SDPA), labels at every position. Figures are medians of the
-rounds, the ratio is the median of the rounds' ratios: above 1, Sesame is faster. With --pairs, tokens are real ones:
-padding is not counted.
+A step consists of forward pass, loss, backward pass and AdamW, in float32 at the published size with dropout.
+transformers has usual settings: padded sequences, default attention (SDPA), and labels at every position. Both systems
+run alternately. Times are medians over the rounds, and the ratio is the median of the ratios of the rounds: above 1,
+Sesame is faster. With --pairs, padding is not counted as tokens.
 """
 
 import argparse
@@ -37,13 +37,13 @@ from training.losses import SentencePair
 from training.model import Model, parameter_groups
 
 NAMES: Final = ("bert_base", "gpt2", "albert_base", "electra_base", "t5_base", "xlnet_base")
-SENTENCE = 16  # tokens of one in a row that is made up
+SENTENCE = 16  # tokens of a sentence in a random sequence
 TEXT: Final = Path(__file__).parents[1].joinpath("README.md").read_text().splitlines()
 Step = Callable[[], None]
 
 
 def small_vocab(recipe: Recipe, folder: Path) -> Vocab:
-    """A vocabulary of the recipe's kind that is made at once; the net keeps its published table."""
+    """A small vocabulary of the recipe's kind, which trains fast. The model keeps its published vocabulary size."""
     sentinels = getattr(recipe.data.tokenizer, "extra_ids", 0)
     vocabularies.train(
         replace(recipe.data.tokenizer, vocab_size=300 if sentinels == 0 else 200 + sentinels), TEXT
@@ -52,7 +52,7 @@ def small_vocab(recipe: Recipe, folder: Path) -> Vocab:
 
 
 def made_up(recipe: Recipe, vocab: Vocab, num_rows: int, length: int) -> list[Row]:
-    """Rows as the recipe's objective makes them, of random tokens: every one as long as it can be."""
+    """Sequences of random tokens with the recipe's masking and objective, all with the maximum length."""
     rng = np.random.default_rng(0)
     special = np.array(vocab.special_ids)
     objective, rows = recipe.objective, []
@@ -67,10 +67,10 @@ def made_up(recipe: Recipe, vocab: Vocab, num_rows: int, length: int) -> list[Ro
             "special_tokens_mask": special_S,
             "word_starts": np.ones(raw_length, dtype=bool),
         }
-        wanted = recipe.masking.required_columns | objective.required_columns  # of what rows have on demand
+        required = recipe.masking.required_columns | objective.required_columns
         starts_S = np.arange(raw_length) % SENTENCE == 0
-        made = {"sentence_starts": starts_S, "counts": np.ones(raw_length, np.int64), "stream": ids_S}
-        row |= {name: column for name, column in made.items() if name in wanted}
+        optional = {"sentence_starts": starts_S, "counts": np.ones(raw_length, np.int64), "stream": ids_S}
+        row |= {name: column for name, column in optional.items() if name in required}
         if any(isinstance(loss, SentencePair) for loss in recipe.losses):
             row["next_sentence_label"] = rng.integers(2)
         rows.append(objective(row | {"hits": recipe.masking(row, rng)}, vocab, rng))
@@ -107,7 +107,7 @@ def their_step(nets: Sequence[Any], loss: Callable[[], Tensor]) -> Step:
 
 
 def labels_of(batch: dict[str, Tensor]) -> Tensor:
-    """The answers [B, S] of a padded batch, IGNORE where nothing is asked."""
+    """The labels [B, S] of a padded batch, with IGNORE at positions that are not predicted."""
     label_BS = torch.full_like(batch["input_ids"], IGNORE)
     label_BS.view(-1)[batch["targets_at"]] = batch["targets"]
     return label_BS
@@ -118,7 +118,7 @@ def inside(batch: dict[str, Tensor], side: str = "") -> Tensor:
 
 
 def their_loss(name: str, nets: Sequence[Any], batch: dict[str, Tensor]) -> Callable[[], Tensor]:
-    """What transformers computes for a padded batch of ours."""
+    """A function that computes the loss of transformers for a padded batch of Sesame."""
     net, label_BS = nets[0], labels_of(batch)
     mask = {"attention_mask": inside(batch)}
     if name.startswith(("bert", "albert")):
@@ -130,7 +130,7 @@ def their_loss(name: str, nets: Sequence[Any], batch: dict[str, Tensor]) -> Call
             ).loss
         )
     if name.startswith("gpt2"):
-        ids_BS = torch.cat([batch["input_ids"], label_BS[:, -1:]], dim=1)  # it shifts by itself
+        ids_BS = torch.cat([batch["input_ids"], label_BS[:, -1:]], dim=1)  # the model shifts the labels itself
         return lambda: net(input_ids=ids_BS, labels=ids_BS).loss
     if name.startswith("t5"):
         source = {"input_ids": batch["source_input_ids"], "attention_mask": inside(batch, "source_")}
@@ -162,18 +162,18 @@ def _xlnet_loss(net: Any, batch: dict[str, Tensor]) -> Callable[[], Tensor]:
 def _electra_loss(
     nets: Sequence[Any], batch: dict[str, Tensor], label_BS: Tensor, mask: dict[str, Tensor]
 ) -> Callable[[], Tensor]:
-    """The joint step that its users write: generator, samples, discriminator, 1 : 50."""
+    """The loss of ELECTRA: of the generator, plus 50 times that of the discriminator on samples of the generator."""
     discriminator, generator = nets
-    asked_BS = label_BS != IGNORE
+    masked_BS = label_BS != IGNORE
 
     def loss() -> Tensor:
         common = mask | {"token_type_ids": batch["token_type_ids"]}
         output = generator(input_ids=batch["input_ids"], labels=label_BS, **common)
         with torch.no_grad():
-            noise = torch.rand_like(output.logits[asked_BS]).log_().neg_().log_().neg_()
-            sample_M = (output.logits[asked_BS] + noise).argmax(-1)
-        original_BS = torch.where(asked_BS, label_BS, batch["input_ids"])
-        seen_BS = original_BS.masked_scatter(asked_BS, sample_M)
+            noise = torch.rand_like(output.logits[masked_BS]).log_().neg_().log_().neg_()
+            sample_M = (output.logits[masked_BS] + noise).argmax(-1)
+        original_BS = torch.where(masked_BS, label_BS, batch["input_ids"])
+        seen_BS = original_BS.masked_scatter(masked_BS, sample_M)
         replaced_BS = (seen_BS != original_BS).long()
         return output.loss + 50 * discriminator(input_ids=seen_BS, labels=replaced_BS, **common).loss
 
@@ -181,7 +181,7 @@ def _electra_loss(
 
 
 def theirs(recipe: Recipe, model: Model, vocab_dir: Path, folder: Path) -> list[Any]:
-    """transformers' nets with the weights of ours."""
+    """The models of transformers with the weights of Sesame's model."""
     import transformers
 
     transformers.logging.set_verbosity_error()
@@ -198,7 +198,7 @@ def theirs(recipe: Recipe, model: Model, vocab_dir: Path, folder: Path) -> list[
 
 
 def _generator(recipe: Recipe) -> dict[str, int]:
-    """Sizes of ELECTRA's generator (family: width, heads of 64, 4 x width)."""
+    """Sizes of ELECTRA's generator: its hidden size, heads of size 64, intermediate size 4 x hidden size."""
     assert recipe.model.kind == "generator_discriminator"
     width = round(recipe.model.generator_size_ratio * recipe.model.hidden_size)
     sizes = {"hidden_size": width, "num_attention_heads": max(1, width // 64), "intermediate_size": 4 * width}
@@ -206,7 +206,7 @@ def _generator(recipe: Recipe) -> dict[str, int]:
 
 
 def turns(ours: Step, other: Step, rounds: int) -> tuple[float, float, float]:
-    """Median seconds of each, and the median ratio of theirs to ours; one step of each first, which is not counted."""
+    """Median seconds of both, and the median ratio of theirs to ours. The first step of each is discarded."""
     seconds: list[tuple[float, float]] = []
     for turn in range(rounds + 1):
         took = {}
@@ -221,6 +221,7 @@ def turns(ours: Step, other: Step, rounds: int) -> tuple[float, float, float]:
 
 
 def compare(name: str, num_rows: int, length: int, rounds: int, pairs: Path | None) -> dict[str, Any]:
+    """Times and speeds of both systems for a recipe."""
     recipe = load(name)
     with tempfile.TemporaryDirectory() as room:
         folder = Path(room)
@@ -247,7 +248,7 @@ def compare(name: str, num_rows: int, length: int, rounds: int, pairs: Path | No
 
 
 def real(recipe: Recipe, corpus: Path, num_rows: int, length: int) -> list[Row]:
-    """The first rows of a corpus in training order."""
+    """The first sequences of a corpus in training order."""
     store = TokenStore.open(corpus, "train")
     rows = ExampleDataset(store, Vocab.load(store.vocab_dir), replace(recipe.sampling, seed=0), length)
     return [rows.row(epoch, sample) for epoch, sample in rows.addresses(0, num_rows)]
@@ -255,13 +256,13 @@ def real(recipe: Recipe, corpus: Path, num_rows: int, length: int) -> list[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"recipes; by default {' '.join(NAMES)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"recipes [{' '.join(NAMES)}]")
     parser.add_argument("--rows", type=int, default=4)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--pairs", type=Path, metavar="CORPUS", help="real pair rows of this corpus, with bert_base")
+    parser.add_argument("--pairs", type=Path, metavar="CORPUS", help="use segment pairs of this corpus, with bert_base")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     names = args.names or (("bert_base",) if args.pairs else NAMES)

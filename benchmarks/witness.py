@@ -1,9 +1,10 @@
-"""Likelihoods beside those of lm-eval and minicons, item by item, on the same nets.
+"""Compares likelihoods with lm-eval and minicons, example by example, on the same models.
 
     python benchmarks/witness.py    # reads ../shared/data
 
-Neither is a dependency: they get an environment of their own, with pip, pinned, which takes all else from that of this
-process. Prints what the tests of the two print; ends with 1 where one of these fails, or is skipped.
+Neither library is a dependency of Sesame. pip installs pinned versions into a separate environment, which uses all
+other packages from the environment of this process. Prints the results of the tests that compare with these libraries.
+The exit code is 1 if a test fails or is skipped.
 """
 
 import re
@@ -15,18 +16,18 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 ENV: Final = ROOT / "build" / "witness"
-PINS: Final = (  # with all that they need and constraints.txt has not; theirs on chardet would hold back ours
+PINS: Final = (  # with the dependencies that are not in constraints.txt; their older chardet is not installed (--no-deps)
     *("lm-eval==0.4.13", "minicons==0.3.39", "accelerate==1.15.0", "DataProperty==1.1.1", "evaluate==0.4.6"),
     *("mbstrdecoder==1.1.5", "more_itertools==11.2.1", "pathvalidate==3.3.1", "peft==0.21.2", "pytablewriter==1.2.1"),
     *("sqlitedict==2.1.0", "tabledata==1.3.5", "tcolorpy==0.1.7", "typepy==1.3.5", "wonderwords==3.0.1"),
     "word2number==1.1",
 )
 TESTS: Final = ("test_lm_eval.py", "test_minicons.py")
-SAID: Final = re.compile(r"\S+: \d+ \w+, .*largest difference \S+")
+RESULT_LINE: Final = re.compile(r"\S+: \d+ \w+, .*largest difference \S+")
 
 
 def make_env() -> None:
-    """The environment, made where there is none with these pins."""
+    """Create the environment, unless it exists with these versions."""
     made = ENV / "pins.txt"
     if made.is_file() and made.read_text() == "\n".join(PINS):
         return
@@ -40,17 +41,18 @@ def make_env() -> None:
 
 
 def main() -> int:
+    """Run the tests and return the exit code."""
     make_env()
     tests = [ROOT / "tests" / "training" / "likelihood" / name for name in TESTS]
     command = [ENV / "bin" / "python", "-m", "pytest", "-q", "-s", "-rs", "-m", "slow", *tests]
-    print(", ".join(PINS[:2]), "- some minutes, a line for each task", flush=True)
+    print(", ".join(PINS[:2]), "- takes some minutes; prints a line for each task", flush=True)
     lines = []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as tests_run:
         assert tests_run.stdout is not None
         for line in tests_run.stdout:
             lines.append(line)
-            if said := SAID.search(line):
-                print(said[0], flush=True)
+            if match := RESULT_LINE.search(line):
+                print(match[0], flush=True)
     ended = "".join(lines).strip().splitlines()[-1]
     if tests_run.returncode or "skipped" in ended:
         print("".join(lines))

@@ -1,4 +1,4 @@
-"""Processes of a benchmark that train together: the same module on this machine, once for each rank."""
+"""Starts the worker processes of a benchmark on this machine, one for each rank."""
 
 import json
 import os
@@ -17,6 +17,7 @@ import psutil
 
 
 def free_port() -> int:
+    """A free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -25,37 +26,37 @@ def free_port() -> int:
 def together(
     module: str, cases: Sequence[Any], world: int, *, timeout: float = 3_600
 ) -> Iterator[list[dict[str, Any]]]:
-    """Of each case what `world` processes say, by rank: they get all cases as their argument `--worker`, in JSON, and
-    print an object of JSON for each, in a line.
+    """Yield the results of `world` processes for each case, by rank.
 
-    RANK, WORLD_SIZE and the like are in their environment. RuntimeError with the end of what a process said where it
-    fails or takes more than `timeout` seconds for all; none of them is left behind.
+    The processes run the module with all cases as JSON in the argument `--worker`, and print a line of JSON for each
+    case. Their environment contains RANK, WORLD_SIZE and the other variables of torch. RuntimeError with the end of
+    stderr if a process fails, or if all cases together take more than `timeout` seconds. All processes are ended.
     """
     common = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     common |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "-m", module, "--worker", json.dumps(list(cases))]
-    with ExitStack() as room:
-        errors = [room.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(world)]
+    with ExitStack() as cleanup:
+        errors = [cleanup.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(world)]
         processes = []
         for rank, error in enumerate(errors):
             environment = os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=error, text=True)
-            room.callback(_end, process)
+            cleanup.callback(_end, process)
             processes.append(process)
         late = Timer(timeout, lambda: [process.kill() for process in processes])
         late.start()
-        room.callback(late.cancel)
+        cleanup.callback(late.cancel)
         for case in cases:
-            said = [_line(process) for process in processes]
-            if not all(said):
-                rank = said.index("")
+            lines = [_read_result(process) for process in processes]
+            if not all(lines):
+                rank = lines.index("")
                 errors[rank].seek(0)
                 raise RuntimeError(f"{module}, rank {rank} of {world}, {case}: {errors[rank].read()[-2_000:]}")
-            yield [json.loads(line) for line in said]
+            yield [json.loads(line) for line in lines]
 
 
-def _line(process: subprocess.Popen[str]) -> str:
-    """The next line of JSON that a process prints; "" where it has ended."""
+def _read_result(process: subprocess.Popen[str]) -> str:
+    """The next line of JSON that a process prints; "" if the process has ended."""
     assert process.stdout
     for line in process.stdout:
         if line.startswith("{"):
@@ -69,7 +70,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def hardware() -> str:
-    """This machine and how busy it is, in a line."""
+    """The processor, cores, memory and load of this machine, in one line."""
     memory = psutil.virtual_memory().total / 1e9
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
     cores = len(os.sched_getaffinity(0))
@@ -83,4 +84,5 @@ def _processor() -> str:
 
 
 def now() -> str:
+    """The current time in UTC."""
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"

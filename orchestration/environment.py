@@ -28,31 +28,25 @@ CACHES: Final = {  # environment variable -> directory in our cache, default dir
     "MPLCONFIGDIR": ("matplotlib", ".config"),
     "TRITON_CACHE_DIR": ("triton", ".triton"),
 }
-READ_EARLY: Final = (
-    "LD_",
-    "PYTHON",
-    "MALLOC_",
-    "RAY_",
-    "SESAME_",
-)  # read at the start of a process or of Ray, before we could set them
+READ_EARLY: Final = ("LD_", "PYTHON", "MALLOC_", "RAY_", "SESAME_")  # Python and Ray read them before we can set them
 
 
 def check(env: Mapping[str, str]) -> None:
-    """ValueError for a variable that a cluster file must not contain; the message never contains its value."""
+    """ValueError if a cluster file must not contain a variable; the message never contains its value."""
     for name, value in env.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError(f"env has the name {name!r}, allowed are letters, digits and _; rename the variable")
+            raise ValueError(f"invalid name in env: got {name!r}, expected letters, digits and _; rename the variable")
         if name in RESERVED:
-            raise ValueError(f"env.{name} is set by Sesame or Ray, allowed is another name; remove it")
+            raise ValueError(f"env.{name} is set by Sesame or Ray; remove it")
         if name.startswith(READ_EARLY):
-            raise ValueError(
-                f"env.{name} is read before Sesame could set it, allowed is another name; set it where Ray is started"
-            )
+            raise ValueError(f"env.{name} is read before Sesame can set it; set it where Ray is started")
         if "${" in NAMED.sub("", value) or "\0" in value:
-            raise ValueError(f"env.{name} is an invalid reference, allowed is ${{NAME}} with letters, digits and _")
+            raise ValueError(
+                f"invalid env.{name}: expected ${{NAME}} with letters, digits and _; correct the reference"
+            )
         if has_credential({name: value}):
             raise ValueError(
-                f"env.{name} is a credential in plain text, allowed is ${{NAME}}; export the value where you start or "
+                f"env.{name} is a credential in plain text; write ${{NAME}}, and export the value where you start or "
                 "submit the run"
             )
 

@@ -45,7 +45,7 @@ def plot_training(history: History) -> dict[str, "Figure"]:
 def plot_curves(
     points: Mapping[str, Sequence[tuple[int, float]]], ylabel: str, xlabel: str = "step", log: bool = False
 ) -> "Figure":
-    """One curve per name; the x axis is the step, unless `xlabel` says otherwise."""
+    """One curve per name. The x axis is the training step by default."""
     figure, axes = _new_axes(ylabel)
     for name, line in points.items():
         steps, values = zip(*line, strict=True)
@@ -212,7 +212,9 @@ def plot_groups(
             axes.set_ylim(0, 1)
     panels[0].set_title(title, color=INK, fontsize=10, loc="left")
     handles, labels = panels[0].get_legend_handles_labels()
-    columns = max(1, min(len(labels), 95 // (max(map(len, labels)) + 4)))  # as many columns as fit below the axes
+    columns = max(
+        1, min(len(labels), 95 // (max(map(len, labels)) + 4))
+    )  # the number of columns that fit below the axes
     figure.legend(handles, labels, frameon=False, ncols=columns, fontsize=9, loc="outside lower center")
     return figure
 

@@ -25,7 +25,7 @@ SHARED: Final = "</torch_"  # names of torch's files in SHM, through which proce
 SHM: Final = Path("/dev/shm")
 AGAIN: Final = "free some space, and repeat the command"
 RESUME: Final = f"{AGAIN} to resume from the newest checkpoint"
-LITTLE: Final = 64 << 20  # bytes: with less free space, a failed write of torch means a full disk
+LITTLE: Final = 64 << 20  # bytes; if less is free, a failed write of torch means that the disk is full
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Final
 
 from preprocessing.errors import Preempted
 
-AGAIN_S: Final = 15.0  # after a signal has raised, further ones are ignored for this time, so that cleanup can finish
+AGAIN_S: Final = 15.0  # further signals are ignored for this time, so that cleanup can finish
 BOTH: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -41,7 +41,7 @@ class StopRequest:
             raise Stopped
 
 
-_open: Final = list[StopRequest]()  # of the blocks that handle signals, the innermost last
+_open: Final = list[StopRequest]()  # one for each open block that handles signals; the innermost block is last
 
 
 def _ignore_signals() -> None:
@@ -51,10 +51,10 @@ def _ignore_signals() -> None:
 
 
 @contextmanager
-def signals_raise(what: Callable[[], str] = lambda: "stopped") -> Iterator[None]:
-    """Inside the block a signal raises at once. The block then raises Preempted or KeyboardInterrupt with `what()`.
+def signals_raise(describe: Callable[[], str] = lambda: "stopped") -> Iterator[None]:
+    """Let a signal stop the block at once. The block then raises Preempted or KeyboardInterrupt.
 
-    Further signals are ignored during cleanup.
+    The message starts with `describe()`. Further signals are ignored during cleanup.
     """
     request = StopRequest()
 
@@ -66,7 +66,7 @@ def signals_raise(what: Callable[[], str] = lambda: "stopped") -> Iterator[None]
         try:
             yield
         except Stopped:
-            raise request.make_exception(what()) from None
+            raise request.make_exception(describe()) from None
 
 
 @contextmanager

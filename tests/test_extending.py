@@ -132,7 +132,7 @@ def test_the_commands_work_and_describe_the_new_parts(copy: Path) -> None:
         "whole words, rare ones more often",
         "masked tokens, with the focal loss",
         "read as conllu",
-        "optimises with NAdam, instead of Adam",
+        "optimizes with NAdam, instead of Adam",
         "of the sentences masked and predicted (highest ROUGE-1 F1)",
     ):
         assert words in output

@@ -65,15 +65,15 @@ class DataFrame:
         *(
             ("data", value, said)
             for value, said in [
-                (None, "data is None, allowed are paths"),
-                (3, "data is 3, allowed are paths"),
-                ({"text": ["a"]}, "data is a dict, allowed are paths .*; save it, as Parquet or JSON lines"),
-                (DataFrame(), "data is a DataFrame, allowed are paths .*; save it"),
-                (Dataset([{"text": "a"}]), r"data\[0\] is a dict, allowed is paths"),
-                (["demo", None], r"data\[1\] is None"),
-                ([["demo"]], r"data\[0\] is a list"),
-                (b"demo", "data is b'demo'"),
-                (iter(["demo"]), "data is a list_iterator"),
+                (None, "invalid data: got None, expected a path"),
+                (3, "invalid data: got 3, expected a path"),
+                ({"text": ["a"]}, "invalid data: got a dict, expected a path .*; save it as Parquet or JSON lines"),
+                (DataFrame(), "invalid data: got a DataFrame, expected a path .*; save it"),
+                (Dataset([{"text": "a"}]), r"invalid data\[0\]: got a dict, expected a path"),
+                (["demo", None], r"invalid data\[1\]: got None"),
+                ([["demo"]], r"invalid data\[0\]: got a list"),
+                (b"demo", "invalid data: got b'demo'"),
+                (iter(["demo"]), "invalid data: got a list_iterator"),
                 (
                     HUGE,
                     r"invalid --data: got 'x{40}\.\.\.' \(100,000 characters\), expected a path or a name; write",
@@ -86,11 +86,11 @@ class DataFrame:
         *(
             ("recipe", value, said)
             for value, said in [
-                (None, "recipe is None"),
-                (["bert_base"], "recipe is a list"),
-                ({}, "recipe is a dict"),
+                (None, "invalid recipe: got None"),
+                (["bert_base"], "invalid recipe: got a list"),
+                ({}, "invalid recipe: got a dict"),
                 (HUGE, "invalid recipe: got 'x{40}"),
-                (b"bert_base", "recipe is b'bert_base'"),
+                (b"bert_base", "invalid recipe: got b'bert_base'"),
                 ("a\0b", "invalid recipe: got "),
             ]
         ),
@@ -100,9 +100,9 @@ class DataFrame:
         ),
         *(("cluster", value, "cluster(:| is)") for value in (None, 3, ["x"], {}, HUGE, b"x")),
         *(("scale", value, "scale(:| is)") for value in (None, 3, ["x"], {}, HUGE, Path("tiny"))),
-        *(("seed", value, "seed is .*, allowed is a whole number") for value in ("3", 1.5, [3], True, HUGE)),
+        *(("seed", value, "invalid seed: got .*, expected an integer") for value in ("3", 1.5, [3], True, HUGE)),
         *(("holdout_ratio", value, "holdout.ratio(:| is)") for value in (".1", [0.1], True, 3, float("nan"))),
-        *(("progress", value, "progress is") for value in (None, "fancy", ["auto"], 3)),
+        *(("progress", value, "invalid progress: got") for value in (None, "fancy", ["auto"], 3)),
     ],
     ids=lambda value: str(value)[:30].partition(" object at ")[0],
 )
@@ -124,26 +124,28 @@ def test_paths_and_lists_of_them_are_taken(tmp_path: Path) -> None:
 
 
 def test_a_session_is_opened_with_flags_and_overrides_are_text() -> None:
-    with pytest.raises(sesame.BadInput, match=r"flags is a dict, allowed is Flags .*; sesame\.open makes them"):
+    with pytest.raises(
+        sesame.BadInput, match=r"invalid flags: got a dict, expected JobFlags .*; call sesame\.open instead"
+    ):
         sesame.Session({"recipe": "bert_base"})  # type: ignore[arg-type]
-    with pytest.raises(sesame.BadInput, match="overrides is 3, allowed is text"):
+    with pytest.raises(sesame.BadInput, match="invalid overrides: got 3, expected text"):
         sesame.open("bert_base", 3, **GOOD)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda bert: bert.examples("1"), "step is '1', allowed is a whole number"),
-        (lambda bert: bert.examples(0, None), "count is None"),
-        (lambda bert: bert.batch(1.5), "step is 1.5"),
-        (lambda bert: bert.train("20"), "steps is '20'"),
-        (lambda bert: bert.train(True), "steps is True"),
-        (lambda bert: bert.train(20, resume="maybe"), "resume is 'maybe', allowed is allow, never or must"),
-        (lambda bert: bert.export(None), "folder is None, allowed is a path"),
-        (lambda bert: bert.export({}), "folder is a dict"),
-        (lambda bert: bert.export("x", license=3), "license is 3"),
-        (lambda bert: bert.evaluate("glue", task_data_dir=3), "task_data_dir is 3"),
-        (lambda bert: bert.evaluate(3), "tasks is 3"),
+        (lambda bert: bert.examples("1"), "invalid step: got '1', expected an integer"),
+        (lambda bert: bert.examples(0, None), "invalid count: got None"),
+        (lambda bert: bert.batch(1.5), "invalid step: got 1.5"),
+        (lambda bert: bert.train("20"), "invalid steps: got '20'"),
+        (lambda bert: bert.train(True), "invalid steps: got True"),
+        (lambda bert: bert.train(20, resume="maybe"), "invalid resume: got 'maybe', expected allow, never or must"),
+        (lambda bert: bert.export(None), "invalid folder: got None, expected the path"),
+        (lambda bert: bert.export({}), "invalid folder: got a dict"),
+        (lambda bert: bert.export("x", license=3), "invalid license: got 3"),
+        (lambda bert: bert.evaluate("glue", task_data_dir=3), "invalid task_data_dir: got 3"),
+        (lambda bert: bert.evaluate(3), "invalid tasks: got 3"),
     ],
     ids=range(11),
 )
@@ -259,10 +261,10 @@ def test_rows_are_those_that_inspect_shows_and_print_as_text(bert: sesame.Sessio
 
     rows = bert.examples(step=3, count=2)
     assert list(rows) == decode_examples(run_of(bert._flags), 3, 2)
-    assert repr(rows).startswith("step 3, row 0: ")
+    assert repr(rows).startswith("step 3, sequence 0: ")
     assert "[MASK](" in repr(rows)
     for step in (4_000, -1):
-        with pytest.raises(sesame.BadInput, match="has the steps 0 to 3999"):
+        with pytest.raises(sesame.BadInput, match="expected a step from 0 to 3999"):
             bert.examples(step=step)
 
 
@@ -275,7 +277,7 @@ def test_a_batch_has_all_rows_of_its_step_and_the_model_takes_it(bert: sesame.Se
     scores = bert.model()(batch)
     assert set(scores) == {"masked_tokens", "sentence_pair"}
     assert float(scores["masked_tokens"].count) == len(batch["targets"])
-    with pytest.raises(sesame.BadInput, match="step is 4000, this run has the steps 0 to 3999"):
+    with pytest.raises(sesame.BadInput, match="invalid step: got 4000, expected a step from 0 to 3999"):
         bert.batch(step=4_000)
 
 
@@ -292,7 +294,7 @@ def test_a_short_training_is_another_run_in_the_proportions_of_the_recipe(
     assert bert.folder == job.plan.run.folder != whole
     assert bert.train() == {"step": 20}
     assert trained[1].plan.run.folder == bert.folder
-    with pytest.raises(sesame.BadInput, match="steps is 21, allowed is a number from 2 to 20"):
+    with pytest.raises(sesame.BadInput, match="invalid steps: got 21, expected 2 to 20"):
         bert.train(steps=21)
 
 
@@ -335,16 +337,22 @@ def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, mon
     [
         (
             {"rate": 3},
-            r"^rate: evaluate has no such value; it has learning_rates, batch_sizes, epochs, max_train_samples, "
-            r"max_steps, ",
+            r"^invalid argument of evaluate: got rate, expected one of learning_rates, batch_sizes, epochs, "
+            r"max_train_samples, max_steps, ",
         ),
-        ({"learning_rates": ["x"]}, r"^learning_rates is \['x'\], allowed is numbers: one, or a list of them$"),
-        ({"max_train_samples": "x"}, "^max_train_samples is 'x', allowed is whole numbers: one, or a list of them$"),
-        ({"max_steps": "a"}, "^max_steps is 'a', allowed is whole numbers"),
-        ({"num_seeds": [1, 2]}, r"^num_seeds is \[1, 2\], allowed is one value$"),
-        ({"batch_sizes": 1.5}, "^batch_sizes is 1.5, allowed is whole numbers"),
-        ({"csv": 3}, "^csv is 3, allowed is text"),
-        ({"tasks": [3]}, r"^tasks is \[3\], allowed is text"),
+        (
+            {"learning_rates": ["x"]},
+            r"^invalid learning_rates: got \['x'\], expected numbers; pass one or a list of them$",
+        ),
+        (
+            {"max_train_samples": "x"},
+            "^invalid max_train_samples: got 'x', expected integers; pass one or a list of them$",
+        ),
+        ({"max_steps": "a"}, "^invalid max_steps: got 'a', expected integers"),
+        ({"num_seeds": [1, 2]}, r"^invalid num_seeds: got \[1, 2\], expected one value; pass one value$"),
+        ({"batch_sizes": 1.5}, "^invalid batch_sizes: got 1.5, expected integers"),
+        ({"csv": 3}, "^invalid csv: got 3, expected text"),
+        ({"tasks": [3]}, r"^invalid tasks: got \[3\], expected text"),
     ],
 )
 def test_values_of_scores_that_are_of_another_kind_are_one_line(

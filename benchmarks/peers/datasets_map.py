@@ -1,4 +1,4 @@
-"""Hugging Face datasets: load_dataset("json") -> map in batches of its own size; the ids are in its Arrow file."""
+"""Hugging Face datasets: load_dataset("json") -> map with the default batch size; its Arrow file has the IDs."""
 
 from functools import cache
 from pathlib import Path

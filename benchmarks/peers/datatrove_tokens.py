@@ -1,11 +1,11 @@
-"""datatrove: JsonlReader -> DocumentTokenizer, as its README has them, without the shuffling of documents."""
+"""datatrove: JsonlReader -> DocumentTokenizer, as in its README, without shuffling of documents."""
 
 from datatrove.executor import LocalPipelineExecutor  # type: ignore[import-not-found]
 from datatrove.pipeline.readers import JsonlReader  # type: ignore[import-not-found]
 from datatrove.pipeline.tokens import DocumentTokenizer  # type: ignore[import-not-found]
 from task import Task, begin, end
 
-TASKS = 8  # what its workers take one by one
+TASKS = 8  # tasks, which the workers process one after the other
 
 
 def work(task: Task) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""A process and all that it starts: what it says, its time on the clock and on the cores, its memory by stage."""
+"""Measures a process and its descendants: wall time, CPU time and memory by stage."""
 
 import ctypes
 import json
@@ -17,28 +17,29 @@ import psutil
 
 @dataclass
 class Run:
-    """What one run took: seconds of the clock and of all cores, bytes of all processes; what it said at its end."""
+    """Measurements of a run, over all its processes, and the JSON that it printed at its end."""
 
-    wall: float = 0.0
-    cpu: float = 0.0
+    wall: float = 0.0  # seconds
+    cpu: float = 0.0  # seconds
     peaks: dict[str, int] = field(default_factory=dict)  # stage -> bytes
     begins: dict[str, float] = field(default_factory=dict)  # stage -> seconds from the start
-    said: dict[str, Any] = field(default_factory=dict)
+    printed: dict[str, Any] = field(default_factory=dict)
 
     @property
     def peak(self) -> int:
+        """The highest memory of all stages, in bytes."""
         return max(self.peaks.values())
 
     @property
     def start(self) -> float:
-        """Seconds before the first stage: the interpreter and the imports."""
+        """Seconds before the first stage, for the interpreter and the imports."""
         return min(self.begins.values())
 
 
 def measured(command: Sequence[str], cores: Sequence[int], environment: Mapping[str, str]) -> Run:
-    """Run a command on these cores and wait for all that it starts; what it says is as task.py has it.
+    """Run a command on these cores and wait for all its processes. task.py defines the output of the command.
 
-    The caller adopts the orphans of what it starts (`adopt`), or their CPU time is lost.
+    Call `adopt` first; otherwise the CPU time of orphaned processes is lost.
     """
     run, stage = Run(), "start"
     before, begin = _children_cpu(), time.perf_counter()
@@ -55,24 +56,24 @@ def measured(command: Sequence[str], cores: Sequence[int], environment: Mapping[
     reader.start()
     finished = threading.Event()
 
-    def look() -> None:
+    def sample_memory() -> None:
         while not finished.wait(0.1):
             run.peaks[stage] = max(run.peaks.get(stage, 0), _resident())
 
-    looker = threading.Thread(target=look)
-    looker.start()
+    sampler = threading.Thread(target=sample_memory)
+    sampler.start()
     for line in process.stdout or ():
         if line.startswith("stage "):
             stage = line.split()[1]
             run.begins[stage] = time.perf_counter() - begin
         elif line.startswith("{"):
-            run.said = json.loads(line)
+            run.printed = json.loads(line)
     process.wait()
     run.wall = time.perf_counter() - begin
     finished.set()
-    looker.join()
+    sampler.join()
     reader.join()
-    if process.returncode or not run.said:
+    if process.returncode or not run.printed:
         raise SystemExit(f"{' '.join(command)}: exit {process.returncode}\n{''.join(errors[-20:])}")
     with suppress(ChildProcessError):
         while os.wait():
@@ -82,7 +83,7 @@ def measured(command: Sequence[str], cores: Sequence[int], environment: Mapping[
 
 
 def adopt() -> None:
-    """Become the parent of all processes below whose own parent ends (prctl 36, PR_SET_CHILD_SUBREAPER)."""
+    """Become the parent of descendants whose parent has ended (prctl 36, PR_SET_CHILD_SUBREAPER)."""
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
 
 
@@ -92,7 +93,7 @@ def _children_cpu() -> float:
 
 
 def _resident() -> int:
-    """Bytes of the resident sets of all processes below this one."""
+    """The sum of the resident sets of all descendants, in bytes."""
     total = 0
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):

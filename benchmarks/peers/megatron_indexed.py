@@ -1,4 +1,4 @@
-"""megatron-core: IndexedDatasetBuilder, fed by a pool that parses and encodes, as its preprocess_data does."""
+"""megatron-core: IndexedDatasetBuilder, with a pool that parses and tokenizes, as in its preprocess_data."""
 
 import json
 import multiprocessing
@@ -9,7 +9,7 @@ from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder 
 from task import Task, begin, end
 from tokenizers import Tokenizer
 
-CHUNK = 32  # documents that a process takes at a time, as there
+CHUNK = 32  # documents per task of the pool, as in preprocess_data
 
 
 @cache

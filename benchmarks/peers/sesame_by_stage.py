@@ -1,7 +1,7 @@
-"""Sesame's whole job in one process, with a stopwatch on its functions; it ends with the CPU seconds of each stage.
+"""Sesame's whole job in one process, with the CPU seconds of each stage.
 
-A stage's time is its own: what it calls that has a stage is not in it. What no stage claims is Beam, the imports and
-the lines of Python between.
+The time of a stage does not include other stages that it calls. The remaining time is Beam, imports, and Python code
+between the stages.
 """
 
 import functools
@@ -14,7 +14,7 @@ from typing import Any, Final
 from sesame_job import whole, work
 from task import begin, end
 
-# Where each function is looked up, and the stage that it is.
+# The place where each function is looked up -> its stage.
 STAGES: Final = {
     "pipeline.readers.plain.lines": "decompress, lines",
     "pipeline.readers.plain.blocks": "decompress, lines",
@@ -38,25 +38,25 @@ STAGES: Final = {
     "pipeline.steps.plan.document_at": "read text again",
     "pipeline.steps.encode.sentences": "sentences",
     "preprocessing.tokenization.vocab.Vocab._encode": "tokenize (the library)",
-    "preprocessing.tokenization.vocab.Vocab._documents": "ids and starts as arrays",
+    "preprocessing.tokenization.vocab.Vocab._documents": "token IDs and word starts as arrays",
     "pipeline.steps.encode.write_shard": "write shards",
     "pipeline.steps.encode.seal": "write shards",
     "pipeline.steps.encode.read_seal": "write shards",
-    "pipeline.jobs.check_fit": "does the vocabulary fit",
+    "pipeline.jobs.check_fit": "check of the vocabulary",
     "pipeline.jobs._manifest": "manifest",
 }
 
 
 class Stopwatch:
-    """CPU seconds of this process, shared out among the stages: at any time one of them runs, the innermost."""
+    """Divides the CPU time of this process among the stages; at any time the innermost stage runs."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.running = ["the rest: Beam, imports, Python between"]
-        self.since = 0.0  # the clock of a process starts at 0
+        self.running = ["rest: Beam, imports, Python between stages"]
+        self.since = 0.0  # the CPU time of a process starts at 0
 
     def turn(self, stage: str | None) -> None:
-        """Begin a stage; None ends the innermost."""
+        """Start a stage; None ends the innermost one."""
         now = time.process_time()
         self.seconds[self.running[-1]] += now - self.since
         self.since = now
@@ -66,7 +66,7 @@ class Stopwatch:
             self.running.append(stage)
 
     def timed(self, function: Callable[..., Any], stage: str) -> Callable[..., Any]:
-        """The function, with its time, or that of what it yields, on account of the stage."""
+        """Wrap a function, so that its time counts for the stage; for a generator, the time of its items."""
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -80,6 +80,7 @@ class Stopwatch:
         return call
 
     def each(self, items: Iterator[Any], stage: str) -> Iterator[Any]:
+        """Yield the items; the time to produce them counts for the stage."""
         while True:
             self.turn(stage)
             try:
@@ -92,7 +93,7 @@ class Stopwatch:
 
 
 def watch(stopwatch: Stopwatch) -> None:
-    """Put the stopwatch on each function of STAGES where its caller finds it."""
+    """Replace each function of STAGES by its timed version."""
     for where, stage in STAGES.items():
         path, name = where.rsplit(".", 1)
         try:

@@ -1,4 +1,4 @@
-"""Sesame's whole job, as `sesame corpus` does it: clean, dedup, plan; sentences, words and ids to a verified store."""
+"""Sesame's whole job, as in `sesame corpus`: cleaning, deduplication, planning, sentences, words, and a token store."""
 
 from task import Task, begin, end, stage
 

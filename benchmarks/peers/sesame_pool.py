@@ -1,4 +1,4 @@
-"""Sesame's whole job without Beam: the same functions in a plain pool of processes that take part after part."""
+"""Sesame's whole job without Beam: the same functions in a pool of processes."""
 
 from collections import defaultdict
 from collections.abc import Sequence

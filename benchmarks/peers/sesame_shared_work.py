@@ -1,4 +1,4 @@
-"""As little of Sesame's job as its options allow: no repair, no dedup, lines as sentences."""
+"""Sesame's job with as few steps as its options allow: no repair, no deduplication, lines as sentences."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
-"""The work that all systems share: a folder of .jsonl.zst -> ids of a WordPiece tokenizer.json -> files of tokens.
+"""The task of all systems: read .jsonl.zst files, tokenize with a WordPiece tokenizer.json, and write token files.
 
-Each peer runs in an environment of its own, as a process that says on its output when it begins what ("stage NAME"),
-and on its last line, in JSON, how many documents and tokens it wrote. Only zstandard is needed in here.
+Each script runs in its own environment. It prints "stage NAME" at the start of a stage, and on its last line JSON with
+the number of documents and tokens that it wrote. This module needs only zstandard.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import zstandard
 
 @dataclass(frozen=True)
 class Task:
-    """What a peer is given; `out` is a new folder, `cores` as many as the process may run on."""
+    """The arguments of a script. `out` is a new directory, `cores` the number of cores that the process may use."""
 
     input: Path
     tokenizer: Path
@@ -29,14 +29,14 @@ class Task:
         return sorted(self.input.glob("*.jsonl.zst"))
 
     def lines(self) -> Iterator[bytes]:
-        """The lines of all files: JSON objects with the document at `text`."""
+        """The lines of all files: JSON objects with a document in the key `text`."""
         for path in self.files:
             with path.open("rb") as stored, zstandard.ZstdDecompressor().stream_reader(stored) as plain:
                 yield from io.BufferedReader(plain, 1 << 20)
 
 
 def begin() -> Task:
-    """The task of this process, whose libraries are imported by now."""
+    """Return the task of this process. Call it after all imports, because it starts the first stage."""
     parser = argparse.ArgumentParser()
     for name in ("--input", "--tokenizer", "--out"):
         parser.add_argument(name, type=Path, required=True)
@@ -48,8 +48,10 @@ def begin() -> Task:
 
 
 def stage(name: str) -> None:
+    """Print the start of a stage."""
     print("stage", name, flush=True)
 
 
 def end(documents: int, tokens: int, **more: Any) -> None:
+    """Print the final line."""
     print(json.dumps({"documents": documents, "tokens": tokens, **more}), flush=True)

@@ -1,4 +1,4 @@
-"""The library itself: orjson, encode_batch_fast on a MB of text at a time, ids to a file; one process, its threads."""
+"""tokenizers: orjson, encode_batch_fast for a MB of text at a time, token IDs to a file; one process with threads."""
 
 import array
 

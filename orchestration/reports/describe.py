@@ -1,17 +1,17 @@
-"""A recipe in words, from what its parts say of themselves."""
+"""Descriptions of a recipe, made of the descriptions of its parts."""
 
 from orchestration.config import Recipe
 from training.losses import LossContext
 
 
 def masking(recipe: Recipe) -> str:
-    """What is masked, and how, shortly: the choice, or the rewrite where that one selects what is predicted."""
+    """A short description of the masking, or of the objective if that selects the predicted tokens."""
     masking, objective = recipe.masking, recipe.objective
     return objective.describe() if objective.selects else masking.describe()
 
 
 def losses(recipe: Recipe) -> list[str]:
-    """What the net predicts, a phrase for each loss, with its weight where that is not 1.
+    """A description of each loss, with its weight unless that is 1.
 
     >>> from orchestration.config import load
     >>> losses(load("electra_base"))
@@ -22,7 +22,7 @@ def losses(recipe: Recipe) -> list[str]:
 
 
 def loss_context(recipe: Recipe) -> LossContext:
-    """What the words for a loss depend on beside the loss itself."""
+    """The facts about a recipe that descriptions of its losses need."""
     return LossContext(
         label_says=recipe.data.packing.label_says,
         target=recipe.objective.target if recipe.model.reads_source else "",
@@ -31,7 +31,7 @@ def loss_context(recipe: Recipe) -> LossContext:
 
 
 def format_number(number: float) -> str:
-    """A large number, to two digits.
+    """A large number with two digits, as text.
 
     >>> format_number(2_097_152_000_000)
     '2.1e12'

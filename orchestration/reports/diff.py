@@ -1,4 +1,4 @@
-"""How one recipe differs from another, as the abstract of its paper would say it."""
+"""Describes the differences between two recipes in sentences."""
 
 import dataclasses
 import re
@@ -9,7 +9,7 @@ from orchestration.config import Recipe, flatten
 from orchestration.reports import describe
 from training.optimizers import cycles
 
-# What the sentences below cover by themselves; of a part they cover what its own words depend on (_in_words).
+# Keys that the sentences below cover. Of a part they also cover the keys that its description depends on (_in_words).
 COVERED: Final = (
     "name",
     "paper",
@@ -24,22 +24,22 @@ PARTS: Final = ("data.tokenizer", "data.packing", "masking", "objective", "model
 
 
 def describe_difference(ours: Recipe, theirs: Recipe) -> list[str]:
-    """How `theirs` differs from `ours`, as its abstract would say it; the keys that no sentence covers come last.
+    """The differences of `theirs` from `ours`, in sentences; the last lines are the keys that no sentence covers.
 
     >>> from orchestration.config import load
     >>> describe_difference(load("bert_base"), load("roberta_base"))[3]
     'removes next sentence prediction'
     """
-    lines = [*_objective_lines(ours, theirs), *_training_lines(ours, theirs), *_net_lines(ours, theirs)]
+    lines = [*_objective_lines(ours, theirs), *_training_lines(ours, theirs), *_model_lines(ours, theirs)]
     before, after = (dict(flatten(dataclasses.asdict(recipe))) for recipe in (ours, theirs))
-    for key, value in after.items():  # a key that is gone went with the part that a sentence has named
+    for key, value in after.items():  # a key that only `ours` has belongs to a replaced part, which a sentence names
         if value != before.get(key) and not _is_covered(ours, theirs, key):
             lines.append(f"{key}: {_shown(value)}" + (f", was {_shown(before[key])}" if key in before else ""))
     return lines
 
 
 def _is_covered(ours: Recipe, theirs: Recipe, key: str) -> bool:
-    """Whether a sentence covers the value that a key has in `theirs`, or it is a default that nobody asked for."""
+    """Whether a sentence covers the value of a key in `theirs`, or whether the value is a default."""
     if any(f"{key}.".startswith(f"{covered}.") for covered in (*COVERED, *COVERED_PARTS)):
         return True
     place = next((place for place in PARTS if key.startswith(f"{place}.")), "")
@@ -58,7 +58,7 @@ def _is_covered(ours: Recipe, theirs: Recipe, key: str) -> bool:
 
 
 def _path(part: Any, steps: Sequence[str]) -> list[str]:
-    """The steps of a dotted key that lead to a value of a part or of a part inside of it; not into lists."""
+    """The first steps of a dotted key, up to the first value that is not a part; the path does not enter lists."""
     path: list[str] = []
     for step in steps:
         path.append(step)
@@ -69,30 +69,30 @@ def _path(part: Any, steps: Sequence[str]) -> list[str]:
 
 
 def _at(value: Any, steps: Sequence[str]) -> Any:
-    """What stands at a place below a recipe or a part; None where there is no such place."""
+    """The value at a path in a recipe or a part; None if the path does not exist."""
     for step in steps:
         value = getattr(value, step, None)
     return value
 
 
 def _in_words(part: Any, path: Sequence[str], other: object) -> bool:
-    """Whether a part would describe itself in other words if the value at `path` were another one."""
+    """Whether the description of a part changes if the value at `path` is replaced by `other`."""
     try:
         return _words(part) != _words(_with(part, path, other))
-    except (TypeError, ValueError):  # no part has that value together with the others: is its own said?
+    except (TypeError, ValueError):  # this combination of values is invalid: search the description for the value
         value = _at(part, path)
-        said = f"{value:,}" if isinstance(value, int) else str(value)
-        return re.search(rf"\b{re.escape(said)}\b", " ".join(_words(part))) is not None
+        text = f"{value:,}" if isinstance(value, int) else str(value)
+        return re.search(rf"\b{re.escape(text)}\b", " ".join(_words(part))) is not None
 
 
 def _with(part: Any, path: Sequence[str], value: object) -> Any:
-    """The part with another value at a place."""
+    """A copy of the part with another value at a path."""
     name, *rest = path
     return dataclasses.replace(part, **{name: _with(getattr(part, name), rest, value) if rest else value})
 
 
 def _words(part: Any) -> list[str]:
-    """All that a part says of itself."""
+    """All descriptions of a part."""
     return [getattr(part, name)() for name in sorted(dir(part)) if name.startswith("describe")]
 
 
@@ -108,7 +108,7 @@ def _objective_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
         yield f"predicts {' + '.join(after)}, instead of {' + '.join(before)}"
     if not theirs.objective.selects:
         yield from _instead("masks", ours.masking.describe(), theirs.masking.describe())
-    yield from _instead("rewrites:", ours.objective.describe(), theirs.objective.describe())
+    yield from _instead("objective:", ours.objective.describe(), theirs.objective.describe())
     copies, now = ours.data.static_masks, theirs.data.static_masks
     if copies and not now and theirs.masking.produced_columns:
         yield f"masks dynamically, instead of statically with {copies} copies"
@@ -124,17 +124,17 @@ def _training_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
     )
     if rows != rows_before:
         size = _than(rows, rows_before, "larger", "smaller")
-        yield f"trains with {size} batches: {rows:,} rows instead of {rows_before:,}"
+        yield f"trains with {size} batches: {rows:,} sequences instead of {rows_before:,}"
     if length != length_before:
         size = _than(length, length_before, "longer", "shorter")
-        yield f"trains on {size} rows: {_lengths(theirs)}, instead of {_lengths(ours)}"
+        yield f"trains on {size} sequences: {_lengths(theirs)}, instead of {_lengths(ours)}"
     if ours.num_tokens != theirs.num_tokens:
         longer = _than(theirs.num_tokens, ours.num_tokens, "longer", "shorter")
         yield (
             f"trains {longer}: {describe.format_number(theirs.num_tokens)} tokens in {theirs.num_steps:,} steps, "
             f"instead of {describe.format_number(ours.num_tokens)} in {ours.num_steps:,}"
         )
-    yield from _instead("optimises with", ours.optimizer.describe(), theirs.optimizer.describe())
+    yield from _instead("optimizes with", ours.optimizer.describe(), theirs.optimizer.describe())
     if (peak, theirs.optimizer.warmup_steps) != (peak_before, ours.optimizer.warmup_steps):
         yield (
             f"has a peak learning rate of {peak:g} after {theirs.optimizer.warmup_steps:,} steps of warm-up, "
@@ -145,7 +145,7 @@ def _training_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
 
 
 def _warm_ups(recipe: Recipe) -> str:
-    """When the learning rate rises: once, or with some phases again."""
+    """When the learning rate is warmed up: once, or again in some phases."""
     others = cycles(recipe.optimizer, recipe.phases)[1:]
     again = [
         f"again at step {cycle.begin:,}, to {cycle.learning_rate:g} in {cycle.warmup_steps:,} steps" for cycle in others
@@ -153,12 +153,12 @@ def _warm_ups(recipe: Recipe) -> str:
     return ", and ".join(["at the start", *again]) if again else "once"
 
 
-def _net_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
+def _model_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
     before, after = ours.model, theirs.model
     if before.describe() == after.describe():
         yield f"keeps the architecture: {after.describe()}"
     else:
-        yield f"has another architecture: {after.describe()}, instead of {before.describe()}"
+        yield f"changes the architecture: {after.describe()}, instead of {before.describe()}"
     yield from _instead("has", before.describe_tables(), after.describe_tables())
     yield from _instead("has", before.describe_sharing(), after.describe_sharing())
     yield from _instead("has", before.describe_positions(), after.describe_positions())
@@ -180,7 +180,7 @@ def _mean_length(recipe: Recipe) -> float:
 
 
 def _lengths(recipe: Recipe) -> str:
-    """The lengths of the phases in words: '512 tokens throughout', '128 tokens for 90% of the steps, then 512'."""
+    """Sequence lengths as text: '512 tokens throughout' or '128 tokens for 90% of the steps, then 512'."""
     first, *rest = recipe.phases
     if all(phase.seq_length == first.seq_length for phase in rest):
         return f"{first.seq_length:,} tokens throughout"

@@ -1,4 +1,4 @@
-"""The family: what each recipe's net is made of, what it costs, what it is compared with, and a table of all."""
+"""The models of the recipes: their parts, parameters, FLOPs and oracles, and a table of all recipes."""
 
 import re
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from orchestration.planning import workload_of
 from orchestration.reports import describe
 from preprocessing.tokenization import table_rows
 
-if TYPE_CHECKING:  # torch takes seconds to import, and most questions do not need it
+if TYPE_CHECKING:  # importing torch takes seconds, and most functions do not need it
     from torch import nn
 
     from training.model import ModelSpec
@@ -23,7 +23,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Node:
-    """A part of the net: its name, its shape in words, and its parameters or those of its parts."""
+    """A part of a model: its name, its shape as text, its own parameters and its parts."""
 
     name: str
     shape: str = ""
@@ -32,11 +32,14 @@ class Node:
 
     @property
     def parameters(self) -> int:
+        """Number of parameters, with those of all parts."""
         return self.own + sum(part.parameters for part in self.parts)
 
 
 def build_tree(recipe: Recipe) -> Node:
-    """The net of a recipe, built without memory, as a tree of its parts; a tensor that several parts have counts once.
+    """The model of a recipe as a tree of its parts. A tensor that several parts share is counted once.
+
+    The model is built on the meta device, without memory for its parameters.
 
     >>> from orchestration.config import load
     >>> build_tree(load("gpt2")).parameters
@@ -55,7 +58,7 @@ def build_tree(recipe: Recipe) -> Node:
 
 
 def count_parameters(recipe: Recipe) -> int:
-    """Number of its weights, by what its trunk and its losses state: nothing is built.
+    """The number of parameters, computed from the specs of the model and the losses, without building the model.
 
     >>> from orchestration.config import load
     >>> count_parameters(load("mt_nlg_530b"))
@@ -65,7 +68,10 @@ def count_parameters(recipe: Recipe) -> int:
 
 
 def _node(name: str, modules: "list[nn.Module]", counted: set[int]) -> Node:
-    """Modules of one make as one part, with those of their own parts that are stacks, or parts of a block."""
+    """One node for modules of equal structure.
+
+    A single module without stacks has no parts. For repeated modules, each child is a part.
+    """
     from torch import nn
 
     first, several = modules[0], len(modules) > 1
@@ -76,19 +82,19 @@ def _node(name: str, modules: "list[nn.Module]", counted: set[int]) -> Node:
     parts = []
     for part, child in first.named_children():
         children = [getattr(one, part) for one in modules] if several else [child]
-        said = part.replace("_", " ")
+        label_of_part = part.replace("_", " ")
         if isinstance(child, nn.ModuleList):
-            parts.append(_node(said, list(child), counted))
+            parts.append(_node(label_of_part, list(child), counted))
         elif several:
             own_of_part = _count((tensor for one in children for tensor in one.parameters()), counted)
-            parts.append(Node(said, _shape(child), own_of_part))
+            parts.append(Node(label_of_part, _shape(child), own_of_part))
         else:
-            parts.append(_node(said, children, counted))
+            parts.append(_node(label_of_part, children, counted))
     return Node(label, own=own, parts=tuple(part for part in parts if part.parameters))
 
 
 def _count(tensors: Iterable[Any], counted: set[int]) -> int:
-    """Elements of those tensors that have not been counted yet."""
+    """The number of elements of the tensors that were not counted before."""
     total = 0
     for tensor in tensors:
         total += 0 if id(tensor) in counted else tensor.numel()
@@ -97,7 +103,7 @@ def _count(tensors: Iterable[Any], counted: set[int]) -> int:
 
 
 def _shape(module: "nn.Module") -> str:
-    """What a part does to the width of a token, or the size of a table."""
+    """The shape of a module as text: the input and output features of its linear layers, or the size of its table."""
     from torch import nn
 
     if isinstance(module, nn.Embedding):
@@ -109,12 +115,12 @@ def _shape(module: "nn.Module") -> str:
 
 
 def training_flops(recipe: Recipe) -> float:
-    """Floating point operations of the whole run, as the meter counts them, with every row full."""
+    """Floating-point operations of the whole run, counted as for MFU; each sequence has the full length."""
     return workload_of(recipe).training_flops
 
 
 def oracle(recipe: Recipe) -> str:
-    """What the net's logits and gradients are compared with: a class of transformers, or what stands in for one."""
+    """The reference for logits and gradients of the model: a class of transformers, or a formula."""
     from training.model import ModelSpec
 
     trunk, losses = recipe.model, recipe.losses
@@ -129,7 +135,7 @@ def oracle(recipe: Recipe) -> str:
 
 
 def _architecture(spec: "ModelSpec") -> str:
-    """The first class of transformers that computes the same; "" where there is none."""
+    """The first class of transformers that computes the same function; "" if there is none."""
     from training.formats import FORMATS
 
     pad = max(0, spec.model.position_embedding.offset - 1)
@@ -137,7 +143,7 @@ def _architecture(spec: "ModelSpec") -> str:
 
 
 def sort_recipes(recipes: Iterable[Recipe]) -> list[Recipe]:
-    """Recipes of a kind together, then those of a paper, from small to large."""
+    """Recipes sorted by model family, year and paper, then by number of parameters."""
     return sorted(
         recipes,
         key=lambda one: (
@@ -151,7 +157,7 @@ def sort_recipes(recipes: Iterable[Recipe]) -> list[Recipe]:
 
 
 def row(recipe: Recipe) -> dict[str, Any]:
-    """A recipe in the table of the family."""
+    """The cells of a recipe in the table of all recipes."""
     return {
         "paper": recipe.paper,
         "year": _year(recipe),
@@ -165,7 +171,7 @@ def row(recipe: Recipe) -> dict[str, Any]:
 
 
 def markdown(recipes: Iterable[Recipe]) -> str:
-    """The whole family as a Markdown table, each with what it is compared with; a paper is a link where it has one."""
+    """A Markdown table of recipes with their oracles. Papers on arXiv are links."""
     lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
     for recipe in recipes:
         cells = {"recipe": f"`{recipe.name}`", **row(recipe), "oracle": oracle(recipe)}
@@ -175,13 +181,13 @@ def markdown(recipes: Iterable[Recipe]) -> str:
 
 
 def _year(recipe: Recipe) -> int:
-    """Of the paper, 0 where there is none."""
+    """The year of the paper; 0 if there is none."""
     year = re.search(r"\b20\d\d\b", recipe.paper)
     return int(year[0]) if year else 0
 
 
 def _cited(paper: str) -> str:
-    """The name of a paper, with a link where arXiv has it.
+    """The name of a paper, as a link if it is on arXiv.
 
     >>> _cited("RoBERTa, Liu et al. 2019, arXiv:1907.11692")
     '[RoBERTa](https://arxiv.org/abs/1907.11692)'

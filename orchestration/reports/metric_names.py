@@ -33,36 +33,42 @@ TRAINING_METRICS: Final = (
     LoggedName("train/skipped_steps", "Updates skipped so far, for a gradient that is not finite or for a spike."),
     LoggedName("train/tokens", "Tokens read so far, without padding."),
     LoggedName("train/loss_spike", "Loss of a step above cluster.loss_spikes; logged at that step only."),
-    LoggedName("train/grad_norm_spike", "Gradient norm of such a step."),
-    LoggedName("train/rolled_back_to", "Step of the checkpoint that policy rollback returned to."),
-    LoggedName("eval/loss", "The same sum on the held-out split `validation`, at the length of the current phase."),
+    LoggedName("train/grad_norm_spike", "Gradient norm of the step of a loss spike; logged at that step only."),
+    LoggedName("train/rolled_back_to", "Step of the checkpoint that was loaded by the policy `rollback`."),
+    LoggedName(
+        "eval/loss",
+        "Weighted sum of the losses on the held-out split `validation`, at the sequence length of the current phase.",
+    ),
     LoggedName("eval/<loss>/loss", "One loss on that split."),
-    LoggedName("eval/<metric>", "Accuracy or perplexity on that split, by the names above."),
-    LoggedName("perf/tokens_per_second", "Tokens per second of all workers, without evaluations and checkpoints."),
+    LoggedName("eval/<metric>", "Accuracy or perplexity on that split, with the names above."),
+    LoggedName(
+        "perf/tokens_per_second",
+        "Tokens per second over all workers; the time of evaluations and checkpoints does not count.",
+    ),
     LoggedName("perf/step_time_s", "Seconds per step."),
     LoggedName("perf/mfu", "Model FLOPs utilization; only if the peak of the device is known."),
     LoggedName("perf/slowest_worker_ratio", "Time of the slowest worker divided by that of the median worker."),
-    LoggedName("ckpt/save_s", "Seconds that training waited to start writing a checkpoint."),
+    LoggedName("ckpt/save_s", "Seconds without training, until the writing of a checkpoint starts."),
     LoggedName("system/<metric>", "MLflow's system metrics: CPU, memory, disk, network and GPU."),
 )
-"""Of the run of a pretraining; the step is the number of updates."""
+"""Metrics of a pretraining run; the step is the number of updates."""
 
 SCORE_METRICS: Final = (
-    LoggedName("eval/<task>/pretrained_<metric>", "Score of a task; the step is that of the weights."),
-    LoggedName("eval/<task>/random_<metric>", "The same of the randomly initialized baseline."),
+    LoggedName("eval/<task>/pretrained_<metric>", "Score of a task; the step is the training step of the weights."),
+    LoggedName("eval/<task>/random_<metric>", "The same value for the randomly initialized baseline."),
     LoggedName("eval/<task>/by_labels/<name>", "The same score; the step is the number of labeled examples."),
     LoggedName("eval/glue/average_<average>", "Average of GLUE: leaderboard, bert or dev."),
     LoggedName("table/<column>", "Score of one run of an ablation, by the column of the table."),
 )
-"""Of the run of a pretraining, logged by `sesame eval` and `sesame ablation`."""
+"""Metrics that `sesame eval` and `sesame ablation` log in a pretraining run."""
 
 TASK_METRICS: Final = (
     LoggedName("pretrained_<metric>", "Score of each seed; the step is the index of the seed."),
-    LoggedName("random_<metric>", "The same of the randomly initialized baseline."),
+    LoggedName("random_<metric>", "The same value for the randomly initialized baseline."),
     LoggedName("<split>_<metric>", "Scores of one trial, by split. In the run of a trial."),
     LoggedName("loss", "Loss of each fine-tuning update. In the run of a trial."),
 )
-"""Of the run of a task, a child of the run of the pretraining, and of the runs of its trials."""
+"""Metrics of the run of a task, which is a child of the pretraining run, and of the runs of its trials."""
 
 CORPUS_METRICS: Final = (
     LoggedName("documents", "Documents in the corpus."),
@@ -73,20 +79,20 @@ CORPUS_METRICS: Final = (
     LoggedName("dropped/<reason>/documents", "Documents dropped, by reason."),
     LoggedName("dropped/<reason>/bytes", "Bytes dropped, by reason."),
     LoggedName("<split>/tokens", "Tokens of a split: train, validation or test."),
-    LoggedName("seconds", "Seconds that the job took."),
+    LoggedName("seconds", "Duration of the job in seconds."),
     LoggedName("<stage>/documents", "Documents processed by a stage; the step is the seconds since the start."),
     LoggedName("<stage>/bytes", "Bytes processed by a stage."),
     LoggedName("<stage>/tokens", "Tokens written by a stage."),
     LoggedName("<stage>/bytes_per_second", "Rate of a stage in bytes."),
     LoggedName("<stage>/tokens_per_second", "Rate of a stage in tokens."),
 )
-"""Of the run of a corpus, in the experiment `corpora`."""
+"""Metrics of the run of a corpus, in the experiment `corpora`."""
 
 ABLATION_METRICS: Final = (
     LoggedName("<row>/<column>", "Mean score of a row over the seeds."),
     LoggedName("<row>/<column> deviation", "Standard deviation over the seeds, if there are several."),
 )
-"""Of the run of an ablation table. They are not among METRICS, because their names match almost any name."""
+"""Metrics of the run of an ablation table. They are not among METRICS, because their names match almost any name."""
 
 TAGS: Final = (
     LoggedName("command", "The command that started the run."),
@@ -126,7 +132,7 @@ TAGS: Final = (
     LoggedName("mlflow.parentRunId", "ID of the parent run, for tasks, trials and runs of an ablation."),
     LoggedName("mlflow.runName", "Name of the run."),
 )
-"""Of all runs."""
+"""Tags of all runs."""
 
 METRICS: Final = (*TRAINING_METRICS, *SCORE_METRICS, *TASK_METRICS, *CORPUS_METRICS)
 

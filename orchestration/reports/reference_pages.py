@@ -39,7 +39,7 @@ def pages(command: Any) -> dict[str, str]:
 
 
 def index(made: Mapping[str, str]) -> str:
-    """The list of the reference pages in `made`, which has pages by their path: title and first paragraph of each."""
+    """The index of the reference pages: title and first paragraph of each page in `made` (pages by path)."""
     found = {Path(path).stem: text for path, text in made.items() if path.startswith(f"{FOLDER}/")}
     lines = []
     for name, text in found.items():
@@ -149,7 +149,7 @@ def readers() -> str:
     about = "All formats of text that Sesame reads: their kind, names for `--data`, file extensions and keys."
     lines = [
         "`kind` is the value in a corpus file. `--data NAME:PATH` forces a format on the command line.",
-        "Readers are asked in this order whether they recognize a file; the last two are used by name only.",
+        "Sesame tries the readers in this order to recognize a file; the last two are used by name only.",
         "`.gz`, `.bz2`, `.zst` and `.xz` files are decompressed.",
         "",
     ]
@@ -330,7 +330,7 @@ def _names(parameter: Any) -> str:
 
 
 def _values(parameter: Any) -> str:
-    """The value of an option: a word for it, or its choices; "" for a switch."""
+    """The placeholder for the value of an option, or its choices; "" for a switch."""
     annotation = parameter.type_descriptor.annotation
     if annotation is bool:
         return ""

@@ -12,7 +12,7 @@ _RECIPE: Final = ("data", "masking", "objective", "losses", "model", "optimizer"
 _CORPUS: Final = ("clean", "decontaminate", "dedup", "document_order", "max_shard_mb", "mixture", "phrases")
 _CORPUS_TOO: Final = ("sentence_boundaries", "sources", "test_ratio", "validation_ratio", "word_segmentation")
 _NOTES: Final = {
-    "Options": "An option that belongs to one verb is listed with it.",
+    "Options": "If an option belongs to one verb, the column *verb* names it.",
     "Metrics": "Names in MLflow and in metrics.jsonl.",
     "Tags": "Tags of MLflow runs.",
     "Columns": "Columns of batches, and of the files of `sesame corpus --materialize`.",
@@ -28,10 +28,10 @@ _ORDER: Final = (
 )
 _INTRO: Final = """# Names of version 0.1
 
-Version 0.2 has the field's names. An old key, type, value, option or verb is refused in one line, which gives the new
-name. Version 0.3 removes these answers.
+Version 0.2 uses the standard names of the field. An old key, type, value, option or verb is an error, and the message
+gives the new name. Version 0.3 will not recognize the old names.
 
-A dotted path starts at the top of a file. A type is the value of the key `kind`. Where a key was renamed for some types
+A dotted path starts at the top of a file. A type is the value of the key `kind`. If a key was renamed for some types
 only, the column *type* lists the old names of these types. In task files, `*` stands for any split or grid.
 
 This page is generated from `preprocessing/renames.tsv` by `python -m docs.generate`.
@@ -50,7 +50,8 @@ def renames_page() -> str:
 
 
 def _section_of(row: Rename) -> str:
-    """
+    """The title of the section of a renamed name.
+
     >>> _section_of(Rename("key", "", "trunk.layers", "model.num_hidden_layers"))
     'Recipe: model'
     >>> _section_of(Rename("key", "", "hardware", "gpu_type"))
@@ -69,7 +70,7 @@ def _section_of(row: Rename) -> str:
 
 
 def _table(title: str, rows: Iterable[Rename]) -> Iterator[str]:
-    """A row for each pair of names, with all types or verbs that it is of."""
+    """A row for each pair of names, with the types or verbs that it belongs to."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         kinds.setdefault((row.old, row.new), []).append(row.kind)
@@ -78,5 +79,5 @@ def _table(title: str, rows: Iterable[Rename]) -> Iterator[str]:
     yield f"| 0.1 | 0.2 | {kind} |" if has_kinds else "| 0.1 | 0.2 |"
     yield "|---|---|---|" if has_kinds else "|---|---|"
     for (old, new), each in kinds.items():
-        said = ", ".join(f"`{kind}`" for kind in each if kind)
-        yield f"| `{old}` | `{new}` | {said} |" if has_kinds else f"| `{old}` | `{new}` |"
+        types = ", ".join(f"`{kind}`" for kind in each if kind)
+        yield f"| `{old}` | `{new}` | {types} |" if has_kinds else f"| `{old}` | `{new}` |"

@@ -1,4 +1,4 @@
-"""The scores that a run folder keeps: each in a folder of its own, with the causes that tell it apart."""
+"""The saved scores of a run. Each has its own directory, with the causes (settings) that distinguish it."""
 
 import json
 import logging
@@ -16,102 +16,111 @@ from training.tasks import SelectedTrials, TaskScore
 
 log = logging.getLogger(__name__)
 
-FILE, MARK = "scores.json", "stage.json"  # the latter is written by jobs, once all trials have a result
+FILE, MARK = "scores.json", "stage.json"  # jobs write the second file after all trials have a result
 
-Apart = tuple[int | None, int]
-"""What tells scores of a task apart that stand beside each other: a step of the pretraining, a number of labels."""
-WHOLE: Final[Apart] = (None, 0)  # the finished run, and all labels
+ScoreKey = tuple[int | None, int]
+"""Distinguishes the scores of a task: the step of the pretraining, and the number of labeled examples."""
+WHOLE: Final[ScoreKey] = (None, 0)  # the finished run, and all labeled examples
 
-Kept = Mapping[str, tuple[TaskScore, Apart]]
-"""Scores by the name of each one's folder. Their own step and labels may be those of the finished run, by number."""
+SavedScores = Mapping[str, tuple[TaskScore, ScoreKey]]
+"""Scores by the name of their directory.
+
+The step in a TaskScore may be a number where the key has None; the key decides.
+"""
 
 
 def load_score(folder: Path) -> TaskScore:
-    """The score that the folder of a finished stage has."""
-    remedy = "delete its folder, and `sesame eval` makes it anew"
+    """The score in the directory of a finished stage."""
+    remedy = "delete its directory and run `sesame eval` again"
     found = read_json(folder / FILE, remedy)
     with of_kind(folder / FILE, remedy):
         (one,) = found
         return _score_of(one)
 
 
-def _score_of(found: Mapping[str, Any]) -> TaskScore:
-    """The score that was written as JSON."""
+def _score_of(values: Mapping[str, Any]) -> TaskScore:
+    """The score from its JSON values."""
     starts = {
         name: SelectedTrials(one["how"], {s: {m: tuple(v) for m, v in by.items()} for s, by in one["scores"].items()})
-        for name, one in found["starts"].items()
+        for name, one in values["starts"].items()
     }
-    gain = PairedDifference(**found["gain"]) if found.get("gain") else None
-    intervals = {start: (low, high) for start, (low, high) in found.get("intervals", {}).items()}
-    plain = {"starts": starts, "notes": tuple(found["notes"]), "failed": tuple(found["failed"])}
-    return TaskScore(**{**found, **plain, "gain": gain, "intervals": intervals})
+    gain = PairedDifference(**values["gain"]) if values.get("gain") else None
+    intervals = {start: (low, high) for start, (low, high) in values.get("intervals", {}).items()}
+    plain = {"starts": starts, "notes": tuple(values["notes"]), "failed": tuple(values["failed"])}
+    return TaskScore(**{**values, **plain, "gain": gain, "intervals": intervals})
 
 
-def load_finished_scores(run_folder: Path) -> dict[str, tuple[TaskScore, Apart]]:
-    """The scores of a run that lack no trial; a warning for each that cannot be read."""
-    found = dict[str, tuple[TaskScore, Apart]]()
+def load_finished_scores(run_folder: Path) -> dict[str, tuple[TaskScore, ScoreKey]]:
+    """The complete scores of a run. A score that cannot be read is left out with a warning."""
+    found = dict[str, tuple[TaskScore, ScoreKey]]()
     for mark in sorted((run_folder / "scores").glob(f"*/{MARK}")):
         try:
-            causes = read_object(mark, "delete its folder, and `sesame eval` makes it anew", causes=dict)["causes"]
+            causes = read_object(mark, "delete its directory and run `sesame eval` again", causes=dict)["causes"]
             if "task" not in causes:
-                continue  # what a table of ablations measures of the run
+                continue  # a measurement for an ablation table
             found[mark.parent.name] = load_score(mark.parent), (causes.get("step"), causes.get("labels", 0))
         except (OSError, KeyError, TypeError, ValueError) as error:
-            log.warning("left out: %s: not a score of this version (%s)", mark.parent, error)
+            log.warning("%s: not a score of this version (%s); it is ignored", mark.parent, error)
     return found
 
 
 def series(run_folder: Path) -> dict[str, str]:
-    """By the name of each finished score, the hash that it has in common with those that differ from it in nothing but
-    the step: that in the name of the last of them."""
+    """The hash of the series of each finished score, by the name of the score.
+
+    Scores that differ only in the step are a series. Its hash is the hash in the name of the last score.
+    """
     names: dict[str, list[tuple[tuple[float, float], str]]] = {}
     for mark in sorted((run_folder / "scores").glob(f"*/{MARK}")):
-        with suppress(KeyError, TypeError, ValueError):  # load_finished_scores warns about one that cannot be read
+        with suppress(KeyError, TypeError, ValueError):  # load_finished_scores warns about unreadable scores
             causes = read_object(mark, "", causes=dict)["causes"]
             same = {name: value for name, value in causes.items() if name != "step"}
-            at = sort_key((causes.get("step"), causes.get("labels", 0)))
-            names.setdefault(json.dumps(same, sort_keys=True, default=str), []).append((at, mark.parent.name))
-    return {name: _hash(max(alike)[1]) for alike in names.values() for _, name in alike}
+            order = sort_key((causes.get("step"), causes.get("labels", 0)))
+            names.setdefault(json.dumps(same, sort_keys=True, default=str), []).append((order, mark.parent.name))
+    return {name: _hash(max(members)[1]) for members in names.values() for _, name in members}
 
 
 def _hash(name: str) -> str:
     return name.rpartition("-")[2]
 
 
-def sort_scores(found: Kept, series: Mapping[str, str] = MappingProxyType({})) -> list[TaskScore]:
-    """Scores in an order that says nothing of when they were made. A task that has several which neither steps nor
-    labels tell apart (other grids, lengths, data) is named with their hash, or with that of their series: those of one
-    are a curve over the steps."""
+def sort_scores(found: SavedScores, series: Mapping[str, str] = MappingProxyType({})) -> list[TaskScore]:
+    """The scores, sorted independently of their time.
+
+    If scores of a task have equal steps and labels (but other grids, lengths or data), a hash follows the name of the
+    task. It is the hash of the series, because the scores of a series are a curve over the steps.
+    """
 
     def order(name: str) -> tuple[str, tuple[float, float], str]:
         return found[name][0].task, sort_key(found[name][1]), name
 
     times = Counter(order(name)[:2] for name in found)
-    alike = {series.get(name, name) for name in found if times[order(name)[:2]] > 1}
+    ambiguous = {series.get(name, name) for name in found if times[order(name)[:2]] > 1}
     return [
         replace(found[name][0], task=f"{found[name][0].task} ({series.get(name, _hash(name))})")
-        if series.get(name, name) in alike
+        if series.get(name, name) in ambiguous
         else found[name][0]
         for name in sorted(found, key=order)
     ]
 
 
-def select_final_scores(found: Kept) -> list[TaskScore]:
-    """Of each task the score of the finished run, with all labels; else of the last step, with the most. Several that
-    only a hash tells apart are all there."""
+def select_final_scores(found: SavedScores) -> list[TaskScore]:
+    """For each task the score with the latest step and the most labels. The finished run counts as the latest step.
+
+    Scores with equal steps and labels are all returned.
+    """
     last = dict[str, tuple[float, float]]()
-    for score, apart in found.values():
-        last[score.task] = max(sort_key(apart), last.get(score.task, sort_key(apart)))
+    for score, key in found.values():
+        last[score.task] = max(sort_key(key), last.get(score.task, sort_key(key)))
     return sort_scores(
         {
-            name: (replace(score, step=apart[0], labels=apart[1]), apart)
-            for name, (score, apart) in found.items()
-            if sort_key(apart) == last[score.task]
+            name: (replace(score, step=key[0], labels=key[1]), key)
+            for name, (score, key) in found.items()
+            if sort_key(key) == last[score.task]
         }
     )
 
 
-def sort_key(apart: Apart) -> tuple[float, float]:
-    """Where a score stands among those of its task: the finished run, and all labels, come last."""
-    step, labels = apart
+def sort_key(key: ScoreKey) -> tuple[float, float]:
+    """The place of a score among the scores of its task: the finished run and all labels come last."""
+    step, labels = key
     return float("inf") if step is None else step, labels or float("inf")

@@ -1,4 +1,4 @@
-"""The scores of a net on downstream tasks as a table, in words, Markdown and CSV, beside the figures of its paper."""
+"""Tables of the scores of a model on downstream tasks, as text, Markdown and CSV, with the results of its paper."""
 
 import csv
 import io
@@ -11,22 +11,22 @@ from typing import Any, Final
 
 from training.tasks import TaskScore, spread_of
 
-SAID: Final = (
-    "Median and standard deviation over the seeds, in brackets the 95 % confidence interval over seeds and questions; "
+LEGEND: Final = (  # meaning of the numbers in a table
+    "Median and standard deviation over the seeds, in brackets the 95 % confidence interval over seeds and examples; "
     "gain: the difference of the means, with its interval; p: two-sided paired t test over the same seeds and "
-    "questions, not adjusted for the number of tasks"
-)  # what the figures of a table are
-LONG: Final = 1e12  # from which on a number is written with its power of ten
-ROWS: Final = "rows"  # what the number of rows is called that scores of a split are of
-TRAIN_ROWS: Final = "train_rows"  # and of those that were learned from
+    "examples, not adjusted for the number of tasks"
+)
+LONG: Final = 1e12  # numbers from here on are written with a power of ten
+ROWS: Final = "rows"  # name of the metric for the number of examples of a split
+TRAIN_ROWS: Final = "train_rows"  # name of the metric for the number of training examples
 GUESSES: Final = ("majority", "chance")
-SHARES = "percent"  # the unit of shares
-_SHARES: Final = {  # words in the names of metrics that are shares or correlations, up to 1
+SHARES = "percent"  # the unit of fractions
+_SHARES: Final = {  # words in the names of metrics that are fractions or correlations, at most 1
     *("accuracy", "f1", "exact", "precision", "recall", "matthews", "pearson", "spearman", "rouge1", "rouge2"),
     *("rougeL", "rougeLsum", "bleu", "chrf", "macro", "top5", "ties", "chance", "majority"),
 }
-_NAMES: Final = ("last_word", "last_token")  # shares that no word in their names says
-KEYS = ("learning_rate", "batch_size", "epochs", "max_steps")  # of what was chosen
+_NAMES: Final = ("last_word", "last_token")  # fractions whose names have no word of _SHARES
+KEYS = ("learning_rate", "batch_size", "epochs", "max_steps")  # of the selected hyperparameters
 HEAD = (
     *(
         "task",
@@ -48,13 +48,10 @@ HEAD = (
 
 
 def score_rows(scores: Sequence[TaskScore]) -> list[dict[str, str]]:
-    """A row of words for each task; columns in which no task has anything are left out.
-
-    Shares are in percent; a perplexity stays as it is.
-    """
-    found = [dict(zip(HEAD, _row(score), strict=True)) for score in scores]
-    empty = {column for column in HEAD if not any(row[column] for row in found)}
-    return [{column: words for column, words in row.items() if column not in empty} for row in found]
+    """A row of texts for each score. Columns that are empty for all scores are left out. Fractions are in percent."""
+    rows = [dict(zip(HEAD, _row(score), strict=True)) for score in scores]
+    empty = {column for column in HEAD if not any(row[column] for row in rows)}
+    return [{column: words for column, words in row.items() if column not in empty} for row in rows]
 
 
 def _row(score: TaskScore) -> tuple[str, ...]:
@@ -84,7 +81,7 @@ def _figure(name: str, value: float) -> str:
 
 
 def figure_of(name: str) -> tuple[str, str]:
-    """The figure of a paper by the last part of its name, and the split that it is of, "" where that is not known.
+    """The last part of the name of a paper's result, and its split, or "" if the split is unknown.
 
     >>> figure_of("glue.rte (test)"), figure_of("lambada.accuracy")
     (('rte', 'test'), ('accuracy', ''))
@@ -94,8 +91,10 @@ def figure_of(name: str) -> tuple[str, str]:
 
 
 def guesses(score: TaskScore) -> dict[str, float]:
-    """What a guess gets, by its name: `majority` is the share of the most frequent answer, `chance` that of any answer
-    taken blindly; {} where neither is known."""
+    """The scores of guessing, by name; {} if they are unknown.
+
+    `majority` always gives the most frequent answer, `chance` gives a random answer.
+    """
     counted = next(iter(score.starts.values())).scores[score.split]
     found = {name: counted[name][0] for name in GUESSES if name in counted}
     if not found and score.chance is not None:
@@ -104,12 +103,12 @@ def guesses(score: TaskScore) -> dict[str, float]:
 
 
 def _count(score: TaskScore, name: str) -> tuple[float, ...]:
-    """A count that stands beside a score; () where that is not known."""
+    """A count among the metrics of a score; () if it is unknown."""
     return next(iter(score.starts.values())).scores[score.split].get(name, ())
 
 
 def _unit(metric: str) -> str:
-    """The unit of what is no share; shares are in percent, as is said above the table.
+    """The unit of a metric; "" for fractions, because the text above the table says that they are in percent.
 
     >>> [_unit(metric) for metric in ("f1", "word_perplexity", "bits_per_byte", "effective_length")]
     ['', 'perplexity', 'bits', 'tokens']
@@ -121,7 +120,7 @@ def _unit(metric: str) -> str:
 
 
 def score_of(score: TaskScore, start: str) -> str:
-    """The score of a start in words: median, deviation, interval, and whether it is that of one constant answer."""
+    """The score of an initialization as text: median, deviation and interval, with a note if all answers are equal."""
     words = format_score(score.values(start), score.metric)
     if start in score.intervals:
         words += f" {format_interval(score.intervals[start], score.metric)}"
@@ -129,7 +128,7 @@ def score_of(score: TaskScore, start: str) -> str:
 
 
 def format_interval(ends: tuple[float, float], metric: str, sign: str = "") -> str:
-    """An interval in the unit of its metric.
+    """An interval as text, in the unit of its metric.
 
     >>> format_interval((0.712, 0.8), "accuracy"), format_interval((-0.01, 0.1), "f1", "+")
     ('[71.2, 80.0]', '[-1.0, +10.0]')
@@ -143,7 +142,7 @@ def _digits(metric: str) -> int:
 
 
 def number(value: float, digits: int, sign: str = "") -> str:
-    """A number with so many digits behind the point; one that would fill a line (a perplexity) with its power of ten.
+    """A number with `digits` decimal places; a number of LONG or more has a power of ten.
 
     >>> number(1234.56, 1), number(0.5, 1, "+"), number(1.0e50, 1)
     ('1,234.6', '+0.5', '1e+50')
@@ -156,22 +155,23 @@ def _gain_interval(score: TaskScore) -> str:
 
 
 def p_value(score: TaskScore) -> str:
-    """p of the gain, or why there is none; "" where there is no gain.
+    """p of the gain, or the reason why there is none; "" if there is no gain.
 
-    One fine-tuning of either start says nothing about others, whatever the number of questions; nor does
-    one question where nothing is fine-tuned.
+    A test needs two fine-tunings of each initialization, whatever the number of examples. For a task without
+    fine-tuning, it needs two examples.
     """
     if score.margin is None:
         return ""
     if score.gain is not None:
         return format_p(score.gain.p)
     if _count(score, ROWS) and not any(one.how for one in score.starts.values()):
-        return "one question" if _count(score, ROWS) == (1.0,) else "not tested"
+        return "one example" if _count(score, ROWS) == (1.0,) else "not tested"
     return "one seed" if len(score.values("pretrained")) == 1 or len(score.values("random")) == 1 else "not tested"
 
 
 def format_p(p: float) -> str:
-    """
+    """A p value as text.
+
     >>> format_p(0.0004), format_p(0.0123), format_p(0.5)
     ('<0.001', '0.012', '0.500')
     """
@@ -179,7 +179,7 @@ def format_p(p: float) -> str:
 
 
 def format_score(values: Sequence[float], metric: str) -> str:
-    """The median of the seeds and their standard deviation.
+    """The median and the standard deviation over the seeds, as text.
 
     >>> accuracy = format_score((0.81, 0.82, 0.80), "accuracy")
     >>> accuracy, format_score((35.13,), "perplexity"), format_score((1.057,), "bits_per_byte")
@@ -198,12 +198,12 @@ def format_score(values: Sequence[float], metric: str) -> str:
 
 
 def scale_value(value: float, metric: str) -> float:
-    """A share in percent; a perplexity, a loss, bits, logits and counts as they are."""
+    """A value in the unit for display: fractions become percent; perplexities, losses and counts do not change."""
     return 100 * value if unit_of(metric) == SHARES else value
 
 
 def unit_of(metric: str) -> str:
-    """What metrics have in common that can stand on one axis: shares in percent; any other has a unit of its own.
+    """The unit of a metric, for metrics that can share an axis: percent for fractions, else the name of the metric.
 
     >>> unit_of("accuracy_of_hans"), unit_of("last_word"), unit_of("word_perplexity"), unit_of("best_f1_thresh")
     ('percent', 'percent', 'word perplexity', 'best f1 thresh')
@@ -214,13 +214,13 @@ def unit_of(metric: str) -> str:
 
 
 def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float] | None = None) -> str:
-    """A page: the table, averages of GLUE, what was chosen for each task, the other splits and metrics, what failed."""
+    """A page with the table, averages of GLUE, selected hyperparameters, all splits and metrics, and failures."""
     table = score_rows(scores)
-    parts = [f"# Scores of {name}", f"{SAID}; shares in percent.", _table(table)]
+    parts = [f"# Scores of {name}", f"{LEGEND}; fractions in percent.", _table(table)]
     parts += [f"GLUE, average as {which}: {100 * value:.1f}" for which, value in (glue or {}).items()]
     for score in scores:
         for start, one in score.starts.items():
-            ignored = "epochs" if one.how.get("max_steps") else ""  # a number of steps is in their place
+            ignored = "epochs" if one.how.get("max_steps") else ""  # max_steps replaces epochs
             how = ", ".join(f"{key} {one.how[key]:g}" for key in KEYS if key != ignored and one.how.get(key))
             decided = f" (best on {score.chosen_on})" if score.chosen_on else ""
             others = "; ".join(
@@ -235,8 +235,7 @@ def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float]
 
 
 def _notes(scores: Sequence[TaskScore]) -> list[str]:
-    """What is said of scores, each note once, behind those that it is said of: scores of a task over its steps share
-    most."""
+    """Each note once, after the scores that it is about. Scores of a task at several steps share most notes."""
     of: dict[tuple[str, str], list[TaskScore]] = {}
     for score in scores:
         for note in score.notes:
@@ -251,12 +250,13 @@ def _notes(scores: Sequence[TaskScore]) -> list[str]:
 
 
 def named(score: TaskScore) -> str:
-    """A task with what tells its scores apart."""
+    """The name of a score: its task, and its step and labels if it has them."""
     return score_name(score.task, score.step, score.labels)
 
 
 def score_name(task: str, step: int | None, labels: int) -> str:
-    """
+    """The name of a score.
+
     >>> score_name("rte", 1_000, 0), score_name("rte", None, 20)
     ('rte at step 1,000', 'rte with 20 labels')
     """
@@ -264,7 +264,7 @@ def score_name(task: str, step: int | None, labels: int) -> str:
 
 
 def score_csv(scores: Sequence[TaskScore]) -> str:
-    """A line for each task, start, split, metric and seed."""
+    """The scores as CSV, with a line for each task, initialization, split, metric and seed."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("task", "step", "labels", "start", "split", "metric", "number", "value"))
@@ -286,7 +286,7 @@ def _table(table: Sequence[Mapping[str, str]]) -> str:
 
 
 def score_values(scores: Sequence[TaskScore]) -> list[dict[str, Any]]:
-    """The same for a program: the medians with all there is behind them."""
+    """The scores as plain values for JSON, with medians and all values."""
     return [
         asdict(score)
         | {start: score.values(start) for start in score.starts}

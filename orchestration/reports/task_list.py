@@ -1,4 +1,4 @@
-"""What there is of downstream tasks: splits, rows, what is wrong with them."""
+"""The available data of downstream tasks: splits, examples and faults."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,20 +11,23 @@ from training.files import describe_faults
 from training.tasks import SplitAvailability, TaskFile, split_availability
 
 Found = Mapping[str, Mapping[str, SplitAvailability]]
-"""By task and split."""
+"""The available data by task and split."""
 
 
 def find_available_tasks(tasks: Sequence[TaskFile], data_dir: Path) -> Found:
-    """What there is of these tasks below a folder, all rows read; BadInput where it is no folder."""
+    """The available data of these tasks in a directory; BadInput if the directory does not exist.
+
+    All examples are read.
+    """
     if not data_dir.is_dir():
         raise BadInput(f"--task-data-dir {data_dir}: no such directory; check the path")
-    with ThreadPoolExecutor() as pool:  # archives are unpacked while others are read
+    with ThreadPoolExecutor() as pool:  # one thread can unpack an archive while another reads
         found = pool.map(lambda task: split_availability(task, data_dir), tasks)
         return {task.name: one for task, one in zip(tasks, found, strict=True)}
 
 
 def find_faults(found: Found) -> Iterable[str]:
-    """What is wrong with files that are there, a line for each split."""
+    """The faults of existing files, a line for each."""
     for name, splits in found.items():
         for split, one in splits.items():
             if one.wrong:
@@ -34,7 +37,7 @@ def find_faults(found: Found) -> Iterable[str]:
 
 
 def tasks_as_values(tasks: Sequence[TaskFile], found: Found) -> dict[str, Any]:
-    """The same for a program."""
+    """The tasks as plain values for JSON."""
     return {task.name: _values(task, found.get(task.name)) for task in tasks}
 
 

@@ -1,6 +1,7 @@
-"""What a word of a command line could become, for the shell: recipes, clusters, corpora, runs, keys.
+"""Completions of a word on the command line, for the shell: recipes, clusters, corpora, runs, keys.
 
-The shell asks at each press of a key: names are those of files, and only keys need more than the standard library.
+The shell calls a function at each press of the Tab key, so they must be fast. Most names are file names; only tables
+and keys import more than the standard library.
 """
 
 import dataclasses
@@ -12,74 +13,77 @@ HOME: Final = Path(__file__).parents[1]
 
 
 def recipe(incomplete: str) -> list[str]:
-    """Recipes; where there is none, the shell itself completes files."""
-    return _beginning(incomplete, _names("recipes"))
+    """Names of recipes; if none matches, the shell completes file names."""
+    return _matching(incomplete, _names("recipes"))
 
 
 def cluster(incomplete: str) -> list[str]:
-    """Clusters."""
-    return _beginning(incomplete, _names("clusters"))
+    """Names of clusters."""
+    return _matching(incomplete, _names("clusters"))
 
 
 def corpus(incomplete: str) -> list[str]:
-    """Corpora."""
-    return _beginning(incomplete, _names("corpora"))
+    """Names of corpora."""
+    return _matching(incomplete, _names("corpora"))
 
 
 def scale(incomplete: str) -> list[str]:
-    """Scales."""
-    return _beginning(incomplete, ("tiny", "small"))
+    """Values of --scale."""
+    return _matching(incomplete, ("tiny", "small"))
 
 
 def run(ctx: Any, incomplete: str) -> list[str]:
-    """Runs in the folder of the command, then recipes."""
+    """Runs in the output directory of the command, then recipes."""
     folder = Path(ctx.params.get("output_dir") or "work") / "runs"
     runs = sorted(path.name for path in folder.glob("*")) if folder.is_dir() else []
-    return _beginning(incomplete, [*runs, *_names("recipes")])
+    return _matching(incomplete, [*runs, *_names("recipes")])
 
 
 def table(incomplete: str) -> list[str]:
-    """Tables of the literature."""
+    """Names of ablation tables."""
     from orchestration.reports.ablations import TABLES
 
-    return _beginning(incomplete, TABLES)
+    return _matching(incomplete, TABLES)
 
 
 def task(incomplete: str) -> list[str]:
-    """Tasks that are files."""
-    return _beginning(incomplete, [name for name in _names("tasks") if name != "unavailable"])
+    """Names of tasks that have a file."""
+    return _matching(incomplete, [name for name in _names("tasks") if name != "unavailable"])
 
 
 def part(incomplete: str) -> list[str]:
-    """Parts and keys, as `sesame keys` takes them."""
+    """Names of parts and keys that `sesame keys` accepts."""
     from orchestration.config import key_names
 
-    return _beginning(incomplete, key_names())
+    return _matching(incomplete, key_names())
 
 
 def override(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
-    """The keys of the recipe that the line names, and of a cluster; a whole key also with its value.
+    """The keys of the recipe on the command line and of a cluster, each with its value as the description.
 
-    The shell puts no blank behind what may go on in two ways, so that a value can be typed at once.
+    If one key is left, `key=value` is a second completion. With two completions the shell adds no space after `key=`,
+    so that the user can type a value at once.
     """
     from orchestration.config import flatten, load, load_cluster
     from preprocessing.errors import BadInput
 
     try:
-        found = load(str(ctx.params.get("recipe") or ctx.params.get("run")))
+        one = load(str(ctx.params.get("recipe") or ctx.params.get("run")))
     except BadInput:
         return []
-    written = dataclasses.asdict(found) | {"cluster": dataclasses.asdict(load_cluster("local"))}
-    del written["reported_results"]  # what the paper says goes with the recipe as it is
-    del written["cluster"]["sample_prompts"]  # texts with blanks
-    values = {key: _typed(value) for key, value in flatten(written)}
-    keys = _beginning(incomplete.partition("=")[0], values)
-    said = [(f"{key}=", values[key]) for key in keys]
-    return [*said, (f"{keys[0]}={values[keys[0]]}", "")] if len(keys) == 1 and values[keys[0]] else said
+    settings = dataclasses.asdict(one) | {"cluster": dataclasses.asdict(load_cluster("local"))}
+    del settings["reported_results"]  # results of the paper are not a setting
+    del settings["cluster"]["sample_prompts"]  # the shell would split these texts at their spaces
+    values = {key: _typed(value) for key, value in flatten(settings)}
+    keys = _matching(incomplete.partition("=")[0], values)
+    completions = [(f"{key}=", values[key]) for key in keys]
+    if len(keys) == 1 and values[keys[0]]:
+        completions.append((f"{keys[0]}={values[keys[0]]}", ""))
+    return completions
 
 
 def _typed(value: object) -> str:
-    """A value as an override writes it."""
+    """A value in the syntax of an override."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple | list):
@@ -91,5 +95,5 @@ def _names(folder: str) -> list[str]:
     return sorted(path.stem for path in (HOME / folder).glob("*.yaml"))
 
 
-def _beginning(incomplete: str, words: Iterable[str]) -> list[str]:
+def _matching(incomplete: str, words: Iterable[str]) -> list[str]:
     return [word for word in words if word.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""Is this machine fit for work? One finding per thing that has broken a run before, each with its remedy."""
+"""The checks of `sesame doctor`: can this machine run Sesame? Each check has a result and, if needed, a remedy."""
 
 import importlib.metadata
 import importlib.util
@@ -22,9 +22,9 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """What was looked at, what was found, and what to do about it; no remedy: nothing to do.
+    """The subject of a check, its result, and a remedy; the remedy is "" if nothing must be done.
 
-    `fatal` says that a run on this machine will fail until the remedy is taken.
+    `fatal`: a run on this machine fails until the remedy is applied.
     """
 
     what: str
@@ -34,9 +34,9 @@ class HealthCheck:
 
 
 Ask = Callable[[str], str]
-"""`host:port` of the Ray at an address; ResourceError where none answers."""
+"""Returns `host:port` of the Ray cluster at an address; raises ResourceError if none answers there."""
 AskStore = Callable[[str], tuple[str, str]]
-"""What the store of MLflow at an address says to a request, and the remedy; "" where there is nothing to do."""
+"""Returns the result of a request to the MLflow store at an address, and a remedy, or "" if nothing must be done."""
 
 
 def run_checks(
@@ -47,8 +47,10 @@ def run_checks(
     ask: Ask | None = None,
     ask_store: AskStore | None = None,
 ) -> list[HealthCheck]:
-    """All findings for a run that writes under `out`; nothing is started or changed, and imported by those that
-    ask alone."""
+    """The results of all checks for a run that writes to the directory `out`.
+
+    The checks start and change nothing. Only `ask` and `ask_store` import heavy libraries.
+    """
     return [
         *versions(),
         compiler(),
@@ -64,7 +66,7 @@ def run_checks(
 
 
 def versions() -> Iterator[HealthCheck]:
-    """Python and the libraries that runs depend on, without importing them."""
+    """The versions of Python and of the libraries that runs depend on. The libraries are not imported."""
     ok = (3, 11) <= sys.version_info < (3, 13)
     remedy = "" if ok else "use Python 3.11 or 3.12: `make setup PYTHON=python3.11`"
     yield HealthCheck("python", sys.version.split()[0], remedy, fatal=not ok)
@@ -76,69 +78,85 @@ def versions() -> Iterator[HealthCheck]:
 
 
 def compiler() -> HealthCheck:
-    """DeepSpeed builds its shared-memory all-reduce with g++ and ninja; without it gloo does the work."""
-    missing = [name for name in ("g++", "ninja") if not shutil.which(name) and not _beside_python(name)]
+    """Whether g++ and ninja are installed.
+
+    DeepSpeed builds its shared-memory all-reduce with them. Without it, gloo does the all-reduce.
+    """
+    missing = [name for name in ("g++", "ninja") if not shutil.which(name) and not _is_beside_python(name)]
     if not missing:
         return HealthCheck("compiler", str(shutil.which("g++")))
-    return HealthCheck("compiler", f"no {' and no '.join(missing)}", "nothing must be built: training runs without")
+    return HealthCheck("compiler", f"missing: {', '.join(missing)}", "optional: training also works without them")
 
 
 def cores_and_memory() -> HealthCheck:
-    """What this process may use: of the machine, or of the control groups that it is in."""
+    """The cores and the memory that this process may use: those of the machine, or the limits of its control groups."""
     core, memory = limits.cores(), limits.memory()
     found = f"{core.number:.3g} core{'s' * (core.number != 1)}"
-    found += f" by the quota of {core.where}" if core.where else ""
+    found += f" (quota of {core.where})" if core.where else ""
     found += f", {memory.free / GB:.1f} GB of memory free"
-    found += f" of {memory.limit / GB:.1f} GB, the limit of {memory.where}" if memory.where else ""
-    more = "raise the limit" if memory.where else "close something"
+    found += f" of {memory.limit / GB:.1f} GB (limit of {memory.where})" if memory.where else ""
+    more = "raise the limit" if memory.where else "end other processes"
     remedy = (
-        "" if memory.free > 4 * GB else f"a worker of a tiny recipe takes 1 GB: {more}, or set cluster.num_workers=1"
+        "" if memory.free > 4 * GB else f"each worker of a tiny recipe needs 1 GB; {more}, or set cluster.num_workers=1"
     )
     return HealthCheck("machine", found, remedy)
 
 
 def shared_memory(path: Path) -> HealthCheck:
-    """Ray's object store lives there; containers often give 64 MB."""
+    """The free shared memory. Ray keeps its object store there; containers often have only 64 MB."""
     if not path.is_dir():
-        return HealthCheck(str(path), "absent", "Ray falls back to /tmp, slowly; in a container give --shm-size=2g")
+        return HealthCheck(
+            str(path), "absent", "Ray uses /tmp instead, which is slow; start a container with --shm-size=2g"
+        )
     free = shutil.disk_usage(path).free
-    remedy = "" if free > 0.5 * GB else "Ray falls back to /tmp, slowly; in a container give --shm-size=2g"
+    remedy = "" if free > 0.5 * GB else "Ray uses /tmp instead, which is slow; start a container with --shm-size=2g"
     return HealthCheck(str(path), f"{free / GB:.1f} GB free", remedy)
 
 
 def disk(out: Path) -> HealthCheck:
-    """Room and permission to write under `out`, or under the nearest folder that is there already."""
+    """Free space and write permission in `out`, or in its nearest existing parent directory."""
     there = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     if not there.is_dir():
-        return HealthCheck("disk", f"{there} is no folder", "give another one: --output-dir DIR", fatal=True)
+        return HealthCheck(
+            "disk", f"{there} is not a directory", "give another directory: --output-dir DIR", fatal=True
+        )
     if not os.access(there, os.W_OK):
-        return HealthCheck("disk", f"{there} cannot be written", "give another folder: --output-dir DIR", fatal=True)
+        return HealthCheck(
+            "disk", f"no permission to write in {there}", "give another directory: --output-dir DIR", fatal=True
+        )
     free = shutil.disk_usage(there).free
-    remedy = "" if free > 5 * GB else "free some, or give a folder on another disk: --output-dir DIR"
+    remedy = "" if free > 5 * GB else "free some space, or give a directory on another disk: --output-dir DIR"
     return HealthCheck("disk", f"{free / GB:.1f} GB free at {there}", remedy, fatal=free < 0.5 * GB)
 
 
 def open_files() -> HealthCheck:
+    """The limit on the number of open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return HealthCheck("open files", f"at most {soft:,}", "" if soft >= 1024 else "raise the limit: `ulimit -n 4096`")
 
 
 def gpu() -> HealthCheck:
-    """Looked up without torch: the driver's own device files."""
+    """The number of GPUs, counted by the device files of the driver; torch is not imported."""
     devices = [path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()]
     return HealthCheck("gpu", f"{len(devices)} found") if devices else HealthCheck("gpu", "none; use `--cluster local`")
 
 
 def ui_port(port: int) -> HealthCheck:
+    """Whether the port of the MLflow UI is free."""
     if _answers("127.0.0.1", port):
-        return HealthCheck("ui port", f"{port} is taken", f"`sesame ui --port {port + 1}`, or stop what listens there")
+        return HealthCheck(
+            "ui port", f"{port} is taken", f"run `sesame ui --port {port + 1}`, or end the process that uses it"
+        )
     return HealthCheck("ui port", f"{port} is free")
 
 
 def ray_address(address: str, ask: Ask | None = None) -> HealthCheck:
-    """An address of a running cluster answers (`auto`: the one of this machine), or Ray is started here by the run."""
+    """Whether the Ray cluster at an address answers (`auto`: the cluster of this machine).
+
+    Without an address, each run starts Ray on this machine.
+    """
     if not address or ask is None:
-        return HealthCheck("ray", "no address: each run starts its own on this machine")
+        return HealthCheck("ray", "no address: each run starts Ray on this machine")
     try:
         found = ask(address)
     except ResourceError as error:
@@ -148,29 +166,29 @@ def ray_address(address: str, ask: Ask | None = None) -> HealthCheck:
 
 
 def tracking(uri: str, out: Path, ask: AskStore | None = None) -> HealthCheck:
-    """MLFLOW_TRACKING_URI answers, to us, or runs are kept in a file under `out`."""
-    said = re.sub(r"//[^/\s]*@", "//***@", uri)
+    """Whether MLFLOW_TRACKING_URI answers, with our credentials. If it is unset, runs are saved in a file in `out`."""
+    shown = re.sub(r"//[^/\s]*@", "//***@", uri)
     if re.fullmatch(r"[\w.-]+:[0-9]+", uri):
-        return HealthCheck("mlflow", f"{said} is no address", f"set MLFLOW_TRACKING_URI to http://{uri}", fatal=True)
+        return HealthCheck("mlflow", f"invalid address {shown}", f"set MLFLOW_TRACKING_URI to http://{uri}", fatal=True)
     if uri and ask and not _is_broken(uri):
         found, remedy = ask(uri)
         return HealthCheck("mlflow", found, remedy, fatal=bool(remedy))
     if not uri.startswith(("http://", "https://")):
-        return HealthCheck("mlflow", said or f"no server: runs are kept in {out / 'mlflow.db'}")
+        return HealthCheck("mlflow", shown or f"no server: runs are saved in {out / 'mlflow.db'}")
     try:
         split = urlsplit(uri)
         host, port = split.hostname or "", split.port or (443 if split.scheme == "https" else 80)
     except ValueError:
         return HealthCheck(
-            "mlflow", f"{said} is no address", "set MLFLOW_TRACKING_URI to http://HOST:PORT, or unset it"
+            "mlflow", f"invalid address {shown}", "set MLFLOW_TRACKING_URI to http://HOST:PORT, or unset it"
         )
     if _answers(host, port):
-        return HealthCheck("mlflow", f"{said} answers")
-    return HealthCheck("mlflow", f"{said} does not answer", "start that server, or unset MLFLOW_TRACKING_URI")
+        return HealthCheck("mlflow", f"{shown} answers")
+    return HealthCheck("mlflow", f"{shown} does not answer", "start this server, or unset MLFLOW_TRACKING_URI")
 
 
 def _is_broken(uri: str) -> bool:
-    """Whether an address has a host or a port that can be none."""
+    """Whether the host or the port of an address is invalid."""
     try:
         return urlsplit(uri).port is not None and not urlsplit(uri).hostname
     except ValueError:
@@ -185,5 +203,6 @@ def _answers(host: str, port: int) -> bool:
         return False
 
 
-def _beside_python(name: str) -> bool:
+def _is_beside_python(name: str) -> bool:
+    """Whether a program is in the directory of the Python interpreter."""
     return (Path(sys.executable).parent / name).exists()

@@ -21,50 +21,53 @@ PREDICTED, LABEL, SPECIAL, QUIET = "reverse", "bold green", "magenta", "dim"
 
 @dataclass(frozen=True)
 class DecodedExample:
-    """A sequence as the model gets it: its tokens, and the label at each predicted position ("" elsewhere).
+    """A sequence as the model reads it: its tokens, and the label of each predicted position ("" elsewhere).
 
-    `tokens`, `labels` and `source` are the tokens as the vocabulary writes them; `shown` are those for people.
+    `tokens`, `labels` and `source` have the tokens as written in the vocabulary; `shown` has readable text.
     """
 
     step: int
-    number: int  # of the row in its batch
+    number: int  # index of the sequence in its batch
     tokens: list[str]
     labels: list[str]
     shown: list[ShownToken]
     is_causal: bool
     pair_label: int | None = None
     pair_label_means: str = ""
-    source: list[str] | None = None  # input of the encoder, if the tokens are those of a decoder
+    source: list[str] | None = None  # input of the encoder, if `tokens` is the input of a decoder
     shown_source: tuple[ShownToken, ...] = ()
-    attention_mask: str = ""  # the attention mask in words, where rows have their own
+    attention_mask: str = ""  # description of the attention mask, if each sequence has its own
 
     def plain(self) -> dict[str, Any]:
-        """As JSON tells it."""
-        kept = {"step": self.step, "row": self.number, "tokens": self.tokens, "labels": self.labels}
-        more = {
+        """The values for JSON."""
+        values = {"step": self.step, "row": self.number, "tokens": self.tokens, "labels": self.labels}
+        optional = {
             "next_sentence_label": self.pair_label,
             "source": self.source,
             "attention_mask": self.attention_mask or None,
         }
-        return kept | {name: value for name, value in more.items() if value is not None}
+        return values | {name: value for name, value in optional.items() if value is not None}
 
 
-def decode_examples(run: Run, step: int, num_rows: int) -> list[DecodedExample]:
-    """The first rows of the batch of `step`: the very arrays that the workers get, however many they are."""
+def decode_examples(run: Run, step: int, count: int) -> list[DecodedExample]:
+    """The first `count` sequences of the batch of `step`, from the arrays that the workers read.
+
+    The number of workers does not change them.
+    """
     if not 0 <= step < run.steps:
-        raise BadInput(f"--step is {step}, this run has the steps 0 to {run.steps - 1}")
+        raise BadInput(f"invalid step: got {step}, expected a step from 0 to {run.steps - 1}; give a step of this run")
     machine = replace(run.engine, padding="unpadded", dataloader_num_workers=0)
     loader = open_loader(replace(run, engine=machine), rank=0, world=1)
     vocab = Vocab.load(TokenStore.open(run.corpus, "train", verify=False).vocab_dir)
-    rows = (row for batch in loader.at(step) for row in _rows(batch))
+    rows = (row for batch in loader.at(step) for row in _split_batch(batch))
     causal = run.model.attention_mask == "causal"
-    found = [_sample(step, number, row, vocab, causal) for number, row in zip(range(num_rows), rows, strict=False)]
+    examples = [_decode(step, number, row, vocab, causal) for number, row in zip(range(count), rows, strict=False)]
     means = run.sampling.packing.label_means
-    return [one if one.pair_label is None else replace(one, pair_label_means=means[one.pair_label]) for one in found]
+    return [one if one.pair_label is None else replace(one, pair_label_means=means[one.pair_label]) for one in examples]
 
 
-def _rows(batch: Batch) -> Iterator[dict[str, Any]]:
-    """The rows of an unpadded batch: ids [S], targets [S] (-1 where nothing is predicted), and what else they have."""
+def _split_batch(batch: Batch) -> Iterator[dict[str, Any]]:
+    """The sequences of an unpadded batch: input_ids [S], targets [S] (-1 if not predicted), and optional columns."""
     target_T = np.full(len(batch["input_ids"]), -1)
     target_T[batch["targets_at"]] = batch["targets"]
     source_end_B = np.cumsum(batch.get("source_lengths", ()), dtype=np.int64)
@@ -79,7 +82,7 @@ def _rows(batch: Batch) -> Iterator[dict[str, Any]]:
         yield row | {"targets": target_T[here]}
 
 
-def _sample(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal: bool) -> DecodedExample:
+def _decode(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal: bool) -> DecodedExample:
     ids, targets = row["input_ids"].tolist(), row["targets"].tolist()
     source = row["source_input_ids"].tolist() if "source_input_ids" in row else None
     if source is not None:
@@ -101,23 +104,23 @@ def _sample(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal
 
 
 def _label(row: dict[str, Any]) -> int | None:
-    """Of a pair, None where it has none or none is predicted."""
+    """The label of a sentence pair; None if the sequence has no label to predict."""
     label = int(row.get("next_sentence_label", IGNORE))
     return None if label == IGNORE else label
 
 
-def render_examples(found: list[DecodedExample]) -> Group:
-    """The samples as text, then a legend; a predicted token is followed by its label."""
-    tokens = [token for sample in found for token in (*sample.shown_source, *sample.shown)]
+def render_examples(examples: list[DecodedExample]) -> Group:
+    """The sequences as text, then a legend; the label of a predicted token follows it in parentheses."""
+    tokens = [token for sample in examples for token in (*sample.shown_source, *sample.shown)]
     labels = "token(label): a predicted token and its label" if any(token.label for token in tokens) else ""
-    said = "; ".join(part for part in (labels, legend(tokens)) if part)
-    return Group(*(_shown(sample) for sample in found), *([Text(said, QUIET)] if said else []))
+    key = "; ".join(part for part in (labels, legend(tokens)) if part)
+    return Group(*(_shown(sample) for sample in examples), *([Text(key, QUIET)] if key else []))
 
 
 def _shown(sample: DecodedExample) -> Text:
     predicted = sum(label != "" for label in sample.labels)
-    head = f"step {sample.step}, row {sample.number}: {len(sample.tokens)} tokens, {predicted} predicted"
-    pair = f"pair label {sample.pair_label}: {sample.pair_label_means}" if sample.pair_label_means else ""
+    head = f"step {sample.step}, sequence {sample.number}: {len(sample.tokens)} tokens, {predicted} predicted"
+    pair = f"sentence-pair label {sample.pair_label}: {sample.pair_label_means}" if sample.pair_label_means else ""
     text = Text("".join(f"{line}\n" for line in (head, pair, sample.attention_mask) if line), QUIET)
     if sample.source is not None:
         text.append("source: ").append_text(_tokens(sample.shown_source)).append("\n")

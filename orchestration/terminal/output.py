@@ -1,4 +1,4 @@
-"""Where a command meets its terminal: answers on stdout, everything else on stderr."""
+"""Output of a command: results go to stdout, everything else to stderr."""
 
 import json
 import sys
@@ -16,19 +16,19 @@ from rich.text import Text
 from preprocessing.credentials import HIDDEN, LOGIN
 from preprocessing.finite import replace_non_finite
 
-if TYPE_CHECKING:  # `--help` answers without all that a stage is made of
+if TYPE_CHECKING:  # `--help` must not import the jobs
     from orchestration.jobs import JobStage
 
-LONGEST: Final = 4_000  # characters of a line of an error
-PIPE_WIDTH = 140  # columns, where stdout is not a terminal
+LONGEST: Final = 4_000  # maximum number of characters in a line of an error message
+PIPE_WIDTH = 140  # columns, if stdout is not a terminal
 FIRST_WORD_S = 1.0
 AT_ONCE_S = 0.2
-BEGAN_S: ContextVar[float] = ContextVar("BEGAN_S")  # when the command began, by time.perf_counter
+BEGAN_S: ContextVar[float] = ContextVar("BEGAN_S")  # start of the command, by time.perf_counter
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command has to say: to a person, to a program (`--json`), and which commands come next."""
+    """The result of a command as text (`shown`) and as data for `--json`, the next commands, and the exit code."""
 
     shown: tuple[RenderableType, ...]
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class CommandResult:
 
 
 def print_answer(answer: CommandResult, as_json: bool) -> int:
-    """Print an answer, as one JSON document or for people; its exit code."""
+    """Print a result, as text or as one JSON document, and return its exit code."""
     if as_json:
         print(json.dumps(replace_non_finite({**answer.data, "next": answer.next}), indent=1, default=str), flush=True)
         return answer.exit_code
@@ -51,9 +51,9 @@ def print_answer(answer: CommandResult, as_json: bool) -> int:
 
 @contextmanager
 def show_wait(what: str) -> Iterator[threading.Thread]:
-    """Say what is being done, where a command has run for longer than a moment: an import from a cold disk takes long.
+    """Print `what` on stderr if the block takes long, for example an import from a cold disk.
 
-    Nothing is said in the first second, nor of what is done at once.
+    Nothing is printed in the first second of a command, or if the block ends within AT_ONCE_S.
     """
     left_s = FIRST_WORD_S - (perf_counter() - BEGAN_S.get(perf_counter()))
     timer = threading.Timer(max(left_s, AT_ONCE_S), print, [f"{what} ..."], {"file": sys.stderr, "flush": True})
@@ -65,30 +65,30 @@ def show_wait(what: str) -> Iterator[threading.Thread]:
         timer.cancel()
 
 
-def announce(stages: Sequence["JobStage"], recognised: Iterable[str] = ()) -> None:
-    """Before the work: what was recognised in the text, what is done and skipped, what differs."""
-    for line in (*recognised, *(line for stage in stages for line in stage.describe())):
+def announce(stages: Sequence["JobStage"], notes: Iterable[str] = ()) -> None:
+    """Print notes about the text, then for each stage whether it runs or is skipped, and the changes since it ran."""
+    for line in (*notes, *(line for stage in stages for line in stage.describe())):
         print(line, file=sys.stderr)
 
 
 def print_plan(stages: Sequence["JobStage"], command: str) -> CommandResult:
-    """The answer of a dry run."""
+    """The result of a dry run: the stages that are not done."""
     due = [stage.name for stage in stages if stage.state != "done"]
     values = {stage.name: {"folder": str(stage.folder), "state": stage.state} for stage in stages}
     return CommandResult(
-        (Text(f"would do: {', '.join(due) or 'nothing, all is done'}"),), {"stages": values}, (command,)
+        (Text(f"would do: {', '.join(due) or 'nothing, all stages are done'}"),), {"stages": values}, (command,)
     )
 
 
 def print_error(message: str, exit_code: int) -> int:
-    """One line on stderr for each thing that is wrong; the exit code."""
+    """Print each line of an error message on stderr and return the exit code."""
     for line in LOGIN.sub(f"//{HIDDEN}@", message).splitlines():
         print(f"sesame: {_short(line)}", file=sys.stderr)
     return exit_code
 
 
 def _short(line: str) -> str:
-    """A line that a person can read: what was given may be a whole file, and the end says what is allowed."""
+    """A line without its middle part if it is long: a value may be a whole file, and the remedy is at the end."""
     if len(line) <= LONGEST:
         return line
     half = LONGEST // 2

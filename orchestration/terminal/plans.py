@@ -1,4 +1,4 @@
-"""A plan as people read it: memory by item, time by part, money, and the layouts that would be faster."""
+"""Views of a plan: memory by item, time by part, cost, and faster layouts."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from orchestration.planning import (
     format_duration,
 )
 
-WORDS = {  # of what time goes to
+WORDS = {  # parts of the time
     "products": "matrix products",
     "attention": "attention",
     "heads": "logits and token table",
@@ -29,11 +29,11 @@ WORDS = {  # of what time goes to
     "reducing": "summing gradients",
     "passing": "states between stages",
     "bubble": "pipeline bubble",
-    "update": "update of the weights",
+    "update": "weight update",
 }
 
 
-SENT = {  # what is sent
+SENT = {  # parts of the communication
     "reducing": "gradients",
     "gathering": "weights of layers (ZeRO-3)",
     "spreading": "updated weights",
@@ -44,7 +44,7 @@ SENT = {  # what is sent
 
 
 def plan_view(plan: RunEstimate) -> Group:
-    """All of it."""
+    """The whole plan of a run."""
     own, demand = plan.own, plan.demand
     head = [
         f"{plan.recipe.name}: {demand.parameters:,} parameters, {plan.recipe.num_tokens:,} tokens, "
@@ -53,26 +53,28 @@ def plan_view(plan: RunEstimate) -> Group:
         own.choice.layout.describe(),
     ]
     if plan.device.kind == "cuda":
-        head.append(f"times: a roofline, and overheads of Sesame's code {CALIBRATED}")
+        head.append(f"times are from a roofline model, with the overheads of Sesame's code {CALIBRATED}")
     parts: list[RenderableType] = [Text(line) for line in head]
     parts += [_memory(plan), _time(own), _sent(own)]
     parts += [Text(note) for note in plan.notes]
     if plan.why_not:
-        parts.append(Text(f"cannot be: {plan.why_not}", "red"))
+        parts.append(Text(f"impossible: {plan.why_not}", "red"))
     if plan.better:
         parts.append(_layouts("the fastest layouts on these devices", plan.better))
     else:
-        parts.append(Text("no layout of these devices has room for it", "red"))
+        parts.append(Text("no layout of these devices has enough memory", "red"))
     if plan.wanted:
-        parts.append(_layouts("what was asked for", (plan.wanted,)))
+        parts.append(_layouts("requested", (plan.wanted,)))
     elif plan.unmet:
-        parts.append(Text(f"what was asked for: {plan.unmet}", "red"))
+        parts.append(Text(f"requested: {plan.unmet}", "red"))
     return Group(*parts)
 
 
 def published_view(runs: Sequence[ComparedRun]) -> Group:
-    """Runs of the literature: parameters, layers, data, time and cost, beside what is predicted; below that the source
-    of each, and what makes it differ."""
+    """Runs of the literature: parameters, layers, data, published and predicted time and cost.
+
+    Below the table, a line for each run gives its source and the reason for a difference.
+    """
     table = Table(box=None, pad_edge=False)
     names = (
         "run",
@@ -99,26 +101,38 @@ def published_view(runs: Sequence[ComparedRun]) -> Group:
         size = f"{one.parameters / 1e6:,.0f} M", str(one.layers), one.corpus, f"{one.tokens:.1e}"
         table.add_row(run.name, *size, f"{run.layout.devices:,} {run.device}", *hours, *ratios, cost, usd)
     lines = [Text(f"{one.run.name}: {'; '.join(filter(None, (one.run.source, one.run.note)))}") for one in runs]
-    about = Text("Ratio: predicted over published time. MFU: as published, of the devices' 16-bit peak.")
+    about = Text(
+        "Ratio: predicted time / published time. MFU: model FLOPs / (published time x 16-bit peak of the devices)."
+    )
     return Group(table, Text(), about, *lines)
 
 
 def timed_steps_view(runs: Sequence[TimedPrediction]) -> Group:
-    """Steps of Sesame that were timed, beside the plan."""
+    """Measured steps of Sesame, with the predictions of the plan."""
     table = Table(box=None, pad_edge=False)
-    for name in ("Sesame's own steps", "parameters", "rows", "measured", "planned", "ratio", "GiB", "planned", "ratio"):
+    for name in (
+        "Sesame's own steps",
+        "parameters",
+        "batch",
+        "measured",
+        "planned",
+        "ratio",
+        "GiB",
+        "planned",
+        "ratio",
+    ):
         table.add_column(name, justify="left" if not table.columns else "right")
     for one in runs:
         run = one.run
         size = f"{one.parameters / 1e6:,.0f} M", f"{run.batch} x {run.length:,}"
-        held = (f"{run.gib:.1f}", f"{one.planned_gib:.1f}", f"{one.memory_ratio:.2f}") if run.gib else ("", "", "")
-        table.add_row(run.name, *size, f"{run.step_s:.3g} s", f"{one.planned_s:.3g} s", f"{one.ratio:.2f}", *held)
+        memory = (f"{run.gib:.1f}", f"{one.planned_gib:.1f}", f"{one.memory_ratio:.2f}") if run.gib else ("", "", "")
+        table.add_row(run.name, *size, f"{run.step_s:.3g} s", f"{one.planned_s:.3g} s", f"{one.ratio:.2f}", *memory)
     return Group(table, Text(f"Overheads of Sesame's code: {CALIBRATED.partition(' (')[0]}."), Text())
 
 
 def _memory(plan: RunEstimate) -> Table:
     own = plan.own
-    table = Table(title="memory of a device", title_justify="left", box=None, pad_edge=False)
+    table = Table(title="memory per device", title_justify="left", box=None, pad_edge=False)
     table.add_column("")
     table.add_column("", justify="right")
     for name, value in own.choice.memory.items():
@@ -126,24 +140,24 @@ def _memory(plan: RunEstimate) -> Table:
     table.add_row("peak", format_bytes(own.choice.memory.peak), style="bold")
     if host := own.choice.memory.host:
         node = own.device.per_node
-        said = f"{format_bytes(node * host)} of {format_bytes(node * own.device.host)}"
-        table.add_row(f"host of {node} devices", said)
+        text = f"{format_bytes(node * host)} of {format_bytes(node * own.device.host)}"
+        table.add_row(f"host memory of {node} devices", text)
     for kind, one in plan.checkpointing.items():
-        said = f"{format_bytes(one.activations)}, peak {format_bytes(one.peak)}"
-        table.add_row(f"activations with checkpointing {kind}", said)
+        text = f"{format_bytes(one.activations)}, peak {format_bytes(one.peak)}"
+        table.add_row(f"activations with activation_checkpointing={kind}", text)
     return table
 
 
 def _sent(own: CostedLayout) -> Table:
-    """Bytes by what they are, in the phases' steps."""
-    table = Table(title="sent by a device in a step", title_justify="left", box=None, pad_edge=False)
+    """Bytes that a device sends in a step of each phase, by operation."""
+    table = Table(title="sent per device and step", title_justify="left", box=None, pad_edge=False)
     table.add_column("")
     table.add_column("", justify="right")
     each = own.choice.sent
     names = dict.fromkeys(name for one in each for name, _ in one.items())
     for name in (*names, "total"):
-        said = ", ".join(format_bytes(getattr(one, name)) for one in each)
-        table.add_row(SENT.get(name, name), said, style="bold" if name == "total" else "")
+        text = ", ".join(format_bytes(getattr(one, name)) for one in each)
+        table.add_row(SENT.get(name, name), text, style="bold" if name == "total" else "")
     return table
 
 
@@ -158,15 +172,15 @@ def _time(own: CostedLayout) -> Table:
     table.add_row("MFU", f"{own.mfu:.1%}")
     table.add_row("the run", format_duration(own.choice.total_s), style="bold")
     table.add_row("device-hours", f"{own.device_hours:,.1f}")
-    table.add_row("cost", f"${own.usd:,.0f}" if own.device.price else "no price known", style="bold")
+    table.add_row("cost", f"${own.usd:,.0f}" if own.device.price else "unknown price", style="bold")
     return table
 
 
-def _layouts(title: str, found: tuple[CostedLayout, ...]) -> Table:
+def _layouts(title: str, layouts: tuple[CostedLayout, ...]) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for name in ("layout", "memory", "MFU", "time", "cost"):
         table.add_column(name, justify="left" if name == "layout" else "right")
-    for one in found:
+    for one in layouts:
         cost = f"${one.usd:,.0f}" if one.device.price else ""
         peak = format_bytes(one.choice.memory.peak)
         table.add_row(one.choice.layout.describe(), peak, f"{one.mfu:.1%}", format_duration(one.choice.total_s), cost)

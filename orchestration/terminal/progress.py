@@ -1,14 +1,14 @@
-"""What a person sees while something runs: bars on a terminal, a plain line every ten seconds elsewhere, or nothing.
+"""Progress output: bars on a terminal, or a line every ten seconds elsewhere, or nothing.
 
-Workers never draw. Whoever works calls `report` with one flat dictionary:
-  stage          what is being done; a new name ends the stage before it and begins a new one
-  done, total    how far; without a total the stage ends where the next one begins
-  left_s         seconds to its end, where whoever works knows better than the pace so far; 0: nobody knows
-  anything else  a figure to show beside it ({"loss": 4.2, "tokens_per_s": 11_800.0}); stage.py says how
-A stage that makes a corpus says how many documents, bytes and tokens there are by now; how fast they come, and what
-time is left, is worked out here (Pace). The clock of a stage runs on while it says nothing. Each one that began is said
-to be done, or to have stopped, unless it was over at once and has nothing to show. No line is wider than the terminal;
-where there is none, than 80 columns. Everything goes to stderr: stdout belongs to results (`--json`).
+Workers print no progress. A job calls `report` with one flat dictionary, which has these keys:
+  stage          name of the current stage; a new name ends the previous stage and starts a new one
+  done, total    finished parts and their number; a stage without a total ends when the next stage starts
+  left_s         remaining seconds, if the job has a better estimate than the rate so far; 0: unknown
+  anything else  a value to show with the stage ({"loss": 4.2, "tokens_per_s": 11_800.0}); stage.py formats it
+A stage that builds a corpus reports its documents, bytes and tokens so far. `Pace` computes their rates and the
+remaining time. The displayed time advances also between reports. Each stage ends with a line, which says whether it was
+done or stopped; a stage without a total that took under half a second gets no line. A line fits the width of the
+terminal, or 80 columns without a terminal. All output goes to stderr, because stdout is for results (`--json`).
 """
 
 import logging
@@ -30,29 +30,32 @@ from orchestration.terminal.stage import StageProgress, fit_to_width
 Mode = Literal["auto", "rich", "plain", "none"]
 
 LINE_EVERY_S = 10.0
-WIDTH = 80  # columns, where there is no terminal
+WIDTH = 80  # columns, if there is no terminal
 BAR = 24  # columns
 
 
 @contextmanager
 def show_progress(mode: Mode = "auto") -> Iterator[Report]:
-    """A `report` to call; `auto` draws bars where stderr is a terminal that takes more than text (see `is_plain`)."""
+    """Yield a report function that shows progress.
+
+    With `auto` it draws bars if stderr is a terminal that can draw them (see `is_plain`), and prints lines otherwise.
+    """
     if mode == "none":
         yield ignore_progress
     elif mode == "rich" or (mode == "auto" and sys.stderr.isatty() and not is_plain()):
-        with _bars(Console(stderr=True)) as drawn, _log_above():
-            yield from _closed_after(BarProgress(drawn))
+        with _make_bars(Console(stderr=True)) as drawn, _redirect_log():
+            yield from _close_after(BarProgress(drawn))
     else:
-        yield from _closed_after(LineProgress())
+        yield from _close_after(LineProgress())
 
 
 def is_plain() -> bool:
-    """Whether nothing but text is wanted: NO_COLOR (https://no-color.org), or a terminal that takes nothing else."""
+    """Whether output must be plain text: NO_COLOR is set (https://no-color.org), or the terminal supports only text."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
 
 
-def _closed_after(sink: "BarProgress | LineProgress") -> Iterator[Report]:
-    """The sink, closed when whoever reports is done: the last stage then is too, unless there was an error."""
+def _close_after(sink: "BarProgress | LineProgress") -> Iterator[Report]:
+    """Yield the sink and close it after the block. After an error, the last stage is shown as stopped."""
     try:
         yield sink
     except BaseException:
@@ -62,8 +65,8 @@ def _closed_after(sink: "BarProgress | LineProgress") -> Iterator[Report]:
 
 
 @contextmanager
-def _log_above() -> Iterator[None]:
-    """Messages of the log go where print goes while bars are drawn, that is above them."""
+def _redirect_log() -> Iterator[None]:
+    """Write log messages above the bars: rich redirects sys.stderr while it draws bars."""
     before = {
         handler: handler.setStream(sys.stderr)
         for handler in logging.root.handlers
@@ -78,7 +81,7 @@ def _log_above() -> Iterator[None]:
 
 
 class BarProgress:
-    """The bar of the stage that runs; a line for each that has ended stands above it."""
+    """Draws a bar for the current stage, below a line for each finished stage."""
 
     def __init__(self, drawn: Progress) -> None:
         self.drawn = drawn
@@ -96,7 +99,7 @@ class BarProgress:
             self.drawn.update(self.task, completed=event.get("done") or 0, total=event.get("total"))
 
     def close(self, stopped: bool = False) -> None:
-        """End the last stage: done, or stopped by an error."""
+        """End the last stage, as done, or as stopped by an error."""
         with self.lock:
             self._end(stopped)
 
@@ -111,8 +114,8 @@ class BarProgress:
         self.stage = None
 
 
-class _OfStage(Progress):
-    """A stage in two lines: a bar, how far it is and what time is left; below them its figures."""
+class _StageBars(Progress):
+    """A stage in two lines: a bar with its progress and the remaining time, then the values of the stage."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
         for task in self.tasks:
@@ -122,34 +125,34 @@ class _OfStage(Progress):
             yield Group(self.make_tasks_table([task]), *below)
 
 
-class _Times(TextColumn):
-    """How long a stage has run, and what time is left."""
+class _TimesColumn(TextColumn):
+    """Elapsed and remaining time of a stage."""
 
     def render(self, task: Task) -> Text:
         stage: StageProgress = task.fields["stage"]
         return Text("  ".join(filter(None, (stage.elapsed, stage.left))), "progress.remaining")
 
 
-class _Far(TextColumn):
-    """done/total."""
+class _DoneColumn(TextColumn):
+    """Finished parts and their number: done/total."""
 
     def render(self, task: Task) -> Text:
         return Text(task.fields["stage"].far, "progress.download")
 
 
-def _bars(console: Console) -> Progress:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(BAR), _Far(""), _Times(""))
-    return _OfStage(*columns, console=console, refresh_per_second=4, transient=True)
+def _make_bars(console: Console) -> Progress:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(BAR), _DoneColumn(""), _TimesColumn(""))
+    return _StageBars(*columns, console=console, refresh_per_second=4, transient=True)
 
 
 class LineProgress:
-    """A line when a stage begins, every ten seconds while it runs, and at its end: for log files and pipes."""
+    """Prints a line at the start of a stage, every ten seconds, and at its end: for log files and pipes."""
 
     def __init__(self) -> None:
         self.stage: StageProgress | None = None
-        self.said_s = 0.0
+        self.printed_s = 0.0
         self.lock, self.closed = threading.Lock(), threading.Event()
-        self.clock = threading.Thread(target=self._say_again, name="progress", daemon=True)
+        self.clock = threading.Thread(target=self._repeat_lines, name="progress", daemon=True)
         self.clock.start()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
@@ -161,10 +164,10 @@ class LineProgress:
             assert self.stage is not None
             self.stage(event)
             if is_new:
-                self._say(self.stage.running(WIDTH))
+                self._print(self.stage.running(WIDTH))
 
     def close(self, stopped: bool = False) -> None:
-        """End the last stage: done, or stopped by an error."""
+        """End the last stage, as done, or as stopped by an error."""
         self.closed.set()
         self.clock.join()
         with self.lock:
@@ -172,19 +175,19 @@ class LineProgress:
 
     def _end(self, stopped: bool = False) -> None:
         if self.stage is not None and not self.stage.is_brief:
-            self._say(self.stage.ended(WIDTH, stopped))
+            self._print(self.stage.ended(WIDTH, stopped))
         self.stage = None
 
-    def _say_again(self) -> None:
-        """What a stage has come to, LINE_EVERY_S after the last line, also where it reports nothing."""
+    def _repeat_lines(self) -> None:
+        """Print the current stage LINE_EVERY_S after the previous line, even if the job reports nothing."""
         wait_s = LINE_EVERY_S
         while not self.closed.wait(wait_s):
             with self.lock:
-                wait_s = self.said_s + LINE_EVERY_S - perf_counter()
+                wait_s = self.printed_s + LINE_EVERY_S - perf_counter()
                 if wait_s <= 0 and self.stage is not None:
-                    self._say(self.stage.running(WIDTH))
+                    self._print(self.stage.running(WIDTH))
                 wait_s = wait_s if wait_s > 0 else LINE_EVERY_S
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
-        self.said_s = perf_counter()
+        self.printed_s = perf_counter()

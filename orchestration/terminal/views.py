@@ -1,4 +1,4 @@
-"""Values -> what a terminal shows: tables and trees, in one style. Nothing is computed here and nothing is printed."""
+"""Tables and trees for the terminal, in one style, made from values. This module computes and prints nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 NAME, NUMBER, QUIET, GOOD, BAD = "bold cyan", "green", "dim", "green", "bold red"
 SPLITS = ("train", "dev", "test")
-COLUMN = 70  # where the numbers of a tree stand
-KIND = 15  # most letters of a kind of task in a table; the view of one task has all of them
+COLUMN = 70  # column of the numbers in a tree
+KIND = 15  # maximum width of the kind of a task in a table; the view of one task shows the whole name
 
 
 def recipes(all_of_them: Sequence[Recipe]) -> Table:
-    """The family: one line per recipe."""
-    table = _table("recipe", "year", "masking", "objective", "parameters", "tokens", title="The family")
+    """The table of all recipes, one per line."""
+    table = _table("recipe", "year", "masking", "objective", "parameters", "tokens", title="Recipes")
     table.columns[4].justify = table.columns[5].justify = "right"
     for one in all_of_them:
         cells = reports.row(one)
@@ -45,7 +45,7 @@ def recipes(all_of_them: Sequence[Recipe]) -> Table:
 
 
 def recipe(one: Recipe) -> Tree:
-    """One recipe as a tree, with the parameters of each part of its net."""
+    """One recipe as a tree, with the parameters of each part of its model."""
     net = reports.build_tree(one)
     tree = Tree(
         Text.assemble((one.name, NAME), "  ", one.paper, "  ", (f"hash {one.hash[:12]}", QUIET)), guide_style=QUIET
@@ -64,16 +64,16 @@ def recipe(one: Recipe) -> Tree:
         _add_node(below, part, depth=2)
     training = tree.add("training")
     for phase in one.phases:
-        rows = f"{phase.global_batch_size:,} rows of at most {phase.seq_length:,} tokens"
+        batch = f"{phase.global_batch_size:,} sequences of at most {phase.seq_length:,} tokens"
         if phase.batch_unit == "token":
-            rows = (
-                f"as many rows as have {phase.global_batch_size * phase.seq_length:,} tokens, none more than "
-                f"{phase.seq_length:,}"
+            batch = (
+                f"{phase.global_batch_size * phase.seq_length:,} tokens, in sequences of at most "
+                f"{phase.seq_length:,} tokens"
             )
-        training.add(f"{phase.steps:,} steps of {rows}")
+        training.add(f"{phase.steps:,} steps of {batch}")
     training.add(
         f"{reports.format_number(one.num_tokens)} tokens, "
-        f"{reports.format_number(reports.training_flops(one))} floating point operations"
+        f"{reports.format_number(reports.training_flops(one))} floating-point operations"
     )
     optim = one.optimizer
     training.add(
@@ -82,8 +82,8 @@ def recipe(one: Recipe) -> Tree:
     )
     for cycle in cycles(optim, one.phases)[1:]:
         training.add(
-            f"from step {cycle.begin:,} on anew: learning rate {cycle.learning_rate:g} after {cycle.warmup_steps:,} "
-            f"steps of warm-up"
+            f"from step {cycle.begin:,}: learning rate {cycle.learning_rate:g} after {cycle.warmup_steps:,} steps of "
+            "warm-up"
         )
     if one.reported_results:
         _add_figures(tree.add("reported results"), one.reported_results)
@@ -91,11 +91,11 @@ def recipe(one: Recipe) -> Tree:
 
 
 def _add_figures(tree: Tree, figures: Mapping[str, Any]) -> None:
-    """What a paper says, as the recipe has it."""
+    """Add the results of the paper, as the recipe quotes them."""
     for name, figure in figures.items():
         if name == "also":
             for of, others in figure.items():
-                _add_figures(tree.add(f"also, of {of}"), others)
+                _add_figures(tree.add(f"also, for {of}"), others)
         elif isinstance(figure, Mapping):
             tree.add(f"{name}: {', '.join(f'{of} {value}' for of, value in figure.items())}")
         else:
@@ -115,20 +115,20 @@ def _counted(label: str, parameters: int, depth: int) -> Text:
 
 
 def difference(ours: Recipe, theirs: Recipe, lines: Iterable[str]) -> Group:
-    """How a second recipe differs from a first, as its abstract would say it."""
+    """The differences of the recipe `theirs` from the recipe `ours`, a sentence per line."""
     head = Text.assemble((theirs.name, NAME), f"  {theirs.paper}\n", ("differs from ", QUIET), (ours.name, NAME))
     return Group(head, *(Text(f"  * {line}") for line in lines))
 
 
 def checked(one: Recipe, num_workers: int, cluster: str) -> Text:
-    """The line of `sesame check` where nothing is wrong."""
+    """The line that `sesame check` prints for a valid recipe."""
     size = f"{one.num_steps:,} steps, {reports.format_number(one.num_tokens)} tokens"
     where = f"{num_workers} worker{'s' * (num_workers != 1)} of cluster {cluster}"
     return Text.assemble(("ok  ", GOOD), (one.name, NAME), f"  {size}, {where}  ", (f"hash {one.hash[:12]}", QUIET))
 
 
 def card(manifest: Manifest) -> Group:
-    """The data card of a corpus: what is in it, what was dropped and why."""
+    """A short data card of a corpus: its splits, and the dropped documents by reason."""
     splits = _table("split", "documents", "tokens", "shards", title=f"corpus {manifest.name}  {manifest.digest[:12]}")
     for column in splits.columns[1:]:
         column.justify = "right"
@@ -140,15 +140,15 @@ def card(manifest: Manifest) -> Group:
     _add(drops, f"{ledger.seen.documents:,}", "seen", f"{ledger.seen.bytes:,}")
     _add(drops, Text(f"{ledger.kept.documents:,}", NUMBER), "kept", f"{ledger.kept.bytes:,}")
     for reason, dropped in sorted(ledger.dropped.items()):
-        label = f"dropped: {reason}" if dropped.bytes >= 0 else reason  # what a repair adds
+        label = f"dropped: {reason}" if dropped.bytes >= 0 else reason  # a repair of text adds bytes
         _add(drops, f"{dropped.documents:,}", label, f"{dropped.bytes:,}")
     return Group(splits, drops)
 
 
-def findings(found: Iterable[HealthCheck]) -> Table:
-    """What the doctor saw, with remedies."""
-    table = _table("", "looked at", "found", "remedy")
-    for finding in found:
+def findings(checks: Iterable[HealthCheck]) -> Table:
+    """The results of `sesame doctor`, with remedies."""
+    table = _table("", "check", "result", "remedy")
+    for finding in checks:
         mark = (
             Text("ok", GOOD)
             if not finding.remedy
@@ -158,22 +158,22 @@ def findings(found: Iterable[HealthCheck]) -> Table:
     return table
 
 
-def submitted(found: "Sequence[SubmittedJob]") -> Table | Text:
-    """Jobs of a cluster; of one alone, its command too."""
-    if not found:
-        return Text("no job was sent to this cluster")
-    table = _table("job", "status", "began", "took", "said")
-    for one in found:
+def submitted(jobs: "Sequence[SubmittedJob]") -> Table | Text:
+    """The jobs of a cluster, with the last message of each; a single job without a message shows its command."""
+    if not jobs:
+        return Text("no jobs were submitted to this cluster")
+    table = _table("job", "status", "started", "duration", "message")
+    for one in jobs:
         began = datetime.fromtimestamp(one.began).isoformat(" ", "seconds") if one.began else ""
         took = str(timedelta(seconds=round(one.ended - one.began))) if one.began and one.ended else ""
         mark = {"SUCCEEDED": GOOD, "FAILED": BAD}.get(one.status, "yellow")
-        said = one.command if len(found) == 1 and not one.message else one.message.partition("\n")[0][:200]
-        _add(table, Text(one.id, NAME), Text(one.status, mark), began, took, said)
+        message = one.command if len(jobs) == 1 and not one.message else one.message.partition("\n")[0][:200]
+        _add(table, Text(one.id, NAME), Text(one.status, mark), began, took, message)
     return table
 
 
 def trained(folder: Path, result: Mapping[str, Any]) -> Group:
-    """How a run ended: its last figures."""
+    """The last evaluation of a finished run."""
     head = Text.assemble(
         ("trained  ", GOOD), f"{result['step']:,} steps, {result['tokens']:,} tokens  ", (str(folder), QUIET)
     )
@@ -185,68 +185,68 @@ def trained(folder: Path, result: Mapping[str, Any]) -> Group:
 
 
 def scores(rows: Sequence[Mapping[str, str]]) -> Table | Text:
-    """Scores of downstream tasks, a row each."""
+    """A table of the scores of downstream tasks, one score per row."""
     if not rows:
-        return Text("no downstream scores: the recipe names no eval_tasks, or what they need is not at hand")
+        return Text("no downstream scores: the recipe has no eval_tasks, or the data of these tasks is missing")
     title = "downstream scores: median, deviation over the seeds, 95 % confidence interval"
-    tested = "; gain: difference of means; p: paired t test over seeds and questions" if "p" in rows[0] else ""
-    table = _table(*rows[0], title=f"{title}{tested}; shares in percent")
+    tested = "; gain: difference of means; p: paired t test over seeds and examples" if "p" in rows[0] else ""
+    table = _table(*rows[0], title=f"{title}{tested}; fractions in percent")
     for row in rows:
         _add(table, *row.values())
     return table
 
 
 def examples(scores: Sequence[TaskScore]) -> Text:
-    """What a net says before its training and after it, a line each."""
+    """The answers of a model to examples of tasks, before and after pretraining, one per line."""
     lines = []
     for score in scores:
-        for start, said in (("random", "before"), ("pretrained", "after")):
+        for start, when in (("random", "before"), ("pretrained", "after")):
             if start in score.examples:
-                lines.append(f"{reports.named(score)}, {said} pretraining:")
+                lines.append(f"{reports.named(score)}, {when} pretraining:")
                 lines += [f"  {line}" for line in score.examples[start].splitlines()]
     return Text("\n".join(lines))
 
 
-def samples(found: Mapping[str, Sequence[str]], width: int = 240) -> Text:
-    """What a net wrote before its training and after it, the beginning of each text in a paragraph."""
+def samples(generated: Mapping[str, Sequence[str]], width: int = 240) -> Text:
+    """The beginning of each text that a model generated before and after pretraining, one per line."""
     lines = []
-    for when, texts in found.items():
-        lines.append(f"what it writes {when} pretraining:")
+    for when, texts in generated.items():
+        lines.append(f"generated {when} pretraining:")
         short = (" ".join(text.split()) for text in texts)
         lines += [f"  {text[:width]}{' ...' * (len(text) > width)}" for text in short]
     return Text("\n".join(lines))
 
 
-def tables(found: Iterable[Comparison]) -> Table:
-    """The tables of the literature: one line each."""
-    table = _table("table", "of", "what it compares")
-    for one in found:
+def tables(ablations: Iterable[Comparison]) -> Table:
+    """The ablation tables of papers, one per line."""
+    table = _table("table", "paper", "title")
+    for one in ablations:
         _add(table, Text(one.name, NAME), one.paper.split(",")[0], one.title)
     return table
 
 
 def tasks(of: Sequence[TaskFile], found: Mapping[str, Mapping[str, SplitAvailability]]) -> Group:
-    """Downstream tasks, one line each, with their descriptions, or with the rows of each split if `found` has them."""
+    """Downstream tasks, one per line, with descriptions, or with the examples of each split if `found` has them."""
     table = _table("task", "kind", "metric", *(("train", "dev", "test", "others") if found else ("description",)))
     name, kind, *_ = table.columns
     name.no_wrap, kind.overflow, kind.max_width = True, "ellipsis", KIND
     for one in of:
-        said: list[str | Text] = [one.description]
+        cells: list[str | Text] = [one.description]
         if there := found.get(one.name):
             others = [split for split in there if split not in SPLITS]
-            said = [_rows(there.get(split)) for split in SPLITS]
-            said.append(f"{sum(there[split].is_there for split in others)} of {len(others)}" if others else "")
-        _add(table, Text(one.name, NAME), one.task.kind, one.metric, *said)
+            cells = [_count_examples(there.get(split)) for split in SPLITS]
+            cells.append(f"{sum(there[split].is_there for split in others)} of {len(others)}" if others else "")
+        _add(table, Text(one.name, NAME), one.task.kind, one.metric, *cells)
     if not found:
         return Group(table)
     for column in table.columns[3:]:
         column.justify = "right"
-    table.padding = 0, 1, 0, 0  # names of tasks and of metrics are long
-    legend = "rows of each split; -: not there, *: without labels, !: malformed (below)"
+    table.padding = 0, 1, 0, 0  # saves space: the names of tasks and metrics are long
+    legend = "examples per split; -: no file, *: without labels, !: malformed (see below)"
     return Group(table, Text(legend, QUIET), *(Text(line, BAD) for line in reports.find_faults(found)))
 
 
-def _rows(one: SplitAvailability | None) -> Text:
+def _count_examples(one: SplitAvailability | None) -> Text:
     if one is None or not one.is_there:
         return Text("" if one is None else "-", QUIET)
     if one.wrong:
@@ -258,15 +258,15 @@ def _rows(one: SplitAvailability | None) -> Text:
 def task(one: TaskFile, found: Mapping[str, SplitAvailability] | None) -> Group:
     """A downstream task: its description, its files and the grids of papers."""
     tree = Tree(Text.assemble((one.name, NAME), f"  {one.description}"), guide_style=QUIET)
-    for said in (one.citation, f"license: {one.license}", one.note):
-        if said:
-            tree.add(Text(said))
+    for line in (one.citation, f"license: {one.license}", one.note):
+        if line:
+            tree.add(Text(line))
     tree.add(Text(f"{one.task.kind}: {', '.join(one.task.metrics)}; {_way(one)}"))
     files = tree.add("files")
     for name, split in one.files.items():
         there = found[name] if found else SplitAvailability(is_there=False)
         where = there.file or " or ".join(path for each in (split, *split.fallbacks) for path in each.paths)
-        count = _rows(there).append(" ") if found else Text()
+        count = _count_examples(there).append(" ") if found else Text()
         files.add(Text.assemble(f"{name}: ", count, (where, QUIET)))
     grids = tree.add("grids") if one.grids else tree
     for name, grid in one.grids.items():
@@ -276,18 +276,18 @@ def task(one: TaskFile, found: Mapping[str, SplitAvailability] | None) -> Group:
 
 
 def _way(one: TaskFile) -> str:
-    """How a model is scored, and the limit of its sequences."""
+    """How a model is scored on a task, and the limit of the sequence length."""
     if one.task.way == "tuned":
         return f"fine-tuned on sequences of at most {one.max_seq_length} tokens"
     return (
-        "scored without training, on sequences as long as the model's"
+        "scored without fine-tuning, at the sequence length of the model"
         if one.task.way == "scored"
         else "scored on generated text"
     )
 
 
 def keys(parts: Sequence[KeyGroup]) -> Group:
-    """Parts with their keys in tables; a part at two places with the same keys is shown once."""
+    """Each part with a table of its keys. A part that occurs in two places with equal keys is shown once."""
     places: dict[tuple[Any, ...], list[KeyGroup]] = {}
     for part in parts:
         places.setdefault((part.kind, part.doc, part.keys), []).append(part)
@@ -303,13 +303,13 @@ def keys(parts: Sequence[KeyGroup]) -> Group:
 
 
 def key_index(parts: Sequence[KeyGroup]) -> Group:
-    """A line per part of recipe, cluster, corpus and task files: its meaning, and its kinds."""
+    """The parts of recipe, cluster, corpus and task files, one per line, with meaning and kinds."""
     table = _table("part", "meaning", "kinds")
     for path, found in _by_path(parts).items():
         kinds = ", ".join(dict.fromkeys(part.kind for part in found if part.kind))
         meaning = next((entry.key.doc for entry in entries_at(path)), found[0].doc)
         _add(table, Text(path or "(recipe)", NAME), meaning, Text(kinds, NUMBER))
-    return Group(table, Text("\nsesame keys PART shows its keys, sesame keys KEY one key\n"))
+    return Group(table, Text("\n`sesame keys PART` shows the keys of a part, `sesame keys KEY` one key\n"))
 
 
 def _by_path(parts: Sequence[KeyGroup]) -> dict[str, list[KeyGroup]]:
@@ -320,17 +320,17 @@ def _by_path(parts: Sequence[KeyGroup]) -> dict[str, list[KeyGroup]]:
 
 
 def entries(found: Sequence[Entry]) -> Group:
-    """Each key as a whole: path, meaning, type, default, allowed values, and the kinds of its value."""
+    """All facts about each key: path, meaning, type, default, allowed values, and the kinds of its value."""
     return Group(*map(_entry, found))
 
 
 def translation(theirs: str, ours: Sequence[str]) -> Text:
-    """Our names for a name of another library."""
+    """The line that gives Sesame's names for a name of another library."""
     return Text(f"{theirs} is called {' or '.join(ours)} in Sesame\n")
 
 
 def _place(path: str) -> Text:
-    """The key whose value is a part."""
+    """The facts about the key that contains a part."""
     return Text.assemble((f"{path}\n", NAME), *(_fact(*fact) for fact in _facts(entries_at(path)[0])))
 
 
@@ -350,7 +350,7 @@ def _fact(name: str, value: str) -> str:
 
 
 def _head(same: Sequence[KeyGroup], alone: bool) -> Text:
-    """Path, kind and docstring of a part, of one part alone the whole docstring."""
+    """Path, kind and first sentence of the docstring of a part; the whole docstring if it is the only part."""
     part = same[0]
     paths = ", ".join(each.path or "(recipe)" for each in same)
     kind = f"  kind {part.kind}" if part.kind else ""
@@ -371,9 +371,9 @@ def _keys(part: KeyGroup, widths: Sequence[int]) -> Table | Text:
     return table
 
 
-def lines(said: Iterable[str]) -> Group:
+def lines(texts: Iterable[str]) -> Group:
     """Plain lines."""
-    return Group(*(Text(line) for line in said))
+    return Group(*(Text(line) for line in texts))
 
 
 def _table(*columns: str, title: str = "") -> Table:
@@ -386,5 +386,5 @@ def _table(*columns: str, title: str = "") -> Table:
 
 
 def _add(table: Table, *cells: str | Text) -> None:
-    """A row of literal text: rich would read [CLS] as a style."""
+    """Add a row of literal text. In a plain string, rich would interpret [CLS] as a style."""
     table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))

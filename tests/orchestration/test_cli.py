@@ -492,7 +492,7 @@ def test_inspect_shows_the_rows_of_a_step_with_their_labels(capsys, made):
 def test_inspect_marks_what_is_masked(capsys, made):
     assert main(["inspect", *made, "--rows", "1"]) == 0
     shown = capsys.readouterr().out
-    assert "step 0, row 0:" in shown
+    assert "step 0, sequence 0:" in shown
     assert "[MASK](w" in shown
 
 

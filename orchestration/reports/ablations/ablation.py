@@ -1,6 +1,6 @@
-"""What a table of the literature is: rows that are recipes, columns that are measures, and what the paper claims.
+"""The parts of an ablation table: rows (recipes), columns (measures), and the claims of the paper.
 
-A table is what a paper compares, at the scale of the day: its rows have one text, one budget and the same seeds.
+A table repeats a comparison of a paper at a smaller scale. All its rows have the same text, budget and seeds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,32 +30,35 @@ UNITS: Final[Mapping[Kind, Unit]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class AblationRow:
-    """A recipe with overrides, and what the paper has for it (its own figures, which are not ours to reach)."""
+    """A recipe with overrides, and the results of the paper for this row.
+
+    The results of the paper are shown for comparison only: they come from larger models and other data.
+    """
 
     recipe: str
     overrides: tuple[str, ...] = ()
     sizes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # further overrides, by scale
-    units: Units = ""  # what the text has as phrases
-    compute: float = 0.0  # its training FLOPs, as a multiple of those of the table's `equal_to`; 0: the table's steps
-    line: str = ""  # the curve of the figure that it is a point of
+    units: Units = ""  # the units of the text that are marked as phrases
+    compute: float = 0.0  # training FLOPs divided by those of the row `equal_to`; 0: use the steps of the table
+    line: str = ""  # name of the curve in the figure that has this row as a point
     paper: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """What a column has of each row's net.
+    """A column: the value that is measured for the model of each row.
 
-    masked   masked-token accuracy, on the held-out rows of the recipe in row `of`
-    loss     the loss of a masked token there
-    pairs    accuracy of a linear classifier on its frozen states of the held-out pairs of the recipe in row `of`
-    task     accuracy of its fine-tuning on the downstream task `of`, mean of three
-    rise     how far its training loss went up again: the most that it was above its lowest value so far
+    masked   masked-token accuracy on held-out sequences, built and masked by the recipe of row `of`
+    loss     mean loss of the masked tokens in these sequences
+    pairs    accuracy of a linear classifier on frozen hidden states, for held-out pairs of the recipe of row `of`
+    task     accuracy after fine-tuning on the downstream task `of`, mean of three fine-tunings
+    rise     largest difference between the training loss and its lowest earlier value
     """
 
     kind: Kind
-    of: str = ""  # a row, or a task; of `rise`, nothing
-    overrides: tuple[str, ...] = ()  # over the recipe of row `of`: rows that no row of the table is trained on
-    means: str  # in a line
+    of: str = ""  # a row or a task; "" for `rise`
+    overrides: tuple[str, ...] = ()  # of the recipe of row `of`, for pairs that no row is trained on
+    means: str  # description in one line
 
     @property
     def unit(self) -> Unit:
@@ -64,7 +67,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class LowerClaim:
-    """The claim that each row of `lower` has a lower value than each row of `higher` in a column."""
+    """The claim that in a column each row of `lower` has a lower value than each row of `higher`."""
 
     column: str
     lower: tuple[str, ...]
@@ -73,7 +76,7 @@ class LowerClaim:
 
 @dataclass(frozen=True)
 class EqualClaim:
-    """The claim that rows (none named: all) of a column are as good as each other, give or take `within`."""
+    """The claim that the values of some rows (by default all) in a column differ by less than `within`."""
 
     column: str
     within: float
@@ -82,7 +85,7 @@ class EqualClaim:
 
 @dataclass(frozen=True)
 class DifferentClaim:
-    """The claim that rows of a column (none named: all) differ by more than `by`."""
+    """The claim that the values of some rows (by default all) in a column differ by more than `by`."""
 
     column: str
     by: float
@@ -94,7 +97,7 @@ Claim = LowerClaim | EqualClaim | DifferentClaim
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """What a paper prints of a line over the axis of the figure."""
+    """The points of a curve that the paper prints, over the axis of the figure."""
 
     name: str
     points: tuple[tuple[float, float], ...]
@@ -102,35 +105,33 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Ablation:
-    """What is compared, how, and what is said to come out."""
+    """An ablation table: its rows, its columns, and the claims of the paper."""
 
     name: str
     title: str
-    paper: str  # and where in it
-    stub: str  # what the labels of the rows are
+    paper: str  # with the number of the table or section
+    stub: str  # heading of the column of row labels
     rows: Mapping[str, AblationRow]
     columns: Mapping[str, Measure]
     claims: tuple[Claim, ...]
-    varies: tuple[str, ...]  # keys of a recipe, or of its parts, in which rows differ; in all others they are the same
-    text: Text = "made up"  # where a command names none
-    vocab: str = ""  # of the made-up text, which has few words: an override
-    budget: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # overrides by scale, behind those of all tables
-    equal_to: str = ""  # the row whose budget is compute 1
-    facts: tuple[Fact, ...] = ()  # shown of each row, not measured
-    axis: Fact | Literal[""] = ""  # what the figure's curves are over; "": the figure has bars
-    theirs: str = ""  # what the paper's curves are of
+    varies: tuple[str, ...]  # keys or parts of a recipe that differ between rows; all others are equal
+    text: Text = "made up"  # used if the command has no --data
+    vocab: str = ""  # override of the tokenizer for the made-up text, which has few words
+    budget: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # overrides by scale, after those of all tables
+    equal_to: str = ""  # the row with `compute` 1
+    facts: tuple[Fact, ...] = ()  # computed, not measured; shown for each row
+    axis: Fact | Literal[""] = ""  # x axis of the curves in the figure; "": the figure has bars
+    theirs: str = ""  # metric of the paper's curves
     curves: tuple[Curve, ...] = ()
-    note: str = ""  # where the rows, or what is claimed of them, are not quite the paper's
+    note: str = ""  # differences of the rows or claims from the paper
 
     def budget_of(self, scale: str) -> tuple[str, ...]:
-        """The overrides of a scale. Rows have one phase, so that their steps are comparable."""
+        """The overrides of a scale. Each row has one phase, so that steps are comparable between rows."""
         return (*ONE_PHASE.get(scale, ()), *self.budget.get(scale, ()))
 
 
 def ladder(column: str, rows: Sequence[str]) -> tuple[LowerClaim, ...]:
-    """Rows whose values rise one by one.
+    """The claims that the values of these rows increase from each row to the next.
 
     >>> ladder("F1", ["tiny", "mini", "small"])[1]
     LowerClaim(column='F1', lower=('mini',), higher=('small',))

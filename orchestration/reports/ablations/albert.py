@@ -1,11 +1,11 @@
-"""ALBERT's tables: which pair loss; how wide the embeddings are and what the layers share."""
+"""ALBERT's tables: losses on sentence pairs; size of the embeddings and parameter sharing."""
 
 from typing import Final
 
 from orchestration.reports.ablations.ablation import Ablation, AblationRow, EqualClaim, LowerClaim, Measure
 
 _PAPER: Final = "ALBERT, Lan et al. 2019, arXiv:1909.11942"
-_WORDS: Final = "data.tokenizer={kind: wordpiece, vocab_size: 800}"  # each word is a piece
+_WORDS: Final = "data.tokenizer={kind: wordpiece, vocab_size: 800}"  # each word becomes one token
 
 ALBERT_SP: Final = Ablation(
     name="albert-sp",
@@ -26,17 +26,16 @@ ALBERT_SP: Final = Ablation(
         "SOP": AblationRow(recipe="albert_base", paper={"MLM": 54.0, "NSP": 78.9, "SOP": 86.5}),
     },
     columns={
-        "MLM": Measure(kind="masked", of="none", means="masked-token accuracy, in two segments that follow each other"),
-        "NSP": Measure(kind="pairs", of="NSP", means="a linear probe: is the second segment of another document?"),
+        "MLM": Measure(kind="masked", of="none", means="masked-token accuracy, in two consecutive segments"),
+        "NSP": Measure(kind="pairs", of="NSP", means="a linear probe: is the second segment from another document?"),
         "SOP": Measure(kind="pairs", of="SOP", means="a linear probe: are the two segments in the wrong order?"),
     },
     claims=(
         LowerClaim("NSP", ("none",), ("SOP",)),
         LowerClaim("NSP", ("SOP",), ("NSP",)),
         LowerClaim("SOP", ("none", "NSP"), ("SOP",)),
-        EqualClaim(
-            "SOP", 0.02, ("none", "NSP")
-        ),  # 53.3 and 52.0 in the paper: random next sentences teach nothing of order
+        # 53.3 and 52.0 in the paper: next sentence prediction teaches nothing about the order of sentences
+        EqualClaim("SOP", 0.02, ("none", "NSP")),
         EqualClaim("MLM", 0.01),  # 54.0 to 54.9
     ),
     varies=("data.packing.negatives", "losses"),
@@ -45,9 +44,16 @@ ALBERT_SP: Final = Ablation(
 )
 
 _SHARED: Final = {"all-shared": "all", "shared-attention": "attention", "shared-FFN": "feed_forward"}
-_WIDTHS: Final = {64: (8, 32), 128: (16, 64), 256: (32, 128), 768: (64, 256)}  # of the paper -> at tiny and at small
+_WIDTHS: Final = {
+    64: (8, 32),
+    128: (16, 64),
+    256: (32, 128),
+    768: (64, 256),
+}  # width in the paper -> widths at tiny and small scale
 _TASKS: Final = ("SQuAD 1.1", "SQuAD 2", "MNLI", "SST-2", "RACE", "average")
-_FIGURES: Final[dict[tuple[int, str], tuple[float, ...]]] = {  # F1 of SQuAD; table 4 where both tables have the net
+_FIGURES: Final[
+    dict[tuple[int, str], tuple[float, ...]]
+] = {  # F1 for SQuAD; from table 4 if both tables have the model
     (64, "not-shared"): (89.9, 80.1, 82.9, 91.5, 66.7, 81.3),
     (64, "all-shared"): (88.7, 77.5, 80.8, 89.4, 63.5, 79.0),
     (128, "not-shared"): (89.9, 80.3, 83.2, 91.5, 67.9, 81.6),
@@ -78,20 +84,22 @@ def _row(width: int, shared: str) -> AblationRow:
 
 
 def _sharing_hurts(column: str, width: int) -> tuple[LowerClaim, ...]:
-    """What the paper says of both widths: most of the drop comes from sharing the feed-forward layers."""
+    """The claim of the paper for both widths: sharing the feed-forward layers causes most of the drop."""
     costly = (_label(width, "shared-FFN"), _label(width, "all-shared"))
     return (LowerClaim(column, costly, (_label(width, "shared-attention"), _label(width, "not-shared"))),)
 
 
 ALBERT_SHARING: Final = Ablation(
     name="albert-sharing",
-    title="Width of the embeddings, and which parameters the layers share",
-    paper=f"{_PAPER}, tables 3 and 4 (E = 128 is in both, from different runs: table 4's figures)",
+    title="Size of the embeddings, and which parameters the layers share",
+    paper=f"{_PAPER}, tables 3 and 4 (both have E = 128, from different runs; the results here are from table 4)",
     stub="embeddings, sharing",
     rows={_label(width, shared): _row(width, shared) for width, shared in _FIGURES},
     columns={
         "MLM": Measure(
-            kind="masked", of=_label(128, "all-shared"), means="masked-token accuracy, in two segments, swapped or not"
+            kind="masked",
+            of=_label(128, "all-shared"),
+            means="masked-token accuracy, in two segments that may be swapped",
         ),
         "SOP": Measure(
             kind="pairs", of=_label(128, "all-shared"), means="a linear probe: are the two segments swapped?"
@@ -108,11 +116,12 @@ ALBERT_SHARING: Final = Ablation(
     ),
     varies=("model.embedding_size", "model.parameter_sharing"),
     vocab=_WORDS,
-    budget={  # two layers have little to share
+    budget={  # four layers: with two, sharing has little effect
         "tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 2_000}]", "model.num_hidden_layers=4"),
         "small": ("model.num_hidden_layers=4",),
     },
     facts=("parameters",),
-    note="E is that of the paper's nets, 768 wide; ours are 64 wide at tiny scale (E = 8, 16, 32, 64) and 256 at small "
-    "(32, 64, 128, 256). The paper's order is of its average over five tasks.",
+    note="E is the embedding size in the paper, whose models have hidden size 768. Our models have hidden size 64 at "
+    "tiny scale (E = 8, 16, 32, 64) and 256 at small scale (E = 32, 64, 128, 256). The order of the paper is by its "
+    "average over five tasks.",
 )

@@ -1,18 +1,19 @@
-"""ELECTRA against masking at equal compute, and what stands between the two."""
+"""ELECTRA, masked language modeling, and two objectives between them, at equal compute."""
 
 from typing import Final
 
 from orchestration.reports.ablations.ablation import Ablation, AblationRow, Curve, LowerClaim, Measure
 
 _COMPUTES: Final = (0.25, 0.5, 1.0)
-_METHODS: Final = {  # the losses beside the generator's, which reads the same in all; the paper's average over GLUE dev
+# Loss of the discriminator, and the paper's average on GLUE dev. The loss of the generator is always the same.
+_METHODS: Final = {
     "ELECTRA": ("{kind: replaced_token_detection, weight: 5.0}", 85.0),
     "all-tokens MLM": ("{kind: replaced_token_detection, predict: original, weight: 1.0}", 84.3),
     "replace MLM": ("{kind: replaced_token_detection, predict: original, predict_at: masked, weight: 1.0}", 82.4),
     "ELECTRA 15 percent": ("{kind: replaced_token_detection, predict_at: masked, weight: 5.0}", 82.4),
 }
 _MLM: Final = "MLM"
-_MLM_LIKE_ELECTRA: Final = (  # BERT with all of ELECTRA's recipe but its second net and what that one predicts
+_MLM_LIKE_ELECTRA: Final = (  # BERT with ELECTRA's recipe, but without a discriminator and its loss
     "data.packing={kind: segment_pair, negatives: none, short_seq_prob: 0.05, single_segment_prob: 0.1}",
     "losses=[{kind: masked_tokens}]",
     "data.static_masks=0",
@@ -44,7 +45,7 @@ def _at_most_compute(method: str) -> str:
 
 ELECTRA_COMPUTE: Final = Ablation(
     name="electra-compute",
-    title="Score over training compute: masked tokens, replaced tokens, and what stands between them",
+    title="Score over training compute: masked tokens, replaced tokens, and two objectives between them",
     paper="ELECTRA, Clark et al. 2020, arXiv:2003.10555, section 3.5, table 5, figures 2 and 4; its curve: table 1",
     stub="objective",
     rows={_label(method, compute): _row(method, compute) for method in (*_METHODS, _MLM) for compute in _COMPUTES},
@@ -70,7 +71,7 @@ ELECTRA_COMPUTE: Final = Ablation(
         )
     ),
     varies=("losses", "objective", "model", "phases.0.steps"),
-    vocab="data.tokenizer={kind: wordpiece, vocab_size: 800}",  # each word is a piece
+    vocab="data.tokenizer={kind: wordpiece, vocab_size: 800}",  # each word becomes one token
     budget={"tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 2_000}]", "optimizer.warmup_steps=100")},
     equal_to=_at_most_compute(_MLM),
     facts=("FLOPs",),
@@ -83,7 +84,7 @@ ELECTRA_COMPUTE: Final = Ablation(
         ),
         Curve(name="BERT small", points=((1.4e18, 75.1),)),
     ),
-    note="Each row is a run of its own, with a schedule of its own. The generator is as wide as the discriminator and "
-    "replaced tokens weigh 5, not 50 (what `--scale` does to ELECTRA); a loss of original tokens weighs 1. The task is "
-    "one, and not GLUE.",
+    note="Each row is a separate run with its own learning-rate schedule. As `--scale` sets it for ELECTRA, the "
+    "generator is as wide as the discriminator, and the loss of replaced tokens has the weight 5, not 50. The loss "
+    "of original tokens has the weight 1. The score is from one task, not from GLUE.",
 )

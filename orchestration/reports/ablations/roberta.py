@@ -1,4 +1,4 @@
-"""RoBERTa: four formats of rows; Adam's epsilon and beta2."""
+"""RoBERTa's tables: four sequence formats; Adam's epsilon and beta2."""
 
 from typing import Final
 
@@ -6,11 +6,11 @@ from orchestration.reports.ablations.ablation import Ablation, AblationRow, Diff
 
 _PAPER: Final = "RoBERTa, Liu et al. 2019, arXiv:1907.11692"
 _PAIRS: Final = ("SEGMENT-PAIR", "SENTENCE-PAIR")
-_BY_TOKENS: Final = ("phases.0.batch_unit=token",)  # short rows make larger batches, section 4.2
+_BY_TOKENS: Final = ("phases.0.batch_unit=token",)  # short sequences give larger batches, section 4.2
 
 ROBERTA_FORMATS: Final = Ablation(
     name="roberta-formats",
-    title="Four formats of rows, with and without next sentence prediction",
+    title="Four sequence formats, with and without next sentence prediction",
     paper=f"{_PAPER}, table 2",
     stub="format",
     rows={
@@ -37,7 +37,7 @@ ROBERTA_FORMATS: Final = Ablation(
         "MLM": Measure(
             kind="masked", of="DOC-SENTENCES", means="masked-token accuracy, in consecutive sentences of a document"
         ),
-        "loss": Measure(kind="loss", of="DOC-SENTENCES", means="loss of a masked token there"),
+        "loss": Measure(kind="loss", of="DOC-SENTENCES", means="mean loss of the masked tokens in these sentences"),
         "next_sentence": Measure(
             kind="task", of="next_sentence", means="fine-tuned: does the second sentence follow the first?"
         ),
@@ -54,10 +54,10 @@ ROBERTA_FORMATS: Final = Ablation(
         *(LowerClaim(column, ("FULL-SENTENCES",), ("DOC-SENTENCES",)) for column in ("MLM", "next_sentence")),
     ),
     varies=("data.packing", "losses", "model.type_vocab_size", "phases.0.batch_unit"),
-    vocab="data.tokenizer.vocab_size=1_000",  # each word is a piece
+    vocab="data.tokenizer.vocab_size=1_000",  # each word becomes one token
     budget={"tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 2_000}]",)},
-    note="Pairs come with next sentence prediction, as in the paper. The task here, whether a sentence follows another "
-    "one, is what that objective trains; the paper's five tasks are not.",
+    note="The pair formats have next sentence prediction, as in the paper. The task here (does a sentence follow "
+    "another one?) is the task of that objective; the five tasks of the paper are other tasks.",
 )
 
 _EPSILONS: Final = ("1e-8", "1e-6", "1e-4", "1e-2")
@@ -71,7 +71,7 @@ def _label(epsilon: str, beta2: str) -> str:
 ADAM_EPS: Final = Ablation(
     name="adam-eps",
     title="Adam's epsilon and beta2",
-    paper=f"{_PAPER}, section 3.1, which prints no figures; table 9 has what it chose: 1e-6 and 0.98",
+    paper=f"{_PAPER}, section 3.1, which prints no results; table 9 has the chosen values, 1e-6 and 0.98",
     stub="epsilon / beta2",
     rows={
         _label(epsilon, beta2): AblationRow(
@@ -81,8 +81,10 @@ ADAM_EPS: Final = Ablation(
         for epsilon in _EPSILONS
     },
     columns={
-        "loss": Measure(kind="loss", of=_label("1e-6", "0.98"), means="loss of a masked token of held-out text"),
-        "rise": Measure(kind="rise", means="how far the training loss rose above its lowest value so far, at the most"),
+        "loss": Measure(
+            kind="loss", of=_label("1e-6", "0.98"), means="mean loss of the masked tokens in held-out text"
+        ),
+        "rise": Measure(kind="rise", means="largest rise of the training loss above its lowest earlier value"),
     },
     claims=(
         *(DifferentClaim("loss", 0.1, tuple(_label(epsilon, beta2) for epsilon in _EPSILONS)) for beta2 in _BETAS),
@@ -91,7 +93,7 @@ ADAM_EPS: Final = Ablation(
     varies=("optimizer.eps", "optimizer.beta2"),
     text="demo",
     budget={"tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 1_500}]",)},
-    note="The paper says that training is very sensitive to epsilon, read here as losses that differ by more than 0.1 "
-    "nats, and that beta2 = 0.98 makes large batches more stable, read here as a loss that rises less. Our batches are "
-    "small ones.",
+    note="The paper says that training is very sensitive to epsilon; the claim here is that losses differ by more than "
+    "0.1 nats. It also says that beta2 = 0.98 makes large batches more stable; the claim here is that the loss rises "
+    "less. Our batches are small.",
 )

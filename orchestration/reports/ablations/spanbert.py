@@ -8,7 +8,9 @@ _PAPER: Final = "SpanBERT, Joshi et al. 2019, arXiv:1907.10529"
 _FOLLOWS: Final = Measure(
     kind="task", of="next_sentence", means="fine-tuned: does the second sentence follow the first?"
 )
-_WORDS: Final = "data.tokenizer={kind: wordpiece, vocab_size: 400, lowercase: false}"  # a word is 1.3 pieces
+_WORDS: Final = (
+    "data.tokenizer={kind: wordpiece, vocab_size: 400, lowercase: false}"  # a word has 1.3 tokens on average
+)
 _BUDGET: Final = {"tiny": ("phases=[{seq_length: 64, global_batch_size: 32, steps: 1_500}]",)}
 
 SPANBERT_MASKING: Final = Ablation(
@@ -28,10 +30,8 @@ SPANBERT_MASKING: Final = Ablation(
         "random spans": AblationRow(recipe="spanbert_spans", paper={"SQuAD 2": 85.4, "MNLI": 87.0, "QNLI": 93.3}),
     },
     columns={
-        "spans": Measure(kind="masked", of="random spans", means="masked-token accuracy, where whole spans are masked"),
-        "tokens": Measure(
-            kind="masked", of="subword tokens", means="masked-token accuracy, where tokens are masked one by one"
-        ),
+        "spans": Measure(kind="masked", of="random spans", means="masked-token accuracy, with whole spans masked"),
+        "tokens": Measure(kind="masked", of="subword tokens", means="masked-token accuracy, with single tokens masked"),
         "next_sentence": _FOLLOWS,
     },
     claims=(
@@ -43,9 +43,9 @@ SPANBERT_MASKING: Final = Ablation(
     varies=("data.corpus", "masking", "objective.replace_unit"),
     vocab=_WORDS,
     budget=_BUDGET,
-    note="All rows are pairs with next sentence prediction, as the table's caption says; the task here, whether a "
-    "sentence follows another one, is what that objective trains. Half of the spans of entities and noun phrases are "
-    "such units, the other half random spans, as the authors' code draws them; the text says random whole words.",
+    note="All rows have pairs and next sentence prediction, as the caption of the table says. The task here (does a "
+    "sentence follow another one?) is the task of that objective. Half of the spans are entities or noun phrases, and "
+    "the other half are random spans, as in the code of the authors; the text of the paper says random whole words.",
 )
 
 SPANBERT_OBJECTIVES: Final = Ablation(
@@ -69,7 +69,7 @@ SPANBERT_OBJECTIVES: Final = Ablation(
     },
     columns={
         "spans": Measure(kind="masked", of="1 sequence", means="masked-token accuracy, in one sequence"),
-        "loss": Measure(kind="loss", of="1 sequence", means="loss of a masked token there"),
+        "loss": Measure(kind="loss", of="1 sequence", means="mean loss of the masked tokens in this sequence"),
         "next_sentence": _FOLLOWS,
     },
     claims=(
@@ -80,6 +80,6 @@ SPANBERT_OBJECTIVES: Final = Ablation(
     varies=("data.packing", "losses"),
     vocab=_WORDS,
     budget=_BUDGET,
-    note="The task here, whether a sentence follows another one, is what next sentence prediction trains; the paper's "
-    "six tasks are not.",
+    note="The task here (does a sentence follow another one?) is the task of next sentence prediction; the six tasks "
+    "of the paper are other tasks.",
 )

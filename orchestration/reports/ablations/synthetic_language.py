@@ -1,11 +1,14 @@
-"""A made-up language in which everything is planted that a pretraining objective could learn: text for small tables.
+"""Text in a made-up language for ablation tables at small scale.
 
-Minutes on two cores teach a net little of real text: on the installed documentation ALBERT has a masked-token accuracy
-of 14 % after 4,000 steps at tiny scale, and tables of such nets compare noise. Here the same minutes suffice, and what
-there is to learn is known. Topics and names tell which sentences belong together, stages their order; a particle at
-the right end of a sentence agrees in number with its beginning, and pairs of words make phrases.
+In a few minutes on two cores, a model learns little from real text. On the installed documentation of Python, ALBERT
+has a masked-token accuracy of 14 % after 4,000 steps at tiny scale, so a table of such models compares noise. In the
+made-up language a few minutes are enough, and the structure to learn is known:
 
-The tables take it where a command does not say `--data`.
+* Topics and names show which sentences belong to the same document, and stages show their order.
+* The particle at the end of a sentence agrees in number with the determiner at its beginning.
+* Some pairs of words are phrases.
+
+The tables use this text if the command has no `--data`.
 """
 
 import json
@@ -25,9 +28,9 @@ Units = Literal["", "names", "phrases"]
 
 NUM_DOCUMENTS: Final = 8_000
 SEED: Final = 0
-VALIDATION, TEST = 0.03, 0.45  # a probe wants thousands of pairs that nobody was trained on
+VALIDATION, TEST = 0.03, 0.45  # a probe needs thousands of pairs that no model was trained on
 _SYLLABLES: Final = [consonant + vowel for consonant in "bdfghjklmnprstvz" for vowel in "aeiou"]  # 80
-_NUM: Final = {  # words of each kind, for all four topics together
+_NUM: Final = {  # number of words of each kind, over all four topics
     "determiner": 2,
     "particle": 2,
     "function": 20,
@@ -44,7 +47,7 @@ NUM_WORDS: Final = sum(_NUM.values())
 
 @dataclass(frozen=True)
 class SyntheticLanguage:
-    """Documents end to end: the number of each word, of words in each sentence, of sentences in each document."""
+    """Concatenated documents: the words as numbers, words per sentence, and sentences per document."""
 
     word_T: Ints
     num_words_M: Ints
@@ -54,9 +57,9 @@ class SyntheticLanguage:
 def build_language(seed: int, num_documents: int) -> SyntheticLanguage:
     """Documents of 8 to 14 sentences of 7 to 12 words; the same arguments give the same words.
 
-    A sentence is: determiner, name or noun, verb, marker of the stage, phrase of two words, filling, particle. A
-    document has one topic of four, with nouns, verbs and phrases of its own, all Zipfian; three names, which keep
-    coming back; and ten stages in order, each with three markers.
+    A sentence consists of a determiner, a name or noun, a verb, a marker of the stage, a phrase of two words, filler
+    words and a particle. A document has one of four topics, three names that recur, and ten stages in order. Each topic
+    has its own nouns, verbs and phrases, all with a Zipf distribution. Each stage has three markers.
     """
     rng = np.random.default_rng(seed)
     num_sentences_N = rng.integers(8, 15, num_documents)
@@ -94,34 +97,35 @@ def build_language(seed: int, num_documents: int) -> SyntheticLanguage:
 
 
 def spell_word(word: int) -> str:
-    """A word of two or three syllables, every one another; names begin with a capital letter.
+    """The spelling of a word: two or three syllables, unique; names begin with a capital letter.
 
     >>> spell_word(0), spell_word(1), spell_word(AT["name"])
     ('baba', 'pofi', 'Simopu')
     """
-    high, low = divmod(word * 1_013 % 6_400, 80)  # 1,013 and 6,400 have no common factor: no two words are alike
+    high, low = divmod(word * 1_013 % 6_400, 80)  # 1,013 and 6,400 have no common factor, so all spellings differ
     ending = _SYLLABLES[word % 79] if AT["name"] <= word < AT["noun"] else ""
     text = _SYLLABLES[low] + _SYLLABLES[high] + ending
     return text.capitalize() if ending else text
 
 
 def write(folder: Path) -> Path:
-    """The text as JSON lines, made once: `text`, a sentence a line, and the spans of `names` and `phrases` in it.
+    """Write the text as JSON lines, unless the file exists, and return its path.
 
-    A name goes with its determiner: only a unit of two words or more is masked as one (SpanBERT's masking.py).
+    A document has one sentence per line in `text`, and the spans of its `names` and `phrases`. The span of a name
+    includes the word before it, because SpanBERT's masking.py masks only units of two words or more as a whole.
     """
     path = folder / "mini_world.jsonl"
     if not path.exists():
-        made = build_language(SEED, NUM_DOCUMENTS)
-        sentences = iter(np.split(made.word_T, np.cumsum(made.num_words_M)[:-1]))
-        lines = [_document([next(sentences).tolist() for _ in range(num)]) for num in made.num_sentences_N]
+        language = build_language(SEED, NUM_DOCUMENTS)
+        sentences = iter(np.split(language.word_T, np.cumsum(language.num_words_M)[:-1]))
+        lines = [_document([next(sentences).tolist() for _ in range(num)]) for num in language.num_sentences_N]
         write_atomic(path, "".join(lines).encode())
-        os.utime(path, (0, 0))  # a corpus is known by size and time of its text: made anew it is the same
+        os.utime(path, (0, 0))  # the identity of a corpus includes the time of its files; a new copy is the same
     return path
 
 
 def corpus(folder: Path, units: Units = "") -> Corpus:
-    """The corpus of this text below `folder`, whose units are its names, its phrases, or nothing."""
+    """The corpus of this text in the directory `folder`; `units` selects the spans that are its phrases."""
     source = JsonlReader(path=str(write(folder).absolute()), spans_key=units)
     name = f"mini_world_{units}".rstrip("_")
     return Corpus(
@@ -135,7 +139,7 @@ def corpus(folder: Path, units: Units = "") -> Corpus:
 
 
 def _document(sentences: list[list[int]]) -> str:
-    """A document and its spans, in characters, as a line."""
+    """A document and its spans, in characters, as one line of JSON."""
     words, names, phrases = list[str](), list[tuple[int, int]](), list[tuple[int, int]]()
     at = 0
     for sentence in sentences:
@@ -156,5 +160,5 @@ def _zipf(rng: np.random.Generator, num_words: int, count: int) -> Ints:
     return rng.choice(num_words, size=count, p=weight / weight.sum())
 
 
-def _either(rng: np.random.Generator, share: float, first: Ints, second: Ints) -> Ints:
-    return np.where(rng.random(len(first)) < share, first, second)
+def _either(rng: np.random.Generator, first_prob: float, first: Ints, second: Ints) -> Ints:
+    return np.where(rng.random(len(first)) < first_prob, first, second)

@@ -1,4 +1,4 @@
-"""The tables there are. A table is a value in the file of its paper, and a name in TABLES."""
+"""All ablation tables by name. The file of a paper defines its tables, and TABLES lists them."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -28,9 +28,9 @@ TABLES: Final[Mapping[str, Ablation]] = {
 
 
 def ablation_from_name(name: str) -> Ablation:
-    """The table of this name; BadInput where there is none."""
+    """The table of this name; BadInput if there is no such table."""
     if name in TABLES:
         return TABLES[name]
     close = find_nearest(name, list(TABLES))
-    hint = f"; did you mean {close}?" if close else ""
-    raise BadInput(f"{name} is not one of the tables ({', '.join(TABLES)}){hint}")
+    hint = f"; did you mean {close}?" if close else "; choose one of them"
+    raise BadInput(f"invalid table: got {name!r}, expected one of {', '.join(TABLES)}{hint}")

@@ -21,7 +21,7 @@ from preprocessing.files import write_atomic
 from preprocessing.manifest import Count
 from preprocessing.tokenization import SPACE_SIGN, legend
 
-if TYPE_CHECKING:  # it takes a second to import
+if TYPE_CHECKING:  # importing it takes a second
     from matplotlib.figure import Figure
 
 __all__ = ["DataCardFacts", "facts_of", "html", "markdown", "pictures", "save", "write"]
@@ -67,13 +67,15 @@ def pictures(known: DataCardFacts) -> dict[str, "Figure"]:
         ),
         "document_lengths": figures.plot_histogram(documents.edges, documents.bins, "tokens per document", "documents"),
         "sentence_lengths": figures.plot_histogram(sentences.edges, sentences.bins, "tokens per sentence", "sentences"),
-        "zipf": figures.plot_zipf(known.pieces.zipf),
+        "zipf": figures.plot_zipf(known.vocabulary.zipf),
     }
 
 
 def _png(figure: "Figure") -> bytes:
     file = io.BytesIO()
-    figure.savefig(file, format="png", transparent=True, metadata={"Software": None})  # no version: the same bytes
+    figure.savefig(
+        file, format="png", transparent=True, metadata={"Software": None}
+    )  # without the version of matplotlib, so that equal figures have equal bytes
     return file.getvalue()
 
 
@@ -94,8 +96,8 @@ def _sections(known: DataCardFacts) -> list[Section]:
         _languages(known),
         _lengths("Documents", "document_lengths", known.documents),
         _lengths("Sentences", "sentence_lengths", known.sentences),
-        _vocabulary(known.pieces, known.kept.tokens),
-        _zipf(known.pieces, known.kept.tokens),
+        _vocabulary(known.vocabulary, known.kept.tokens),
+        _zipf(known.vocabulary, known.kept.tokens),
         Section("Sample documents", "The first tokens of some documents, decoded.", tuple(_quotes(known))),
         _examples(known.examples),
         _made(known),
@@ -103,7 +105,7 @@ def _sections(known: DataCardFacts) -> list[Section]:
 
 
 def _summary(known: DataCardFacts) -> Section:
-    kept, pieces = known.kept, known.pieces
+    kept, pieces = known.kept, known.vocabulary
     said = (
         f"The corpus has {kept.documents:,} documents with {kept.tokens:,} tokens from {kept.bytes / 1e6:,.1f} MB of "
         f"text ({_ratio(kept.bytes, kept.tokens)} bytes per token). It contains "
@@ -134,7 +136,7 @@ def _splits(known: DataCardFacts) -> Section:
 
 def _mixture(known: DataCardFacts) -> Section:
     trained = sum(group.trained for group in known.mixture)
-    off = max(abs(group.trained / trained - group.asked) for group in known.mixture)
+    off = max(abs(group.trained / trained - group.requested) for group in known.mixture)
     said = (
         f"Training samples each group in proportion to its weight, independent of its size. {known.recipe} reads "
         f"{trained:,} tokens of text. Each epoch of a group reads all its sequences once, in a new random order. "
@@ -148,7 +150,7 @@ def _mixture(known: DataCardFacts) -> Section:
             f"{group.documents:,}",
             f"{group.tokens:,}",
             f"{group.weight:g}",
-            f"{100 * group.asked:.2f} %",
+            f"{100 * group.requested:.2f} %",
             f"{100 * group.trained / trained:.2f} %",
             f"{group.epochs:,.2f}",
         )
@@ -196,7 +198,7 @@ def _funnel(known: DataCardFacts) -> Section:
     kept = (_share(known.kept.documents, seen.documents), _share(known.kept.bytes, seen.bytes))
     last = ("kept", "", kept[0], f"{known.kept.documents:,}", "", kept[1], f"{known.kept.bytes:,}")
     head = ("reason", "documents", "fraction", "documents left", "bytes", "fraction", "bytes left")
-    shown = Picture("funnel", "Bar chart of the documents and bytes that are left after each reason to drop some")
+    shown = Picture("funnel", "Bar chart of the documents and bytes that remain after each filter")
     return Section("Kept and dropped documents", said, (CardTable(head, (first, *rows, last)), shown))
 
 
@@ -275,12 +277,12 @@ def _quotes(known: DataCardFacts) -> Iterator[Part]:
 
 def _examples(examples: tuple[CardExample, ...]) -> Section:
     said = (
-        "One sequence from the first shard, as each objective of the model family receives it. Each predicted token is "
+        "One sequence from the first shard, as built for each objective of the model family. Each predicted token is "
         "marked, and its label follows in parentheses. A marked token that is not a mask was replaced at random or "
         "left unchanged."
     )
     signs = legend(token for each in examples for token in each.tokens)
-    shown = (CardSample(each.recipe, f"{each.said}. {each.note}".strip(), each.tokens) for each in examples)
+    shown = (CardSample(each.recipe, f"{each.description}. {each.note}".strip(), each.tokens) for each in examples)
     return Section("Training samples", f"{said} {signs}{'.' * bool(signs)}".strip(), tuple(shown))
 
 
@@ -289,7 +291,7 @@ def _made(known: DataCardFacts) -> Section:
         "Settings of the corpus, hashes of the settings and of the text, and versions of the libraries that affect it."
     )
     hashes = {"hash of the settings": known.spec_hash[:16], "hash of the text": known.text_hash[:16]}
-    rows = known.made | hashes | {f"version of {name}": version for name, version in known.versions.items()}
+    rows = known.settings | hashes | {f"version of {name}": version for name, version in known.versions.items()}
     return Section("Settings and versions", said, (CardTable(("setting", "value"), tuple(rows.items()), 2),))
 
 

@@ -1,6 +1,6 @@
-"""Training samples of a corpus, decoded: what each objective of the family masks and predicts.
+"""Decodes training sequences of a corpus, to show what each objective masks and predicts.
 
-`sesame inspect` shows the rows of a run; here there is no run yet, and nothing of torch is needed.
+`sesame inspect` shows the sequences of a run. This module needs no run and does not import torch.
 """
 
 from collections.abc import Iterator
@@ -17,59 +17,64 @@ from preprocessing.schema import IGNORE, Row
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import ShownToken, Vocab, shown_text, shown_tokens
 
-_LENGTH: Final = 96  # most tokens of an example
-_TRIED: Final = 8  # rows, of which the longest is shown
+_LENGTH: Final = 96  # maximum number of tokens of an example
+_NUM_TRIED: Final = 8  # sequences; the longest of them is shown
 
 
 @dataclass(frozen=True)
 class CardExample:
-    """A row as the model gets it under one recipe; without tokens where the corpus gives no such row."""
+    """A sequence as a recipe builds it for the model; without tokens if the corpus has no such sequence."""
 
     recipe: str
-    said: str  # the objective in words
+    description: str  # packing, masking and losses, as text
     tokens: tuple[ShownToken, ...] = ()
     note: str = ""
 
 
-def examples(store: TokenStore, vocab: Vocab, own: Recipe) -> Iterator[CardExample]:
-    """A row of `own`, then one of each other kind of objective in the family that reads such a vocabulary.
+def examples(store: TokenStore, vocab: Vocab, corpus_recipe: Recipe) -> Iterator[CardExample]:
+    """A sequence of `corpus_recipe`, then one for each other objective of a shipped recipe that fits the vocabulary.
 
-    Rows are planned on the first shard only, so that a card costs little on a large corpus.
+    Sequences come from the first shard only, so that the card of a large corpus is cheap.
     """
     first, shown = replace(store, shards=store.shards[:1], groups=()), []
-    for recipe in (own, *map(load, list_names("recipes"))):
+    for recipe in (corpus_recipe, *map(load, list_names("recipes"))):
         kinds = (recipe.data.packing.kind, recipe.masking.kind, recipe.objective.kind)
         fits = recipe.data.tokenizer.kind == vocab.kind and _has_specials(recipe, vocab)
-        if recipe is own or (fits and kinds not in shown):
+        if recipe is corpus_recipe or (fits and kinds not in shown):
             shown.append(kinds)
             yield _example(first, vocab, recipe)
 
 
 def _has_specials(recipe: Recipe, vocab: Vocab) -> bool:
+    """Whether the vocabulary has the special tokens that the recipe needs."""
     needed = {*recipe.data.packing.specials, *recipe.objective.specials}
     has = vocab.specials.keys() | ({"sentinel"} if vocab.sentinels else set())
     return needed <= has
 
 
 def _example(store: TokenStore, vocab: Vocab, recipe: Recipe) -> CardExample:
-    """The longest of the first rows; a note instead where there is none."""
+    """The longest of the first sequences; if there are none, an example with a note."""
     masking = f"{recipe.masking.describe()} ({recipe.objective.describe()})"
-    said = f"{recipe.data.packing.describe()}; masking: {masking}; predicts: {' + '.join(describe.losses(recipe))}"
+    description = (
+        f"{recipe.data.packing.describe()}; masking: {masking}; predicts: {' + '.join(describe.losses(recipe))}"
+    )
     try:
         rows = ExampleDataset(store, vocab, recipe.sampling, min(_LENGTH, recipe.phases[0].seq_length))
-        found = [rows.row(0, sample) for sample in range(min(_TRIED, rows.count(0)))]
+        tried = [rows.row(0, sample) for sample in range(min(_NUM_TRIED, rows.count(0)))]
     except BadInput as error:
         reason = str(error).replace(f"{store.folder}: ", "").replace(f"{store.folder}/", "")
-        return CardExample(recipe.name, said, note=f"The first shard of this corpus gives no such sequence: {reason}.")
-    row = max(found, key=lambda row: len(row["input_ids"]))  # the first of the longest
+        return CardExample(
+            recipe.name, description, note=f"The first shard of this corpus has no such sequence: {reason}."
+        )
+    row = max(tried, key=lambda row: len(row["input_ids"]))  # if several are equally long, the first
     is_causal = recipe.model.attention_mask == "causal"
-    return CardExample(recipe.name, said, tuple(_tokens(row, vocab, is_causal)), _note(row, vocab, recipe))
+    return CardExample(recipe.name, description, tuple(_tokens(row, vocab, is_causal)), _note(row, vocab, recipe))
 
 
 def _note(row: Row, vocab: Vocab, recipe: Recipe) -> str:
-    """Facts about a row that its tokens do not show."""
+    """Facts about a sequence that its tokens do not show."""
     if "source_input_ids" in row:
-        return f"The target: {shown_text(vocab, [label for label in row['labels'].tolist() if label != IGNORE])}"
+        return f"Target: {shown_text(vocab, [label for label in row['labels'].tolist() if label != IGNORE])}"
     if recipe.model.attention_mask == "causal":
         return "Each token is predicted from those before it."
     label = int(row["next_sentence_label"]) if "next_sentence_label" in row else IGNORE
@@ -78,13 +83,13 @@ def _note(row: Row, vocab: Vocab, recipe: Recipe) -> str:
 
 
 def _tokens(row: Row, vocab: Vocab, is_causal: bool) -> list[ShownToken]:
-    """The tokens of a row; those of a causal row are its labels, and the labels of a source are its target."""
+    """The tokens of a sequence, or of its source if it has one; with labels unless the model is causal."""
     ids_S = row.get("source_input_ids", row["input_ids"])
     return shown_tokens(vocab, ids_S.tolist(), () if is_causal else row["labels"].tolist())
 
 
 def attention_mask(row: Row) -> str:
-    """The attention mask of a row in words, where it has its own; "" where it has none.
+    """A description of the attention mask of a sequence; "" if the sequence has no mask of its own.
 
     >>> attention_mask({"rank": np.array([0, 0, 3]), "reach": np.array([0, 0, 3])})
     'The first 2 tokens attend to each other; each later token attends to those before it.'

@@ -1,6 +1,6 @@
-"""What there is to say about a corpus, as plain values: counted in one pass over its shards.
+"""The facts of a data card as plain values, counted in one pass over the shards of a corpus.
 
-Nothing in here varies from run to run or from machine to machine: no time, no path. Equal corpora have equal facts.
+Facts contain no time and no path, so equal corpora have equal facts on any machine.
 """
 
 from collections import Counter
@@ -23,16 +23,16 @@ from preprocessing.shards import Shard, TokenStore
 from preprocessing.text import language
 from preprocessing.tokenization import Vocab, shown_piece
 
-_AT_ONCE: Final = 1 << 20  # tokens of documents that are counted together, about
+_TOKENS_AT_ONCE: Final = 1 << 20  # approximate number of tokens that are counted together
 _LANGUAGE_DOCUMENTS: Final = 300
-_LANGUAGE_TOKENS: Final = 400  # of a document: enough to know its language
+_LANGUAGE_TOKENS: Final = 400  # of a document: enough to identify its language
 _SAMPLES: Final = 5
 _SAMPLE_TOKENS: Final = 160
 _RANKS: Final = 200  # points of the Zipf plot
-_TOP: Final = 20  # pieces, sources
-_MOST_PIECES: Final = 6  # of a word, counted one by one; longer words are counted together
-_STATISTICS: Final = 60  # lines of what else the manifest counts
-_STEPS: Final = (  # how reasons begin, in the order of the steps that drop documents; those of reading come first
+_TOP: Final = 20  # vocabulary entries and sources in a table
+_MOST_PIECES: Final = 6  # words with more tokens are counted together
+_STATISTICS: Final = 60  # maximum number of other statistics of the manifest
+_STEPS: Final = (  # prefixes of the reasons, in the order of the steps that drop documents; readers come first
     *("empty", "too_short", "too_long", "c4_", "gopher_", "language", "contaminated", "trimmed", "added"),
     *("repeated_line", "duplicate", "near_duplicate", "known", "near_known", "no_tokens"),
 )
@@ -40,7 +40,7 @@ _STEPS: Final = (  # how reasons begin, in the order of the steps that drop docu
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long documents or sentences are, in tokens; bin i is from edges[i] up to, without it, edges[i + 1]."""
+    """Lengths of documents or sentences in tokens; bin i counts the lengths with edges[i] <= length < edges[i + 1]."""
 
     count: int
     mean: float
@@ -51,19 +51,19 @@ class Lengths:
 
 @dataclass(frozen=True)
 class TokenizerStats:
-    """The vocabulary, and how well it fits the text."""
+    """Facts about the vocabulary and the tokens of the text."""
 
     kind: str
     size: int
     hash: str
     special: tuple[str, ...]
-    unused: int  # pieces that never occur, without the special ones
-    unknown: int  # tokens
-    words_of: tuple[int, ...]  # words of 1, 2, ... pieces; the last one: of that many or more
+    unused: int  # number of entries that never occur, without special tokens
+    unknown: int  # number of unknown tokens
+    words_of: tuple[int, ...]  # number of words of 1, 2, ... tokens; the last number includes longer words
     words: int
-    top: tuple[tuple[str, int], ...]  # piece, tokens
-    zipf: tuple[tuple[int, int], ...]  # rank, tokens of the piece; ranks are spaced by ratio
-    covered: tuple[tuple[int, int], ...]  # k, tokens that are one of the k most frequent pieces
+    top: tuple[tuple[str, int], ...]  # entry, number of its tokens
+    zipf: tuple[tuple[int, int], ...]  # rank, number of tokens of its entry; ranks are spaced logarithmically
+    covered: tuple[tuple[int, int], ...]  # k, number of tokens from the k most frequent entries
 
 
 @dataclass(frozen=True)
@@ -78,50 +78,51 @@ class SampleDocument:
 
 @dataclass(frozen=True)
 class MixedGroup:
-    """A group of a mixture: what it has, and what the run of the card's recipe reads of it."""
+    """A group of a mixture: its contents, and the part that a run of the recipe trains on."""
 
     name: str
     weight: float
-    asked: float  # share of the tokens that are trained on
+    requested: float  # requested fraction of the training tokens
     documents: int
     tokens: int
-    trained: int  # tokens, without special ones
+    trained: int  # number of training tokens, without special tokens
     epochs: float
-    ledger: Ledger  # of the documents that it gave
-    held_out: dict[str, int]  # documents in the other splits
+    ledger: Ledger  # counts the documents of this group
+    held_out: dict[str, int]  # number of documents by held-out split
 
 
 @dataclass(frozen=True)
 class DataCardFacts:
-    """Everything that a data card says."""
+    """All facts of a data card."""
 
     name: str
     digest: str
     spec_hash: str
     text_hash: str
     versions: dict[str, str]
-    made: dict[str, str]  # the settings, without the paths of a machine; empty where they were not given
+    settings: dict[str, str]  # without paths of this machine; empty if unknown
     splits: dict[str, dict[str, int]]
     seen: Count
     kept: Count
     dropped: dict[str, Count]  # by reason, in the order of the steps
-    statistics: dict[str, str]  # what else the manifest counts
+    statistics: dict[str, str]  # other statistics of the manifest
     documents: Lengths
     sentences: Lengths
-    pieces: TokenizerStats
-    languages: dict[str, int]  # code -> documents of a sample
+    vocabulary: TokenizerStats
+    languages: dict[str, int]  # language code -> number of documents in a sample
     num_sources: int
     recipe: str
-    mixture: tuple[MixedGroup, ...]  # empty where nothing is weighted
-    sources: tuple[tuple[str, int, int], ...]  # name, documents, tokens, of those with most tokens
+    mixture: tuple[MixedGroup, ...]  # empty without a mixture
+    sources: tuple[tuple[str, int, int], ...]  # name, documents, tokens; the sources with the most tokens
     samples: tuple[SampleDocument, ...]
     examples: tuple[CardExample, ...]
 
 
 def facts_of(corpus: Path, recipe: Recipe, spec: Corpus | None = None) -> DataCardFacts:
-    """The facts of a finished corpus; `recipe` says which objective comes first, `spec` how the corpus was made.
+    """The facts of a finished corpus.
 
-    Beside a shard's own columns, memory holds two numbers a document (TokenStore) and one a piece. BadInput where the
+    The first training sample has the objective of `recipe`; `spec` has the settings of the corpus. In memory are the
+    columns of one shard, two numbers per document (TokenStore), and one number per vocabulary entry. BadInput if the
     corpus is damaged.
     """
     manifest = Manifest.load(corpus)
@@ -130,37 +131,41 @@ def facts_of(corpus: Path, recipe: Recipe, spec: Corpus | None = None) -> DataCa
     shards = [shard for store in stores for shard in store.shards]
     tally = _Tally(np.zeros(vocab.size, np.int64))
     for shard in shards:
-        tally.add(Shard(shard.path))  # opened anew, so that what it works out is not kept
+        tally.add(Shard(shard.path))  # a new object, so that its cached columns are freed after use
     return DataCardFacts(
         name=manifest.name,
         digest=manifest.digest,
         spec_hash=manifest.spec_hash,
         text_hash=manifest.text_hash,
         versions=manifest.versions,
-        made=_made(spec) if spec else {},
+        settings=_settings(spec) if spec else {},
         splits=manifest.splits,
         seen=manifest.ledger.seen,
         kept=manifest.ledger.kept,
-        dropped={reason: manifest.ledger.dropped[reason] for reason in sorted(manifest.ledger.dropped, key=_turn)},
+        dropped={
+            reason: manifest.ledger.dropped[reason] for reason in sorted(manifest.ledger.dropped, key=_step_order)
+        },
         statistics=_statistics(manifest.statistics),
         documents=_lengths(tally.documents),
         sentences=_lengths(tally.sentences),
-        pieces=_pieces(tally, vocab),
+        vocabulary=_tokenizer_stats(tally, vocab),
         languages=_languages(shards, vocab),
         num_sources=len(tally.sources),
         recipe=recipe.name,
         mixture=tuple(_mixture(stores[0], vocab, recipe)),
-        sources=tuple((name, *tally.sources[name]) for name in sorted(tally.sources, key=tally.least_first)[:_TOP]),
+        sources=tuple((name, *tally.sources[name]) for name in sorted(tally.sources, key=tally.sort_key)[:_TOP]),
         samples=tuple(_samples(stores[0].shards, vocab)),
         examples=tuple(examples(stores[0], vocab, recipe)),
     )
 
 
 def _mixture(store: TokenStore, vocab: Vocab, recipe: Recipe) -> Iterator[MixedGroup]:
-    """The groups of the training split, where it has any, and what the whole run reads of them."""
+    """The groups of the training split, with the number of tokens that a whole run of the recipe trains on."""
     if not store.groups:
         return
-    positions = dict.fromkeys((phase.seq_length for phase in recipe.phases), 0)  # rows of a length are read on and on
+    positions = dict.fromkeys(
+        (phase.seq_length for phase in recipe.phases), 0
+    )  # phases of equal length continue in the same order of sequences
     rows = {length: ExampleDataset(store, vocab, recipe.sampling, length) for length in positions}
     for phase in recipe.phases:
         tokens = phase.steps * phase.global_batch_size * phase.seq_length
@@ -176,7 +181,7 @@ def _mixture(store: TokenStore, vocab: Vocab, recipe: Recipe) -> Iterator[MixedG
         yield MixedGroup(
             name=name,
             weight=group.weight,
-            asked=group.share,
+            requested=group.share,
             documents=group.documents,
             tokens=group.tokens,
             trained=sum(part.tokens for part in parts),
@@ -191,15 +196,16 @@ def _mixture(store: TokenStore, vocab: Vocab, recipe: Recipe) -> Iterator[MixedG
 
 @dataclass
 class _Tally:
-    """What is counted over all shards."""
+    """Counts over all shards."""
 
-    count_V: Ints  # tokens of each piece
+    count_V: Ints  # number of tokens of each vocabulary entry
     words_of_P: Ints = field(default_factory=lambda: np.zeros(_MOST_PIECES + 1, np.int64))
-    documents: Counter[int] = field(default_factory=Counter)  # by their length
+    documents: Counter[int] = field(default_factory=Counter)  # number of documents by length
     sentences: Counter[int] = field(default_factory=Counter)
     sources: dict[str, tuple[int, int]] = field(default_factory=dict)  # documents, tokens
 
     def add(self, shard: Shard) -> None:
+        """Add the counts of a shard."""
         num_S = len(shard.sources)
         documents_S = np.bincount(shard.source_N, minlength=num_S)
         tokens_S = np.bincount(shard.source_N, weights=shard.num_tokens_N, minlength=num_S).astype(np.int64)
@@ -207,40 +213,41 @@ class _Tally:
             before = self.sources.get(name, (0, 0))
             self.sources[name] = (before[0] + documents, before[1] + tokens)
         _count(self.documents, shard.num_tokens_N)
-        for start, stop in _stretches(shard.offset_N1):
+        for start, stop in _token_ranges(shard.offset_N1):
             self.count_V += np.bincount(shard.ids_T[start:stop], minlength=len(self.count_V))
             begin, end = np.searchsorted(shard.sentence_at_M, [start, stop])
             _count(self.sentences, np.diff(shard.sentence_at_M[begin:end], append=stop))
             pieces_W = np.diff(np.flatnonzero(shard.word_starts(start, stop)), append=stop - start)
             self.words_of_P += np.bincount(np.minimum(pieces_W, _MOST_PIECES), minlength=_MOST_PIECES + 1)
 
-    def least_first(self, source: str) -> tuple[int, str]:
-        """Sorts the sources with most tokens to the front, equal ones by name."""
+    def sort_key(self, source: str) -> tuple[int, str]:
+        """Sorts the sources by decreasing number of tokens, then by name."""
         return -self.sources[source][1], source
 
 
-def _stretches(offset_N1: Ints) -> Iterator[tuple[int, int]]:
-    """Ranges of tokens of whole documents that together are all, each of about _AT_ONCE or of one document."""
+def _token_ranges(offset_N1: Ints) -> Iterator[tuple[int, int]]:
+    """Consecutive ranges of whole documents, in tokens; each has at most _TOKENS_AT_ONCE tokens or one document."""
     at, last = 0, len(offset_N1) - 1
     while at < last:
-        following = max(at + 1, int(np.searchsorted(offset_N1, offset_N1[at] + _AT_ONCE, side="right")) - 1)
+        following = max(at + 1, int(np.searchsorted(offset_N1, offset_N1[at] + _TOKENS_AT_ONCE, side="right")) - 1)
         yield int(offset_N1[at]), int(offset_N1[following])
         at = following
 
 
 def _count(lengths: Counter[int], length_N: Ints) -> None:
+    """Add these lengths to a counter."""
     values, counts = np.unique(length_N, return_counts=True)
     lengths.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
 
 def _lengths(counted: Mapping[int, int]) -> Lengths:
-    """Lengths as people read them: quantiles, and bins of which two double a length."""
+    """Mean, quantiles and a histogram of lengths; two bins of the histogram double the length."""
     value_L = np.array(sorted(counted), np.int64)
     count_L = np.array([counted[value] for value in value_L.tolist()], np.int64)
     upto_L, total = np.cumsum(count_L), int(count_L.sum())
     quantile = {
-        said: int(value_L[np.searchsorted(upto_L, share * total)])
-        for said, share in {"shortest": 0.0, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "longest": 1.0}.items()
+        name: int(value_L[np.searchsorted(upto_L, fraction * total)])
+        for name, fraction in {"shortest": 0.0, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "longest": 1.0}.items()
     }
     edges = np.unique(np.round(2 ** (np.arange(2 * int(value_L[-1]).bit_length() + 1) / 2)).astype(np.int64))
     edges = edges[max(0, np.searchsorted(edges, value_L[0], side="right") - 1) :]
@@ -250,7 +257,8 @@ def _lengths(counted: Mapping[int, int]) -> Lengths:
     return Lengths(total, mean, quantile, tuple(edges.tolist()), tuple(bins.tolist()))
 
 
-def _pieces(tally: _Tally, vocab: Vocab) -> TokenizerStats:
+def _tokenizer_stats(tally: _Tally, vocab: Vocab) -> TokenizerStats:
+    """The facts about the vocabulary."""
     order_V = np.argsort(-tally.count_V, kind="stable")
     count_V = tally.count_V[order_V]
     used = int((count_V > 0).sum())
@@ -273,50 +281,51 @@ def _pieces(tally: _Tally, vocab: Vocab) -> TokenizerStats:
     )
 
 
-# Values in words
+# Values as text
 
 
-def _turn(reason: str) -> tuple[int, str]:
+def _step_order(reason: str) -> tuple[int, str]:
     """Sorts reasons into the order of the steps that drop documents.
 
-    >>> sorted(["duplicate", "bad_json", "gopher_ellipses", "c4_lorem_ipsum"], key=_turn)
+    >>> sorted(["duplicate", "bad_json", "gopher_ellipses", "c4_lorem_ipsum"], key=_step_order)
     ['bad_json', 'c4_lorem_ipsum', 'gopher_ellipses', 'duplicate']
     """
-    return next((turn for turn, step in enumerate(_STEPS, 1) if reason.startswith(step)), 0), reason
+    return next((order for order, step in enumerate(_STEPS, 1) if reason.startswith(step)), 0), reason
 
 
 def _statistics(counted: Mapping[str, Any]) -> dict[str, str]:
-    """What the manifest counts, on dotted keys; what the card counts by itself is left out."""
+    """Other statistics of the manifest by dotted key, without those that the card counts itself."""
     others = {key: value for key, value in counted.items() if key not in ("sentences", "words", "unknown")}
-    return {key: _said(value) for key, value in islice(flatten(others), _STATISTICS) if _said(value)}
+    return {key: _as_text(value) for key, value in islice(flatten(others), _STATISTICS) if _as_text(value)}
 
 
-def _made(spec: Corpus) -> dict[str, str]:
-    """The settings of a corpus; of a path only the name, of sources only their kinds."""
+def _settings(spec: Corpus) -> dict[str, str]:
+    """The settings of a corpus as text, with the names of paths and the kinds of sources only."""
     settings = asdict(spec)
     del settings["name"], settings["sources"], settings["mixture"]
     settings["phrases"] = Path(spec.phrases).name
     settings["dedup"]["reference_corpora"] = [Path(path).name for path in spec.dedup.reference_corpora]
     settings["decontaminate"]["paths"] = [Path(path).name for path in spec.decontaminate.paths]
     kinds = Counter(_kind(source) for source in spec.sources)
-    said = {"sources": ", ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in sorted(kinds.items()))}
-    return said | {key: _said(value) for key, value in flatten(settings) if _said(value)}
+    texts = {"sources": ", ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in sorted(kinds.items()))}
+    return texts | {key: _as_text(value) for key, value in flatten(settings) if _as_text(value)}
 
 
 def _kind(source: Reader) -> str:
-    """A source without its paths.
+    """The kind and the settings of a source, without its paths.
 
     >>> from pipeline.readers import JsonlReader
     >>> _kind(JsonlReader(path="/home/me/news"))
     'jsonl (text_key text)'
     """
-    settings = [f"{key} {_said(value)}" for key, value in portable(source).items() if key != "kind" and value]
+    settings = [f"{key} {_as_text(value)}" for key, value in portable(source).items() if key != "kind" and value]
     return source.kind + (f" ({', '.join(settings)})" if settings else "")
 
 
-def _said(value: Any) -> str:
-    """
-    >>> _said(True), _said(12345), _said(0.005), _said(("a", "b")), _said([])
+def _as_text(value: Any) -> str:
+    """A value as text.
+
+    >>> _as_text(True), _as_text(12345), _as_text(0.005), _as_text(("a", "b")), _as_text([])
     ('yes', '12,345', '0.005', 'a, b', '')
     """
     match value:
@@ -330,11 +339,11 @@ def _said(value: Any) -> str:
             return str(value)
 
 
-# Looking into documents
+# Samples of documents
 
 
 def _languages(shards: Sequence[Shard], vocab: Vocab) -> dict[str, int]:
-    """The languages of documents spread evenly over the corpus, the most frequent first."""
+    """The languages of a sample of documents, evenly spaced over the corpus; the most frequent language comes first."""
     found = Counter(
         language(vocab.decode(_tokens(shard, i, _LANGUAGE_TOKENS)))[0]
         for shard, i in _spread(shards, _LANGUAGE_DOCUMENTS)
@@ -343,6 +352,7 @@ def _languages(shards: Sequence[Shard], vocab: Vocab) -> dict[str, int]:
 
 
 def _samples(shards: Sequence[Shard], vocab: Vocab) -> Iterator[SampleDocument]:
+    """The beginnings of some documents, decoded."""
     for shard, i in _spread(shards, _SAMPLES):
         num_tokens = int(shard.num_tokens_N[i])
         text = vocab.decode(_tokens(shard, i, _SAMPLE_TOKENS)).strip() + " ..." * (num_tokens > _SAMPLE_TOKENS)
@@ -350,7 +360,7 @@ def _samples(shards: Sequence[Shard], vocab: Vocab) -> Iterator[SampleDocument]:
 
 
 def _spread(shards: Sequence[Shard], count: int) -> Iterator[tuple[Shard, int]]:
-    """At most `count` documents, evenly spaced: a fair sample, as documents are in the order of their hashes."""
+    """At most `count` evenly spaced documents. Documents are sorted by hash, so this sample is not biased."""
     end_K = np.cumsum([len(shard) for shard in shards])
     total = int(end_K[-1])
     count = min(count, total)
@@ -361,5 +371,6 @@ def _spread(shards: Sequence[Shard], count: int) -> Iterator[tuple[Shard, int]]:
 
 
 def _tokens(shard: Shard, i: int, most: int) -> Ints:
+    """The first tokens of document `i`, at most `most`."""
     start, stop = shard.offset_N1[i : i + 2].tolist()
     return shard.ids_T[start : min(stop, start + most)]

@@ -1,7 +1,7 @@
-"""The model card of a run: README.md as a hub of models shows it, front matter and all, from what is in its folder.
+"""The model card of a run: README.md for a model hub, with front matter, made from the files in the run directory.
 
-It names no path and no time: the same run gives the same card on any machine. What a folder does not have yet (scores,
-a corpus that was moved away) the card leaves out, and says so.
+The card contains no path and no time, so equal runs have equal cards on any machine. If files are missing, for example
+scores or the corpus, the card says so.
 """
 
 import json
@@ -26,12 +26,12 @@ from training.losses import LossContext
 from training.run import Run, stored_run
 from training.tasks import STARTS, TASKS, TaskScore
 
-# files of a run folder, which launch and jobs write
+# names of files and directories in the run directory, which launch and jobs write
 RESULT, WEIGHTS, EXPORT = "result.json", "weights", "export"
-HEADER_BYTES = 100_000_000  # of a file of safetensors at most, as that library has it
+HEADER_BYTES = 100_000_000  # maximum size of the header of a safetensors file, as in that library
 _LANGUAGE_DOCUMENTS: Final = 100
-_LANGUAGE_TOKENS: Final = 200  # of each
-_LANGUAGE_SHARE: Final = 0.05  # of the documents, from which on a language is named
+_LANGUAGE_TOKENS: Final = 200  # of each document
+_MIN_LANGUAGE_RATIO: Final = 0.05  # languages of fewer documents are left out
 _PIPELINES: Final = {
     "AutoModelForMaskedLM": "fill-mask",
     "AutoModelForPreTraining": "fill-mask",
@@ -42,21 +42,21 @@ _PIPELINES: Final = {
 
 
 @dataclass(frozen=True)
-class _Net:
-    """What the weights of a run are."""
+class _ExportedModel:
+    """Facts about the weights of a run."""
 
     parameters: int
     model_type: str = ""
-    architecture: str = ""  # class of transformers; "": none has such a net
-    auto: str = ""  # its Auto class
-    missing: str = ""  # what that class does not have of the net
+    architecture: str = ""  # class of transformers; "": no class fits
+    auto: str = ""  # the Auto class of `architecture`
+    missing: str = ""  # parts of the model that `architecture` does not have
 
 
 def model_card(run_folder: Path, *, license: str = "unknown", heads: bool = True) -> str:
-    """The card of a run, as Markdown: how to load it, its recipe, its data, its scores, its licence.
+    """The card of a run as Markdown: how to load the model, and its recipe, data, scores and license.
 
-    `license`: an identifier of the hub; whoever trains says it. `heads` False: the card of an export without them.
-    BadInput where the folder holds no run.
+    `license`: an identifier of the hub, chosen by the user. `heads`: whether the export contains the heads. BadInput if
+    the directory contains no run.
     """
     run = stored_run(run_folder)
     name, scores = (
@@ -64,49 +64,49 @@ def model_card(run_folder: Path, *, license: str = "unknown", heads: bool = True
         select_final_scores(load_finished_scores(run_folder)),
     )
     manifest, languages = _corpus(Path(run.corpus))
-    net = _net(run_folder, run, heads)
-    matter = _front_matter(name, net, license, languages, scores)
+    model = _exported_model(run_folder, run, heads)
+    matter = _front_matter(name, model, license, languages, scores)
     sections = [
-        f"# {name}\n\n{_about(run, net, manifest)}",
-        *([f"## Use it\n\n{_use(net, heads)}"] if net else []),
+        f"# {name}\n\n{_about(run, model, manifest)}",
+        *([f"## Use it\n\n{_use(model, heads)}"] if model else []),
         f"## Recipe\n\n{_recipe(run, name)}",
         f"## Data\n\n{_data(manifest, languages)}",
         f"## Results\n\n{_results(run_folder, scores)}",
-        f"## Licence\n\n{_licence(license)}",
+        f"## License\n\n{_license_text(license)}",
     ]
     return f"---\n{matter}\n---\n\n" + "\n\n".join(sections) + "\n"
 
 
-# Front matter: YAML, of which JSON is a part
+# Front matter: YAML, written as JSON, which is a subset of YAML
 
 
 def _front_matter(
-    name: str, net: _Net | None, license: str, languages: Mapping[str, float], scores: Sequence[TaskScore]
+    name: str, model: _ExportedModel | None, license: str, languages: Mapping[str, float], scores: Sequence[TaskScore]
 ) -> str:
     values: dict[str, Any] = {"license": license, "library_name": "transformers"}
     values |= {"language": list(languages)} if languages else {}
-    if net and net.architecture:
-        values["pipeline_tag"] = _pipeline(net)
-    values["tags"] = ["sesame", "pretraining", *([net.model_type] if net and net.model_type else [])]
+    if model and model.architecture:
+        values["pipeline_tag"] = _pipeline(model)
+    values["tags"] = ["sesame", "pretraining", *([model.model_type] if model and model.model_type else [])]
     if scores:
         values["model-index"] = [{"name": name, "results": [_indexed(score) for score in scores]}]
     return "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
 
 
-def _pipeline(net: _Net) -> str:
-    return "feature-extraction" if net.model_type == "electra" else _PIPELINES[net.auto]
+def _pipeline(model: _ExportedModel) -> str:
+    return "feature-extraction" if model.model_type == "electra" else _PIPELINES[model.auto]
 
 
 def _indexed(score: TaskScore) -> dict[str, Any]:
-    """A score as the hub lists it."""
+    """A score in the format of the hub."""
     value = round(scale_value(median(score.values("pretrained")), score.metric), 1)
     metric = {"type": score.metric, "value": value, "name": f"{score.metric.replace('_', ' ')}, median"}
     task = score.task.partition(" ")[0]
     held_out = task in TASKS
-    said = f"{named(score)} (made from held-out text)" if held_out else f"{named(score)}, {score.split}"
+    dataset = f"{named(score)} (made from held-out text)" if held_out else f"{named(score)}, {score.split}"
     return {
         "task": {"type": "text-classification" if held_out else "other"},
-        "dataset": {"name": said, "type": f"sesame-{task}"},
+        "dataset": {"name": dataset, "type": f"sesame-{task}"},
         "metrics": [metric],
     }
 
@@ -114,30 +114,31 @@ def _indexed(score: TaskScore) -> dict[str, Any]:
 # Sections
 
 
-def _about(run: Run, net: _Net | None, manifest: Manifest | None) -> str:
-    text = f"the corpus {manifest.name}" if manifest else "a corpus that is no longer beside the run"
-    size = f" with {net.parameters:,} parameters" if net else ""
-    start = ", beginning with the weights of another net" if run.init_checkpoint else ""
-    return f"{_first_up(run.model.describe())}{size}, pretrained with Sesame on {text}{start}."
+def _about(run: Run, model: _ExportedModel | None, manifest: Manifest | None) -> str:
+    text = f"the corpus {manifest.name}" if manifest else "a corpus that was not found"
+    size = f" with {model.parameters:,} parameters" if model else ""
+    start = ", initialized from the weights of another model" if run.init_checkpoint else ""
+    return f"{_capitalize(run.model.describe())}{size}, pretrained with Sesame on {text}{start}."
 
 
-def _use(net: _Net, heads: bool) -> str:
-    if not net.architecture:
+def _use(model: _ExportedModel, heads: bool) -> str:
+    if not model.architecture:
         return (
-            "`transformers` has no such net; Sesame's own files of it (safetensors) are in the run's folder `weights`."
+            "`transformers` has no class for this model. The directory `weights` of the run has its weights as "
+            "safetensors files."
         )
     lines = [
         "```python",
-        f"from transformers import {net.auto}, AutoTokenizer",
+        f"from transformers import {model.auto}, AutoTokenizer",
         "",
-        f'model = {net.auto}.from_pretrained("FOLDER")',
+        f'model = {model.auto}.from_pretrained("FOLDER")',
         'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
         "```",
         "",
-        f"The class is `{net.architecture}`{f', without its {net.missing}' if net.missing else ''}.",
+        f"The class is `{model.architecture}`{f', without its {model.missing}' if model.missing else ''}.",
     ]
     if not heads:
-        lines.append("It has no heads. A pooler that this run did not train begins at random.")
+        lines.append("This export has no heads. A pooler that the run did not train is randomly initialized.")
     return "\n".join(lines)
 
 
@@ -162,12 +163,12 @@ def _recipe(run: Run, name: str) -> str:
         "recipe hash": run.recipe_hash[:16],
     }
     settings = {"optimizer": asdict(run.optimizer), "model": asdict(run.model)}
-    exact = _table(("key", "value"), [(f"`{key}`", _said(value)) for key, value in flatten(settings)])
+    exact = _table(("key", "value"), [(f"`{key}`", _as_text(value)) for key, value in flatten(settings)])
     return f"{_table(('', ''), words.items())}\n\n<details>\n<summary>All values</summary>\n\n{exact}\n\n</details>"
 
 
 def _paper(name: str) -> dict[str, str]:
-    """The shipped recipe whose name a run has, with its paper, and the scale.
+    """The paper of the shipped recipe with the name of the run, and the scale in the name; {} for another name.
 
     >>> _paper("gpt2_tiny")["scale"], _paper("gpt2_mine")
     ('tiny', {})
@@ -182,34 +183,32 @@ def _paper(name: str) -> dict[str, str]:
 
 def _data(manifest: Manifest | None, languages: Mapping[str, float]) -> str:
     if manifest is None:
-        return "The corpus is no longer beside the run."
+        return "The corpus of the run was not found."
     kept, seen = manifest.ledger.kept, manifest.ledger.seen
-    said = (
-        f"{kept.documents:,} documents, {kept.tokens:,} tokens, {kept.bytes / 1e6:,.1f} MB of text, of "
-        f"{seen.documents:,} documents and {seen.bytes / 1e6:,.1f} MB that were read. Digest {manifest.digest[:16]}; "
-        f"vocabulary of {manifest.vocab['size']:,} pieces ({manifest.vocab['kind']}, {manifest.vocab['hash'][:12]})."
+    text = (
+        f"{kept.documents:,} documents, {kept.tokens:,} tokens, {kept.bytes / 1e6:,.1f} MB of text, kept from "
+        f"{seen.documents:,} documents and {seen.bytes / 1e6:,.1f} MB. Digest: {manifest.digest[:16]}. "
+        f"Vocabulary: {manifest.vocab['size']:,} entries ({manifest.vocab['kind']}, {manifest.vocab['hash'][:12]})."
     )
     if languages:
-        said += (
-            " Languages, by a sample: " + ", ".join(f"{code} {share:.0%}" for code, share in languages.items()) + "."
-        )
+        text += " Languages of a sample: " + ", ".join(f"{code} {share:.0%}" for code, share in languages.items()) + "."
     splits = [(name, f"{one['rows']:,}", f"{one['tokens']:,}") for name, one in manifest.splits.items()]
     lines = [("seen", f"{seen.documents:,}", f"{seen.bytes:,}")]
     lines += [(name, f"{one.documents:,}", f"{one.bytes:,}") for name, one in sorted(manifest.ledger.dropped.items())]
     lines.append(("kept", f"{kept.documents:,}", f"{kept.bytes:,}"))
     tables = _table(("split", "documents", "tokens"), splits), _table(("ledger", "documents", "bytes"), lines)
-    return "\n\n".join((said, *tables))
+    return "\n\n".join((text, *tables))
 
 
 def _results(run_folder: Path, scores: Sequence[TaskScore]) -> str:
     parts = []
     if (run_folder / RESULT).is_file():
-        again = "delete stage.json, and train again"
-        result = read_object(run_folder / RESULT, again, step=int, tokens=int, evaluation=dict)
+        remedy = "delete stage.json, and train again"
+        result = read_object(run_folder / RESULT, remedy, step=int, tokens=int, evaluation=dict)
         figures = {"steps": f"{result['step']:,}", "tokens": f"{result['tokens']:,}", "training loss": result["loss"]}
         figures |= {key.removeprefix("eval/"): value for key, value in result["evaluation"].items()}
-        rows = [(key, _said(value)) for key, value in figures.items()]
-        parts.append("Pretraining, and the loss on held-out text:\n\n" + _table(("", ""), rows))
+        rows = [(key, _as_text(value)) for key, value in figures.items()]
+        parts.append("Results of pretraining, with the loss on held-out text:\n\n" + _table(("", ""), rows))
     rows_ = [
         (
             named(each),
@@ -220,34 +219,38 @@ def _results(run_folder: Path, scores: Sequence[TaskScore]) -> str:
         )
         for each in scores
     ]
-    head = ("task", "score", "pretrained", "random initialisation", "p of the difference", "a guess")
-    said = (
-        "Shares in percent, median and standard deviation over the seeds with the 95 % confidence interval, beside the "
-        "same net from random weights (p: paired t test over seeds and questions):\n\n"
+    head = ("task", "score", "pretrained", "random initialization", "p of the difference", "guess")
+    intro = (
+        "Median and standard deviation over the seeds, with the 95 % confidence interval, compared with the same model "
+        "from random weights. Fractions are in percent (p: paired t test over seeds and examples).\n\n"
     )
-    parts.append(said + _table(head, rows_) if rows_ else "No downstream task was evaluated (`sesame eval`).")
+    parts.append(intro + _table(head, rows_) if rows_ else "No downstream task was evaluated (`sesame eval`).")
     return "\n\n".join(parts)
 
 
-def _licence(license: str) -> str:
-    own = (
-        "Whoever trained this model has not said its licence (`sesame export --license ID` does)."
+def _license_text(license: str) -> str:
+    weights = (
+        "The license of the weights was not stated (`sesame export --license ID` states it)."
         if license == "unknown"
-        else f"The weights: {license}."
+        else f"The license of the weights: {license}."
     )
-    return (
-        f"{own} The text it was trained on keeps the licences of its sources. Sesame, which trained it, is Apache-2.0."
-    )
+    return f"{weights} The training text keeps the licenses of its sources. Sesame has the license Apache-2.0."
 
 
-# What is in a run folder
+# Contents of a run directory
 
 
-def _net(run_folder: Path, run: Run, heads: bool) -> _Net | None:
+def _exported_model(run_folder: Path, run: Run, heads: bool) -> _ExportedModel | None:
     folder = run_folder / WEIGHTS
     if not (folder / "spec.json").is_file():
         return None
-    from training.formats import auto_class, describe_export, load_spec, model_type, without_heads  # torch: a second
+    from training.formats import (
+        auto_class,
+        describe_export,
+        load_spec,
+        model_type,
+        without_heads,
+    )  # imports torch, which takes a second
 
     spec, parameters = load_spec(folder), num_parameters(folder, "weights")
     try:
@@ -255,16 +258,18 @@ def _net(run_folder: Path, run: Run, heads: bool) -> _Net | None:
         pad = Vocab.load(exported if exported.is_dir() else Path(run.corpus) / "vocab").pad
         becomes = describe_export(spec, pad)
     except BadInput:
-        return _Net(parameters)
+        return _ExportedModel(parameters)
     architecture, _, missing = becomes.partition(", without its ")
     kind = model_type(spec, pad)
     architecture = architecture if heads else without_heads(architecture)
-    return _Net(parameters, kind, architecture, auto_class(architecture), missing if heads else "")
+    return _ExportedModel(parameters, kind, architecture, auto_class(architecture), missing if heads else "")
 
 
 def num_parameters(folder: Path, stem: str) -> int:
-    """How many numbers are in the file `stem`.safetensors of a folder, or in several with an index: their headers say
-    it, and no more is read. BadInput where one has no such header."""
+    """The number of parameters in `stem`.safetensors in a directory, or in its numbered parts.
+
+    Reads only the headers of the files. BadInput if a header is invalid.
+    """
     whole, count = folder / f"{stem}.safetensors", 0
     for path in [whole] if whole.is_file() else sorted(folder.glob(f"{stem}-?????-of-?????.safetensors")):
         try:
@@ -273,12 +278,12 @@ def num_parameters(folder: Path, stem: str) -> int:
                 header = parse_json(file.read(length))
             count += sum(math.prod(one["shape"]) for name, one in header.items() if name != "__metadata__")
         except (ValueError, LookupError, TypeError, AttributeError):
-            raise BadInput(f"{path}: not a safetensors file; fetch it again") from None
+            raise BadInput(f"{path}: not a safetensors file; download or export it again") from None
     return count
 
 
 def _corpus(folder: Path) -> tuple[Manifest | None, dict[str, float]]:
-    """The manifest of a corpus, and the shares of its languages; nothing where it is not there any more."""
+    """The manifest of a corpus and the fractions of its languages; None and {} if the corpus does not exist."""
     if not (folder / FILE_NAME).is_file():
         return None, {}
     manifest = Manifest.load(folder)
@@ -289,7 +294,7 @@ def _corpus(folder: Path) -> tuple[Manifest | None, dict[str, float]]:
 
 
 def _languages(store: TokenStore) -> dict[str, float]:
-    """The languages of documents spread over the first shard, the most frequent first, rare ones left out."""
+    """The fractions of languages in evenly spaced documents of the first shard, without rare languages."""
     shard, vocab = store.shards[0], Vocab.load(store.vocab_dir)
     count = len(shard.num_tokens_N)
     every = max(1, count // _LANGUAGE_DOCUMENTS)
@@ -298,10 +303,10 @@ def _languages(store: TokenStore) -> dict[str, float]:
         start, stop = (int(at) for at in shard.offset_N1[document : document + 2])
         found[language(vocab.decode(shard.ids_T[start : min(stop, start + _LANGUAGE_TOKENS)]))[0]] += 1
     shares = {code: times / found.total() for code, times in sorted(found.items(), key=lambda one: (-one[1], one[0]))}
-    return {code: share for code, share in shares.items() if share >= _LANGUAGE_SHARE}
+    return {code: share for code, share in shares.items() if share >= _MIN_LANGUAGE_RATIO}
 
 
-# Words
+# Text
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -315,17 +320,19 @@ def _lines(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[st
         yield f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in row)} |"
 
 
-def _said(value: Any) -> str:
-    """
-    >>> _said(0.00123456), _said(12), _said(None), _said("adamw")
+def _as_text(value: Any) -> str:
+    """A value as text.
+
+    >>> _as_text(0.00123456), _as_text(12), _as_text(None), _as_text("adamw")
     ('0.001235', '12', 'not finite', 'adamw')
     """
     return "not finite" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _first_up(text: str) -> str:
-    """
-    >>> _first_up("encoder, 2 layers")
+def _capitalize(text: str) -> str:
+    """The text with a capital first letter.
+
+    >>> _capitalize("encoder, 2 layers")
     'Encoder, 2 layers'
     """
     return text[:1].upper() + text[1:]

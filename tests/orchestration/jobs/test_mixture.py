@@ -230,7 +230,7 @@ def test_the_card_says_what_the_run_reads_of_each_group(given: list[str], tmp_pa
         assert group.tokens == store.manifest.mixture[group.name].tokens
         assert group.trained == pytest.approx(tokens[group.name], rel=0.06)  # the last row of a shard is short
         assert group.epochs == pytest.approx(epochs[group.name])
-        assert group.trained / sum(tokens.values()) == pytest.approx(group.asked, abs=0.01)
+        assert group.trained / sum(tokens.values()) == pytest.approx(group.requested, abs=0.01)
     card = corpus_job.data_card
     markdown = card.save(known, {}, tmp_path)[0].read_text()
     assert "## Mixture" in markdown

@@ -378,7 +378,7 @@ def test_a_plan_says_what_is_sent_and_what_checkpointing_saves(capsys: pytest.Ca
     asked = ["plan", "gpt2", "--cluster", "8xh100"]
     assert main(asked) == 0
     said = capsys.readouterr().out
-    assert "sent by a device" in said
+    assert "sent per device and step" in said
     assert [f"activations with checkpointing {kind}" in said for kind in ("none", "selective", "full")] == [True] * 3
     assert main([*asked, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -105,21 +105,21 @@ def test_words_are_counted_by_how_many_pieces_they_have(mini: Path, known: DataC
                     if is_start:
                         counted[pieces] += 1
                         pieces = 0
-    assert known.pieces.words_of == tuple(counted[pieces] for pieces in range(1, 7))
+    assert known.vocabulary.words_of == tuple(counted[pieces] for pieces in range(1, 7))
     assert counted[2] > 0
-    assert known.pieces.words == counted.total()
+    assert known.vocabulary.words == counted.total()
 
 
 def test_pieces_are_counted_and_ranked(mini: Path, known: DataCardFacts) -> None:
     shards = [shard for split in ("train", "validation") for shard in TokenStore.open(mini, split).shards]
     counted = Counter(np.concatenate([shard.ids_T for shard in shards]).tolist())
     words = tokenization.Vocab.load(mini / "vocab")
-    (piece, count), *_ = known.pieces.top
+    (piece, count), *_ = known.vocabulary.top
     assert count == max(counted.values())
     assert tokenization.shown_piece(words, max(counted, key=lambda id: (counted[id], -id))) == piece
-    assert known.pieces.unused == words.size - len(words.special_ids) - len(counted)
-    assert known.pieces.zipf[-1] == (len(counted), min(counted.values()))
-    assert dict(known.pieces.covered)[10] == sum(count for _, count in counted.most_common(10))
+    assert known.vocabulary.unused == words.size - len(words.special_ids) - len(counted)
+    assert known.vocabulary.zipf[-1] == (len(counted), min(counted.values()))
+    assert dict(known.vocabulary.covered)[10] == sum(count for _, count in counted.most_common(10))
 
 
 def test_documents_and_sentences_are_measured(mini: Path, known: DataCardFacts) -> None:
@@ -146,12 +146,12 @@ def test_a_histogram_has_a_bin_for_every_length(lengths: list[int]) -> None:
 def test_facts_do_not_depend_on_how_much_is_counted_at_once(
     mini: Path, bert: Recipe, known: DataCardFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(card_facts, "_AT_ONCE", 150)
+    monkeypatch.setattr(card_facts, "_TOKENS_AT_ONCE", 150)
     shard = TokenStore.open(mini, "train").shards[0]
-    stretches = list(card_facts._stretches(shard.offset_N1))
-    assert len(stretches) > 10
-    assert [start for start, _ in stretches[1:]] == [stop for _, stop in stretches[:-1]]
-    assert (stretches[0][0], stretches[-1][1]) == (0, shard.num_tokens)
+    ranges = list(card_facts._token_ranges(shard.offset_N1))
+    assert len(ranges) > 10
+    assert [start for start, _ in ranges[1:]] == [stop for _, stop in ranges[:-1]]
+    assert (ranges[0][0], ranges[-1][1]) == (0, shard.num_tokens)
     assert card.facts_of(mini, bert) == known
 
 
@@ -194,7 +194,7 @@ def test_the_settings_name_no_folder_of_this_machine(mini: Path, bert: Recipe, t
         decontaminate=Decontaminate(paths=("/home/me/evals.jsonl",)),
         phrases="/home/me/phrases.txt",
     )
-    made = card.facts_of(mini, bert, spec).made
+    made = card.facts_of(mini, bert, spec).settings
     assert made["sources"] == "2 x gutenberg, jsonl (text_key body)"
     assert made["dedup.reference_corpora.0"] == "old"
     assert made["phrases"] == "phrases.txt"
@@ -228,7 +228,7 @@ def test_a_corpus_too_small_for_a_row_says_so(tmp_path: Path, bert: Recipe) -> N
     first = card.facts_of(folder, bert).examples[0]
     assert first.tokens == ()
     assert (
-        "gives no such sequence: train-00000-of-00001.arrow: packing.negatives random requires at least 2 documents"
+        "has no such sequence: train-00000-of-00001.arrow: packing.negatives random requires at least 2 documents"
         in first.note
     )
     assert str(tmp_path) not in first.note

@@ -77,8 +77,8 @@ def test_roberta_against_bert_reads_like_the_abstract_of_its_paper():
         "instead of pairs of segments, 50% with a random second segment (NSP)",
         "removes next sentence prediction",
         "masks dynamically, instead of statically with 10 copies",
-        "trains with larger batches: 8,192 rows instead of 256",
-        "trains on longer rows: 512 tokens throughout, instead of 128 tokens for 90% of the steps, then 512",
+        "trains with larger batches: 8,192 sequences instead of 256",
+        "trains on longer sequences: 512 tokens throughout, instead of 128 tokens for 90% of the steps, then 512",
         "trains longer: 2.1e12 tokens in 500,000 steps, instead of 4.3e10 in 1,000,000",
         "has a peak learning rate of 0.0006 after 24,000 steps of warm-up, instead of 0.0001 after 10,000",
         "learning rate: linear decay from the peak, instead of linear decay from step 0",
@@ -96,7 +96,7 @@ def test_albert_against_bert_reads_like_the_abstract_of_its_paper():
         "masks 15% of the tokens, in n-grams of up to 3 words, instead of 15% of the tokens",
     ]
     assert lines[9:14] == [
-        "optimises with LAMB, instead of Adam",
+        "optimizes with LAMB, instead of Adam",
         "has a peak learning rate of 0.00176 after 3,125 steps of warm-up, instead of 0.0001 after 10,000",
         "keeps the architecture: encoder, 12 layers, width 768, 12 heads, post-norm",
         "has factorized token embeddings of size 128, instead of token embeddings of the hidden size",
@@ -112,7 +112,7 @@ def test_spanbert_against_bert_reads_like_the_abstract_of_its_paper():
         "removes next sentence prediction",
         "adds span boundaries",
         "masks 15% of the tokens, in spans of up to 10 words, instead of 15% of the tokens",
-        "rewrites: 80% masked, 10% random, 10% unchanged, drawn per span, "
+        "objective: 80% masked, 10% random, 10% unchanged, drawn per span, "
         "instead of 80% masked, 10% random, 10% unchanged, drawn per token",
     ]
 
@@ -135,12 +135,12 @@ def test_bart_against_t5_reads_like_the_difference_of_their_papers():
     assert lines[2:5] == [
         "packing: full sentences packed inside documents, instead of continuous text",
         "predicts the whole text, instead of masked spans",
-        "rewrites: source: text with sentences shuffled, 30% of the words replaced by [MASK] in runs of 3 on "
+        "objective: source: text with sentences shuffled, 30% of the words replaced by [MASK] in runs of 3 on "
         "average; targets: the original text, "
         "instead of each selected span replaced by one sentinel; targets: the spans",
     ]
     assert {
-        "optimises with Adam, instead of Adafactor",
+        "optimizes with Adam, instead of Adafactor",
         "has learned absolute positions, instead of relative position biases in 32 buckets",
         "has LayerNorm, instead of RMSNorm",
     } <= set(lines)
@@ -150,12 +150,12 @@ def test_pegasus_against_bart_reads_like_the_difference_of_their_papers():
     lines = describe_difference(recipe("bart_base"), recipe("pegasus_base"))
     assert lines[2:4] == [
         "predicts the gap sentences, instead of the whole text",
-        "rewrites: 30% of the sentences masked and predicted (highest ROUGE-1 F1), instead of source: text with "
+        "objective: 30% of the sentences masked and predicted (highest ROUGE-1 F1), instead of source: text with "
         "sentences shuffled, 30% of the words replaced by [MASK] in runs of 3 on average; targets: the original "
         "text",
     ]
     assert {
-        "optimises with Adafactor, instead of Adam",
+        "optimizes with Adafactor, instead of Adam",
         "has sinusoidal absolute positions, instead of learned absolute positions",
         "model.scale_embedding: true, was false",
         "model.embedding_norm: false, was true",

@@ -90,8 +90,8 @@ def test_recipe_data_scores_and_licence_are_told(run: Path) -> None:
         "documents,",
         "| kept |",
         "`BertForMaskedLM`, without its span_boundary head",
-        "has not said its licence",
-        "keeps the licences of its sources",
+        "The license of the weights was not stated",
+        "keeps the licenses of its sources",
     ):
         assert said in text
 
@@ -155,7 +155,7 @@ def test_what_a_run_does_not_have_yet_is_left_out(tmp_path: Path) -> None:
     """MLflow gets the card when training ends: there are no scores then, and the corpus may be gone."""
     folder = finished(SPANBERT, tmp_path / "run")
     text = model_card(folder)
-    assert "The corpus is no longer beside the run." in text
+    assert "The corpus of the run was not found." in text
     assert "No downstream task was evaluated" in text
     assert "model-index" not in front_matter(text)
     (folder / "weights" / "spec.json").unlink()

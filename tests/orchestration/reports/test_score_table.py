@@ -40,7 +40,7 @@ def test_the_gain_over_random_weights_is_beside() -> None:
     single = {start: SelectedTrials({}, {"dev": {"f1": (0.5,)}}) for start in ("pretrained", "random")}
     assert score_rows([score("squad", starts=single)])[0]["p"] == "one seed"
     single = {start: SelectedTrials({}, {"dev": {"f1": (0.5,), "rows": (1.0,)}}) for start in ("pretrained", "random")}
-    assert score_rows([score("lambada", starts=single)])[0]["p"] == "one question"
+    assert score_rows([score("lambada", starts=single)])[0]["p"] == "one example"
 
 
 def test_intervals_and_a_constant_answer_stand_beside_the_score() -> None:

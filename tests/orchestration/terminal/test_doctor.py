@@ -48,12 +48,12 @@ def test_a_missing_compiler_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(doctor.sys, "executable", str(tmp_path / "python"))
     finding = doctor.compiler()
-    assert finding.found == "no g++ and no ninja"
+    assert finding.found == "missing: g++, ninja"
     assert not finding.fatal
 
 
 def test_a_port_in_use_gets_another_one_proposed(busy_port, free_port):
-    assert doctor.ui_port(busy_port).remedy.startswith(f"`sesame ui --port {busy_port + 1}`")
+    assert doctor.ui_port(busy_port).remedy.startswith(f"run `sesame ui --port {busy_port + 1}`")
     assert doctor.ui_port(free_port).remedy == ""
 
 
@@ -77,7 +77,7 @@ def test_mlflow_is_asked_at_its_address(tmp_path: Path, busy_port, free_port):
     with_password = doctor.tracking(f"http://ann:secret@127.0.0.1:{busy_port}", tmp_path)
     assert with_password.found == f"http://***@127.0.0.1:{busy_port} answers"
     for uri in ("http://127.0.0.1:seven", "http://[::1", "127.0.0.1:5000"):
-        assert doctor.tracking(uri, tmp_path).found == f"{uri} is no address"
+        assert doctor.tracking(uri, tmp_path).found == f"invalid address {uri}"
     assert doctor.tracking("mlflow:5000", tmp_path).remedy == "set MLFLOW_TRACKING_URI to http://mlflow:5000"
 
 
@@ -89,7 +89,7 @@ def test_a_folder_that_cannot_be_written_is_fatal(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
     finding = doctor.disk(tmp_path)
     assert finding.fatal
-    assert finding.remedy == "give another folder: --output-dir DIR"
+    assert finding.remedy == "give another directory: --output-dir DIR"
 
 
 def test_a_file_where_the_folder_should_be_is_fatal(tmp_path: Path):
@@ -114,10 +114,10 @@ def test_limits_of_a_control_group_are_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(doctor.limits, "memory", lambda: MemoryLimit(2e9, 1.5e9, "/sys/fs/cgroup/memory/job"))
     found = doctor.cores_and_memory()
     assert found.found == (
-        "0.5 cores by the quota of /sys/fs/cgroup/cpu/job, 1.5 GB of memory free of 2.0 GB, the limit of "
-        "/sys/fs/cgroup/memory/job"
+        "0.5 cores (quota of /sys/fs/cgroup/cpu/job), 1.5 GB of memory free of 2.0 GB (limit of "
+        "/sys/fs/cgroup/memory/job)"
     )
-    assert found.remedy == "a worker of a tiny recipe takes 1 GB: raise the limit, or set cluster.num_workers=1"
+    assert found.remedy == "each worker of a tiny recipe needs 1 GB; raise the limit, or set cluster.num_workers=1"
     monkeypatch.setattr(doctor.limits, "cores", lambda: Cores(1.0))
     monkeypatch.setattr(doctor.limits, "memory", lambda: MemoryLimit(32e9, 20e9))
     assert doctor.cores_and_memory().found == "1 core, 20.0 GB of memory free"

@@ -124,7 +124,7 @@ def test_the_end_of_a_bar_stays_on_stderr(capsys: pytest.CaptureFixture[str]) ->
 
 def test_no_bar_is_left_when_its_stage_is_over(clock: Clock) -> None:
     console = Console(record=True, width=80, force_terminal=True, file=io.StringIO())
-    drawn = progress._bars(console)
+    drawn = progress._make_bars(console)
     bars = progress.BarProgress(drawn)
     for name in ("importing Ray", "starting Ray", "starting workers"):
         bars({"stage": name})
@@ -198,7 +198,7 @@ def test_a_stage_without_tokens_shows_no_rate_of_them(clock: Clock) -> None:
 
 def test_a_bar_of_a_corpus_shows_its_rates_and_its_own_time_left(clock: Clock) -> None:
     console = Console(record=True, width=80, force_terminal=True, file=io.StringIO())
-    report = progress.BarProgress(progress._bars(console))
+    report = progress.BarProgress(progress._make_bars(console))
     report(grown(0, tokens=0))
     clock.now_s += 45.0  # longer than what rich remembers
     report(grown(1, tokens=9_000))

@@ -29,7 +29,7 @@ def stage(event: dict[str, Any]) -> StageProgress:
 def drawn(event: dict[str, Any]) -> list[str]:
     """What a terminal of 80 columns shows while a stage runs."""
     console = Console(width=80, record=True, force_terminal=True, file=io.StringIO())
-    bars = progress.BarProgress(progress._bars(console))
+    bars = progress.BarProgress(progress._make_bars(console))
     bars(event)
     console.print(bars.drawn.get_renderable())
     return console.export_text().rstrip("\n").split("\n")

@@ -45,7 +45,7 @@ def test_a_line_for_each_task_with_the_rows_of_its_splits(data: Path) -> None:
         ["cola", "classification", "matthews", "-", "!", "-"],
         ["xquad", "extractive_qa", "f1", "-", "-", "0", "of", "11"],
     ]
-    assert lines[5] == "rows of each split; -: not there, *: without labels, !: malformed (below)"
+    assert lines[5] == "examples per split; -: no file, *: without labels, !: malformed (see below)"
     said = " ".join(lines[6:])
     assert "task sst2, dev: malformed rows are left out: glue/SST-2/dev.tsv:3: got 1 columns" in said
     assert "task cola, dev: CoLA/dev.tsv:1: invalid 1: got '2', expected 0 or 1" in said
@@ -95,8 +95,8 @@ def test_a_task_of_likelihoods_is_shown_as_scored_without_training(
     assert main(["tasks", "blimp", "--task-data-dir", str(data)]) == 0
     out = capsys.readouterr().out
     assert (
-        "loglikelihood_choice: macro_accuracy, accuracy; scored without training, on sequences as long as the model's"
-        in out
+        "loglikelihood_choice: macro_accuracy, accuracy; scored without fine-tuning, at the sequence length of the "
+        "model" in out
     )
     assert "BLiMP.zip" in out  # which is no archive
     assert main(["tasks", "wikitext103", "--json"]) == 0

@@ -22,9 +22,9 @@ def test_what_a_net_writes_is_shown_before_and_after_in_a_paragraph_each() -> No
     found = {"before": ["Return the the the"], "after": ["Return the name\n\nof " + "a " * 200]}
     lines = views.samples(found).plain.splitlines()
     assert lines[:3] == [
-        "what it writes before pretraining:",
+        "generated before pretraining:",
         "  Return the the the",
-        "what it writes after pretraining:",
+        "generated after pretraining:",
     ]
     assert lines[3].startswith("  Return the name of a a")
     assert lines[3].endswith(" ...")
