@@ -15,13 +15,14 @@ from training.run import Run
 from training.tasks import LENGTH
 
 FINETUNINGS: Final = (0, 1, 2)  # seeds of the examples, their order and the classifier
-LABELS, STEPS = 1_000, 600  # per fine-tuning; with 200 of both, models trained for minutes stay at chance
+# labeled examples and steps per fine-tuning; with 200 of each, models trained for minutes score at chance
+LABELS, STEPS = 1_000, 600
 
 
 @dataclass(frozen=True)
 class MeasureRequest:
-    """A measure that can be sent to a process: its subject, and as JSON the run whose sequences it uses ("" for a
-    task)."""
+    """A measure in a form that can be sent to a process. `rows` is the run whose sequences it uses, as JSON; "" if it
+    uses none."""
 
     kind: str
     of: str
@@ -30,11 +31,11 @@ class MeasureRequest:
 
 @dataclass(frozen=True)
 class MeasuredScore:
-    """A measured accuracy or loss in nats, with a description of its basis."""
+    """A measured accuracy or loss in nats, and a description of what it is measured on."""
 
     value: float
     rests_on: str
-    # number of questions that an accuracy is the mean of; 0: no accuracy, or a score of an earlier version
+    # number of questions that an accuracy averages; 0: not an accuracy, or a score of an earlier version
     questions: int = 0
 
 
@@ -91,5 +92,5 @@ def measure_rise(losses: Sequence[float]) -> float:
 
 
 def _rows(run: Run, question: MeasureRequest) -> Run:
-    """The run of `question` on the corpus of `run`: the text and the vocabulary are then the same."""
+    """The run whose sequences are used, on the corpus of `run`, so that text and vocabulary are the same."""
     return replace(Run.from_json(question.rows), corpus=run.corpus)

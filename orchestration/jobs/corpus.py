@@ -72,7 +72,7 @@ def _warn_of_local_variables(beam: BeamSettings, env: Mapping[str, str]) -> None
     """Warn if the variables of the cluster file do not reach the workers of its runner."""
     if env and beam.runner != BeamSettings().runner:
         log.warning(
-            "beam: %s starts its workers elsewhere, without %s of cluster.env; set these variables there",
+            "beam: the workers of %s do not receive %s of cluster.env; set these variables for them",
             beam.runner, ", ".join(env),
         )  # fmt: skip
 

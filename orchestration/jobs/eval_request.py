@@ -45,12 +45,13 @@ class EvalRequest:
     epochs: tuple[float, ...] = ()
     max_steps: int = 0
     max_seq_length: int = 0  # maximum tokens of a sequence in fine-tuning
-    frozen_features: Features | None = None  # features of a frozen model that heads read
-    num_seeds: int = 0  # fine-tunings per trial; 0: the number of the grid, or SEEDS
+    frozen_features: Features | None = None  # features that heads read from the frozen model
+    num_seeds: int = 0  # number of seeds per setting; 0: as in the grid, or SEEDS
     # numbers of labeled training examples; (): all examples of a task, or 200 with held-out documents
     max_train_samples: tuple[int, ...] = ()
     for_leaderboard: bool = False  # also predict the unlabeled splits of a leaderboard
-    with_baseline: bool = False  # also fine-tune a randomly initialized baseline; always done with held-out documents
+    # also fine-tune a randomly initialized baseline; tasks of held-out documents always do so
+    with_baseline: bool = False
     machine: EngineSettings = field(default_factory=EngineSettings)
 
     @property
@@ -135,11 +136,12 @@ class EvalTarget:
     corpus: Path | None = None  # corpus of its held-out documents
     weights: str = WEIGHTS  # directory of the weights, inside `folder`
     expected: Mapping[str, Any] = field(default_factory=dict)  # reported results of its paper
-    step: int | None = None  # of a checkpoint; None: the finished run
+    step: int | None = None  # step of the checkpoint; None: the finished run
     is_published: bool = False  # whether it has the size of a published model
-    paper: str = ""  # paper that defines its grids, e.g. bert, electra_small; "": the paper that its name begins with
+    paper: str = ""  # paper whose grids apply, e.g. bert, electra_small; "": the paper that `name` begins with
     why: str = ""  # the reason for `paper`
-    # longest sequence of its pretraining in tokens, if it has untrained positions beyond; 0: it has none, or unknown
+    # tokens of the longest pretraining sequence, if later positions exist but are untrained; 0: no such positions, or
+    # unknown
     longest_row: int = 0
 
 

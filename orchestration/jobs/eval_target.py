@@ -103,8 +103,7 @@ def target_of_run(folder: Path) -> EvalTarget:
 
 
 def _has_size_of(run: Mapping[str, Any], name: str) -> bool:
-    """Whether the run has the type, number of layers and hidden size of the recipe that it is named after, without a
-    scale."""
+    """Whether the run has the type, number of layers and hidden size of the unscaled recipe that it is named after."""
     if name not in list_names("recipes"):
         return False
     trunk, mine = load(name).model, run.get("model", {})
@@ -131,23 +130,23 @@ def _longest_row(run: Mapping[str, Any]) -> int:
     return row if has_more and not run.get("init_checkpoint") else 0
 
 
-def targets_at_steps(subject: EvalTarget, every: int) -> list[EvalTarget]:
+def targets_at_steps(target: EvalTarget, every: int) -> list[EvalTarget]:
     """The model after each multiple of `every` steps with saved weights or a checkpoint, and at the end. Raises
     BadInput if there is none."""
-    result = subject.folder / runs.RESULT
+    result = target.folder / runs.RESULT
     last = read_object(result, runs.TRAIN_AGAIN, step=int)["step"] if result.is_file() else None
-    saved_steps = runs.list_saved_steps(subject.folder)
+    saved_steps = runs.list_saved_steps(target.folder)
     found = {step: place for step, place in sorted(saved_steps.items()) if step != last}
-    chosen = [replace(subject, weights=place, step=step) for step, place in found.items() if step % every == 0]
+    chosen = [replace(target, weights=place, step=step) for step, place in found.items() if step % every == 0]
     if not chosen:
         steps = f"weights of steps {', '.join(map(str, found))}" if found else "only its final weights"
         remedy = "train with cluster.save_weights_every=STEPS, or change --checkpoints-every"
-        raise BadInput(f"--checkpoints-every {every}: {subject.folder} has {steps}; {remedy}")
-    return [*chosen, replace(subject, step=last)]
+        raise BadInput(f"--checkpoints-every {every}: {target.folder} has {steps}; {remedy}")
+    return [*chosen, replace(target, step=last)]
 
 
 def _expected(name: str) -> dict[str, Any]:
-    """The reported results of the paper that a run is named after, for every scale.
+    """The reported results of the paper that a run is named after. All scales of a recipe have the same results.
 
     >>> _expected("bert_base_tiny")["squad"], _expected("mine")
     ({'em': 80.8, 'f1': 88.5}, {})

@@ -55,7 +55,7 @@ PAGE: Final = "table.md"
 RESULT: Final = "result.json"  # result of a pretraining, in the directory of its run
 QUESTIONS: Final = "questions.json"  # the questions of the predictions, in the same order
 MOST_CLASSES: Final = 20  # largest number of classes in a readable confusion matrix
-_CORRELATIONS: Final = frozenset(("matthews", "pearson", "spearman"))  # metrics with values from -1
+_CORRELATIONS: Final = frozenset(("matthews", "pearson", "spearman"))  # metrics whose lowest value is -1
 _MOST_NATS: Final = 700.0  # largest exponent with a finite exponential
 OTHER: Final = "other"  # a prediction that is not a label
 
@@ -73,8 +73,8 @@ def evaluate(
 ) -> list[TaskScore]:
     """The score of each plan; loaded from disk if it is finished. Stored trials are not repeated.
 
-    A trial that fails is named, and the other trials count. A task whose trials all fail is named, and the other tasks
-    count. If all tasks fail, the first error is raised.
+    If a trial fails, the score of its task uses the other trials and lists the error. If all trials of a task fail, a
+    warning names the task, and the other tasks are scored. If all tasks fail, the first error is raised.
 
     `out`: directory of the MLflow store, for a model of transformers, which has no MLflow run yet. `left_out` collects
     the errors of the tasks without a score.
@@ -106,8 +106,8 @@ def evaluate(
 def _with_plan_values(plan: TaskPlan, score: TaskScore) -> TaskScore:
     """The score with the step, labels and reported results of the plan, and with the number of its examples.
 
-    The stored file is updated. Two commands may request the same score in two ways: all labels by their number or by
-    default, the last step by its number or by default. The file is the same in both orders.
+    The stored file is updated. A command can name the last step, or the number of all labels, either by its number or
+    by default. The file stores the number as soon as one command has given it.
     """
     requested = score.step if plan.step is None else plan.step, max(plan.labels, score.labels)
     fresh = replace(
@@ -145,7 +145,7 @@ def _scored_rows(
 def _publish(folder: Path, now: Mapping[str, TaskScore]) -> None:
     """Write the page, the table and the figures to files and to MLflow, if they changed.
 
-    They cover all finished scores, and the scores of this command that lack trials.
+    They cover all finished scores, and the scores of this command, even if some of their trials failed.
     """
     done = load_finished_scores(folder)
     fresh = {name: (score, (score.step, score.labels)) for name, score in now.items()}
@@ -224,10 +224,10 @@ def _run_missing_trials(
         launch.ray_session(
             cluster.ray_address, **has, dashboard=cluster.ray_dashboard, logs=folder / "ray-logs", report=report
         ),
-        launch.stop_signals() as asked,
+        launch.stop_signals() as stop_request,
     ):
         room = launch.TrialResources(cluster.cpus_per_worker, cluster.gpus_per_worker, cluster.finetuning_workers, env)
-        failed = launch.run_trials([cell for _, cell in todo], room, on_done, asked, report)
+        failed = launch.run_trials([cell for _, cell in todo], room, on_done, stop_request, report)
     return {todo[number][0].file_of(todo[number][1]): error for number, error in failed.items()}
 
 
@@ -275,8 +275,8 @@ def _summarize(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
 
 
 def _interval(plan: TaskPlan, cells: Results) -> tuple[float, float] | None:
-    """The 95 % interval of the score of an initialization: of the task type for one model, else over seeds and
-    questions."""
+    """The 95 % interval of the score of an initialization. With one trial it is the interval of the task type, if the
+    task type has one; otherwise it is computed over seeds and questions."""
     by_metric = [found.scores[plan.split] for _, found in cells]
     name = "macro" if plan.metric == "macro_accuracy" else plan.metric
     if len(cells) == 1 and f"{name}_low" in by_metric[0]:
@@ -362,27 +362,27 @@ def _constant(plan: TaskPlan, cells: Results) -> str:
 
 
 def _notes_on_files(plan: TaskPlan) -> list[str]:
-    """Problems in the files of a task, without the name of the task, for its page."""
+    """Notes on the files of a task for the page of this task, without the name of the task."""
     return [re.sub(rf"^task {re.escape(plan.task)}[:,] ", "", note) for note in plan.notes]
 
 
 def _notes(cells: Results) -> list[str]:
-    """Notes of trials that differ only in their seed. A note that not all of them have names its seed."""
+    """Notes of trials that differ only in their seed. If only some trials have a note, their seed is added to it."""
     shared = set.intersection(*(set(found.notes) for _, found in cells))
     notes = [(note, _seed(cell)) for cell, found in cells for note in found.notes]
     return list(dict.fromkeys(note if note in shared else f"seed {seed}: {note}" for note, seed in notes))
 
 
 def _store_score(plan: TaskPlan, results: Results, score: TaskScore) -> None:
-    """Write a score to its directory, with the predictions of the selected trials. Without failed trials the stage is
-    finished."""
+    """Write a score to its directory, with the predictions of the selected trials. If no trial failed, the stage is
+    marked as done."""
     plan.stage.folder.mkdir(parents=True, exist_ok=True)
     _write_score(plan.stage.folder, score)
     if answers := _predictions_of(results, score):
         write_atomic(plan.stage.folder / PREDICTIONS, json.dumps(answers, ensure_ascii=False, indent=1).encode())
-    if asked := _questions_of(plan):
+    if questions := _questions_of(plan):
         write_atomic(
-            plan.stage.folder / QUESTIONS, json.dumps(asked, ensure_ascii=False, indent=1, default=str).encode()
+            plan.stage.folder / QUESTIONS, json.dumps(questions, ensure_ascii=False, indent=1, default=str).encode()
         )
     if not score.failed:
         plan.stage.finish()
@@ -456,8 +456,8 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
 
 
 def _best(plan: TaskPlan, cells: Results) -> EvalResult:
-    """The result of the seed that is best on dev; without a dev split, of the first seed. The test split never
-    decides."""
+    """The result of the seed that is best on dev; without a dev split, of the first seed. The test split is never used
+    to select a seed."""
     cell, first = cells[0]
     on = plan.chosen_on or next((split for split in first.scores if split.startswith("dev")), "")
     if on:
@@ -520,7 +520,8 @@ def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.Task
 
 
 def _joined(values: Iterable[tuple[tuple[str, ...], T]]) -> dict[str, T]:
-    """Values with the parts of their names joined by `_`. If two names become equal, the second is joined by slashes.
+    """Values with the parts of their names joined by `_`. If two names become equal, the parts of the second name are
+    joined by slashes.
 
     >>> _joined([(("dev", "a_f1"), 1), (("dev_a", "f1"), 2)])
     {'dev_a_f1': 1, 'dev_a/f1': 2}
@@ -589,7 +590,7 @@ def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, 
 def _pictures(scores: Sequence[TaskScore], last: int = 0) -> dict[str, "Figure"]:
     """Figures of all tasks; for a run with scores at several steps or label counts, also curves over these.
 
-    Scores with another unit than fractions have their own panel and figures. `last`: last step of the finished run.
+    Scores that are not fractions have a panel and figures for each unit. `last`: last step of the finished run.
     """
     scores = [replace(score, step=last) if score.step is None and last else score for score in scores]
     by_unit: dict[str, list[TaskScore]] = {}
@@ -609,8 +610,8 @@ def _pictures(scores: Sequence[TaskScore], last: int = 0) -> dict[str, "Figure"]
 
 
 def _bar(score: TaskScore) -> figures.Bar:
-    """The scores of a task in the units of the table, with the reported result of the paper: the one of the same
-    metric, or else the first."""
+    """The scores of a task in the units of the table, with a reported result of the paper. This is the result for the
+    same metric if there is one, otherwise the first result."""
     values = {start: [scale_value(value, score.metric) for value in score.values(start)] for start in score.starts}
     found = [(*figure_of(name), value) for name, value in score.paper.items()]
     named = {name.replace("_", ""): (split, value) for name, split, value in found}
@@ -626,8 +627,8 @@ def _bar(score: TaskScore) -> figures.Bar:
 def _curves(
     scores: Sequence[TaskScore], along: Literal["step", "labels"], apart: Literal["step", "labels"]
 ) -> dict[str, list[tuple[int, float]]]:
-    """Medians along steps or labels: one curve per task, initialization and value of the other; {} if there are
-    none."""
+    """Medians along steps or labels; {} if there are none. Each task, initialization and value of `apart` has a
+    curve."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for score in scores:
         values = getattr(score, apart), getattr(score, along)

@@ -61,8 +61,8 @@ def generate_texts(
     tokens fills in `max_new_tokens` tokens by this method, at ___ in the prompt or after it. With `novelty`, a result
     also has the n-grams that the corpus contains and the longest passage that is copied from it.
 
-    Raises BadInput if the run is not finished, if the model cannot generate in this way, or if `novelty` is requested
-    for a directory of `transformers`, whose corpus is unknown.
+    Raises BadInput if the run is not finished, or if the model cannot generate in this way. BadInput is also raised if
+    `novelty` is set for a directory of `transformers`, whose corpus is unknown.
     """
     if novelty and not is_run_directory(folder):
         raise BadInput(f"generate --novelty: the training corpus of {folder} is unknown; use a run of Sesame")
@@ -243,7 +243,8 @@ def _start(folder: Path) -> int:
 
 
 def _prompt(text: str, vocab: Vocab, start: int | None) -> Prompt:
-    """A prompt that begins a document; with a start token, the source text of a sequence."""
+    """The tokens of a prompt. Without a start token, the prompt begins a document; with one, it is the source text of
+    an encoder-decoder."""
     ids, sep = vocab.encode(text), _sep(vocab)
     if start is None:
         return Prompt(np.array([*sep, *ids], np.int64))

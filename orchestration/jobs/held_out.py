@@ -17,7 +17,8 @@ from training.tasks import FEWEST_ROWS, LABELS, MORE, TASKS
 log = logging.getLogger(__name__)
 
 STAGE: Final = "checking held-out documents"  # this takes time with a large corpus
-_MANY: Final = 3  # documents per labeled example that are enough: examples are drawn from half of them
+# sufficient held-out documents per labeled example; only half of the documents provide labeled examples
+_MANY: Final = 3
 _OWN: Final = Corpus(name="own")  # has the split ratios of text that a command names
 
 
@@ -86,17 +87,17 @@ def warn_of_few_documents(corpus: Corpus, num: int, tasks: Sequence[str], own: b
     >>> warn_of_few_documents(Corpus(name="news"), 100_000, ["source_classification"], own=True)
     []
     """
-    wanted = held_out_tasks(tasks)
+    affected = held_out_tasks(tasks)
     few = 2 if corpus.test_ratio and num >= 6 else 0  # the same rule as in pipeline/steps/plan.py
-    held = max(round(corpus.test_ratio * num), few)
-    if held >= FEWEST_ROWS or not wanted:
+    num_held_out = max(round(corpus.test_ratio * num), few)
+    if num_held_out >= FEWEST_ROWS or not affected:
         return []
     share = min(0.5, _MANY * LABELS / max(num, 1))
     remedy = f"--holdout-ratio {2 * share:.2g}" if own and share < 0.5 else f"test_ratio: {share:.2g} in a corpus file"
     remedy = f"set {remedy} to hold out {round(share * num):,}" if share * num >= FEWEST_ROWS else "give more text"
     return [
-        f"no scores expected for {', '.join(wanted)}: {corpus.name} has about {num:,} documents, {held} of them held "
-        f"out; these tasks need at least {FEWEST_ROWS}; {remedy}"
+        f"no scores expected for {', '.join(affected)}: {corpus.name} has about {num:,} documents, "
+        f"{num_held_out} of them held out; these tasks need at least {FEWEST_ROWS}; {remedy}"
     ]
 
 

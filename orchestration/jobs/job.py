@@ -144,7 +144,7 @@ class Job:
         """The stages of this job. Raises BadInput if its text is not specified or does not exist."""
         if not self.corpus.sources:
             raise BadInput(
-                f"corpus {self.corpus.name} is text that may not be shipped; name your copy with --data PATH, or use "
+                f"corpus {self.corpus.name}: its text cannot be distributed; name your copy with --data PATH, or use "
                 "--data demo" + _of_each_group(self.corpus.mixture)
             )
         if lacking := self.corpus.groups_without_text:
@@ -245,7 +245,7 @@ def inputs_of(corpus: Corpus) -> str:
 def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) -> Corpus:
     """The text that --data names, cleaned like the recipe's corpus; or the single corpus file that it names.
 
-    Raises BadInput if a corpus file among other texts reads text differently from the recipe's corpus.
+    Raises BadInput if a corpus file is used with other text, and sets keys to other values than the recipe's corpus.
     """
     if not data:
         return default
@@ -262,21 +262,21 @@ def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) 
         )
     for given, corpus in zip(filter(_is_corpus, data), corpora, strict=True):
         if keys := _own_keys(corpus, default, given in list_names("corpora") or hold_out_given):
-            beside = " and ".join(dict.fromkeys(other for other in data if other != given)) or "the other one"
+            others = " and ".join(dict.fromkeys(other for other in data if other != given)) or "the other one"
             raise BadInput(
-                f"--data {given}: its {', '.join(keys)} would not apply to {beside}; use it as the only --data, with "
-                "all text among its `sources`, or remove these keys from it"
+                f"--data {given}: its {', '.join(keys)} would not apply to {others}; use it as the only --data, "
+                "list all text in its `sources`, or remove these keys"
             )
     sources: list[Source] = [source for corpus in corpora for source in corpus.sources]
     sources += [source for given in data if not _is_corpus(given) for source in _detect_sources(given)]
     return replace(default, name=_name(data), sources=tuple(sources), mixture=())
 
 
-def _own_keys(corpus: Corpus, default: Corpus, shares_aside: bool) -> list[str]:
-    """Keys of a corpus that differ from the keys for text read like `default`; without its split ratios if
-    `shares_aside` is set."""
+def _own_keys(corpus: Corpus, default: Corpus, ignore_ratios: bool) -> list[str]:
+    """Keys of a corpus whose values differ from those of text that is read like `default`. `ignore_ratios` ignores the
+    split ratios."""
     usual = held_out.with_split_ratios(default, None, own=True)
-    aside = {"name", "sources", "mixture"} | ({"validation_ratio", "test_ratio"} if shares_aside else set())
+    aside = {"name", "sources", "mixture"} | ({"validation_ratio", "test_ratio"} if ignore_ratios else set())
     keys = (field.name for field in fields(Corpus) if field.name not in aside)
     return [key for key in keys if getattr(corpus, key) not in (getattr(usual, key), getattr(Corpus(name="x"), key))]
 
@@ -335,7 +335,7 @@ def _group_and_path(given: str) -> tuple[str, str]:
 def _of_each_group(mixture: Sequence[MixtureGroup]) -> str:
     """How to give text to each group of a mixture, as the end of a message."""
     named = " ".join(f"--data {group.name}=PATH" for group in mixture)
-    return f"; for the mixture of its paper {named}" if mixture else ""
+    return f"; for the mixture of its paper, use {named}" if mixture else ""
 
 
 def _describe_mixture(corpus: Corpus) -> list[str]:

@@ -15,7 +15,8 @@ from typing import Any
 def compute_digests(*values: Any) -> dict[str, str]:
     """Digest of each source file of the parts in `values`, by its path in the repository.
 
-    Files with the same name one directory below belong to a part: losses/heads/replaced.py to losses/replaced.py.
+    Files with the same name in a direct subdirectory belong to the part, too: losses/heads/replaced.py belongs to
+    losses/replaced.py.
 
     >>> from preprocessing.masking import WholeWordMasking
     >>> list(compute_digests({"choose": WholeWordMasking()}))

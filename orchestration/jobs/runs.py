@@ -90,9 +90,7 @@ def refuse_another_run(flags: JobFlags, trained: Path) -> None:
     changed = [name for name, value in options.items() if value not in ("", (), [], None)]
     if what := [*split_overrides(flags.overrides)[0], *changed]:
         kind = "option" if what == changed else "key"
-        raise BadInput(
-            f"{what[0]}: {trained} is already trained, so no {kind} of its recipe can change it; leave it out"
-        )
+        raise BadInput(f"{what[0]}: {trained} is already trained, and its recipe cannot change; leave this {kind} out")
 
 
 def require_corpus(job: Job) -> Path:

@@ -91,7 +91,7 @@ class JobStage:
     def describe(self) -> Iterator[str]:
         """The planned action, changed source files, and older directories with their differences.
 
-        For scores, which are many, `other_values` reports the last part once for all.
+        Scores have many stages, so the line about older directories is left out; `other_values` prints it once for all.
         """
         words = {"done": "done, skipped", "begun": "incomplete, resumes", "due": "to do"}[self.state]
         yield f"{self.name}: {words} ({self.folder})"
@@ -111,7 +111,7 @@ def other_values(due: Sequence[JobStage]) -> str:
         return ""
     values = list(dict.fromkeys(value for changed in found.values() for value in changed))
     named = ", ".join(values[:4]) + " ..." * (len(values) > 4)
-    who, stays = f"{len(found):,} earlier ones have", "they stay unchanged"
+    who, stays = f"{len(found):,} earlier directories have", "they stay unchanged"
     if len(found) == 1:
         who, stays = f"{next(iter(found)).name} has", "it stays unchanged"
     return f"{due[0].name}: {who} other values of {named}; {stays}"
@@ -167,12 +167,12 @@ def rows(recipe: Recipe, corpus: JobStage, out: Path) -> dict[int, JobStage]:
 
 
 def measures(run: JobStage, table: str, asked: dict[str, Any]) -> JobStage:
-    """The stage of a table's measures of a run, stored inside the directory of the run."""
+    """The stage with the measures of one run for a table, stored inside the directory of the run."""
     return JobStage("scores", run.folder / "scores", table, {"run": run.hash, "asked": asked})
 
 
 def table(name: str, about: str, cells: Sequence[JobStage], out: Path) -> JobStage:
-    """The stage of a table of these measures; `about` is the hash of the table's definition."""
+    """The stage of a table. `cells` are the stages of its measures, and `about` is the hash of its definition."""
     return JobStage("table", out / "tables", name, {"about": about, "cells": [cell.hash for cell in cells]})
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Verb = Literal["run", "train"]
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")  # states of a Ray job that has ended
 PATHS = ("init_checkpoint", "data.tokenizer.path", "data.corpus")  # recipe keys that name a file or a directory
-# directory below --output-dir for environment values on their way to a job: one file per job, readable by its sender
-# only
+# directory below --output-dir for the environment values of submitted jobs: one file per job, which only its sender can
+# read
 LEFT = ".environment"
 
 
@@ -68,8 +68,8 @@ def with_cluster_workers(flags: JobFlags, job: Job, server: "JobServer") -> JobF
 def refuse_what_does_not_fit(job: Job) -> list[str]:
     """Notes on a layout that fits. Raises ResourceError if the GPUs of the cluster have too little memory for it.
 
-    If the cluster file does not name its GPUs, the largest known ones count. The host memory of its machines is unknown
-    here.
+    If the cluster file does not name its GPUs, the known GPU with the most memory is assumed. The host memory of the
+    machines is not checked, because it is unknown here.
     """
     cluster = job.cluster
     if cluster.engine.device != "cuda":
@@ -98,9 +98,9 @@ def identity(job: Job, flags: JobFlags, verb: Verb) -> str:
 def sent_environment(job: Job, name: str) -> Iterator[dict[str, str]]:
     """Environment variables of the job `name`: the path of a file below --output-dir with the values of `env`.
 
-    The job deletes this file when it starts. The result is {} if the cluster file takes no values from here. If the
-    block fails, the file is removed. Each sender has its own file: if two submit the same work at once, one of them is
-    refused.
+    The job deletes this file when it starts. The result is {} if the cluster file takes no values from the environment
+    of this process. If the block fails, the file is removed. Each sender has its own file: if two users submit the same
+    work at once, one submission is refused.
     """
     file = Path(os.path.abspath(job.out)) / LEFT / f"{name}.{secrets.token_hex(8)}"
     left = environment.save(job.cluster.env, file)
@@ -113,7 +113,7 @@ def sent_environment(job: Job, name: str) -> Iterator[dict[str, str]]:
 
 
 def remove_leftover_environments(out: Path, known: "Iterable[SubmittedJob]") -> None:
-    """Remove the environment files of jobs that have ended and never started."""
+    """Remove the environment files of ended jobs that never started."""
     ended = {one.id for one in known if one.status in ENDED}
     for file in (out / LEFT).glob("*"):
         if file.name.partition(".")[0] in ended:

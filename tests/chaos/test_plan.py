@@ -203,7 +203,8 @@ def test_an_end_for_want_of_memory_names_a_micro_batch(tmp_path: Path) -> None:
 
 
 def test_a_slow_disk_does_not_cost_the_last_checkpoint(tmp_path: Path) -> None:
-    said = "sesame: runs/bert_base: stopped after step 12 without a checkpoint of it, as workers did not answer"
+    said = "sesame: runs/bert_base: stopped after step 12 without a checkpoint of this step, because workers did not "
+    said += "answer"
     assert list(faults.TerminateOnSlowDisk().wrong(scene_of(tmp_path, said), PREEMPTED))
 
 

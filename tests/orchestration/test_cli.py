@@ -141,7 +141,7 @@ BAD = {
     "or a recipe",
     "train gpt2 --data demo --output-dir README.md": "--output-dir README.md: exists and is not a directory; "
     "use another one",
-    "train bert_base --dry-run": "corpus wikipedia_books is text that may not be shipped; name your copy with "
+    "train bert_base --dry-run": "corpus wikipedia_books: its text cannot be distributed; name your copy with "
     "--data PATH, or use --data demo",
 }
 
