@@ -257,8 +257,7 @@ def _check_file_limit() -> None:
     """Raises ResourceError if the limit of the file size (ulimit -f) is too low for Ray's object store.
 
     Without this check, the process of Ray would die when it creates the store, and the command would wait for
-    2 * START_S. Sesame does not
-    raise the limit itself, because the user may have set it on purpose.
+    2 * START_S. Sesame does not raise the limit itself, because the user may have set it on purpose.
     """
     most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if most != resource.RLIM_INFINITY and most < FILE_BYTES:

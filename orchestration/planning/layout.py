@@ -1,5 +1,5 @@
-"""Parallel layouts: how a model and its batch are distributed over devices. The result of training never depends
-on it."""
+"""Parallel layouts: how a model and its batch are distributed over devices. The layout never changes the result of
+training."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -121,7 +121,7 @@ def _format_value(value: object) -> str:
 
 
 def near_partition(machine: EngineSettings) -> int:
-    """Workers that together have all weights, in the secondary partition of ZeRO-3; 1: no secondary partition."""
+    """Number of workers that together have all weights in the secondary partition of ZeRO-3; 1: no such partition."""
     return int(machine.deepspeed.get("zero_optimization", {}).get("zero_hpz_partition_size", 1))
 
 

@@ -31,12 +31,12 @@ class DeviceMemory:
     optimizer: float
     reserved: float = 0.0  # permanent buffers: the bucket of ZeRO-3, and the buffers that offloading copies through
     gathered: float = 0.0  # ZeRO-3: weights of the layers that are gathered at the moment
-    buckets: float = 0.0  # of gradients, in the backward pass
+    buckets: float = 0.0  # buckets of gradients, in the backward pass
     activations: float = 0.0
     lent: float = 0.0  # last stage of a pipeline: the token table of the first stage, and its gradient in float32
     logits: float = 0.0  # stored by the heads: features, and a gradient of the token table in float32
-    slices: float = 0.0  # of logits, before the backward pass
-    # copies of the table's gradient on its way back from the heads: scaled by the loss gradient, and in 16 bits
+    slices: float = 0.0  # slices of logits, before the backward pass
+    # copies of the token table's gradient after the heads: one scaled by the loss gradient, and one in 16 bits
     handed: float = 0.0
     backward: float = 0.0  # gradients of activations in a block
     reducing: float = 0.0  # copies of a bucket during reduction, minus the activations that are already freed
@@ -99,7 +99,8 @@ def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End,
     bucket, copies = _buckets(layout, weights)
     # fraction of the backward pass that is done when the first bucket is reduced
     done = min(1.0, layout.bucket / weights)
-    # The gradient of the table is the last one. If no bucket is large enough for it, it is copied by itself.
+    # The gradient of the table is the last one. If no bucket is large enough for this gradient, it is copied
+    # separately.
     of_table = table_copies(demand, layout) if stage == "first" or layout.pipeline == 1 else 0.0
     whole = persistent(demand, layout, length) if zero == 3 else 0.0
     # buffer of weights that are gathered together, in addition to the buffers of the layers
@@ -140,7 +141,7 @@ def moments(demand: Workload, layout: ParallelLayout, length: int, stage: End = 
     """Number of values that the optimizer of a worker stores. Row and column statistics are complete on each worker
     (arXiv:1804.04235).
 
-    Linear layers of heads and position tables count as not factored, which is slightly too much.
+    Linear layers of heads and position tables are counted as not factored, which slightly overestimates the number.
     """
     optim, trunk = demand.recipe.optimizer, demand.recipe.model
     own, of_linears, lines = weights_of(demand, layout, stage), 0.0, 0.0
@@ -175,7 +176,7 @@ def _disk(layout: ParallelLayout) -> tuple[str, ...]:
 
 
 def _gradients(demand: Workload, layout: ParallelLayout, weights: float) -> float:
-    """Bytes of gradients between two micro-batches, on the worker with the most.
+    """Bytes of gradients between two micro-batches, on the worker that stores the most.
 
     With float32 weights, stage 2 keeps the complete gradient of a tensor on each worker that has a part of it. This
     holds for the token table, which is the first tensor, and for all tensors if the optimizer has one group per tensor.
@@ -195,15 +196,15 @@ def _buckets(layout: ParallelLayout, weights: float) -> tuple[float, float]:
     """Bytes of the gradient buffers, and of the copies of one buffer during its reduction.
 
     The buffers of stage 1 have float32, those of stage 2 the type of the weights, those of stage 3 the type of the
-    reduction. Stages 1 and 2 flatten and cast the content of a bucket. Stage 3 casts it and concatenates the pieces of
-    the workers.
+    reduction. Stages 1 and 2 flatten and cast the content of a bucket. Stage 3 casts the content and concatenates the
+    parts of the workers.
     """
     if layout.zero == 0 or layout.sums_in_place:
         return 0.0, 0.0
     size, summed = layout.bytes_per_weight, layout.reduce_bytes
     of_bucket = {1: 4, 2: size, 3: summed}[layout.zero]
     cast = summed if summed != (of_bucket if layout.zero < 3 else size) else 0
-    # Stage 2 with float32 weights also copies its own part of each micro-batch and adds it to the earlier ones.
+    # Stage 2 with float32 weights also copies the worker's part of each gradient, to add it to earlier micro-batches.
     own = size * weights / layout.replicas if layout.zero == 2 and not layout.mixed else 0.0
     return layout.bucket * of_bucket * (1.0 + layout.overlap) + own, min(weights, layout.bucket) * (of_bucket + cast)
 
@@ -211,7 +212,7 @@ def _buckets(layout: ParallelLayout, weights: float) -> tuple[float, float]:
 def table_copies(demand: Workload, layout: ParallelLayout) -> float:
     """Bytes of the token table's gradient at the end of a backward pass, if it is longer than a bucket.
 
-    The gradient comes from both ends of the model. It is cast, and ordered by worker for the reduction.
+    Both ends of the model contribute to this gradient. It is cast, and ordered by worker for the reduction.
     """
     table = demand.weights.tables / layout.tensor
     if layout.zero < 2 or table <= layout.bucket:
@@ -222,7 +223,7 @@ def table_copies(demand: Workload, layout: ParallelLayout) -> float:
 
 
 def _update(layout: ParallelLayout, weights: float, owned: float) -> float:
-    """Bytes of temporary memory in an update: flattened gradients for a reduction or in one piece, and the terms of
+    """Bytes of temporary memory in an update: gradients, flattened for a reduction or as a whole, and the terms of
     Adam."""
     if layout.zero == 0 or layout.sums_in_place:
         return 4 * min(weights, AT_ONCE)
@@ -234,8 +235,8 @@ def _update(layout: ParallelLayout, weights: float, owned: float) -> float:
 def _offloaded(layout: ParallelLayout, states: dict[str, float], owned: float, largest: float) -> dict[str, float]:
     """Bytes in host memory by item: states of the device, and also `copies` of gradients in float32 and `host_buffers`.
 
-    `buffers` are on the device. Stages 1 and 2 send gradients through a buffer as long as the largest tensor, and the
-    weights come back through another one; the device reduces the gradients. Stage 3 has its gradients on the host.
+    `buffers` are on the device. Stages 1 and 2 reduce gradients on the device, and send them through a buffer as long
+    as the largest tensor. Updated weights come back through another buffer. Stage 3 has its gradients on the host.
     """
     aside = dict.fromkeys(("copies", "host_buffers", "buffers"), 0.0)
     if layout.offload:
@@ -253,7 +254,8 @@ def _offloaded(layout: ParallelLayout, states: dict[str, float], owned: float, l
 def persistent(demand: Workload, layout: ParallelLayout, length: int) -> float:
     """Number of weights in tensors that ZeRO-3 does not partition: biases and norms, and linear layers of small models.
 
-    Counts the layers only, by the sizes of the linear layers of a block. Other tensors have `hidden_size` elements.
+    Only layers are counted, by the sizes of the linear layers of a block. Their other tensors have `hidden_size`
+    elements.
     """
     layers = demand.weights.layers
     all_blocks = sum(part.number * (part.split / layout.tensor + part.whole) for part in layers)
@@ -277,7 +279,7 @@ def activations(
     """Bytes that a forward pass stores, and bytes that the backward pass of a block needs in addition.
 
     In a pipeline the first stage stores the activations of as many micro-batches as there are stages (arXiv:2104.04473,
-    2.2). The last stage stores those of one.
+    2.2). The last stage stores the activations of one micro-batch.
     """
     at_once = layout.pipeline if stage == "first" else 1  # micro-batches
     stacks = demand.blocks(layout.rows / layout.sequence, length)
@@ -326,11 +328,11 @@ def kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool) -> fl
 
 
 def logits(demand: Workload, layout: ParallelLayout, length: int) -> tuple[float, float, float]:
-    """Bytes of the heads: stored tensors, simultaneous logits, and copies of the table's gradient on its way back.
+    """Bytes of the heads: stored tensors, logits that exist at the same time, and copies of the token table's gradient.
 
-    Stored are the features of each target and their gradient. Losses that predict tokens also store a gradient of the
-    table in float32. The logits are those of one slice, or all. The copies are scaled by the gradient of the loss, and
-    have the precision of the table.
+    The heads store the features of each target and their gradient. Losses that predict tokens also store a gradient of
+    the table in float32. Either the logits of one slice exist at the same time, or all logits. The gradient of the
+    table is copied to scale it by the gradient of the loss, and to convert it to the precision of the table.
     """
     trunk, size = demand.recipe.model, layout.bytes_per_weight
     work, total, slices, handed = demand.work(layout.rows / layout.sequence, length), 0.0, 0.0, 0.0
@@ -347,8 +349,8 @@ def logits(demand: Workload, layout: ParallelLayout, length: int) -> tuple[float
             total += 4 * answers * trunk.table_width
             handed = max(handed, (4 if size == 4 else 4 + size) * answers * trunk.table_width)
             at_once = max(LOGITS_AT_ONCE, answers)
-            # Logits and their softmax are in float32. In 16 bits there is a gradient too. During the next slice there
-            # is more.
+            # Logits and their softmax are in float32. In 16 bits, their gradient is stored, too. With several slices,
+            # more is stored during the next slice.
             times = (3 if size == 4 else 4) if targets * answers > at_once else 2 if size == 4 else 2.5
             slices = max(slices, times * 4 * min(targets * answers, at_once))
     return total, slices, handed
