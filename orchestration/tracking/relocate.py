@@ -10,7 +10,7 @@ from urllib.request import url2pathname
 
 log = logging.getLogger(__name__)
 
-DATABASE, ARTIFACTS = "mlflow.db", "artifacts"  # in --output-dir
+DATABASE, ARTIFACTS = "mlflow.db", "artifacts"  # file and directory in --output-dir
 COLUMNS: Final = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
@@ -22,7 +22,7 @@ WAIT_S: Final = 30.0  # seconds to wait for another process that writes to the d
 
 
 def relocate_store(artifacts: str) -> None:
-    """Set the artifact location of the store beside these artifacts (a URI) to the place where they are now.
+    """Set the artifact location in the store beside the directory `artifacts` (a URI) to this directory.
 
     Without this, MLflow would read and write artifacts at their old place.
     """

@@ -43,7 +43,7 @@ class TaskRecord:
 
 
 def log_task(tracked: TrackedRun, record: TaskRecord) -> None:
-    """Log a finished child run of `tracked`, with a child of its own for each trial.
+    """Log a finished child run of `tracked`, with a nested child for each trial.
 
     The headline scores go to `tracked` at the pretraining step, and again at the number of labels: MLflow draws both as
     curves.
@@ -88,7 +88,7 @@ def log_page(tracked: TrackedRun, files: Mapping[str, str], figures: Mapping[str
 
 @contextmanager
 def _child(client: Any, parent: Any, name: str) -> Iterator[str]:
-    """The ID of a new nested run, FINISHED or FAILED like the block."""
+    """The ID of a new nested run, which ends as FINISHED if the block succeeds, otherwise as FAILED."""
     kept = (FOLDER, NOTE, "command", "recipe", "recipe_hash", "corpus_hash")
     tags = {key: value for key, value in parent.data.tags.items() if key in kept}
     tags |= {"mlflow.parentRunId": parent.info.run_id, "mlflow.source.name": "sesame", **git_tags()}

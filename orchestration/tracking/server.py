@@ -21,10 +21,11 @@ KEPT: Final = {  # values that the page stores in the browser, by the keys and v
     "mlflow.workflowType_v1": '"machine_learning"',
     "mlflow.telemetry.info.alert.dismissed_v1": "true",
     "mlflow.settings.telemetry.enabled_v1": "false",
-    "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",  # a chat beside the page, which opens once by itself
+    "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",  # a chat panel, which otherwise opens at the first visit
 }
 SCRIPT: Final = "".join(f"localStorage.getItem('{key}')??localStorage.setItem('{key}','{KEPT[key]}');" for key in KEPT)
-CHANGED: Final = (b"content-length", b"cache-control", b"etag", b"last-modified")  # headers of the page
+# headers of the page that are not valid for the changed page
+CHANGED: Final = (b"content-length", b"cache-control", b"etag", b"last-modified")
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
