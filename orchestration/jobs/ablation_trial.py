@@ -15,8 +15,7 @@ from training.run import Run
 from training.tasks import LENGTH
 
 FINETUNINGS: Final = (0, 1, 2)  # seeds of the examples, their order and the classifier
-# labeled examples and steps per fine-tuning; with 200 of each, models trained for minutes score at chance
-LABELS, STEPS = 1_000, 600
+LABELS, STEPS = 1_000, 600  # examples and steps; with 200 of each, models trained for minutes score at chance
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,9 @@ class EvalRequest:
     max_seq_length: int = 0  # maximum tokens of a sequence in fine-tuning
     frozen_features: Features | None = None  # features that heads read from the frozen model
     num_seeds: int = 0  # number of seeds per setting; 0: as in the grid, or SEEDS
-    # numbers of labeled training examples; (): all examples of a task, or 200 with held-out documents
-    max_train_samples: tuple[int, ...] = ()
+    max_train_samples: tuple[int, ...] = ()  # numbers of labeled examples; (): all of a task, or 200 of held-out text
     for_leaderboard: bool = False  # also predict the unlabeled splits of a leaderboard
-    # also fine-tune a randomly initialized baseline; tasks of held-out documents always do so
-    with_baseline: bool = False
+    with_baseline: bool = False  # also fine-tune a randomly initialized baseline; always set for held-out text
     machine: EngineSettings = field(default_factory=EngineSettings)
 
     @property
@@ -140,9 +138,7 @@ class EvalTarget:
     is_published: bool = False  # whether it has the size of a published model
     paper: str = ""  # paper whose grids apply, e.g. bert, electra_small; "": the paper that `name` begins with
     why: str = ""  # the reason for `paper`
-    # tokens of the longest pretraining sequence, if later positions exist but are untrained; 0: no such positions, or
-    # unknown
-    longest_row: int = 0
+    longest_row: int = 0  # longest pretraining sequence in tokens, if later positions are untrained; 0: none or unknown
 
 
 def tasks_from_words(words: str | Sequence[str], tables: Sequence[str] = ()) -> list[TaskFile | str]:

@@ -131,8 +131,8 @@ def _longest_row(run: Mapping[str, Any]) -> int:
 
 
 def targets_at_steps(target: EvalTarget, every: int) -> list[EvalTarget]:
-    """The model after each multiple of `every` steps with saved weights or a checkpoint, and at the end. Raises
-    BadInput if there is none."""
+    """The model at each saved step that is a multiple of `every`, and at the end. A step is saved as weights or as a
+    checkpoint. Raises BadInput if there is none."""
     result = target.folder / runs.RESULT
     last = read_object(result, runs.TRAIN_AGAIN, step=int)["step"] if result.is_file() else None
     saved_steps = runs.list_saved_steps(target.folder)

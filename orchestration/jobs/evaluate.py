@@ -106,8 +106,8 @@ def evaluate(
 def _with_plan_values(plan: TaskPlan, score: TaskScore) -> TaskScore:
     """The score with the step, labels and reported results of the plan, and with the number of its examples.
 
-    The stored file is updated. A command can name the last step, or the number of all labels, either by its number or
-    by default. The file stores the number as soon as one command has given it.
+    The stored file is updated. Two commands can request the same score: one sets the last step or the number of all
+    labels, and the other leaves it out. The file stores the number in both orders of the commands.
     """
     requested = score.step if plan.step is None else plan.step, max(plan.labels, score.labels)
     fresh = replace(
@@ -312,7 +312,7 @@ def _clip_interval(ends: tuple[float, float], low: float, high: float) -> tuple[
 
 
 def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> PairedDifference | None:
-    """The paired test of the gain over random initialization, with the seeds of both.
+    """The paired test of the gain over random initialization, with the seeds that both have.
 
     None if it was not measured, or if a fine-tuning has only one seed.
     """

@@ -12,7 +12,7 @@ from preprocessing.files import parse_json
 from training.finetuning import Tuning
 from training.tasks import Grid, TaskFile
 
-SEEDS: Final = 3  # fine-tunings per trial if neither the command nor the grid sets a number
+SEEDS: Final = 3  # number of seeds if neither the command nor the grid sets one
 SMALL: Final = Grid(
     learning_rates=(1e-3, 3e-4),
     batch_sizes=(32,),

@@ -17,8 +17,7 @@ from training.tasks import FEWEST_ROWS, LABELS, MORE, TASKS
 log = logging.getLogger(__name__)
 
 STAGE: Final = "checking held-out documents"  # this takes time with a large corpus
-# sufficient held-out documents per labeled example; only half of the documents provide labeled examples
-_MANY: Final = 3
+_MANY: Final = 3  # sufficient held-out documents per labeled example, which come from only half of them
 _OWN: Final = Corpus(name="own")  # has the split ratios of text that a command names
 
 

@@ -35,8 +35,7 @@ from training.run import Resume, Run
 LONGEST_NAME = 80  # maximum characters of a corpus name that is derived from a file name
 _LONGEST_STEP, _LONGEST_PATH = 255, 4095  # maximum bytes of a directory name and of a path on Linux
 _SHOWN = 40  # characters of an invalid path that a message shows
-# files of a transformers model, of an export, and of a checkpoint
-WEIGHTS = ("config.json", "spec.json", "manifest.json")
+WEIGHTS = ("config.json", "spec.json", "manifest.json")  # files of a transformers model, an export, a checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)

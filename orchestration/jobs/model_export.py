@@ -91,7 +91,8 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
 
 
 def register(flags: JobFlags, name: str) -> tracking.ModelVersion:
-    """Register the model of a finished run in MLflow's model registry. Raises BadInput without such a run or store."""
+    """Register the model of a finished run in MLflow's model registry. Raises BadInput if the run or the store is
+    missing."""
     folder = run_folder(flags)
     if not (folder / stages.MARK).is_file():
         raise BadInput(f"{folder}: this run is not finished, so it has no model; resume it with `sesame train`")

@@ -33,8 +33,7 @@ log = logging.getLogger(__name__)
 
 MOST_PATHS: Final = 4  # maximum paths in a message
 HELD_OUT_FLAGS: Final = ("--max-steps", "--num-seeds", "--max-train-samples")  # options of fine-tuning on held-out text
-# minimum examples of a reliable fraction: with fewer, each example changes it by over 3 percentage points
-FEW: Final = 30
+FEW: Final = 30  # minimum examples of a reliable fraction: with fewer, each changes it by over 3 points
 MEAN: Final = "mean"  # name of the mean score over several splits, stored with the scores of each split
 _UNRELIABLE: Final = "too few for a reliable score"
 

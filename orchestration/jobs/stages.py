@@ -131,6 +131,7 @@ def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> JobPlan:
     spec, vocab = _plain(asdict(corpus)), _plain(asdict(recipe.data.tokenizer))
     spec["clean"] = _plain(corpus.clean.causes)
     del spec["clean"]["max_unreadable_ratio"]  # controls whether a text is made, not its content
+
     # Boundaries of sentences and words are computed when text is encoded.
     marks = {name: spec.pop(name) for name in ("sentence_boundaries", "word_segmentation")}
     # the text stage does not depend on the weights

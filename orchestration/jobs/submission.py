@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Verb = Literal["run", "train"]
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")  # states of a Ray job that has ended
 PATHS = ("init_checkpoint", "data.tokenizer.path", "data.corpus")  # recipe keys that name a file or a directory
+
 # directory below --output-dir for the environment values of submitted jobs: one file per job, which only its sender can
 # read
 LEFT = ".environment"
@@ -68,8 +69,8 @@ def with_cluster_workers(flags: JobFlags, job: Job, server: "JobServer") -> JobF
 def refuse_what_does_not_fit(job: Job) -> list[str]:
     """Notes on a layout that fits. Raises ResourceError if the GPUs of the cluster have too little memory for it.
 
-    If the cluster file does not name its GPUs, the known GPU with the most memory is assumed. The host memory of the
-    machines is not checked, because it is unknown here.
+    If the cluster file does not name its GPUs, this is raised only if even the largest known GPU has too little memory.
+    The host memory of the machines is not checked, because it is unknown here.
     """
     cluster = job.cluster
     if cluster.engine.device != "cuda":

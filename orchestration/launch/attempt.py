@@ -36,15 +36,13 @@ if TYPE_CHECKING:  # only the workers import torch
 
 log = logging.getLogger(__name__)
 
-POLL_S: Final = 0.5  # interval between two turns of the driver's loop
-# timeout for the start of all worker processes; with a cold disk their imports alone take a minute
-START_S: Final = 600
-# wait after an error in one worker: its cause may be the death of another, which Ray reports later
-GRACE_S: Final = 30.0
+POLL_S: Final = 0.5  # interval between two iterations of the driver's loop
+START_S: Final = 600  # timeout for the start of all workers; with a cold disk their imports take a minute
+GRACE_S: Final = 30.0  # wait after an error in one worker: its cause may be the death of another, reported later
 STOP_S: Final = 20.0  # timeout for progress of a worker after a stop request; at least four step times
 FINISH_S: Final = 20.0  # timeout for growth of the files of an unfinished checkpoint
 MOST_CHARS: Final = 300  # maximum characters shown of an error of Ray, which may have pages
-STOPPED_S: Final = 10.0  # a longer turn of the driver's loop means that the driver itself was stopped (Ctrl-Z)
+STOPPED_S: Final = 10.0  # a longer iteration of the driver's loop means that the driver itself was stopped (Ctrl-Z)
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,7 @@ RESTARTS = "restarts.json"  # file in the run directory: number of restarts of t
 SLOWEST = 2**20  # bytes per second: the slowest accepted upload of a model to a tracking store
 LEFT_S = 60.0  # timeout for the end of the workers of a killed driver
 ENDED_S = 3.0  # timeout for the end of our own workers
-# timeout for the report of Ray that a node is gone; it took 17 to 19 seconds
-# (benchmarks/results/recovery-2026-11-25.md)
-NOTICED_S = 25.0
+NOTICED_S = 25.0  # timeout for the report of a lost node, after 17 to 19 s (benchmarks/results/recovery-2026-11-25.md)
 NONE: Mapping[str, str] = MappingProxyType({})
 STOPPED = (Preempted, KeyboardInterrupt)  # raised when a run ends after a stop request
 

@@ -28,8 +28,7 @@ class Heartbeat:
     beats: int  # number of stages and updates that have begun
     done: int  # number of updates done; -1 before the first one begins
     activity: str  # STEP, or the name of other work
-    # compute time of `timed_updates`: preparing batches and forward passes, without waiting for others
-    compute_s: float = 0.0
+    compute_s: float = 0.0  # compute time of `timed_updates`: batches and forward passes, without waiting for others
     timed_updates: int = 0
 
 
@@ -113,8 +112,9 @@ class HeartbeatMonitor:
     def compare(self, now_s: float) -> tuple[float, Mapping[int, float]] | None:
         """Compare the compute times of the workers.
 
-        Returns the ratio of the slowest worker to the median worker of its stage, and the ratios of workers that have
-        just been slow IN_A_ROW times. Returns None if the next comparison is not due, or too few updates are done.
+        Returns two values: the ratio of the slowest worker to the median worker of its stage, and by rank the ratios of
+        workers that have just been slow IN_A_ROW times. Returns None if the next comparison is not due, or too few
+        updates are done.
         """
         heartbeats = {rank: seen.heartbeat for rank, seen in self._seen.items()}
         if len(heartbeats) < 2 or now_s - self._compared_s < EVERY_S:

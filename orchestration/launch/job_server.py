@@ -20,8 +20,7 @@ SERVER: Final = (
 )
 CONNECT_S = 4.0  # timeout of a connection
 FIRST_S = 6.0  # timeout of the first answer; with the imports, a dead address raises within 15 s
-# timeout of later answers: a submission is answered when its process starts, after minutes on a busy head
-ANSWER_S = 300.0
+ANSWER_S = 300.0  # timeout of later answers; a busy head needs minutes to start the process of a submission
 AGENT_S = 60.0  # timeout for the agent of a new cluster, which starts jobs: it becomes ready after the dashboard
 STOP_S = 120  # seconds from SIGTERM to SIGKILL, so that a job can save a checkpoint; Ray's default is 3 s
 POLL_S = 0.5

@@ -28,6 +28,7 @@ RAY_PORT, DASHBOARD_PORT = 6379, 8265
 RAYLETS = 2
 START_S = 180  # timeout for the answer of the whole cluster
 END_S = 30  # seconds from SIGTERM to SIGKILL
+
 # The command `ray`, changed so that it uses 127.0.0.1. Ray 2.60 replaces 127.0.0.1 by an address that is reachable from
 # other machines (resolve_ip_for_localhost), and has no public option against this. With its switch for Windows and
 # macOS, Ray refuses a second raylet.

@@ -32,8 +32,7 @@ class WorkerGroup:
     placement: Any
     options: dict[str, Any]
     nodes: tuple[str, ...] = ()  # ids of the nodes of the group
-    # environment variables, passed to each worker in a call (environment.py)
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # environment variables (environment.py)
 
     @property
     def num(self) -> int:

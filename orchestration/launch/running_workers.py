@@ -81,7 +81,7 @@ class RunningWorkers:
         unresponsive = [rank for rank, call in zip(ranks, calls, strict=True) if call not in answered]
         states = self.request_stacks(folder, unresponsive)
         if unresponsive:
-            time.sleep(1.0)  # for faulthandler to write
+            time.sleep(1.0)  # time for faulthandler to write
         return states
 
     def request_stacks(self, folder: Path, ranks: Collection[int]) -> dict[int, str]:

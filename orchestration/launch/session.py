@@ -34,8 +34,7 @@ STORE_BYTES = 100_000_000  # size of Ray's object store; Sesame passes only smal
 FILE_BYTES = 1 << 27  # minimum allowed file size: the object store and some overhead
 PATIENCE = {  # timeouts of Ray 2.60; Ray reads these variables in this process and in its own processes
     "RAY_gcs_server_port_wait_time_s": START_S,  # until the GCS listens (ray/_private/node.py); default 30 s
-    # until this node is registered there (GlobalStateAccessor::GetNode); default 30 s
-    "RAY_raylet_start_wait_time_s": START_S,
+    "RAY_raylet_start_wait_time_s": START_S,  # until this node is registered (GlobalStateAccessor::GetNode); 30 s
     "RAY_worker_register_timeout_seconds": START_S,  # until the process of a worker is registered; default 60 s
 }
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray for a driver that `ray job submit` started
@@ -59,7 +58,8 @@ def ray_session(
     Our own Ray and its `dashboard` listen on 127.0.0.1 only; the address of the dashboard is printed. If the block
     raises an error other than a SesameError, the logs of our own Ray are copied to `logs`.
 
-    An existing connection of this process is used unchanged. ResourceError within 15 s if no Ray answers at `address`.
+    An existing connection of this process is used unchanged. Raises ResourceError within 15 s if no Ray answers at
+    `address`.
     """
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     if "ray" not in sys.modules:
@@ -116,7 +116,7 @@ def ray_session(
 
 
 def _make_private_directory(above: Path) -> Path:
-    """Create a directory for this user only. BadInput if RAY_TMPDIR is not a writable directory."""
+    """Create a directory for this user only. Raises BadInput if RAY_TMPDIR is not a writable directory."""
     try:
         return Path(tempfile.mkdtemp(prefix=PREFIX, dir=above))
     except OSError as error:

@@ -36,8 +36,7 @@ class DeviceMemory:
     lent: float = 0.0  # last stage of a pipeline: the token table of the first stage, and its gradient in float32
     logits: float = 0.0  # stored by the heads: features, and a gradient of the token table in float32
     slices: float = 0.0  # slices of logits, before the backward pass
-    # copies of the token table's gradient after the heads: one scaled by the loss gradient, and one in 16 bits
-    handed: float = 0.0
+    handed: float = 0.0  # copies of the token table's gradient: one scaled by the loss gradient, one in 16 bits
     backward: float = 0.0  # gradients of activations in a block
     reducing: float = 0.0  # copies of a bucket during reduction, minus the activations that are already freed
     update: float = 0.0  # temporary memory of an update
@@ -332,7 +331,7 @@ def logits(demand: Workload, layout: ParallelLayout, length: int) -> tuple[float
 
     The heads store the features of each target and their gradient. Losses that predict tokens also store a gradient of
     the table in float32. Either the logits of one slice exist at the same time, or all logits. The gradient of the
-    table is copied to scale it by the gradient of the loss, and to convert it to the precision of the table.
+    table is copied twice: scaled by the gradient of the loss, and in the precision of the table.
     """
     trunk, size = demand.recipe.model, layout.bytes_per_weight
     work, total, slices, handed = demand.work(layout.rows / layout.sequence, length), 0.0, 0.0, 0.0

@@ -30,6 +30,7 @@ class Overheads:
     slice_launches: int = 0  # operations per slice
     block_launches: int = 45  # operations per block, forward and backward
     launch_s: float = 0.0  # seconds of the host between the starts of two operations; 0: the value of the device
+
     # Seconds per weight tensor in kernels that are too small to be limited by memory: per micro-batch (to collect its
     # gradients), and per update.
     tensor_micro_s: float = 0.0

@@ -13,11 +13,10 @@ from orchestration.planning.workload import Workload
 from training.specs import Phase
 
 FILLED: Final = 0.95  # fraction of a device's memory that a layout may fill
-# fraction above which a layout is refused; the prediction may exceed the measured memory by 10 %
-REFUSED: Final = 1.1
-MOST_ROWS: Final = 10  # largest power of two of sequences in a micro-batch: 1,024 of the longest sequences
+REFUSED: Final = 1.1  # fraction above which a layout is refused; the prediction may exceed the measured memory by 10 %
+MOST_ROWS: Final = 10  # largest exponent: a micro-batch has up to 2**10 of the longest sequences
 _ENGINE: Final = "cluster.engine."
-MOST_ROWS_PIPED: Final = 3  # largest power of two with a pipeline: 8 sequences
+MOST_ROWS_PIPED: Final = 3  # largest exponent with a pipeline: up to 2**3 sequences
 
 
 @dataclass(frozen=True)

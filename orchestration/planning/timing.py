@@ -46,7 +46,7 @@ class StepSeconds:
     tensor: float = 0.0  # reductions over a tensor group
     sequence: float = 0.0  # exchanges between heads and tokens, in both directions
     gathering: float = 0.0  # ZeRO-3: weights of each layer, forward and backward
-    reducing: float = 0.0  # gradients, over the replicas
+    reducing: float = 0.0  # reduction of gradients over the replicas
     passing: float = 0.0  # states and their gradients between the stages of a pipeline
     bubble: float = 0.0  # waiting of pipeline stages
     update: float = 0.0  # update of the weights, and their distribution

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # the import takes a second
 
 EXPERIMENT: Final = "corpora"
 EVERY_S: Final = 5.0  # seconds between two batches of metrics
+
 # Tags:
 DIGEST: Final = "sesame.corpus_digest"  # digest of the manifest, once it exists
 CARD: Final = "sesame.data_card"  # set to "logged" when the run has a data card

@@ -228,7 +228,7 @@ def log_dataset(client: Any, run_id: str, dataset: Any, context: str) -> None:
     """Log a dataset as an input of the run.
 
     MLflow first looks for the dataset and then adds it. If two runs log the same dataset at once, MLflow fails for one
-    of them. Its second attempt succeeds.
+    of these runs. A second attempt then succeeds.
     """
     from mlflow.entities import DatasetInput, InputTag
     from mlflow.exceptions import MlflowException

@@ -56,6 +56,7 @@ T = TypeVar("T")
 
 HEARTBEAT_S = 10.0
 NOTED_S = 0.3  # seconds after which an answer is reported as slow
+
 # seconds without a heartbeat after which an owner on another host is considered dead, because its process cannot be
 # checked
 STALE_S = 600.0

@@ -273,7 +273,7 @@ def summarize_error(error: BaseException) -> str:
 
 
 def describe_status(status: int) -> str:
-    """The meaning of a status code from a server without an error of MLflow.
+    """The meaning of a status code, if the answer of the server is not an error of MLflow.
 
     >>> describe_status(503)
     'answers 503 (Service Unavailable): the server, or a proxy before it, fails'
