@@ -128,13 +128,16 @@ def _overrides(table: Ablation, row: AblationRow, flags: JobFlags) -> list[str]:
     """The overrides of a row. Overrides of the command replace those of the row, except the number of steps of a row
     with equal compute."""
     vocab = [table.vocab] if table.vocab and not flags.data else []
-    own = [*row.overrides, *row.sizes.get(flags.scale, ())]
-    given = ["cluster.num_workers=1", *table.budget_of(flags.scale), *vocab, *own, *flags.overrides]
+    row_overrides = [*row.overrides, *row.sizes.get(flags.scale, ())]
+    overrides = ["cluster.num_workers=1", *table.budget_of(flags.scale), *vocab, *row_overrides, *flags.overrides]
     if not row.compute:
-        return given
+        return overrides
     whole = replace(table.rows[table.equal_to], compute=0.0)
     reference = _recipe(whole.recipe, _overrides(table, whole, flags), flags.scale)
-    return [*given, f"phases.0.steps={equal_steps(_recipe(row.recipe, given, flags.scale), reference, row.compute)}"]
+    return [
+        *overrides,
+        f"phases.0.steps={equal_steps(_recipe(row.recipe, overrides, flags.scale), reference, row.compute)}",
+    ]
 
 
 def _recipe(name: str, overrides: Sequence[str], scale: str) -> Recipe:
@@ -156,11 +159,11 @@ def count_flops(recipe: Recipe) -> float:
     """FLOPs of training. Unlike `training_flops`, it also counts the vocabulary projection of a second loss."""
     others = [loss for loss in recipe.losses if loss.names_tokens][1:]
     table = table_rows(recipe.data.tokenizer) * recipe.model.table_width
-    chosen = recipe.masking.predicted
+    masked_fraction = recipe.masking.predicted
     projected = 0.0
     for phase in recipe.phases:
         tokens = phase.global_batch_size * phase.seq_length
-        batch = {"lengths": np.array([tokens]), "targets": np.empty(round(chosen * tokens), bool)}
+        batch = {"lengths": np.array([tokens]), "targets": np.empty(round(masked_fraction * tokens), bool)}
         projected += phase.steps * sum(loss.count(batch) for loss in others)
     return training_flops(recipe) + 6 * table * projected
 
@@ -188,8 +191,8 @@ def run_ablation(plan: AblationPlan, report: Report) -> dict[str, Any]:
             stop_signals() as stop_request,
             tracking.run(tracking.tracking_store(plan.job.out), folder, None, _metadata(plan)) as parent,
         ):
-            found = _run_trials(plan, parent, stop_request, report)
-            summary = _summary(plan, found)
+            scores = _run_trials(plan, parent, stop_request, report)
+            summary = _summary(plan, scores)
             write_atomic(folder / SCORES, json.dumps(summary, indent=1).encode())
             write_atomic(folder / PAGE, ablations.markdown(plan.table, summary).encode())
             _picture(plan.table, summary).savefig(folder / FIGURE)
@@ -253,15 +256,15 @@ def _metadata(plan: AblationPlan) -> tracking.Metadata:
     )
 
 
-def _summary(plan: AblationPlan, found: Mapping[tuple[str, int], Mapping[str, MeasuredScore]]) -> dict[str, Any]:
+def _summary(plan: AblationPlan, trial_scores: Mapping[tuple[str, int], Mapping[str, MeasuredScore]]) -> dict[str, Any]:
     """The scores by row, column and seed, and what each column is measured on, as JSON values."""
     rows, columns = plan.table.rows, plan.table.columns
-    seeds = sorted({seed for _, seed in found})
-    first = found[next(iter(rows)), seeds[0]]
+    seeds = sorted({seed for _, seed in trial_scores})
+    first = trial_scores[next(iter(rows)), seeds[0]]
     of_row = {cell.row: cell.job.recipe for cell in plan.cells}
     phases = plan.job.recipe.phases
     questions = {name: first[name].questions for name in columns}
-    scores = {row: {name: [found[row, seed][name].value for seed in seeds] for name in columns} for row in rows}
+    scores = {row: {name: [trial_scores[row, seed][name].value for seed in seeds] for name in columns} for row in rows}
     return {
         "table": plan.table.name,
         "scores": scores,
@@ -305,12 +308,13 @@ def _run_trials(
                 stop_request.signal = stop_request.signal or signal.SIGTERM
                 waiting = {future for future in waiting if not future.cancel()}
             progress.update()
-    left = sum(future.cancelled() or _error(future) is not None for future in cells)
+    unfinished = sum(future.cancelled() or _error(future) is not None for future in cells)
     if error and not isinstance(error, launch.STOPPED):
         raise error
-    if left:
+    if unfinished:
         raise stop_request.make_exception(
-            f"{plan.stage.folder}: stopped with {left} of {len(cells)} trials unfinished; repeat the command to resume"
+            f"{plan.stage.folder}: stopped with {unfinished} of {len(cells)} trials unfinished; repeat the command to "
+            "resume"
         )
     return {(cell.row, cell.seed): future.result() for future, cell in cells.items()}
 
@@ -351,17 +355,17 @@ def _tags(plan: AblationPlan, cell: AblationTrial, parent: tracking.TrackedRun) 
 def _load_scores(cell: AblationTrial) -> dict[str, MeasuredScore]:
     """The scores of a finished trial."""
     file = cell.stage.folder / SCORES
-    kept = read_object(file, MADE_ANEW)
+    stored = read_object(file, MADE_ANEW)
     with of_kind(file, MADE_ANEW):
-        return {name: MeasuredScore(**score) for name, score in kept.items()}
+        return {name: MeasuredScore(**score) for name, score in stored.items()}
 
 
 def _log_cell(cell: AblationTrial, tags: Mapping[str, str]) -> None:
-    found = {f"table/{name}": one.value for name, one in _load_scores(cell).items()}
+    scores = {f"table/{name}": one.value for name, one in _load_scores(cell).items()}
 
     def log_scores(tracked: tracking.TrackedRun) -> None:
         tracking.tag(tracked, **tags)
-        tracking.log_scores(tracked, found)
+        tracking.log_scores(tracked, scores)
 
     tracking.mirror(cell.job.plan.run.folder, cell.name, f"the scores of {cell.name}", log_scores)
 

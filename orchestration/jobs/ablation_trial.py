@@ -53,18 +53,18 @@ def _score(folder: Path, run: Run, question: MeasureRequest) -> MeasuredScore:
 
     match question.kind:
         case "masked":
-            found = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
-            return MeasuredScore(found.accuracy, f"{found.scored:,} masked tokens of held-out text", found.scored)
+            result = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
+            return MeasuredScore(result.accuracy, f"{result.scored:,} masked tokens of held-out text", result.scored)
         case "loss":
-            found = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
-            return MeasuredScore(found.loss, f"{found.scored:,} masked tokens of held-out text")
+            result = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
+            return MeasuredScore(result.loss, f"{result.scored:,} masked tokens of held-out text")
         case "rise":
             losses = [value for _, value in history(folder)["train/loss"]]
             return MeasuredScore(measure_rise(losses), f"{len(losses):,} mean losses of training steps")
         case "pairs":
-            found = pairs(load(folder / WEIGHTS), held_out(_rows(run, question)))
-            how = f"fitted to {found.fitted:,} held-out pairs, scored on {found.scored:,} others"
-            return MeasuredScore(found.accuracy, how, found.scored)
+            result = pairs(load(folder / WEIGHTS), held_out(_rows(run, question)))
+            how = f"fitted to {result.fitted:,} held-out pairs, scored on {result.scored:,} others"
+            return MeasuredScore(result.accuracy, how, result.scored)
         case "task":
             corpus, longest = Path(run.corpus), load_spec(folder / WEIGHTS).model.longest
             pool = load_held_out_task(question.of, corpus, min(LENGTH, longest), folder).pool

@@ -89,8 +89,8 @@ class EvalRequest:
         if self.task_data_dir is not None and not self.task_data_dir.is_dir():
             raise BadInput(f"--task-data-dir {self.task_data_dir}: no such directory; check the path")
         if self.task_data_dir is None:
-            own = [task if isinstance(task, str) else beside_first(task) for task in self.tasks]
-            object.__setattr__(self, "tasks", own)  # code that reads these files need not search for them again
+            tasks = [task if isinstance(task, str) else beside_first(task) for task in self.tasks]
+            object.__setattr__(self, "tasks", tasks)  # code that reads these files need not search for them again
 
     @property
     def held_out(self) -> list[str]:
@@ -148,17 +148,17 @@ def tasks_from_words(words: str | Sequence[str], tables: Sequence[str] = ()) -> 
     Raises BadInput if a name is unknown, a table has the wrong form, two tasks have the same name, or `words` contains
     no name.
     """
-    found = dict[str, tuple[TaskFile | str, str]]()  # by name: the task, and the word that named it
+    tasks_by_name = dict[str, tuple[TaskFile | str, str]]()  # by name: the task, and the word that named it
     for word in filter(None, map(str.strip, words.split(",") if isinstance(words, str) else words)):
         for task in [word] if word in TASKS else tasks_of(word):
-            add_task(found, task, word)
-    if words and not found:
+            add_task(tasks_by_name, task, word)
+    if words and not tasks_by_name:
         raise BadInput(f"invalid --tasks: got {words!r}, expected names of tasks; `sesame tasks` lists them")
     notes = list[str]()
     for name in tables:
         task, line = task_of_csv(name)
-        if add_task(found, task, name):
+        if add_task(tasks_by_name, task, name):
             notes.append(line)
     for line in notes:
         log.warning("%s", line)
-    return [task for task, _ in found.values()]
+    return [task for task, _ in tasks_by_name.values()]

@@ -83,24 +83,24 @@ def evaluate(
     if due and out and tracking.existing_run(folder) is None:
         _create_run(folder, out)
     failed = _run_missing_trials(folder, due, cluster, report)
-    found, errors = dict[str, TaskScore](), list[SesameError]()
-    owed = tracking.unlogged_metrics(folder)
+    scores, errors = dict[str, TaskScore](), list[SesameError]()
+    unlogged = tracking.unlogged_metrics(folder)
     for plan in plans:
         try:
             score = _score(folder, plan, failed) if plan in due else load_score(plan.stage.folder)
-            if tracking.existing_run(folder) and (plan in due or plan.stage.folder.name in owed):
+            if tracking.existing_run(folder) and (plan in due or plan.stage.folder.name in unlogged):
                 report({"stage": "logging to MLflow"})
                 _log(folder, plan, score)
-            found[plan.stage.folder.name] = _with_plan_values(plan, score)
+            scores[plan.stage.folder.name] = _with_plan_values(plan, score)
         except SesameError as error:
             log.warning("left out: task %s: %s", score_name(plan.task, plan.step, plan.labels), error)
             errors.append(error)
-    if errors and not found:
+    if errors and not scores:
         raise errors[0]
     if left_out is not None:
         left_out += errors
-    _publish(folder, found)
-    return list(found.values())
+    _publish(folder, scores)
+    return list(scores.values())
 
 
 def _with_plan_values(plan: TaskPlan, score: TaskScore) -> TaskScore:
@@ -214,10 +214,10 @@ def _run_missing_trials(
         return {}
     has = {"cpus": max(launch.cores(), cluster.cpus_per_worker), "gpus": cluster.gpus}  # 0: all GPUs that Ray finds
 
-    def on_done(number: int, found: EvalResult) -> str:
+    def on_done(number: int, result: EvalResult) -> str:
         plan, cell = todo[number]
-        plan.store(cell, found)
-        return f"{cell.name}: {plan.result(found)}"
+        plan.store(cell, result)
+        return f"{cell.name}: {plan.result(result)}"
 
     with (
         environment.applied(cluster.env) as env,
@@ -234,13 +234,13 @@ def _run_missing_trials(
 def _load_results(plan: TaskPlan) -> Results:
     files = [(cell, plan.file_of(cell)) for cell in plan.cells]
     remedy = "delete it and repeat the command"
-    found: list[tuple[launch.EvalTrial, EvalResult]] = []
+    results: list[tuple[launch.EvalTrial, EvalResult]] = []
     for cell, file in files:
         if file.is_file():
             result = read_object(file, remedy, found=dict)["found"]
             with of_kind(file, remedy):
-                found.append((cell, EvalResult(**result)))
-    return found
+                results.append((cell, EvalResult(**result)))
+    return results
 
 
 def _summarize(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameError]) -> TaskScore:
@@ -250,7 +250,7 @@ def _summarize(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
     if not any(cell.start == "pretrained" for cell, _ in results):
         raise next(error for cell, error in named if cell.start == "pretrained")
     starts = select_trials(
-        [TrialScore.of(cell.start, cell.how, found.scores) for cell, found in results], plan.metric, plan.chosen_on
+        [TrialScore.of(cell.start, cell.how, result.scores) for cell, result in results], plan.metric, plan.chosen_on
     )
     of_starts = {start: _chosen(results, starts, start) for start in starts}
     first = next(iter(starts.values())).scores[plan.split]
@@ -265,7 +265,7 @@ def _summarize(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
         labels=plan.labels,
         chance=plan.chance if plan.chance is not None else next(iter(guess_scores), None),
         paper=plan.paper,
-        examples={cell.start: found.example for cell, found in results if found.example and plan.kind is None},
+        examples={cell.start: result.example for cell, result in results if result.example and plan.kind is None},
         notes=(*plan.remarks, *_notes_on_files(plan), *_notes(of_starts["pretrained"])),
         failed=tuple(f"{cell.name}: {error}" for cell, error in named),
         intervals={start: ends for start, cells in of_starts.items() if (ends := _interval(plan, cells))},
@@ -277,7 +277,7 @@ def _summarize(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
 def _interval(plan: TaskPlan, cells: Results) -> tuple[float, float] | None:
     """The 95 % interval of the score of an initialization. With one trial it is the interval of the task type, if the
     task type has one; otherwise it is computed over seeds and questions."""
-    by_metric = [found.scores[plan.split] for _, found in cells]
+    by_metric = [result.scores[plan.split] for _, result in cells]
     name = "macro" if plan.metric == "macro_accuracy" else plan.metric
     if len(cells) == 1 and f"{name}_low" in by_metric[0]:
         return by_metric[0][f"{name}_low"], by_metric[0][f"{name}_high"]
@@ -322,7 +322,8 @@ def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> PairedDiffere
     if len(seeds) < (2 if is_tuned else 1):
         return None
     scores = [
-        {_seed(cell): found.scores[plan.split][plan.metric] for cell, found in cells} for cells in (pretrained, random)
+        {_seed(cell): result.scores[plan.split][plan.metric] for cell, result in cells}
+        for cells in (pretrained, random)
     ]
     sign = sign_of_metric(plan.metric)
     difference = sign * fmean(scores[0][seed] - scores[1][seed] for seed in seeds)
@@ -330,11 +331,11 @@ def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> PairedDiffere
     first, second = (
         sign * np.array([_in_units(plan.metric, units[seed], of[seed]) for seed in seeds]) for units, of in both
     )
-    found, (low, high) = paired_difference(first, second, difference), _range(plan.metric)
-    if found is None:
+    result, (low, high) = paired_difference(first, second, difference), _range(plan.metric)
+    if result is None:
         return None
-    ends = _clip_interval((found.low, found.high), low - high, high - low)
-    return replace(found, low=ends[0], high=ends[1])
+    ends = _clip_interval((result.low, result.high), low - high, high - low)
+    return replace(result, low=ends[0], high=ends[1])
 
 
 def _in_units(metric: str, values: Sequence[float], score: float) -> Sequence[float]:
@@ -349,13 +350,13 @@ def _in_units(metric: str, values: Sequence[float], score: float) -> Sequence[fl
 
 def _units(plan: TaskPlan, cells: Results) -> dict[int, Sequence[float]]:
     """By seed, the values of the questions of the scored split; {} if they are unknown or differ in number."""
-    found = {_seed(cell): units for cell, one in cells if (units := one.by_unit.get(plan.split, ()))}
-    return found if len({len(units) for units in found.values()}) == 1 else {}
+    units_by_seed = {_seed(cell): units for cell, one in cells if (units := one.by_unit.get(plan.split, ()))}
+    return units_by_seed if len({len(units) for units in units_by_seed.values()}) == 1 else {}
 
 
 def _constant(plan: TaskPlan, cells: Results) -> str:
     """A note if a seed of this initialization always predicts the same answer; "" otherwise."""
-    constants = [found.constant.get(plan.split, "") for _, found in cells]
+    constants = [result.constant.get(plan.split, "") for _, result in cells]
     answers = ", ".join(dict.fromkeys(filter(None, constants)))
     of_seeds = f" with {sum(map(bool, constants))} of {len(constants)} seeds" if len(constants) > 1 else ""
     return f"one constant answer{of_seeds}: {answers}" if answers else ""
@@ -368,8 +369,8 @@ def _notes_on_files(plan: TaskPlan) -> list[str]:
 
 def _notes(cells: Results) -> list[str]:
     """Notes of trials that differ only in their seed. If only some trials have a note, their seed is added to it."""
-    shared = set.intersection(*(set(found.notes) for _, found in cells))
-    notes = [(note, _seed(cell)) for cell, found in cells for note in found.notes]
+    shared = set.intersection(*(set(result.notes) for _, result in cells))
+    notes = [(note, _seed(cell)) for cell, result in cells for note in result.notes]
     return list(dict.fromkeys(note if note in shared else f"seed {seed}: {note}" for note, seed in notes))
 
 
@@ -395,10 +396,10 @@ def _write_score(folder: Path, score: TaskScore) -> None:
 def _predictions_of(results: Results, score: TaskScore) -> dict[str, Any]:
     """The predictions of the selected trials, by initialization and seed."""
     return {
-        f"{cell.start}, seed {_seed(cell)}": found.predictions
+        f"{cell.start}, seed {_seed(cell)}": result.predictions
         for start in score.starts
-        for cell, found in _chosen(results, score.starts, start)
-        if found.predictions
+        for cell, result in _chosen(results, score.starts, start)
+        if result.predictions
     }
 
 
@@ -431,7 +432,7 @@ def _chosen(results: Results, starts: Mapping[str, SelectedTrials], start: str) 
         return json.loads(json.dumps({key: value for key, value in how.items() if key != "seed"}))
 
     how = plain(starts[start].how)
-    return [(cell, found) for cell, found in results if cell.start == start and plain(cell.how) == how]
+    return [(cell, result) for cell, result in results if cell.start == start and plain(cell.how) == how]
 
 
 def _seed(cell: launch.EvalTrial) -> int:
@@ -462,7 +463,8 @@ def _best(plan: TaskPlan, cells: Results) -> EvalResult:
     on = plan.chosen_on or next((split for split in first.scores if split.startswith("dev")), "")
     if on:
         return max(
-            (found for _, found in cells), key=lambda found: sign_of_metric(plan.metric) * found.scores[on][plan.metric]
+            (result for _, result in cells),
+            key=lambda result: sign_of_metric(plan.metric) * result.scores[on][plan.metric],
         )
     if len(cells) > 1:
         message = "task %s: no labeled dev split to select a seed with; the predictions are those of seed %d"
@@ -474,16 +476,18 @@ def _average_glue(scores: Sequence[TaskScore]) -> dict[str, float]:
     """The averages of GLUE by name, from the available scores (medians over seeds). A task with several scores counts
     as missing."""
     times = Counter(score.task for score in scores)
-    found: dict[str, dict[str, float]] = {}
+    task_metrics: dict[str, dict[str, float]] = {}
     for score in scores:
         if times[score.task] > 1:
             continue
         by_split = score.starts["pretrained"].scores
-        found[score.task] = {metric: median(values) for metric, values in by_split[score.split].items()}
+        task_metrics[score.task] = {metric: median(values) for metric, values in by_split[score.split].items()}
         for split, metrics in by_split.items():
             if split == f"{score.split}_mismatched":
-                found[score.task] |= {f"{metric}_mismatched": median(values) for metric, values in metrics.items()}
-    averages = {name: glue_average(found, name) for name in get_args(Average)}
+                task_metrics[score.task] |= {
+                    f"{metric}_mismatched": median(values) for metric, values in metrics.items()
+                }
+    averages = {name: glue_average(task_metrics, name) for name in get_args(Average)}
     return {name: value for name, value in averages.items() if value is not None}
 
 
@@ -526,11 +530,11 @@ def _joined(values: Iterable[tuple[tuple[str, ...], T]]) -> dict[str, T]:
     >>> _joined([(("dev", "a_f1"), 1), (("dev_a", "f1"), 2)])
     {'dev_a_f1': 1, 'dev_a/f1': 2}
     """
-    found = dict[str, T]()
+    joined = dict[str, T]()
     for parts, value in values:
         name = "_".join(parts)
-        found["/".join(parts) if name in found else name] = value
-    return found
+        joined["/".join(parts) if name in joined else name] = value
+    return joined
 
 
 def _split_name(name: str) -> str:
@@ -542,15 +546,15 @@ def _split_name(name: str) -> str:
     return name.replace(" (", ".").removesuffix(")")
 
 
-def _trial_record(cell: launch.EvalTrial, found: EvalResult) -> tracking.TrialRecord:
-    scores = _joined(((split, metric), value) for split, by in found.scores.items() for metric, value in by.items())
-    return tracking.TrialRecord(cell.name, {"start": cell.start, **cell.how}, scores, found.losses)
+def _trial_record(cell: launch.EvalTrial, result: EvalResult) -> tracking.TrialRecord:
+    scores = _joined(((split, metric), value) for split, by in result.scores.items() for metric, value in by.items())
+    return tracking.TrialRecord(cell.name, {"start": cell.start, **cell.how}, scores, result.losses)
 
 
 def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "Figure"]:
     values = {start: score.values(start) for start in score.starts}
     title = f"{score.task}, {score.split}" + (f", {score.labels:,} labels" if score.labels else "")
-    found = {"scores": figures.plot_comparison(title, values, guesses(score), score.metric, score.intervals)}
+    plots = {"scores": figures.plot_comparison(title, values, guesses(score), score.metric, score.intervals)}
     points: dict[str, list[tuple[float, float]]] = {}
     for cell, one in results:
         if plan.chosen_on and cell.tuning:
@@ -558,8 +562,8 @@ def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "F
                 (cell.tuning.learning_rate, one.scores[plan.chosen_on][plan.metric])
             )
     if points:
-        found["rates"] = figures.plot_against_rate(f"{score.task}, {plan.chosen_on}", points, score.metric)
-    return found | _confusion(plan, results, score)
+        plots["rates"] = figures.plot_against_rate(f"{score.task}, {plan.chosen_on}", points, score.metric)
+    return plots | _confusion(plan, results, score)
 
 
 def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "Figure"]:
@@ -571,9 +575,9 @@ def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, 
     merge = getattr(kind, "merge_labels", {})
     named = [merge.get(label, label) for label in getattr(kind, "labels", ())]
     labels = list(dict.fromkeys(named))
-    _, mine = _chosen(results, score.starts, "pretrained")[0]
+    _, result = _chosen(results, score.starts, "pretrained")[0]
     splits = plan.parts or (plan.split,)
-    answers = [one for split in splits for one in mine.predictions.get(split, ())]
+    answers = [one for split in splits for one in result.predictions.get(split, ())]
     items = [item for split in splits for item in plan.items.get(split, ())]
     if not 2 <= len(labels) <= MOST_CLASSES or not answers or not all(isinstance(one, str) for one in answers):
         return {}
@@ -597,24 +601,24 @@ def _pictures(scores: Sequence[TaskScore], last: int = 0) -> dict[str, "Figure"]
     for score in scores:
         by_unit.setdefault(unit_of(score.metric), []).append(score)
     bars = {
-        unit: {score.task: score for score in found}.values() for unit, found in by_unit.items()
+        unit: {score.task: score for score in same_unit}.values() for unit, same_unit in by_unit.items()
     }  # the last score of each task
-    found = {"scores": figures.plot_scores({unit: [_bar(score) for score in of] for unit, of in bars.items()})}
+    plots = {"scores": figures.plot_scores({unit: [_bar(score) for score in of] for unit, of in bars.items()})}
     for unit, of in by_unit.items():
         name = "" if unit == SHARES else f"_{unit}"
         if steps := _curves(of, "step", "labels"):
-            found[f"scores_by_step{name}"] = figures.plot_curves(steps, unit)
+            plots[f"scores_by_step{name}"] = figures.plot_curves(steps, unit)
         if labels := _curves(of, "labels", "step"):
-            found[f"scores_by_labels{name}"] = figures.plot_curves(labels, unit, "labeled examples", log=True)
-    return found
+            plots[f"scores_by_labels{name}"] = figures.plot_curves(labels, unit, "labeled examples", log=True)
+    return plots
 
 
 def _bar(score: TaskScore) -> figures.Bar:
     """The scores of a task in the units of the table, with a reported result of the paper. This is the result for the
     same metric if there is one, otherwise the first result."""
     values = {start: [scale_value(value, score.metric) for value in score.values(start)] for start in score.starts}
-    found = [(*figure_of(name), value) for name, value in score.paper.items()]
-    named = {name.replace("_", ""): (split, value) for name, split, value in found}
+    reported = [(*figure_of(name), value) for name, value in score.paper.items()]
+    named = {name.replace("_", ""): (split, value) for name, split, value in reported}
     split, paper = named.get(score.metric.replace("_", ""), next(iter(named.values()), ("", None)))
     other = f"\n{score.split}, paper {split}" if split not in ("", score.split) else ""
     ends = {

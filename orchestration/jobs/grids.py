@@ -50,9 +50,9 @@ def paper_of_run(run: Mapping[str, Any], name: str) -> str:
     return "gpt1" if run["model"]["kind"] == "decoder" else ""  # later models were not fine-tuned on labels
 
 
-def paper_of_folder(given: Path, parameters: int) -> tuple[str, bool, str]:
+def paper_of_folder(folder: Path, parameters: int) -> tuple[str, bool, str]:
     """For a directory of transformers: the paper of its grids, whether its size is published, and the reason."""
-    file = given / "config.json"
+    file = folder / "config.json"
     try:
         of_type = str(parse_json(file.read_text(encoding="utf-8"))["model_type"])
     except (ValueError, KeyError, TypeError) as error:
@@ -67,8 +67,8 @@ def paper_of_folder(given: Path, parameters: int) -> tuple[str, bool, str]:
 def tunings_of(target: EvalTarget, task: TaskFile, request: EvalRequest) -> tuple[list[Tuning | None], str, str]:
     """The trials of the requested grid, a description of the grid, and a remark to print beside the scores."""
     name, grid = grid_of(target, task, request.grid)
-    given = {"learning_rates": request.learning_rates, "batch_sizes": request.batch_sizes, "epochs": request.epochs}
-    changed: dict[str, Any] = {key: tuple(dict.fromkeys(value or getattr(grid, key))) for key, value in given.items()}
+    options = {"learning_rates": request.learning_rates, "batch_sizes": request.batch_sizes, "epochs": request.epochs}
+    changed: dict[str, Any] = {key: tuple(dict.fromkeys(value or getattr(grid, key))) for key, value in options.items()}
     if request.max_steps:
         changed |= {"max_steps": request.max_steps, "epochs": ()}
     elif request.epochs:
@@ -130,9 +130,9 @@ def grid_of(target: EvalTarget, task: TaskFile, requested: str) -> tuple[str, Gr
     """
     if requested:
         if requested not in task.grids:
-            known = ", ".join(task.grids) or "none"
+            names = ", ".join(task.grids) or "none"
             raise BadInput(
-                f"task {task.name}: invalid --grid: got {requested}, expected one of its grids ({known}); use one"
+                f"task {task.name}: invalid --grid: got {requested}, expected one of its grids ({names}); use one"
             )
         return requested, task.grids[requested]
     if _is_own(task) and len(task.grids) == 1:
@@ -158,8 +158,8 @@ def intermediate_task(
     before, data = load_task(tuning.init_task), request.task_data_dir or Path()
     if not before.files["train"].is_there(data):
         raise BadInput(
-            f"task {task.name}: its grid starts with a model fine-tuned on {before.name}, but {data} has no train "
-            f"split of {before.name}; add it, or select another grid with --grid"
+            f"task {task.name}: its grid first fine-tunes on {before.name}, which has no train split in {data}; add "
+            "it, or select another grid with --grid"
         )
     first = grid_of(target, before, request.grid if request.grid in before.grids else "")[1].cells()[0]
     return before, dataclasses.replace(first, seed=tuning.seed)

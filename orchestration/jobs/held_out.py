@@ -61,17 +61,17 @@ def _percent(share: float) -> str:
 
 def find_too_few(corpus: Path, tasks: Sequence[str], labels: int) -> dict[str, str]:
     """The tasks for which a corpus holds out too few documents, each with the reason and the number of examples."""
-    known, found = [task for task in tasks if task in TASKS], dict[str, str]()
+    held_out_names, reasons = [task for task in tasks if task in TASKS], dict[str, str]()
     if "test" not in Manifest.load(corpus).splits:
-        return {task: f"task {task}: {corpus} has no held-out documents; {MORE}" for task in known}
+        return {task: f"task {task}: {corpus} has no held-out documents; {MORE}" for task in held_out_names}
     store = TokenStore.open(corpus, "test")
     vocab = Vocab.load(store.vocab_dir, store.manifest.vocab["hash"])
-    for task in known:
+    for task in held_out_names:
         try:
             TASKS[task].make(store, vocab).require(labels)
         except DataError as error:
-            found[task] = str(error)
-    return found
+            reasons[task] = str(error)
+    return reasons
 
 
 def held_out_tasks(tasks: Sequence[str]) -> list[str]:
@@ -103,7 +103,7 @@ def warn_of_few_documents(corpus: Corpus, num: int, tasks: Sequence[str], own: b
 def tasks_without_text(corpus: JobStage, tasks: Sequence[str], labels: int = LABELS) -> list[str]:
     """The tasks for which a corpus holds out too few documents, with a warning for each; [] if the corpus does not
     exist yet."""
-    found = find_too_few(corpus.folder, tasks, labels) if corpus.state == "done" else {}
-    for reason in found.values():
+    reasons = find_too_few(corpus.folder, tasks, labels) if corpus.state == "done" else {}
+    for reason in reasons.values():
         log.warning("no scores: %s", reason)
-    return list(found)
+    return list(reasons)

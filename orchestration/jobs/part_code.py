@@ -22,15 +22,15 @@ def compute_digests(*values: Any) -> dict[str, str]:
     >>> list(compute_digests({"choose": WholeWordMasking()}))
     ['preprocessing/masking/whole_word.py']
     """
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for module in sorted({cls.__module__ for part in _parts(values) for cls in type(part).__mro__[:-1]}):
         if (file := getattr(sys.modules.get(module), "__file__", None)) is None:
             continue
         path, folder = Path(file), Path(*module.split(".")[:-1])
         for each in (path, *sorted(path.parent.glob(f"*/{path.name}"))):
             place = folder / each.relative_to(path.parent)
-            found[place.as_posix()] = hashlib.sha256(each.read_bytes()).hexdigest()[:16]
-    return found
+            digests[place.as_posix()] = hashlib.sha256(each.read_bytes()).hexdigest()[:16]
+    return digests
 
 
 def find_changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -98,8 +98,8 @@ class TaskPlan:
         mean |= {name: count for name in COUNTS if (count := sum(of.get(name, 0.0) for of in of_parts))}
         notes = [*result.notes, f"{MEAN}: over {', '.join(self.parts)}"]
         units = {**result.by_unit, MEAN: pool_values([result.by_unit.get(part, ()) for part in self.parts])}
-        alike = {result.constant.get(part, "") for part in self.parts}
-        constant = {**result.constant, MEAN: alike.pop() if len(alike) == 1 else ""}
+        answers = {result.constant.get(part, "") for part in self.parts}
+        constant = {**result.constant, MEAN: answers.pop() if len(answers) == 1 else ""}
         more: dict[str, Any] = {"by_unit": units, "constant": constant}
         return dataclasses.replace(result, scores={**result.scores, MEAN: mean}, notes=notes, **more)
 
@@ -163,11 +163,11 @@ def _plan_all(target: EvalTarget, request: EvalRequest) -> tuple[list[TaskPlan],
     """The plans of the possible tasks, and the problems of the others."""
     plans, problems, few = dict[Path, TaskPlan](), dict[str, None](), dict[str, None]()
     for one in request.by_labels():
-        lacking = dict[str, str]()
+        too_few = dict[str, str]()
         if target.corpus and one.held_out:
-            lacking = held_out.find_too_few(target.corpus, one.held_out, one.held_out_labels)
-        few |= dict.fromkeys(lacking.values())
-        for task in one.without(list(lacking)).tasks:
+            too_few = held_out.find_too_few(target.corpus, one.held_out, one.held_out_labels)
+        few |= dict.fromkeys(too_few.values())
+        for task in one.without(list(too_few)).tasks:
             try:
                 if isinstance(task, str):
                     plan = _plan_held_out_task(target, task, one)
@@ -478,15 +478,15 @@ def _select_scored_splits(
     """
     usual = (next((name for name in ("test", "dev") if name in answered), answered[0]),)
     there = tuple(name for name in task.score_splits if name in answered)
-    lacking = [name for name in task.score_splits if name not in answered]
-    if not lacking:
+    absent = [name for name in task.score_splits if name not in answered]
+    if not absent:
         return (there, "") if there else _prefer_larger_dev(task, items, usual)
     if there:
         score = f"the mean over {', '.join(there)}" if len(there) > 1 else f"computed on {there[0]} only"
-        return there, f"task {task.name}: its score is {score}, because {data} has no labeled {', '.join(lacking)}"
+        return there, f"task {task.name}: its score is {score}, because {data} has no labeled {', '.join(absent)}"
     missing = (
         f"task {task.name}: its score is computed on {', '.join(task.score_splits)}, but {data} has no labeled "
-        f"file of these splits; looked for {task.files[lacking[0]].paths[0]}"
+        f"file of these splits; looked for {task.files[absent[0]].paths[0]}"
     )
     if is_submitted:
         return usual, f"{missing}; the result is computed on {usual[0]} and is not the score of this task"

@@ -76,7 +76,7 @@ class JobStage:
 
     def find_others(self) -> list[tuple[Path, list[str]]]:
         """Finished directories with the same label, and their causes that differ from this stage."""
-        found = []
+        others = []
         for mark in sorted(self.parent.glob(f"{self.label}-*/{MARK}")):
             if mark.parent != self.folder:
                 try:
@@ -85,8 +85,8 @@ class JobStage:
                     continue
                 before, now = dict(flatten(causes)), dict(flatten(self.causes))
                 changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
-                found.append((mark.parent, changed))
-        return found
+                others.append((mark.parent, changed))
+        return others
 
     def describe(self) -> Iterator[str]:
         """The planned action, changed source files, and older directories with their differences.
@@ -104,16 +104,18 @@ class JobStage:
 
 def other_values(due: Sequence[JobStage]) -> str:
     """A line about finished directories with the labels of `due` and their differences; "" if there are none."""
-    mine = {stage.folder for stage in due}
-    found = {folder: changed for stage in due if stage.state != "done" for folder, changed in stage.find_others()}
-    found = {folder: changed for folder, changed in found.items() if folder not in mine}
-    if not found:
+    folders = {stage.folder for stage in due}
+    changed_by_folder = {
+        folder: changed for stage in due if stage.state != "done" for folder, changed in stage.find_others()
+    }
+    changed_by_folder = {folder: changed for folder, changed in changed_by_folder.items() if folder not in folders}
+    if not changed_by_folder:
         return ""
-    values = list(dict.fromkeys(value for changed in found.values() for value in changed))
+    values = list(dict.fromkeys(value for changed in changed_by_folder.values() for value in changed))
     named = ", ".join(values[:4]) + " ..." * (len(values) > 4)
-    who, stays = f"{len(found):,} earlier directories have", "they stay unchanged"
-    if len(found) == 1:
-        who, stays = f"{next(iter(found)).name} has", "it stays unchanged"
+    who, stays = f"{len(changed_by_folder):,} earlier directories have", "they stay unchanged"
+    if len(changed_by_folder) == 1:
+        who, stays = f"{next(iter(changed_by_folder)).name} has", "it stays unchanged"
     return f"{due[0].name}: {who} other values of {named}; {stays}"
 
 

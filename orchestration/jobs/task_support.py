@@ -30,8 +30,8 @@ def check_task_support(target: EvalTarget, task: TaskFile, *, is_tuned: bool) ->
         )
     if not is_tuned and (fresh or trunk.writes not in ("causal", "encoder_decoder")):
         raise BadInput(
-            f"task {task.name}: {kind} generates text only after fine-tuning, which this task does not do; use a task "
-            "file with a train split, without num_fewshot and zero_shot"
+            f"task {task.name}: {kind} generates text only after fine-tuning, which this task lacks; use a task file "
+            "with a train split, without num_fewshot and zero_shot"
         )
 
 

@@ -70,7 +70,7 @@ def find_untrained_positions(
 
 def _longest_items(items: Mapping[str, Sequence[TaskItem]]) -> list[TaskItem]:
     """The items that probably have the most tokens, of all splits except `train`."""
-    others = [item for split, found in items.items() if split != "train" for item in found]
+    others = [item for split, split_items in items.items() if split != "train" for item in split_items]
     return nlargest(_LONGEST, others, key=lambda item: len(str(item.texts)))
 
 

@@ -62,8 +62,8 @@ def run_trials(
                 number_of[future] = number
             done, waiting = ray.wait(waiting, timeout=POLL_S)
             if stop_request.signal:
-                left = len(waiting) + len(done) + len(to_start)
-                raise stop_request.make_exception(f"stopped with {left} of {len(trials)} evaluations unfinished")
+                unfinished = len(waiting) + len(done) + len(to_start)
+                raise stop_request.make_exception(f"stopped with {unfinished} of {len(trials)} evaluations unfinished")
             for future in done:
                 number = number_of[future]
                 result = _result(future)

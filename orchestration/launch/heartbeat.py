@@ -112,9 +112,9 @@ class HeartbeatMonitor:
     def compare(self, now_s: float) -> tuple[float, Mapping[int, float]] | None:
         """Compare the compute times of the workers.
 
-        Returns two values: the ratio of the slowest worker to the median worker of its stage, and by rank the ratios of
-        workers that have just been slow IN_A_ROW times. Returns None if the next comparison is not due, or too few
-        updates are done.
+        A ratio compares a worker with the median worker of its stage. Returns the ratio of the slowest worker, and by
+        rank the ratios of workers that have just been slow IN_A_ROW times. Returns None if the next comparison is not
+        due, or too few updates are done.
         """
         heartbeats = {rank: seen.heartbeat for rank, seen in self._seen.items()}
         if len(heartbeats) < 2 or now_s - self._compared_s < EVERY_S:

@@ -89,8 +89,8 @@ def stop_cluster(folder: Path = FOLDER) -> None:
             process = psutil.Process(pid)
             all_of_them += [process, *process.children(recursive=True)]
             process.terminate()  # `ray start --block` ends its children; some outlive it for a while
-    _, left = psutil.wait_procs(all_of_them, END_S)
-    for process in left:
+    _, alive = psutil.wait_procs(all_of_them, END_S)
+    for process in alive:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     for name in ("pids", "token"):

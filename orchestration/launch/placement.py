@@ -102,8 +102,8 @@ def place_workers(
         size = _communicating_workers(machine)
         if split := count_divided_groups([node_of[bundle] for bundle in ranks], size):
             log.warning(
-                "%d of %d groups of %d workers that communicate in each layer span several nodes; steps are faster if "
-                "each node has resources for whole groups", split, num // size, size
+                "%d of %d groups of %d workers that communicate in each layer span several nodes; steps are faster "
+                "with whole groups on each node", split, num // size, size
             )  # fmt: skip
         yield WorkerGroup(ranks, placement, options, tuple(sorted(set(node_of.values()))) if nodes else (), env)
     finally:

@@ -104,6 +104,6 @@ def _writes_below(process: psutil.Process, folder: Path) -> bool:
 
 def end(processes: Iterable[psutil.Process]) -> None:
     """Wait up to PATIENCE_S for processes to end after SIGTERM, then kill the remaining ones."""
-    _, left = psutil.wait_procs(list(processes), timeout=PATIENCE_S)
-    kill_all(left)
-    psutil.wait_procs(left, timeout=PATIENCE_S)
+    _, alive = psutil.wait_procs(list(processes), timeout=PATIENCE_S)
+    kill_all(alive)
+    psutil.wait_procs(alive, timeout=PATIENCE_S)

@@ -77,7 +77,7 @@ def ray_session(
     _remove_abandoned(above)
     private = _make_private_directory(above)
     temporary = private / "r"
-    around, cluster = ExitStack(), ""
+    stack, cluster = ExitStack(), ""
 
     def connect() -> None:
         _services.clear()
@@ -97,8 +97,8 @@ def ray_session(
     try:
         report({"stage": "starting Ray"})
         cluster = resolve_address(address) if address else ""
-        around.enter_context(hold_lock(private))
-        around.enter_context(bind_to_loopback(not cluster or is_loopback(cluster)))
+        stack.enter_context(hold_lock(private))
+        stack.enter_context(bind_to_loopback(not cluster or is_loopback(cluster)))
         connect()
         yield
         report({"stage": "stopping Ray"})
@@ -111,7 +111,7 @@ def ray_session(
         if session:
             _own.reset(session)
         _end(temporary)
-        around.close()
+        stack.close()
         shutil.rmtree(private, ignore_errors=True)
 
 
@@ -171,10 +171,10 @@ def is_ours() -> bool:
 
 def renew() -> None:
     """Start our own Ray again after one of its processes died. Raises ResourceError if this thread did not start it."""
-    if (own := _own.get()) is None:
+    if (own_ray := _own.get()) is None:
         raise ResourceError(f"{find_fault()} is gone; repeat the command to resume from the newest checkpoint")
-    _end(own.temporary)
-    own.connect()
+    _end(own_ray.temporary)
+    own_ray.connect()
 
 
 def _end(temporary: Path) -> None:
@@ -238,7 +238,7 @@ def _explain_versions(address: str) -> Iterator[None]:
         )[:2]
         raise ResourceError(
             f"{address}: has Ray {ray_there} on Python {python_there}, but this process has Ray {ray_here} on Python "
-            f"{python_here} ({sys.executable}); start the cluster with this Python on each machine"
+            f"{python_here} ({sys.executable}); start the cluster with this Python"
         ) from None
 
 

@@ -106,13 +106,15 @@ def detect_gpu() -> tuple[Device, str] | None:
         return None
     (name, memory), number = gpus[0], len(gpus)
     makes = [one for one in GPUS if re.search(rf"\b{one.partition('_')[0]}\b", name, re.IGNORECASE)]
-    alike = min((DEVICES[one] for one in makes or GPUS), key=lambda one: abs(one.memory - memory))
+    similar = min((DEVICES[one] for one in makes or GPUS), key=lambda one: abs(one.memory - memory))
     flops, host = peak(name), limits.memory().limit / number
     assumed = (
-        "" if makes else f"unknown GPU {name}: assumed the speed of {alike.name}, the GPU with the closest memory size"
+        ""
+        if makes
+        else f"unknown GPU {name}: assumed the speed of {similar.name}, the GPU with the closest memory size"
     )
-    known = replace(alike, name=name, memory=memory, flops=flops or alike.flops, per_node=number, host=host)
-    return known, assumed
+    device = replace(similar, name=name, memory=memory, flops=flops or similar.flops, per_node=number, host=host)
+    return device, assumed
 
 
 def cores() -> float:

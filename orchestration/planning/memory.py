@@ -110,16 +110,16 @@ def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End,
         "master": 4 * owned if layout.mixed or zero else 0.0,
         "optimizer": 4 * moments(demand, layout, length, stage),
     }
-    aside = _offloaded(layout, states, owned, demand.weights.tables / layout.tensor)
-    on_disk = sum(aside.get(name, 0.0) for name in _disk(layout))
+    offloaded = _offloaded(layout, states, owned, demand.weights.tables / layout.tensor)
+    on_disk = sum(offloaded.get(name, 0.0) for name in _disk(layout))
     if cuda:
-        states = {name: value - aside.get(name, 0.0) for name, value in states.items()}
+        states = {name: value - offloaded.get(name, 0.0) for name, value in states.items()}
     else:
-        states = {name: value - aside.get(name, 0.0) * (name in _disk(layout)) for name, value in states.items()}
-        states["gradients"] += aside["copies"]
+        states = {name: value - offloaded.get(name, 0.0) * (name in _disk(layout)) for name, value in states.items()}
+        states["gradients"] += offloaded["copies"]
     return DeviceMemory(
         **states,
-        reserved=(bucket if zero == 3 else 0.0) + aside["buffers"] + (0.0 if cuda else aside["host_buffers"]),
+        reserved=(bucket if zero == 3 else 0.0) + offloaded["buffers"] + (0.0 if cuda else offloaded["host_buffers"]),
         gathered=size * (min(weights - whole, layout.live) + ahead) if zero == 3 else 0.0,
         buckets=bucket if zero < 3 else 0.0,
         activations=kept_blocks,
@@ -131,7 +131,7 @@ def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End,
         reducing=max(0.0, copies - done * (kept_blocks + of_heads), of_table - kept_blocks - of_heads - passing),
         update=_update(layout, weights, owned),
         context=CONTEXT if cuda else 0.0,
-        host=sum(aside.values()) - aside["buffers"] - on_disk if cuda else 0.0,
+        host=sum(offloaded.values()) - offloaded["buffers"] - on_disk if cuda else 0.0,
         disk=on_disk,
     )
 
@@ -143,7 +143,7 @@ def moments(demand: Workload, layout: ParallelLayout, length: int, stage: End = 
     Linear layers of heads and position tables are counted as not factored, which slightly overestimates the number.
     """
     optim, trunk = demand.recipe.optimizer, demand.recipe.model
-    own, of_linears, lines = weights_of(demand, layout, stage), 0.0, 0.0
+    weights, of_linears, lines = weights_of(demand, layout, stage), 0.0, 0.0
     has_table = stage == "first" or layout.pipeline == 1
     table = demand.weights.tables / layout.tensor if has_table else 0.0
     for share, (rows, columns) in _linears(demand, layout, length):
@@ -151,9 +151,9 @@ def moments(demand: Workload, layout: ParallelLayout, length: int, stage: End = 
         if min(rows, columns) >= optim.factored_from:
             of_linears, lines = of_linears + size, lines + share * (rows + columns)
     if optim.factored_from and trunk.table_width >= optim.factored_from:
-        own, lines = own - table, lines + has_table * (demand.vocab_size + trunk.table_width)
-    kept = optim.states * of_linears + optim.other_states * (own - of_linears)
-    return kept / (layout.replicas if layout.zero else 1) + (lines if optim.factored_from else 0.0)
+        weights, lines = weights - table, lines + has_table * (demand.vocab_size + trunk.table_width)
+    values = optim.states * of_linears + optim.other_states * (weights - of_linears)
+    return values / (layout.replicas if layout.zero else 1) + (lines if optim.factored_from else 0.0)
 
 
 def _linears(demand: Workload, layout: ParallelLayout, length: int) -> Iterator[tuple[float, tuple[int, int]]]:
@@ -185,8 +185,8 @@ def _gradients(demand: Workload, layout: ParallelLayout, weights: float) -> floa
         owned = weights / layout.replicas
         if layout.zero == 2 and not layout.mixed:
             table = demand.weights.tables / layout.tensor
-            held = weights if demand.recipe.optimizer.is_one_by_one else owned * (table // owned + 1)
-            owned = min(weights, held)
+            stored = weights if demand.recipe.optimizer.is_one_by_one else owned * (table // owned + 1)
+            owned = min(weights, stored)
         return 4 * owned
     return 4 * weights + (layout.bytes_per_weight * weights if layout.sums_in_place else 0.0)
 
@@ -204,8 +204,10 @@ def _buckets(layout: ParallelLayout, weights: float) -> tuple[float, float]:
     of_bucket = {1: 4, 2: size, 3: summed}[layout.zero]
     cast = summed if summed != (of_bucket if layout.zero < 3 else size) else 0
     # Stage 2 with float32 weights also copies the worker's part of each gradient, to add it to earlier micro-batches.
-    own = size * weights / layout.replicas if layout.zero == 2 and not layout.mixed else 0.0
-    return layout.bucket * of_bucket * (1.0 + layout.overlap) + own, min(weights, layout.bucket) * (of_bucket + cast)
+    own_part = size * weights / layout.replicas if layout.zero == 2 and not layout.mixed else 0.0
+    return layout.bucket * of_bucket * (1.0 + layout.overlap) + own_part, min(weights, layout.bucket) * (
+        of_bucket + cast
+    )
 
 
 def table_copies(demand: Workload, layout: ParallelLayout) -> float:
@@ -237,17 +239,17 @@ def _offloaded(layout: ParallelLayout, states: dict[str, float], owned: float, l
     `buffers` are on the device. Stages 1 and 2 reduce gradients on the device, and send them through a buffer as long
     as the largest tensor. Updated weights come back through another buffer. Stage 3 has its gradients on the host.
     """
-    aside = dict.fromkeys(("copies", "host_buffers", "buffers"), 0.0)
+    offloaded = dict.fromkeys(("copies", "host_buffers", "buffers"), 0.0)
     if layout.offload:
-        aside |= {"master": states["master"], "optimizer": states["optimizer"], "copies": 4 * owned}
+        offloaded |= {"master": states["master"], "optimizer": states["optimizer"], "copies": 4 * owned}
         if layout.zero == 3:
-            aside["gradients"] = states["gradients"]
+            offloaded["gradients"] = states["gradients"]
         else:
             size = layout.bytes_per_weight
-            aside |= {"buffers": size * largest, "host_buffers": size * (largest + owned)}
+            offloaded |= {"buffers": size * largest, "host_buffers": size * (largest + owned)}
     if layout.offload_parameters:
-        aside["weights"] = layout.bytes_per_weight * owned
-    return aside
+        offloaded["weights"] = layout.bytes_per_weight * owned
+    return offloaded
 
 
 def persistent(demand: Workload, layout: ParallelLayout, length: int) -> float:
@@ -268,8 +270,8 @@ def persistent(demand: Workload, layout: ParallelLayout, length: int) -> float:
         small += stack.number * sum(size for size in sizes if size <= layout.persistent)
     if layout.persistent >= demand.recipe.model.hidden_size:
         small += max(0.0, all_blocks - linears)
-    own = sum(part.copies * (part.split / layout.tensor + part.whole) for part in layers)
-    return small / all_blocks * own / layout.pipeline
+    stage_weights = sum(part.copies * (part.split / layout.tensor + part.whole) for part in layers)
+    return small / all_blocks * stage_weights / layout.pipeline
 
 
 def activations(
@@ -319,10 +321,10 @@ def kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool) -> fl
     split += stack.copied * core * stack.tokens * stack.heads_width
     split += 4 * stack.tokens * stack.heads * stack.attentions  # logarithm of the softmax sum of each query
     if layout.checkpointing == "none":
-        own, other = stack.scores, 0
+        num_scores, other = stack.scores, 0
         if stack.attention_dropout and (not cuda or stack.scores):
-            own, other = max(own, 3), 3
-        split += stack.heads * (own * stack.pairs + other * stack.source_pairs) * core
+            num_scores, other = max(num_scores, 3), 3
+        split += stack.heads * (num_scores * stack.pairs + other * stack.source_pairs) * core
     return of_width + split / layout.tensor
 
 

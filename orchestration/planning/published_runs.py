@@ -70,8 +70,8 @@ RUNS: Final[Sequence[PublishedRun]] = (
     PublishedRun(
         *("ALBERT large", "albert_large", "v100", _data(256, 1), 24 / 1.7, "arXiv:1909.11942, table 2, and slides"),
         overrides=(_TWO_LENGTHS, "optimizer.lr_decay_steps=0", "optimizer.warmup_steps=10000"),
-        note="published: 1.7 times the speed of BERT large, with larger batches; here both have 1 sequence per device, "
-        "so BERT large mostly reduces gradients, of which ALBERT has few",
+        note="published: 1.7 times the speed of BERT large, with larger batches. Here both have 1 sequence per device. "
+        "BERT large then mostly reduces gradients, of which ALBERT has few",
     ),
     PublishedRun(
         *("RoBERTa large", "roberta_large", "v100", _data(1024, 8), 24, "arXiv:1907.11692, 5: 1,024 V100, about a day"),

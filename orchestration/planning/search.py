@@ -53,8 +53,8 @@ def peak_memory(demand: Workload, layout: ParallelLayout, *, cuda: bool) -> tupl
     """The layout with the `rows` of the phase that needs the most memory, and the memory in this phase."""
     shapes = {(phase.seq_length, phase.global_batch_size): phase for phase in demand.recipe.phases}
     each = [(layout_in_phase(layout, demand, phase), phase.seq_length) for phase in shapes.values()]
-    found = [(one, device_memory(demand, one, length, cuda=cuda)) for one, length in each]
-    return max(found, key=lambda one: one[1].peak)
+    costs = [(one, device_memory(demand, one, length, cuda=cuda)) for one, length in each]
+    return max(costs, key=lambda one: one[1].peak)
 
 
 def layout_in_phase(layout: ParallelLayout, demand: Workload, phase: Phase) -> ParallelLayout:
@@ -166,7 +166,7 @@ def find_best_layouts(
     Precision and buffers are those of `like`, or the defaults without it. Layouts that recompute needlessly are left
     out.
     """
-    found: dict[tuple[int, int, int, str, bool], LayoutCandidate] = {}
+    best: dict[tuple[int, int, int, str, bool], LayoutCandidate] = {}
     for layout in iterate_layouts(
         demand, device, devices, like or ParallelLayout(precision="bf16" if _is_gpu(device) else "fp32")
     ):
@@ -174,21 +174,21 @@ def find_best_layouts(
             continue
         choice = cost_layout(demand, layout, device)
         key = (layout.tensor, layout.pipeline, layout.zero, layout.checkpointing, layout.offload)
-        if key not in found or choice.total_s < found[key].total_s:
-            found[key] = choice
-    ordered = sorted(found.values(), key=lambda choice: choice.total_s)
-    return [one for one in ordered if not _recomputes_needlessly(one, found)][:count]
+        if key not in best or choice.total_s < best[key].total_s:
+            best[key] = choice
+    ordered = sorted(best.values(), key=lambda choice: choice.total_s)
+    return [one for one in ordered if not _recomputes_needlessly(one, best)][:count]
 
 
 def _recomputes_needlessly(
-    choice: LayoutCandidate, found: dict[tuple[int, int, int, str, bool], LayoutCandidate]
+    choice: LayoutCandidate, best: dict[tuple[int, int, int, str, bool], LayoutCandidate]
 ) -> bool:
     """Whether a layout recomputes attention scores that the kernels do not store: memory and time are then the same as
     without recomputation."""
     layout = choice.layout
     if layout.checkpointing != "selective":
         return False
-    plain = found.get((layout.tensor, layout.pipeline, layout.zero, "none", layout.offload))
+    plain = best.get((layout.tensor, layout.pipeline, layout.zero, "none", layout.offload))
     return plain is not None and (plain.memory.peak, plain.total_s) == (choice.memory.peak, choice.total_s)
 
 
@@ -202,7 +202,7 @@ def find_smallest_layout(
     """
     devices = 1
     while devices <= most:
-        if found := find_best_layouts(demand, device_for(devices), devices, count=1, like=like):
-            return found[0]
+        if layouts := find_best_layouts(demand, device_for(devices), devices, count=1, like=like):
+            return layouts[0]
         devices *= 2
     return None

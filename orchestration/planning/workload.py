@@ -67,10 +67,10 @@ class Workload:
     def flops_of_pairs(self, rows: float, length: int) -> float:
         """FLOPs of the products of queries, keys and values. If attention is causal, half of the pairs are counted."""
         trunk, total = self.recipe.model, 0.0
-        seen = 0.5 if trunk.attention_mask == "causal" and not trunk.reads_source else 1.0
+        visible = 0.5 if trunk.attention_mask == "causal" and not trunk.reads_source else 1.0
         for stack in self.blocks(rows, length):
             passes = 3 if stack.backward else 1
-            total += passes * 4 * stack.number * stack.heads_width * (seen * stack.pairs + stack.source_pairs)
+            total += passes * 4 * stack.number * stack.heads_width * (visible * stack.pairs + stack.source_pairs)
         return min(total, self.flops(rows, length) - self.flops_of_heads(rows, length))
 
     @property

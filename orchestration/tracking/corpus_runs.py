@@ -183,21 +183,21 @@ def _find_finished_run(client: Any, place: TrackingStore, folder: Path) -> str:
         digest = Manifest.load(folder).digest
     except BadInput:  # the corpus does not exist yet, or must be repaired
         return ""
-    return next((found.info.run_id for found in _search(client, place, DIGEST, digest, "= 'FINISHED'")), "")
+    return next((run.info.run_id for run in _search(client, place, DIGEST, digest, "= 'FINISHED'")), "")
 
 
 def _find_unfinished_run(client: Any, place: TrackingStore, folder: Path) -> TrackedRun | None:
     """The latest unfinished run for this directory, now owned by this process; None if there is none."""
-    for found in _search(client, place, FOLDER, _uri(folder), "!= 'FINISHED'"):
-        return track.claim_run(client, place, found, folder)
+    for run in _search(client, place, FOLDER, _uri(folder), "!= 'FINISHED'"):
+        return track.claim_run(client, place, run, folder)
     return None
 
 
 def _search(client: Any, place: TrackingStore, tag: str, value: str, status: str) -> list[Any]:
     """The latest run that matches, as a list; [] if there is none."""
     where = f"tags.`{tag}` = '{value}' and attributes.status {status}"
-    among = [track.experiment(client, place, EXPERIMENT)]
-    return client.search_runs(among, where, order_by=["attributes.start_time DESC"], max_results=1)
+    experiments = [track.experiment(client, place, EXPERIMENT)]
+    return client.search_runs(experiments, where, order_by=["attributes.start_time DESC"], max_results=1)
 
 
 def _uri(folder: Path) -> str:

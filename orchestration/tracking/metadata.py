@@ -43,8 +43,8 @@ def run_name(label: str, folder: Path) -> str:
     >>> run_name("mine", Path("elsewhere"))
     'mine'
     """
-    found = re.search(r"-([0-9a-f]{4})[0-9a-f]{4}$", folder.name)
-    return f"{label}-{found[1]}" if found else label
+    match = re.search(r"-([0-9a-f]{4})[0-9a-f]{4}$", folder.name)
+    return f"{label}-{match[1]}" if match else label
 
 
 RunMetadata = Mapping[str, Mapping[str, Any]]

@@ -42,11 +42,11 @@ STAGE = "mirroring metrics"
 
 def history(folder: Path) -> History:
     """Steps and values of each metric of the run in `folder`, in order. Raises BadInput if the file is damaged."""
-    found: History = {}
+    points: History = {}
     for line in _lines(folder):
         for key, value in line["metrics"].items():
-            found.setdefault(key, []).append((line["step"], math.nan if value is None else value))
-    return found
+            points.setdefault(key, []).append((line["step"], math.nan if value is None else value))
+    return points
 
 
 def _lines(folder: Path) -> list[dict[str, Any]]:
@@ -55,16 +55,16 @@ def _lines(folder: Path) -> list[dict[str, Any]]:
         content = (folder / METRICS_FILE).read_bytes()
     except FileNotFoundError:
         return []
-    found = []
+    lines = []
     for number, line in enumerate(content[: content.rfind(b"\n") + 1].split(b"\n")[:-1], start=1):
         try:
-            found.append(_point(line))
+            lines.append(_point(line))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise BadInput(
                 f"{folder / METRICS_FILE}: line {number} is damaged ({error}); restore the file, or delete the line, "
                 "which loses its points"
             ) from None
-    return found
+    return lines
 
 
 def _point(line: bytes) -> dict[str, Any]:

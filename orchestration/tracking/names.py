@@ -55,7 +55,7 @@ def path(name: str) -> str:
     is_fine = is_short and len(name) <= _LONGEST_KEY and not _NO_PATH.search(name) and _is_path(name)
     if is_fine and not _MAPPED.search(name):
         return name
-    ending = found[0] if (found := re.search(r"(?<=[^/])\.[A-Za-z0-9]{1,8}$", name)) else ""
+    ending = match[0] if (match := re.search(r"(?<=[^/])\.[A-Za-z0-9]{1,8}$", name)) else ""
     return _replacement(name, _NO_PATH, ending)
 
 

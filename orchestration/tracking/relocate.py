@@ -54,11 +54,11 @@ def has_run(database: Path, run_id: str) -> bool:
 
 def _artifact_locations(store: sqlite3.Connection) -> list[str]:
     """The artifact locations of Sesame's experiments; those of other experiments do not change."""
-    ours = (
+    query = (
         "SELECT DISTINCT artifact_location FROM experiments JOIN experiment_tags USING (experiment_id) "
         "WHERE key = 'mlflow.experimentKind' AND artifact_location LIKE 'file:%/' || ?"
     )
-    return [place for (place,) in store.execute(ours, (ARTIFACTS,))]
+    return [place for (place,) in store.execute(query, (ARTIFACTS,))]
 
 
 def _replace(store: sqlite3.Connection, table: str, column: str, old: str, new: str) -> None:

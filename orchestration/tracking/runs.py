@@ -169,9 +169,9 @@ def _new_experiment(client: Any, place: TrackingStore, name: str) -> str:
     return found.experiment_id
 
 
-def _check_is_mlflow(made: str) -> None:
+def _check_is_mlflow(answer_id: str) -> None:
     """Raises ConnectionError if an answer has no ID: MLflow's client accepts any JSON."""
-    if not made:
+    if not answer_id:
         raise ConnectionError("answers, but not like MLflow: check the address")
 
 
@@ -181,11 +181,15 @@ def existing_run(folder: Path) -> TrackedRun | None:
     The file has no password; the password of MLFLOW_TRACKING_URI is used if it names the same store. If the directory
     was moved or copied, the artifact location of its store is updated.
     """
-    given = os.environ.get("MLFLOW_TRACKING_URI", "")
+    environment_uri = os.environ.get("MLFLOW_TRACKING_URI", "")
     try:
-        found = TrackedRun(**from_json((folder / RUN_FILE).read_bytes()))
-        found = replace(found, uri=_current_uri(found, folder))
-        return replace(found, uri=given) if given and found.uri == without_password(given) else found
+        tracked = TrackedRun(**from_json((folder / RUN_FILE).read_bytes()))
+        tracked = replace(tracked, uri=_current_uri(tracked, folder))
+        return (
+            replace(tracked, uri=environment_uri)
+            if environment_uri and tracked.uri == without_password(environment_uri)
+            else tracked
+        )
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
@@ -240,9 +244,9 @@ class Owner:
 def _owner(mlflow_run: Any) -> Owner | None:
     """The owner of a run; None if Sesame did not create the run, or if another version wrote its owner tag."""
     try:
-        said = parse_json(mlflow_run.data.tags.get(OWNER) or "{}")
-        found = Owner(**{field.name: said[field.name] for field in fields(Owner) if field.name in said})
-        return Owner(str(found.host), int(found.pid), float(found.started), float(found.beat), str(found.began))
+        values = parse_json(mlflow_run.data.tags.get(OWNER) or "{}")
+        owner = Owner(**{field.name: values[field.name] for field in fields(Owner) if field.name in values})
+        return Owner(str(owner.host), int(owner.pid), float(owner.started), float(owner.beat), str(owner.began))
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
         return None
 
@@ -250,38 +254,38 @@ def _owner(mlflow_run: Any) -> Owner | None:
 def reap(place: TrackingStore) -> list[str]:
     """Mark RUNNING runs whose owner is gone as FAILED, or with the status in their directory; returns their IDs."""
     client = client_of(place.uri)
-    experiments = [found.experiment_id for found in client.search_experiments()]
+    experiments = [entry.experiment_id for entry in client.search_experiments()]
     running = client.search_runs(experiments, filter_string="attributes.status = 'RUNNING'")
-    dead = [found for found in running if (owner := _owner(found)) and not _is_active(found, owner)]
-    for found in dead:
-        folder = _folder_of(found)
-        if not (_is_of(found, folder) and log_exit_reason(client, found.info.run_id, folder)):
-            _terminate(client, found.info.run_id, "FAILED", "its process ended without a record")
-    return [found.info.run_id for found in dead]
+    dead = [mlflow_run for mlflow_run in running if (owner := _owner(mlflow_run)) and not _is_active(mlflow_run, owner)]
+    for mlflow_run in dead:
+        folder = _folder_of(mlflow_run)
+        if not (_is_of(mlflow_run, folder) and log_exit_reason(client, mlflow_run.info.run_id, folder)):
+            _terminate(client, mlflow_run.info.run_id, "FAILED", "its process ended without a record")
+    return [mlflow_run.info.run_id for mlflow_run in dead]
 
 
-def _is_active(found: Any, owner: Owner) -> bool:
+def _is_active(mlflow_run: Any, owner: Owner) -> bool:
     """Whether a process works in a run that is marked as RUNNING.
 
     The lock of the directory decides if the directory is on this machine and belongs to this run. Evaluations use the
     same directory and hold no lock.
     """
-    folder = _folder_of(found)
-    lock = is_held(folder) if _is_of(found, folder) else None
+    folder = _folder_of(mlflow_run)
+    lock = is_held(folder) if _is_of(mlflow_run, folder) else None
     return owner.alive() if lock is None else lock
 
 
-def _folder_of(found: Any) -> Path:
-    return folder_of(found.data.tags.get(FOLDER) or os.devnull)
+def _folder_of(mlflow_run: Any) -> Path:
+    return folder_of(mlflow_run.data.tags.get(FOLDER) or os.devnull)
 
 
-def _is_of(found: Any, folder: Path) -> bool:
+def _is_of(mlflow_run: Any, folder: Path) -> bool:
     """Whether the directory belongs to this run; False if it is another user's and cannot be read."""
     try:
         tracked = existing_run(folder) if os.path.isdir(folder) else None
     except OSError:
         return False
-    return tracked is not None and tracked.run_id == found.info.run_id
+    return tracked is not None and tracked.run_id == mlflow_run.info.run_id
 
 
 def log_exit_reason(client: Any, run_id: str, folder: Path) -> bool:
@@ -291,9 +295,9 @@ def log_exit_reason(client: Any, run_id: str, folder: Path) -> bool:
     This overrides the status in the store: a command that uses another address of the store may have marked the run as
     FAILED.
     """
-    if "status" not in (kept := pending_updates(folder)):
+    if "status" not in (pending := pending_updates(folder)):
         return False
-    _terminate(client, run_id, kept["status"], _exit_reason(folder, kept.get("detail", "")))
+    _terminate(client, run_id, pending["status"], _exit_reason(folder, pending.get("detail", "")))
     clear_pending(folder, "status", "detail")
     return True
 
@@ -306,8 +310,8 @@ def run(place: TrackingStore, folder: Path, corpus: Path | None, metadata: Metad
     the lock of the directory. Raises ResourceError if the store does not answer when a new run starts, because its
     address may be wrong. A run that the store knows already continues, and its data is sent later.
     """
-    for left in folder.glob(f"{UNFINISHED}*"):  # left by a command that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in folder.glob(f"{UNFINISHED}*"):  # left by a command that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     metadata_values, name = collect_metadata(metadata, folder, corpus), run_name(metadata.name, folder)
     tracked, is_open = _open_run(place, folder, name)
     clear_pending(folder, "status", "detail")  # remove the status of an earlier start, because the run is RUNNING now
@@ -332,8 +336,8 @@ def _open_run(place: TrackingStore, folder: Path, name: str) -> tuple[TrackedRun
             raise
         log.warning("%s: training continues; metrics will be synced later", error)
         return before, False
-    kept = replace(tracked, uri=without_password(tracked.uri))
-    write_atomic(folder / RUN_FILE, checked_json(asdict(kept)))
+    stored = replace(tracked, uri=without_password(tracked.uri))
+    write_atomic(folder / RUN_FILE, checked_json(asdict(stored)))
     return tracked, True
 
 
@@ -383,8 +387,8 @@ def examine_store(uri: str) -> tuple[str, str]:
     try:
         stores.check_store_address(uri)
     except BadInput as error:
-        found, _, remedy = str(error).partition("; ")
-        return found, remedy
+        problem, _, remedy = str(error).partition("; ")
+        return problem, remedy
     if (file := database_file(uri)) and not file.exists():
         can = is_writable(file.parent)
         return f"{address} does not exist: the first run creates it", "" if can else "use a writable directory"
@@ -498,10 +502,10 @@ def _exit_reason(folder: Path, detail: str = "") -> str:
 
     So a run with missing points does not look like a complete FINISHED run.
     """
-    kept = pending_updates(folder)
-    counts = {"points": kept.get("points", 0), "files": len(kept.get("files", ()))}
+    pending = pending_updates(folder)
+    counts = {"points": pending.get("points", 0), "files": len(pending.get("files", ()))}
     lacks = [f"{count:,} {what}" for what, count in counts.items() if count]
-    lacks += ["its figures"] if "results" in kept else []
+    lacks += ["its figures"] if "results" in pending else []
     missing = f"MLflow lacks {', '.join(lacks)} of it, which are stored in {folder}" if lacks else ""
     return "; ".join(filter(None, (detail, missing)))
 
@@ -543,22 +547,22 @@ def _resume(client: Any, place: TrackingStore, folder: Path) -> TrackedRun | Non
     if named is None:
         return None
     try:
-        found = client.get_run(named.run_id)
+        mlflow_run = client.get_run(named.run_id)
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
         return None
-    return claim_run(client, place, found, folder)
+    return claim_run(client, place, mlflow_run, folder)
 
 
-def claim_run(client: Any, place: TrackingStore, found: Any, folder: Path) -> TrackedRun:
+def claim_run(client: Any, place: TrackingStore, mlflow_run: Any, folder: Path) -> TrackedRun:
     """Mark an existing run of `folder` as RUNNING and owned by this process, which must hold the lock of `folder`.
 
     Warns if the disk has no locks and the owner of the run seems to be alive.
     """
-    owner = _owner(found)
+    owner = _owner(mlflow_run)
     if (
-        found.info.status == "RUNNING"
+        mlflow_run.info.status == "RUNNING"
         and owner
         and owner.pid != os.getpid()
         and owner.alive()
@@ -569,9 +573,9 @@ def claim_run(client: Any, place: TrackingStore, found: Any, folder: Path) -> Tr
             "two",
             folder, owner.pid, owner.host,
         )  # fmt: skip
-    client.set_tag(found.info.run_id, OWNER, json.dumps(asdict(Owner.me())))
-    client.update_run(found.info.run_id, status="RUNNING")
-    return TrackedRun(place.uri, found.info.run_id)
+    client.set_tag(mlflow_run.info.run_id, OWNER, json.dumps(asdict(Owner.me())))
+    client.update_run(mlflow_run.info.run_id, status="RUNNING")
+    return TrackedRun(place.uri, mlflow_run.info.run_id)
 
 
 def explain_missing_run(tracked: TrackedRun) -> str:

@@ -127,7 +127,7 @@ class _Page:
         if message.get("more_body"):
             return
         body = self._body.replace(b"<head>", f"<head><script>{SCRIPT}</script>".encode(), 1)
-        kept = [(key, value) for key, value in self._start["headers"] if key.lower() not in CHANGED]
-        headers = [*kept, (b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store")]
+        headers_to_keep = [(key, value) for key, value in self._start["headers"] if key.lower() not in CHANGED]
+        headers = [*headers_to_keep, (b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store")]
         await self._send({**self._start, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})

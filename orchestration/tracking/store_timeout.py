@@ -47,25 +47,25 @@ def wait_while_available(uri: str, call: Callable[[], T], most_s: float = MOST_S
     the store is available. Otherwise raises TimeoutError; the call then continues in its own thread.
     """
     waiting = CallTimeout(uri, most_s, has_answered)
-    found: list[T] = []
-    failed: list[BaseException] = []
+    results: list[T] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
             with waiting:
-                found.append(call())
+                results.append(call())
         except BaseException as error:
-            failed.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=run, daemon=True, name="mlflow call")
     thread.start()
     while thread.is_alive() and not waiting.is_over():
         thread.join(0.02)
-    if failed:
-        raise failed[0]
-    if not found:
+    if errors:
+        raise errors[0]
+    if not results:
         raise TimeoutError(waiting.reason)
-    return found[0]
+    return results[0]
 
 
 class CallTimeout:
@@ -195,8 +195,8 @@ def database_file(uri: str) -> Path | None:
     >>> database_file("sqlite+pysqlite:////tmp/a%3Fb/mlflow.db"), database_file("http://127.0.0.1:5000")
     (PosixPath('/tmp/a?b/mlflow.db'), None)
     """
-    found = re.match(r"sqlite(?:\+pysqlite)?:///(?!:memory:)([^?]+)", uri)
-    return Path(unquote(found[1])) if found else None
+    match = re.match(r"sqlite(?:\+pysqlite)?:///(?!:memory:)([^?]+)", uri)
+    return Path(unquote(match[1])) if match else None
 
 
 def database_uri(file: Path) -> str:
@@ -209,7 +209,7 @@ def database_uri(file: Path) -> str:
     >>> database_uri(Path("/tmp/of it/mlflow.db")), database_uri(Path("/tmp/50% of it?/mlflow.db"))
     ('sqlite:////tmp/of it/mlflow.db', 'sqlite+pysqlite:////tmp/50%25 of it%3F/mlflow.db')
     """
-    quoted = re.sub("[%?#]", lambda found: quote(found[0]), str(file))
+    quoted = re.sub("[%?#]", lambda match: quote(match[0]), str(file))
     return f"sqlite:///{quoted}" if quoted == str(file) else f"sqlite+pysqlite:///{quoted}"
 
 
@@ -265,8 +265,8 @@ def summarize_error(error: BaseException) -> str:
     if isinstance(error, urllib.error.URLError) and isinstance(error.reason, OSError):
         error = error.reason
     message = str(error)
-    if found := STATUS.search(message):
-        return describe_status(int(found[1] or found[2]))
+    if match := STATUS.search(message):
+        return describe_status(int(match[1] or match[2]))
     if strange := next((words for part, words in STRANGE.items() if part in message), ""):
         return strange
     return redact(next(iter(message.splitlines()), "") or type(error).__name__)
@@ -362,29 +362,29 @@ def pending_updates(folder: Path) -> dict[str, Any]:
 
 def add_pending(folder: Path, **lacks: Any) -> None:
     """Record data that MLflow lacks."""
-    with _edit_pending(folder) as kept:
-        kept |= lacks
+    with _edit_pending(folder) as pending:
+        pending |= lacks
 
 
 def clear_pending(folder: Path, *names: str) -> None:
     """Remove records of data that MLflow has now."""
-    with _edit_pending(folder) as kept:
+    with _edit_pending(folder) as pending:
         for name in names:
-            kept.pop(name, None)
+            pending.pop(name, None)
 
 
 def add_logged(folder: Path, values_by_kind: Mapping[str, Mapping[str, Any]]) -> None:
     """Record metadata of a run that MLflow lacks, by kind and name (metadata.py)."""
-    with _edit_pending(folder) as kept:
+    with _edit_pending(folder) as pending:
         for kind, values in values_by_kind.items():
-            kept[kind] = {**kept.get(kind, {}), **values}
+            pending[kind] = {**pending.get(kind, {}), **values}
 
 
 def clear_logged(folder: Path, values_by_kind: Mapping[str, Mapping[str, Any]]) -> None:
     """Remove records of metadata that MLflow has now; a value that changed meanwhile stays."""
-    with _edit_pending(folder) as kept:
+    with _edit_pending(folder) as pending:
         for kind, values in values_by_kind.items():
-            kept[kind] = {key: one for key, one in kept.get(kind, {}).items() if values.get(key) != one}
+            pending[kind] = {key: one for key, one in pending.get(kind, {}).items() if values.get(key) != one}
 
 
 _in_this_process = threading.Lock()
@@ -395,14 +395,14 @@ def _edit_pending(folder: Path) -> Iterator[dict[str, Any]]:
     """The recorded data that MLflow lacks, written at the end of the block. The driver and the first worker both change
     this data."""
     with _in_this_process, lock_pending(folder):
-        kept = pending_updates(folder)
-        before = json.dumps(kept)
-        yield kept
-        left = {name: value for name, value in kept.items() if value != {}}
-        if not left:
+        pending = pending_updates(folder)
+        before = json.dumps(pending)
+        yield pending
+        remaining = {name: value for name, value in pending.items() if value != {}}
+        if not remaining:
             (folder / BEHIND).unlink(missing_ok=True)
-        elif json.dumps(left) != before:
-            write_atomic(folder / BEHIND, checked_json(left))
+        elif json.dumps(remaining) != before:
+            write_atomic(folder / BEHIND, checked_json(remaining))
 
 
 @contextmanager

@@ -95,8 +95,8 @@ def _scheme(uri: str) -> str:
     """
     if uri in ("databricks", "databricks-uc", "uc"):
         return uri
-    found = re.match(r"([A-Za-z][A-Za-z0-9.-]*)(?:\+[A-Za-z0-9_]+)?:", uri)
-    return found[1].lower() if found else ""
+    match = re.match(r"([A-Za-z][A-Za-z0-9.-]*)(?:\+[A-Za-z0-9_]+)?:", uri)
+    return match[1].lower() if match else ""
 
 
 def _plugins(group: str) -> list[str]:
@@ -158,16 +158,16 @@ def make(file: Path, artifacts: str = "") -> None:
 
 
 def _make(file: Path, artifacts: str) -> None:
-    for left in file.parent.glob(f"{TEMPORARY}{glob.escape(file.name)}-*"):  # left by a command that was killed
-        left.unlink(missing_ok=True)
+    for leftover in file.parent.glob(f"{TEMPORARY}{glob.escape(file.name)}-*"):  # left by a command that was killed
+        leftover.unlink(missing_ok=True)
     if file.exists():
-        aside = file.with_name(f"{INCOMPLETE}{uuid.uuid4().hex[:8]}-{file.name}")
+        renamed = file.with_name(f"{INCOMPLETE}{uuid.uuid4().hex[:8]}-{file.name}")
         for suffix in ("-journal", "-wal", "-shm"):  # files of the old store; SQLite would use them for the new store
             with suppress(FileNotFoundError):
-                os.rename(f"{file}{suffix}", f"{aside}{suffix}")
-        os.rename(file, aside)
+                os.rename(f"{file}{suffix}", f"{renamed}{suffix}")
+        os.rename(file, renamed)
         message = "%s: an interrupted command left it incomplete; it was created again, and the old file is %s"
-        log.warning(message, file, aside)
+        log.warning(message, file, renamed)
     temporary = file.with_name(f"{TEMPORARY}{file.name}-{uuid.uuid4().hex}")
     try:
         _fill(temporary, artifacts or (file.parent / "artifacts").absolute().as_uri())
