@@ -77,18 +77,25 @@ class AblationPlan:
 
 
 def plan(table: Ablation, flags: JobFlags, num_seeds: int) -> AblationPlan:
-    """The trials of `table` with the flags of a command. Raises BadInput if a row does not work with the flags."""
+    """The plan of `table` under the flags of a command. Raises BadInput if a row does not work with the flags."""
     jobs = {
         (label, seed): job_of(table, row, replace(flags, seed=seed))
-        # Seeds are the outer loop: the finished trials of an interrupted table are then a table with fewer seeds.
+        # Seeds are the outer loop, so an interrupted table has all rows for its first seeds.
         for seed in range(num_seeds)
         for label, row in table.rows.items()
     }
     questions, causes = {}, {}
     for name, measure in table.columns.items():
-        asked = _held_out_job(table, measure, flags)
-        questions[name] = MeasureRequest(measure.kind, measure.of, asked.pretraining().to_json() if asked else "")
-        by = asked.plan.run.hash if asked else [LABELS, STEPS, *FINETUNINGS] if measure.kind == "task" else ""
+        held_out_job = _held_out_job(table, measure, flags)
+        run_json = held_out_job.pretraining().to_json() if held_out_job else ""
+        questions[name] = MeasureRequest(measure.kind, measure.of, run_json)
+        by = (
+            held_out_job.plan.run.hash
+            if held_out_job
+            else [LABELS, STEPS, *FINETUNINGS]
+            if measure.kind == "task"
+            else ""
+        )
         causes[name] = {"kind": measure.kind, "of": measure.of, "by": by, "unit": measure.unit}
     cells = [
         AblationTrial(label, seed, job, stages.measures(job.plan.run, table.name, causes))
@@ -118,15 +125,19 @@ def job_of(table: Ablation, row: AblationRow, flags: JobFlags) -> Job:
 
 
 def _overrides(table: Ablation, row: AblationRow, flags: JobFlags) -> list[str]:
-    """The overrides of a row. Overrides of the command come last, except the steps of a row with equal compute."""
+    """The overrides of a row. Overrides of the command replace those of the row, except the number of steps of a row
+    with equal compute."""
     vocab = [table.vocab] if table.vocab and not flags.data else []
-    own = [*row.overrides, *row.sizes.get(flags.scale, ())]
-    given = ["cluster.num_workers=1", *table.budget_of(flags.scale), *vocab, *own, *flags.overrides]
+    row_overrides = [*row.overrides, *row.sizes.get(flags.scale, ())]
+    overrides = ["cluster.num_workers=1", *table.budget_of(flags.scale), *vocab, *row_overrides, *flags.overrides]
     if not row.compute:
-        return given
+        return overrides
     whole = replace(table.rows[table.equal_to], compute=0.0)
     reference = _recipe(whole.recipe, _overrides(table, whole, flags), flags.scale)
-    return [*given, f"phases.0.steps={equal_steps(_recipe(row.recipe, given, flags.scale), reference, row.compute)}"]
+    return [
+        *overrides,
+        f"phases.0.steps={equal_steps(_recipe(row.recipe, overrides, flags.scale), reference, row.compute)}",
+    ]
 
 
 def _recipe(name: str, overrides: Sequence[str], scale: str) -> Recipe:
@@ -148,11 +159,11 @@ def count_flops(recipe: Recipe) -> float:
     """FLOPs of training. Unlike `training_flops`, it also counts the vocabulary projection of a second loss."""
     others = [loss for loss in recipe.losses if loss.names_tokens][1:]
     table = table_rows(recipe.data.tokenizer) * recipe.model.table_width
-    chosen = recipe.masking.predicted
+    masked_fraction = recipe.masking.predicted
     projected = 0.0
     for phase in recipe.phases:
         tokens = phase.global_batch_size * phase.seq_length
-        batch = {"lengths": np.array([tokens]), "targets": np.empty(round(chosen * tokens), bool)}
+        batch = {"lengths": np.array([tokens]), "targets": np.empty(round(masked_fraction * tokens), bool)}
         projected += phase.steps * sum(loss.count(batch) for loss in others)
     return training_flops(recipe) + 6 * table * projected
 
@@ -177,11 +188,11 @@ def run_ablation(plan: AblationPlan, report: Report) -> dict[str, Any]:
                 logs=folder / "ray-logs",
                 report=report,
             ),
-            stop_signals() as asked,
+            stop_signals() as stop_request,
             tracking.run(tracking.tracking_store(plan.job.out), folder, None, _metadata(plan)) as parent,
         ):
-            found = _run_trials(plan, parent, asked, report)
-            summary = _summary(plan, found)
+            scores = _run_trials(plan, parent, stop_request, report)
+            summary = _summary(plan, scores)
             write_atomic(folder / SCORES, json.dumps(summary, indent=1).encode())
             write_atomic(folder / PAGE, ablations.markdown(plan.table, summary).encode())
             _picture(plan.table, summary).savefig(folder / FIGURE)
@@ -240,20 +251,20 @@ def _metadata(plan: AblationPlan) -> tracking.Metadata:
         table.name,
         {"rows": rows, "columns": columns},
         {"table": table.name, "title": table.title, "paper": table.paper, "command": plan.job.command},
-        f"{table.title} ({table.paper}): {len(plan.cells)} runs, the children of this one.",
+        f"{table.title} ({table.paper}): {len(plan.cells)} runs, which are the children of this run.",
         {"table.json": json.dumps({"rows": rows, "columns": columns}, indent=1)},
     )
 
 
-def _summary(plan: AblationPlan, found: Mapping[tuple[str, int], Mapping[str, MeasuredScore]]) -> dict[str, Any]:
-    """The scores by row, column and seed, and their basis, as JSON values."""
+def _summary(plan: AblationPlan, trial_scores: Mapping[tuple[str, int], Mapping[str, MeasuredScore]]) -> dict[str, Any]:
+    """The scores by row, column and seed, and what each column is measured on, as JSON values."""
     rows, columns = plan.table.rows, plan.table.columns
-    seeds = sorted({seed for _, seed in found})
-    first = found[next(iter(rows)), seeds[0]]
+    seeds = sorted({seed for _, seed in trial_scores})
+    first = trial_scores[next(iter(rows)), seeds[0]]
     of_row = {cell.row: cell.job.recipe for cell in plan.cells}
     phases = plan.job.recipe.phases
     questions = {name: first[name].questions for name in columns}
-    scores = {row: {name: [found[row, seed][name].value for seed in seeds] for name in columns} for row in rows}
+    scores = {row: {name: [trial_scores[row, seed][name].value for seed in seeds] for name in columns} for row in rows}
     return {
         "table": plan.table.name,
         "scores": scores,
@@ -280,28 +291,30 @@ FACTS: Final[Mapping[str, Callable[[Recipe], float]]] = {
 
 
 def _run_trials(
-    plan: AblationPlan, parent: tracking.TrackedRun, asked: StopRequest, report: Report
+    plan: AblationPlan, parent: tracking.TrackedRun, stop_request: StopRequest, report: Report
 ) -> dict[Any, dict[str, MeasuredScore]]:
-    """The scores of every trial. An error in one trial, or a signal, stops the others after a checkpoint."""
+    """The scores of every trial. After an error in one trial, or a signal, the other trials save a checkpoint and
+    stop."""
     progress = _TrialProgress(plan.cells, report)
     with ThreadPoolExecutor(_count_parallel_trials(plan)) as pool:
         cells: dict[Future[dict[str, MeasuredScore]], AblationTrial] = {
-            pool.submit(_run_trial, plan, cell, parent, asked, progress): cell for cell in plan.cells
+            pool.submit(_run_trial, plan, cell, parent, stop_request, progress): cell for cell in plan.cells
         }
         waiting, error = set(cells), None
         while waiting:
             done, waiting = wait(waiting, timeout=POLL_S, return_when=FIRST_COMPLETED)
             error = error or next((each for future in done if (each := _error(future))), None)
-            if error or asked.signal:
-                asked.signal = asked.signal or signal.SIGTERM
+            if error or stop_request.signal:
+                stop_request.signal = stop_request.signal or signal.SIGTERM
                 waiting = {future for future in waiting if not future.cancel()}
             progress.update()
-    left = sum(future.cancelled() or _error(future) is not None for future in cells)
+    unfinished = sum(future.cancelled() or _error(future) is not None for future in cells)
     if error and not isinstance(error, launch.STOPPED):
         raise error
-    if left:
-        raise asked.make_exception(
-            f"{plan.stage.folder}: stopped with {left} of {len(cells)} trials to do; repeat the command to resume"
+    if unfinished:
+        raise stop_request.make_exception(
+            f"{plan.stage.folder}: stopped with {unfinished} of {len(cells)} trials unfinished; repeat the command to "
+            "resume"
         )
     return {(cell.row, cell.seed): future.result() for future, cell in cells.items()}
 
@@ -311,12 +324,16 @@ def _error(future: "Future[Any]") -> BaseException | None:
 
 
 def _run_trial(
-    plan: AblationPlan, cell: AblationTrial, parent: tracking.TrackedRun, asked: StopRequest, progress: "_TrialProgress"
+    plan: AblationPlan,
+    cell: AblationTrial,
+    parent: tracking.TrackedRun,
+    stop_request: StopRequest,
+    progress: "_TrialProgress",
 ) -> dict[str, MeasuredScore]:
     """Train and measure a trial, or load its results if it is finished."""
     job, stage = cell.job, cell.stage
     tags, folder = _tags(plan, cell, parent), job.plan.run.folder
-    train(job, "allow", progress.of(cell), tags, asked)
+    train(job, "allow", progress.of(cell), tags, stop_request)
     if stage.state != "done":
         progress.of(cell)({"stage": "scores"})
         scores = launch.run_alone(measure_run, folder.absolute(), job.pretraining().to_json(), dict(plan.questions))
@@ -324,7 +341,7 @@ def _run_trial(
         stage.folder.mkdir(parents=True, exist_ok=True)
         write_atomic(stage.folder / SCORES, json.dumps(plain, indent=1).encode())
         stage.finish()
-    _log_cell(cell, tags)  # an older run of this trial has another parent, or none
+    _log_cell(cell, tags)  # an older MLflow run of this trial has another parent, or none
     progress.of(cell)({"stage": "done", "done": job.recipe.num_steps})
     return _load_scores(cell)
 
@@ -338,17 +355,17 @@ def _tags(plan: AblationPlan, cell: AblationTrial, parent: tracking.TrackedRun) 
 def _load_scores(cell: AblationTrial) -> dict[str, MeasuredScore]:
     """The scores of a finished trial."""
     file = cell.stage.folder / SCORES
-    kept = read_object(file, MADE_ANEW)
+    stored = read_object(file, MADE_ANEW)
     with of_kind(file, MADE_ANEW):
-        return {name: MeasuredScore(**score) for name, score in kept.items()}
+        return {name: MeasuredScore(**score) for name, score in stored.items()}
 
 
 def _log_cell(cell: AblationTrial, tags: Mapping[str, str]) -> None:
-    found = {f"table/{name}": one.value for name, one in _load_scores(cell).items()}
+    scores = {f"table/{name}": one.value for name, one in _load_scores(cell).items()}
 
     def log_scores(tracked: tracking.TrackedRun) -> None:
         tracking.tag(tracked, **tags)
-        tracking.log_scores(tracked, found)
+        tracking.log_scores(tracked, scores)
 
     tracking.mirror(cell.job.plan.run.folder, cell.name, f"the scores of {cell.name}", log_scores)
 

@@ -15,13 +15,13 @@ from training.run import Run
 from training.tasks import LENGTH
 
 FINETUNINGS: Final = (0, 1, 2)  # seeds of the examples, their order and the classifier
-LABELS, STEPS = 1_000, 600  # per fine-tuning; with 200 of both, models trained for minutes stay at chance
+LABELS, STEPS = 1_000, 600  # examples and steps; with 200 of each, models trained for minutes score at chance
 
 
 @dataclass(frozen=True)
 class MeasureRequest:
-    """A measure that can be sent to a process: its subject, and as JSON the run whose sequences it uses ("" for a
-    task)."""
+    """A measure in a form that can be sent to a process. `rows` is the run whose sequences it uses, as JSON; "" if it
+    uses none."""
 
     kind: str
     of: str
@@ -30,11 +30,11 @@ class MeasureRequest:
 
 @dataclass(frozen=True)
 class MeasuredScore:
-    """A measured accuracy or loss in nats, with a description of its basis."""
+    """A measured accuracy or loss in nats, and a description of what it is measured on."""
 
     value: float
     rests_on: str
-    # number of questions that an accuracy is the mean of; 0: no accuracy, or a score of an earlier version
+    # number of questions that an accuracy averages; 0: not an accuracy, or a score of an earlier version
     questions: int = 0
 
 
@@ -53,18 +53,18 @@ def _score(folder: Path, run: Run, question: MeasureRequest) -> MeasuredScore:
 
     match question.kind:
         case "masked":
-            found = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
-            return MeasuredScore(found.accuracy, f"{found.scored:,} masked tokens of held-out text", found.scored)
+            result = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
+            return MeasuredScore(result.accuracy, f"{result.scored:,} masked tokens of held-out text", result.scored)
         case "loss":
-            found = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
-            return MeasuredScore(found.loss, f"{found.scored:,} masked tokens of held-out text")
+            result = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
+            return MeasuredScore(result.loss, f"{result.scored:,} masked tokens of held-out text")
         case "rise":
             losses = [value for _, value in history(folder)["train/loss"]]
             return MeasuredScore(measure_rise(losses), f"{len(losses):,} mean losses of training steps")
         case "pairs":
-            found = pairs(load(folder / WEIGHTS), held_out(_rows(run, question)))
-            how = f"fitted to {found.fitted:,} held-out pairs, scored on {found.scored:,} others"
-            return MeasuredScore(found.accuracy, how, found.scored)
+            result = pairs(load(folder / WEIGHTS), held_out(_rows(run, question)))
+            how = f"fitted to {result.fitted:,} held-out pairs, scored on {result.scored:,} others"
+            return MeasuredScore(result.accuracy, how, result.scored)
         case "task":
             corpus, longest = Path(run.corpus), load_spec(folder / WEIGHTS).model.longest
             pool = load_held_out_task(question.of, corpus, min(LENGTH, longest), folder).pool
@@ -91,5 +91,5 @@ def measure_rise(losses: Sequence[float]) -> float:
 
 
 def _rows(run: Run, question: MeasureRequest) -> Run:
-    """The run of `question` on the corpus of `run`: the text and the vocabulary are then the same."""
+    """The run whose sequences are used, on the corpus of `run`, so that text and vocabulary are the same."""
     return replace(Run.from_json(question.rows), corpus=run.corpus)

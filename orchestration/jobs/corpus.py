@@ -45,9 +45,9 @@ def _build_tracked(job: Job, arguments: Sequence[str], report: Report, with_card
         _build(job, arguments, combine_reports(report, corpus_progress(run)))
         if with_card:
             report({"stage": "data card"})
-            known = data_card.facts_of(folder, job.recipe, job.corpus)
-            drawn = data_card.pictures(known)
-            log_card(run, data_card.save(known, drawn, folder), drawn)
+            facts = data_card.facts_of(folder, job.recipe, job.corpus)
+            pictures = data_card.pictures(facts)
+            log_card(run, data_card.save(facts, pictures, folder), pictures)
         report({"stage": "logging to MLflow"})
     return Manifest.load(folder)
 
@@ -72,7 +72,7 @@ def _warn_of_local_variables(beam: BeamSettings, env: Mapping[str, str]) -> None
     """Warn if the variables of the cluster file do not reach the workers of its runner."""
     if env and beam.runner != BeamSettings().runner:
         log.warning(
-            "beam: %s starts its workers elsewhere, without %s of cluster.env; set these variables there",
+            "beam: the workers of %s do not receive %s of cluster.env; set these variables for them",
             beam.runner, ", ".join(env),
         )  # fmt: skip
 

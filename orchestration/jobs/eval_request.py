@@ -45,12 +45,11 @@ class EvalRequest:
     epochs: tuple[float, ...] = ()
     max_steps: int = 0
     max_seq_length: int = 0  # maximum tokens of a sequence in fine-tuning
-    frozen_features: Features | None = None  # features of a frozen model that heads read
-    num_seeds: int = 0  # fine-tunings per trial; 0: the number of the grid, or SEEDS
-    # numbers of labeled training examples; (): all examples of a task, or 200 with held-out documents
-    max_train_samples: tuple[int, ...] = ()
+    frozen_features: Features | None = None  # features that heads read from the frozen model
+    num_seeds: int = 0  # number of seeds per setting; 0: as in the grid, or SEEDS
+    max_train_samples: tuple[int, ...] = ()  # numbers of labeled examples; (): all of a task, or 200 of held-out text
     for_leaderboard: bool = False  # also predict the unlabeled splits of a leaderboard
-    with_baseline: bool = False  # also fine-tune a randomly initialized baseline; always done with held-out documents
+    with_baseline: bool = False  # also fine-tune a randomly initialized baseline; always set for held-out text
     machine: EngineSettings = field(default_factory=EngineSettings)
 
     @property
@@ -90,8 +89,8 @@ class EvalRequest:
         if self.task_data_dir is not None and not self.task_data_dir.is_dir():
             raise BadInput(f"--task-data-dir {self.task_data_dir}: no such directory; check the path")
         if self.task_data_dir is None:
-            own = [task if isinstance(task, str) else beside_first(task) for task in self.tasks]
-            object.__setattr__(self, "tasks", own)  # code that reads these files need not search for them again
+            tasks = [task if isinstance(task, str) else beside_first(task) for task in self.tasks]
+            object.__setattr__(self, "tasks", tasks)  # code that reads these files need not search for them again
 
     @property
     def held_out(self) -> list[str]:
@@ -135,12 +134,11 @@ class EvalTarget:
     corpus: Path | None = None  # corpus of its held-out documents
     weights: str = WEIGHTS  # directory of the weights, inside `folder`
     expected: Mapping[str, Any] = field(default_factory=dict)  # reported results of its paper
-    step: int | None = None  # of a checkpoint; None: the finished run
+    step: int | None = None  # step of the checkpoint; None: the finished run
     is_published: bool = False  # whether it has the size of a published model
-    paper: str = ""  # paper that defines its grids, e.g. bert, electra_small; "": the paper that its name begins with
+    paper: str = ""  # paper whose grids apply, e.g. bert, electra_small; "": the paper that `name` begins with
     why: str = ""  # the reason for `paper`
-    # longest sequence of its pretraining in tokens, if it has untrained positions beyond; 0: it has none, or unknown
-    longest_row: int = 0
+    longest_row: int = 0  # longest pretraining sequence in tokens, if later positions are untrained; 0: none or unknown
 
 
 def tasks_from_words(words: str | Sequence[str], tables: Sequence[str] = ()) -> list[TaskFile | str]:
@@ -150,17 +148,17 @@ def tasks_from_words(words: str | Sequence[str], tables: Sequence[str] = ()) -> 
     Raises BadInput if a name is unknown, a table has the wrong form, two tasks have the same name, or `words` contains
     no name.
     """
-    found = dict[str, tuple[TaskFile | str, str]]()  # by name: the task, and the word that named it
+    tasks_by_name = dict[str, tuple[TaskFile | str, str]]()  # by name: the task, and the word that named it
     for word in filter(None, map(str.strip, words.split(",") if isinstance(words, str) else words)):
         for task in [word] if word in TASKS else tasks_of(word):
-            add_task(found, task, word)
-    if words and not found:
+            add_task(tasks_by_name, task, word)
+    if words and not tasks_by_name:
         raise BadInput(f"invalid --tasks: got {words!r}, expected names of tasks; `sesame tasks` lists them")
     notes = list[str]()
     for name in tables:
         task, line = task_of_csv(name)
-        if add_task(found, task, name):
+        if add_task(tasks_by_name, task, name):
             notes.append(line)
     for line in notes:
         log.warning("%s", line)
-    return [task for task, _ in found.values()]
+    return [task for task, _ in tasks_by_name.values()]

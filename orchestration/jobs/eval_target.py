@@ -29,30 +29,30 @@ def subject_of(flags: JobFlags) -> EvalTarget:
 
 def folder_of(flags: JobFlags) -> Path:
     """The directory of the model that a command names. Raises BadInput if it is missing."""
-    given = Path(flags.recipe)
-    if (given / RUN).is_file() or not (given / "config.json").is_file():
+    folder = Path(flags.recipe)
+    if (folder / RUN).is_file() or not (folder / "config.json").is_file():
         return runs.run_folder(flags)
-    runs.refuse_another_run(flags, given)
-    return given
+    runs.refuse_another_run(flags, folder)
+    return folder
 
 
-def target_of_directory(given: Path, out: Path) -> EvalTarget:
+def target_of_directory(folder: Path, out: Path) -> EvalTarget:
     """The model of a `transformers` directory; its scores are stored below `out`. Raises BadInput without
     safetensors."""
     digest = hashlib.sha256()
-    if not any((given / f"model.safetensors{end}").is_file() for end in ("", ".index.json")):
-        raise BadInput(f"{given}: model.safetensors is missing; write it with save_pretrained of transformers")
-    for file in sorted({file for pattern in _READ for file in given.glob(pattern)}):
+    if not any((folder / f"model.safetensors{end}").is_file() for end in ("", ".index.json")):
+        raise BadInput(f"{folder}: model.safetensors is missing; write it with save_pretrained of transformers")
+    for file in sorted({file for pattern in _READ for file in folder.glob(pattern)}):
         with file.open("rb") as opened:
             digest.update(f"{file.name} {hashlib.file_digest(opened, 'sha256').hexdigest()}\n".encode())
-    name, parameters = given.resolve().name, num_parameters(given, "model")
-    paper, is_published, why = paper_of_folder(given, parameters)
+    name, parameters = folder.resolve().name, num_parameters(folder, "model")
+    paper, is_published, why = paper_of_folder(folder, parameters)
     return EvalTarget(
         folder=out / "evals" / f"{name}-{digest.hexdigest()[:8]}",
         hash=digest.hexdigest(),
         name=name,
         parameters=parameters,
-        weights=str(given.absolute()),
+        weights=str(folder.absolute()),
         expected=_expected(_recipe_of(name)),
         is_published=is_published,
         paper=paper,
@@ -73,11 +73,11 @@ def _recipe_of(name: str) -> str:
 def target_eval_tasks(flags: JobFlags) -> list[str]:
     """The evaluation tasks of the model's recipe. Raises BadInput for a directory of transformers, which has no
     recipe."""
-    given = Path(flags.recipe)
-    if (given / RUN).is_file() or not (given / "config.json").is_file():
+    folder = Path(flags.recipe)
+    if (folder / RUN).is_file() or not (folder / "config.json").is_file():
         return runs.eval_tasks_of(flags)
     raise BadInput(
-        f"{given}: a directory of transformers has no list of tasks; set --tasks (`sesame tasks` lists them)"
+        f"{folder}: a directory of transformers has no list of tasks; set --tasks (`sesame tasks` lists them)"
     )
 
 
@@ -103,12 +103,11 @@ def target_of_run(folder: Path) -> EvalTarget:
 
 
 def _has_size_of(run: Mapping[str, Any], name: str) -> bool:
-    """Whether the run has the type, number of layers and hidden size of the recipe that it is named after, without a
-    scale."""
+    """Whether the run has the type, number of layers and hidden size of the unscaled recipe that it is named after."""
     if name not in list_names("recipes"):
         return False
-    trunk, mine = load(name).model, run.get("model", {})
-    return all(mine.get(key) == getattr(trunk, key, None) for key in ("kind", "num_hidden_layers", "hidden_size"))
+    trunk, model = load(name).model, run.get("model", {})
+    return all(model.get(key) == getattr(trunk, key, None) for key in ("kind", "num_hidden_layers", "hidden_size"))
 
 
 def _longest_row(run: Mapping[str, Any]) -> int:
@@ -131,23 +130,23 @@ def _longest_row(run: Mapping[str, Any]) -> int:
     return row if has_more and not run.get("init_checkpoint") else 0
 
 
-def targets_at_steps(subject: EvalTarget, every: int) -> list[EvalTarget]:
-    """The model after each multiple of `every` steps with saved weights or a checkpoint, and at the end. Raises
-    BadInput if there is none."""
-    result = subject.folder / runs.RESULT
+def targets_at_steps(target: EvalTarget, every: int) -> list[EvalTarget]:
+    """The model at each saved step that is a multiple of `every`, and at the end. A step is saved as weights or as a
+    checkpoint. Raises BadInput if there is none."""
+    result = target.folder / runs.RESULT
     last = read_object(result, runs.TRAIN_AGAIN, step=int)["step"] if result.is_file() else None
-    saved_steps = runs.list_saved_steps(subject.folder)
-    found = {step: place for step, place in sorted(saved_steps.items()) if step != last}
-    chosen = [replace(subject, weights=place, step=step) for step, place in found.items() if step % every == 0]
-    if not chosen:
-        steps = f"weights of steps {', '.join(map(str, found))}" if found else "only its final weights"
+    saved_steps = runs.list_saved_steps(target.folder)
+    places = {step: place for step, place in sorted(saved_steps.items()) if step != last}
+    targets = [replace(target, weights=place, step=step) for step, place in places.items() if step % every == 0]
+    if not targets:
+        steps = f"weights of steps {', '.join(map(str, places))}" if places else "only its final weights"
         remedy = "train with cluster.save_weights_every=STEPS, or change --checkpoints-every"
-        raise BadInput(f"--checkpoints-every {every}: {subject.folder} has {steps}; {remedy}")
-    return [*chosen, replace(subject, step=last)]
+        raise BadInput(f"--checkpoints-every {every}: {target.folder} has {steps}; {remedy}")
+    return [*targets, replace(target, step=last)]
 
 
 def _expected(name: str) -> dict[str, Any]:
-    """The reported results of the paper that a run is named after, for every scale.
+    """The reported results of the paper that a run is named after. All scales of a recipe have the same results.
 
     >>> _expected("bert_base_tiny")["squad"], _expected("mine")
     ({'em': 80.8, 'f1': 88.5}, {})

@@ -55,7 +55,7 @@ PAGE: Final = "table.md"
 RESULT: Final = "result.json"  # result of a pretraining, in the directory of its run
 QUESTIONS: Final = "questions.json"  # the questions of the predictions, in the same order
 MOST_CLASSES: Final = 20  # largest number of classes in a readable confusion matrix
-_CORRELATIONS: Final = frozenset(("matthews", "pearson", "spearman"))  # metrics with values from -1
+_CORRELATIONS: Final = frozenset(("matthews", "pearson", "spearman"))  # metrics whose lowest value is -1
 _MOST_NATS: Final = 700.0  # largest exponent with a finite exponential
 OTHER: Final = "other"  # a prediction that is not a label
 
@@ -73,8 +73,8 @@ def evaluate(
 ) -> list[TaskScore]:
     """The score of each plan; loaded from disk if it is finished. Stored trials are not repeated.
 
-    A trial that fails is named, and the other trials count. A task whose trials all fail is named, and the other tasks
-    count. If all tasks fail, the first error is raised.
+    If a trial fails, the score of its task uses the other trials and lists the error. If all trials of a task fail, a
+    warning names the task, and the other tasks are scored. If all tasks fail, the first error is raised.
 
     `out`: directory of the MLflow store, for a model of transformers, which has no MLflow run yet. `left_out` collects
     the errors of the tasks without a score.
@@ -83,31 +83,31 @@ def evaluate(
     if due and out and tracking.existing_run(folder) is None:
         _create_run(folder, out)
     failed = _run_missing_trials(folder, due, cluster, report)
-    found, errors = dict[str, TaskScore](), list[SesameError]()
-    owed = tracking.unlogged_metrics(folder)
+    scores, errors = dict[str, TaskScore](), list[SesameError]()
+    unlogged = tracking.unlogged_metrics(folder)
     for plan in plans:
         try:
             score = _score(folder, plan, failed) if plan in due else load_score(plan.stage.folder)
-            if tracking.existing_run(folder) and (plan in due or plan.stage.folder.name in owed):
+            if tracking.existing_run(folder) and (plan in due or plan.stage.folder.name in unlogged):
                 report({"stage": "logging to MLflow"})
                 _log(folder, plan, score)
-            found[plan.stage.folder.name] = _with_plan_values(plan, score)
+            scores[plan.stage.folder.name] = _with_plan_values(plan, score)
         except SesameError as error:
             log.warning("left out: task %s: %s", score_name(plan.task, plan.step, plan.labels), error)
             errors.append(error)
-    if errors and not found:
+    if errors and not scores:
         raise errors[0]
     if left_out is not None:
         left_out += errors
-    _publish(folder, found)
-    return list(found.values())
+    _publish(folder, scores)
+    return list(scores.values())
 
 
 def _with_plan_values(plan: TaskPlan, score: TaskScore) -> TaskScore:
     """The score with the step, labels and reported results of the plan, and with the number of its examples.
 
-    The stored file is updated. Two commands may request the same score in two ways: all labels by their number or by
-    default, the last step by its number or by default. The file is the same in both orders.
+    The stored file is updated. Two commands can request the same score: one sets the last step or the number of all
+    labels, and the other leaves it out. The file stores the number in both orders of the commands.
     """
     requested = score.step if plan.step is None else plan.step, max(plan.labels, score.labels)
     fresh = replace(
@@ -145,7 +145,7 @@ def _scored_rows(
 def _publish(folder: Path, now: Mapping[str, TaskScore]) -> None:
     """Write the page, the table and the figures to files and to MLflow, if they changed.
 
-    They cover all finished scores, and the scores of this command that lack trials.
+    They cover all finished scores, and the scores of this command, even if some of their trials failed.
     """
     done = load_finished_scores(folder)
     fresh = {name: (score, (score.step, score.labels)) for name, score in now.items()}
@@ -214,33 +214,33 @@ def _run_missing_trials(
         return {}
     has = {"cpus": max(launch.cores(), cluster.cpus_per_worker), "gpus": cluster.gpus}  # 0: all GPUs that Ray finds
 
-    def on_done(number: int, found: EvalResult) -> str:
+    def on_done(number: int, result: EvalResult) -> str:
         plan, cell = todo[number]
-        plan.store(cell, found)
-        return f"{cell.name}: {plan.result(found)}"
+        plan.store(cell, result)
+        return f"{cell.name}: {plan.result(result)}"
 
     with (
         environment.applied(cluster.env) as env,
         launch.ray_session(
             cluster.ray_address, **has, dashboard=cluster.ray_dashboard, logs=folder / "ray-logs", report=report
         ),
-        launch.stop_signals() as asked,
+        launch.stop_signals() as stop_request,
     ):
         room = launch.TrialResources(cluster.cpus_per_worker, cluster.gpus_per_worker, cluster.finetuning_workers, env)
-        failed = launch.run_trials([cell for _, cell in todo], room, on_done, asked, report)
+        failed = launch.run_trials([cell for _, cell in todo], room, on_done, stop_request, report)
     return {todo[number][0].file_of(todo[number][1]): error for number, error in failed.items()}
 
 
 def _load_results(plan: TaskPlan) -> Results:
     files = [(cell, plan.file_of(cell)) for cell in plan.cells]
     remedy = "delete it and repeat the command"
-    found: list[tuple[launch.EvalTrial, EvalResult]] = []
+    results: list[tuple[launch.EvalTrial, EvalResult]] = []
     for cell, file in files:
         if file.is_file():
             result = read_object(file, remedy, found=dict)["found"]
             with of_kind(file, remedy):
-                found.append((cell, EvalResult(**result)))
-    return found
+                results.append((cell, EvalResult(**result)))
+    return results
 
 
 def _summarize(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameError]) -> TaskScore:
@@ -250,7 +250,7 @@ def _summarize(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
     if not any(cell.start == "pretrained" for cell, _ in results):
         raise next(error for cell, error in named if cell.start == "pretrained")
     starts = select_trials(
-        [TrialScore.of(cell.start, cell.how, found.scores) for cell, found in results], plan.metric, plan.chosen_on
+        [TrialScore.of(cell.start, cell.how, result.scores) for cell, result in results], plan.metric, plan.chosen_on
     )
     of_starts = {start: _chosen(results, starts, start) for start in starts}
     first = next(iter(starts.values())).scores[plan.split]
@@ -265,7 +265,7 @@ def _summarize(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
         labels=plan.labels,
         chance=plan.chance if plan.chance is not None else next(iter(guess_scores), None),
         paper=plan.paper,
-        examples={cell.start: found.example for cell, found in results if found.example and plan.kind is None},
+        examples={cell.start: result.example for cell, result in results if result.example and plan.kind is None},
         notes=(*plan.remarks, *_notes_on_files(plan), *_notes(of_starts["pretrained"])),
         failed=tuple(f"{cell.name}: {error}" for cell, error in named),
         intervals={start: ends for start, cells in of_starts.items() if (ends := _interval(plan, cells))},
@@ -275,9 +275,9 @@ def _summarize(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
 
 
 def _interval(plan: TaskPlan, cells: Results) -> tuple[float, float] | None:
-    """The 95 % interval of the score of an initialization: of the task type for one model, else over seeds and
-    questions."""
-    by_metric = [found.scores[plan.split] for _, found in cells]
+    """The 95 % interval of the score of an initialization. With one trial it is the interval of the task type, if the
+    task type has one; otherwise it is computed over seeds and questions."""
+    by_metric = [result.scores[plan.split] for _, result in cells]
     name = "macro" if plan.metric == "macro_accuracy" else plan.metric
     if len(cells) == 1 and f"{name}_low" in by_metric[0]:
         return by_metric[0][f"{name}_low"], by_metric[0][f"{name}_high"]
@@ -312,7 +312,7 @@ def _clip_interval(ends: tuple[float, float], low: float, high: float) -> tuple[
 
 
 def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> PairedDifference | None:
-    """The paired test of the gain over random initialization, with the seeds of both.
+    """The paired test of the gain over random initialization, with the seeds that both have.
 
     None if it was not measured, or if a fine-tuning has only one seed.
     """
@@ -322,7 +322,8 @@ def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> PairedDiffere
     if len(seeds) < (2 if is_tuned else 1):
         return None
     scores = [
-        {_seed(cell): found.scores[plan.split][plan.metric] for cell, found in cells} for cells in (pretrained, random)
+        {_seed(cell): result.scores[plan.split][plan.metric] for cell, result in cells}
+        for cells in (pretrained, random)
     ]
     sign = sign_of_metric(plan.metric)
     difference = sign * fmean(scores[0][seed] - scores[1][seed] for seed in seeds)
@@ -330,11 +331,11 @@ def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> PairedDiffere
     first, second = (
         sign * np.array([_in_units(plan.metric, units[seed], of[seed]) for seed in seeds]) for units, of in both
     )
-    found, (low, high) = paired_difference(first, second, difference), _range(plan.metric)
-    if found is None:
+    result, (low, high) = paired_difference(first, second, difference), _range(plan.metric)
+    if result is None:
         return None
-    ends = _clip_interval((found.low, found.high), low - high, high - low)
-    return replace(found, low=ends[0], high=ends[1])
+    ends = _clip_interval((result.low, result.high), low - high, high - low)
+    return replace(result, low=ends[0], high=ends[1])
 
 
 def _in_units(metric: str, values: Sequence[float], score: float) -> Sequence[float]:
@@ -349,40 +350,40 @@ def _in_units(metric: str, values: Sequence[float], score: float) -> Sequence[fl
 
 def _units(plan: TaskPlan, cells: Results) -> dict[int, Sequence[float]]:
     """By seed, the values of the questions of the scored split; {} if they are unknown or differ in number."""
-    found = {_seed(cell): units for cell, one in cells if (units := one.by_unit.get(plan.split, ()))}
-    return found if len({len(units) for units in found.values()}) == 1 else {}
+    units_by_seed = {_seed(cell): units for cell, one in cells if (units := one.by_unit.get(plan.split, ()))}
+    return units_by_seed if len({len(units) for units in units_by_seed.values()}) == 1 else {}
 
 
 def _constant(plan: TaskPlan, cells: Results) -> str:
     """A note if a seed of this initialization always predicts the same answer; "" otherwise."""
-    constants = [found.constant.get(plan.split, "") for _, found in cells]
+    constants = [result.constant.get(plan.split, "") for _, result in cells]
     answers = ", ".join(dict.fromkeys(filter(None, constants)))
     of_seeds = f" with {sum(map(bool, constants))} of {len(constants)} seeds" if len(constants) > 1 else ""
     return f"one constant answer{of_seeds}: {answers}" if answers else ""
 
 
 def _notes_on_files(plan: TaskPlan) -> list[str]:
-    """Problems in the files of a task, without the name of the task, for its page."""
+    """Notes on the files of a task for the page of this task, without the name of the task."""
     return [re.sub(rf"^task {re.escape(plan.task)}[:,] ", "", note) for note in plan.notes]
 
 
 def _notes(cells: Results) -> list[str]:
-    """Notes of trials that differ only in their seed. A note that not all of them have names its seed."""
-    shared = set.intersection(*(set(found.notes) for _, found in cells))
-    notes = [(note, _seed(cell)) for cell, found in cells for note in found.notes]
+    """Notes of trials that differ only in their seed. If only some trials have a note, their seed is added to it."""
+    shared = set.intersection(*(set(result.notes) for _, result in cells))
+    notes = [(note, _seed(cell)) for cell, result in cells for note in result.notes]
     return list(dict.fromkeys(note if note in shared else f"seed {seed}: {note}" for note, seed in notes))
 
 
 def _store_score(plan: TaskPlan, results: Results, score: TaskScore) -> None:
-    """Write a score to its directory, with the predictions of the selected trials. Without failed trials the stage is
-    finished."""
+    """Write a score to its directory, with the predictions of the selected trials. If no trial failed, the stage is
+    marked as done."""
     plan.stage.folder.mkdir(parents=True, exist_ok=True)
     _write_score(plan.stage.folder, score)
     if answers := _predictions_of(results, score):
         write_atomic(plan.stage.folder / PREDICTIONS, json.dumps(answers, ensure_ascii=False, indent=1).encode())
-    if asked := _questions_of(plan):
+    if questions := _questions_of(plan):
         write_atomic(
-            plan.stage.folder / QUESTIONS, json.dumps(asked, ensure_ascii=False, indent=1, default=str).encode()
+            plan.stage.folder / QUESTIONS, json.dumps(questions, ensure_ascii=False, indent=1, default=str).encode()
         )
     if not score.failed:
         plan.stage.finish()
@@ -395,10 +396,10 @@ def _write_score(folder: Path, score: TaskScore) -> None:
 def _predictions_of(results: Results, score: TaskScore) -> dict[str, Any]:
     """The predictions of the selected trials, by initialization and seed."""
     return {
-        f"{cell.start}, seed {_seed(cell)}": found.predictions
+        f"{cell.start}, seed {_seed(cell)}": result.predictions
         for start in score.starts
-        for cell, found in _chosen(results, score.starts, start)
-        if found.predictions
+        for cell, result in _chosen(results, score.starts, start)
+        if result.predictions
     }
 
 
@@ -431,7 +432,7 @@ def _chosen(results: Results, starts: Mapping[str, SelectedTrials], start: str) 
         return json.loads(json.dumps({key: value for key, value in how.items() if key != "seed"}))
 
     how = plain(starts[start].how)
-    return [(cell, found) for cell, found in results if cell.start == start and plain(cell.how) == how]
+    return [(cell, result) for cell, result in results if cell.start == start and plain(cell.how) == how]
 
 
 def _seed(cell: launch.EvalTrial) -> int:
@@ -456,13 +457,14 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
 
 
 def _best(plan: TaskPlan, cells: Results) -> EvalResult:
-    """The result of the seed that is best on dev; without a dev split, of the first seed. The test split never
-    decides."""
+    """The result of the seed that is best on dev; without a dev split, of the first seed. The test split is never used
+    to select a seed."""
     cell, first = cells[0]
     on = plan.chosen_on or next((split for split in first.scores if split.startswith("dev")), "")
     if on:
         return max(
-            (found for _, found in cells), key=lambda found: sign_of_metric(plan.metric) * found.scores[on][plan.metric]
+            (result for _, result in cells),
+            key=lambda result: sign_of_metric(plan.metric) * result.scores[on][plan.metric],
         )
     if len(cells) > 1:
         message = "task %s: no labeled dev split to select a seed with; the predictions are those of seed %d"
@@ -474,16 +476,18 @@ def _average_glue(scores: Sequence[TaskScore]) -> dict[str, float]:
     """The averages of GLUE by name, from the available scores (medians over seeds). A task with several scores counts
     as missing."""
     times = Counter(score.task for score in scores)
-    found: dict[str, dict[str, float]] = {}
+    task_metrics: dict[str, dict[str, float]] = {}
     for score in scores:
         if times[score.task] > 1:
             continue
         by_split = score.starts["pretrained"].scores
-        found[score.task] = {metric: median(values) for metric, values in by_split[score.split].items()}
+        task_metrics[score.task] = {metric: median(values) for metric, values in by_split[score.split].items()}
         for split, metrics in by_split.items():
             if split == f"{score.split}_mismatched":
-                found[score.task] |= {f"{metric}_mismatched": median(values) for metric, values in metrics.items()}
-    averages = {name: glue_average(found, name) for name in get_args(Average)}
+                task_metrics[score.task] |= {
+                    f"{metric}_mismatched": median(values) for metric, values in metrics.items()
+                }
+    averages = {name: glue_average(task_metrics, name) for name in get_args(Average)}
     return {name: value for name, value in averages.items() if value is not None}
 
 
@@ -520,16 +524,17 @@ def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.Task
 
 
 def _joined(values: Iterable[tuple[tuple[str, ...], T]]) -> dict[str, T]:
-    """Values with the parts of their names joined by `_`. If two names become equal, the second is joined by slashes.
+    """Values with the parts of their names joined by `_`. If two names become equal, the parts of the second name are
+    joined by slashes.
 
     >>> _joined([(("dev", "a_f1"), 1), (("dev_a", "f1"), 2)])
     {'dev_a_f1': 1, 'dev_a/f1': 2}
     """
-    found = dict[str, T]()
+    joined = dict[str, T]()
     for parts, value in values:
         name = "_".join(parts)
-        found["/".join(parts) if name in found else name] = value
-    return found
+        joined["/".join(parts) if name in joined else name] = value
+    return joined
 
 
 def _split_name(name: str) -> str:
@@ -541,15 +546,15 @@ def _split_name(name: str) -> str:
     return name.replace(" (", ".").removesuffix(")")
 
 
-def _trial_record(cell: launch.EvalTrial, found: EvalResult) -> tracking.TrialRecord:
-    scores = _joined(((split, metric), value) for split, by in found.scores.items() for metric, value in by.items())
-    return tracking.TrialRecord(cell.name, {"start": cell.start, **cell.how}, scores, found.losses)
+def _trial_record(cell: launch.EvalTrial, result: EvalResult) -> tracking.TrialRecord:
+    scores = _joined(((split, metric), value) for split, by in result.scores.items() for metric, value in by.items())
+    return tracking.TrialRecord(cell.name, {"start": cell.start, **cell.how}, scores, result.losses)
 
 
 def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "Figure"]:
     values = {start: score.values(start) for start in score.starts}
     title = f"{score.task}, {score.split}" + (f", {score.labels:,} labels" if score.labels else "")
-    found = {"scores": figures.plot_comparison(title, values, guesses(score), score.metric, score.intervals)}
+    plots = {"scores": figures.plot_comparison(title, values, guesses(score), score.metric, score.intervals)}
     points: dict[str, list[tuple[float, float]]] = {}
     for cell, one in results:
         if plan.chosen_on and cell.tuning:
@@ -557,8 +562,8 @@ def _figures(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "F
                 (cell.tuning.learning_rate, one.scores[plan.chosen_on][plan.metric])
             )
     if points:
-        found["rates"] = figures.plot_against_rate(f"{score.task}, {plan.chosen_on}", points, score.metric)
-    return found | _confusion(plan, results, score)
+        plots["rates"] = figures.plot_against_rate(f"{score.task}, {plan.chosen_on}", points, score.metric)
+    return plots | _confusion(plan, results, score)
 
 
 def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, "Figure"]:
@@ -570,9 +575,9 @@ def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, 
     merge = getattr(kind, "merge_labels", {})
     named = [merge.get(label, label) for label in getattr(kind, "labels", ())]
     labels = list(dict.fromkeys(named))
-    _, mine = _chosen(results, score.starts, "pretrained")[0]
+    _, result = _chosen(results, score.starts, "pretrained")[0]
     splits = plan.parts or (plan.split,)
-    answers = [one for split in splits for one in mine.predictions.get(split, ())]
+    answers = [one for split in splits for one in result.predictions.get(split, ())]
     items = [item for split in splits for item in plan.items.get(split, ())]
     if not 2 <= len(labels) <= MOST_CLASSES or not answers or not all(isinstance(one, str) for one in answers):
         return {}
@@ -589,31 +594,31 @@ def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, 
 def _pictures(scores: Sequence[TaskScore], last: int = 0) -> dict[str, "Figure"]:
     """Figures of all tasks; for a run with scores at several steps or label counts, also curves over these.
 
-    Scores with another unit than fractions have their own panel and figures. `last`: last step of the finished run.
+    Scores that are not fractions have a panel and figures for each unit. `last`: last step of the finished run.
     """
     scores = [replace(score, step=last) if score.step is None and last else score for score in scores]
     by_unit: dict[str, list[TaskScore]] = {}
     for score in scores:
         by_unit.setdefault(unit_of(score.metric), []).append(score)
     bars = {
-        unit: {score.task: score for score in found}.values() for unit, found in by_unit.items()
+        unit: {score.task: score for score in same_unit}.values() for unit, same_unit in by_unit.items()
     }  # the last score of each task
-    found = {"scores": figures.plot_scores({unit: [_bar(score) for score in of] for unit, of in bars.items()})}
+    plots = {"scores": figures.plot_scores({unit: [_bar(score) for score in of] for unit, of in bars.items()})}
     for unit, of in by_unit.items():
         name = "" if unit == SHARES else f"_{unit}"
         if steps := _curves(of, "step", "labels"):
-            found[f"scores_by_step{name}"] = figures.plot_curves(steps, unit)
+            plots[f"scores_by_step{name}"] = figures.plot_curves(steps, unit)
         if labels := _curves(of, "labels", "step"):
-            found[f"scores_by_labels{name}"] = figures.plot_curves(labels, unit, "labeled examples", log=True)
-    return found
+            plots[f"scores_by_labels{name}"] = figures.plot_curves(labels, unit, "labeled examples", log=True)
+    return plots
 
 
 def _bar(score: TaskScore) -> figures.Bar:
-    """The scores of a task in the units of the table, with the reported result of the paper: the one of the same
-    metric, or else the first."""
+    """The scores of a task in the units of the table, with a reported result of the paper. This is the result for the
+    same metric if there is one, otherwise the first result."""
     values = {start: [scale_value(value, score.metric) for value in score.values(start)] for start in score.starts}
-    found = [(*figure_of(name), value) for name, value in score.paper.items()]
-    named = {name.replace("_", ""): (split, value) for name, split, value in found}
+    reported = [(*figure_of(name), value) for name, value in score.paper.items()]
+    named = {name.replace("_", ""): (split, value) for name, split, value in reported}
     split, paper = named.get(score.metric.replace("_", ""), next(iter(named.values()), ("", None)))
     other = f"\n{score.split}, paper {split}" if split not in ("", score.split) else ""
     ends = {
@@ -626,8 +631,8 @@ def _bar(score: TaskScore) -> figures.Bar:
 def _curves(
     scores: Sequence[TaskScore], along: Literal["step", "labels"], apart: Literal["step", "labels"]
 ) -> dict[str, list[tuple[int, float]]]:
-    """Medians along steps or labels: one curve per task, initialization and value of the other; {} if there are
-    none."""
+    """Medians along steps or labels; {} if there are none. Each task, initialization and value of `apart` has a
+    curve."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for score in scores:
         values = getattr(score, apart), getattr(score, along)

@@ -61,8 +61,8 @@ def generate_texts(
     tokens fills in `max_new_tokens` tokens by this method, at ___ in the prompt or after it. With `novelty`, a result
     also has the n-grams that the corpus contains and the longest passage that is copied from it.
 
-    Raises BadInput if the run is not finished, if the model cannot generate in this way, or if `novelty` is requested
-    for a directory of `transformers`, whose corpus is unknown.
+    Raises BadInput if the run is not finished, or if the model cannot generate in this way. BadInput is also raised if
+    `novelty` is set for a directory of `transformers`, whose corpus is unknown.
     """
     if novelty and not is_run_directory(folder):
         raise BadInput(f"generate --novelty: the training corpus of {folder} is unknown; use a run of Sesame")
@@ -75,15 +75,15 @@ def generate_texts(
         rows = _generate(model, vocab, prompts, start, _method(values), max_new_tokens, seed)
     texts = [_without_special(row.ids, vocab) for row in rows]
     begins = "" if masked or start is not None else "".join(vocab.piece(id) for id in _sep(vocab))
-    found = [
+    results = [
         {"prompt": prompt, "text": vocab.decode(ids), "score": row.score, "ended": row.ended}
         | {"source": start is not None, "begins": begins}
         for prompt, ids, row in zip(prompts, texts, rows, strict=True)
     ]
     if novelty:
         store = TokenStore.open(Path(stored_run(folder).corpus), "train")
-        found = [each | {"novelty": _measure_novelty(store, ids)} for each, ids in zip(found, texts, strict=True)]
-    return found
+        results = [each | {"novelty": _measure_novelty(store, ids)} for each, ids in zip(results, texts, strict=True)]
+    return results
 
 
 def format_generated(row: Mapping[str, Any], masked: Masked = "") -> str:
@@ -100,13 +100,13 @@ def format_generated(row: Mapping[str, Any], masked: Masked = "") -> str:
     return f"{prompt}{' -> ' if row['source'] else ' [...] ' if masked else ''}{text}"
 
 
-def describe_special_start(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def describe_special_start(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """A note on the special tokens before the prompts, which the tokenizer of `transformers` does not add.
 
     >>> describe_special_start([{"begins": "</s>"}, {"begins": "</s>"}])[0].partition(";")[0]
     '</s> is added before each prompt, as before each text of the pretraining'
     """
-    tokens = dict.fromkeys(row["begins"] for row in found if row["begins"])
+    tokens = dict.fromkeys(row["begins"] for row in results if row["begins"])
     return [
         f"{token} is added before each prompt, as before each text of the pretraining; for a pipeline of transformers, "
         f"add {token!r} too"
@@ -131,8 +131,8 @@ def _generate(
     """Texts from a model that generates from left to right."""
     barred = set(_forbidden_tokens(vocab, start)) | set(range(vocab.size, model.spec.vocab_size))
     limits = GenerationLimits(max_new_tokens=max_new_tokens, ends=tuple(_sep(vocab)), barred=tuple(sorted(barred)))
-    given = [_prompt(text, vocab, start) for text in prompts]
-    return list(generate(model, given, limits, method=method, key=key(seed, "task")))
+    encoded = [_prompt(text, vocab, start) for text in prompts]
+    return list(generate(model, encoded, limits, method=method, key=key(seed, "task")))
 
 
 def _fill_masks(
@@ -189,13 +189,13 @@ def format_novelty(novelty: dict[str, Any]) -> str:
     """
     units = {1: "tokens"}
     shares = [f"{100 * share:.0f} % of its {units.get(n, f'{n}-grams')}" for n, share in novelty["found"].items()]
-    known = f"the corpus contains {', '.join(shares)}" if shares else "no text was generated"
+    summary = f"the corpus contains {', '.join(shares)}" if shares else "no text was generated"
     if not novelty["longest"]:
-        return f"{known}; no passage of {LEAST} tokens or more"
+        return f"{summary}; no passage of {LEAST} tokens or more"
     (longest,) = novelty["longest"]
     source = f" ({longest['source']})" if longest["source"] else ""
     where = f"document {longest['document']} of {longest['shard']}{source}"
-    return f"{known}; tokens {longest['start']} to {longest['stop']} are in {where}"
+    return f"{summary}; tokens {longest['start']} to {longest['stop']} are in {where}"
 
 
 def _sep(vocab: Vocab) -> list[int]:
@@ -223,8 +223,8 @@ def _method(values: dict[str, Any]) -> Method:
             return GreedyDecoding(**{name: value for name, value in values.items() if name != "greedy"})
         return BeamSearch(**values) if "num_beams" in values else SampledDecoding(**values)
     except TypeError:
-        given = ", ".join(f"--{name.replace('_', '-')}" for name in values)
-        raise BadInput(f"generate: {given} belong to several decoding methods; use the options of one") from None
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in values)
+        raise BadInput(f"generate: {options} belong to several decoding methods; use the options of one") from None
     except ValueError as error:
         raise BadInput(f"generate: {error}") from None
 
@@ -243,7 +243,8 @@ def _start(folder: Path) -> int:
 
 
 def _prompt(text: str, vocab: Vocab, start: int | None) -> Prompt:
-    """A prompt that begins a document; with a start token, the source text of a sequence."""
+    """The tokens of a prompt. Without a start token, the prompt begins a document; with one, it is the source text of
+    an encoder-decoder."""
     ids, sep = vocab.encode(text), _sep(vocab)
     if start is None:
         return Prompt(np.array([*sep, *ids], np.int64))

@@ -12,7 +12,7 @@ from preprocessing.files import parse_json
 from training.finetuning import Tuning
 from training.tasks import Grid, TaskFile
 
-SEEDS: Final = 3  # fine-tunings per trial if neither the command nor the grid sets a number
+SEEDS: Final = 3  # number of seeds if neither the command nor the grid sets one
 SMALL: Final = Grid(
     learning_rates=(1e-3, 3e-4),
     batch_sizes=(32,),
@@ -26,8 +26,9 @@ BERT: Final = Grid(
     citation="BERT, appendix A.3",
     unverified=True,
 )
-BERTS: Final = ("bert", "of BERT")  # names of BERT's grid: that of the task, or of `BERT` if the task has none
-SMALL_NET: Final = 20_000_000  # parameters; smaller models without a published size get larger learning rates
+# names of BERT's grid in a task file, and of `BERT`, which is used if the file has none
+BERTS: Final = ("bert", "of BERT")
+SMALL_MODEL: Final = 20_000_000  # parameters; smaller models without a published size get larger learning rates
 MINIATURES: Final = frozenset({"bert_tiny", "bert_mini", "bert_small", "bert_medium"})
 _OF_TYPE: Final = (  # model_type of transformers, minimum parameters of a published model, the paper of its grids
     ("bert", 30_000_000, "bert"),
@@ -42,16 +43,16 @@ _OF_TYPE: Final = (  # model_type of transformers, minimum parameters of a publi
 
 
 def paper_of_run(run: Mapping[str, Any], name: str) -> str:
-    """The paper whose grids a run of a published size uses, if its own paper has none; "" if the name of the run begins
-    with it."""
+    """The paper whose grids apply to a run of a published size; "" for the paper that the name of the run begins
+    with."""
     if name in MINIATURES:
         return "miniatures"
     return "gpt1" if run["model"]["kind"] == "decoder" else ""  # later models were not fine-tuned on labels
 
 
-def paper_of_folder(given: Path, parameters: int) -> tuple[str, bool, str]:
+def paper_of_folder(folder: Path, parameters: int) -> tuple[str, bool, str]:
     """For a directory of transformers: the paper of its grids, whether its size is published, and the reason."""
-    file = given / "config.json"
+    file = folder / "config.json"
     try:
         of_type = str(parse_json(file.read_text(encoding="utf-8"))["model_type"])
     except (ValueError, KeyError, TypeError) as error:
@@ -63,32 +64,30 @@ def paper_of_folder(given: Path, parameters: int) -> tuple[str, bool, str]:
     return (papers or [of_type])[0], bool(papers), why
 
 
-def tunings_of(subject: EvalTarget, task: TaskFile, wanted: EvalRequest) -> tuple[list[Tuning | None], str, str]:
+def tunings_of(target: EvalTarget, task: TaskFile, request: EvalRequest) -> tuple[list[Tuning | None], str, str]:
     """The trials of the requested grid, a description of the grid, and a remark to print beside the scores."""
-    name, grid = grid_of(subject, task, wanted.grid)
-    given = {"learning_rates": wanted.learning_rates, "batch_sizes": wanted.batch_sizes, "epochs": wanted.epochs}
-    changed: dict[str, Any] = {key: tuple(dict.fromkeys(value or getattr(grid, key))) for key, value in given.items()}
-    if wanted.max_steps:
-        changed |= {"max_steps": wanted.max_steps, "epochs": ()}
-    elif wanted.epochs:
+    name, grid = grid_of(target, task, request.grid)
+    options = {"learning_rates": request.learning_rates, "batch_sizes": request.batch_sizes, "epochs": request.epochs}
+    changed: dict[str, Any] = {key: tuple(dict.fromkeys(value or getattr(grid, key))) for key, value in options.items()}
+    if request.max_steps:
+        changed |= {"max_steps": request.max_steps, "epochs": ()}
+    elif request.epochs:
         changed["max_steps"] = 0
-    if wanted.max_seq_length:
-        changed["max_seq_length"] = wanted.max_seq_length
-    if wanted.frozen_features:
-        changed["frozen_features"] = wanted.frozen_features
+    if request.max_seq_length:
+        changed["max_seq_length"] = request.max_seq_length
+    if request.frozen_features:
+        changed["frozen_features"] = request.frozen_features
     if "max_steps" in changed:  # a warmup in steps would not match the new number of steps
         changed["warmup_steps"] = grid.warmup_ratio
     try:
-        asked = dataclasses.replace(grid, num_seeds=wanted.num_seeds or grid.num_seeds or SEEDS, **changed)
-        cells: list[Tuning | None] = list(asked.cells())
+        requested = dataclasses.replace(grid, num_seeds=request.num_seeds or grid.num_seeds or SEEDS, **changed)
+        cells: list[Tuning | None] = list(requested.cells())
     except ValueError as error:  # an option contradicts another key of this grid
         raise BadInput(f"task {task.name}, grid {name}: {error}; give another grid with --grid") from None
-    remark = "" if wanted.grid else _borrowed_grid_remark(subject, task, name)
-    why = "" if wanted.grid else _explain_grid(subject, task, name, remark)
-    description = (
-        f"{task.name}: grid {name}{f' ({why})' if why else ''}: {asked.describe()}{_describe_differences(grid, asked)}"
-    )
-    return cells, description, remark
+    remark = "" if request.grid else _borrowed_grid_remark(target, task, name)
+    why = "" if request.grid else _explain_grid(target, task, name, remark)
+    settings = f"{requested.describe()}{_describe_differences(grid, requested)}"
+    return cells, f"{task.name}: grid {name}{f' ({why})' if why else ''}: {settings}", remark
 
 
 def _is_own(task: TaskFile) -> bool:
@@ -96,18 +95,18 @@ def _is_own(task: TaskFile) -> bool:
     return bool(task.grids) and not is_shipped_task(task.name)
 
 
-def _explain_grid(subject: EvalTarget, task: TaskFile, grid: str, remark: str) -> str:
+def _explain_grid(target: EvalTarget, task: TaskFile, grid: str, remark: str) -> str:
     """The reason why a model gets a grid; "" if it is obvious."""
     if _is_own(task) and len(task.grids) == 1:
         return "the only grid of its file"
     is_another = _is_own(task) and (grid not in task.grids or remark)
     others = f"its file has {', '.join(task.grids)}; select one with --grid" if is_another else ""
-    return "; ".join(filter(None, (subject.why, remark, others)))
+    return "; ".join(filter(None, (target.why, remark, others)))
 
 
-def _borrowed_grid_remark(subject: EvalTarget, task: TaskFile, grid: str) -> str:
+def _borrowed_grid_remark(target: EvalTarget, task: TaskFile, grid: str) -> str:
     """A remark if a model gets BERT's grid because the task has no grid of its own paper."""
-    paper = subject.paper or subject.name
+    paper = target.paper or target.name
     if (_is_own(task) and len(task.grids) == 1) or grid not in BERTS or paper.partition("_")[0] == "bert":
         return ""
     return f"{paper} has no grid for this task; BERT's grid is used"
@@ -123,24 +122,24 @@ def _describe_differences(paper: Grid, grid: Grid) -> str:
     return differences
 
 
-def grid_of(subject: EvalTarget, task: TaskFile, asked: str) -> tuple[str, Grid]:
+def grid_of(target: EvalTarget, task: TaskFile, requested: str) -> tuple[str, Grid]:
     """The requested grid, or the grid of the model's paper; for small unpublished models, one with larger learning
     rates.
 
     The only grid of a user's own task applies to all models. Raises BadInput if the task has no grid with this name.
     """
-    if asked:
-        if asked not in task.grids:
-            known = ", ".join(task.grids) or "none"
+    if requested:
+        if requested not in task.grids:
+            names = ", ".join(task.grids) or "none"
             raise BadInput(
-                f"task {task.name}: invalid --grid: got {asked}, expected one of its grids ({known}); use one"
+                f"task {task.name}: invalid --grid: got {requested}, expected one of its grids ({names}); use one"
             )
-        return asked, task.grids[asked]
+        return requested, task.grids[requested]
     if _is_own(task) and len(task.grids) == 1:
         return next(iter(task.grids.items()))
-    if subject.parameters < SMALL_NET and not subject.is_published:
-        return "of small nets", SMALL
-    paper = subject.paper or subject.name
+    if target.parameters < SMALL_MODEL and not target.is_published:
+        return "of small models", SMALL
+    paper = target.paper or target.name
     named = [name for name in task.grids if paper == name or paper.startswith(f"{name}_")]
     if named:
         return (name := max(named, key=len)), task.grids[name]
@@ -148,7 +147,7 @@ def grid_of(subject: EvalTarget, task: TaskFile, asked: str) -> tuple[str, Grid]
 
 
 def intermediate_task(
-    subject: EvalTarget, task: TaskFile, tuning: Tuning | None, wanted: EvalRequest
+    target: EvalTarget, task: TaskFile, tuning: Tuning | None, request: EvalRequest
 ) -> tuple[TaskFile, Tuning] | None:
     """The task that a model is fine-tuned on first, with its hyperparameters: the first trial of the same paper's grid.
 
@@ -156,11 +155,11 @@ def intermediate_task(
     """
     if tuning is None or not tuning.init_task:
         return None
-    before, data = load_task(tuning.init_task), wanted.task_data_dir or Path()
+    before, data = load_task(tuning.init_task), request.task_data_dir or Path()
     if not before.files["train"].is_there(data):
         raise BadInput(
-            f"task {task.name}: its grid starts with a model fine-tuned on {before.name}, but {data} has no train "
-            f"split of {before.name}; add it, or select another grid with --grid"
+            f"task {task.name}: its grid first fine-tunes on {before.name}, which has no train split in {data}; add "
+            "it, or select another grid with --grid"
         )
-    first = grid_of(subject, before, wanted.grid if wanted.grid in before.grids else "")[1].cells()[0]
+    first = grid_of(target, before, request.grid if request.grid in before.grids else "")[1].cells()[0]
     return before, dataclasses.replace(first, seed=tuning.seed)

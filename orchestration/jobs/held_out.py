@@ -17,7 +17,7 @@ from training.tasks import FEWEST_ROWS, LABELS, MORE, TASKS
 log = logging.getLogger(__name__)
 
 STAGE: Final = "checking held-out documents"  # this takes time with a large corpus
-_MANY: Final = 3  # documents per labeled example that are enough: examples are drawn from half of them
+_MANY: Final = 3  # sufficient held-out documents per labeled example, which come from only half of them
 _OWN: Final = Corpus(name="own")  # has the split ratios of text that a command names
 
 
@@ -61,17 +61,17 @@ def _percent(share: float) -> str:
 
 def find_too_few(corpus: Path, tasks: Sequence[str], labels: int) -> dict[str, str]:
     """The tasks for which a corpus holds out too few documents, each with the reason and the number of examples."""
-    known, found = [task for task in tasks if task in TASKS], dict[str, str]()
+    held_out_names, reasons = [task for task in tasks if task in TASKS], dict[str, str]()
     if "test" not in Manifest.load(corpus).splits:
-        return {task: f"task {task}: {corpus} has no held-out documents; {MORE}" for task in known}
+        return {task: f"task {task}: {corpus} has no held-out documents; {MORE}" for task in held_out_names}
     store = TokenStore.open(corpus, "test")
     vocab = Vocab.load(store.vocab_dir, store.manifest.vocab["hash"])
-    for task in known:
+    for task in held_out_names:
         try:
             TASKS[task].make(store, vocab).require(labels)
         except DataError as error:
-            found[task] = str(error)
-    return found
+            reasons[task] = str(error)
+    return reasons
 
 
 def held_out_tasks(tasks: Sequence[str]) -> list[str]:
@@ -86,24 +86,24 @@ def warn_of_few_documents(corpus: Corpus, num: int, tasks: Sequence[str], own: b
     >>> warn_of_few_documents(Corpus(name="news"), 100_000, ["source_classification"], own=True)
     []
     """
-    wanted = held_out_tasks(tasks)
+    affected = held_out_tasks(tasks)
     few = 2 if corpus.test_ratio and num >= 6 else 0  # the same rule as in pipeline/steps/plan.py
-    held = max(round(corpus.test_ratio * num), few)
-    if held >= FEWEST_ROWS or not wanted:
+    num_held_out = max(round(corpus.test_ratio * num), few)
+    if num_held_out >= FEWEST_ROWS or not affected:
         return []
     share = min(0.5, _MANY * LABELS / max(num, 1))
     remedy = f"--holdout-ratio {2 * share:.2g}" if own and share < 0.5 else f"test_ratio: {share:.2g} in a corpus file"
     remedy = f"set {remedy} to hold out {round(share * num):,}" if share * num >= FEWEST_ROWS else "give more text"
     return [
-        f"no scores expected for {', '.join(wanted)}: {corpus.name} has about {num:,} documents, {held} of them held "
-        f"out; these tasks need at least {FEWEST_ROWS}; {remedy}"
+        f"no scores expected for {', '.join(affected)}: {corpus.name} has about {num:,} documents, "
+        f"{num_held_out} of them held out; these tasks need at least {FEWEST_ROWS}; {remedy}"
     ]
 
 
 def tasks_without_text(corpus: JobStage, tasks: Sequence[str], labels: int = LABELS) -> list[str]:
     """The tasks for which a corpus holds out too few documents, with a warning for each; [] if the corpus does not
     exist yet."""
-    found = find_too_few(corpus.folder, tasks, labels) if corpus.state == "done" else {}
-    for reason in found.values():
+    reasons = find_too_few(corpus.folder, tasks, labels) if corpus.state == "done" else {}
+    for reason in reasons.values():
         log.warning("no scores: %s", reason)
-    return list(found)
+    return list(reasons)

@@ -54,14 +54,14 @@ def push(api: Any, folder: Path, repo: str) -> str:
         api.create_repo(repo, private=True, exist_ok=True)
         if "/" not in repo:
             repo = f"{api.whoami()['name']}/{repo}"
-        made = api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Exported by Sesame")
+        commit = api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Exported by Sesame")
     except (HTTPError, OSError, ValueError) as error:
         command = shlex.join(["hf", "upload", repo, str(folder)])
         raise ResourceError(
             f"--push-to-hub {repo}: {_first_line(error)}; the directory {folder} is complete, upload it with "
             f"`{command}`"
         ) from None
-    return str(made)
+    return str(commit)
 
 
 def _first_line(error: Exception) -> str:

@@ -35,8 +35,7 @@ from training.run import Resume, Run
 LONGEST_NAME = 80  # maximum characters of a corpus name that is derived from a file name
 _LONGEST_STEP, _LONGEST_PATH = 255, 4095  # maximum bytes of a directory name and of a path on Linux
 _SHOWN = 40  # characters of an invalid path that a message shows
-# files of a transformers model, of an export, and of a checkpoint
-WEIGHTS = ("config.json", "spec.json", "manifest.json")
+WEIGHTS = ("config.json", "spec.json", "manifest.json")  # files of a transformers model, an export, a checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,13 +143,13 @@ class Job:
         """The stages of this job. Raises BadInput if its text is not specified or does not exist."""
         if not self.corpus.sources:
             raise BadInput(
-                f"corpus {self.corpus.name} is text that may not be shipped; name your copy with --data PATH, or use "
+                f"corpus {self.corpus.name}: its text cannot be distributed; name your copy with --data PATH, or use "
                 "--data demo" + _of_each_group(self.corpus.mixture)
             )
-        if lacking := self.corpus.groups_without_text:
+        if missing := self.corpus.groups_without_text:
             raise BadInput(
-                f"corpus {self.corpus.name}: mixture: no text for {', '.join(lacking)}; name it with "
-                f"--data {lacking[0]}=PATH, or use your own corpus file without this group"
+                f"corpus {self.corpus.name}: mixture: no text for {', '.join(missing)}; name it with "
+                f"--data {missing[0]}=PATH, or use your own corpus file without this group"
             )
         return stages.plan(self.recipe, self.corpus, inputs_of(self.corpus), self.out)
 
@@ -205,23 +204,23 @@ def open_job(flags: JobFlags) -> Job:
 
 def _given_names(flags: JobFlags) -> list[tuple[str, str]]:
     """Flags whose values are names or paths, with these values."""
-    alone = [
+    single = [
         ("recipe", flags.recipe),
         ("--cluster", flags.cluster),
         ("--scale", flags.scale),
         ("--output-dir", str(flags.output_dir)),
     ]
-    return [*alone, *(("--data", given) for given in flags.data)]
+    return [*single, *(("--data", given) for given in flags.data)]
 
 
-def _require_path(name: str, given: str) -> None:
+def _require_path(name: str, value: str) -> None:
     """Raises BadInput if a value can be neither a path nor a name, e.g. because it is the text itself."""
-    longest = max(len(step.encode(errors="surrogateescape")) for step in given.split("/"))
-    impossible = "\0" in given or longest > _LONGEST_STEP or len(given) > _LONGEST_PATH
-    if impossible or ("\n" in given and not Path(given).exists()):
-        shown = repr(given[:_SHOWN] + "..." if len(given) > _SHOWN else given)
+    longest = max(len(step.encode(errors="surrogateescape")) for step in value.split("/"))
+    impossible = "\0" in value or longest > _LONGEST_STEP or len(value) > _LONGEST_PATH
+    if impossible or ("\n" in value and not Path(value).exists()):
+        shown = repr(value[:_SHOWN] + "..." if len(value) > _SHOWN else value)
         raise BadInput(
-            f"invalid {name}: got {shown} ({len(given):,} characters), expected a path or a name; write text to a file "
+            f"invalid {name}: got {shown} ({len(value):,} characters), expected a path or a name; write text to a file "
             "and use its path"
         )
 
@@ -245,7 +244,7 @@ def inputs_of(corpus: Corpus) -> str:
 def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) -> Corpus:
     """The text that --data names, cleaned like the recipe's corpus; or the single corpus file that it names.
 
-    Raises BadInput if a corpus file among other texts reads text differently from the recipe's corpus.
+    Raises BadInput if a corpus file is used with other text, and sets keys to other values than the recipe's corpus.
     """
     if not data:
         return default
@@ -262,22 +261,22 @@ def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) 
         )
     for given, corpus in zip(filter(_is_corpus, data), corpora, strict=True):
         if keys := _own_keys(corpus, default, given in list_names("corpora") or hold_out_given):
-            beside = " and ".join(dict.fromkeys(other for other in data if other != given)) or "the other one"
+            others = " and ".join(dict.fromkeys(other for other in data if other != given)) or "the other one"
             raise BadInput(
-                f"--data {given}: its {', '.join(keys)} would not apply to {beside}; use it as the only --data, with "
-                "all text among its `sources`, or remove these keys from it"
+                f"--data {given}: its {', '.join(keys)} would not apply to {others}; use it as the only --data, "
+                "list all text in its `sources`, or remove these keys"
             )
     sources: list[Source] = [source for corpus in corpora for source in corpus.sources]
     sources += [source for given in data if not _is_corpus(given) for source in _detect_sources(given)]
     return replace(default, name=_name(data), sources=tuple(sources), mixture=())
 
 
-def _own_keys(corpus: Corpus, default: Corpus, shares_aside: bool) -> list[str]:
-    """Keys of a corpus that differ from the keys for text read like `default`; without its split ratios if
-    `shares_aside` is set."""
+def _own_keys(corpus: Corpus, default: Corpus, ignore_ratios: bool) -> list[str]:
+    """Keys of a corpus whose values differ from those of text that is read like `default`. `ignore_ratios` ignores the
+    split ratios."""
     usual = held_out.with_split_ratios(default, None, own=True)
-    aside = {"name", "sources", "mixture"} | ({"validation_ratio", "test_ratio"} if shares_aside else set())
-    keys = (field.name for field in fields(Corpus) if field.name not in aside)
+    ignored = {"name", "sources", "mixture"} | ({"validation_ratio", "test_ratio"} if ignore_ratios else set())
+    keys = (field.name for field in fields(Corpus) if field.name not in ignored)
     return [key for key in keys if getattr(corpus, key) not in (getattr(usual, key), getattr(Corpus(name="x"), key))]
 
 
@@ -316,26 +315,26 @@ def _grouped(data: Sequence[str], default: Corpus) -> Corpus | None:
     return replace(default, sources=(), mixture=groups)
 
 
-def _detect_sources(given: str) -> list[Source]:
+def _detect_sources(path: str) -> list[Source]:
     """The detected sources of a path, with absolute paths."""
-    return [source.anchored(Path()) for source in recognise(given)]
+    return [source.anchored(Path()) for source in recognise(path)]
 
 
-def _group_and_path(given: str) -> tuple[str, str]:
+def _group_and_path(value: str) -> tuple[str, str]:
     """
     >>> _group_and_path("books1=jsonl:/data/books"), _group_and_path("s3://bucket/a=b")
     (('books1', 'jsonl:/data/books'), ('', 's3://bucket/a=b'))
     """
-    name, _, path = given.partition("=")
-    is_path = Path(given).exists() or next(iglob(given, recursive=True), None) is not None
+    name, _, path = value.partition("=")
+    is_path = Path(value).exists() or next(iglob(value, recursive=True), None) is not None
     is_group = path and re.fullmatch(r"[\w.-]+", name) and not is_path
-    return (name, path) if is_group else ("", given)
+    return (name, path) if is_group else ("", value)
 
 
 def _of_each_group(mixture: Sequence[MixtureGroup]) -> str:
     """How to give text to each group of a mixture, as the end of a message."""
     named = " ".join(f"--data {group.name}=PATH" for group in mixture)
-    return f"; for the mixture of its paper {named}" if mixture else ""
+    return f"; for the mixture of its paper, use {named}" if mixture else ""
 
 
 def _describe_mixture(corpus: Corpus) -> list[str]:
@@ -346,8 +345,8 @@ def _describe_mixture(corpus: Corpus) -> list[str]:
     return [f"mixture: fractions of the training tokens: {shares}{sums_up}"] if shares else []
 
 
-def _is_corpus(given: str) -> bool:
-    return given.endswith((".yaml", ".yml")) or (given in list_names("corpora") and not Path(given).exists())
+def _is_corpus(value: str) -> bool:
+    return value.endswith((".yaml", ".yml")) or (value in list_names("corpora") and not Path(value).exists())
 
 
 def _name(data: Sequence[str]) -> str:

@@ -91,7 +91,8 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
 
 
 def register(flags: JobFlags, name: str) -> tracking.ModelVersion:
-    """Register the model of a finished run in MLflow's model registry. Raises BadInput without such a run or store."""
+    """Register the model of a finished run in MLflow's model registry. Raises BadInput if the run or the store is
+    missing."""
     folder = run_folder(flags)
     if not (folder / stages.MARK).is_file():
         raise BadInput(f"{folder}: this run is not finished, so it has no model; resume it with `sesame train`")
@@ -108,8 +109,8 @@ def _checked_export(folder: Path) -> Path:
         return export_folder
     with of_kind(record, EXPORT_AGAIN):
         recorded = from_checked_json(record.read_bytes())
-    found = sums_of(export_folder)
-    if other := sorted(name for name, digest in recorded.items() if found.get(name) != digest):
-        problem = "is missing" if other[0] not in found else "has changed since the export"
+    digests = sums_of(export_folder)
+    if other := sorted(name for name, digest in recorded.items() if digests.get(name) != digest):
+        problem = "is missing" if other[0] not in digests else "has changed since the export"
         raise BadInput(f"{export_folder / other[0]}: {problem}; {EXPORT_AGAIN}")
     return export_folder

@@ -13,15 +13,15 @@ def paper_figures(task: TaskFile, expected: Mapping[str, Any]) -> dict[str, floa
     >>> paper_figures(load_task("rte"), load("bert_base").reported_results)
     {'glue.rte (test)': 66.4}
     """
-    found: dict[str, float] = {}
+    results: dict[str, float] = {}
     for figure in task.reported_keys:
         value: Any = expected
         for key in figure.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
         if isinstance(value, int | float):
             split = split_of(figure, expected)
-            found[f"{figure} ({split})" if split else figure] = float(value)
-    return found
+            results[f"{figure} ({split})" if split else figure] = float(value)
+    return results
 
 
 def split_of(figure: str, expected: Mapping[str, Any]) -> str:

@@ -15,21 +15,22 @@ from typing import Any
 def compute_digests(*values: Any) -> dict[str, str]:
     """Digest of each source file of the parts in `values`, by its path in the repository.
 
-    Files with the same name one directory below belong to a part: losses/heads/replaced.py to losses/replaced.py.
+    Files with the same name in a direct subdirectory belong to the part, too: losses/heads/replaced.py belongs to
+    losses/replaced.py.
 
     >>> from preprocessing.masking import WholeWordMasking
     >>> list(compute_digests({"choose": WholeWordMasking()}))
     ['preprocessing/masking/whole_word.py']
     """
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for module in sorted({cls.__module__ for part in _parts(values) for cls in type(part).__mro__[:-1]}):
         if (file := getattr(sys.modules.get(module), "__file__", None)) is None:
             continue
         path, folder = Path(file), Path(*module.split(".")[:-1])
         for each in (path, *sorted(path.parent.glob(f"*/{path.name}"))):
             place = folder / each.relative_to(path.parent)
-            found[place.as_posix()] = hashlib.sha256(each.read_bytes()).hexdigest()[:16]
-    return found
+            digests[place.as_posix()] = hashlib.sha256(each.read_bytes()).hexdigest()[:16]
+    return digests
 
 
 def find_changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

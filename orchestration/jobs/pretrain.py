@@ -30,12 +30,12 @@ def train(
     resume: Resume,
     report: Report,
     more_tags: Mapping[str, str] | None = None,
-    asked: StopRequest | None = None,
+    stop_request: StopRequest | None = None,
 ) -> dict[str, Any]:
     """Pretrain or resume, unless the run is finished; returns its steps, tokens, loss and last evaluation.
 
-    A caller that handles signals for several runs passes its own `asked`. Raises ResourceError if another process has
-    locked the directory of the run, before anything in it is read, moved or written.
+    A caller that handles signals for several runs passes its own `stop_request`. Raises ResourceError if another
+    process has locked the directory of the run, before anything in it is read, moved or written.
     """
     stage = job.plan.run
     if stage.state == "done" and resume != "never":
@@ -44,9 +44,9 @@ def train(
                 catch_up(stage.folder, tracking.tracking_store(job.out), report)
         return result_of(stage.folder)
     require_corpus(job)
-    # The lock comes before all else: another process may use the directory.
+    # Take the lock first, because another process may be using the directory.
     with environment.applied(job.cluster.env), hold_lock(stage.folder):
-        return train_locked(job, resume, report, more_tags, asked)
+        return train_locked(job, resume, report, more_tags, stop_request)
 
 
 def train_locked(
@@ -54,9 +54,9 @@ def train_locked(
     resume: Resume,
     report: Report,
     more_tags: Mapping[str, str] | None = None,
-    asked: StopRequest | None = None,
+    stop_request: StopRequest | None = None,
 ) -> dict[str, Any]:
-    """As `train`, for a caller that holds the lock of the run's directory."""
+    """Do the same as `train`, for a caller that holds the lock of the run's directory."""
     stage, recipe, cluster = job.plan.run, job.recipe, job.cluster
     if cluster.profile_steps and stage.state == "done" and resume != "never":
         raise BadInput(f"--profile-steps: {stage.folder} is finished; profile a run from its start with --resume never")
@@ -86,7 +86,7 @@ def train_locked(
                 env=env,
                 dashboard=cluster.ray_dashboard,
                 on_progress=report,
-                stop_request=asked,
+                stop_request=stop_request,
             )
         ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key not in _LEFT_OUT}
         write_atomic(stage.folder / RESULT, json.dumps(replace_non_finite(ended), indent=1).encode())

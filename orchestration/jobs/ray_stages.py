@@ -17,7 +17,7 @@ from training.tasks import TaskScore
 
 
 def pretrain_and_evaluate(
-    job: Job, resume: Resume, report: Report, wanted: EvalRequest, left_out: list[SesameError] | None = None
+    job: Job, resume: Resume, report: Report, request: EvalRequest, left_out: list[SesameError] | None = None
 ) -> tuple[dict[str, Any], list[TaskScore]]:
     """The results of pretraining (`train`) and of evaluation (`evaluate.evaluate`).
 
@@ -26,8 +26,8 @@ def pretrain_and_evaluate(
     started and have no score.
     """
     report({"stage": held_out.STAGE})
-    unfit = held_out.tasks_without_text(job.plan.corpus, wanted.held_out, wanted.held_out_labels)
-    fit = wanted.without(unfit)
+    unfit = held_out.tasks_without_text(job.plan.corpus, request.held_out, request.held_out_labels)
+    fit = request.without(unfit)
     if job.plan.run.state == "done" and resume != "never":
         return _evaluate(job, pretrain.train(job, resume, report), report, fit, left_out)
     planning.refuse_what_cannot_be(job.recipe, job.cluster)

@@ -90,9 +90,7 @@ def refuse_another_run(flags: JobFlags, trained: Path) -> None:
     changed = [name for name, value in options.items() if value not in ("", (), [], None)]
     if what := [*split_overrides(flags.overrides)[0], *changed]:
         kind = "option" if what == changed else "key"
-        raise BadInput(
-            f"{what[0]}: {trained} is already trained, so no {kind} of its recipe can change it; leave it out"
-        )
+        raise BadInput(f"{what[0]}: {trained} is already trained, and its recipe cannot change; leave this {kind} out")
 
 
 def require_corpus(job: Job) -> Path:
@@ -112,11 +110,11 @@ def _find_named_run(flags: JobFlags) -> Path | None:
     folders = [Path(flags.recipe), runs / flags.recipe]
     if re.fullmatch(r"[^/]+-[0-9a-f]{4}", flags.recipe):
         folders += sorted(runs.glob(f"{glob.escape(flags.recipe)}????"))
-    found = next((folder for folder in folders if (folder / launch.RUN).is_file()), None)
-    if found:
-        refuse_another_run(flags, found)
+    folder_of_run = next((folder for folder in folders if (folder / launch.RUN).is_file()), None)
+    if folder_of_run:
+        refuse_another_run(flags, folder_of_run)
     elif "/" in flags.recipe and Path(flags.recipe).is_dir():
         raise BadInput(
             f"{flags.recipe}: has no {launch.RUN}, so it is not a run; use the directory or name of a run, or a recipe"
         )
-    return found
+    return folder_of_run

@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 MOST_PATHS: Final = 4  # maximum paths in a message
 HELD_OUT_FLAGS: Final = ("--max-steps", "--num-seeds", "--max-train-samples")  # options of fine-tuning on held-out text
-FEW: Final = 30  # examples; with fewer, each one changes a fraction by more than three points
-MEAN: Final = "mean"  # name of the score over several splits, stored beside their own scores
+FEW: Final = 30  # minimum examples of a reliable fraction: with fewer, each changes it by over 3 points
+MEAN: Final = "mean"  # name of the mean score over several splits, stored with the scores of each split
 _UNRELIABLE: Final = "too few for a reliable score"
 
 
@@ -59,7 +59,7 @@ class TaskPlan:
     submission: Mapping[str, str] = field(default_factory=dict)  # split -> its file for a leaderboard
     kind: Any = None  # the task specification; None for a task of held-out documents
     step: int | None = None  # pretraining step of the weights, if they are those of a checkpoint
-    parts: tuple[str, ...] = ()  # the splits whose mean is `split`
+    parts: tuple[str, ...] = ()  # the splits that are averaged, if `split` is MEAN
 
     def file_of(self, cell: EvalTrial) -> Path:
         """The file with the result of a trial; grids that have the same trial share it."""
@@ -98,8 +98,8 @@ class TaskPlan:
         mean |= {name: count for name in COUNTS if (count := sum(of.get(name, 0.0) for of in of_parts))}
         notes = [*result.notes, f"{MEAN}: over {', '.join(self.parts)}"]
         units = {**result.by_unit, MEAN: pool_values([result.by_unit.get(part, ()) for part in self.parts])}
-        alike = {result.constant.get(part, "") for part in self.parts}
-        constant = {**result.constant, MEAN: alike.pop() if len(alike) == 1 else ""}
+        answers = {result.constant.get(part, "") for part in self.parts}
+        constant = {**result.constant, MEAN: answers.pop() if len(answers) == 1 else ""}
         more: dict[str, Any] = {"by_unit": units, "constant": constant}
         return dataclasses.replace(result, scores={**result.scores, MEAN: mean}, notes=notes, **more)
 
@@ -108,44 +108,44 @@ class TaskPlan:
         return ", ".join(f"{split} {self.metric} {by[self.metric]:.4g}" for split, by in result.scores.items())
 
 
-def plan_tasks(subject: EvalTarget, wanted: EvalRequest) -> list[TaskPlan]:
+def plan_tasks(target: EvalTarget, request: EvalRequest) -> list[TaskPlan]:
     """The plans of all tasks. Reads all of their files.
 
     Raises BadInput with one line for each task that is impossible. A task with too few held-out documents is left out
     with a warning; if that is the case for all tasks, DataError is raised.
     """
-    plans, problems = _plan_all(subject, wanted)
+    plans, problems = _plan_all(target, request)
     if problems:
         raise BadInput("\n".join(problems))
     return plans
 
 
-def plan_supported_tasks(subject: EvalTarget, wanted: EvalRequest) -> list[TaskPlan]:
+def plan_supported_tasks(target: EvalTarget, request: EvalRequest) -> list[TaskPlan]:
     """The plans of the tasks that are possible, with a warning for each other task."""
-    files = [task for task in wanted.tasks if not isinstance(task, str) and not _has_files(task, wanted)]
+    files = [task for task in request.tasks if not isinstance(task, str) and not _has_files(task, request)]
     if files:
         groups = dict.fromkeys(task.group or task.name for task in files)
         log.warning("left out: %s: name the directory of their files with --task-data-dir DIR", ", ".join(groups))
-        wanted = dataclasses.replace(wanted, tasks=[task for task in wanted.tasks if task not in files])
-    plans, problems = _plan_all(subject, wanted)
+        request = dataclasses.replace(request, tasks=[task for task in request.tasks if task not in files])
+    plans, problems = _plan_all(target, request)
     for problem in problems:
         log.warning("left out: %s", problem)
     return plans
 
 
-def check_flags(plans: Sequence[TaskPlan], wanted: EvalRequest) -> None:
+def check_flags(plans: Sequence[TaskPlan], request: EvalRequest) -> None:
     """Warn of each option that has no effect on some of the tasks.
 
     Raises BadInput for options without effect on any task, and if no task has a split for a leaderboard.
     """
-    if wanted.for_leaderboard and not any(plan.submission for plan in plans):
+    if request.for_leaderboard and not any(plan.submission for plan in plans):
         raise BadInput(
             "--leaderboard-dir: none of these tasks has an unlabeled leaderboard split; leave the option out, or name "
             "the directory of that split with --task-data-dir DIR"
         )
     unaffected = {
         flag: dict.fromkeys(plan.task for plan in plans if not plan.is_affected_by(flag))
-        for flag in wanted.fine_tuning_options
+        for flag in request.fine_tuning_options
     }
     why = f"no fine-tuning, or fine-tuning on held-out text, which uses only {', '.join(HELD_OUT_FLAGS)}"
     if idle := [flag for flag in unaffected if plans and not any(plan.is_affected_by(flag) for plan in plans)]:
@@ -159,21 +159,22 @@ def check_flags(plans: Sequence[TaskPlan], wanted: EvalRequest) -> None:
         log.warning("%s: no effect on %s (%s)", ", ".join(flags), names, why)
 
 
-def _plan_all(subject: EvalTarget, wanted: EvalRequest) -> tuple[list[TaskPlan], list[str]]:
+def _plan_all(target: EvalTarget, request: EvalRequest) -> tuple[list[TaskPlan], list[str]]:
     """The plans of the possible tasks, and the problems of the others."""
     plans, problems, few = dict[Path, TaskPlan](), dict[str, None](), dict[str, None]()
-    for one in wanted.by_labels():
-        lacking = dict[str, str]()
-        if subject.corpus and one.held_out:
-            lacking = held_out.find_too_few(subject.corpus, one.held_out, one.held_out_labels)
-        few |= dict.fromkeys(lacking.values())
-        for task in one.without(list(lacking)).tasks:
+    for one in request.by_labels():
+        too_few = dict[str, str]()
+        if target.corpus and one.held_out:
+            too_few = held_out.find_too_few(target.corpus, one.held_out, one.held_out_labels)
+        few |= dict.fromkeys(too_few.values())
+        for task in one.without(list(too_few)).tasks:
             try:
                 if isinstance(task, str):
-                    plan = _plan_held_out_task(subject, task, one)
+                    plan = _plan_held_out_task(target, task, one)
                 else:
-                    plan = _plan_file_task(subject, task, one)
-                plans[plan.stage.folder] = plan  # one plan only, if the number of labels changes nothing
+                    plan = _plan_file_task(target, task, one)
+                # tasks that ignore the number of labels have the same stage for each request
+                plans[plan.stage.folder] = plan
             except BadInput as error:
                 problems |= {str(error): None}
     if few and not plans and not problems:
@@ -188,40 +189,40 @@ def _plan_all(subject: EvalTarget, wanted: EvalRequest) -> tuple[list[TaskPlan],
 # Tasks of held-out documents
 
 
-def _plan_held_out_task(subject: EvalTarget, task: str, wanted: EvalRequest) -> TaskPlan:
-    if subject.corpus is None:
+def _plan_held_out_task(target: EvalTarget, task: str, request: EvalRequest) -> TaskPlan:
+    if target.corpus is None:
         raise BadInput(
             f"task {task}: needs the held-out text of a training corpus, which is unknown for a model of transformers; "
             "evaluate a run of Sesame"
         )
-    labels = wanted.held_out_labels
-    budget = Budget(labels=labels, steps=wanted.max_steps or Budget().steps)
+    labels = request.held_out_labels
+    budget = Budget(labels=labels, steps=request.max_steps or Budget().steps)
     is_tuned = TASKS[task].way == "tuned"
     trials = [
         EvalTrial(
             name=f"{task}, {start}" + (f", seed {seed}" if is_tuned else ""),
-            folder=subject.folder,
-            weights=subject.weights,
+            folder=target.folder,
+            weights=target.weights,
             task=task,
             start=start,
             tuning=budget.tuning(seed) if is_tuned else None,
             updates=budget.steps if is_tuned else 1,
             labels=labels if is_tuned else 0,
             length=LENGTH,
-            corpus=subject.corpus,
-            machine=wanted.machine_of_cell,
+            corpus=target.corpus,
+            machine=request.machine_of_cell,
         )
-        for seed in range(wanted.num_seeds or SEEDS if is_tuned else 1)
+        for seed in range(request.num_seeds or SEEDS if is_tuned else 1)
         for start in STARTS
     ]
     causes = {
-        "run": subject.hash,
+        "run": target.hash,
         "task": task,
         "labels": labels if is_tuned else LABELS,
         "cells": _trial_causes(trials),
     }
-    stage = _stage(subject, task, causes, TASKS[task])
-    return TaskPlan(task, stage, trials, "accuracy", "test", "", labels if is_tuned else 0, step=subject.step)
+    stage = _stage(target, task, causes, TASKS[task])
+    return TaskPlan(task, stage, trials, "accuracy", "test", "", labels if is_tuned else 0, step=target.step)
 
 
 # Tasks of files
@@ -229,7 +230,7 @@ def _plan_held_out_task(subject: EvalTarget, task: str, wanted: EvalRequest) -> 
 
 @dataclass(frozen=True)
 class _TaskData:
-    """The files of a task, and the splits that its score is of."""
+    """The files of a task, and the splits that are scored."""
 
     task: TaskFile
     directory: Path
@@ -238,7 +239,7 @@ class _TaskData:
     notes: Sequence[str]  # problems in the files
     answered: Sequence[str]  # splits with answers, except train
     submitted: Collection[str]  # splits of a leaderboard
-    scored: tuple[str, ...]  # the splits that the score is of
+    scored: tuple[str, ...]  # the splits that are scored
     scored_note: str  # why these splits are not the usual ones; "" if they are
 
     @property
@@ -262,27 +263,27 @@ class _TaskTuning:
     length: int  # maximum tokens of a sequence
 
 
-def _plan_file_task(subject: EvalTarget, task: TaskFile, wanted: EvalRequest) -> TaskPlan:
+def _plan_file_task(target: EvalTarget, task: TaskFile, request: EvalRequest) -> TaskPlan:
     """The plan of a task of files. Raises BadInput with one line if something is missing."""
-    if not _has_files(task, wanted):
+    if not _has_files(task, request):
         raise BadInput(
             f"task {task.name}: its files are not known; name the directory that has them with --task-data-dir DIR"
         )
-    task, window_remark = with_trained_window(subject, task)
-    data = _read_task_data(subject, task, wanted)
-    tuning = _select_tunings(subject, data, wanted)
-    positions_note = find_untrained_positions(subject, task, tuning.length, tuning.tunings, data.items)
+    task, window_remark = with_trained_window(target, task)
+    data = _read_task_data(target, task, request)
+    tuning = _select_tunings(target, data, request)
+    positions_note = find_untrained_positions(target, task, tuning.length, tuning.tunings, data.items)
     if any(one and one.num_evaluations for one in tuning.tunings):
-        _check_dev(task, data.answered, wanted.machine)
-    trials = _build_trials(subject, data, tuning, wanted)
+        _check_dev(task, data.answered, request.machine)
+    trials = _build_trials(target, data, tuning, request)
     chosen_on = _select_deciding_split(task, data.answered, _count_configurations(trials))
     digest = _digest(data.items)
-    causes = _causes(subject, data, tuning, trials, chosen_on, digest)
+    causes = _causes(target, data, tuning, trials, chosen_on, digest)
     is_sample = not task.score_splits and data.scored[0] not in ("test", "dev")
-    labels = tuning.labels or (data.num_train if data.is_tuned and wanted.max_train_samples else 0)
+    labels = tuning.labels or (data.num_train if data.is_tuned and request.max_train_samples else 0)
     return TaskPlan(
         task=task.name,
-        stage=_stage(subject, task.name, causes, task.task),
+        stage=_stage(target, task.name, causes, task.task),
         cells=trials,
         metric=task.metric,
         split=data.scored[0] if len(data.scored) == 1 else MEAN,
@@ -290,7 +291,7 @@ def _plan_file_task(subject: EvalTarget, task: TaskFile, wanted: EvalRequest) ->
         parts=data.scored if len(data.scored) > 1 else (),
         labels=labels,
         chance=_majority_fraction(data) if task.metric == "accuracy" and data.is_tuned else None,
-        paper={} if tuning.labels or is_sample else paper_figures(task, subject.expected),
+        paper={} if tuning.labels or is_sample else paper_figures(task, target.expected),
         grid_description=tuning.grid_description,
         notes=tuple(_notes(data, positions_note, chosen_on)),
         remarks=tuple(filter(None, (task.note, tuning.remark, window_remark))),
@@ -298,42 +299,42 @@ def _plan_file_task(subject: EvalTarget, task: TaskFile, wanted: EvalRequest) ->
         items={name: data.items[name] for name in data.used},
         submission={name: file for name, file in task.leaderboard_files.items() if name in data.used},
         kind=task.task,
-        step=subject.step,
+        step=target.step,
     )
 
 
-def _read_task_data(subject: EvalTarget, task: TaskFile, wanted: EvalRequest) -> _TaskData:
+def _read_task_data(target: EvalTarget, task: TaskFile, request: EvalRequest) -> _TaskData:
     """Read the files of a task and select the scored splits. Raises BadInput if the task is impossible with them."""
-    directory, is_tuned = wanted.task_data_dir or Path(), _is_tuned(task)
-    leaderboard = set(task.leaderboard_files) if wanted.for_leaderboard else set[str]()
+    directory, is_tuned = request.task_data_dir or Path(), _is_tuned(task)
+    leaderboard = set(task.leaderboard_files) if request.for_leaderboard else set[str]()
     items, notes = _read_items(task, directory, leaderboard)
     answered = [name for name, each in items.items() if name != "train" and any(i.gold is not None for i in each)]
-    check_task_support(subject, task, is_tuned=is_tuned)
+    check_task_support(target, task, is_tuned=is_tuned)
     _check_splits(task, items, answered, directory, is_tuned)
     submitted = leaderboard & set(items)
     scored, scored_note = _select_scored_splits(task, items, answered, directory, bool(submitted))
     return _TaskData(task, directory, is_tuned, items, notes, answered, submitted, scored, scored_note)
 
 
-def _select_tunings(subject: EvalTarget, data: _TaskData, wanted: EvalRequest) -> _TaskTuning:
+def _select_tunings(target: EvalTarget, data: _TaskData, request: EvalRequest) -> _TaskTuning:
     """The fine-tunings of a task with their number of training examples and their sequence length."""
     if not data.is_tuned:
         return _TaskTuning([None], "", "", 0, data.task.max_seq_length)
-    tunings, description, remark = tunings_of(subject, data.task, wanted)
-    samples = wanted.max_train_samples[0] if wanted.max_train_samples else 0
+    tunings, description, remark = tunings_of(target, data.task, request)
+    samples = request.max_train_samples[0] if request.max_train_samples else 0
     labels = samples if samples < data.num_train else 0
-    return _TaskTuning(tunings, description, remark, labels, wanted.max_seq_length or data.task.max_seq_length)
+    return _TaskTuning(tunings, description, remark, labels, request.max_seq_length or data.task.max_seq_length)
 
 
-def _build_trials(subject: EvalTarget, data: _TaskData, tuning: _TaskTuning, wanted: EvalRequest) -> list[EvalTrial]:
+def _build_trials(target: EvalTarget, data: _TaskData, tuning: _TaskTuning, request: EvalRequest) -> list[EvalTrial]:
     """One trial for each fine-tuning and each initialization."""
-    starts: Sequence[Start] = STARTS if wanted.with_baseline else ("pretrained",)
+    starts: Sequence[Start] = STARTS if request.with_baseline else ("pretrained",)
     digests = {name: digest_of(data.items[name]) for name in data.used}
     return [
         EvalTrial(
             name=_trial_name(data.task, start, one),
-            folder=subject.folder,
-            weights=subject.weights,
+            folder=target.folder,
+            weights=target.weights,
             task=data.task,
             start=start,
             tuning=one,
@@ -342,9 +343,9 @@ def _build_trials(subject: EvalTarget, data: _TaskData, tuning: _TaskTuning, wan
             length=tuning.length,
             data=data.directory.absolute(),
             digests=digests,
-            begin=intermediate_task(subject, data.task, one, wanted),
+            begin=intermediate_task(target, data.task, one, request),
             updates=one.num_steps(tuning.labels or data.num_train) if one else 1,
-            machine=wanted.machine_of_cell,
+            machine=request.machine_of_cell,
         )
         for one in tuning.tunings
         for start in starts
@@ -352,12 +353,12 @@ def _build_trials(subject: EvalTarget, data: _TaskData, tuning: _TaskTuning, wan
 
 
 def _count_configurations(trials: Sequence[EvalTrial]) -> int:
-    """Number of different hyperparameters, seeds aside."""
+    """Number of different hyperparameter settings, without the seeds."""
     return len({json.dumps({**trial.how, "seed": 0}, sort_keys=True) for trial in trials})
 
 
 def _notes(data: _TaskData, positions_note: str, chosen_on: str) -> Iterator[str]:
-    """Everything that may be wrong with the scores of a task, a line each."""
+    """Everything that may be wrong with the scores of a task, one line each."""
     yield from data.notes
     if positions_note:
         yield positions_note
@@ -369,7 +370,7 @@ def _notes(data: _TaskData, positions_note: str, chosen_on: str) -> Iterator[str
 
 
 def _causes(
-    subject: EvalTarget,
+    target: EvalTarget,
     data: _TaskData,
     tuning: _TaskTuning,
     trials: Sequence[EvalTrial],
@@ -378,7 +379,7 @@ def _causes(
 ) -> dict[str, Any]:
     """Everything that the scores of a task depend on; the directory of the scores is named after its hash."""
     task = data.task
-    causes: dict[str, Any] = {"run": subject.hash, "task": _task_causes(task), "data": digest}
+    causes: dict[str, Any] = {"run": target.hash, "task": _task_causes(task), "data": digest}
     causes |= {"labels": tuning.labels, "length": tuning.length, "splits": list(data.used)}
     if task.score_splits or data.scored_note:
         causes["scored"] = list(data.scored)
@@ -392,9 +393,9 @@ def _causes(
 # Files and splits
 
 
-def _has_files(task: TaskFile, wanted: EvalRequest) -> bool:
-    """Whether a data directory is set, or files of the task exist without one: beside it, or at their own paths."""
-    return wanted.task_data_dir is not None or any(split.is_there(Path()) for split in task.files.values())
+def _has_files(task: TaskFile, request: EvalRequest) -> bool:
+    """Whether files of a task can be found: in a given data directory, beside the task file, or at their own paths."""
+    return request.task_data_dir is not None or any(split.is_there(Path()) for split in task.files.values())
 
 
 def _is_tuned(task: TaskFile) -> bool:
@@ -431,7 +432,7 @@ def _is_unlabeled(split: SplitRecords, task: TaskFile) -> bool:
 
 
 def _describe_unlabeled(items: Sequence[TaskItem]) -> list[str]:
-    """One line if no question has an answer; a reader could take the split for a labeled one."""
+    """One line if no question of a split has an answer; [] otherwise."""
     if not items or any(item.gold is not None for item in items):
         return []
     return [f"none of its {len(items):,} questions has an answer (the first is at {items[0].place})"]
@@ -471,24 +472,24 @@ def _location(task: TaskFile, data: Path) -> Path:
 def _select_scored_splits(
     task: TaskFile, items: Mapping[str, Sequence[TaskItem]], answered: Sequence[str], data: Path, is_submitted: bool
 ) -> tuple[tuple[str, ...], str]:
-    """The splits that the score is of, and a note if some of them are missing or too small.
+    """The splits that are scored, and a note if some of them are missing or too small.
 
     Raises BadInput if all splits that the task names are missing, except for a submission, which needs no score.
     """
     usual = (next((name for name in ("test", "dev") if name in answered), answered[0]),)
     there = tuple(name for name in task.score_splits if name in answered)
-    lacking = [name for name in task.score_splits if name not in answered]
-    if not lacking:
+    absent = [name for name in task.score_splits if name not in answered]
+    if not absent:
         return (there, "") if there else _prefer_larger_dev(task, items, usual)
     if there:
-        score = f"the mean over {', '.join(there)}" if len(there) > 1 else f"of {there[0]} only"
-        return there, f"task {task.name}: its score is {score}, because {data} has no labeled {', '.join(lacking)}"
+        score = f"the mean over {', '.join(there)}" if len(there) > 1 else f"computed on {there[0]} only"
+        return there, f"task {task.name}: its score is {score}, because {data} has no labeled {', '.join(absent)}"
     missing = (
-        f"task {task.name}: its score is of {', '.join(task.score_splits)}, but {data} has no labeled file of that; "
-        f"looked for {task.files[lacking[0]].paths[0]}"
+        f"task {task.name}: its score is computed on {', '.join(task.score_splits)}, but {data} has no labeled "
+        f"file of these splits; looked for {task.files[absent[0]].paths[0]}"
     )
     if is_submitted:
-        return usual, f"{missing}; the result is of {usual[0]} and is not the score of this task"
+        return usual, f"{missing}; the result is computed on {usual[0]} and is not the score of this task"
     raise BadInput(f"{missing}; add the file, or set another --task-data-dir")
 
 
@@ -500,18 +501,18 @@ def _prefer_larger_dev(
     if usual != ("test",) or unit_of(task.metric) != SHARES or not (test < FEW <= dev or test < 2 <= dev):
         return usual, ""
     has = f"test has {test:,} labeled example{'s' * (test != 1)}, {_UNRELIABLE}"
-    return ("dev",), f"task {task.name}: its score is of dev ({dev:,} examples), because {has}"
+    return ("dev",), f"task {task.name}: its score is computed on dev ({dev:,} examples), because {has}"
 
 
 def _small_split_note(data: _TaskData, chosen_on: str) -> str:
-    """A note if a fraction is of too few examples; "" otherwise."""
+    """A note if the score is a fraction of too few examples; "" otherwise."""
     count = sum(item.gold is not None for split in data.scored for item in data.items[split])
     if count >= FEW or unit_of(data.task.metric) != SHARES:
         return ""
     also = ", which also selected the hyperparameters" if chosen_on in data.scored else ""
     return (
-        f"task {data.task.name}: its score is of {count} example{'s' * (count != 1)} ({', '.join(data.scored)}){also}: "
-        f"{_UNRELIABLE}"
+        f"task {data.task.name}: its score is computed on {count} example{'s' * (count != 1)} "
+        f"({', '.join(data.scored)}){also}: {_UNRELIABLE}"
     )
 
 
@@ -528,14 +529,14 @@ def _check_dev(task: TaskFile, answered: Sequence[str], machine: EngineSettings)
 
 
 def _select_deciding_split(task: TaskFile, answered: Sequence[str], configurations: int) -> str:
-    """The split that decides between hyperparameters; "" if there is only one configuration."""
+    """The split on which the hyperparameters are selected; "" if there is only one setting."""
     if configurations == 1:
         return ""
     if dev := next((name for name in answered if name.startswith("dev")), ""):
         return dev
     raise BadInput(
-        f"task {task.name}: {configurations} hyperparameter settings to compare, but there is no labeled dev split "
-        "(test never decides); set one value each with --learning-rates, --batch-sizes and --epochs"
+        f"task {task.name}: selecting one of {configurations} hyperparameter settings needs a labeled dev split; "
+        "set one value each with --learning-rates, --batch-sizes and --epochs"
     )
 
 
@@ -577,7 +578,7 @@ def _trial_causes(trials: Sequence[EvalTrial]) -> list[dict[str, Any]]:
     return [{"start": trial.start, "how": json.loads(json.dumps(trial.how))} for trial in trials]
 
 
-def _stage(subject: EvalTarget, task: str, causes: dict[str, Any], part: Any) -> stages.JobStage:
-    if subject.weights != WEIGHTS and subject.step is not None:
-        causes = {**causes, "step": subject.step}
-    return stages.JobStage("scores", subject.folder / "scores", task, causes, part_code.compute_digests(part))
+def _stage(target: EvalTarget, task: str, causes: dict[str, Any], part: Any) -> stages.JobStage:
+    if target.weights != WEIGHTS and target.step is not None:
+        causes = {**causes, "step": target.step}
+    return stages.JobStage("scores", target.folder / "scores", task, causes, part_code.compute_digests(part))

@@ -76,7 +76,7 @@ class JobStage:
 
     def find_others(self) -> list[tuple[Path, list[str]]]:
         """Finished directories with the same label, and their causes that differ from this stage."""
-        found = []
+        others = []
         for mark in sorted(self.parent.glob(f"{self.label}-*/{MARK}")):
             if mark.parent != self.folder:
                 try:
@@ -85,13 +85,13 @@ class JobStage:
                     continue
                 before, now = dict(flatten(causes)), dict(flatten(self.causes))
                 changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
-                found.append((mark.parent, changed))
-        return found
+                others.append((mark.parent, changed))
+        return others
 
     def describe(self) -> Iterator[str]:
         """The planned action, changed source files, and older directories with their differences.
 
-        For scores, which are many, `other_values` reports the last part once for all.
+        Scores have many stages, so the line about older directories is left out; `other_values` prints it once for all.
         """
         words = {"done": "done, skipped", "begun": "incomplete, resumes", "due": "to do"}[self.state]
         yield f"{self.name}: {words} ({self.folder})"
@@ -104,16 +104,18 @@ class JobStage:
 
 def other_values(due: Sequence[JobStage]) -> str:
     """A line about finished directories with the labels of `due` and their differences; "" if there are none."""
-    mine = {stage.folder for stage in due}
-    found = {folder: changed for stage in due if stage.state != "done" for folder, changed in stage.find_others()}
-    found = {folder: changed for folder, changed in found.items() if folder not in mine}
-    if not found:
+    folders = {stage.folder for stage in due}
+    changed_by_folder = {
+        folder: changed for stage in due if stage.state != "done" for folder, changed in stage.find_others()
+    }
+    changed_by_folder = {folder: changed for folder, changed in changed_by_folder.items() if folder not in folders}
+    if not changed_by_folder:
         return ""
-    values = list(dict.fromkeys(value for changed in found.values() for value in changed))
+    values = list(dict.fromkeys(value for changed in changed_by_folder.values() for value in changed))
     named = ", ".join(values[:4]) + " ..." * (len(values) > 4)
-    who, stays = f"{len(found):,} earlier ones have", "they stay unchanged"
-    if len(found) == 1:
-        who, stays = f"{next(iter(found)).name} has", "it stays unchanged"
+    who, stays = f"{len(changed_by_folder):,} earlier directories have", "they stay unchanged"
+    if len(changed_by_folder) == 1:
+        who, stays = f"{next(iter(changed_by_folder)).name} has", "it stays unchanged"
     return f"{due[0].name}: {who} other values of {named}; {stays}"
 
 
@@ -131,6 +133,7 @@ def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> JobPlan:
     spec, vocab = _plain(asdict(corpus)), _plain(asdict(recipe.data.tokenizer))
     spec["clean"] = _plain(corpus.clean.causes)
     del spec["clean"]["max_unreadable_ratio"]  # controls whether a text is made, not its content
+
     # Boundaries of sentences and words are computed when text is encoded.
     marks = {name: spec.pop(name) for name in ("sentence_boundaries", "word_segmentation")}
     # the text stage does not depend on the weights
@@ -167,12 +170,12 @@ def rows(recipe: Recipe, corpus: JobStage, out: Path) -> dict[int, JobStage]:
 
 
 def measures(run: JobStage, table: str, asked: dict[str, Any]) -> JobStage:
-    """The stage of a table's measures of a run, stored inside the directory of the run."""
+    """The stage with the measures of one run for a table, stored inside the directory of the run."""
     return JobStage("scores", run.folder / "scores", table, {"run": run.hash, "asked": asked})
 
 
 def table(name: str, about: str, cells: Sequence[JobStage], out: Path) -> JobStage:
-    """The stage of a table of these measures; `about` is the hash of the table's definition."""
+    """The stage of a table. `cells` are the stages of its measures, and `about` is the hash of its definition."""
     return JobStage("table", out / "tables", name, {"about": about, "cells": [cell.hash for cell in cells]})
 
 

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 Verb = Literal["run", "train"]
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")  # states of a Ray job that has ended
 PATHS = ("init_checkpoint", "data.tokenizer.path", "data.corpus")  # recipe keys that name a file or a directory
-# directory below --output-dir for environment values on their way to a job: one file per job, readable by its sender
-# only
+
+# directory below --output-dir for the environment values of submitted jobs: one file per job, which only its sender can
+# read
 LEFT = ".environment"
 
 
@@ -68,8 +69,8 @@ def with_cluster_workers(flags: JobFlags, job: Job, server: "JobServer") -> JobF
 def refuse_what_does_not_fit(job: Job) -> list[str]:
     """Notes on a layout that fits. Raises ResourceError if the GPUs of the cluster have too little memory for it.
 
-    If the cluster file does not name its GPUs, the largest known ones count. The host memory of its machines is unknown
-    here.
+    If the cluster file does not name its GPUs, this is raised only if even the largest known GPU has too little memory.
+    The host memory of the machines is not checked, because it is unknown here.
     """
     cluster = job.cluster
     if cluster.engine.device != "cuda":
@@ -98,23 +99,23 @@ def identity(job: Job, flags: JobFlags, verb: Verb) -> str:
 def sent_environment(job: Job, name: str) -> Iterator[dict[str, str]]:
     """Environment variables of the job `name`: the path of a file below --output-dir with the values of `env`.
 
-    The job deletes this file when it starts. The result is {} if the cluster file takes no values from here. If the
-    block fails, the file is removed. Each sender has its own file: if two submit the same work at once, one of them is
-    refused.
+    The job deletes this file when it starts. The result is {} if the cluster file takes no values from the environment
+    of this process. If the block fails, the file is removed. Each sender has its own file: if two users submit the same
+    work at once, one submission is refused.
     """
     file = Path(os.path.abspath(job.out)) / LEFT / f"{name}.{secrets.token_hex(8)}"
-    left = environment.save(job.cluster.env, file)
+    is_saved = environment.save(job.cluster.env, file)
     try:
-        yield {environment.FILE: str(file)} if left else {}
+        yield {environment.FILE: str(file)} if is_saved else {}
     except BaseException:
-        if left:
+        if is_saved:
             file.unlink(missing_ok=True)
         raise
 
 
-def remove_leftover_environments(out: Path, known: "Iterable[SubmittedJob]") -> None:
-    """Remove the environment files of jobs that have ended and never started."""
-    ended = {one.id for one in known if one.status in ENDED}
+def remove_leftover_environments(out: Path, jobs: "Iterable[SubmittedJob]") -> None:
+    """Remove the environment files of ended jobs that never started."""
+    ended = {one.id for one in jobs if one.status in ENDED}
     for file in (out / LEFT).glob("*"):
         if file.name.partition(".")[0] in ended:
             file.unlink(missing_ok=True)
@@ -128,14 +129,14 @@ def remove_leftover_environment(name: str, file: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def next_attempt(name: str, known: "Iterable[SubmittedJob]", force: bool = False) -> "tuple[str, SubmittedJob | None]":
+def next_attempt(name: str, jobs: "Iterable[SubmittedJob]", force: bool = False) -> "tuple[str, SubmittedJob | None]":
     """The ID for submitting the work `name` now, and the finished job for the same work, if there is one.
 
     After a failed or stopped job the ID is `name-2`, `name-3` and so on, and the new job resumes from the last
     checkpoint. If a job has finished the work, nothing is submitted without `force`. Raises ResourceError if a job is
     running, because two would write to the same directory.
     """
-    attempts = {_attempt(name, one.id): one for one in known if _attempt(name, one.id)}
+    attempts = {_attempt(name, one.id): one for one in jobs if _attempt(name, one.id)}
     for one in attempts.values():
         if one.status not in ENDED:
             raise ResourceError(
@@ -147,41 +148,41 @@ def next_attempt(name: str, known: "Iterable[SubmittedJob]", force: bool = False
     return (done.id if done else f"{name}-{last + 1}" if last else name), done
 
 
-def make_absolute(given: str) -> str:
+def make_absolute(value: str) -> str:
     """The value of --data with an absolute path; names of corpora and URLs do not change.
 
     >>> given = ("demo", "gs://bucket/text", "jsonl:/a/b.jsonl#text", "/a/*.txt")
     >>> tuple(map(make_absolute, given))
     ('demo', 'gs://bucket/text', 'jsonl:/a/b.jsonl#text', '/a/*.txt')
     """
-    if "://" in given or given in list_names("corpora"):
-        return given
-    if Path(given).exists():
-        return os.path.abspath(given)
-    before, path = re.fullmatch(r"((?:[\w.-]+=)?(?:\w+:)?)(.*)", given, re.DOTALL).groups()  # type: ignore[union-attr]
+    if "://" in value or value in list_names("corpora"):
+        return value
+    if Path(value).exists():
+        return os.path.abspath(value)
+    before, path = re.fullmatch(r"((?:[\w.-]+=)?(?:\w+:)?)(.*)", value, re.DOTALL).groups()  # type: ignore[union-attr]
     return before + (path if path in list_names("corpora") else os.path.abspath(path))
 
 
-def _file(given: str) -> str:
+def _file(value: str) -> str:
     """A recipe or cluster: its name, or the absolute path of its file."""
-    return os.path.abspath(given) if "/" in given or given.endswith((".yaml", ".yml")) else given
+    return os.path.abspath(value) if "/" in value or value.endswith((".yaml", ".yml")) else value
 
 
 def _with_absolute_paths(flags: JobFlags) -> list[str]:
     """The overrides, with an absolute path for each relative path in the recipe or in the overrides."""
     read = load(flags.recipe, split_overrides(flags.overrides)[0], flags.scale)
     values = (read.init_checkpoint, getattr(read.data.tokenizer, "path", ""), read.data.corpus)
-    known = list_names("corpora")
+    corpora = list_names("corpora")
     whole = {
         key: os.path.abspath(path)
         for key, path in zip(PATHS, values, strict=True)
-        if path and path not in known and not os.path.isabs(path) and Path(path).exists()
+        if path and path not in corpora and not os.path.isabs(path) and Path(path).exists()
     }
     others = [given for given in flags.overrides if given.partition("=")[0] not in (*whole, "cluster.ray_address")]
     return [*others, *(f"{key}={path}" for key, path in whole.items())]
 
 
-def _attempt(name: str, given: str) -> int:
+def _attempt(name: str, job_id: str) -> int:
     """The number of the attempt with ID `given` at the work `name`; 0 if the ID belongs to other work."""
-    found = re.fullmatch(rf"{re.escape(name)}(?:-([2-9]|[1-9]\d+))?", given)
-    return int(found[1] or 1) if found else 0
+    match = re.fullmatch(rf"{re.escape(name)}(?:-([2-9]|[1-9]\d+))?", job_id)
+    return int(match[1] or 1) if match else 0

@@ -15,10 +15,10 @@ from training.tasks import GenerationTask, ScoredTask, TaskFile, TaskItem, build
 _LONGEST: Final = 3  # items whose tokens are counted: those with the most characters
 
 
-def with_trained_window(subject: EvalTarget, task: TaskFile) -> tuple[TaskFile, str]:
-    """The perplexity task with a window of the trained length, if the task leaves the window to the model; and a note
-    about it."""
-    row = subject.longest_row
+def with_trained_window(target: EvalTarget, task: TaskFile) -> tuple[TaskFile, str]:
+    """The task and a note. A perplexity task without its own window gets a window of the trained length; any other task
+    stays unchanged, and the note is ""."""
+    row = target.longest_row
     if task.task.way != "scored" or not 0 < row < MOST_WINDOW:
         return task, ""
     kind: Any = cast(ScoredTask, task.task).within(row)
@@ -29,7 +29,7 @@ def with_trained_window(subject: EvalTarget, task: TaskFile) -> tuple[TaskFile, 
 
 
 def find_untrained_positions(
-    subject: EvalTarget,
+    target: EvalTarget,
     task: TaskFile,
     length: int,
     tunings: Sequence[Tuning | None],
@@ -39,15 +39,15 @@ def find_untrained_positions(
 
     `length`: maximum sequence length of fine-tuning, unless the hyperparameters set another.
     """
-    row = subject.longest_row
-    if not row or subject.corpus is None:
+    row = target.longest_row
+    if not row or target.corpus is None:
         return ""
     reads, begin = "its sequences have up to {} tokens", "are untrained"
     if task.task.way == "tuned":
         most = max(tuning.max_seq_length or length for tuning in tunings if tuning)
         begin, remedy = "start untrained", f"truncate the sequences with --max-seq-length {row}"
     elif task.task.way == "scored":
-        reader = _TokenCounter(Vocab.load(subject.corpus / "vocab"))
+        reader = _TokenCounter(Vocab.load(target.corpus / "vocab"))
         cast(ScoredTask, task.task).answers(_longest_items(items), items.get("train", ()), reader)
         most = max(reader.row, reader.window)
         remedy = "use a model that was trained on longer sequences"
@@ -55,7 +55,7 @@ def find_untrained_positions(
             reads, remedy = "its windows have {} tokens", f"set window to {row} in your own task file"
     else:
         kind = cast(GenerationTask, task.task)
-        most = _longest_generation(kind, items, Vocab.load(subject.corpus / "vocab"))
+        most = _longest_generation(kind, items, Vocab.load(target.corpus / "vocab"))
         reads = "questions and answers have up to {} tokens"
         room = row - kind.generation.max_new_tokens
         remedy = "truncate them in your own task file (max_new_tokens of `generation`"
@@ -70,7 +70,7 @@ def find_untrained_positions(
 
 def _longest_items(items: Mapping[str, Sequence[TaskItem]]) -> list[TaskItem]:
     """The items that probably have the most tokens, of all splits except `train`."""
-    others = [item for split, found in items.items() if split != "train" for item in found]
+    others = [item for split, split_items in items.items() if split != "train" for item in split_items]
     return nlargest(_LONGEST, others, key=lambda item: len(str(item.texts)))
 
 

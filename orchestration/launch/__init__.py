@@ -2,14 +2,15 @@
 
 No other directory of orchestration imports ray.
 
-Read group.py first: it trains a run. attempt.py is one attempt with a group of workers. running_workers.py has the
-calls to these workers, worker_polls.py their polls, heartbeat.py the check of their progress, and worker_errors.py the
-errors after which a group restarts. worker.py is the code in the process of a worker, step_reports.py its progress
-events.
+Read group.py first: it trains a run. One attempt with a group of workers is in attempt.py. The driver calls the workers
+with running_workers.py, polls them with worker_polls.py and checks their progress with heartbeat.py. After the errors
+in worker_errors.py, a group restarts. The process of a worker runs worker.py, which reports progress with
+step_reports.py.
 
-session.py connects to Ray, address.py finds its address, placement.py reserves resources, and nodes.py watches nodes.
-eval_trial.py is one evaluation, multi_worker_eval.py one with several workers, and eval_trials.py the grid.
-job_server.py submits jobs to a remote cluster, and local_cluster.py starts a cluster on this machine for tests of that.
+The connection to Ray is in session.py and its address in address.py. Resources are reserved in placement.py, and nodes
+are watched in nodes.py. One evaluation is in eval_trial.py, one with several workers in multi_worker_eval.py, and the
+grid in eval_trials.py. Jobs are submitted to a remote cluster by job_server.py; local_cluster.py starts a cluster on
+this machine to test this.
 """
 
 from orchestration.launch.address import resolve_address

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from preprocessing.errors import ResourceError
 
-TCP_S = 4.0  # to connect to the port
-GRPC_S = 6.0  # for the first answer; with the imports, a dead address raises within 15 s
+TCP_S = 4.0  # timeout of the connection to the port
+GRPC_S = 6.0  # timeout of the first answer; with the imports, a dead address raises within 15 s
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # with the value 0, Ray uses 127.0.0.1 as the address of this machine
 
 
@@ -59,10 +59,11 @@ def is_loopback(address: str) -> bool:
 def bind_to_loopback(enabled: bool = True) -> Iterator[None]:
     """Inside the block, Ray and the processes that it starts use 127.0.0.1 as the address of this machine.
 
-    Without it, Ray replaces 127.0.0.1 by an address that is reachable from other machines, and listens on all
+    Without this block, Ray replaces 127.0.0.1 by an address that is reachable from other machines, and listens on all
     interfaces. `ray.init(_node_ip_address="127.0.0.1")` does not help, because services.resolve_ip_for_localhost
-    replaces this address too (checked in Ray 2.60). The variable is Ray's switch for Windows and macOS. Ray reads it
-    only at its import, and may be imported already, so its copy in ray_constants is set as well.
+    replaces this address too (checked in Ray 2.60). The environment variable LOOPBACK is Ray's switch for Windows and
+    macOS. Ray reads this variable only at its import, and may be imported already, so its copy in ray_constants is set,
+    too.
     """
     if not enabled:
         yield
@@ -81,7 +82,7 @@ def bind_to_loopback(enabled: bool = True) -> Iterator[None]:
 
 
 def _of_this_machine() -> str:
-    """The address in RAY_ADDRESS, else that of the Ray on this machine."""
+    """The address in RAY_ADDRESS; if it is not set, the address of the Ray on this machine."""
     # Ray 2.60 has no public function for it: only `ray.init("auto")` finds the address, and it connects at once.
     from ray._private import services
 

@@ -31,27 +31,28 @@ from preprocessing.errors import ResourceError, SesameError, missing_module
 from preprocessing.files import TEMPORARY, remove_tree, remove_unfinished
 from training.run import CHECKPOINTS, Run, step_of, steps
 
-if TYPE_CHECKING:  # importing torch is left to the workers
+if TYPE_CHECKING:  # only the workers import torch
     from training.loop import TrainingResult
 
 log = logging.getLogger(__name__)
 
-POLL_S: Final = 0.5  # between two turns of the driver's loop
-START_S: Final = 600  # for the processes of all workers to start; with a cold disk their imports alone take a minute
-GRACE_S: Final = 30.0  # after an error in one worker: it may come from the death of another, which Ray reports later
-STOP_S: Final = 20.0  # for a worker to make progress after a stop request; at least four step times
-FINISH_S: Final = 20.0  # for the files of an unfinished checkpoint to grow
-MOST_CHARS: Final = 300  # of an error of Ray, which may have pages
-STOPPED_S: Final = 10.0  # a longer turn of the driver's loop means that the driver itself was stopped (Ctrl-Z)
+POLL_S: Final = 0.5  # interval between two iterations of the driver's loop
+START_S: Final = 600  # timeout for the start of all workers; with a cold disk their imports take a minute
+GRACE_S: Final = 30.0  # wait after an error in one worker: its cause may be the death of another, reported later
+STOP_S: Final = 20.0  # timeout for progress of a worker after a stop request; at least four step times
+FINISH_S: Final = 20.0  # timeout for growth of the files of an unfinished checkpoint
+MOST_CHARS: Final = 300  # maximum characters shown of an error of Ray, which may have pages
+STOPPED_S: Final = 10.0  # a longer iteration of the driver's loop means that the driver itself was stopped (Ctrl-Z)
 
 
 @dataclass(frozen=True)
 class AttemptState:
-    """What has changed since an attempt began. Each change replaces the whole value."""
+    """The variable state of an attempt. Each change replaces the whole object."""
 
     logged: int  # last step whose metrics are logged, or the step of the newest checkpoint
     workers: RunningWorkers = field(default_factory=RunningWorkers)
-    memory: Mapping[int, MemoryUse] = field(default_factory=dict)  # by rank, from its latest answer
+    # memory use by rank, from the latest answer of each worker
+    memory: Mapping[int, MemoryUse] = field(default_factory=dict)
     is_growing: bool = False  # whether the workers were stopped to continue with more of them
 
 
@@ -127,7 +128,8 @@ class Attempt:
             if bug := self.workers.find_bug():
                 raise bug from None
             if reason_text := describe_disconnect(error.cause):
-                raise WorkersDisconnected(f"a worker lost the others ({reason_text})", self.step) from error
+                message = f"a worker lost its connection to the others ({reason_text})"
+                raise WorkersDisconnected(message, self.step) from error
             if isinstance(error.cause, ModuleNotFoundError):
                 raise ResourceError(f"a worker: {missing_module(error.cause)}") from error
             raise
@@ -156,7 +158,8 @@ class Attempt:
         return WorkerDied(f"{who} died ({because or reason or 'no cause known'})", self.step, part)
 
     def _start(self) -> None:
-        """Start the processes of all workers, then the training. ResourceError if Ray does not start them in time."""
+        """Start the processes of all workers, then the training. Raises ResourceError if Ray does not start them in
+        time."""
         import ray
 
         workers = RunningWorkers(tuple(self.group.start(Worker)))
@@ -179,9 +182,9 @@ class Attempt:
         self.state = replace(self.state, workers=replace(self.workers, results=results))
 
     def _check_surroundings(self) -> None:
-        """WorkerDied if Ray or a node of the group is gone.
+        """Raises WorkerDied if Ray or a node of the group is gone.
 
-        Preempted or KeyboardInterrupt if a signal arrived before the first step.
+        Raises Preempted or KeyboardInterrupt if a signal arrived before the first step.
         """
         if fault := find_fault():
             raise WorkerDied(f"{fault} died", self.step)
@@ -190,7 +193,7 @@ class Attempt:
             raise self.stop_request.make_exception(f"{self.folder}: stopped before its first step")
 
     def _check_nodes(self, cause: Exception | None = None) -> None:
-        """NodeDied if a node of the group is gone."""
+        """Raises NodeDied if a node of the group is gone."""
         if self.nodes and (missing := self.nodes.describe_missing(self.group.nodes)):
             raise NodeDied(f"{missing} is gone", self.step) from cause
 
@@ -225,7 +228,7 @@ class Attempt:
         return ray.get(results[0])
 
     def _has_room_to_grow(self, now_s: float) -> bool:
-        """Whether more workers have room; False until these have done an update."""
+        """Whether there is room for more workers; False until the current workers have done an update."""
         return self.growth is not None and max(self.monitor.done.values()) >= 1 and self.growth.is_due(now_s)
 
     def _poll(self, at_work: Sequence[int]) -> None:
@@ -256,7 +259,7 @@ class Attempt:
     # Workers without progress
 
     def _check_stopping(self, at_work: Sequence[int], stop_sent_s: float, now_s: float) -> None:
-        """Preempted or KeyboardInterrupt if workers cannot act on the stop request.
+        """Raises Preempted or KeyboardInterrupt if workers cannot act on the stop request.
 
         Then the run can only resume from the newest checkpoint.
         """
@@ -265,7 +268,8 @@ class Attempt:
         if unresponsive or (is_idle and now_s - stop_sent_s > STOP_S):
             who = " and ".join(f"worker {rank}" for rank in unresponsive) or "workers"
             raise self.stop_request.make_exception(
-                f"{self.folder}: stopped after step {self.step} without a checkpoint of it, as {who} did not answer"
+                f"{self.folder}: stopped after step {self.step} without a checkpoint of this step, because {who} did "
+                "not answer"
             )
 
     def _explain_hang(self, at_work: Sequence[int], silent_s: float) -> str:
@@ -292,7 +296,7 @@ class Attempt:
     # The end
 
     def _finish_checkpoint(self) -> None:
-        """Have the workers finish the checkpoint that they are writing. Waits until its files stop growing."""
+        """Make the workers finish the checkpoint that they are writing. Wait until its files stop growing."""
         import ray
 
         if find_fault() or not self.workers.started or not _unfinished_sizes(self.folder):

@@ -18,14 +18,14 @@ from preprocessing.rng import key
 from training.specs import EngineSettings
 from training.tasks import GenerationTask, LabeledTask, ScoredTask, Start, TaskFile, TaskItem
 
-if TYPE_CHECKING:  # importing torch is left to the workers
+if TYPE_CHECKING:  # only the workers import torch
     from torch import Tensor
 
     from training.evaluation import EvalResult, EvaluatedModel
     from training.finetuning import Tuning
 
-BEGUN: Final = "scores/initializations"  # in the run directory: initial weights that several trials share
-RETRIES: Final = 1  # of a trial whose process died, or that raised an error other than a SesameError
+BEGUN: Final = "scores/initializations"  # below the run directory: initial weights that several trials share
+RETRIES: Final = 1  # retries of a trial whose process died, or that raised an error other than a SesameError
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class EvalTrial:
     model is scored on all `splits` except `train`, which it learns from.
     """
 
-    name: str  # for log messages
+    name: str  # name of the trial in log messages
     folder: Path  # directory of the run or of a transformers model
     weights: str  # directory of the weights, inside `folder`
     task: TaskFile | str
@@ -50,14 +50,14 @@ class EvalTrial:
     corpus: Path | None = None
     # digest of the examples of each split, at the time when the trial was planned
     digests: Mapping[str, str] = field(default_factory=dict, compare=False)
-    begin: "tuple[TaskFile, Tuning] | None" = None  # earlier fine-tuning that it starts from (RoBERTa: MNLI, for RTE)
+    begin: "tuple[TaskFile, Tuning] | None" = None  # earlier fine-tuning that it starts from (RoBERTa: MNLI before RTE)
     machine: EngineSettings = field(default_factory=EngineSettings)
 
     @property
     def how(self) -> dict[str, Any]:
         """The hyperparameters as plain values; {} without training.
 
-        Those of an earlier fine-tuning are included, except its seed, which is the same.
+        The hyperparameters of an earlier fine-tuning are included, except its seed, which is the same.
         """
         before = asdict(self.begin[1]) if self.begin else {}
         begin = {"begin": {name: value for name, value in before.items() if name != "seed"}} if before else {}
@@ -71,7 +71,8 @@ class TrialResources:
     cpus: int = 1
     gpus: int = 0
     workers: int = 1
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # for each worker, passed in a call
+    # environment variables of each worker, passed in a call
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -85,7 +86,7 @@ class TrialResources:
         }
 
     def fits(self, machines: Sequence[Mapping[str, float]]) -> int:
-        """How many such trials fit on machines with these resources; no worker spans two machines.
+        """How many of these trials fit on machines with these resources; no worker spans two machines.
 
         >>> TrialResources(cpus=2, gpus=1, workers=2).fits([{"CPU": 9.0, "GPU": 4.0}, {"CPU": 3.0, "GPU": 4.0}])
         2
@@ -227,7 +228,8 @@ def _initial_model(trial: EvalTrial) -> "EvaluatedModel":
 def _finetuned_before(keyed: _Keyed) -> "EvaluatedModel":
     """The model after the earlier fine-tuning of a trial, without the classifier of that task.
 
-    The first trial of a run that needs it trains and saves it. The others wait for its lock and load it.
+    The first trial of a run that needs this model trains and saves it. The other trials wait for the lock of the first
+    one, and load the model.
     """
     from training.formats import save_weights
 
@@ -242,7 +244,7 @@ def _finetuned_before(keyed: _Keyed) -> "EvaluatedModel":
     with _lock(place.with_name(f"{place.name}.lock"), waits=group is None) if is_first else nullcontext():
         is_there = [is_first and _load_if_complete(place) is not None]
         if group:
-            group.broadcast_object_list(is_there, src=0)  # all workers train, or none
+            group.broadcast_object_list(is_there, src=0)  # either all workers train, or none
         weights = _load_if_complete(place) if is_there[0] else None
         if weights is None:
             weights = _train_before(trial, net, items)

@@ -17,7 +17,7 @@ from orchestration.progress import Report
 from orchestration.signals import StopRequest
 from preprocessing.errors import ResourceError, SesameError
 
-if TYPE_CHECKING:  # importing torch is left to the workers
+if TYPE_CHECKING:  # only the workers import torch
     from training.evaluation import EvalResult
 
 log = logging.getLogger(__name__)
@@ -62,8 +62,8 @@ def run_trials(
                 number_of[future] = number
             done, waiting = ray.wait(waiting, timeout=POLL_S)
             if stop_request.signal:
-                left = len(waiting) + len(done) + len(to_start)
-                raise stop_request.make_exception(f"stopped with {left} of {len(trials)} evaluations to do")
+                unfinished = len(waiting) + len(done) + len(to_start)
+                raise stop_request.make_exception(f"stopped with {unfinished} of {len(trials)} evaluations unfinished")
             for future in done:
                 number = number_of[future]
                 result = _result(future)
@@ -99,7 +99,7 @@ def _run_with_env(env: Mapping[str, str], task: Callable[..., T], *arguments: An
 
 
 def _check_room(room: TrialResources, machines: Sequence[Mapping[str, float]]) -> None:
-    """ResourceError if no trial fits on these machines. Without this check, Ray would wait forever."""
+    """Raises ResourceError if no trial fits on these machines. Without this check, Ray would wait forever."""
     for name, each in (("CPU", room.cpus), ("GPU", room.gpus)):
         needed, available = each * room.workers, sum(machine.get(name, 0.0) for machine in machines)
         if needed > available:
@@ -109,8 +109,8 @@ def _check_room(room: TrialResources, machines: Sequence[Mapping[str, float]]) -
             )
     if not room.fits(machines):
         raise ResourceError(
-            f"an evaluation needs {room.workers} workers with {room.cpus} CPUs and {room.gpus} GPUs each according to "
-            "the cluster file, but Ray's machines have no room for them; select another cluster file with --cluster"
+            f"the cluster file sets {room.workers} workers with {room.cpus} CPUs and {room.gpus} GPUs each, but Ray "
+            "has no room for them; select another one with --cluster"
         )
 
 

@@ -1,10 +1,10 @@
 """Trains one run with a group of Ray workers, and restarts the group if a worker dies.
 
-Plain actors in a placement group, not ray.train.TorchTrainer, for three reasons:
+The workers are plain actors in a placement group. This has three advantages over ray.train.TorchTrainer:
 - A restart starts new processes, which search for the newest complete checkpoint themselves. Ray Train resumes from the
   last checkpoint that its controller has polled, every two seconds.
-- An error of Sesame arrives with its own type.
-- SIGTERM ends in a checkpoint.
+- An error of Sesame keeps its type.
+- After SIGTERM the workers save a checkpoint.
 
 Ray places processes on one machine or many, and detects that a process is gone.
 """
@@ -38,19 +38,18 @@ from preprocessing.files import parse_json, remove_unfinished, write_atomic
 from preprocessing.lock import is_abandoned, kill_abandoned
 from training.run import Run, write_run
 
-if TYPE_CHECKING:  # importing torch is left to the workers
+if TYPE_CHECKING:  # only the workers import torch
     from training.loop import TrainingResult
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ONE_CORE: dict[str, Any] = {"num_cpus": 1, "runtime_env": {"env_vars": {"OMP_NUM_THREADS": "1"}}}
-RESTARTS = "restarts.json"  # in the run directory: number of restarts of the workers, over all commands
+RESTARTS = "restarts.json"  # file in the run directory: number of restarts of the workers, over all commands
 SLOWEST = 2**20  # bytes per second: the slowest accepted upload of a model to a tracking store
-LEFT_S = 60.0  # for the workers of a killed driver to end
-ENDED_S = 3.0  # for our own workers to end
-# For Ray to report that a node is gone; it took 17 to 19 seconds (benchmarks/results/recovery-2026-11-25.md)
-NOTICED_S = 25.0
+LEFT_S = 60.0  # timeout for the end of the workers of a killed driver
+ENDED_S = 3.0  # timeout for the end of our own workers
+NOTICED_S = 25.0  # timeout for the report of a lost node, after 17 to 19 s (benchmarks/results/recovery-2026-11-25.md)
 NONE: Mapping[str, str] = MappingProxyType({})
 STOPPED = (Preempted, KeyboardInterrupt)  # raised when a run ends after a stop request
 
@@ -59,9 +58,9 @@ STOPPED = (Preempted, KeyboardInterrupt)  # raised when a run ends after a stop 
 class RestartPolicy:
     """When a group of workers is restarted, and how often."""
 
-    max_restarts: int = 3  # in a row, without progress in between
+    max_restarts: int = 3  # maximum restarts in a row without progress
     hang_s: float = 600.0  # longest step without progress (heartbeat.py); 0: unlimited
-    grow_s: float = 600.0  # between two stops to continue with more workers; 0: no such stops
+    grow_s: float = 600.0  # interval between two stops to continue with more workers; 0: never stop for this
 
 
 def pretrain(
@@ -84,11 +83,12 @@ def pretrain(
 
     If a worker dies, or no worker makes progress for `restart_policy.hang_s`, all workers restart from the newest
     checkpoint. Too many restarts without progress raise ResourceError. If nodes of a cluster are lost, a run with a
-    checkpoint continues with at least `min_workers` workers (0: with all), and with more as soon as they have room.
+    checkpoint continues with at least `min_workers` workers (0: all of them). It continues with more workers as soon as
+    there is room.
 
-    SIGTERM and SIGINT end in a checkpoint if an update was done, then raise Preempted or KeyboardInterrupt. A second
-    signal raises at once. BadInput and Diverged of a worker are raised unchanged. A caller that handles signals itself
-    passes `stop_request`. Every caller must hold the lock of the run directory.
+    After SIGTERM or SIGINT, the workers save a checkpoint if an update was done; then Preempted or KeyboardInterrupt is
+    raised. A second signal raises it at once. BadInput and Diverged of a worker are raised unchanged. A caller that
+    handles signals itself passes `stop_request`. Every caller must hold the lock of the run directory.
     """
     folder = Path(run.folder)
     needs = WorkerRequirements(
@@ -136,10 +136,10 @@ def log_results(folder: Path, tracked: tracking.TrackedRun, finished: bool, repo
     Data that MLflow rejects is logged by a later command. The last metrics are logged first, in case the first worker
     ended before it had logged them.
     """
-    with tracking.log_and_suppress("the last of the metrics"):
+    with tracking.log_and_suppress("the last metrics"):
         if not (
             tracking.pending_updates(folder).get("points") and tracking.explain_missing_run(tracked)
-        ):  # else the first worker has logged why they are missing
+        ):  # otherwise the first worker has logged why they are missing
             tracking.MetricLog(folder, tracked, system=False).close(report)
     with tracking.log_and_suppress("figures and model; repeat the command to log them"):
         tracking.add_pending(folder, results=finished)
@@ -159,8 +159,8 @@ def _size(folder: Path) -> int:
 def _wait_for_earlier_workers(folder: Path, report: Report) -> None:
     """Kill workers on this machine whose driver was killed, and wait until those on other machines have ended.
 
-    Ray ends them within seconds; until then they write to the run directory. ResourceError if some are still there
-    after LEFT_S.
+    Ray ends them within seconds; until then they write to the run directory. Raises ResourceError if some of them still
+    run after LEFT_S.
     """
     until_s = time.monotonic() + LEFT_S
     while not is_abandoned(folder):
@@ -169,7 +169,7 @@ def _wait_for_earlier_workers(folder: Path, report: Report) -> None:
             log.warning("%s: ended processes %s, workers of an earlier command that is gone", folder, killed)
         if time.monotonic() > until_s:
             raise ResourceError(
-                f"{folder}: workers of an earlier command, which has ended, still use this directory; end them "
+                f"{folder}: workers of an ended command still use this directory; end them "
                 "(`ray list actors`, or `ray stop` on their machines) and repeat the command"
             )
         time.sleep(0.2)
@@ -187,7 +187,7 @@ def _wait_for_own_workers(folder: Path) -> Iterator[None]:
 
 
 class _StageReport:
-    """A report that remembers the current stage."""
+    """A report function that stores the current stage."""
 
     def __init__(self, report: Report) -> None:
         self.report, self.stage = report, "starting"
@@ -242,7 +242,7 @@ class Training:
         self.worlds: list[str] = []  # each number of workers, with the step from which it was used
 
     def result(self) -> "TrainingResult":
-        """Train and return the result of the first worker. ResourceError if workers die again and again."""
+        """Train and return the result of the first worker. Raises ResourceError if workers die again and again."""
         with ExitStack() as room:
             group: WorkerGroup | None = None
             while True:
@@ -257,7 +257,7 @@ class Training:
                     log.warning("continuing with more workers than %d after step %d", group.num, result.state.step)
                 except WorkerDied as death:
                     self._count_death(self._explain_death(death, group))
-                is_new = self.run.resume == "never"  # from now on the run has checkpoints of its own
+                is_new = self.run.resume == "never"  # a restart uses the new checkpoints of this run
                 self.run = replace(self.run, resume="allow") if is_new else self.run
                 fault = find_fault()
                 is_node_missing = self.nodes and group and self.nodes.describe_missing(group.nodes)
@@ -283,20 +283,20 @@ class Training:
             renew()
 
     def _place(self) -> AbstractContextManager[WorkerGroup]:
-        """Resources for the workers: for all of them at the start of a run, else for as many as are allowed and fit."""
+        """Resources for all workers at the start of a run; later, for as many workers as are allowed and fit."""
         has_started = bool(self.worlds) or (self.run.resume != "never" and find_newest_step(Path(self.run.folder)) > 0)
         needs = self.needs if has_started else replace(self.needs, min_workers=0)
         wait_s = NODES_S if has_started and self.nodes else None
         return place_workers(needs, self.run.engine, self.env, self.stop_request, self.nodes, wait_s, self.on_progress)
 
     def _explain_death(self, death: WorkerDied, group: WorkerGroup | None) -> WorkerDied:
-        """NodeDied in place of a death without progress, if Ray reports within NOTICED_S that a node is gone.
+        """Replace a death without progress by NodeDied, if Ray reports within NOTICED_S that a node is gone.
 
-        Until then, Ray starts new workers on that node, and they die one after another.
+        Until this report, Ray starts new workers on that node, and they die one after another.
         """
         if not (self.nodes and group) or isinstance(death, NodeDied) or death.step > self.furthest:
             return death
-        self.on_progress({"stage": "asking Ray whether a node is gone"})
+        self.on_progress({"stage": "checking whether a node is gone"})
         until_s = time.monotonic() + NOTICED_S
         while time.monotonic() < until_s and not self.stop_request.signal:
             if missing := self.nodes.describe_missing(group.nodes):
@@ -305,7 +305,7 @@ class Training:
         return death
 
     def _count_death(self, death: WorkerDied) -> None:
-        """Count a death. Raises if there were too many without progress, or after a stop request."""
+        """Count a death. Raises if there were too many deaths without progress, or after a stop request."""
         folder = self.run.folder
         if not isinstance(death, NodeDied):  # a cluster cannot lose more nodes than it has
             self.failures = 0 if death.step > self.furthest else self.failures + 1

@@ -11,10 +11,10 @@ from typing import Final
 
 STEP_TIMES: Final = 10  # a step may last this many mean step times, if that is longer than cluster.hang_timeout_minutes
 OTHERS: Final = 6  # factor for other work: starts, first steps (they compile), evaluations, checkpoints, exports
-EVERY_S: Final = 60.0  # between two comparisons of the speed of the workers
+EVERY_S: Final = 60.0  # interval between two comparisons of the speed of the workers
 SLOWER: Final = 1.5  # a worker is slow if it takes this many times the compute time of the median worker ...
 IN_A_ROW: Final = 3  # ... in this many comparisons in a row
-FEWEST: Final = 10  # updates between two comparisons
+FEWEST: Final = 10  # minimum updates between two comparisons
 DAY_S: Final = 86_400
 FIRST_S: Final = 60.0  # the driver ends a silent group this long before a collective call would fail
 MEETING: Final = "meeting the other workers"  # activity of a worker before it builds its model
@@ -25,21 +25,21 @@ STEP: Final = "step"  # activity of a worker in an update, except the first upda
 class Heartbeat:
     """Progress of a worker, as that worker reports it."""
 
-    beats: int  # stages and updates begun
-    done: int  # updates done; -1 before the first one begins
+    beats: int  # number of stages and updates that have begun
+    done: int  # number of updates done; -1 before the first one begins
     activity: str  # STEP, or the name of other work
-    compute_s: float = 0.0  # of `timed_updates`: preparing batches and forward passes, without waiting for others
+    compute_s: float = 0.0  # compute time of `timed_updates`: batches and forward passes, without waiting for others
     timed_updates: int = 0
 
 
 @dataclass(frozen=True)
 class _Seen:
     heartbeat: Heartbeat
-    since_s: float  # when this value of `beats` first arrived
+    since_s: float  # time when this value of `beats` first arrived
 
 
 class HeartbeatMonitor:
-    """The latest heartbeats of the workers of one group, and what follows from them."""
+    """Detects hanging and slow workers of one group from their latest heartbeats."""
 
     def __init__(self, num: int, hang_s: float, now_s: float, stages: int = 1, timeout_s: int = 0) -> None:
         """Monitor `num` workers; a step may last `hang_s` (0: unlimited).
@@ -54,7 +54,8 @@ class HeartbeatMonitor:
         self.timeout_s = max(timeout_s, DAY_S, math.ceil(OTHERS * hang_s + FIRST_S)) if hang_s else timeout_s
         self._stages = [range(first, first + num // stages) for first in range(0, num, num // stages)]
         self._seen = {rank: _Seen(Heartbeat(0, -1, "start"), now_s) for rank in range(num)}
-        self._first: tuple[int, float] | None = None  # updates done when some worker began its second one; the time
+        # when the first worker began its second update: its number of updates done, and the time
+        self._first: tuple[int, float] | None = None
         self._compared_s = now_s
         self._compared: dict[int, Heartbeat] = {}
         self._slow = dict.fromkeys(range(num), 0)  # comparisons in a row in which this worker was slow
@@ -92,7 +93,8 @@ class HeartbeatMonitor:
         return longest_s if self.hang_s and longest_s > self.limit_s(ranks) else 0.0
 
     def limit_s(self, ranks: Collection[int]) -> float:
-        """How long these workers may be silent: the highest limit among their activities, as the others wait for it."""
+        """How long these workers may be silent: the highest limit of their activities, because workers wait for each
+        other."""
         step_s = max(self.hang_s, STEP_TIMES * self.step_s())
         limits_s = {STEP: step_s, MEETING: self.meeting_s}
         longest_s = max(
@@ -110,8 +112,9 @@ class HeartbeatMonitor:
     def compare(self, now_s: float) -> tuple[float, Mapping[int, float]] | None:
         """Compare the compute times of the workers.
 
-        Returns the ratio of the slowest worker to the median worker of its stage, and the ratio of each worker that has
-        just been slow IN_A_ROW times. None if the next comparison is not due, or too few updates are done.
+        A ratio compares a worker with the median worker of its stage. Returns the ratio of the slowest worker, and by
+        rank the ratios of workers that have just been slow IN_A_ROW times. Returns None if the next comparison is not
+        due, or too few updates are done.
         """
         heartbeats = {rank: seen.heartbeat for rank, seen in self._seen.items()}
         if len(heartbeats) < 2 or now_s - self._compared_s < EVERY_S:

@@ -18,16 +18,16 @@ ROOT: Final = Path(__file__).resolve().parents[2]  # directory with the code of 
 SERVER: Final = (
     "RAY_API_SERVER_ADDRESS"  # environment variable with the address of the dashboard; `ray job` reads it too
 )
-CONNECT_S = 4.0  # to connect
-FIRST_S = 6.0  # for the first answer; with the imports, a dead address raises within 15 s
-ANSWER_S = 300.0  # for later answers: a submission is answered when the job has a process; a busy head takes minutes
-AGENT_S = 60.0  # for the agent of a new cluster, which starts jobs: it becomes ready after the dashboard
-STOP_S = 120  # from SIGTERM to SIGKILL, so that a job can save a checkpoint; Ray's default is 3 s
+CONNECT_S = 4.0  # timeout of a connection
+FIRST_S = 6.0  # timeout of the first answer; with the imports, a dead address raises within 15 s
+ANSWER_S = 300.0  # timeout of later answers; a busy head needs minutes to start the process of a submission
+AGENT_S = 60.0  # timeout for the agent of a new cluster, which starts jobs: it becomes ready after the dashboard
+STOP_S = 120  # seconds from SIGTERM to SIGKILL, so that a job can save a checkpoint; Ray's default is 3 s
 POLL_S = 0.5
-MOST = 10_000  # nodes that the dashboard lists at most; Ray's default is 100
+MOST = 10_000  # maximum nodes that the dashboard lists; Ray's default is 100
 SHIPPED: Final = ("orchestration", "pipeline", "preprocessing", "training", "sesame.py")
-# Files below ROOT that are not sent to a cluster, in the syntax of .gitignore: all except SHIPPED. For Ray the
-# directory itself matches `/*`, so without `!/.` the package would be empty.
+# Files below ROOT that are not sent to a cluster, in the syntax of .gitignore: all except SHIPPED. For Ray the pattern
+# `/*` also matches ROOT itself, so without `!/.` the package would be empty.
 EXCLUDES: Final = ["/*", "!/.", *(f"!/{name}" for name in SHIPPED), "__pycache__"]
 ACTIVE: Final = ("PENDING", "RUNNING")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
@@ -39,16 +39,16 @@ class SubmittedJob:
     """A job of a cluster, as reported by its dashboard."""
 
     id: str
-    status: str  # in ACTIVE or ENDED
+    status: str  # one of ACTIVE or ENDED
     command: str
     message: str = ""
     began: float = 0.0  # Unix time in seconds; 0 before the start
     ended: float = 0.0  # Unix time in seconds; 0 before the end
-    exit_code: int | None = None  # of the command, if it ended by itself
+    exit_code: int | None = None  # exit code of the command, if it ended without a stop request
 
 
 def server_url(option: str) -> str:
-    """The URL of a dashboard, from --address or the environment. BadInput if it is missing or invalid.
+    """The URL of a dashboard, from --address or the environment. Raises BadInput if it is missing or invalid.
 
     >>> server_url("localhost:8265/"), server_url("https://head.example")
     ('http://localhost:8265', 'https://head.example')
@@ -146,7 +146,7 @@ class JobServer:
             return bool(self._client.stop_job(name))
 
     def wait_for_end(self, name: str) -> SubmittedJob:
-        """Wait until a job has ended, and return it. ResourceError if this takes 15 s longer than STOP_S."""
+        """Wait until a job has ended, and return it. Raises ResourceError if this takes 15 s longer than STOP_S."""
         upto = time.monotonic() + STOP_S + 15
         while (job := self.job(name)).status not in ENDED:
             if time.monotonic() > upto:
@@ -197,7 +197,7 @@ class JobServer:
                 raise self._not_a_dashboard() from None
             if "ReadTimeout" in type(error).__name__:
                 raise ResourceError(
-                    f"{self.url}: the server accepts connections but does not answer, because it is busy or not a Ray "
+                    f"{self.url}: the server accepts connections but does not answer: it is busy, or not a Ray "
                     "dashboard; check the port (8265), then run `sesame status`"
                 ) from None
             raise self._unreachable() from None
@@ -230,7 +230,7 @@ class JobServer:
 
 
 def _client(url: str) -> Any:
-    """Ray's client, with the address `url` only, nothing from the environment, and a time limit for each answer."""
+    """Ray's client for the address `url`. It uses no environment variables, and each answer has a timeout."""
     import ray
     from ray.dashboard.modules.dashboard_sdk import SubmissionClient
     from ray.job_submission import JobSubmissionClient

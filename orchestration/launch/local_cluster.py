@@ -26,11 +26,12 @@ FOLDER = (
 )  # a short path, because Ray creates sockets below it
 RAY_PORT, DASHBOARD_PORT = 6379, 8265
 RAYLETS = 2
-START_S = 180  # for the whole cluster to answer
-END_S = 30  # from SIGTERM to SIGKILL
-# The command `ray`, except that 127.0.0.1 stays 127.0.0.1. Ray 2.60 replaces it by an address that is reachable from
-# other machines (resolve_ip_for_localhost), and has no public option against that. With its switch for Windows and
-# macOS it refuses a second raylet.
+START_S = 180  # timeout for the answer of the whole cluster
+END_S = 30  # seconds from SIGTERM to SIGKILL
+
+# The command `ray`, changed so that it uses 127.0.0.1. Ray 2.60 replaces 127.0.0.1 by an address that is reachable from
+# other machines (resolve_ip_for_localhost), and has no public option against this. With its switch for Windows and
+# macOS, Ray refuses a second raylet.
 RAY = """
 import os, sys
 from ray._private import ray_constants, services
@@ -44,7 +45,8 @@ sys.exit(main())
 def start_cluster(folder: Path = FOLDER, ray_port: int = RAY_PORT, dashboard_port: int = DASHBOARD_PORT) -> str:
     """Start the cluster, wait until its raylets are registered, and return the URL of its dashboard.
 
-    ResourceError if it is already running, if its ports are in use, or if it does not answer within START_S.
+    Raises ResourceError if the cluster is already running, if its ports are in use, or if it does not answer within
+    START_S.
     """
     _make_private(folder)
     pids = folder / "pids"
@@ -65,8 +67,9 @@ def start_cluster(folder: Path = FOLDER, ray_port: int = RAY_PORT, dashboard_por
         upto = time.monotonic() + START_S
         _start(folder, "head", head)
         server = _wait_for_server(url, folder, upto)
-        # They start one after another: if two start at once on one machine, one of them fails. Each has its own
-        # temporary directory: in a common one, they would take the unpacked files of a job from each other.
+        # The raylets start one after another: if two start at once on one machine, one of them fails. Each raylet has
+        # its own temporary directory: in a shared one, they would take the unpacked files of a job from each
+        # other.
         for number in range(RAYLETS):
             _start(folder, f"raylet{number}", [*raylet, f"--temp-dir={folder}/{number}"])
             while server.num_nodes() < 2 + number:
@@ -86,8 +89,8 @@ def stop_cluster(folder: Path = FOLDER) -> None:
             process = psutil.Process(pid)
             all_of_them += [process, *process.children(recursive=True)]
             process.terminate()  # `ray start --block` ends its children; some outlive it for a while
-    _, left = psutil.wait_procs(all_of_them, END_S)
-    for process in left:
+    _, alive = psutil.wait_procs(all_of_them, END_S)
+    for process in alive:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     for name in ("pids", "token"):
@@ -121,7 +124,7 @@ def _wait_for_server(url: str, folder: Path, upto: float) -> JobServer:
 
 
 def _check_progress(folder: Path, upto: float) -> None:
-    """ResourceError if a process of the cluster has ended, or if the time `upto` has passed."""
+    """Raises ResourceError if a process of the cluster has ended, or if the time `upto` has passed."""
     if not all(map(began, _pids(folder))):
         raise ResourceError(
             f"a process of the cluster ended during its start; read {folder}/*.log (ports {RAY_PORT} and "
@@ -132,12 +135,13 @@ def _check_progress(folder: Path, upto: float) -> None:
 
 
 def _make_private(folder: Path) -> None:
-    """Create the directory for this user only. ResourceError if another user created it, or if others have access."""
+    """Create the directory for this user only. Raises ResourceError if another user created it, or if others have
+    access."""
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if folder.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise ResourceError(
-            f"{folder}: other users have access to it, but it must hold the token of the cluster; remove the directory"
+            f"{folder}: other users have access to this directory, which holds the token of the cluster; remove it"
         )
 
 

@@ -12,7 +12,7 @@ from orchestration.launch.placement import place_workers
 from orchestration.launch.worker import meeting_place
 from preprocessing.errors import ResourceError
 
-if TYPE_CHECKING:  # importing torch is left to the workers
+if TYPE_CHECKING:  # only the workers import torch
     from training.evaluation import EvalResult
 
 

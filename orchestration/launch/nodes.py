@@ -1,6 +1,7 @@
 """The nodes of a Ray cluster: which nodes are gone, and how many more workers fit on the living ones.
 
-A thread asks Ray each second. No other code waits for the answer, which may never come if Ray is unreachable.
+A thread sends a request to Ray each second. No other code waits for the answer, which may never come if Ray is
+unreachable.
 """
 
 import logging
@@ -14,7 +15,7 @@ from typing import Any, Final
 log = logging.getLogger(__name__)
 
 ASK_S: Final = 1.0
-JOIN_S: Final = 2.0  # for the thread to end; it is a daemon thread, in case it still waits for Ray
+JOIN_S: Final = 2.0  # timeout for the end of the thread; it is a daemon thread, in case it still waits for Ray
 ROOM_S: Final = 5.0  # the room for more workers must last this long before they are started
 
 
@@ -22,10 +23,10 @@ ROOM_S: Final = 5.0  # the room for more workers must last this long before they
 class WorkerRequirements:
     """The resources that the workers of a run need, and how many workers are allowed."""
 
-    num_workers: int  # at most; also the number at the start of a run
+    num_workers: int  # maximum number of workers; also the number at the start of a run
     cpus: int = 1  # per worker
     gpus: int = 0  # per worker
-    min_workers: int = 0  # the run continues with this number after nodes are lost; 0: with all workers only
+    min_workers: int = 0  # minimum number of workers after nodes are lost; 0: the run continues only with all workers
     unit: int = 1  # the number of workers must be a multiple of it
 
     @property
@@ -72,12 +73,12 @@ class Nodes:
         self._thread = threading.Thread(target=self._keep_updating, daemon=True, name="nodes")
 
     def describe_missing(self, ids: Iterable[str]) -> str:
-        """The dead nodes among these, as text; "" if all are alive."""
+        """The dead nodes among `ids`, as text; "" if all are alive."""
         dead = dict(self.dead)
         return " and ".join(f"node {dead[id]}" for id in dict.fromkeys(ids) if id in dead)
 
     def update(self) -> None:
-        """Ask Ray now. Raises what Ray raises."""
+        """Get the information from Ray now. Errors of Ray are not caught."""
         import ray
 
         # A DeveloperAPI of Ray 2.60 without a public name: `ray.available_resources` has the sum over all nodes, and
@@ -131,7 +132,7 @@ class GrowthTrigger:
     needs: WorkerRequirements
     nodes: Nodes
     num: int
-    not_before_s: float  # by the monotonic clock
+    not_before_s: float  # earliest time of the stop, by the monotonic clock
     larger: StableSince = field(default_factory=StableSince)
 
     def is_due(self, now_s: float) -> bool:

@@ -1,7 +1,7 @@
 """Errors of exhausted memory in one line: memory use of the worker, the limit, and the size of the micro-batch.
 
-An error of an allocator is raised in the worker. A worker that the kernel or Ray kills raises nothing. For it the
-driver uses the last reported memory use and the number of processes that the kernel has killed.
+An error of an allocator is raised in the worker. A worker that the kernel or Ray kills raises nothing. For a killed
+worker, the driver uses the last reported memory use and the number of processes that the kernel has killed.
 """
 
 import errno
@@ -24,7 +24,8 @@ MESSAGE: Final = re.compile(  # wording of torch's allocators, of CUDA's librari
 )
 REQUESTED: Final = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|KiB|MiB|GiB|TiB)?")
 UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-FULL: Final = 0.9  # if this fraction of memory was in use at the last report, a worker was probably killed for that
+# if this fraction of memory was in use at the last report, a dead worker was probably killed to free memory
+FULL: Final = 0.9
 BY_RAY: Final = re.compile(r"NODE_OUT_OF_MEMORY|running low on memory|OutOfMemory")
 
 
@@ -128,7 +129,7 @@ def count_oom_kills() -> int:
 
 
 def describe_oom_kill(message: str, last: MemoryUse, kills: int) -> str:
-    """Text that says who killed a worker to free memory; "" if there is no sign of that.
+    """Text that says whether the kernel or Ray killed a worker to free memory; "" if there is no sign of this.
 
     `message` comes from Ray. `last` is the last reported memory use of the worker. `kills` is the number of processes
     that the kernel has killed since the start of the workers.

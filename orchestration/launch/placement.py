@@ -18,21 +18,21 @@ from training.specs import EngineSettings
 
 log = logging.getLogger(__name__)
 
-PLACEMENT_S = 180.0  # for the resources of a group to become free
-NODES_S = 600.0  # the same when a run continues: a replacement node takes minutes to start
-LOOK_S = 1.0  # between two checks for a stop request
-SETTLE_S = 3.0  # for the resources of ended workers to become free, before fewer workers are started
+PLACEMENT_S = 180.0  # timeout for the resources of a group to become free
+NODES_S = 600.0  # the same timeout when a run continues: a replacement node takes minutes to start
+LOOK_S = 1.0  # interval between two checks for a stop request
+SETTLE_S = 3.0  # wait for the resources of ended workers to become free, before fewer workers are started
 
 
 @dataclass(frozen=True)
 class WorkerGroup:
     """Reserved resources for the workers of a run, and the options with which each worker starts."""
 
-    bundles: Sequence[int]  # of the placement group, by rank
+    bundles: Sequence[int]  # index of the bundle in the placement group, by rank
     placement: Any
     options: dict[str, Any]
     nodes: tuple[str, ...] = ()  # ids of the nodes of the group
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # passed to each worker in a call (environment.py)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # environment variables (environment.py)
 
     @property
     def num(self) -> int:
@@ -64,8 +64,8 @@ def place_workers(
 ) -> Iterator[WorkerGroup]:
     """Reserve resources for all workers inside the block.
 
-    If `needs` allow fewer workers, and `nodes` have no room for all of them, it reserves resources for as many as fit.
-    It waits up to `wait_s` seconds (default PLACEMENT_S), and reports what it waits for.
+    If `needs` allow fewer workers, and `nodes` have no room for all of them, resources for as many as fit are reserved.
+    The wait takes up to `wait_s` seconds (default PLACEMENT_S), and `report` shows which resources are missing.
 
     Raises ResourceError if the resources do not become free, WorkerDied if our own Ray dies meanwhile. A signal of
     `stop_request` ends the wait.
@@ -94,7 +94,7 @@ def place_workers(
             event = {"stage": f"waiting for {describe_request(num, needs)}", "Ray has": _describe_resources()}
             report(event | {"left_s": until_s - time.monotonic()})
         environment = {"DS_ACCELERATOR": machine.device, "OMP_NUM_THREADS": str(machine.cpu_threads)}
-        # four methods at a time: `train`, and meanwhile `poll`, `stop` and `dump_stacks`
+        # four methods can run at the same time: `train`, `poll`, `stop` and `dump_stacks`
         resources = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "max_concurrency": 4}
         options = resources | {"runtime_env": {"env_vars": environment}}
         node_of = _node_of(placement) if nodes else dict.fromkeys(range(num), "")  # our own Ray has a single node
@@ -102,8 +102,8 @@ def place_workers(
         size = _communicating_workers(machine)
         if split := count_divided_groups([node_of[bundle] for bundle in ranks], size):
             log.warning(
-                "%d of %d groups of %d workers that communicate in each layer span two nodes or more: steps are faster "
-                "if each node has resources for whole groups", split, num // size, size
+                "%d of %d groups of %d workers that communicate in each layer span several nodes; steps are faster "
+                "with whole groups on each node", split, num // size, size
             )  # fmt: skip
         yield WorkerGroup(ranks, placement, options, tuple(sorted(set(node_of.values()))) if nodes else (), env)
     finally:

@@ -13,7 +13,7 @@ import psutil
 from preprocessing.processes import began
 
 OF_RAY: Final = ("raylet", "gcs_server")
-PATIENCE_S: Final = 3.0  # for processes to end after SIGTERM
+PATIENCE_S: Final = 3.0  # timeout for the end of processes after SIGTERM
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class ProcessIdentity:
 
 
 def kill(identities: Iterable[ProcessIdentity]) -> None:
-    """Kill those of these processes that run on this machine. Unlike Ray's calls, this also ends stopped processes."""
+    """Kill the processes that run on this machine, and ignore the others. Unlike Ray's calls, this also ends stopped
+    processes."""
     kill_all(filter(None, (identity.find() for identity in identities)))
 
 
@@ -61,7 +62,7 @@ def is_alive(process: psutil.Process) -> bool:
 def find_services() -> dict[str, psutil.Process]:
     """The raylet and the gcs_server that this process started and that are alive, by name.
 
-    Empty if there are several raylets: such a test cluster continues without one of them.
+    Empty if there are several raylets: a test cluster with several raylets continues without one of them.
     """
     services = list[tuple[str, psutil.Process]]()
     for child in psutil.Process().children():
@@ -82,10 +83,10 @@ def find_ray_processes(temporary: Path) -> list[psutil.Process]:
 
 
 def find_leftover_ray_processes(temporary: Path) -> list[psutil.Process]:
-    """The same for a Ray whose driver is gone: its raylet and gcs_server, and all their descendants.
+    """The processes of a Ray whose driver is gone: its raylet and gcs_server, and all their descendants.
 
-    The descendants outlive these two by a minute, because they try to reach the dead GCS (Ray 2.60). Their titles hide
-    their arguments, but their log files in `temporary` identify them.
+    The descendants outlive the raylet and the gcs_server by a minute, because they try to reach the dead GCS (Ray
+    2.60). Their titles hide their arguments, but their log files in `temporary` identify them.
     """
     matches: list[psutil.Process] = []
     for process in psutil.process_iter():
@@ -103,6 +104,6 @@ def _writes_below(process: psutil.Process, folder: Path) -> bool:
 
 def end(processes: Iterable[psutil.Process]) -> None:
     """Wait up to PATIENCE_S for processes to end after SIGTERM, then kill the remaining ones."""
-    _, left = psutil.wait_procs(list(processes), timeout=PATIENCE_S)
-    kill_all(left)
-    psutil.wait_procs(left, timeout=PATIENCE_S)
+    _, alive = psutil.wait_procs(list(processes), timeout=PATIENCE_S)
+    kill_all(alive)
+    psutil.wait_procs(alive, timeout=PATIENCE_S)

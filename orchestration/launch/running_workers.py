@@ -14,19 +14,20 @@ from orchestration.launch.worker import StartedWorker
 from orchestration.launch.worker_errors import describe_disconnect
 from preprocessing.errors import SesameError
 
-STACKS_S: Final = 5.0  # for all workers to write their stacks
-ELSEWHERE_S: Final = 30.0  # for Ray to start a process on the node of a worker that does not answer
+STACKS_S: Final = 5.0  # timeout for all workers to write their stacks
+ELSEWHERE_S: Final = 30.0  # timeout for Ray to start a process on the node of a worker that does not answer
 
 
 @dataclass(frozen=True)
 class RunningWorkers:
-    """The workers of a group, in order of rank. A tuple is empty until the start has reached it.
+    """The workers of a group, in order of rank. During the start, the tuples are filled one after another; until then
+    they are empty.
 
-    Ray queues a call to an actor, so no method waits for a busy worker without a time limit.
+    Ray queues a call to a busy actor, and the answer may come late. No method waits for an answer without a time limit.
     """
 
     actors: tuple[Any, ...] = ()
-    started: tuple[StartedWorker, ...] = ()  # what each worker returned at its start
+    started: tuple[StartedWorker, ...] = ()  # identity that each worker returned at its start
     results: tuple[Any, ...] = ()  # the future of `train` of each worker
 
     def stop(self) -> None:
@@ -80,7 +81,7 @@ class RunningWorkers:
         unresponsive = [rank for rank, call in zip(ranks, calls, strict=True) if call not in answered]
         states = self.request_stacks(folder, unresponsive)
         if unresponsive:
-            time.sleep(1.0)  # for faulthandler to write
+            time.sleep(1.0)  # time for faulthandler to write
         return states
 
     def request_stacks(self, folder: Path, ranks: Collection[int]) -> dict[int, str]:

@@ -29,17 +29,17 @@ from preprocessing import limits
 from preprocessing.errors import BadInput, ResourceError, SesameError
 from preprocessing.lock import OWNER, hold_lock
 
-START_S = 180  # for each process of Ray to start; it takes 3 s on an idle machine, a minute at a load of 15
-STORE_BYTES = 100_000_000  # of Ray's object store; Sesame passes only small objects through Ray
+START_S = 180  # timeout for the start of each process of Ray; it takes 3 s on an idle machine, a minute at a load of 15
+STORE_BYTES = 100_000_000  # size of Ray's object store; Sesame passes only small objects through Ray
 FILE_BYTES = 1 << 27  # minimum allowed file size: the object store and some overhead
-PATIENCE = {  # seconds that Ray 2.60 waits; it reads these variables in this process and in its own processes
-    "RAY_gcs_server_port_wait_time_s": START_S,  # for the GCS to listen (ray/_private/node.py); default 30 s
-    "RAY_raylet_start_wait_time_s": START_S,  # for this node to register there (GlobalStateAccessor::GetNode); 30 s
-    "RAY_worker_register_timeout_seconds": START_S,  # for the process of a worker to register; 60 s
+PATIENCE = {  # timeouts of Ray 2.60; Ray reads these variables in this process and in its own processes
+    "RAY_gcs_server_port_wait_time_s": START_S,  # until the GCS listens (ray/_private/node.py); default 30 s
+    "RAY_raylet_start_wait_time_s": START_S,  # until this node is registered (GlobalStateAccessor::GetNode); 30 s
+    "RAY_worker_register_timeout_seconds": START_S,  # until the process of a worker is registered; default 60 s
 }
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray for a driver that `ray job submit` started
-NICENESS = "RAY_worker_niceness"  # Ray's default for workers is 15: beside other work, training would almost stop
-PREFIX = "sesame-"  # of the temporary directories of our own Ray clusters
+NICENESS = "RAY_worker_niceness"  # Ray's default for workers is 15: training would almost stop if other programs run
+PREFIX = "sesame-"  # prefix of the temporary directories of our own Ray clusters
 TOO_SLOW = ("timed out during startup", "Timed out waiting for file")  # messages of Ray's node.py after a timeout
 
 
@@ -58,7 +58,8 @@ def ray_session(
     Our own Ray and its `dashboard` listen on 127.0.0.1 only; the address of the dashboard is printed. If the block
     raises an error other than a SesameError, the logs of our own Ray are copied to `logs`.
 
-    An existing connection of this process is used unchanged. ResourceError within 15 s if no Ray answers at `address`.
+    An existing connection of this process is used unchanged. Raises ResourceError within 15 s if no Ray answers at
+    `address`.
     """
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     if "ray" not in sys.modules:
@@ -76,7 +77,7 @@ def ray_session(
     _remove_abandoned(above)
     private = _make_private_directory(above)
     temporary = private / "r"
-    around, cluster = ExitStack(), ""
+    stack, cluster = ExitStack(), ""
 
     def connect() -> None:
         _services.clear()
@@ -89,15 +90,15 @@ def ray_session(
                 _start_with_retry(temporary, cpus, gpus, dashboard, quiet)
                 _services.update(processes.find_services())
         # Ray 2.60 prints error messages of the raylet to stdout even with log_to_driver=False (worker.py,
-        # listen_error_messages), and has no public option against it. stdout belongs to the output of Sesame.
+        # listen_error_messages). It has no public option against this, but stdout is only for the output of Sesame.
         ray._private.worker._worker_logs_enabled = False
 
     session = None if address else _own.set(_OwnRay(connect, temporary))
     try:
         report({"stage": "starting Ray"})
         cluster = resolve_address(address) if address else ""
-        around.enter_context(hold_lock(private))
-        around.enter_context(bind_to_loopback(not cluster or is_loopback(cluster)))
+        stack.enter_context(hold_lock(private))
+        stack.enter_context(bind_to_loopback(not cluster or is_loopback(cluster)))
         connect()
         yield
         report({"stage": "stopping Ray"})
@@ -110,12 +111,12 @@ def ray_session(
         if session:
             _own.reset(session)
         _end(temporary)
-        around.close()
+        stack.close()
         shutil.rmtree(private, ignore_errors=True)
 
 
 def _make_private_directory(above: Path) -> Path:
-    """Create a directory for this user only. BadInput if RAY_TMPDIR is not a writable directory."""
+    """Create a directory for this user only. Raises BadInput if RAY_TMPDIR is not a writable directory."""
     try:
         return Path(tempfile.mkdtemp(prefix=PREFIX, dir=above))
     except OSError as error:
@@ -159,7 +160,7 @@ _services = dict[str, psutil.Process]()  # the raylet and the gcs_server of our 
 
 
 def find_fault() -> str:
-    """The dead process of our own Ray without which Ray cannot work, as text; "" if all are alive."""
+    """A dead process of our own Ray that Ray cannot work without, as text; "" if all are alive."""
     return next((f"Ray's {name}" for name, process in _services.items() if not processes.is_alive(process)), "")
 
 
@@ -169,11 +170,11 @@ def is_ours() -> bool:
 
 
 def renew() -> None:
-    """Start our own Ray again after one of its processes died. ResourceError if this thread did not start it."""
-    if (own := _own.get()) is None:
+    """Start our own Ray again after one of its processes died. Raises ResourceError if this thread did not start it."""
+    if (own_ray := _own.get()) is None:
         raise ResourceError(f"{find_fault()} is gone; repeat the command to resume from the newest checkpoint")
-    _end(own.temporary)
-    own.connect()
+    _end(own_ray.temporary)
+    own_ray.connect()
 
 
 def _end(temporary: Path) -> None:
@@ -181,7 +182,7 @@ def _end(temporary: Path) -> None:
     import ray
 
     started = processes.find_ray_processes(temporary)
-    if find_fault():  # else `ray.shutdown` would wait for the dead process
+    if find_fault():  # otherwise `ray.shutdown` would wait for the dead process
         processes.kill_all(started)
     _handle_signals_in_shutdown()
     ray.shutdown()
@@ -226,7 +227,7 @@ def _keep_handlers() -> Iterator[None]:
 
 @contextmanager
 def _explain_versions(address: str) -> Iterator[None]:
-    """Inside the block, Ray's error about another version of Ray or Python in the cluster becomes a ResourceError."""
+    """Inside the block, an error of Ray becomes a ResourceError if the cluster has another version of Ray or Python."""
     try:
         yield
     except RuntimeError as error:
@@ -236,8 +237,8 @@ def _explain_versions(address: str) -> Iterator[None]:
             re.findall(r"Ray: (\S+)\s+Python: (\S+)", str(error)) + [("?", "?")] * 2
         )[:2]
         raise ResourceError(
-            f"the cluster at {address} has Ray {ray_there} on Python {python_there}, but this process has Ray "
-            f"{ray_here} on Python {python_here} ({sys.executable}); start the cluster with this Python on each machine"
+            f"{address}: has Ray {ray_there} on Python {python_there}, but this process has Ray {ray_here} on Python "
+            f"{python_here} ({sys.executable}); start the cluster with this Python"
         ) from None
 
 
@@ -253,16 +254,16 @@ def _code_to_send() -> dict[str, Any]:
 
 
 def _check_file_limit() -> None:
-    """ResourceError if the limit of the file size (ulimit -f) is too low for Ray's object store.
+    """Raises ResourceError if the limit of the file size (ulimit -f) is too low for Ray's object store.
 
-    Otherwise the process of Ray would die when it creates the store, and START_S would pass twice. Sesame does not
-    raise the limit itself, because the user may have set it on purpose.
+    Without this check, the process of Ray would die when it creates the store, and the command would wait for
+    2 * START_S. Sesame does not raise the limit itself, because the user may have set it on purpose.
     """
     most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if most != resource.RLIM_INFINITY and most < FILE_BYTES:
         raise ResourceError(
             f"file size limit too low (ulimit -f): got {most / 1e6:,.1f} MB, expected at least "
-            f"{FILE_BYTES / 1e6:,.0f} MB for Ray's object store; raise the limit with `ulimit -f unlimited`"
+            f"{FILE_BYTES / 1e6:,.0f} MB for Ray; raise it with `ulimit -f unlimited`"
         )
 
 
@@ -290,7 +291,7 @@ def _start_here(temporary: Path, cpus: int, gpus: int, dashboard: bool, quiet: d
     """Start a Ray cluster on this machine only, which ends with this process."""
     import ray
 
-    if "RAY_AUTH_TOKEN_PATH" not in os.environ:  # else Ray would write a token to ~/.ray that everyone can read
+    if "RAY_AUTH_TOKEN_PATH" not in os.environ:  # otherwise Ray would write a token to ~/.ray that everyone can read
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     context = ray.init(
@@ -314,15 +315,16 @@ def _start_here(temporary: Path, cpus: int, gpus: int, dashboard: bool, quiet: d
 
 
 class _FixedPaths(list[str]):
-    """Paths that Ray cannot extend."""
+    """A list of paths that Ray cannot extend."""
 
     def extend(self, paths: Iterable[str]) -> None:
         pass
 
 
 def _job_config() -> Any:
-    """A job whose workers import Sesame from here: Ray would put the current directory first (worker.py, `connect`),
-    where a file or directory of the user, such as training.py, would hide a package of Sesame."""
+    """The configuration of a job whose workers import Sesame from ROOT. By default Ray puts the current directory first
+    (worker.py, `connect`). A file or directory of the user there, such as training.py, would hide a package of
+    Sesame."""
     from ray.job_config import JobConfig
 
     return JobConfig(_py_driver_sys_path=_FixedPaths([str(ROOT)]))

@@ -16,7 +16,7 @@ import psutil
 
 from orchestration.launch.processes import ProcessIdentity
 
-FOLDER: Final = "stacks"  # in the run directory
+FOLDER: Final = "stacks"  # directory of the stacks, in the run directory
 SIGNAL: Final = signal.SIGUSR2
 
 

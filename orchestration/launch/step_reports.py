@@ -51,7 +51,8 @@ class StepReporter:
         self.since_s = now_s
 
     def left_s(self) -> float:
-        """Seconds until the last step, including evaluations, checkpoints and so on after the first of each."""
+        """Seconds until the last step. Evaluations, checkpoints and so on are included as soon as one of them has been
+        timed."""
         run = self.run
         every = {
             "evaluation": run.eval_every,
@@ -94,7 +95,7 @@ def _tokens_left(run: Run, done: int) -> int:
 
 
 def _times_left(steps: int, done: int, every: int) -> int:
-    """How often something remains to be done that happens after every `every` steps (0: never) and at the end.
+    """How often an action remains that happens after every `every` steps and at the end; 0 if `every` is 0.
 
     >>> _times_left(10, 4, 4), _times_left(10, 10, 4), _times_left(10, 0, 0)
     (2, 0, 0)

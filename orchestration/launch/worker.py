@@ -79,8 +79,8 @@ class WorkerStatus:
 
     step: int  # last logged step
     heartbeat: Heartbeat
-    events: Sequence[Mapping[str, Any]]  # since the last poll, the newest event of each stage
-    warnings: Sequence[LogMessage]  # since the last poll
+    events: Sequence[Mapping[str, Any]]  # newest event of each stage since the last poll
+    warnings: Sequence[LogMessage]  # warnings since the last poll
     memory: MemoryUse
 
 
@@ -96,7 +96,7 @@ class Worker:
         self.beats, self.done, self.activity = 0, -1, "start"
         self.first_done = -1  # updates that were done when this process began its first update
         self.timer = ComputeTimer()
-        self.driver_metrics: dict[str, float] = {}  # sent by the driver, logged with the next metrics
+        self.driver_metrics: dict[str, float] = {}  # metrics of the driver, logged with the next metrics
         for name in OURS:
             logging.getLogger(name).addHandler(_DequeHandler(self.warnings))
 
@@ -208,7 +208,8 @@ class Worker:
                 save_weights=keeper(run, engine, self.beat),
                 on_batch=self.timer.end_data_wait,
             )
-            with self._explain_errors(run):  # here too: the next stage would replace the activity that they name
+            # explained here, too, because the next stage replaces the activity that the errors name
+            with self._explain_errors(run):
                 result = pretrain(run, engine, log, callbacks)
         finally:
             if metrics:

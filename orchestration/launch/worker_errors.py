@@ -10,14 +10,14 @@ DISCONNECTED: Final = re.compile(
     r"|gloo.*(Read|Write) error|pair closure|NCCL.*(error|timeout|aborted)|nccl\w*Error",
     re.IGNORECASE,
 )
-ERROR_TYPES: Final = ("DistBackendError", "DistNetworkError", "DistStoreError")  # of torch.distributed
+ERROR_TYPES: Final = ("DistBackendError", "DistNetworkError", "DistStoreError")  # error types of torch.distributed
 PROCESS_DIED: Final = "the process died in each attempt; check in dmesg whether memory ran out"
 
 
 class WorkerDied(Exception):
     """The process of a worker is gone, or was ended. `step` is the number of updates that the group had done.
 
-    If memory ran out, `memory` is that of the largest worker, with a limit for each worker of its machine.
+    If memory ran out, `memory` is the memory use of the largest worker, and its limit is the part of one worker.
     """
 
     def __init__(self, message: str, step: int, memory: MemoryUse | None = None) -> None:

@@ -7,15 +7,15 @@ from typing import Any, Final
 
 from orchestration.launch.worker import WorkerStatus
 
-OTHERS_S: Final = 2.0  # between two polls of a worker other than the first; longer with more than 100 workers
-MOST_PER_S: Final = 50  # polls of other workers
+OTHERS_S: Final = 2.0  # interval between two polls of a worker other than the first; longer with more than 100 workers
+MOST_PER_S: Final = 50  # maximum polls of these other workers per second
 ANSWER_S: Final = 8.0  # a worker that has not answered a poll after this time is unresponsive
 
 
 class WorkerPolls:
     """Polls the workers without waiting for any of them: an answer is collected in a later call.
 
-    The first worker is polled in each call, the others every OTHERS_S or at MOST_PER_S in all.
+    The first worker is polled in each call, the others every OTHERS_S, or less often to keep to MOST_PER_S in all.
     """
 
     def __init__(self, num: int) -> None:
@@ -55,5 +55,5 @@ class WorkerPolls:
         return []
 
     def unresponsive(self, ranks: Iterable[int], now_s: float, since_s: float = 0.0) -> list[int]:
-        """Those of these workers that have not answered a poll for ANSWER_S, counted from `since_s` or later."""
+        """The workers among `ranks` that have not answered a poll for ANSWER_S, counted from `since_s` or later."""
         return [rank for rank in ranks if rank in self._open and now_s - max(since_s, self._open[rank][1]) > ANSWER_S]

@@ -1,9 +1,9 @@
 """Estimates before a run starts: memory per device, time per step, days, cost, and the best parallel layout.
 
-Read workload.py (the demands of a recipe), layout.py, memory.py, timing.py, then search.py and run_estimate.py (the
-plan). devices.py has the data of hardware and overheads.py the overheads of our code. timed_steps.py and
-published_runs.py have measured steps and published runs to compare with. This package builds no model and does not
-import torch.
+Read workload.py (the demands of a recipe), layout.py, memory.py and timing.py first. Then read search.py and
+run_estimate.py (the plan). The data of hardware are in devices.py, and the overheads of Sesame in overheads.py. The
+predictions are compared with measured steps in timed_steps.py and with published runs in published_runs.py. This
+package builds no model and does not import torch.
 """
 
 from orchestration.planning.devices import DEVICES, Device, device_of

@@ -1,8 +1,8 @@
 """Devices: memory, arithmetic speed, connections, and price per hour.
 
-Numbers are those of data sheets; host memory is that of typical machines. `reach` is the fraction of the peak that
-large matrix products reach. Prices are rates at which such devices were rented. Both are estimates; a cluster file can
-set its own price.
+Numbers are from data sheets; host memory is that of typical machines. `reach` is the fraction of the peak that large
+matrix products reach. Prices are rates at which these devices were rented. `reach` and prices are estimates; a cluster
+file can set its own price.
 """
 
 import re
@@ -73,8 +73,8 @@ DEVICES: Final[Mapping[str, Device]] = {
         _gpu("v100_16gb", 16, (125, 15.7), 0.9, 150, 6.25, 1, 2.48),  # DGX-1; price: a list price of 2020
         _gpu("v100", 32, (125, 15.7), 0.9, 150, 6.25, 1, 2.48),
         _gpu("a100_40gb", 40, (_A100, 19.5), 1.555, 300, 25, 1, 2.0),
-        _gpu("a100", 80, (_A100, 19.5), 2.039, 300, 25, 1, 2.2),  # price: arXiv:2312.17482, $20 for 1.13 h of 8
-        _gpu("h100", 80, (_H100, 67), 3.35, 450, 50, 2, 3.0),  # price: nanochat, $73 for 3.04 h of 8
+        _gpu("a100", 80, (_A100, 19.5), 2.039, 300, 25, 1, 2.2),  # price: arXiv:2312.17482, $20 for 1.13 h of 8 GPUs
+        _gpu("h100", 80, (_H100, 67), 3.35, 450, 50, 2, 3.0),  # price: nanochat, $73 for 3.04 h of 8 GPUs
         _gpu("h200", 141, (PEAK_BF16["H200"] / TERA, 67), 4.8, 450, 50, 2, 3.5),
         _gpu("b200", 180, (PEAK_BF16["B200"] / TERA, 75), 8.0, 900, 50, 2, 6.0),
         _gpu("l40s", 48, (PEAK_BF16["L40S"] / TERA, 91.6), 0.864, 25, 12.5, 1, 1.2),
@@ -106,13 +106,15 @@ def detect_gpu() -> tuple[Device, str] | None:
         return None
     (name, memory), number = gpus[0], len(gpus)
     makes = [one for one in GPUS if re.search(rf"\b{one.partition('_')[0]}\b", name, re.IGNORECASE)]
-    alike = min((DEVICES[one] for one in makes or GPUS), key=lambda one: abs(one.memory - memory))
+    similar = min((DEVICES[one] for one in makes or GPUS), key=lambda one: abs(one.memory - memory))
     flops, host = peak(name), limits.memory().limit / number
     assumed = (
-        "" if makes else f"unknown GPU {name}: assumed the speed of {alike.name}, the GPU with the closest memory size"
+        ""
+        if makes
+        else f"unknown GPU {name}: assumed the speed of {similar.name}, the GPU with the closest memory size"
     )
-    known = replace(alike, name=name, memory=memory, flops=flops or alike.flops, per_node=number, host=host)
-    return known, assumed
+    device = replace(similar, name=name, memory=memory, flops=flops or similar.flops, per_node=number, host=host)
+    return device, assumed
 
 
 def cores() -> float:
@@ -121,7 +123,7 @@ def cores() -> float:
 
 
 def measure_cores(share: float = 1.0, workers: int = 1, *, timed: bool = True) -> Device:
-    """`share` cores of this machine for each of `workers` workers, with their part of its memory.
+    """The device of one of `workers` workers: `share` cores of this machine, and the worker's part of the memory.
 
     Measures the speed of the cores, which takes a moment; `timed` False assumes a speed.
     """

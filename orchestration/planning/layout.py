@@ -1,5 +1,5 @@
-"""Parallel layouts: how a model and its batch are distributed over devices. The result of training never depends
-on it."""
+"""Parallel layouts: how a model and its batch are distributed over devices. The layout never changes the result of
+training."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -85,7 +85,7 @@ class ParallelLayout:
         """Overrides that give a cluster file this layout: one for each key whose value differs."""
         machine = cluster.engine
         nvme = self.optimizer_on_disk or self.parameters_on_disk
-        alone = self.tensor * self.pipeline * self.sequence == 1
+        is_data_parallel = self.tensor * self.pipeline * self.sequence == 1
         yield f"cluster.num_workers={self.devices}"
         if cluster.min_workers > self.devices:
             yield "cluster.min_workers=1"
@@ -101,13 +101,13 @@ class ParallelLayout:
             ("offload_param", _offload_target(self.offload_parameters, self.parameters_on_disk)),
             ("nvme_path", machine.nvme_path if nvme else ""),
             ("overlap_comm", self.overlap),
-            ("torch_compile", machine.torch_compile and alone),
+            ("torch_compile", machine.torch_compile and is_data_parallel),
         ):
             if value != getattr(machine, key):
                 yield f"cluster.engine.{key}={_format_value(value)}"
-        if (near := near_partition(machine)) > 1 and (self.zero < 3 or not alone or self.devices % near):
+        if (near := near_partition(machine)) > 1 and (self.zero < 3 or not is_data_parallel or self.devices % near):
             yield "cluster.engine.deepspeed={}"
-        if (self.zero == 3 or not alone) and cluster.sample_prompts not in ((), _SAMPLES):
+        if (self.zero == 3 or not is_data_parallel) and cluster.sample_prompts not in ((), _SAMPLES):
             yield "cluster.sample_prompts=[]"
 
 
@@ -121,7 +121,7 @@ def _format_value(value: object) -> str:
 
 
 def near_partition(machine: EngineSettings) -> int:
-    """Workers that together have all weights, in the secondary partition of ZeRO-3; 1: no secondary partition."""
+    """Number of workers that together have all weights in the secondary partition of ZeRO-3; 1: no such partition."""
     return int(machine.deepspeed.get("zero_optimization", {}).get("zero_hpz_partition_size", 1))
 
 

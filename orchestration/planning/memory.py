@@ -31,13 +31,12 @@ class DeviceMemory:
     optimizer: float
     reserved: float = 0.0  # permanent buffers: the bucket of ZeRO-3, and the buffers that offloading copies through
     gathered: float = 0.0  # ZeRO-3: weights of the layers that are gathered at the moment
-    buckets: float = 0.0  # of gradients, in the backward pass
+    buckets: float = 0.0  # buckets of gradients, in the backward pass
     activations: float = 0.0
     lent: float = 0.0  # last stage of a pipeline: the token table of the first stage, and its gradient in float32
     logits: float = 0.0  # stored by the heads: features, and a gradient of the token table in float32
-    slices: float = 0.0  # of logits, before the backward pass
-    # copies of the table's gradient on its way back from the heads: scaled by the loss gradient, and in 16 bits
-    handed: float = 0.0
+    slices: float = 0.0  # slices of logits, before the backward pass
+    handed: float = 0.0  # copies of the token table's gradient: one scaled by the loss gradient, one in 16 bits
     backward: float = 0.0  # gradients of activations in a block
     reducing: float = 0.0  # copies of a bucket during reduction, minus the activations that are already freed
     update: float = 0.0  # temporary memory of an update
@@ -99,7 +98,8 @@ def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End,
     bucket, copies = _buckets(layout, weights)
     # fraction of the backward pass that is done when the first bucket is reduced
     done = min(1.0, layout.bucket / weights)
-    # The gradient of the table is the last one. If no bucket is large enough for it, it is copied by itself.
+    # The gradient of the table is the last one. If no bucket is large enough for this gradient, it is copied
+    # separately.
     of_table = table_copies(demand, layout) if stage == "first" or layout.pipeline == 1 else 0.0
     whole = persistent(demand, layout, length) if zero == 3 else 0.0
     # buffer of weights that are gathered together, in addition to the buffers of the layers
@@ -110,16 +110,16 @@ def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End,
         "master": 4 * owned if layout.mixed or zero else 0.0,
         "optimizer": 4 * moments(demand, layout, length, stage),
     }
-    aside = _offloaded(layout, states, owned, demand.weights.tables / layout.tensor)
-    on_disk = sum(aside.get(name, 0.0) for name in _disk(layout))
+    offloaded = _offloaded(layout, states, owned, demand.weights.tables / layout.tensor)
+    on_disk = sum(offloaded.get(name, 0.0) for name in _disk(layout))
     if cuda:
-        states = {name: value - aside.get(name, 0.0) for name, value in states.items()}
+        states = {name: value - offloaded.get(name, 0.0) for name, value in states.items()}
     else:
-        states = {name: value - aside.get(name, 0.0) * (name in _disk(layout)) for name, value in states.items()}
-        states["gradients"] += aside["copies"]
+        states = {name: value - offloaded.get(name, 0.0) * (name in _disk(layout)) for name, value in states.items()}
+        states["gradients"] += offloaded["copies"]
     return DeviceMemory(
         **states,
-        reserved=(bucket if zero == 3 else 0.0) + aside["buffers"] + (0.0 if cuda else aside["host_buffers"]),
+        reserved=(bucket if zero == 3 else 0.0) + offloaded["buffers"] + (0.0 if cuda else offloaded["host_buffers"]),
         gathered=size * (min(weights - whole, layout.live) + ahead) if zero == 3 else 0.0,
         buckets=bucket if zero < 3 else 0.0,
         activations=kept_blocks,
@@ -131,7 +131,7 @@ def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End,
         reducing=max(0.0, copies - done * (kept_blocks + of_heads), of_table - kept_blocks - of_heads - passing),
         update=_update(layout, weights, owned),
         context=CONTEXT if cuda else 0.0,
-        host=sum(aside.values()) - aside["buffers"] - on_disk if cuda else 0.0,
+        host=sum(offloaded.values()) - offloaded["buffers"] - on_disk if cuda else 0.0,
         disk=on_disk,
     )
 
@@ -140,10 +140,10 @@ def moments(demand: Workload, layout: ParallelLayout, length: int, stage: End = 
     """Number of values that the optimizer of a worker stores. Row and column statistics are complete on each worker
     (arXiv:1804.04235).
 
-    Linear layers of heads and position tables count as not factored, which is slightly too much.
+    Linear layers of heads and position tables are counted as not factored, which slightly overestimates the number.
     """
     optim, trunk = demand.recipe.optimizer, demand.recipe.model
-    own, of_linears, lines = weights_of(demand, layout, stage), 0.0, 0.0
+    weights, of_linears, lines = weights_of(demand, layout, stage), 0.0, 0.0
     has_table = stage == "first" or layout.pipeline == 1
     table = demand.weights.tables / layout.tensor if has_table else 0.0
     for share, (rows, columns) in _linears(demand, layout, length):
@@ -151,9 +151,9 @@ def moments(demand: Workload, layout: ParallelLayout, length: int, stage: End = 
         if min(rows, columns) >= optim.factored_from:
             of_linears, lines = of_linears + size, lines + share * (rows + columns)
     if optim.factored_from and trunk.table_width >= optim.factored_from:
-        own, lines = own - table, lines + has_table * (demand.vocab_size + trunk.table_width)
-    kept = optim.states * of_linears + optim.other_states * (own - of_linears)
-    return kept / (layout.replicas if layout.zero else 1) + (lines if optim.factored_from else 0.0)
+        weights, lines = weights - table, lines + has_table * (demand.vocab_size + trunk.table_width)
+    values = optim.states * of_linears + optim.other_states * (weights - of_linears)
+    return values / (layout.replicas if layout.zero else 1) + (lines if optim.factored_from else 0.0)
 
 
 def _linears(demand: Workload, layout: ParallelLayout, length: int) -> Iterator[tuple[float, tuple[int, int]]]:
@@ -175,7 +175,7 @@ def _disk(layout: ParallelLayout) -> tuple[str, ...]:
 
 
 def _gradients(demand: Workload, layout: ParallelLayout, weights: float) -> float:
-    """Bytes of gradients between two micro-batches, on the worker with the most.
+    """Bytes of gradients between two micro-batches, on the worker that stores the most.
 
     With float32 weights, stage 2 keeps the complete gradient of a tensor on each worker that has a part of it. This
     holds for the token table, which is the first tensor, and for all tensors if the optimizer has one group per tensor.
@@ -185,8 +185,8 @@ def _gradients(demand: Workload, layout: ParallelLayout, weights: float) -> floa
         owned = weights / layout.replicas
         if layout.zero == 2 and not layout.mixed:
             table = demand.weights.tables / layout.tensor
-            held = weights if demand.recipe.optimizer.is_one_by_one else owned * (table // owned + 1)
-            owned = min(weights, held)
+            stored = weights if demand.recipe.optimizer.is_one_by_one else owned * (table // owned + 1)
+            owned = min(weights, stored)
         return 4 * owned
     return 4 * weights + (layout.bytes_per_weight * weights if layout.sums_in_place else 0.0)
 
@@ -195,23 +195,25 @@ def _buckets(layout: ParallelLayout, weights: float) -> tuple[float, float]:
     """Bytes of the gradient buffers, and of the copies of one buffer during its reduction.
 
     The buffers of stage 1 have float32, those of stage 2 the type of the weights, those of stage 3 the type of the
-    reduction. Stages 1 and 2 flatten and cast the content of a bucket. Stage 3 casts it and concatenates the pieces of
-    the workers.
+    reduction. Stages 1 and 2 flatten and cast the content of a bucket. Stage 3 casts the content and concatenates the
+    parts of the workers.
     """
     if layout.zero == 0 or layout.sums_in_place:
         return 0.0, 0.0
     size, summed = layout.bytes_per_weight, layout.reduce_bytes
     of_bucket = {1: 4, 2: size, 3: summed}[layout.zero]
     cast = summed if summed != (of_bucket if layout.zero < 3 else size) else 0
-    # Stage 2 with float32 weights also copies its own part of each micro-batch and adds it to the earlier ones.
-    own = size * weights / layout.replicas if layout.zero == 2 and not layout.mixed else 0.0
-    return layout.bucket * of_bucket * (1.0 + layout.overlap) + own, min(weights, layout.bucket) * (of_bucket + cast)
+    # Stage 2 with float32 weights also copies the worker's part of each gradient, to add it to earlier micro-batches.
+    own_part = size * weights / layout.replicas if layout.zero == 2 and not layout.mixed else 0.0
+    return layout.bucket * of_bucket * (1.0 + layout.overlap) + own_part, min(weights, layout.bucket) * (
+        of_bucket + cast
+    )
 
 
 def table_copies(demand: Workload, layout: ParallelLayout) -> float:
     """Bytes of the token table's gradient at the end of a backward pass, if it is longer than a bucket.
 
-    The gradient comes from both ends of the model. It is cast, and ordered by worker for the reduction.
+    Both ends of the model contribute to this gradient. It is cast, and ordered by worker for the reduction.
     """
     table = demand.weights.tables / layout.tensor
     if layout.zero < 2 or table <= layout.bucket:
@@ -222,7 +224,7 @@ def table_copies(demand: Workload, layout: ParallelLayout) -> float:
 
 
 def _update(layout: ParallelLayout, weights: float, owned: float) -> float:
-    """Bytes of temporary memory in an update: flattened gradients for a reduction or in one piece, and the terms of
+    """Bytes of temporary memory in an update: gradients, flattened for a reduction or as a whole, and the terms of
     Adam."""
     if layout.zero == 0 or layout.sums_in_place:
         return 4 * min(weights, AT_ONCE)
@@ -234,26 +236,27 @@ def _update(layout: ParallelLayout, weights: float, owned: float) -> float:
 def _offloaded(layout: ParallelLayout, states: dict[str, float], owned: float, largest: float) -> dict[str, float]:
     """Bytes in host memory by item: states of the device, and also `copies` of gradients in float32 and `host_buffers`.
 
-    `buffers` are on the device. Stages 1 and 2 send gradients through a buffer as long as the largest tensor, and the
-    weights come back through another one; the device reduces the gradients. Stage 3 has its gradients on the host.
+    `buffers` are on the device. Stages 1 and 2 reduce gradients on the device, and send them through a buffer as long
+    as the largest tensor. Updated weights come back through another buffer. Stage 3 has its gradients on the host.
     """
-    aside = dict.fromkeys(("copies", "host_buffers", "buffers"), 0.0)
+    offloaded = dict.fromkeys(("copies", "host_buffers", "buffers"), 0.0)
     if layout.offload:
-        aside |= {"master": states["master"], "optimizer": states["optimizer"], "copies": 4 * owned}
+        offloaded |= {"master": states["master"], "optimizer": states["optimizer"], "copies": 4 * owned}
         if layout.zero == 3:
-            aside["gradients"] = states["gradients"]
+            offloaded["gradients"] = states["gradients"]
         else:
             size = layout.bytes_per_weight
-            aside |= {"buffers": size * largest, "host_buffers": size * (largest + owned)}
+            offloaded |= {"buffers": size * largest, "host_buffers": size * (largest + owned)}
     if layout.offload_parameters:
-        aside["weights"] = layout.bytes_per_weight * owned
-    return aside
+        offloaded["weights"] = layout.bytes_per_weight * owned
+    return offloaded
 
 
 def persistent(demand: Workload, layout: ParallelLayout, length: int) -> float:
     """Number of weights in tensors that ZeRO-3 does not partition: biases and norms, and linear layers of small models.
 
-    Counts the layers only, by the sizes of the linear layers of a block. Other tensors have `hidden_size` elements.
+    Only layers are counted, by the sizes of the linear layers of a block. Their other tensors have `hidden_size`
+    elements.
     """
     layers = demand.weights.layers
     all_blocks = sum(part.number * (part.split / layout.tensor + part.whole) for part in layers)
@@ -267,8 +270,8 @@ def persistent(demand: Workload, layout: ParallelLayout, length: int) -> float:
         small += stack.number * sum(size for size in sizes if size <= layout.persistent)
     if layout.persistent >= demand.recipe.model.hidden_size:
         small += max(0.0, all_blocks - linears)
-    own = sum(part.copies * (part.split / layout.tensor + part.whole) for part in layers)
-    return small / all_blocks * own / layout.pipeline
+    stage_weights = sum(part.copies * (part.split / layout.tensor + part.whole) for part in layers)
+    return small / all_blocks * stage_weights / layout.pipeline
 
 
 def activations(
@@ -277,7 +280,7 @@ def activations(
     """Bytes that a forward pass stores, and bytes that the backward pass of a block needs in addition.
 
     In a pipeline the first stage stores the activations of as many micro-batches as there are stages (arXiv:2104.04473,
-    2.2). The last stage stores those of one.
+    2.2). The last stage stores the activations of one micro-batch.
     """
     at_once = layout.pipeline if stage == "first" else 1  # micro-batches
     stacks = demand.blocks(layout.rows / layout.sequence, length)
@@ -318,19 +321,19 @@ def kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool) -> fl
     split += stack.copied * core * stack.tokens * stack.heads_width
     split += 4 * stack.tokens * stack.heads * stack.attentions  # logarithm of the softmax sum of each query
     if layout.checkpointing == "none":
-        own, other = stack.scores, 0
+        num_scores, other = stack.scores, 0
         if stack.attention_dropout and (not cuda or stack.scores):
-            own, other = max(own, 3), 3
-        split += stack.heads * (own * stack.pairs + other * stack.source_pairs) * core
+            num_scores, other = max(num_scores, 3), 3
+        split += stack.heads * (num_scores * stack.pairs + other * stack.source_pairs) * core
     return of_width + split / layout.tensor
 
 
 def logits(demand: Workload, layout: ParallelLayout, length: int) -> tuple[float, float, float]:
-    """Bytes of the heads: stored tensors, simultaneous logits, and copies of the table's gradient on its way back.
+    """Bytes of the heads: stored tensors, logits that exist at the same time, and copies of the token table's gradient.
 
-    Stored are the features of each target and their gradient. Losses that predict tokens also store a gradient of the
-    table in float32. The logits are those of one slice, or all. The copies are scaled by the gradient of the loss, and
-    have the precision of the table.
+    The heads store the features of each target and their gradient. Losses that predict tokens also store a gradient of
+    the table in float32. Either the logits of one slice exist at the same time, or all logits. The gradient of the
+    table is copied twice: scaled by the gradient of the loss, and in the precision of the table.
     """
     trunk, size = demand.recipe.model, layout.bytes_per_weight
     work, total, slices, handed = demand.work(layout.rows / layout.sequence, length), 0.0, 0.0, 0.0
@@ -347,8 +350,8 @@ def logits(demand: Workload, layout: ParallelLayout, length: int) -> tuple[float
             total += 4 * answers * trunk.table_width
             handed = max(handed, (4 if size == 4 else 4 + size) * answers * trunk.table_width)
             at_once = max(LOGITS_AT_ONCE, answers)
-            # Logits and their softmax are in float32. In 16 bits there is a gradient too. During the next slice there
-            # is more.
+            # Logits and their softmax are in float32. In 16 bits, their gradient is stored, too. With several slices,
+            # more is stored during the next slice.
             times = (3 if size == 4 else 4) if targets * answers > at_once else 2 if size == 4 else 2.5
             slices = max(slices, times * 4 * min(targets * answers, at_once))
     return total, slices, handed

@@ -1,9 +1,9 @@
 """Overheads of an implementation beyond a roofline: attention, heads, unpadding, launches, small kernels.
 
 The overheads of Sesame were measured on one GPU: the profile of BERT base with 512 tokens, and the steps of
-timed_steps.py. They predict these steps within a quarter. Costs of memory traffic and of matrix products scale with the
-speed of the device. Measure them again after a change that makes the step faster. `ROOFLINE` is for runs of other
-implementations and is fitted to nothing.
+timed_steps.py. They predict these steps with an error of at most 25 %. Costs of memory traffic and of matrix products
+scale with the speed of the device. Measure them again after a change that makes the step faster. `ROOFLINE` is for runs
+of other implementations; its values are not fitted to measurements.
 """
 
 from dataclasses import dataclass
@@ -18,20 +18,21 @@ CALIBRATED: Final = "calibrated on one NVIDIA H200 in bf16, 2026-11-26 (`sesame 
 class Overheads:
     """Overheads of one implementation on one kind of device."""
 
-    # Fraction of the peak that attention reaches in 16 bits: with attention dropout (the padded kernel), and without it
-    # (the kernel for sequences of any length). 0: the same fraction as other products.
+    # Fraction of the peak that attention reaches in 16 bits; 0: the same fraction as other products. With attention
+    # dropout, the padded kernel is used, and without it the kernel for sequences of any length.
     attention_dropped: float = 0.0
     attention: float = 0.0
-    # Elements per token and hidden unit that go through memory to pad unpadded tokens around attention and to unpad
-    # them again: copies, and slow sums of gradients by index.
+    # Elements per token and hidden unit that go through memory to pad tokens for attention and to unpad them again.
+    # These are copies, and slow sums of gradients by index.
     spreading: float = 0.0
     of_logits: float = 0.0  # float32 elements that go through memory per logit
-    of_table: float = 0.0  # times that the token table goes through memory in float32 per slice of logits
+    of_table: float = 0.0  # number of times that the token table goes through memory in float32 per slice of logits
     slice_launches: int = 0  # operations per slice
     block_launches: int = 45  # operations per block, forward and backward
     launch_s: float = 0.0  # seconds of the host between the starts of two operations; 0: the value of the device
-    # Seconds per weight tensor in kernels that are too small for the speed of memory to matter: per micro-batch
-    # (collection of its gradients), and per update.
+
+    # Seconds per weight tensor in kernels that are too small to be limited by memory: per micro-batch (to collect its
+    # gradients), and per update.
     tensor_micro_s: float = 0.0
     tensor_update_s: float = 0.0
 

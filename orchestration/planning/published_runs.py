@@ -1,8 +1,8 @@
 """Published runs with their time or cost, compared with the prediction of `plan`: how reliable the prediction is.
 
-The prediction is not fitted to any of these runs; timed_steps.py has steps of Sesame itself. Kernels are those of the
-time of the run: before 2022, attention scores are in memory. The masked-token head of the first BERTs is ours, which
-computes masked tokens only.
+The prediction is not fitted to any of these runs; timed_steps.py has steps of Sesame itself. The prediction assumes
+kernels of the time of the run: before 2022, attention scores are in memory. For the first BERT models, it assumes the
+head of Sesame, which computes masked tokens only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ class PublishedRun:
     hours: float
     source: str
     overrides: tuple[str, ...] = ()
-    usd: float = 0.0  # as published; 0: not published
+    usd: float = 0.0  # published cost in US dollars; 0: not published
     scores_in_memory: bool = True  # whether attention has no fused kernel
     of_step: bool = False
     note: str = ""
@@ -51,30 +51,32 @@ _TWO_LENGTHS: Final = (
 _GIANT: Final[dict[str, Any]] = {"zero": 1, "rows": 1, "checkpointing": "full"}
 RUNS: Final[Sequence[PublishedRun]] = (
     PublishedRun(
-        *("BERT base", "bert_base", "tpu_v2", _data(16, 16), 96, "arXiv:1810.04805, A.2: 4 Cloud TPUs; cost: decks"),
+        *("BERT base", "bert_base", "tpu_v2", _data(16, 16), 96, "arXiv:1810.04805, A.2: 4 Cloud TPUs; cost: slides"),
         usd=500,
-        note="a tenth of the peak; the cause of the rest is not published",
+        note="reaches a tenth of the peak; the reason is not published",
     ),
     PublishedRun(
-        *("BERT large", "bert_large", "tpu_v2", _data(64, 4), 96, "arXiv:1810.04805, A.2: 16 Cloud TPUs; cost: decks"),
+        *("BERT large", "bert_large", "tpu_v2", _data(64, 4), 96, "arXiv:1810.04805, A.2: 16 Cloud TPUs; cost: slides"),
         usd=7_000,
-        note="the same, with 4 sequences per chip; the cost is more than that of 64 chips at the list price",
+        note="as BERT base, with 4 sequences per chip; the cost is more than that of 64 chips at the list price",
     ),
     PublishedRun(
-        *("BERT base, V100", "bert_base", "v100", _data(8, 32), 288, "decks: 8 V100, 12 days"),
+        *("BERT base, V100", "bert_base", "v100", _data(8, 32), 288, "slides: 8 V100, 12 days"),
         note="precision not published; float32, without tensor cores, has an eighth of the peak",
     ),
-    PublishedRun("BERT large, V100", "bert_large", "v100", _data(256, 1), 24, "decks: 280 V100, one day (256 counted)"),
     PublishedRun(
-        *("ALBERT large", "albert_large", "v100", _data(256, 1), 24 / 1.7, "arXiv:1909.11942, table 2, and decks"),
+        "BERT large, V100", "bert_large", "v100", _data(256, 1), 24, "slides: 280 V100, one day (256 counted)"
+    ),
+    PublishedRun(
+        *("ALBERT large", "albert_large", "v100", _data(256, 1), 24 / 1.7, "arXiv:1909.11942, table 2, and slides"),
         overrides=(_TWO_LENGTHS, "optimizer.lr_decay_steps=0", "optimizer.warmup_steps=10000"),
-        note="published: 1.7 times the speed of BERT large (the run above), which mostly reduces gradients with "
-        "1 sequence per device; ALBERT has few gradients, and the 1.7 was measured with larger batches",
+        note="published: 1.7 times the speed of BERT large, with larger batches. Here both have 1 sequence per device. "
+        "BERT large then mostly reduces gradients, of which ALBERT has few",
     ),
     PublishedRun(
         *("RoBERTa large", "roberta_large", "v100", _data(1024, 8), 24, "arXiv:1907.11692, 5: 1,024 V100, about a day"),
         overrides=(_steps(512, 8_192, 100_000), "optimizer.warmup_steps=1000"),
-        note="the first 100,000 steps; a twelfth of the peak, the cause of the rest is not published",
+        note="the first 100,000 steps; reaches a twelfth of the peak, and the reason is not published",
     ),
     PublishedRun(
         *("DistilBERT", "bert_base", "v100_16gb", _data(8, 32), 90, "arXiv:1910.01108, 3: 8 V100 of 16 GB, 90 hours"),
@@ -122,13 +124,13 @@ RUNS: Final[Sequence[PublishedRun]] = (
         ),
         usd=73,
         scores_in_memory=False,
-        note="counted as GPT-2 of these sizes, with as many FLOPs",
+        note="counted as GPT-2 of these sizes, with the same number of FLOPs",
     ),
     PublishedRun(
         *("Megatron 8.3B", "megatron_8b", "v100", ParallelLayout(data=64, tensor=8, **_GIANT | {"rows": 8})),
         *(512 * 1024 * 72 * 8.32e9 / 9 / 15.1e15 / HOUR, "arXiv:1909.08053: 15.1 PFLOP/s on 512 V100"),
         of_step=True,
-        note="of one step, computed from its FLOPs with recomputation",
+        note="time of one step, computed from its FLOPs with recomputation",
     ),
     PublishedRun(
         *("GPT-3 175B", "gpt3_175b", "a100", ParallelLayout(data=16, tensor=8, pipeline=8, **_GIANT)),
@@ -145,13 +147,13 @@ RUNS: Final[Sequence[PublishedRun]] = (
             ),
             *(step_s / HOUR, "arXiv:2201.11990, 2.3: batch of 1,920"),
             of_step=True,
-            note="of one step",
+            note="time of one step",
         )
         for data, step_s in ((8, 60.1), (10, 50.2), (12, 44.4))
     ),
     PublishedRun(
         *("XLNet large", "xlnet_large", "tpu_v3", _data(512, 16), 132, "arXiv:1906.08237v2: 512 TPU v3, 5.5 days"),
-        note="the $30,000 to $60,000 of the decks are for the first version, with a batch of 2,048",
+        note="the $30,000 to $60,000 of the slides are for the first version, with a batch of 2,048",
     ),
     PublishedRun(
         *("Grover mega", "grover_mega", "tpu_v3", _data(128, 4), 336, "arXiv:1905.12616: 256 cores, two weeks"),

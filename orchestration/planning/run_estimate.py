@@ -144,8 +144,8 @@ def estimate_run(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadl
     kinds: tuple[Checkpointing, ...] = get_args(Checkpointing)
     each = {str(kind): peak_memory(demand, replace(layout, checkpointing=kind), cuda=cuda)[1] for kind in kinds}
     notes = _notes(cluster, device, layout, needed)
-    found = RunEstimate(recipe, cluster, demand, device, assumed, own, why_not, notes, each, better)
-    return _find_layout_for_goal(found, devices, budget, deadline_s, layout) if budget or deadline_s else found
+    estimate = RunEstimate(recipe, cluster, demand, device, assumed, own, why_not, notes, each, better)
+    return _find_layout_for_goal(estimate, devices, budget, deadline_s, layout) if budget or deadline_s else estimate
 
 
 def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster, *, elsewhere: bool = False) -> list[str]:
@@ -162,13 +162,13 @@ def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster, *, elsewhere: boo
     _, needed = peak_memory(demand, layout, cuda=device.kind != "cpu")
     if memory_ratio(needed, device) <= REFUSED:
         return [*([assumed] if assumed else []), *_notes(cluster, device, layout, needed)]
-    known = f" ({assumed})" if assumed else ""
+    assumption = f" ({assumed})" if assumed else ""
     hint = _hint(demand, cluster, layout)
-    raise ResourceError(f"{recipe.name} on {cluster.name}: {_describe_shortage(needed, device)}{known}; {hint}")
+    raise ResourceError(f"{recipe.name} on {cluster.name}: {_describe_shortage(needed, device)}{assumption}; {hint}")
 
 
 def refuse_what_cannot_be(recipe: Recipe, cluster: Cluster) -> list[str]:
-    """Raises ResourceError if this machine has too few GPUs; then as `refuse_what_does_not_fit`."""
+    """Raises ResourceError if this machine has too few GPUs; otherwise does the same as `refuse_what_does_not_fit`."""
     refuse_missing_gpus(cluster, cluster.count_workers(recipe))
     return refuse_what_does_not_fit(recipe, cluster)
 
@@ -188,8 +188,8 @@ def _hint(demand: Workload, cluster: Cluster, layout: ParallelLayout) -> str:
         most, kind = max(1, int(cores()) // cluster.cpus_per_worker), "on this machine"
     else:
         most, kind = 1 << 16, "of this kind"
-    if found := find_smallest_layout(demand, _device_for(cluster), most=most, like=layout):
-        return f"the smallest that fits: {' '.join(found.layout.overrides(cluster))}"
+    if smallest := find_smallest_layout(demand, _device_for(cluster), most=most, like=layout):
+        return f"the smallest layout that fits: {' '.join(smallest.layout.overrides(cluster))}"
     nothing = f"no number of devices {kind} is enough"
     if cluster.engine.device == "cuda":
         return f"{nothing}; use GPUs with more memory, or a smaller model"
@@ -211,7 +211,7 @@ def _notes(cluster: Cluster, device: Device, layout: ParallelLayout, needed: Dev
     """Notes on a layout that is not refused."""
     machine, notes, share = cluster.engine, list[str](), memory_ratio(needed, device)
     if FILLED < share <= REFUSED:
-        notes.append(f"tight: the plan uses {share:.0%} of the memory, and may be off by a tenth")
+        notes.append(f"tight: the plan uses {share:.0%} of the memory, and may be wrong by 10 %")
     if layout.tensor > device.per_node:
         notes.append(
             f"slow: cluster.engine.tensor_parallel_size is {layout.tensor}, but a node has {device.per_node} devices"
@@ -220,7 +220,7 @@ def _notes(cluster: Cluster, device: Device, layout: ParallelLayout, needed: Dev
     is_here = not cluster.ray_address and (device.kind == "cpu" or bool(list_gpus()))
     if is_here and prepare and prepare > (room := max(0.0, cores() - layout.devices)):
         notes.append(
-            f"slow: {prepare} dataloader processes beside {layout.devices} workers, but only {room:.3g} free cores; "
+            f"slow: {prepare} dataloader processes for {layout.devices} workers, but only {room:.3g} free cores; "
             "lower cluster.engine.dataloader_num_workers"
         )
     further = near_partition(machine) > 1
@@ -238,23 +238,23 @@ def suggest_settings(recipe: Recipe, cluster: Cluster, used: float, limit: float
     Memory beyond the plan (libraries, other processes, fragmentation) is assumed to stay the same.
     """
     demand = workload_of(recipe)
-    own, cuda, more = _cluster_layout(recipe, cluster, demand), cluster.engine.device == "cuda", "cluster.engine."
+    layout, cuda, more = _cluster_layout(recipe, cluster, demand), cluster.engine.device == "cuda", "cluster.engine."
     length = demand.longest.seq_length
     row = demand.row_tokens(length)
 
     def planned(rows: int) -> float:
-        return peak_memory(demand, replace(own, micro_tokens=rows * row), cuda=cuda)[1].peak
+        return peak_memory(demand, replace(layout, micro_tokens=rows * row), cuda=cuda)[1].peak
 
-    now = layout_in_phase(own, demand, demand.longest).rows
+    now = layout_in_phase(layout, demand, demand.longest).rows
     room = FILLED * limit - max(0.0, used - planned(now))
-    # the plan underestimates here, or other processes need memory too
+    # the plan underestimates here, or other processes also need memory
     most = now - 1 if planned(now) > room else now // 2
     if rows := next((rows for rows in range(most, 0, -1) if planned(rows) <= room), 0):
         return (
             f"{rows * row:,} would fit: set {more}micro_batch_tokens={rows * row}; the training result does not change"
         )
     return (
-        f"by the plan not even one sequence of {length} tokens would fit: set "
+        f"according to the plan, not even one sequence of {length} tokens would fit: set "
         f"{more}activation_checkpointing=full, a higher {more}zero_stage, or more workers"
     )
 
@@ -263,11 +263,11 @@ def refuse_missing_gpus(cluster: Cluster, workers: int) -> None:
     """Raises ResourceError if workers need GPUs of this machine and it has fewer."""
     if cluster.engine.device != "cuda" or cluster.ray_address:
         return
-    wanted, found = workers * cluster.gpus_per_worker, len(list_gpus())
-    if found < wanted:
+    needed, available = workers * cluster.gpus_per_worker, len(list_gpus())
+    if available < needed:
         raise ResourceError(
-            f"{cluster.name}: {workers} workers need {wanted} GPUs, this machine has {found or 'none'}; "
-            "run on another machine, name a Ray cluster with cluster.ray_address, or use --cluster local"
+            f"{cluster.name}: {workers} workers need {needed} GPUs, this machine has {available or 'none'}; "
+            "use a machine that has them, a Ray cluster (cluster.ray_address), or --cluster local"
         )
 
 
@@ -280,7 +280,8 @@ def _choose_device(
     timed: bool = True,
     elsewhere: bool = False,
 ) -> tuple[Device, str]:
-    """As `devices_of`; an unnamed GPU is the usual one, or the largest known one if only that has enough memory.
+    """Do the same as `devices_of`; an unnamed GPU is the usual one, or the largest known one if only that has enough
+    memory.
 
     So a layout that is refused fits no known GPU.
     """
@@ -298,14 +299,14 @@ def devices_of(
 ) -> tuple[Device, str]:
     """The device of each worker, and a note on assumptions.
 
-    `timed` measures the speed of the cores. `unnamed` is the GPU if neither the cluster file nor this machine defines
-    it. `elsewhere`: this machine is not part of the cluster.
+    `timed` measures the speed of the cores. `unnamed` is the GPU that is assumed if neither the cluster file nor this
+    machine defines one. `elsewhere`: this machine is not part of the cluster.
     """
     if cluster.engine.device == "cpu":
         sharing = 1 if cluster.ray_address else workers  # the number of workers per machine of a cluster is unknown
         share, assumed = float(cluster.cpus_per_worker), ""
         if cluster.ray_address:
-            assumed = "each machine of the cluster assumed to be like this one"
+            assumed = "assumed: each machine of the cluster is like this one"
         elif workers * share > cores():
             assumed = f"slow: {workers} workers request {workers * share:g} cores, but this machine has {cores():g}"
             share = cores() / workers
@@ -315,7 +316,7 @@ def devices_of(
     elif not elsewhere and (here := detect_gpu()):
         device, assumed = here
         if cluster.ray_address:
-            like = f"each machine of the cluster assumed to be like this one ({device.name})"
+            like = f"assumed: each machine of the cluster is like this one ({device.name})"
             assumed = "; ".join(filter(None, (like, assumed)))
     else:
         device = DEVICES[unnamed]
@@ -350,15 +351,15 @@ def _describe_shortage(needed: DeviceMemory, device: Device) -> str:
 
 
 def _find_layout_for_goal(
-    found: RunEstimate, devices: int, budget: float, deadline_s: float, like: ParallelLayout
+    estimate: RunEstimate, devices: int, budget: float, deadline_s: float, like: ParallelLayout
 ) -> RunEstimate:
     """The estimate with the layout that meets a deadline on the fewest devices, or a budget in the shortest time."""
     tried: list[CostedLayout] = []
 
     def is_met(count: int) -> bool:
-        """Whether `count` devices meet the deadline; remembers all layouts that it computes."""
-        choices = find_best_layouts(found.demand, found.device, count, count=2, like=like)
-        costed = [_cost(found.demand, one, found.device) for one in choices]
+        """Whether `count` devices meet the deadline. Adds all computed layouts to `tried`."""
+        choices = find_best_layouts(estimate.demand, estimate.device, count, count=2, like=like)
+        costed = [_cost(estimate.demand, one, estimate.device) for one in choices]
         tried.extend(costed)
         return any(one.choice.total_s <= deadline_s for one in costed)
 
@@ -371,29 +372,29 @@ def _find_layout_for_goal(
             break
         few = count
     if not tried:
-        return replace(found, unmet=f"no layout of {devices:,} x {found.device.name} has enough memory")
+        return replace(estimate, unmet=f"no layout of {devices:,} x {estimate.device.name} has enough memory")
     if deadline_s:
         meeting = [one for one in tried if one.choice.total_s <= deadline_s]
         if meeting:
-            return replace(found, wanted=min(meeting, key=lambda one: (one.choice.layout.devices, one.choice.total_s)))
+            return replace(
+                estimate, wanted=min(meeting, key=lambda one: (one.choice.layout.devices, one.choice.total_s))
+            )
         fastest = min(tried, key=lambda one: one.choice.total_s)
-        return replace(
-            found, unmet=f"at best {format_duration(fastest.choice.total_s)}, on {fastest.choice.layout.devices:,}"
-        )
-    if not found.device.price:
-        return replace(found, unmet="these devices have no price; set cluster.usd_per_device_hour")
+        num_devices = fastest.choice.layout.devices
+        return replace(estimate, unmet=f"at best {format_duration(fastest.choice.total_s)}, on {num_devices:,} devices")
+    if not estimate.device.price:
+        return replace(estimate, unmet="these devices have no price; set cluster.usd_per_device_hour")
     affordable = [one for one in tried if one.usd <= budget]
     if affordable:
-        return replace(found, wanted=min(affordable, key=lambda one: one.choice.total_s))
+        return replace(estimate, wanted=min(affordable, key=lambda one: one.choice.total_s))
     cheapest = min(tried, key=lambda one: one.usd)
-    steps = int(found.recipe.num_steps * budget / cheapest.usd)
-    reason = f"at least ${cheapest.usd:,.0f}; ${budget:,.0f} buys {steps:,} of {found.recipe.num_steps:,} steps"
-    return replace(found, unmet=reason)
+    steps = int(estimate.recipe.num_steps * budget / cheapest.usd)
+    reason = f"at least ${cheapest.usd:,.0f}; ${budget:,.0f} buys {steps:,} of {estimate.recipe.num_steps:,} steps"
+    return replace(estimate, unmet=reason)
 
 
 def _bisect(is_met: Callable[[int], bool], few: int, enough: int) -> None:
-    """Try numbers of devices between `few` and `enough`, of which `enough` meets a deadline, to a precision of one
-    percent."""
+    """Try numbers of devices between `few` and `enough`, of which `enough` meets a deadline, to a precision of 1 %."""
     while enough - few > max(1, enough // 100):
         count = (few + enough) // 2
         few, enough = (few, count) if is_met(count) else (count, enough)

@@ -13,22 +13,21 @@ from orchestration.planning.workload import Workload
 from training.specs import Phase
 
 FILLED: Final = 0.95  # fraction of a device's memory that a layout may fill
-# fraction above which a layout is refused; the prediction may be a tenth above the measured memory
-REFUSED: Final = 1.1
-MOST_ROWS: Final = 10  # powers of two of the longest sequences in a micro-batch, up to 1,024
+REFUSED: Final = 1.1  # fraction above which a layout is refused; the prediction may exceed the measured memory by 10 %
+MOST_ROWS: Final = 10  # largest exponent: a micro-batch has up to 2**10 of the longest sequences
 _ENGINE: Final = "cluster.engine."
-MOST_ROWS_PIPED: Final = 3  # with a pipeline, up to 8
+MOST_ROWS_PIPED: Final = 3  # largest exponent with a pipeline: up to 2**3 sequences
 
 
 @dataclass(frozen=True)
 class LayoutCandidate:
     """A layout with its memory and its time."""
 
-    layout: ParallelLayout  # with the `rows` of the phase that needs the most memory
+    layout: ParallelLayout  # layout with the `rows` of the phase that needs the most memory
     memory: DeviceMemory  # memory in that phase
-    seconds: tuple[StepSeconds, ...]  # of one step, for each phase
+    seconds: tuple[StepSeconds, ...]  # time of one step, for each phase
     steps: tuple[int, ...]
-    sent: tuple[CommunicationVolume, ...]  # by each device in one step, for each phase
+    sent: tuple[CommunicationVolume, ...]  # bytes that each device sends in one step, for each phase
 
     @property
     def total_s(self) -> float:
@@ -51,11 +50,11 @@ def cost_layout(demand: Workload, layout: ParallelLayout, device: Device) -> Lay
 
 
 def peak_memory(demand: Workload, layout: ParallelLayout, *, cuda: bool) -> tuple[ParallelLayout, DeviceMemory]:
-    """The memory of a layout in the phase that needs the most, and the layout with the `rows` of that phase."""
+    """The layout with the `rows` of the phase that needs the most memory, and the memory in this phase."""
     shapes = {(phase.seq_length, phase.global_batch_size): phase for phase in demand.recipe.phases}
     each = [(layout_in_phase(layout, demand, phase), phase.seq_length) for phase in shapes.values()]
-    found = [(one, device_memory(demand, one, length, cuda=cuda)) for one, length in each]
-    return max(found, key=lambda one: one[1].peak)
+    costs = [(one, device_memory(demand, one, length, cuda=cuda)) for one, length in each]
+    return max(costs, key=lambda one: one[1].peak)
 
 
 def layout_in_phase(layout: ParallelLayout, demand: Workload, phase: Phase) -> ParallelLayout:
@@ -106,7 +105,7 @@ def iterate_layouts(demand: Workload, device: Device, devices: int, like: Parall
     """Layouts that the search compares, on at most `devices` devices, with the precision and the buffers of `like`.
 
     All pipeline stages have the same number of layers. Pipelines use ZeRO 1 and small micro-batches, which shortens the
-    time that stages wait. A CPU has nothing to offload to.
+    time that stages wait. Offloading is not tried on CPUs, whose states are already in host memory.
     """
     batch, layers, gpu = (
         min(phase.global_batch_size for phase in demand.recipe.phases),
@@ -146,8 +145,8 @@ def _is_gpu(device: Device) -> bool:
 
 
 def _micro_tokens(demand: Workload, replicas: int, most: int) -> Iterator[int]:
-    """Tokens of one of the longest sequences, of two, of four and so on, until one micro-batch holds a replica's whole
-    batch."""
+    """Micro-batch sizes in tokens: 1, 2, 4 and so on of the longest sequences, until a micro-batch holds a replica's
+    whole batch."""
     one = demand.row_tokens(demand.longest.seq_length)
     whole = max(
         -(-phase.global_batch_size // replicas) * demand.row_tokens(phase.seq_length) for phase in demand.recipe.phases
@@ -167,7 +166,7 @@ def find_best_layouts(
     Precision and buffers are those of `like`, or the defaults without it. Layouts that recompute needlessly are left
     out.
     """
-    found: dict[tuple[int, int, int, str, bool], LayoutCandidate] = {}
+    best: dict[tuple[int, int, int, str, bool], LayoutCandidate] = {}
     for layout in iterate_layouts(
         demand, device, devices, like or ParallelLayout(precision="bf16" if _is_gpu(device) else "fp32")
     ):
@@ -175,34 +174,35 @@ def find_best_layouts(
             continue
         choice = cost_layout(demand, layout, device)
         key = (layout.tensor, layout.pipeline, layout.zero, layout.checkpointing, layout.offload)
-        if key not in found or choice.total_s < found[key].total_s:
-            found[key] = choice
-    ordered = sorted(found.values(), key=lambda choice: choice.total_s)
-    return [one for one in ordered if not _recomputes_needlessly(one, found)][:count]
+        if key not in best or choice.total_s < best[key].total_s:
+            best[key] = choice
+    ordered = sorted(best.values(), key=lambda choice: choice.total_s)
+    return [one for one in ordered if not _recomputes_needlessly(one, best)][:count]
 
 
 def _recomputes_needlessly(
-    choice: LayoutCandidate, found: dict[tuple[int, int, int, str, bool], LayoutCandidate]
+    choice: LayoutCandidate, best: dict[tuple[int, int, int, str, bool], LayoutCandidate]
 ) -> bool:
     """Whether a layout recomputes attention scores that the kernels do not store: memory and time are then the same as
-    without."""
+    without recomputation."""
     layout = choice.layout
     if layout.checkpointing != "selective":
         return False
-    plain = found.get((layout.tensor, layout.pipeline, layout.zero, "none", layout.offload))
+    plain = best.get((layout.tensor, layout.pipeline, layout.zero, "none", layout.offload))
     return plain is not None and (plain.memory.peak, plain.total_s) == (choice.memory.peak, choice.total_s)
 
 
 def find_smallest_layout(
     demand: Workload, device_for: Callable[[int], Device], *, most: int = 1 << 16, like: ParallelLayout | None = None
 ) -> LayoutCandidate | None:
-    """The best layout on the smallest power of two of devices on which a layout fits; None if no number does.
+    """The best layout on the smallest power of two of devices on which a layout fits; None if none fits on up to `most`
+    devices.
 
     `device_for` gives the device for a number of devices: the cores of one machine share its memory.
     """
     devices = 1
     while devices <= most:
-        if found := find_best_layouts(demand, device_for(devices), devices, count=1, like=like):
-            return found[0]
+        if layouts := find_best_layouts(demand, device_for(devices), devices, count=1, like=like):
+            return layouts[0]
         devices *= 2
     return None

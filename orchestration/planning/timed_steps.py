@@ -1,4 +1,5 @@
-"""Measured steps of Sesame, compared with the prediction of `plan`. The overheads of Sesame were calibrated with these.
+"""Measured steps of Sesame, compared with the prediction of `plan`. The overheads of Sesame were calibrated with these
+steps.
 
 Measured on one NVIDIA H200 (132 SMs, 139 GiB, 4.3 TB/s measured) on 2026-11-26: torch 2.11+cu130, DeepSpeed 0.19.8,
 Python 3.12, bf16, one process, ZeRO 2. Steps with the source `loop` ran the training loop with its loader on real
@@ -72,7 +73,7 @@ class TimedPrediction:
     run: TimedStep
     parameters: int
     planned_s: float
-    planned_gib: float  # without the memory of CUDA itself
+    planned_gib: float  # predicted memory, without the memory of CUDA itself
 
     @property
     def ratio(self) -> float:

@@ -1,10 +1,12 @@
 """Time of a step: the sum of arithmetic, memory traffic, communication between devices, and waiting.
 
 Each part has a roofline (Williams et al. 2009). So the fraction of the peak that a model uses (MFU) is a result, with
-its reasons. Matrix products run at the fraction of the peak that such products reach. All else runs at the speed of
-memory, and communication does not overlap with either. overheads.py has the costs of an implementation beyond that. In
-a ring of n workers each sends (n - 1) / n of the gathered or reduced bytes, and twice that if all get the sum
-(arXiv:2104.04473, 3.2).
+its reasons. Matrix products run at the fraction of the peak that large products reach. All other operations run at the
+speed of memory. Communication does not overlap with computation. Further costs of an implementation are in
+overheads.py.
+
+In a ring of n workers, each worker sends (n - 1) / n of the gathered or reduced bytes. It sends twice as much if all
+workers get the sum (arXiv:2104.04473, 3.2).
 """
 
 import math
@@ -19,11 +21,11 @@ from orchestration.planning.overheads import TENSORS, Overheads, sesame_overhead
 from orchestration.planning.workload import Workload
 from training.specs import LOGITS_AT_ONCE, BlockSpec
 
-# Elements that go through memory per element of a block's state, forward and backward: norms, residuals, dropouts,
-# bias, activation and their gradients, as unfused operations read and write them.
+# Elements that unfused operations read and write, per element of a block's state, forward and backward: norms,
+# residuals, dropouts, bias, activation and their gradients.
 OF_WIDTH: Final = 48
 OF_INNER: Final = 12
-OF_SCORES: Final = 20  # if attention scores are in memory
+OF_SCORES: Final = 20  # the same per attention score, if the scores are in memory
 BACK: Final = 2.0  # a backward pass has twice the products of a forward pass
 MEMORY_REACH: Final = 0.8  # fraction of the memory speed that copies reach
 HOST_BANDWIDTH: Final = 25e9  # bytes/s in one direction between a device and its host
@@ -44,7 +46,7 @@ class StepSeconds:
     tensor: float = 0.0  # reductions over a tensor group
     sequence: float = 0.0  # exchanges between heads and tokens, in both directions
     gathering: float = 0.0  # ZeRO-3: weights of each layer, forward and backward
-    reducing: float = 0.0  # gradients, over the replicas
+    reducing: float = 0.0  # reduction of gradients over the replicas
     passing: float = 0.0  # states and their gradients between the stages of a pipeline
     bubble: float = 0.0  # waiting of pipeline stages
     update: float = 0.0  # update of the weights, and their distribution
@@ -83,15 +85,15 @@ class CommunicationVolume:
 
 
 def communication_volume(demand: Workload, layout: ParallelLayout, length: int, batch: int) -> CommunicationVolume:
-    """Bytes sent in a step of `batch` sequences of `length` tokens, as DeepSpeed does; in a pipeline, by a middle
-    stage.
+    """Bytes that a device sends with DeepSpeed in a step of `batch` sequences of `length` tokens. In a pipeline, it is
+    a device of a middle stage.
 
     Stages 0 and 1 reduce gradients once per step, stages 2 and 3 after each micro-batch. Stages 0 to 2 send the sum to
     all workers; stage 3 scatters it. Stage 3 gathers a layer again for the backward pass only if the limit of gathered
     weights is too small for all of them.
     """
     micro, size, weights = micro_batches(layout, batch), layout.bytes_per_weight, weights_of(demand, layout)
-    part = (layout.replicas - 1) / layout.replicas  # fraction of a ring
+    part = (layout.replicas - 1) / layout.replicas  # fraction of the bytes that a worker sends in a ring
     whole = persistent(demand, layout, length) if layout.zero == 3 else 0.0
     reduced, spread = part * layout.reduce_bytes * weights, part * size * weights
     passes = 1 if weights - whole <= layout.live else 2
@@ -139,7 +141,8 @@ def share_of_stage(demand: Workload, layout: ParallelLayout) -> float:
 
 
 def _share(stack: BlockSpec, demand: Workload, layout: ParallelLayout) -> float:
-    """Number of blocks on that stage; frozen blocks count less, because they have no backward pass."""
+    """Number of blocks on the stage with the most layers; frozen blocks count less, because they have no backward
+    pass."""
     return stack.number * share_of_stage(demand, layout) * (1.0 if stack.backward else 1 / (1 + BACK))
 
 
@@ -149,7 +152,7 @@ def micro_batches(layout: ParallelLayout, batch: int) -> int:
 
 
 def ring(device: Device, members: int, adjacent: int) -> float:
-    """Bytes/s in one direction of a ring of `members` devices; `adjacent` of them follow each other in a node."""
+    """Bytes/s in one direction of a ring of `members` devices; a node has one member per `adjacent` devices."""
     if members <= device.per_node // max(1, adjacent):
         return device.link
     in_a_node = max(1, device.per_node // max(1, adjacent))
@@ -170,8 +173,8 @@ def step_seconds(
     """Seconds of a step of `batch` sequences of `length` tokens.
 
     `scores_in_memory`: attention has no fused kernel. `code`: overheads beyond the roofline, by default those of
-    Sesame. `filled`: the fraction of tokens that is not padding, if it is known; with 0 all tokens are real, but the
-    time to pad and unpad counts.
+    Sesame. `filled`: the fraction of tokens that is not padding. If it is 0 (unknown), no token is counted as padding,
+    but the time to pad and unpad is counted.
     """
     code = sesame_overheads(device) if code is None else code
     micro, size = micro_batches(layout, batch), layout.bytes_per_weight
@@ -193,7 +196,7 @@ def step_seconds(
         traffic += share * elements / memory_speed
         launches += share * code.block_launches
     one = products + attention + traffic
-    # in small models: waiting between the starts of operations
+    # In small models, the time between the starts of operations is longer than the operations.
     slow = max(0.0, launches * (code.launch_s or device.launch_s) - one)
     one += slow
     heads = _heads(demand, layout, rows, length, device, code)
@@ -257,8 +260,8 @@ def _spread(stack: BlockSpec, demand: Workload, code: Overheads) -> float:
 def _heads(
     demand: Workload, layout: ParallelLayout, rows: float, length: int, device: Device, code: Overheads
 ) -> float:
-    """Seconds of the heads of a micro-batch, without their products: logits through memory, the token table for each
-    slice of them, and the launches of a slice."""
+    """Seconds of the heads of a micro-batch, without their products. These are the memory traffic of the logits and of
+    the token table for each slice of logits, and the launches of each slice."""
     trunk, work, speed, total = demand.recipe.model, demand.work(rows, length), device.bandwidth * MEMORY_REACH, 0.0
     for loss in demand.recipe.losses:
         if not loss.names_tokens:

@@ -15,7 +15,7 @@ class Workload:
 
     recipe: Recipe
     vocab_size: int  # rows of the token table
-    weights: Weights  # of the model and its heads
+    weights: Weights  # weights of the model and its heads
 
     @property
     def heads(self) -> int:
@@ -28,7 +28,7 @@ class Workload:
 
     @property
     def longest(self) -> Phase:
-        """The phase with the longest rows."""
+        """The phase with the longest sequences."""
         return max(self.recipe.phases, key=lambda phase: phase.seq_length)
 
     def row_tokens(self, length: int) -> int:
@@ -60,18 +60,17 @@ class Workload:
         return meter.flops(self.recipe.model, self.vocab_size, self.work(rows, length))
 
     def flops_of_heads(self, rows: float, length: int) -> float:
-        """The part of these FLOPs that compares states with the token table."""
+        """FLOPs of one forward and backward pass that compare states with the token table."""
         work = self.work(rows, length)
         return self.flops(rows, length) - meter.flops(self.recipe.model, self.vocab_size, replace(work, targets=0))
 
     def flops_of_pairs(self, rows: float, length: int) -> float:
-        """The part of these FLOPs for products of queries, keys and values; half of the pairs if attention is
-        causal."""
+        """FLOPs of the products of queries, keys and values. If attention is causal, half of the pairs are counted."""
         trunk, total = self.recipe.model, 0.0
-        seen = 0.5 if trunk.attention_mask == "causal" and not trunk.reads_source else 1.0
+        visible = 0.5 if trunk.attention_mask == "causal" and not trunk.reads_source else 1.0
         for stack in self.blocks(rows, length):
             passes = 3 if stack.backward else 1
-            total += passes * 4 * stack.number * stack.heads_width * (seen * stack.pairs + stack.source_pairs)
+            total += passes * 4 * stack.number * stack.heads_width * (visible * stack.pairs + stack.source_pairs)
         return min(total, self.flops(rows, length) - self.flops_of_heads(rows, length))
 
     @property

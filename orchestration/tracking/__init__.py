@@ -1,8 +1,9 @@
 """MLflow: runs of training, corpora as runs, and metrics that survive a crash. Only this package imports mlflow.
 
-Read runs.py first, then metadata.py (the metadata of a run), metrics.py, models.py (a trained model as an MLflow model,
-and the registry), corpus_runs.py, scores.py (downstream tasks). server.py serves the UI, store_timeout.py handles slow
-stores, stores.py checks addresses of stores.
+Read runs.py first. The metadata of a run are in metadata.py, and its metrics in metrics.py. Trained models and the
+model registry are in models.py, builds of corpora in corpus_runs.py, and scores of downstream tasks in scores.py. The
+UI is served by server.py. Slow stores are handled by store_timeout.py, and addresses of stores are checked by
+stores.py.
 """
 
 from orchestration.tracking.corpus_runs import corpus_metadata, corpus_progress, corpus_run, log_card

@@ -1,7 +1,7 @@
 """Builds of corpora as MLflow runs, in the experiment "corpora": settings, progress, results, and the data card.
 
-A corpus that a finished run of the store has, by its digest, gets no second run. A build that did not finish resumes
-its run.
+If a finished run of the store has a corpus with the same digest, no second run is created. A build that did not finish
+resumes its run.
 """
 
 import json
@@ -31,9 +31,10 @@ if TYPE_CHECKING:  # the import takes a second
 
 EXPERIMENT: Final = "corpora"
 EVERY_S: Final = 5.0  # seconds between two batches of metrics
+
 # Tags:
 DIGEST: Final = "sesame.corpus_digest"  # digest of the manifest, once it exists
-CARD: Final = "sesame.data_card"  # its value is "logged"
+CARD: Final = "sesame.data_card"  # set to "logged" when the run has a data card
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def corpus_run(place: TrackingStore, folder: Path, metadata: Metadata) -> Iterat
         def send() -> None:
             log_corpus(client, run_id, folder, "corpus")
             _log_metrics(client, run_id, _counts(manifest) | {"seconds": took_s}, step=0)
-            client.set_tag(run_id, DIGEST, manifest.digest)  # last: this tag makes the run known
+            client.set_tag(run_id, DIGEST, manifest.digest)  # set last, because this tag marks the run as complete
 
         with track.log_and_suppress("the results of the corpus"):
             wait_while_available(place.uri, send)
@@ -182,21 +183,21 @@ def _find_finished_run(client: Any, place: TrackingStore, folder: Path) -> str:
         digest = Manifest.load(folder).digest
     except BadInput:  # the corpus does not exist yet, or must be repaired
         return ""
-    return next((found.info.run_id for found in _search(client, place, DIGEST, digest, "= 'FINISHED'")), "")
+    return next((run.info.run_id for run in _search(client, place, DIGEST, digest, "= 'FINISHED'")), "")
 
 
 def _find_unfinished_run(client: Any, place: TrackingStore, folder: Path) -> TrackedRun | None:
-    """The latest unfinished run for this directory, now ours; None if there is none."""
-    for found in _search(client, place, FOLDER, _uri(folder), "!= 'FINISHED'"):
-        return track.claim_run(client, place, found, folder)
+    """The latest unfinished run for this directory, now owned by this process; None if there is none."""
+    for run in _search(client, place, FOLDER, _uri(folder), "!= 'FINISHED'"):
+        return track.claim_run(client, place, run, folder)
     return None
 
 
 def _search(client: Any, place: TrackingStore, tag: str, value: str, status: str) -> list[Any]:
     """The latest run that matches, as a list; [] if there is none."""
     where = f"tags.`{tag}` = '{value}' and attributes.status {status}"
-    among = [track.experiment(client, place, EXPERIMENT)]
-    return client.search_runs(among, where, order_by=["attributes.start_time DESC"], max_results=1)
+    experiments = [track.experiment(client, place, EXPERIMENT)]
+    return client.search_runs(experiments, where, order_by=["attributes.start_time DESC"], max_results=1)
 
 
 def _uri(folder: Path) -> str:

@@ -43,8 +43,8 @@ def run_name(label: str, folder: Path) -> str:
     >>> run_name("mine", Path("elsewhere"))
     'mine'
     """
-    found = re.search(r"-([0-9a-f]{4})[0-9a-f]{4}$", folder.name)
-    return f"{label}-{found[1]}" if found else label
+    match = re.search(r"-([0-9a-f]{4})[0-9a-f]{4}$", folder.name)
+    return f"{label}-{match[1]}" if match else label
 
 
 RunMetadata = Mapping[str, Mapping[str, Any]]
@@ -54,7 +54,8 @@ RunMetadata = Mapping[str, Mapping[str, Any]]
 def collect_metadata(metadata: Metadata, folder: Path, corpus: Path | None = None) -> RunMetadata:
     """The complete metadata of a run, with tags of git, libraries and hardware.
 
-    `folder` has its results; `corpus` is the directory of its dataset, or None if the corpus does not exist yet.
+    `folder` is the directory of the run. `corpus` is the directory of its dataset, or None if the corpus does not exist
+    yet.
     """
     tags: dict[str, object] = {"mlflow.source.name": "sesame", FOLDER: folder.resolve().as_uri()}
     tags |= {**git_tags(), **libraries(), **hardware(), NOTE: metadata.note, **metadata.tags}
@@ -67,7 +68,7 @@ def collect_metadata(metadata: Metadata, folder: Path, corpus: Path | None = Non
 
 
 def log_metadata(client: Any, run_id: str, metadata: Metadata, folder: Path, corpus: Path | None = None) -> None:
-    """Log tags and files of a run; for a new run, also its parameters and its dataset. Arguments as for
+    """Log tags and files of a run; for a new run, also its parameters and its dataset. The arguments are those of
     `collect_metadata`."""
     run = KnownRun(client, run_id)
     for kind, values in collect_metadata(metadata, folder, corpus).items():
@@ -179,7 +180,7 @@ def libraries() -> dict[str, str]:
 def _version(name: str) -> str:
     try:
         return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:  # belongs to an extra that is not installed
+    except importlib.metadata.PackageNotFoundError:  # the library belongs to an extra that is not installed
         return ""
 
 
@@ -226,8 +227,8 @@ def _dataset(corpus: Path) -> dict[str, str]:
 def log_dataset(client: Any, run_id: str, dataset: Any, context: str) -> None:
     """Log a dataset as an input of the run.
 
-    MLflow first looks for the dataset and then adds it. If two runs log the same dataset at once, one of them finds it
-    added in between; the second attempt then succeeds.
+    MLflow first looks for the dataset and then adds it. If two runs log the same dataset at once, MLflow fails for one
+    of these runs. A second attempt then succeeds.
     """
     from mlflow.entities import DatasetInput, InputTag
     from mlflow.exceptions import MlflowException

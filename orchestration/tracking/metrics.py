@@ -35,18 +35,18 @@ from preprocessing.files import parse_json
 log = logging.getLogger(__name__)
 
 FLUSH_S = 5.0
-METRICS_FILE = "metrics.jsonl"  # in the directory of the run
+METRICS_FILE = "metrics.jsonl"  # file in the directory of the run
 BATCH = 1000  # MLflow's limit of metrics in one call
 STAGE = "mirroring metrics"
 
 
 def history(folder: Path) -> History:
     """Steps and values of each metric of the run in `folder`, in order. Raises BadInput if the file is damaged."""
-    found: History = {}
+    points: History = {}
     for line in _lines(folder):
         for key, value in line["metrics"].items():
-            found.setdefault(key, []).append((line["step"], math.nan if value is None else value))
-    return found
+            points.setdefault(key, []).append((line["step"], math.nan if value is None else value))
+    return points
 
 
 def _lines(folder: Path) -> list[dict[str, Any]]:
@@ -55,16 +55,16 @@ def _lines(folder: Path) -> list[dict[str, Any]]:
         content = (folder / METRICS_FILE).read_bytes()
     except FileNotFoundError:
         return []
-    found = []
+    lines = []
     for number, line in enumerate(content[: content.rfind(b"\n") + 1].split(b"\n")[:-1], start=1):
         try:
-            found.append(_point(line))
+            lines.append(_point(line))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise BadInput(
                 f"{folder / METRICS_FILE}: line {number} is damaged ({error}); restore the file, or delete the line, "
                 "which loses its points"
             ) from None
-    return found
+    return lines
 
 
 def _point(line: bytes) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class MetricLog:
         path = folder / METRICS_FILE
         self._file = path.open("ab")
         self._size = self._truncate_to_whole_lines()  # bytes of the file, as far as this process has written it
-        self._lost = -1  # the last step whose points others removed from the file during training
+        self._lost = -1  # the last step whose points another program removed from the file during training
         self._closing = threading.Event()
         self._mirror = threading.Thread(target=self._keep_mirroring, args=(tracked, system), daemon=True, name="mlflow")
         self._is_mirrored = tracked is not None
@@ -150,7 +150,8 @@ class MetricLog:
         )
 
     def _truncate_to_whole_lines(self) -> int:
-        """Remove an incomplete last line and return the bytes of the file, so that the next line starts on its own."""
+        """Remove an incomplete last line and return the bytes of the file, so that the next entry begins on a new
+        line."""
         size = (self._folder / METRICS_FILE).read_bytes().rfind(b"\n") + 1
         self._file.truncate(size)
         return size
@@ -214,7 +215,7 @@ class MetricLog:
             last = self._closing.wait(FLUSH_S)
             try:
                 self._store_tags()
-                # so that a worker that is killed during the wait has these files again
+                # stored, so that the files are sent later if the worker is killed during the wait
                 if files := self._relative_paths(self._files):
                     add_pending(self._folder, files=files)
                 load_mlflow(tracked.uri)  # on a busy machine the import takes longer than the timeout of the store
@@ -264,7 +265,7 @@ class MetricLog:
             del self._files[0]
 
     def _mirror_pending(self, client: Any, run_id: str, mirrored: Mapping[str, int]) -> None:
-        num_lines = len(self._pending)  # the training loop may append meanwhile
+        num_lines = len(self._pending)  # the training loop may append lines during this call
         points = [
             names.metric(key, value, int(line["time"] * 1000), line["step"])
             for line in self._pending[:num_lines]

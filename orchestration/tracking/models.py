@@ -31,7 +31,7 @@ from preprocessing.tokenization import Vocab
 if TYPE_CHECKING:  # torch takes seconds to import
     from training.formats import TransformersPipeline
 
-NAME: Final = "model"  # its address is runs:/RUN/model
+NAME: Final = "model"  # name of the model of a run; its address is runs:/RUN/model
 MLMODEL: Final = "MLmodel"  # the file that describes a model; a directory with it is a model
 STATE: Final = "sesame.model_status"  # tag of a run: a description of its model, or the reason why it has none
 VERSIONS: Final = "mlflow.modelVersions"  # tag of a model by which the UI shows its registered versions
@@ -340,8 +340,8 @@ def _next_version(client: Any, name: str, tracked: TrackedRun, model_id: str) ->
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
     model = client.get_logged_model(model_id)
-    # A server finds the model by its ID. Without a server, MLflow would look it up in the default store of the process,
-    # which is another one.
+    # A server finds the model by its ID. Without a server, MLflow would search for the model in the default store of
+    # the process, which is another store.
     source = f"models:/{model_id}" if tracked.uri.startswith("http") else model.artifact_location
     note = model.tags.get(NOTE, "")
     created = client.create_model_version(name, source, tracked.run_id, description=note, model_id=model_id)

@@ -1,9 +1,9 @@
 """Names and values in the form that MLflow accepts: metrics, parameters, tags, artifacts, runs, datasets and models.
 
 MLflow refuses long names, names with characters other than letters, digits and a few marks, and names that are
-ambiguous as paths. One refused name makes the whole request fail. So this module replaces such a name by a readable one
-with a hash of the true name, so that two names never collide. The tag `sesame.name.NAME` of the run has the true name.
-Valid names do not change. All MLflow entities of Sesame get their names here.
+ambiguous as paths. One refused name makes the whole request fail. So this module replaces each of these names by a
+readable name with a hash of the original name. The hash prevents collisions. The tag `sesame.name.NAME` of the run
+contains the original name. Valid names do not change. All MLflow entities of Sesame get their names here.
 """
 
 import hashlib
@@ -17,19 +17,19 @@ from typing import Any, Final
 
 from preprocessing.errors import BadInput
 
-TRUE_NAME: Final = "sesame.name."  # prefix of a tag with the true name of a replaced name
-LONGEST: Final = 5_000  # characters of a tag or parameter value; MLflow's limits are 8,000 and 6,000
-_LONGEST_KEY: Final = 250  # MLflow's limit, and the limit of its databases
-_LONGEST_TITLE: Final = 250  # for runs; the limit for datasets is 500
-_LONGEST_PART: Final = 200  # bytes of a file name; disks allow 255
+TRUE_NAME: Final = "sesame.name."  # prefix of the tag with the original name of a replaced name
+LONGEST: Final = 5_000  # maximum characters of a tag or parameter value; MLflow's limits are 8,000 and 6,000
+_LONGEST_KEY: Final = 250  # limit of MLflow, and of its databases
+_LONGEST_TITLE: Final = 250  # limit of run names; the limit of dataset names is 500
+_LONGEST_PART: Final = 200  # maximum bytes of a file name; disks allow 255
 _LONGEST_MODEL, _LONGEST_EXPERIMENT = 256, 500
-_READABLE: Final = 150  # characters of a replaced name that are kept
-_MAPPED: Final = re.compile(r"-x[0-9a-f]{16}(\.\w{1,8})?$")  # the ending of all replaced names
+_READABLE: Final = 150  # maximum characters that a replaced name shares with its original
+_MAPPED: Final = re.compile(r"-x[0-9a-f]{16}(\.\w{1,8})?$")  # the suffix of all replaced names
 _NO_KEY: Final = re.compile(r"[^/\w.\- :]")
 _NO_PATH: Final = re.compile(r"[^/\w.\- ]")
 _NO_TITLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _METRICS, _OTHERS = 1_000, 100  # MLflow's limits of metrics, and of parameters or tags, in one call
-_BYTES: Final = 400_000  # bytes of metrics, or of other entities, in one call; a server accepts a million
+_BYTES: Final = 400_000  # maximum bytes of metrics, or of other entities, in one call; a server accepts a million
 
 Point = tuple[str, float, int, int]
 """A metric's name, its value, the time in milliseconds, the step."""
@@ -55,7 +55,7 @@ def path(name: str) -> str:
     is_fine = is_short and len(name) <= _LONGEST_KEY and not _NO_PATH.search(name) and _is_path(name)
     if is_fine and not _MAPPED.search(name):
         return name
-    ending = found[0] if (found := re.search(r"(?<=[^/])\.[A-Za-z0-9]{1,8}$", name)) else ""
+    ending = match[0] if (match := re.search(r"(?<=[^/])\.[A-Za-z0-9]{1,8}$", name)) else ""
     return _replacement(name, _NO_PATH, ending)
 
 
@@ -134,7 +134,7 @@ def metric(name: str, number: float | None, time_ms: int, step: int = 0) -> Any:
 
 
 def log_metrics(client: Any, run_id: str, points: Sequence[Point]) -> None:
-    """Log points of metrics in calls of a size that a server accepts, and the true names of replaced names."""
+    """Log points of metrics in calls of a size that a server accepts, and the original names of replaced names."""
     log_values(client, run_id, points, ())
 
 
@@ -166,7 +166,7 @@ def log_tags(client: Any, run_id: str, tags: Iterable[tuple[str, object]]) -> No
 
 
 def log_true_names(client: Any, run_id: str, names: Iterable[str]) -> None:
-    """Log the true names of those `names` that MLflow has under other names, as tags."""
+    """Log as tags the original names of those `names` that were replaced."""
     _log_tags(client, run_id, _true_names(names))
 
 

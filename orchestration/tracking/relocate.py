@@ -10,7 +10,7 @@ from urllib.request import url2pathname
 
 log = logging.getLogger(__name__)
 
-DATABASE, ARTIFACTS = "mlflow.db", "artifacts"  # in --output-dir
+DATABASE, ARTIFACTS = "mlflow.db", "artifacts"  # file and directory in --output-dir
 COLUMNS: Final = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
@@ -22,7 +22,7 @@ WAIT_S: Final = 30.0  # seconds to wait for another process that writes to the d
 
 
 def relocate_store(artifacts: str) -> None:
-    """Set the artifact location of the store beside these artifacts (a URI) to the place where they are now.
+    """Set the artifact location in the store beside the directory `artifacts` (a URI) to this directory.
 
     Without this, MLflow would read and write artifacts at their old place.
     """
@@ -54,11 +54,11 @@ def has_run(database: Path, run_id: str) -> bool:
 
 def _artifact_locations(store: sqlite3.Connection) -> list[str]:
     """The artifact locations of Sesame's experiments; those of other experiments do not change."""
-    ours = (
+    query = (
         "SELECT DISTINCT artifact_location FROM experiments JOIN experiment_tags USING (experiment_id) "
         "WHERE key = 'mlflow.experimentKind' AND artifact_location LIKE 'file:%/' || ?"
     )
-    return [place for (place,) in store.execute(ours, (ARTIFACTS,))]
+    return [place for (place,) in store.execute(query, (ARTIFACTS,))]
 
 
 def _replace(store: sqlite3.Connection, table: str, column: str, old: str, new: str) -> None:

@@ -1,8 +1,8 @@
 """MLflow tracking: one MLflow run per run directory, with a lifetime that Sesame controls.
 
-MLflow marks a crashed run as FINISHED and a killed run as RUNNING for ever. Here a run ends as FINISHED, FAILED or
-KILLED, according to how the `with` block ends, and each start closes the runs of owners that no longer exist. A run is
-active if a process holds the lock of its directory; the owner tag counts only if there is no lock. The first worker
+MLflow marks a crashed run as FINISHED and a killed run as RUNNING forever. In Sesame a run ends as FINISHED, FAILED or
+KILLED, according to how the `with` block ends. Each start also closes the runs of owners that no longer exist. A run is
+active if a process holds the lock of its directory; the owner tag is used only if there is no lock. The first worker
 logs the metrics of a run (metrics.py).
 """
 
@@ -55,12 +55,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 HEARTBEAT_S = 10.0
-NOTED_S = 0.3  # seconds; slower answers are reported
-# seconds without a heartbeat after which an owner on another host counts as gone, because its process cannot be checked
+NOTED_S = 0.3  # seconds after which an answer is reported as slow
+
+# seconds without a heartbeat after which an owner on another host is considered dead, because its process cannot be
+# checked
 STALE_S = 600.0
 # file in the directory of an active run; removing it frees disk space for the record of how the run ended
 ROOM, ROOM_BYTES = ".room", 1 << 18
-RUN_FILE = "mlflow.json"  # in the run directory: the ID of its MLflow run
+RUN_FILE = "mlflow.json"  # file in the run directory with the ID of its MLflow run
 UNFINISHED = ".mlflow-"  # prefix of a temporary directory in the run directory, in which a model is written
 ENDED = "sesame.exit_reason"  # tag with the reason why a run ended, if the status alone does not tell it
 OWNER = "sesame.owner"  # the tag that holds an Owner as JSON
@@ -114,7 +116,7 @@ def load_mlflow(uri: str) -> None:
     }.items():
         os.environ.setdefault(f"MLFLOW_{name}", value)
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    # it also logs tracebacks of exceptions that it raises
+    # this logger also reports tracebacks of exceptions that MLflow raises
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     import mlflow.tracking
 
@@ -126,7 +128,8 @@ def client_of(uri: str, *, is_known: bool = False) -> Any:
     """An MLflow client without telemetry, unpickling or messages; creates the store if it is missing. Each answer
     resets the timeout of the current call.
 
-    Raises FileNotFoundError if the store of a run with `is_known` is gone, because a new store would not have the run.
+    With `is_known`, the store already has the run. FileNotFoundError is then raised if the store is missing, because a
+    new store would not have the run.
     """
     load_mlflow(uri)
     from mlflow import MlflowClient
@@ -166,9 +169,9 @@ def _new_experiment(client: Any, place: TrackingStore, name: str) -> str:
     return found.experiment_id
 
 
-def _check_is_mlflow(made: str) -> None:
+def _check_is_mlflow(answer_id: str) -> None:
     """Raises ConnectionError if an answer has no ID: MLflow's client accepts any JSON."""
-    if not made:
+    if not answer_id:
         raise ConnectionError("answers, but not like MLflow: check the address")
 
 
@@ -178,11 +181,15 @@ def existing_run(folder: Path) -> TrackedRun | None:
     The file has no password; the password of MLFLOW_TRACKING_URI is used if it names the same store. If the directory
     was moved or copied, the artifact location of its store is updated.
     """
-    given = os.environ.get("MLFLOW_TRACKING_URI", "")
+    environment_uri = os.environ.get("MLFLOW_TRACKING_URI", "")
     try:
-        found = TrackedRun(**from_json((folder / RUN_FILE).read_bytes()))
-        found = replace(found, uri=_current_uri(found, folder))
-        return replace(found, uri=given) if given and found.uri == without_password(given) else found
+        tracked = TrackedRun(**from_json((folder / RUN_FILE).read_bytes()))
+        tracked = replace(tracked, uri=_current_uri(tracked, folder))
+        return (
+            replace(tracked, uri=environment_uri)
+            if environment_uri and tracked.uri == without_password(environment_uri)
+            else tracked
+        )
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
@@ -191,16 +198,15 @@ def existing_run(folder: Path) -> TrackedRun | None:
 
 
 def _current_uri(tracked: TrackedRun, folder: Path) -> str:
-    """The address of a run's store. It is the recorded address, or that of the store in the same output directory.
-
-    The second case applies if both were moved together (the recorded store is gone) or copied together (both have the
-    run).
+    """The address of a run's store. It is the recorded address, or the address of the store in the same output
+    directory. The second case applies if run and store were moved together (the recorded store is gone), or copied
+    together (both stores have the run).
     """
     named, beside = database_file(tracked.uri), folder.resolve().parent.parent / DATABASE
     if not named or not beside.is_file() or (named.exists() and named.samefile(beside)):
         return tracked.uri
     if named.exists() and not has_run(beside, tracked.run_id):
-        return tracked.uri  # the recorded store was chosen on purpose; the store beside has other runs
+        return tracked.uri  # the recorded store was chosen on purpose; the store in the output directory has other runs
     relocate_store((beside.parent / ARTIFACTS).as_uri())
     return database_uri(beside)
 
@@ -236,11 +242,11 @@ class Owner:
 
 
 def _owner(mlflow_run: Any) -> Owner | None:
-    """The owner of a run; None if the run is not of Sesame, or its owner tag is not of this version."""
+    """The owner of a run; None if Sesame did not create the run, or if another version wrote its owner tag."""
     try:
-        said = parse_json(mlflow_run.data.tags.get(OWNER) or "{}")
-        found = Owner(**{field.name: said[field.name] for field in fields(Owner) if field.name in said})
-        return Owner(str(found.host), int(found.pid), float(found.started), float(found.beat), str(found.began))
+        values = parse_json(mlflow_run.data.tags.get(OWNER) or "{}")
+        owner = Owner(**{field.name: values[field.name] for field in fields(Owner) if field.name in values})
+        return Owner(str(owner.host), int(owner.pid), float(owner.started), float(owner.beat), str(owner.began))
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
         return None
 
@@ -248,50 +254,50 @@ def _owner(mlflow_run: Any) -> Owner | None:
 def reap(place: TrackingStore) -> list[str]:
     """Mark RUNNING runs whose owner is gone as FAILED, or with the status in their directory; returns their IDs."""
     client = client_of(place.uri)
-    experiments = [found.experiment_id for found in client.search_experiments()]
+    experiments = [entry.experiment_id for entry in client.search_experiments()]
     running = client.search_runs(experiments, filter_string="attributes.status = 'RUNNING'")
-    dead = [found for found in running if (owner := _owner(found)) and not _is_active(found, owner)]
-    for found in dead:
-        folder = _folder_of(found)
-        if not (_is_of(found, folder) and log_exit_reason(client, found.info.run_id, folder)):
-            _terminate(client, found.info.run_id, "FAILED", "its process ended without a record")
-    return [found.info.run_id for found in dead]
+    dead = [mlflow_run for mlflow_run in running if (owner := _owner(mlflow_run)) and not _is_active(mlflow_run, owner)]
+    for mlflow_run in dead:
+        folder = _folder_of(mlflow_run)
+        if not (_is_of(mlflow_run, folder) and log_exit_reason(client, mlflow_run.info.run_id, folder)):
+            _terminate(client, mlflow_run.info.run_id, "FAILED", "its process ended without a record")
+    return [mlflow_run.info.run_id for mlflow_run in dead]
 
 
-def _is_active(found: Any, owner: Owner) -> bool:
+def _is_active(mlflow_run: Any, owner: Owner) -> bool:
     """Whether a process works in a run that is marked as RUNNING.
 
     The lock of the directory decides if the directory is on this machine and belongs to this run. Evaluations use the
     same directory and hold no lock.
     """
-    folder = _folder_of(found)
-    lock = is_held(folder) if _is_of(found, folder) else None
+    folder = _folder_of(mlflow_run)
+    lock = is_held(folder) if _is_of(mlflow_run, folder) else None
     return owner.alive() if lock is None else lock
 
 
-def _folder_of(found: Any) -> Path:
-    return folder_of(found.data.tags.get(FOLDER) or os.devnull)
+def _folder_of(mlflow_run: Any) -> Path:
+    return folder_of(mlflow_run.data.tags.get(FOLDER) or os.devnull)
 
 
-def _is_of(found: Any, folder: Path) -> bool:
+def _is_of(mlflow_run: Any, folder: Path) -> bool:
     """Whether the directory belongs to this run; False if it is another user's and cannot be read."""
     try:
         tracked = existing_run(folder) if os.path.isdir(folder) else None
     except OSError:
         return False
-    return tracked is not None and tracked.run_id == found.info.run_id
+    return tracked is not None and tracked.run_id == mlflow_run.info.run_id
 
 
 def log_exit_reason(client: Any, run_id: str, folder: Path) -> bool:
-    """Set the status with which the run of `folder` ended, if the store did not accept it then; returns whether it did
-    so.
+    """Set the status with which the run of `folder` ended, if the store has not accepted it. Returns whether the status
+    was set.
 
     This overrides the status in the store: a command that uses another address of the store may have marked the run as
     FAILED.
     """
-    if "status" not in (kept := pending_updates(folder)):
+    if "status" not in (pending := pending_updates(folder)):
         return False
-    _terminate(client, run_id, kept["status"], _exit_reason(folder, kept.get("detail", "")))
+    _terminate(client, run_id, pending["status"], _exit_reason(folder, pending.get("detail", "")))
     clear_pending(folder, "status", "detail")
     return True
 
@@ -304,11 +310,11 @@ def run(place: TrackingStore, folder: Path, corpus: Path | None, metadata: Metad
     the lock of the directory. Raises ResourceError if the store does not answer when a new run starts, because its
     address may be wrong. A run that the store knows already continues, and its data is sent later.
     """
-    for left in folder.glob(f"{UNFINISHED}*"):  # left by a start that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in folder.glob(f"{UNFINISHED}*"):  # left by a command that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     metadata_values, name = collect_metadata(metadata, folder, corpus), run_name(metadata.name, folder)
     tracked, is_open = _open_run(place, folder, name)
-    clear_pending(folder, "status", "detail")  # of an earlier start; now the run is RUNNING
+    clear_pending(folder, "status", "detail")  # remove the status of an earlier start, because the run is RUNNING now
     add_logged(folder, metadata_values)
     with heartbeat(tracked, folder, is_open):
         if is_open:
@@ -320,7 +326,7 @@ def run(place: TrackingStore, folder: Path, corpus: Path | None, metadata: Metad
 
 
 def _open_run(place: TrackingStore, folder: Path, name: str) -> tuple[TrackedRun, bool]:
-    """The run of a directory, now ours, and whether the store has been informed."""
+    """The run of a directory, now owned by this process, and whether the store has marked it as RUNNING."""
     before = existing_run(folder)
     is_known = before is not None and before.uri == place.uri
     try:
@@ -330,8 +336,8 @@ def _open_run(place: TrackingStore, folder: Path, name: str) -> tuple[TrackedRun
             raise
         log.warning("%s: training continues; metrics will be synced later", error)
         return before, False
-    kept = replace(tracked, uri=without_password(tracked.uri))
-    write_atomic(folder / RUN_FILE, checked_json(asdict(kept)))
+    stored = replace(tracked, uri=without_password(tracked.uri))
+    write_atomic(folder / RUN_FILE, checked_json(asdict(stored)))
     return tracked, True
 
 
@@ -343,19 +349,19 @@ class StoreRefused(BadInput):
     """A store that requires other credentials."""
 
 
-def query_store(place: TrackingStore, ask: Callable[[Any], T]) -> T:
-    """The result of `ask` with a client of the store, after runs of owners that are gone are closed.
+def query_store(place: TrackingStore, request: Callable[[Any], T]) -> T:
+    """Close the runs of dead owners, then call `request` with a client of the store and return its result.
 
     Raises StoreUnavailable if the store stops answering (slow answers are no error), and StoreRefused if it requires
     credentials.
     """
 
-    def asked() -> T:
+    def send_request() -> T:
         if place.artifacts:
             relocate_store(place.artifacts)
         client = client_of(place.uri)
         reap(place)
-        return ask(client)
+        return request(client)
 
     load_mlflow(place.uri)
     from mlflow.exceptions import MlflowException
@@ -363,10 +369,10 @@ def query_store(place: TrackingStore, ask: Callable[[Any], T]) -> T:
 
     try:
         if (file := database_file(place.uri)) and not stores.is_whole(file):
-            return asked()  # the store is created now, which takes seconds
+            return send_request()  # the store is created now, which takes seconds
         if reason := describe_failure(place.uri):
             raise TimeoutError(reason)
-        return wait_while_available(place.uri, asked, has_answered=True)
+        return wait_while_available(place.uri, send_request, has_answered=True)
     except (MlflowException, SQLAlchemyError, OSError) as error:  # a full disk is an SQLAlchemyError
         if refusal_status(error):
             raise StoreRefused(f"MLflow at {redact(place.uri)}: {summarize_error(error)}") from error
@@ -376,13 +382,13 @@ def query_store(place: TrackingStore, ask: Callable[[Any], T]) -> T:
 
 
 def examine_store(uri: str) -> tuple[str, str]:
-    """The answer of a store to a request like that of a run, and a remedy; the remedy is "" if there is no problem."""
+    """The answer of a store to a test request, and a remedy; the remedy is "" if there is no problem."""
     address = redact(uri)
     try:
         stores.check_store_address(uri)
     except BadInput as error:
-        found, _, remedy = str(error).partition("; ")
-        return found, remedy
+        problem, _, remedy = str(error).partition("; ")
+        return problem, remedy
     if (file := database_file(uri)) and not file.exists():
         can = is_writable(file.parent)
         return f"{address} does not exist: the first run creates it", "" if can else "use a writable directory"
@@ -406,11 +412,11 @@ def examine_store(uri: str) -> tuple[str, str]:
 
 @contextmanager
 def heartbeat(tracked: TrackedRun, folder: Path | None = None, is_open: bool = True) -> Iterator[None]:
-    """The lifetime of a run: heartbeats inside the block, and its final status after it. `is_open` False: the store
-    does not have it as RUNNING yet.
+    """The lifetime of a run: heartbeats inside the block, and its final status after it. `is_open` False: the store has
+    not marked the run as RUNNING yet.
 
-    If the store does not accept the final status within seconds, the status is stored in `folder`, and the next start
-    of any run sends it.
+    If the store does not accept the final status within seconds, the status is stored in `folder`. The next start of
+    any run sends this status.
     """
     stop = threading.Event()
     beat = threading.Thread(target=_beat, args=(tracked, folder, stop, is_open), daemon=True, name="heartbeat")
@@ -426,7 +432,7 @@ def heartbeat(tracked: TrackedRun, folder: Path | None = None, is_open: bool = T
         raise
     finally:
         stop.set()
-        # a hanging heartbeat thread is a daemon; a late heartbeat would mark the run as RUNNING again
+        # wait, because a late heartbeat would mark the run as RUNNING again; a hanging thread is a daemon
         with suppress(TimeoutError):
             wait_while_available(tracked.uri, beat.join)
         _close(tracked, folder, status, detail)
@@ -440,7 +446,8 @@ def _reserve_disk_space(folder: Path | None) -> None:
 
 
 def _close(tracked: TrackedRun, folder: Path | None, status: str, detail: str) -> None:
-    """Send the store the final status of a run and other stored data; what it does not accept stays stored."""
+    """Send the store the final status of a run and other stored data; data that it does not accept stays in
+    `folder`."""
     if folder:
         with suppress(OSError):
             (folder / ROOM).unlink(missing_ok=True)
@@ -495,10 +502,10 @@ def _exit_reason(folder: Path, detail: str = "") -> str:
 
     So a run with missing points does not look like a complete FINISHED run.
     """
-    kept = pending_updates(folder)
-    counts = {"points": kept.get("points", 0), "files": len(kept.get("files", ()))}
+    pending = pending_updates(folder)
+    counts = {"points": pending.get("points", 0), "files": len(pending.get("files", ()))}
     lacks = [f"{count:,} {what}" for what, count in counts.items() if count]
-    lacks += ["its figures"] if "results" in kept else []
+    lacks += ["its figures"] if "results" in pending else []
     missing = f"MLflow lacks {', '.join(lacks)} of it, which are stored in {folder}" if lacks else ""
     return "; ".join(filter(None, (detail, missing)))
 
@@ -533,29 +540,29 @@ def create_run(client: Any, place: TrackingStore, name: str, among: str = "", **
 
 
 def _resume(client: Any, place: TrackingStore, folder: Path) -> TrackedRun | None:
-    """The run of the directory, RUNNING again and ours; None if the store does not have it."""
+    """The run of the directory, marked as RUNNING and owned by this process; None if the store does not have it."""
     from mlflow.exceptions import MlflowException
 
     named = existing_run(folder)
     if named is None:
         return None
     try:
-        found = client.get_run(named.run_id)
+        mlflow_run = client.get_run(named.run_id)
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
         return None
-    return claim_run(client, place, found, folder)
+    return claim_run(client, place, mlflow_run, folder)
 
 
-def claim_run(client: Any, place: TrackingStore, found: Any, folder: Path) -> TrackedRun:
-    """Mark an existing run of `folder`, whose lock we hold, as RUNNING and ours.
+def claim_run(client: Any, place: TrackingStore, mlflow_run: Any, folder: Path) -> TrackedRun:
+    """Mark an existing run of `folder` as RUNNING and owned by this process, which must hold the lock of `folder`.
 
     Warns if the disk has no locks and the owner of the run seems to be alive.
     """
-    owner = _owner(found)
+    owner = _owner(mlflow_run)
     if (
-        found.info.status == "RUNNING"
+        mlflow_run.info.status == "RUNNING"
         and owner
         and owner.pid != os.getpid()
         and owner.alive()
@@ -566,9 +573,9 @@ def claim_run(client: Any, place: TrackingStore, found: Any, folder: Path) -> Tr
             "two",
             folder, owner.pid, owner.host,
         )  # fmt: skip
-    client.set_tag(found.info.run_id, OWNER, json.dumps(asdict(Owner.me())))
-    client.update_run(found.info.run_id, status="RUNNING")
-    return TrackedRun(place.uri, found.info.run_id)
+    client.set_tag(mlflow_run.info.run_id, OWNER, json.dumps(asdict(Owner.me())))
+    client.update_run(mlflow_run.info.run_id, status="RUNNING")
+    return TrackedRun(place.uri, mlflow_run.info.run_id)
 
 
 def explain_missing_run(tracked: TrackedRun) -> str:

@@ -43,7 +43,7 @@ class TaskRecord:
 
 
 def log_task(tracked: TrackedRun, record: TaskRecord) -> None:
-    """Log a finished child run of `tracked`, with a child of its own for each trial.
+    """Log a finished child run of `tracked`, with a nested child for each trial.
 
     The headline scores go to `tracked` at the pretraining step, and again at the number of labels: MLflow draws both as
     curves.
@@ -88,9 +88,9 @@ def log_page(tracked: TrackedRun, files: Mapping[str, str], figures: Mapping[str
 
 @contextmanager
 def _child(client: Any, parent: Any, name: str) -> Iterator[str]:
-    """The ID of a new nested run, FINISHED or FAILED like the block."""
-    kept = (FOLDER, NOTE, "command", "recipe", "recipe_hash", "corpus_hash")
-    tags = {key: value for key, value in parent.data.tags.items() if key in kept}
+    """The ID of a new nested run, which ends as FINISHED if the block succeeds, otherwise as FAILED."""
+    inherited = (FOLDER, NOTE, "command", "recipe", "recipe_hash", "corpus_hash")
+    tags = {key: value for key, value in parent.data.tags.items() if key in inherited}
     tags |= {"mlflow.parentRunId": parent.info.run_id, "mlflow.source.name": "sesame", **git_tags()}
     tags |= {OWNER: json.dumps(asdict(Owner.me())), **libraries(), **hardware()}
     run_id = client.create_run(parent.info.experiment_id, tags=tags, run_name=name).info.run_id
@@ -104,9 +104,9 @@ def _child(client: Any, parent: Any, name: str) -> Iterator[str]:
 
 def _remove_failed(client: Any, parent: Any, name: str) -> None:
     """Delete a failed run with this name and its trials, which an earlier attempt left behind."""
-    for found in _children(client, parent, " and attributes.status = 'FAILED'"):
-        if found.info.run_name == name:
-            for each in (*_children(client, found), found):
+    for run in _children(client, parent, " and attributes.status = 'FAILED'"):
+        if run.info.run_name == name:
+            for each in (*_children(client, run), run):
                 client.delete_run(each.info.run_id)
 
 

@@ -21,10 +21,11 @@ KEPT: Final = {  # values that the page stores in the browser, by the keys and v
     "mlflow.workflowType_v1": '"machine_learning"',
     "mlflow.telemetry.info.alert.dismissed_v1": "true",
     "mlflow.settings.telemetry.enabled_v1": "false",
-    "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",  # a chat beside the page, which opens once by itself
+    "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",  # a chat panel, which otherwise opens at the first visit
 }
 SCRIPT: Final = "".join(f"localStorage.getItem('{key}')??localStorage.setItem('{key}','{KEPT[key]}');" for key in KEPT)
-CHANGED: Final = (b"content-length", b"cache-control", b"etag", b"last-modified")  # headers of the page
+# headers of the page that are not valid for the changed page
+CHANGED: Final = (b"content-length", b"cache-control", b"etag", b"last-modified")
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -126,7 +127,7 @@ class _Page:
         if message.get("more_body"):
             return
         body = self._body.replace(b"<head>", f"<head><script>{SCRIPT}</script>".encode(), 1)
-        kept = [(key, value) for key, value in self._start["headers"] if key.lower() not in CHANGED]
-        headers = [*kept, (b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store")]
+        headers_to_keep = [(key, value) for key, value in self._start["headers"] if key.lower() not in CHANGED]
+        headers = [*headers_to_keep, (b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store")]
         await self._send({**self._start, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})

@@ -1,4 +1,4 @@
-"""Calls to a tracking store that may not answer, and data that it lacks, which is stored in the run's directory."""
+"""Calls to a tracking store that may not answer. Data that the store lacks is recorded in the run's directory."""
 
 import fcntl
 import functools
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-FAILED_S: Final = 1.0  # seconds for a store that fails: connection refused, locked, unknown host
-SLOW_S: Final = 3.0  # seconds for a store that fails after an earlier answer
-ANSWER_S: Final = 10.0  # seconds for one answer of a server or a database that may be slow
+FAILED_S: Final = 1.0  # timeout in seconds of a store that fails: connection refused, locked, unknown host
+SLOW_S: Final = 3.0  # timeout in seconds of a store that fails after an earlier answer
+ANSWER_S: Final = 10.0  # timeout in seconds of one answer of a server or a database that may be slow
 PROBE_S: Final = 0.4  # seconds after which a probe checks whether the store is available
-MOST_S: Final = 60.0  # seconds for one request of a call while the probe succeeds
+MOST_S: Final = 60.0  # timeout in seconds of one request of a call while the probe succeeds
 PORTS: Final = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}  # default ports of databases
-BEHIND: Final = "mlflow-behind.json"  # in the run's directory: data that MLflow lacks
+BEHIND: Final = "mlflow-behind.json"  # file in the run's directory: data that MLflow lacks
 
 _silent: Final = set[str]()  # stores that were given up and have not answered since
 _here: Final = threading.local()  # `waiting`: the CallTimeout of the call in this thread
@@ -47,34 +47,34 @@ def wait_while_available(uri: str, call: Callable[[], T], most_s: float = MOST_S
     the store is available. Otherwise raises TimeoutError; the call then continues in its own thread.
     """
     waiting = CallTimeout(uri, most_s, has_answered)
-    found: list[T] = []
-    failed: list[BaseException] = []
+    results: list[T] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
             with waiting:
-                found.append(call())
+                results.append(call())
         except BaseException as error:
-            failed.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=run, daemon=True, name="mlflow call")
     thread.start()
     while thread.is_alive() and not waiting.is_over():
         thread.join(0.02)
-    if failed:
-        raise failed[0]
-    if not found:
+    if errors:
+        raise errors[0]
+    if not results:
         raise TimeoutError(waiting.reason)
-    return found[0]
+    return results[0]
 
 
 class CallTimeout:
     """The timeout of a call that starts now; used as a context manager in the thread of the call.
 
-    A slow server is not an unavailable server. Answers to requests of the call count, and so do answers to probes,
-    which start after PROBE_S and repeat. The call is given up after ANSWER_S without an answer. If probes fail, it is
-    given up after FAILED_S, or after SLOW_S if the store has answered before. A store that was given up once gets only
-    SLOW_S until it answers again.
+    A slow server is not an unavailable server. Answers to the call and answers to probes both extend the timeout;
+    probes start after PROBE_S and are repeated. The call is given up after ANSWER_S without an answer. If probes fail,
+    the call is given up after FAILED_S, or after SLOW_S if the store has answered before. After a call was given up,
+    the timeout is SLOW_S until the store answers again.
     """
 
     def __init__(self, uri: str, most_s: float = MOST_S, has_answered: bool = False) -> None:
@@ -95,7 +95,7 @@ class CallTimeout:
         self._ended.set()
 
     def record_answer(self) -> None:
-        """A request of the call was answered."""
+        """Record that a request of the call was answered."""
         self._answered_s, self._has_answered = time.monotonic(), True
         _silent.discard(self._uri)
 
@@ -195,21 +195,21 @@ def database_file(uri: str) -> Path | None:
     >>> database_file("sqlite+pysqlite:////tmp/a%3Fb/mlflow.db"), database_file("http://127.0.0.1:5000")
     (PosixPath('/tmp/a?b/mlflow.db'), None)
     """
-    found = re.match(r"sqlite(?:\+pysqlite)?:///(?!:memory:)([^?]+)", uri)
-    return Path(unquote(found[1])) if found else None
+    match = re.match(r"sqlite(?:\+pysqlite)?:///(?!:memory:)([^?]+)", uri)
+    return Path(unquote(match[1])) if match else None
 
 
 def database_uri(file: Path) -> str:
     """The address of an SQLite store.
 
-    Characters that SQLAlchemy would take for the end of the path are quoted, and % too. MLflow creates the parent
-    directory of an address that begins with sqlite:///, but with the quoted name. So the address of such a path also
-    names the driver.
+    The characters ? and # are quoted, because SQLAlchemy would end the path there; % is quoted, too. For addresses that
+    begin with sqlite:///, MLflow would create a parent directory with the quoted name. So a quoted address also names
+    the driver, which prevents this.
 
     >>> database_uri(Path("/tmp/of it/mlflow.db")), database_uri(Path("/tmp/50% of it?/mlflow.db"))
     ('sqlite:////tmp/of it/mlflow.db', 'sqlite+pysqlite:////tmp/50%25 of it%3F/mlflow.db')
     """
-    quoted = re.sub("[%?#]", lambda found: quote(found[0]), str(file))
+    quoted = re.sub("[%?#]", lambda match: quote(match[0]), str(file))
     return f"sqlite:///{quoted}" if quoted == str(file) else f"sqlite+pysqlite:///{quoted}"
 
 
@@ -253,10 +253,10 @@ STRANGE: Final = {  # descriptions of answers that do not come from MLflow
 
 
 def summarize_error(error: BaseException) -> str:
-    """The first line of an error without passwords; errors of databases continue with their statements.
+    """The first line of an error, without passwords. Further lines of database errors contain the SQL statements.
 
-    If a server requires credentials, the line names the variables for them. If a package is missing, it tells how to
-    install it.
+    If a server requires credentials, the line names the variables for them. If a package is missing, the line contains
+    the command that installs it.
     """
     if status := refusal_status(error):
         return suggest_credentials(status)
@@ -265,15 +265,15 @@ def summarize_error(error: BaseException) -> str:
     if isinstance(error, urllib.error.URLError) and isinstance(error.reason, OSError):
         error = error.reason
     message = str(error)
-    if found := STATUS.search(message):
-        return describe_status(int(found[1] or found[2]))
+    if match := STATUS.search(message):
+        return describe_status(int(match[1] or match[2]))
     if strange := next((words for part, words in STRANGE.items() if part in message), ""):
         return strange
     return redact(next(iter(message.splitlines()), "") or type(error).__name__)
 
 
 def describe_status(status: int) -> str:
-    """The meaning of a status code from a server without an error of MLflow.
+    """The meaning of a status code, if the answer of the server is not an error of MLflow.
 
     >>> describe_status(503)
     'answers 503 (Service Unavailable): the server, or a proxy before it, fails'
@@ -295,7 +295,7 @@ def describe_unavailable(error: BaseException) -> str:
 
 def refusal_status(error: BaseException) -> int:
     """401 or 403 if a server refused a request because of credentials or permissions; else 0."""
-    answer = getattr(error, "response", None)  # of the package requests, which uploads artifacts
+    answer = getattr(error, "response", None)  # response of the package requests, which uploads artifacts
     status = getattr(answer, "status_code", None) or getattr(error, "code", None)
     status = {"UNAUTHENTICATED": 401, "PERMISSION_DENIED": 403}.get(getattr(error, "error_code", ""), status)
     return status if status in (401, 403) else 0
@@ -362,29 +362,29 @@ def pending_updates(folder: Path) -> dict[str, Any]:
 
 def add_pending(folder: Path, **lacks: Any) -> None:
     """Record data that MLflow lacks."""
-    with _edit_pending(folder) as kept:
-        kept |= lacks
+    with _edit_pending(folder) as pending:
+        pending |= lacks
 
 
 def clear_pending(folder: Path, *names: str) -> None:
     """Remove records of data that MLflow has now."""
-    with _edit_pending(folder) as kept:
+    with _edit_pending(folder) as pending:
         for name in names:
-            kept.pop(name, None)
+            pending.pop(name, None)
 
 
 def add_logged(folder: Path, values_by_kind: Mapping[str, Mapping[str, Any]]) -> None:
     """Record metadata of a run that MLflow lacks, by kind and name (metadata.py)."""
-    with _edit_pending(folder) as kept:
+    with _edit_pending(folder) as pending:
         for kind, values in values_by_kind.items():
-            kept[kind] = {**kept.get(kind, {}), **values}
+            pending[kind] = {**pending.get(kind, {}), **values}
 
 
 def clear_logged(folder: Path, values_by_kind: Mapping[str, Mapping[str, Any]]) -> None:
     """Remove records of metadata that MLflow has now; a value that changed meanwhile stays."""
-    with _edit_pending(folder) as kept:
+    with _edit_pending(folder) as pending:
         for kind, values in values_by_kind.items():
-            kept[kind] = {key: one for key, one in kept.get(kind, {}).items() if values.get(key) != one}
+            pending[kind] = {key: one for key, one in pending.get(kind, {}).items() if values.get(key) != one}
 
 
 _in_this_process = threading.Lock()
@@ -392,16 +392,17 @@ _in_this_process = threading.Lock()
 
 @contextmanager
 def _edit_pending(folder: Path) -> Iterator[dict[str, Any]]:
-    """The recorded data that MLflow lacks, written at the end of the block. Driver and first worker both change it."""
+    """The recorded data that MLflow lacks, written at the end of the block. The driver and the first worker both change
+    this data."""
     with _in_this_process, lock_pending(folder):
-        kept = pending_updates(folder)
-        before = json.dumps(kept)
-        yield kept
-        left = {name: value for name, value in kept.items() if value != {}}
-        if not left:
+        pending = pending_updates(folder)
+        before = json.dumps(pending)
+        yield pending
+        remaining = {name: value for name, value in pending.items() if value != {}}
+        if not remaining:
             (folder / BEHIND).unlink(missing_ok=True)
-        elif json.dumps(left) != before:
-            write_atomic(folder / BEHIND, checked_json(left))
+        elif json.dumps(remaining) != before:
+            write_atomic(folder / BEHIND, checked_json(remaining))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 DATABASES: Final = ("postgresql", "mysql", "mssql", "sqlite")
 SCHEMES: Final = ("http", "https", *DATABASES, "databricks", "databricks-uc", "uc", "file")
-HALF_MADE: Final = "half-made-"  # new name prefix of an SQLite file without all tables
+INCOMPLETE: Final = "half-made-"  # prefix of the new name of an incomplete SQLite file
 CLIENTS: Final = {  # the module that uploads files to a location, if it is not part of MLflow
     "s3": "boto3",
     "r2": "boto3",
@@ -83,8 +83,7 @@ def check_artifacts(location: str) -> None:
     elif scheme and scheme not in (*PLACES, *_plugins("mlflow.artifact_repository")):
         raise BadInput(
             f"MLflow stores artifacts in {redact(location)}, but has no client for {scheme}:, expected one of "
-            f"{', '.join(PLACES)}; set another artifact location for the experiment, or install the MLflow plugin "
-            "for it"
+            f"{', '.join(PLACES)}; set another artifact location, or install an MLflow plugin"
         )
 
 
@@ -96,8 +95,8 @@ def _scheme(uri: str) -> str:
     """
     if uri in ("databricks", "databricks-uc", "uc"):
         return uri
-    found = re.match(r"([A-Za-z][A-Za-z0-9.-]*)(?:\+[A-Za-z0-9_]+)?:", uri)
-    return found[1].lower() if found else ""
+    match = re.match(r"([A-Za-z][A-Za-z0-9.-]*)(?:\+[A-Za-z0-9_]+)?:", uri)
+    return match[1].lower() if match else ""
 
 
 def _plugins(group: str) -> list[str]:
@@ -135,7 +134,7 @@ def is_whole(file: Path) -> bool:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=0)) as opened:
             tables = {name for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             return "experiments" in tables and opened.execute("SELECT 1 FROM experiments").fetchone() is not None
-    except sqlite3.Error:  # locked, so another command has opened it; or not an SQLite file, which MLflow will report
+    except sqlite3.Error:  # another command has locked the file, or it is not an SQLite file, which MLflow will report
         return True
 
 
@@ -159,15 +158,16 @@ def make(file: Path, artifacts: str = "") -> None:
 
 
 def _make(file: Path, artifacts: str) -> None:
-    for left in file.parent.glob(f"{TEMPORARY}{glob.escape(file.name)}-*"):  # left by a command that was killed
-        left.unlink(missing_ok=True)
+    for leftover in file.parent.glob(f"{TEMPORARY}{glob.escape(file.name)}-*"):  # left by a command that was killed
+        leftover.unlink(missing_ok=True)
     if file.exists():
-        aside = file.with_name(f"{HALF_MADE}{uuid.uuid4().hex[:8]}-{file.name}")
-        for suffix in ("-journal", "-wal", "-shm"):  # of the old file; SQLite would use them for the new file
+        renamed = file.with_name(f"{INCOMPLETE}{uuid.uuid4().hex[:8]}-{file.name}")
+        for suffix in ("-journal", "-wal", "-shm"):  # files of the old store; SQLite would use them for the new store
             with suppress(FileNotFoundError):
-                os.rename(f"{file}{suffix}", f"{aside}{suffix}")
-        os.rename(file, aside)
-        log.warning("%s: an interrupted command left it incomplete; created again, the old file is %s", file, aside)
+                os.rename(f"{file}{suffix}", f"{renamed}{suffix}")
+        os.rename(file, renamed)
+        message = "%s: an interrupted command left it incomplete; it was created again, and the old file is %s"
+        log.warning(message, file, renamed)
     temporary = file.with_name(f"{TEMPORARY}{file.name}-{uuid.uuid4().hex}")
     try:
         _fill(temporary, artifacts or (file.parent / "artifacts").absolute().as_uri())

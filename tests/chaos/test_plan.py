@@ -203,7 +203,8 @@ def test_an_end_without_memory_names_a_micro_batch(tmp_path: Path) -> None:
 
 
 def test_a_slow_disk_does_not_cost_the_last_checkpoint(tmp_path: Path) -> None:
-    line = "sesame: runs/bert_base: stopped after step 12 without a checkpoint of it, as workers did not answer"
+    line = "sesame: runs/bert_base: stopped after step 12 without a checkpoint of this step, because workers did not "
+    line += "answer"
     assert list(faults.TerminateOnSlowDisk().wrong(scene_of(tmp_path, line), PREEMPTED))
 
 

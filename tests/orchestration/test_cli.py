@@ -141,7 +141,7 @@ BAD = {
     "or a recipe",
     "train gpt2 --data demo --output-dir README.md": "--output-dir README.md: exists and is not a directory; "
     "use another one",
-    "train bert_base --dry-run": "corpus wikipedia_books is text that may not be shipped; name your copy with "
+    "train bert_base --dry-run": "corpus wikipedia_books: its text cannot be distributed; name your copy with "
     "--data PATH, or use --data demo",
 }
 
@@ -210,7 +210,7 @@ def test_what_was_assumed_of_the_devices_is_said(capsys, tmp_path: Path, verb: s
         "--dry-run",
     ]
     assert main([verb, *words]) == 0
-    assert "each machine of the cluster assumed to be like this one" in capsys.readouterr().err.splitlines()
+    assert "assumed: each machine of the cluster is like this one" in capsys.readouterr().err.splitlines()
 
 
 def test_a_login_in_the_address_of_a_cluster_is_refused_and_not_shown(capsys) -> None:

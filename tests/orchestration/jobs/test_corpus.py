@@ -71,7 +71,7 @@ def test_what_does_not_reach_the_workers_of_a_runner_is_said(caplog: pytest.LogC
     job = open_job(JobFlags(recipe="bert_base", scale="tiny", data=["demo"], cluster="flink"))
     corpus_job._warn_of_local_variables(job.cluster.beam, {"HF_TOKEN": "hidden"})
     (record,) = caplog.records
-    assert record.getMessage().startswith("beam: FlinkRunner starts its workers elsewhere, without HF_TOKEN of")
+    assert record.getMessage().startswith("beam: the workers of FlinkRunner do not receive HF_TOKEN of")
     assert "hidden" not in record.getMessage()
     corpus_job._warn_of_local_variables(job.cluster.beam, {})
     corpus_job._warn_of_local_variables(type(job.cluster.beam)(), {"HF_TOKEN": "hidden"})

@@ -47,9 +47,9 @@ def test_a_folder_of_transformers_is_known_by_what_is_in_it(folder: Path, tmp_pa
         ("bert", 110, "bert"),
         ("bert", 29, "miniatures"),
         ("bert", 4.4, "miniatures"),
-        ("bert", 0.5, "of small nets"),
+        ("bert", 0.5, "of small models"),
         ("roberta", 125, "roberta"),
-        ("roberta", 5, "of small nets"),
+        ("roberta", 5, "of small models"),
         ("albert", 11.7, "albert"),
         ("electra", 13.5, "electra_small"),
         ("electra", 110, "electra_base"),
@@ -94,13 +94,13 @@ def test_a_folder_of_transformers_names_no_tasks(folder: Path) -> None:
     ("name", "of_recipe", "changes", "found"),
     [
         ("albert_base", "albert_base", {}, "albert"),
-        ("albert_base_tiny", "albert_base", {"num_hidden_layers": 2}, "of small nets"),
-        ("albert_base", "albert_base", {"num_hidden_layers": 2}, "of small nets"),  # with keys of one's own
+        ("albert_base_tiny", "albert_base", {"num_hidden_layers": 2}, "of small models"),
+        ("albert_base", "albert_base", {"num_hidden_layers": 2}, "of small models"),  # with keys of one's own
         ("bert_tiny", "bert_tiny", {}, "miniatures"),
         ("bert_small", "bert_small", {}, "miniatures"),
         ("electra_small", "electra_small", {}, "electra_small"),
         ("gpt2", "gpt2", {}, "gpt1"),
-        ("mine", "bert_tiny", {}, "of small nets"),
+        ("mine", "bert_tiny", {}, "of small models"),
     ],
 )
 def test_a_run_at_the_size_of_its_recipe_gets_the_grid_of_its_paper(
@@ -112,4 +112,4 @@ def test_a_run_at_the_size_of_its_recipe_gets_the_grid_of_its_paper(
     net = eval_target.target_of_run(folder)
     assert net.parameters < 20_000_000
     assert grid(net) == found
-    assert (grid_of(net, tasks_from_words("sst2")[0], "")[1] == SMALL) == (found == "of small nets")  # type: ignore[arg-type]
+    assert (grid_of(net, tasks_from_words("sst2")[0], "")[1] == SMALL) == (found == "of small models")  # type: ignore[arg-type]

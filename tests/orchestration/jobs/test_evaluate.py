@@ -176,7 +176,7 @@ def test_likelihoods_of_the_same_net_and_pairs_have_the_same_bytes(
 def test_a_share_of_a_few_rows_is_told(net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Of one row, which had also chosen the rate, it was a score like any other."""
     (plan,) = plan_tasks(net, wanted(data, learning_rates=(1e-3, 3e-3)))
-    said = "task sst2: its score is of 12 examples (dev), which also selected the hyperparameters: "
+    said = "task sst2: its score is computed on 12 examples (dev), which also selected the hyperparameters: "
     said += "too few for a reliable score"
     assert plan.notes == (said,)
     assert said in caplog.text

@@ -114,7 +114,7 @@ def test_features_of_a_frozen_net_are_asked_for_and_what_does_not_go_with_them_i
 
 def test_hyperparameters_are_never_chosen_on_test(net: EvalTarget, data: Path) -> None:
     (data / "SST-2/dev.tsv").rename(data / "SST-2/test-labeled.tsv")
-    with pytest.raises(BadInput, match=r"2 hyperparameter settings to compare, but there is no labeled dev split"):
+    with pytest.raises(BadInput, match=r"selecting one of 2 hyperparameter settings needs a labeled dev split"):
         plan_tasks(net, wanted(data, learning_rates=(1e-3, 2e-3)))
     (plan,) = plan_tasks(net, wanted(data))
     assert (plan.split, plan.chosen_on) == ("test_labelled", "")
@@ -154,7 +154,7 @@ def test_the_grids_of_a_task_of_ones_own_are_meant(net: EvalTarget, data: Path, 
     )
     others = r"its file has quick, slow; select one with --grid"
     (plan,) = plan_tasks(net, EvalRequest(tasks_from_words(str(file))))
-    assert plan.grid_description.startswith(f"mine: grid of small nets ({others}): 0.001 0.0003 x")
+    assert plan.grid_description.startswith(f"mine: grid of small models ({others}): 0.001 0.0003 x")
     (plan,) = plan_tasks(large, EvalRequest(tasks_from_words(str(file))))
     assert plan.grid_description.startswith(f"mine: grid of BERT ({others}): 5e-5 3e-5 2e-5 x")
     (plan,) = plan_tasks(large, EvalRequest(tasks_from_words(str(file)), grid="slow"))
@@ -169,4 +169,4 @@ def test_the_grids_of_a_task_of_ones_own_are_meant(net: EvalTarget, data: Path, 
     why += "select one with --grid"
     assert plan.grid_description.startswith(f"mine: grid bert ({why}): 1e-6 x")
     (plan,) = plan_tasks(net, EvalRequest(tasks_from_words("sst2"), data))
-    assert plan.grid_description.startswith("sst2: grid of small nets: 0.001 0.0003 x")
+    assert plan.grid_description.startswith("sst2: grid of small models: 0.001 0.0003 x")

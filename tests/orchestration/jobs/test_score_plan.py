@@ -251,11 +251,11 @@ def test_a_net_that_is_to_learn_to_write_wants_something_to_learn_from(
 @pytest.mark.parametrize(
     ("kind", "trunk", "said"),
     [
-        ("{kind: perplexity}", "bert_base", "perplexity requires a causal language model, and an encoder is none"),
+        ("{kind: perplexity}", "bert_base", "perplexity requires a causal language model, not an encoder;"),
         (
             "{kind: context_length}",
             "t5_base",
-            "perplexity requires a causal language model, and an encoder_decoder is none",
+            "perplexity requires a causal language model, not an encoder_decoder;",
         ),
         (
             '{kind: generation, prompt: "{text}", answer: ""}',
@@ -302,7 +302,9 @@ def test_a_sample_of_summaries_is_no_score_beside_the_papers(net: EvalTarget, tm
             zipfile.ZipFile(tmp_path / name, "w").writestr(member, table)
         else:
             (tmp_path / name).write_text(table)
-    with pytest.raises(BadInput, match=f"task {task}: its score is of test, but .* has no labeled file of that"):
+    with pytest.raises(
+        BadInput, match=f"task {task}: its score is computed on test, but .* has no labeled file of these"
+    ):
         plan_tasks(net, wanted(tmp_path, task))
 
 
@@ -381,7 +383,7 @@ def test_a_test_split_of_a_few_rows_is_no_headline(
     table(data / "SST-2/labelled.tsv", test)
     (plan,) = plan_tasks(net, replace(wanted(data), tasks=[task]))
     assert plan.split == split
-    said = f"task sst2: its score is of dev ({dev} examples), because test has {test} labeled example"
+    said = f"task sst2: its score is computed on dev ({dev} examples), because test has {test} labeled example"
     assert (said in caplog.text) == (split == "dev")
     assert (said in " ".join(plan.notes)) == (split == "dev")
 
@@ -460,7 +462,8 @@ def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the
     net: EvalTarget, tmp_path: Path
 ) -> None:
     with pytest.raises(
-        BadInput, match=r"optimizer.learning_rate=1: .* is already trained, so no key of its recipe can change it"
+        BadInput,
+        match=r"optimizer.learning_rate=1: .* is already trained, and its recipe cannot change; leave this key out",
     ):
         eval_target.subject_of(
             JobFlags(recipe=str(net.folder), overrides=("optimizer.learning_rate=1", "cluster.num_workers=2"))
@@ -474,7 +477,8 @@ def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the
         option = f"--{name.replace('_', '-')}"
         for folder in (net.folder, folder_of_transformers(tmp_path / name)):
             with pytest.raises(
-                BadInput, match=f"^{option}: {folder} is already trained, so .* can change it; leave it out$"
+                BadInput,
+                match=f"^{option}: {folder} is already trained, and its recipe cannot change; leave this option out$",
             ):
                 eval_target.subject_of(JobFlags(recipe=str(folder), **{name: value}))  # type: ignore[arg-type]
     given = JobFlags(recipe=str(net.folder), overrides=("cluster.finetuning_workers=2", "cluster.engine.cpu_threads=3"))

@@ -83,7 +83,9 @@ def test_a_task_is_scored_on_the_splits_that_it_names_and_on_no_other(
     """As XQuAD, which learns English and is compared on English dev, and XNLI."""
     (data / "mine.yaml").write_text(LANGUAGES)
     asked = wanted(data, tasks=f"{data}/mine.yaml", num_seeds=1)
-    said = f"task mine: its score is of test_de, test_fr, test_th, but {data} has no labeled file of that; looked for"
+    said = (
+        f"task mine: its score is computed on test_de, test_fr, test_th, but {data} has no labeled file of these splits"
+    )
     with pytest.raises(BadInput, match=re.escape(said)):
         plan_tasks(net, asked)
     assert plan_supported_tasks(net, asked) == []
@@ -91,7 +93,7 @@ def test_a_task_is_scored_on_the_splits_that_it_names_and_on_no_other(
     (data / "de.tsv").write_text("sentence\tlabel\nthe film is good\t1\nthe book is good\t1\n")
     score = scored(net, asked)
     assert (score.split, score.chance) == ("test_de", 1)
-    assert f"its score is of test_de only, because {data} has no labeled test_fr, test_th" in caplog.text
+    assert f"its score is computed on test_de only, because {data} has no labeled test_fr, test_th" in caplog.text
     (data / "th.tsv").write_text("sentence\tlabel\nthe film is bad\t0\nthe book is good\t1\n")
     score = scored(net, asked)
     assert (score.split, score.chance) == ("mean", 0.75)
@@ -146,11 +148,13 @@ def test_the_diagnostic_set_is_no_dev_split_of_mnli(
     mnli(data)
     (data / "AX").mkdir()
     for task, split in (("ax", "test_labelled"), ("hans", "test_lexical_overlap, .*")):
-        with pytest.raises(BadInput, match=f"task {task}: its score is of {split}, but .* has no labeled file of that"):
+        with pytest.raises(
+            BadInput, match=f"task {task}: its score is computed on {split}, but .* has no labeled file of these"
+        ):
             plan_tasks(net, wanted(data, tasks=task))
     (data / "AX/AX.tsv").write_text("index\tsentence1\tsentence2\n0\tthe film is good\tit is\n")
     plans = plan_tasks(net, wanted(data, tasks="ax", for_leaderboard=True, num_seeds=1))
-    assert "the result is of dev and is not the score of this task" in caplog.text
+    assert "the result is computed on dev and is not the score of this task" in caplog.text
     scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore_progress)
     assert evaluate.submit(plans, scores, tmp_path / "to") == ["AX.tsv"]
 

@@ -138,7 +138,7 @@ def test_of_several_earlier_scores_there_is_one_line(tmp_path: Path):
     for stage in earlier:
         finish(stage)
     assert [line for stage in due for line in stage.describe()] == [f"scores: to do ({stage.folder})" for stage in due]
-    assert other_values(due) == "scores: 4 earlier ones have other values of labels; they stay unchanged"
+    assert other_values(due) == "scores: 4 earlier directories have other values of labels; they stay unchanged"
     assert other_values(due[:1] + earlier[:1]) == (
         f"scores: {earlier[1].folder.name} has other values of labels; it stays unchanged"
     )

@@ -58,7 +58,9 @@ def test_a_stop_does_not_wait_for_workers_whose_step_does_not_end(run: Run) -> N
     for rank in (0, 1):
         hear(each, rank, STEP, 100.0)
     each._check_stopping([0, 1], stop_sent_s=100.0, now_s=119.0)
-    with pytest.raises(Preempted, match="stopped after step 10 without a checkpoint of it, as workers did not answer"):
+    with pytest.raises(
+        Preempted, match="stopped after step 10 without a checkpoint of this step, because workers did not answer"
+    ):
         each._check_stopping([0, 1], stop_sent_s=100.0, now_s=121.0)
 
 
@@ -103,7 +105,10 @@ def test_workers_that_lost_each_other_are_started_again(
     """It was a traceback, and the end of the run."""
     with pytest.raises(WorkersDisconnected) as found:
         fail(attempt(run), monkeypatch, RayTaskError("train", "traceback", error))
-    assert str(found.value) == f"a worker lost the others ({type(error).__name__}: {str(error).splitlines()[0]})"
+    assert (
+        str(found.value)
+        == f"a worker lost its connection to the others ({type(error).__name__}: {str(error).splitlines()[0]})"
+    )
 
 
 def test_an_error_that_is_a_bug_stays_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

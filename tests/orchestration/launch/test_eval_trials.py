@@ -197,7 +197,7 @@ def test_a_cell_for_which_there_is_no_machine_is_one_line_and_no_endless_wait(so
 
 
 def test_a_signal_ends_the_grid_and_what_is_done_stays(some: list[EvalTrial]) -> None:
-    with pytest.raises(Preempted, match=r"stopped with 4 of 4 evaluations to do; repeat the command to resume"):
+    with pytest.raises(Preempted, match=r"stopped with 4 of 4 evaluations unfinished; repeat the command to resume"):
         done(some, TrialResources(), StopRequest(signal=15))
 
 

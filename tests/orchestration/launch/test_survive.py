@@ -97,7 +97,7 @@ def test_sigterm_is_answered_though_a_worker_is_stopped(
         os.kill(os.getpid(), signal.SIGTERM)
         asked_s.append(time.monotonic())
 
-    with pytest.raises(Preempted, match=r"without a checkpoint of it, as worker \d did not answer"):
+    with pytest.raises(Preempted, match=r"without a checkpoint of this step, because worker \d did not answer"):
         start(run_of(corpus, tmp_path), place, on_progress=once_at(20, act))
     assert time.monotonic() - asked_s[0] < worker_polls.ANSWER_S + 20
     assert not trainers()

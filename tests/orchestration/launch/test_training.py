@@ -123,7 +123,7 @@ def test_a_signal_ends_the_wait_for_earlier_workers(run: Run, monkeypatch: pytes
 def test_earlier_workers_that_stay_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "LEFT_S", 0.1)
     monkeypatch.setattr(launch, "kill_abandoned", lambda folder: [])  # they are those of another machine
-    with pytest.raises(ResourceError, match="workers of an earlier command, which has ended, still use"):
+    with pytest.raises(ResourceError, match="workers of an ended command still use"):
         start(run, ignore_progress)
 
 
@@ -211,12 +211,12 @@ def test_workers_that_lose_each_other_again_and_again_are_one_line(
     monkeypatch.setattr(tracking, "log_tags", lambda *what, **tags: None)
     each = training(run, StopRequest())
     with caplog.at_level(logging.WARNING):
-        each._count_death(WorkersDisconnected("a worker lost the others (...)", 7))
-        each._count_death(WorkersDisconnected("a worker lost the others (...)", 7))
+        each._count_death(WorkersDisconnected("a worker lost its connection to the others (...)", 7))
+        each._count_death(WorkersDisconnected("a worker lost its connection to the others (...)", 7))
     with pytest.raises(
         ResourceError, match=r"after step 7, 3 times without progress; check the network between"
     ) as found:
-        each._count_death(WorkersDisconnected("a worker lost the others (...)", 7))
+        each._count_death(WorkersDisconnected("a worker lost its connection to the others (...)", 7))
     assert "\n" not in str(found.value)
 
 

@@ -166,7 +166,7 @@ def test_a_hint_can_be_pasted(name: str, number: int) -> None:
     given, recipe = [f"cluster.{key}" for key in keys], load(name)
     cluster = load_cluster(base, given)
     said = _refused(recipe, cluster)
-    hint = said.partition("the smallest that fits: ")[2].split()
+    hint = said.partition("the smallest layout that fits: ")[2].split()
     assert hint or not said or "no number " in said
     hinted = load_cluster(base, given + hint)
     assert not hint or (check(recipe, hinted), _refused(recipe, hinted)) == ([], "")
@@ -294,7 +294,7 @@ def test_a_cluster_that_is_somewhere_else_has_not_this_machines_gpus(monkeypatch
     monkeypatch.setattr(devices, "list_gpus", lambda: (("NVIDIA L4", 24e9),))
     there = load_cluster("one_gpu", ["ray_address=10.0.0.1:6379"])
     assert run_estimate.devices_of(load_cluster("one_gpu"), 1)[1] == ""
-    assert run_estimate.devices_of(there, 1)[1] == "each machine of the cluster assumed to be like this one (NVIDIA L4)"
+    assert run_estimate.devices_of(there, 1)[1] == "assumed: each machine of the cluster is like this one (NVIDIA L4)"
     device, said = run_estimate.devices_of(there, 1, elsewhere=True)
     assert (device.name, said) == ("h100", "h100 assumed: one_gpu does not set gpu_type; set cluster.gpu_type")
 
@@ -331,9 +331,9 @@ def test_loader_processes_that_have_no_cores_are_said(monkeypatch: pytest.Monkey
         said.append([note for note in notes if "loader" in note])
     lower = "lower cluster.engine.dataloader_num_workers"
     assert said == [
-        [f"slow: 4 dataloader processes beside 2 workers, but only 2 free cores; {lower}"],
+        [f"slow: 4 dataloader processes for 2 workers, but only 2 free cores; {lower}"],
         [],
-        [f"slow: 4 dataloader processes beside 2 workers, but only 0.5 free cores; {lower}"],
+        [f"slow: 4 dataloader processes for 2 workers, but only 0.5 free cores; {lower}"],
     ]
 
 
