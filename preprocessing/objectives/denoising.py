@@ -19,7 +19,7 @@ _DESCRIPTIONS: Final[dict[Edit, str]] = {
     "sentence_permutation": "sentences shuffled",
     "token_masking": "{rate:.0%} of the tokens masked",
     "token_deletion": "{rate:.0%} of the tokens deleted",
-    "text_infilling": "{rate:.0%} of the words replaced by [MASK] in runs of {mean:g} on average",
+    "text_infilling": "{rate:.0%} of the words masked in runs of {mean:g}",
     "document_rotation": "document rotated",
 }
 
