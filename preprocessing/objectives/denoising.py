@@ -107,7 +107,7 @@ class Denoising:
         noise = ", ".join(
             _DESCRIPTIONS[edit].format(rate=self.mask_ratio, mean=self.poisson_lambda) for edit in self.noise_types
         )
-        return f"source: text with {noise}; targets: the original text"
+        return f"source: {noise}; targets: the original text"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 1.0, 1.0

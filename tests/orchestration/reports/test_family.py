@@ -135,7 +135,7 @@ def test_bart_against_t5_reads_like_the_difference_of_their_papers():
     assert lines[2:5] == [
         "packing: full sentences packed inside documents, instead of continuous text",
         "predicts the whole text, instead of masked spans",
-        "rewrites: source: text with sentences shuffled, 30% of the words masked in runs of 3; "
+        "rewrites: source: sentences shuffled, 30% of the words masked in runs of 3; "
         "targets: the original text, "
         "instead of each selected span replaced by one sentinel; targets: the spans",
     ]
@@ -150,7 +150,7 @@ def test_pegasus_against_bart_reads_like_the_difference_of_their_papers():
     lines = describe_difference(recipe("bart_base"), recipe("pegasus_base"))
     assert lines[2:4] == [
         "predicts the gap sentences, instead of the whole text",
-        "rewrites: 30% of the sentences masked and predicted (highest ROUGE-1 F1), instead of source: text with "
+        "rewrites: 30% of the sentences masked and predicted (highest ROUGE-1 F1), instead of source: "
         "sentences shuffled, 30% of the words masked in runs of 3; targets: the original "
         "text",
     ]
@@ -245,7 +245,7 @@ def test_parts_are_said_in_words():
     assert SpanCorruption().describe() == "each selected span replaced by one sentinel; targets: the spans"
     assert (
         Denoising(noise_types=("token_deletion",)).describe()
-        == "source: text with 30% of the tokens deleted; targets: the original text"
+        == "source: 30% of the tokens deleted; targets: the original text"
     )
     assert Unigram().describe() == "32,000 unigram tokens"
     assert (

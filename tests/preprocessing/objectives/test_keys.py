@@ -157,11 +157,11 @@ def test_a_value_at_the_limit_is_accepted(part: type[Objective], keys: dict[str,
         (PermutationLM(), "random prediction order within each block of 256 tokens"),
         (
             Denoising(noise_types=("token_masking", "document_rotation"), mask_ratio=0.2),
-            "source: text with 20% of the tokens masked, document rotated; targets: the original text",
+            "source: 20% of the tokens masked, document rotated; targets: the original text",
         ),
         (
             Denoising(noise_types=("token_deletion",)),
-            "source: text with 30% of the tokens deleted; targets: the original text",
+            "source: 30% of the tokens deleted; targets: the original text",
         ),
         (
             UnifiedLM(),
