@@ -19,7 +19,7 @@ _DESCRIPTIONS: Final[dict[Edit, str]] = {
     "sentence_permutation": "sentences shuffled",
     "token_masking": "{rate:.0%} of the tokens masked",
     "token_deletion": "{rate:.0%} of the tokens deleted",
-    "text_infilling": "{rate:.0%} of the words replaced by [MASK] in runs of {mean:g} on average",
+    "text_infilling": "{rate:.0%} of the words masked in runs of {mean:g}",
     "document_rotation": "document rotated",
 }
 
@@ -107,7 +107,7 @@ class Denoising:
         noise = ", ".join(
             _DESCRIPTIONS[edit].format(rate=self.mask_ratio, mean=self.poisson_lambda) for edit in self.noise_types
         )
-        return f"source: text with {noise}; targets: the original text"
+        return f"source: {noise}; targets: the original text"
 
     def shares(self, masking: Masking) -> tuple[float, float]:
         return 1.0, 1.0

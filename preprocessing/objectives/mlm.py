@@ -79,7 +79,7 @@ class MaskedLM:
         """Describe the fractions of selected tokens that are masked, random or unchanged."""
         return (
             f"{self.mask_replace_prob:.0%} masked, {self.random_replace_prob:.0%} random, "
-            f"{abs(1 - self.mask_replace_prob - self.random_replace_prob):.0%} unchanged"
+            f"{abs(1 - self.mask_replace_prob - self.random_replace_prob):.0%} kept"
         )
 
     def shares(self, masking: Masking) -> tuple[float, float]:

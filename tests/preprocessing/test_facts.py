@@ -224,11 +224,10 @@ def test_the_number_of_noise_spans_follows_from_the_length_of_a_row_and_their_me
         (SegmentPair(negatives="swapped"), "pairs of segments, 50% swapped (SOP)"),
         (SpanMasking(phrase_prob=0.5), "15% of the tokens, in spans of up to 10 words; 50% of the spans are phrases"),
         (CausalLM(), "each token predicts the next one"),
-        (MaskedLM(), "80% masked, 10% random, 10% unchanged, drawn per token"),
+        (MaskedLM(), "80% masked, 10% random, 10% kept, drawn per token"),
         (
             Denoising(),
-            "source: text with sentences shuffled, 30% of the words replaced by [MASK] in runs of 3 on average; "
-            "targets: the original text",
+            "source: sentences shuffled, 30% of the words masked in runs of 3; targets: the original text",
         ),
         (SpanCorruption(), "each selected span replaced by one sentinel; targets: the spans"),
         (Unigram(vocab_size=32_100, padded_vocab_size=32_128), "32,100 unigram tokens, in a table of 32,128 rows"),

@@ -112,8 +112,8 @@ def test_spanbert_against_bert_reads_like_the_abstract_of_its_paper():
         "removes next sentence prediction",
         "adds span boundaries",
         "masks 15% of the tokens, in spans of up to 10 words, instead of 15% of the tokens",
-        "objective: 80% masked, 10% random, 10% unchanged, drawn per span, "
-        "instead of 80% masked, 10% random, 10% unchanged, drawn per token",
+        "objective: 80% masked, 10% random, 10% kept, drawn per span, "
+        "instead of 80% masked, 10% random, 10% kept, drawn per token",
     ]
 
 
@@ -135,8 +135,8 @@ def test_bart_against_t5_reads_like_the_difference_of_their_papers():
     assert lines[2:5] == [
         "packing: full sentences packed inside documents, instead of continuous text",
         "predicts the whole text, instead of masked spans",
-        "objective: source: text with sentences shuffled, 30% of the words replaced by [MASK] in runs of 3 on "
-        "average; targets: the original text, "
+        "objective: source: sentences shuffled, 30% of the words masked in runs of 3; "
+        "targets: the original text, "
         "instead of each selected span replaced by one sentinel; targets: the spans",
     ]
     assert {
@@ -150,8 +150,8 @@ def test_pegasus_against_bart_reads_like_the_difference_of_their_papers():
     lines = describe_difference(recipe("bart_base"), recipe("pegasus_base"))
     assert lines[2:4] == [
         "predicts the gap sentences, instead of the whole text",
-        "objective: 30% of the sentences masked and predicted (highest ROUGE-1 F1), instead of source: text with "
-        "sentences shuffled, 30% of the words replaced by [MASK] in runs of 3 on average; targets: the original "
+        "objective: 30% of the sentences masked and predicted (highest ROUGE-1 F1), instead of source: "
+        "sentences shuffled, 30% of the words masked in runs of 3; targets: the original "
         "text",
     ]
     assert {
@@ -241,19 +241,19 @@ def test_parts_are_said_in_words():
     assert Contiguous(unit="sentence", cross_documents=False).describe() == "full sentences packed inside documents"
     assert WholeWordMasking().describe() == "15% of the tokens, in whole words"
     assert SpanMasking(max_span_length=5).describe() == "15% of the tokens, in spans of up to 5 words"
-    assert MaskedLM(replace_unit="span").describe() == "80% masked, 10% random, 10% unchanged, drawn per span"
+    assert MaskedLM(replace_unit="span").describe() == "80% masked, 10% random, 10% kept, drawn per span"
     assert SpanCorruption().describe() == "each selected span replaced by one sentinel; targets: the spans"
     assert (
         Denoising(noise_types=("token_deletion",)).describe()
-        == "source: text with 30% of the tokens deleted; targets: the original text"
+        == "source: 30% of the tokens deleted; targets: the original text"
     )
     assert Unigram().describe() == "32,000 unigram tokens"
     assert (
         Unigram(vocab_size=32_100, padded_vocab_size=32_128).describe()
         == "32,100 unigram tokens, in a table of 32,128 rows"
     )
-    assert Unigram(vocab_size=30_000, lowercase=True).describe() == "30,000 lower-cased unigram pieces"
-    assert WordPiece(lowercase=False).describe() == "30,522 cased word pieces"
+    assert Unigram(vocab_size=30_000, lowercase=True).describe() == "30,000 lower-cased unigram tokens"
+    assert WordPiece(lowercase=False).describe() == "30,522 cased WordPiece tokens"
 
 
 @pytest.mark.parametrize("name", RECIPES)

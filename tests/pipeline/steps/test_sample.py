@@ -55,7 +55,7 @@ def test_a_sample_of_more_text_is_small_spread_and_always_the_same(
     assert 60_000 < sum(len(text.encode()) for text in found) < 70_000
     firsts = [chinese(91 * number, 1) for number in range(40)]
     assert len({text for text in found if text in firsts}) == 16
-    with pytest.raises(BadInput, match="expected at least .* for a sample of this text") as error:
+    with pytest.raises(BadInput, match=r"expected at least .* for a sample of this text") as error:
         require_room(WordPiece(vocab_size=4_096), corpus)
     assert str(error.value).endswith("data.tokenizer.vocab_size=16384")  # the whole has more
 

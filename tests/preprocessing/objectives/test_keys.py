@@ -59,7 +59,7 @@ OUTSIDE: list[tuple[type[Objective], dict[str, Any], str]] = [
     (
         SpanCorruption,
         {"targets": "all", "collapse_spans": False, "random_replace_prob": -0.5},
-        r"objective\.random_replace_prob is -0.5, allowed is a share",
+        r"objective\.random_replace_prob is -0.5, allowed is a probability",
     ),
     (
         SpanCorruption,
@@ -127,18 +127,18 @@ def test_a_value_at_the_limit_is_accepted(part: type[Objective], keys: dict[str,
     ("objective", "line"),
     [
         (CausalLM(), "each token predicts the next one"),
-        (MaskedLM(replace_unit="span"), "80% masked, 10% random, 10% unchanged, drawn per span"),
+        (MaskedLM(replace_unit="span"), "80% masked, 10% random, 10% kept, drawn per span"),
         (
             MaskedLM(mask_replace_prob=0.5, random_replace_prob=0.3),
-            "50% masked, 30% random, 20% unchanged, drawn per token",
+            "50% masked, 30% random, 20% kept, drawn per token",
         ),
         (
             MaskedSeq2Seq(),
-            "masked for the encoder (80% masked, 10% random, 10% unchanged), predicted by the decoder",
+            "masked for the encoder (80% masked, 10% random, 10% kept), predicted by the decoder",
         ),
         (
             MaskedSeq2Seq(mask_replace_prob=1.0, random_replace_prob=0.0, hide_masked_from_decoder=False),
-            "masked for the encoder (100% masked, 0% random, 0% unchanged), predicted by the decoder, "
+            "masked for the encoder (100% masked, 0% random, 0% kept), predicted by the decoder, "
             "which also attends to the masks",
         ),
         (SpanCorruption(), "each selected span replaced by one sentinel; targets: the spans"),
@@ -157,16 +157,16 @@ def test_a_value_at_the_limit_is_accepted(part: type[Objective], keys: dict[str,
         (PermutationLM(), "random prediction order within each block of 256 tokens"),
         (
             Denoising(noise_types=("token_masking", "document_rotation"), mask_ratio=0.2),
-            "source: text with 20% of the tokens masked, document rotated; targets: the original text",
+            "source: 20% of the tokens masked, document rotated; targets: the original text",
         ),
         (
             Denoising(noise_types=("token_deletion",)),
-            "source: text with 30% of the tokens deleted; targets: the original text",
+            "source: 30% of the tokens deleted; targets: the original text",
         ),
         (
             UnifiedLM(),
             "33% bidirectional, 33% sequence-to-sequence, 17% left-to-right, 17% right-to-left; "
-            "80% masked, 10% random, 10% unchanged",
+            "80% masked, 10% random, 10% kept",
         ),
     ],
 )

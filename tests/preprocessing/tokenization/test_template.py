@@ -133,7 +133,7 @@ def test_a_special_token_that_is_written_out_is_text(vocab: Vocab) -> None:
 
 
 def test_a_row_has_room_for_two_texts(vocab: Vocab) -> None:
-    with pytest.raises(BadInput, match="expected at least . for two texts"):
+    with pytest.raises(BadInput, match=r"expected at least . for two texts"):
         Template(vocab, 2)
 
 

@@ -320,7 +320,9 @@ CHARACTERS = [
 )
 def test_the_least_size_is_the_one_that_training_asks_for(spec: TokenizerSpec, texts: list[str]) -> None:
     least = spec.least_size(texts)
-    with pytest.raises(BadInput, match=f"expected at least {least} for this text; set data.tokenizer.vocab_size=") as error:
+    with pytest.raises(
+        BadInput, match=f"expected at least {least} for this text; set data.tokenizer.vocab_size="
+    ) as error:
         train(spec, texts)
     asked = int(str(error.value).split("=")[-1])
     assert asked >= least
