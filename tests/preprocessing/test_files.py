@@ -147,7 +147,7 @@ def test_two_commands_that_write_one_folder_do_not_disturb_each_other(tmp_path: 
         to.mkdir()
     with whole_folder(to) as folder:
         (folder / "first").touch()
-        with pytest.raises(ResourceError, match="another command is writing it"), whole_folder(to):
+        with pytest.raises(ResourceError, match="another command is writing to it"), whole_folder(to):
             pass
     assert [path.name for path in to.iterdir()] == ["first"]
     with pytest.raises(BadInput, match="created by another command"):

@@ -56,7 +56,7 @@ def test_a_lock_that_is_a_link_is_refused_and_the_file_behind_it_stays(tmp_path:
     """It was truncated: a link in a folder that others may write to names any file of ours."""
     (tmp_path / "mine").write_text("kept")
     (tmp_path / OWNER).symlink_to(tmp_path / "mine")
-    with pytest.raises(ResourceError, match="is a link"), hold_lock(tmp_path):
+    with pytest.raises(ResourceError, match="is a symbolic link"), hold_lock(tmp_path):
         pytest.fail("held through a link")
     assert (tmp_path / "mine").read_text() == "kept"
 
@@ -191,7 +191,7 @@ def test_a_disk_without_locks_names_who_seems_to_write_there(
     with holder(tmp_path) as other:
         monkeypatch.setattr(lock.fcntl, "flock", refuse)
         with hold_lock(tmp_path):
-            assert f"start no second job here: process {other.pid} on" in caplog.text
+            assert f"do not start a second job here: process {other.pid} on" in caplog.text
 
 
 def test_looking_whether_a_folder_is_held_keeps_nobody_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_a_manifest_that_contradicts_itself_is_bad_input(tmp_path: Path, change:
 def test_another_schema_version_is_refused(tmp_path: Path) -> None:
     value = json.loads(MANIFEST.to_json()) | {"schema_version": 99}
     (tmp_path / FILE_NAME).write_text(json.dumps(value))
-    with pytest.raises(BadInput, match="schema version 99, this Sesame reads 2"):
+    with pytest.raises(BadInput, match="schema version: got 99, expected 2"):
         Manifest.load(tmp_path)
 
 

@@ -202,7 +202,7 @@ def test_the_rows_of_an_epoch_are_each_there_once_and_can_be_made():
 
 
 def test_rows_that_go_on_from_each_other_cannot_be_mixed():
-    with pytest.raises(BadInput, match=r"is a mixture, and rows of packing stream go on .*--data PATH"):
+    with pytest.raises(BadInput, match=r"is a mixture, but sequences of packing stream continue .*--data PATH"):
         rows_of({"packing": Stream(), "masking": NoMasking(), "objective": CausalLM()})
 
 

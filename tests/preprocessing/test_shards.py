@@ -140,7 +140,7 @@ def test_ids_are_16_bits_while_the_vocabulary_fits(path: Path, vocab_size: int, 
 def test_an_id_outside_the_vocabulary_is_refused_and_nothing_written(path: Path, id: int) -> None:
     documents = Documents()
     documents.ids[0][1] = id
-    with pytest.raises(ValueError, match="ids are below the vocabulary's size 10"):
+    with pytest.raises(ValueError, match="ids must be less than the vocab_size 10"):
         documents.write(path)
     assert list(path.parent.iterdir()) == []
 
@@ -175,7 +175,7 @@ def test_columns_that_do_not_fit_each_other_are_refused(path: Path, spoil: Any) 
 
 
 def test_a_shard_of_no_split_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="begins with one of"):
+    with pytest.raises(ValueError, match="must begin with one of"):
         Documents().write(tmp_path / "dev-00000-of-00001.arrow")
 
 
@@ -251,13 +251,13 @@ def test_a_shard_is_one_uncompressed_batch_that_plain_pyarrow_reads(path: Path) 
 @pytest.mark.parametrize("content", [b"", b"no arrow at all", b"ARROW1\0\0" + bytes(100)])
 def test_a_file_that_is_no_shard_is_bad_input(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(BadInput, match="cannot be read as a shard") as error:
+    with pytest.raises(BadInput, match="cannot read it as a shard") as error:
         Shard(path)
     assert "\n" not in str(error.value)
 
 
 def test_a_missing_shard_is_bad_input(path: Path) -> None:
-    with pytest.raises(BadInput, match="cannot be read as a shard"):
+    with pytest.raises(BadInput, match="cannot read it as a shard"):
         Shard(path)
 
 

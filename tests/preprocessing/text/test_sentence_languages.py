@@ -273,7 +273,7 @@ def test_a_language_is_guessed_by_its_words(text: str, language: str) -> None:
 
 def test_long_medians_are_implausible() -> None:
     assert describe_implausible(["a" * 250, "b" * 250]) == ""
-    assert "has 251 characters" in describe_implausible([" " + "a" * 251])
+    assert "is 251 characters" in describe_implausible([" " + "a" * 251])
     assert describe_implausible(["一" * 80]) == ""
     assert "more than 80" in describe_implausible(["一" * 81])
     assert describe_implausible([]) == ""
