@@ -330,7 +330,7 @@ def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
             smaller = ", or reduce decontaminate.ngram_size" if least > 1 else ""
             log.warning(
                 "decontaminate.paths: %s of %s evaluation texts have fewer than %s words and are ignored; "
-                " join each question and its answer to one text%s",
+                "join each question and its answer to one text%s",
                 f"{num['too_short']:,}", f"{num['texts']:,}", least, smaller,
             )  # fmt: skip
         if why := ", ".join(f"{count:,} {fault}" for fault, count in unread.items()):

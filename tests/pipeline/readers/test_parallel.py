@@ -52,7 +52,7 @@ def test_folders_with_unequal_numbers_of_files_are_refused_with_both(tmp_path: P
     for name in ("en/a", "en/b", "fr/a"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    with pytest.raises(BadInput, match=r"^[^\n]+/en has 2, [^\n]+/fr has 1 files; [^\n]+$"):
+    with pytest.raises(BadInput, match=r"^[^\n]+/en has 2, [^\n]+/fr has 1; [^\n]+$"):
         find_sides([f"{tmp_path}/en", f"{tmp_path}/fr"])
 
 

@@ -131,7 +131,9 @@ class TestSeveral:
         found = recognise(str(tmp_path))
         assert found == [CsvReader(path=str(tmp_path), extensions=(".csv",))]
         (line,) = left_out(found)
-        assert "a.dat (table; --data table:FILE reads it); b.txt (warc; --data warc:FILE reads it)" in line
+        assert (
+            "a.dat (table; to read it, pass --data table:FILE); b.txt (warc; to read it, pass --data warc:FILE)" in line
+        )
 
     def test_files_of_a_pattern_must_have_one_format(self, tmp_path: Path) -> None:
         path = _folder(tmp_path, "a.csv", "c.html")
@@ -197,7 +199,7 @@ class TestLeftOut:
         assert texts(*found) == ["From CSV."]
         (line,) = left_out(found)
         assert "b.json (invalid JSON Lines: one object spans several lines" in line
-        assert "c.xml (XML that begins without an element 'text'; its elements are settings, a: name" in line
+        assert "c.xml (missing element 'text' at the start of the XML, expected one of settings, a; select" in line
 
     def test_a_file_alone_leaves_nothing_out(self, tmp_path: Path) -> None:
         _folder(tmp_path)

@@ -51,7 +51,7 @@ FILES = {
     "later.pdf": (b"\n\n" + PDF, "PDF", "pdftotext"),
     "a.ps": (b"%!PS-Adobe-3.0\nshowpage\n", "PostScript", "ps2ascii"),
     "a.rtf": (b"{\\rtf1\\ansi Words.}", "RTF", "pandoc"),
-    "a.doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600, "Microsoft Office before 2007", "LibreOffice"),
+    "a.doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600, "Microsoft Office", "LibreOffice"),
     "a.docx": (_zip("[Content_Types].xml", "word/document.xml"), "DOCX", "pandoc"),
     "a.pptx": (_zip("[Content_Types].xml", "ppt/a.xml"), "PPTX", "LibreOffice"),
     "a.xlsx": (_zip("[Content_Types].xml", "xl/workbook.xml"), "XLSX", "CSV"),
@@ -63,10 +63,10 @@ FILES = {
     "a.tar": (_tar(), "tar archive", "unpack"),
     "a.tar.gz": (gzip.compress(_tar()), "tar archive", "unpack"),
     "a.tar.xz": (lzma.compress(_tar()), "tar archive", "unpack"),
-    "gzip.txt": (gzip.compress(WORDS), "gzip", "ending .gz"),
-    "bzip2.txt": (bz2.compress(WORDS), "bzip2", "ending .bz2"),
-    "xz.txt": (lzma.compress(WORDS), "xz", "ending .xz"),
-    "zstd.txt": (b"\x28\xb5\x2f\xfd" + b"\0" * 20, "zstd", "ending .zst"),
+    "gzip.txt": (gzip.compress(WORDS), "gzip", "rename it to .gz"),
+    "bzip2.txt": (bz2.compress(WORDS), "bzip2", "rename it to .bz2"),
+    "xz.txt": (lzma.compress(WORDS), "xz", "rename it to .xz"),
+    "zstd.txt": (b"\x28\xb5\x2f\xfd" + b"\0" * 20, "zstd", "rename it to .zst"),
     "zip.txt": (_zip("a.txt"), "zip archive", "unpack"),
     "a.png": (b"\x89PNG\r\n\x1a\n" + b"\0" * 20, "picture", "exclude it"),
     "a.jpg": (b"\xff\xd8\xff\xe0\x00\x10JFIF", "picture", "exclude it"),
@@ -76,10 +76,10 @@ FILES = {
     "a.db": (b"SQLite format 3\x00" + b"\0" * 60, "SQLite", "CSV"),
     "a.npy": (_npy(), "NumPy", "text"),
     "a.h5": (b"\x89HDF\r\n\x1a\n", "HDF5", "Parquet"),
-    "a.pkl": (pickle.dumps(["words"], protocol=4), "pickle", "JSON lines"),
+    "a.pkl": (pickle.dumps(["words"], protocol=4), "pickle", "JSON Lines"),
     "empty.txt": (b"", "empty", "exclude it"),
     "torn.txt.gz": (b"\x1f\x8b, and no gzip behind it", "not compressed as its name indicates", "compress it again"),
-    "unknown": (bytes(range(256)), "binary", "name text"),
+    "unknown": (bytes(range(256)), "binary", "pass text"),
 }
 
 
@@ -171,14 +171,14 @@ SOUND = {"jsonl": TEXT, "jsonl.gz": gzip.compress(TEXT), "csv": b"text,id\nWords
 OTHERS = {
     "a pointer": (LFS, tuple(SOUND), "pointer of Git LFS", "git lfs pull"),
     "a page": (PAGE, tuple(SOUND), "page of HTML", "download it again"),
-    "XML": (b"<?xml version='1.0'?><a/>", ("jsonl", "csv", "parquet"), "XML", "ending .xml"),
+    "XML": (b"<?xml version='1.0'?><a/>", ("jsonl", "csv", "parquet"), "XML", "rename it to .xml"),
     "a PDF": (PDF, tuple(SOUND), "PDF", "pdftotext"),
     "a zip": (_zip("a.txt"), tuple(SOUND), "zip archive", "unpack"),
     "an xlsx": (_zip("xl/workbook.xml"), tuple(SOUND), "XLSX", "CSV"),
-    "gzip": (gzip.compress(TEXT), ("jsonl", "csv", "parquet"), "gzip", "ending .gz"),
+    "gzip": (gzip.compress(TEXT), ("jsonl", "csv", "parquet"), "gzip", "rename it to .gz"),
     "text": (WORDS, ("jsonl.gz", "parquet"), "text", "rename"),
-    "Parquet": (_parquet(), ("jsonl", "jsonl.gz", "csv"), "Parquet", "ending .parquet"),
-    "Parquet in gzip": (gzip.compress(_parquet()), ("jsonl.gz",), "Parquet", "ending .parquet"),
+    "Parquet": (_parquet(), ("jsonl", "jsonl.gz", "csv"), "Parquet", "rename it to .parquet"),
+    "Parquet in gzip": (gzip.compress(_parquet()), ("jsonl.gz",), "Parquet", "rename it to .parquet"),
     "a page in gzip": (gzip.compress(PAGE), ("jsonl.gz",), "page of HTML", "download it again"),
 }
 
@@ -189,7 +189,7 @@ class TestNotAsCalled:
 
     def test_it_is_refused_wherever_it_is(self, tmp_path: Path, kind: str, ending: str) -> None:
         content, _, looks, todo = OTHERS[kind]
-        pattern = rf"^{tmp_path}/\S+: is [^\n]*{looks}[^\n]*; [^\n]*{todo}[^\n]*$"
+        pattern = rf"^{tmp_path}/\S+: unexpected content: [^\n]*{looks}[^\n]*; [^\n]*{todo}[^\n]*$"
         path = write(tmp_path, content, f"alone.{ending}")
         for given in (path, str(tmp_path), str(tmp_path / f"*.{ending}")):
             with pytest.raises(BadInput, match=pattern):
@@ -209,21 +209,21 @@ class TestNotAsCalled:
         with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
             archive.writestr(f"a.{ending}", SOUND[ending])
             archive.writestr(f"b.{ending}", content)
-        with pytest.raises(BadInput, match=rf"^{tmp_path}/a\.zip!/b\.\S+: is [^\n]*{looks}[^\n]*$"):
+        with pytest.raises(BadInput, match=rf"^{tmp_path}/a\.zip!/b\.\S+: unexpected content: [^\n]*{looks}[^\n]*$"):
             plan_splits(recognise(str(tmp_path / "a.zip")))
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a", "a.html", "a.xml", "a.zip", "a.tar"])
 def test_a_pointer_is_one_by_any_name(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, LFS, name)
-    with pytest.raises(BadInput, match=r": unexpected content: a pointer of Git LFS[^\n]+`git lfs pull`$"):
+    with pytest.raises(BadInput, match=r"a pointer of Git LFS[^\n]+`git lfs pull`$"):
         recognise(path)
 
 
 def test_many_pointers_are_counted(tmp_path: Path) -> None:
     for number in range(15):
         write(tmp_path, LFS, f"{number:02}.parquet")
-    with pytest.raises(BadInput, match=r"00\.parquet: is [^\n]+, 14 more like it; fetch"):
+    with pytest.raises(BadInput, match=r"00\.parquet: unexpected content: [^\n]+, 14 more like it; fetch"):
         recognise(str(tmp_path))
 
 

@@ -110,5 +110,5 @@ def test_a_link_to_itself_is_an_error_in_one_line(tmp_path: Path) -> None:
 
 def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BadInput, match="pipe: is a pipe, a socket or a device, and no file; take it out of"):
+    with pytest.raises(BadInput, match="pipe: not a regular file, but a pipe, a socket or a device; remove it from"):
         walk(tmp_path)

@@ -355,9 +355,9 @@ def test_records_that_say_to_be_longer_than_they_are_are_held_a_few_times(
     held, more = list[int](), warc._Records.more
 
     def count(self: Any, wanted: int) -> bool:
-        before = self.held
+        before = self.buffer
         found = more(self, wanted)
-        held.append(len(self.held) if self.held is not before else 0)
+        held.append(len(self.buffer) if self.buffer is not before else 0)
         return found
 
     monkeypatch.setattr(warc._Records, "more", count)
