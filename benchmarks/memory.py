@@ -134,7 +134,7 @@ def worker(cases: Sequence[Case]) -> None:
 
 def counted(case: Case) -> dict[str, float]:
     """Train for a few steps and return the bytes of the last one."""
-    now_alive, trainer = Alive(), Trainer(case)  # before the engine exists, so that its tensors count
+    now_alive, trainer = Alive(), Trainer(case)  # in this order, so that only tensors of this engine count
     found: dict[str, float] = {}
     with now_alive:
         for step in range(STEPS):
@@ -194,9 +194,9 @@ def storages(tensors: Iterable[Any]) -> dict[int, int]:
 
 
 class Alive:
-    """Counts the bytes of all existing storages, and their maximum.
+    """Counts the bytes of all storages that are newer than this object, and their maximum.
 
-    Inside the block it counts the tensors that exist at its start, and those that operations read or create.
+    It counts tensors that exist at the start of the block, and tensors that operations in the block read or create.
     """
 
     def __init__(self) -> None:

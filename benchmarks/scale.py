@@ -82,7 +82,8 @@ def stages(rounds: int) -> str:
             lines.append(
                 f"| {world} | {case.zero} | {1e3 * step_s:.0f}, {1e3 * took[0]:.0f} to {1e3 * took[-1]:.0f} "
                 f"| {1e3 * planned_s:.0f} = {planned_s / step_s:.2f} | {peak / 1e6:.1f} "
-                f"| {planned_bytes / 1e6:.1f} = {planned_bytes / peak:.2f} | {sent_bytes / 1e6:.2f} | {planned_sent / 1e6:.2f} |"
+                f"| {planned_bytes / 1e6:.1f} = {planned_bytes / peak:.2f} | {sent_bytes / 1e6:.2f} "
+                f"| {planned_sent / 1e6:.2f} |"
             )
     return (
         f"GPT-2 with {first.layers} layers and hidden size {first.width}, {first.rows} sequences of {first.length} "

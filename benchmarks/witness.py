@@ -16,7 +16,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 ENV: Final = ROOT / "build" / "witness"
-PINS: Final = (  # with the dependencies that are not in constraints.txt; their older chardet is not installed (--no-deps)
+PINS: Final = (  # with the dependencies that are not in constraints.txt; pip ignores their older chardet (--no-deps)
     *("lm-eval==0.4.13", "minicons==0.3.39", "accelerate==1.15.0", "DataProperty==1.1.1", "evaluate==0.4.6"),
     *("mbstrdecoder==1.1.5", "more_itertools==11.2.1", "pathvalidate==3.3.1", "peft==0.21.2", "pytablewriter==1.2.1"),
     *("sqlitedict==2.1.0", "tabledata==1.3.5", "tcolorpy==0.1.7", "typepy==1.3.5", "wonderwords==3.0.1"),

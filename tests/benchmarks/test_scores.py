@@ -41,7 +41,7 @@ def test_the_scores_of_the_finished_run_are_shown_and_no_others(tmp_path: Path) 
 def test_two_scores_that_only_their_folders_tell_apart_are_one_line(tmp_path: Path) -> None:
     keep(tmp_path, "follows-1")
     keep(tmp_path, "follows-2")
-    with pytest.raises(SystemExit, match="has other scores of next_sentence too; leave one of them there"):
+    with pytest.raises(SystemExit, match="has another score of next_sentence; delete one of them"):
         of_run(tmp_path, "bert")
 
 
@@ -83,7 +83,7 @@ def test_curves_are_over_labelled_rows_and_want_several() -> None:
     rows = [row_of("bert", replace(SCORE, labels=labels)) for labels in (2_000, 200)]
     (axes,) = curves(rows, ["next_sentence"]).axes
     assert [list(line.get_xdata()) for line in axes.lines if line.get_linestyle() in ("-", ":")] == [[200, 2_000]] * 2
-    with pytest.raises(SystemExit, match="--curves next_sentence: no net was scored with --max-train-samples"):
+    with pytest.raises(SystemExit, match="--curves next_sentence: no scores for several numbers of examples"):
         curves(rows[:1], ["next_sentence"])
 
 

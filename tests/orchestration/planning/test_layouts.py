@@ -379,7 +379,9 @@ def test_a_plan_says_what_is_sent_and_what_checkpointing_saves(capsys: pytest.Ca
     assert main(asked) == 0
     said = capsys.readouterr().out
     assert "sent per device and step" in said
-    assert [f"activations with checkpointing {kind}" in said for kind in ("none", "selective", "full")] == [True] * 3
+    assert [f"activations with activation_checkpointing={kind}" in said for kind in ("none", "selective", "full")] == [
+        True
+    ] * 3
     assert main([*asked, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["own"]["sent_bytes"][0]["total"] > found["own"]["sent_bytes"][0]["reducing"] > 0
