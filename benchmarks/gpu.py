@@ -298,13 +298,6 @@ def part(name: str, tiny: bool) -> dict[str, Any]:
     return largest(sizes) if name == "largest" else speed(name, sizes)
 
 
-def device_name(tiny: bool) -> dict[str, str]:
-    """The GPU of a measurement, by its name."""
-    import torch
-
-    return {} if tiny else {"device": torch.cuda.get_device_name()}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"parts to run: {' '.join(PARTS)} [all]")
@@ -313,7 +306,10 @@ def main() -> None:
     parser.add_argument("--here", help=argparse.SUPPRESS)  # name of the part that this process runs
     given = parser.parse_args()
     if given.here:
-        print(json.dumps(part(given.here, given.tiny) | device_name(given.tiny)), flush=True)
+        print(
+            json.dumps(part(given.here, given.tiny) | {"device": device_name(TINY if given.tiny else Sizes())}),
+            flush=True,
+        )
         os._exit(0)
     if unknown := set(given.parts) - set(PARTS):
         sys.exit(f"invalid part: got {', '.join(unknown)}, expected {', '.join(PARTS)}; choose one of them")
