@@ -57,6 +57,4 @@ class Adversarial:
     def fits(self, trunk: Architecture) -> str:
         if trunk.nets & self.reads:
             return ""
-        return (
-            f"losses has adversarial with model.kind {trunk.kind}, allowed is adversarial with generator_discriminator"
-        )
+        return f"losses has adversarial with model.kind {trunk.kind}, allowed is adversarial with a generator_discriminator"

@@ -352,7 +352,7 @@ def test_a_deviation_of_positions_counts_whatever_the_rest_begins_with(init: Any
     ("keys", "said"),
     [
         ({"init_std": -1.0}, "is -1.0, allowed is a pos"),
-        ({"init_method": "sinusoidal", "init_std": 0.01}, "0 where positions"),
+        ({"init_method": "sinusoidal", "init_std": 0.01}, "0 with init_method sinusoidal"),
     ],
 )
 def test_a_deviation_of_positions_is_checked(keys: dict[str, Any], said: str) -> None:

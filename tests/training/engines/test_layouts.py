@@ -294,7 +294,7 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
             {"zero_stage": 3, "offload_optimizer": "nvme"},
             "nvme_path is '', allowed is a directory on a local disk with nvme",
         ),
-        ({"nvme_path": "/nvme"}, "nvme_path is '/nvme', allowed is .* empty without"),
+        ({"nvme_path": "/nvme"}, "nvme_path is '/nvme', allowed is .* otherwise empty"),
         ({"zero_stage": 3, "overlap_comm": True}, "overlap_comm is True, allowed is false with zero_stage 3"),
         ({"deepspeed": {"memory_breakdwon": True}}, r"deepspeed.memory_breakdwon .*did you mean memory_breakdown\?"),
         (
@@ -349,7 +349,10 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
             for value in ("auto", -1, 2.5, math.nan, math.inf, None, True, [1])
         ),
         ({"deepspeed": {"wall_clock_breakdown": 7}}, "wall_clock_breakdown is 7, allowed is true or false"),
-        ({"deepspeed": {"flops_profiler": {"output_file": 3}}}, "output_file is 3, allowed is the name of a file"),
+        (
+            {"deepspeed": {"flops_profiler": {"output_file": 3}}},
+            "output_file is 3, allowed is the path of a local file",
+        ),
         ({"deepspeed": {"comms_logger": {"prof_ops": "all_reduce"}}}, "prof_ops is 'all_reduce', allowed is a list"),
         (
             {"device": "cuda", "precision": "fp16", "deepspeed": {"fp16": {"loss_scale": -1.5}}},

@@ -77,7 +77,7 @@ def test_losses_that_a_trunk_cannot_have_are_refused_in_one_line(trunk: Architec
 @pytest.mark.parametrize("trunk", [replace(ENCODER, embedding_size=16), TWIN])
 def test_masked_tokens_need_a_transform_where_tables_and_blocks_differ_in_width(trunk: Any) -> None:
     losses = (MaskedTokens(transform=False), *((ReplacedTokenDetection(),) if "generator" in trunk.nets else ()))
-    with pytest.raises(ValueError, match=r"^losses\.transform is False, allowed is true where the tables"):
+    with pytest.raises(ValueError, match=r"^losses\.transform is False, allowed is true if embedding_size differs"):
         check_losses(trunk, losses)
 
 
@@ -93,5 +93,5 @@ def test_an_adaptive_softmax_has_biases_and_a_recipe_says_so() -> None:
         norm_position="post",
     )
     check_losses(adaptive, (NextToken(bias=True),))
-    with pytest.raises(ValueError, match=r"^losses\.bias is False, allowed is true where the tables are adaptive"):
+    with pytest.raises(ValueError, match=r"^losses\.bias is False, allowed is true with adaptive token embeddings"):
         check_losses(adaptive, (NextToken(),))

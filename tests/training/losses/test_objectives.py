@@ -181,7 +181,7 @@ def test_table_may_have_more_rows_than_the_tokenizer() -> None:
 
 
 def test_masked_tokens_without_a_transform_want_tables_as_wide_as_the_net() -> None:
-    with pytest.raises(ValueError, match="true where the tables are not as wide as the blocks"):
+    with pytest.raises(ValueError, match="true if embedding_size differs from hidden_size"):
         Model(replace(ENCODER, embedding_size=16), (MaskedTokens(transform=False),), VOCAB, seed=0)
 
 
