@@ -89,7 +89,7 @@ def test_a_task_is_scored_on_the_splits_that_it_names_and_on_no_other(
     with pytest.raises(BadInput, match=re.escape(said)):
         plan_tasks(net, asked)
     assert plan_supported_tasks(net, asked) == []
-    assert f"left out: {said} de.tsv" in caplog.text
+    assert f"left out: {said}; looked for de.tsv" in caplog.text
     (data / "de.tsv").write_text("sentence\tlabel\nthe film is good\t1\nthe book is good\t1\n")
     score = scored(net, asked)
     assert (score.split, score.chance) == ("test_de", 1)
