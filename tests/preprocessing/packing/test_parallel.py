@@ -229,7 +229,7 @@ def test_a_sentence_says_no_language_where_none_is_named():
 
 
 def test_a_sentence_of_a_source_without_a_language_is_bad_input():
-    with pytest.raises(BadInput, match=r"source 'wiki' does not say its language: name a file or folder after one of"):
+    with pytest.raises(BadInput, match=r"cannot infer the language of source 'wiki'; include one of"):
         rows_of(SingleSentence(languages=NAMES), bitext([("wiki", [[3]])]), 16)
 
 
