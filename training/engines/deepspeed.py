@@ -43,7 +43,7 @@ def connect(machine: EngineSettings) -> None:
     device = deepspeed.get_accelerator().device_name()
     if device != machine.device:
         raise ResourceError(
-            f"invalid device of DeepSpeed: got {device}, expected {machine.device} as in the cluster file; "
+            f"invalid device of DeepSpeed: got {device}, expected {machine.device}, the device of the cluster; "
             f"set DS_ACCELERATOR={machine.device} in the workers' environment, or choose another cluster"
         )
     # DeepSpeed uses names of collectives that torch 2.13 has deprecated; torch warns at every call.

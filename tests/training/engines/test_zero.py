@@ -523,5 +523,7 @@ def test_a_worker_waits_for_the_others_as_long_as_the_cluster_says(monkeypatch: 
 
 
 def test_a_worker_on_the_wrong_device_is_told_what_to_set() -> None:
-    with pytest.raises(ResourceError, match="DeepSpeed found cpu: set DS_ACCELERATOR=cuda"):
+    with pytest.raises(
+        ResourceError, match="got cpu, expected cuda, the device of the cluster; set DS_ACCELERATOR=cuda"
+    ):
         connect(EngineSettings(device="cuda"))
