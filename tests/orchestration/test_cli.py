@@ -294,7 +294,7 @@ def test_packages_that_dataflow_lacks_are_named_before_mlflow_hears_of_a_run(
 def test_a_step_after_the_last_is_refused(capsys, made):
     assert refused(capsys, "inspect", *made, "--step", "99999") == (
         2,
-        "--step is 99999, this run has the steps 0 to 3999",
+        "invalid step: got 99999, expected a step from 0 to 3999; give a step of this run",
     )
 
 
