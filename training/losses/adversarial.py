@@ -57,4 +57,4 @@ class Adversarial:
     def fits(self, trunk: Architecture) -> str:
         if trunk.nets & self.reads:
             return ""
-        return f"losses has adversarial with model.kind {trunk.kind}, allowed is adversarial with a generator_discriminator"
+        return f"adversarial is invalid with model.kind {trunk.kind}; use model.kind generator_discriminator"

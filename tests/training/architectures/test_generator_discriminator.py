@@ -349,7 +349,7 @@ def test_the_baseline_learns_how_surely_the_discriminator_knows() -> None:
 def test_an_adversary_needs_a_generator_of_its_own_that_may_be_right(keys: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="losses is"):
         ModelSpec(model=replace(SMALL, **keys), losses=(Adversarial(), ReplacedTokenDetection()), vocab_size=VOCAB)
-    with pytest.raises(ValueError, match="adversarial with a generator_discriminator"):
+    with pytest.raises(ValueError, match="adversarial is invalid with model.kind"):
         ModelSpec(model=SMALL.discriminator_net, losses=(Adversarial(), MaskedTokens()), vocab_size=VOCAB)
 
 
