@@ -18,6 +18,7 @@ from typing import Final
 from preprocessing.credentials import NAMED, has_credential
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.folders import is_writable, user_cache
+from preprocessing.spec import InvalidValue
 
 FILE: Final = "SESAME_ENVIRONMENT_FILE"  # environment variable of a submitted job: path of the file with its values
 RESERVED: Final = frozenset(
@@ -41,19 +42,24 @@ def check(env: Mapping[str, str]) -> None:
     """ValueError for a variable that a cluster file must not contain; the message never contains its value."""
     for name, value in env.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError(f"env has the name {name!r}, allowed are letters, digits and _; rename the variable")
+            raise InvalidValue("env", f"the name {name!r}", "letters, digits and _; rename the variable")
         if name in RESERVED:
-            raise ValueError(f"env.{name} is set by Sesame or Ray, allowed is another name; remove it")
+            raise InvalidValue(f"env.{name}", "a variable that Sesame or Ray sets", "another name; remove it")
         if name.startswith(READ_EARLY):
-            raise ValueError(
-                f"env.{name} is read before Sesame could set it, allowed is another name; set it where Ray is started"
+            raise InvalidValue(
+                f"env.{name}",
+                "a variable that processes read before Sesame can set it",
+                "another name; set it where Ray is started",
             )
         if "${" in NAMED.sub("", value) or "\0" in value:
-            raise ValueError(f"env.{name} is an invalid reference, allowed is ${{NAME}} with letters, digits and _")
+            raise InvalidValue(
+                f"env.{name}", "an invalid reference", "${NAME}, a name of letters, digits and _; correct it"
+            )
         if has_credential({name: value}):
-            raise ValueError(
-                f"env.{name} is a credential in plain text, allowed is ${{NAME}}; export the value where you start or "
-                "submit the run"
+            raise InvalidValue(
+                f"env.{name}",
+                "a credential in plain text",
+                "${NAME}; export the value where you start or submit the run",
             )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from pipeline.readers import Source
 from preprocessing.credentials import has_credential, is_credential
-from preprocessing.spec import key, require, require_name, spec
+from preprocessing.spec import InvalidValue, key, require, require_name, spec
 from preprocessing.text import Whitespace
 
 
@@ -57,8 +57,10 @@ class Clean:
         holds = self.min_chars <= self.max_chars <= most
         require(holds, "clean.max_chars", self.max_chars, f"a number of characters from min_chars up to {most:,}")
         if self.whitespace == "keep" and "c4" in self.filters:
-            raise ValueError(
-                "clean.whitespace is 'keep', and the rule c4 of clean.filters strips lines; leave one of the two out"
+            raise InvalidValue(
+                "clean.whitespace",
+                "'keep'",
+                "collapse with the filter c4, which strips lines; leave one of the two out",
             )
         require(
             0 <= self.max_replacement_char_ratio <= 1,
@@ -231,11 +233,11 @@ class BeamSettings:
         for name, value in self.options.items():
             where = f"beam.options.{name}"
             if name == "runner":
-                raise ValueError(f"{where} is given, allowed is no such option: it is beam.runner")
+                raise InvalidValue(where, "a value", "no such option; set beam.runner instead")
             if not re.fullmatch("[a-z][a-zA-Z0-9_]*", name):
-                raise ValueError(f"{where} is given, allowed are words of Beam's own, without dashes: parallelism")
+                raise InvalidValue(where, "a value", "an option of Beam, without dashes, e.g. parallelism; rename it")
             if has_credential({name: value}) or (is_credential(name) and not isinstance(value, bool)):  # ${NAME} too
-                raise ValueError(f"{where} is given, allowed is no credential: it is for `env`, as NAME: ${{NAME}}")
+                raise InvalidValue(where, "a credential", "none; write it into `env`, as NAME: ${NAME}")
             fits = isinstance(value, str | int | float | list | dict)
             require(fits, where, value, "a word, a number, true or false, a list or a mapping")
 
