@@ -38,7 +38,7 @@ def explain_unknown_name(name: str, folder: str, known: Sequence[str], groups: f
     """The message for a name that is neither in a folder of Sesame nor a file, with the nearest known name."""
     nearest = find_nearest(name.lower(), [*known, *groups])
     names = f"one of {', '.join(known)}" if len(known) <= _MAX_LISTED else f"a name that `sesame {folder}` lists"
-    remedy = f"did you mean {nearest}?" if nearest else "use one of these names, or give the path of a file"
+    remedy = f"did you mean {nearest}?" if nearest else "use one of them, or the path of a file"
     return invalid(noun_of(folder), name, f"{names}, or a .yaml file", remedy)
 
 
