@@ -166,7 +166,7 @@ def _check_attention_mask(recipe: Recipe) -> Iterator[str]:
         yield invalid(
             "objective",
             f"{objective.kind} with model kind {model.kind}",
-            f"{queries} with {hiding}, the only kind that hides a token from itself, or another objective without it",
+            f"{queries} and {hiding} only together, because only {hiding} hides a token from itself",
             f"use {queries} with model kind {hiding}, or {masks} with kind "
             f"{_kinds(Architecture, 'attention_mask', 'bidirectional')}",
         )
@@ -327,7 +327,10 @@ def _check_numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
 
 
 def _check_lengths(recipe: Recipe) -> Iterator[str]:
-    """Lengths below the minimum of the packing, or with which one sequence in a million can lack sentinels."""
+    """Lengths that are too short for the packing, or with which a sequence can need more sentinels than there are.
+
+    The second problem is an error even if only one sequence in a million has so many spans.
+    """
     packing, masking, objective = recipe.data.packing, recipe.masking, recipe.objective
     for number, phase in enumerate(recipe.phases):
         key, length = f"phases.{number}.seq_length", phase.seq_length

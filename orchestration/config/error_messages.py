@@ -123,7 +123,7 @@ class KeyMessage(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Problem:
-    """An error of pydantic in a file."""
+    """An error that pydantic found in a file."""
 
     root: type
     data: Any
@@ -169,7 +169,7 @@ def explain(error: ValidationError, root: type, data: Any) -> list[KeyMessage]:
 def explain_option(error: BaseException | None, annotation: Any) -> str:
     """The message for the value of a command line option of this type, without the name of the option.
 
-    It is "" if the error is none of pydantic, with which typer reads the values.
+    It is "" unless pydantic raised the error; typer reads the values of options with pydantic.
 
     >>> from pydantic import Field, TypeAdapter
     >>> try:
@@ -284,7 +284,7 @@ def _explain_missing(problem: _Problem) -> list[KeyMessage]:
 
 
 def _explain_check(problem: _Problem) -> list[KeyMessage]:
-    """The message for an error that a part raised. A part has only its own name; the file has the whole path."""
+    """The message for an error that a part raised. A part names only its own key, so the path of the part is added."""
     error = problem.context["error"]
     if not isinstance(error, InvalidValue):
         return [KeyMessage(problem.key, f"invalid {problem.key or 'file'}: {error}")]
@@ -293,15 +293,15 @@ def _explain_check(problem: _Problem) -> list[KeyMessage]:
     if new := renames.new_value(place, error.value):
         return [_renamed(renames.answer(f"{key}={error.value}", f"{place}={new}"))]
     path = tuple(int(step) if step.isdecimal() else step for step in key.partition(" ")[0].split("."))
-    where = dataclasses.replace(problem, path=path)  # `key` may be a sum of keys; then the path is that of the first
+    where = dataclasses.replace(
+        problem, path=path
+    )  # `key` may be a sum of two keys; then this is the path of the first
     expected, _, remedy = error.expected.partition("; ")
     return [KeyMessage(where.key, invalid(key, error.got, expected, remedy or where.help()))]
 
 
 def _explain_nesting(problem: _Problem) -> list[KeyMessage]:
-    return problem.message(
-        "more nested levels", f"at most {_MAX_DEPTH} lists and mappings in each other", "remove some"
-    )
+    return problem.message("deeper nesting", f"at most {_MAX_DEPTH} nested levels", "remove some")
 
 
 def _explain_other(problem: _Problem) -> list[KeyMessage]:
@@ -343,7 +343,7 @@ def _unknown_key(problem: _Problem, expected: str, remedy: str, suggested: str =
 
 
 def _foreign_key(problem: _Problem, key: str, keys: list[str], meant: str = "") -> list[KeyMessage]:
-    """The message for a key of another library, with our key; `meant` is its correct spelling, if it has another."""
+    """The message for a key of another library, with our key; `meant` is its correct spelling if it is misspelled."""
     ours = key.rpartition(".")[2]
     here = _dotted((*problem.path[:-1], ours)) if ours in keys else key
     note = f", {glossary.NOTES[key]}" if key in glossary.NOTES else ""
@@ -385,13 +385,13 @@ SENTENCES: Final[Mapping[str, Callable[[_Problem], list[KeyMessage]]]] = {
     "dict_type": partial(_explain_type, "a mapping of keys"),
     "dataclass_type": partial(_explain_type, "a mapping of keys"),
     "literal_error": _explain_choice,
-    "int_parsing_size": _explain_choice,  # a number of more than 64 bits; only listed numbers are read as such
+    "int_parsing_size": _explain_choice,  # a number of more than 64 bits, for a key that lists numbers
     "missing": _explain_missing,
     "unexpected_keyword_argument": _explain_unknown_key,
     "union_tag_not_found": _explain_missing_kind,
     "union_tag_invalid": _explain_unknown_kind,
     "value_error": _explain_check,
-    "json_invalid": _explain_nesting,  # the only JSON that we write and pydantic does not read
+    "json_invalid": _explain_nesting,  # deep nesting is the only reason why pydantic cannot read our JSON
 }
 """Error type of pydantic -> the function that writes its messages."""
 
@@ -413,7 +413,7 @@ def _renamed_key(root: type, data: Any, path: Keys) -> list[KeyMessage]:
 
 
 def _renamed_inside(problem: _Problem) -> list[KeyMessage]:
-    """The same for a part without a `kind` that has keys of 0.1 only: `objective: {choose: ..., rewrite: ...}`."""
+    """A message for each key of 0.1 in a part without a `kind`, e.g. `objective: {choose: ..., rewrite: ...}`."""
     keys = problem.value if isinstance(problem.value, dict) else ()
     return [message for key in keys for message in _renamed_key(problem.root, problem.data, (*problem.path, key))]
 

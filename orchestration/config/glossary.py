@@ -130,7 +130,7 @@ NOTES: Final[Mapping[str, str]] = {
     "cluster.engine.pipeline_parallel_size": "stages of 1F1B, without interleaving",
 }
 
-# Name elsewhere -> our kinds; the first kind that the key allows applies.
+# Name elsewhere -> our kinds; errors suggest the first one that the key allows.
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "mlm": ("masked_tokens",),
     "masked_lm": ("masked_tokens", "mlm"),

@@ -45,7 +45,7 @@ def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> R
                 "key",
                 key,
                 "a key of the recipe",
-                f"write {dotted.CLUSTER}{place}{shown}, because it is one of the cluster",
+                f"write {dotted.CLUSTER}{place}{shown}, because it is a key of the cluster",
             )
             raise BadInput(f"override {shown}: {message}")
     if scale or overrides:

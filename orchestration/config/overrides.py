@@ -68,7 +68,7 @@ def redact_override(given: str) -> str:
 
 
 def origin(key: str, overrides: Sequence[str], where: str) -> str:
-    """The override that set an invalid key, or a part around it, or a key inside it; `where` if there is none.
+    """The override of an invalid key, of a part around it, or of a key inside it; `where` if there is none.
 
     >>> origin("num_workers", ["cluster.num_workers=0"], "local.yaml")
     'override cluster.num_workers=0'

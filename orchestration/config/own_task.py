@@ -35,7 +35,7 @@ MAX_LABELS: Final = 50  # a column with more different values hardly has labels
 TENTHS: Final = {"train": (0, 1, 2, 3, 4, 5, 6, 7), "dev": (8,), "test": (9,)}
 _DECIMAL: Final = re.compile(r"[+-]?\d+(?:,(\d+))?")
 _THOUSANDS: Final = 3  # digits
-_MAX_NON_NUMBERS: Final = 0.1  # fraction of the labels; then the column has numbers, and these are mistakes
+_MAX_NON_NUMBERS: Final = 0.1  # fraction of the labels that may be mistakes in a column of numbers
 _FORM: Final = "FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL"
 
 
@@ -106,7 +106,7 @@ def _error(given: str, key: str, got: str, expected: str, remedy: str) -> BadInp
 
 
 def _whole(records: Records, columns: list[str]) -> Records:
-    """The records, with each record that lacks a column moved to the malformed ones, as when the task reads them."""
+    """The records; those that lack a column are moved to the malformed records, as when the task reads the file."""
     lacking = [next((column for column in columns if column not in row), "") for row in records.rows]
     if all(lacking):
         return records

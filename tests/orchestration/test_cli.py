@@ -91,7 +91,7 @@ BAD = {
     "last_four, scalar_mix; see `sesame eval --help`",
     "check gpt2 engine.precision=bf16": "override engine.precision=bf16: invalid key: got engine, expected a key of "
     "the "
-    "recipe; write cluster.engine.precision=bf16, because it is one of the cluster",
+    "recipe; write cluster.engine.precision=bf16, because it is a key of the cluster",
     "check gpt2 phases[0].steps=9": "override phases[0].steps=9: invalid key: got phases[0].steps, expected dots "
     "around "
     "the number of a list item; write phases.0.steps=9",

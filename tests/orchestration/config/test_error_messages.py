@@ -158,9 +158,7 @@ def test_deep_nesting_has_a_message() -> None:
     with pytest.raises(ValidationError) as raised:
         adapter_of(Recipe).validate_json(json.dumps(document), strict=True)
     (message,) = explain(raised.value, Recipe, document)
-    assert message.text == (
-        "invalid file: got more nested levels, expected at most 200 lists and mappings in each other; remove some"
-    )
+    assert message.text == ("invalid file: got deeper nesting, expected at most 200 nested levels; remove some")
 
 
 def test_an_error_type_without_a_sentence_has_a_message_too(monkeypatch: pytest.MonkeyPatch) -> None:

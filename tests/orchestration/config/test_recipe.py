@@ -647,7 +647,7 @@ IMPOSSIBLE = [
     (
         "unilm_large",
         ["objective={kind: permutation_lm}"],
-        "invalid objective: got permutation_lm with model kind encoder, expected permutation_lm with two_stream, the o",
+        "invalid objective: got permutation_lm with model kind encoder, expected permutation_lm and two_stream only",
     ),
     ("xlnet_base", ["objective={kind: unified_lm}"], "got unified_lm with model kind two_stream"),
     (
