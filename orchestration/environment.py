@@ -18,6 +18,7 @@ from typing import Final
 from preprocessing.credentials import NAMED, has_credential
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.folders import is_writable, user_cache
+from preprocessing.spec import InvalidValue
 
 FILE: Final = "SESAME_ENVIRONMENT_FILE"  # environment variable of a submitted job: path of the file with its values
 RESERVED: Final = frozenset(
@@ -35,19 +36,24 @@ def check(env: Mapping[str, str]) -> None:
     """ValueError if a cluster file must not contain a variable; the message never contains its value."""
     for name, value in env.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError(f"invalid name in env: got {name!r}, expected letters, digits and _; rename the variable")
+            raise InvalidValue("env", f"the name {name!r}", "letters, digits and _; rename the variable")
         if name in RESERVED:
-            raise ValueError(f"env.{name} is set by Sesame or Ray; remove it")
+            raise InvalidValue(f"env.{name}", "a variable that Sesame or Ray sets", "another name; remove it")
         if name.startswith(READ_EARLY):
-            raise ValueError(f"env.{name} is read before Sesame can set it; set it where Ray is started")
+            raise InvalidValue(
+                f"env.{name}",
+                "a variable that processes read before Sesame can set it",
+                "another name; set it where Ray is started",
+            )
         if "${" in NAMED.sub("", value) or "\0" in value:
-            raise ValueError(
-                f"invalid env.{name}: expected ${{NAME}} with letters, digits and _; correct the reference"
+            raise InvalidValue(
+                f"env.{name}", "an invalid reference", "${NAME}, a name of letters, digits and _; correct it"
             )
         if has_credential({name: value}):
-            raise ValueError(
-                f"env.{name} is a credential in plain text; write ${{NAME}}, and export the value where you start or "
-                "submit the run"
+            raise InvalidValue(
+                f"env.{name}",
+                "a credential in plain text",
+                "${NAME}; export the value where you start or submit the run",
             )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from pipeline.readers import Source
 from preprocessing.credentials import has_credential, is_credential
-from preprocessing.spec import key, require, require_name, spec
+from preprocessing.spec import InvalidValue, key, require, require_name, spec
 from preprocessing.text import Whitespace
 
 
@@ -60,9 +60,10 @@ class Clean:
         holds = self.min_chars <= self.max_chars <= most
         require(holds, "clean.max_chars", self.max_chars, f"from min_chars to {most:,} characters")
         if self.whitespace == "keep" and "c4" in self.filters:
-            raise ValueError(
-                "invalid clean.whitespace: got keep, expected collapse with the filter c4, which strips lines; "
-                "remove whitespace or c4"
+            raise InvalidValue(
+                "clean.whitespace",
+                "'keep'",
+                "collapse with the filter c4, which strips lines; leave one of the two out",
             )
         require(
             0 <= self.max_replacement_char_ratio <= 1,
@@ -234,11 +235,11 @@ class BeamSettings:
         for name, value in self.options.items():
             where = f"beam.options.{name}"
             if name == "runner":
-                raise ValueError(f"invalid key {where}; set beam.runner instead")
+                raise InvalidValue(where, "a value", "no such option; set beam.runner instead")
             if not re.fullmatch("[a-z][a-zA-Z0-9_]*", name):
-                raise ValueError(f"invalid key {where}; write a Beam option without dashes, e.g. parallelism")
+                raise InvalidValue(where, "a value", "an option of Beam, without dashes, e.g. parallelism; rename it")
             if has_credential({name: value}) or (is_credential(name) and not isinstance(value, bool)):  # ${NAME} too
-                raise ValueError(f"invalid key {where}: credentials are not allowed; set `env`, e.g. NAME: ${{NAME}}")
+                raise InvalidValue(where, "a credential", "none; write it into `env`, as NAME: ${NAME}")
             fits = isinstance(value, str | int | float | list | dict)
             require(fits, where, value, "a string, a number, true, false, a list or a mapping")
 

@@ -75,16 +75,30 @@ def spec(cls: type[T]) -> type[T]:
     return dataclass(frozen=True, kw_only=True, slots=True)(cls)
 
 
-def require(holds: bool, where: str, given: object, allowed: str) -> None:
-    """Raise ValueError unless `holds`, with one line that gives the place, the value and the allowed values.
+class InvalidValue(ValueError):
+    """A value that a key of a part does not allow. The recipe loader makes its message from the attributes.
 
-    >>> require(False, "masking.rate", 1.5, "a share between 0 and 1")
+    `got` is the value as a message shows it; it never contains a credential.
+    """
+
+    def __init__(self, key: str, got: str, expected: str, value: object = None) -> None:
+        super().__init__(key, got, expected, value)
+        self.key, self.got, self.expected, self.value = key, got, expected, value
+
+    def __str__(self) -> str:
+        return f"invalid {self.key}: got {self.got}, expected {self.expected}"
+
+
+def require(holds: bool, where: str, given: object, expected: str) -> None:
+    """Raise InvalidValue unless `holds`, with one line that has the key, the value and the allowed values.
+
+    >>> require(False, "masking.rate", 1.5, "a fraction from 0 to 1")
     Traceback (most recent call last):
     ...
-    ValueError: masking.rate is 1.5, allowed is a share between 0 and 1
+    preprocessing.spec.InvalidValue: invalid masking.rate: got 1.5, expected a fraction from 0 to 1
     """
     if not holds:
-        raise ValueError(f"{where} is {given!r}, allowed is {allowed}")
+        raise InvalidValue(where, repr(given), expected, given)
 
 
 def require_name(name: str) -> None:
@@ -93,9 +107,9 @@ def require_name(name: str) -> None:
     >>> require_name("bert_base"), require_name("../evil")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    ValueError: name is '../evil', allowed is a word of letters, digits, _ . + and -...
+    preprocessing.spec.InvalidValue: invalid name: got '../evil', expected at most 100 letters, digits, _ . + and -...
     """
-    allowed = "a word of letters, digits, _ . + and -, a letter or digit first, 100 at most"
+    allowed = "at most 100 letters, digits, _ . + and -, and a letter or digit first"
     require(re.fullmatch(r"[^\W_][\w.+-]{0,99}", name) is not None, "name", name, allowed)
 
 

@@ -1,13 +1,13 @@
 """The typer app, its verbs in the order of `--help`, and `main`, which turns errors into one line and an exit code."""
 
+import inspect
 import logging
 import os
-import re
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from time import perf_counter
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
@@ -23,13 +23,6 @@ from preprocessing import renames
 from preprocessing.errors import ResourceError, SesameError, missing_module
 
 COMPLETE = "_SESAME_COMPLETE"  # environment variable that a shell sets to ask for completions
-_PYDANTIC = {  # messages of typer about values of options, and ours
-    r"Input should be greater than or equal to (\S+)": r"allowed is a number from \1 up",
-    r"Input should be less than or equal to (\S+)": r"allowed is a number up to \1",
-    "Input should be a valid integer.*": "allowed is a whole number",
-    "Input should be a valid number.*": "allowed is a number",
-    "Value error, ": "",
-}
 app = typer.Typer(
     help="Pretrain the BERT and GPT family, from raw text to downstream scores. Begin with `sesame recipes`.",
     pretty_exceptions_enable=False,
@@ -69,19 +62,28 @@ def _empty_folder(words: Sequence[str]) -> str:
 
 
 def _usage(error: TyperException, words: Sequence[str]) -> str:
-    """A usage error in one line, with the new name of an option of 0.1, or the key that was written as an option."""
-    from orchestration.config import key_of
+    """The message for a usage error, with the new name of an option of 0.1, or the key that was written as an option."""
+    from orchestration.config import explain_option, key_of
 
     option = getattr(error, "option_name", "") or ""
     verb = words[0] if words else ""
     if now := renames.new_option(verb, option):
         return f"{option} was renamed to {now} in 0.2"
     if key := key_of(option.lstrip("-").replace("-", "_")):
-        return f"no such option: {option}; here it is a key: write {key}=VALUE"
-    message = error.format_message().replace("\n", " ")
-    for pattern, ours in _PYDANTIC.items():
-        message = re.sub(pattern, ours, message)
-    return message
+        return f"invalid option: got {option}, expected {key}=VALUE, because it is a key; write it after the recipe"
+    parameter = getattr(error, "param", None)
+    if parameter and (message := explain_option(error.__cause__, _type_of(verb, parameter.name))):
+        name = parameter.opts[-1] if parameter.param_type_name == "option" else parameter.metavar
+        return f"invalid {name}: {message}; see `sesame {verb} --help`"
+    return error.format_message().replace("\n", " ")
+
+
+def _type_of(verb: str, parameter: str) -> Any:
+    """The annotation of a parameter of a verb; None if it has none."""
+    if verb not in verbs.VERBS:
+        return None
+    signature = inspect.signature(flatten_options(verbs.VERBS[verb]))
+    return signature.parameters[parameter].annotation if parameter in signature.parameters else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,12 +94,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if now := renames.new_verb(ours[0] if ours else ""):
         return print_error(f"sesame {ours[0]} was renamed to sesame {now} in 0.2", 2)
     if beam and ours[:1] not in (["corpus"], ["run"]):
-        return print_error("options after `--` are for Beam: only corpus and run take them", 2)
+        expected = "options of Beam after `--` for corpus and run only"
+        return print_error(
+            f"invalid arguments: got `--` with {ours[0] if ours else 'no verb'}, expected {expected}; remove them", 2
+        )
     if is_plain():
         os.environ["TERM"] = "dumb"  # for rich, typer and child processes: text without colors
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     if empty := _empty_folder(ours):
-        return print_error(f"{empty} is empty, as a variable that is not set; give a directory: . is this one", 2)
+        return print_error(
+            f"invalid {empty}: got an empty value, expected a directory; use . for the current directory", 2
+        )
     try:
         environment.load_and_delete()
         environment.use_own_caches()

@@ -33,7 +33,7 @@ class RunOptions(TextOptions):
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How a pretraining logs, evaluates, checkpoints and profiles."""
+    """The options for logging, evaluation, checkpoints and profiling of pretraining."""
 
     resume: options.Resume = "allow"
     log_every: options.LogEvery = None
@@ -48,9 +48,9 @@ class TrainingOptions:
         >>> TrainingOptions(log_every=5, ray_dashboard=True).overrides()
         ['cluster.log_every=5', 'cluster.ray_dashboard=true']
         """
-        given = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "resume"}
-        shown = {name: "true" if value is True else value for name, value in given.items()}
-        return [f"cluster.{name}={value}" for name, value in shown.items() if value not in (None, False)]
+        names = [field.name for field in dataclasses.fields(self) if field.name != "resume"]
+        values = {name: "true" if getattr(self, name) is True else getattr(self, name) for name in names}
+        return [f"cluster.{name}={value}" for name, value in values.items() if value not in (None, False)]
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class JobOptions(OutputOptions):
-    """The same for a verb that supports --dry-run."""
+    """The format of the answer and of the progress, and --dry-run."""
 
     dry_run: options.DryRun = field(default=False)
 
@@ -118,13 +118,13 @@ def flatten_options(verb: Callable[..., int]) -> Callable[..., int]:
         flat += [] if name in groups else [one.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
 
     @wraps(verb)
-    def called(**given: Any) -> int:
-        made = {
-            name: group(**{each.name: given.pop(each.name) for each in dataclasses.fields(group)})
+    def call_verb(**values: Any) -> int:
+        options = {
+            name: group(**{each.name: values.pop(each.name) for each in dataclasses.fields(group)})
             for name, group in groups.items()
         }
-        return verb(**given, **made)
+        return verb(**values, **options)
 
-    called.__signature__ = inspect.Signature(flat, return_annotation=int)  # type: ignore[attr-defined]
-    called.__annotations__ = {one.name: one.annotation for one in flat} | {"return": int}
-    return called
+    call_verb.__signature__ = inspect.Signature(flat, return_annotation=int)  # type: ignore[attr-defined]
+    call_verb.__annotations__ = {one.name: one.annotation for one in flat} | {"return": int}
+    return call_verb

@@ -59,23 +59,26 @@ AnyTask = Annotated[
 ]
 
 
-def _folder(given: Path | None) -> Path | None:
+def _existing_directory(path: Path | None) -> Path | None:
     """A directory of task files. BadInput if it does not exist."""
-    if given is not None and not given.is_dir():
-        raise BadInput(f"--task-data-dir {given}: no such directory; check the path")
-    return given
+    if path is not None and not path.is_dir():
+        raise BadInput(f"--task-data-dir {path}: no such directory; check the path")
+    return path
 
 
-def _to_write(context: typer.Context, option: typer.CallbackParam, given: Path | None) -> Path | None:
+def _local_directory(context: typer.Context, option: typer.CallbackParam, path: Path | None) -> Path | None:
     """A directory for results. BadInput if it is not a path of this machine, e.g. a URL."""
-    what = option.opts[0] if option.opts[0].startswith("-") else "DIR"
-    return given if given is None else require_local_path(what, given)
+    name = option.opts[0] if option.opts[0].startswith("-") else "DIR"
+    return path if path is None else require_local_path(name, path)
 
 
 TaskDataDir = Annotated[
     Path | None,
     typer.Option(
-        "--task-data-dir", metavar="DIR", callback=_folder, help="Directory of the task files, as distributed."
+        "--task-data-dir",
+        metavar="DIR",
+        callback=_existing_directory,
+        help="Directory of the task files, as distributed.",
     ),
 ]
 RunOrRecipe = Annotated[
@@ -119,9 +122,9 @@ HoldoutRatio = Annotated[
 ]
 OutputDir = Annotated[
     Path,
-    typer.Option("--output-dir", "-o", metavar="DIR", callback=_to_write, help="Write all results to DIR."),
+    typer.Option("--output-dir", "-o", metavar="DIR", callback=_local_directory, help="Write all results to DIR."),
 ]
-NewFolder = Annotated[Path, typer.Argument(metavar="DIR", callback=_to_write, help="New directory.")]
+NewFolder = Annotated[Path, typer.Argument(metavar="DIR", callback=_local_directory, help="New directory.")]
 Port = Annotated[int, typer.Option(help="Port of the UI on 127.0.0.1.", min=1, max=65535)]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Replace the seed of the recipe.")]
 Resume = Annotated[Literal["allow", "never", "must"], typer.Option(help="Resume from the latest checkpoint.")]
@@ -148,7 +151,7 @@ Tasks = Annotated[
         "--task",
         metavar="A,B",
         help="Evaluate on these tasks, groups or files; see `sesame tasks`.",
-        show_default="those of the recipe",
+        show_default="eval_tasks of the recipe",
         autocompletion=complete.task,
     ),
 ]
@@ -164,7 +167,7 @@ GridSeeds = Annotated[
         metavar="N",
         min=1,
         help="Fine-tune each trial with N seeds.",
-        show_default="as the grid says, or 3",
+        show_default="num_seeds of the grid, or 3",
     ),
 ]
 FrozenFeatures = Annotated[
@@ -177,7 +180,7 @@ MaxTrainSamples = Annotated[
         "--max-train-samples",
         metavar="A,B",
         help="Fine-tune on A (and B) labeled examples.",
-        show_default="all; of held-out text 200",
+        show_default="all; 200 for held-out text",
     ),
 ]
 Grid = Annotated[
@@ -186,7 +189,7 @@ Grid = Annotated[
         "--grid",
         metavar="NAME",
         help="Use this grid of the task, e.g. bert.",
-        show_default="that of the recipe's paper",
+        show_default="grid of the recipe's paper",
     ),
 ]
 LearningRates = Annotated[
@@ -197,7 +200,7 @@ Epochs = Annotated[str, typer.Option("--epochs", metavar="A,B", help="Replace th
 MaxSeqLength = Annotated[
     int,
     typer.Option(
-        "--max-seq-length", metavar="N", min=0, help="Truncate examples to N tokens.", show_default="as in the task"
+        "--max-seq-length", metavar="N", min=0, help="Truncate examples to N tokens.", show_default="value of the task"
     ),
 ]
 MaxSteps = Annotated[
@@ -216,7 +219,10 @@ CheckpointsEvery = Annotated[
 LeaderboardDir = Annotated[
     Path | None,
     typer.Option(
-        "--leaderboard-dir", metavar="DIR", callback=_to_write, help="Write the files of GLUE's leaderboard to DIR."
+        "--leaderboard-dir",
+        metavar="DIR",
+        callback=_local_directory,
+        help="Write the files of GLUE's leaderboard to DIR.",
     ),
 ]
 Baseline = Annotated[
@@ -256,14 +262,17 @@ def parse_numbers(option: str, given: str, kind: type[Number], least: int = 0) -
     try:
         found = tuple(kind(word) for word in given.split(",") if word)
     except ValueError:
-        raise BadInput(f"{option} is {given}, allowed are numbers with commas between, as 16,32") from None
+        noun = "whole numbers" if kind is int else "numbers"
+        raise BadInput(f"invalid {option}: got {given}, expected {noun} with commas; write them like 16,32") from None
     if any(one <= 0 or one < least for one in found):
-        raise BadInput(f"{option} is {given}, allowed are numbers {f'from {least} up' if least else 'above 0'}")
+        limit = f"from {least} up" if least else "above 0"
+        raise BadInput(f"invalid {option}: got {given}, expected numbers {limit}; correct them")
     return found
 
 
 def parse_amount(option: str, given: str, units: Mapping[str, float], example: str) -> float:
-    """A number with a unit, in the unit with factor 1.0; 0 for an empty text. BadInput if it is not above 0.
+    """The value of a number with a unit, in the unit whose factor is 1.0; 0 for an empty text. BadInput if it is not
+    above 0.
 
     >>> parse_amount("--deadline", "3d", {"d": 24.0, "h": 1.0}, "3d")
     72.0
@@ -276,5 +285,5 @@ def parse_amount(option: str, given: str, units: Mapping[str, float], example: s
     except (ValueError, KeyError):
         value = 0.0
     if not 0 < value < math.inf:
-        raise BadInput(f"{option} is {given}, allowed is a number above 0 with its unit, as {example}")
+        raise BadInput(f"invalid {option}: got {given}, expected a number above 0 with a unit; write it like {example}")
     return value

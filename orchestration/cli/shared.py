@@ -46,7 +46,7 @@ def open_flags(
 
 def stages_of(job: "Job") -> "JobPlan":
     """The stages of a job. This takes time if its text has many files."""
-    with show_wait("looking at the text"):
+    with show_wait("examining the text"):
         return job.plan
 
 
@@ -54,7 +54,7 @@ def recognized(job: "Job") -> list[str]:
     """Lines about a job: how it reads its text, ignored keys of its cluster file, and tasks with too little text."""
     from orchestration.config import find_ignored_keys
 
-    with show_wait("looking at the text"):
+    with show_wait("examining the text"):
         few = job.expected_problems
     return [*job.source_notes, *few, *find_ignored_keys(job.cluster)]
 
@@ -91,7 +91,7 @@ def warn_of_few_rows(job: "Job") -> None:
 
 def job_server(address: str) -> "JobServer":
     """The jobs of the Ray cluster that --address or the environment names."""
-    with show_wait("asking the cluster"):
+    with show_wait("connecting to the cluster"):
         from orchestration.launch import JobServer, server_url
 
         return JobServer(server_url(address))
@@ -103,17 +103,17 @@ def quote_command() -> str:
 
 
 def quote_words() -> list[str]:
-    """The same as words."""
+    """The words of the command line as it was typed, without `--dry-run`."""
     return ["sesame", *(word for word in TYPED.get() if word != "--dry-run")]
 
 
 def command(*words: str) -> str:
-    """A command line of `sesame`; words may contain blanks."""
+    """A command line of `sesame` with these words, which are quoted if necessary."""
     return shlex.join(["sesame", *words])
 
 
 def job_command(verb: str, job: str, address: str, *more: str) -> str:
-    """The command line that applies `verb` to a job of a cluster."""
+    """The command line of `sesame` for a verb and a job of a cluster."""
     return command(verb, job, *more, *(["--address", address] if address else []))
 
 

@@ -8,7 +8,7 @@ serialize.py writes a recipe as YAML. own_task.py makes a task from a table of t
 """
 
 from orchestration.config.checks import check, find_ignored_keys, find_remarks
-from orchestration.config.error_messages import find_nearest
+from orchestration.config.error_messages import explain_option, find_nearest
 from orchestration.config.glossary import key_of
 from orchestration.config.keys import (
     Entry,
@@ -42,6 +42,7 @@ __all__ = [
     "compute_digest",
     "entries",
     "entries_at",
+    "explain_option",
     "find_ignored_keys",
     "find_keys",
     "find_nearest",

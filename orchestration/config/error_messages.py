@@ -1,36 +1,32 @@
-"""What pydantic found wrong, said to a person: one line per error, with the nearest key or value."""
+"""Messages for invalid files: one line per error of pydantic, made from its type, location and value.
+
+SENTENCES maps each error type of pydantic that our files can cause to the function that writes its message. A message
+is `invalid KEY: got VALUE, expected VALUES; remedy`. The text of pydantic's own messages is not read.
+"""
 
 import dataclasses
 import difflib
-import re
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
 from orchestration.config import glossary, part_checks
 from preprocessing import renames
+from preprocessing.spec import InvalidValue
 
 Keys = tuple[str | int, ...]
-_LISTED = 30  # most names in a message
-
-_WANTED = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "string_type": "a word",
-    "bool_type": "true or false",
-    "tuple_type": "a list",
-    "dict_type": "a mapping of keys",
-    "dataclass_type": "a mapping of keys",
-}
+_MAX_LISTED: Final = 30  # names in a message
+_MAX_DEPTH: Final = 200  # nested lists and mappings that pydantic's JSON parser reads
+_FILES: Final = {"Recipe": "", "Cluster": "cluster", "CorpusFile": "corpus", "TaskFile": "task"}
+"""Class of a file -> the first step of its paths in `sesame keys`."""
 
 
 def find_nearest(word: str, known: typing.Iterable[str], cutoff: float = 0.5) -> str:
-    """The known word most like this one, or nothing.
+    """The known word that is most similar to this one, or "".
 
     >>> find_nearest("bert_bas", ["gpt2", "bert_base"])
     'bert_base'
@@ -38,12 +34,21 @@ def find_nearest(word: str, known: typing.Iterable[str], cutoff: float = 0.5) ->
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), "")
 
 
-def unknown_name(given: str, folder: str, known: Sequence[str], groups: frozenset[str]) -> str:
-    """The message for a name that is in no folder and is no file, with the nearest known name."""
-    close = find_nearest(given.lower(), [*known, *groups])
-    hint = f"; did you mean {close}?" if close else ""
-    listed = ", ".join(known) if len(known) <= _LISTED else f"`sesame {folder}` lists them"
-    return f"{given} is not one of the {folder} ({listed}) and not a .yaml file{hint}"
+def explain_unknown_name(name: str, folder: str, known: Sequence[str], groups: frozenset[str]) -> str:
+    """The message for a name that is neither in a folder of Sesame nor a file, with the nearest known name."""
+    nearest = find_nearest(name.lower(), [*known, *groups])
+    names = f"one of {', '.join(known)}" if len(known) <= _MAX_LISTED else f"a name that `sesame {folder}` lists"
+    remedy = f"did you mean {nearest}?" if nearest else "use one of them, or the path of a file"
+    return invalid(noun_of(folder), name, f"{names}, or a .yaml file", remedy)
+
+
+def noun_of(folder: str) -> str:
+    """The noun for a file of a folder.
+
+    >>> noun_of("recipes"), noun_of("corpora")
+    ('recipe', 'corpus')
+    """
+    return "corpus" if folder == "corpora" else folder.removesuffix("s")
 
 
 def options(annotation: Any) -> tuple[Any, ...]:
@@ -59,20 +64,20 @@ def options(annotation: Any) -> tuple[Any, ...]:
 
 
 def kind_of(part: type) -> str:
-    """The `kind` that a recipe writes to mean this part."""
+    """The value of `kind` that selects this part in a recipe."""
     default = next((field.default for field in dataclasses.fields(part) if field.name == "kind"), "")
     return str(default)
 
 
 @cache
 def annotations(part: type) -> dict[str, Any]:
-    """Name and type of each key of a part; what belongs to the class and not to the recipe is left out."""
+    """Name and type of each key of a part, without class variables."""
     hints = typing.get_type_hints(part, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(part)}
 
 
 def annotation_at(root: Any, data: Any, path: Keys) -> Any:
-    """The type that the value at `path` of `data` is read as; None where the data do not tell."""
+    """The type that the value at `path` of `data` is read as; None if `data` do not determine it."""
     annotation = root
     for step in path:
         if isinstance(step, int):
@@ -87,7 +92,7 @@ def annotation_at(root: Any, data: Any, path: Keys) -> Any:
 
 
 def find_chosen_class(annotation: Any, data: Any) -> type | None:
-    """The dataclass that `data` are read as: of a union, the one that `kind` names."""
+    """The dataclass that `data` are read as; in a union, `kind` selects it."""
     parts = _parts(annotation)
     if len(parts) > 1:
         parts = [part for part in parts if isinstance(data, dict) and kind_of(part) == data.get("kind")]
@@ -99,7 +104,7 @@ def _parts(annotation: Any) -> list[type]:
 
 
 def iterate_leaves(root: type, data: Any) -> Iterator[str]:
-    """Every dotted key that a recipe of this shape can have."""
+    """Every dotted key of a file like `data`, without the keys inside lists and mappings."""
     part = find_chosen_class(root, data)
     for name, annotation in annotations(part).items() if part else ():
         if _parts(annotation):
@@ -108,98 +113,340 @@ def iterate_leaves(root: type, data: Any) -> Iterator[str]:
             yield name
 
 
-def explain(error: ValidationError, root: type, data: Any) -> list[str]:
-    """One line per error, each beginning with the dotted key that it is about."""
-    lines, excused = [], set()
+class KeyMessage(NamedTuple):
+    """The message for an invalid key."""
+
+    key: str  # dotted key of the file; "" for the whole file
+    text: str
+    suggested: frozenset[str] = frozenset()  # keys that the message tells the user to write
+
+
+@dataclasses.dataclass(frozen=True)
+class _Problem:
+    """An error that pydantic found in a file."""
+
+    root: type
+    data: Any
+    path: Keys
+    value: Any
+    context: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        return _dotted(self.path)
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether the value may be a credential, so that no message may contain it."""
+        return self.path[:1] == ("env",)
+
+    @property
+    def annotation(self) -> Any:
+        return annotation_at(self.root, self.data, self.path)
+
+    def message(self, got: str, expected: str, remedy: str = "") -> list[KeyMessage]:
+        return [KeyMessage(self.key, invalid(self.key, got, expected, remedy or self.help()))]
+
+    def help(self) -> str:
+        """A remedy for all keys: the command that describes the key."""
+        return f"see `{' '.join(['sesame keys', help_path(self.root, self.data, self.path)]).strip()}`"
+
+
+def explain(error: ValidationError, root: type, data: Any) -> list[KeyMessage]:
+    """One message per error. A missing key is left out if another message says how to write it."""
+    messages: list[KeyMessage] = []
+    suggested: set[str] = set()
     for found in sorted(error.errors(), key=lambda found: found["type"] == "missing"):
-        path = _path(data, found["loc"])
-        match found["type"]:
-            case "unexpected_keyword_argument" if old := _renamed_key(root, data, path):
-                lines += old
-                excused |= _made_by(old)
-            case "unexpected_keyword_argument":
-                line, meant = _unknown_key(root, data, path)
-                lines.append(line)
-                excused.add(meant)
-            case "missing" if _dotted(path) in excused or _plain(path) in excused:
-                pass  # the key is there, with a slip in it, or by its old name
-            case "union_tag_not_found" if old := _renamed_inside(root, data, path):
-                lines += old
-                excused |= _made_by(old)
-            case "union_tag_not_found":
-                lines.append(_no_kind(root, data, path))
-            case "union_tag_invalid":
-                lines.append(_unknown_kind(root, data, path))
-            case _:
-                lines.append(_say(_dotted(path), found, _in_table(root, path)))
-    return lines
+        problem = _Problem(root, data, _path(data, found["loc"]), found["input"], found.get("ctx", {}))
+        if found["type"] == "missing" and {problem.key, _plain(problem.path)} & suggested:
+            continue
+        new = SENTENCES.get(found["type"], _explain_other)(problem)
+        messages += new
+        suggested.update(*(message.suggested for message in new))
+    return list(dict.fromkeys(messages))  # each member of a union has an error
 
 
-def _say(dotted: str, found: Any, place: str = "") -> str:
-    given, context = found["input"], found.get("ctx", {})
-    if dotted.split(".")[0] == "env" and found["type"] in _WANTED:  # it may be a credential
-        hint = ": put it in quotes" if isinstance(given, int | float) else ""
-        return f"{dotted} is of type {type(given).__name__}, allowed is {_WANTED[found['type']]}{hint}"
-    match found["type"]:
-        case "missing":
-            return f"{dotted} is missing"
-        case "literal_error" if now := renames.new_value(place, given):
-            return renames.answer(f"{dotted}={given}", f"{place}={now}")
-        case "literal_error":
-            return _not_allowed(dotted, given, re.findall(r"'([^']*)'", context["expected"]) or [context["expected"]])
-        case "value_error":
-            return _at(dotted, str(context["error"]))
-        case "string_type" if isinstance(given, int | float):  # of YAML, also true and false
-            return f"{dotted} is {given!r}, allowed is {_WANTED['string_type']}: put it in quotes"
-        case kind if kind in _WANTED:
-            return f"{dotted} is {given!r}, allowed is {_WANTED[kind]}"
-        case _ if not dotted:  # the whole file, with what is not for others to see
-            return f"the file: {found['msg'][0].lower()}{found['msg'][1:]}"
-        case _:
-            return f"{dotted} is {given!r}: {found['msg'][0].lower()}{found['msg'][1:]}"
+def explain_option(error: BaseException | None, annotation: Any) -> str:
+    """The message for the value of a command line option of this type, without the name of the option.
+
+    It is "" unless pydantic raised the error; typer reads the values of options with pydantic.
+
+    >>> from pydantic import Field, TypeAdapter
+    >>> try:
+    ...     TypeAdapter(typing.Annotated[int, Field(ge=1)]).validate_python("0")
+    ... except ValidationError as error:
+    ...     explain_option(error, int)
+    "got '0', expected a number from 1 up"
+    """
+    if not isinstance(error, ValidationError):
+        return ""
+    found = error.errors()[0]
+    is_optional = types.NoneType in options(annotation)
+    expected = _expected(annotation).removesuffix(" or null") if is_optional else _expected(annotation)
+    if found["type"] in _LIMITS:
+        expected = _LIMITS[found["type"]].format(**found["ctx"])
+    return f"got {found['input']!r}, expected {expected}"
 
 
-def _made_by(lines: list[str]) -> set[str]:
-    """The paths that are there once what these lines say is done: those of the new names, and of the parts around."""
-    paths = (line.rpartition(" to ")[2].removesuffix(" in 0.2").partition("=")[0].split(".") for line in lines)
-    return {".".join(steps[:end]) for steps in paths for end in range(1, len(steps) + 1)}
+_LIMITS: Final = {
+    "greater_than_equal": "a number from {ge} up",
+    "less_than_equal": "a number up to {le}",
+    "int_parsing_size": "a number with fewer digits",
+}
+"""Error type of pydantic -> the limit of an option."""
 
 
-def _renamed_key(root: type, data: Any, path: Keys) -> list[str]:
-    """A line for each key of 0.1 at a path, or inside of it; [] if there is none."""
+def help_path(root: type, data: Any, path: Keys) -> str:
+    """The argument of `sesame keys` for the key at a path: without numbers of lists and without names of a mapping.
+
+    >>> from training.tasks import TaskFile
+    >>> help_path(TaskFile, {"files": {"dev": {"paths": [3]}}}, ("files", "dev", "paths", 0))
+    'task.files.paths'
+    """
+    steps = [_FILES[root.__name__]]
+    inside = dict[type, int]()  # class -> number of steps to it, because SplitRecords may contain SplitRecords
+    annotation: Any = root
+    for step in path:
+        if part := find_chosen_class(annotation, data):
+            del steps[inside.setdefault(part, len(steps)) :]
+            if step == "kind" or step not in annotations(part):
+                break
+            steps.append(str(step))
+        annotation = annotation_at(annotation, data, (step,))
+        data = _child(data, step)
+    return ".".join(filter(None, steps))
+
+
+def invalid(key: str, got: str, expected: str, remedy: str) -> str:
+    """The message for one key; for the whole file if `key` is "".
+
+    >>> invalid("optimizer.learning_rate", "-1", "a number above 0", "raise it")
+    'invalid optimizer.learning_rate: got -1, expected a number above 0; raise it'
+    """
+    return f"invalid {key or 'file'}: got {got}, expected {expected}; {remedy}"
+
+
+def _shown(value: Any) -> str:
+    """A value as YAML writes it, text in quotes.
+
+    >>> _shown(None), _shown(True), _shown("x")
+    ('no value', 'true', "'x'")
+    """
+    return "no value" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _expected(annotation: Any) -> str:
+    """The values of a type, as a message lists them.
+
+    >>> _expected(int), _expected(float | None), _expected(typing.Literal["pre", "post"])
+    ('a whole number', 'a number or null', 'one of pre, post')
+    """
+    choices = _choices(annotation)
+    found = [f"one of {', '.join(choices)}"] if choices else []
+    for option in options(annotation):
+        origin = typing.get_origin(option) or option
+        if origin is tuple:
+            found.append("a list")
+        elif origin in _TYPES:
+            found.append(_TYPES[origin])
+        elif origin is not typing.Literal:
+            found.append("a mapping of keys")
+    return " or ".join(dict.fromkeys(found))
+
+
+_TYPES: Final = {int: "a whole number", float: "a number", str: "text", bool: "true or false", types.NoneType: "null"}
+
+
+def _choices(annotation: Any) -> list[str]:
+    """The values that the type of a key lists."""
+    literals = (option for option in options(annotation) if typing.get_origin(option) is typing.Literal)
+    return [str(value) for literal in literals for value in typing.get_args(literal) if value != ""]
+
+
+def _explain_type(expected: str, problem: _Problem) -> list[KeyMessage]:
+    value = problem.value
+    got = f"a value of type {type(value).__name__}" if problem.is_secret else _shown(value)
+    is_unquoted = expected == "text" and isinstance(value, int | float)  # in Python, bool is a subclass of int
+    return problem.message(got, expected, "put it in quotes" if is_unquoted else "")
+
+
+def _explain_choice(problem: _Problem) -> list[KeyMessage]:
+    place = _in_table(problem.root, problem.path)
+    if new := renames.new_value(place, problem.value):
+        return [_renamed(renames.answer(f"{problem.key}={problem.value}", f"{place}={new}"))]
+    nearest = find_nearest(str(problem.value), _choices(problem.annotation))
+    expected = _expected(problem.annotation)
+    return problem.message(_shown(problem.value), expected, f"did you mean {nearest}?" if nearest else "")
+
+
+def _explain_missing(problem: _Problem) -> list[KeyMessage]:
+    return problem.message("no value", _expected(problem.annotation), f"add this key, {problem.help()}")
+
+
+def _explain_check(problem: _Problem) -> list[KeyMessage]:
+    """The message for an error that a part raised. A part names only its own key, so the path of the part is added."""
+    error = problem.context["error"]
+    if not isinstance(error, InvalidValue):
+        return [KeyMessage(problem.key, f"invalid {problem.key or 'file'}: {error}")]
+    key = _whole_key(problem.key, error.key)
+    place = _unnumbered(key)
+    if new := renames.new_value(place, error.value):
+        return [_renamed(renames.answer(f"{key}={error.value}", f"{place}={new}"))]
+    path = tuple(int(step) if step.isdecimal() else step for step in key.partition(" ")[0].split("."))
+    where = dataclasses.replace(
+        problem, path=path
+    )  # `key` may be a sum of two keys; then this is the path of the first
+    expected, _, remedy = error.expected.partition("; ")
+    return [KeyMessage(where.key, invalid(key, error.got, expected, remedy or where.help()))]
+
+
+def _explain_nesting(problem: _Problem) -> list[KeyMessage]:
+    return problem.message("deeper nesting", f"at most {_MAX_DEPTH} nested levels", "remove some")
+
+
+def _explain_other(problem: _Problem) -> list[KeyMessage]:
+    """A message without a reason, for an error type that SENTENCES lacks; a test finds such types."""
+    return problem.message("a value" if problem.is_secret or not problem.path else _shown(problem.value), "another one")
+
+
+def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
+    root, data, path = problem.root, problem.data, problem.path
+    if renamed := _renamed_key(root, data, path):
+        return renamed
+    parent, name = path[:-1], str(path[-1])
+    annotation = annotation_at(root, data, parent)
+    part = find_chosen_class(annotation, _value(data, parent))
+    keys = list(annotations(part)) if part else []
+    known = f"one of the keys {', '.join(keys)}" if keys else "no key"
+    kinds = [kind_of(other) for other in _parts(annotation) if part and name in annotations(other)]
+    if part and kinds:
+        return _unknown_key(problem, known, f"remove it, or use {_dotted(parent)} of kind {' or '.join(kinds)}")
+    file = _FILES[root.__name__]
+    if (instead := glossary.ABSENT.get(name)) and file != "task":
+        return _unknown_key(problem, instead, "use this key")
+    if key := glossary.key_of(name, file):
+        return _foreign_key(problem, key, keys)
+    nearest = find_nearest(name, keys)
+    foreign = find_nearest(name, [*keys, *glossary.names(file)], cutoff=0.8)
+    if (key := glossary.key_of(foreign, file)) and foreign not in keys:
+        return _foreign_key(problem, key, keys, foreign)
+    elsewhere = (leaf for leaf in iterate_leaves(root, data) if leaf.split(".")[-1] == name)
+    meant = _dotted((*parent, nearest)) if nearest else next(elsewhere, "")
+    if meant:
+        return _unknown_key(problem, f"a key of {_dotted(parent) or 'the file'}", f"did you mean {meant}?", meant)
+    return _unknown_key(problem, known, f"remove it, {dataclasses.replace(problem, path=parent).help()}")
+
+
+def _unknown_key(problem: _Problem, expected: str, remedy: str, suggested: str = "") -> list[KeyMessage]:
+    text = f"invalid key: got {problem.key}, expected {expected}; {remedy}"
+    return [KeyMessage(problem.key, text, frozenset(filter(None, [suggested])))]
+
+
+def _foreign_key(problem: _Problem, key: str, keys: list[str], meant: str = "") -> list[KeyMessage]:
+    """The message for a key of another library, with our key; `meant` is its correct spelling if it is misspelled."""
+    ours = key.rpartition(".")[2]
+    here = _dotted((*problem.path[:-1], ours)) if ours in keys else key
+    note = f", {glossary.NOTES[key]}" if key in glossary.NOTES else ""
+    remedy = f"did you mean {meant}? Sesame calls it {ours}" if meant else "rename it"
+    return _unknown_key(problem, f"{here}{note}", remedy, here)
+
+
+def _explain_missing_kind(problem: _Problem) -> list[KeyMessage]:
+    if renamed := _renamed_inside(problem):
+        return renamed
+    if slip := find_nearest("kind", problem.value, cutoff=0.7):
+        wrong = dataclasses.replace(problem, path=(*problem.path, slip))
+        return _unknown_key(wrong, f"a key of {problem.key}", f"did you mean {problem.key}.kind?")
+    kinds = ", ".join(map(kind_of, _parts(problem.annotation)))
+    key = f"{problem.key}.kind"
+    return [KeyMessage(key, invalid(key, "no value", f"one of {kinds}", f"add this key, {problem.help()}"))]
+
+
+def _explain_unknown_kind(problem: _Problem) -> list[KeyMessage]:
+    members, kind = _parts(problem.annotation), str(problem.value["kind"])
+    kinds = [kind_of(member) for member in members]
+    key, place = f"{problem.key}.kind", _in_table(problem.root, problem.path)
+    if (new := renames.new_value(place, kind, "kind")) in kinds:
+        return [_renamed(renames.answer(f"{key}={kind}", f"{place}.kind={new}"))]
+    if unlisted := part_checks.find_unlisted_part(members, kind):
+        return [KeyMessage(key, invalid(key, repr(kind), f"one of {', '.join(kinds)}", unlisted))]
+    meant = next((ours for ours in glossary.KINDS.get(kind.lower(), ()) if ours in kinds), "")
+    nearest = find_nearest(kind, kinds)
+    remedy = f"use {meant}" if meant else f"did you mean {nearest}?" if nearest else problem.help()
+    return [KeyMessage(key, invalid(key, repr(kind), f"one of {', '.join(kinds)}", remedy))]
+
+
+SENTENCES: Final[Mapping[str, Callable[[_Problem], list[KeyMessage]]]] = {
+    "int_type": partial(_explain_type, "a whole number"),
+    "float_type": partial(_explain_type, "a number"),
+    "string_type": partial(_explain_type, "text"),
+    "bool_type": partial(_explain_type, "true or false"),
+    "tuple_type": partial(_explain_type, "a list"),
+    "dict_type": partial(_explain_type, "a mapping of keys"),
+    "dataclass_type": partial(_explain_type, "a mapping of keys"),
+    "literal_error": _explain_choice,
+    "int_parsing_size": _explain_choice,  # a number of more than 64 bits, for a key that lists numbers
+    "missing": _explain_missing,
+    "unexpected_keyword_argument": _explain_unknown_key,
+    "union_tag_not_found": _explain_missing_kind,
+    "union_tag_invalid": _explain_unknown_kind,
+    "value_error": _explain_check,
+    "json_invalid": _explain_nesting,  # deep nesting is the only reason why pydantic cannot read our JSON
+}
+"""Error type of pydantic -> the function that writes its messages."""
+
+
+def _renamed(line: str) -> KeyMessage:
+    """The message for a name of 0.1. It suggests the new name and the parts around it."""
+    old, _, new = line.removesuffix(" in 0.2").partition(" was renamed to ")
+    steps = new.partition("=")[0].split(".")
+    return KeyMessage(old.partition("=")[0], line, frozenset(".".join(steps[:end]) for end in range(1, len(steps) + 1)))
+
+
+def _renamed_key(root: type, data: Any, path: Keys) -> list[KeyMessage]:
+    """A message for each key of 0.1 at a path, or inside its value; [] if there is none."""
     part = _value(data, path[:-1])
     kind = str(part.get("kind", "")) if isinstance(part, dict) else ""
     place = _in_table(root, path[:-1])
-    return renames.explain_key(place, str(path[-1]), _value(data, path), kind, _dotted(path))
+    lines = renames.explain_key(place, str(path[-1]), _value(data, path), kind, _dotted(path))
+    return list(map(_renamed, lines))
 
 
-def _renamed_inside(root: type, data: Any, path: Keys) -> list[str]:
-    """The same for a part without a `kind` whose keys are all of 0.1: `objective: {choose: ..., rewrite: ...}`."""
-    part = _value(data, path)
-    return [line for key in (part if isinstance(part, dict) else ()) for line in _renamed_key(root, data, (*path, key))]
+def _renamed_inside(problem: _Problem) -> list[KeyMessage]:
+    """A message for each key of 0.1 in a part without a `kind`, e.g. `objective: {choose: ..., rewrite: ...}`."""
+    keys = problem.value if isinstance(problem.value, dict) else ()
+    return [message for key in keys for message in _renamed_key(problem.root, problem.data, (*problem.path, key))]
+
+
+def _whole_key(place: str, key: str) -> str:
+    """The dotted key of a file for the key that a part names; the part is at `place`.
+
+    >>> _whole_key("phases.0", "phases.steps"), _whole_key("model", "model.token_embedding.kind")
+    ('phases.0.steps', 'model.token_embedding.kind')
+    """
+    first, _, inside = key.partition(".")
+    if not place:
+        return key
+    return f"{place}.{inside if first == place.split('.')[-1] else key.split('.')[-1]}"
 
 
 def _unnumbered(dotted: str) -> str:
     """A dotted key without the numbers of lists."""
-    return re.sub(r"\.\d+(?=\.|$)", "", dotted)
-
-
-def _new_value(dotted: str, given: object) -> str:
-    """What a value of 0.1 is called now; "" if it is none."""
-    return renames.new_value(_unnumbered(dotted), given)
+    return ".".join(step for step in dotted.split(".") if not step.isdecimal())
 
 
 def _in_table(root: type, path: Keys) -> str:
-    """A path as renames.tsv has it: without numbers, in a task file behind `task.` and with * for each split and grid.
+    """A path as renames.tsv has it: without numbers; in a task file with `task.` and with * for each split and grid.
 
     >>> from training.tasks import TaskFile
     >>> _in_table(TaskFile, ("files", "dev", "or_else", 0, "member")), _in_table(int, ("losses", 0))
     ('task.files.*.or_else.member', 'losses')
     """
-    plain = _plain(path)
     if root.__name__ != "TaskFile":
-        return plain
-    return "task." + re.sub(r"^(files|grids)\.[^.]+", r"\1.*", plain) if plain else "task"
+        return _plain(path)
+    if path[:1] in (("files",), ("grids",)) and len(path) > 1:
+        path = (path[0], "*", *path[2:])
+    return _plain(("task", *path))
 
 
 def _plain(path: Keys) -> str:
@@ -207,91 +454,14 @@ def _plain(path: Keys) -> str:
     return ".".join(step for step in path if isinstance(step, str))
 
 
-def _unknown_key(root: type, data: Any, path: Keys) -> tuple[str, str]:
-    parent, key = path[:-1], str(path[-1])
-    part = find_chosen_class(annotation_at(root, data, parent), _value(data, parent))
-    keys = list(annotations(part)) if part else []
-    others = _parts(annotation_at(root, data, parent)) if part else []
-    if having := [kind_of(other) for other in others if key in annotations(other)]:
-        kinds = f"kind {' or '.join(having)}, not of {kind_of(part)}" if part else ""
-        return f"{_dotted(path)} is a key of {_dotted(parent)} of {kinds}; its keys are {', '.join(keys)}", ""
-    if key in glossary.KEYS:
-        return _foreign(path, keys, key, "is not a key; here")
-    if key in glossary.ABSENT:
-        return f"{_dotted(path)} is not a key; {glossary.ABSENT[key]}", ""
-    close = find_nearest(key, keys)
-    likest = find_nearest(key, [*keys, *glossary.KEYS], cutoff=0.8)
-    if likest in glossary.KEYS and likest not in keys:
-        return _foreign(path, keys, likest, f"is not a key; did you mean {likest}? Here")
-    elsewhere = (leaf for leaf in iterate_leaves(root, data) if leaf.split(".")[-1] == key)
-    meant = _dotted((*parent, close)) if close else next(elsewhere, "")
-    hint = f"did you mean {meant}?" if meant else f"its keys are {', '.join(keys)}"
-    return f"{_dotted(path)} is not a key of {_dotted(parent) or 'the file'}; {hint}", meant
-
-
-def _foreign(path: Keys, keys: list[str], name: str, said: str) -> tuple[str, str]:
-    """What to say of a name that others have for a key, and that key."""
-    key = glossary.KEYS[name]
-    ours, note = key.rpartition(".")[2], glossary.NOTES.get(key, "")
-    here = _dotted((*path[:-1], ours)) if ours in keys else key
-    return f"{_dotted(path)} {said} it is {here}" + (f", {note}" if note else ""), here
-
-
-def _no_kind(root: type, data: Any, path: Keys) -> str:
-    place, keys = _dotted(path), _value(data, path)
-    typo = find_nearest("kind", keys, cutoff=0.7)
-    if typo:
-        return f"{place}.{typo} is not a key of {place}; did you mean {place}.kind?"
-    kinds = ", ".join(map(kind_of, _parts(annotation_at(root, data, path))))
-    return f"{place}.kind is missing, allowed are {kinds}"
-
-
-def _unknown_kind(root: type, data: Any, path: Keys) -> str:
-    members, given = _parts(annotation_at(root, data, path)), str(_value(data, path)["kind"])
-    kinds = [kind_of(member) for member in members]
-    where = f"{_dotted(path)}.kind"
-    place = _in_table(root, path)
-    if (now := renames.new_value(place, given, "kind")) in kinds:
-        return renames.answer(f"{where}={given}", f"{place}.kind={now}")
-    if forgotten := part_checks.find_unlisted_part(members, given):
-        return f"{where} is {given!r}, but {forgotten}"
-    meant = next((kind for kind in glossary.KINDS.get(given.lower(), ()) if kind in kinds), "")
-    if meant:
-        return f"{where} is {given!r}, allowed are {', '.join(kinds)}; here it is {meant}"
-    return _not_allowed(where, given, kinds)
-
-
-def _not_allowed(dotted: str, given: object, allowed: list[str]) -> str:
-    close = find_nearest(str(given), allowed)
-    return f"{dotted} is {given!r}, allowed are {', '.join(allowed)}" + (f"; did you mean {close}?" if close else "")
-
-
-def _at(dotted: str, message: str) -> str:
-    """A part knows its own name only; the recipe knows the whole path.
-
-    >>> _at("phases.0", "phases.steps is 0, allowed is a number of steps from 1 up")
-    'phases.0.steps is 0, allowed is a number of steps from 1 up'
-    >>> _at("model", "model.token_embedding.kind is 'adaptive', allowed is plain where positions are learned")
-    "model.token_embedding.kind is 'adaptive', allowed is plain where positions are learned"
-    """
-    said = re.fullmatch(r"(.+?) is (.*), allowed is (.*)", message)
-    if not said or not dotted:
-        return f"{dotted or 'the file'}: {message}" if not said else message
-    if now := _new_value(said[1], said[2].strip("'")):
-        return renames.answer(f"{said[1]}={said[2].strip(chr(39))}", f"{said[1]}={now}")
-    first, _, inside = said[1].partition(".")
-    key = inside if first == dotted.split(".")[-1] else said[1].split(".")[-1]
-    return f"{dotted}.{key} is {said[2]}, allowed is {said[3]}"
-
-
 def _path(data: Any, loc: Keys) -> Keys:
-    """The keys of `loc` without the tags that pydantic adds where it enters a union.
+    """The keys of `loc` without the kinds that pydantic adds for each union.
 
     >>> _path({"positions": {"kind": "buckets", "buckets": 3}}, ("positions", "buckets", "buckets"))
     ('positions', 'buckets')
     """
     path: list[str | int] = []
-    entered = False  # whether the tag of the mapping that was reached has been read
+    entered = False  # whether the kind of this mapping was read
     for number, step in enumerate(loc):
         if not entered and isinstance(data, dict) and step == data.get("kind"):
             entered = True

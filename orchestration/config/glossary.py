@@ -1,4 +1,4 @@
-"""Names of other libraries for Sesame's keys and kinds: an error or `sesame keys` answers them with ours."""
+"""Names of other libraries for the keys and kinds of Sesame. Errors and `sesame keys` translate them."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -83,19 +83,54 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "cluster.keep_checkpoints": ("save_total_limit", "keep_last_epochs"),
 }
 
+# The same for task files: names in transformers' TrainingArguments and examples, and in lm-eval. NAME stands
+# for the name of a grid, and SPLIT for that of a split.
+_TASK_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "name": ("task_name", "dataset_name", "task_alias"),
+    "max_seq_length": ("max_length", "model_max_length", "block_size"),
+    "files": ("data_files", "dataset_path", "train_file", "validation_file", "test_file"),
+    "files.SPLIT.paths": ("path", "file", "filename"),
+    "files.SPLIT.columns": ("column_mapping", "rename_columns"),
+    "score_splits": ("test_split", "validation_split", "eval_split"),
+    "task.kind": ("task_type", "problem_type", "output_type"),
+    "task.text": ("sentence1_key", "text_column", "text_column_name"),
+    "task.text_pair": ("sentence2_key",),
+    "task.label": ("label_column", "label_column_name"),
+    "task.labels": ("label_list", "id2label"),
+    "task.choices": ("doc_to_choice",),
+    "task.metrics": ("metric", "metric_list", "metric_name", "metric_for_best_model"),
+    "task.squad_version": ("version_2_with_negative",),
+    "grids.NAME.learning_rates": ("learning_rate", "lr"),
+    "grids.NAME.batch_sizes": ("per_device_train_batch_size", "train_batch_size", "batch_size"),
+    "grids.NAME.epochs": ("num_train_epochs", "num_epochs"),
+    "grids.NAME.warmup_steps": ("warmup_ratio", "num_warmup_steps", "warmup_proportion"),
+    "grids.NAME.lr_schedule": ("lr_scheduler_type",),
+    "grids.NAME.min_lr_ratio": ("min_lr_rate",),
+    "grids.NAME.optimizer": ("optim",),
+    "grids.NAME.beta2": ("adam_beta2",),
+    "grids.NAME.eps": ("adam_epsilon",),
+    "grids.NAME.max_grad_norm": ("clip_norm", "gradient_clipping"),
+    "grids.NAME.layerwise_lr_decay": ("layerwise_learning_rate_decay",),
+    "grids.NAME.dropout": ("hidden_dropout_prob", "dropout_rate", "classifier_dropout"),
+}
+
 KEYS: Final[Mapping[str, str]] = {name: key for key, names in _NAMES.items() for name in names}
-"""Name elsewhere -> our key."""
+"""Name elsewhere -> our key of a recipe or a cluster file."""
+
+TASK_KEYS: Final[Mapping[str, str]] = {name: key for key, names in _TASK_NAMES.items() for name in names}
+"""Name elsewhere -> our key of a task file."""
 
 # Our key -> how its values differ from those of other libraries.
 NOTES: Final[Mapping[str, str]] = {
     "model.norm_position": "pre or post",
     "optimizer.min_lr_ratio": "as a fraction of the peak",
     "phases": "in steps instead of epochs",
+    "grids.NAME.warmup_steps": "below 1 a fraction of all steps",
     "cluster.engine.micro_batch_tokens": "in tokens instead of sequences; gradient accumulation follows from it",
     "cluster.engine.pipeline_parallel_size": "stages of 1F1B, without interleaving",
 }
 
-# Name elsewhere -> our kinds; the first one that a key allows is meant.
+# Name elsewhere -> our kinds; errors suggest the first one that the key allows.
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "mlm": ("masked_tokens",),
     "masked_lm": ("masked_tokens", "mlm"),
@@ -135,14 +170,22 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 # Name elsewhere without a key in Sesame -> what to use instead.
 ABSENT: Final[Mapping[str, str]] = {
-    "warmup_ratio": "the warmup is a number of steps here: optimizer.warmup_steps",
+    "warmup_ratio": "a number of steps, optimizer.warmup_steps",
 }
 
 
-def key_of(name: str) -> str:
-    """Our key for a name of another library, or "".
+def names(file: str = "") -> Mapping[str, str]:
+    """Names of other libraries that a file answers, with our keys. A corpus file answers none.
 
-    >>> key_of("lr"), key_of("n_embd"), key_of("colour")
-    ('optimizer.learning_rate', 'model.hidden_size', '')
+    `file` is the first step of the file's paths in `sesame keys`: "", cluster, corpus or task.
     """
-    return KEYS.get(name, "")
+    return {"task": TASK_KEYS, "corpus": {}}.get(file, KEYS)
+
+
+def key_of(name: str, file: str = "") -> str:
+    """Our key for a name of another library in such a file, or "".
+
+    >>> key_of("lr"), key_of("n_embd"), key_of("colour"), key_of("lr", "task")
+    ('optimizer.learning_rate', 'model.hidden_size', '', 'grids.NAME.learning_rates')
+    """
+    return names(file).get(name, "")

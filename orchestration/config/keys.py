@@ -1,6 +1,6 @@
 """Every key of a recipe, a cluster file, a corpus file and a task file: its type, default and meaning.
 
-The meaning of a key is the `doc` of its field (`preprocessing.spec.key`), that of a part the docstring of its class.
+The meaning of a key is the `doc` of its field (`preprocessing.spec.key`). The meaning of a part is its docstring.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Final
 
 from orchestration.config import glossary
-from orchestration.config.error_messages import annotations, find_nearest, kind_of, options
+from orchestration.config.error_messages import annotations, find_nearest, invalid, kind_of, options
 from orchestration.config.recipe import Cluster, CorpusFile, Recipe
 from preprocessing.errors import BadInput
 from preprocessing.spec import choices_of, doc_of
@@ -92,7 +92,8 @@ def find_keys(asked: str) -> list[KeyGroup]:
     """
     if found := _with_key(_without_numbers(asked)):
         return found
-    raise BadInput(f"unknown part or key {asked}; {_hint(_without_numbers(asked))}")
+    expected = "a part, a kind or a key of a file"
+    raise BadInput(invalid("PART", asked, expected, _hint(_without_numbers(asked))))
 
 
 def _with_key(asked: str) -> list[KeyGroup]:
@@ -117,7 +118,7 @@ def translate(asked: str) -> tuple[str, ...]:
 
 
 def entries(found: Sequence[KeyGroup]) -> list[Entry]:
-    """The keys of parts, equal ones of several kinds as one."""
+    """The keys of parts; keys that are equal in several kinds are one entry."""
     merged = dict[tuple[str, KeyDoc], tuple[str, ...]]()
     for part in found:
         for key in part.keys:
@@ -127,7 +128,7 @@ def entries(found: Sequence[KeyGroup]) -> list[Entry]:
 
 
 def entries_at(path: str) -> list[Entry]:
-    """The entries of a whole path that is a key; [] if it is none, as for `cluster`."""
+    """The entries for the whole path of a key; [] if the path is no key, e.g. `cluster`."""
     of, _, name = path.rpartition(".")
     return entries(
         [
@@ -139,14 +140,14 @@ def entries_at(path: str) -> list[Entry]:
 
 
 def _hint(asked: str) -> str:
-    """What the user may have meant."""
+    """A remedy for an unknown part or key: the nearest one."""
     if instead := glossary.ABSENT.get(asked.rpartition(".")[2]):
-        return instead
+        return f"use {instead}"
     ends = dict[str, str]()  # the first steps of a path may be omitted
     for name in key_names():
         ends.setdefault(".".join(name.split(".")[-1 - asked.count(".") :]), name)
     close = find_nearest(asked, ends)
-    return f"did you mean {ends[close]}?" if close else "`sesame keys` lists all parts"
+    return f"did you mean {ends[close]}?" if close else "see `sesame keys`"
 
 
 @cache
@@ -172,7 +173,7 @@ def _ends(path: str, with_: str) -> bool:
 
 
 def _parts(cls: type, path: str, kind: str, within: str, around: tuple[type, ...]) -> Iterator[tuple[type, KeyGroup]]:
-    """A class and the classes of its values, except those `around` it: a Split may have Splits."""
+    """A class and the classes of its values, except those `around` it: SplitRecords may contain SplitRecords."""
     found = annotations(cls)
     keys = tuple(_key(cls, name) for name in found if name != "kind")
     doc, details = _docstring(cls)
@@ -208,22 +209,22 @@ def _type(annotation: Any) -> str:
     >>> _type(tuple[int, ...]), _type(typing.Literal["pre", "post"]), _type(float | None)
     ('list of whole number', 'pre | post', 'number | null')
     """
-    said = []
+    names = []
     for option in options(annotation):
         origin, inner = typing.get_origin(option), typing.get_args(option)
         if option in WORDS:
-            said.append(WORDS[option])
+            names.append(WORDS[option])
         elif origin is typing.Literal:
-            said += [str(value) for value in inner]
+            names += [str(value) for value in inner]
         elif origin is tuple:
-            said.append(f"list of {_type(inner[0])}")
+            names.append(f"list of {_type(inner[0])}")
         elif isinstance(option, type) and dataclasses.is_dataclass(option):
-            said.append(kind_of(option) or "keys")
+            names.append(kind_of(option) or "keys")
         elif origin is Mapping and _classes(option):
-            said.append(f"mapping of {_type(inner[1])}")
+            names.append(f"mapping of {_type(inner[1])}")
         else:
-            said.append("mapping")
-    return " | ".join(said)
+            names.append("mapping")
+    return " | ".join(names)
 
 
 def _default(field: "dataclasses.Field[Any]") -> str:

@@ -11,7 +11,7 @@ from preprocessing.errors import BadInput
 from training.tasks import TASKS, TEXT
 
 HOME = Path(__file__).parents[1]
-UNAVAILABLE = "unavailable"  # file in tasks/ that is no task: it lists reported results without a task, and the reasons
+UNAVAILABLE = "unavailable"  # file in tasks/ with the reported results that have no task, and the reasons
 Folder = Literal["recipes", "clusters", "corpora", "tasks"]
 
 
@@ -37,7 +37,8 @@ def is_shipped_task(name: str) -> bool:
 def refuse_name(name: str, where: str, remedy: str) -> None:
     """BadInput if a user's own task has the name of a task of Sesame: their scores would have the same directory."""
     if is_shipped_task(name):
-        raise BadInput(f"{where}, which Sesame's own task has; {remedy}")
+        expected = "a name that no task of Sesame has"
+        raise BadInput(f"{where}: {error_messages.invalid('name', repr(name), expected, remedy)}")
 
 
 def labelled_form(name: str) -> str:
@@ -55,14 +56,16 @@ def find_unavailable() -> dict[str, str]:
 
 
 def open_document(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], str]:
-    """The document of a shipped name or of a path to a .yaml file, and its name in messages."""
+    """The document of a shipped file or of a path to a .yaml file, and the name of the file for messages."""
     known = list_names(folder)
     if name_or_path in known:
         where = f"{folder}/{name_or_path}.yaml"
         return strict_yaml.read(HOME / where, where), where
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         if (stem := Path(name_or_path).stem) in known and not Path(name_or_path).exists():
-            raise BadInput(f"{name_or_path}: no such file; did you mean {stem}, of the {folder} that Sesame has?")
+            raise BadInput(
+                f"{name_or_path}: no such file; for the {error_messages.noun_of(folder)} of Sesame, write {stem}"
+            )
         return strict_yaml.read(Path(name_or_path), name_or_path), name_or_path
     groups = task_groups() if folder == "tasks" else frozenset[str]()
-    raise BadInput(error_messages.unknown_name(name_or_path, folder, known, groups))
+    raise BadInput(error_messages.explain_unknown_name(name_or_path, folder, known, groups))

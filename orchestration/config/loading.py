@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from orchestration.config import error_messages as explain
+from orchestration.config import error_messages, scales
 from orchestration.config import overrides as dotted
-from orchestration.config import scales
 from orchestration.config.library import HOME, list_names, open_document
 from orchestration.config.part_checks import check_facts
 from orchestration.config.recipe import Cluster, CorpusFile, Recipe
@@ -39,11 +38,16 @@ def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> R
     check_facts()
     document, where = open_document("recipes", name_or_path)
     for given in overrides:
-        said, key = dotted.redact_override(given), re.split(r"[.=]", given)[0]
-        if key in _CLUSTER_KEYS:
-            raise BadInput(f"override {said}: {key} belongs to the cluster; write {dotted.CLUSTER}{said}")
-        if key in _ENGINE_KEYS:
-            raise BadInput(f"override {said}: {key} belongs to the cluster; write {dotted.CLUSTER}engine.{said}")
+        shown, key = dotted.redact_override(given), re.split(r"[.=]", given)[0]
+        if key in _CLUSTER_KEYS | _ENGINE_KEYS:
+            place = "" if key in _CLUSTER_KEYS else "engine."
+            message = error_messages.invalid(
+                "key",
+                key,
+                "a key of the recipe",
+                f"write {dotted.CLUSTER}{place}{shown}, because it is a key of the cluster",
+            )
+            raise BadInput(f"override {shown}: {message}")
     if scale or overrides:
         document.pop("reported_results", None)
     if scale:
@@ -98,5 +102,6 @@ def validated(root: type[T], document: dict[str, Any], where: str, overrides: Se
         adapter = _adapter(root)  # type: ignore[arg-type]  # a type is hashable
         return adapter.validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
-        lines = explain.explain(error, root, document)
-        raise BadInput("\n".join(f"{dotted.origin(line, overrides, where)}: {line}" for line in lines)) from None
+        found = error_messages.explain(error, root, document)
+        lines = (f"{dotted.origin(one.key, overrides, where)}: {one.text}" for one in found)
+        raise BadInput("\n".join(lines)) from None

@@ -1,6 +1,4 @@
-"""Dotted keys, as `optimizer.learning_rate` or `phases.0.steps`: list those of a document, set one, read one from a
-command line.
-"""
+"""Dotted keys, e.g. `optimizer.learning_rate` or `phases.0.steps`: lists those of a document, and sets overrides."""
 
 import dataclasses
 import re
@@ -11,7 +9,7 @@ from orchestration.config import error_messages, strict_yaml
 from preprocessing.credentials import HIDDEN, LOGIN, has_credential
 from preprocessing.errors import BadInput
 
-CLUSTER = "cluster."  # what an override of the cluster begins with
+CLUSTER = "cluster."  # prefix of the overrides of a cluster file
 
 
 def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -29,7 +27,7 @@ def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Those of the recipe, and those of the cluster.
+    """The overrides of the recipe, and those of the cluster.
 
     >>> split_overrides(["optimizer.learning_rate=1e-3", "cluster.engine.zero_stage=3"])
     (['optimizer.learning_rate=1e-3'], ['cluster.engine.zero_stage=3'])
@@ -39,25 +37,26 @@ def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def override(document: dict[str, Any], given: str, root: type) -> None:
-    """Set what an override as people write it says: `optimizer.learning_rate=2e-4`, `cluster.num_workers=2`; the value
-    is YAML.
+    """Set the key of an override to its value, which is YAML: `optimizer.learning_rate=2e-4`, `cluster.num_workers=2`.
 
-    `root` is what the document is to be read as.
+    `root` is the class of the document.
     """
     key, equals, value = given.removeprefix(CLUSTER).partition("=")
     if not equals or not key:
+        example = "optimizer.learning_rate=2e-4"
         raise BadInput(
-            f"{redact_override(given)!r} is not an override; write key=value, as in optimizer.learning_rate=2e-4"
+            error_messages.invalid("override", repr(redact_override(given)), "KEY=VALUE", f"write {example}")
         )
-    said = redact_override(given)
+    shown = redact_override(given)
     if "[" in key:
-        raise BadInput(f"override {said}: numbers of a list stand between dots; write {_dotted(said)}")
+        expected = "dots around the number of a list item"
+        raise BadInput(f"override {shown}: {error_messages.invalid('key', key, expected, f'write {_dotted(shown)}')}")
     _fill(document, key.split(".")[:-1], root)
-    set_value(document, key, strict_yaml.parse(value, f"override {key}"), f"override {said}")
+    set_value(document, key, strict_yaml.parse(value, f"override {key}"), f"override {shown}")
 
 
 def redact_override(given: str) -> str:
-    """An override as a message has it: without what may be a credential.
+    """An override for messages, without values that may be credentials.
 
     >>> redact_override("cluster.env.HF_TOKEN=hf_123"), redact_override("optimizer.learning_rate=1")
     ('cluster.env.HF_TOKEN=...', 'optimizer.learning_rate=1')
@@ -68,20 +67,19 @@ def redact_override(given: str) -> str:
     return f"{key}=..." if equals and is_secret else LOGIN.sub(f"//{HIDDEN}@", given)
 
 
-def origin(line: str, overrides: Sequence[str], where: str) -> str:
-    """The override that the message of an error is about; `where` if it is about none.
+def origin(key: str, overrides: Sequence[str], where: str) -> str:
+    """The override of an invalid key, of a part around it, or of a key inside it; `where` if there is none.
 
-    >>> origin("num_workers is 0, allowed is ...", ["cluster.num_workers=0"], "local.yaml")
+    >>> origin("num_workers", ["cluster.num_workers=0"], "local.yaml")
     'override cluster.num_workers=0'
     """
-    key = re.split("[ :=]", line)[0] + "."
     keys = {given: given.removeprefix(CLUSTER).partition("=")[0] + "." for given in overrides}
-    found = (given for given, other in keys.items() if key.startswith(other) or other.startswith(key))
+    found = (given for given, other in keys.items() if f"{key}.".startswith(other) or other.startswith(f"{key}."))
     return next((f"override {redact_override(given)}" for given in found), where)
 
 
 def _dotted(given: str) -> str:
-    """An override with the numbers of lists between dots.
+    """An override with dots around the numbers of list items.
 
     >>> _dotted("phases[0].steps=9")
     'phases.0.steps=9'
@@ -91,7 +89,7 @@ def _dotted(given: str) -> str:
 
 
 def _fill(values: Any, path: Sequence[str], annotation: Any) -> None:
-    """Put in, with their default values, the parts at a path that a document leaves out: a key inside can then be set.
+    """Add the missing parts at a path to a document, with their default values, so that their keys can be set.
 
     >>> from orchestration.config.recipe import Recipe
     >>> document = {"model": {"kind": "encoder"}}
@@ -111,7 +109,7 @@ def _fill(values: Any, path: Sequence[str], annotation: Any) -> None:
 
 
 def set_value(document: Any, key: str, value: Any, where: str) -> None:
-    """Set `phases.0.steps` and the like; the mapping or list around it must be there."""
+    """Set a dotted key such as `phases.0.steps`. BadInput if a list or a list item on its path does not exist."""
     *parents, last = (int(step) if step.isdecimal() else step for step in key.split("."))
     for step in parents:
         if isinstance(document, dict) and isinstance(step, str):
@@ -119,9 +117,12 @@ def set_value(document: Any, key: str, value: Any, where: str) -> None:
         elif isinstance(document, list) and isinstance(step, int) and step < len(document):
             document = document[step]
         else:
-            raise BadInput(f"{where}: there is no {step} to set {key} in")
+            expected = "keys and list items that exist"
+            raise BadInput(f"{where}: {error_messages.invalid('key', key, expected, f'correct the step {step}')}")
     if isinstance(document, list) and (not isinstance(last, int) or last >= len(document)):
-        raise BadInput(f"{where}: {key} is not in a list of {len(document)}, counted from 0")
+        expected = f"a list index below {len(document)}" if document else "an item of a list that is not empty"
+        raise BadInput(f"{where}: {error_messages.invalid('key', key, expected, 'count from 0')}")
     if not isinstance(document, dict | list):
-        raise BadInput(f"{where}: {key} cannot be set inside the value {document!r}")
+        expected = f"a key inside a mapping or a list, not inside {document!r}"
+        raise BadInput(f"{where}: {error_messages.invalid('key', key, expected, 'set the outer key to a mapping')}")
     document[last] = value  # type: ignore[index]

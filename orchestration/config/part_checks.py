@@ -1,4 +1,4 @@
-"""Parts that lack a fact are refused when a recipe is loaded, not in the middle of a run."""
+"""Refuses parts that lack a fact when a recipe is loaded, instead of in the middle of a run."""
 
 import inspect
 import sys
@@ -61,12 +61,12 @@ INNER: Final[Mapping[Any, tuple[Any, ...]]] = {
     AttentionWindow: WINDOWS,
     TokenEmbedding: TABLES,
 }
-"""The parts inside of a trunk, by their Protocol."""
+"""Protocol -> its classes, for the parts inside a model."""
 
 
 @cache
 def check_facts() -> None:
-    """BadInput with one line for each class of a union that lacks facts of its Protocol."""
+    """BadInput with one line for each class that lacks a fact of its Protocol or has the `kind` of another class."""
     found = [find_missing_facts(member, protocol) for union, protocol in UNIONS for member in typing.get_args(union)]
     found += [find_missing_facts(member, protocol) for protocol, members in INNER.items() for member in members]
     found += [find_duplicate_kind(union) for union, _ in UNIONS]
@@ -75,31 +75,38 @@ def check_facts() -> None:
 
 
 def find_missing_facts(member: Any, protocol: Any) -> str:
-    """What to say of a class that lacks facts, in one line; "" where it has all of them."""
+    """The message for a class that lacks facts of its Protocol; "" if it has all of them."""
     keys = getattr(member, "__dataclass_fields__", {})
     if not keys:
-        return f"{_file(member)}: {member.__name__} is no part; put @spec above the class"
+        remedy = "put @spec above the class"
+        return f"{_file(member)}: invalid part {member.__name__}: got a plain class, expected a spec; {remedy}"
     missing = [name for name in names(protocol) if name not in keys and not hasattr(member, name)]
     has_no = ", ".join(f"`{name}`" for name in missing)
     return (
-        f"{_file(member)}: {member.__name__} has no {has_no}; {_file(protocol)} says what they mean" if missing else ""
+        f"{_file(member)}: invalid part {member.__name__}: got no {has_no}, expected all facts of its Protocol; add "
+        f"them as {_file(protocol)} describes"
+        if missing
+        else ""
     )
 
 
 def find_duplicate_kind(union: Any) -> str:
-    """What to say of a union in which two parts have one `kind`, in one line; "" where each has its own."""
+    """The message for a union in which two parts have the same `kind`; "" if there are none."""
     first: dict[str, Any] = {}
     for member in typing.get_args(union):
         kind = getattr(member, "__dataclass_fields__", {}).get("kind")
         if kind is None:
             continue  # find_missing_facts reports it
         if (other := first.setdefault(kind.default, member)) is not member:
-            return f"{_file(member)}: {member.__name__} has kind {kind.default!r}, as {_file(other)} has; name another"
+            return (
+                f"{_file(member)}: invalid part {member.__name__}: got kind {kind.default!r}, expected another kind "
+                f"than in {_file(other)}; rename the kind"
+            )
     return ""
 
 
 def find_unlisted_part(members: Sequence[Any], kind: str) -> str:
-    """The file of a part of this kind that the union of these members forgets, in one line; "" where there is none."""
+    """How to register a part of this kind that the union of these members lacks; "" if there is no such part."""
     for union, protocol in UNIONS:
         if set(typing.get_args(union)) == set(members):
             door = sys.modules[members[0].__module__.rpartition(".")[0]]
@@ -108,7 +115,7 @@ def find_unlisted_part(members: Sequence[Any], kind: str) -> str:
             listed = next((file.name for file in files if f"\n{name} = " in file.read_text(encoding="utf-8")), "")
             for file in files:
                 if _defines(file, f"{door.__name__}.{file.stem}", kind, protocol):
-                    return f"{folder}/{file.name} defines it: add it to the union {name} in {folder}/{listed}"
+                    return f"add the class in {folder}/{file.name} to the union {name} in {folder}/{listed}"
     return ""
 
 
@@ -121,7 +128,7 @@ def _defines(file: Path, module: str, kind: str, protocol: Any) -> bool:
 
 
 def names(protocol: Any) -> list[str]:
-    """The names of all facts that a Protocol asks for.
+    """The names of all facts of a Protocol.
 
     >>> names(TaskPart)
     ['scale_overrides', 'way', 'kind', 'describe', 'make']
@@ -134,5 +141,5 @@ def names(protocol: Any) -> list[str]:
 
 
 def _file(member: Any) -> str:
-    """Where a class stands, from the folder of the checkout."""
+    """The file of a class, relative to the checkout."""
     return f"{member.__module__.replace('.', '/')}.py"

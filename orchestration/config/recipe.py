@@ -1,7 +1,7 @@
-"""The schema of recipes, clusters and corpus files: their keys, and the values that are allowed.
+"""The schema of recipes, clusters and corpus files: their keys, and the allowed values.
 
-A recipe composes the parts that each layer defines. It has a hash, because it determines the trained weights. A cluster
-only says where and how a recipe runs, so that it has none.
+A recipe consists of the parts that each layer defines. It has a hash, because it determines the trained weights. A
+cluster has no hash, because it only determines where and how a recipe runs.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from preprocessing.masking import Masking, NoMasking
 from preprocessing.objectives import Objective
 from preprocessing.packing import Packing
 from preprocessing.sampling import ExampleSpec
-from preprocessing.spec import ScaleOverrides, key, require, require_name, spec
+from preprocessing.spec import InvalidValue, ScaleOverrides, key, require, require_name, spec
 from preprocessing.tokenization import TokenizerSpec
 from training.losses import Loss
 from training.optimizers import Optimizer
@@ -32,9 +32,12 @@ from training.specs import Architecture, EngineSettings, LossSpikes, Phase
 from training.tasks import TASKS
 
 BY_KIND = Field(discriminator="kind")
-SPLITS_OF_FIGURES: Final = ("dev", "test")
-LABELS = ("name", "paper", "eval_tasks", "reported_results")  # keys of a recipe that change nothing of what is learned
-ALONE = "[] with engine.zero_stage 3, or tensor, pipeline or sequence parallelism: no worker has all weights"
+SPLITS_OF_RESULTS: Final = ("dev", "test")
+LABELS = ("name", "paper", "eval_tasks", "reported_results")  # keys of a recipe without effect on the weights
+NO_PROMPTS = (
+    "[] with engine.zero_stage 3 or with tensor, pipeline or sequence parallelism, because no worker has all weights; "
+    "set it to []"
+)
 SAMPLES = ("The", "In the beginning", "Once upon a time there was")
 
 
@@ -71,7 +74,7 @@ class Recipe:
         default="", doc="Directory of initial weights, exported by Sesame or transformers; empty: random weights."
     )
     seed: int = key(default=0, doc="Seed for data order, initialization and dropout.")
-    # Keys beside the scores: `citation` (which tables); `setting` (which training they belong to); `split` (dev, test,
+    # Other keys than scores: `citation` (the tables); `setting` (the training with these scores); `split` (dev, test,
     # or one per score that has one); `printed` (the size that the paper prints, and the reason if it differs from
     # `parameters`); `also` (scores of other trainings or splits, by a description).
     reported_results: dict[str, Any] = key(
@@ -92,26 +95,27 @@ class Recipe:
         count = self.reported_results.get("parameters", 1)
         require(type(count) is int and count > 0, "reported_results.parameters", count, "a whole number from 1 up")
         for name in ("citation", "setting"):
-            said = self.reported_results.get(name, "not said")
+            text = self.reported_results.get(name, "none")
             require(
-                isinstance(said, str) and said.strip() != "",
-                f"reported_results.{name}",
-                said,
-                "some text, or no such key",
+                isinstance(text, str) and text.strip() != "", f"reported_results.{name}", text, "text, or no such key"
             )
-        printed = self.reported_results.get("printed", "not said")
-        require(isinstance(printed, str) and printed != "", "reported_results.printed", printed, "a size as text, 110M")
+        printed = self.reported_results.get("printed", "none")
+        is_size = isinstance(printed, str) and printed != ""
+        require(is_size, "reported_results.printed", printed, "a size as text, e.g. 110M")
         others = self.reported_results.get("also", {})
         of_each = isinstance(others, Mapping) and all(isinstance(one, Mapping) for one in others.values())
         require(
-            of_each, "reported_results.also", others, "for each training or split, in words, its source and figures"
+            of_each,
+            "reported_results.also",
+            others,
+            "a mapping from each other training or split to its source and results",
         )
         for of, one in others.items():
             require(
                 isinstance(one.get("citation"), str),
                 f"reported_results.also.{of}.citation",
                 one.get("citation"),
-                "some text",
+                "text",
             )
         splits = self.reported_results.get("split", "test")
         for figure, split in splits.items() if isinstance(splits, Mapping) else [("", splits)]:
@@ -119,18 +123,21 @@ class Recipe:
                 not figure or figure in self.reported_results,
                 "reported_results.split",
                 figure,
-                "figures that are in `reported_results`",
+                "a result of reported_results",
             )
-            require(split in SPLITS_OF_FIGURES, "reported_results.split", split, " or ".join(SPLITS_OF_FIGURES))
+            require(split in SPLITS_OF_RESULTS, "reported_results.split", split, " or ".join(SPLITS_OF_RESULTS))
         require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 up, below 2**63")
         for number, task in enumerate(self.eval_tasks):
             require(
-                is_shipped_task(task), f"eval_tasks.{number}", task, f"{', '.join(TASKS)}, or what `sesame tasks` lists"
+                is_shipped_task(task),
+                f"eval_tasks.{number}",
+                task,
+                f"{', '.join(TASKS)}, or a name that `sesame tasks` lists",
             )
 
     @property
     def sampling(self) -> ExampleSpec:
-        """What its rows are, whatever their length."""
+        """The settings that determine its training sequences, without their length."""
         return ExampleSpec(
             packing=self.data.packing,
             masking=self.masking,
@@ -145,12 +152,12 @@ class Recipe:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that the whole run asks for, special tokens and the room of short rows included."""
+        """The number of tokens of the whole run, with special tokens and padding."""
         return sum(phase.steps * phase.global_batch_size * phase.seq_length for phase in self.phases)
 
     @property
     def science(self) -> dict[str, Any]:
-        """All that changes the trained weights, as plain values: labels and what is measured afterwards do not."""
+        """The values that determine the trained weights, i.e. all keys without LABELS."""
         return {key: value for key, value in dataclasses.asdict(self).items() if key not in LABELS}
 
     @property
@@ -164,7 +171,7 @@ class Cluster:
     """Cluster that runs a recipe: workers, checkpoints, logging and engine."""
 
     name: str = key(doc="Name of the cluster.")
-    # With ray_address, 0 is refused.
+    # With ray_address, 0 is invalid.
     num_workers: int = key(
         default=0, doc="Number of workers; 0: one per GPU, or per cpus_per_worker CPU cores, of this machine."
     )
@@ -184,7 +191,7 @@ class Cluster:
         default=1, doc="Workers per fine-tuning; more than 1 if the model does not fit on one."
     )
     max_restarts: int = key(default=3, doc="Maximum consecutive restarts without progress after a worker dies.")
-    # Other work than a training step has six times as long.
+    # For other work than a training step, the limit is six times as long.
     hang_timeout_minutes: float = key(default=10.0, doc="Minutes without a step before the workers restart; 0: never.")
     scale_up_interval_minutes: float = key(
         default=10.0, doc="Minimum minutes between restarts to add workers on new nodes; 0: never restart."
@@ -225,12 +232,10 @@ class Cluster:
             not (self.ray_dashboard and self.ray_address),
             "ray_dashboard",
             True,
-            "false with an address: that Ray has its own",
+            "false with ray_address; use the dashboard of that Ray cluster",
         )
-        require(self.num_workers >= 0, "num_workers", self.num_workers, "a number from 0 (all cores) up")
-        allowed = (
-            f"a number from 0 (as many as workers) to workers ({self.num_workers})" if self.num_workers else "from 0 up"
-        )
+        require(self.num_workers >= 0, "num_workers", self.num_workers, "a number from 0 (all of this machine) up")
+        allowed = f"a number from 0 (num_workers) to {self.num_workers}" if self.num_workers else "a number from 0 up"
         require(
             0 <= self.min_workers <= (self.num_workers or self.min_workers), "min_workers", self.min_workers, allowed
         )
@@ -262,17 +267,17 @@ class Cluster:
         )
         require(all(step >= 1 for step in self.skip_steps), "skip_steps", list(self.skip_steps), "steps from 1 up")
         require(
-            self._has_whole_nets or self.sample_prompts in ((), SAMPLES),
+            self._has_all_weights or self.sample_prompts in ((), SAMPLES),
             "sample_prompts",
             list(self.sample_prompts),
-            ALONE,
+            NO_PROMPTS,
         )
         each, unit = self.engine.workers_per_row, self.engine.workers_unit
         allowed = (
             f"0, or a multiple of engine.tensor_parallel_size x pipeline_parallel_size x sequence_parallel_size "
             f"({each})"
         )
-        allowed += f" and of zero_hpz_partition_size: of {unit}" if unit != each else ""
+        allowed += f" and of zero_hpz_partition_size, i.e. of {unit}" if unit != each else ""
         require(self.num_workers % unit == 0, "num_workers", self.num_workers, allowed)
         device = self.engine.device
         require(device == "cuda" or not self.gpu_type, "gpu_type", self.gpu_type, f"empty with device {device}")
@@ -280,44 +285,45 @@ class Cluster:
         require(self.gpus_per_worker == gpus, "gpus_per_worker", self.gpus_per_worker, f"{gpus} with device {device}")
 
     def _check_address(self) -> None:
-        """Raise ValueError where no Ray can have such an address."""
+        """Raise InvalidValue if the address has no valid form."""
+        allowed = "HOST:PORT, ray://HOST:PORT or auto, or no value to start Ray on this machine"
         if has_credential(self.ray_address):
-            raise ValueError("ray_address is one with a login, allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing")
+            raise InvalidValue("ray_address", "an address with a login", allowed)
         host = re.fullmatch(r"(ray://)?([^\s/@:\[\]]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})", self.ray_address)
         fits = self.ray_address in ("", "auto") or (host is not None and int(host[3]) < 2**16)
-        require(
-            fits, "ray_address", self.ray_address, "HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here"
-        )
+        require(fits, "ray_address", self.ray_address, allowed)
 
     def count_workers(self, recipe: Recipe) -> int:
-        """What the cluster says, or as many as this machine has GPUs for, or cores (`cpus_per_worker`) and memory."""
+        """`num_workers`; if it is 0, the number of workers for which this machine has GPUs, or cores and memory."""
         if self.num_workers:
             return self.num_workers
         return self.workers_in(workers_with_room(self.cpus_per_worker, self.gpus_per_worker), recipe)
 
     def workers_in(self, room: int, recipe: Recipe) -> int:
-        """As many as there is room for, in multiples of `engine.workers_unit`; no more groups that share rows than a
-        batch has rows, and one unit at least."""
+        """The number of workers for which there is room, as a multiple of `engine.workers_unit` and at least one unit.
+
+        There are at most as many groups of workers with the same sequences as a batch has sequences.
+        """
         unit, rows = self.engine.workers_unit, min(phase.global_batch_size for phase in recipe.phases)
         return unit * max(1, min(room, rows * self.engine.workers_per_row) // unit)
 
     @property
-    def _has_whole_nets(self) -> bool:
-        """Whether each worker can go on from a prompt by itself."""
+    def _has_all_weights(self) -> bool:
+        """Whether each worker has all weights, so that it can complete a prompt."""
         return self.engine.zero_stage != 3 and self.engine.workers_per_row == 1
 
     @property
     def gpus(self) -> int:
-        """Those of training and of one evaluation, whichever are more; 0: all, or none."""
+        """The number of GPUs of training or of one fine-tuning, the larger one; 0: all GPUs, or none."""
         return self.gpus_per_worker * max(self.num_workers, self.finetuning_workers) if self.num_workers else 0
 
     def samples_of(self, recipe: Recipe) -> tuple[str, ...]:
-        """The prompts of a recipe whose net goes on from them; where no worker has all of it, none."""
-        writes = any(loss.kind == "next_token" for loss in recipe.losses) and not recipe.model.reads_source
-        return self.sample_prompts if writes and self._has_whole_nets else ()
+        """The prompts that the model of a recipe completes; () if it is no decoder, or if no worker has all weights."""
+        is_decoder = any(loss.kind == "next_token" for loss in recipe.losses) and not recipe.model.reads_source
+        return self.sample_prompts if is_decoder and self._has_all_weights else ()
 
     def intervals(self, recipe: Recipe) -> dict[str, int]:
-        """Steps between two points of the metrics, two evaluations, two checkpoints; they change nothing learned."""
+        """Steps between logged metrics, between evaluations and between checkpoints; they do not change the weights."""
         save_every = self.save_every or max(1, min(1_000, recipe.num_steps // 4))
         return {"log_every": self.log_every, "eval_every": self.eval_every or save_every, "save_every": save_every}
 
@@ -338,7 +344,7 @@ class CorpusFile(Corpus):
 
 
 def compute_digest(value: Any) -> str:
-    """sha256 of the canonical JSON of a part, or of anything JSON can hold; people see the first 12 digits.
+    """sha256 of the canonical JSON of a part or of another value. Messages contain its first 12 digits.
 
     >>> compute_digest({"b": 1, "a": (2,)}) == compute_digest({"a": [2], "b": 1})
     True

@@ -1,6 +1,6 @@
-"""What `--scale` changes in a recipe.
+"""Applies `--scale` to a recipe.
 
-Each part states in `scale_overrides` which of its values a scale replaces, so no part is named here.
+Each part states in `scale_overrides` which of its values a scale replaces, so this module names no part.
 """
 
 import copy
@@ -16,11 +16,11 @@ from preprocessing.packing import Packing
 from preprocessing.spec import AtMost, part
 from training.losses import Loss
 
-SCALES: Final = ("tiny", "small")  # minutes, and about an hour, on two cores
+SCALES: Final = ("tiny", "small")  # on two cores a run takes minutes (tiny) or about an hour (small)
 
 
 def shrink(document: dict[str, Any], scale: str, root: type) -> None:
-    """Put a scale over a document that is to be read as `root`; BadInput where there is no such scale.
+    """Apply a scale to the document of a recipe, whose class is `root`. BadInput if there is no such scale.
 
     >>> from orchestration.config.recipe import Recipe
     >>> document = {"model": {"kind": "decoder", "num_hidden_layers": 96}, "optimizer": {"kind": "lamb"}}
@@ -29,7 +29,9 @@ def shrink(document: dict[str, Any], scale: str, root: type) -> None:
     (2, False)
     """
     if scale not in SCALES:
-        raise BadInput(f"--scale is {scale!r}, allowed are {', '.join(SCALES)}")
+        nearest = error_messages.find_nearest(scale, SCALES)
+        remedy = f"did you mean {nearest}?" if nearest else "use one of them"
+        raise BadInput(error_messages.invalid("--scale", repr(scale), f"one of {', '.join(SCALES)}", remedy))
     for kind, values, given in _parts(root, document):
         for key, value in kind.scale_overrides.get(scale, {}).items():
             if not isinstance(value, AtMost):
@@ -43,45 +45,45 @@ def shrink(document: dict[str, Any], scale: str, root: type) -> None:
 
 
 def _phases(document: dict[str, Any], scale: str) -> list[dict[str, int]]:
-    """The phases that the losses of a recipe say; [] where they say none, or rows go on from those before them."""
-    losses, segment = document.get("losses"), _value(document, "data", "packing")
+    """The phases that a loss of the recipe defines for a scale; [] if none does, or if the packing reuses tokens."""
+    losses, packing = document.get("losses"), _value(document, "data", "packing")
     kinds: list[Any] = [
         error_messages.find_chosen_class(Loss, loss) for loss in (losses if isinstance(losses, list) else ())
     ]
-    said = [kind.phases[scale] for kind in kinds if kind is not None and scale in kind.phases]
-    goes_on = getattr(error_messages.find_chosen_class(Packing, segment), "reuse_len", 0)
-    return [dict(phase) for phase in said[-1]] if said and not goes_on else []
+    defined = [kind.phases[scale] for kind in kinds if kind is not None and scale in kind.phases]
+    reuse_len = getattr(error_messages.find_chosen_class(Packing, packing), "reuse_len", 0)
+    return [dict(phase) for phase in defined[-1]] if defined and not reuse_len else []
 
 
 def _value(document: dict[str, Any], place: str, key: str) -> Any:
-    """What a document says there; None where it says nothing, or is not what it should be."""
+    """The value of a key of a part in a document; None if the key or the part is missing or invalid."""
     inner = document.get(place)
     return inner.get(key) if isinstance(inner, dict) else None
 
 
-def _is_more(given: Any, most: Any) -> bool:
-    """Whether a value of a document is above another one of its type; lists are compared as Python does."""
+def _is_more(value: Any, most: Any) -> bool:
+    """Whether a value of a document has the type of `most` and is greater; lists are compared as in Python."""
     most = list(most) if isinstance(most, tuple) else most
-    return isinstance(given, type(most)) and given > most
+    return isinstance(value, type(most)) and value > most
 
 
 def _demo(document: dict[str, Any]) -> str:
-    """The text that is on every machine and has what the rows of a recipe want of a corpus."""
+    """The name of the shipped demo corpus with the annotations that the recipe requires."""
     annotations: frozenset[str] = frozenset()
     parts: tuple[tuple[Any, Any], ...]
     parts = (Packing, _value(document, "data", "packing")), (Masking, document.get("masking"))
     for union, values in parts:
         try:
             annotations |= part(union, values).required_annotations
-        except (KeyError, TypeError, ValueError):  # the loader says what is wrong with it
+        except (KeyError, TypeError, ValueError):  # the loader reports the error
             continue
     return "demo_parallel" if "translations" in annotations else "demo_phrases" if "phrases" in annotations else "demo"
 
 
 def _parts(annotation: Any, values: Any, given: bool = True) -> Iterator[tuple[Any, dict[str, Any], set[str]]]:
-    """The classes that mappings of a document are read as, the mappings, and which of their keys a person wrote.
+    """The class of each mapping in a document, the mapping, and those of its keys that the user wrote.
 
-    A part that is left out has its default values; it is put into the document, so that a scale can change them.
+    A missing part is added to the document with its default values, so that a scale can change them.
     """
     if isinstance(values, list):
         for one in values:

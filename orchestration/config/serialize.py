@@ -1,4 +1,4 @@
-"""Recipes and clusters as they are written: which of their values are not the defaults, and all of them as YAML."""
+"""Writes recipes and clusters: the values that differ from the defaults, and all values as YAML."""
 
 import dataclasses
 import json
@@ -8,7 +8,7 @@ import yaml
 
 
 def to_non_defaults(part: Any) -> dict[str, Any]:
-    """The values of a part, and of parts inside of it, that are not its defaults, and the kinds of these parts.
+    """The values of a part, and of the parts inside it, that differ from the defaults; and the kinds of these parts.
 
     >>> from orchestration.config.loading import load
     >>> to_non_defaults(load("bert_base").optimizer)
@@ -34,7 +34,7 @@ def _plain(value: Any) -> Any:
 
 
 def to_yaml(part: Any) -> str:
-    """A recipe or a cluster with all of its values, as a file that `load` or `load_cluster` reads as the same one.
+    """A recipe or a cluster with all its values as YAML; `load` or `load_cluster` reads an equal one from it.
 
     >>> from orchestration.config.loading import load_cluster
     >>> to_yaml(load_cluster("local")).splitlines()[:2]

@@ -1,7 +1,7 @@
-"""YAML as people read it: 1.2 scalars, and nothing that happens behind the reader's back.
+"""Reads YAML strictly: with the scalars of YAML 1.2, and without surprising conversions.
 
-PyYAML reads `1e-4` as text, `no` as False, `12:30:45` as 45045, and lets the last of two equal keys win. Here `1e-4`
-is a number, `no` a word, and a key given twice, an alias or a tag is an error that names its line.
+PyYAML reads `1e-4` as text, `no` as False and `12:30:45` as 45045, and uses the last of two equal keys. Here `1e-4` is
+a number and `no` is text. A repeated key, an alias or a tag is an error, and the message contains its line.
 """
 
 import re
@@ -16,7 +16,7 @@ import yaml
 from preprocessing.errors import BadInput
 from preprocessing.stand_ins import require_itself
 
-LONGEST = 20  # digits of a whole number, more than any key can have
+MAX_DIGITS = 20  # of a whole number; no key needs more
 
 
 class _Loader(yaml.SafeLoader):
@@ -27,11 +27,13 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
-            raise _refusal(f"the alias *{event.anchor} is not read here", event)
+            raise _refusal(f"got the alias *{event.anchor}, expected a value", "repeat the value instead", event)
         if half := re.search("[\ud800-\udfff]", getattr(event, "value", "")):
-            raise _refusal(f"{half[0]!r} is half of a character and no text", event)
+            raise _refusal(
+                f"got {half[0]!r}, expected a whole character", "remove this half of a surrogate pair", event
+            )
         if getattr(event, "tag", None) is not None:
-            raise _refusal(f"the tag {event.tag} is not read here", event)
+            raise _refusal(f"got the tag {event.tag}, expected a value without a tag", "remove the tag", event)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -39,21 +41,25 @@ class _Loader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise _refusal(f"the key {key!r} is not a word", key_node)
+                raise _refusal(f"got {key!r} as a key, expected text", "put it in quotes or rename it", key_node)
             if key in line_of:
-                raise _refusal(f"the key {key} is given twice, first on line {line_of[key]}", key_node)
+                raise _refusal(
+                    f"got the key {key} again after line {line_of[key]}, expected it once",
+                    "remove one of them",
+                    key_node,
+                )
             line_of[key] = key_node.start_mark.line + 1
         return super().construct_mapping(node, deep)
 
 
-def _refusal(problem: str, at: Any) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
+def _refusal(problem: str, remedy: str, at: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark, note=remedy)
 
 
 def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
     text = str(loader.construct_scalar(node)).replace("_", "")
-    if len(text) > LONGEST:
-        raise _refusal(f"a number of {len(text)} digits is not read here", node)
+    if len(text) > MAX_DIGITS:
+        raise _refusal(f"got a number of {len(text)} digits, expected at most {MAX_DIGITS}", "use a smaller one", node)
     return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
 
 
@@ -62,7 +68,7 @@ def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
     return float(text.replace(".inf", "inf").replace(".nan", "nan"))
 
 
-_CORE_SCHEMA = (  # YAML 1.2.2, section 10.3.2; plus 10_000, which every reader of a recipe is glad of
+_CORE_SCHEMA = (  # YAML 1.2.2, section 10.3.2; and numbers with underscores, such as 10_000, which are easier to read
     ("null", r"~|null|Null|NULL|", None, ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", None, list("tTfF")),
     ("int", r"[-+]?[0-9][0-9_]*|0o[0-7]+|0x[0-9a-fA-F]+", _whole_number, list("-+0123456789")),
@@ -80,7 +86,7 @@ for _name, _pattern, _construct, _first in _CORE_SCHEMA:
 
 
 def parse(text: str, where: str) -> Any:
-    """Read one YAML document; BadInput names `where`, the line and the reason.
+    """The value of one YAML document. BadInput with `where`, the line and the reason if it is invalid.
 
     >>> parse("{peak: 1e-4, steps: 10_000, schedule: no, at: 12:30:45}", "here")
     {'peak': 0.0001, 'steps': 10000, 'schedule': 'no', 'at': '12:30:45'}
@@ -90,28 +96,35 @@ def parse(text: str, where: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
-        raise BadInput(f"{where}{line}: {error.problem or error.context}") from None
+        remedy = error.note or "correct this line"
+        raise BadInput(f"{where}{line}: invalid YAML: {error.problem or error.context}; {remedy}") from None
     except yaml.YAMLError as error:
-        raise BadInput(f"{where}: {str(error).splitlines()[0]}") from None
+        raise BadInput(f"{where}: invalid YAML: {str(error).splitlines()[0]}; correct the file") from None
     except RecursionError:
-        raise BadInput(f"{where}: nested too deeply to be a recipe") from None
+        problem = "got too many nested lists and mappings, expected fewer levels"
+        raise BadInput(f"{where}: invalid YAML: {problem}; remove some") from None
 
 
-@lru_cache(maxsize=512)  # a command reads a file several times, and reading takes most of what a recipe takes
+@lru_cache(maxsize=512)  # a command reads a file several times, and parsing is the slowest step of loading a recipe
 def _parsed(text: str) -> Any:
-    return yaml.load(text, Loader=_Loader)  # a SafeLoader, made stricter
+    return yaml.load(text, Loader=_Loader)  # _Loader is a SafeLoader
 
 
 def read(path: Path, where: str) -> dict[str, Any]:
-    """Read a file that holds one mapping; BadInput where it is missing, not text, not YAML or not a mapping."""
+    """The mapping in a YAML file. BadInput if the file is missing, or is not text, not YAML or not a mapping."""
     require_itself(path)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise BadInput(f"{where}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+        raise BadInput(
+            f"{where}: invalid file: got byte {error.start} that is not UTF-8, expected UTF-8; save the file as UTF-8"
+        ) from None
     except OSError as error:
-        raise BadInput(f"{where}: cannot be read ({error.strerror or error})") from None
+        raise BadInput(
+            f"{where}: cannot read the file ({error.strerror or error}); check the path and its permissions"
+        ) from None
     document = parse(text, where)
     if not isinstance(document, dict):
-        raise BadInput(f"{where}: holds {type(document).__name__}, wanted is `key: value` lines")
+        content = "a list" if isinstance(document, list) else "no content" if document is None else "a single value"
+        raise BadInput(f"{where}: invalid file: got {content}, expected lines `key: value`; correct the file")
     return document

@@ -30,7 +30,7 @@ def load_task(name_or_path: str) -> TaskFile:
     task = validated(TaskFile, document, where)
     is_shipped = name_or_path in list_names("tasks")
     if not is_shipped and Path(name_or_path).resolve().parent != HOME / "tasks":
-        refuse_name(task.name, f"{where}: name is {task.name!r}", "give it another name")
+        refuse_name(task.name, where, "rename the task")
     each = {name: task.variants if EACH in name else ("",) for name in task.files}
     files = {
         name.replace(EACH, word): _put(split, word) if EACH in name else split
@@ -55,7 +55,7 @@ def tasks_of(asked: str = "") -> list[TaskFile]:
             if word in (task.group, task.name) or len(named) == 1:
                 add_task(found, task, word)
     if not found:
-        raise BadInput(f"{asked!r} names no task; `sesame tasks` lists them")
+        raise BadInput(f"invalid task: got {asked!r}, expected names of tasks; see `sesame tasks`")
     return [task for task, _ in found.values()]
 
 
@@ -70,7 +70,9 @@ def add_task(found: dict[str, tuple[A, str]], task: A, given: str) -> bool:
         return True
     known, before = found[name]
     if known != task and Path(before).resolve() != Path(given).resolve():
-        raise BadInput(f"two tasks are named {name}: {before} and {given}; rename one of them")
+        raise BadInput(
+            f"invalid task: got the name {name} in {before} and in {given}, expected different names; rename one task"
+        )
     return False
 
 
@@ -100,7 +102,7 @@ def _beside(split: SplitRecords, folder: Path) -> SplitRecords:
 def beside_first(task: TaskFile) -> TaskFile:
     """The task, for which files beside a user's own task file are searched before files below the data directory.
 
-    Without --task-data-dir the data directory is the current one, whose files do not belong to the task.
+    Without --task-data-dir, the data directory is the current directory, whose files do not belong to the task.
     """
 
     def turned(split: SplitRecords) -> SplitRecords:

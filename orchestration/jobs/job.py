@@ -312,6 +312,11 @@ def _grouped(data: Sequence[str], default: Corpus) -> Corpus | None:
         )
         for group in default.mixture
     )
+    sources = [source for group in groups for source in group.sources]
+    if repeated := next((source.place for source in sources if sources.count(source) > 1), ""):
+        raise BadInput(
+            f"invalid --data: got {repeated} more than once, expected each path once, in one group; leave one out"
+        )
     return replace(default, sources=(), mixture=groups)
 
 

@@ -60,58 +60,70 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 
 
 TRAINED = {"step": 4, "tokens": 5, "loss": 2.5, "evaluation": {}}
-NO_MORE = "plan: --published takes no recipe and no other option except --json"
-NO_RECIPE = "is not one of the recipes (`sesame recipes` lists them) and not a .yaml file"
-CORPORA = f"({', '.join(list_names('corpora'))})"
+NO_MORE = "invalid --published: got other arguments, expected --json at most; remove the others"
+RECIPES = "expected a name that `sesame recipes` lists, or a .yaml file"
+CORPORA = ", ".join(list_names("corpora"))
+ADDRESSES = "expected HOST:PORT, ray://HOST:PORT or auto, or no value to start Ray on this machine"
 BAD = {
     "chek": "No such command 'chek'. Did you mean 'check'?",
     "check": "Missing argument 'RECIPE'.",
     "check bert_base --scal tiny": "No such option: --scal (Possible options: --scale)",
-    "check bert_bse": f"bert_bse {NO_RECIPE}; did you mean bert_base?",
-    "eval no_such_run": f"no_such_run {NO_RECIPE}",
-    "check no/such.yaml": "no/such.yaml: cannot be read (No such file or directory)",
+    "check bert_bse": f"invalid recipe: got bert_bse, {RECIPES}; did you mean bert_base?",
+    "eval no_such_run": f"invalid recipe: got no_such_run, {RECIPES}; use one of them, or the path of a file",
+    "check no/such.yaml": "no/such.yaml: cannot read the file (No such file or directory); check the path and its "
+    "permissions",
     "check gpt2 optimizer.learnig_rate=1": "override optimizer.learnig_rate=1: "
-    "optimizer.learnig_rate is not a key of optimizer; did you mean optimizer.learning_rate?",
+    "invalid key: got optimizer.learnig_rate, expected a key of optimizer; did you mean optimizer.learning_rate?",
     "check gpt2 cluster.num_wokers=1": "override cluster.num_wokers=1: "
-    "num_wokers is not a key of the file; did you mean num_workers?",
-    "check gpt2 --cluster gpu": "gpu is not one of the clusters (1024xh100, 2240xa100, 64xa100, 8xh100, cpu_cluster, "
-    "dataflow, flink, local, one_gpu, portable, spark) and not a .yaml file; did you mean one_gpu?",
-    "check gpt2 -- --direct_num_workers=2": "options after `--` are for Beam: only corpus and run take them",
-    "check gpt2 --lr 1e-4": "no such option: --lr; here it is a key: write optimizer.learning_rate=VALUE",
+    "invalid key: got num_wokers, expected a key of the file; did you mean num_workers?",
+    "check gpt2 --cluster gpu": "invalid cluster: got gpu, expected one of 1024xh100, 2240xa100, 64xa100, 8xh100, "
+    "cpu_cluster, dataflow, flink, local, one_gpu, portable, spark, or a .yaml file; did you mean one_gpu?",
+    "check gpt2 -- --direct_num_workers=2": "invalid arguments: got `--` with check, expected options of Beam after "
+    "`--` for corpus and run only; remove them",
+    "check gpt2 --lr 1e-4": "invalid option: got --lr, expected optimizer.learning_rate=VALUE, because it is a "
+    "key; write it after the recipe",
     "check gpt2 --quux red": "No such option: --quux",
-    "eval gpt2 --num-seeds 0": "Invalid value for '--num-seeds': allowed is a number from 1 up",
-    "eval gpt2 --max-steps 1.5": "Invalid value for '--max-steps': allowed is a whole number",
-    "generate gpt2 x --temperature hot": "Invalid value for '--temperature': allowed is a number",
-    "eval gpt2 --frozen-features middle": "Invalid value for '--frozen-features': 'middle' is not one of 'none', "
-    "'last', 'last_four', 'scalar_mix'.",
-    "check gpt2 engine.precision=bf16": "override engine.precision=bf16: engine belongs to the cluster; write "
-    "cluster.engine.precision=bf16",
-    "check gpt2 phases[0].steps=9": "override phases[0].steps=9: numbers of a list stand between dots; write "
-    "phases.0.steps=9",
+    "eval gpt2 --num-seeds 0": "invalid --num-seeds: got '0', expected a number from 1 up; see `sesame eval --help`",
+    "eval gpt2 --max-steps 1.5": "invalid --max-steps: got '1.5', expected a whole number; see `sesame eval --help`",
+    "generate gpt2 x --temperature hot": "invalid --temperature: got 'hot', expected a number; see `sesame generate "
+    "--help`",
+    "eval gpt2 --frozen-features middle": "invalid --frozen-features: got 'middle', expected one of none, last, "
+    "last_four, scalar_mix; see `sesame eval --help`",
+    "check gpt2 engine.precision=bf16": "override engine.precision=bf16: invalid key: got engine, expected a key of "
+    "the "
+    "recipe; write cluster.engine.precision=bf16, because it is a key of the cluster",
+    "check gpt2 phases[0].steps=9": "override phases[0].steps=9: invalid key: got phases[0].steps, expected dots "
+    "around "
+    "the number of a list item; write phases.0.steps=9",
     "check gpt2 data.tokenizer.vocab_size=1": "override data.tokenizer.vocab_size=1: "
-    "data.tokenizer.vocab_size is 1, allowed is an integer of at least 257",
-    "check gpt2 --scale huge": "--scale is 'huge', allowed are tiny, small",
-    "check gpt2 data.corpus=dmo": f"dmo is not one of the corpora {CORPORA} and not a .yaml file; did you mean demo?",
-    "check gpt2 --data /no/such": "/no/such: no such file or directory; check the path",
-    "check bert_base model.type_vocab_size=1": "bert_base: data.packing: segment_pair marks 2 segments, "
-    "model encoder tells 1 apart; use model kind encoder or two_stream or generator_discriminator with type_vocab_size "
+    "invalid data.tokenizer.vocab_size: got 1, expected a whole number from 257 up; see `sesame keys "
+    "data.tokenizer.vocab_size`",
+    "check gpt2 --scale huge": "invalid --scale: got 'huge', expected one of tiny, small; use one of them",
+    "check gpt2 data.corpus=dmo": f"invalid corpus: got dmo, expected one of {CORPORA}, or a .yaml file; did you "
+    f"mean demo?",
+    "check gpt2 --data /no/such": "/no/such: no such file or folder; check the path",
+    "check bert_base model.type_vocab_size=1": "bert_base: invalid model.type_vocab_size: got 1, expected 2 or more, "
+    "the "
+    "number of segments of data.packing segment_pair; use model kind encoder or two_stream or "
+    "generator_discriminator with type_vocab_size "
     "2",
-    "plan gpt2 --budget 5usd --deadline 1d": "plan: --budget and --deadline are both given; give one of them",
+    "plan gpt2 --budget 5usd --deadline 1d": "invalid --deadline: got --budget too, expected only one of them; "
+    "remove one",
     "plan gpt2 --published": NO_MORE,
     "plan --published --cluster 8xh100": NO_MORE,
     "plan --published --deadline 1d": NO_MORE,
     "check gpt2 --cluster one_gpu cluster.gpu_type=nonsense": "invalid cluster.gpu_type: got 'nonsense', expected "
     "one of v100_16gb, v100, a100_40gb, a100, h100, h200, b200, l40s, l4, a10g; set one of these, or leave it empty to "
     "use the devices of this machine",
-    "check gpt2 cluster.gpu_type=h100": "override cluster.gpu_type=h100: gpu_type is 'h100', allowed is empty with "
-    "device cpu",
-    "check gpt2 cluster.ray_address=auto": "gpt2: cluster.num_workers is 0, "
-    "allowed with an address is a number from 1 up: it counts this machine alone",
-    "check GPT2": "GPT2 is not one of the recipes (`sesame recipes` lists them) and not a .yaml file; "
-    "did you mean gpt2?",
-    "check gpt2.yaml": "gpt2.yaml: no such file; did you mean gpt2, of the recipes that Sesame has?",
-    "check gpt2 --cluster 8xh100.yaml": "8xh100.yaml: no such file; did you mean 8xh100, of the clusters "
-    "that Sesame has?",
+    "check gpt2 cluster.gpu_type=h100": "override cluster.gpu_type=h100: invalid gpu_type: got 'h100', expected "
+    "empty with "
+    "device cpu; see `sesame keys cluster.gpu_type`",
+    "check gpt2 cluster.ray_address=auto": "gpt2: invalid cluster.num_workers: got 0, which counts the workers of "
+    "this machine "
+    "only, expected a number from 1 up with ray_address; set it to the number of workers of the Ray cluster",
+    "check GPT2": f"invalid recipe: got GPT2, {RECIPES}; did you mean gpt2?",
+    "check gpt2.yaml": "gpt2.yaml: no such file; for the recipe of Sesame, write gpt2",
+    "check gpt2 --cluster 8xh100.yaml": "8xh100.yaml: no such file; for the cluster of Sesame, write 8xh100",
     "check gpt2 --data=": "invalid --data: got an empty value, expected a path, GROUP=PATH, or the "
     "name of a corpus; set it or leave it out",
     "check gpt2 init_checkpoint=docs": "init_checkpoint is docs: "
@@ -120,21 +132,23 @@ BAD = {
     "check gpt2 init_checkpoint=nowhere": "init_checkpoint is nowhere: "
     "no such directory; use a directory written by `sesame export` or transformers",
     "check gpt2 --cluster local cluster.ray_address=http://head:8265": "override cluster.ray_address=http://head:8265: "
-    "ray_address is 'http://head:8265', allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here",
+    f"invalid ray_address: got 'http://head:8265', {ADDRESSES}; see `sesame keys cluster.ray_address`",
     "check gpt2 --cluster cpu_cluster cluster.ray_address=head:99999": "override cluster.ray_address=head:99999: "
-    "ray_address is 'head:99999', allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing: Ray is started here",
+    f"invalid ray_address: got 'head:99999', {ADDRESSES}; see `sesame keys cluster.ray_address`",
     "check gpt2 --cluster 8xh100 cluster.usd_per_device_hour=.inf": "override cluster.usd_per_device_hour=.inf: "
-    "usd_per_device_hour is inf, allowed is US dollars from 0 to a million",
+    "invalid usd_per_device_hour: got inf, expected US dollars from 0 to a million; see `sesame keys "
+    "cluster.usd_per_device_hour`",
     "check gpt2 cluster.hang_timeout_minutes=.inf": "override cluster.hang_timeout_minutes=.inf: "
-    "hang_timeout_minutes is inf, allowed is a number of minutes from 0 (never) up",
+    "invalid hang_timeout_minutes: got inf, expected a number of minutes from 0 (never) up; see `sesame keys "
+    "cluster.hang_timeout_minutes`",
     f"check gpt2 model.num_hidden_layers={10**30}": "override model.num_hidden_layers, line 1: "
-    "a number of 31 digits is not read here",
+    "invalid YAML: got a number of 31 digits, expected at most 20; use a smaller one",
     f"check gpt2 model.num_hidden_layers={'9' * 5000}": "override model.num_hidden_layers, line 1: "
-    "a number of 5000 digits is not read here",
-    "check gpt2 name=../../evil": "override name=../../evil: name is '../../evil', allowed is a word of letters, "
-    "digits, _ . + and -, a letter or digit first, 100 at most",
-    "ui --port 65536": "Invalid value for '--port': allowed is a number up to 65535",
-    "doctor --port 0": "Invalid value for '--port': allowed is a number from 1 up",
+    "invalid YAML: got a number of 5000 digits, expected at most 20; use a smaller one",
+    "check gpt2 name=../../evil": "override name=../../evil: invalid name: got '../../evil', expected a word of "
+    "letters, digits, _ . + and -, a letter or digit first, 100 at most; see `sesame keys name`",
+    "ui --port 65536": "invalid --port: got '65536', expected a number up to 65535; see `sesame ui --help`",
+    "doctor --port 0": "invalid --port: got '0', expected a number from 1 up; see `sesame doctor --help`",
     "status --address http://127.0.0.1:99999": "invalid --address: got http://127.0.0.1:99999, "
     "expected http://HOST:PORT of a Ray dashboard; use port 8265 (6379 and ray:// are not the dashboard)",
     "inspect ./docs": "./docs: has no pretrain.json, so it is not a run; use the directory or name of a run, "
@@ -158,7 +172,7 @@ def test_a_line_is_short_however_much_was_given(given: str, capsys: pytest.Captu
     """Five megabytes of a name were repeated whole."""
     code, line = refused(capsys, "check", "bert_base", given)
     assert (code, len(line) < 5_000) == (2, True)
-    assert re.search(r" \[[\d,]+ more characters\] .*, allowed is a (whole )?number$", line)
+    assert re.search(r" \[[\d,]+ more characters\] .*, expected a (whole )?number; see `sesame keys [a-z_.]+`$", line)
 
 
 def test_a_train_without_a_corpus_says_how_to_make_it(capsys, flags):
@@ -218,7 +232,7 @@ def test_a_login_in_the_address_of_a_cluster_is_refused_and_not_shown(capsys) ->
         capsys, "check", "gpt2", "--cluster", "cpu_cluster", "cluster.ray_address=ray://me:secretpw@head:1"
     )
     assert code == 2
-    assert line.endswith("address is one with a login, allowed is HOST:PORT, ray://HOST:PORT, auto, or nothing")
+    assert line.endswith(f"got an address with a login, {ADDRESSES}; see `sesame keys cluster.ray_address`")
     assert "secretpw" not in line
 
 
@@ -263,9 +277,9 @@ def test_keys_that_change_nothing_are_said(capsys) -> None:
         == 0
     )
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("cluster ")]
-    alone = "no ray_address is given: the Ray that is started here has one machine"
+    alone = "without ray_address, Ray starts on this machine only"
     assert said == [
-        f"cluster local: {key} changes nothing: {alone}" for key in ("min_workers", "scale_up_interval_minutes")
+        f"cluster local: {key} has no effect: {alone}" for key in ("min_workers", "scale_up_interval_minutes")
     ]
 
 
@@ -375,14 +389,11 @@ def test_each_cluster_file_is_one_that_a_recipe_runs_on(capsys, cluster: str):
     if cluster == "1024xh100":
         assert main(["check", "roberta_base", "--cluster", cluster]) == 0
         assert main(["check", "bert_base", "--cluster", cluster]) == 2
-        assert "fewer rows than the 1024 workers" in capsys.readouterr().err
+        assert "expected at least 1024, the number of workers" in capsys.readouterr().err
     elif cluster == "2240xa100":
         assert main(["check", "mt_nlg_530b", "--cluster", cluster]) == 0
         assert main(["check", "bert_base", "--cluster", cluster]) == 2
-        assert (
-            "model.num_hidden_layers is 12, allowed is at least one for each of the 35 stages"
-            in capsys.readouterr().err
-        )
+        assert "at least one for each of the 35 stages); use another one, e.g. 1" in capsys.readouterr().err
     else:
         assert main(["check", "bert_base", "--cluster", cluster]) == 0
         assert f"of cluster {cluster} " in capsys.readouterr().out
@@ -600,7 +611,10 @@ def test_keys_answers_people_and_programs(capsys):
     assert "no keys" in capsys.readouterr().out
     assert main(["keys"]) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 140
-    assert refused(capsys, "keys", "optimzer") == (2, "unknown part or key optimzer; did you mean optimizer?")
+    assert refused(capsys, "keys", "optimzer") == (
+        2,
+        "invalid PART: got optimzer, expected a part, a kind or a key of a file; did you mean optimizer?",
+    )
 
 
 @pytest.mark.parametrize("words", ["-h", "check -h", "run --help"])
@@ -737,17 +751,21 @@ def test_intervals_are_flags_and_change_no_stage(monkeypatch, made, capsys, verb
 def test_an_interval_of_no_steps_is_refused(capsys, made) -> None:
     code, said = refused(capsys, "train", *made, "--log-every", "0")
     assert code == 2
-    assert "'--log-every'" in said
+    assert "invalid --log-every: " in said
     code, said = refused(capsys, "train", *made, "cluster.log_every=0")
-    assert (code, said) == (2, "override cluster.log_every=0: log_every is 0, allowed is a number of steps from 1 up")
+    assert (code, said) == (
+        2,
+        "override cluster.log_every=0: invalid log_every: got 0, expected a number of steps from 1 up; "
+        "see `sesame keys cluster.log_every`",
+    )
 
 
 def test_a_profile_is_of_some_steps_that_the_run_has(capsys, made) -> None:
     code, said = refused(capsys, "train", *made, "--profile-steps", "0")
-    assert (code, "'--profile-steps'" in said) == (2, True)
+    assert (code, "invalid --profile-steps: " in said) == (2, True)
     code, said = refused(capsys, "train", *made, "--profile-steps", "101")  # a trace of many has gigabytes
     assert code == 2
-    assert "profile_steps is 101, allowed is a number of steps from 0 (none) to 100" in said
+    assert "invalid profile_steps: got 101, expected a number of steps from 0 (none) to 100; see" in said
 
 
 def test_the_command_line_reaches_the_run_without_passwords(monkeypatch, made) -> None:
@@ -762,7 +780,10 @@ def test_the_command_line_reaches_the_run_without_passwords(monkeypatch, made) -
 
 def test_register_says_what_is_missing(capsys, made, tmp_path: Path) -> None:
     out = ["--name", "mine", "--output-dir", str(tmp_path / "out")]
-    assert refused(capsys, "register", "no_such_run", *out) == (2, f"no_such_run {NO_RECIPE}")
+    assert refused(capsys, "register", "no_such_run", *out) == (
+        2,
+        f"invalid recipe: got no_such_run, {RECIPES}; use one of them, or the path of a file",
+    )
     code, said = refused(capsys, "register", *made, "--name", "mine")
     assert code == 2
     assert "not trained with these flags" in said

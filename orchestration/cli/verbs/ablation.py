@@ -41,7 +41,7 @@ def ablation(
     flags = flags_of(name, overrides, TextOptions(scale, data, holdout_ratio, output_dir), cluster=cluster)
     with show_wait("importing Beam"):
         from orchestration.jobs import ablation as ablation_job
-    with show_wait("looking at what there is of its runs"):
+    with show_wait("looking for finished runs"):
         plan = ablation_job.plan(compared, flags, num_seeds)
         notes = [note for cell in plan.cells for note in refuse_impossible(cell.job, "allow")]
     announce((), dict.fromkeys(notes))

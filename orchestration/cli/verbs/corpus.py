@@ -60,6 +60,6 @@ def corpus(
         "rows": {length: str(made) for length, made in folders.items()},
     }
     made = [f"data card: {folder / name}" for name in (corpus_stage.data_card.NAMES if data_card else ())]
-    made += [f"rows of {length} tokens: {path}" for length, path in folders.items()]
+    made += [f"sequences of {length} tokens: {path}" for length, path in folders.items()]
     next_ = (flags.command("train"), flags.command("inspect"), ui_command(text.output_dir))
     return print_answer(CommandResult((views.card(manifest), views.lines(made)), values, next_), output.as_json)

@@ -19,19 +19,19 @@ def doctor(
     from orchestration.terminal import doctor as checkup
     from orchestration.terminal import views
 
-    def ask(address: str) -> str:
+    def find_cluster(address: str) -> str:
         from orchestration.launch import resolve_address
 
         return resolve_address(address)
 
-    def ask_store(uri: str) -> tuple[str, str]:
+    def find_store(uri: str) -> tuple[str, str]:
         from orchestration.tracking import examine_store
 
         return examine_store(uri)
 
-    with show_wait("looking at this machine"):
+    with show_wait("examining this machine"):
         uri = os.environ.get("MLFLOW_TRACKING_URI", "")
-        found = checkup.run_checks(output_dir, load_cluster(cluster).ray_address, uri, port, ask, ask_store)
+        found = checkup.run_checks(output_dir, load_cluster(cluster).ray_address, uri, port, find_cluster, find_store)
     values = {"findings": [dataclasses.asdict(finding) for finding in found]}
     exit_code = 4 if any(finding.fatal and finding.remedy for finding in found) else 0
     next_ = ("sesame run bert_base --scale tiny",)

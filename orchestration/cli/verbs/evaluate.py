@@ -22,7 +22,7 @@ def evaluate(
     where: RunOptions,
     output: JobOptions,
 ) -> int:
-    """Evaluate a finished run on downstream tasks, each with the grid of its paper; finished trials are kept."""
+    """Evaluate a finished run on downstream tasks, each with the grid of its paper; finished trials are reused."""
     with show_wait("importing"):
         from orchestration.jobs import cluster_of, eval_request, eval_target, score_plan, stages
         from orchestration.reports import score_rows, score_values
@@ -57,8 +57,8 @@ def evaluate(
         scores = evaluate_stage.evaluate(target.folder, plans, hardware, report, where.output_dir, left_out)
         files = evaluate_stage.submit(plans, scores, leaderboard_dir) if leaderboard_dir else []
     values = {"folder": str(target.folder), "scores": score_values(scores), "submission": files}
-    # only a run of Sesame has a corpus; a directory of transformers needs no export
+    # A directory of transformers has no corpus, and needs no export.
     next_ = (ui_command(where.output_dir), *((flags.command("export"),) if target.corpus else ()))
-    code = left_out[0].exit_code if left_out else 0  # of the first task that started and has no score
+    code = left_out[0].exit_code if left_out else 0  # exit code of the first task that started but has no score
     shown_ = views.scores(score_rows(scores)), views.examples(scores)
     return print_answer(CommandResult(shown_, values, next_, code), output.as_json)

@@ -15,7 +15,7 @@ def export(
     folder: options.NewFolder,
     overrides: options.Overrides = None,
     *,
-    to: Annotated[Literal["hf"], typer.Option(help="Format: that of `from_pretrained` of transformers.")] = "hf",
+    to: Annotated[Literal["hf"], typer.Option(help="Write the format of transformers' `from_pretrained`.")] = "hf",
     heads: Annotated[bool, typer.Option(help="Export the heads too; without them, AutoModel loads all.")] = True,
     license: Annotated[str, typer.Option(metavar="ID", help="License of the weights, for the model card.")] = "unknown",
     push_to_hub: Annotated[
@@ -39,8 +39,8 @@ def export(
         files, becomes, address = export_model(
             run_folder, folder, heads=heads, license=license, repo=push_to_hub, step=step
         )
-    lines = [f"{folder}: {', '.join(files)}", f"to transformers it is a {becomes}"]
-    lines += [f"pushed, in a private repository where it is a new one: {address}"] if address else []
+    lines = [f"{folder}: {', '.join(files)}", f"class in transformers: {becomes}"]
+    lines += [f"pushed to {address} (a new repository is private)"] if address else []
     auto = auto_class(becomes.split(",")[0])
     loads = python_command(f"from transformers import {auto}; {auto}.from_pretrained({python_literal(str(folder))})")
     values = {"folder": str(folder), "files": files, "is": becomes, "auto_class": auto, "pushed": address}

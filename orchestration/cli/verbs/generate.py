@@ -29,11 +29,11 @@ def generate(
         typer.Option(metavar="gibbs|mask_predict", help="Fill --max-new-tokens masks, at ___ or after the prompt."),
     ] = "",
     novelty: Annotated[
-        bool, typer.Option("--novelty", help="Report which passages stand in the corpus, and where.")
+        bool, typer.Option("--novelty", help="Report passages that the corpus contains, and where.")
     ] = False,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override of the trained recipe; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the trained recipe; repeatable."),
     ] = None,
     sample_index: Annotated[
         int,

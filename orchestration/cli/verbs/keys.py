@@ -26,7 +26,7 @@ def keys(part: options.Part = "", as_json: options.Json = False) -> int:
 
 
 def _next(found: list[Any]) -> tuple[str, ...]:
-    """A command that uses what was shown."""
+    """A command that uses these keys."""
     if all(part.path.partition(".")[0] not in ("cluster", "corpus", "task") for part in found):
         return ("sesame check bert_base optimizer.learning_rate=2e-4",)
     return ()

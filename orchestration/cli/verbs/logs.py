@@ -21,7 +21,7 @@ def logs(
 ) -> int:
     """Print stdout and stderr of a job."""
     if follow and as_json:
-        raise BadInput("--follow prints as the job does, --json is one document at the end: give one of them")
+        raise BadInput("invalid --follow: got --json too, expected only one of them; remove one")
     server = job_server(address)
     if not follow:
         text = server.logs(job)

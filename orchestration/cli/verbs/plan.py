@@ -27,17 +27,19 @@ def plan(
     from orchestration.terminal import plans
 
     if budget and deadline:
-        return print_error("plan: --budget and --deadline are both given; give one of them", 2)
+        return print_error("invalid --deadline: got --budget too, expected only one of them; remove one", 2)
     if published:
         if recipe or budget or deadline or scale or cluster != "local":
-            return print_error("plan: --published takes no recipe and no other option except --json", 2)
+            return print_error(
+                "invalid --published: got other arguments, expected --json at most; remove the others", 2
+            )
         runs = list(planning.compare_published_runs())
         measured = list(planning.predict_timed_steps())
         values = {"runs": [run.values() for run in runs], "measured": [run.values() for run in measured]}
         tables = plans.timed_steps_view(measured), plans.published_view(runs)
         return print_answer(CommandResult(tables, values, ("sesame plan gpt3_175b --cluster 1024xh100",)), as_json)
     if not recipe:
-        return print_error("plan: name a recipe (`sesame recipes`), or give --published", 2)
+        return print_error("invalid RECIPE: got no value, expected a recipe or --published; see `sesame recipes`", 2)
     flags, job = open_flags(recipe, overrides, TextOptions(scale), cluster=cluster)
     money = options.parse_amount("--budget", budget, {"usd": 1.0, "": 1.0}, "500usd")
     within = options.parse_amount("--deadline", deadline, {"d": 86_400.0, "h": 3_600.0, "m": 60.0}, "3d or 12h")

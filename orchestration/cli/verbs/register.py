@@ -28,9 +28,9 @@ def register(
         from orchestration.terminal import views
 
     flags = flags_of(run, overrides, where)
-    with show_wait("asking MLflow"):
+    with show_wait("connecting to MLflow"):
         found = register_model(flags, name)
-    line = f"{name}: version {found.number}" + ("" if found.is_new else ", registered before")
+    line = f"{name}: version {found.number}" + ("" if found.is_new else " (already registered)")
     predict = f"import mlflow; print(mlflow.pyfunc.load_model({found.uri!r}).predict({found.example!r}))"
     next_ = (
         shlex.join(["env", f"MLFLOW_TRACKING_URI={found.store}", "python", "-c", predict]),

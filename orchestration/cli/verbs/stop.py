@@ -17,6 +17,6 @@ def stop(job: options.JobId, address: options.Address = "", as_json: options.Jso
     with show_wait(f"waiting for {job} to write a checkpoint and end"):
         ended = server.wait_for_end(job)
     submission.remove_leftover_environment(job, left)
-    line = f"{job}: {ended.status}" + ("" if was_running else ", it had ended before")
+    line = f"{job}: {ended.status}" + ("" if was_running else " (it had already ended)")
     values = {"job": job, "status": ended.status, "stopped": was_running}
     return print_answer(CommandResult((views.lines([line]),), values, (job_command("logs", job, address),)), as_json)

@@ -18,7 +18,7 @@ def submit(
     *,
     address: options.Address = "",
     stages: Annotated[
-        Literal["run", "train"], typer.Option(help="All stages, or pretraining on a corpus that exists.")
+        Literal["run", "train"], typer.Option(help="Run all stages, or only pretrain on an existing corpus.")
     ] = "run",
     cluster: options.ClusterName = "local",
     where: RunOptions,
@@ -26,9 +26,9 @@ def submit(
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> int:
-    """Submit a recipe to a running Ray cluster that sees the same --output-dir and --data; once, not twice."""
+    """Submit a recipe to a running Ray cluster that sees the same --output-dir and --data; identical jobs run once."""
     flags, job = open_flags(recipe, overrides, where, cluster=cluster)
-    environment.resolve(job.cluster.env, os.environ)  # what is lacking is said before anything is asked
+    environment.resolve(job.cluster.env, os.environ)  # reports a missing variable before it connects to the cluster
     from orchestration.jobs import open_job, submission
     from orchestration.terminal import views
 
@@ -36,7 +36,7 @@ def submit(
         from orchestration.launch import JobServer, server_url
 
         url = server_url(address)
-        with show_wait(f"asking {url}"):
+        with show_wait(f"connecting to {url}"):
             server = JobServer(url)
             known = server.jobs()
             name, done = submission.next_attempt(submission.identity(job, flags, stages), known, force)
@@ -48,12 +48,12 @@ def submit(
     values = {"job": name, "address": url, "command": command, "submitted": not (done or dry_run), "notes": notes}
     logs = job_command("logs", name, address)
     if done:
-        line = f"{name} finished before, nothing is sent; --force sends it again"
+        line = f"{name} has already finished; use --force to submit it again"
         return print_answer(CommandResult((views.lines([line]),), values, (logs,)), as_json)
     if dry_run:
-        line = f"would send {name}: {command}"
+        line = f"would submit {name}: {command}"
         return print_answer(CommandResult((views.lines([line, *notes]),), values, (quote_command(),)), as_json)
-    with show_wait(f"sending {name}"), submission.sent_environment(job, name) as variables:
+    with show_wait(f"submitting {name}"), submission.sent_environment(job, name) as variables:
         server.submit(name, command, variables)
     next_ = (f"{logs} --follow", *(job_command(verb, name, address) for verb in ("status", "stop")))
-    return print_answer(CommandResult((views.lines([f"{name}: sent to {url}", *notes]),), values, next_), as_json)
+    return print_answer(CommandResult((views.lines([f"{name}: submitted to {url}", *notes]),), values, next_), as_json)

@@ -8,7 +8,7 @@ from orchestration.terminal import CommandResult, print_answer, show_wait
 
 
 def tasks(task: options.AnyTask = "", task_data_dir: options.TaskDataDir = None, as_json: options.Json = False) -> int:
-    """List downstream tasks, and with --task-data-dir which of their files are there."""
+    """List downstream tasks, and with --task-data-dir the files that exist."""
     from orchestration.config import beside_first, is_shipped_task, tasks_of
     from orchestration.reports import find_available_tasks, tasks_as_values
     from orchestration.terminal import views

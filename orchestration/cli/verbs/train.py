@@ -23,7 +23,7 @@ def train(
     training: TrainingOptions,
     output: JobOptions,
 ) -> int:
-    """Pretrain with Ray and DeepSpeed on a corpus that exists; resume by itself from the latest checkpoint."""
+    """Pretrain with Ray and DeepSpeed on an existing corpus; resume from the latest checkpoint."""
     flags, job = open_flags(recipe, [*(overrides or ()), *training.overrides()], run, cluster=cluster)
     due = stages_of(job)[2:]
     notes = refuse_impossible(job, training.resume)

@@ -27,17 +27,21 @@ CPU, GPU = load_cluster("local"), load_cluster("one_gpu")
 @pytest.mark.parametrize(
     ("recipe", "overrides", "said"),
     [
-        ("t5_iid", ["phases.0.seq_length=1024"], "a row can have 154 spans"),
-        ("t5_iid", ["phases.0.seq_length=700"], "or the length to 667"),  # 3 rows in 10,000 have more than 100
-        ("t5_iid", ["masking.rounding=independent"], "a row can have 256 spans"),
-        ("t5_iid", ["masking={kind: whole_word, rate: 0.3}"], "raise that to 154"),
-        ("t5_iid", ["masking={kind: span, rate: 0.3}"], "data.tokenizer.extra_ids is 100"),
-        ("t5_base", ["phases.0.seq_length=2048"], "or the length to 1809"),  # each row has 114
-        ("t5_base", ["data.tokenizer.extra_ids=20"], "raise that to 28"),
+        ("t5_iid", ["phases.0.seq_length=1024"], "expected at least 154, one sentinel for each span"),
+        (
+            "t5_iid",
+            ["phases.0.seq_length=700"],
+            "or lower phases.0.seq_length to 667",
+        ),  # 3 rows in 10,000 have more than 100
+        ("t5_iid", ["masking.rounding=independent"], "expected at least 256, one sentinel"),
+        ("t5_iid", ["masking={kind: whole_word, rate: 0.3}"], "raise it to 154"),
+        ("t5_iid", ["masking={kind: span, rate: 0.3}"], "invalid data.tokenizer.extra_ids: got 100"),
+        ("t5_base", ["phases.0.seq_length=2048"], "or lower phases.0.seq_length to 1809"),  # each row has 114
+        ("t5_base", ["data.tokenizer.extra_ids=20"], "raise it to 28"),
         (
             "xlnet_base",
             ["phases.0.seq_length=260"],
-            "rows of packing stream_pair have 261 tokens at least; raise it to 261",
+            "got 260, expected at least 261 with packing stream_pair; raise it to 261",
         ),
     ],
 )
@@ -98,8 +102,8 @@ def test_no_row_has_more_runs_than_its_choice_says(masking: Masking) -> None:
     ("recipe", "overrides", "cluster", "said"),
     [
         ("bert_base", [], CPU, "the first update has learning rate 0"),
-        ("gpt2", [], GPU, "the first weights are rounded to bf16 once"),
-        ("pegasus_base", [], CPU, "a sequence of one sentence is predicted from [MASK] only"),
+        ("gpt2", [], GPU, "the initial weights are rounded to bf16 once"),
+        ("pegasus_base", [], CPU, "a row of one sentence is predicted from [MASK] alone"),
         ("bert_base", ["optimizer.warmup_steps=0"], CPU, ""),
         ("t5_base", [], CPU, ""),  # its rate begins at the peak
     ],
@@ -113,8 +117,8 @@ def test_what_is_unexpected_is_said(recipe: str, overrides: list[str], cluster: 
 def test_check_says_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "pegasus_base", "--cluster", "one_gpu"]) == 0
     told = capsys.readouterr().err
-    assert "a sequence of one sentence is predicted from [MASK] only" in told
-    assert "the first weights are rounded to bf16 once" in told
+    assert "a row of one sentence is predicted from [MASK] alone" in told
+    assert "the initial weights are rounded to bf16 once" in told
 
 
 def test_each_key_that_a_message_names_is_a_key() -> None:
@@ -125,7 +129,7 @@ def test_each_key_that_a_message_names_is_a_key() -> None:
         for node in ast.walk(ast.parse(Path(checks.__file__).read_text("utf-8")))
         if isinstance(node, ast.Constant)
     ]
-    messages = [text for text in constants if isinstance(text, str) and " " in text]
+    messages = [text for text in constants if isinstance(text, str) and (" " in text or "." in text)]
     named = {word for text in messages for word in re.findall(r"\b[a-z]+(?:_[a-z0-9]+)+\b", text)}
     assert {"warmup_steps", "tensor_parallel_size"} <= named
     assert not named - known

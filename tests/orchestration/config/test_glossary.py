@@ -3,12 +3,13 @@
 import dataclasses
 import re
 import typing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestration.config import Cluster, Recipe, list_names, load, load_cluster
-from orchestration.config.glossary import ABSENT, KEYS, KINDS, NOTES
+from orchestration.config import Cluster, Recipe, list_names, load, load_cluster, load_corpus, load_task
+from orchestration.config.glossary import ABSENT, KEYS, KINDS, NOTES, TASK_KEYS
 from orchestration.config.keys import parts
 from orchestration.config.part_checks import UNIONS
 from preprocessing.errors import BadInput
@@ -43,7 +44,7 @@ def test_there_are_names_for_more_than_forty_keys() -> None:
     assert len(set(KEYS.values())) > 40
 
 
-@pytest.mark.parametrize("key", sorted({*KEYS.values(), *NOTES}))
+@pytest.mark.parametrize("key", sorted({*KEYS.values(), *(key for key in NOTES if not key.startswith("grids."))}))
 def test_each_key_of_the_glossary_is_a_key_of_a_recipe_or_a_cluster(key: str, known: set[str]) -> None:
     assert key.replace("phases.0.", "phases.") in known
 
@@ -55,35 +56,40 @@ def test_no_foreign_name_is_the_name_of_our_key_for_it() -> None:
 @pytest.mark.parametrize(
     ("given", "answer"),
     [
-        ("optimizer.lr=1e-4", "optimizer.lr is not a key; here it is optimizer.learning_rate"),
-        ("model.n_embd=768", "model.n_embd is not a key; here it is model.hidden_size"),
+        ("optimizer.lr=1e-4", "invalid key: got optimizer.lr, expected optimizer.learning_rate; rename it"),
+        ("model.n_embd=768", "invalid key: got model.n_embd, expected model.hidden_size; rename it"),
         (
             "optimizer.min_lr=0",
-            "optimizer.min_lr is not a key; here it is optimizer.min_lr_ratio, as a fraction of the peak",
+            "invalid key: got optimizer.min_lr, expected optimizer.min_lr_ratio, as a fraction of the peak; rename it",
         ),
-        ("phases.1.max_seq_length=3", "phases.1.max_seq_length is not a key; here it is phases.1.seq_length"),
-        ("mlm_probability=0.3", "mlm_probability is not a key; here it is masking.rate"),
+        (
+            "phases.1.max_seq_length=3",
+            "invalid key: got phases.1.max_seq_length, expected phases.1.seq_length; rename it",
+        ),
+        ("mlm_probability=0.3", "invalid key: got mlm_probability, expected masking.rate; rename it"),
         (
             "model.max_positions=7",
-            "model.max_positions is not a key; here it is model.position_embedding.max_position_embeddings",
+            "invalid key: got model.max_positions, expected model.position_embedding.max_position_embeddings; "
+            "rename it",
         ),
-        ("tp_size=3", "tp_size is not a key; here it is cluster.engine.tensor_parallel_size"),
+        ("tp_size=3", "invalid key: got tp_size, expected cluster.engine.tensor_parallel_size; rename it"),
         (
             "optimizer.weight_decya=0",
-            "optimizer.weight_decya is not a key of optimizer; did you mean optimizer.weight_decay?",
+            "invalid key: got optimizer.weight_decya, expected a key of optimizer; "
+            "did you mean optimizer.weight_decay?",
         ),
         (
             "optimizer.warmup_ratio=0.1",
-            "optimizer.warmup_ratio is not a key; the warmup is a number of steps here: optimizer.warmup_steps",
+            "invalid key: got optimizer.warmup_ratio, expected a number of steps, optimizer.warmup_steps; use this key",
         ),
-        ("masking={kind: wwm}", "masking.kind is 'wwm', allowed are .*; here it is whole_word"),
+        ("masking={kind: wwm}", "invalid masking.kind: got 'wwm', expected one of .*; use whole_word"),
         (
             "losses=[{kind: MLM}]",
-            "losses.0.kind is 'MLM', allowed are .*; here it is masked_tokens",
+            "invalid losses.0.kind: got 'MLM', expected one of .*; use masked_tokens",
         ),
         (
             "optimizer={kind: adam, learning_rate: 1}",
-            "optimizer.kind is 'adam', allowed are adamw, lamb, adafactor, lion, muon; here it is adamw",
+            "invalid optimizer.kind: got 'adam', expected one of adamw, lamb, adafactor, lion, muon; use adamw",
         ),
     ],
 )
@@ -93,13 +99,13 @@ def test_the_loader_answers_a_foreign_name(given: str, answer: str) -> None:
 
 
 def test_a_cluster_file_answers_too() -> None:
-    with pytest.raises(BadInput, match=r"engine\.bf16 is not a key; here it is engine\.precision"):
+    with pytest.raises(BadInput, match=r"invalid key: got engine\.bf16, expected engine\.precision"):
         load_cluster("local", ["cluster.engine.bf16=true"])
 
 
 @pytest.mark.parametrize("name", [name for name in FOREIGN if name not in AT_THE_TOP])
 def test_every_foreign_name_is_answered_at_the_top_of_a_recipe(name: str) -> None:
-    with pytest.raises(BadInput, match=f"{name} is not a key; here it is {KEYS[name]}"):
+    with pytest.raises(BadInput, match=f"invalid key: got {name}, expected {KEYS[name]}"):
         load("bert_base", [f"{name}=1"])
 
 
@@ -119,3 +125,72 @@ def test_each_kind_of_the_glossary_is_a_kind_of_a_part() -> None:
 
 def test_a_name_without_a_key_has_no_key() -> None:
     assert not set(ABSENT) & set(KEYS)
+
+
+TASK = """
+name: mine
+description: is it good
+citation: none
+license: mine
+files:
+  dev: {paths: [a.tsv], format: {kind: tsv, header: true}}
+task: {kind: classification, text: t, label: l, labels: ["0", "1"]}
+grids:
+  bert: {learning_rates: [1.0e-5], batch_sizes: [2], epochs: [3.0], citation: none}
+"""
+
+
+def answer_of(tmp_path: Path, text: str) -> str:
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(BadInput) as refused:
+        load_task(str(tmp_path / "mine.yaml"))
+    return str(refused.value).removeprefix(f"{tmp_path / 'mine.yaml'}: ")
+
+
+def test_the_task_of_these_tests_is_valid(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(TASK)
+    assert load_task(str(tmp_path / "mine.yaml")).name == "mine"
+
+
+@pytest.mark.parametrize("name", sorted(TASK_KEYS))
+def test_a_task_file_answers_a_foreign_name_with_a_key_of_a_task(tmp_path: Path, name: str) -> None:
+    """`learning_rate` was answered with optimizer.learning_rate, which a task file does not have."""
+    key = TASK_KEYS[name]
+    answer = answer_of(tmp_path, f"{name}: 1{TASK}")
+    assert answer.startswith(f"invalid key: got {name}, expected {key}")
+    path = ".".join(step for step in key.split(".") if step not in ("NAME", "SPLIT"))
+    known = {f"{part.path}.{each}" for part in parts() for each in ("kind", *(one.name for one in part.keys))}
+    assert f"task.{path}" in known
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "answer"),
+    [
+        ("bert: {", "num_train_epochs", "grids.bert.epochs; rename it"),
+        ("bert: {", "adam_epsilon", "grids.bert.eps; rename it"),
+        ("bert: {", "warmup_ratio", "grids.bert.warmup_steps, below 1 a fraction of all steps; rename it"),
+        ("dev: {", "column_mapping", "files.dev.columns; rename it"),
+        ("task: {", "metric_list", "task.metrics; rename it"),
+        ("task: {", "max_length", "max_seq_length; rename it"),
+        ("task: {", "text_colunm", "task.text; did you mean text_column? Sesame calls it text"),
+    ],
+)
+def test_a_part_of_a_task_answers_with_its_own_key(tmp_path: Path, place: str, name: str, answer: str) -> None:
+    line = answer_of(tmp_path, TASK.replace(place, f"{place}{name}: 1, ")).splitlines()[0]
+    where = {"bert: {": "grids.bert.", "dev: {": "files.dev.", "task: {": "task."}[place]
+    assert line == f"invalid key: got {where}{name}, expected {answer}"
+
+
+@pytest.mark.parametrize("name", ["n_embd", "mlm_probability", "gradient_checkpointing"])
+def test_a_task_file_does_not_answer_with_a_key_of_a_recipe(tmp_path: Path, name: str) -> None:
+    answer = answer_of(tmp_path, f"{name}: 1{TASK}")
+    assert answer.startswith(f"invalid key: got {name}, expected one of the keys name, description, ")
+    assert answer.endswith("; remove it, see `sesame keys task`")
+
+
+def test_a_corpus_file_does_not_answer_with_a_key_of_a_recipe(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("name: mine\ndupe_factor: 3\n")
+    with pytest.raises(
+        BadInput, match=r"got dupe_factor, expected one of the keys .*; remove it, see `sesame keys corpus`"
+    ):
+        load_corpus(str(tmp_path / "mine.yaml"))

@@ -133,12 +133,16 @@ def test_a_part_inside_another_one_names_the_kinds_that_have_it() -> None:
 @pytest.mark.parametrize(
     ("asked", "answer"),
     [
-        ("optimzer", "unknown part or key optimzer; did you mean optimizer?"),
-        ("masking.spans", "unknown part or key masking.spans; did you mean masking.span?"),
-        ("qqqq", "unknown part or key qqqq; `sesame keys` lists all parts"),
+        ("optimzer", "invalid PART: got optimzer, expected a part, a kind or a key of a file; did you mean optimizer?"),
+        (
+            "masking.spans",
+            "invalid PART: got masking.spans, expected a part, a kind or a key of a file; did you mean masking.span?",
+        ),
+        ("qqqq", "invalid PART: got qqqq, expected a part, a kind or a key of a file; see `sesame keys`"),
         (
             "warmup_ratio",
-            "unknown part or key warmup_ratio; the warmup is a number of steps here: optimizer.warmup_steps",
+            "invalid PART: got warmup_ratio, expected a part, a kind or a key of a file; "
+            "use a number of steps, optimizer.warmup_steps",
         ),
     ],
 )

@@ -70,25 +70,33 @@ def test_whole_numbers_are_labels_in_the_order_of_numbers(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("columns", "content", "said"),
     [
-        ("text", None, "allowed is FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL, as my.csv:text,label"),
-        ("text,", None, "allowed is FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL, as my.csv:text,label"),
-        ("text,gold", None, "has no column gold; its columns are text, label"),
-        ("text,label", "text,label\n", "no row in it"),
+        ("text", None, "expected FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL; write it like my.csv:text,label"),
+        ("text,", None, "expected FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL; write it like my.csv:text,label"),
+        ("text,gold", None, "invalid column: got gold, expected one of text, label; use one of these columns"),
+        (
+            "text,label",
+            "text,label\n",
+            "invalid table: got no valid row, expected rows with text and label; use another file",
+        ),
         (
             "text,label",
             "text,label,label\na,x,y\n",
-            "has no column label; its columns are text, label (named twice on line 1)",
+            "invalid column: got label, expected one of text, label (named twice on line 1); use one",
         ),
-        ("text,label", "text,label\na,x\nb,x\n", "label has 1 labels, allowed are 2 to 50"),
+        (
+            "text,label",
+            "text,label\na,x\nb,x\n",
+            "invalid label: got 1 different labels, expected 2 to 50; use another column",
+        ),
         (
             "text,label",
             "text,label\n" + "".join(f"a,l{n}\n" for n in range(51)),
-            "label has 51 labels, allowed are 2 to 50",
+            "invalid label: got 51 different labels, expected 2 to 50; use another column",
         ),
         (
             "text,label",
             "text,label\n" + "".join(f"a,{n}\n" for n in range(72)),
-            "label has 72 labels, allowed are 2 to 50; for scores write a task file (README, Scores) with "
+            "invalid label: got 72 different labels, expected 2 to 50; for scores, write a task file with "
             "task: {kind: regression, text: text, label: label, min_value: 0, max_value: 71}",
         ),
     ],
@@ -99,16 +107,18 @@ def test_what_is_wrong_is_one_line(columns: str, content: str | None, said: str,
         path.write_text(content)
     with pytest.raises(BadInput) as caught:
         task_of_csv(f"{path}:{columns}")
-    assert str(caught.value).startswith(f"--csv {path}:{columns}: ")
+    assert str(caught.value).startswith((f"--csv {path}:{columns}: ", f"invalid --csv: got {path}:{columns}, "))
     assert said in str(caught.value)
 
 
 def test_a_file_that_is_not_there_or_no_table_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"my\.csv is not there$"):
+    with pytest.raises(BadInput, match=r"invalid file: got .*my\.csv, expected a file that exists; check the path$"):
         task_of_csv(f"{tmp_path / 'my.csv'}:text,label")
-    with pytest.raises(BadInput, match=r"my\.xlsx is none of \.csv, \.tsv, \.jsonl$"):
+    with pytest.raises(
+        BadInput, match=r"got my\.xlsx, expected a file with one of the endings \.csv, \.tsv, \.jsonl; convert it$"
+    ):
         task_of_csv("my.xlsx:text,label")
-    with pytest.raises(BadInput, match="allowed is FILE:TEXT,LABEL"):
+    with pytest.raises(BadInput, match="expected FILE:TEXT,LABEL"):
         task_of_csv("my.csv")
 
 
@@ -129,14 +139,14 @@ def test_rows_without_a_label_are_left_out_and_blanks_around_labels_are_none(tmp
     path = tmp_path / "my.csv"
     path.write_text("t,y\n" + "".join(f"x{n},{('pos', ' neg ', 'neg', '', '  ')[n % 5]}\n" for n in range(200)))
     task, said = task_of_csv(f"{path}:t,y")
-    assert said.endswith(", 2 labels: neg (80), pos (40); rows without a label, which are left out: 80")
+    assert said.endswith(", 2 labels: neg (80), pos (40); left out 80 rows without a label")
     assert f"{path}: 120 rows (train " in said
     assert labels_of(task) == {"neg", "pos"}
     notes = [note for split in task.files for note in task.items(split, Path("/"))[1].notes]
     assert sum(int(note.split(" of ")[0]) for note in notes) == 80
     path.write_text("t,y\n" + "".join(f"x{n},{('1.5 ', '', '2')[n % 3]}\n" for n in range(99)))
     task, said = task_of_csv(f"{path}:t,y")
-    assert said.endswith("y is a number from 1.5 to 2; rows without a label, which are left out: 33")
+    assert said.endswith("y is a number from 1.5 to 2; left out 33 rows without a label")
     assert {item.gold for item in task.items("train", Path("/"))[0]} == {1.5, 2}
 
 
@@ -145,26 +155,29 @@ def test_null_is_no_label(tmp_path: Path) -> None:
     rows = [{"t": f"x{n}", "y": (None, 0, 1, 1)[n % 4]} for n in range(80)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     task, said = task_of_csv(f"{path}:t,y")
-    assert said.endswith("2 labels: 0 (20), 1 (40); rows without a label, which are left out: 20")
+    assert said.endswith("2 labels: 0 (20), 1 (40); left out 20 rows without a label")
     assert labels_of(task) == {"0", "1"}
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"t": "a", "y": "None"}]))
-    with pytest.raises(BadInput, match=r"my\.jsonl:81: the label y is 'None', and my\.jsonl:1 has null; give another"):
+    with pytest.raises(
+        BadInput,
+        match=r"invalid y: got 'None' \(my\.jsonl:81\) and null \(my\.jsonl:1\), expected only one of them; rename",
+    ):
         task_of_csv(f"{path}:t,y")
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"t": "lacks its label"}]))
     said = task_of_csv(f"{path}:t,y")[1]
     assert said.endswith("1 malformed rows, the first: my.jsonl:81: has no column y; its columns are t")
     path.write_text(json.dumps({"t": "lacks its label"}) + "\n")
-    with pytest.raises(BadInput, match=r"has no column y; its columns are t$"):
+    with pytest.raises(BadInput, match=r"invalid column: got y, expected one of t; use one of these columns$"):
         task_of_csv(f"{path}:t,y")
 
 
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ('{"t": "a", "y": "x"}\n{"t": "b", "y": [0]}\n', "my.jsonl:2: the label y is [0], allowed is a word or number"),
-        ('{"t": "a", "y": "x"}\n{"t": "b", "y": {}}\n', "my.jsonl:2: the label y is {}, allowed is a word or number"),
-        ('{"t": "a", "y": 1}\n{"t": "b", "y": NaN}\n', "my.jsonl:2: the label y is nan, allowed is a word or number"),
-        ('{"t": "a", "y": "NaN"}\n', "my.jsonl:1: the label y is 'NaN', allowed is a word or number, or nothing where"),
+        ('{"t": "a", "y": "x"}\n{"t": "b", "y": [0]}\n', "invalid y: got [0] (my.jsonl:2), expected text or a number"),
+        ('{"t": "a", "y": "x"}\n{"t": "b", "y": {}}\n', "invalid y: got {} (my.jsonl:2), expected text or a number"),
+        ('{"t": "a", "y": 1}\n{"t": "b", "y": NaN}\n', "invalid y: got nan (my.jsonl:2), expected text or a number"),
+        ('{"t": "a", "y": "NaN"}\n', "invalid y: got 'NaN' (my.jsonl:1), expected text or a number, or nothing if"),
     ],
 )
 def test_what_is_no_label_is_refused(rows: str, said: str, tmp_path: Path) -> None:
@@ -179,7 +192,8 @@ def test_a_table_without_a_header_is_refused_where_columns_are_numbers(tmp_path:
     path = tmp_path / "my.csv"
     path.write_text("".join(f"x{n},{('neg', 'pos')[n % 2]}\n" for n in range(20)))
     with pytest.raises(
-        BadInput, match=r"my\.csv: line 1 has the label 'neg' in column 1, and is read as a header: write"
+        BadInput,
+        match=r"invalid header: got the label 'neg' in column 1 of line 1, expected names of columns; add a line",
     ):
         task_of_csv(f"{path}:0,1")
 
@@ -238,7 +252,7 @@ def test_numbers_with_decimal_commas_are_scores(tmp_path: Path) -> None:
     path = tmp_path / "my.csv"
     path.write_text("t;y\n" + "".join(f"x{n};{n % 11 / 2}".replace(".", ",") + "\n" for n in range(60)) + "x;\n")
     task, said = task_of_csv(f"{path}:t,y")
-    assert "y is a number from 0 to 5, read with decimal commas; rows without a label, which are left out: 1" in said
+    assert "y is a number from 0 to 5, read with decimal commas; left out 1 rows without a label" in said
     items = [item for split in task.files for item in task.items(split, Path("/"))[0]]
     assert sorted(item.gold for item in items) == sorted(n % 11 / 2 for n in range(60))
 
@@ -246,7 +260,9 @@ def test_numbers_with_decimal_commas_are_scores(tmp_path: Path) -> None:
 def test_commas_that_may_be_those_of_thousands_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "my.csv"
     path.write_text("t;y\n" + "".join(f"x{n};{n % 5},000\n" for n in range(60)))
-    with pytest.raises(BadInput, match=r"y is '0,000', which may be a fraction or thousands; write numbers with a dec"):
+    with pytest.raises(
+        BadInput, match=r"invalid y: got '0,000', which may be a fraction or thousands, expected numbers with a dec"
+    ):
         task_of_csv(f"{path}:t,y")
 
 
@@ -256,7 +272,9 @@ def test_a_word_among_numbers_is_named(odd: str, count: int, tmp_path: Path) -> 
     """It made a class of each number; of many it was said that there are too many labels."""
     path = tmp_path / "my.csv"
     path.write_text("t;y\n" + "".join(f"x{n};{n / 2}\n" for n in range(count)) + f"x;{odd}\n")
-    with pytest.raises(BadInput, match=rf"y has '{re.escape(odd)}', which is no number, as the others are; correct it"):
+    with pytest.raises(
+        BadInput, match=rf"invalid y: got '{re.escape(odd)}', expected a number, as in the other rows; correct it"
+    ):
         task_of_csv(f"{path}:t,y")
 
 
@@ -293,11 +311,11 @@ def test_an_encoding_other_than_utf8_is_said(tmp_path: Path) -> None:
     [
         (
             [("same", str(n), n % 2) for n in range(40)],
-            "its 40 rows have 1 different texts in a, and",
+            "1 different texts in a in 40 rows",
         ),
         (
             [(f"x{n % 2}", str(n), n % 2) for n in range(40)],
-            "its 40 rows have 2 different texts in a, and",
+            "2 different texts in a in 40 rows",
         ),
     ],
 )
@@ -307,9 +325,9 @@ def test_rows_that_share_their_first_text_are_said_to(rows: list[Any], said: str
     path.write_text("a,b,y\n" + "".join(f"{a},{b},{y}\n" for a, b, y in rows))
     with pytest.raises(BadInput) as caught:
         task_of_csv(f"{path}:a,b,y")
-    assert str(caught.value).startswith(f"--csv {path}:a,b,y: {path}: {said}")
-    remedy = "give more texts in a, or of a pair name the other column first"
-    assert str(caught.value).endswith(f"nothing to learn from or nothing to score; {remedy}")
+    assert str(caught.value).startswith(f"--csv {path}:a,b,y: invalid table: got {said}")
+    remedy = "add more texts to a, or name the other column of a pair first"
+    assert str(caught.value).endswith(f"although rows with equal texts stay in one split; {remedy}")
 
 
 @pytest.mark.parametrize("values", [("1.5", ""), ("1.5", "1.50"), ("0,5", "0,5")])
@@ -317,7 +335,9 @@ def test_one_number_in_all_rows_is_nothing_to_predict(values: tuple[str, str], t
     """It was a ValueError of the task's range."""
     path = tmp_path / "my.csv"
     path.write_text("t;y\n" + "".join(f"x{n};{values[n % 2]}\n" for n in range(40)))
-    with pytest.raises(BadInput, match=r"^--csv .*: y is (1|0)\.5 in all rows, which is nothing to predict"):
+    with pytest.raises(
+        BadInput, match=r"^--csv .*: invalid y: got (1|0)\.5 in all rows, expected different values; use"
+    ):
         task_of_csv(f"{path}:t,y")
 
 

@@ -41,7 +41,8 @@ def test_a_part_without_a_fact_is_refused_by_name(monkeypatch: pytest.MonkeyPatc
     part_checks.check_facts.cache_clear()
     try:
         with pytest.raises(
-            BadInput, match=r"test_part_checks\.py: Half has no .*`describe`.*; preprocessing/masking/part\.py"
+            BadInput,
+            match=r"test_part_checks\.py: part Half: got no .*`describe`.*; add .* preprocessing/masking/part\.py",
         ):
             load("bert_base")
     finally:
@@ -63,7 +64,8 @@ def test_two_parts_of_one_kind_are_refused_by_name() -> None:
     assert part_checks.find_duplicate_kind(NoMasking | TokenMasking) == ""
     said = part_checks.find_duplicate_kind(NoMasking | Twice)
     assert said.endswith(
-        "test_part_checks.py: Twice has kind 'none', as preprocessing/masking/none.py has; name another"
+        "test_part_checks.py: invalid part Twice: got kind 'none', expected another kind than in "
+        "preprocessing/masking/none.py; rename the kind"
     )
 
 
@@ -74,8 +76,8 @@ def test_a_part_that_its_union_forgets_is_named_with_the_line_to_add(
     (tmp_path / "__init__.py").write_text("\nMasking = NoMasking | TokenMasking\n")
     monkeypatch.setattr(preprocessing.masking, "__file__", str(tmp_path / "__init__.py"))
     said = (
-        "masking.kind is 'forgotten', but preprocessing/masking/forgotten.py defines it: "
-        "add it to the union Masking in preprocessing/masking/__init__.py"
+        "invalid masking.kind: got 'forgotten', expected one of .*; "
+        "add the class in preprocessing/masking/forgotten.py to the union Masking in preprocessing/masking/__init__.py"
     )
     with pytest.raises(BadInput, match=said):
         load("bert_base", ["masking={kind: forgotten}"])
@@ -100,7 +102,10 @@ def test_the_union_of_vocabularies_is_named_with_its_own_file(tmp_path: Path, mo
     shutil.copy(Path(preprocessing.tokenization.__file__).with_name("specs.py"), tmp_path)
     (tmp_path / "chars.py").write_text('kind: Literal["chars"] = "chars"\n')
     monkeypatch.setattr(preprocessing.tokenization, "__file__", str(tmp_path / "__init__.py"))
-    with pytest.raises(BadInput, match=r"add it to the union TokenizerSpec in preprocessing/tokenization/specs\.py$"):
+    with pytest.raises(
+        BadInput,
+        match=r"add the class in .*/chars\.py to the union TokenizerSpec in preprocessing/tokenization/specs\.py$",
+    ):
         load("bert_base", ["data.tokenizer={kind: chars}"])
 
 
@@ -109,7 +114,8 @@ def test_parts_inside_of_a_trunk_need_their_facts_too(monkeypatch: pytest.Monkey
     part_checks.check_facts.cache_clear()
     try:
         with pytest.raises(
-            BadInput, match=r"test_part_checks\.py: Half has no .*`describe`.*; training/specs/position_embedding\.py"
+            BadInput,
+            match=r"test_part_checks\.py: part Half: got no .*`describe`.*; add .*/position_embedding\.py",
         ):
             load("bert_base")
     finally:

@@ -50,21 +50,27 @@ def test_nan_is_a_number():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: 2\na: 3", "f.yaml, line 3: the key a is given twice, first on line 1"),
-        ("x: {a: 1, a: 2}", "f.yaml, line 1: the key a is given twice, first on line 1"),
+        (
+            "a: 1\nb: 2\na: 3",
+            "f.yaml, line 3: invalid YAML: got the key a again after line 1, expected it once; remove one of",
+        ),
+        ("x: {a: 1, a: 2}", "f.yaml, line 1: invalid YAML: got the key a again after line 1"),
         (
             "a: !!python/object/apply:os.system [ls]",
-            "f.yaml, line 1: the tag tag:yaml.org,2002:python/object/apply:os.system",
+            "f.yaml, line 1: invalid YAML: got the tag tag:yaml.org,2002:python/object/apply:os.system",
         ),
-        ("a: &x 1\nb: *x", "f.yaml, line 2: the alias *x is not read here"),
-        ("a:\n\tb: 1", "f.yaml, line 2: found character '\\t'"),
-        ("1: a", "f.yaml, line 1: the key 1 is not a word"),
-        ("a: [1", "f.yaml, line 1: expected ',' or ']'"),
-        ("a: 1\n---\nb: 2", "f.yaml, line 2: but found another document"),
-        ("a: \x00", "f.yaml: unacceptable character #x0000"),
-        ('a: "x\\ud800"', r"f.yaml, line 1: '\ud800' is half of a character and no text"),
-        (f"a: 1\nb: {'1' * 5000}", "f.yaml, line 2: a number of 5000 digits is not read here"),
-        ("[" * 600, "f.yaml: nested too deeply"),
+        ("a: &x 1\nb: *x", "f.yaml, line 2: invalid YAML: got the alias *x, expected a value; repeat"),
+        ("a:\n\tb: 1", "f.yaml, line 2: invalid YAML: found character '\\t'"),
+        ("1: a", "f.yaml, line 1: invalid YAML: got 1 as a key, expected text; put it"),
+        ("a: [1", "f.yaml, line 1: invalid YAML: expected ',' or ']'"),
+        ("a: 1\n---\nb: 2", "f.yaml, line 2: invalid YAML: but found another document"),
+        ("a: \x00", "f.yaml: invalid YAML: unacceptable character #x0000"),
+        ('a: "x\\ud800"', r"f.yaml, line 1: invalid YAML: got '\ud800', expected a whole character; remove"),
+        (
+            f"a: 1\nb: {'1' * 5000}",
+            "f.yaml, line 2: invalid YAML: got a number of 5000 digits, expected at most 20; use",
+        ),
+        ("[" * 600, "f.yaml: invalid YAML: got too many nested lists and mappings, expected fewer"),
     ],
 )
 def test_what_misleads_is_an_error_of_one_line(text, message):
@@ -77,10 +83,10 @@ def test_what_misleads_is_an_error_of_one_line(text, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"- 1\n", "f.yaml: holds list, wanted is `key: value` lines"),
-        (b"", "f.yaml: holds NoneType"),
-        (b"a: \xff\xfe", "f.yaml: byte 3 is not UTF-8"),
-        (None, "f.yaml: cannot be read (No such file or directory)"),
+        (b"- 1\n", "f.yaml: invalid file: got a list, expected lines `key: value`; correct the file"),
+        (b"", "f.yaml: invalid file: got no content"),
+        (b"a: \xff\xfe", "f.yaml: invalid file: got byte 3 that is not UTF-8, expected UTF-8; save"),
+        (None, "f.yaml: cannot read the file (No such file or directory); check the path"),
     ],
 )
 def test_a_file_must_be_readable_and_hold_one_mapping(tmp_path: Path, content, message):

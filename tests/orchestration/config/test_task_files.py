@@ -348,21 +348,37 @@ def test_the_files_of_a_users_own_task_lie_below_the_data_folder_or_beside_it(tm
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("description: is it good\n", "", "description is missing"),
-        ("name: mine", "name: mine\nlenght: 64", "lenght is not a key of the file; did you mean max_seq_length?"),
+        (
+            "description: is it good\n",
+            "",
+            "invalid description: got no value, expected text; add this key, see `sesame keys task.description`",
+        ),
+        (
+            "name: mine",
+            "name: mine\nlenght: 64",
+            "invalid key: got lenght, expected a key of the file; did you mean max_seq_length?",
+        ),
         (
             "kind: classification",
             "kind: clasify",
-            "task.kind is 'clasify', allowed are classification, regression, token_classification, "
+            "invalid task.kind: got 'clasify', expected one of classification, regression, token_classification, "
             "multiple_choice, ranking, extractive_qa, loglikelihood_choice",
         ),
-        ("kind: tsv", "kind: tvs", "files.dev.format.kind is 'tvs', allowed are tsv, csv, jsonl"),
-        ("paths: [", "pahts: [", "files.dev.pahts is not a key of files.dev; did you mean files.dev.paths?"),
-        ("task: {", "score_splits: [test]\ntask: {", "score_splits is 'test', allowed is dev"),
-        ("  dev:", "  valid:", "files is 'valid', allowed is train, dev, test, or these with _ and more"),
-        ('labels: ["0", "1"]', 'labels: ["0"]', "task.labels is ['0'], allowed is two or more, each once"),
-        ('"1"]', '"1"], metrics: [f2]', "task.metrics is 'f2', allowed is accuracy or f1 or macro_f1 or matthews"),
-        ("  dev:", "  dev_{variant}:", "variants is [], allowed is the words that {variant} stands for"),
+        ("kind: tsv", "kind: tvs", "invalid files.dev.format.kind: got 'tvs', expected one of tsv, csv, jsonl"),
+        (
+            "paths: [",
+            "pahts: [",
+            "invalid key: got files.dev.pahts, expected a key of files.dev; did you mean files.dev.paths?",
+        ),
+        ("task: {", "score_splits: [test]\ntask: {", "invalid score_splits: got 'test', expected dev"),
+        ("  dev:", "  valid:", "invalid files: got 'valid', expected train, dev, test, or these with _ and more"),
+        ('labels: ["0", "1"]', 'labels: ["0"]', "invalid task.labels: got ['0'], expected two or more, each once"),
+        (
+            '"1"]',
+            '"1"], metrics: [f2]',
+            "invalid task.metrics: got 'f2', expected accuracy or f1 or macro_f1 or matthews",
+        ),
+        ("  dev:", "  dev_{variant}:", "invalid variants: got [], expected the words that {variant} stands for"),
     ],
 )
 def test_a_wrong_key_is_one_line_with_its_place(old: str, new: str, said: str, tmp_path: Path) -> None:

@@ -23,15 +23,17 @@ def table(folder: Path, name: str = "data.csv") -> Path:
 def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
     """The last one won, and the other was not done, though both were announced."""
     first, second = own(tmp_path / "a"), own(tmp_path / "b")
-    with pytest.raises(BadInput, match=f"^two tasks are named mine: {first} and {second}; rename one of them$"):
+    with pytest.raises(
+        BadInput, match=f"^invalid task: got the name mine in {first} and in {second}, expected .*; rename"
+    ):
         tasks_from_words(f"{first},{second}")
-    with pytest.raises(BadInput, match=r"^two tasks are named mine: "):
+    with pytest.raises(BadInput, match=r"^invalid task: got the name mine in "):
         tasks_of(f"{first},{second}")
     first, second = table(tmp_path / "a"), table(tmp_path / "b")
-    with pytest.raises(BadInput, match=f"^two tasks are named data: {first}:text,label and {second}:text,label; "):
+    with pytest.raises(BadInput, match=f"got the name data in {first}:text,label and in {second}:text,label, exp"):
         tasks_from_words("", [f"{first}:text,label", f"{second}:text,label"])
     named = own(tmp_path / "c", "data")
-    with pytest.raises(BadInput, match=f"^two tasks are named data: {named} and {first}:text,label; "):
+    with pytest.raises(BadInput, match=f"got the name data in {named} and in {first}:text,label, expected"):
         tasks_from_words(str(named), [f"{first}:text,label"])
 
 
@@ -51,10 +53,12 @@ def test_a_task_that_is_named_twice_is_done_once(tmp_path: Path, monkeypatch: py
 def test_a_task_of_ones_own_with_the_name_of_another_one_is_refused(name: str, tmp_path: Path) -> None:
     """Its score would have stood in the average of GLUE."""
     file = own(tmp_path, name)
-    with pytest.raises(BadInput, match=f"^{file}: name is '{name}', which Sesame's own task has; give it another name"):
+    with pytest.raises(
+        BadInput, match=f"^{file}: invalid name: got '{name}', expected a name that no task of Sesame has; ren"
+    ):
         load_task(str(file))
     given = f"{table(tmp_path, f'{name}.csv')}:text,label"
-    with pytest.raises(BadInput, match=f"^--csv {given}: name is '{name}', which Sesame's own .*; rename the file$"):
+    with pytest.raises(BadInput, match=f"^--csv {given}: invalid name: got '{name}', expected .*; rename the file$"):
         tasks_from_words("", [given])
 
 

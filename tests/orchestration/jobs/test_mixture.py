@@ -124,7 +124,12 @@ def test_text_without_groups_says_that_no_weights_count(tmp_path: Path):
             r"invalid --data: got crawl=.*, expected GROUP=PATH with a group of corpus common_crawl_books \(common_c",
         ),
         (["common_crawl={}", "{}"], r"with a group of corpus common_crawl_books"),
-        (["wikipedia=/nowhere"], r"/nowhere: no such file or directory"),
+        (["wikipedia=/nowhere"], r"/nowhere: no such file or folder"),
+        (
+            ["books1={}", "books1={}"],
+            r"^invalid --data: got /.*text more than once, expected each path once, in one group",
+        ),
+        (["books1={}", "books2={}"], r"more than once, expected each path once, in one group; leave one of them out$"),
     ],
 )
 def test_what_does_not_fit_the_groups_is_refused_in_one_line(data: list[str], said: str, tmp_path: Path):
@@ -144,11 +149,14 @@ def test_a_group_of_a_corpus_that_has_none_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("mixture", "said"),
     [
-        ("[{name: a, weight: -2}]", r"mixture\.0\.weight is -2\.0, allowed is a number above 0"),
-        ("[{name: a, wieght: 2}]", r"mixture\.0\.wieght is not a key of mixture\.0; did you mean mixture\.0\.weight"),
-        ("[{name: a}]", r"mixture\.0\.weight is missing"),
-        ("[{name: a, weight: 1, sources: [{kind: tex, path: x}]}]", r"mixture\.0\.sources\.0\.kind is 'tex'"),
-        ("[{name: a, weight: 1}, {name: a, weight: 1}]", r"mixture is \['a', 'a'\], allowed is unique group names"),
+        ("[{name: a, weight: -2}]", r"invalid mixture\.0\.weight: got -2\.0, expected a number above 0"),
+        (
+            "[{name: a, wieght: 2}]",
+            r"invalid key: got mixture\.0\.wieght, expected a key of mixture\.0; did you mean mixture\.0\.weight",
+        ),
+        ("[{name: a}]", r"invalid mixture\.0\.weight: got no value, expected a number"),
+        ("[{name: a, weight: 1, sources: [{kind: tex, path: x}]}]", r"invalid mixture\.0\.sources\.0\.kind: got 'tex'"),
+        ("[{name: a, weight: 1}, {name: a, weight: 1}]", r"invalid mixture: got \['a', 'a'\], expected each name once"),
     ],
 )
 def test_a_slip_in_a_corpus_file_is_said_with_its_place(mixture: str, said: str, tmp_path: Path):

@@ -307,10 +307,16 @@ def test_a_name_that_is_none_is_answered_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("ablation albert", "invalid table: got 'albert', expected one of"),
-        ("ablation albert-sp --scale huge --dry-run", "--scale is 'huge', allowed are tiny, small"),
-        ("ablation albert-sp --num-seeds 0", "Invalid value for '--num-seeds'"),
-        ("ablation albert-sp model.num_hidden_layer=3 --dry-run", "num_hidden_layer is not a key of"),
+        ("ablation albert", "albert is not one of the tables"),
+        (
+            "ablation albert-sp --scale huge --dry-run",
+            "invalid --scale: got 'huge', expected one of tiny, small; use one of them",
+        ),
+        ("ablation albert-sp --num-seeds 0", "invalid --num-seeds: got '0', expected a number from 1 up"),
+        (
+            "ablation albert-sp model.num_hidden_layer=3 --dry-run",
+            "invalid key: got model.num_hidden_layer, expected a key of model",
+        ),
         ("ablation albert-sp --data nowhere.txt --dry-run", "nowhere.txt"),
     ],
 )

@@ -120,10 +120,10 @@ def test_a_task_of_likelihoods_is_shown_as_scored_without_training(
         ),
         (
             ["tasks", "glu"],
-            "glu is not one of the tasks (`sesame tasks` lists them) and not a .yaml file; did you mean glue?",
+            "invalid task: got glu, expected a name that `sesame tasks` lists, or a .yaml file; did you mean glue?",
         ),
-        (["tasks", "unavailable"], "unavailable is not one of the tasks (`sesame tasks` lists them) and not a .yaml"),
-        (["tasks", "no/such.yaml"], "no/such.yaml: cannot be read (No such file or directory)"),
+        (["tasks", "unavailable"], "invalid task: got unavailable, expected a name that `sesame tasks` lists, or a"),
+        (["tasks", "no/such.yaml"], "no/such.yaml: cannot read the file (No such file or directory); check"),
     ],
 )
 def test_what_is_wrong_is_one_line_with_exit_code_2(
@@ -151,7 +151,10 @@ def test_files_beside_a_task_file_are_shown_and_the_command_that_is_named_next_e
     assert main(["tasks", f"sst2,{second}"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].split("next  ")[1] == "sesame tasks sst2"
     assert main(["tasks", ","]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == "sesame: ',' names no task; `sesame tasks` lists them"
+    assert (
+        capsys.readouterr().err.splitlines()[-1]
+        == "sesame: invalid task: got ',', expected names of tasks; see `sesame tasks`"
+    )
 
 
 def test_no_rows_are_not_marked_as_rows_without_labels() -> None:
