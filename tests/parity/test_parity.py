@@ -38,7 +38,7 @@ def test_adamw_in_float32_is_trained_on_every_stage_and_data_parallel_world() ->
 def test_what_cannot_be_is_refused_by_check_in_one_line() -> None:
     lines = {cell: nets.refusal(cell) for cell in whole_product()}
     assert all("\n" not in line for line in lines.values())
-    assert "engine.zero_stage is 0, allowed is 1, 2 or 3 with bf16" in lines[CELL._replace(zero=0, mode="bf16")]
+    assert "invalid engine.zero_stage: got 0, expected 1, 2 or 3 with bf16" in lines[CELL._replace(zero=0, mode="bf16")]
     assert (
         "model.kind is encoder_decoder, which does not support sequence parallelism"
         in lines[CELL._replace(net="T5", sequence=2)]

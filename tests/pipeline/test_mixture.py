@@ -311,12 +311,12 @@ def test_a_group_of_which_nothing_is_left_is_named(
 @pytest.mark.parametrize(
     ("groups", "said"),
     [
-        ([("a", -1)], "mixture.weight is -1, allowed is a number above 0"),
-        ([("a", 0)], "mixture.weight is 0, allowed is a number above 0"),
+        ([("a", -1)], "invalid mixture.weight: got -1, expected a number above 0"),
+        ([("a", 0)], "invalid mixture.weight: got 0, expected a number above 0"),
         ([("a", float("inf"))], "mixture.weight is inf"),
         ([("a", float("nan"))], "mixture.weight is nan"),
-        ([("a b", 1)], "mixture.name is 'a b', allowed is letters"),
-        ([("a", 1), ("a", 2)], "mixture is .*, allowed is unique group names"),
+        ([("a b", 1)], "invalid mixture.name: got 'a b', expected letters"),
+        ([("a", 1), ("a", 2)], "invalid mixture: got .*, expected unique group names"),
     ],
 )
 def test_impossible_mixtures_are_refused(groups: list[tuple[str, float]], said: str) -> None:

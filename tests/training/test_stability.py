@@ -335,11 +335,11 @@ def test_a_step_that_was_learned_from_cannot_be_skipped_later(run: Run) -> None:
     [
         (
             {"threshold_sigmas": 0.0},
-            r"loss_spikes\.threshold_sigmas is 0\.0, allowed is a number of deviations above 0",
+            r"invalid loss_spikes\.threshold_sigmas: got 0\.0, expected a number of deviations above 0",
         ),
-        ({"window_steps": 1}, r"loss_spikes\.window_steps is 1, allowed is a number of updates from 2 up"),
-        ({"max_skips": 0}, r"loss_spikes\.max_skips is 0, allowed is a number of batches from 1 up"),
-        ({"skip_before": -1}, r"loss_spikes\.skip_before is -1, allowed is a number of batches from 0 up"),
+        ({"window_steps": 1}, r"invalid loss_spikes\.window_steps: got 1, expected a number of updates from 2 up"),
+        ({"max_skips": 0}, r"invalid loss_spikes\.max_skips: got 0, expected a number of batches from 1 up"),
+        ({"skip_before": -1}, r"invalid loss_spikes\.skip_before: got -1, expected a number of batches from 0 up"),
     ],
 )
 def test_a_policy_outside_of_its_limits_is_refused(keys: dict[str, Any], message: str) -> None:

@@ -69,5 +69,5 @@ class MaskedTokens:
     def fits(self, trunk: Architecture) -> str:
         is_factorized = trunk.table_width != trunk.net("generator").hidden_size
         if is_factorized and not self.transform:
-            return "losses.transform is False, allowed is true if embedding_size differs from hidden_size"
+            return "invalid losses.transform: got False, expected true if embedding_size differs from hidden_size"
         return ""

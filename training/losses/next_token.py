@@ -61,5 +61,7 @@ class NextToken:
 
     def fits(self, trunk: Architecture) -> str:
         if trunk.cutoffs and not self.bias:
-            return "losses.bias is False, allowed is true with adaptive token embeddings: their softmax has biases"
+            return (
+                "invalid losses.bias: got False, expected true with adaptive token embeddings: their softmax has biases"
+            )
         return ""

@@ -108,7 +108,7 @@ def check_further(given: Mapping[str, Any]) -> None:
                 raise ValueError(f"deepspeed.{name} cannot be set: {WRONG[name]}; leave it out")
             if name not in known:
                 near = difflib.get_close_matches(name, [*known, *OWNED], n=1)
-                remedy = f"did you mean {near[0]}?" if near else f"allowed is one of {sorted(VALUES | set(BLOCKS))}"
+                remedy = f"did you mean {near[0]}?" if near else f"expected one of {sorted(VALUES | set(BLOCKS))}"
                 raise ValueError(f"deepspeed.{name} is not an allowed key; {remedy}")
             if name not in BLOCKS:
                 _check_value(name, value[name.partition(".")[2]] if key in BLOCKS else value)

@@ -157,12 +157,12 @@ class GeneratorDiscriminator(Stack):
         of_each = {name: [loss for loss in losses if name in loss.reads] for name in ("generator", "discriminator")}
         if len(losses) != len(trained) or any(len(of_each[name]) != 1 for name in trained):
             allowed = " and ".join(f"one loss of the {name}" for name in sorted(trained, reverse=True))
-            return f"losses is {kinds}, allowed is {allowed} with model.sample_from {self.sample_from}"
+            return f"invalid losses: got {kinds}, expected {allowed} with model.sample_from {self.sample_from}"
         plain = self.allow_correct and self.weight_sharing == "embeddings" and any(loss.rewards for loss in losses)
         rewarded = [loss.kind for loss in losses if loss.rewarded]
         if rewarded and not plain:
             allowed = f"{rewarded[0]} with allow_correct true, weight_sharing embeddings and a loss of replaced tokens"
-            return f"losses is {kinds}, allowed is {allowed}"
+            return f"invalid losses: got {kinds}, expected {allowed}"
         return ""
 
     def split_over(self, workers: int) -> str:

@@ -124,15 +124,15 @@ class Stack:
     def split_over(self, workers: int) -> str:
         sizes = {"model.num_attention_heads": self.num_attention_heads, "model.intermediate_size": self.inner_width}
         odd = [f"{key} is {size}" for key, size in sizes.items() if size % workers]
-        return f"{odd[0]}, allowed is a multiple of the {workers} workers that share a model" if odd else ""
+        return f"{odd[0]}, expected a multiple of the {workers} workers that share a model" if odd else ""
 
     def layers_over(self, stages: int) -> str:
         """`stages_over` of one stack of blocks with separate weights."""
         if self.num_hidden_layers >= stages:
             return ""
         return (
-            f"model.num_hidden_layers is {self.num_hidden_layers}, allowed is at least one for each of the {stages} "
-            "stages"
+            f"invalid model.num_hidden_layers: got {self.num_hidden_layers}, expected at least one for "
+            f"each of the {stages} stages"
         )
 
     def heads_over(self, workers: int) -> str:
@@ -140,7 +140,7 @@ class Stack:
         if self.num_attention_heads % workers == 0:
             return ""
         return (
-            f"model.num_attention_heads is {self.num_attention_heads}, allowed is a multiple of the {workers} "
+            f"invalid model.num_attention_heads: got {self.num_attention_heads}, expected a multiple of the {workers} "
             f"workers that share sequences"
         )
 

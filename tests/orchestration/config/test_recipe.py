@@ -612,7 +612,7 @@ IMPOSSIBLE = [
         ["phases.1.warmup_steps=1562"],
         "invalid phases.warmup_steps: got 1562 before the peak of 0.004, expected less than 1562",
     ),
-    ("electra_small", ["losses=[{kind: masked_tokens}]"], "losses is ['masked_tokens'], allowed is"),
+    ("electra_small", ["losses=[{kind: masked_tokens}]"], "losses is ['masked_tokens'], expected"),
     (
         "bert_base",
         ["losses=[{kind: replaced_token_detection}]"],

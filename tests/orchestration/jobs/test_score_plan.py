@@ -169,7 +169,9 @@ def test_what_python_gives_is_checked_as_what_the_command_gives(net: EvalTarget,
             BadInput, match=f"^invalid --{name.replace('_', '-')}: got -1, expected an integer of at least 0; raise it$"
         ):
             wanted(data, **{name: -1})
-    with pytest.raises(BadInput, match=r"^task sst2, grid .*: frozen_features is 'mean', allowed is none or last or "):
+    with pytest.raises(
+        BadInput, match=r"^task sst2, grid .*: invalid frozen_features: got 'mean', expected none or last or "
+    ):
         plan_tasks(net, wanted(data, frozen_features="mean"))
 
 
@@ -485,5 +487,5 @@ def test_keys_of_a_recipe_beside_a_run_that_is_trained_are_told_and_those_of_the
     assert eval_target.subject_of(given) == net
     cluster = cluster_of(given)
     assert (cluster.finetuning_workers, cluster.engine.cpu_threads) == (2, 3)
-    with pytest.raises(BadInput, match="tuning_workers is 0, allowed is a number of workers from 1 up"):
+    with pytest.raises(BadInput, match="invalid tuning_workers: got 0, expected a number of workers from 1 up"):
         cluster_of(JobFlags(recipe="bert_base", overrides=("cluster.finetuning_workers=0",)))

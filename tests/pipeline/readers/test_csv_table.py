@@ -192,7 +192,9 @@ class TestEncodings:
     def test_an_encoding_that_is_said_is_taken(self, tmp_path: Path) -> None:
         path = write(tmp_path, "text,n\nпривет,1\n".encode("koi8-r"), "a.csv")
         assert texts(CsvReader(path=path, encoding="koi8-r")) == ["привет"]
-        with pytest.raises(ValueError, match=r"^csv\.encoding is 'no such', allowed is a Python encoding[^\n]+$"):
+        with pytest.raises(
+            ValueError, match=r"^invalid csv\.encoding: got 'no such', expected a Python encoding[^\n]+$"
+        ):
             CsvReader(path=path, encoding="no such")
 
 

@@ -177,7 +177,7 @@ def test_a_superset_is_taken_for_the_name_of_the_smaller_one(tmp_path: Path) -> 
     ],
 )
 def test_an_encoding_that_is_none_is_refused(make: object) -> None:
-    with pytest.raises(ValueError, match=r"encoding is '.*', allowed is a Python encoding"):
+    with pytest.raises(ValueError, match=r"invalid encoding: got '.*', expected a Python encoding"):
         make()  # type: ignore[operator]
 
 

@@ -106,7 +106,9 @@ class TestEncodings:
     def test_an_encoding_that_is_given_is_taken(self, tmp_path: Path) -> None:
         path = write(tmp_path, _page(f"<p>{WORDS}</p>", '<meta charset="koi8-r">').encode("cp1251"), "a.html")
         assert texts(HtmlReader(path=path, encoding="cp1251")) == [WORDS.strip()]
-        with pytest.raises(ValueError, match=r"^html\.encoding is 'no such', allowed is a Python encoding[^\n]+$"):
+        with pytest.raises(
+            ValueError, match=r"^invalid html\.encoding: got 'no such', expected a Python encoding[^\n]+$"
+        ):
             HtmlReader(path=path, encoding="no such")
 
 

@@ -282,12 +282,14 @@ def test_spans_that_touch_are_one_unit():
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.5, float("nan")])
 def test_a_rate_that_is_no_share_is_refused(rate):
-    with pytest.raises(ValueError, match=r"masking.rate is .*, allowed is a fraction greater than 0 and at most 1"):
+    with pytest.raises(
+        ValueError, match=r"invalid masking.rate: got .*, expected a fraction greater than 0 and at most 1"
+    ):
         TokenMasking(rate=rate)
 
 
 def test_ngram_keys_are_checked():
-    with pytest.raises(ValueError, match=r"masking.max_ngram is 0, allowed is a positive number of words"):
+    with pytest.raises(ValueError, match=r"invalid masking.max_ngram: got 0, expected a positive number of words"):
         NgramMasking(max_ngram=0)
     with pytest.raises(ValueError, match=r"masking.max_predictions_per_seq is -1"):
         NgramMasking(max_predictions_per_seq=-1)

@@ -73,18 +73,18 @@ def test_a_token_that_the_corpus_does_not_count_is_as_rare_as_one_that_it_counts
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"sample_alpha": 2.0}, "masking.sample_alpha is 2.0, allowed is a number from 0 to 1"),
+        ({"sample_alpha": 2.0}, "invalid masking.sample_alpha: got 2.0, expected a number from 0 to 1"),
         (
             {"rounding": "independent", "max_predictions_per_seq": 5},
-            "masking.max_predictions_per_seq is 5, allowed is 0 with rounding independent",
+            "invalid masking.max_predictions_per_seq: got 5, expected 0 with rounding independent",
         ),
         (
             {"rounding": "independent", "sample_alpha": 0.5},
-            "masking.sample_alpha is 0.5, allowed is 0 with rounding independent",
+            "invalid masking.sample_alpha: got 0.5, expected 0 with rounding independent",
         ),
         (
             {"mask_special_tokens": True, "sample_alpha": 0.5},
-            "masking.mask_special_tokens is True, allowed is false if sample_alpha is above 0",
+            "invalid masking.mask_special_tokens: got True, expected false if sample_alpha is above 0",
         ),
     ],
 )
@@ -205,7 +205,7 @@ def test_spans_need_units_only_where_some_of_them_are():
 def test_ngrams_may_have_other_shares():
     length_N = ngram_lengths(3, 100_000, MASKING.at(0, 0), (0.8, 0.1, 0.1))
     assert stats.chisquare(np.bincount(length_N)[1:], 100_000 * np.array([0.8, 0.1, 0.1])).pvalue > 0.001
-    with pytest.raises(ValueError, match=r"masking.ngram_weights is \(0.8, 0.1\), allowed is 3 probabilities"):
+    with pytest.raises(ValueError, match=r"invalid masking.ngram_weights: got \(0.8, 0.1\), expected 3 probabilities"):
         NgramMasking(ngram_weights=(0.8, 0.1))
 
 

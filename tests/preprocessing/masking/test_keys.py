@@ -65,7 +65,7 @@ def cases(table: list[tuple[type[Masking], str, list[Any]]]) -> Any:
 
 @cases(OUTSIDE)
 def test_a_value_outside_of_the_limits_is_refused(part: type[Masking], key: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=rf"masking\.{key} is .*, allowed is "):
+    with pytest.raises(ValueError, match=rf"invalid masking\.{key}: got .*, expected "):
         part(**{key: value})
 
 

@@ -125,7 +125,9 @@ def test_a_block_has_its_share_rounded_down_and_a_row_too_short_for_one_has_a_fr
 
 def test_the_fragments_of_a_row_without_blocks_are_what_they_were():
     assert FragmentMasking() == FragmentMasking(block_size=0)
-    with pytest.raises(ValueError, match=r"masking.block_size is -1, allowed is a number of tokens from 1 up, or 0"):
+    with pytest.raises(
+        ValueError, match=r"invalid masking.block_size: got -1, expected a number of tokens from 1 up, or 0"
+    ):
         FragmentMasking(block_size=-1)
 
 

@@ -275,16 +275,19 @@ def test_a_row_says_what_it_needs() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"noise_types": ("token_masking", "text_infilling")}, "allowed is at most one of token_masking"),
+        ({"noise_types": ("token_masking", "text_infilling")}, "expected at most one of token_masking"),
         (
             {"noise_types": ()},
-            "allowed is one or several of sentence_permutation, token_masking, token_deletion, text_infilling, "
+            "expected one or several of sentence_permutation, token_masking, token_deletion, text_infilling, "
             "document_rotation",
         ),
         ({"noise_types": ("document_rotation", "document_rotation")}, "each at most once"),
-        ({"mask_ratio": 0}, r"objective\.mask_ratio is 0, allowed is a fraction greater than 0"),
+        ({"mask_ratio": 0}, r"invalid objective\.mask_ratio: got 0, expected a fraction greater than 0"),
         ({"poisson_lambda": 0}, r"objective\.poisson_lambda is 0"),
-        ({"permute_sentence_ratio": 2}, r"objective\.permute_sentence_ratio is 2, allowed is a fraction from 0 to 1"),
+        (
+            {"permute_sentence_ratio": 2},
+            r"invalid objective\.permute_sentence_ratio: got 2, expected a fraction from 0 to 1",
+        ),
     ],
 )
 def test_keys_are_checked(keys: dict, message: str) -> None:

@@ -406,6 +406,6 @@ def test_gap_sentences_are_described_in_a_line(gap: GapSentenceGeneration, line:
 
 @pytest.mark.parametrize("rate", [0, 1, -0.1, 1.5])
 def test_a_rate_is_a_share_of_the_sentences(rate: float) -> None:
-    message = rf"objective\.gap_sentences_ratio is {rate}, allowed is a fraction between 0 and 1"
+    message = rf"invalid objective\.gap_sentences_ratio: got {rate}, expected a fraction between 0 and 1"
     with pytest.raises(ValueError, match=message):
         GapSentenceGeneration(gap_sentences_ratio=rate)

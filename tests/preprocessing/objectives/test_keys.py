@@ -23,13 +23,13 @@ OUTSIDE: list[tuple[type[Objective], dict[str, Any], str]] = [
     (
         MaskedLM,
         {"mask_replace_prob": -0.5},
-        r"objective\.mask_replace_prob is -0.5, allowed is a probability from 0 to 1",
+        r"invalid objective\.mask_replace_prob: got -0.5, expected a probability from 0 to 1",
     ),
     (MaskedLM, {"mask_replace_prob": 1.5}, r"objective\.mask_replace_prob is 1.5"),
     (
         MaskedLM,
         {"random_replace_prob": -0.5},
-        r"objective\.random_replace_prob is -0.5, allowed is a probability from 0 to 1",
+        r"invalid objective\.random_replace_prob: got -0.5, expected a probability from 0 to 1",
     ),
     (MaskedLM, {"mask_replace_prob": 0, "random_replace_prob": 1.5}, r"objective\.random_replace_prob is 1.5"),
     (
@@ -39,7 +39,7 @@ OUTSIDE: list[tuple[type[Objective], dict[str, Any], str]] = [
     ),
     (MaskedSeq2Seq, {"mask_replace_prob": 1.5}, r"objective\.mask_replace_prob is 1.5"),
     (UnifiedLM, {"random_replace_prob": 1.5}, r"objective\.random_replace_prob is 1.5"),
-    (UnifiedLM, {"bidirectional_prob": -1 / 3, "seq2seq_prob": 1.0}, "allowed is no negative fraction"),
+    (UnifiedLM, {"bidirectional_prob": -1 / 3, "seq2seq_prob": 1.0}, "expected no negative fraction"),
     (
         UnifiedLM,
         {"bidirectional_prob": 1 / 6},
@@ -53,33 +53,33 @@ OUTSIDE: list[tuple[type[Objective], dict[str, Any], str]] = [
     (
         UnifiedLM,
         {"bidirectional_prob": 0, "seq2seq_prob": 0, "left_to_right_prob": 0, "right_to_left_prob": 0},
-        r"right_to_left_prob is 0, allowed is 1",
+        r"invalid right_to_left_prob: got 0, expected 1",
     ),
     (PermutationLM, {"perm_size": 0}, r"objective\.perm_size is 0"),
     (
         SpanCorruption,
         {"targets": "all", "collapse_spans": False, "random_replace_prob": -0.5},
-        r"objective\.random_replace_prob is -0.5, allowed is a probability",
+        r"invalid objective\.random_replace_prob: got -0.5, expected a probability",
     ),
     (
         SpanCorruption,
         {"targets": "all", "collapse_spans": False, "random_replace_prob": 1.5},
-        r"objective\.random_replace_prob is 1.5, allowed is a probability",
+        r"invalid objective\.random_replace_prob: got 1.5, expected a probability",
     ),
     (
         SpanCorruption,
         {"targets": "all", "random_replace_prob": 0.5},
-        "allowed is 0 unless targets is all and collapse_spans is false",
+        "expected 0 unless targets is all and collapse_spans is false",
     ),
     (
         SpanCorruption,
         {"collapse_spans": False, "random_replace_prob": 0.5},
-        "allowed is 0 unless targets is all and collapse_spans is false",
+        "expected 0 unless targets is all and collapse_spans is false",
     ),
     (
         GapSentenceGeneration,
         {"keep_ratio": -0.5},
-        r"objective\.keep_ratio is -0.5, allowed is a fraction from 0 to 1",
+        r"invalid objective\.keep_ratio: got -0.5, expected a fraction from 0 to 1",
     ),
     (GapSentenceGeneration, {"keep_ratio": 1.5}, r"objective\.keep_ratio is 1.5"),
     (Denoising, {"noise_types": ("token_masking", "token_deletion")}, "at most one of token_masking, "),

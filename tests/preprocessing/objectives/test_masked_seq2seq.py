@@ -127,7 +127,7 @@ def test_the_row_that_comes_in_is_not_written_to_as_the_reference_does() -> None
 
 def test_keys_are_checked() -> None:
     with pytest.raises(
-        ValueError, match=r"objective\.mask_replace_prob \+ random_replace_prob is 1\.5, allowed is at most 1"
+        ValueError, match=r"invalid objective\.mask_replace_prob \+ random_replace_prob: got 1\.5, expected at most 1"
     ):
         MaskedSeq2Seq(random_replace_prob=0.7)
     assert MaskedSeq2Seq().raw_length(512, NoMasking()) == 512

@@ -121,5 +121,5 @@ def test_xlnet_reference_has_one_permutation_for_all_blocks_of_a_half_and_ours_o
 
 def test_a_row_is_as_long_as_what_is_seen_and_a_block_has_a_token_at_least() -> None:
     assert PermutationLM().raw_length(512, NoMasking()) == 512
-    with pytest.raises(ValueError, match=r"objective.perm_size is 0, allowed is a positive number of tokens"):
+    with pytest.raises(ValueError, match=r"invalid objective.perm_size: got 0, expected a positive number of tokens"):
         PermutationLM(perm_size=0)

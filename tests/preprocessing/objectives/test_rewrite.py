@@ -149,10 +149,12 @@ def test_shift_leaves_the_label_of_a_pair_alone():
 
 
 def test_shares_are_checked():
-    with pytest.raises(ValueError, match=r"objective.mask_replace_prob is -0.1, allowed is a probability from 0 to 1"):
+    with pytest.raises(
+        ValueError, match=r"invalid objective.mask_replace_prob: got -0.1, expected a probability from 0 to 1"
+    ):
         MaskedLM(mask_replace_prob=-0.1)
     with pytest.raises(
-        ValueError, match=r"objective.mask_replace_prob \+ random_replace_prob is 1.1, allowed is at most 1"
+        ValueError, match=r"invalid objective.mask_replace_prob \+ random_replace_prob: got 1.1, expected at most 1"
     ):
         MaskedLM(mask_replace_prob=0.8, random_replace_prob=0.3)
     assert MaskedLM(mask_replace_prob=0.9, random_replace_prob=0.1).random_replace_prob == 0.1

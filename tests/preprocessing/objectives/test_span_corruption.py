@@ -174,10 +174,13 @@ def test_sentinels_are_asked_of_the_vocabulary_only_where_they_are_used() -> Non
 def test_swap_is_for_single_tokens_in_a_whole_row() -> None:
     with pytest.raises(
         ValueError,
-        match=r"objective.random_replace_prob is 0.1, allowed is 0 unless targets is all and collapse_spans is false",
+        match=r"invalid objective.random_replace_prob: got 0.1, expected 0 unless "
+        r"targets is all and collapse_spans is false",
     ):
         SpanCorruption(random_replace_prob=0.1)
-    with pytest.raises(ValueError, match=r"objective.random_replace_prob is 2, allowed is a probability from 0 to 1"):
+    with pytest.raises(
+        ValueError, match=r"invalid objective.random_replace_prob: got 2, expected a probability from 0 to 1"
+    ):
         SpanCorruption(targets="all", collapse_spans=False, random_replace_prob=2)
 
 

@@ -142,11 +142,11 @@ def test_shares_are_checked() -> None:
         ValueError,
         match=(
             r"objective.bidirectional_prob \+ seq2seq_prob \+ left_to_right_prob \+ right_to_left_prob is 0.83\d*, "
-            r"allowed is 1"
+            r"expected 1"
         ),
     ):
         UnifiedLM(bidirectional_prob=1 / 6)
-    with pytest.raises(ValueError, match="allowed is no negative fraction"):
+    with pytest.raises(ValueError, match="expected no negative fraction"):
         UnifiedLM(bidirectional_prob=-1 / 3, seq2seq_prob=1.0)
     with pytest.raises(ValueError, match=r"objective.mask_replace_prob is 2"):
         UnifiedLM(mask_replace_prob=2)

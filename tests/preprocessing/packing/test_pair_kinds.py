@@ -190,11 +190,11 @@ def test_two_separators_take_their_room(documents, copy, unit):
     [
         (
             {"negatives": "random", "single_segment_prob": 0.1},
-            "packing.single_segment_prob is 0.1, allowed is 0 unless negatives is none",
+            "invalid packing.single_segment_prob: got 0.1, expected 0 unless negatives is none",
         ),
         (
             {"negatives": "none", "unit": "sentence"},
-            "packing.unit is 'sentence', allowed is segment if negatives is none",
+            "invalid packing.unit: got 'sentence', expected segment if negatives is none",
         ),
     ],
 )

@@ -57,7 +57,9 @@ def test_without_separators_nothing_stands_between_documents():
 
 
 def test_sentences_always_have_separators():
-    with pytest.raises(ValueError, match=r"packing.add_separators is False, allowed is true if unit is sentence"):
+    with pytest.raises(
+        ValueError, match=r"invalid packing.add_separators: got False, expected true if unit is sentence"
+    ):
         Contiguous(unit="sentence", add_separators=False)
 
 

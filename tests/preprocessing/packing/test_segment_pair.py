@@ -203,5 +203,5 @@ def test_a_plan_depends_on_the_address_alone_and_each_copy_pairs_anew(negative):
 
 
 def test_a_share_of_short_pairs_outside_zero_to_one_is_refused():
-    with pytest.raises(ValueError, match=r"packing.short_seq_prob is 1.5, allowed is a fraction from 0 to 1"):
+    with pytest.raises(ValueError, match=r"invalid packing.short_seq_prob: got 1.5, expected a fraction from 0 to 1"):
         SegmentPair(negatives="swapped", short_seq_prob=1.5)

@@ -427,9 +427,9 @@ def test_the_most_frequent_bytes_stay_where_there_are_more_than_asked_for() -> N
 
 
 def test_a_size_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"tokenizer\.vocab_size is 0, allowed is an integer of at least 1"):
+    with pytest.raises(ValueError, match=r"invalid tokenizer\.vocab_size: got 0, expected an integer of at least 1"):
         WordPiece(vocab_size=0)
-    with pytest.raises(ValueError, match=r"tokenizer\.vocab_size is 2, allowed is an integer of at least 3"):
+    with pytest.raises(ValueError, match=r"invalid tokenizer\.vocab_size: got 2, expected an integer of at least 3"):
         SingleBytes(vocab_size=2)
 
 
@@ -438,7 +438,8 @@ def test_a_table_has_a_row_for_each_piece_or_more(spec: type[WordPiece]) -> None
     assert (table_rows(spec(vocab_size=500)), table_rows(spec(vocab_size=500, padded_vocab_size=512))) == (500, 512)
     with pytest.raises(
         ValueError,
-        match=r"tokenizer\.padded_vocab_size is 499, allowed is 0 \(.*\), or at least tokenizer\.vocab_size \(500\)",
+        match=r"invalid tokenizer\.padded_vocab_size: got 499, expected 0 \(.*\), or "
+        r"at least tokenizer\.vocab_size \(500\)",
     ):
         spec(vocab_size=500, padded_vocab_size=499)
 
@@ -448,7 +449,9 @@ def test_rows_of_a_table_are_no_pieces(vocabs: dict[TokenizerSpec, Vocab]) -> No
 
 
 def test_a_power_beyond_proportion_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"tokenizer\.language_sampling_alpha is 1.5, allowed is a number from 0 to 1"):
+    with pytest.raises(
+        ValueError, match=r"invalid tokenizer\.language_sampling_alpha: got 1.5, expected a number from 0 to 1"
+    ):
         SentencePieceBPE(language_sampling_alpha=1.5)
 
 
@@ -511,6 +514,8 @@ def test_a_vocabulary_in_the_order_of_frequency_begins_with_what_the_text_has_mo
     ("kind", "size", "least"), [(WordPiece, 1, 6), (WordPiece, 5, 6), (ByteLevelBPE, 256, 257), (Unigram, 2, 6)]
 )
 def test_a_vocabulary_has_room_for_more_than_its_special_tokens(kind: Any, size: int, least: int) -> None:
-    with pytest.raises(ValueError, match=f"tokenizer.vocab_size is {size}, allowed is an integer of at least {least}"):
+    with pytest.raises(
+        ValueError, match=f"invalid tokenizer.vocab_size: got {size}, expected an integer of at least {least}"
+    ):
         kind(vocab_size=size)
     kind(vocab_size=least)

@@ -73,6 +73,7 @@ def test_more_sentinels_than_a_file_has_are_bad_input(shared: Path) -> None:
 
 def test_there_are_fewer_of_them_than_pieces() -> None:
     with pytest.raises(
-        ValueError, match=r"tokenizer.extra_ids is 100, allowed is an integer of at least 0, below tokenizer.vocab_size"
+        ValueError,
+        match=r"invalid tokenizer.extra_ids: got 100, expected an integer of at least 0, below tokenizer.vocab_size",
     ):
         Unigram(vocab_size=100, extra_ids=100)

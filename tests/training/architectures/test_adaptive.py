@@ -174,6 +174,7 @@ def test_projections_begin_with_half_the_deviation_of_the_others() -> None:
 def test_clusters_beyond_the_vocabulary_are_refused() -> None:
     with pytest.raises(
         ValueError,
-        match=r"model\.token_embedding\.cutoffs is \[10, 20, 50\], allowed is numbers below the vocabulary size 50",
+        match=r"invalid model\.token_embedding\.cutoffs: got \[10, 20, 50\], expected "
+        r"numbers below the vocabulary size 50",
     ):
         built(replace(TRUNK, token_embedding=AdaptiveEmbedding(cutoffs=(10, 20, 50))))

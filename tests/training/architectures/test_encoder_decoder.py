@@ -114,7 +114,8 @@ def test_distances_fall_into_the_published_buckets() -> None:
 
 def test_buckets_that_reach_no_further_than_the_near_distances_are_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"model.position_embedding.max_distance is 4, allowed is more than half of num_buckets .8."
+        ValueError,
+        match=r"invalid model.position_embedding.max_distance: got 4, expected more than half of num_buckets .8.",
     ):
         replace(T5, position_embedding=RelativeBias(num_buckets=8, max_distance=4))
 

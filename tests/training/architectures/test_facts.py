@@ -266,5 +266,5 @@ def test_only_the_frozen_generator_of_a_twin_never_changes() -> None:
 
 def test_a_window_is_refused_beside_relative_positions() -> None:
     relative = replace(Decoder(**SIZES), norm_position="post", position_embedding=RelativePositions())
-    with pytest.raises(ValueError, match=r"model.attention_window.kind is 'alternating', allowed is full with"):
+    with pytest.raises(ValueError, match=r"invalid model.attention_window.kind: got 'alternating', expected full with"):
         replace(relative, attention_window=AlternatingWindow(size=3))

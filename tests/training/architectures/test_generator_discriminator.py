@@ -293,7 +293,7 @@ def two_stages(folder: Path) -> tuple[Model, Model, dict[str, Tensor]]:
 
 def test_a_frozen_generator_is_as_wide_as_the_discriminator() -> None:
     with pytest.raises(
-        ValueError, match=r"model.sample_from is 'frozen', allowed is frozen with model.generator_size_ratio 1"
+        ValueError, match=r"invalid model.sample_from: got 'frozen', expected frozen with model.generator_size_ratio 1"
     ):
         replace(FROZEN, generator_size_ratio=0.5)
 
@@ -349,7 +349,7 @@ def test_the_baseline_learns_how_surely_the_discriminator_knows() -> None:
 def test_an_adversary_needs_a_generator_of_its_own_that_may_be_right(keys: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="losses is"):
         ModelSpec(model=replace(SMALL, **keys), losses=(Adversarial(), ReplacedTokenDetection()), vocab_size=VOCAB)
-    with pytest.raises(ValueError, match="adversarial is invalid with model.kind"):
+    with pytest.raises(ValueError, match=r"adversarial is invalid with model\.kind"):
         ModelSpec(model=SMALL.discriminator_net, losses=(Adversarial(), MaskedTokens()), vocab_size=VOCAB)
 
 

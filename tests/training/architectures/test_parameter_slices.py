@@ -152,9 +152,10 @@ def test_a_net_that_is_not_split_draws_as_ever() -> None:
 
 @pytest.mark.parametrize("key", ["tensor_parallel_size", "sequence_parallel_size", "pipeline_parallel_size"])
 def test_degrees_are_whole_numbers_and_nothing_is_compiled_with_them(key: str) -> None:
-    with pytest.raises(ValueError, match=f"{key} is 0, allowed is a number of (workers|stages) from 1 up"):
+    with pytest.raises(ValueError, match=f"invalid {key}: got 0, expected a number of (workers|stages) from 1 up"):
         EngineSettings(**{key: 0})
     with pytest.raises(
-        ValueError, match="torch_compile is True, allowed is false with tensor, pipeline or sequence parallelism"
+        ValueError,
+        match="invalid torch_compile: got True, expected false with tensor, pipeline or sequence parallelism",
     ):
         EngineSettings(torch_compile=True, **{key: 2})

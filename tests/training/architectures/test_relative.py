@@ -325,7 +325,9 @@ def test_model_has_the_published_number_of_weights(keys: dict[str, int], vocab_s
 
 
 def test_pre_norm_with_relative_positions_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"model\.norm_position is 'pre', allowed is post with relative positions"):
+    with pytest.raises(
+        ValueError, match=r"invalid model\.norm_position: got 'pre', expected post with relative positions"
+    ):
         replace(TRUNK, norm_position="pre")
 
 
@@ -352,7 +354,7 @@ def test_a_key_that_learned_positions_do_not_have_cannot_be_written(keys: dict[s
 
 def test_adaptive_tables_with_learned_positions_are_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"model\.token_embedding\.kind is 'adaptive', allowed is plain with learned pos"
+        ValueError, match=r"invalid model\.token_embedding\.kind: got 'adaptive', expected plain with learned pos"
     ):
         Decoder(
             num_hidden_layers=2, hidden_size=32, num_attention_heads=4, token_embedding=AdaptiveEmbedding(cutoffs=(10,))

@@ -351,7 +351,7 @@ def test_a_deviation_of_positions_counts_whatever_the_rest_begins_with(init: Any
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"init_std": -1.0}, "is -1.0, allowed is a pos"),
+        ({"init_std": -1.0}, "got -1.0, expected a pos"),
         ({"init_method": "sinusoidal", "init_std": 0.01}, "0 with init_method sinusoidal"),
     ],
 )

@@ -187,13 +187,16 @@ def test_banded_layer_sees_so_many_tokens_back_and_none_ahead() -> None:
 @pytest.mark.parametrize("tokens", [5, 0, -2])
 def test_a_window_around_a_token_has_an_even_number_of_others(tokens: int) -> None:
     with pytest.raises(
-        ValueError, match=rf"model\.attention_window\.size is {tokens}, allowed is an even number of tokens from"
+        ValueError,
+        match=rf"invalid model\.attention_window\.size: got {tokens}, expected an even number of tokens from",
     ):
         SlidingWindow(size=tokens)
 
 
 def test_a_band_without_tokens_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"model\.attention_window.size is 0, allowed is a number of tokens from 1 up"):
+    with pytest.raises(
+        ValueError, match=r"invalid model\.attention_window.size: got 0, expected a number of tokens from 1 up"
+    ):
         AlternatingWindow(size=0)
 
 
@@ -204,7 +207,8 @@ def test_global_tokens_without_a_window_cannot_be_written() -> None:
 
 def test_a_window_with_another_attention_mask_is_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"model\.attention_mask is 'causal', allowed is bidirectional with an attention window"
+        ValueError,
+        match=r"invalid model\.attention_mask: got 'causal', expected bidirectional with an attention window",
     ):
         replace(ENCODER, attention_mask="causal")
 

@@ -280,22 +280,25 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"precision": "fp16"}, "precision is 'fp16', allowed is fp32 or bf16; fp16 only with device cuda"),
+        ({"precision": "fp16"}, "invalid precision: got 'fp16', expected fp32 or bf16; fp16 only with device cuda"),
         (
             {"zero_stage": 1, "offload_optimizer": "nvme"},
-            "offload_optimizer is 'nvme', allowed is none or cpu with zero_stage 1",
+            "invalid offload_optimizer: got 'nvme', expected none or cpu with zero_stage 1",
         ),
         (
             {"zero_stage": 0, "offload_optimizer": "cpu"},
-            "offload_optimizer is 'cpu', allowed is none with zero_stage 0",
+            "invalid offload_optimizer: got 'cpu', expected none with zero_stage 0",
         ),
-        ({"zero_stage": 2, "offload_param": "cpu"}, "offload_param is 'cpu', allowed is none with zero_stage 2"),
+        (
+            {"zero_stage": 2, "offload_param": "cpu"},
+            "invalid offload_param: got 'cpu', expected none with zero_stage 2",
+        ),
         (
             {"zero_stage": 3, "offload_optimizer": "nvme"},
-            "nvme_path is '', allowed is a directory on a local disk with nvme",
+            "invalid nvme_path: got '', expected a directory on a local disk with nvme",
         ),
-        ({"nvme_path": "/nvme"}, "nvme_path is '/nvme', allowed is .* otherwise empty"),
-        ({"zero_stage": 3, "overlap_comm": True}, "overlap_comm is True, allowed is false with zero_stage 3"),
+        ({"nvme_path": "/nvme"}, "invalid nvme_path: got '/nvme', expected .* otherwise empty"),
+        ({"zero_stage": 3, "overlap_comm": True}, "invalid overlap_comm: got True, expected false with zero_stage 3"),
         ({"deepspeed": {"memory_breakdwon": True}}, r"deepspeed.memory_breakdwon .*did you mean memory_breakdown\?"),
         (
             {"deepspeed": {"zero_optimization": {"reduce_bucket": 1}}},
@@ -308,9 +311,12 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
                 "tensor_parallel_size": 2,
                 "deepspeed": {"zero_optimization": {"zero_hpz_partition_size": 2}},
             },
-            "zero_hpz_partition_size is 2, allowed is 1 with tensor parallelism: neighboring workers",
+            "invalid zero_hpz_partition_size: got 2, expected 1 with tensor parallelism: neighboring workers",
         ),
-        ({"deepspeed": {"zero_optimization": 3}}, "deepspeed.zero_optimization is 3, allowed is a block of keys"),
+        (
+            {"deepspeed": {"zero_optimization": 3}},
+            "invalid deepspeed.zero_optimization: got 3, expected a block of keys",
+        ),
         ({"deepspeed": {"data_types": {}}}, "deepspeed.data_types cannot be set: Sesame sets it"),
         (
             {"deepspeed": {"zero_optimization": {"round_robin_gradients": True}}},
@@ -348,21 +354,24 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
             for key, least in (("reduce_bucket_size", 1), ("zero_hpz_partition_size", 1), ("sub_group_size", 0))
             for value in ("auto", -1, 2.5, math.nan, math.inf, None, True, [1])
         ),
-        ({"deepspeed": {"wall_clock_breakdown": 7}}, "wall_clock_breakdown is 7, allowed is true or false"),
+        ({"deepspeed": {"wall_clock_breakdown": 7}}, "invalid wall_clock_breakdown: got 7, expected true or false"),
         (
             {"deepspeed": {"flops_profiler": {"output_file": 3}}},
-            "output_file is 3, allowed is the path of a local file",
+            "invalid output_file: got 3, expected the path of a local file",
         ),
-        ({"deepspeed": {"comms_logger": {"prof_ops": "all_reduce"}}}, "prof_ops is 'all_reduce', allowed is a list"),
+        (
+            {"deepspeed": {"comms_logger": {"prof_ops": "all_reduce"}}},
+            "invalid prof_ops: got 'all_reduce', expected a list",
+        ),
         (
             {"device": "cuda", "precision": "fp16", "deepspeed": {"fp16": {"loss_scale": -1.5}}},
-            "loss_scale is -1.5, allowed is a number from 0 up",
+            "invalid loss_scale: got -1.5, expected a number from 0 up",
         ),
         (
             {"param_persistence_threshold": -5},
-            "param_persistence_threshold is -5, allowed is a number of elements from 0 up",
+            "invalid param_persistence_threshold: got -5, expected a number of elements from 0 up",
         ),
-        ({"deepspeed": {"horse": 1}}, r"deepspeed.horse is not an allowed key; allowed is one of \['aio', "),
+        ({"deepspeed": {"horse": 1}}, r"deepspeed.horse is not an allowed key; expected one of \['aio', "),
     ],
     ids=str,
 )

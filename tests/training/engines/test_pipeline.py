@@ -218,22 +218,22 @@ def test_a_spike_in_the_last_stage_is_skipped_by_all(
 
 def test_a_net_without_stages_and_stages_without_a_net_are_refused() -> None:
     for keys, said in (
-        ({"pipeline_parallel_size": 0}, "pipeline_parallel_size is 0, allowed is a number of stages from 1 up"),
+        ({"pipeline_parallel_size": 0}, "invalid pipeline_parallel_size: got 0, expected a number of stages from 1 up"),
         (
             {"pipeline_parallel_size": 2, "zero_stage": 2},
-            "zero_stage is 2, allowed is 0 or 1 with pipeline parallelism: 2 and 3 would",
+            "invalid zero_stage: got 2, expected 0 or 1 with pipeline parallelism: 2 and 3 would",
         ),
         (
             {"pipeline_parallel_size": 2, "zero_stage": 3},
-            "zero_stage is 3, allowed is 0 or 1 with pipeline parallelism: 2 and 3 would",
+            "invalid zero_stage: got 3, expected 0 or 1 with pipeline parallelism: 2 and 3 would",
         ),
         (
             {"pipeline_parallel_size": 2, "zero_stage": 1, "precision": "fp16", "device": "cuda"},
-            "precision is 'fp16', allowed is fp32 or bf16 with pipeline parallelism",
+            "invalid precision: got 'fp16', expected fp32 or bf16 with pipeline parallelism",
         ),
         (
             {"pipeline_parallel_size": 2, "zero_stage": 1, "torch_compile": True},
-            "torch_compile is True, allowed is false with tensor, pipel",
+            "invalid torch_compile: got True, expected false with tensor, pipel",
         ),
     ):
         with pytest.raises(ValueError, match=re.escape(said)) as caught:

@@ -206,19 +206,22 @@ def test_the_cells_of_a_grid_are_what_varies() -> None:
     [
         (
             {"frozen_features": "last", "layerwise_lr_decay": 0.5},
-            "layerwise_lr_decay is 0.5, allowed is 1.0 with frozen_features 'last'",
+            "invalid layerwise_lr_decay: got 0.5, expected 1.0 with frozen_features 'last'",
         ),
         (
             {"frozen_features": "scalar_mix", "dropout": 0.1},
-            "dropout is 0.1, allowed is None with frozen_features 'scalar_mix'",
+            "invalid dropout: got 0.1, expected None with frozen_features 'scalar_mix'",
         ),
-        ({"head_layer_gap": 1}, "head_layer_gap is 1, allowed is 2 without layerwise_lr_decay"),
-        ({"optimizer": "adafactor", "beta2": 0.9}, "optimizer is 'adafactor', allowed is adamw with these beta2"),
+        ({"head_layer_gap": 1}, "invalid head_layer_gap: got 1, expected 2 without layerwise_lr_decay"),
+        (
+            {"optimizer": "adafactor", "beta2": 0.9},
+            "invalid optimizer: got 'adafactor', expected adamw with these beta2",
+        ),
         ({"min_lr_ratio": 2.0}, "min_lr_ratio is 2.0"),
-        ({"sum_orders": True}, "sum_orders is True, allowed is False, except with input_format gpt1"),
+        ({"sum_orders": True}, "invalid sum_orders: got True, expected False, except with input_format gpt1"),
         (
             {"sum_orders": True, "input_format": "gpt1", "both_orders": True},
-            "sum_orders is True, allowed is False, except",
+            "invalid sum_orders: got True, expected False, except",
         ),
     ],
 )

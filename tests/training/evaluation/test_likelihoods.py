@@ -324,9 +324,9 @@ def test_nets_without_a_perplexity_and_keys_that_do_not_fit_are_one_line(tmp_pat
     with pytest.raises(BadInput, match="no text to predict"):
         evaluate_likelihoods(net_of("gpt2"), PerplexityTask(), {"test": []})
     for keys, said in (
-        ({"stride": -1}, "stride is -1, allowed is a number of tokens from 0 up"),
-        ({"stride": 4, "carry_memory": True}, "stride is 4, allowed is 0 with carry_memory"),
-        ({"metrics": ("accuracy",)}, "metrics is 'accuracy', allowed is token_perplexity or"),
+        ({"stride": -1}, "invalid stride: got -1, expected a number of tokens from 0 up"),
+        ({"stride": 4, "carry_memory": True}, "invalid stride: got 4, expected 0 with carry_memory"),
+        ({"metrics": ("accuracy",)}, "invalid metrics: got 'accuracy', expected token_perplexity or"),
     ):
         with pytest.raises(ValueError, match=said):
             PerplexityTask(**keys)  # type: ignore[arg-type]

@@ -164,7 +164,7 @@ def test_the_encoding_of_a_table_is_found_or_named(tmp_path: Path) -> None:
         "in.txt:2: 1 characters are invalid in utf-8"
     ]
     for keys, said in (
-        ({"encoding": "no such"}, "encoding is 'no such', allowed is an enc"),
+        ({"encoding": "no such"}, "invalid encoding: got 'no such', expected an enc"),
         ({"delimiter": ";;"}, "one"),
     ):
         with pytest.raises(ValueError, match=said):

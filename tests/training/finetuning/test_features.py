@@ -76,7 +76,7 @@ def test_a_frozen_trunk_has_no_dropout() -> None:
 @pytest.mark.parametrize("name", ["optimizer", "lr_schedule", "frozen_features", "input_format"])
 def test_a_word_that_a_tuning_does_not_know_is_refused(name: str) -> None:
     """`frozen_features: mean` was read as the last layer."""
-    with pytest.raises(ValueError, match=f"{name} is 'mean', allowed is .* or "):
+    with pytest.raises(ValueError, match=f"invalid {name}: got 'mean', expected .* or "):
         Tuning(**{name: "mean"})  # type: ignore[arg-type]
 
 

@@ -330,7 +330,7 @@ def test_names_of_the_first_published_weights_are_understood(
         ({"model_type": "llama"}, "invalid model_type: got 'llama', expected one of"),
         ({"is_decoder": True}, "invalid is_decoder: got True, expected False"),
         ({"hidden_act": "swish"}, "unsupported model"),
-        ({"num_attention_heads": 5}, "model.num_attention_heads is 5, allowed is a divisor of hidden_size 32"),
+        ({"num_attention_heads": 5}, "invalid model.num_attention_heads: got 5, expected a divisor of hidden_size 32"),
         ({"num_hidden_layers": 3}, "missing tensor bert.encoder.layer.2"),
         ({"vocab_size": 319}, r"got \[320, 32\], expected \[319, 32\] from config.json"),
     ],

@@ -70,14 +70,16 @@ def test_losses_of_the_papers_fit(trunk: Architecture, losses: tuple[Loss, ...])
     ],
 )
 def test_losses_that_a_trunk_cannot_have_are_refused_in_one_line(trunk: Architecture, losses: tuple[Loss, ...]) -> None:
-    with pytest.raises(ValueError, match=r"^losses .*allowed is [^\n]+$"):
+    with pytest.raises(ValueError, match=r"^losses .*expected [^\n]+$"):
         check_losses(trunk, losses)
 
 
 @pytest.mark.parametrize("trunk", [replace(ENCODER, embedding_size=16), TWIN])
 def test_masked_tokens_need_a_transform_where_tables_and_blocks_differ_in_width(trunk: Any) -> None:
     losses = (MaskedTokens(transform=False), *((ReplacedTokenDetection(),) if "generator" in trunk.nets else ()))
-    with pytest.raises(ValueError, match=r"^losses\.transform is False, allowed is true if embedding_size differs"):
+    with pytest.raises(
+        ValueError, match=r"^invalid losses\.transform: got False, expected true if embedding_size differs"
+    ):
         check_losses(trunk, losses)
 
 
@@ -93,5 +95,7 @@ def test_an_adaptive_softmax_has_biases_and_a_recipe_says_so() -> None:
         norm_position="post",
     )
     check_losses(adaptive, (NextToken(bias=True),))
-    with pytest.raises(ValueError, match=r"^losses\.bias is False, allowed is true with adaptive token embeddings"):
+    with pytest.raises(
+        ValueError, match=r"^invalid losses\.bias: got False, expected true with adaptive token embeddings"
+    ):
         check_losses(adaptive, (NextToken(),))

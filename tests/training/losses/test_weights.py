@@ -79,7 +79,7 @@ def test_a_head_of_a_twin_is_as_wide_as_its_net(loss: Loss) -> None:
 @pytest.mark.parametrize("key", ["max_pair_targets", "position_embedding_size"])
 def test_a_span_boundary_has_a_position_and_a_width_at_least(key: str) -> None:
     assert getattr(SpanBoundary(**{key: 1}), key) == 1
-    with pytest.raises(ValueError, match=rf"losses\.{key} is 0, allowed is a whole number from 1 up"):
+    with pytest.raises(ValueError, match=rf"invalid losses\.{key}: got 0, expected a whole number from 1 up"):
         SpanBoundary(**{key: 0})
 
 

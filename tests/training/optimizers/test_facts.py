@@ -99,7 +99,8 @@ def test_schedules_have_words_of_their_own() -> None:
 def test_a_schedule_that_there_is_not_is_refused() -> None:
     with pytest.raises(
         ValueError,
-        match=r"^optimizer\.lr_schedule is 'linaer', allowed is linear_from_start, .*, constant_then_inverse_sqrt$",
+        match=r"^invalid optimizer\.lr_schedule: got 'linaer', expected "
+        r"linear_from_start, .*, constant_then_inverse_sqrt$",
     ):
         AdamW(learning_rate=1.0, lr_schedule="linaer")
 

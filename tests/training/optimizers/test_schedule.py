@@ -36,7 +36,7 @@ def test_a_run_may_end_before_its_decay_as_that_of_mt_nlg_does() -> None:
 
 def test_a_decay_does_not_end_within_the_warm_up() -> None:
     with pytest.raises(
-        ValueError, match=r"optimizer\.lr_decay_steps is 10, allowed is 0, or a step after the 10 warmup steps"
+        ValueError, match=r"invalid optimizer\.lr_decay_steps: got 10, expected 0, or a step after the 10 warmup steps"
     ):
         AdamW(learning_rate=1.0, warmup_steps=10, lr_decay_steps=10)
 

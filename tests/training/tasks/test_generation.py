@@ -68,9 +68,9 @@ def test_a_wrong_row_is_one_line(row: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"metrics": ("bleurt",)}, "metrics is 'bleurt', allowed is rouge1 or"),
-        ({"prompt": "{a!r}"}, "prompt is '{a!r}', allowed is a text with columns in braces"),
-        ({"prompt": "{a"}, "prompt is '{a', allowed is a text with columns in braces"),
+        ({"metrics": ("bleurt",)}, "invalid metrics: got 'bleurt', expected rouge1 or"),
+        ({"prompt": "{a!r}"}, "invalid prompt: got '{a!r}', expected a text with columns in braces"),
+        ({"prompt": "{a"}, "invalid prompt: got '{a', expected a text with columns in braces"),
     ],
 )
 def test_keys_that_mean_nothing_are_one_line(keys: Any, said: str) -> None:
@@ -81,11 +81,14 @@ def test_keys_that_mean_nothing_are_one_line(keys: Any, said: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"num_beams": 2, "top_k": 3}, "num_beams is 2, allowed is 1 if tokens are sampled"),
-        ({"min_new_tokens": 9, "max_new_tokens": 4}, "min_new_tokens is 9, allowed is from 0 up to max_new_tokens, 4"),
-        ({"label_smoothing": 1.0}, "label_smoothing is 1.0, allowed is a fraction from 0 up to"),
-        ({"target_mask_prob": 0.0}, "target_mask_prob is 0.0, allowed is a fraction above 0"),
-        ({"num_fewshot": -1}, "num_fewshot is -1, allowed is a whole number from 0 up"),
+        ({"num_beams": 2, "top_k": 3}, "invalid num_beams: got 2, expected 1 if tokens are sampled"),
+        (
+            {"min_new_tokens": 9, "max_new_tokens": 4},
+            "invalid min_new_tokens: got 9, expected from 0 up to max_new_tokens, 4",
+        ),
+        ({"label_smoothing": 1.0}, "invalid label_smoothing: got 1.0, expected a fraction from 0 up to"),
+        ({"target_mask_prob": 0.0}, "invalid target_mask_prob: got 0.0, expected a fraction above 0"),
+        ({"num_fewshot": -1}, "invalid num_fewshot: got -1, expected a whole number from 0 up"),
     ],
 )
 def test_writing_that_means_nothing_is_one_line(keys: Any, said: str) -> None:
@@ -349,9 +352,11 @@ def test_what_is_no_label_is_wrong_and_counted() -> None:
 
 
 def test_words_that_mean_nothing_are_one_line() -> None:
-    with pytest.raises(ValueError, match="label_words is 'ja', allowed is labels of the task: no or yes or maybe"):
+    with pytest.raises(
+        ValueError, match="invalid label_words: got 'ja', expected labels of the task: no or yes or maybe"
+    ):
         TextToText(task=CLASSIFY, label_words={"ja": "yes"})
-    with pytest.raises(ValueError, match="allowed is a different word for each label"):
+    with pytest.raises(ValueError, match="expected a different word for each label"):
         TextToText(task=CLASSIFY, label_words={"no": "yes"})
     task = TextToText(task=CLASSIFY, fields=("premise",))
     with pytest.raises(BadInput, match="expected 2 names, one per text"):

@@ -297,17 +297,21 @@ def test_f1_is_of_the_positive_label_and_says_which_that_is() -> None:
     [
         (
             {"metrics": ("f1",)},
-            "metrics is 'f1', allowed is macro_f1, or f1 with `positive_label`, since there are more than two labels",
+            "invalid metrics: got 'f1', expected macro_f1, or f1 with "
+            "`positive_label`, since there are more than two labels",
         ),
-        ({"metrics": ("f1",), "positive_label": "yse"}, "positive_label is 'yse', allowed is no or yes or maybe"),
+        (
+            {"metrics": ("f1",), "positive_label": "yse"},
+            "invalid positive_label: got 'yse', expected no or yes or maybe",
+        ),
         (
             {"positive_label": "maybe", "merge_labels": {"maybe": "no"}},
-            "positive_label is 'maybe', allowed is no or yes",
+            "invalid positive_label: got 'maybe', expected no or yes",
         ),
     ],
 )
 def test_a_positive_label_that_is_not_known_is_one_line(keys: dict[str, Any], line: str) -> None:
-    with pytest.raises(ValueError, match="allowed is") as caught:
+    with pytest.raises(ValueError, match="expected") as caught:
         replace(CLASSIFY, **keys)
     assert line in str(caught.value)
 
@@ -397,20 +401,24 @@ BILOU = ("O", "B-PER", "I-PER", "L-PER", "U-PER")
         (
             ("NNP", "VBD"),
             {},
-            "labels is ['NNP', 'VBD'], allowed is O, B-..., I-..., E-..., S-... or O, B-..., I-..., L-..., U-... for "
-            "the entity metrics f1, precision, recall; for other tags, such as parts of speech, set metrics: "
+            "invalid labels: got ['NNP', 'VBD'], expected O, B-..., I-..., E-..., S-... or O, B-..., I-..., L-..., U-... "
+            "for the entity metrics f1, precision, recall; for other tags, such as parts of speech, set metrics: "
             "[accuracy, macro_f1]",
         ),
-        (("NNP", "VBD"), {"scheme": "IOB2"}, "labels is ['NNP', 'VBD'], allowed is O, B-..., I-... for scheme IOB2"),
-        (BILOU, {"scheme": "IOB1"}, "labels is ['L-PER', 'U-PER'], allowed is O, B-..., I-... for scheme IOB1"),
-        (BILOU, {"scheme": "IOBES"}, "['L-PER', 'U-PER'], allowed is O, B-..., I-..., E-..., S-... for scheme IOBES"),
-        (("O", "PER"), {"metrics": ("accuracy", "recall")}, "labels is ['PER'], allowed is"),
+        (
+            ("NNP", "VBD"),
+            {"scheme": "IOB2"},
+            "invalid labels: got ['NNP', 'VBD'], expected O, B-..., I-... for scheme IOB2",
+        ),
+        (BILOU, {"scheme": "IOB1"}, "invalid labels: got ['L-PER', 'U-PER'], expected O, B-..., I-... for scheme IOB1"),
+        (BILOU, {"scheme": "IOBES"}, "['L-PER', 'U-PER'], expected O, B-..., I-..., E-..., S-... for scheme IOBES"),
+        (("O", "PER"), {"metrics": ("accuracy", "recall")}, "labels is ['PER'], expected"),
     ],
 )
 def test_labels_that_are_no_entities_of_the_scheme_are_refused_before_anything_is_read(
     labels: tuple[str, ...], keys: dict[str, Any], line: str
 ) -> None:
-    with pytest.raises(ValueError, match="allowed is") as caught:
+    with pytest.raises(ValueError, match="expected") as caught:
         TokenClassification(labels=labels, **keys)
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)

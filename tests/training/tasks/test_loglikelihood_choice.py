@@ -377,7 +377,7 @@ def test_a_label_that_is_a_list_is_one_line() -> None:
     ("keys", "said"),
     [
         ({"choices": ()}, "choices is"),
-        ({"context": "{q"}, "context is '{q', allowed is a text with columns in braces"),
+        ({"context": "{q"}, "invalid context: got '{q', expected a text with columns in braces"),
         ({"context": "{q!r}"}, "context is"),
         ({"choices": ("a", "}")}, "choices 1 is"),
         ({"metrics": ("f1",)}, "metrics is 'f1'"),

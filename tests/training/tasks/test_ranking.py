@@ -93,7 +93,7 @@ def test_a_net_learns_which_sentence_is_right(vocab: Vocab) -> None:
 
 @pytest.mark.parametrize(
     ("keys", "said"),
-    [({"labels": ("1", "1")}, "two, wrong and right"), ({"text_pair": ""}, "pair is '', allowed is a column")],
+    [({"labels": ("1", "1")}, "two, wrong and right"), ({"text_pair": ""}, "invalid pair: got '', expected a column")],
 )
 def test_keys_that_do_not_fit_are_one_line(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):

@@ -122,19 +122,22 @@ def test_a_file_with_a_bracket_in_its_name_is_a_file_and_an_absolute_path_is_one
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"max_steps": 10}, "epochs is '1 epochs and 10 steps', allowed is epochs or max_steps, one of the two"),
-        ({"epochs": ()}, "epochs is '0 epochs and 0 steps', allowed is epochs or max_steps, one of the two"),
-        ({"learning_rates": ()}, "learning_rates is [], allowed is one learning rate or more"),
+        (
+            {"max_steps": 10},
+            "invalid epochs: got '1 epochs and 10 steps', expected epochs or max_steps, one of the two",
+        ),
+        ({"epochs": ()}, "invalid epochs: got '0 epochs and 0 steps', expected epochs or max_steps, one of the two"),
+        ({"learning_rates": ()}, "invalid learning_rates: got [], expected one learning rate or more"),
         (
             {"warmup_steps": 100},
-            "warmup_steps is 100, allowed is a fraction of the steps, or fewer steps than `max_steps`",
+            "invalid warmup_steps: got 100, expected a fraction of the steps, or fewer steps than `max_steps`",
         ),
-        ({"epochs": (), "max_steps": 10, "warmup_steps": 10}, "warmup_steps is 10, allowed is"),
-        ({"citation": " "}, "citation is ' ', allowed is the section, table or file"),
+        ({"epochs": (), "max_steps": 10, "warmup_steps": 10}, "warmup_steps is 10, expected"),
+        ({"citation": " "}, "invalid citation: got ' ', expected the section, table or file"),
     ],
 )
 def test_a_grid_that_cannot_be(keys: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match="allowed is") as caught:
+    with pytest.raises(ValueError, match="expected") as caught:
         Grid(**({"learning_rates": (1e-5,), "batch_sizes": (16,), "epochs": (3,), "citation": "table 1"} | keys))
     assert said in str(caught.value)
 
@@ -170,7 +173,7 @@ def test_a_task_file_is_read_without_torch() -> None:
 @pytest.mark.parametrize("name", ["../../esc", "a/b c", ".hidden", "", "a" * 61, "new\nline", "-rf"])
 def test_a_name_that_is_none_of_a_file_is_refused(name: str) -> None:
     """`../../esc` was written outside of the folder of the run."""
-    allowed = "allowed is at most 60 letters, digits, _, - and ., starting with a letter or digit"
+    allowed = "expected at most 60 letters, digits, _, - and ., starting with a letter or digit"
     with pytest.raises(ValueError, match=f"^name is {re.escape(repr(name))}, {allowed}$"):
         TaskFile(name=name, description="x", citation="x", files={"dev": split()}, task=KIND)
     for given in ({"files": {f"dev_{name}/x": split()}}, {"leaderboard_files": {"dev": f"{name}/x"}}):
@@ -185,7 +188,7 @@ def test_a_submission_is_of_all_rows(keys: Any) -> None:
     """Rows that are left out shifted the answers behind them."""
     about = {"name": "x", "description": "x", "citation": "x", "task": KIND, "leaderboard_files": {"dev": "x.tsv"}}
     for one in (split(**keys), split(fallbacks=(split(**keys),))):
-        with pytest.raises(ValueError, match=r"leaderboard_files is 'dev', allowed is a split without include"):
+        with pytest.raises(ValueError, match=r"invalid leaderboard_files: got 'dev', expected a split without include"):
             TaskFile(**about, files={"dev": one})
     assert TaskFile(**about, files={"dev": split()}).leaderboard_files
 
