@@ -47,7 +47,13 @@ FORMAT: Final = 3  # format 1 was DeepSpeed's format; format 2 had no index and 
 READABLE: Final = (2, FORMAT)
 REFUSED: Final = ("recipe", "precision")  # if they differ, the results would belong to neither run
 # if one of them differs, the micro-batches of a worker do not continue the sequences in its memory
-SAME_ROWS: Final = ("workers", "tensor_parallel", "sequence_parallel", "pipeline_parallel", "micro_tokens")
+SAME_ROWS: Final = (
+    "workers",
+    "tensor_parallel_size",
+    "sequence_parallel_size",
+    "pipeline_parallel_size",
+    "micro_batch_tokens",
+)
 log = logging.getLogger(__name__)
 
 

@@ -480,12 +480,12 @@ def _topology(run: Run, engine: Engine[Model]) -> checkpoint.Topology:
         "recipe": run.recipe_hash,
         "corpus": Manifest.load(run.corpus).digest,
         "workers": engine.world,
-        "zero": engine.zero,
+        "zero_stage": engine.zero,
         "precision": machine.precision,
-        "tensor_parallel": machine.tensor_parallel_size,
-        "sequence_parallel": machine.sequence_parallel_size,
-        "pipeline_parallel": machine.pipeline_parallel_size,
-        "micro_tokens": machine.micro_batch_tokens,
+        "tensor_parallel_size": machine.tensor_parallel_size,
+        "sequence_parallel_size": machine.sequence_parallel_size,
+        "pipeline_parallel_size": machine.pipeline_parallel_size,
+        "micro_batch_tokens": machine.micro_batch_tokens,
     }
 
 

@@ -35,8 +35,10 @@ class MemoryLayout:
 
         It is None if the topology is incomplete, or if workers have only parts of sequences or only some layers.
         """
-        workers, tensor, micro_tokens = (topology.get(key) for key in ("workers", "tensor_parallel", "micro_tokens"))
-        has_full_sequences = all(topology.get(key) == 1 for key in ("sequence_parallel", "pipeline_parallel"))
+        workers, tensor, micro_tokens = (
+            topology.get(key) for key in ("workers", "tensor_parallel_size", "micro_batch_tokens")
+        )
+        has_full_sequences = all(topology.get(key) == 1 for key in ("sequence_parallel_size", "pipeline_parallel_size"))
         if not (
             has_full_sequences
             and isinstance(workers, int)

@@ -25,7 +25,7 @@ def metadata_of(job: Job, tags: Mapping[str, object]) -> tracking.Metadata:
         **{f"cluster.{key}": value for key, value in flatten(dataclasses.asdict(cluster)) if key != "name"},
         **{f"cluster.{key}": value for key, value in cluster.intervals(recipe).items()},
         "num_workers": cluster.count_workers(recipe),
-        "zero": cluster.engine.zero_stage,
+        "zero_stage": cluster.engine.zero_stage,
         "precision": cluster.engine.precision,
         **tags,
     }

@@ -106,7 +106,7 @@ TAGS: Final = (
     LoggedName("num_workers_history", "Number of workers over time, if workers were lost or added."),
     LoggedName("restarts", "Number of restarts of the workers, if a worker died."),
     LoggedName("skip_steps", "Steps skipped because of loss spikes, or by cluster.skip_steps."),
-    LoggedName("zero", "Stage of ZeRO."),
+    LoggedName("zero_stage", "Stage of ZeRO."),
     LoggedName("precision", "Precision of the forward and backward pass."),
     LoggedName("table", "Name of the ablation that the run belongs to."),
     LoggedName("row", "Row of the ablation."),

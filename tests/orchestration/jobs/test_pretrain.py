@@ -99,7 +99,7 @@ def test_a_kept_step_of_a_run_that_goes_on_is_exported_with_that_step_s_weights(
         shutil.rmtree(run / folder)
     other = stored_run(run)
     trained = LocalEngine(Model(other.model, other.losses, other.vocab_size, seed=7), other.optimizer, other.engine)
-    about: Topology = {"recipe": "", "workers": 1, "zero": "none", "precision": "fp32"}
+    about: Topology = {"recipe": "", "workers": 1, "zero_stage": "none", "precision": "fp32"}
     Saver(trained, run / "checkpoints", about, asdict(trained.model.spec), keep=1, background=False).save(5, {})
     files, becomes, _ = export(run, tmp_path / "hf", step=5)
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)

@@ -127,11 +127,15 @@ def test_a_run_that_lost_its_memory_would_not(run: Run, make: Make, tmp_path: Pa
     ("key", "value", "line"),
     [
         ("workers", 2, "workers 2, but this run has workers 1"),
-        ("tensor_parallel", 2, "tensor_parallel 2, but this run has tensor_parallel 1"),
-        ("sequence_parallel", 2, "sequence_parallel 2, but this run has sequence_parallel 1"),
-        ("pipeline_parallel", 2, "pipeline_parallel 2, but this run has pipeline_parallel 1"),
-        ("micro_tokens", 32, "micro_tokens 32, but this run has micro_tokens 64"),
-        ("micro_tokens", None, "micro_tokens unknown, but this run has micro_tokens 64"),  # as before there was the key
+        ("tensor_parallel_size", 2, "tensor_parallel_size 2, but this run has tensor_parallel_size 1"),
+        ("sequence_parallel_size", 2, "sequence_parallel_size 2, but this run has sequence_parallel_size 1"),
+        ("pipeline_parallel_size", 2, "pipeline_parallel_size 2, but this run has pipeline_parallel_size 1"),
+        ("micro_batch_tokens", 32, "micro_batch_tokens 32, but this run has micro_batch_tokens 64"),
+        (
+            "micro_batch_tokens",
+            None,
+            "micro_batch_tokens unknown, but this run has micro_batch_tokens 64",
+        ),  # as before there was the key
     ],
 )
 def test_a_run_whose_workers_read_other_rows_forgets_and_says_so(

@@ -81,7 +81,7 @@ def test_a_run_starts_from_given_weights_and_new_heads_stay_random(run: Run, tmp
 
 def test_a_run_starts_from_a_checkpoint_of_another(run: Run, tmp_path: Path) -> None:
     given = LocalEngine(build_model(resampled(run, seed=1)), run.optimizer, run.engine)
-    about: Topology = {"recipe": "", "workers": 1, "zero": "none", "precision": "fp32"}
+    about: Topology = {"recipe": "", "workers": 1, "zero_stage": "none", "precision": "fp32"}
     Saver(given, tmp_path, about, asdict(given.model.spec), keep=1, background=False).save(3, {})
     path = tmp_path / "step-000000003"
     started = build_model(replace(run, init_checkpoint=str(path))).state_dict()

@@ -401,8 +401,8 @@ BILOU = ("O", "B-PER", "I-PER", "L-PER", "U-PER")
         (
             ("NNP", "VBD"),
             {},
-            "invalid labels: got ['NNP', 'VBD'], expected O, B-..., I-..., E-..., S-... or O, B-..., I-..., L-..., U-... "
-            "for the entity metrics f1, precision, recall; for other tags, such as parts of speech, set metrics: "
+            "invalid labels: got ['NNP', 'VBD'], expected O, B-..., I-..., E-..., S-... or O, B-..., I-..., L-..., "
+            "U-... for the entity metrics f1, precision, recall; for other tags, such as parts of speech, set metrics: "
             "[accuracy, macro_f1]",
         ),
         (
