@@ -138,7 +138,7 @@ def _zipped(path: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
         members = archive.infolist()
         _require_few(path, len(members))
         selected = [info for info in members if not info.is_dir() and fnmatchcase(info.filename, pattern)]
-        if sum(info.file_size for info in selected) > _most(path):  # the amount read never exceeds this
+        if sum(info.file_size for info in selected) > _most(path):  # zipfile never reads more than this size
             raise _too_large(path)
         for info in selected:
             _require_inside(path, info.filename, is_link=stat.S_ISLNK(info.external_attr >> 16))

@@ -65,8 +65,8 @@ class Targets(NamedTuple):
 def targets_of(vocab: Vocab, text: PerplexityText) -> Targets:
     """Return the predicted tokens of a text; only words that are predicted are counted.
 
-    If line ends are words, those in the text are predicted, unless the vocabulary treats them as blanks. A last line
-    without a line end is followed by the end-of-text token, as in pretraining.
+    If line ends count as words, the line ends of the text are predicted, unless the vocabulary treats them as blanks. A
+    last line without a line end is followed by the end-of-text token, as in pretraining.
     """
     ids, left_out = vocab.encode(text.text), text.inner_ends
     if left_out and vocab.encode("a\nb") != vocab.encode("a b"):

@@ -21,7 +21,7 @@ _CACHE_SIZE: Final = 512  # cached encodings: enough for requests of one context
 
 
 class Request(NamedTuple):
-    """Asks for the likelihood of `continuation` after `context`. The context may be empty; blanks between them may
+    """A request for the likelihood of `continuation` after `context`. The context may be empty; blanks between them may
     belong to either."""
 
     context: str
@@ -107,7 +107,7 @@ class JoinedTokens(NamedTuple):
     begin: int  # index of the first scored token
     start: int  # its first character in the whole text, leading blanks ignored
     shares_token: bool  # as in LogP
-    any_shares: bool  # whether this or a compared continuation does
+    any_shares: bool  # whether this or a compared continuation shares a token
 
 
 Encode = Callable[[str], Sequence[tuple[int, int, int]]]

@@ -359,7 +359,7 @@ def test_the_files_of_a_users_own_task_lie_below_the_data_folder_or_beside_it(tm
         ("kind: tsv", "kind: tvs", "files.dev.format.kind is 'tvs', allowed are tsv, csv, jsonl"),
         ("paths: [", "pahts: [", "files.dev.pahts is not a key of files.dev; did you mean files.dev.paths?"),
         ("task: {", "score_splits: [test]\ntask: {", "score_splits is 'test', allowed is dev"),
-        ("  dev:", "  valid:", "files is 'valid', allowed is train, dev, test, or these with _ and more"),
+        ("  dev:", "  valid:", "files is 'valid', allowed is train, dev, test, or one of them with _ and a suffix"),
         ('labels: ["0", "1"]', 'labels: ["0"]', "task.labels is ['0'], allowed is two or more, each once"),
         ('"1"]', '"1"], metrics: [f2]', "task.metrics is 'f2', allowed is accuracy or f1 or macro_f1 or matthews"),
         ("  dev:", "  dev_{variant}:", "variants is [], allowed is the words that {variant} stands for"),

@@ -213,7 +213,7 @@ def test_the_cells_of_a_grid_are_what_varies() -> None:
             "dropout is 0.1, allowed is None with frozen_features 'scalar_mix'",
         ),
         ({"head_layer_gap": 1}, "head_layer_gap is 1, allowed is 2 without layerwise_lr_decay"),
-        ({"optimizer": "adafactor", "beta2": 0.9}, "optimizer is 'adafactor', allowed is adamw with these beta2"),
+        ({"optimizer": "adafactor", "beta2": 0.9}, "optimizer is 'adafactor', allowed is adamw, because beta2"),
         ({"min_lr_ratio": 2.0}, "min_lr_ratio is 2.0"),
         ({"sum_orders": True}, "sum_orders is True, allowed is False, except with input_format gpt1"),
         (

@@ -123,5 +123,5 @@ def test_a_task_of_spans_scores_characters() -> None:
     )
     assert chars["f1"] == pytest.approx(4 / 9)
     assert words["f1"] == 0.0
-    with pytest.raises(ValueError, match="f1_unit is 'characters', allowed is words in squad_version 2"):
+    with pytest.raises(ValueError, match="f1_unit is 'characters', allowed is words with squad_version 2"):
         ExtractiveQA(squad_version=2, f1_unit="characters")

@@ -135,5 +135,5 @@ def test_a_task_of_spans_scores_each_file_in_its_language() -> None:
 def test_languages_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="languages is 'fr', allowed is en or es or de or vi or ar or hi or zh"):
         ExtractiveQA(languages={"x": "fr"})
-    with pytest.raises(ValueError, match=r"languages is .* allowed is a key for words of squad_version 1"):
+    with pytest.raises(ValueError, match=r"languages is .* allowed is {}, unless f1_unit is words"):
         ExtractiveQA(languages={"x": "de"}, squad_version=2)
