@@ -52,8 +52,8 @@ def finetune_task(
     Without a process group, training runs in float32 in one process. After `connect`, it runs in the precision of
     the engine, together with the other workers of the group. The global random generator is restored afterwards.
 
-    Raises Diverged if a loss is not finite. Raises BadInput if `tuning.init_task` is not `begins`, if the tuning
-    does not fit the task or the model, or if it evaluates on a dev split without labels.
+    Raises Diverged if a loss is not finite. Raises BadInput if `tuning.init_task` is not `begins`, or the tuning does
+    not fit the task or the model. Raises BadInput also if it evaluates on a dev split without labels.
     """
     machine = machine or EngineSettings()
     task, trunk = task.with_tuning(tuning), tuning.trunk(net.spec.model)

@@ -185,7 +185,7 @@ def scores(model: Model, feature_BD: Tensor) -> Tensor:
 
 
 def _adaptive(head: AdaptiveHead, feature_BD: Tensor, table: tuple[Tensor, ...]) -> Tensor:
-    """Log-probabilities of all tokens by an adaptive softmax; for a rare token, that of its cluster is added."""
+    """Log-probabilities of all tokens by an adaptive softmax; those of rare tokens include their cluster."""
     tables, projections = table[: len(head.bounds)], table[len(head.bounds) :]
     frequent = head.cutoffs[0]
     weight, bias = torch.cat([tables[0], head.clusters]), torch.cat([head.bias[:frequent], head.cluster_bias])

@@ -86,7 +86,7 @@ def unknown_of(vocab: Vocab, ids: Sequence[int]) -> int:
 def exp_of(nats: float) -> float:
     """Return e ** nats, or infinity if that exceeds a float.
 
-    This happens for a long text that counts as one word, and for meaningless weights.
+    This happens for a long text that counts as one word, and for a model that predicts very badly.
 
     >>> round(exp_of(2.0), 3), exp_of(5_000.0)
     (7.389, inf)

@@ -140,9 +140,9 @@ def join_request(encoder: TextEncoder, request: Request) -> JoinedTokens:
     """Return the token IDs of a request's text, and the position where scoring starts.
 
     If the token IDs of the context are a prefix of those of the whole text, the rest is the continuation, as in
-    lm-eval. Otherwise one token may cover the end of the context and the start of the continuation ("in th", "e
-    town"). Scoring then starts at the last position where a token ends both in the context and in the whole text, so
-    that no part of the continuation is lost. Compared requests (`Option`) start at the same position.
+    lm-eval. Otherwise one token may cover the end of the context and the start of the continuation ("in th", "e town").
+    Scoring then starts at the last position where a token ends both in the context and in the whole text. So no part of
+    the continuation is lost. Compared requests (`Option`) start at the same position.
     """
     context, continuation = split_at_word(request)
     behind = request.context[len(context) :]

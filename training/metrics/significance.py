@@ -1,12 +1,11 @@
 """Uncertainty of scores: 95% intervals, and a paired t test of differences over seeds and questions.
 
-Fine-tuning results vary with seeds and questions, and every seed has the same questions. This is a crossed design,
-as with readers and cases in radiology. The variance of a mean is estimated by the sum of both one-way variances,
-s^2_seeds / S + s^2_questions / Q, as in Clark's min F' (1973, "The language-as-fixed-effect fallacy"). Quantiles are
-those of t with S - 1 and Q - 1 degrees of freedom, weighted by the two parts (Cochran and Cox 1950). With three
-seeds, Satterthwaite's degrees of freedom reject too often if seeds contribute most of the variance. If few questions
-differ, a t test rejects too often. So p is at least that of a sign-flip permutation test over questions, which is
-exact.
+Fine-tuning results vary with seeds and questions, and every seed has the same questions. This is a crossed design, as
+with readers and cases in radiology. The variance of a mean is estimated by the sum of both one-way variances, s^2_seeds
+/ S + s^2_questions / Q. Clark's min F' does the same (1973, "The language-as-fixed-effect fallacy"). Quantiles are
+those of t with S - 1 and Q - 1 degrees of freedom, weighted by the two parts (Cochran and Cox 1950). With three seeds,
+Satterthwaite's degrees of freedom reject too often if seeds contribute most of the variance. If few questions differ, a
+t test rejects too often. So p is at least that of a sign-flip permutation test over questions, which is exact.
 """
 
 import math

@@ -113,7 +113,7 @@ def best_threshold(
 ) -> Threshold:
     """The best threshold, by the sweep of the official script.
 
-    The sweep starts with no answers at all (threshold 0.0), and adds answers by increasing `no_answer`; it keeps a
+    The sweep starts with no answers at all (threshold 0.0), and adds answers by increasing `no_answer`. It keeps a
     threshold if the score becomes strictly better.
     """
     score = best = float(sum(not has for has in answerable.values()))

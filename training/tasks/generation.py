@@ -49,7 +49,7 @@ METRICS: Final[Mapping[str, Measure]] = {
 }
 """`words` is a mean count; all others are fractions."""
 
-MOSTLY: Final = 0.5  # a reference of which ROUGE keeps a smaller fraction is reported in the notes
+MOSTLY: Final = 0.5  # minimum fraction of letters that ROUGE keeps; references with less are reported
 SIGNED: Final = {"bleu": measures.bleu, "chrf": measures.chrf}
 
 

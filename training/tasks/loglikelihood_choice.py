@@ -346,7 +346,7 @@ class LoglikelihoodChoice:
             notes.append(f"{cut} of {len(answers)} items have a truncated context, too long for the model")
         if unknown := _count_items(answers, "unknown"):
             notes.append(
-                f"{unknown} of {len(answers)} items have words or characters that are not in the vocabulary: "
+                f"{unknown} of {len(answers)} items have words or characters outside the vocabulary: "
                 "all map to "
                 "the unknown token, so their likelihood is too high"
             )

@@ -61,7 +61,7 @@ class TaskFile:
         default=(), doc="Splits of the score, averaged if several; []: test, or dev if there is no test."
     )
 
-    most_letters: ClassVar[int] = 60  # maximum length of a name; a file name can be this name and a hash
+    most_letters: ClassVar[int] = 60  # maximum length of a name; leaves room for a hash in file names
 
     def __post_init__(self) -> None:
         require(self.max_seq_length >= 8, "max_seq_length", self.max_seq_length, "a number of tokens from 8 up")
