@@ -244,8 +244,8 @@ def num_workers() -> int:
 def of_workers(world: int) -> list[str]:
     """A note if several workers fine-tuned the model; empty for one worker.
 
-    >>> of_workers(1), of_workers(2) ([], ['fine-tuned by 2 workers, each with its own dropout; scores vary as they do
-    between seeds'])
+    >>> of_workers(1), of_workers(2)
+    ([], ['fine-tuned by 2 workers, each with its own dropout; scores vary as they do between seeds'])
     """
     message = f"fine-tuned by {world} workers, each with its own dropout; scores vary as they do between seeds"
     return [message] if world > 1 else []
