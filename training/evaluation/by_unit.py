@@ -1,4 +1,4 @@
-"""The value of each question in a score, and a check for constant predictions."""
+"""Scores per question, and a check for constant predictions."""
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from training.metrics import unit_values
 from training.tasks import GenerationTask, LabeledTask, ScoredTask, TaskItem, TextToText
 
 FEW: Final = 5  # below this number of answers, equal answers are not reported
-SUBSETS: Final = "macro_accuracy"  # a mean over subsets: its units are subsets
+SUBSETS: Final = "macro_accuracy"  # a mean over subsets, so each subset is one unit
 
 Scores = Callable[[Sequence[TaskItem], Sequence[Any]], Mapping[str, float]]
 
@@ -19,8 +19,7 @@ def units_of(
 ) -> list[float]:
     """`by_unit` for the first metric of a task.
 
-    Other metrics are not computed, to save time. F1 beside the accuracy of 40,000 questions, or chrF beside BLEU,
-    would take minutes.
+    Other metrics are not computed, to save time. F1 of 40,000 questions would take minutes, and chrF too.
     """
     return by_unit(_with_first_metric(task).scores, task.metrics[0], items, answers)
 
@@ -36,9 +35,10 @@ def _with_first_metric(task: Any) -> Any:
 def by_unit(score: Scores, metric: str, items: Sequence[TaskItem], answers: Sequence[Any]) -> list[float]:
     """The value of each question that has a gold answer; their mean is the score (`unit_values`).
 
-    For a perplexity, values are of its logarithm, which is a mean over texts; the jackknife needs a statistic close
-    to a mean. Questions that share their longest text (a passage, a premise) are one unit, because they are not
-    independent. Returns [] if the metric is undefined or infinite without some of the questions.
+    For a perplexity, the values are logarithms. The jackknife needs a statistic that is close to a mean, and the
+    logarithm of a perplexity is a mean over texts. Questions that share their longest text (a passage, a premise) are
+    one unit, because they are not independent. Returns [] if the metric is undefined or infinite without some of the
+    questions.
     """
     groups: dict[Hashable, list[int]] = {}
     for number, item in enumerate(items):
@@ -57,7 +57,7 @@ def by_unit(score: Scores, metric: str, items: Sequence[TaskItem], answers: Sequ
 
 
 def is_log(metric: str) -> bool:
-    """Whether the values of questions are logarithms of the metric.
+    """Whether the value of a question is the logarithm of the metric.
 
     >>> is_log("word_perplexity"), is_log("bits_per_byte")
     (True, False)
@@ -74,7 +74,7 @@ def _shared(item: TaskItem, metric: str) -> Hashable:
 
 
 def constant(answers: Sequence[Any]) -> str:
-    """The answer that all items got, as text; "" if answers differ, or if there are fewer than FEW.
+    """The answer predicted for all items, as text; "" if answers differ, or if there are fewer than FEW.
 
     >>> constant(["yes"] * 5), constant(["yes", "no"] * 5), constant([0.50001] * 5), constant([["O", "O"], ["O"]] * 5)
     ("'yes'", '', '0.5', "'O'")
@@ -96,7 +96,7 @@ def of_constant(split: str, answer: str, count: int, metric: str, scores: Mappin
     if not answer:
         return []
     guess = (
-        f"; always the most frequent gold answer would score {metric} {scores['majority']:.4g}"
+        f"; predicting the most frequent gold answer for all gives {metric} {scores['majority']:.4g}"
         if "majority" in scores
         else ""
     )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.collate import unpadded
-from preprocessing.errors import BadInput, with_article
+from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.tokenization import SPACE_SIGN, Vocab, shown_piece
 from training.engines import to_tensors
@@ -58,10 +58,7 @@ def _best(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator[T
     trunk, masks = model.spec.model, isinstance(head, MaskedTokensHead)
     is_one = len(trunk.nets) == 1 and not trunk.reads_source and not trunk.mem_len and isinstance(table, Tensor)
     if head is None or not is_one or not (vocab.mask is not None if masks else trunk.attention_mask == "causal"):
-        raise BadInput(
-            f"task cloze: {with_article(trunk.kind)} of this kind cannot predict a single word; "
-            "remove cloze from eval_tasks"
-        )
+        raise BadInput(f"task cloze: this {trunk.kind} cannot predict a single word; remove cloze from eval_tasks")
     assert isinstance(table, Tensor)
     for start in range(0, len(blanks), BATCH):
         some = blanks[start : start + BATCH]
@@ -106,7 +103,7 @@ def _shown(vocab: Vocab, blank: ClozeItem, best_B: Tensor) -> str:
 
 
 def _word(vocab: Vocab, id: int) -> str:
-    """A token as a word; a space alone has its sign."""
+    """A token as a word; a token that is only a space is shown by the space sign."""
     return shown_piece(vocab, id).removeprefix(SPACE_SIGN) or SPACE_SIGN
 
 

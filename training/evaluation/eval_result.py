@@ -12,7 +12,7 @@ from training.model import ModelSpec
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """The model to evaluate: its spec, its weights by name (None: random, by the seed), and its vocabulary."""
+    """The model to evaluate: its spec, its weights by name (None: random weights from the seed), and its vocabulary."""
 
     spec: ModelSpec
     weights: Mapping[str, Tensor] | None
@@ -29,4 +29,4 @@ class EvalResult:
     notes: Sequence[str] = field(default_factory=tuple)  # what was left out, truncated or unusual
     example: str = ""  # one decoded model input: a prompt, or a text with its special tokens
     by_unit: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by split: one value per question
-    constant: Mapping[str, str] = field(default_factory=dict)  # by split: the answer to all items; "" if they differ
+    constant: Mapping[str, str] = field(default_factory=dict)  # by split: the common answer; "" if answers differ

@@ -46,14 +46,14 @@ def finetune_task(
 ) -> EvalResult:
     """Fine-tune on the items of `train`, and predict on all other splits.
 
-    Sequences have at most `length` tokens, or `tuning.max_seq_length` if it is set. `begins` names the task that the
-    weights of `net` were fine-tuned on before, as `keep` received them there.
+    Sequences have at most `length` tokens, or `tuning.max_seq_length` if it is set. `begins` names the task on which
+    the weights of `net` were fine-tuned before ("": none). `keep` receives the fine-tuned weights.
 
     Without a process group, training runs in float32 in one process. After `connect`, it runs in the precision of
     the engine, together with the other workers of the group. The global random generator is restored afterwards.
 
-    Raises Diverged if a loss is not finite. Raises BadInput if `tuning.init_task` is not `begins`, if the tuning
-    does not fit the task or the model, or if it evaluates on a dev split without labels.
+    Raises Diverged if a loss is not finite. Raises BadInput if `tuning.init_task` is not `begins`, or the tuning does
+    not fit the task or the model. Raises BadInput also if it evaluates on a dev split without labels.
     """
     machine = machine or EngineSettings()
     task, trunk = task.with_tuning(tuning), tuning.trunk(net.spec.model)
@@ -132,7 +132,7 @@ class BestCheckpoint:
     """The weights with the best dev score so far; of equal scores, the earliest."""
 
     after: frozenset[int]  # steps after which dev is evaluated
-    score: Callable[[TaskModel], float]  # on dev; more is better
+    score: Callable[[TaskModel], float]  # the dev score; higher is better
     found: float = -math.inf
     weights: dict[str, Tensor] = field(default_factory=dict)
 
@@ -245,9 +245,9 @@ def of_workers(world: int) -> list[str]:
     """A note if several workers fine-tuned the model; empty for one worker.
 
     >>> of_workers(1), of_workers(2)
-    ([], ['fine-tuned by 2 workers, each with its own dropout: scores vary as between seeds'])
+    ([], ['fine-tuned by 2 workers, each with its own dropout; scores vary as they do between seeds'])
     """
-    message = f"fine-tuned by {world} workers, each with its own dropout: scores vary as between seeds"
+    message = f"fine-tuned by {world} workers, each with its own dropout; scores vary as they do between seeds"
     return [message] if world > 1 else []
 
 

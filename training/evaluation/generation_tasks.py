@@ -64,15 +64,16 @@ def evaluate_generation(
 ) -> EvalResult:
     """Generate texts for the items of all splits except `train`; return the predictions and their scores.
 
-    With `tuning`, first fine-tune on `train`; the prompts then have no few-shot examples. Without it, generate with
-    the given weights and `generation.num_fewshot` examples from `train`. `generation.tunes` says which of the two a
-    task uses.
+    With `tuning`, first fine-tune on `train`; the prompts then have no few-shot examples. Without it, generate with the
+    given weights and `generation.num_fewshot` examples from `train`. A task is fine-tuned if `generation.tunes` is true
+    and the split `train` exists.
 
     Generation runs in float32. Fine-tuning runs in the precision of the engine, together with the other workers of a
     group. The global random generator is restored afterwards.
 
-    Raises BadInput if the model cannot generate, or only after fine-tuning; if the tuning sets a key that generation
-    does not support; or if it evaluates on a dev split without answers. Raises Diverged if a loss is not finite.
+    Raises BadInput if the model cannot generate, or only after fine-tuning. Raises BadInput also if the tuning sets a
+    key that generation does not support, or evaluates on a dev split without answers. Raises Diverged if a loss is not
+    finite.
     """
     task = _with_max_source_length(net, task, tuning)
     machine, form = machine or EngineSettings(), prompt_format_of(net, task.generation)
@@ -161,7 +162,7 @@ def _with_pretrained_weights(net: EvaluatedModel, form: PromptFormat) -> Model:
     """Return a model that generates, with the weights of `net`. Raises BadInput if it must be fine-tuned first."""
     if isinstance(form, EncoderPrompt) or form.trunk.reads_source != net.spec.model.reads_source:
         raise BadInput(
-            f"{with_article(net.spec.model.kind)} generates text only after fine-tuning; give hyper-parameters and a "
+            f"{with_article(net.spec.model.kind)} generates text only after fine-tuning; give hyperparameters and a "
             "split named train"
         )
     model = Model(form.trunk, (form.loss,), net.spec.vocab_size, seed=0)
@@ -227,14 +228,14 @@ def _pairs(
     )
     if count:
         notes.append(
-            f"{count:,} of {len(short):,} answers are longer than {task.generation.max_new_tokens} tokens "
-            "(max_new_tokens): truncated"
+            f"{count:,} of {len(short):,} answers are truncated to {task.generation.max_new_tokens} tokens "
+            "(max_new_tokens)"
         )
     return questions, answers, [f"train: {note}" for note in notes]
 
 
 def _split_pairs(pairs: Sequence[tuple[list[int], str]]) -> tuple[list[list[int]], list[str]]:
-    """Split pairs into the token IDs of each text and the description of what was left out of each."""
+    """Return the token IDs of all texts, and for each text a description of what was left out."""
     return [ids for ids, _ in pairs], [cut for _, cut in pairs]
 
 

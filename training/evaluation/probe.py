@@ -1,4 +1,4 @@
-"""Probes: accuracy on held-out text that is read off a model while its weights stay fixed.
+"""Probes: accuracy on held-out text, measured on a model whose weights stay fixed.
 
     masked   accuracy of the model's own head on masked tokens
     pairs    accuracy of a linear classifier of sentence pairs, trained on the model's `summary` states
@@ -27,8 +27,8 @@ from training.formats import load_weights
 from training.model import Model
 from training.run import Run
 
-MOST_ROWS: Final = 2_048  # sequences whose masked tokens are predicted
-MOST_TRAIN, MOST_TEST = 4_096, 2_048  # pairs that train the classifier, and pairs that score it
+MOST_ROWS: Final = 2_048  # maximum sequences whose masked tokens are predicted
+MOST_TRAIN, MOST_TEST = 4_096, 2_048  # maximum pairs to train the classifier, and to score it
 FEWEST_PAIRS: Final = 30
 BATCH: Final = 64
 
@@ -94,7 +94,7 @@ def pairs(model: Model, rows: ExampleDataset) -> ProbeResult:
     """
     segment = rows.sampling.packing
     if "next_sentence_label" not in segment.produced_columns:
-        raise BadInput(f"packing {segment.kind} gives its examples no label; use a run that sets packing.negatives")
+        raise BadInput(f"examples of packing {segment.kind} have no label; use a run that sets packing.negatives")
     num_rows = rows.count(0)
     if num_rows < FEWEST_PAIRS:
         raise DataError(
@@ -122,7 +122,7 @@ def fit_linear(feature_ND: Floats, label_N: Ints, fitted: int) -> float:
     >>> fit_linear(np.tile([[-1.0], [1.0]], (20, 1)), np.tile([0, 1], 20), fitted=20)
     1.0
     """
-    from sklearn.linear_model import LogisticRegression  # imported here: takes two seconds, mostly for scipy.stats
+    from sklearn.linear_model import LogisticRegression  # imported here, because the import takes two seconds
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 

@@ -25,7 +25,7 @@ from training.losses import Loss, MaskedTokens, NextToken
 from training.specs import Architecture, Encoder, EncoderDecoder
 from training.tasks import GenerationSettings
 
-LEAST_ROOM = 4  # tokens of a question
+LEAST_ROOM = 4  # minimum room for a question, in tokens
 
 
 class PromptFormat(Protocol):
@@ -123,8 +123,7 @@ class DecoderPrompt:
     def target(self) -> Target:
         if not isinstance(self.loss, NextToken):
             raise BadInput(
-                f"{with_article(self.trunk.kind)} of this kind cannot be fine-tuned to generate; give a decoder, or an "
-                "encoder-decoder"
+                f"this {self.trunk.kind} cannot be fine-tuned to generate; give a decoder, or an encoder-decoder"
             )
         return TargetTokens(bias=self.loss.bias, smoothing=self.how.label_smoothing)
 
@@ -208,7 +207,7 @@ def prompt_format_of(net: EvaluatedModel, how: GenerationSettings) -> PromptForm
     loss = next((loss for loss in net.spec.losses if isinstance(loss, MaskedTokens)), MaskedTokens())
     segments = (
         (4, 5) if trunk.type_vocab_size >= 6 else (0, 1) if trunk.type_vocab_size >= 2 else (0, 0)
-    )  # UniLM has six
+    )  # UniLM has six segment embeddings
     return EncoderPrompt(
         replace(trunk, attention_mask="per_sequence"), loss, vocab, how, MaskSlot(vocab.mask, segments)
     )

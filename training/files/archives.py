@@ -34,8 +34,8 @@ _BY_HAND: Final = "if the file is trusted, unpack it by hand and set the paths t
 def contents(folder: Path, pattern: str, member: str = "") -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of the files that match a pattern below a directory, or of members of an archive.
 
-    Both patterns may have *, ? and [...]. Raises BadInput if there is no file, a file cannot be read, or it is
-    suspicious: its unpacked size is too large, or it has links or paths outside the archive.
+    Both patterns may have *, ? and [...]. Raises BadInput if there is no file, or a file cannot be read. Raises
+    BadInput also if an archive unpacks to too many bytes, or has links or paths outside the archive.
     """
     paths = _paths(folder, pattern)
     if not paths:
@@ -138,7 +138,7 @@ def _zipped(path: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
         members = archive.infolist()
         _require_few(path, len(members))
         selected = [info for info in members if not info.is_dir() and fnmatchcase(info.filename, pattern)]
-        if sum(info.file_size for info in selected) > _most(path):  # the amount read never exceeds this
+        if sum(info.file_size for info in selected) > _most(path):  # zipfile never reads more than this size
             raise _too_large(path)
         for info in selected:
             _require_inside(path, info.filename, is_link=stat.S_ISLNK(info.external_attr >> 16))

@@ -15,8 +15,8 @@ class CbtFormat:
     """Children's Book Test: numbered lines, blank line between records (arXiv:1511.02301).
 
     Columns: `context`, the text before the blank; `words`; `endings`, each word with the text after the blank; and
-    `answer`, the number of the correct word, from 0, or None if the file has none. The last line of a record has the
-    sentence, the answer and the words, separated by tabs and "|".
+    `answer`. The answer is the index of the correct word, from 0, or None if the file has no answer. The last line of a
+    record has the sentence, the answer and the words, separated by tabs and "|".
     """
 
     kind: Literal["cbt"] = "cbt"

@@ -12,9 +12,10 @@ from training.files.record import Record, RecordFault, text_of
 class SquadFormat:
     """SQuAD files: one record per question.
 
-    Columns: `id`, `question`, `context`, `title`, `answers` and `starts`. The last two are lists of texts and of their
-    first characters in the context. Both are empty if `is_impossible` says that there is no answer (2.0). If the file
-    has no answers, or blank ones, without saying so, they are None: the question is unlabeled.
+    Columns: `id`, `question`, `context`, `title`, `answers` and `starts`. The last two are lists: the texts of the
+    answers, and the positions of their first characters in the context. Both are empty if `is_impossible` is true: the
+    question has no answer (2.0). Both are None if the file has no answers, or only blank ones, although `is_impossible`
+    is not true: the question is unlabeled.
 
     A start is -1 if the text is not at that place (176 of CMRC's 3,219). Such an answer counts for a score, but is not
     used for training.

@@ -103,7 +103,7 @@ class TableFormat:
         if not found.name:
             likely = f", perhaps {' or '.join(found.likely)}" if found.likely else ""
             raise BadInput(f"unknown encoding{likely}; convert the file to UTF-8, or set `encoding` in its format")
-        if found.name.startswith(("utf-16", "utf-32")):  # line ends have several bytes there
+        if found.name.startswith(("utf-16", "utf-32")):  # a line end has several bytes in these encodings
             content, found = to_utf8(content, found), UTF8
         content = content if b"\n" in content else content.replace(b"\r", b"\n")  # old Macintosh files
         lines = [to_utf8(line, found) for line in content.split(b"\n")]
@@ -128,7 +128,7 @@ class TableFormat:
 
 
 def guess_encoding(content: bytes) -> tuple[str, str]:
-    r"""Guess the encoding of a table ("" if it is certain), with a note on it ("" for UTF-8).
+    r"""Return the guessed encoding of a table ("" if no guess is needed), and a note ("" for UTF-8).
 
     >>> guess_encoding("t,y\nschön,1\n".encode("latin-1"))
     ('cp1252', 'read as cp1252, which is likely but not sure')

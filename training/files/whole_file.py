@@ -13,8 +13,9 @@ from training.files.record import Record, RecordFault, text_of
 class WholeFileFormat:
     """Whole file, or a range of its bytes, as the `text` of one record.
 
-    `start` and `stop` are counted in bytes, from the end if negative: the last 5 MB of enwik8 are its test split.
-    Partial characters at a cut are left out. BadInput if the file has fewer bytes: it is then a different text.
+    `start` and `stop` are counted in bytes, from the end if negative: the last 5 MB of enwik8 are its test split. A
+    character that is only partly in the range is left out. Raises BadInput if the file is shorter than the range
+    requires, because it is then a different text.
     """
 
     kind: Literal["whole_file"] = "whole_file"

@@ -11,7 +11,8 @@ from training.model import parameter_groups
 def groups(model: TaskModel, tuning: Tuning) -> list[dict[str, Any]]:
     """The trained parameters in groups for an optimizer; `scale` multiplies the learning rate of a group.
 
-    The scale is 1 for the heads, and `tuning.scale(d)` for layers d below them: see Tuning.layerwise_lr_decay.
+    The scale is 1 for the heads, and `tuning.scale(d)` for a layer that is d levels below them: see
+    Tuning.layerwise_lr_decay.
     """
     named = dict(model.named_parameters())
     scales = {id(named[name]): tuning.scale(model.top - depth) for name, depth in model.depths().items()}

@@ -54,7 +54,7 @@ def _reason_unsupported(trunk: Architecture) -> str:
 def under_decoder(weights: Mapping[str, Tensor], trunk: Encoder) -> dict[str, Tensor]:
     """Rename the weights of an encoder to their names in an encoder-decoder.
 
-    A source is one text with segment 0, so that segment embedding is added to each position embedding.
+    All tokens of a source have segment 0, so the embedding of segment 0 is added to each position embedding.
     """
     renamed = {}
     for name, weight in weights.items():

@@ -8,12 +8,7 @@ does not import torch. Columns of a batch in addition to those of preprocessing/
   start    int64   [B]  position of the first token of the answer; 0, the position of [CLS], without an answer
   stop     int64   [B]  position of the last token of the answer; 0 as above
   option   int64   [B]  index of a sequence among the choices of its question; choices of a question are consecutive
-  right    int64   [B]  index of the correct choice, the same for all sequences of a question, 1: it has no answer
-  value    float32 [B]  number of a row, NaN where it has none
-  start    int64   [B]  place in its row at which the answer begins; 0, that of [CLS], where it has none there
-  stop     int64   [B]  place of its last token; 0 as above
-  option   int64   [B]  number of a row among the options of its question, from 0; rows of a question lie together
-  right    int64   [B]  the option that is right, the same on all rows of a question
+  right    int64   [B]  index of the correct choice, the same for all sequences of a question
 """
 
 from typing import TYPE_CHECKING, Literal, Protocol

@@ -19,7 +19,7 @@ Features = Literal["none", "last", "last_four", "scalar_mix"]
 With none, the trunk is trained too."""
 Form = Literal["own", "gpt1"]
 """Input format: the template of the vocabulary (own), or Start text Delim text Extract (gpt1; GPT-1 3.3)."""
-FOUR: Final = 4  # concatenated layers of last_four
+FOUR: Final = 4  # number of layers that last_four concatenates
 
 
 @spec
@@ -65,7 +65,9 @@ class Tuning:
     )
     no_answer_loss_weight: float = key(default=0.0, doc="Weight of the no-answer loss (ELECTRA on SQuAD 2.0: 0.5).")
     max_seq_length: int = key(default=0, doc="Maximum sequence length in tokens; 0: that of the task.")
-    num_evaluations: int = key(default=0, doc="Number of dev evaluations, whose best weights count; 0: final weights.")
+    num_evaluations: int = key(
+        default=0, doc="Number of evaluations on dev, to select the best weights; 0: final weights."
+    )
     init_task: str = key(
         default="", doc="Task whose fine-tuned weights are the initial weights; empty: pretrained weights."
     )
@@ -134,7 +136,12 @@ class Tuning:
             "2 without layerwise_lr_decay",
         )
         defaults = (self.beta2, self.eps, self.bias_correction) == (0.999, 1e-6, True)
-        require(self.optimizer == "adamw" or defaults, "optimizer", self.optimizer, "adamw with these beta2 and eps")
+        require(
+            self.optimizer == "adamw" or defaults,
+            "optimizer",
+            self.optimizer,
+            "adamw, because beta2, eps or bias_correction is set",
+        )
 
     def num_steps(self, examples: int) -> int:
         """The number of steps for this number of examples; the last batch of an epoch may be smaller.
@@ -145,7 +152,7 @@ class Tuning:
         return self.max_steps or ceil(self.epochs * ceil(examples / self.batch_size))
 
     def scale(self, below: int) -> float:
-        """The factor of the learning rate for parameters `below` levels below the heads.
+        """The factor of the learning rate for parameters that are `below` levels below the heads.
 
         The top layer is 2 below the heads, and the embeddings of L layers are L + 2 below (google-research/electra,
         model/optimization.py).

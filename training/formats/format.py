@@ -16,7 +16,8 @@ from training.specs import Stack
 Weights = Mapping[str, Tensor]
 Config = Mapping[str, Any]
 Names = Mapping[str, Sequence[str]]
-"""Maps our modules to those of transformers. * is the layer index; several names mean that ours concatenates theirs."""
+"""Maps our modules to those of transformers. * is the layer index. If there are several names, our tensor is the
+concatenation of theirs."""
 
 
 class TransformersPipeline(NamedTuple):

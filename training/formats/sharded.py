@@ -24,7 +24,7 @@ from preprocessing.stand_ins import require_itself
 T = TypeVar("T")
 SHARD_BYTES: Final = 5_000_000_000  # maximum tensor bytes of a file; a larger tensor has its own file
 HEADER_BYTES: Final = 16_000_000  # maximum of a foreign file's header or index; 100 bytes per tensor are usual
-TENSORS: Final = 100_000  # maximum in foreign files; MT-NLG 530B has about 1,300
+TENSORS: Final = 100_000  # maximum number of tensors in foreign files; MT-NLG 530B has about 1,300
 DTYPES: Final = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
 DTYPES_OF_IDS: Final = {torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
 

@@ -21,7 +21,7 @@ from training.workers import ALONE, Workers, all_workers
 log = logging.getLogger(__name__)
 
 POSITIONS, SEGMENTS = "trunk.positions.weight", "trunk.segments.weight"
-FURTHER_SEGMENTS: Final = (0, 1, 0, 0, 0, 1)  # which of BERT's two segments initializes each, as in UniLM's code
+FURTHER_SEGMENTS: Final = (0, 1, 0, 0, 0, 1)  # for each, the segment of BERT that initializes it, as in UniLM's code
 
 
 def build_model(run: Run, share: Share = WHOLE) -> Model:
@@ -56,7 +56,7 @@ def describe_model(run: Run, share: Share = WHOLE, stage: PipelineStage = ONLY) 
 
 def _compiled(run: Run, model: Model) -> Model:
     if run.engine.torch_compile:
-        model.trunk.compile()  # not the heads: their number of targets varies by batch
+        model.trunk.compile()  # without the heads, whose number of targets varies by batch
     return model
 
 

@@ -30,9 +30,9 @@ from training.workers import ALONE, Workers
 Weights = Mapping[str, Tensor]
 
 
-STEM = "weights"  # of the file names
+STEM = "weights"  # first part of the file names
 SHA256_BYTES: Final = 32
-JSON_BYTES: Final = 16_000_000  # maximum of a foreign file
+JSON_BYTES: Final = 16_000_000  # maximum size of a foreign JSON file
 
 
 def save_weights(
@@ -73,7 +73,7 @@ def _digests(files: Sequence[Path], workers: Workers, beat: Callable[[], None] |
     content, numbers = bytes(sums[: len(digest_bytes)]), sums[len(digest_bytes) :]
     for file, number in zip(files, numbers, strict=True):
         if number:
-            raise BadInput(f"{file}: {os.strerror(number)}; give a folder with exported weights")
+            raise BadInput(f"{file}: {os.strerror(number)}; give a directory with exported weights")
     return [content[at : at + SHA256_BYTES].hex() for at in range(0, len(content), SHA256_BYTES)]
 
 
@@ -123,7 +123,7 @@ def read_file(path: Path) -> bytes:
         require_itself(path)
         return path.read_bytes()
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}; give a folder with exported weights") from None
+        raise BadInput(f"{path}: {error.strerror}; give a directory with exported weights") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:

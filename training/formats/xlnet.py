@@ -117,7 +117,7 @@ def their_shaped_names(name: str) -> list[str]:
 def _their_shape(name: str, ours: Tensor, heads: int) -> Tensor:
     if name == "trunk.unknown":
         return ours[None]
-    if name.endswith("weight"):  # of a linear layer
+    if name.endswith("weight"):  # the weight of a linear layer
         return (ours if name.endswith("out.weight") else ours.T).unflatten(1, (heads, -1))
     return ours
 

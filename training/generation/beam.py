@@ -64,8 +64,8 @@ def search(
 
 
 def _begin(prompts: int, beams: int, longest: int, device: torch.device) -> BeamSearchState:
-    """The initial state: no sequence has ended. All open beams except the first get the score HOPELESS, since they
-    are equal."""
+    """The initial state: no sequence has ended. All open beams of a prompt are equal at first, so all except one get
+    the score HOPELESS."""
     score_PK = torch.full((prompts, beams), HOPELESS, device=device)
     number_PK = torch.zeros(prompts, beams, dtype=torch.int64, device=device)
     ids_PKN = torch.zeros(prompts, beams, longest, dtype=torch.int64, device=device)
@@ -101,7 +101,7 @@ def _with_ended(
     length: int,
     method: BeamSearch,
 ) -> BeamSearchState:
-    """The state with the ended ones of the K best candidates, if they are among the K best ended sequences."""
+    """Add those of the K best candidates that have ended, if they are among the K best ended sequences."""
     beams = score_PK.shape[1]
     score_PK = (score_PK / length**method.length_penalty).where(ended_PC[:, :beams], HOPELESS)
     best_PK, at_PK = torch.cat([search.best_PK, score_PK], dim=1).topk(beams)

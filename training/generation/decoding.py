@@ -28,8 +28,9 @@ def generate(
     """Yield the continuation of each prompt, in order; `batch` prompts are decoded together.
 
     A result depends only on its own prompt and index, not on the other prompts of the batch. Samples are drawn from
-    `key`. `cached=False` reads whole sequences at each step: slower, and for models without a cache. With a `blank`,
-    an encoder with attention mask "per_sequence" can generate too. The model must not be in training mode.
+    `key`. With `cached=False`, each step reads whole sequences: this is slower, and works for models without a cache.
+    With a `blank`, an encoder with attention mask "per_sequence" can generate too. The model must not be in training
+    mode.
 
     Raises BadInput if a prompt is empty, too long, contains a token outside the vocabulary, or lacks a source.
     """

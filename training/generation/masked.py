@@ -40,7 +40,7 @@ class GibbsDecoding:
 
     def __post_init__(self) -> None:
         require(self.sweeps >= 1, "sweeps", self.sweeps, "a whole number from 1 up")
-        require(0 <= self.warm <= self.sweeps, "warm", self.warm, f"from 0 up to sweeps, {self.sweeps}")
+        require(0 <= self.warm <= self.sweeps, "warm", self.warm, f"0 to {self.sweeps} (sweeps)")
         SampledDecoding(temperature=self.temperature, top_k=self.top_k)  # validates the shared keys
 
 

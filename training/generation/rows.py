@@ -52,7 +52,7 @@ class GenerationBatch:
     source: Mapping[str, Tensor] = field(default_factory=dict)  # encoder columns, one row per sequence
     cache: KVCache | None = None  # None: each step reads whole sequences
     blank: MaskSlot | None = None  # for masked language models
-    begun_B: Tensor | None = None  # int64, on the CPU: prompt lengths, with a blank
+    begun_B: Tensor | None = None  # prompt lengths, int64 on the CPU; None without a blank
 
     def select(self, rows_A: Tensor) -> "GenerationBatch":
         """Return the given rows; an index may repeat."""
@@ -76,7 +76,7 @@ class GenerationBatch:
 def begin(model: Model, prompts: Sequence[Prompt], *, cached: bool, blank: MaskSlot | None = None) -> GenerationBatch:
     """Return the prompts as a batch on the device of the model. With a cache, the encoder reads the source here.
 
-    With a `blank`, the cache is one where the tokens of a prompt attend to each other, if the model has such a
+    With a `blank`, the cached tokens of a prompt attend to each other; if the model does not support this, there is no
     cache.
     """
     rows = [_row(prompt) for prompt in prompts]
@@ -185,7 +185,7 @@ def scores(model: Model, feature_BD: Tensor) -> Tensor:
 
 
 def _adaptive(head: AdaptiveHead, feature_BD: Tensor, table: tuple[Tensor, ...]) -> Tensor:
-    """Log-probabilities of all tokens by an adaptive softmax: of the cluster, then within the cluster."""
+    """Log-probabilities of all tokens by an adaptive softmax; those of rare tokens include their cluster."""
     tables, projections = table[: len(head.bounds)], table[len(head.bounds) :]
     frequent = head.cutoffs[0]
     weight, bias = torch.cat([tables[0], head.clusters]), torch.cat([head.bias[:frequent], head.cluster_bias])

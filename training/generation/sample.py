@@ -24,7 +24,7 @@ class GeneratedText:
 
     ids: Ints  # the new tokens, with the end token
     score: float  # sum of log p in nats; for beam search, its length-normalized score
-    ended: bool  # by a token of `ends`, not by the length limit
+    ended: bool  # whether a token of `ends` ended it, not the length limit
 
 
 def make_chooser(

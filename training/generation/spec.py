@@ -17,9 +17,9 @@ class GenerationLimits:
     min_new_tokens: int = key(default=0, doc="Minimum number of new tokens before an end token.")
     ends: tuple[int, ...] = key(default=(), doc="Tokens that end a sequence.")
     force_eos: bool = key(default=False, doc="Whether the last of max_new_tokens is always the first of ends (BART).")
-    # Rows of the table without a token, [PAD], ...
+    # For example [PAD], and rows of the embedding table that have no token.
     barred: tuple[int, ...] = key(default=(), doc="Tokens that are never generated.")
-    # Their scores are divided by it, negative ones multiplied (CTRL 4.1).
+    # Positive scores of these tokens are divided by it, and negative scores are multiplied by it (CTRL 4.1).
     repetition_penalty: float = key(default=1.0, doc="Penalty of tokens that already occur; 1: none.")
     no_repeat_ngram_size: int = key(default=0, doc="Size of n-grams that may occur only once; 0: no restriction.")
     no_repeat_in: Literal["row", "new"] = key(
@@ -32,7 +32,7 @@ class GenerationLimits:
             0 <= self.min_new_tokens <= self.max_new_tokens,
             "min_new_tokens",
             self.min_new_tokens,
-            f"from 0 up to max_new_tokens, {self.max_new_tokens}",
+            f"0 to {self.max_new_tokens} (max_new_tokens)",
         )
         require(
             self.repetition_penalty > 0,
@@ -46,7 +46,7 @@ class GenerationLimits:
             self.no_repeat_ngram_size,
             "a whole number from 0 up; 0 allows any",
         )
-        require(bool(self.ends) or not self.force_eos, "force_eos", self.force_eos, "false without a token in ends")
+        require(bool(self.ends) or not self.force_eos, "force_eos", self.force_eos, "false, because ends is empty")
 
 
 @spec
@@ -78,10 +78,10 @@ class SampledDecoding:
 class BeamSearch:
     """Beam search: the best of several sequences that are generated in parallel.
 
-    The score is the sum of log p / n ** length_penalty, for n new tokens. `stop` decides when a prompt is done: `full`,
-    as soon as as many sequences have ended as there are beams; `hopeless`, when no open sequence is better than the
-    worst of these at its present length; `never`, at the maximum length (which differs if length_penalty is above 0).
-    `never` and a penalty of 0 are the beam search of textbooks.
+    The score is the sum of log p / n ** length_penalty, for n new tokens. `stop` decides when a prompt is done. `full`:
+    K sequences have ended, for K beams. `hopeless`: in addition, no open sequence has a better score than the worst of
+    them. `never`: as `hopeless`, but the score is computed for the maximum length, which differs if length_penalty is
+    above 0. `never` with a length_penalty of 0 is the beam search of textbooks.
     """
 
     kind: Literal["beams"] = "beams"

@@ -1,11 +1,11 @@
 """An n-gram model with modified Kneser-Ney smoothing: a baseline for the likelihoods of models.
 
-The method is that of Chen and Goodman 1999, "An empirical study of smoothing techniques for language modeling",
-section 3, interpolated. A discount is subtracted from each count; it differs for counts of 1, of 2, and of 3 or
-more. Shorter n-grams count the number of distinct tokens before them, not their occurrences. Sentences start with a
-start token; n-grams that start with it keep their counts, since no token precedes them. The probability mass of the
-unigram discounts is divided among all tokens (as in KenLM, Heafield et al. 2013). Tokens are IDs, so the model is
-trained on the same data as a neural model.
+The method is that of Chen and Goodman 1999, "An empirical study of smoothing techniques for language modeling", section
+3, interpolated. A discount is subtracted from each count; it differs for counts of 1, of 2, and of 3 or more. The count
+of a shorter n-gram is the number of distinct tokens before it, not of its occurrences. Sentences start with a start
+token; n-grams that start with it keep their counts, since no token precedes them. The probability mass of the unigram
+discounts is divided among all tokens (as in KenLM, Heafield et al. 2013). Tokens are IDs, so the model is trained on
+the same data as a neural model.
 
 In memory, an n-gram is its index among the sorted n-grams of its length. The key of an n-gram is the index of its
 context, times the size of the vocabulary, plus its last token.
@@ -158,8 +158,8 @@ def _around(ids_T: Ints, starts_T: Bools, vocab_size: int) -> tuple[Ints, Ints]:
 
 
 def _longer(flat_T: Ints, sentence_T: Ints, number_T: Ints, width: int, length: int) -> _Longer:
-    """Return the n-grams of `length` + 1 tokens; `number_T` has the indices of those of `length` at their first
-    token."""
+    """Return the n-grams of `length` + 1 tokens; `number_T` has the index of the n-gram of `length` tokens that starts
+    at each position."""
     last = max(0, len(flat_T) - length)
     place_M = np.flatnonzero((sentence_T[:last] == sentence_T[length:]) & (number_T[:last] != _UNSEEN))
     key_M = number_T[place_M].astype(np.int64) * width + flat_T[place_M + length]
@@ -214,8 +214,8 @@ class NGramLikelihood:
         ]
 
     def perplexities(self, texts: Sequence[PerplexityText], windowing: Windowing) -> list[Perplexity]:
-        """Return the perplexity of each text. A text is read as one sentence; if line ends are words, each line is
-        one."""
+        """Return the perplexity of each text. A text is read as one sentence; if line ends count as words, each line is
+        a sentence."""
         return [self._perplexity(text) for text in texts]
 
     def _perplexity(self, text: PerplexityText) -> Perplexity:

@@ -16,7 +16,8 @@ NORMALISATIONS: Final = get_args(Normalise)
 
 
 def normalize(given: LogP, how: Normalise, option: str, alone: LogP | None = None) -> float:
-    """Return the normalized log-probability of the text `option`; `alone` is the one after the fixed context.
+    """Return the normalized log-probability of the text `option`; `alone` is its log-probability after the fixed
+    context.
 
     >>> normalize(LogP(-6.0, 3, False), "token", "a cat"), normalize(LogP(-6.0, 3, False), "character", " cat")
     (-2.0, -2.0)

@@ -65,8 +65,8 @@ class Targets(NamedTuple):
 def targets_of(vocab: Vocab, text: PerplexityText) -> Targets:
     """Return the predicted tokens of a text; only words that are predicted are counted.
 
-    If line ends are words, those in the text are predicted, unless the vocabulary treats them as blanks. A last line
-    without a line end is followed by the end-of-text token, as in pretraining.
+    If line ends count as words, the line ends of the text are predicted, unless the vocabulary treats them as blanks. A
+    last line without a line end is followed by the end-of-text token, as in pretraining.
     """
     ids, left_out = vocab.encode(text.text), text.inner_ends
     if left_out and vocab.encode("a\nb") != vocab.encode("a b"):
@@ -86,7 +86,7 @@ def unknown_of(vocab: Vocab, ids: Sequence[int]) -> int:
 def exp_of(nats: float) -> float:
     """Return e ** nats, or infinity if that exceeds a float.
 
-    This happens for a long text that counts as one word, and for meaningless weights.
+    This happens for a long text that counts as one word, and for a model that predicts very badly.
 
     >>> round(exp_of(2.0), 3), exp_of(5_000.0)
     (7.389, inf)

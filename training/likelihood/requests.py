@@ -21,7 +21,7 @@ _CACHE_SIZE: Final = 512  # cached encodings: enough for requests of one context
 
 
 class Request(NamedTuple):
-    """Asks for the likelihood of `continuation` after `context`. The context may be empty; blanks between them may
+    """A request for the likelihood of `continuation` after `context`. The context may be empty; blanks between them may
     belong to either."""
 
     context: str
@@ -107,7 +107,7 @@ class JoinedTokens(NamedTuple):
     begin: int  # index of the first scored token
     start: int  # its first character in the whole text, leading blanks ignored
     shares_token: bool  # as in LogP
-    any_shares: bool  # whether this or a compared continuation does
+    any_shares: bool  # whether this or a compared continuation shares a token
 
 
 Encode = Callable[[str], Sequence[tuple[int, int, int]]]
@@ -140,9 +140,9 @@ def join_request(encoder: TextEncoder, request: Request) -> JoinedTokens:
     """Return the token IDs of a request's text, and the position where scoring starts.
 
     If the token IDs of the context are a prefix of those of the whole text, the rest is the continuation, as in
-    lm-eval. Otherwise one token may cover the end of the context and the start of the continuation ("in th", "e
-    town"). Scoring then starts at the last position where a token ends both in the context and in the whole text, so
-    that no part of the continuation is lost. Compared requests (`Option`) start at the same position.
+    lm-eval. Otherwise one token may cover the end of the context and the start of the continuation ("in th", "e town").
+    Scoring then starts at the last position where a token ends both in the context and in the whole text. So no part of
+    the continuation is lost. Compared requests (`Option`) start at the same position.
     """
     context, continuation = split_at_word(request)
     behind = request.context[len(context) :]

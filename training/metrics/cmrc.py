@@ -82,7 +82,7 @@ def _parts(text: str) -> list[str]:
 
 
 def f1(gold: str, predicted: str) -> float:
-    """F1 over the longest common substring, in units.
+    """F1 over the longest common substring, counted in `units`.
 
     >>> round(f1("北京大学", "在北京的大学"), 3)
     0.4
@@ -105,7 +105,7 @@ def _longest(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def cmrc(golds: Golds, predictions: Mapping[str, str]) -> dict[str, float]:
-    """`exact` and `f1` in percent over all questions; one without a prediction counts 0 (cmrc2018_evaluate.py)."""
+    """`exact` and `f1` in percent over all questions; a missing prediction counts as 0 (cmrc2018_evaluate.py)."""
     if not golds:
         raise ValueError("no question to score; give at least one")
     found = [(golds[id], predictions[id]) for id in golds if id in predictions]

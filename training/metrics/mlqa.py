@@ -16,11 +16,11 @@ _WORDS: Final = {  # ignored words by language
 }
 _DROPPED: Final = {
     **{language: re.compile(rf"\b({words.replace(' ', '|')})\b") for language, words in _WORDS.items()},
-    "ar": re.compile("ال"),  # inside words, too
+    "ar": re.compile("ال"),  # also removed inside words
     "hi": None,
     "zh": None,
 }
-_CHARACTER: Final = re.compile("([\u4e00-\u9fa5])")  # a separate word in Chinese
+_CHARACTER: Final = re.compile("([\u4e00-\u9fa5])")  # each is a separate word in Chinese
 LANGUAGES: Final = tuple(_DROPPED)
 
 
@@ -43,7 +43,7 @@ def _is_punctuation(char: str) -> bool:
 def mlqa(golds: Golds, predictions: Mapping[str, str], languages: Mapping[str, str]) -> dict[str, float]:
     """`exact` and `f1` in percent over all questions, as in mlqa_evaluation_v1.py.
 
-    `languages` has the language of each question's answers. A missing prediction counts 0.
+    `languages` has the language of each question's answers. A missing prediction counts as 0.
     """
     if not golds:
         raise ValueError("no question to score; give at least one")

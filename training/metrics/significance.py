@@ -1,12 +1,11 @@
 """Uncertainty of scores: 95% intervals, and a paired t test of differences over seeds and questions.
 
-Fine-tuning results vary with seeds and questions, and every seed has the same questions. This is a crossed design,
-as with readers and cases in radiology. The variance of a mean is estimated by the sum of both one-way variances,
-s^2_seeds / S + s^2_questions / Q, as in Clark's min F' (1973, "The language-as-fixed-effect fallacy"). Quantiles are
-those of t with S - 1 and Q - 1 degrees of freedom, weighted by the two parts (Cochran and Cox 1950). With three
-seeds, Satterthwaite's degrees of freedom reject too often if seeds contribute most of the variance. If few questions
-differ, a t test rejects too often. So p is at least that of a sign-flip permutation test over questions, which is
-exact.
+Fine-tuning results vary with seeds and questions, and every seed has the same questions. This is a crossed design, as
+with readers and cases in radiology. The variance of a mean is estimated by the sum of both one-way variances, s^2_seeds
+/ S + s^2_questions / Q. Clark's min F' does the same (1973, "The language-as-fixed-effect fallacy"). Quantiles are
+those of t with S - 1 and Q - 1 degrees of freedom, weighted by the two parts (Cochran and Cox 1950). With three seeds,
+Satterthwaite's degrees of freedom reject too often if seeds contribute most of the variance. If few questions differ, a
+t test rejects too often. So p is at least that of a sign-flip permutation test over questions, which is exact.
 """
 
 import math
@@ -41,7 +40,7 @@ class PairedDifference:
     high: float
     p: float
     seeds: int
-    questions: int  # or texts with several questions; blocks of them for a metric that is not a mean
+    questions: int  # number of units: questions, texts with several questions, or blocks of them (`unit_values`)
 
     @property
     def is_significant(self) -> bool:
@@ -51,9 +50,9 @@ class PairedDifference:
 def unit_values(score: Score, units: Sequence[Sequence[int]]) -> list[float]:
     """The value of each unit (a question, or the questions of one text) in a score.
 
-    The mean of the values is the score. Their variance is the variance of the score times their number. If the score
-    is a mean over questions, the value of a unit of one question is its score. For other metrics (F1, correlations,
-    BLEU), values are pseudo-values of the jackknife, of at most 100 blocks of units.
+    The mean of the values is the score. Their variance, divided by their number, is the variance of the score. If the
+    score is a mean over questions, the value of a unit of one question is its score. For other metrics (F1,
+    correlations, BLEU), values are pseudo-values of the jackknife, of at most 100 blocks of units.
 
     >>> unit_values(lambda numbers: sum([1.0, 0.0, 1.0][n] for n in numbers) / len(numbers), [[0], [1], [2]])
     [1.0, 0.0, 1.0]
@@ -119,7 +118,7 @@ class _Spread:
         return math.sqrt(self.variance)
 
     def quantile(self, p: float = LEVEL) -> float:
-        """The number of standard errors that the mean exceeds with probability p, on both sides together."""
+        """The number of standard errors that the mean exceeds, in either direction, with probability p."""
         of_seeds = _quantile(self.seeds - 1, p) if self.of_seeds else 0.0
         of_questions = _quantile(self.questions - 1, p) if self.questions > 1 else 0.0
         if not self.variance:
@@ -138,11 +137,11 @@ class _Spread:
 
 
 def interval(value_SQ: Floats, score: float, *, is_share: bool = True) -> tuple[float, float] | None:
-    """The 95% interval of a score over seeds (rows) and questions (columns); over questions only for one seed.
+    """The 95% interval of a score over seeds (rows) and questions (columns); with one seed, over questions only.
 
-    A fraction of questions has Wilson's interval (1927), for the number of questions that would have the same
-    variance. This interval stays between 0 and 1, and is not empty if all answers are correct. Returns None for one
-    question.
+    For a fraction of questions, this is Wilson's interval (1927). Its number of questions is chosen so that the
+    binomial variance equals the estimated one. Wilson's interval stays between 0 and 1, and is not empty if all answers
+    are correct. Returns None for one question.
 
     >>> [round(end, 3) for end in interval(np.array([[1.0] * 5 + [0.0] * 5]), 0.5) or ()]
     [0.199, 0.801]
@@ -184,7 +183,7 @@ def paired_difference(one_SQ: Floats, other_SQ: Floats, difference: float | None
 def over_seeds(value_S: Sequence[float], of_questions: float = 0.0, questions: int = 0) -> PairedDifference | None:
     """Test a mean of 0 over seeds, for scores without values per question (Student 1908); None for one seed.
 
-    `of_questions` is the variance of the mean from `questions` questions, if known from elsewhere.
+    `of_questions` is the part of the variance that comes from the `questions` questions, if it is known.
     """
     value_S1 = np.asarray(value_S, np.float64)[:, None]
     if len(value_S1) < 2 or not np.isfinite(value_S1).all():
@@ -194,7 +193,7 @@ def over_seeds(value_S: Sequence[float], of_questions: float = 0.0, questions: i
     half, p = spread.quantile() * spread.error, spread.p(mean)
     if spread.error <= _SAME * abs(
         mean
-    ):  # all seeds are equal, as with few questions: the t test has no error estimate
+    ):  # all seeds have the same value, as happens with few questions: the t test has no error estimate
         p = max(p, 2.0 ** (1 - spread.seeds))  # p of a sign-flip test
     return PairedDifference(mean, mean - half, mean + half, p, spread.seeds, questions)
 

@@ -1,7 +1,7 @@
 """SQuAD's metrics: exact match and F1 of answers in words, versions 1.1 (arXiv:1606.05250) and 2.0 (arXiv:1806.03822).
 
-Scores are in percent and equal those of the official scripts, including special cases. A missing prediction counts 0 in
-1.1, and is left out in 2.0. Two answers that are empty after normalization have F1 0 in 1.1 and 1 in 2.0.
+Scores are in percent and equal those of the official scripts, including special cases. A missing prediction counts as 0
+in 1.1, and is left out in 2.0. Two answers that are empty after normalization have F1 0 in 1.1 and 1 in 2.0.
 """
 
 import re
@@ -55,7 +55,7 @@ def f1_or_empty(gold: str, predicted: str) -> float:
 
 
 def squad1(golds: Golds, predictions: Mapping[str, str]) -> dict[str, float]:
-    """`exact` and `f1` in percent over all questions; a missing prediction counts 0 (evaluate-v1.1.py)."""
+    """`exact` and `f1` in percent over all questions; a missing prediction counts as 0 (evaluate-v1.1.py)."""
     if not golds:
         raise ValueError("no question to score; give at least one")
     found = [(golds[id], predictions[id]) for id in golds if id in predictions]
@@ -113,7 +113,7 @@ def best_threshold(
 ) -> Threshold:
     """The best threshold, by the sweep of the official script.
 
-    The sweep starts with no answers at all (threshold 0.0), and adds answers by increasing `no_answer`; it keeps a
+    The sweep starts with no answers at all (threshold 0.0), and adds answers by increasing `no_answer`. It keeps a
     threshold if the score becomes strictly better.
     """
     score = best = float(sum(not has for has in answerable.values()))

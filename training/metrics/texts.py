@@ -72,8 +72,8 @@ def kept_by_rouge(text: str) -> float:
 def coqa_f1(golds: Sequence[Sequence[str]], predicted: Sequence[str]) -> float:
     """CoQA's F1 in percent (arXiv:1808.07042, 4.1).
 
-    If a question has several human answers, each is left out in turn, and the best F1 of the others counts; the
-    score is the mean.
+    If a question has several human answers, each is left out in turn, and the best F1 of the others counts. The score
+    is the mean.
 
     >>> coqa_f1([["white", "white", "cat"]], ["white"]), round(coqa_f1([["white", "white", "cat"]], ["cat"]), 4)
     (100.0, 66.6667)

@@ -154,4 +154,4 @@ TASKS: Final[Mapping[str, TaskPart]] = {kind_of(member): member() for member in 
 
 
 def _has_every_fact(task: Tasks) -> TaskPart:
-    return task  # a member without a fact is a type error here
+    return task  # a type error here means that a member lacks an attribute of TaskPart

@@ -58,8 +58,8 @@ class Classification:
     )
     both_orders: bool = key(default=False, doc="Whether training uses both orders of a pair, each as an example.")
     sum_orders: bool = key(default=False, doc="Whether an example has both orders of a pair, whose states are added.")
-    # MRPC and QQP use the second of two.
-    positive_label: str = key(default="", doc="Label for F1, after merging; empty: the second of two.")
+    # MRPC and QQP use the second of two labels.
+    positive_label: str = key(default="", doc="Label for F1, after merging; empty: the second of two labels.")
     metrics: tuple[str, ...] = key(
         default=("accuracy",), choices=METRICS, doc="Metrics to report; the first selects hyperparameters."
     )

@@ -16,7 +16,7 @@ from training.tasks.held_out import FEWEST_ROWS, held_out, note_unread
 from training.tasks.part import LENGTH, MORE, Way
 
 MOST_BLANKS: Final = 1_000
-FEWEST_TOKENS: Final = 8  # of a sentence: shorter ones have too little context
+FEWEST_TOKENS: Final = 8  # minimum tokens of a sentence; shorter ones have too little context
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ClozeItems:
     """Sentences with one blank each."""
 
     blanks: list[ClozeItem]
-    notes: tuple[str, ...] = ()  # what is left out of the documents
+    notes: tuple[str, ...] = ()  # on sentences that are left out
 
     def require(self, labels: int) -> None:
         """Accept any number of labels, since nothing is trained."""

@@ -18,8 +18,8 @@ class ContextLength:
     """Perplexity by context length, and the effective context length.
 
     The effective length is the longest length whose perplexity is better than that of the previous length by more than
-    a fraction `gain` (arXiv:1901.02860, 4.4). Windows of twice the length predict their second half, so that each token
-    has at least that many and at most twice as many preceding tokens; memory is not used.
+    a fraction `gain` (arXiv:1901.02860, 4.4). A window has twice the context length and predicts its second half. So
+    the context of each token is between one and two times that length. Memory is not used.
     """
 
     kind: Literal["context_length"] = "context_length"
@@ -32,16 +32,14 @@ class ContextLength:
         default="nothing", doc="Detokenization to apply before the model reads the text."
     )
     lengths: tuple[int, ...] = key(default=(8, 16, 32, 64), doc="Context lengths in tokens, in increasing order.")
-    gain: float = key(
-        default=0.01, doc="Minimum relative improvement of perplexity for which more context counts as used."
-    )
+    gain: float = key(default=0.01, doc="Minimum relative improvement of perplexity for a longer context to count.")
 
     metrics: ClassVar[tuple[str, ...]] = ("effective_length",)
 
     def __post_init__(self) -> None:
         grow = list(self.lengths) == sorted(set(self.lengths)) and len(self.lengths) >= 2 and self.lengths[0] >= 1
         require(grow, "lengths", list(self.lengths), "two or more numbers of tokens, each larger than the one before")
-        require(0 < self.gain < 1, "gain", self.gain, "a share between 0 and 1")
+        require(0 < self.gain < 1, "gain", self.gain, "a fraction between 0 and 1")
 
     def within(self, rows: int) -> Self:
         return self
@@ -79,13 +77,16 @@ class ContextLength:
         return {"effective_length": float(max(used, default=self.lengths[0]))} | named
 
     def notes(self, items: Sequence[TaskItem], answers: Sequence[Lengths], reader: LikelihoodModel) -> list[str]:
-        longest = ", the longest one tested" if self.scores((), answers)["effective_length"] == self.lengths[-1] else ""
+        longest = (
+            "; the effective length is the longest one tested"
+            if self.scores((), answers)["effective_length"] == self.lengths[-1]
+            else ""
+        )
         whole = total([each[0] for each in answers])
         unknown = f"; {whole.unknown:,} of {whole.tokens:,} tokens are unknown" if whole.unknown else ""
         return [
-            "each token has between one and two times the length as context; "
-            f"a gain of {100 * self.gain:g}% counts{longest}"
-            f"{unknown}",
+            "the context of each token is between one and two times the given length; "
+            f"a length counts if it improves perplexity by more than {100 * self.gain:g}%{longest}{unknown}",
             *blank(items),
         ]
 

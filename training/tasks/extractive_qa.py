@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 METRICS: Final = ("f1", "exact")
 _BEST: Final = 20  # candidates for the first and for the last token
-UNANSWERABLE: Final = "unanswerable"  # as generated text
+UNANSWERABLE: Final = "unanswerable"  # the generated text for no answer
 _NOTHING: Final = "empty"  # the answer of the reference code if no pair of tokens is possible
 
 
@@ -82,18 +82,20 @@ class ExtractiveQA:
     def __post_init__(self) -> None:
         for name in ("doc_stride", "max_query_length", "max_answer_length"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "a whole number from 1 up")
-        require(self.f1_unit == "words" or self.squad_version == 1, "f1_unit", self.f1_unit, "words in squad_version 2")
+        require(
+            self.f1_unit == "words" or self.squad_version == 1, "f1_unit", self.f1_unit, "words with squad_version 2"
+        )
         for language in self.languages.values():
             require(language in measures.LANGUAGES, "languages", language, " or ".join(measures.LANGUAGES))
         alone = not self.languages or (self.f1_unit, self.squad_version) == ("words", 1)
-        require(alone, "languages", dict(self.languages), "a key for words of squad_version 1")
+        require(alone, "languages", dict(self.languages), "{}, unless f1_unit is words and squad_version is 1")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
         """Return items with the texts (question, context) and the gold (ID, answers, start characters).
 
-        The gold is None if the file has no answers, and does not say that the question is unanswerable (version 2).
+        The gold is None if the file has no answers and does not mark the question as unanswerable (version 2).
         """
         for place in records.places[:1]:
             self._language(place)  # fail before training if the file has no language
@@ -107,7 +109,8 @@ class ExtractiveQA:
         return each_row(records, item)
 
     def _language(self, place: str) -> str:
-        """The language of the answers in a file, or "" if the task has one. Raises BadInput if it is unknown."""
+        """The language of the answers in a file; "" if the task does not set `languages`. Raises BadInput if it is
+        unknown."""
         language = next((language for part, language in self.languages.items() if part in place), "")
         if self.languages and not language:
             raise BadInput(
@@ -207,8 +210,8 @@ class ExtractiveQA:
     ) -> tuple[Self, str]:
         """Return the task with the best threshold for these predictions on a labeled split, and a note.
 
-        The candidates are the result of the official sweep, and a threshold that answers no question, which the
-        sweep calls 0.
+        There are two candidates: the result of the official sweep, and a threshold that answers no question, for which
+        the sweep returns 0.
         """
         if self.squad_version == 1 or self.null_score_diff_threshold is not None:
             return self, ""
@@ -300,7 +303,8 @@ def _question_tokens(row: TemplatedRow) -> int:
 
 
 def _unused(items: Sequence[TaskItem], lost: Sequence[str], cut: Sequence[int], *, training: bool) -> list[str]:
-    """Notes on questions that are left out or truncated; `cut` has the remaining tokens of truncated questions."""
+    """Notes on questions that are left out or truncated; `cut` has the number of remaining tokens of each truncated
+    question."""
     notes = list[str]()
     if lost:
         message = f"{len(lost):,} questions are left out: their answer is not at its position, or the text is empty"

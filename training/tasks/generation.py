@@ -49,7 +49,7 @@ METRICS: Final[Mapping[str, Measure]] = {
 }
 """`words` is a mean count; all others are fractions."""
 
-MOSTLY: Final = 0.5  # fraction of the letters of a reference
+MOSTLY: Final = 0.5  # minimum fraction of letters that ROUGE keeps; references with less are reported
 SIGNED: Final = {"bleu": measures.bleu, "chrf": measures.chrf}
 
 
@@ -98,10 +98,9 @@ class Generation:
     def _check_letters(self, items: Sequence[TaskItem]) -> None:
         """Raise BadInput if ROUGE is a metric, but drops all characters of the gold answers."""
         if self._has_rouge and items and not any(measures.kept_by_rouge(item.gold[0]) for item in items):
-            drops = (
-                f"no answer, from {items[0].gold[0][:40]!r} on, has a letter a-z or digit, and ROUGE drops all others"
-            )
-            raise BadInput(f"{items[0].place}: {drops}; set metrics: [chrf]")
+            drops = "ROUGE uses only the characters a-z and 0-9, and no gold answer has any"
+            first = items[0].gold[0][:40]
+            raise BadInput(f"{items[0].place}: {drops} (first: {first!r}); set metrics: [chrf]")
 
     @property
     def _has_rouge(self) -> bool:

@@ -79,7 +79,7 @@ class GenerationSettings:
             0 <= self.min_new_tokens <= self.max_new_tokens,
             "min_new_tokens",
             self.min_new_tokens,
-            f"from 0 up to max_new_tokens, {self.max_new_tokens}",
+            f"0 to {self.max_new_tokens} (max_new_tokens)",
         )
         require(self.num_beams >= 1, "num_beams", self.num_beams, "a whole number from 1 up")
         require(

@@ -16,8 +16,8 @@ VARIED: Final = frozenset({"learning_rate", "batch_size", "epochs", "seed", "war
 class Grid:
     """Hyperparameter grid of a paper's fine-tuning.
 
-    Each combination is a trial. Defaults are those of BERT (appendix A.3). A key that is also one of a single
-    fine-tuning has the same meaning, and all trials share it.
+    Each combination is a trial. Defaults are those of BERT (appendix A.3). A key of Tuning has the same meaning here,
+    and the same value in all trials.
     """
 
     learning_rates: tuple[float, ...] = key(doc="Learning rates to try.")
@@ -63,7 +63,9 @@ class Grid:
     no_answer_loss_weight: float = key(default=0.0, doc="Weight of the no-answer loss (ELECTRA on SQuAD 2.0: 0.5).")
     max_seq_length: int = key(default=0, doc="Maximum sequence length in tokens; 0: that of the task.")
     # The evaluations are spread over the training, and the last one is at its end.
-    num_evaluations: int = key(default=0, doc="Number of dev evaluations, whose best weights count; 0: final weights.")
+    num_evaluations: int = key(
+        default=0, doc="Number of evaluations on dev, to select the best weights; 0: final weights."
+    )
     # RoBERTa's RTE starts from MNLI.
     init_task: str = key(
         default="", doc="Task whose fine-tuned weights are the initial weights; empty: pretrained weights."

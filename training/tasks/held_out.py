@@ -16,7 +16,7 @@ from preprocessing.tokenization import Vocab
 from training.tasks.part import LabeledExamples, interleave
 
 MOST_TESTS: Final = 1000
-FEWEST_ROWS: Final = 40  # fewer examples are too few to train and to score
+FEWEST_ROWS: Final = 40  # minimum number of examples to train and score a model
 FEWEST_TOKENS: Final = 4  # shorter documents and sentences are skipped
 
 

@@ -118,7 +118,7 @@ class LoglikelihoodChoice:
     choices: tuple[str, ...] = key(doc="Choices, texts with columns in braces, or one column with a list.")
     choice_delimiter: str = key(default="", doc="Delimiter between choices in one column; empty: none.")
     target_delimiter: str = key(
-        default=" ", doc="Text between context and continuation; before the latter if there is no context."
+        default=" ", doc="Text between context and continuation; without a context, it precedes the continuation."
     )
     blank: str = key(
         default="", doc='Marker that each choice replaces in the context: "[MASK]", or a column in braces (GAP).'
@@ -134,7 +134,7 @@ class LoglikelihoodChoice:
         default=(), doc="Labels as written in the files, in the order of the choices; []: numbers from 0, or texts."
     )
     skip_labels: tuple[str, ...] = key(default=(), doc="Labels of records to leave out (GAP: neither).")
-    subset: str = key(default="", doc="Subset of the score for an item, a text with columns in braces.")
+    subset: str = key(default="", doc="Subset of an item for macro_accuracy, a text with columns in braces.")
     category: str = key(default="", doc="Category of the subset (BLiMP: 12 phenomena), a text with columns in braces.")
     unconditional_context: str = key(default="", doc="Fixed context for the unconditional likelihood.")
     num_fewshot: int = key(default=0, doc="Number of examples before each question, drawn from the split train.")
@@ -150,7 +150,7 @@ class LoglikelihoodChoice:
     def __post_init__(self) -> None:
         require(len(self.choices) >= 1, "choices", list(self.choices), "one or more texts")
         require(self.num_fewshot >= 0, "num_fewshot", self.num_fewshot, "a whole number from 0 up")
-        require(not self.blank_at or self.blank != "", "blank_at", self.blank_at, "empty where there is no blank")
+        require(not self.blank_at or self.blank != "", "blank_at", self.blank_at, "empty, because blank is empty")
         has_subsets = "macro_accuracy" not in self.metrics or self.subset != ""
         require(has_subsets, "subset", self.subset, "a text with columns in braces, for macro_accuracy")
         for name in self.metrics:
@@ -212,7 +212,7 @@ class LoglikelihoodChoice:
         if not {len(contexts), len(texts)} <= {1, count} or not count:
             raise BadInput(
                 f"{place}: got {len(contexts)} contexts and {len(texts)} choices, expected equal numbers, "
-                "or one of them"
+                "one context or one choice"
             )
         contexts, texts = (each * count if len(each) == 1 else each for each in (contexts, texts))
         named = texts if len(set(texts)) > 1 or count == 1 else contexts
@@ -346,7 +346,7 @@ class LoglikelihoodChoice:
             notes.append(f"{cut} of {len(answers)} items have a truncated context, too long for the model")
         if unknown := _count_items(answers, "unknown"):
             notes.append(
-                f"{unknown} of {len(answers)} items have words or characters that are not in the vocabulary: "
+                f"{unknown} of {len(answers)} items have words or characters outside the vocabulary: "
                 "all map to "
                 "the unknown token, so their likelihood is too high"
             )
@@ -461,7 +461,7 @@ class LoglikelihoodChoice:
         return [normalize(*each) for each in zip(chosen.options, (how,) * len(texts), texts, alone, strict=True)]
 
     def _baselines(self, items: Sequence[TaskItem]) -> dict[str, float]:
-        """The first metric of random guessing and, with labels, of always predicting the most frequent label."""
+        """The first metric for random guessing and, with labels, for always predicting the most frequent label."""
         baselines = {"chance": self._mean(items, [1 / len(item.texts[0].options) for item in items])}
         if self.label and items:
             most = int(np.bincount([item.gold for item in items]).argmax())
@@ -553,7 +553,7 @@ def _replaced_keys(columns: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _credit(values: Sequence[float], gold: int) -> float:
-    """The credit of the correct choice: 1 if it is the most likely, shared among equals.
+    """The credit of the correct choice: 1 if it is the most likely, 1/k if k choices are.
 
     >>> _credit([-1.0, -2.0], 0), _credit([-1.0, -1.0], 0), _credit([-1.0, -2.0], 1)
     (1.0, 0.5, 0.0)

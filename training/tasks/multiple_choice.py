@@ -39,8 +39,8 @@ METRICS: Final = ("accuracy",)
 class MultipleChoice:
     """Multiple choice with a fine-tuned head: SWAG, RACE, Story Cloze, COPA (BERT 4.4, GPT-1 3.3).
 
-    A choice is a sequence of two texts: `context`, and `question` followed by the choice. `groups` adds parts of the
-    score, by a prefix of an item's place (RACE: middle and high).
+    A choice is a sequence of two texts: `context`, and `question` followed by the choice. `groups` adds scores for
+    parts of the items, selected by file name (RACE: middle and high).
     """
 
     kind: Literal["multiple_choice"] = "multiple_choice"
@@ -53,7 +53,7 @@ class MultipleChoice:
     label: str = key(doc="Column of the correct choice.")
     labels: tuple[str, ...] = key(doc="Labels as written in the files, in the order of the choices.")
     groups: Mapping[str, str] = key(
-        default_factory=dict, doc="Parts of the score: name, and the part of the file name that selects its items."
+        default_factory=dict, doc="Additional scores: name, and the part of the file name that selects its items."
     )
     metrics: tuple[str, ...] = key(
         default=("accuracy",), choices=METRICS, doc="Metrics to report; the first selects hyperparameters."

@@ -45,7 +45,7 @@ class Task:
     classes: tuple[str, ...]
     pool: LabeledExamples
     test: LabeledExamples
-    notes: tuple[str, ...] = ()  # what is left out of the documents
+    notes: tuple[str, ...] = ()  # on documents that are truncated or left out
 
     @property
     def chance(self) -> float:
@@ -77,7 +77,7 @@ class HeldOutTask(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on what is left out of the documents, one line each."""
+        """Notes on text that is truncated or left out, one line each."""
 
     def require(self, labels: int) -> None:
         """Raise DataError if there are fewer than `labels` labeled examples."""
@@ -103,7 +103,7 @@ class TaskPart(Protocol):
 
 
 def interleave(label_N: Ints, order_N: Ints) -> Ints:
-    """Reorder `order_N` so that the classes alternate while they last.
+    """Reorder `order_N` so that the classes alternate, as long as they have elements left.
 
     >>> interleave(np.array([0, 0, 0, 1, 1]), np.array([4, 3, 2, 1, 0])).tolist()
     [2, 4, 1, 3, 0]

@@ -27,9 +27,9 @@ _CHARACTERS: Final = 200  # maximum characters of an example
 class PerplexityTask:
     """Perplexity of running text: WikiText, PTB, enwik8, text8, lm1b (GPT-2 3.1, Transformer-XL 4.1).
 
-    Each record is a separate text. It is read in windows of `window` tokens, each of which predicts `stride` new
-    tokens, or, with `carry_memory`, uses the memory of the previous windows. Words and bytes are counted in the text as
-    written in the file, whatever the model reads, so detokenization cannot improve a score.
+    Each record is a separate text. It is read in windows of `window` tokens. Each window predicts `stride` new tokens.
+    With `carry_memory`, windows do not overlap, and each uses the memory of the previous windows. Words and bytes are
+    counted in the text as written in the file, whatever the model reads, so detokenization cannot improve a score.
     """
 
     kind: Literal["perplexity"] = "perplexity"
@@ -42,7 +42,7 @@ class PerplexityTask:
         default="nothing", doc="Detokenization to apply before the model reads the text."
     )
     line_ends: bool = key(default=False, doc="Whether line ends are predicted as words: <eos> of PTB and WikiText.")
-    # If the trained length is unknown, 0 is the number of positions, at most 1,024.
+    # If the trained length is unknown, 0 means the number of positions of the model, at most 1,024.
     window: int = key(default=0, doc="Window size in tokens; 0: the trained sequence length.")
     stride: int = key(default=0, doc="New tokens per window; 0: all, so that windows do not overlap.")
     carry_memory: bool = key(default=False, doc="Whether memory carries over between windows (Transformer-XL, XLNet).")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
 
 _NO_NUMBER: Final = -1.0  # placeholder of a number that is not published (STS-B's test)
-STEP: Final = 0.2  # numbers are rounded to multiples of it: 21 values from 0 to 5 (arXiv:1910.10683, 2.4)
+STEP: Final = 0.2  # numbers are rounded to multiples of it (arXiv:1910.10683, 2.4: 21 values from 1 to 5)
 METRICS: Final[Mapping[str, Callable[[Floats, Floats], float]]] = {
     "spearman": measures.spearman,
     "pearson": measures.pearson,

@@ -27,8 +27,8 @@ class SourceClassification:
         return "which source is this document from"
 
     def make(self, store: TokenStore, vocab: Vocab, length: int = LENGTH) -> Task:
-        """Make the task from the most frequent sources, in equal numbers; the number of sources maximizes the
-        examples."""
+        """Make the task from the most frequent sources, with equally many examples of each. The number of sources is
+        the one that gives the most examples."""
         documents, room = list(held_out(store)), length - 2
         counted = Counter(document.source for document in documents)
         frequent = sorted(counted, key=lambda name: (-counted[name], name))[:MOST_CLASSES]

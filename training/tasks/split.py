@@ -123,7 +123,7 @@ class SplitRecords:
 
 
 def _other(name: str, names: tuple[str, str]) -> str:
-    """The name or place in the other one of two aligned files.
+    """The file name or place in an aligned file.
 
     >>> _other("europarl.en:7", (".en", ".de"))
     'europarl.de:7'

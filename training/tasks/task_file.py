@@ -61,7 +61,7 @@ class TaskFile:
         default=(), doc="Splits of the score, averaged if several; []: test, or dev if there is no test."
     )
 
-    most_letters: ClassVar[int] = 60  # of a name: with a hash behind it still one of a file
+    most_letters: ClassVar[int] = 60  # maximum length of a name; leaves room for a hash in file names
 
     def __post_init__(self) -> None:
         require(self.max_seq_length >= 8, "max_seq_length", self.max_seq_length, "a number of tokens from 8 up")
@@ -86,7 +86,9 @@ class TaskFile:
         for name in self.files:
             _check_name("files", name.replace(EACH, ""))
             first = name.partition("_")[0]
-            require(first in ("train", "dev", "test"), "files", name, "train, dev, test, or these with _ and more")
+            require(
+                first in ("train", "dev", "test"), "files", name, "train, dev, test, or one of them with _ and a suffix"
+            )
             require(
                 EACH not in name or bool(self.variants), "variants", [], f"the words that {EACH} stands for in {name}"
             )

@@ -77,7 +77,7 @@ class TaskScore:
 
     @property
     def spread(self) -> float:
-        """The larger standard deviation over seeds, of all initializations."""
+        """The largest standard deviation over seeds, among the initializations."""
         return max(spread_of(self.values(start)) for start in self.starts)
 
     @property

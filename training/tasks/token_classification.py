@@ -44,7 +44,7 @@ class TokenClassification:
 
     F1, precision and recall are those of entities; accuracy and macro-F1 over words are for all tags, e.g. parts of
     speech. The first token of a word carries its tag. Words after the end of a sequence, and words that are empty after
-    normalization, count as outside all entities, which is wrong if no tag says so.
+    normalization, count as outside all entities. If there is no tag for that, they count as wrong.
     """
 
     kind: Literal["token_classification"] = "token_classification"

@@ -88,7 +88,5 @@ def test_the_global_generator_stays_as_it_was(store: TokenStore) -> None:
 def test_a_net_that_fills_in_no_single_word_is_refused_in_a_line(store: TokenStore) -> None:
     vocab = Vocab.load(store.vocab_dir)
     spec = ModelSpec(model=BART, losses=(NextToken(),), vocab_size=vocab.size)
-    with pytest.raises(
-        BadInput, match="task cloze: an encoder_decoder of this kind cannot predict a single word; remove cloze"
-    ):
+    with pytest.raises(BadInput, match="task cloze: this encoder_decoder cannot predict a single word; remove cloze"):
         fill_in(EvaluatedModel(spec, None, vocab), Cloze().make(store, vocab))

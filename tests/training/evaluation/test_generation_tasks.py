@@ -187,7 +187,7 @@ def test_what_ends_an_answer_ends_it() -> None:
     [
         ("encoder", {}, None, "an encoder generates text only after fine-tuning"),
         ("decoder", {"decoder": "random"}, None, "it is not an encoder"),
-        ("xlnet", {}, Tuning(), "a two_stream of this kind cannot be fine-tuned to generate"),
+        ("xlnet", {}, Tuning(), "this two_stream cannot be fine-tuned to generate"),
         (
             "decoder",
             {"max_new_tokens": 40},
@@ -392,7 +392,7 @@ def test_what_of_train_is_cut_is_said(name: str, vocab: Vocab) -> None:
     )
     assert found.notes[:2] == (
         "train: 1 of 4 questions do not fit the model: truncated",
-        "train: 1 of 4 answers are longer than 6 tokens (max_new_tokens): truncated",
+        "train: 1 of 4 answers are truncated to 6 tokens (max_new_tokens)",
     )
 
 

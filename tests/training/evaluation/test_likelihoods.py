@@ -160,7 +160,7 @@ def test_a_vocabulary_that_loses_a_part_of_the_text_is_told_beside_the_score(tmp
     for kind in ("gpt2", "bert"):
         chosen = evaluate_likelihoods(replace(net_of(kind), vocab=vocabulary("bert")), BLIMP, pairs)
         assert chosen.scores["test"]["unknown"] == 1
-        assert chosen.notes[-1].startswith("test: 1 of 2 items have words or characters that are not in the vocabulary")
+        assert chosen.notes[-1].startswith("test: 1 of 2 items have words or characters outside the vocabulary")
 
 
 @pytest.mark.parametrize("keys", [{}, {"carry_memory": True, "window": 8}, {"line_ends": True}], ids=str)

@@ -172,7 +172,7 @@ def test_no_draw_is_a_token_of_probability_0() -> None:
         (lambda: GenerationLimits(max_new_tokens=0), "max_new_tokens is 0"),
         (
             lambda: GenerationLimits(max_new_tokens=4, min_new_tokens=5),
-            "invalid min_new_tokens: got 5, expected from 0 up to max_new_tokens, 4",
+            "invalid min_new_tokens: got 5, expected 0 to 4",
         ),
         (lambda: GenerationLimits(force_eos=True), "force_eos is True"),
         (lambda: SampledDecoding(temperature=0), "temperature is 0"),

@@ -115,5 +115,5 @@ def test_what_does_not_fit_is_refused_in_a_line(model: Model) -> None:
     )
     with pytest.raises(BadInput, match="this decoder cannot fill in masks"):
         fill(decoder, [ROW], MaskPredict(), mask=MASK, barred=(), key=key(0, "task"))
-    with pytest.raises(ValueError, match="invalid warm: got 3, expected from 0 up to sweeps, 2"):
+    with pytest.raises(ValueError, match=r"invalid warm: got 3, expected 0 to 2 \(sweeps\)"):
         GibbsDecoding(sweeps=2, warm=3)

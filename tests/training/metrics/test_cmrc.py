@@ -123,5 +123,5 @@ def test_a_task_of_spans_scores_characters() -> None:
     )
     assert chars["f1"] == pytest.approx(4 / 9)
     assert words["f1"] == 0.0
-    with pytest.raises(ValueError, match="invalid f1_unit: got 'characters', expected words in squad_version 2"):
+    with pytest.raises(ValueError, match="invalid f1_unit: got 'characters', expected words with squad_version 2"):
         ExtractiveQA(squad_version=2, f1_unit="characters")

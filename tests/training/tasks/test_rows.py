@@ -67,7 +67,11 @@ BAD: list[tuple[str, dict[str, Any], str]] = [  # what makes a row none, and wha
     ("token_classification", {"y": ["O", "B-Z"]}, "invalid tag: got 'B-Z', expected O or B-X"),
     ("token_classification", {"y": ["O"]}, "invalid y: got 1 tags, expected 2, one per word"),
     ("loglikelihood_choice", {"y": 2}, "invalid y: got '2', expected 0 or 1 or a or b"),
-    ("loglikelihood_choice", {"o": []}, "got 1 contexts and 0 choices, expected equal numbers, or one of them"),
+    (
+        "loglikelihood_choice",
+        {"o": []},
+        "got 1 contexts and 0 choices, expected equal numbers, one context or one choice",
+    ),
     ("likelihood_named", {"y": "C"}, "invalid {y}: got 'C', expected A or B"),
     ("generation", {"y": [{}]}, "invalid y: got {}, expected text"),
     ("text_to_text", {"y": "maybe"}, "invalid y: got 'maybe', expected no or yes"),

@@ -33,8 +33,8 @@ def ignore_activity(done: int, of: int) -> None:
 def head_of(model: Model, kinds: tuple[type[Head], ...]) -> Head:
     """Return the head of one of these kinds; for a model that predicts in any order, the masked-token head.
 
-    Raises BadInput if the model has no such head, if it has two networks, or if `kinds` is SOURCE and the model
-    reads no source, or the reverse.
+    Raises BadInput if the model has no such head, has two networks, or does not fit `kinds`: SOURCE is for the models
+    that read a source.
     """
     trunk = model.spec.model
     kinds = MASKED if trunk.hides_own_token else kinds
@@ -57,7 +57,7 @@ def sum_log_ps(
 ) -> list[LogP]:
     """Sum the log-probabilities of consecutive targets, `counts` per continuation.
 
-    `cuts` are the dropped context tokens and `unknown` the unknown tokens of each request.
+    `cuts` has the number of dropped context tokens of each request, and `unknown` the number of unknown tokens.
     """
     stops = np.cumsum(counts)
     nats_M, right = log_p_M.double().cpu().numpy(), right_M.cpu().numpy()

@@ -1,5 +1,5 @@
-"""Perplexity of texts of any length by a decoder, or by XLNet in the order of the text: in windows, or with a memory
-of earlier windows."""
+"""Perplexity of texts of any length by a decoder, or by XLNet in the order of the text. Texts are read in windows,
+optionally with a memory of earlier windows."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -113,13 +113,13 @@ def _sizes(model: Model, window: int, stride: int, carry: bool) -> tuple[int, in
     window = window or min(trunk.longest, MOST_WINDOW, (trunk.reuse_len or MOST_WINDOW) if carry else MOST_WINDOW)
     if carry and trunk.reuse_len and window > trunk.reuse_len:
         raise BadInput(
-            f"invalid window: got {window}, expected 1 to {trunk.reuse_len} (reuse_len), tokens that the memory keeps"
+            f"invalid window: got {window}, expected 1 to {trunk.reuse_len} (reuse_len), the size of the memory"
         )
     least = 2 if carry and trunk.hides_own_token else 1  # XLNet does not predict the start token
     if not least <= window <= trunk.longest:
-        raise BadInput(f"invalid window: got {window}, expected {least} to {trunk.longest}, the positions of the model")
+        raise BadInput(f"invalid window: got {window}, expected {least} to {trunk.longest} (positions of the model)")
     if not 1 <= (stride or window) <= window:
-        raise BadInput(f"invalid stride: got {stride}, expected 1 to {window}, the window")
+        raise BadInput(f"invalid stride: got {stride}, expected 1 to {window} (window)")
     return window, stride or window
 
 

@@ -105,14 +105,14 @@ class SourceAndTarget(NamedTuple):
 
     source: list[int]
     continuation: list[int]
-    shares_token: bool  # with the context; the continuation is then encoded alone
+    shares_token: bool  # whether both share a token; the continuation is then encoded alone
 
 
 def sides(template: Template, encoder: TextEncoder, request: Request) -> SourceAndTarget:
     """Return the source and the target of a request.
 
-    If this continuation, or one compared with it, shares a token with the context, it is encoded alone, since the
-    source is read whole.
+    If this continuation, or one compared with it, shares a token with the context, it is encoded alone, because the
+    encoder reads the whole context.
     """
     context, continuation = split_at_word(request)
     joined = join_request(encoder, request)
