@@ -196,9 +196,12 @@ def test_a_task_file_does_not_answer_with_a_key_of_a_recipe(tmp_path: Path, name
 
 
 def test_a_corpus_file_does_not_answer_with_a_key_of_a_recipe(tmp_path: Path) -> None:
-    for name in ("dupe_factor", "warmup_ratio"):
-        (tmp_path / "mine.yaml").write_text(f"name: mine\n{name}: 3\n")
-        with pytest.raises(
-            BadInput, match=rf"got {name}, expected one of the keys .*; remove it, see `sesame keys cor"
-        ):
-            load_corpus(str(tmp_path / "mine.yaml"))
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: mine\ndupe_factor: 3\n")
+    with pytest.raises(
+        BadInput, match=r"got dupe_factor, expected one of the keys .*; remove it, see `sesame keys cor"
+    ):
+        load_corpus(str(file))
+    file.write_text("name: mine\nwarmup_ratio: 3\n")
+    with pytest.raises(BadInput, match=r"got warmup_ratio, expected a key of the file; did you mean test_ratio\?$"):
+        load_corpus(str(file))
