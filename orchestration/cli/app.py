@@ -62,7 +62,7 @@ def _empty_folder(words: Sequence[str]) -> str:
 
 
 def _usage(error: TyperException, words: Sequence[str]) -> str:
-    """The message for a usage error; it names the new option for an old one, or the key that was given as an option."""
+    """The message for a usage error. It suggests the new name of an option of 0.1, and a key instead of an option."""
     from orchestration.config import explain_option, key_of
 
     option = getattr(error, "option_name", "") or ""

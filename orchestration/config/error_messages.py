@@ -289,13 +289,13 @@ def _explain_check(problem: _Problem) -> list[KeyMessage]:
     if not isinstance(error, InvalidValue):
         return [KeyMessage(problem.key, f"invalid {problem.key or 'file'}: {error}")]
     key = _whole_key(problem.key, error.key)
-    place = _unnumbered(key)
+    first = key.partition(" ")[0]  # of a sum of two keys
+    where = dataclasses.replace(
+        problem, path=tuple(int(step) if step.isdecimal() else step for step in first.split("."))
+    )
+    place = _in_table(where.root, where.path)
     if new := renames.new_value(place, error.value):
         return [_renamed(renames.answer(f"{key}={error.value}", f"{place}={new}"))]
-    path = tuple(int(step) if step.isdecimal() else step for step in key.partition(" ")[0].split("."))
-    where = dataclasses.replace(
-        problem, path=path
-    )  # `key` may be a sum of two keys; then this is the path of the first
     expected, _, remedy = error.expected.partition("; ")
     return [KeyMessage(where.key, invalid(key, error.got, expected, remedy or where.help()))]
 
@@ -322,7 +322,7 @@ def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
     if part and kinds:
         return _unknown_key(problem, known, f"remove it, or use {_dotted(parent)} of kind {' or '.join(kinds)}")
     file = _FILES[root.__name__]
-    if (instead := glossary.ABSENT.get(name)) and file != "task":
+    if (instead := glossary.ABSENT.get(name)) and file in ("", "cluster"):
         return _unknown_key(problem, instead, "use this key")
     if key := glossary.key_of(name, file):
         return _foreign_key(problem, key, keys)
@@ -344,11 +344,14 @@ def _unknown_key(problem: _Problem, expected: str, remedy: str, suggested: str =
 
 def _foreign_key(problem: _Problem, key: str, keys: list[str], meant: str = "") -> list[KeyMessage]:
     """The message for a key of another library, with our key; `meant` is its correct spelling if it is misspelled."""
-    ours = key.rpartition(".")[2]
-    here = _dotted((*problem.path[:-1], ours)) if ours in keys else key
+    file, ours = _FILES[problem.root.__name__], key.rpartition(".")[2]
+    is_elsewhere = file in ("", "cluster") and (file == "cluster") != key.startswith("cluster.")
+    here = _dotted((*problem.path[:-1], ours)) if ours in keys else key.removeprefix("cluster." if file else "")
     note = f", {glossary.NOTES[key]}" if key in glossary.NOTES else ""
-    remedy = f"did you mean {meant}? Sesame calls it {ours}" if meant else "rename it"
-    return _unknown_key(problem, f"{here}{note}", remedy, here)
+    remedy = f"write it into the {'recipe' if file else 'cluster file'}" if is_elsewhere else "rename it"
+    return _unknown_key(
+        problem, f"{here}{note}", f"did you mean {meant}? Sesame calls it {ours}" if meant else remedy, here
+    )
 
 
 def _explain_missing_kind(problem: _Problem) -> list[KeyMessage]:
@@ -428,11 +431,6 @@ def _whole_key(place: str, key: str) -> str:
     if not place:
         return key
     return f"{place}.{inside if first == place.split('.')[-1] else key.split('.')[-1]}"
-
-
-def _unnumbered(dotted: str) -> str:
-    """A dotted key without the numbers of lists."""
-    return ".".join(step for step in dotted.split(".") if not step.isdecimal())
 
 
 def _in_table(root: type, path: Keys) -> str:

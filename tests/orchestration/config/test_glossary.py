@@ -72,7 +72,10 @@ def test_no_foreign_name_is_the_name_of_our_key_for_it() -> None:
             "invalid key: got model.max_positions, expected model.position_embedding.max_position_embeddings; "
             "rename it",
         ),
-        ("tp_size=3", "invalid key: got tp_size, expected cluster.engine.tensor_parallel_size; rename it"),
+        (
+            "tp_size=3",
+            "invalid key: got tp_size, expected cluster.engine.tensor_parallel_size; write it into the cluster file",
+        ),
         (
             "optimizer.weight_decya=0",
             "invalid key: got optimizer.weight_decya, expected a key of optimizer; "
@@ -101,6 +104,10 @@ def test_the_loader_answers_a_foreign_name(given: str, answer: str) -> None:
 def test_a_cluster_file_answers_too() -> None:
     with pytest.raises(BadInput, match=r"invalid key: got engine\.bf16, expected engine\.precision"):
         load_cluster("local", ["cluster.engine.bf16=true"])
+    with pytest.raises(BadInput, match=r"invalid key: got bf16, expected engine\.precision; rename it$"):
+        load_cluster("local", ["cluster.bf16=true"])
+    with pytest.raises(BadInput, match=r"got lr, expected optimizer\.learning_rate; write it into the recipe$"):
+        load_cluster("local", ["cluster.lr=1"])
 
 
 @pytest.mark.parametrize("name", [name for name in FOREIGN if name not in AT_THE_TOP])
@@ -189,8 +196,12 @@ def test_a_task_file_does_not_answer_with_a_key_of_a_recipe(tmp_path: Path, name
 
 
 def test_a_corpus_file_does_not_answer_with_a_key_of_a_recipe(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("name: mine\ndupe_factor: 3\n")
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: mine\ndupe_factor: 3\n")
     with pytest.raises(
-        BadInput, match=r"got dupe_factor, expected one of the keys .*; remove it, see `sesame keys corpus`"
+        BadInput, match=r"got dupe_factor, expected one of the keys .*; remove it, see `sesame keys cor"
     ):
-        load_corpus(str(tmp_path / "mine.yaml"))
+        load_corpus(str(file))
+    file.write_text("name: mine\nwarmup_ratio: 3\n")
+    with pytest.raises(BadInput, match=r"got warmup_ratio, expected a key of the file; did you mean test_ratio\?$"):
+        load_corpus(str(file))

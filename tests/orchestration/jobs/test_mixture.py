@@ -127,9 +127,9 @@ def test_text_without_groups_says_that_no_weights_count(tmp_path: Path):
         (["wikipedia=/nowhere"], r"/nowhere: no such file or folder"),
         (
             ["books1={}", "books1={}"],
-            r"^invalid --data: got /.*text more than once, expected each path once, in one group",
+            r"^invalid --data: got /.*text/mine\.jsonl more than once, expected each path once, in one group",
         ),
-        (["books1={}", "books2={}"], r"more than once, expected each path once, in one group; leave one of them out$"),
+        (["books1={}", "books2={}"], r"more than once, expected each path once, in one group; leave one out$"),
     ],
 )
 def test_what_does_not_fit_the_groups_is_refused_in_one_line(data: list[str], said: str, tmp_path: Path):
