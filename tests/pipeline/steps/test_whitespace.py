@@ -73,7 +73,7 @@ def test_a_vocabulary_that_does_not_keep_whitespace_is_refused(
 
 
 def test_the_rule_that_strips_lines_is_refused_beside_it() -> None:
-    with pytest.raises(ValueError, match=r"invalid clean\.whitespace: got 'keep', expected collapse with the filter c4"):
+    with pytest.raises(ValueError, match=r"clean\.whitespace: got 'keep', expected collapse with the filter c4"):
         Clean(whitespace="keep", filters=("c4",))
 
 
