@@ -73,7 +73,7 @@ def _usage(error: TyperException, words: Sequence[str]) -> str:
         return f"invalid option: got {option}, expected {key}=VALUE, because it is a key; write it after the recipe"
     parameter = getattr(error, "param", None)
     if parameter and (message := explain_option(error.__cause__, _type_of(verb, parameter.name))):
-        name = parameter.opts[-1] if parameter.param_type_name == "option" else parameter.metavar
+        name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
         return f"invalid {name}: {message}; see `sesame {verb} --help`"
     return error.format_message().replace("\n", " ")
 

@@ -10,6 +10,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -254,7 +255,14 @@ def _expected(annotation: Any) -> str:
     return " or ".join(dict.fromkeys(found))
 
 
-_TYPES: Final = {int: "a whole number", float: "a number", str: "text", bool: "true or false", types.NoneType: "null"}
+_TYPES: Final = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    types.NoneType: "null",
+    Path: "a path without null bytes",  # of an option; files have text for paths
+}
 
 
 def _choices(annotation: Any) -> list[str]:

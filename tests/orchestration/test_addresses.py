@@ -131,7 +131,9 @@ def test_no_folder_at_all_is_not_this_one(
     words: list[str], elsewhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`--output-dir "$OUT"` with a variable that was not set wrote into the current folder."""
-    assert "is empty, as a variable that is not set" in refused(words, elsewhere, capsys)
+    assert "got an empty value, expected a directory; use . for the current directory" in refused(
+        words, elsewhere, capsys
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,8 +162,5 @@ def test_what_can_be_no_path_is_refused(
 ) -> None:
     """It was "OSError: File name too long", or "embedded null byte"."""
     message = refused([*words, name], elsewhere, capsys)
-    is_null_byte = option == "--output-dir" and "\0" in name  # which the library that reads the options refuses before
-    assert (
-        "Invalid value for '--output-dir'" if is_null_byte else f"invalid {option}: got {name[:3]!r}"[:-1]
-    ) in message
+    assert f"invalid {option}: got {name[:3]!r}"[:-1] in message
     assert len(message) < 300

@@ -42,7 +42,7 @@ def test_a_part_without_a_fact_is_refused_by_name(monkeypatch: pytest.MonkeyPatc
     try:
         with pytest.raises(
             BadInput,
-            match=r"test_part_checks\.py: part Half: got no .*`describe`.*; add .* preprocessing/masking/part\.py",
+            match=r"test_part_checks\.py: invalid part Half: got no .*`describe`.*; add .*/masking/part\.py",
         ):
             load("bert_base")
     finally:
@@ -115,7 +115,7 @@ def test_parts_inside_of_a_trunk_need_their_facts_too(monkeypatch: pytest.Monkey
     try:
         with pytest.raises(
             BadInput,
-            match=r"test_part_checks\.py: part Half: got no .*`describe`.*; add .*/position_embedding\.py",
+            match=r"test_part_checks\.py: invalid part Half: got no .*`describe`.*; add .*/position_embedding\.py",
         ):
             load("bert_base")
     finally:
