@@ -78,10 +78,10 @@ def spec(cls: type[T]) -> type[T]:
 def require(holds: bool, where: str, given: object, allowed: str) -> None:
     """Raise ValueError unless `holds`, with one line that gives the place, the value and the allowed values.
 
-    >>> require(False, "masking.rate", 1.5, "a share between 0 and 1")
+    >>> require(False, "masking.rate", 1.5, "a fraction between 0 and 1")
     Traceback (most recent call last):
     ...
-    ValueError: masking.rate is 1.5, allowed is a share between 0 and 1
+    ValueError: masking.rate is 1.5, allowed is a fraction between 0 and 1
     """
     if not holds:
         raise ValueError(f"{where} is {given!r}, allowed is {allowed}")
@@ -93,9 +93,9 @@ def require_name(name: str) -> None:
     >>> require_name("bert_base"), require_name("../evil")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    ValueError: name is '../evil', allowed is a word of letters, digits, _ . + and -...
+    ValueError: name is '../evil', allowed is 1 to 100 letters, digits, _ . + and -...
     """
-    allowed = "a word of letters, digits, _ . + and -, a letter or digit first, 100 at most"
+    allowed = "1 to 100 letters, digits, _ . + and -, with a letter or digit first"
     require(re.fullmatch(r"[^\W_][\w.+-]{0,99}", name) is not None, "name", name, allowed)
 
 
