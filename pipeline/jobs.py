@@ -1,4 +1,6 @@
-"""Jobs that build a corpus: files -> cleaned, planned text (steps/ingest.py) -> tokenizer -> corpus.
+"""Jobs that build a corpus: text (steps/ingest.py), then a tokenizer, then token IDs.
+
+The text job cleans the documents and plans the split and the shard of each one.
 
 Each job writes to one directory. A killed job resumes: complete parts are reused. The last file that a job writes
 (text.json, made_from.json, manifest.json) marks the directory as complete. Results do not depend on the Beam runner.
@@ -51,7 +53,7 @@ log = logging.getLogger(__name__)
 
 _MADE_FROM: Final = "made_from.json"
 _READ_AT_ONCE: Final = 1000  # documents
-_SHARD_SHARE: Final = 0.75  # ratio of the size of a shard to the size of its text: about 2.3 bytes per token
+_SHARD_TO_TEXT: Final = 0.75  # size of a shard / size of its text; a token takes about 2.3 bytes in a shard
 
 
 def train_vocab(
@@ -201,14 +203,14 @@ def encode_corpus(
     identity = {"text": texts.hash, "vocab": vocab.hash, "version": f"{SCHEMA_VERSION}.{ENCODER_VERSION}"}
     identity["how"] = _digest({**asdict(marks), "phrases": corpus.phrases and "phrases"})
     bytes_left = sum(shard.bytes for shard in texts.shards if not (out / shard.name).exists())
-    with locked_directory(out, need=int(_SHARD_SHARE * bytes_left)):
+    with locked_directory(out, need=int(_SHARD_TO_TEXT * bytes_left)):
         sweep(out, names)
         due = [name for name in names if read_seal(out / name, **identity) is None]
         if due:
             check_fit(vocab, texts)
             if corpus.clean.whitespace == "keep" and not keeps_whitespace(vocab):
                 raise BadInput(without_whitespace(vocab.kind))
-        vocab.save(out / "vocab")  # also if only the tokenizer was damaged
+        vocab.save(out / "vocab")  # even if all shards are complete: the saved tokenizer may be damaged
         if due:
             (out / FILE_NAME).unlink(missing_ok=True)
             with report_progress("corpus", out, names, report), pipeline(out, bytes_left, beam_args) as graph:
@@ -259,7 +261,7 @@ def _manifest(
 
 
 def _phrases(texts: TextDirectory, seals: list[dict[str, Any]]) -> dict[str, int]:
-    """Counts of marked phrases: in the sources, lost in cleaning, and without a token that begins inside."""
+    """Numbers of phrases: marked in the sources, lost in cleaning, and without a token that begins in them."""
     return texts.phrases | {"without_token": sum(seal["statistics"]["phrases_without_token"] for seal in seals)}
 
 

@@ -217,7 +217,7 @@ class Corpus:
         return {group.name: group.weight / total for group in self.mixture}
 
 
-# by the first word of an option
+# the runner that reads an option, by the first word of the option
 _READERS: Final = {"direct": "FnApiRunner", "flink": "FlinkRunner", "spark": "SparkRunner"}
 Runner = Literal["FnApiRunner", "PortableRunner", "FlinkRunner", "SparkRunner", "DataflowRunner"]
 

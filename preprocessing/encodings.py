@@ -27,14 +27,14 @@ _ESCAPES: Final = re.compile(
     rb"\x1b(?:\$[@B]|\$\([A-Z]|\([BIJ])|~\{[!-w][!-~]"
 )  # escape sequences of ISO-2022 and HZ, which are ASCII
 _ESCAPED: Final = ("iso2022", "hz")
-_DAMAGED: Final = (
-    0.9  # smallest fraction of non-ASCII bytes that are UTF-8 in damaged UTF-8; legacy text has at most 0.5
-)
-_MIXED: Final = 0.1  # smallest fraction of non-ASCII bytes in lines of UTF-8 in a file of two encodings
-_SURE: Final = 0.2  # confidence of chardet that always suffices; correct results for a page of text start at 0.25
-_LEAST: Final = (
-    0.1  # smallest confidence for a few words; it must be _LEAD times that of any encoding with another text
-)
+# fractions of the non-ASCII bytes of a file; in a legacy encoding, at most half of them are valid UTF-8 by chance
+_DAMAGED: Final = 0.9  # from this fraction of valid UTF-8, the file is damaged UTF-8
+_MIXED: Final = 0.1  # from this fraction in lines of valid UTF-8, the file has two encodings
+
+# from this confidence of chardet, a result is accepted; correct results for a page of text have at least 0.25
+_SURE: Final = 0.2
+# chardet's minimum confidence; below _SURE, it must be _LEAD times that of any encoding that gives another text
+_LEAST: Final = 0.1
 _LEAD: Final = 1.1
 _USUAL: Final = "cp1252"  # preferred if several encodings decode the bytes to the same text
 _MOST_STRANGE: Final = 0.001  # largest fraction of implausible characters in text of a verified encoding

@@ -56,10 +56,10 @@ def write_atomic(path: Path | str, content: bytes | Callable[[BinaryIO], object]
 def whole_folder(to: Path) -> Iterator[Path]:
     """Create a directory atomically: yield an unfinished directory that becomes `to` when the block ends.
 
-    `to` must be missing or empty; if the block fails, this is restored. The unfinished directory is a sibling of `to`,
-    or inside `to` if `to` exists, because `to` may be a mount point or the current directory of a shell, and its parent
-    may not be writable. Files of a killed command are removed first. Raises ResourceError if another command is writing
-    to `to`, and BadInput if another command created `to` during the block.
+    `to` must be missing or empty; if the block fails, this is restored. The unfinished directory is a sibling of `to`.
+    If `to` exists, it is inside `to`, because `to` may be a mount point, or its parent may not be writable. Files of a
+    killed command are removed first. Raises ResourceError if another command is writing to `to`, and BadInput if
+    another command created `to` during the block.
     """
     to = Path(os.path.realpath(to))
     is_there = to.is_dir()
@@ -117,7 +117,7 @@ def is_new(folder: Path) -> bool:
 
 
 def remove_unfinished(folder: Path | str) -> int:
-    """Remove the unfinished files in `folder` and below, and return their number; call it only while nobody writes."""
+    """Remove the unfinished files in `folder` and below, and return their number. No process may write there."""
     unfinished = [path for path in Path(folder).rglob(f"{TEMPORARY}*") if path.is_file()]
     for path in unfinished:
         path.unlink(missing_ok=True)
@@ -173,7 +173,7 @@ class HashingWriter(io.RawIOBase):
 
 
 def is_beside(name: str) -> bool:
-    """Whether a name that was read from a file can only name a file in the same directory.
+    """Whether a name is a plain file name, without a path to another directory.
 
     >>> [name for name in ("a.arrow", "../a.arrow", "/a", "..", "", "a/b") if is_beside(name)]
     ['a.arrow']

@@ -18,7 +18,7 @@ from typing import Final
 
 ROOT: Final = Path("/")
 UNLIMITED: Final = 2.0**60  # bytes; without a limit, version 1 writes a number near 2^63
-LOOKED_AT: Final = 20_000  # most groups to search for this process if the path does not identify its group
+LOOKED_AT: Final = 20_000  # maximum number of groups to search for this process if its path is ambiguous
 # Memory in bytes from which the default number of processes is computed (measured: two workers of a tiny BERT with Ray
 # and the command itself use 4.3 GB)
 PROCESS: Final = 1e9  # a worker that trains or evaluates

@@ -1,6 +1,6 @@
 """Locks that allow one writer per directory: a kernel lock on a file that names its owner.
 
-Only the process with the lock works in the directory; names and times in files prove nothing.
+Only the process with the lock works in the directory. Process IDs and times in files do not show its owner.
 
 The kernel releases the lock (flock(2)) when its process ends in any way, so no lock is ever stale. On a shared disk,
 locks work between machines where flock does: NFS since Linux 2.6.12 with a lock daemon, Lustre mounted with `flock`.
@@ -73,7 +73,7 @@ def is_held(folder: Path) -> bool | None:
 
     Returns None if that is unknown because the directory is not on this machine or its disk does not support locks.
     """
-    if not os.path.isdir(folder):  # also false without permission to look
+    if not os.path.isdir(folder):  # also False if this user may not read the parent directory
         return None
     for name in (OWNER, JOB):
         try:

@@ -103,7 +103,7 @@ class MixtureGroupStats:
     """One or more sources with a fraction of the training tokens; `documents` and `tokens` count those of its shards.
 
     `share` is the weight of the group divided by the sum of all weights. `epochs` is the number of passes over the
-    group when the model trains on as many tokens as the training split has; training twice as long doubles it.
+    group if the model trains on as many tokens as the training split has. Training twice as long doubles it.
     `ledger` counts all documents of the group before tokenization. `held_out` is the number of its documents in each of
     the other splits.
     """

@@ -64,10 +64,10 @@ def _hash(value_N: Ints) -> Ints:
 def deal(position_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
     """For each position, its group and the number of earlier positions of that group, int64 [N] each.
 
-    `share_G` (int64, above 0, with a sum of at most 2**30) are the relative shares of the G groups. The groups are
-    split into two sides. Before position p, the first side has had `p * share / sum` positions, rounded. Each side is
-    split again in the same way. So before any position, each group has had its share of the positions to within two
-    (with two or three groups: to within one). No call depends on an earlier call, and memory and time depend only on N.
+    `share_G` (int64, above 0, with a sum of at most 2**30) are the weights of the G groups. The groups are split into
+    two sides. Of the first p positions, the first side gets `p * weight / sum`, rounded. Each side is split again in
+    the same way. So the number of positions of a group differs from `p * weight / sum` by at most two, or by at most
+    one with two or three groups. No call depends on an earlier call, and memory and time depend only on N.
 
     >>> deal(np.arange(8), np.array([2, 1, 1]))[0].tolist()
     [0, 1, 0, 2, 0, 1, 0, 2]
@@ -78,7 +78,7 @@ def deal(position_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
 
 
 def _deal_sorted(turn_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
-    """`deal` for shares in descending order; `turn_N` are positions among those of these groups."""
+    """`deal` for shares in descending order; `turn_N` numbers the positions of these groups only."""
     group_N = np.zeros(len(turn_N), np.int64)
     if len(share_G) == 1 or not len(turn_N):
         return group_N, turn_N

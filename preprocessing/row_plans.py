@@ -48,7 +48,7 @@ class RowPlans:
         self.store, self._sampling, self._length = store, sampling, length
         self.groups = _groups(store)
         self.lines = tuple(lines_of(sampling.packing, shards) for shards in self.groups)
-        self._cached_plans: dict[tuple[int, int], EpochPlans] = {}  # by group and turn
+        self._cached_plans: dict[tuple[int, int], EpochPlans] = {}  # by group and result of `_plan_turn`
         self._cached_counts: dict[tuple[int, int], int] = {}
 
     def turn(self, epoch: int) -> int:
@@ -64,7 +64,7 @@ class RowPlans:
         return self._cached_counts[key]
 
     def tokens(self, group: int, epoch: int) -> int:
-        """The number of tokens of the text in an epoch of a group, without tokens that are only labels."""
+        """The number of tokens of the text in an epoch of a group, without the lookahead of each sequence."""
         long_R = self.epoch(group, epoch).long_R
         return int(long_R.sum()) - len(long_R) * self._sampling.objective.lookahead
 
@@ -162,7 +162,7 @@ class RowOrder:
 
 
 def _shares(plans: RowPlans) -> Ints:
-    """The share of each group in the number of sequences, for `deal`."""
+    """The weight of each group for `deal`, proportional to its number of sequences."""
     if not plans.store.groups:
         return np.ones(1, np.int64)
     return whole_shares(

@@ -43,10 +43,10 @@ class ExampleDataset:
     `length` is the largest number of tokens that the model reads of a sequence.
 
     In a mixture, each group has its own order and epochs, and order.deal interleaves the sequences of the groups. The
-    share of a group in the sequences is its share of the tokens, divided by the mean length of its sequences in its
-    first epoch. So up to any position, each group has had its share of the sequences to within two. Within a group, all
-    sequences have been used equally often, or some of them once more. Sequence i of group g of G groups has the sample
-    number i * G + g.
+    number of sequences of a group is proportional to its fraction of the tokens, divided by the mean length of its
+    sequences in its first epoch. Before any position, the number differs from this proportion by at most two. Within a
+    group, each sequence is used once before any is used again. Sequence i of group g of G groups has the sample number
+    i * G + g.
     """
 
     store: TokenStore
@@ -110,8 +110,8 @@ class ExampleDataset:
     def realised(self, stop: int) -> list[RealizedShare]:
         """The sequences, tokens and epochs of each group at the positions before `stop`, in the order of the store.
 
-        Text without groups counts as one group. The number of sequences is exact. The tokens assume the mean length,
-        and the epochs the number, of the sequences of the first epoch.
+        Text without groups counts as one group. The number of sequences is exact. The tokens and epochs assume
+        that all epochs have the number and the mean length of the sequences of the first epoch.
         """
         return [
             RealizedShare(
@@ -180,7 +180,7 @@ class ExampleDataset:
     def _stream_T(self) -> Ints:
         """The tokens of the first shard: a random sample of the corpus, because a hash assigns documents to shards.
 
-        For a mixture it has the same number of tokens, with the share of each group; a small group is repeated.
+        For a mixture, it contains tokens of each group in proportion to the weights; a small group is repeated.
         """
         first, groups = self.store.shards[0].ids_T, self.store.groups
         if not groups:

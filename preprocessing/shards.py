@@ -46,8 +46,8 @@ def write_shard(
 ) -> ShardInfo:
     """Write documents as a shard; each argument has one element per document. Equal documents give equal bytes.
 
-    `shard_name` makes the name of `path`. Raises ValueError if the columns do not fit each other, if a document is
-    empty or does not begin with a sentence, or if an id is not less than `vocab_size`.
+    `shard_name` makes the name of `path`. Raises ValueError for columns of different lengths, for an empty document,
+    for a document that does not begin with a sentence, and for an id that is not less than `vocab_size`.
     """
     path = Path(path)
     split = path.name.split("-")[0]
@@ -219,8 +219,8 @@ class TokenStore:
         """Raise BadInput if the manifest or a shard has changed since this store was opened.
 
         Shards are memory-mapped, so writing to one changes the training data. Each of `world` workers hashes its part
-        of the shards, and all shards whose size or modification time has changed. With `only_stamps` it hashes only the
-        latter.
+        of the shards, and all shards whose size or modification time has changed. With `only_stamps`, it hashes only
+        shards whose size or modification time has changed.
         """
         if Manifest.load(self.folder).digest != self.manifest.digest:
             raise BadInput(f"{self.folder / FILE_NAME}: {_CHANGED}: it lists another corpus; {_RESTORE}")

@@ -107,9 +107,9 @@ def require_name(name: str) -> None:
     >>> require_name("bert_base"), require_name("../evil")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    preprocessing.spec.InvalidValue: invalid name: got '../evil', expected at most 100 letters, digits, _ . + and -...
+    preprocessing.spec.InvalidValue: invalid name: got '../evil', expected 1 to 100 letters, digits, _ . + and -...
     """
-    allowed = "at most 100 letters, digits, _ . + and -, and a letter or digit first"
+    allowed = "1 to 100 letters, digits, _ . + and -, with a letter or digit first"
     require(re.fullmatch(r"[^\W_][\w.+-]{0,99}", name) is not None, "name", name, allowed)
 
 

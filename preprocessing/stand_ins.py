@@ -38,7 +38,7 @@ class StandIn(NamedTuple):
 
 
 def stands_in(start: bytes) -> StandIn | None:
-    r"""The stand-in that a file with this beginning is; None for a real file.
+    r"""What a file with this beginning is instead of the real file; None for a real file.
 
     >>> stands_in(b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 9\n").what
     'a Git LFS pointer, not the file itself'

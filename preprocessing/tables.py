@@ -154,7 +154,9 @@ def _rows_of(start: str, separator: str, quoting: Quoting) -> Iterator[list[str]
 
 
 def quoting_of(start: str, separator: str) -> Quoting:
-    r"""Whether quotation marks enclose cells. This is rare in TSV: the rows must have equal lengths only with quoting.
+    r"""Whether quotation marks enclose cells.
+
+    In TSV, they do if the header is quoted, or if rows have equal lengths only with quoting.
 
     >>> quoting_of('id\ttext\n1\t"A lone one.\n', "\t") == csv.QUOTE_NONE
     True

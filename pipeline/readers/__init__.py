@@ -83,8 +83,8 @@ Source = (
     | CsvReader  # the file extension, or a header with the text column above rows of equal length
     | GutenbergReader  # *** START OF THE PROJECT GUTENBERG EBOOK
     | TextReader  # any text
-    | ParallelReader  # never: must be named explicitly
-    | PythonDocsReader  # never: must be named explicitly
+    | ParallelReader  # never recognized: the user must name it
+    | PythonDocsReader  # never recognized: the user must name it
 )
 READERS: tuple[type[Source], ...] = get_args(Source)
 _proven: tuple[type[Reader], ...] = READERS  # checked by mypy: each member of the union implements Reader
@@ -113,7 +113,7 @@ def left_out(sources: Sequence[Reader]) -> list[str]:
 
 
 def absolute(path: str, folder: Path) -> str:
-    """Resolve a path as `sniff` takes it, with or without a kind, relative to `folder`. URLs are returned unchanged.
+    """Resolve `PATH` or `KIND:PATH` relative to `folder`. URLs are returned unchanged.
 
     >>> absolute("line:a.txt", Path("/eval")), absolute("s3://bucket/b", Path("/eval"))
     ('line:/eval/a.txt', 's3://bucket/b')

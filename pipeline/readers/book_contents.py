@@ -1,9 +1,9 @@
 # ruff: noqa: RUF001
 """Removal of the table of contents of a book.
 
-A table of contents is a heading and at least three entries. A line is an entry if it begins with a number or "Chapter",
-if it ends with a page number, or if the same line occurs elsewhere in the book, as a heading. The table ends before the
-first heading that one of its entries names.
+A table of contents is a heading and at least three entries. An entry begins with a number or "Chapter", or ends with a
+page number, or occurs elsewhere in the book, as a heading. The table ends before the first heading of the text, which
+is a line that repeats an entry.
 """
 
 import re
@@ -36,13 +36,13 @@ _NUMBERED: Final = re.compile(
 _PAGE: Final = re.compile(r"(?:\s{2,}|[ .…]{3,}|\t)(?:\d{1,4}|[ivxlc]{1,7})\.?$|,? [IVXLC]+-[IVXLC]+$")
 _HEADER: Final = re.compile(r"(?:chap(?:ter|\.)?s?|page|pag\.?|bladz\.?|seite|facing|\s)+$", re.IGNORECASE)
 _LONGEST: Final = 60_000  # characters
-_FRONT_SHARE: Final = 0.2  # fraction of the book at its start in which a table is searched; also the last 0.15
+_FRONT_SHARE: Final = 0.2  # headings are searched for in the first 20 % of the book, and in the last 15 %
 _TRIES: Final = 8  # headings tried at each end of the book
 _LONGEST_ENTRY: Final = 100  # characters of an entry
 _LONG: Final = 40  # characters; a line at least this long may continue on the next one
-_FEWEST: Final = 3  # entries
-_HEADINGS: Final = 2  # lines before the end that may be headings of the text, not entries
-_OTHERS: Final = 3  # consecutive lines that do not look like entries; after one more, the table has ended
+_FEWEST_ENTRIES: Final = 3  # entries
+_MOST_HEADINGS: Final = 2  # entries at the end of a table that may be headings of the text
+_MOST_OTHERS: Final = 3  # maximum number of consecutive lines that do not look like entries
 
 
 class _Book(NamedTuple):
@@ -89,12 +89,12 @@ def _stop(book: _Book, heading: int, start_of_entries: int, in_front: bool) -> i
             blank, before = blank + 1, ""
             continue
         continues = _indent(line) > _indent(before) > -1  # the line continues the previous entry
-        titles_above = seen | titles if len(stops) >= _FEWEST else seen
+        titles_above = seen | titles if len(stops) >= _FEWEST_ENTRIES else seen
         if stops and (blank > 2 or (not continues and _is_heading(plain, titles_above))):
             break
-        if len(plain) > _LONGEST_ENTRY or non_entries == _OTHERS:
+        if len(plain) > _LONGEST_ENTRY or non_entries == _MOST_OTHERS:
             # the text has begun: the last entries may be its headings
-            stops = stops[:paged] if paged else stops[:-_HEADINGS]
+            stops = stops[:paged] if paged else stops[:-_MOST_HEADINGS]
             break
         if continues and stops and stops[-1] == at - len(line):
             stops[-1] = at
@@ -108,7 +108,7 @@ def _stop(book: _Book, heading: int, start_of_entries: int, in_front: bool) -> i
     else:
         if at < len(book.text):
             return 0
-    return stops[-1] if len(stops) >= _FEWEST and len(stops) >= others else 0
+    return stops[-1] if len(stops) >= _FEWEST_ENTRIES and len(stops) >= others else 0
 
 
 def _indent(line: str) -> int:

@@ -72,7 +72,7 @@ class CsvReader(FileReader):
         what = f"one document per row, from column {self.text_key!r}"
         return f"{display_path(self.path, self.extensions)}: read as csv, {what}"
 
-    # A file is one range: a line end may be part of a cell, so that a file cannot be split at line ends.
+    # A file is one range and cannot be divided at line ends, because a cell may contain a line end.
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         recode = Transcoder(piece.file, self.encoding)
         start = head(piece.file.path, HEAD, recode.whole)

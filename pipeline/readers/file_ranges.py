@@ -2,8 +2,8 @@
 
 Plain files are divided anywhere: a range owns the documents that begin in it (lines.py). A file of concatenated
 compressed members (bz2 multistream dumps, .warc.gz) is divided at members that begin with a document. A single .gz,
-.bz2, .zst or .xz stream and a zip member are not divided: reading from the middle requires the preceding bytes, or an
-index that needs a separate pass (as in rapidgzip).
+.bz2, .zst or .xz stream and a zip member are not divided. Reading from the middle would require the preceding bytes,
+or an index from a separate pass (as in rapidgzip).
 """
 
 import re
@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 from pipeline.readers.files import InputFile, ends_in_returns, is_text, open_stored, stored_head
 from preprocessing.encodings import wide
 
-_INFLATED: Final = 4  # compression ratio of text, about 4
-_WINDOW: Final = 1 << 20  # bytes searched at a time; a bz2 block of 900 kB fits
-_FAR: Final = 1 << 26  # bytes in which a member must begin; otherwise the rest of the file is not divided
+_COMPRESSION_RATIO: Final = 4  # compression ratio of text, about 4
+_WINDOW: Final = 1 << 20  # bytes to search at a time: more than a bz2 block of 900 kB
+_SEARCH_LIMIT: Final = 1 << 26  # bytes in which a member must begin; otherwise the rest of the file is not divided
 
 
 class FileRange(NamedTuple):
@@ -35,7 +35,7 @@ class FileRange(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The names of all files: the lines alone do not show which side of a parallel text is damaged."""
+        """The names of all files, because a damaged document of a parallel text may come from any of them."""
         return " and ".join(file.label for file in self.files)
 
     @property
@@ -58,7 +58,7 @@ def weight(file: InputFile, stored: int) -> int:
 
 
 def _ratio(file: InputFile) -> int:
-    return _INFLATED if file.compression else 1
+    return _COMPRESSION_RATIO if file.compression else 1
 
 
 def pieces_at(file: InputFile, cuts: list[int]) -> Iterator[FileRange]:
@@ -105,7 +105,7 @@ def at_members(path: str, size: int, step: int, members: MemberSignature) -> lis
     with open_stored(path) as file:
 
         def following(at: int) -> int | None:
-            for start in range(at, min(at + _FAR, size), _WINDOW):
+            for start in range(at, min(at + _SEARCH_LIMIT, size), _WINDOW):
                 file.seek(start - 4)  # the bytes before a signature
                 window = file.read(_WINDOW + 16)
                 for match in members.mark.finditer(window, 4):

@@ -25,7 +25,7 @@ from preprocessing.stand_ins import require_itself
 COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz"}
 SNIFFED: Final = 1 << 16  # bytes read to recognize a format
 _PIECE: Final = 1 << 13  # bytes read from an archive at a time
-_GATHERED: Final = 8  # number of such reads that are decompressed together
+_PIECES_PER_BLOCK: Final = 8  # decompressed blocks have up to this number of pieces
 _BLOCK: Final = 1 << 20  # bytes per request to a remote file
 # maximum ratio of decompressed to compressed bytes; text has 3 to 10, a few repeated words 100, a zip bomb 1000
 _MOST_RATIO: Final = 200
@@ -53,10 +53,10 @@ _MARKS: Final = (
     b"PAR1",
     b"ARROW1",
 )
-BYTE_ORDER_MARK: Final = codecs.BOM_UTF8  # redundant in UTF-8, but some files have it
+BYTE_ORDER_MARK: Final = codecs.BOM_UTF8  # UTF-8 does not need it, but some files begin with it
 _ORDERS: Final = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")  # byte order marks
 _UNMARKED: Final = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # byte order if the file has no byte order mark
-_TAR_MARK: Final = 257  # byte of a .tar at which its signature stands
+_TAR_MARK: Final = 257  # position of the signature in a .tar
 # Keys that different stores use for the version of a file.
 _VERSIONS: Final = {"etag", "checksum", "generation", "mtime", "modified", "lastmodified", "created"}
 
@@ -305,7 +305,7 @@ def stored_head(path: str) -> bytes:
 
 
 class _EndsHere(Exception):
-    """The end of the readable part of a compressed file, with its fault or the number of trailing bytes."""
+    """Raised where the readable part of a compressed file ends: at a fault, or before `trailing` other bytes."""
 
     def __init__(self, fault: str, trailing: int = 0) -> None:
         super().__init__(fault)
@@ -316,8 +316,8 @@ class DecodedFile(io.RawIOBase):
     """Decompressed content of a file in UTF-8. At damage the stream ends, and `fault` is set.
 
     `fault` is "truncated" if the archive is incomplete or invalid, "bomb" if it expands beyond _MOST_RATIO, else "".
-    `trailing` is the number of stored bytes after a complete archive that do not belong to it. NUL bytes there count as
-    padding.
+    `trailing` is the number of stored bytes after a complete archive that do not belong to it, without NUL bytes, which
+    are padding.
     """
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -362,8 +362,8 @@ def open_lines(path: str, start: int = 0, stop: int | None = None, encoding: str
 def ends_in_returns(start: bytes, path: str, encoding: str = "") -> bool:
     """Whether the lines of a file end in carriage returns only.
 
-    `start` contains its first bytes. If they contain no line feed, the file is read up to its first line feed, because
-    a long line may contain carriage returns. A single line feed at the end of the file is ignored.
+    `start` contains its first bytes. If they contain no line feed, the rest of the file is searched for one, because a
+    long line may contain carriage returns. A single line feed at the end of the file is ignored.
     """
     if b"\r" not in start or b"\n" in start.rstrip():
         return False
@@ -390,7 +390,7 @@ def _decompressed(path: str, start: int = 0, stop: int | None = None) -> io.Buff
         if zip_archive.is_member(path):
             return io.BufferedReader(DecodedFile(_unzipped(path)))
         return open_stored(path)
-    return io.BufferedReader(DecodedFile(_inflated(path, compression, start, stop)), _GATHERED * _PIECE)
+    return io.BufferedReader(DecodedFile(_inflated(path, compression, start, stop)), _PIECES_PER_BLOCK * _PIECE)
 
 
 def _unzipped(path: str) -> Iterator[bytes]:
@@ -499,7 +499,7 @@ class _Gunzip:
 
 
 def _byte_by_byte(decoder: Any, data: bytes) -> Iterator[bytes]:
-    """The bytes before a damaged place, one at a time: a call that reaches the place returns nothing."""
+    """The bytes before damage, decompressed one by one, because a call that reaches the damage returns no bytes."""
     with suppress(zlib.error):
         while byte := decoder.decompress(data, 1):
             yield byte
@@ -516,15 +516,15 @@ _STREAMS: Final[dict[str, tuple[bytes, Callable[[], _Decompressor]]]] = {  # sig
 def _members(stored: BinaryIO, compression: str) -> Iterator[bytes]:
     """Decompressed blocks of concatenated members. NUL bytes between and after members are padding.
 
-    Raises an error if a member is damaged, is truncated or needs too much memory. Other bytes after the last member are
-    counted, like those that gzip warns about.
+    Raises an error if a member is damaged, is truncated or needs too much memory. Bytes after the last member are
+    counted; the gzip program ignores them with a warning.
     """
     mark, begin = _STREAMS[compression]
     decoder, rest = begin(), stored.read(_PIECE)
     while rest:
-        yield decoder.decompress(rest, _GATHERED * _PIECE)
+        yield decoder.decompress(rest, _PIECES_PER_BLOCK * _PIECE)
         while not decoder.needs_input and not decoder.eof:
-            yield decoder.decompress(b"", _GATHERED * _PIECE)
+            yield decoder.decompress(b"", _PIECES_PER_BLOCK * _PIECE)
         if not decoder.eof:
             rest = stored.read(_PIECE)
             continue

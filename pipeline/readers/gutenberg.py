@@ -22,7 +22,8 @@ _START: Final = re.compile(
     r"(?:.*\*\*\*.*|[^*\n]*\n(?:[^*\n]+\n){0,3}[^*\n]*\*\*\*.*|.*)\n",
     re.IGNORECASE | re.MULTILINE,
 )
-# The end of the small print of 1991 to 2003. It precedes the book; in files with the mark above it follows the book.
+# The end of the small print of 1991 to 2003, which precedes the book.
+# In files with the mark above, it follows the book.
 _SMALL_PRINT: Final = re.compile(r"^[ \t]*\*END[ *]*THE SMALL PRINT.*\n", re.IGNORECASE | re.MULTILINE)
 _END: Final = re.compile(
     r"^[ \t]*(?:\*\*\*[ \t]*END\s+OF\s+TH(?:E|IS)\s+PROJECT\s+GUTENBERG\s+E(?:BOOK|TEXT)"

@@ -25,7 +25,7 @@ _BETWEEN: Final = re.compile(r"[\s,]*")
 _MARKS: Final = re.compile(r'\\.|["{}\[\]]', re.DOTALL)
 _OBJECTS: Final = re.compile(r"(,)\s*(?={)")
 _STRINGS: Final = re.compile(r'(?<=")\s*(,)\s*(?=")')
-_MOST_TRIED: Final = 1000  # candidates for the next element after an invalid one
+_MOST_TRIED: Final = 1000  # positions to try as the start of the next element after an invalid one
 _LONGEST_WORD: Final = 16  # characters at the end of the buffer in which a value may be incomplete
 _READ: Final = 1 << 18  # bytes read at a time
 _AS_READ: Final = ("utf-8", "surrogateescape")

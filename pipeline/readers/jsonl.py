@@ -41,7 +41,7 @@ class JsonlReader(FileReader):
     """
 
     names: ClassVar[tuple[str, ...]] = ("jsonl",)
-    leads: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")  # .json files may be settings next to the text
+    leads: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")  # not .json, which may be a settings file
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
 
     kind: Literal["jsonl"] = "jsonl"

@@ -1,4 +1,4 @@
-"""Documents in the lines of a file: where one begins, and how it is parsed. Most readers use these functions."""
+"""Functions that split the lines of a file into documents and parse them. Most readers use these functions."""
 
 from collections.abc import Callable, Iterator
 from typing import Final

@@ -9,7 +9,7 @@ EXPECTED: Final = frozenset({BETWEEN, "redirect", "not_article"}) | SKIPPED
 TORN: Final = frozenset({"truncated", "bomb"})  # the rest of the file is not read, whatever its size
 TRAILING: Final = "trailing_data"  # stored bytes after a compressed file that do not belong to it
 CUT_OFF: Final = "cut_off"  # an incomplete last line: the rest of the file is missing
-SNIPPET: Final = 200  # bytes shown of input with a fault
+SNIPPET: Final = 200  # bytes of input with a fault that messages show
 
 
 class Record(NamedTuple):

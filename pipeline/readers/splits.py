@@ -30,7 +30,7 @@ SPLIT_BYTES: Final = 8 << 20  # bytes of text: seconds of work
 MOST_SPLITS: Final = 4096  # if there would be more, the splits become larger
 MOST_PIECES: Final = 4096
 READER_VERSION: Final = 4  # increase this if the same input yields other documents or another plan
-_PROSE: Final = "text"  # the kind of files that are left out next to data formats: a README, a license
+_PROSE: Final = "text"  # format of a README or a license, which is not read if the directory has data files
 _TEXTS: Final = (".txt", ".text", ".md", "")  # file extensions of prose
 _FIELDS: Final = ("text_key", "element")  # keys that select the text in a file
 _MOST_LOOKED_AT: Final = 20  # files tested per extension of a directory
@@ -60,7 +60,7 @@ def plan_splits(sources: Sequence[Reader]) -> list[InputSplit]:
     found = [(source, source.files()) for source in sources]
     for source, all_sides in found:
         if not source.located:
-            continue  # the files are not named or downloaded by the user
+            continue  # the user neither named nor downloaded these files
         files = [file for sides in all_sides for file in sides]
         _report_html_pages(source, require_as_called(files), len(files))
     total = sum(weight(file, file.size) for _, files in found for sides in files for file in sides)
@@ -341,7 +341,7 @@ def _is_pattern(path: str) -> bool:
 
 
 def _check_ending(source: Reader, file: InputFile) -> None:
-    """Raise BadInput if a source has fixed extensions and would not read a file of the directory."""
+    """Raise BadInput if a source reads only files with fixed extensions and this file has another one."""
     if not _has_endings(source) and source.usual and plain_suffix(file.path) not in source.usual:
         raise BadInput(
             f"{file.path}: wrong file extension for its content, {source.kind}; rename it to "

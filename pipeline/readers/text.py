@@ -68,7 +68,8 @@ class TextReader(FileReader):
 def _unit(sample: FileProbe) -> Unit:
     """The unit of a document in one file: paragraphs if blank lines separate them, otherwise lines.
 
-    Long lines are documents. If the first blank line between them occurs after 64 KB, blank lines are ignored.
+    If the first blank line occurs after 64 KB, the length of the lines decides: long lines are documents, and short
+    lines form paragraphs.
     """
     if _has_blank_lines(sample.start):
         return "paragraphs"

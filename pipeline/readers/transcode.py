@@ -1,7 +1,7 @@
 """Lines of a file -> the same lines in UTF-8, whatever the encoding of the file and its division into ranges.
 
-A line in UTF-8 stays unchanged. At the first other line, the encoding of the file is detected from sampled lines of the
-whole file (encodings.py), so the result is the same in each range.
+A line in UTF-8 stays unchanged. At the first other line, the encoding is detected from sampled lines of the whole file
+(encodings.py). The result is therefore the same in each range.
 """
 
 import os
@@ -28,7 +28,7 @@ from preprocessing.spec import require
 _WHOLE: Final = 1 << 24  # bytes of a file that are examined completely; larger files are sampled in blocks
 _BLOCK: Final = 1 << 16
 _BLOCKS: Final = 256
-_BLOCKS_FAR_AWAY: Final = 16  # each block is a request
+_BLOCKS_FAR_AWAY: Final = 16  # for a URL, where reading a block takes a request
 _HEAD: Final = 1 << 22  # decompressed bytes of a compressed file that are examined
 _MOST_SEARCHED: Final = 1 << 30  # bytes searched for lines that are not UTF-8
 # line ends are parts of characters in these encodings: no line can be decoded separately
@@ -70,12 +70,12 @@ class Transcoder:
 
 def encoding_of(file: InputFile) -> Encoding:
     """The encoding of a file, from lines sampled in the whole file, or at its start if it is compressed."""
-    return _looked_at(file.path, file.size, file.changed)
+    return _sampled_encoding(file.path, file.size, file.changed)
 
 
 def late_encoding_of(file: InputFile) -> Encoding:
     """The encoding of a file whose sampled lines are UTF-8, but some other line is not."""
-    return _searched(file.path, file.size, file.changed)
+    return _searched_encoding(file.path, file.size, file.changed)
 
 
 def blocks_of(file: InputFile) -> Iterator[bytes]:
@@ -88,13 +88,13 @@ def blocks_of(file: InputFile) -> Iterator[bytes]:
 
 
 @lru_cache(maxsize=64)
-def _looked_at(path: str, size: int, changed: int) -> Encoding:
+def _sampled_encoding(path: str, size: int, changed: int) -> Encoding:
     return of_lines(lines_to_look_at(_blocks(path, size)))
 
 
 @lru_cache(maxsize=64)
-def _searched(path: str, size: int, changed: int) -> Encoding:
-    """Like `_looked_at`, from the first lines of the file that are not UTF-8."""
+def _searched_encoding(path: str, size: int, changed: int) -> Encoding:
+    """The encoding of the first lines of the file that are not UTF-8."""
     found, seen = list[bytes](), 0
     with open_bytes(path) as file:
         while (

@@ -23,10 +23,10 @@ from preprocessing.stand_ins import LOOKED_AT, PAGE, StandIn, is_page, stands_in
 
 _UNPACK: Final = "unpack it and pass the directory"
 _RENAME: Final = "rename it to {}, so that it is decompressed"
-_CALL: Final = "rename it to {}"
+_RENAME_TO: Final = "rename it to {}"
 _CONVERT: Final = "convert it to text, e.g. with {}"
 _ARCHIVES: Final = ((b"7z\xbc\xaf\x27\x1c", "a 7z archive"), (b"Rar!", "a RAR archive"), (b"ustar", "a tar archive"))
-_LOOKS: Final = (  # first bytes, description, remedy
+_SIGNATURES: Final = (  # first bytes, description, remedy
     (b"%PDF", "PDF", _CONVERT.format("pdftotext")),
     (b"%!PS", "PostScript", _CONVERT.format("ps2ascii")),
     (b"{\\rtf", "RTF", _CONVERT.format("pandoc")),
@@ -41,7 +41,7 @@ _LOOKS: Final = (  # first bytes, description, remedy
     (b"\x7fELF", "a program", "exclude it"),
     (b"filedesc://", "an ARC archive, the predecessor of WARC", "convert it to WARC, e.g. with `warcio recompress`"),
     (b"SQLite format 3", "a SQLite database", "export its text as CSV"),
-    (b"\x93NUMPY", "a NumPy array", "pass text: Sesame tokenizes it"),
+    (b"\x93NUMPY", "a NumPy array", "pass the text, because Sesame tokenizes it"),
     (b"\x89HDF", "HDF5", "export its text as Parquet"),
     (b"\x80\x04", "a Python pickle", "save it as JSON Lines: opening a pickle can run any code"),
 )
@@ -53,9 +53,12 @@ _OFFICE: Final = (  # member names in zip archives that are documents
     (b"opendocument.text", "ODT", _CONVERT.format("pandoc")),
 )
 _TAR_MARK: Final = 257
-_LEAST: Final = 9  # bytes; a shorter file is the beginning of a truncated file
-_TABLES: Final = (b"PAR1", "Parquet", _CALL.format(".parquet")), (b"ARROW1", "an Arrow file", _CALL.format(".arrow"))
-_PROMISED: Final = {  # expected first stored bytes by file extension
+_MIN_SIZE: Final = 9  # bytes; a shorter file is probably truncated, so its beginning is not checked
+_TABLES: Final = (
+    (b"PAR1", "Parquet", _RENAME_TO.format(".parquet")),
+    (b"ARROW1", "an Arrow file", _RENAME_TO.format(".arrow")),
+)
+_EXPECTED_START: Final = {  # expected first stored bytes by file extension
     ".gz": re.compile(rb"\x1f\x8b"),
     ".bz2": re.compile(rb"BZh"),
     ".xz": re.compile(rb"\xfd7zXZ"),
@@ -100,7 +103,7 @@ def match_signature(start: bytes) -> tuple[str, str] | None:
     if start[_TAR_MARK:].startswith(b"ustar") or any(start.startswith(mark) for mark, _ in _ARCHIVES[:2]):
         name = next((name for mark, name in _ARCHIVES[:2] if start.startswith(mark)), _ARCHIVES[2][1])
         return name, _UNPACK
-    return next(((what, todo) for mark, what, todo in _LOOKS if start.lstrip().startswith(mark)), None)
+    return next(((what, todo) for mark, what, todo in _SIGNATURES if start.lstrip().startswith(mark)), None)
 
 
 def require_as_called(files: Iterable[InputFile]) -> list[InputFile]:
@@ -110,7 +113,7 @@ def require_as_called(files: Iterable[InputFile]) -> list[InputFile]:
     format. Damaged files are accepted here, and remote files too large to be a pointer: reading them shows the
     fault.
     """
-    seen = [(file, *_looked_at(file)) for file in files]
+    seen = [(file, *_check_content(file)) for file in files]
     found = [(file, why) for file, why, _ in seen if why is not None]
     if found:
         (file, why), more = found[0], len(found) - 1
@@ -120,7 +123,7 @@ def require_as_called(files: Iterable[InputFile]) -> list[InputFile]:
 
 
 @lru_cache(maxsize=1 << 17)  # a job plans several times
-def _looked_at(file: InputFile) -> tuple[StandIn | None, bool]:
+def _check_content(file: InputFile) -> tuple[StandIn | None, bool]:
     """The actual format of a file if it contradicts its name, and whether it begins like an HTML page."""
     if not file.size or (is_url(file.path) and file.size > LOOKED_AT):
         return None, False
@@ -134,8 +137,8 @@ def _stands_in(file: InputFile, stored: bytes) -> StandIn | None:
     ending = (
         plain_suffix(file.path) if compression_of(file.path) is None else f".{file.path.rpartition('.')[2].lower()}"
     )
-    mark = _PROMISED.get(ending)
-    if mark is not None and len(stored) >= _LEAST and not mark.match(stored):
+    mark = _EXPECTED_START.get(ending)
+    if mark is not None and len(stored) >= _MIN_SIZE and not mark.match(stored):
         return _other(stored, ending) or (_TEXT.get(ending, _NO_TABLE) if is_text(stored) else None)
     if compression_of(file.path) or zip_archive.is_member(file.path):
         stored = head(file.path, _LOOKED_AT)

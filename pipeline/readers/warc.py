@@ -5,8 +5,8 @@ extracts the main text. Records about other records (requests, metadata) are not
 other content types are counted by reason.
 
 Archives in drafts of the standard (WARC/0.17, 0.18: ClueWeb09) have bare line feeds and wrong lengths; so do damaged
-ones. A record is therefore searched first where the previous one should end, then at the next record header. Sizes are
-of decompressed bytes and include headers.
+ones. The reader therefore looks for a record where the previous one should end, and otherwise searches for the next
+record header. Sizes are of decompressed bytes and include headers.
 """
 
 import io
@@ -43,7 +43,8 @@ _MEMBERS: Final = {
 _DRAFT: Final = b"WARC/0."
 _VERSION: Final = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n")
 _RECORD: Final = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n(?=[A-Za-z][\w-]*[ \t]*:)")
-_LEAD: Final = re.compile(rb"(?:\xef\xbb\xbf)?[\r\n]*(?=WARC/\d)")  # start of an archive that was saved by an editor
+# byte order mark and line ends, which an editor may add
+_LEAD: Final = re.compile(rb"(?:\xef\xbb\xbf)?[\r\n]*(?=WARC/\d)")
 _USUAL_GAP: Final = b"\r\n\r\n"  # after each record
 _LONGEST_MARK: Final = 64  # bytes at the end of a block that may contain a partial record header
 _HEADERS: Final = re.compile(rb"(?s:.*?)\r?\n\r?\n")
@@ -159,8 +160,8 @@ class _Records:
     def up_to_next(self, begin: int, headers: dict[str, str], fault: str, length: int = 0) -> _ArchiveRecord:
         """A record up to the next record header. If it is too long, its content is shortened.
 
-        The fault is "truncated" if the archive ends before `length` bytes. Exceptions are drafts, and records that
-        continue in another range.
+        The fault is "truncated" if the archive ends before `length` bytes, except in drafts, whose lengths are wrong,
+        and for records that continue in another range.
         """
         content_start, dropped, is_draft = b"", 0, self.buffer.startswith(_DRAFT, self.at)
         while (match := _RECORD.search(self.buffer, self.at + begin)) is None and not self.ended:

@@ -11,7 +11,7 @@ from pipeline.readers.wikitext import TooDeep, element, tidy, unescape, visible
 
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _NO_PROSE: Final = element("ref|references|math|chem|ce|gallery|timeline|score|hiero|imagemap|graph|mapframe|inputbox")
-_LONGEST: Final = 2000  # characters of such an element; a longer match ends at another element
+_LONGEST: Final = 2000  # characters; a longer match is not one element: its end tag belongs to another one
 # Without `code`, `table` and `html`, which articles discuss. An attribute has `=`, unlike `a <b and c> d`.
 _NAMES: Final = (
     "br|hr|p|div|li|poem|center|blockquote|section|ref|references|onlyinclude|includeonly|noinclude|inputbox|gallery"

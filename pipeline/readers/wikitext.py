@@ -60,7 +60,8 @@ _LEFT_OVER: Final = re.compile(
 _LEFT_OVER_SIGNS: Final = ("|", "\n!", "----", "{{", "}}", "[[", "]]", " !", ":!", "*!", "#!", ";!")
 _EMPTY: Final = re.compile(r"[(\uff08][\s,;:\u2013-]*[)\uff09]")
 _EMPTY_BRACKETS: Final = re.compile(rf" ?{_EMPTY.pattern}")
-# Gaps of removed templates: marks after an opening bracket, blanks before a mark; ` . . .` is an ellipsis.
+# Gaps that removed templates leave: punctuation after an opening bracket, and blanks before punctuation, except in the
+# ellipsis ` . . .`.
 _OPENED: Final = re.compile(r"([(\uff08])[ \t]*+(?:[,;:\uff0c\uff1b\u3001][ \t]*+)+")
 _GAP: Final = re.compile(r"(?<![ \t.])[ \t]++(?=[,.;](?:[\s)](?![ \t]*\.)|\Z))")
 _GAP_BUT_SEMICOLON: Final = re.compile(r"(?<![ \t.])[ \t]++(?=[,.](?:[\s)](?![ \t]*\.)|\Z))")

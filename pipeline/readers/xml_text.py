@@ -39,14 +39,14 @@ _TEI_BLOCKS: Final = frozenset(
     ("p", "l", "head", "ab", "item", "cell", "speaker", "stage", "opener", "closer", "salute", "u")
 )
 _TEI_BREAKS: Final = frozenset(("lb", "pb", "cb", "gb"))
-# alternatives, by their parent element, that are not read
-_TEI_OTHERS: Final = {"choice": ("sic", "orig", "abbr"), "app": ("rdg",)}
+# alternative readings that are left out: parent element -> its children
+_TEI_ALTERNATIVES: Final = {"choice": ("sic", "orig", "abbr"), "app": ("rdg",)}
 _TEI_NOT_READ: Final = frozenset(("teiHeader", "note", "fw", "figDesc", "facsimile", "sourceDoc", "standOff", "del"))
 # entities that a file need not declare
 _ENTITIES: Final = {name.removesuffix(";"): text for name, text in html5.items()}
 _NOT_IN_XML: Final = re.compile("[\0-\b\v\f\x0e-\x1f\udc80-\udcff]")
 _HALVES: Final = re.compile("\udced[\udca0-\udcaf][\udc80-\udcbf]\udced[\udcb0-\udcbf][\udc80-\udcbf]")
-# a control character of two bytes; elsewhere it occurs in mojibake and is needed for its repair
+# a control character of two bytes; it is removed after a character above U+FFFF, and may be mojibake elsewhere
 _FILLER: Final = "\x81"
 _FILLED: Final = re.compile(f"(?<=[\U00010000-\U0010ffff]){_FILLER}")
 _LOST: Final = "\x7f"  # replaces a byte that is invalid in XML, so that later bytes keep their positions
@@ -209,7 +209,7 @@ class _Parser:
         self.depth += 1
         above = self.inside[-1] if self.inside else ""
         self.inside.append(name)
-        if self.hidden or (self.is_tei and (name in _TEI_NOT_READ or name in _TEI_OTHERS.get(above, ()))):
+        if self.hidden or (self.is_tei and (name in _TEI_NOT_READ or name in _TEI_ALTERNATIVES.get(above, ()))):
             self.hidden += 1
         elif self.is_tei and name in _TEI_BLOCKS:
             self.blocks += 1

@@ -26,7 +26,7 @@ from preprocessing.files import TEMPORARY, from_checked_json
 
 @contextlib.contextmanager
 def _quiet_import() -> Iterator[None]:
-    """Suppress Beam's import warnings about missing cloud libraries, and the log handler that the first one installs.
+    """Suppress Beam's import warnings about missing cloud libraries, and the log handler that a warning installs.
 
     Imports of pandas and pymongo are blocked, because Beam imports them if they are installed. They take 40 MB in each
     process, and Sesame does not use the parts of Beam that need them.
@@ -229,7 +229,7 @@ def _runner(options: PipelineOptions, processes: int, log: Path, pids: Path) -> 
     if not processes:
         return FnApiRunner()
     direct = options.view_as(DirectOptions)
-    # with the mode set, Beam would use its own worker command
+    # if direct_running_mode were set, Beam would use its own worker command
     direct.direct_num_workers, direct.direct_running_mode = processes, None
     return FnApiRunner(SubprocessSDKEnvironment.from_command_string(workers.command(log, pids)))
 

@@ -70,9 +70,9 @@ def command(log: Path, pids: Path) -> str:
 def run(job: Callable[[], object], pids: Path, failed: threading.Event) -> None:
     """Run `job`, which starts workers that write their IDs to `pids`. Raises ResourceError if a worker dies.
 
-    Beam waits forever for a reply of a dead worker, and for a worker that is just starting when another one has
-    `failed`. Therefore Beam runs in a thread that can be abandoned. No worker survives this call, even if it is
-    interrupted.
+    Beam waits forever for the reply of a dead worker. After a worker has `failed`, it also waits forever for a worker
+    that is still starting. Therefore Beam runs in a thread that can be abandoned. No worker survives this call, even if
+    it is interrupted.
     """
     failures = list[BaseException]()
 

@@ -50,7 +50,7 @@ class Cleaner:
     def document(self, record: Record) -> tuple[Document | None, str, int]:
         """The cleaned document or None, the reason if it is dropped, and the number of masked e-mail addresses etc."""
         clean = self.clean
-        if len(record.text) > clean.max_chars:  # before the text is copied
+        if len(record.text) > clean.max_chars:  # checked first, because the next steps copy the text
             return None, "too_long", 0
         if record.text.count("\ufffd") > clean.max_replacement_char_ratio * len(record.text):
             return None, BAD_ENCODING, 0
@@ -102,7 +102,7 @@ class CleaningTally:
     """Statistics of cleaning a split. The ledger accounts for every byte; the first rejects of each reason are kept."""
 
     ledger: Ledger = field(default_factory=Ledger)
-    repaired: list[int] = field(default_factory=lambda: [0, 0])  # numbers of documents and of UTF-8 sequences
+    repaired: list[int] = field(default_factory=lambda: [0, 0])  # repaired documents, replaced UTF-8 sequences
     masked: int = 0
     lines: list[int] = field(default_factory=lambda: [0, 0])  # lines of kept documents before cleaning: all, indented
     # phrases that sources mark in kept documents: all, remaining

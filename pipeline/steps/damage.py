@@ -72,7 +72,7 @@ class SplitDamage:
         """The reason to reject the input if more than the fraction `most` is damaged, else ""."""
         if self.share > most:
             message = f"{self.share:.1%} of the stored bytes are in unreadable or truncated files"
-            short = ", where a short file counts with the median size" if self.missing else ""
+            short = ", counting a short truncated file with the median size" if self.missing else ""
             return f"{message}{short} ({list_damage(self.damaged)})"
         if len(self.unreadable) > most * self.num_files:
             return f"no readable document in {list_damage(self.unreadable)}, out of {self.num_files:,} files"

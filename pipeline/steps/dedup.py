@@ -37,7 +37,8 @@ ADDRESS: Final = np.dtype(  # a document, 38 bytes
 REPEAT: Final = np.dtype(
     [*ADDRESS.descr, ("kept_high", ">u8"), ("kept_low", ">u8"), ("kept_source", ">u8"), ("reason", "u1")]
 )
-_NODE: Final = [("high", ">u8"), ("low", ">u8"), ("part", "<u4"), ("row", "<u4")]  # row: in the signatures of the part
+# row: index in the signature file of the part
+_NODE: Final = [("high", ">u8"), ("low", ">u8"), ("part", "<u4"), ("row", "<u4")]
 _BAND: Final = np.dtype([("hash", "<u8"), *_NODE])
 EDGE: Final = np.dtype([*_NODE, *((f"other_{name}", kind) for name, kind in _NODE)])
 _AT_ONCE: Final = 1 << 16  # pairs whose signatures are compared at once
@@ -50,7 +51,7 @@ class DedupResult(NamedTuple):
     repeats: np.ndarray
 
     def save(self, path: Path) -> None:
-        """Write a file for `load`. Beam would keep a dozen copies of values that are sent between workers."""
+        """Write the result to a file. Beam would keep a dozen copies of it if workers sent it to each other."""
         file = io.BytesIO()
         np.savez(file, allow_pickle=False, **self._asdict())
         write_atomic(path, file.getvalue())

@@ -208,7 +208,7 @@ def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[TextPart]:
     against = _compared_with([path for path in corpus.dedup.reference_corpora if not _is_corpus(path)])
     parts = list[TextPart]()
     splits = plan_splits(corpus.sources)
-    if corpus.mixture:  # so that the kept one of equal documents in a group does not depend on paths
+    if corpus.mixture:  # the choice among equal documents of a group then does not depend on paths
         splits = sorted(splits, key=lambda split: _group_of(corpus, split))
     for number, split in enumerate(splits):
         mixed = [group.name for group in corpus.mixture].index(_group_of(corpus, split)) if corpus.mixture else None
@@ -461,8 +461,9 @@ def _phrases(corpus: Corpus, seals: list[dict[str, Any]], finals: list[dict[str,
         lost[line_dedup.REASON] = sum(facts["lost_phrases"] for facts in finals)
     if why := ", ".join(f"{count:,} {reason}" for reason, count in lost.items() if count):
         log.warning(
-            "phrases of %s: of %s marked phrases, %s are lost and will be masked as words (%s: changed ones were "
-            "removed by cleaning or lie inside of others)", corpus.name, f"{given:,}", f"{sum(lost.values()):,}", why,
+            "phrases of %s: of %s marked phrases, %s are lost and will be masked as words (%s); cleaning "
+            "removed the changed ones, or they overlap other phrases",
+            corpus.name, f"{given:,}", f"{sum(lost.values()):,}", why,
         )  # fmt: skip
     return {"given": given, **lost}
 
@@ -515,7 +516,7 @@ def _check_rejects(out: Path, corpus: Corpus, seals: list[dict[str, Any]], ledge
         top = sorted(rejected.items(), key=lambda item: (-item[1], item[0]))[:_MOST_REASONS]
         raise DataError(
             f"corpus {corpus.name}: {num} of {ledger.seen.documents - others} documents are unreadable "
-            f"({', '.join(f'{reason} {count}' for reason, count in top)}), the allowed fraction is {most:g}; "
+            f"({', '.join(f'{reason} {count}' for reason, count in top)}), at most {most:g} is allowed; "
             f"see {out / REJECTS}, then repair the input or raise clean.max_unreadable_ratio in the corpus file"
         )
 
@@ -531,7 +532,7 @@ def _check_damage(out: Path, corpus: Corpus, damaged: SplitDamage) -> None:
     """Raise DataError if the damaged fraction exceeds `clean.max_unreadable_ratio`; otherwise log warnings."""
     if why := damaged.error(corpus.clean.max_unreadable_ratio):
         raise DataError(
-            f"corpus {corpus.name}: {why}, the allowed fraction is {corpus.clean.max_unreadable_ratio:g}; "
+            f"corpus {corpus.name}: {why}, at most {corpus.clean.max_unreadable_ratio:g} is allowed; "
             "replace or exclude these files, or raise clean.max_unreadable_ratio in the corpus file; see "
             f"{out / REJECTS} for details"
         )

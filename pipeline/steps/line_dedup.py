@@ -81,10 +81,10 @@ def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, cl
     for row, line in np.frombuffer(b"".join(struck), _STRUCK).tolist():
         lines.setdefault(row, set()).add(line)
     lost = [0, 0]  # documents, bytes
-    phrases = 0  # in removed lines
+    lost_phrases = 0
 
     def left() -> Iterator[Document]:
-        nonlocal phrases
+        nonlocal lost_phrases
         for row, document in _kept(part, row_K):
             if row not in lines:
                 yield document
@@ -97,11 +97,11 @@ def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, cl
             lost[1] += len(document.text.encode()) - (0 if is_dropped else len(text.encode()))
             if not is_dropped:
                 spans = _left_spans(document, all_lines, lines[row], text, clean.whitespace)
-                phrases += len(document.spans) // 2 - len(spans)
+                lost_phrases += len(document.spans) // 2 - len(spans)
                 yield Document(text, document.source, text_key(text), tuple(at for span in spans for at in span))
 
     write_documents(out, left())
-    seal(out, identity=identity, lost=lost, lost_phrases=phrases)
+    seal(out, identity=identity, lost=lost, lost_phrases=lost_phrases)
 
 
 def _left_spans(

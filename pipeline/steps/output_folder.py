@@ -1,8 +1,8 @@
 """The output directory of a job: one writer, sealed parts, and a one-line error for a full disk.
 
 A part is a file with a seal, a small JSON file of the same name with its size, its hash and facts about it. The seal is
-written when the part is complete. A killed job leaves complete parts and unfinished files. The next job reuses the
-former and removes the latter.
+written when the part is complete. A killed job leaves complete parts, which the next job reuses, and unfinished
+files, which it removes.
 """
 
 import errno

@@ -42,7 +42,7 @@ PLAN: Final = "plan.npy"
 TEXT: Final = "text.json"
 _KEPT_BEFORE: Final = f"{TEMPORARY}kept.npy"  # exists while repeated lines are removed
 _REPEATS_BEFORE: Final = f"{TEMPORARY}repeats.npy"
-_FEWEST: Final = 2  # minimum documents of a held-out split if there are three times as many: a sentence pair needs two
+_FEWEST_HELD_OUT: Final = 2  # documents in each held-out split if the text has enough: a sentence pair needs two
 _SHARDS: Final = 8  # minimum number of shards if each has _LEAST_BYTES: work for several cores, and visible progress
 _LEAST_BYTES: Final = 1 << 20
 _AT_ONCE: Final = 1 << 14  # documents whose keys are hashed at once
@@ -80,7 +80,7 @@ def write_kept(
     parts: Sequence[str],
     others: Sequence[str] = (),
 ) -> None:
-    """Write the documents that are kept before lines are compared, and those that repeat one of them."""
+    """Write the kept documents and the repeats before `line_dedup` removes repeated lines."""
     address_N, repeat_K = _kept(groups, near, folder, corpus, parts, others)
     write_atomic(Path(folder, _REPEATS_BEFORE), npy(repeat_K))
     write_atomic(Path(folder, _KEPT_BEFORE), npy(address_N))
@@ -166,7 +166,7 @@ def folds(hash_N: np.ndarray, validation: float, test: float) -> np.ndarray:
     >>> folds(np.arange(10, dtype=np.uint64) << np.uint64(60), validation=0.1, test=0.1).tolist()
     [2, 2, 1, 1, 0, 0, 0, 0, 0, 0]
     """
-    few = _FEWEST if len(hash_N) >= 3 * _FEWEST else 0
+    few = _FEWEST_HELD_OUT if len(hash_N) >= 3 * _FEWEST_HELD_OUT else 0
     fold_N = np.zeros(len(hash_N), np.uint8)
     order_N = np.argsort(hash_N, kind="stable")
     start, share = 0, 0.0

@@ -9,7 +9,7 @@ from pipeline.spec import Corpus
 from pipeline.steps.clean import Cleaner, CleaningTally, clean_records
 from preprocessing.tokenization import TokenizerSpec, too_small
 
-_OPENED: Final = 1 << 14  # bytes that opening another file counts as
+_OPENED: Final = 1 << 14  # opening a split counts as reading this number of bytes
 
 
 def require_room(spec: TokenizerSpec, corpus: Corpus) -> None:
@@ -35,7 +35,7 @@ def documents(corpus: Corpus) -> Iterator[str]:
         left = SAMPLE_BYTES // len(chosen)
         for split in splits[start:stop]:
             for document in clean_records(records(split, corpus.clean.max_chars), cleaner, CleaningTally()):
-                yield document.text[: max(0, left)]  # the number of characters limits the number of bytes
+                yield document.text[: max(0, left)]  # a character has at least one byte
                 left -= len(document.text.encode())
                 if left <= 0:
                     break

@@ -95,7 +95,7 @@ class NgramMasking:
             while left and num_words and not places:
                 num_words -= 1
                 places = places_of[num_words]
-                if left < widest_of[num_words]:  # words that exceed the budget now never fit later
+                if left < widest_of[num_words]:  # longer words will not fit later either
                     places[:] = [word for word in places if long[word] <= left]
                     widest_of[num_words] = kinds[bisect_right(kinds, left) - 1]
             if not places:

@@ -25,12 +25,12 @@ class PartialPrediction:
     The paper describes spans of tokens; the reference (`_sample_mask` in data_utils.py) uses words, as here. The
     reference differs in these points:
 
-    * It selects n tokens rather than n words, because it tests the first token repeatedly. So the first tokens of long
-      words are targets several times as often as their last tokens.
+    * It selects n tokens rather than n words, because its loop over the words tests only the first token. So the first
+      tokens of long words are targets several times as often as their last tokens.
     * Its context does not include the n-gram. So it selects a seventh of the tokens as n-grams, and draws the rest from
       anywhere.
-    * Its first context starts with the half, and its last n-gram may not reach the end. So both edges have fewer
-      targets.
+    * Its first context starts at the start of the half, and its last n-gram ends before the end of the half. So there
+      are fewer targets at both ends.
     * It may select special tokens, but does not predict them. Here they are never selected.
     """
 

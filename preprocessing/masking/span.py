@@ -16,8 +16,8 @@ class SpanMasking:
 
     Touching spans are one unit. A length l from 1 to `max_span_length` words is drawn with probability proportional to
     p * (1 - p)^(l - 1). By default its mean is 3.797 words; the paper gives 3.8 (clipping longer draws would give
-    4.463). A uniformly drawn token that is not yet selected determines the start: the span begins at the start of its
-    word, and ends early at a special token. The last span stops exactly at the budget, even inside a word, as in the
+    4.463). A span begins at the start of the word of a uniformly drawn token that is not yet selected. It ends early
+    at a special token. The last span stops exactly at the budget, even inside a word, as in the
     reference.
 
     A fraction `phrase_prob` of the spans are phrases of at least two words that are not yet selected, if any remain
@@ -73,9 +73,8 @@ class SpanMasking:
         begin_W = np.flatnonzero(row["word_starts"])
         word_S = np.cumsum(row["word_starts"]) - 1
         special_word_W = np.append(np.flatnonzero(special_S[begin_W]), len(begin_W))
-        wall_W = special_word_W[
-            np.searchsorted(special_word_W, np.arange(len(begin_W)))
-        ]  # the next special token, as a word
+        # index of the next special token among the words
+        wall_W = special_word_W[np.searchsorted(special_word_W, np.arange(len(begin_W)))]
         begin, wall, word = [*begin_W.tolist(), num_tokens], wall_W.tolist(), word_S.tolist()
         ordinary = np.flatnonzero(~special_S)
         left = budget(row, self.rate, self.rounding, 0, rng)

@@ -21,8 +21,8 @@ class TokenMasking:
 
     With `sample_alpha` rare tokens are more likely: weights are count^-alpha (XLM 3.3; alpha is 0.5 there), and tokens
     are drawn one after the other from those not yet selected. In XLM's code a special token has no count and therefore
-    no weight (`mask_scores` in src/trainer.py); its released default, one draw per token, may select any token but the
-    first.
+    no weight (`mask_scores` in src/trainer.py). Its released default is one draw per token, which may select any token
+    except the first.
     """
 
     kind: Literal["token"] = "token"

@@ -49,7 +49,7 @@ class WholeWordMasking:
         order = rng.permutation(np.flatnonzero(~row["special_tokens_mask"][begin_W]))
         is_selected_W = np.zeros(len(begin_W), dtype=bool)
         while True:
-            order = order[long_W[order] <= left]  # words that exceed the budget now never fit later
+            order = order[long_W[order] <= left]  # longer words will not fit later either
             if not order.size:
                 break
             total = np.cumsum(long_W[order])

@@ -28,8 +28,8 @@ class ObjectivePart(Protocol):
     two_sided: ClassVar[bool]
     """Whether the objective produces a source for an encoder, in addition to the decoder sequence."""
     attention: ClassVar[Attention]
-    """Source of the attention mask. `model`: the model's own mask. `rows`: the columns rank and reach; each token
-    attends to itself. `queries`: these columns; a predicted token does not attend to itself."""
+    """Source of the attention mask. `model`: the model's own mask. `rows`: the columns rank and reach, and each token
+    attends to itself. `queries`: the columns rank and reach, and a predicted token does not attend to itself."""
     remark: ClassVar[str]
     """A remark for the user in one line, if a property of the sequences may be unexpected; otherwise ""."""
     scale_overrides: ClassVar[ScaleOverrides]

@@ -17,9 +17,9 @@ class PermutationLM:
 
     Each block of `perm_size` tokens has its own random order, and the selected tokens are predicted. The rule is that
     of the reference (`_local_perm` in data_utils.py). The tokens of a block draw a permutation, one index per token.
-    Ordinary tokens that are not predicted have the index -1 instead. Token i does not attend to token j of its block if
-    j has an index of its own and index[i] <= index[j]; if i is not a target, index[i] + 1 replaces index[i]. Tokens
-    attend to all earlier blocks and to no later block, and a content state attends to its own token.
+    Ordinary tokens that are not predicted have the index -1 instead. In a block, a target i attends to token j iff
+    index[j] < index[i]; any other token i attends to j iff index[j] <= index[i]. Tokens attend to all earlier blocks
+    and to no later block, and a content state attends to its own token.
 
     The columns `rank` and `reach` encode this rule: i attends to j iff rank[j] <= reach[i]. Ranks increase from block
     to block. With P = `perm_size`, tokens of block b have these values:

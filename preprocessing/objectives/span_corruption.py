@@ -35,9 +35,9 @@ class SpanCorruption:
     `targets: all` the whole sequence is predicted; then, without `collapse_spans`, each selected token becomes the
     first sentinel, or a random token with probability `random_replace_prob`.
 
-    If the selected spans begin after an unselected token and end the sequence, as masking `random_spans` selects them,
-    the IDs equal those of the reference. Otherwise the targets of the reference begin without a sentinel, or end with
-    an additional one.
+    With masking `random_spans`, the first token is never selected and the last one always is, and the IDs equal those
+    of the reference. With another masking, the targets of the reference may begin without a sentinel, or end with an
+    additional one.
     """
 
     kind: Literal["span_corruption"] = "span_corruption"

@@ -32,7 +32,7 @@ class Contiguous:
     With `unit: sentence` (RoBERTa 4.2, FULL-SENTENCES), a sequence is `<s> whole sentences </s>`, with one more `</s>`
     between two documents. A sentence that is longer than a sequence is cut into several sequences
     (`overlong: truncate`) or dropped. The sequence before a dropped sentence ends there. SpanBERT's BlockDataset also
-    drops such sentences, but it loses the text before a last sentence that is too long as well.
+    drops such sentences. If the last sentence of the text is too long, it drops the sequence before it too.
 
     Without `cross_documents` a sequence holds one document only. A plan counts separators as positions: the separator
     after each document has its own position.

@@ -30,9 +30,9 @@ class ParallelSentences:
     """Monolingual sequences and translation pairs (XLM 3.3, MLM, and 3.4, TLM).
 
     A monolingual sequence is `</s>` and a window over the sentences of one language, each followed by `</s>`. Sentences
-    are in text order. With `sentence_order: shuffled` they are in a new random order each epoch, as in the authors'
-    files (`shuf` in their get-data-wiki.sh; there each line is a sentence, as with `sentence_boundaries: lines` in the
-    corpus file).
+    are in text order. With `sentence_order: shuffled` they are in a new random order each epoch. The authors also
+    shuffle their files (`shuf` in get-data-wiki.sh), in which each line is a sentence, as with
+    `sentence_boundaries: lines` in the corpus file.
 
     A translation pair is `</s> x </s> </s> y </s>`. The language changes at the second side y; with `reset_positions`,
     positions restart there. If a document has more than two sides, two of them are drawn. A pair that exceeds the

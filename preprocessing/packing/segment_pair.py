@@ -175,7 +175,7 @@ class SegmentPair:
         is_short_N = rng.random(own) < self.short_seq_prob
         target_N = np.where(is_short_N, rng.integers(2, room, size=own, endpoint=True), room)
         if self.unit == "sentence":
-            target_N[:] = 1  # any sentence reaches this target, so a chunk has two sentences
+            target_N[:] = 1  # a chunk gets the minimum of two sentences
         document = np.flatnonzero(np.diff(bounds_N1[: own + 1]) >= 2)
         first = bounds_N1[document]
         rounds = [np.zeros((6, 0), dtype=np.int64)]

@@ -95,9 +95,9 @@ class StreamPair:
     sequence of a stream starts `reuse_len` tokens later: a memory stores only the states of the reused tokens. Token
     types are 0 for the reused tokens and A, 1 for B, 2 for <cls>. Whether B follows A is not predicted.
 
-    With `directions: both`, half of the sequences of a batch read the text from its end (3.1; `bi_data` there): the
-    text is reversed, except for the separators and <cls>, which keep their places. Their `positions` count down, which
-    encodes the direction. Words stay whole, and n-grams of words are drawn in reading order.
+    With `directions: both`, half of the sequences of a batch read the text from its end (3.1; `bi_data` there). Their
+    text is reversed, but the separators and <cls> keep their places. Their `positions` count down, which encodes the
+    direction. Words stay whole, and n-grams of words are drawn in reading order.
     """
 
     kind: Literal["stream_pair"] = "stream_pair"

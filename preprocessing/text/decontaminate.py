@@ -14,7 +14,7 @@ import numpy as np
 
 from preprocessing.text.ngrams import Hashes, hashed_ngrams, hashed_words
 
-_FEWEST: Final = 8  # words of a short text that is searched for as a whole: the smallest N of GPT-3
+_FEWEST: Final = 8  # minimum number of words of a text to search for; GPT-3's minimum n
 _LENGTH_BITS: Final = 58  # the upper 6 bits are the number of words minus 1, so sorting groups the hashes by length
 
 

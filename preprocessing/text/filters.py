@@ -4,8 +4,8 @@ C4: Raffel et al., arXiv:1910.10683, section 2.2 (final version), with the const
 Gopher: Rae et al., arXiv:2112.11446, appendix A.1.1 and table A1.
 
 A rule is a pure function that returns the reason to drop a text, or "". Both sets of rules assume spaces between words
-and use English word lists, so use them with `languages: [en]`. Sesame does not ship the list of bad words of C4: it is
-offensive, is not ours to license, and is known to drop text of minorities (arXiv:2104.08758, section 5). Words are
+and use English word lists, so use them with `languages: [en]`. Sesame does not contain the list of bad words of C4.
+The list is offensive, has another owner, and drops text of minorities (arXiv:2104.08758, section 5). Words are
 separated by white space and include punctuation.
 """
 
@@ -39,7 +39,8 @@ def apply_rules(text: str, rules: Sequence[str]) -> tuple[str, str]:
 
 # --- C4 ---------------------------------------------------------------------------------------------------------------
 
-_END_MARKS: Final = (".", "!", "?", '"', "\u201d")  # the code of C4 has no curly mark; the paper does not say
+# C4's code has no curly quotation mark; the paper does not list the marks
+_END_MARKS: Final = (".", "!", "?", '"', "\u201d")
 _LONGEST_WORD: Final = 1000
 _FEWEST_WORDS: Final = 5  # per line, as in the paper and its code; datatrove uses 3
 _FEWEST_SENTENCES: Final = 3  # per page, as in the paper and its code; datatrove uses 5
@@ -99,7 +100,7 @@ def _has(notices: tuple[str, ...], line: str) -> bool:
 # --- Gopher: quality --------------------------------------------------------------------------------------------------
 
 _STOP_WORDS: Final = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
-_BULLETS: Final = ("\u2022", "\u2023", "\u25cf", "-", "*")  # the paper does not list characters
+_BULLETS: Final = ("\u2022", "\u2023", "\u25cf", "-", "*")  # the paper does not list the bullets
 _ELLIPSES: Final = ("...", "\u2026")
 
 
@@ -236,8 +237,8 @@ class _Groups(NamedTuple):
 def _repeated(id_W: npt.NDArray[np.int64]) -> Iterator[tuple[int, _Groups]]:
     """Yield the repeated n-grams for n = 2 to 10, until there are none.
 
-    An n-gram is a repeated (n-1)-gram with one more word. So only the repeated ones are sorted again, and n-grams are
-    compared exactly, as pairs of numbers, without a hash.
+    A repeated n-gram is a repeated (n-1)-gram with one more word. So each step sorts only the repeated (n-1)-grams, and
+    compares n-grams exactly, as pairs of numbers, without a hash.
     """
     num_ids = int(id_W.max(initial=0)) + 1
     group_P, at_P = id_W, np.arange(len(id_W))

@@ -21,7 +21,7 @@ Spans = Sequence[tuple[int, int]]
 """Ranges [start, stop) of the characters of a text."""
 
 _RUN: Final = re.compile(r"\S+")
-_FAR: Final = 20_000  # most characters that cleaning may remove between two spans
+_MOST_REMOVED: Final = 20_000  # maximum number of characters that cleaning may remove between two spans
 # A letter or digit of a script with spaces between words. This excludes Chinese, Japanese, Thai and similar scripts,
 # and Korean, which attaches particles to words.
 _SPACED: Final = re.compile(
@@ -86,7 +86,8 @@ def _locate_by_parts(raw: str, spans: Spans, text: str, clean: Callable[[str], s
     parts = [remove_whitespace(clean(raw[start:stop])) for start, stop in pairwise(cuts)]
     if "".join(parts) != remove_whitespace(text):
         return None
-    place_C = [at for run in _RUN.finditer(text) for at in range(*run.span())]  # of characters that are not white space
+    # positions of the characters that are not white space
+    place_C = [at for run in _RUN.finditer(text) for at in range(*run.span())]
     ends = list(accumulate(map(len, parts)))
     pairs = zip(ends[0::2], ends[1::2], strict=False)
     return [(place_C[start], place_C[stop - 1] + 1) for start, stop in pairs if start < stop]
@@ -101,7 +102,8 @@ def move_spans(spans: Spans, edits: Edits) -> tuple[tuple[int, int], ...]:
     begins, moved = [start for start, _, _ in edits], list[tuple[int, int]]()
     grown = [0, *accumulate(size - (stop - start) for start, stop, size in edits)]
     for start, stop in spans:
-        first, last = bisect_right(begins, start), bisect_left(begins, stop)  # number of edits that begin before
+        # number of edits that begin before the span, and before its end
+        first, last = bisect_right(begins, start), bisect_left(begins, stop)
         begin, end = start + grown[first], stop + grown[last]
         if first and start < edits[first - 1][1]:
             begin = begins[first - 1] + grown[first - 1]
@@ -136,8 +138,8 @@ def _search(raw: str, spans: Spans, text: str, clean: Callable[[str], str]) -> l
 def _places(text: str, phrase: str, behind: int, expected: int) -> Iterator[int]:
     """The nearest place of a phrase before the expected place, and the nearest one after it."""
     if phrase:
-        before = text.rfind(phrase, max(behind, expected - _FAR), expected + len(phrase))
-        after = text.find(phrase, max(behind, expected), expected + _FAR)
+        before = text.rfind(phrase, max(behind, expected - _MOST_REMOVED), expected + len(phrase))
+        after = text.find(phrase, max(behind, expected), expected + _MOST_REMOVED)
         yield from (place for place in (before, after) if place >= 0)
 
 

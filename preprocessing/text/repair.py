@@ -6,8 +6,8 @@ from typing import Final
 import ftfy
 from ftfy.badness import MOJIBAKE_CATEGORIES, is_bad
 
-# The repairs of ftfy. It does not straighten quotes, change the width of characters or remove control characters
-# (tidy.py removes them): these are not damage, but choices of an author or of the normalization.
+# The repairs of ftfy. It does not straighten quotes or change the width of characters, which are choices of an author.
+# It does not remove control characters, because tidy.py does.
 _FIXES: Final = ftfy.TextFixerConfig(
     unescape_html="auto",
     fix_encoding=True,
@@ -30,16 +30,16 @@ _DAMAGE: Final = re.compile(
     r"[&\x1b\x80-\x9f\u0132\u0133\u0149\u01c4-\u01cc\u01f1-\u01f3\ufb00-\ufb06\ud800-\udfff]"
     r"(?:(?<!&)|(?=\#?[a-zA-Z0-9]{1,24};))"
 )
-# All text that ftfy regards as mojibake matches this pattern: a character of its categories that is not a Greek,
-# Cyrillic or small Latin letter, next to another character of its categories; or A with circumflex, A with tilde, OE.
-# The pattern of ftfy is 20 times slower, so it is only applied around these matches; none of its alternatives is
-# longer. A test verifies that nothing is missed. Characters of other scripts are in no category.
+# All text that ftfy regards as mojibake matches the pattern _ODD, as a test verifies. It matches a character of ftfy's
+# categories that is not a Greek, Cyrillic or small Latin letter, next to another character of these categories. It also
+# matches A with circumflex, A with tilde, OE and oe. Characters of other scripts are in no category. The pattern of
+# ftfy is 20 times slower, so it is only applied around these matches; none of its alternatives is longer.
 _LETTERS: Final = ("lower_common", "upper_common", "lower_accented", "kaomoji", "common")
 _RARE: Final = "".join(chars for name, chars in MOJIBAKE_CATEGORIES.items() if name not in _LETTERS) + "\xb0\xd9\u0402"
 _ANY: Final = "".join(MOJIBAKE_CATEGORIES.values())
 _ODD: Final = re.compile(rf"[{_RARE}](?:(?=[{_ANY}])|(?<=[{_ANY}].)|(?<=[\xc2\xc3\u0152]))|\u0153", re.DOTALL)
 _AROUND: Final = 6
-_LINE_BEGINS: Final = ("\n\xc2 ", "\n\xc3 ")  # damage at the start of a line, which ftfy gets one at a time
+_LINE_BEGINS: Final = ("\n\xc2 ", "\n\xc3 ")  # ftfy finds these only at the start of its input, which is one line
 _FEW: Final = 100  # with fewer characters per match than this, the rest of the text is checked at once
 
 

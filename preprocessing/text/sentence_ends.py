@@ -16,7 +16,7 @@ from preprocessing.text.tidy import single_blanks
 
 _LINE_END: Final = re.compile(r"(?<!\n)(?=\n)")
 _LAYOUT: Final = ("  ", "\t", "\n ", " \n", "\n\n\n", "\x0b", "\x0c", "\xa0", "\u3000")
-_LONGEST: Final = 10_000  # most characters of a sentence, because tables and program code may have no sentence ends
+_LONGEST: Final = 10_000  # maximum characters of a sentence; tables and program code may have no sentence ends
 
 # The classes of marks: full stops, and all characters with Sentence_Break = STerm in Unicode except Burmese commas.
 _SOFT: Final = ".!?\u2026\u203c\u203d\u2047-\u2049"  # do not end a sentence before a lower-case letter
@@ -52,7 +52,8 @@ _UNMARKED: Final = {code: script for code, (_, script) in WITHOUT_MARKS.items()}
 _LONE_LATIN: Final = "a-z\u00df-\u00f6\u00f8-\u017e"  # single lower-case letters that abbreviate a word
 _LONE_CYRILLIC: Final = "\u0430-\u044e\u0450-\u045f"
 _HEADING: Final = "(?P<heading>[{capital}]{{2,30}}(?:[ ][{capital}]{{2,30}}){{1,9}})(?=[ ][{capital}][{small}])"
-_SHORT, _OF_TYPICAL = 120, 0.6  # most characters of a heading or a list item; as a fraction of a typical line
+# maximum length of a heading or a list item: in characters, and as a fraction of the typical length of a line
+_SHORT, _OF_TYPICAL = 120, 0.6
 _HEAD: Final = 1000  # characters from which a language is guessed
 _FEWEST: Final = 3  # frequent words needed to guess a language
 _COMMON: Final = {code: frozenset(words.split()) for code, words in COMMON_WORDS.items()}
@@ -94,7 +95,7 @@ def _has_layout(text: str) -> bool:
 
 
 def _with_layout(text: str, pieces: Iterable[str]) -> list[str]:
-    """Split a text at the ends of these pieces, which equal it except for white space; white space begins a part."""
+    """Split a text where these pieces of it end, and keep its white space, in which the pieces may differ from it."""
     found, start, stop = list[str](), 0, 0
     for piece in pieces:
         for run in piece.split():
@@ -230,7 +231,8 @@ def _end(language: str) -> re.Pattern[str]:
     ordinal = r"(?<!\b\d\.)(?<!\b\d\d\.)" if language in ORDINALS.split() else ""
     numbers = _not_after(BEFORE_NUMBERS["en"].split() if language == "en" else _of(BEFORE_NUMBERS), then="(?=[ ][0-9])")
     unmarked = _UNMARKED.get(language)
-    others = (" " if unmarked else "") + ("" if language == "en" else ":")  # English is faster without smileys
+    # smileys begin with a colon; in English they are ignored, which is faster
+    others = (" " if unmarked else "") + ("" if language == "en" else ":")
     heading = _HEADING.format(capital=capital, small=small)
     blank = f"|(?<=[{unmarked}][ ])(?=[{unmarked}])(?P<blank>)" if unmarked else ""
     not_i = capital.replace("A-Z", "A-HJ-Z")

@@ -38,7 +38,8 @@ def token_texts(vocab: Vocab, ids: Iterable[int], alone: Iterable[int] = ()) -> 
     """Return the exact text of each token; joined, they are the whole text. Special tokens appear by name.
 
     A byte-level token may contain a part of a character: the character is shown at the token that completes it. Bytes
-    that form no character are written as \u27e8e2 82\u27e9. A token whose position is in `alone` shares no character.
+    that form no character are written as \u27e8e2 82\u27e9. Tokens at the positions `alone` are shown
+    separately, even if they are parts of one character.
     """
     ids, special = list(map(int, ids)), set(vocab.special_ids)
     apart = {*alone, *(place for place, id in enumerate(ids) if id in special)}

@@ -12,7 +12,8 @@ INSERTS: Final = ("<|start|>", "<|delimiter|>", "<|extract|>")
 def with_inserts(vocab: Vocab, rows: int) -> Vocab:
     """Return the tokenizer with GPT-1's tokens around one text and around two texts.
 
-    The new tokens follow the first `rows` rows of the model's token table. Rows without a token get an unused name.
+    The new tokens follow the first `rows` rows of the model's token table. Rows
+    of the table that have no token get tokens with unused names.
     """
     assert not vocab.sentinels, "sentinels must be the last tokens, so no token can follow them"
     tokenizer = Tokenizer.from_buffer(vocab.files["tokenizer.json"])

@@ -10,7 +10,7 @@ from preprocessing.stand_ins import require_itself
 
 T = TypeVar("T")
 SAMPLE_MB: Final = 100  # text for training a tokenizer; more text changes few tokens
-_EXTENSIONS: Final = (".json", ".txt", ".model", ".bpe", ".vocab")  # of tokenizer files
+_EXTENSIONS: Final = (".json", ".txt", ".model", ".bpe", ".vocab")  # file extensions of tokenizers
 
 
 class TokenizerBuild(NamedTuple):
@@ -157,7 +157,7 @@ def too_small(size: int, least: int, of_sample: bool = False) -> BadInput:
 
 
 def _suggested_size(least: int) -> int:
-    """Return the next power of two with at least a tenth of the tokens beyond characters and special tokens.
+    """Return a power of two of at least `least` / 0.9, so that a tenth of the tokens can be longer than a character.
 
     >>> _suggested_size(7015), _suggested_size(8000)
     (8192, 16384)

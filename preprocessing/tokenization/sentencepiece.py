@@ -123,8 +123,8 @@ class SentencePieceBPE:
     """BPE over characters by SentencePiece (arXiv:1508.07909).
 
     Its special tokens are those of tokenizer `unigram`. Languages are sampled with q proportional to p^alpha
-    (arXiv:1901.07291, 3.1), where p is a language's fraction of the text: the most frequent language is read at most
-    once, others are repeated. The name of a language is part of the source of the text, as for packing `parallel`.
+    (arXiv:1901.07291, 3.1), where p is a language's fraction of the text. The most frequent language is read at most
+    once, and others are repeated. The name of a language is part of the source of the text, as for packing `parallel`.
     """
 
     kind: Literal["sentencepiece_bpe"] = "sentencepiece_bpe"

@@ -80,9 +80,9 @@ class Template:
 def windows(row: TemplatedRow, length: int, step: int, most_first: int = 64) -> list[TemplatedRow]:
     """Return windows of at most `length` tokens over the second text of a longer sequence, one every `step` tokens.
 
-    Each window has all special tokens and at most `most_first` tokens of the first text, or fewer so that `step` tokens
-    of the second text fit (BERT 4.2, where `doc_stride` is the step, not the overlap). The last window ends with the
-    text. Raises BadInput if a window has no room for both texts.
+    Each window has all special tokens and at most `most_first` tokens of the first text. It has fewer if `step` tokens
+    of the second text would not fit (BERT 4.2, where `doc_stride` is the step, not the overlap). The last window ends
+    with the text. Raises BadInput if a window has no room for both texts.
     """
     at_S = np.arange(len(row.ids))
     inside = np.flatnonzero(row.text == 1)
@@ -104,7 +104,7 @@ def windows(row: TemplatedRow, length: int, step: int, most_first: int = 64) -> 
 def _ends(vocab: Vocab) -> processors.TemplateProcessing:
     """Return the default template: the end token after each text."""
     if vocab.sep is None:  # OpenAI's GPT
-        raise BadInput("the tokenizer has no end token for the default template; use a grid with form: gpt1")
+        raise BadInput("the tokenizer has no end token for the default template; use a grid with input_format: gpt1")
     name = vocab.piece(vocab.sep)
     return processors.TemplateProcessing(
         single=["$A", name], pair=["$A", name, "$B:1", f"{name}:1"], special_tokens=[(name, vocab.sep)]

@@ -84,7 +84,7 @@ def read(path: Path, kind: TokenizerPart) -> TokenizerBuild:
         tokenizer.model.dropout = None
     names = _roles(tokenizer, about, path)
     added = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
-    for name in names.values():  # its name in a text would be encoded as this token if it were not special
+    for name in names.values():  # otherwise the name in a text would be encoded as this token
         if name not in added or not added[name].special:
             tokenizer.add_special_tokens([name])
     return TokenizerBuild(names, {NAME: tokenizer.to_str().encode()}, complete=True)

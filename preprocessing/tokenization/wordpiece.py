@@ -24,7 +24,7 @@ from preprocessing.tokenization.part import (
 
 SPECIALS: Final = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 _COVERAGE: Final = 0.9999  # fraction of the text whose characters are tokens; others are [UNK]
-_CHARACTERS: Final = 1 / 32  # fraction of tokens always allowed for characters; BERT has 997 of 30,522
+_CHARACTERS: Final = 1 / 32  # fraction of the tokens that may always be characters; BERT has 997 of 30,522
 _LEAST_COUNT: Final = 2  # pairs that occur once are not merged
 _TEXTS_AT_ONCE: Final = 1_000  # number of texts to encode in one call
 _LONGEST_WORD: Final = 100  # in characters; longer words are [UNK], as in transformers

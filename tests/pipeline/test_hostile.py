@@ -207,7 +207,7 @@ def test_the_command_ends_with_3_where_too_much_cannot_be_read(
     ]
     assert main([*words, "--progress", "none"]) == 3
     said = capsys.readouterr().err.splitlines()[-1]
-    assert "3 of 12 documents are unreadable (bad_json 3), the allowed fraction is 0.05; see " in said
+    assert "3 of 12 documents are unreadable (bad_json 3), at most 0.05 is allowed; see " in said
     assert not list(tmp_path.rglob("text.json"))
 
 

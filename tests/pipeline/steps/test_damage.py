@@ -94,7 +94,7 @@ def test_files_of_which_little_is_left_count_as_large_as_others(tmp_path: Path, 
         torn = content[: len(content) // 60] if number in (2, 4) else content
         (tmp_path / "in" / f"{number}.{ending}").write_bytes(torn)
     with pytest.raises(
-        DataError, match=r"^corpus c: 33\.[34]% of .*, where a short file counts with the median size \(2 files: "
+        DataError, match=r"^corpus c: 33\.[34]% of .*, counting a short truncated file with the median size \(2 files: "
     ):
         _read(tmp_path / "in", max_unreadable_ratio=0.25)
 

@@ -226,7 +226,7 @@ def test_pieces_that_end_words(tmp_path: Path) -> None:
     (document,) = vocab.encode_documents([["The fox isn't.", " The"]])
     words = [vocab.piece(int(id)) for id in document.ids[document.word_starts]]
     assert words == ["the</w>", "fox</w>", "i", "'</w>", "t</w>", ".</w>", "the</w>"]
-    with pytest.raises(BadInput, match="has no end token for the default template; use a grid with form: gpt1"):
+    with pytest.raises(BadInput, match="has no end token for the default template; use a grid with input_format: gpt1"):
         Template(vocab, 24)
     row = Template(with_inserts(vocab, vocab.size), 24).row("The fox")
     assert row.ids.tolist() == [vocab.size, *vocab.encode("The fox"), vocab.size + 2]
