@@ -1,35 +1,35 @@
-"""Known bugs of the reference pipelines (../shared/reference/data.md, section 2): absent here.
+"""Known bugs of the reference pipelines (../shared/reference/data.md, section 2) are absent here.
 
-Facts that other tests of this folder hold already:
-  BERT      a random partner may be the same document: test_segment, ..._is_never_from_the_same_document;
-            budgets count special tokens and round half to even (kept): test_choose, test_nearest_is_the_rounding_...;
-            a random token may be [PAD] or another special one (kept as swap_from: vocabulary): test_rewrite;
-            words that overflow the budget are passed over (kept): test_choose, test_a_word_that_overflows_...;
-            one target length for a document (kept): test_segment, test_short_pairs_have_a_uniform_target
-  RoBERTa   a sentence longer than a block exceeds it: test_segment, ..._is_cut_and_not_dropped
-  HF        random ids include special tokens: test_rewrite, test_a_random_token_is_never_special_...;
-            whole words are those of ## only: test_vocab, test_words_begin_where_words_begin
-  SpanBERT  3.80 words where Megatron clips to 4.46: test_choose, test_spans_have_the_mean_of_the_paper_...;
-            the budget may cut a word (kept, one in a row): test_choose, test_spans_meet_the_budget_exactly_...;
-            the same seed gives other masks: test_rows, test_a_row_is_the_same_whoever_asks_...
-  Megatron  documents of one sentence are skipped: test_segment, ..._is_a_partner_only_and_is_counted;
-            ids up to 65,535 do not always get 16 bits: test_shards, test_ids_are_16_bits_while_the_vocabulary_fits
-  LDDL      B that does not follow is labelled as following: test_segment, ..._goes_on_where_a_ends;
-            text is cut at 512 and a tenth is left out: test_segment, test_packed_*_hold_every_token_once_...;
-            partners are from the same partition only (mended: a shard of few documents borrows
-            those of others, test_pool; of larger ones kept, which are a sample of the text by hash)
-  ModernBERT [CLS] and [SEP] are masked: test_choose, test_a_special_token_is_never_chosen_...
-  T5        more spans than sentinels take ordinary ids, a row that begins with noise has an answer without a sentinel,
-            random ids may be sentinels: test_sentinel
-  BART      less than the share is hidden (kept); a random insertion at least, random ids may be special, separators
-            move with sentences, rotation by nothing is twice as likely: test_noise
-  PEGASUS   the number of gap sentences is rounded down, and a text of one sentence is masked whole (kept):
-            test_gap_sentences
-  XLNet     one permutation for all blocks of a half: test_permute;
-            pieces are counted where words are meant, few targets at the ends of a half: test_partial, test_targets_...
-  MASS      a fragment of one token at the end fails, the source is written to: test_fragment
-  UniLM     the fine-tuning loader hides tokens of the target only: test_unified
-Memory (BERT, (d)) and documentation (ALBERT, (f)) are not for a test; the other sections speak of what is yet to come.
+Other tests cover these facts; "kept" means that Sesame deliberately behaves like the reference:
+  BERT         a random partner may be the same document: test_segment_pair, ..._is_from_another_document;
+               budgets count special tokens and round half to even (kept): test_choose, test_nearest_rounds_like_bert_...;
+               a random token may be special (kept as random_token_source: vocabulary): test_rewrite;
+               words that exceed the budget are skipped (kept): test_choose, ..._that_exceeds_the_budget_is_skipped;
+               one target length per document (kept): test_segment_pair, test_short_pairs_have_a_uniform_target
+  RoBERTa      a sentence may exceed the block length: test_segment, ..._is_split_by_default
+  HF           random token IDs include special tokens: test_rewrite, test_random_tokens_are_uniform_...;
+               whole words need ## tokens: test_vocab, test_word_starts_follow_the_words_of_the_text
+  SpanBERT     3.80 words per span, where Megatron clips to 4.46: test_choose, test_span_lengths_have_the_paper_mean_...;
+               the budget may cut a word (kept, one per sequence): test_choose, test_spans_meet_the_budget_exactly_...;
+               the same seed gives other masks: test_rows, test_sequences_are_independent_of_the_process_...
+  Megatron     documents of one sentence are skipped: test_segment_pair, ..._is_only_a_partner_and_counted;
+               IDs up to 65,535 may need more than 16 bits: test_shards, test_ids_have_16_bits_...
+  LDDL         a random B may be labeled as following: test_segment_pair, test_b_continues_a_...;
+               text is cut at 512 and a tenth is lost: test_segment, test_contiguous_tokens_contain_every_token_...;
+               partners come from the same partition only: test_pool (fixed for shards with few documents;
+               kept for larger shards, which are a sample of the text by hash)
+  ModernBERT   [CLS] and [SEP] are masked: test_choose, test_special_tokens_are_never_chosen_or_crossed
+  T5           with more spans than sentinels, ordinary IDs are used; noise at the start of a sequence leaves targets
+               without a sentinel; random IDs may be sentinels: test_span_corruption
+  BART         less than the requested fraction is hidden (kept); at least one insertion is random; random IDs may be
+               special; separators move with sentences; no rotation is twice as likely: test_denoising
+  PEGASUS      the number of masked sentences is rounded down; a text of one sentence is fully masked (kept):
+               test_gap_sentence_generation
+  XLNet        all blocks of a half share one permutation: test_permutation_lm;
+               tokens are counted instead of words, with few targets at the ends of a half: test_partial_prediction
+  MASS         a fragment of one token at the end fails; the source is modified: test_masked_seq2seq
+  UniLM        the fine-tuning loader masks only the target: test_unified_lm
+Memory (BERT, (d)) and documentation (ALBERT, (f)) cannot be tested; the other sections are about unfinished work.
 """
 
 from dataclasses import dataclass, field, replace
