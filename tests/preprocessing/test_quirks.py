@@ -2,14 +2,14 @@
 
 Other tests cover these facts; "kept" means that Sesame deliberately behaves like the reference:
   BERT         a random partner may be the same document: test_segment_pair, ..._is_from_another_document;
-               budgets count special tokens and round half to even (kept): test_choose, test_nearest_rounds_like_bert_...;
+               budgets include special tokens and round half to even (kept): test_choose, test_nearest_rounds_...;
                a random token may be special (kept as random_token_source: vocabulary): test_rewrite;
                words that exceed the budget are skipped (kept): test_choose, ..._that_exceeds_the_budget_is_skipped;
                one target length per document (kept): test_segment_pair, test_short_pairs_have_a_uniform_target
   RoBERTa      a sentence may exceed the block length: test_segment, ..._is_split_by_default
   HF           random token IDs include special tokens: test_rewrite, test_random_tokens_are_uniform_...;
                whole words need ## tokens: test_vocab, test_word_starts_follow_the_words_of_the_text
-  SpanBERT     3.80 words per span, where Megatron clips to 4.46: test_choose, test_span_lengths_have_the_paper_mean_...;
+  SpanBERT     3.80 words per span, and 4.46 in Megatron: test_choose, test_span_lengths_have_the_paper_mean_...;
                the budget may cut a word (kept, one per sequence): test_choose, test_spans_meet_the_budget_exactly_...;
                the same seed gives other masks: test_rows, test_sequences_are_independent_of_the_process_...
   Megatron     documents of one sentence are skipped: test_segment_pair, ..._is_only_a_partner_and_counted;
