@@ -1,4 +1,4 @@
-"""The jobs end to end on small text: content of the corpus, the ledger, and independence of everything else."""
+"""The jobs end to end on small text: content of the corpus, the ledger, and reproducible bytes."""
 
 import json
 import os

@@ -91,7 +91,7 @@ def test_a_training_shard_has_one_group_and_held_out_splits_have_all(mixture: Co
         names = [list(SIZES)[int(np.searchsorted(begins, number, side="right")) - 1] for number in stories]
         if shard.group:
             assert shard.name in manifest.mixture[shard.group].shards
-            twice = SIZES["books"]  # the document of two groups, which the first listed group keeps
+            twice = SIZES["books"]  # the story in two groups; the first listed group keeps it
             assert {name for name, number in zip(names, stories, strict=True) if number != twice} <= {shard.group}
         found.setdefault(shard.name.split("-")[0], set()).update(names)
     assert all(shard.group for shard in texts.shards if shard.name.startswith("train"))
@@ -153,7 +153,8 @@ class TestEqualBytes:
 
     @pytest.mark.slow
     def test_with_two_processes(self, mixture: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(plan, "_LEAST_BYTES", 1 << 20)  # the default, which a second process has too
+        # the default value, because the patch does not reach a second process
+        monkeypatch.setattr(plan, "_LEAST_BYTES", 1 << 20)
         build(mixture, tmp_path / "first", *HERE)
         build(mixture, tmp_path / "second", *TWO)
         assert content(tmp_path / "second" / "corpus") == content(tmp_path / "first" / "corpus")

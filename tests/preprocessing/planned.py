@@ -1,4 +1,4 @@
-"""Plans of segments over toy shards, and their rows."""
+"""Helpers that plan segments over toy shards and make their sequences."""
 
 import numpy as np
 from hypothesis import strategies as st

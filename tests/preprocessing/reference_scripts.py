@@ -1,10 +1,9 @@
 """Test oracle: the data scripts of the reference BERT and ALBERT, with the same random draws and bugs.
 
-Given the same documents in the same order, the same vocabulary and the same seed, `bert` and `albert` return the same
-instances as two scripts under Python 3: create_pretraining_data.py of google-research/bert (eedf571) and of
-google-research/albert (b772393). tests/golden/reference_scripts.json holds the output of the scripts themselves.
-tests/preprocessing/test_quirks.py demonstrates each known bug here, and its absence from the packing, masking and
-objective of Sesame.
+`bert` and `albert` return the same instances as the two scripts, given the same documents in the same order, the same
+vocabulary and the same seed. The scripts are create_pretraining_data.py of google-research/bert (eedf571) and of
+google-research/albert (b772393), under Python 3. tests/golden/reference_scripts.json holds their output.
+tests/preprocessing/test_quirks.py demonstrates each known bug here, and its absence in Sesame.
 """
 
 import random
@@ -21,7 +20,7 @@ from preprocessing.tokenization import Vocab
 
 Document = Sequence[Sequence[int]]  # token IDs of each sentence
 
-_PARTNER_TRIES: Final = 10  # after that, the document is its own random partner
+_PARTNER_TRIES: Final = 10  # after this number of tries, a document is its own random partner
 # Characters inside a word according to ALBERT's list, which lacks four ASCII marks
 _GOES_ON: Final = frozenset(string.ascii_lowercase + string.punctuation) - set("'<=>")
 
@@ -89,10 +88,10 @@ def albert(
 ) -> list[Instance]:
     """Return the instances of the reference ALBERT; the n-gram lengths are drawn from `ngram_rng`.
 
-    The reference draws these lengths from numpy's global generator, which it does not seed: a call of
-    `np.random.seed(s)` before its run corresponds to RandomState(s) here, and no call to RandomState(seed). `longest`
-    (ngram), `favor_short` (favor_shorter_ngram), `negative`: "random" (random_next_sentence). do_permutation, off by
-    default, is not implemented.
+    The reference draws these lengths from numpy's global generator, which it does not seed. RandomState(s) here
+    corresponds to a call of `np.random.seed(s)` before its run. Without `ngram_rng`, the generator is
+    RandomState(seed). `longest` (ngram), `favor_short` (favor_shorter_ngram), `negative`: "random"
+    (random_next_sentence). do_permutation, off by default, is not implemented.
     """
     lengths = np.arange(1, longest + 1)
     share = 1.0 / lengths

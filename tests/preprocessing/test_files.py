@@ -112,7 +112,7 @@ def test_a_directory_can_be_written_at_any_path(tmp_path: Path, given: str, monk
     with whole_folder(Path(given)) as folder:
         (folder / "new").touch()
     assert [path.name for path in Path(given).iterdir()] == ["new"]
-    assert (tmp_path / "shell").samefile(".")  # a shell that is in this directory still is in it
+    assert (tmp_path / "shell").samefile(".")  # a shell inside this directory stays inside it
     assert not [path for path in tmp_path.rglob("*.unfinished") if path.name != given]
 
 

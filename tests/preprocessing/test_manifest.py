@@ -75,7 +75,7 @@ STRANGERS = MixtureGroupStats(weight=1, share=1, documents=1, tokens=1, epochs=1
 
 @pytest.mark.parametrize("change", [{"shards": SHARDS * 2}, {"mixture": {"a": STRANGERS}}, {"vocab": None}])
 def test_an_inconsistent_manifest_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
-    """Although its checksum is correct: one change led to reading a shard twice, the others to a KeyError."""
+    """The checksum is correct. One of these manifests used to be read with a shard twice; others raised a KeyError."""
     replace(MANIFEST, **change).save(tmp_path)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="is damaged or not a manifest"):
         Manifest.load(tmp_path)

@@ -78,7 +78,7 @@ def test_random_weights_deviate_by_less_than_two_turns():
 
 
 def test_gpt3_weights_are_exact_after_101_turns():
-    for times in (1, 10, 10_000, 1_000_000):  # 101 million rows of 2,048 tokens are 207 billion
+    for times in (1, 10, 10_000, 1_000_000):  # 101 million sequences of 2,048 tokens have 207 billion tokens
         assert turns(101 * times, shares_of(GPT3)).tolist() == [weight * times for weight in GPT3]
 
 

@@ -29,7 +29,7 @@ Other tests cover these facts; "kept" means that Sesame deliberately behaves lik
                tokens are counted instead of words, with few targets at the ends of a half: test_partial_prediction
   MASS         a fragment of one token at the end fails; the source is modified: test_masked_seq2seq
   UniLM        the fine-tuning loader masks only the target: test_unified_lm
-Memory (BERT, (d)) and documentation (ALBERT, (f)) cannot be tested; the other sections are about unfinished work.
+Memory (BERT, (d)) and documentation (ALBERT, (f)) are not testable; the other sections are about missing features.
 """
 
 from dataclasses import dataclass, field, replace
@@ -104,7 +104,8 @@ def test_bert_may_pair_a_document_with_itself_and_label_it_random() -> None:
 
 
 def boundary_targets(made: list[Instance]) -> list[tuple[bool, bool]]:
-    """For each pair where B begins inside a word: whether the last token of A is a target, and the first of B."""
+    """Return, for each pair where B begins inside a word, whether the last token of A and the first of B are
+    targets."""
     found = []
     for one in made:
         a, b = halves(one)

@@ -71,7 +71,7 @@ def test_stochastic_rounding_rounds_up_with_the_fractional_probability(num_token
 
 
 def outcomes(masking: Masking, unit: str, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the targets (one per unit if `unit` is "span") and 0 masked, 1 random, 2 kept."""
+    """Return target positions (one per unit if `unit` is "span") and their outcomes: 0 masked, 1 random, 2 kept."""
     one, places, kinds = long_sequence(256, word=1 if unit == "span" else 2), [], []
     dice = key(1 + ALL.index(masking), "masking")  # a separate key for each part makes the tests independent
     for sample in range(num_rows):
@@ -199,7 +199,8 @@ def test_every_document_is_a_random_partner_equally_often() -> None:
 
 def test_a_chunk_is_split_after_each_sentence_equally_often() -> None:
     plan = SegmentPair(negatives="swapped", short_seq_prob=0.0).plan(shard([[5] * 6] * 3000), 33, 0, SEGMENT.at(0, 0))
-    longs = (plan.stop_RP.astype(int) - plan.start_RP)[np.arange(len(plan)), plan.pair_label_R]  # A before the swap
+    # lengths of A before the swap
+    longs = (plan.stop_RP.astype(int) - plan.start_RP)[np.arange(len(plan)), plan.pair_label_R]
     assert is_even(np.bincount(longs // 5, minlength=6)[1:])
 
 

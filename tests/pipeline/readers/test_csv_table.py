@@ -244,6 +244,6 @@ def test_an_unclosed_quotation_mark_costs_only_its_own_row(tmp_path: Path) -> No
 def test_repeated_unclosed_quotation_marks_take_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = list[bytes]()
     monkeypatch.setattr(csv_table, "decode", lambda line: calls.append(line) or decode(line))
-    content = "text,n\n" + 'x",""" \n' * 2_000  # in each line, a cell starts that never ends
+    content = "text,n\n" + 'x",""" \n' * 2_000  # in every line a quoted cell starts and never ends
     assert set(counted(CsvReader(path=write(tmp_path, content, "a.csv")), len(content))) == {"<bad_csv>"}
     assert len(calls) < 20 * 2_000

@@ -12,7 +12,7 @@ import pytest
 
 from orchestration.config import load_corpus
 from orchestration.jobs import JobFlags, open_job
-from orchestration.reports.data_card.facts import _made
+from orchestration.reports.data_card.facts import _settings
 from pipeline import readers as door
 from pipeline.readers import (
     READERS,
@@ -226,7 +226,7 @@ class TestReaderOfOneFile:
 
     def test_the_data_card_names_its_kind(self, table: Path) -> None:
         corpus = Corpus(name="rows", sources=(Tsv(path=str(table)),))  # type: ignore[arg-type]
-        assert _made(corpus)["sources"] == "tsv"
+        assert _settings(corpus)["sources"] == "tsv"
 
     def test_the_corpus_job_keeps_its_documents(self, table: Path, tmp_path: Path) -> None:
         corpus = Corpus(name="rows", sources=(Tsv(path=str(table)),))  # type: ignore[arg-type]

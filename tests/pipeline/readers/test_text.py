@@ -44,7 +44,7 @@ def test_a_blank_line_may_contain_blanks(tmp_path: Path, blank: str, encoding: s
 def test_lines_may_end_in_carriage_returns_only(
     tmp_path: Path, name: str, content: str, wanted: list[str], packed: bool, encoding: str
 ) -> None:
-    """A file with carriage returns as line ends used to be a single line, so one document or unreadable."""
+    """A file with only carriage returns used to be read as a single line, or not at all."""
     stored = content.encode(encoding)
     path = write(tmp_path, gzip.compress(stored) if packed else stored, f"{name}.gz" if packed else name)
     assert texts(*recognise(path)) == wanted

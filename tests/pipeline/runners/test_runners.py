@@ -55,7 +55,7 @@ def submission(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object
         def submit(self, graph: Any) -> None:
             raise Submitted(graph)
 
-    # import without log output only after pipeline.engine
+    # imported after pipeline.engine, which silences its log output
     from apache_beam.runners.portability.portable_runner import PortableRunner
 
     monkeypatch.setattr(PortableRunner, "create_job_service", lambda self, options: Service())

@@ -18,7 +18,7 @@ TWO = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 
 
 def fail(kind: str) -> None:
-    """Fail in one of the ways in which a worker may fail."""
+    """Fail in the way that `kind` names."""
     if kind == "ours":
         raise DataError("text/part: holds nothing; give more")
     if kind == "system":

@@ -1,4 +1,4 @@
-"""Damage is measured in stored bytes and in damaged files, and the files are named."""
+"""Damage is measured by stored bytes and by the number of damaged files; messages name the files."""
 
 import gzip
 import json

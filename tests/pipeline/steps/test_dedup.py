@@ -129,7 +129,7 @@ class TestMinhash:
         left = kept(texts)
         found = {number for number in planted if not {originals[number], copies[number]} <= left}
         assert len(similar & found) >= 0.95 * len(similar)
-        assert texts.ledger.dropped["near_duplicate"].documents == len(found)  # only planted ones
+        assert texts.ledger.dropped["near_duplicate"].documents == len(found)  # no other document is dropped
 
 
 class TestReferenceCorpora:

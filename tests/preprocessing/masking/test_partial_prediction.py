@@ -167,7 +167,8 @@ def first_two(count: int) -> list[list[tuple[int, int]]]:
     """Return the first two n-grams over one-token words, from rounds that do not wrap around."""
     rng = MASKING.at(0, 0)
     found = [half_ngrams(np.ones(2_000, int), 43, rng) for _ in range(count)]
-    return [each[:2] for each in found if each[-1][0] - each[0][0] < 1_000]  # the circle is not cut between these two
+    # the circle of words is not cut between these n-grams
+    return [each[:2] for each in found if each[-1][0] - each[0][0] < 1_000]
 
 
 def test_ngram_lengths_and_distances_follow_the_paper():

@@ -219,7 +219,7 @@ def test_raw_length_is_the_text_for_512_model_tokens(objective: Objective, maski
     ids=lambda case: getattr(case, "kind", ""),
 )
 def test_facts_of_every_objective(objective: Objective, facts: tuple[Any, ...]) -> None:
-    """Lookahead, number of segments made and read, whether it selects and has a source, attention, block and target."""
+    """The facts are lookahead, segments, reads_segments, selects, two_sided, attention, perm_size and target."""
     assert facts == (
         objective.lookahead,
         objective.segments,

@@ -19,7 +19,7 @@ def with_hits(masking, num_tokens=512, sample=0):
 
 
 def outcomes(cloze, masking, num_rows=1954):
-    """Return 0 masked, 1 random, 2 kept for each chosen token, and the set of outcomes of each chosen unit."""
+    """Return the outcome of each chosen token (0 masked, 1 random, 2 kept), and the set of outcomes of each unit."""
     tokens, units = [], []
     for sample in range(num_rows):
         before = with_hits(masking, sample=sample)

@@ -30,7 +30,7 @@ def books(sizes: list[int], sentences: int = 40) -> tuple[ToyShard, ...]:
 
 
 def partners(shards: tuple[ToyShard, ...], epochs: int) -> tuple[dict[int, set[int]], Counter[int]]:
-    """Return the random partners of each document by number, and how often the partner is the same document."""
+    """Return the random partners per document, and a count of each (label, whether both segments have one document)."""
     begin = np.concatenate([text.ids_T[text.offset_N1[:-1]] for text in shards])
     rows = ExampleDataset(
         ToyStore(shards), VOCAB, ExampleSpec(packing=NSP, masking=WholeWordMasking(), objective=MaskedLM()), 64

@@ -74,7 +74,7 @@ def test_c4_requires_three_sentences_on_any_number_of_lines(num_sentences: int) 
     [("if (a) {", "c4_curly_bracket"), ("}", ""), ("Lorem Ipsum dolor", "c4_lorem_ipsum")],
 )
 def test_c4_drops_the_page_even_if_the_line_is_dropped(inside: str, reason: str) -> None:
-    """The C4 code checks only kept lines; the paper says anywhere on the page."""
+    """The C4 code searches only the kept lines; Sesame searches the whole page, as the paper says."""
     assert apply_rules(f"{LINE * 3}\n{inside}", ["c4"])[1] == reason
 
 

@@ -106,7 +106,7 @@ def test_hashes_are_the_same_in_any_process() -> None:
 
 
 def test_the_hash_is_the_documented_polynomial() -> None:
-    """Computed with Python integers: the arithmetic modulo 2**64 is independent of the numpy version."""
+    """The same hash in Python integers shows that arithmetic modulo 2**64 is independent of the numpy version."""
     value = sum((ord(char) + 1) * ngrams._BASE**power for power, char in enumerate("word")) % 2**64
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         value = (value ^ value >> shift) * factor % 2**64

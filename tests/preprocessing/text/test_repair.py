@@ -127,7 +127,7 @@ def test_sound_text_of_any_script_is_rarely_checked_by_ftfy(language: str, monke
 
 
 def test_text_with_many_marks_is_checked_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text of twice the length passes at most about twice the characters, even with many marks."""
+    """If the text doubles, the number of checked characters at most about doubles, even with many marks."""
     seen = [0]
 
     def counting(text: str) -> bool:

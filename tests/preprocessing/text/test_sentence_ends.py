@@ -23,7 +23,7 @@ EVENTFUL = st.text(
 
 
 def split_by_gpt2(text: str) -> list[str]:
-    """Return the words inside which byte-level BPE merges."""
+    """Return the words of a text; byte-level BPE merges only inside a word."""
     return [word for word, _ in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)]
 
 
@@ -130,7 +130,7 @@ def test_joined_sentences_are_the_text(text: str) -> None:
 @given(EVENTFUL.map(lambda text: normalize(re.sub("(?=[\u201c\u3010])", " ", text))))
 @example("\u3002\u4e0b. A.\n\nA\u3002a\uff01 \u201cA\u06d4b\n- \u0964")
 def test_gpt2_splits_sentences_like_the_whole_text(text: str) -> None:
-    """An exception is an opening quotation mark after a Chinese mark, which GPT-2 merges with the mark."""
+    """This excludes opening quotation marks after a Chinese mark, because GPT-2 merges the two marks."""
     assert list(itertools.chain.from_iterable(map(split_by_gpt2, sentences(text)))) == split_by_gpt2(text)
 
 

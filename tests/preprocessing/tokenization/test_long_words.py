@@ -19,7 +19,7 @@ def without_long_words(text: str, lowercase: bool = True) -> str:
         (f"a {'x' * 100} b", f"a {'x' * 100} b"),
         (f"a {'x' * 5000}.{'y' * 101}, b", "a . , b"),
         (f"{'x' * 101}", ""),
-        ("\u0915\u0941" * 99, "\u0915\u0941" * 99),  # 99 letters after lower-casing removes the combining marks
+        ("\u0915\u0941" * 99, "\u0915\u0941" * 99),  # lower-casing removes the combining marks, so 99 letters remain
         ("e\u0301" * 100, "e\u0301" * 100),
         ("\u4e2d" * 500, "\u4e2d" * 500),  # each character is a word
         ("\U00020000" * 500, "\U00020000" * 500),
@@ -52,7 +52,7 @@ def test_a_long_word_is_unknown() -> None:
 
 @pytest.mark.parametrize("order", ["training", "frequency"])
 def test_the_trainer_gets_no_long_words(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trainer takes quadratic time in the longest word, so a word of 1 MB is removed before."""
+    """The trainer takes quadratic time in the longest word, so a word of 1 MB is removed before training."""
     seen = list[int]()
     whole = module._train
 

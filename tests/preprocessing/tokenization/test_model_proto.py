@@ -1,4 +1,4 @@
-"""Our message definitions equal SentencePiece's own schema, and a damaged model is refused in one line."""
+"""The message definitions of Sesame equal SentencePiece's own schema, and a damaged model is refused in one line."""
 
 import json
 import random

@@ -91,7 +91,7 @@ def test_each_sentence_starts_with_its_first_token(vocab: Vocab) -> None:
 
 
 def test_byte_bpe_sentence_starts_work_with_any_splitter_and_normalizer() -> None:
-    """A pattern like that of Llama 3 joins line ends to the mark before them; a normalizer makes text longer."""
+    """A pattern like that of Llama 3 joins line ends to the mark before them; a normalizer may make a text longer."""
     ours = train(ByteLevelBPE(vocab_size=400), TEXTS[3:4] * 3 + ["a.\n\nb.\n\nc!\n\n" * 20])
     about = json.loads(ours.files["tokenizer.json"])
     pattern = r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+"
