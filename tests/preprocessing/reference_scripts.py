@@ -60,10 +60,11 @@ def bert(
     most: int = 20,
     whole_word: bool = False,
 ) -> list[Instance]:
-    """Return the instances of the reference BERT for documents in the order of its file; its flags are in parentheses.
+    """Return the instances of the reference BERT for documents in the order of its file.
 
-    `length` (max_seq_length) 5 or more, `duplicates` (dupe_factor), `short` (short_seq_prob), `rate` (masked_lm_prob)
-    above 0, `most` (max_predictions_per_seq; 0: no cap), `whole_word` (do_whole_word_mask). WordPiece alone.
+    The flags of the reference are max_seq_length (`length`, 5 or more), dupe_factor (`duplicates`), short_seq_prob
+    (`short`), masked_lm_prob (`rate`, above 0), max_predictions_per_seq (`most`, 0 means no limit) and
+    do_whole_word_mask (`whole_word`). Only WordPiece vocabularies are supported.
     """
     starts_V = (vocab.starts_word_V | (not whole_word)).tolist()
     masking = _Masking(vocab, starts_V, rate, most, num_words=lambda: 1, shuffles_again=False)
@@ -90,8 +91,9 @@ def albert(
 
     The reference draws these lengths from numpy's global generator, which it does not seed. RandomState(s) here
     corresponds to a call of `np.random.seed(s)` before its run. Without `ngram_rng`, the generator is
-    RandomState(seed). `longest` (ngram), `favor_short` (favor_shorter_ngram), `negative`: "random"
-    (random_next_sentence). do_permutation, off by default, is not implemented.
+    RandomState(seed). The additional flags are
+    ngram (`longest`), favor_shorter_ngram (`favor_short`) and random_next_sentence (`negative` is "random").
+    The flag do_permutation, off by default, is not implemented.
     """
     lengths = np.arange(1, longest + 1)
     share = 1.0 / lengths

@@ -1,4 +1,4 @@
-"""Cores and memory limits of a process, tested on fake kernel and container file trees and on this kernel."""
+"""Cores and memory limits of a process, tested on copies of kernel file trees, and on this kernel."""
 
 import os
 import re

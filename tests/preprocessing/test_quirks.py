@@ -104,8 +104,7 @@ def test_bert_may_pair_a_document_with_itself_and_label_it_random() -> None:
 
 
 def boundary_targets(made: list[Instance]) -> list[tuple[bool, bool]]:
-    """Return, for each pair where B begins inside a word, whether the last token of A and the first of B are
-    targets."""
+    """For pairs where B begins inside a word, return whether the last token of A and the first of B are targets."""
     found = []
     for one in made:
         a, b = halves(one)

@@ -214,7 +214,7 @@ class TestXz:
         counted(TextReader(path=path, document_unit="line"), 2 * len(self.LINES))
         assert len(texts(TextReader(path=path, document_unit="line"))) == 10_000
 
-    def test_a_truncated_file_is_read_up_to_the_end(self, tmp_path: Path) -> None:
+    def test_a_truncated_file_is_read_up_to_the_truncation(self, tmp_path: Path) -> None:
         whole = lzma.compress(self.LINES)
         found = read(TextReader(path=write(tmp_path, whole[: len(whole) // 2], "a.txt.xz"), document_unit="line"))
         assert found[-1].fault == "truncated"

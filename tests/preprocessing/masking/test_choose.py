@@ -222,7 +222,7 @@ def test_an_ngram_is_cut_at_a_word_boundary_to_fit_the_budget():
         tuple(np.unique(chosen(NgramMasking(rate=0.34), one, n), return_counts=True)[1][1:].tolist())
         for n in range(200)
     }
-    assert units == {(2, 2), (4,)}  # an n-gram of three words is cut to two words, or to one after another n-gram
+    assert units == {(2, 2), (4,)}  # a drawn n-gram of three words is cut to two words
 
 
 def test_a_shorter_ngram_is_used_if_no_longer_one_fits():

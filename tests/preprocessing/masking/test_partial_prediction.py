@@ -138,7 +138,7 @@ def test_the_halves_of_512_tokens_have_43_and_42_targets():
 
 @settings(deadline=None, max_examples=200)
 @given(num_tokens=st.integers(2, 200), word=st.integers(1, 9), sample=st.integers(0, 10**6))
-def test_a_sixth_of_the_ordinary_tokens_is_chosen_within_halves(num_tokens, word, sample):
+def test_a_sixth_of_the_tokens_is_chosen_and_units_stay_in_their_half(num_tokens, word, sample):
     one = text_sequence(num_tokens, word, walls=tuple(sorted({num_tokens // 3, num_tokens - 1})))
     hit_S = PartialPrediction()(one, MASKING.at(0, sample))
     assert np.count_nonzero(hit_S) == min(num_tokens // 6, np.count_nonzero(~one["special_tokens_mask"]))

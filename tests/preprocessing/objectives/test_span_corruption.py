@@ -167,7 +167,7 @@ def test_more_spans_than_sentinels_are_refused_unlike_in_t5() -> None:
         made(SpanCorruption(), before)
 
 
-def test_sentinels_are_required_only_if_spans_collapse() -> None:
+def test_deleted_spans_require_no_sentinels() -> None:
     assert SpanCorruption().specials == ("pad", "sep", "sentinel")
     assert SpanCorruption(collapse_spans=False).specials == ("pad", "sep")
 

@@ -35,7 +35,7 @@ def test_contiguous_pairs_have_no_label_and_b_continues_a():
 def test_the_sentence_across_the_middle_is_in_a_or_b_with_equal_probability():
     found = [sizes(row) for copy in range(100) for row in contiguous(shard([[10] * 70]), 64, copy)]
     count = {size: found.count(size) for size in set(found)}
-    # A stops below (64 - 3) / 2 = 30 or at it; B is cut at the end of the sequence
+    # A has 20 tokens or half of 64 - 3, which is 30; B is cut at the end of the sequence
     assert set(count) == {(20, 41), (30, 31)}
     assert abs(count[20, 41] / len(found) - 0.5) < 0.05
 

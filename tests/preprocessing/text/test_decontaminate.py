@@ -53,7 +53,7 @@ def test_a_text_without_ngrams_shares_nothing(text: str) -> None:
     assert shared_ngrams(text, ngram_hashes([QUESTION], 13), 13) == 0
 
 
-def test_no_evaluation_texts_share_nothing() -> None:
+def test_without_evaluation_texts_nothing_is_shared() -> None:
     assert shared_ngrams(QUESTION, ngram_hashes([], 13), 13) == 0
 
 
