@@ -91,8 +91,8 @@ def albert(
 
     The reference draws these lengths from numpy's global generator, which it does not seed. RandomState(s) here
     corresponds to a call of `np.random.seed(s)` before its run. Without `ngram_rng`, the generator is
-    RandomState(seed). The additional flags are
-    ngram (`longest`), favor_shorter_ngram (`favor_short`) and random_next_sentence (`negative` is "random").
+    RandomState(seed). The additional flags are ngram (`longest`), favor_shorter_ngram (`favor_short`) and
+    random_next_sentence (`negative` is "random").
     The flag do_permutation, off by default, is not implemented.
     """
     lengths = np.arange(1, longest + 1)
