@@ -1,4 +1,4 @@
-"""Small text for the pipeline: made from an address, so that it is the same in every test and every process."""
+"""Small texts for the pipeline, derived from a number, so that they are equal in every test and every process."""
 
 import gc
 import json
@@ -27,14 +27,14 @@ WORDS = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_objects_to_search() -> None:
-    """Each job searches all objects for garbage at its start, a third of a second; those of earlier modules stay."""
+def freeze_old_objects() -> None:
+    """Each job runs a garbage collection at its start, which takes 0.3 s; freeze the objects of earlier modules."""
     gc.collect()
     gc.freeze()
 
 
 def story(number: int, sentences: int = 6) -> str:
-    """A document of a few sentences that no other number has."""
+    """Return a document of a few sentences that differs for each number."""
     rng = np.random.default_rng([7, number])
     lines = (" ".join(rng.choice(WORDS, size=int(rng.integers(4, 12)))) for _ in range(sentences))
     return f"Story {number}. " + " ".join(f"{line.capitalize()}." for line in lines)
@@ -42,7 +42,7 @@ def story(number: int, sentences: int = 6) -> str:
 
 @pytest.fixture
 def write_jsonl(tmp_path: Path) -> Callable[..., Path]:
-    """Writes texts as JSON lines into a file of the test's folder."""
+    """Return a function that writes texts as JSON lines to a file in the test's directory."""
 
     def write(texts: list[str], name: str = "input/stories.jsonl") -> Path:
         path = tmp_path / name

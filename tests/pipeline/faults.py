@@ -1,4 +1,4 @@
-"""A job to be disturbed: all three stages in a process of its own, and what can be seen of it from outside."""
+"""A job to disturb: it runs all three stages in its own process; helpers observe it from outside."""
 
 import json
 import os
@@ -27,8 +27,8 @@ FOLDERS = ("text", "vocab", "corpus")
 
 
 def build(source: str, out: str, split_kb: str, *beam_args: str) -> Manifest:
-    """All three stages, with splits of `split_kb` kB; the vocabulary, which is one piece of work, in this process."""
-    dedup = Dedup(minhash=True, line_min_chars=50)  # these have files of their own
+    """Run all three stages with splits of `split_kb` kB; train the vocabulary, a single task, in this process."""
+    dedup = Dedup(minhash=True, line_min_chars=50)  # these steps write files of their own
     corpus = Corpus(
         name="stories",
         sources=(JsonlReader(path=source),),
@@ -45,7 +45,7 @@ def build(source: str, out: str, split_kb: str, *beam_args: str) -> Manifest:
 
 
 def start(source: Path, out: Path, split_kb: int, *beam_args: str) -> "subprocess.Popen[str]":
-    """`build` as a process that leads a session, so that whatever it starts can be found."""
+    """Start `build` as a process that leads a session, so that all its child processes can be found."""
     arguments = [str(source), str(out), str(split_kb), *beam_args]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.pipeline.faults", *arguments],
@@ -57,7 +57,7 @@ def start(source: Path, out: Path, split_kb: int, *beam_args: str) -> "subproces
 
 
 def write_stories(path: Path, kb: int) -> Path:
-    """Documents of 5 kB as JSON lines, `kb` kB in all."""
+    """Write documents of 5 kB as JSON lines, `kb` kB in total."""
     rng = np.random.default_rng([11, kb])
     with path.open("w", encoding="utf-8") as file:
         for number in range(kb // 5):
@@ -68,28 +68,28 @@ def write_stories(path: Path, kb: int) -> Path:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
+    """Return the content of every file below a directory."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def events(out: Path) -> int:
-    """How far a job is: files that say of something that it is finished."""
+def num_finished(out: Path) -> int:
+    """Return the progress of a job: the number of JSON files, each of which marks a finished part."""
     return sum(1 for folder in FOLDERS for _ in (out / folder).rglob("*.json") if not _.name.startswith("."))
 
 
 def parts(out: Path) -> dict[Path, bool]:
-    """The files of cleaned documents and the shards that there are, and whether each is sealed."""
+    """Return the files of cleaned documents and the existing shards, and whether each is sealed."""
     found = [*(out / "text").glob("near-*.npy"), *(out / "text").glob("*-*.arrow"), *(out / "corpus").glob("*.arrow")]
     return {path: read_seal(path) is not None for path in found}
 
 
 def workers(out: Path) -> list[int]:
-    """Process ids of the Beam workers of the stage that runs."""
+    """Return the process IDs of the Beam workers of the current stage."""
     return [int(pid) for file in out.rglob(".tmp-beam-*.pids") for pid in file.read_text().split() if _runs(int(pid))]
 
 
 def session(leader: int) -> list[int]:
-    """The processes in a session that still run."""
+    """Return the processes of a session that are still running."""
     return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _session(path) == leader]
 
 
@@ -105,8 +105,8 @@ def _runs(pid: int) -> bool:
     return _session(Path("/proc", str(pid))) is not None
 
 
-def until(holds: Callable[[], object], seconds: float = 120) -> bool:
-    """Whether something holds in time."""
+def wait_until(holds: Callable[[], object], seconds: float = 120) -> bool:
+    """Return whether a condition becomes true before the timeout."""
     end = time.monotonic() + seconds
     while not (held := bool(holds())) and time.monotonic() < end:
         time.sleep(0.005)

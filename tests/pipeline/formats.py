@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 
 def page(title: str, markup: str, ns: int = 0, extra: str = "") -> str:
-    """A page of a MediaWiki dump."""
+    """Return a page of a MediaWiki dump."""
     markup = markup.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return (
         f"  <page>\n    <title>{title}</title>\n    <ns>{ns}</ns>\n{extra}    <revision>\n"
@@ -19,13 +19,13 @@ def page(title: str, markup: str, ns: int = 0, extra: str = "") -> str:
 
 
 def dump(*pages: str) -> bytes:
-    """A MediaWiki dump; files are in the namespace Datei."""
+    """Return a MediaWiki dump whose file namespace is called Datei."""
     start = '<mediawiki version="0.10">\n  <siteinfo>\n    <namespaces>\n      <namespace key="6">Datei</namespace>\n'
     return f"{start}    </namespaces>\n  </siteinfo>\n{''.join(pages)}</mediawiki>\n".encode()
 
 
 def multistream(content: bytes, pages: int) -> bytes:
-    """A dump as Wikimedia compresses it: a stream of bz2 for the head, for every few pages, and for the end."""
+    """Return a dump with Wikimedia's compression: one bz2 stream each for the head, every few pages, and the end."""
     head, *parts = content.split(b"  <page>\n")
     parts[-1], end = parts[-1].removesuffix(b"</mediawiki>\n"), b"</mediawiki>\n"
     groups = [b"".join(b"  <page>\n" + part for part in parts[at : at + pages]) for at in range(0, len(parts), pages)]
@@ -33,7 +33,7 @@ def multistream(content: bytes, pages: int) -> bytes:
 
 
 def web_record(kind: str, content: bytes, content_type: str = "application/http; msgtype=response") -> bytes:
-    """A record of a web archive."""
+    """Return a record of a web archive."""
     head = f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Record-ID: <urn:uuid:1>\r\nWARC-Date: 2020-01-01T00:00:00Z\r\n"
     return (
         f"{head}Content-Type: {content_type}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content + b"\r\n\r\n"
@@ -41,12 +41,12 @@ def web_record(kind: str, content: bytes, content_type: str = "application/http;
 
 
 def html(body: bytes, head: bytes = b"Content-Type: text/html; charset=utf-8", status: bytes = b"200 OK") -> bytes:
-    """The answer of a web server."""
+    """Return a response of a web server."""
     return b"HTTP/1.1 " + status + b"\r\n" + head + b"\r\n\r\n" + body
 
 
 def web_archive(texts: list[str], compressed: bool) -> bytes:
-    """A web archive with a page for each text, and a request before it."""
+    """Return a web archive with a page for each text, each after a request record."""
     found = [web_record("warcinfo", b"software: none\r\n", "application/warc-fields")]
     for text in texts:
         found.append(web_record("request", b"GET / HTTP/1.1\r\n\r\n", "application/http; msgtype=request"))
@@ -55,17 +55,17 @@ def web_archive(texts: list[str], compressed: bool) -> bytes:
 
 
 def write_parquet(path: Path, texts: list[str], rows: int) -> None:
-    """A Parquet file with row groups of a few rows."""
+    """Write a Parquet file with row groups of `rows` rows."""
     pq.write_table(pa.table({"text": texts, "other": list(range(len(texts)))}), path, row_group_size=rows)
 
 
 def write_arrow(path: Path, texts: list[str], rows: int, stream: bool = False) -> None:
-    """An Arrow file, or stream, with record batches of a few rows."""
+    """Write an Arrow file or stream with record batches of `rows` rows."""
     table = pa.table({"other": list(range(len(texts))), "text": texts})
     with (pa.ipc.new_stream if stream else pa.ipc.new_file)(str(path), table.schema) as writer:
         writer.write_table(table, max_chunksize=rows)
 
 
 def json_lines(values: list[object]) -> bytes:
-    """Values, a line each."""
+    """Return values as JSON, one per line."""
     return "".join(json.dumps(value) + "\n" for value in values).encode()

@@ -1,4 +1,4 @@
-"""Each flipped bit and each cut file is noticed before anything is made of it, and the line says which file it is."""
+"""Each flipped bit and each truncation is detected before the file is used, and the error names the file."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ CUTS = 1_000
 
 
 class Made(NamedTuple):
-    """A small corpus, and the text that it was made of."""
+    """A small corpus and its documents."""
 
     folder: Path
     documents: list[Document]
@@ -49,18 +49,18 @@ def read_plan(made: Made) -> None:
 
 
 def read_documents(made: Made) -> bool:
-    """Whether they are as they were: each document that is read is checked, not what lies between them in the file."""
+    """Return whether the documents are unchanged: only documents are checked, not the bytes between them."""
     return list(TextDirectory.load(made.folder / "text").documents(0, len(made.documents))) == made.documents
 
 
 def read_seals(made: Made) -> None:
-    """A seal is no use without its part, nor the part without its seal: both are made again."""
+    """A part without a valid seal, or a seal without its part, is made again."""
     for part in [*(made.folder / "text").glob("text-*.arrow"), *(made.folder / "corpus").glob("*.arrow")]:
         if read_seal(part) is None:
             raise BadInput(f"{part.with_suffix('.json')}: is damaged")
 
 
-# Who reads a file first, and how much of the flips and cuts it gets.
+# The first reader of each file, and its percentage of the flips and cuts.
 READERS: dict[str, tuple[Callable[[Made], bool | None], int]] = {
     "corpus/train-*.arrow": (read_shards, 30),
     "corpus/manifest.json": (read_manifest, 10),
@@ -88,16 +88,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def damages(path: Path, damage: Callable[[bytes, int], bytes], places: np.ndarray) -> Iterator[int]:
-    """Damage a file at one place after the other; it is whole again in the end."""
+    """Damage a file at one place after another, and restore it at the end."""
     sound, clock = path.read_bytes(), path.stat().st_mtime_ns
-    with path.open("r+b") as file:  # a file that is emptied first goes to the disk each time
+    with path.open("r+b") as file:  # truncating the file first would write to the disk each time
 
         def write(content: bytes, time: int) -> None:
             file.seek(0)
             file.write(content)
             file.truncate()
             file.flush()
-            os.utime(path, ns=(time, time))  # writes within a tick of the clock have the same time
+            os.utime(path, ns=(time, time))  # otherwise, writes within one clock tick would have the same time
 
         try:
             for number, place in enumerate(places.tolist(), start=1):
@@ -108,19 +108,19 @@ def damages(path: Path, damage: Callable[[bytes, int], bytes], places: np.ndarra
 
 
 def flipped(content: bytes, bit: int) -> bytes:
-    """The same bytes but for one bit."""
+    """Return the bytes with one bit flipped."""
     damaged = bytearray(content)
     damaged[bit // 8] ^= 1 << bit % 8
     return bytes(damaged)
 
 
 def cut(content: bytes, size: int) -> bytes:
-    """The first bytes."""
+    """Return the first bytes."""
     return content[:size]
 
 
 def undetected(made: Made, name: str, damage: Callable[[bytes, int], bytes], share: int, unit: int) -> list[Any]:
-    """The places where damage to a file does harm and passes, or is laid to another file."""
+    """Return the places of undetected harmful damage, and of damage that another file is blamed for."""
     read, weight = READERS[name]
     (path,) = made.folder.glob(name)
     rng = np.random.default_rng([5, unit, len(name)])
@@ -133,26 +133,26 @@ def undetected(made: Made, name: str, damage: Callable[[bytes, int], bytes], sha
         except BadInput as error:
             if not str(error).startswith(f"{path}: ") or "\n" in str(error):
                 passed.append((place, str(error)))
-    read(made)  # nothing was wrong but the damage
+    read(made)  # without damage, there is no error
     return passed
 
 
-def test_the_flips_and_cuts_are_as_many_as_is_said() -> None:
+def test_the_percentages_of_all_files_add_up_to_100() -> None:
     assert sum(weight for _, weight in READERS.values()) == 100
 
 
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", READERS)
-def test_a_flipped_bit_is_noticed_wherever_it_is(made: Made, name: str) -> None:
+def test_a_flipped_bit_is_detected_at_any_place(made: Made, name: str) -> None:
     assert undetected(made, name, flipped, FLIPS, unit=8) == []
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_cut_file_is_noticed_wherever_it_ends(made: Made, name: str) -> None:
+def test_a_truncated_file_is_detected_at_any_length(made: Made, name: str) -> None:
     assert undetected(made, name, cut, CUTS, unit=1) == []
 
 
-def test_nothing_is_made_of_text_that_was_damaged(made: Made, tmp_path: Path) -> None:
+def test_no_corpus_is_made_from_damaged_text(made: Made, tmp_path: Path) -> None:
     (part,) = (made.folder / "text").glob("text-*.arrow")
     for _ in damages(part, flipped, np.array([8 * part.stat().st_size // 2])):
         with pytest.raises(BadInput, match=rf"^{part}: missing or damaged; [^\n]+$"):

@@ -1,4 +1,4 @@
-"""Kills, full disks and two jobs in one place: the same command goes on, and ends as if nothing had happened."""
+"""Kills, full disks and two jobs in one directory: the same command resumes, and its result is unchanged."""
 
 import json
 import os
@@ -25,17 +25,17 @@ from tests.pipeline.faults import (
     TWO,
     build,
     content,
-    events,
+    num_finished,
     parts,
     session,
     start,
-    until,
+    wait_until,
     workers,
     write_stories,
 )
 
 POINTS = 20
-LAST = 0.85  # share of a job in which there is still something to kill a while later
+LAST = 0.85  # fraction of a job after which there is still a process to kill
 
 
 class Undisturbed(NamedTuple):
@@ -46,31 +46,31 @@ class Undisturbed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """A corpus of 16 splits and 9 shards, made by two workers that nobody disturbs."""
+    """A corpus of 16 splits and 9 shards, made by two workers without disturbance."""
     folder = tmp_path_factory.mktemp("whole")
     source = write_stories(folder / "stories.jsonl", kb=8000)
     with start(source, folder / "out", 512, *TWO) as job:
         assert job.wait() == 0
-    return Undisturbed(source, content(folder / "out"), events(folder / "out"))
+    return Undisturbed(source, content(folder / "out"), num_finished(folder / "out"))
 
 
 def reach(out: Path, job: "subprocess.Popen[str]", after: int, delay: float) -> None:
-    """Wait until so many things are finished, and `delay` seconds more."""
-    assert until(lambda: events(out) >= after or job.poll() is not None)
+    """Wait until `after` parts are finished, then `delay` seconds more."""
+    assert wait_until(lambda: num_finished(out) >= after or job.poll() is not None)
     time.sleep(delay)
 
 
 def kill_job(out: Path, job: "subprocess.Popen[str]", rng: np.random.Generator) -> None:
-    """Nothing that it started goes on without it."""
+    """After the kill, no child process continues to run."""
     job.kill()
     job.communicate()
     assert job.returncode == -signal.SIGKILL
-    assert until(lambda: not session(job.pid)), "workers outlive their job"
+    assert wait_until(lambda: not session(job.pid)), "workers outlive their job"
 
 
 def kill_worker(out: Path, job: "subprocess.Popen[str]", rng: np.random.Generator) -> None:
-    """The job says so in one line and ends; that of a worker which had nothing more to do may pass unnoticed."""
-    assert until(lambda: workers(out) or job.poll() is not None)
+    """The job reports it in one line and ends; the death of a worker without remaining work may have no effect."""
+    assert wait_until(lambda: workers(out) or job.poll() is not None)
     os.kill(int(rng.choice(workers(out))), signal.SIGKILL)
     _, said = job.communicate()
     assert (job.returncode, said.count("\n")) in [(0, 0), (4, 1)], said
@@ -81,8 +81,10 @@ def kill_worker(out: Path, job: "subprocess.Popen[str]", rng: np.random.Generato
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(POINTS))
-def test_a_killed_worker_and_a_killed_job_change_nothing(whole: Undisturbed, tmp_path: Path, number: int) -> None:
-    """Both at seeded places, one after the other: the first spread evenly over the job, the second in what is left."""
+def test_a_job_with_a_killed_worker_and_a_killed_job_has_the_same_result(
+    whole: Undisturbed, tmp_path: Path, number: int
+) -> None:
+    """Kill both at seeded places, one after the other: first evenly over the job, then in the remaining part."""
     rng = np.random.default_rng([3, number])
     made: dict[Path, tuple[int, int]] = {}
     least = LAST * number / POINTS
@@ -104,31 +106,31 @@ def test_a_killed_worker_and_a_killed_job_change_nothing(whole: Undisturbed, tmp
     assert not session(job.pid)
 
 
-QUICK = 20  # kB of splits: ten of them in little text
+QUICK = 20  # kB per split, which gives ten splits of a small text
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """Three stages that take about half a MB."""
+    """The result of three stages, about 0.5 MB."""
     folder = tmp_path_factory.mktemp("small")
     source = write_stories(folder / "stories.jsonl", kb=200)
     build(str(source), str(folder / "out"), str(QUICK), *HERE)
-    return Undisturbed(source, content(folder / "out"), events(folder / "out"))
+    return Undisturbed(source, content(folder / "out"), num_finished(folder / "out"))
 
 
 @pytest.mark.slow
-def test_a_job_killed_in_two_of_its_stages_ends_the_same(small: Undisturbed, tmp_path: Path) -> None:
+def test_a_job_killed_in_two_stages_has_the_same_result(small: Undisturbed, tmp_path: Path) -> None:
     for stage, ending in (("text", "text.json"), ("corpus", "manifest.json")):
         with start(small.source, tmp_path, QUICK, *HERE) as job:
-            assert until(lambda folder=tmp_path / stage: list(folder.glob("t*-*.arrow")) or job.poll() is not None)
+            assert wait_until(lambda folder=tmp_path / stage: list(folder.glob("t*-*.arrow")) or job.poll() is not None)
             kill_job(tmp_path, job, np.random.default_rng())
         assert not (tmp_path / stage / ending).exists()
     build(str(small.source), str(tmp_path), str(QUICK), *HERE)
     assert content(tmp_path) == small.content
 
 
-def said_by(process: "subprocess.Popen[str]") -> str:
-    """The next line of what it says."""
+def read_line(process: "subprocess.Popen[str]") -> str:
+    """Return the next line of the process's output."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -145,7 +147,7 @@ class TestOneWriter:
 
     @pytest.fixture
     def rivals(self) -> Iterator[list["subprocess.Popen[str]"]]:
-        """Two processes that take a folder when told, and let go when told again."""
+        """Two processes that lock a directory on command, and release it on the next command."""
         pipe = subprocess.PIPE
         command = [sys.executable, "-c", self.RIVAL]
         started = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1) for _ in range(2)]
@@ -155,13 +157,13 @@ class TestOneWriter:
             rival.communicate()
 
     @pytest.mark.slow
-    def test_of_two_writers_at_once_one_holds_the_folder_and_the_other_names_it_as_the_owner(
+    def test_one_of_two_concurrent_writers_is_refused_with_the_name_of_the_other(
         self, rivals: list["subprocess.Popen[str]"], tmp_path: Path
     ) -> None:
         for number in range(15):
             for rival in rivals:
                 print(tmp_path / str(number), file=rival.stdin)
-            said = {rival.pid: said_by(rival) for rival in rivals}
+            said = {rival.pid: read_line(rival) for rival in rivals}
             (holder,) = (pid for pid, line in said.items() if line == "holds")
             (refusal,) = (line for pid, line in said.items() if pid != holder)
             who = f"process {holder} on {platform.node()} (since {datetime.now().year}-"
@@ -173,15 +175,15 @@ class TestOneWriter:
         self, rivals: list["subprocess.Popen[str]"], small: Undisturbed, tmp_path: Path
     ) -> None:
         print(tmp_path / "text", file=rivals[0].stdin)
-        assert said_by(rivals[0]) == "holds"
+        assert read_line(rivals[0]) == "holds"
         with pytest.raises(ResourceError, match=rf"^{tmp_path}/text: process {rivals[0].pid} on [^\n]+$") as refusal:
             build(str(small.source), str(tmp_path), str(QUICK), *HERE)
         assert refusal.value.exit_code == 4
         assert list((tmp_path / "text").iterdir()) == [tmp_path / "text" / ".owner.json"]
 
-    def test_what_a_killed_process_held_is_free(self, rivals: list["subprocess.Popen[str]"], tmp_path: Path) -> None:
+    def test_the_lock_of_a_killed_process_is_free(self, rivals: list["subprocess.Popen[str]"], tmp_path: Path) -> None:
         print(tmp_path, file=rivals[0].stdin)
-        assert said_by(rivals[0]) == "holds"
+        assert read_line(rivals[0]) == "holds"
         rivals[0].kill()
         rivals[0].wait()
         assert (tmp_path / ".owner.json").exists()
@@ -190,7 +192,7 @@ class TestOneWriter:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("pid", [2**22 + 1, 1, os.getpid()], ids=["dead", "reused", "our own"])
-    def test_a_name_without_a_lock_counts_for_nothing(self, tmp_path: Path, pid: int) -> None:
+    def test_a_name_without_a_lock_is_ignored(self, tmp_path: Path, pid: int) -> None:
         who = {"pid": pid, "host": platform.node(), "since": "2020-01-01T00:00:00+00:00", "more": "x" * 1000}
         (tmp_path / ".owner.json").write_text(json.dumps(who))
         with locked_directory(tmp_path, 0):
@@ -199,7 +201,7 @@ class TestOneWriter:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """A disk in memory, of a size that can be changed; skipped where the tests may not mount one."""
+    """Yield a function that mounts or resizes an in-memory disk; skip the test if mounting is not allowed."""
     folder, mounted = tmp_path / "disk", list[bool]()
     folder.mkdir()
 
@@ -215,7 +217,7 @@ def disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
     yield sized
     if mounted:
-        subprocess.run(["umount", "--lazy", folder], check=True)  # MLflow keeps its file open
+        subprocess.run(["umount", "--lazy", folder], check=True)  # MLflow still has a file open
 
 
 SLOW = pytest.mark.slow
@@ -227,7 +229,7 @@ class TestAFullDisk:
         [300, *(pytest.param(kb, marks=SLOW) for kb in (16, *range(252, 440, 4)))],
         ids=lambda kb: f"{kb} kB",
     )
-    def test_it_is_said_in_one_line_and_with_room_the_job_goes_on(
+    def test_a_full_disk_is_a_one_line_error_and_the_job_resumes_with_more_space(
         self, small: Undisturbed, disk: Callable[[str], Path], kb: int
     ) -> None:
         folder = disk(f"{kb}k")
@@ -242,7 +244,7 @@ class TestAFullDisk:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("writes", [30, 0])
-    def test_it_is_so_at_any_place(
+    def test_a_disk_that_fills_at_any_write_is_a_one_line_error(
         self, small: Undisturbed, tmp_path: Path, writes: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         left = iter(range(writes))
@@ -260,8 +262,8 @@ class TestAFullDisk:
         build(str(small.source), str(tmp_path), str(QUICK), *HERE)
         assert content(tmp_path) == small.content
 
-    def test_an_array_that_does_not_fit_is_an_error_and_not_a_shorter_array(self, disk: Callable[[str], Path]) -> None:
-        """numpy.save into a file loses up to a page without a word, or raises an error that has no number."""
+    def test_an_array_that_does_not_fit_is_an_error_and_not_truncated(self, disk: Callable[[str], Path]) -> None:
+        """numpy.save may silently lose up to a page when it writes to a file, or raise an error without errno."""
         folder = disk("8k")
         for size in (1009, 1100):
             with pytest.raises(OSError, match="No space left"):
@@ -269,7 +271,7 @@ class TestAFullDisk:
         write_atomic(folder / "a.npy", npy(np.zeros(1008)))
 
     @pytest.mark.slow
-    def test_the_command_says_so_with_exit_code_2(
+    def test_the_command_exits_with_code_2_on_a_full_disk(
         self, disk: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         source = write_stories(tmp_path / "stories.jsonl", kb=2000)

@@ -1,4 +1,4 @@
-"""Input that is broken, or made to break us: counted exactly, and no good document is other than without it."""
+"""Damaged or malicious input is counted exactly, and does not change any good document."""
 
 import gzip
 import json
@@ -29,21 +29,21 @@ zst = zstandard.ZstdCompressor().compress
 
 
 def file_of(write: object, path: Path) -> bytes:
-    """What a writer of tables writes."""
+    """Return the file content of a function that writes tables."""
     write(path, [story(number) for number in range(50)], 50)  # type: ignore[operator]
     return path.read_bytes()
 
 
 class Kind(NamedTuple):
-    """A file of one kind of trouble, and what must become of the documents in it."""
+    """A file with one kind of malformed input, and the expected reasons of its dropped documents."""
 
-    file: str  # its folder names the source
+    file: str  # the directory name selects the source
     content: bytes
     expected: dict[str, int]
 
 
 def kinds(scratch: Path) -> dict[str, Kind]:
-    """All kinds of malformed input of the reference, each in a file of its own, none with a document to keep."""
+    """Return all kinds of malformed input, each in its own file; no document of them is kept."""
     text = story(1, sentences=2000).encode()
     cut_gz, cut_zst = gzip.compress(text)[: len(text) // 8], zst(text)[: len(text) // 8]
     cut_warc = gzip.compress(web_record("response", html(text)))[: len(text) // 8]
@@ -84,7 +84,7 @@ def kinds(scratch: Path) -> dict[str, Kind]:
 
 
 WIDE = ("line/utf16.txt", "line/unmarked.txt")
-PLAIN = ("empty", "too_short")  # reasons that are no fault of the input
+PLAIN = ("empty", "too_short")  # reasons that are not a fault of the input
 SOURCES: dict[str, type[Source]] = {
     "jsonl": JsonlReader,
     "table": TableReader,
@@ -94,7 +94,7 @@ SOURCES: dict[str, type[Source]] = {
 
 
 def corpus_of(folder: Path, hostile: bool, max_unreadable_ratio: float = 1.0) -> Corpus:
-    """The sound documents, with or without all that is hostile."""
+    """Return a corpus of the sound documents, with or without all malformed files."""
     sources: list[Source] = [JsonlReader(path=str(folder / "sound"))]
     if hostile:
         sources += [kind(path=str(folder / name)) for name, kind in SOURCES.items()]
@@ -110,14 +110,14 @@ class Read(NamedTuple):
     hostile: TextDirectory
 
     def rejects(self) -> list[dict[str, object]]:
-        """What the files of rejects show."""
+        """Return the content of the rejects files."""
         found = sorted((self.folder / "hostile" / "rejects").glob("*.jsonl"))
         return [json.loads(line) for path in found for line in path.read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
 def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Read]:
-    """The text of the sound documents alone, and with everything hostile beside them."""
+    """The text of the sound documents, once alone and once with all malformed files."""
     folder = tmp_path_factory.mktemp("hostile")
     found = kinds(folder / "scratch")
     for file, body, _ in found.values():
@@ -127,12 +127,13 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Read]:
     sound = json_lines([{"text": story(number)} for number in range(100, 100 + SOUND)])
     (folder / "sound" / "stories.jsonl").write_bytes(sound)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.readers.files._HARMLESS", 1 << 20)  # bytes that a bomb may have before it is one
+        # bytes below which nothing counts as a decompression bomb
+        patch.setattr("pipeline.readers.files._HARMLESS", 1 << 20)
         texts = [read_text(corpus_of(folder, name == "hostile"), folder / name, HERE) for name in ("clean", "hostile")]
     return Read(folder, found, *texts)
 
 
-def test_every_kind_is_counted_exactly(read: Read) -> None:
+def test_every_kind_of_malformed_input_is_counted_exactly(read: Read) -> None:
     expected = Counter[str]()
     for kind in read.kinds.values():
         expected.update(kind.expected)
@@ -142,7 +143,7 @@ def test_every_kind_is_counted_exactly(read: Read) -> None:
     assert read.hostile.ledger.kept.documents == SOUND
 
 
-def test_each_reject_is_shown_with_its_file_its_place_and_its_reason(read: Read) -> None:
+def test_each_reject_has_its_file_and_reason(read: Read) -> None:
     expected = Counter[tuple[str, str]]()
     for kind in read.kinds.values():
         name = Path(kind.file).name
@@ -162,12 +163,12 @@ def test_the_ledger_balances_to_the_byte_and_agrees_with_the_rejects(read: Read)
     stored = [kind for kind in stored if not kind.file.endswith((".gz", ".zst")) and kind.file not in WIDE]
     other = {Path(kind.file).name for kind in read.kinds.values() if kind not in stored}
     unseen = sum(int(str(reject["bytes"])) for reject in read.rejects() if reject["source"] in other)
-    utf16 = len("\ufeffone\ntwo\n".encode()) + len(b"one\ntwo\n")  # as they are counted, in UTF-8
+    utf16 = len("\ufeffone\ntwo\n".encode()) + len(b"one\ntwo\n")  # as counted in the ledger, in UTF-8
     sizes = sum(len(kind.content) for kind in stored) + (read.folder / "sound" / "stories.jsonl").stat().st_size
     assert ledger.seen.bytes == sizes + unseen + utf16
 
 
-def test_the_sound_documents_become_the_same_shards(read: Read) -> None:
+def test_sound_documents_give_the_same_shards_beside_malformed_input(read: Read) -> None:
     train_vocab(read.folder / "clean", WordPiece(vocab_size=200), read.folder / "vocab")
     made = dict[str, dict[str, bytes]]()
     for name in ("clean", "hostile"):
@@ -178,7 +179,7 @@ def test_the_sound_documents_become_the_same_shards(read: Read) -> None:
     assert made["clean"] == made["hostile"]
 
 
-def test_too_many_rejects_end_the_job_with_the_top_reasons_and_nothing_committed(read: Read, tmp_path: Path) -> None:
+def test_too_many_rejects_stop_the_job_with_the_top_reasons_and_no_result(read: Read, tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"^corpus hostile: \d+ of \d+ documents are unreadable \(truncated 5, bad_json"
     ) as told:
@@ -189,7 +190,7 @@ def test_too_many_rejects_end_the_job_with_the_top_reasons_and_nothing_committed
 
 
 @pytest.mark.slow
-def test_the_command_ends_with_3_where_too_much_cannot_be_read(
+def test_the_command_exits_with_3_if_too_much_is_unreadable(
     read: Read, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "in.jsonl").write_bytes(
@@ -223,7 +224,7 @@ PEAK = (
 
 
 @pytest.mark.slow
-def test_an_endless_line_and_a_bomb_take_little_memory(tmp_path: Path) -> None:
+def test_an_endless_line_and_a_decompression_bomb_take_little_memory(tmp_path: Path) -> None:
     peaks = dict[str, int]()
     for name in ("clean", "hostile"):
         folder = tmp_path / name
@@ -238,4 +239,5 @@ def test_an_endless_line_and_a_bomb_take_little_memory(tmp_path: Path) -> None:
         said, peak = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
         peaks[name] = int(peak)
         assert ("bomb" in said, "too_long" in said) == (name == "hostile",) * 2
-    assert peaks["hostile"] <= peaks["clean"] + 160, peaks  # a line of 40 MB is kept: as it comes, joined, decoded
+    # a line of 40 MB is in memory three times: as read, joined, and decoded
+    assert peaks["hostile"] <= peaks["clean"] + 160, peaks

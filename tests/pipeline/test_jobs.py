@@ -1,4 +1,4 @@
-"""The jobs end to end on small text: what is in the corpus, what is accounted for, and that nothing else changes it."""
+"""The jobs end to end on small text: content of the corpus, the ledger, and reproducible bytes."""
 
 import json
 import os
@@ -30,7 +30,7 @@ HELD_OUT = {"validation_ratio": 0.1, "test_ratio": 0.1}
 
 
 def build(corpus: Corpus, out: Path, *beam_args: str, vocab: Any = SMALL) -> Manifest:
-    """All three jobs."""
+    """Run all three jobs."""
     read_text(corpus, out / "text", beam_args)
     train_vocab(out / "text", vocab, out / "vocab")
     return encode_corpus(out / "text", out / "vocab", corpus, out / "corpus", beam_args)
@@ -41,7 +41,7 @@ def corpus_of(path: Path, **changes: Any) -> Corpus:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
+    """Return the content of every file below a directory."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
@@ -58,7 +58,7 @@ def stories(write_jsonl: Callable[..., Path]) -> Path:
 
 
 @pytest.mark.usefixtures("many_parts")
-def test_the_text_of_each_document_comes_back_from_the_shards(stories: Path, tmp_path: Path) -> None:
+def test_the_shards_contain_the_text_of_each_document(stories: Path, tmp_path: Path) -> None:
     build(corpus_of(stories), tmp_path, vocab=ByteLevelBPE(vocab_size=300))
     vocab = Vocab.load(tmp_path / "corpus" / "vocab")
     shards = [
@@ -85,16 +85,16 @@ def test_a_document_keeps_the_name_of_its_file(write_jsonl: Callable[..., Path],
     assert TokenStore.open(tmp_path / "corpus", "train").shards[0].sources == ("a.jsonl", "below/b.jsonl")
 
 
-class TestTheSameBytes:
+class TestEqualBytes:
     @pytest.fixture
     def manifest(self, stories: Path, tmp_path: Path, many_parts: None) -> Manifest:
         return build(corpus_of(stories), tmp_path / "first", *HERE)
 
-    def test_from_run_to_run(self, stories: Path, tmp_path: Path, manifest: Manifest) -> None:
+    def test_in_another_run(self, stories: Path, tmp_path: Path, manifest: Manifest) -> None:
         build(corpus_of(stories), tmp_path / "second", *HERE)
         assert content(tmp_path / "first" / "corpus") == content(tmp_path / "second" / "corpus")
 
-    def test_when_the_input_is_in_another_order(
+    def test_with_the_input_in_another_order(
         self, write_jsonl: Callable[..., Path], tmp_path: Path, manifest: Manifest
     ) -> None:
         shuffled = write_jsonl([story(number) for number in range(59, -1, -1)], "other/stories.jsonl")
@@ -102,9 +102,7 @@ class TestTheSameBytes:
         assert content(tmp_path / "first" / "corpus") == content(tmp_path / "second" / "corpus")
 
     @pytest.mark.slow
-    def test_when_the_sources_are_named_in_another_order(
-        self, write_jsonl: Callable[..., Path], tmp_path: Path
-    ) -> None:
+    def test_with_the_sources_in_another_order(self, write_jsonl: Callable[..., Path], tmp_path: Path) -> None:
         paths = [
             write_jsonl([story(number) for number in range(start, 40)], f"input/{start}.jsonl") for start in (0, 20)
         ]
@@ -113,14 +111,14 @@ class TestTheSameBytes:
             build(corpus_of(paths[0], sources=order), tmp_path / name)
         assert content(tmp_path / "first" / "corpus") == content(tmp_path / "second" / "corpus")
 
-    def test_when_the_text_is_split_in_another_way(
+    def test_with_other_splits(
         self, stories: Path, tmp_path: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sources, "SPLIT_BYTES", 1 << 20)
         assert build(corpus_of(stories), tmp_path / "second", *HERE).digest == manifest.digest
         assert len(list((tmp_path / "second" / "text").glob("text-*.arrow"))) == 1
 
-    def test_when_the_same_text_comes_in_another_format_under_the_same_name(self, tmp_path: Path) -> None:
+    def test_with_the_text_in_another_format_and_the_same_file_name(self, tmp_path: Path) -> None:
         (tmp_path / "a").mkdir()
         (tmp_path / "b").mkdir()
         texts = [story(number) for number in range(20)]
@@ -134,7 +132,7 @@ class TestTheSameBytes:
         assert len(hashes) == 1
 
     @pytest.mark.slow
-    def test_with_one_process_and_with_two(
+    def test_with_one_and_two_processes(
         self, write_jsonl: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sources, "SPLIT_BYTES", 200_000)
@@ -146,9 +144,7 @@ class TestTheSameBytes:
 
 
 class TestLedger:
-    def test_it_balances_to_the_document_the_byte_and_the_token(
-        self, write_jsonl: Callable[..., Path], tmp_path: Path
-    ) -> None:
+    def test_it_balances_documents_bytes_and_tokens(self, write_jsonl: Callable[..., Path], tmp_path: Path) -> None:
         texts = [story(number) for number in range(20)]
         path = write_jsonl([*texts, texts[0], "", "Too short.", f"\x00 {story(90)} \r\n", "x" * 3000])
         with path.open("ab") as file:
@@ -175,7 +171,7 @@ class TestLedger:
         }
         assert ledger.balanced()
 
-    def test_its_tokens_are_those_of_the_shards(self, stories: Path, tmp_path: Path) -> None:
+    def test_its_tokens_equal_those_of_the_shards(self, stories: Path, tmp_path: Path) -> None:
         manifest = build(corpus_of(stories), tmp_path)
         tokens = sum(TokenStore.open(tmp_path / "corpus", split).num_tokens for split in manifest.splits)
         assert manifest.ledger.kept.tokens == tokens
@@ -186,8 +182,8 @@ class TestLedger:
         manifest = build(corpus_of(tmp_path, sources=(source,), clean=Clean(max_replacement_char_ratio=1)), tmp_path)
         assert manifest.statistics["repaired"] == {"documents": 8, "sequences": 16}
 
-    def test_a_document_without_a_token_is_dropped_with_a_reason(self, tmp_path: Path) -> None:
-        control = "\u200e" * 40  # left-to-right marks: BERT's normaliser removes them all
+    def test_a_document_without_tokens_is_dropped_with_a_reason(self, tmp_path: Path) -> None:
+        control = "\u200e" * 40  # left-to-right marks: BERT's normalizer removes them all
         lines = [story(number) for number in range(8)] + [control]
         (tmp_path / "input.txt").write_text("".join(f"{line}\n" for line in lines))
         source = TextReader(path=str(tmp_path / "input.txt"), document_unit="line", encoding="utf-8")
@@ -197,7 +193,7 @@ class TestLedger:
 
 
 class TestBadInput:
-    """Each is one line (exit code 2), and leaves nothing behind."""
+    """Each case is a one-line error (exit code 2) and leaves no files."""
 
     @pytest.fixture(params=["missing.txt", "missing/*.jsonl", "no text", "only empty"])
     def corpus(self, request: pytest.FixtureRequest, tmp_path: Path) -> Corpus:
@@ -206,7 +202,7 @@ class TestBadInput:
         (tmp_path / "only empty" / "a.txt").write_bytes(b"\n\x00 \n")
         return corpus_of(tmp_path, sources=(TextReader(path=str(tmp_path / request.param), document_unit="line"),))
 
-    def test_text_that_is_not_there_or_not_usable(self, corpus: Corpus, tmp_path: Path) -> None:
+    def test_missing_or_unusable_text(self, corpus: Corpus, tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=r"^[^\n]+; [^\n]+$"):
             read_text(corpus, tmp_path / "out")
         assert not (tmp_path / "out").exists() or not content(tmp_path / "out")
@@ -227,14 +223,14 @@ class TestBadInput:
 
 class TestResume:
     @pytest.mark.usefixtures("many_parts")
-    def test_what_is_done_is_not_done_again(self, stories: Path, tmp_path: Path) -> None:
+    def test_finished_parts_are_not_made_again(self, stories: Path, tmp_path: Path) -> None:
         build(corpus_of(stories), tmp_path)
         before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.arrow")}
         build(corpus_of(stories), tmp_path)
         assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.arrow")}
 
     @pytest.mark.usefixtures("many_parts")
-    def test_a_damaged_shard_alone_is_made_again(self, stories: Path, tmp_path: Path) -> None:
+    def test_only_a_damaged_shard_is_made_again(self, stories: Path, tmp_path: Path) -> None:
         build(corpus_of(stories), tmp_path)
         want = content(tmp_path / "corpus")
         damaged, *sound = sorted((tmp_path / "corpus").glob("*.arrow"))
@@ -244,7 +240,7 @@ class TestResume:
         assert content(tmp_path / "corpus") == want
         assert before == [path.stat().st_mtime_ns for path in sound]
 
-    def test_other_text_replaces_what_is_there_without_orphans(
+    def test_other_text_replaces_all_old_files(
         self, write_jsonl: Callable[..., Path], stories: Path, tmp_path: Path, many_parts: None
     ) -> None:
         build(corpus_of(stories), tmp_path / "one")
@@ -261,7 +257,7 @@ class TestResume:
 
 
 @pytest.mark.usefixtures("many_parts")
-def test_progress_counts_splits_then_shards_up_to_all_of_them(stories: Path, tmp_path: Path) -> None:
+def test_progress_counts_all_splits_and_then_all_shards(stories: Path, tmp_path: Path) -> None:
     told: list[dict[str, Any]] = []
     texts = read_text(corpus_of(stories), tmp_path / "text", report=told.append)
     last = [event for event in told if event["stage"] == "text"][-1]
@@ -276,7 +272,7 @@ def test_progress_counts_splits_then_shards_up_to_all_of_them(stories: Path, tmp
 
 
 @pytest.mark.usefixtures("many_parts")
-def test_a_vocabulary_is_trained_on_a_sample_of_the_training_documents_alone(
+def test_a_vocabulary_is_trained_only_on_training_documents(
     stories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = read_text(corpus_of(stories), tmp_path / "text")
@@ -295,7 +291,7 @@ def test_a_vocabulary_is_trained_on_a_sample_of_the_training_documents_alone(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("many_parts")
-def test_a_rare_language_has_its_share_by_alpha_in_what_a_vocabulary_is_trained_on(
+def test_language_sampling_alpha_sets_the_fraction_of_a_rare_language(
     write_jsonl: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     english, french = [story(number) for number in range(100)], [story(number) for number in range(100, 104)]
@@ -309,22 +305,25 @@ def test_a_rare_language_has_its_share_by_alpha_in_what_a_vocabulary_is_trained_
         seen[:] = given
         return train(SMALL, seen)
 
-    def sampled(name: str, spec: TokenizerSpec) -> list[str]:
+    def sample_for(name: str, spec: TokenizerSpec) -> list[str]:
         train_vocab(tmp_path / name, spec, tmp_path / "vocab")
         return seen.copy()
 
     monkeypatch.setattr("pipeline.jobs.train", recorded)
-    found = sampled("one", SentencePieceBPE(language_sampling_alpha=0.5, languages=("en", "fr")))
+    found = sample_for("one", SentencePieceBPE(language_sampling_alpha=0.5, languages=("en", "fr")))
     assert sorted(set(found)) == sorted({*english, *french})
     assert [found.count(text) for text in english] == [1] * 100
-    times = (len("".join(english)) / len("".join(french))) ** 0.5  # about five: 1/5 : 1 is the root of 1/25 : 1
+    # about 5, because the ratio 1/5 : 1 is the square root of 1/25 : 1
+    times = (len("".join(english)) / len("".join(french))) ** 0.5
     assert {found.count(text) for text in french} <= {int(times), int(times) + 1}
-    assert sampled("two", SentencePieceBPE(language_sampling_alpha=0.5, languages=("en", "fr"))) == found
+    assert sample_for("two", SentencePieceBPE(language_sampling_alpha=0.5, languages=("en", "fr"))) == found
     for in_proportion in (SentencePieceBPE(language_sampling_alpha=0.5), SentencePieceBPE(languages=("en", "fr"))):
-        assert sorted(sampled("one", in_proportion)) == sorted([*english, *french])
+        assert sorted(sample_for("one", in_proportion)) == sorted([*english, *french])
 
 
-def test_a_sample_of_languages_is_no_larger_than_asked_for(write_jsonl: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_sample_of_languages_is_at_most_as_large_as_requested(
+    write_jsonl: Callable[..., Path], tmp_path: Path
+) -> None:
     write_jsonl([story(number) for number in range(80)], "input/fr/1.jsonl")
     rare = [story(number) for number in range(80, 100)]
     write_jsonl(rare, "input/en/1.jsonl")
@@ -333,10 +332,10 @@ def test_a_sample_of_languages_is_no_larger_than_asked_for(write_jsonl: Callable
     found = list(_sample_of_languages(texts, 9_000, spec))
     size = {name: sum(len(text) for text in found if (text in rare) == (name == "en")) for name in ("en", "fr")}
     assert 8_000 < sum(size.values()) <= 9_000
-    assert size["fr"] / size["en"] == pytest.approx(2, rel=0.15)  # the root of 80 : 20
+    assert size["fr"] / size["en"] == pytest.approx(2, rel=0.15)  # the square root of 80 : 20
 
 
-def test_the_manifest_does_not_know_the_machine(stories: Path, tmp_path: Path) -> None:
+def test_the_manifest_contains_no_machine_paths(stories: Path, tmp_path: Path) -> None:
     build(corpus_of(stories), tmp_path)
     said = (tmp_path / "corpus" / "manifest.json").read_text()
     assert str(tmp_path) not in said
@@ -344,13 +343,13 @@ def test_the_manifest_does_not_know_the_machine(stories: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"splits": 3}', b"\xff"])
-def test_a_garbled_text_folder_is_told_in_one_line(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_text_directory_is_a_one_line_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "text.json").write_bytes(content)
     with pytest.raises(BadInput, match=r"^[^\n]+: damaged; [^\n]+$"):
         TextDirectory.load(tmp_path)
 
 
-def test_text_of_several_batches_is_encoded_like_one(
+def test_text_in_several_batches_is_encoded_as_in_one(
     stories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = build(corpus_of(stories), tmp_path / "one")
@@ -366,14 +365,14 @@ def test_a_damaged_seal_does_not_stop_the_next_job(stories: Path, tmp_path: Path
     assert read_text(corpus, tmp_path / "text", HERE, report=lambda event: None).hash == texts.hash
 
 
-def test_a_damaged_vocabulary_in_a_corpus_is_mended_by_the_same_command(stories: Path, tmp_path: Path) -> None:
+def test_a_damaged_vocabulary_in_a_corpus_is_repaired_by_the_same_command(stories: Path, tmp_path: Path) -> None:
     manifest = build(corpus_of(stories), tmp_path)
     (tmp_path / "corpus" / "vocab" / "tokenizer.json").write_bytes(b"{}")
     encode_corpus(tmp_path / "text", tmp_path / "vocab", corpus_of(stories), tmp_path / "corpus", HERE)
     assert Vocab.load(tmp_path / "corpus" / "vocab").hash == manifest.vocab["hash"]
 
 
-def test_a_file_whose_name_is_no_utf8_is_read_as_any_other(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf8_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / os.fsdecode(b"caf\xe9.txt")).write_text(story(1))
     (tmp_path / "in" / "b.txt").write_text(story(2))
@@ -381,8 +380,8 @@ def test_a_file_whose_name_is_no_utf8_is_read_as_any_other(tmp_path: Path) -> No
     assert {document.source for document in texts.documents(0, 2)} == {"b.txt", "caf\\xe9.txt"}
 
 
-def test_input_without_any_document_is_named_with_what_was_found_in_it(tmp_path: Path) -> None:
-    """It was `no usable text in 0 documents (none)`."""
+def test_input_without_documents_is_named_with_its_content(tmp_path: Path) -> None:
+    """The message used to be `no usable text in 0 documents (none)`."""
     request = web_record("request", b"GET / HTTP/1.1\r\n\r\n", "application/http; msgtype=request")
     for name in "abcd":
         (tmp_path / f"{name}.warc").write_bytes(request)
@@ -395,7 +394,7 @@ def test_input_without_any_document_is_named_with_what_was_found_in_it(tmp_path:
     )
 
 
-def test_input_of_which_nothing_is_kept_is_named_with_why(tmp_path: Path) -> None:
+def test_input_with_only_dropped_documents_is_named_with_the_reasons(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Short.\n\nToo.")
     corpus = Corpus(name="few", sources=(TextReader(path=str(tmp_path / "a.txt"), document_unit="paragraphs"),))
     with pytest.raises(BadInput, match=r"^no usable text in 2 documents \(2 too_short\) of a.txt, read as text; pass "):

@@ -1,4 +1,4 @@
-"""Mixtures through the jobs: shards of one group each, the same bytes whoever makes them, what the manifest says."""
+"""Mixtures in the jobs: each shard has one group, the bytes are reproducible, and the manifest describes the groups."""
 
 import json
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def mixture(write_jsonl: Callable[..., Path]) -> Corpus:
-    """Three groups; crawl is of two sources, and the first document of wiki is in crawl as well."""
+    """Three groups; crawl has two sources, and wiki also contains the first document of crawl."""
     first, groups = 0, []
     for name, size in SIZES.items():
         texts = [story(number) for number in range(first, first + size)]
@@ -64,7 +64,7 @@ def reweighted(corpus: Corpus, **weights: float) -> Corpus:
     return replace(corpus, mixture=groups)
 
 
-def test_the_manifest_says_what_each_group_has_and_how_often_it_is_read(mixture: Corpus, tmp_path: Path) -> None:
+def test_the_manifest_has_the_size_and_the_epochs_of_each_group(mixture: Corpus, tmp_path: Path) -> None:
     manifest = build(mixture, tmp_path, *HERE)
     assert Manifest.load(tmp_path / "corpus") == manifest
     infos = {info.name: info for info in manifest.shards if info.split == "train"}
@@ -81,9 +81,7 @@ def test_the_manifest_says_what_each_group_has_and_how_often_it_is_read(mixture:
 
 
 @pytest.mark.slow
-def test_a_shard_for_training_has_documents_of_one_group_and_held_out_splits_of_all(
-    mixture: Corpus, tmp_path: Path
-) -> None:
+def test_a_training_shard_has_one_group_and_held_out_splits_have_all(mixture: Corpus, tmp_path: Path) -> None:
     manifest = build(mixture, tmp_path, *HERE)
     texts = TextDirectory.load(tmp_path / "text")
     begins = np.cumsum([0, *SIZES.values()])
@@ -93,7 +91,7 @@ def test_a_shard_for_training_has_documents_of_one_group_and_held_out_splits_of_
         names = [list(SIZES)[int(np.searchsorted(begins, number, side="right")) - 1] for number in stories]
         if shard.group:
             assert shard.name in manifest.mixture[shard.group].shards
-            twice = SIZES["books"]  # the one that two groups have: the first of them that is listed keeps it
+            twice = SIZES["books"]  # the story in two groups; the first listed group keeps it
             assert {name for name, number in zip(names, stories, strict=True) if number != twice} <= {shard.group}
         found.setdefault(shard.name.split("-")[0], set()).update(names)
     assert all(shard.group for shard in texts.shards if shard.name.startswith("train"))
@@ -104,7 +102,9 @@ def test_a_shard_for_training_has_documents_of_one_group_and_held_out_splits_of_
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("changes", [{"dedup": Dedup(minhash=True, line_min_chars=60)}, {"document_order": "input"}])
-def test_groups_are_kept_apart_whatever_else_is_asked(mixture: Corpus, tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_groups_stay_separate_with_deduplication_and_input_order(
+    mixture: Corpus, tmp_path: Path, changes: dict[str, Any]
+) -> None:
     manifest = build(replace(mixture, **changes), tmp_path, *HERE)
     texts = TextDirectory.load(tmp_path / "text")
     begins = np.cumsum([0, *SIZES.values()])
@@ -116,13 +116,13 @@ def test_groups_are_kept_apart_whatever_else_is_asked(mixture: Corpus, tmp_path:
     assert manifest.ledger.balanced()
 
 
-class TestTheSameBytes:
+class TestEqualBytes:
     @pytest.fixture
     def first(self, mixture: Corpus, tmp_path: Path) -> dict[str, bytes]:
         build(mixture, tmp_path / "first", *HERE)
         return content(tmp_path / "first" / "corpus")
 
-    def test_when_the_sources_of_a_group_are_listed_in_another_order(
+    def test_with_the_sources_of_a_group_in_another_order(
         self, mixture: Corpus, tmp_path: Path, first: dict[str, bytes]
     ) -> None:
         turned = [replace(group, sources=group.sources[::-1]) for group in mixture.mixture]
@@ -130,21 +130,21 @@ class TestTheSameBytes:
         assert content(tmp_path / "second" / "corpus") == first
 
     @pytest.mark.slow
-    def test_when_the_job_is_stopped_and_goes_on(
+    def test_of_a_stopped_and_resumed_job(
         self, mixture: Corpus, tmp_path: Path, first: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         out, done = tmp_path / "second", list[str]()
         read_text(mixture, out / "text", HERE)
         train_vocab(out / "text", SMALL, out / "vocab")
 
-        def stops(shard: Any, *rest: Any, **identity: str) -> None:
+        def encode_three_shards(shard: Any, *rest: Any, **identity: str) -> None:
             if len(done) == 3:
                 raise KeyboardInterrupt
             done.append(shard.name)
             encode_shard(shard, *rest, **identity)
 
         with monkeypatch.context() as patch:
-            patch.setattr("pipeline.jobs.encode_shard", stops)
+            patch.setattr("pipeline.jobs.encode_shard", encode_three_shards)
             with pytest.raises((KeyboardInterrupt, RuntimeError)):
                 encode_corpus(out / "text", out / "vocab", mixture, out / "corpus", HERE)
         assert not (out / "corpus" / "manifest.json").exists()
@@ -153,13 +153,14 @@ class TestTheSameBytes:
 
     @pytest.mark.slow
     def test_with_two_processes(self, mixture: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(plan, "_LEAST_BYTES", 1 << 20)  # as the other process has it
+        # the default value, because the patch does not reach a second process
+        monkeypatch.setattr(plan, "_LEAST_BYTES", 1 << 20)
         build(mixture, tmp_path / "first", *HERE)
         build(mixture, tmp_path / "second", *TWO)
         assert content(tmp_path / "second" / "corpus") == content(tmp_path / "first" / "corpus")
 
     @pytest.mark.slow
-    def test_of_text_and_shards_when_only_weights_differ(
+    def test_of_text_and_shards_with_other_weights(
         self, mixture: Corpus, tmp_path: Path, first: dict[str, bytes]
     ) -> None:
         manifest = build(reweighted(mixture, wiki=3.0), tmp_path / "second", *HERE)
@@ -176,12 +177,12 @@ class TestTheSameBytes:
         assert TokenStore.open(tmp_path / "plain/corpus", "train").groups == ()
 
 
-SHARED = 5  # documents that two groups have
+SHARED = 5  # number of documents in both groups
 
 
 @pytest.fixture(params=[("crawl", "books"), ("web", "wiki"), ("a", "b"), ("b", "a")], ids="-".join)
-def twins(request: pytest.FixtureRequest, write_jsonl: Callable[..., Path]) -> dict[str, MixtureGroup]:
-    """Two groups that share documents, a line and near duplicates, in files of various names."""
+def overlapping_groups(request: pytest.FixtureRequest, write_jsonl: Callable[..., Path]) -> dict[str, MixtureGroup]:
+    """Two groups that share documents, a line and near-duplicates, in files of various names."""
     ends = [f"The very same line stands at the end of number {number}, and it is long." for number in range(9)]
     one = [story(number) for number in range(20)] + [story(100) + "\n" + ends[number] for number in range(1)]
     two = [story(number) for number in range(SHARED)] + [story(number) for number in range(40, 50)]
@@ -196,11 +197,11 @@ def twins(request: pytest.FixtureRequest, write_jsonl: Callable[..., Path]) -> d
 
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("order", [("big", "small"), ("small", "big")], ids="-".join)
-def test_what_two_groups_have_stays_in_the_first_that_is_listed(
-    twins: dict[str, MixtureGroup], order: tuple[str, str], tmp_path: Path
+def test_shared_text_stays_in_the_first_listed_group(
+    overlapping_groups: dict[str, MixtureGroup], order: tuple[str, str], tmp_path: Path
 ) -> None:
-    """Equal documents, near ones and lines: whatever the files are called, and however large the groups are."""
-    mixed = tuple(twins[name] for name in order)
+    """Equal documents, near-duplicates and lines stay in the first group, for any file names and group sizes."""
+    mixed = tuple(overlapping_groups[name] for name in order)
     corpus = Corpus(
         name="m", mixture=mixed, dedup=Dedup(minhash=True, line_min_chars=60), validation_ratio=0.1, test_ratio=0
     )
@@ -226,10 +227,12 @@ def test_what_two_groups_have_stays_in_the_first_that_is_listed(
     assert sum(sum(group["held_out"].values()) for group in texts.groups.values()) >= 2
 
 
-def test_text_elsewhere_takes_from_each_group_what_it_has(twins: dict[str, MixtureGroup], tmp_path: Path) -> None:
+def test_text_of_a_reference_corpus_is_removed_from_each_group(
+    overlapping_groups: dict[str, MixtureGroup], tmp_path: Path
+) -> None:
     (tmp_path / "known.txt").write_text("\n\n".join(story(number) for number in (0, 7, 41)) + "\n")
     known = Dedup(reference_corpora=(f"paragraphs:{tmp_path / 'known.txt'}",))
-    corpus = Corpus(name="m", mixture=tuple(twins.values()), dedup=known, validation_ratio=0, test_ratio=0)
+    corpus = Corpus(name="m", mixture=tuple(overlapping_groups.values()), dedup=known, validation_ratio=0, test_ratio=0)
     texts = read_text(corpus, tmp_path / "text", HERE)
     dropped = {name: group["ledger"]["dropped"] for name, group in texts.groups.items()}
     assert (dropped["big"]["known"]["documents"], dropped["small"]["known"]["documents"]) == (2, 2)
@@ -237,9 +240,13 @@ def test_text_elsewhere_takes_from_each_group_what_it_has(twins: dict[str, Mixtu
 
 
 @pytest.mark.one_in(4)
-def test_the_manifest_says_what_each_group_gave_and_lost(twins: dict[str, MixtureGroup], tmp_path: Path) -> None:
+def test_the_manifest_has_the_kept_and_dropped_documents_of_each_group(
+    overlapping_groups: dict[str, MixtureGroup], tmp_path: Path
+) -> None:
     manifest = build(
-        Corpus(name="m", mixture=tuple(twins.values()), validation_ratio=0.1, test_ratio=0.1), tmp_path, *HERE
+        Corpus(name="m", mixture=tuple(overlapping_groups.values()), validation_ratio=0.1, test_ratio=0.1),
+        tmp_path,
+        *HERE,
     )
     assert Manifest.load(tmp_path / "corpus") == manifest
     both = [Ledger.from_dict(group.ledger) for group in manifest.mixture.values()]
@@ -262,8 +269,8 @@ def test_training_reads_the_groups_by_their_weights(mixture: Corpus, tmp_path: P
 
 
 @pytest.mark.slow
-def test_the_vocabulary_is_that_of_the_same_text_without_weights(mixture: Corpus, tmp_path: Path) -> None:
-    """Of so few MB all is read; of more, the documents with the smallest keys, whatever their group."""
+def test_the_vocabulary_equals_that_of_the_same_text_without_weights(mixture: Corpus, tmp_path: Path) -> None:
+    """A few MB are read completely; of more text, the documents with the smallest keys, whatever their group."""
     build(mixture, tmp_path / "mixed", *HERE)
     build(
         Corpus(name="mixed", sources=mixture.sources, validation_ratio=0.1, test_ratio=0.1), tmp_path / "plain", *HERE
@@ -272,7 +279,7 @@ def test_the_vocabulary_is_that_of_the_same_text_without_weights(mixture: Corpus
 
 
 @pytest.mark.slow
-def test_a_sample_of_a_mixture_has_all_of_its_groups(
+def test_a_sample_of_a_mixture_contains_all_groups(
     mixture: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pipeline.jobs import _sample
@@ -298,10 +305,10 @@ def test_a_group_without_text_is_named(mixture: Corpus, tmp_path: Path) -> None:
     assert not (tmp_path / "text").exists()
 
 
-def test_a_group_of_which_nothing_is_left_is_named(
+def test_a_group_without_remaining_documents_is_named(
     mixture: Corpus, tmp_path: Path, write_jsonl: Callable[..., Path]
 ) -> None:
-    path = write_jsonl([story(0), story(1)], "again/0.jsonl")  # books has them
+    path = write_jsonl([story(0), story(1)], "again/0.jsonl")  # both documents are in books
     groups = (*mixture.mixture, MixtureGroup(name="zines", weight=1, sources=(JsonlReader(path=str(path)),)))
     with pytest.raises(BadInput, match=r"mixture groups without training documents: zines"):
         read_text(replace(mixture, sources=(), mixture=groups), tmp_path / "text", HERE)
@@ -319,12 +326,12 @@ def test_a_group_of_which_nothing_is_left_is_named(
         ([("a", 1), ("a", 2)], "invalid mixture: got .*, expected unique group names"),
     ],
 )
-def test_impossible_mixtures_are_refused(groups: list[tuple[str, float]], said: str) -> None:
+def test_invalid_mixtures_are_refused(groups: list[tuple[str, float]], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Corpus(name="x", mixture=tuple(MixtureGroup(name=name, weight=weight) for name, weight in groups))
 
 
-def test_a_source_belongs_to_one_group_and_to_nothing_else() -> None:
+def test_a_source_belongs_to_exactly_one_group() -> None:
     one = JsonlReader(path="a")
     with pytest.raises(ValueError, match="every source in exactly one group"):
         Corpus(
@@ -338,13 +345,13 @@ def test_a_source_belongs_to_one_group_and_to_nothing_else() -> None:
         Corpus(name="x", sources=(JsonlReader(path="b"),), mixture=(MixtureGroup(name="a", weight=1, sources=(one,)),))
 
 
-def test_shares_are_weights_over_their_sum() -> None:
+def test_shares_are_weights_divided_by_their_sum() -> None:
     corpus = Corpus(name="x", mixture=(MixtureGroup(name="a", weight=60), MixtureGroup(name="b", weight=41)))
     assert corpus.shares == {"a": 60 / 101, "b": 41 / 101}
 
 
 @pytest.mark.slow
-def test_finished_rows_of_a_mixture_are_refused(mixture: Corpus, tmp_path: Path) -> None:
+def test_static_sequences_of_a_mixture_are_refused(mixture: Corpus, tmp_path: Path) -> None:
     build(mixture, tmp_path, *HERE)
     static = StaticExampleSpec(str(tmp_path / "corpus"), "train", ExampleSpec(**GPT, static_masks=1), 32)
     with pytest.raises(BadInput, match="static rows do not support the weights of a mixture"):

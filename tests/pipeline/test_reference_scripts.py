@@ -1,4 +1,4 @@
-"""From a file to a token store: the reference BERT script finds in it the documents of its own sample text."""
+"""A token store has the documents that the reference BERT script reads from its sample text."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ HERE = ("--direct_running_mode=in_memory",)
 
 
 @pytest.mark.shared
-def test_the_store_holds_the_documents_that_the_reference_bert_reads(shared: Path, tmp_path: Path) -> None:
+def test_the_store_has_the_documents_of_the_reference_bert(shared: Path, tmp_path: Path) -> None:
     corpus = Corpus(
         name="sample",
         sources=(

@@ -1,4 +1,4 @@
-"""Plans of segments over toy shards, and their rows."""
+"""Helpers that plan segments over toy shards and make their sequences."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -27,13 +27,13 @@ def ids_of(segment: Packing, text: ToyShard, length: int, lookahead: int = 0) ->
 
 
 def halves(row) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of A and of B, special tokens left out."""
+    """Return the token IDs of segment A and of segment B, without special tokens."""
     first, middle, last = np.flatnonzero(row["special_tokens_mask"])
     return row["input_ids"][first + 1 : middle], row["input_ids"][middle + 1 : last]
 
 
 def document_of(text: ToyShard, ids) -> int:
-    """Number of the document that ids which count up from 10 are from; an error when they are from several."""
+    """Return the number of the document that contains all `ids`; the token IDs of `text` count up from 10."""
     numbers = np.unique(np.searchsorted(text.offset_N1, np.asarray(ids) - 10, side="right") - 1)
     (number,) = numbers.tolist()
     return number

@@ -1,9 +1,9 @@
-"""Oracle: the data procedures of the reference BERT and ALBERT, draw for draw, quirks included.
+"""Test oracle: the data scripts of the reference BERT and ALBERT, with the same random draws and bugs.
 
-Given the same documents in the same order, the same vocabulary and the same seed, `bert` and `albert` return the exact
-instances of create_pretraining_data.py of google-research/bert (eedf571) and google-research/albert (b772393) under
-Python 3: tests/golden/reference_scripts.json has what the scripts themselves wrote. tests/preprocessing/test_quirks.py
-shows each known bug here, and its absence from the packing, masking and objective of Sesame.
+`bert` and `albert` return the same instances as the two scripts, given the same documents in the same order, the same
+vocabulary and the same seed. The scripts are create_pretraining_data.py of google-research/bert (eedf571) and of
+google-research/albert (b772393), under Python 3. tests/golden/reference_scripts.json holds their output.
+tests/preprocessing/test_quirks.py demonstrates each known bug here, and its absence in Sesame.
 """
 
 import random
@@ -18,29 +18,30 @@ import numpy as np
 from preprocessing.shards import Shard
 from preprocessing.tokenization import Vocab
 
-Document = Sequence[Sequence[int]]  # ids of each sentence
+Document = Sequence[Sequence[int]]  # token IDs of each sentence
 
-_PARTNER_TRIES: Final = 10  # then the document itself is its own random partner
-# Characters inside of a word by ALBERT's list, which lacks four ASCII marks
+_PARTNER_TRIES: Final = 10  # after this number of tries, a document is its own random partner
+# Characters inside a word according to ALBERT's list, which lacks four ASCII marks
 _GOES_ON: Final = frozenset(string.ascii_lowercase + string.punctuation) - set("'<=>")
 
 
 class Instance(NamedTuple):
-    """A training instance of a reference script, padding left out."""
+    """A training instance of a reference script, without padding."""
 
     ids: list[int]  # with [CLS] and [SEP], masked
     segments: list[int]
-    label: int  # 1: what the reference calls is_random_next, be the second segment random or the two swapped
-    positions: list[int]  # of the targets, in order
-    targets: list[int]  # the ids that were there
+    # 1: what the reference calls is_random_next; the second segment is random, or the two segments are swapped
+    label: int
+    positions: list[int]  # of the targets, in ascending order
+    targets: list[int]  # the original token IDs at these positions
 
 
 @dataclass(frozen=True)
 class _Masking:
-    """How tokens are chosen; ALBERT's n-gram of words is BERT's single word where `num_words` always gives 1."""
+    """How tokens are chosen; ALBERT's n-gram of words equals BERT's single word if `num_words` always returns 1."""
 
     vocab: Vocab
-    starts_V: list[bool]  # pieces that begin a unit
+    starts_V: list[bool]  # tokens that begin a unit
     rate: float
     most: int
     num_words: Callable[[], int]
@@ -59,10 +60,11 @@ def bert(
     most: int = 20,
     whole_word: bool = False,
 ) -> list[Instance]:
-    """What the reference BERT makes of documents in the order of its file; the names of its flags in brackets.
+    """Return the instances of the reference BERT for documents in the order of its file.
 
-    `length` (max_seq_length) 5 or more, `duplicates` (dupe_factor), `short` (short_seq_prob), `rate` (masked_lm_prob)
-    above 0, `most` (max_predictions_per_seq; 0: no cap), `whole_word` (do_whole_word_mask). WordPiece alone.
+    The flags of the reference are max_seq_length (`length`, 5 or more), dupe_factor (`duplicates`), short_seq_prob
+    (`short`), masked_lm_prob (`rate`, above 0), max_predictions_per_seq (`most`, 0 means no limit) and
+    do_whole_word_mask (`whole_word`). Only WordPiece vocabularies are supported.
     """
     starts_V = (vocab.starts_word_V | (not whole_word)).tolist()
     masking = _Masking(vocab, starts_V, rate, most, num_words=lambda: 1, shuffles_again=False)
@@ -85,17 +87,19 @@ def albert(
     negative: Literal["random", "swap"] = "swap",
     ngram_rng: np.random.RandomState | None = None,
 ) -> list[Instance]:
-    """What the reference ALBERT makes of documents when its lengths of n-grams are drawn from `ngram_rng`.
+    """Return the instances of the reference ALBERT; the n-gram lengths are drawn from `ngram_rng`.
 
-    The reference draws them from numpy's global generator, which it does not seed: `np.random.seed(s)` before its run
-    is RandomState(s) here, and without one it is RandomState(seed). `longest` (ngram), `favor_short`
-    (favor_shorter_ngram), `negative` random (random_next_sentence); its do_permutation, off by default, is left out.
+    The reference draws these lengths from numpy's global generator, which it does not seed. RandomState(s) here
+    corresponds to a call of `np.random.seed(s)` before its run. Without `ngram_rng`, the generator is
+    RandomState(seed). The additional flags are ngram (`longest`), favor_shorter_ngram (`favor_short`) and
+    random_next_sentence (`negative` is "random").
+    The flag do_permutation, off by default, is not implemented.
     """
     lengths = np.arange(1, longest + 1)
     share = 1.0 / lengths
     share /= share.sum()
     share = share if favor_short else share[::-1]
-    share = share / share.sum()  # a second time, as there: the last bit counts
+    share = share / share.sum()  # normalized twice as in the reference, because the last bit matters
     draws = ngram_rng or np.random.RandomState(seed)
     masking = _Masking(
         vocab,
@@ -109,7 +113,7 @@ def albert(
 
 
 def documents_of(shards: Sequence[Shard]) -> list[list[list[int]]]:
-    """Every document of a store, in its order (by key, not that of the source), as the ids of its sentences."""
+    """Return all documents of a store as token IDs per sentence, in the order of the store (by key, not by source)."""
     found = []
     for shard in shards:
         bounds_N1 = np.searchsorted(shard.sentence_at_M, shard.offset_N1).tolist()
@@ -128,7 +132,7 @@ def _instances(
     short: float,
     negative: Literal["random", "swap"],
 ) -> list[Instance]:
-    """All copies of all documents, shuffled together; `rng` gives every draw, in the order of the reference."""
+    """Return all copies of all documents, shuffled together; `rng` makes every draw in the order of the reference."""
     filled = [[sentence for sentence in document if len(sentence)] for document in documents]
     shuffled = [document for document in filled if document]
     rng.shuffle(shuffled)
@@ -137,7 +141,7 @@ def _instances(
     for _ in range(duplicates):
         for number in range(len(shuffled)):
             for a, b, label in _pairs(shuffled, number, room, short, negative, rng):
-                _truncate(a, b, room, rng)  # here and not in a second pass: its draws come before the next pair's
+                _truncate(a, b, room, rng)  # here and not in a second pass: its draws precede those of the next pair
                 found.append(_masked(a, b, label, masking, rng))
     rng.shuffle(found)
     return found
@@ -151,7 +155,7 @@ def _pairs(
     negative: Literal["random", "swap"],
     rng: random.Random,
 ) -> Iterator[tuple[list[int], list[int], int]]:
-    """A, B and the label of each chunk of one document; one target length for the whole document."""
+    """Yield A, B and the label of each chunk of one document; the whole document has one target length."""
     document = documents[number]
     target = rng.randint(2, room) if rng.random() < short else room
     first = 0
@@ -163,10 +167,10 @@ def _pairs(
         is_lone = last - first == 1
         split = first + (1 if is_lone else rng.randint(1, last - first - 1))
         a = list(chain.from_iterable(document[first:split]))
-        label = int(is_lone or rng.random() < 0.5)  # a lone sentence draws nothing: it is always a negative
+        label = int(is_lone or rng.random() < 0.5)  # a single sentence makes no draw: it always gets a random partner
         if label and (is_lone or negative == "random"):
             yield a, _partner(documents, number, target - len(a), rng), label
-            first = split  # what stood behind A is put back
+            first = split  # the sentences after A are used again
         else:
             b = list(chain.from_iterable(document[split:last]))
             yield (b, a, label) if label else (a, b, label)
@@ -174,7 +178,7 @@ def _pairs(
 
 
 def _partner(documents: Sequence[Document], number: int, wanted: int, rng: random.Random) -> list[int]:
-    """Sentences from somewhere in a random document on, until there are `wanted` tokens or it ends."""
+    """Return consecutive sentences of a random document, up to `wanted` tokens or the end of the document."""
     other = number
     for _ in range(_PARTNER_TRIES):
         if other != number:
@@ -189,14 +193,14 @@ def _partner(documents: Sequence[Document], number: int, wanted: int, rng: rando
 
 
 def _truncate(a: list[int], b: list[int], room: int, rng: random.Random) -> None:
-    """Shorten in place, token by token, whichever is longer (B when equal), in front or behind by a coin."""
+    """Shorten the longer segment in place (B if equal), one token at a time, at a random end."""
     while len(a) + len(b) > room:
         longer = a if len(a) > len(b) else b
         del longer[0 if rng.random() < 0.5 else -1]
 
 
 def _masked(a: list[int], b: list[int], label: int, masking: _Masking, rng: random.Random) -> Instance:
-    """[CLS] A [SEP] B [SEP] with units masked in random order while they fit."""
+    """Return [CLS] A [SEP] B [SEP] with units masked in random order while they fit the budget."""
     vocab = masking.vocab
     assert vocab.cls is not None
     assert vocab.sep is not None
@@ -205,7 +209,7 @@ def _masked(a: list[int], b: list[int], label: int, masking: _Masking, rng: rand
     words: list[list[int]] = []
     for at, id in enumerate(before):
         if id in (vocab.cls, vocab.sep):
-            continue  # and the word before goes on behind it, if the next piece begins none
+            continue  # as in the reference, the word before [SEP] continues after it if the next token begins no word
         if words and not masking.starts_V[id]:
             words[-1].append(at)
         else:
@@ -224,14 +228,14 @@ def _masked(a: list[int], b: list[int], label: int, masking: _Masking, rng: rand
             positions += unit
             left -= len(unit)
     if masking.shuffles_again:
-        rng.shuffle(order)  # for the permutation that is off; what follows has its draws behind these
+        rng.shuffle(order)  # the reference shuffles for the disabled permutation; later draws depend on this one
     positions.sort()
     segments = [0] * (len(a) + 2) + [1] * (len(b) + 1)
     return Instance(after, segments, label, positions, [before[at] for at in positions])
 
 
 def _fitting(words: list[list[int]], first: int, num_words: int, left: int) -> list[int]:
-    """Positions of as many words from the `first` on as fit, `num_words` at most; empty where not one does."""
+    """Return the positions of at most `num_words` words from `first` on that fit; empty if no word fits."""
     for last in range(first + num_words, first, -1):
         unit = list(chain.from_iterable(words[first:last]))
         if len(unit) <= left:
@@ -240,7 +244,7 @@ def _fitting(words: list[list[int]], first: int, num_words: int, left: int) -> l
 
 
 def _replacement(id: int, vocab: Vocab, rng: random.Random) -> int:
-    """[MASK] in 80 %, the token itself in 10 %, any id of the vocabulary in 10 %."""
+    """Return [MASK] in 80%, the token itself in 10% and a random ID of the vocabulary in 10% of the draws."""
     if rng.random() < 0.8:
         assert vocab.mask is not None
         return vocab.mask
@@ -248,14 +252,14 @@ def _replacement(id: int, vocab: Vocab, rng: random.Random) -> int:
 
 
 def _albert_starts(vocab: Vocab) -> list[bool]:
-    """Pieces that begin a word by ALBERT's rule: of a sentencepiece model nearly all that are not English."""
+    """Return which tokens begin a word by ALBERT's rule: nearly all non-English tokens of a SentencePiece model do."""
     if vocab.kind == "wordpiece":
         return vocab.starts_word_V.tolist()
     return [_albert_starts_word(vocab.piece(id)) for id in range(vocab.size)]
 
 
 def _albert_starts_word(piece: str) -> bool:
-    """Whether a piece has a space mark, is one ASCII mark, or holds anything that is no English letter or ASCII mark.
+    """Whether a token has a space mark, is one ASCII mark, or has any other non-English character.
 
     >>> [_albert_starts_word(piece) for piece in ("\\u2581the", "ing", ".", "'s", "2", "\\u00e9e")]
     [True, False, True, True, True, True]

@@ -26,7 +26,7 @@ DTYPES = {
 DTYPES |= {"targets_at": "int64", "targets": "int64", "next_sentence_label": "int64"}
 
 
-def test_unpadded_lays_rows_end_to_end():
+def test_unpadded_concatenates_sequences():
     batch = unpadded([SHORT, LONG])
     assert {name: column.tolist() for name, column in batch.items()} == {
         "input_ids": [2, 10, 3, 2, 11, 3, 12, 3],
@@ -40,7 +40,7 @@ def test_unpadded_lays_rows_end_to_end():
     }
 
 
-def test_padded_fills_up_on_the_right():
+def test_padded_pads_on_the_right():
     batch = padded([SHORT, LONG], length=6, pad=9)
     assert {name: column.tolist() for name, column in batch.items()} == {
         "input_ids": [[2, 10, 3, 9, 9, 9], [2, 11, 3, 12, 3, 9]],
@@ -55,17 +55,17 @@ def test_padded_fills_up_on_the_right():
 
 
 @pytest.mark.parametrize("batch", [unpadded([SHORT, LONG]), padded([SHORT, LONG], 6, 0)], ids=["unpadded", "padded"])
-def test_batches_have_the_types_of_the_schema(batch):
+def test_batches_have_the_dtypes_of_the_schema(batch):
     assert {name: str(column.dtype) for name, column in batch.items()} == DTYPES
 
 
-def test_a_row_of_exactly_the_length_fits_and_a_longer_one_is_an_error():
+def test_a_sequence_longer_than_the_length_is_an_error():
     assert padded([LONG], length=5, pad=0)["input_ids"].tolist() == [[2, 11, 3, 12, 3]]
     with pytest.raises(ValueError, match="invalid sequence: got 5 tokens, expected at most 4"):
         padded([SHORT, LONG], length=4, pad=0)
 
 
-def test_rows_without_pair_labels_give_a_batch_without():
+def test_sequences_without_pair_labels_give_a_batch_without_pair_labels():
     plain = {name: column for name, column in LONG.items() if name != "next_sentence_label"}
     assert "next_sentence_label" not in unpadded([plain])
 
@@ -92,7 +92,7 @@ FROM_SHORT = {
 }
 
 
-def test_both_sides_of_rows_with_a_source_lie_end_to_end():
+def test_unpadded_concatenates_source_and_target_sides():
     batch = unpadded([FROM_LONG, FROM_SHORT])
     assert {name: column.tolist() for name, column in batch.items()} == {
         "input_ids": [3, 7, 3, 8, 9],
@@ -111,7 +111,7 @@ def test_both_sides_of_rows_with_a_source_lie_end_to_end():
     }
 
 
-def test_each_side_of_rows_with_a_source_is_as_wide_as_its_longest_row():
+def test_each_side_is_padded_to_its_longest_sequence():
     batch = padded([FROM_LONG, FROM_SHORT], length=9, pad=0)
     assert {name: column.tolist() for name, column in batch.items()} == {
         "input_ids": [[3, 7, 0], [3, 8, 9]],
@@ -131,12 +131,12 @@ def test_each_side_of_rows_with_a_source_is_as_wide_as_its_longest_row():
     assert batch["source_seen"].dtype == bool
 
 
-def test_a_source_that_is_too_long_is_an_error_like_a_row():
+def test_a_source_longer_than_the_length_is_an_error():
     with pytest.raises(ValueError, match="invalid sequence: got 4 tokens, expected at most 3"):
         padded([FROM_LONG, FROM_SHORT], length=3, pad=0)
 
 
-def test_padding_sees_nothing_and_is_seen_by_nothing():
+def test_padding_neither_attends_nor_is_attended_to():
     sight = {"rank": np.array([0, 2, 1], np.int32), "reach": np.array([0, 1, 1], np.int32)}
     batch = padded([SHORT | sight], length=5, pad=0)
     assert batch["rank"].tolist() == [[0, 2, 1, UNSEEN, UNSEEN]]
@@ -147,20 +147,20 @@ def test_padding_sees_nothing_and_is_seen_by_nothing():
     assert unpadded([SHORT | sight])["rank"].dtype == np.int64
 
 
-def test_a_row_without_positions_of_its_own_counts_up_beside_one_that_has_them():
+def test_missing_positions_default_to_counting_up():
     own = SHORT | {"positions": np.array([0, 1, 0], np.int32)}
     for rows, wanted in (([own, LONG], [0, 1, 0, 0, 1, 2, 3, 4]), ([LONG, own], [0, 1, 2, 3, 4, 0, 1, 0])):
         assert unpadded(rows)["positions"].tolist() == wanted
 
 
-def test_a_batch_may_be_one_row_with_a_source():
+def test_a_batch_may_have_one_sequence_with_a_source():
     batch = unpadded([FROM_LONG])
     assert batch["source_seen"].tolist() == [True, True, False, True]
     assert batch["source_lengths"].tolist() == [4]
 
 
 @pytest.mark.parametrize("column", ["token_type_ids", "next_sentence_label", "source_input_ids", "source_seen"])
-def test_a_column_that_the_last_row_lacks_is_an_error_and_is_not_left_out(column: str) -> None:
+def test_a_column_missing_from_the_last_sequence_is_an_error(column: str) -> None:
     whole = FROM_LONG | {"next_sentence_label": np.array(1, np.int8)}
     bare = {name: value for name, value in whole.items() if name != column}
     with pytest.raises(KeyError, match=column):

@@ -1,4 +1,4 @@
-"""Every part of a union of this floor has every fact of its Protocol, and the facts are true."""
+"""Every part of a union in preprocessing has every fact of its Protocol, and the facts are true."""
 
 import json
 from dataclasses import asdict
@@ -114,19 +114,19 @@ PARTS = [(part, protocol) for _, protocol, parts in UNIONS for part in parts]
 
 
 @pytest.mark.parametrize(("union", "protocol", "parts"), UNIONS, ids=["segment", "masking", "objective", "vocab"])
-def test_the_parts_tested_here_are_of_every_kind_and_no_two_kinds_read_the_same(union, protocol, parts) -> None:
+def test_the_tested_parts_cover_every_kind_and_have_distinct_descriptions(union, protocol, parts) -> None:
     facts.assert_covers(parts, union)
     facts.assert_described(parts)
     assert {"kind", "describe", "scale_overrides"} < facts.facts_of(protocol).keys()
 
 
 @pytest.mark.parametrize(("part", "protocol"), PARTS, ids=str)
-def test_every_part_has_every_fact_and_shrinks_its_own_keys_alone(part, protocol) -> None:
+def test_every_part_has_every_fact_and_scale_overrides_name_its_own_keys(part, protocol) -> None:
     facts.assert_every_fact(part, protocol)
     facts.assert_shrinks_its_keys(part)
 
 
-def test_a_part_without_a_fact_is_found() -> None:
+def test_a_part_without_a_fact_is_detected() -> None:
     class Bare:
         kind = "bare"
 
@@ -137,7 +137,7 @@ def test_a_part_without_a_fact_is_found() -> None:
         facts.assert_every_fact(Bare(), MaskingPart)
 
 
-def test_a_fact_of_another_type_is_found() -> None:
+def test_a_fact_of_the_wrong_type_is_detected() -> None:
     class Odd(NoMasking):
         predicted = "all of them"  # type: ignore[assignment]
 
@@ -146,25 +146,25 @@ def test_a_fact_of_another_type_is_found() -> None:
 
 
 @pytest.mark.parametrize("part", [*SEGMENTS, *CHOICES, *REWRITES], ids=str)
-def test_what_a_part_emits_its_kind_can_emit(part: Any) -> None:
+def test_produced_columns_are_among_the_possible_columns(part: Any) -> None:
     assert part.produced_columns <= part.possible_columns
 
 
 @pytest.mark.parametrize("part", REWRITES, ids=str)
-def test_a_rewrite_is_two_sided_where_it_makes_a_source(part: Objective) -> None:
+def test_an_objective_is_two_sided_if_it_produces_a_source(part: Objective) -> None:
     assert part.two_sided == ("source_input_ids" in part.produced_columns) == bool(part.target)
     assert (part.attention != "model") == ({"rank", "reach"} <= part.produced_columns)
     assert not (part.selects and "hits" in part.required_columns)
 
 
 @pytest.mark.parametrize("part", SEGMENTS, ids=str)
-def test_a_segment_says_what_its_label_asks_where_it_has_one(part: Packing) -> None:
+def test_packing_describes_its_label_if_it_has_one(part: Packing) -> None:
     assert bool(part.label_says) == ("next_sentence_label" in part.produced_columns) == all(part.label_means)
     assert not part.languages or "languages" in part.produced_columns
 
 
 @pytest.mark.parametrize("part", CHOICES, ids=str)
-def test_a_choice_wants_phrases_where_it_reads_them(part: Masking) -> None:
+def test_masking_requires_phrases_if_it_reads_unit_starts(part: Masking) -> None:
     assert (part.required_annotations == {"phrases"}) == ("unit_starts" in part.required_columns)
 
 
@@ -182,13 +182,13 @@ SMALL = [
 
 
 @pytest.mark.parametrize("part", SMALL, ids=lambda part: f"{part.kind} {sorted(part.special_roles)}")
-def test_a_trained_vocabulary_has_the_special_tokens_that_its_spec_says(part: TokenizerSpec) -> None:
+def test_a_trained_vocabulary_has_the_special_tokens_of_its_spec(part: TokenizerSpec) -> None:
     assert train(part, TEXTS).specials.keys() == part.special_roles
     assert part.special_roles <= part.roles.keys()
 
 
 @pytest.mark.parametrize("part", VOCABS, ids=lambda part: f"{part.kind} {sorted(part.special_roles)}")
-def test_a_role_that_needs_no_key_is_there_without_one(part: TokenizerSpec) -> None:
+def test_roles_without_a_key_exist_by_default(part: TokenizerSpec) -> None:
     assert {role for role, key in part.roles.items() if not key} <= KINDS[part.kind]().special_roles  # type: ignore[operator]
 
 
@@ -207,11 +207,11 @@ SHARES = [
 
 
 @pytest.mark.parametrize(("part", "choice", "expected"), SHARES, ids=str)
-def test_shares_of_a_row_that_encoder_and_decoder_read(part: Objective, choice: Masking, expected) -> None:
+def test_fractions_of_a_sequence_that_encoder_and_decoder_read(part: Objective, choice: Masking, expected) -> None:
     assert part.shares(choice) == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_number_of_noise_spans_follows_from_the_length_of_a_row_and_their_mean() -> None:
+def test_the_number_of_noise_spans_follows_from_sequence_length_and_mean_span_length() -> None:
     spans, rng = RandomSpans(rate=0.15, mean_noise_span_length=3.0), np.random.default_rng(0)
     numbers = {int(spans({"input_ids": np.zeros(512)}, rng).max()) for _ in range(5)}
     assert numbers == {round(512 * spans.predicted / spans.span_mean)}
@@ -233,11 +233,11 @@ def test_the_number_of_noise_spans_follows_from_the_length_of_a_row_and_their_me
         (Unigram(vocab_size=32_100, padded_vocab_size=32_128), "32,100 unigram tokens, in a table of 32,128 rows"),
     ],
 )
-def test_parts_are_described_in_the_words_of_their_papers(part: Any, line: str) -> None:
+def test_descriptions_use_the_terms_of_the_papers(part: Any, line: str) -> None:
     assert part.describe() == line
 
 
-def test_a_scale_puts_in_the_sizes_that_were_measured() -> None:
+def test_scale_overrides_have_the_measured_sizes() -> None:
     assert WordLevel.scale_overrides["tiny"] == {"vocab_size": 16_384, "padded_vocab_size": 0}
     assert WordPiece.scale_overrides == {
         "tiny": {"vocab_size": 4_096, "padded_vocab_size": 0},
@@ -250,14 +250,14 @@ def test_a_scale_puts_in_the_sizes_that_were_measured() -> None:
 
 
 @pytest.mark.parametrize("segment", SEGMENTS, ids=str)
-def test_a_sampling_travels_as_json(segment: Packing) -> None:
+def test_an_example_spec_survives_a_json_round_trip(segment: Packing) -> None:
     for choice, made in zip(CHOICES, REWRITES, strict=False):
         sampling = ExampleSpec(packing=segment, masking=choice, objective=made, seed=3, static_masks=10)
         assert ExampleSpec.of(json.loads(json.dumps(asdict(sampling)))) == sampling
 
 
 def row_of(needs: frozenset[str]) -> Row:
-    """A row of 130 tokens that has its ids and the columns in `needs`, and nothing else."""
+    """Return a sequence of 130 tokens with only input_ids and the columns in `needs`."""
     rng = np.random.default_rng(0)
     word_starts_S = rng.random(130) < 0.7
     special_S = np.zeros(130, dtype=bool)
@@ -274,7 +274,7 @@ def row_of(needs: frozenset[str]) -> Row:
 
 
 @pytest.mark.parametrize("part", [part for part in CHOICES if part.produced_columns], ids=str)
-def test_a_choice_reads_what_it_needs_and_chooses_what_it_says(part: MaskingPart) -> None:
+def test_masking_reads_only_required_columns_and_selects_the_predicted_fraction(part: MaskingPart) -> None:
     row, rng = row_of(part.required_columns), np.random.default_rng(1)
     hits = [part(row, rng) for _ in range(300)]
     assert {hit_S.dtype for hit_S in hits} == {np.dtype(np.int32)}

@@ -25,29 +25,29 @@ def _write(to: Path) -> None:
     write_atomic(to / "file", b"content")
 
 
-def _whole(to: Path) -> None:
+def _write_directory(to: Path) -> None:
     with whole_folder(to):
         pass
 
 
-def _held(to: Path) -> None:
+def _hold(to: Path) -> None:
     with hold_lock(to):
         pass
 
 
-@pytest.mark.parametrize("write", [_write, _whole, _held])
-def test_where_no_folder_can_be_is_one_line(write: Callable[[Path], None]) -> None:
-    """`--output-dir /proc/x` was a traceback."""
+@pytest.mark.parametrize("write", [_write, _write_directory, _hold])
+def test_an_impossible_directory_is_a_one_line_error(write: Callable[[Path], None]) -> None:
+    """`--output-dir /proc/x` used to end in a traceback."""
     with pytest.raises(BadInput, match=r"^/proc/.*: cannot create this directory; give a directory on a disk$"):
         write(Path("/proc/x"))
 
 
-def test_a_file_appears_with_its_folder(tmp_path: Path) -> None:
+def test_write_atomic_creates_the_parent_directory(tmp_path: Path) -> None:
     write_atomic(tmp_path / "new" / "file", b"content")
     assert (tmp_path / "new" / "file").read_bytes() == b"content"
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_atomic(path, b"old")
 
@@ -61,7 +61,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_no_reader_sees_a_half_written_file(tmp_path: Path) -> None:
+def test_readers_never_see_a_half_written_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_atomic(path, b"old")
     seen = []
@@ -74,7 +74,7 @@ def test_no_reader_sees_a_half_written_file(tmp_path: Path) -> None:
     assert [*seen, path.read_bytes()] == [b"old", b"new"]
 
 
-def test_what_a_killed_writer_left_is_removed_and_the_rest_stays(tmp_path: Path) -> None:
+def test_remove_unfinished_removes_only_temporary_files(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / f"{TEMPORARY}a-0").write_bytes(b"half")
     (tmp_path / "deep" / f"{TEMPORARY}b-1").write_bytes(b"half")
@@ -83,13 +83,13 @@ def test_what_a_killed_writer_left_is_removed_and_the_rest_stays(tmp_path: Path)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["whole"]
 
 
-def test_a_hash_is_xxh3_of_128_bits(tmp_path: Path) -> None:
+def test_hashes_are_xxh3_with_128_bits(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
-    assert xxh3_file(tmp_path / "empty") == "99aa06d3014798d86001c324468d497f"  # the specification's value
+    assert xxh3_file(tmp_path / "empty") == "99aa06d3014798d86001c324468d497f"  # the value from the specification
 
 
 @pytest.mark.parametrize("before", ["missing", "empty", "left by a killed command"])
-def test_a_folder_appears_whole(tmp_path: Path, before: str) -> None:
+def test_a_directory_appears_only_when_complete(tmp_path: Path, before: str) -> None:
     to = tmp_path / "to"
     if before == "empty":
         to.mkdir()
@@ -103,8 +103,8 @@ def test_a_folder_appears_whole(tmp_path: Path, before: str) -> None:
 
 
 @pytest.mark.parametrize("given", [".", "link", "there", "a/b/c", "n" * 250, "é" * 125, ".unfinished", "s3:"])
-def test_a_folder_appears_wherever_it_is(tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ "." was a ValueError, a link no folder, and a name of 250 letters too long."""
+def test_a_directory_can_be_written_at_any_path(tmp_path: Path, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ "." used to be a ValueError, a link was not accepted as a directory, and a name of 250 letters was too long."""
     (tmp_path / "shell").mkdir()
     (tmp_path / "shell" / "there").mkdir() if given in ("link", "there") else None
     monkeypatch.chdir(tmp_path / "shell")
@@ -112,12 +112,12 @@ def test_a_folder_appears_wherever_it_is(tmp_path: Path, given: str, monkeypatch
     with whole_folder(Path(given)) as folder:
         (folder / "new").touch()
     assert [path.name for path in Path(given).iterdir()] == ["new"]
-    assert (tmp_path / "shell").samefile(".")  # a shell in it has its folder
+    assert (tmp_path / "shell").samefile(".")  # a shell inside this directory stays inside it
     assert not [path for path in tmp_path.rglob("*.unfinished") if path.name != given]
 
 
-def test_an_empty_folder_stays_the_same_one_and_what_is_beside_it_is_not_needed(tmp_path: Path) -> None:
-    """A mount cannot be replaced, and the folder that it is in may be somebody else's."""
+def test_an_existing_empty_directory_is_filled_in_place_without_its_parent(tmp_path: Path) -> None:
+    """A mount point cannot be replaced, and its parent directory may belong to another user."""
     to = tmp_path / "to"
     to.mkdir()
     before = to.stat()
@@ -132,16 +132,16 @@ def test_an_empty_folder_stays_the_same_one_and_what_is_beside_it_is_not_needed(
     assert not is_new(to)
 
 
-def _taken(to: Path) -> None:
-    """Writes a folder that another command makes meanwhile."""
+def _write_while_another_command_creates_it(to: Path) -> None:
+    """Write a directory that another command creates at the same time."""
     with whole_folder(to):
         to.mkdir()
         (to / "theirs").touch()
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_two_commands_that_write_one_folder_do_not_disturb_each_other(tmp_path: Path, is_there: bool) -> None:
-    """The second removed what the first had written so far, and both failed."""
+def test_two_commands_that_write_one_directory_do_not_disturb_each_other(tmp_path: Path, is_there: bool) -> None:
+    """The second command used to remove the files of the first, and both failed."""
     to = tmp_path / "to"
     if is_there:
         to.mkdir()
@@ -151,28 +151,28 @@ def test_two_commands_that_write_one_folder_do_not_disturb_each_other(tmp_path: 
             pass
     assert [path.name for path in to.iterdir()] == ["first"]
     with pytest.raises(BadInput, match="created by another command"):
-        _taken(tmp_path / "other")
+        _write_while_another_command_creates_it(tmp_path / "other")
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["theirs"]
 
 
-def _half(to: Path) -> None:
-    """Writes half of a folder."""
+def _write_half(to: Path) -> None:
+    """Write half of a directory, then fail."""
     with whole_folder(to) as folder:
         (folder / "half").touch()
         raise OSError("no room")
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path: Path, is_there: bool) -> None:
+def test_a_directory_that_cannot_be_written_leaves_nothing(tmp_path: Path, is_there: bool) -> None:
     to = tmp_path / "to"
     if is_there:
         to.mkdir()
     with pytest.raises(OSError, match="no room"):
-        _half(to)
+        _write_half(to)
     assert [path.name for path in tmp_path.rglob("*")] == ["to"] * is_there
     with pytest.raises(OSError, match="no room"):
-        _half(tmp_path / "to" / "a" / "b")
-    assert [path.name for path in tmp_path.rglob("*")] == ["to"] * is_there  # nor a folder that was made for it
+        _write_half(tmp_path / "to" / "a" / "b")
+    assert [path.name for path in tmp_path.rglob("*")] == ["to"] * is_there  # nor a directory that was created for it
 
 
 UNREADABLE = {
@@ -185,28 +185,28 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("kind", UNREADABLE)
-def test_json_that_cannot_be_read_is_a_value_error_whatever_is_wrong_with_it(kind: str) -> None:
-    """200,000 brackets were a RecursionError."""
+def test_unreadable_json_is_always_a_value_error(kind: str) -> None:
+    """200,000 brackets used to be a RecursionError."""
     for read in (parse_json, from_json, from_checked_json):
         with pytest.raises(ValueError):  # noqa: PT011  # its words are the library's
             read(UNREADABLE[kind])
 
 
-def test_a_number_of_too_many_digits_is_said_in_plain_words() -> None:
+def test_a_number_with_too_many_digits_has_a_clear_message() -> None:
     with pytest.raises(ValueError, match=r"^a number has more than 4,300 digits$"):
         parse_json('{"a": ' + "1" * 5_000 + "}")
 
 
 @pytest.mark.parametrize("depth", range(50, 1_000, 50))
 def test_a_checked_object_of_any_depth_is_read_or_refused(depth: int) -> None:
-    """What is read without an error may be too deep to be written again, by which it is checked."""
+    """JSON that can be parsed may be nested too deeply to be serialized again, which the checksum test needs."""
     content = b'{"checksum": "0", "a": ' + b"[" * depth + b"]" * depth + b"}"
     with pytest.raises(ValueError, match="changed after it was written"):
         from_checked_json(content)
 
 
 @pytest.mark.parametrize("kind", UNREADABLE)
-def test_a_json_file_of_ours_that_cannot_be_read_is_one_line(tmp_path: Path, kind: str) -> None:
+def test_an_unreadable_json_file_is_a_one_line_error(tmp_path: Path, kind: str) -> None:
     (tmp_path / "a.json").write_bytes(UNREADABLE[kind])
     with pytest.raises(BadInput, match=r"a\.json: is damaged \(.*\); make it anew") as found:
         read_json(tmp_path / "a.json", "make it anew")
@@ -219,14 +219,14 @@ OTHER = {"list": b"[]", "number": b"5", "words": b'["a"]', "other keys": b'{"x":
 
 
 @pytest.mark.parametrize("kind", OTHER)
-def test_json_of_another_kind_is_one_line(tmp_path: Path, kind: str) -> None:
-    """It was a TypeError or a KeyError."""
+def test_json_with_unexpected_content_is_a_one_line_error(tmp_path: Path, kind: str) -> None:
+    """This used to be a TypeError or a KeyError."""
     (tmp_path / "a.json").write_bytes(OTHER[kind])
     with pytest.raises(BadInput, match=r"a\.json: is damaged \(.*\); make it anew") as found:
         read_object(tmp_path / "a.json", "make it anew", step=int)
     assert "\n" not in str(found.value)
 
 
-def test_an_object_has_what_it_is_asked_for(tmp_path: Path) -> None:
+def test_read_object_returns_the_requested_keys(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b'{"step": 5, "x": null}')
     assert read_object(tmp_path / "a.json", "", step=int) == {"step": 5, "x": None}

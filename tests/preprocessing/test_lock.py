@@ -1,4 +1,4 @@
-"""A folder has one writer, and a second one is told who that is."""
+"""A directory has one writer, and a second writer gets an error that names the first."""
 
 import errno
 import json
@@ -23,7 +23,7 @@ HOLD = (
 )
 
 
-def test_a_second_process_is_told_who_holds_the_folder_and_gets_it_when_that_is_killed(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_until_the_lock_holder_is_killed(tmp_path: Path) -> None:
     other = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, cwd=os.getcwd())
     try:
         assert other.stdout is not None
@@ -41,7 +41,7 @@ def test_a_second_process_is_told_who_holds_the_folder_and_gets_it_when_that_is_
     assert not list(tmp_path.iterdir())
 
 
-def test_a_disk_without_locks_is_a_warning(
+def test_a_file_system_without_locks_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(handle: int, how: int) -> None:
@@ -52,8 +52,8 @@ def test_a_disk_without_locks_is_a_warning(
         assert "does not support locks (No locks available); do not start a second job here" in caplog.text
 
 
-def test_a_lock_that_is_a_link_is_refused_and_the_file_behind_it_stays(tmp_path: Path) -> None:
-    """It was truncated: a link in a folder that others may write to names any file of ours."""
+def test_a_symlink_as_lock_is_refused_and_its_target_is_unchanged(tmp_path: Path) -> None:
+    """The linked file used to be truncated: in a shared directory, a link can point to any file of the user."""
     (tmp_path / "mine").write_text("kept")
     (tmp_path / OWNER).symlink_to(tmp_path / "mine")
     with pytest.raises(ResourceError, match="is a symbolic link"), hold_lock(tmp_path):
@@ -71,7 +71,7 @@ time.sleep(600)
 """
 
 
-def test_a_folder_is_left_when_the_last_process_has_ended_that_takes_part(tmp_path: Path) -> None:
+def test_a_directory_is_abandoned_after_its_last_worker_has_ended(tmp_path: Path) -> None:
     assert is_abandoned(tmp_path)
     workers = [subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path)], stdout=subprocess.PIPE) for _ in "ab"]
     try:
@@ -90,34 +90,34 @@ def test_a_folder_is_left_when_the_last_process_has_ended_that_takes_part(tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def test_who_takes_part_while_the_file_is_removed_takes_part_in_the_one_that_has_its_name(
+def test_a_worker_registers_again_if_the_file_is_removed_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`is_abandoned` removed it between open and flock, and a worker held the lock of a file that nobody could find."""
+    """`is_abandoned` used to remove the file between open and flock, so a worker locked a deleted file."""
     flock, calls = lock.fcntl.flock, list[int]()
 
-    def removed_meanwhile(handle: int, how: int) -> None:
+    def flock_after_removal(handle: int, how: int) -> None:
         calls.append(how)
         if len(calls) == 1:
             (tmp_path / lock.WORKERS).unlink()
         flock(handle, how)
 
     with monkeypatch.context() as patched:
-        patched.setattr(lock.fcntl, "flock", removed_meanwhile)
-        lock.register_process(tmp_path)  # open until this process ends
+        patched.setattr(lock.fcntl, "flock", flock_after_removal)
+        lock.register_process(tmp_path)  # stays open until this process ends
     assert len(calls) == 2
     assert not is_abandoned(tmp_path)
     calls.clear()
     (tmp_path / lock.WORKERS).rename(tmp_path / "of this process")
     with monkeypatch.context() as patched:
-        patched.setattr(lock.fcntl, "flock", removed_meanwhile)
+        patched.setattr(lock.fcntl, "flock", flock_after_removal)
         (tmp_path / lock.WORKERS).touch()
         assert is_abandoned(tmp_path)
 
 
 @contextmanager
-def holder(folder: Path, how: str = HOLD) -> Iterator[subprocess.Popen[bytes]]:
-    """Another process that holds the lock of a folder, or takes part in the work on it."""
+def other_process(folder: Path, how: str = HOLD) -> Iterator[subprocess.Popen[bytes]]:
+    """Run another process that holds the lock of a directory or is registered as a worker there."""
     process = subprocess.Popen([sys.executable, "-c", how, str(folder)], stdout=subprocess.PIPE, cwd=os.getcwd())
     try:
         assert process.stdout
@@ -128,8 +128,8 @@ def holder(folder: Path, how: str = HOLD) -> Iterator[subprocess.Popen[bytes]]:
         process.communicate()
 
 
-def test_the_lock_of_a_process_that_was_killed_and_not_waited_for_is_free(tmp_path: Path) -> None:
-    with holder(tmp_path) as other:
+def test_the_lock_of_a_zombie_process_is_free(tmp_path: Path) -> None:
+    with other_process(tmp_path) as other:
         other.kill()
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
         assert (is_held(tmp_path), began(other.pid)) == (False, "")
@@ -137,8 +137,8 @@ def test_the_lock_of_a_process_that_was_killed_and_not_waited_for_is_free(tmp_pa
             assert json.loads((tmp_path / OWNER).read_bytes())["pid"] == os.getpid()
 
 
-def test_an_owner_that_is_stopped_is_named_as_such(tmp_path: Path) -> None:
-    with holder(tmp_path) as other:
+def test_a_stopped_lock_holder_is_reported_as_stopped(tmp_path: Path) -> None:
+    with other_process(tmp_path) as other:
         other.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, other.pid, os.WSTOPPED | os.WNOWAIT)
         assert is_stopped(other.pid)
@@ -149,9 +149,9 @@ def test_an_owner_that_is_stopped_is_named_as_such(tmp_path: Path) -> None:
             pytest.fail("held by two")
 
 
-def test_a_name_that_belongs_to_a_later_process_is_not_told(tmp_path: Path) -> None:
-    """The lock's file says who held it last; its number has been given again."""
-    with holder(tmp_path) as other:
+def test_a_reused_process_id_is_not_reported_as_the_owner(tmp_path: Path) -> None:
+    """The lock file names its last holder, but the process ID now belongs to another process."""
+    with other_process(tmp_path) as other:
         who = json.loads((tmp_path / OWNER).read_bytes())
         (tmp_path / OWNER).write_text(json.dumps(who | {"pid": os.getpid()}))
         with pytest.raises(ResourceError, match="another process is writing here"), hold_lock(tmp_path):
@@ -160,9 +160,9 @@ def test_a_name_that_belongs_to_a_later_process_is_not_told(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", [OWNER, JOB])
-def test_whether_a_folder_is_held_is_asked_of_the_kernel(tmp_path: Path, name: str) -> None:
+def test_is_held_asks_the_kernel_and_ignores_names(tmp_path: Path, name: str) -> None:
     assert is_held(tmp_path) is False
-    (tmp_path / name).write_text(json.dumps({"pid": os.getpid()}))  # a name alone says nothing
+    (tmp_path / name).write_text(json.dumps({"pid": os.getpid()}))  # a name without a lock means nothing
     assert is_held(tmp_path) is False
     with hold_lock(tmp_path, name):
         assert is_held(tmp_path) is True
@@ -170,9 +170,7 @@ def test_whether_a_folder_is_held_is_asked_of_the_kernel(tmp_path: Path, name: s
     assert is_held(tmp_path / "absent") is None
 
 
-def test_whether_a_folder_is_held_is_not_known_on_a_disk_without_locks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_is_held_is_none_on_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(handle: int, how: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -182,20 +180,20 @@ def test_whether_a_folder_is_held_is_not_known_on_a_disk_without_locks(
         assert is_held(tmp_path) is None
 
 
-def test_a_disk_without_locks_names_who_seems_to_write_there(
+def test_a_file_system_without_locks_names_the_likely_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(handle: int, how: int) -> None:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
-    with holder(tmp_path) as other:
+    with other_process(tmp_path) as other:
         monkeypatch.setattr(lock.fcntl, "flock", refuse)
         with hold_lock(tmp_path):
             assert f"do not start a second job here: process {other.pid} on" in caplog.text
 
 
-def test_looking_whether_a_folder_is_held_keeps_nobody_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The look itself has the lock for a moment."""
+def test_a_short_query_of_the_lock_does_not_block_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The query itself holds the lock for a moment."""
     flock, looks = lock.fcntl.flock, iter([True, True, False])
 
     def looked_at(handle: int, how: int) -> None:
@@ -208,10 +206,10 @@ def test_looking_whether_a_folder_is_held_keeps_nobody_from_it(tmp_path: Path, m
         assert (tmp_path / OWNER).is_file()
 
 
-def test_who_takes_part_is_ended_though_it_is_stopped(tmp_path: Path) -> None:
+def test_kill_abandoned_kills_stopped_workers(tmp_path: Path) -> None:
     with (
-        holder(tmp_path, WORKER) as worker,
-        holder(tmp_path / "..", "import time; print(1, flush=True); time.sleep(60)") as stranger,
+        other_process(tmp_path, WORKER) as worker,
+        other_process(tmp_path / "..", "import time; print(1, flush=True); time.sleep(60)") as stranger,
     ):
         worker.send_signal(signal.SIGSTOP)
         assert not is_abandoned(tmp_path)
@@ -225,7 +223,7 @@ def test_who_takes_part_is_ended_though_it_is_stopped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "error", [PermissionError(errno.EACCES, "Permission denied"), OSError(errno.EROFS, "read-only")]
 )
-def test_a_folder_that_cannot_be_written_to_is_one_line(
+def test_an_unwritable_directory_is_a_one_line_error(
     tmp_path: Path, error: OSError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*given: object, **keys: object) -> None:
@@ -236,7 +234,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(
         pytest.fail("held")
 
 
-def test_a_full_disk_does_not_take_the_lock_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_release_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*given: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -248,6 +246,6 @@ def test_a_full_disk_does_not_take_the_lock_away(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     "name", ["", "[]", "{}", "[" * 100_000, '{"pid": 1e999, "host": "h"}', '{"pid": "x", "host": 1}']
 )
-def test_a_name_that_is_damaged_is_no_traceback(tmp_path: Path, name: str) -> None:
+def test_a_damaged_owner_file_gives_no_name_and_no_traceback(tmp_path: Path, name: str) -> None:
     (tmp_path / OWNER).write_text(name)
     assert lock._named_owner(tmp_path / OWNER) == ""

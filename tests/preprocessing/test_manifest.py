@@ -23,19 +23,19 @@ MANIFEST = Manifest(
 )
 
 
-def test_a_saved_manifest_loads_as_it_was(tmp_path: Path) -> None:
+def test_a_manifest_survives_saving_and_loading(tmp_path: Path) -> None:
     MANIFEST.save(tmp_path)
     assert Manifest.load(tmp_path) == MANIFEST
 
 
-def test_splits_add_up_their_shards() -> None:
+def test_splits_sum_over_their_shards() -> None:
     assert MANIFEST.splits == {
         "train": {"shards": 2, "rows": 5, "tokens": 50},
         "test": {"shards": 1, "rows": 1, "tokens": 5},
     }
 
 
-def test_the_digest_does_not_depend_on_where_or_when(tmp_path: Path) -> None:
+def test_the_digest_is_independent_of_path_and_time(tmp_path: Path) -> None:
     MANIFEST.save(tmp_path / "a")
     MANIFEST.save(tmp_path / "b")
     assert Manifest.load(tmp_path / "a").digest == Manifest.load(tmp_path / "b").digest == MANIFEST.digest
@@ -51,11 +51,11 @@ def test_the_digest_does_not_depend_on_where_or_when(tmp_path: Path) -> None:
         {"versions": {"pyarrow": "25.0.2"}},
     ],
 )
-def test_the_digest_tells_manifests_apart(change: dict[str, object]) -> None:
+def test_any_change_of_the_manifest_changes_the_digest(change: dict[str, object]) -> None:
     assert replace(MANIFEST, **change).digest != MANIFEST.digest  # type: ignore[arg-type]
 
 
-def test_a_folder_without_a_manifest_is_no_corpus(tmp_path: Path) -> None:
+def test_a_directory_without_a_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"manifest\.json: No such file .*`sesame corpus`"):
         Manifest.load(tmp_path)
 
@@ -63,7 +63,7 @@ def test_a_folder_without_a_manifest_is_no_corpus(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"\xff\xfe", b'{"schema_version": 2}', b'{"schema_version": 2, "splits": {}}']
 )
-def test_a_garbled_manifest_is_bad_input_in_one_line(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_manifest_is_a_one_line_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     with pytest.raises(BadInput, match="is damaged or not a manifest") as error:
         Manifest.load(tmp_path)
@@ -74,8 +74,8 @@ STRANGERS = MixtureGroupStats(weight=1, share=1, documents=1, tokens=1, epochs=1
 
 
 @pytest.mark.parametrize("change", [{"shards": SHARDS * 2}, {"mixture": {"a": STRANGERS}}, {"vocab": None}])
-def test_a_manifest_that_contradicts_itself_is_bad_input(tmp_path: Path, change: dict[str, object]) -> None:
-    """Its checksum is right: a shard was read twice, and others were a KeyError."""
+def test_an_inconsistent_manifest_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    """The checksum is correct. One of these manifests used to be read with a shard twice; others raised a KeyError."""
     replace(MANIFEST, **change).save(tmp_path)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="is damaged or not a manifest"):
         Manifest.load(tmp_path)
@@ -88,7 +88,7 @@ def test_another_schema_version_is_refused(tmp_path: Path) -> None:
         Manifest.load(tmp_path)
 
 
-def test_a_ledger_balances_when_every_drop_has_a_reason() -> None:
+def test_a_ledger_balances_if_every_drop_has_a_reason() -> None:
     ledger = Ledger()
     ledger.see(2, bytes=20)
     ledger.keep(bytes=12)
@@ -97,11 +97,11 @@ def test_a_ledger_balances_when_every_drop_has_a_reason() -> None:
     assert ledger.balanced()
 
 
-def test_a_ledger_says_what_it_cannot_explain() -> None:
+def test_unexplained_is_the_difference_of_seen_kept_and_dropped() -> None:
     assert Ledger(Count(3, 30, 300), Count(1, 10, 100), {"empty": Count(1, 15)}).unexplained == Count(1, 5, 200)
 
 
-def test_merging_ledgers_adds_them_in_any_order_and_changes_neither() -> None:
+def test_merging_ledgers_is_commutative_and_changes_neither() -> None:
     left = Ledger(Count(2, 20), Count(1, 10), {"empty": Count(1, 10)})
     right = Ledger(Count(3, 30), Count(1, 10), {"too_long": Count(1, 15), "empty": Count(1, 5)})
     merged = Ledger(Count(5, 50), Count(2, 20), {"empty": Count(2, 15), "too_long": Count(1, 15)})
@@ -109,11 +109,11 @@ def test_merging_ledgers_adds_them_in_any_order_and_changes_neither() -> None:
     assert left.dropped == {"empty": Count(1, 10)}
 
 
-def test_a_ledger_survives_json() -> None:
+def test_a_ledger_survives_a_json_round_trip() -> None:
     assert Ledger.from_dict(json.loads(json.dumps(MANIFEST.ledger.to_dict()))) == MANIFEST.ledger
 
 
-def test_a_manifest_without_shards_is_called_by_its_name(tmp_path: Path) -> None:
+def test_a_manifest_without_shards_is_named(tmp_path: Path) -> None:
     replace(MANIFEST, shards=()).save(tmp_path)
     with pytest.raises(
         BadInput, match=r"manifest\.json: lists no shard, so this is not a corpus; make the corpus again"

@@ -1,4 +1,4 @@
-"""Mixtures: each group has its share of the rows up to any position, and each of its rows as often as any other."""
+"""Mixtures: each group has its fraction of the sequences, and its sequences occur equally often."""
 
 from collections import Counter
 from fractions import Fraction
@@ -33,7 +33,7 @@ def named(text: ToyShard, name: str) -> ToyShard:
 
 
 def mixed(weights=WEIGHTS, documents=(60, 200, 12)) -> ToyStore:
-    """Three groups, the second of two shards."""
+    """Three groups; the second has two shards."""
     sizes = (documents[0], documents[1] // 2, documents[1] // 2, documents[2])
     shards = tuple(named(random_shard(size, seed=k), f"train-{k}.arrow") for k, size in enumerate(sizes))
     files = (("train-0.arrow",), ("train-1.arrow", "train-2.arrow"), ("train-3.arrow",))
@@ -58,8 +58,8 @@ def groups_of(rows: ExampleDataset, addresses) -> list[int]:
 
 
 @pytest.mark.parametrize(("weights", "bound"), [(GPT3, 0.83), (MT_NLG, 0.98), ((1, 1), 0.5), ((1, 1, 1), 0.67)])
-def test_up_to_each_position_everyone_has_had_its_share_to_within_one_turn(weights, bound):
-    """Against exact fractions, at each of the first 20,000 positions."""
+def test_each_group_has_its_fraction_of_turns_to_within_one(weights, bound):
+    """Compare with exact fractions at each of the first 20,000 positions."""
     total = sum(map(Fraction, map(str, weights)))
     who, _ = deal(np.arange(20_000), shares_of(weights))
     for number, weight in enumerate(weights):
@@ -68,7 +68,7 @@ def test_up_to_each_position_everyone_has_had_its_share_to_within_one_turn(weigh
         assert np.abs(had - asked).max() <= bound
 
 
-def test_no_weights_are_off_by_two_turns():
+def test_random_weights_deviate_by_less_than_two_turns():
     rng = np.random.default_rng(0)
     for _ in range(60):
         weights = rng.random(rng.integers(2, 30)) ** 3 + 1e-3
@@ -77,12 +77,12 @@ def test_no_weights_are_off_by_two_turns():
         assert np.abs(had - np.arange(1, 3_001)[:, None] * weights / weights.sum()).max() < 2
 
 
-def test_gpt3_has_its_printed_weights_exactly_after_a_hundred_and_one_turns():
-    for times in (1, 10, 10_000, 1_000_000):  # 101 million rows of 2,048 tokens are 207 billion
+def test_gpt3_weights_are_exact_after_101_turns():
+    for times in (1, 10, 10_000, 1_000_000):  # 101 million sequences of 2,048 tokens have 207 billion tokens
         assert turns(101 * times, shares_of(GPT3)).tolist() == [weight * times for weight in GPT3]
 
 
-def test_each_one_has_its_turns_in_order_wherever_one_looks():
+def test_turns_of_a_group_are_consecutive_from_any_start():
     shares = shares_of(MT_NLG)
     who, turn = deal(np.arange(5_000), shares)
     for number in range(len(shares)):
@@ -93,12 +93,12 @@ def test_each_one_has_its_turns_in_order_wherever_one_looks():
         assert turns(start, shares).tolist() == np.bincount(who[:start], minlength=len(shares)).tolist()
 
 
-def test_turns_far_on_are_as_exact():
+def test_turns_at_large_positions_are_exact():
     at = (1 << 32) + 12_345
     who, turn = deal(np.arange(at, at + 101), shares_of(GPT3))
     had = turns(at, shares_of(GPT3))
     for number, weight in enumerate(GPT3):
-        assert abs(had[number] - at * weight / 101) < 6  # 2**-31 of the positions, and a turn
+        assert abs(had[number] - at * weight / 101) < 6  # 2**-31 of the positions, plus one turn
         if (who == number).any():
             assert turn[who == number][0] == had[number]
 
@@ -108,8 +108,8 @@ def test_turns_far_on_are_as_exact():
 
 @pytest.mark.parametrize("parts", [GPT, BERT], ids=["gpt", "bert"])
 @pytest.mark.parametrize("stop", [50, 333, 1_000, 7_000])
-def test_up_to_any_position_the_groups_have_their_shares(parts, stop):
-    """Rows to within one; tokens, of rows that differ in length, by the mean length of each group's rows."""
+def test_groups_have_their_fractions_up_to_any_position(parts, stop):
+    """Sequence counts are exact to within one; tokens are counted by the mean sequence length of each group."""
     rows = rows_of(parts)
     count = Counter(groups_of(rows, rows.addresses(0, stop)))
     means = [rows._plans.tokens(group, 0) / rows._plans.count(group, 0) for group in range(3)]
@@ -120,7 +120,7 @@ def test_up_to_any_position_the_groups_have_their_shares(parts, stop):
 
 
 @pytest.mark.parametrize("parts", [GPT, BERT], ids=["gpt", "bert"])
-def test_the_tokens_that_are_trained_on_have_the_asked_shares(parts):
+def test_trained_tokens_have_the_requested_fractions(parts):
     rows = rows_of(parts)
     addresses = rows.addresses(0, 2_500)
     tokens = Counter[int]()
@@ -131,7 +131,7 @@ def test_the_tokens_that_are_trained_on_have_the_asked_shares(parts):
 
 
 @pytest.mark.parametrize("parts", [GPT, BERT], ids=["gpt", "bert"])
-def test_a_group_is_used_up_before_its_next_epoch_begins_in_another_order(parts):
+def test_a_group_is_exhausted_before_its_next_epoch_starts_in_another_order(parts):
     rows = rows_of(parts, mixed(weights=(1.0, 1.0, 30.0)))
     mine = [(epoch, sample) for epoch, sample in rows.addresses(0, 3_000) if sample % 3 == 2]
     orders, at = [], 0
@@ -143,7 +143,7 @@ def test_a_group_is_used_up_before_its_next_epoch_begins_in_another_order(parts)
     assert orders[0] != orders[1] != orders[2]
 
 
-def test_each_row_of_a_group_comes_as_often_as_any_other_or_once_less():
+def test_counts_of_the_sequences_in_a_group_differ_by_at_most_one():
     rows = rows_of(GPT)
     seen = Counter(sample for _, sample in rows.addresses(0, 4_567))
     for group in range(3):
@@ -154,9 +154,9 @@ def test_each_row_of_a_group_comes_as_often_as_any_other_or_once_less():
 
 @pytest.mark.parametrize("parts", [GPT, BERT], ids=["gpt", "bert"])
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_any_number_of_workers_makes_the_same_batches_and_so_does_a_resumed_one(parts, world):
+def test_batches_are_independent_of_the_number_of_workers_and_of_resuming(parts, world):
     whole = rows_of(parts).addresses(0, 900)
-    workers = [rows_of(parts) for _ in range(world)]  # processes that begin in the middle
+    workers = [rows_of(parts) for _ in range(world)]  # processes that start in the middle
     found = []
     for start in range(600, 900, 60):
         for rank, worker in enumerate(workers):
@@ -169,13 +169,13 @@ def test_any_number_of_workers_makes_the_same_batches_and_so_does_a_resumed_one(
         assert all(np.array_equal(row[name], again[name]) for name in row)
 
 
-def test_another_seed_gives_another_order_of_the_same_turns():
+def test_the_seed_changes_the_sequences_but_not_the_turns():
     one, other = (rows_of(GPT, seed=seed).addresses(0, 500) for seed in (0, 1))
     assert one != other
     assert [sample % 3 for _, sample in one] == [sample % 3 for _, sample in other]
 
 
-def test_rows_of_the_groups_are_those_of_their_own_shards():
+def test_sequences_of_a_group_come_from_its_own_shards():
     store = mixed()
     rows = rows_of(GPT, store)
     for group, shards in enumerate(((0,), (1, 2), (3,))):
@@ -185,7 +185,7 @@ def test_rows_of_the_groups_are_those_of_their_own_shards():
             np.testing.assert_array_equal(rows.row(0, 3 * i + group)["input_ids"], alone.row(0, i)["input_ids"])
 
 
-def test_batches_of_tokens_are_stretches_of_the_mixture_too():
+def test_token_sized_batches_are_consecutive_ranges_of_the_mixture():
     rows = rows_of({"packing": SingleSentence(), "masking": NoMasking(), "objective": CausalLM()})
     stretches = [rows.rows_in_token_range(start, start + 700) for start in range(0, 21_000, 700)]
     assert [part.start for part in stretches[1:]] == [part.stop for part in stretches[:-1]]
@@ -194,19 +194,19 @@ def test_batches_of_tokens_are_stretches_of_the_mixture_too():
         assert 500 < tokens < 900
 
 
-def test_the_rows_of_an_epoch_are_each_there_once_and_can_be_made():
+def test_each_yields_every_sequence_of_an_epoch_once():
     rows = rows_of(GPT)
     each = list(rows.each(0))
     assert len(set(each)) == len(each) == rows.count(0)
     assert all(len(rows.row(*address)["input_ids"]) for address in each[::50])
 
 
-def test_rows_that_go_on_from_each_other_cannot_be_mixed():
+def test_continuing_streams_cannot_be_mixed():
     with pytest.raises(BadInput, match=r"is a mixture, but sequences of packing stream continue .*--data PATH"):
         rows_of({"packing": Stream(), "masking": NoMasking(), "objective": CausalLM()})
 
 
-def test_a_group_that_gives_no_row_is_named():
+def test_a_group_without_sequences_is_named():
     store = mixed()
     short = ToyShard(np.arange(10, 14), np.array([0, 1, 2, 3, 4]), np.arange(4), np.ones(4, bool), store.shards[3].path)
     with pytest.raises(BadInput, match=r"train of train-3.arrow has no sequence for packing segment_pair"):

@@ -1,4 +1,7 @@
-"""Rows of odd text: one token, one sentence, one long word. None is refused, empty, or longer than a row may be."""
+"""Sequences of unusual text: single tokens, single sentences, long words.
+
+No combination is refused, empty, or longer than the limit.
+"""
 
 from contextlib import suppress
 from itertools import pairwise, product
@@ -76,7 +79,7 @@ FITTING = [parts for parts in product(SEGMENTS, CHOICES, REWRITES) if not imposs
 
 
 def text(lengths: list[int], sentence: int, word: int) -> ToyStore:
-    """Documents of so many tokens, of sentences and words of so many."""
+    """Documents with these token counts; `sentence` and `word` are the lengths of sentences and words."""
     total, bounds = sum(lengths), np.append(0, np.cumsum(lengths))
     at = np.concatenate([np.arange(start, stop, sentence) for start, stop in pairwise(bounds)])
     starts_T = np.zeros(total, bool)
@@ -95,12 +98,12 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_every_row_of_odd_text_can_be_read(name: str) -> None:
+def test_every_sequence_of_unusual_text_can_be_read(name: str) -> None:
     for segment, masking, objective in FITTING:
         sampling = ExampleSpec(packing=segment, masking=masking, objective=objective)
         rows = ExampleDataset(TEXTS[name], Vocabulary(), sampling, LENGTH)  # type: ignore[arg-type]
         count = 0
-        with suppress(BadInput):  # where the text gives no such rows at all
+        with suppress(BadInput):  # if the text gives no such sequences at all
             count = rows.count(0)
         for at in {*range(min(count, 4)), max(count - 1, 0)} if count else ():
             row = rows.row(0, at)

@@ -14,34 +14,34 @@ ORDER = key(0, "order")
 
 @settings(deadline=None, max_examples=60)
 @given(size=st.integers(1, 5000), seed=st.integers(0, 2**40), epoch=st.integers(0, 1000))
-def test_every_sample_comes_once_in_an_epoch(size, seed, epoch):
+def test_every_sample_occurs_once_per_epoch(size, seed, epoch):
     sample_N = shuffle(np.arange(size), size, key(seed, "order"), epoch)
     assert sorted(sample_N.tolist()) == list(range(size))
 
 
 @settings(deadline=None, max_examples=60)
 @given(size=st.integers(1, 10**12), data=st.data())
-def test_a_position_has_its_sample_whatever_else_is_asked(size, data):
+def test_the_sample_of_a_position_is_independent_of_other_queries(size, data):
     positions = data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=50))
     together = shuffle(np.array(positions), size, ORDER, epoch=2)
     assert together.tolist() == [int(shuffle(np.array([at]), size, ORDER, epoch=2)[0]) for at in positions]
 
 
-def test_a_batch_out_of_three_billion_is_distinct_and_spread_evenly():
+def test_a_batch_from_three_billion_samples_is_distinct_and_evenly_spread():
     sample_N = shuffle(np.arange(100_000), 3 * 10**9, ORDER, epoch=0)
     assert len(np.unique(sample_N)) == 100_000
     count_16 = np.bincount(sample_N * 16 // (3 * 10**9), minlength=16)
     assert ((count_16 - 6250) ** 2 / 6250).sum() < 37.7  # chi-square, 15 degrees of freedom, p = .001
 
 
-def test_an_epoch_does_not_leave_neighbours_together():
+def test_neighboring_samples_do_not_stay_together():
     sample_N = shuffle(np.arange(100_000), 100_000, ORDER, epoch=0)
     assert abs(np.corrcoef(sample_N[:-1], sample_N[1:])[0, 1]) < 0.01
     assert (np.abs(np.diff(sample_N)) == 1).sum() < 15  # 2 are expected
 
 
 @pytest.mark.parametrize("size", [3, 6])
-def test_small_epochs_come_in_all_orders_equally_often(size):
+def test_all_orders_of_a_small_epoch_are_equally_likely(size):
     firsts = min(size, 3)
     orders = [tuple(shuffle(np.arange(firsts), size, ORDER, epoch).tolist()) for epoch in range(5000)]
     counts = np.unique(orders, axis=0, return_counts=True)[1]
@@ -51,7 +51,7 @@ def test_small_epochs_come_in_all_orders_equally_often(size):
     assert ((counts - expected) ** 2 / expected).sum() < kinds + 4 * np.sqrt(2 * kinds)
 
 
-def test_two_epochs_and_two_seeds_have_different_orders():
+def test_epochs_and_seeds_have_different_orders():
     orders = [shuffle(np.arange(1000), 1000, key(seed, "order"), epoch) for seed in (0, 1) for epoch in (0, 1)]
     same = [(one == other).mean() for i, one in enumerate(orders) for other in orders[:i]]
     assert max(same) < 0.01
@@ -62,7 +62,7 @@ def test_a_position_past_the_end_is_an_error():
         shuffle(np.array([10]), 10, ORDER, epoch=0)
 
 
-def test_no_position_has_no_sample():
+def test_shuffling_no_positions_returns_no_samples():
     assert shuffle(np.array([], dtype=np.int64), 10, ORDER, epoch=0).tolist() == []
 
 
@@ -70,7 +70,7 @@ def test_an_epoch_without_samples_has_an_empty_order():
     assert shuffle(np.array([], dtype=np.int64), 0, ORDER, epoch=0).tolist() == []
 
 
-def test_a_single_position_may_be_a_number():
+def test_a_single_position_may_be_a_scalar():
     assert shuffle(np.int64(3), 8, ORDER, epoch=0).tolist() == [2]
 
 
@@ -83,13 +83,13 @@ def test_a_single_position_may_be_a_number():
         (17, [8, 2, 12, 15, 3, 6, 5, 11, 13, 14, 9, 4, 0, 10, 7, 16, 1]),
     ],
 )
-def test_the_order_of_an_epoch_stays_the_same_from_version_to_version(size, order):
-    """Sizes on both sides of a square, where the grid of cells changes."""
+def test_the_order_of_an_epoch_does_not_change_between_versions(size, order):
+    """Sizes below and above a square number, where the grid used by the shuffle changes."""
     assert shuffle(np.arange(size), size, ORDER, epoch=0).tolist() == order
 
 
 @given(batch=st.integers(1, 600), data=st.data())
-def test_ranks_share_a_batch_without_gap_or_overlap_as_evenly_as_possible(batch, data):
+def test_ranks_divide_a_batch_contiguously_and_evenly(batch, data):
     world = data.draw(st.integers(1, batch))
     slices = [rank_slice(batch, rank, world) for rank in range(world)]
     assert slices[0].start == 0
@@ -99,6 +99,6 @@ def test_ranks_share_a_batch_without_gap_or_overlap_as_evenly_as_possible(batch,
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_more_workers_than_rows_is_refused():
+def test_more_workers_than_sequences_are_refused():
     with pytest.raises(BadInput, match="cannot split a batch of 2 sequences among 3 workers"):
         rank_slice(2, 0, 3)

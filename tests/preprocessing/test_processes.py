@@ -1,4 +1,4 @@
-"""Which process has a number: by the kernel's ticks since the boot, and no clock of the wall."""
+"""Processes are identified by kernel ticks since boot, not by the system clock."""
 
 import os
 import signal
@@ -13,24 +13,24 @@ from preprocessing.processes import began, is_stopped
 WAITS = [sys.executable, "-c", "input()"]
 
 
-def test_a_process_is_known_whatever_the_clock_of_the_wall_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time at which one began was told by the wall's clock, which is set: an owner was called gone."""
+def test_process_identity_is_independent_of_the_system_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start time used to come from the system clock, which can be adjusted; a live owner then looked dead."""
     first = began(os.getpid())
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert began(os.getpid()) == first != ""
 
 
-def test_who_is_there_has_begun_and_who_has_ended_is_none() -> None:
+def test_a_live_process_has_a_start_time_and_a_dead_one_has_none() -> None:
     with subprocess.Popen(WAITS, stdin=subprocess.PIPE) as one, subprocess.Popen(WAITS, stdin=subprocess.PIPE) as other:
         assert "" not in (began(one.pid), began(other.pid))
         one.kill()
-        os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)  # a zombie: nobody has waited for it
+        os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)  # a zombie: its parent has not waited for it
         assert began(one.pid) == ""
         other.kill()
     assert began(one.pid) == ""
 
 
-def test_a_process_that_is_stopped_is_there() -> None:
+def test_a_stopped_process_counts_as_alive() -> None:
     with subprocess.Popen(WAITS, stdin=subprocess.PIPE) as one:
         assert not is_stopped(one.pid)
         one.send_signal(signal.SIGSTOP)

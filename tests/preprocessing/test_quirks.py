@@ -1,35 +1,35 @@
-"""Known bugs of the reference pipelines (../shared/reference/data.md, section 2): absent here.
+"""Known bugs of the reference pipelines (../shared/reference/data.md, section 2) are absent here.
 
-Facts that other tests of this folder hold already:
-  BERT      a random partner may be the same document: test_segment, ..._is_never_from_the_same_document;
-            budgets count special tokens and round half to even (kept): test_choose, test_nearest_is_the_rounding_...;
-            a random token may be [PAD] or another special one (kept as swap_from: vocabulary): test_rewrite;
-            words that overflow the budget are passed over (kept): test_choose, test_a_word_that_overflows_...;
-            one target length for a document (kept): test_segment, test_short_pairs_have_a_uniform_target
-  RoBERTa   a sentence longer than a block exceeds it: test_segment, ..._is_cut_and_not_dropped
-  HF        random ids include special tokens: test_rewrite, test_a_random_token_is_never_special_...;
-            whole words are those of ## only: test_vocab, test_words_begin_where_words_begin
-  SpanBERT  3.80 words where Megatron clips to 4.46: test_choose, test_spans_have_the_mean_of_the_paper_...;
-            the budget may cut a word (kept, one in a row): test_choose, test_spans_meet_the_budget_exactly_...;
-            the same seed gives other masks: test_rows, test_a_row_is_the_same_whoever_asks_...
-  Megatron  documents of one sentence are skipped: test_segment, ..._is_a_partner_only_and_is_counted;
-            ids up to 65,535 do not always get 16 bits: test_shards, test_ids_are_16_bits_while_the_vocabulary_fits
-  LDDL      B that does not follow is labelled as following: test_segment, ..._goes_on_where_a_ends;
-            text is cut at 512 and a tenth is left out: test_segment, test_packed_*_hold_every_token_once_...;
-            partners are from the same partition only (mended: a shard of few documents borrows
-            those of others, test_pool; of larger ones kept, which are a sample of the text by hash)
-  ModernBERT [CLS] and [SEP] are masked: test_choose, test_a_special_token_is_never_chosen_...
-  T5        more spans than sentinels take ordinary ids, a row that begins with noise has an answer without a sentinel,
-            random ids may be sentinels: test_sentinel
-  BART      less than the share is hidden (kept); a random insertion at least, random ids may be special, separators
-            move with sentences, rotation by nothing is twice as likely: test_noise
-  PEGASUS   the number of gap sentences is rounded down, and a text of one sentence is masked whole (kept):
-            test_gap_sentences
-  XLNet     one permutation for all blocks of a half: test_permute;
-            pieces are counted where words are meant, few targets at the ends of a half: test_partial, test_targets_...
-  MASS      a fragment of one token at the end fails, the source is written to: test_fragment
-  UniLM     the fine-tuning loader hides tokens of the target only: test_unified
-Memory (BERT, (d)) and documentation (ALBERT, (f)) are not for a test; the other sections speak of what is yet to come.
+Other tests cover these facts; "kept" means that Sesame deliberately behaves like the reference:
+  BERT         a random partner may be the same document: test_segment_pair, ..._is_from_another_document;
+               budgets include special tokens and round half to even (kept): test_choose, test_nearest_rounds_...;
+               a random token may be special (kept as random_token_source: vocabulary): test_rewrite;
+               words that exceed the budget are skipped (kept): test_choose, ..._that_exceeds_the_budget_is_skipped;
+               one target length per document (kept): test_segment_pair, test_short_pairs_have_a_uniform_target
+  RoBERTa      a sentence may exceed the block length: test_segment, ..._is_split_by_default
+  HF           random token IDs include special tokens: test_rewrite, test_random_tokens_are_uniform_...;
+               whole words need ## tokens: test_vocab, test_word_starts_follow_the_words_of_the_text
+  SpanBERT     3.80 words per span, and 4.46 in Megatron: test_choose, test_span_lengths_have_the_paper_mean_...;
+               the budget may cut a word (kept, one per sequence): test_choose, test_spans_meet_the_budget_exactly_...;
+               the same seed gives other masks: test_rows, test_sequences_are_independent_of_the_process_...
+  Megatron     documents of one sentence are skipped: test_segment_pair, ..._is_only_a_partner_and_counted;
+               IDs up to 65,535 may need more than 16 bits: test_shards, test_ids_have_16_bits_...
+  LDDL         a random B may be labeled as following: test_segment_pair, test_b_continues_a_...;
+               text is cut at 512 and a tenth is lost: test_segment, test_contiguous_tokens_contain_every_token_...;
+               partners come from the same partition only: test_pool (fixed for shards with few documents;
+               kept for larger shards, which are a sample of the text by hash)
+  ModernBERT   [CLS] and [SEP] are masked: test_choose, test_special_tokens_are_never_chosen_or_crossed
+  T5           with more spans than sentinels, ordinary IDs are used; noise at the start of a sequence leaves targets
+               without a sentinel; random IDs may be sentinels: test_span_corruption
+  BART         less than the requested fraction is hidden (kept); at least one insertion is random; random IDs may be
+               special; separators move with sentences; no rotation is twice as likely: test_denoising
+  PEGASUS      the number of masked sentences is rounded down; a text of one sentence is fully masked (kept):
+               test_gap_sentence_generation
+  XLNet        all blocks of a half share one permutation: test_permutation_lm;
+               tokens are counted instead of words, with few targets at the ends of a half: test_partial_prediction
+  MASS         a fragment of one token at the end fails; the source is modified: test_masked_seq2seq
+  UniLM        the fine-tuning loader masks only the target: test_unified_lm
+Memory (BERT, (d)) and documentation (ALBERT, (f)) are not testable; the other sections are about missing features.
 """
 
 from dataclasses import dataclass, field, replace
@@ -53,23 +53,23 @@ CLS, SEP, MASK = 2, 3, 4
 
 
 @dataclass(frozen=True)
-class PiecesVocab(ToyVocab):
-    """Ids from 500 on go on a word."""
+class WordPieceVocab(ToyVocab):
+    """A vocabulary where IDs from 500 up continue a word."""
 
     kind: str = "wordpiece"
     starts_word_V: np.ndarray = field(default_factory=lambda: np.arange(1000) < 500)
 
 
-VOCAB = PiecesVocab()
+VOCAB = WordPieceVocab()
 
 
-def lone_words(num_documents: int, num_sentences: int, num_tokens: int) -> list[list[list[int]]]:
-    """Documents of equal sentences; all tokens of document d are the word 10 + d."""
+def one_word_documents(num_documents: int, num_sentences: int, num_tokens: int) -> list[list[list[int]]]:
+    """Documents of equal sentences; every token of document d is the word 10 + d."""
     return [[[10 + number] * num_tokens] * num_sentences for number in range(num_documents)]
 
 
 def halves(one: Instance) -> tuple[list[int], list[int]]:
-    """A and B as they were before masking."""
+    """Return A and B as they were before masking."""
     ids = list(one.ids)
     for at, id in zip(one.positions, one.targets, strict=True):
         ids[at] = id
@@ -80,7 +80,7 @@ def halves(one: Instance) -> tuple[list[int], list[int]]:
 # BERT, 2.1
 
 
-def test_bert_has_56_to_58_percent_random_next_and_ours_50() -> None:
+def test_bert_has_56_to_58_percent_random_pairs_and_sesame_50() -> None:
     made = reference_scripts.bert(reference_scripts.documents_of([random_shard(1000)]), VOCAB, duplicates=2)
     assert len(made) > 10_000
     assert 0.56 < np.mean([one.label for one in made]) < 0.58
@@ -88,23 +88,23 @@ def test_bert_has_56_to_58_percent_random_next_and_ours_50() -> None:
     plans = [SegmentPair(negatives="random").plan(text, 128, 0, SEGMENT.at(copy, 0)) for copy in range(5)]
     label_R = np.concatenate([plan.pair_label_R for plan in plans])
     assert len(label_R) > 10_000
-    assert abs(label_R.mean() - 0.5) < 0.01  # to .005 in test_segment
+    assert abs(label_R.mean() - 0.5) < 0.01  # checked to .005 in test_segment_pair
 
 
-def test_bert_calls_every_chunk_of_one_sentence_random() -> None:
-    made = reference_scripts.bert(lone_words(20, num_sentences=1, num_tokens=9), VOCAB)
+def test_bert_labels_every_single_sentence_chunk_as_random() -> None:
+    made = reference_scripts.bert(one_word_documents(20, num_sentences=1, num_tokens=9), VOCAB)
     assert {one.label for one in made} == {1}
 
 
-def test_bert_may_pair_a_document_with_itself_and_call_it_random() -> None:
-    made = reference_scripts.bert(lone_words(1, num_sentences=6, num_tokens=30), VOCAB)
+def test_bert_may_pair_a_document_with_itself_and_label_it_random() -> None:
+    made = reference_scripts.bert(one_word_documents(1, num_sentences=6, num_tokens=30), VOCAB)
     itself = [one for one in made if one.label]
     assert itself
     assert all(set(halves(one)[0]) == set(halves(one)[1]) for one in itself)
 
 
-def words_at_the_separator(made: list[Instance]) -> list[tuple[bool, bool]]:
-    """For each pair whose B begins inside a word: whether the last token of A is asked, and the first of B."""
+def boundary_targets(made: list[Instance]) -> list[tuple[bool, bool]]:
+    """For pairs where B begins inside a word, return whether the last token of A and the first of B are targets."""
     found = []
     for one in made:
         a, b = halves(one)
@@ -113,9 +113,9 @@ def words_at_the_separator(made: list[Instance]) -> list[tuple[bool, bool]]:
     return found
 
 
-def test_bert_masks_a_word_across_the_separator_and_ours_never_does() -> None:
-    documents = [[[10, 500] * 40] * 8] * 4  # words of two pieces; truncation in front cuts every other one
-    across = words_at_the_separator(reference_scripts.bert(documents, VOCAB, length=40, whole_word=True))
+def test_bert_masks_a_word_across_the_separator_and_sesame_never_does() -> None:
+    documents = [[[10, 500] * 40] * 8] * 4  # words of two tokens; truncation at the front cuts every second one
+    across = boundary_targets(reference_scripts.bert(documents, VOCAB, length=40, whole_word=True))
     assert len(across) > 100
     assert all(last == first for last, first in across)
     assert any(last for last, _ in across)
@@ -126,9 +126,9 @@ def test_bert_masks_a_word_across_the_separator_and_ours_never_does() -> None:
     assert units == {(1, 2), (4,), (5, 6)}
 
 
-def test_bert_has_one_target_length_for_a_whole_document_as_ours_has() -> None:
+def test_bert_has_one_target_length_per_document() -> None:
     made = reference_scripts.bert(
-        lone_words(40, num_sentences=300, num_tokens=1), VOCAB, length=63, short=1.0, duplicates=1
+        one_word_documents(40, num_sentences=300, num_tokens=1), VOCAB, length=63, short=1.0, duplicates=1
     )
     longs: dict[int, set[int]] = {}
     for one in made:
@@ -138,15 +138,15 @@ def test_bert_has_one_target_length_for_a_whole_document_as_ours_has() -> None:
     assert len({max(lengths) for lengths in longs.values()}) > 15
 
 
-def test_bert_puts_any_id_into_a_tenth_of_a_tenth_special_ones_too() -> None:
-    tiny = PiecesVocab(size=12, starts_word_V=np.ones(12, dtype=bool))
+def test_bert_replaces_tokens_by_any_id_including_special_ones() -> None:
+    tiny = WordPieceVocab(size=12, starts_word_V=np.ones(12, dtype=bool))
     made = reference_scripts.bert([[[7] * 20] * 6] * 9, tiny, rate=0.5, most=0)
     put = {one.ids[at] for one in made for at in one.positions}
     assert put == set(range(12))
 
 
-def test_ours_puts_no_special_id_but_the_mask_unless_the_recipe_asks_for_any() -> None:
-    tiny = PiecesVocab(size=12, starts_word_V=np.ones(12, dtype=bool))
+def test_sesame_inserts_special_tokens_only_if_the_recipe_allows_them() -> None:
+    tiny = WordPieceVocab(size=12, starts_word_V=np.ones(12, dtype=bool))
     text = replace(shard([[20] * 6] * 9), ids_T=np.full(1080, 7, dtype=np.uint16))
     put = dict[str, set[int]]()
     for swap_from in ("non_special", "vocabulary"):
@@ -161,8 +161,8 @@ def test_ours_puts_no_special_id_but_the_mask_unless_the_recipe_asks_for_any() -
 # ALBERT, 2.2
 
 
-class Counted(np.random.RandomState):
-    """Counts what it is asked; always gives `fixed` where that is set."""
+class CountingRandomState(np.random.RandomState):
+    """Count the calls; return `fixed` instead of the draw if it is not 0."""
 
     fixed, asked = 0, 0
 
@@ -172,8 +172,8 @@ class Counted(np.random.RandomState):
         return self.fixed or drawn
 
 
-def test_albert_masks_other_tokens_for_the_same_seed_unless_numpy_is_seeded_too() -> None:
-    documents = lone_words(6, num_sentences=6, num_tokens=10)
+def test_albert_masks_depend_on_the_unseeded_numpy_generator() -> None:
+    documents = one_word_documents(6, num_sentences=6, num_tokens=10)
     one, same, other = (
         reference_scripts.albert(documents, VOCAB, seed=1, duplicates=1, ngram_rng=np.random.RandomState(seed))
         for seed in (0, 0, 1)
@@ -183,7 +183,7 @@ def test_albert_masks_other_tokens_for_the_same_seed_unless_numpy_is_seeded_too(
     assert reference_scripts.albert(documents, VOCAB, seed=1) == reference_scripts.albert(documents, VOCAB, seed=1)
 
 
-def test_our_ngrams_do_not_listen_to_the_global_generator() -> None:
+def test_sesame_ngrams_ignore_the_global_numpy_generator() -> None:
     state = np.random.get_state()  # noqa: NPY002  # what a user's script may have done
     try:
         found = []
@@ -196,44 +196,47 @@ def test_our_ngrams_do_not_listen_to_the_global_generator() -> None:
 
 
 def test_albert_mixes_random_documents_into_sentence_order() -> None:
-    made = reference_scripts.albert(lone_words(20, num_sentences=1, num_tokens=9), VOCAB, duplicates=2)
+    made = reference_scripts.albert(one_word_documents(20, num_sentences=1, num_tokens=9), VOCAB, duplicates=2)
     assert {one.label for one in made} == {1}
     assert all(set(halves(one)[0]) != set(halves(one)[1]) for one in made)
 
 
-def test_our_swapped_pairs_are_of_one_document_only() -> None:
+def test_sesame_swapped_pairs_come_from_one_document() -> None:
     text = shard([[9]] * 20 + [[9, 9]] * 20)
     pair = SegmentPair(negatives="swapped")
     plan = pair.plan(text, 64, 0, SEGMENT.at(0, 0))
-    assert len(plan) == 20  # a document of one sentence gives none
+    assert len(plan) == 20  # a document of one sentence gives no pair
     assert np.array_equal(plan.start_RP.max(axis=1), plan.stop_RP.min(axis=1))
 
 
-def test_albert_draws_a_length_for_words_that_are_masked_already() -> None:
-    draws = Counted(0)
+def test_albert_draws_a_length_even_for_masked_words() -> None:
+    draws = CountingRandomState(0)
     settings = {
         "length": 32,
         "duplicates": 1,
         "rate": 1.0,
         "most": 0,
-    }  # a budget that is never met: all words are tried
-    made = reference_scripts.albert(lone_words(9, num_sentences=4, num_tokens=8), VOCAB, ngram_rng=draws, **settings)
-    assert draws.asked == sum(len(one.ids) - 3 for one in made)  # its guard against covered words guards nothing
+    }  # a budget that is never reached, so all words are tried
+    made = reference_scripts.albert(
+        one_word_documents(9, num_sentences=4, num_tokens=8), VOCAB, ngram_rng=draws, **settings
+    )
+    # the reference checks for masked words only after this draw
+    assert draws.asked == sum(len(one.ids) - 3 for one in made)
 
 
 def test_albert_masks_an_ngram_across_the_separator() -> None:
-    draws = Counted(0)
-    draws.fixed = 2  # each instance asks one bigram
+    draws = CountingRandomState(0)
+    draws.fixed = 2  # each instance has one bigram as target
     made = reference_scripts.albert(
-        lone_words(9, num_sentences=4, num_tokens=8), VOCAB, length=32, most=2, ngram_rng=draws
+        one_word_documents(9, num_sentences=4, num_tokens=8), VOCAB, length=32, most=2, ngram_rng=draws
     )
     assert all(len(one.positions) == 2 for one in made)
     assert any(one.positions == [len(halves(one)[0]), len(halves(one)[0]) + 2] for one in made)
 
 
-def test_albert_masks_the_first_word_of_a_row_half_as_often_as_others() -> None:
+def test_albert_masks_the_first_word_half_as_often_as_others() -> None:
     made = reference_scripts.albert(
-        lone_words(40, num_sentences=8, num_tokens=8), VOCAB, length=32, duplicates=40, short=0.0
+        one_word_documents(40, num_sentences=8, num_tokens=8), VOCAB, length=32, duplicates=40, short=0.0
     )
     count_S = np.bincount([at for one in made for at in one.positions], minlength=32)
     assert count_S[1] < 0.75 * count_S[3:12].mean()
@@ -242,14 +245,14 @@ def test_albert_masks_the_first_word_of_a_row_half_as_often_as_others() -> None:
     assert count_S[1] > 0.9 * count_S[3:12].mean()
 
 
-def test_our_ngrams_never_reach_across_the_separator() -> None:
+def test_sesame_ngrams_never_cross_the_separator() -> None:
     one = row(9, specials=[0, 4, 8])
     for sample in range(100):
         hit_S = NgramMasking(rate=1.0)(one, MASKING.at(0, sample))
         assert not set(hit_S[1:4].tolist()) & set(hit_S[5:8].tolist())
 
 
-def test_albert_takes_every_piece_that_is_not_english_for_a_word_of_its_own() -> None:
+def test_albert_treats_every_non_english_token_as_a_word() -> None:
     inner = ["2", "\u00e9t\u00e9", "\u4e2d", "\u20ac", "na\u00efve"]
     assert all(reference_scripts._albert_starts_word(piece) for piece in inner)
     assert not any(reference_scripts._albert_starts_word(piece) for piece in ("ing", "S", "e-mail", "!!"))
@@ -258,7 +261,7 @@ def test_albert_takes_every_piece_that_is_not_english_for_a_word_of_its_own() ->
 # RoBERTa, 2.3
 
 
-def test_roberta_has_a_million_mask_seeds_and_ours_one_for_each_address() -> None:
+def test_roberta_has_at_most_a_million_mask_seeds_and_sesame_one_per_address() -> None:
     theirs = {int(hash((1, 0, index)) % 1e6) for index in range(5000)}
     assert len(theirs) < 5000
     samples = [*range(1000), *range(10**6, 10**6 + 1000), *(2**32 + n for n in range(1000))]
@@ -269,13 +272,13 @@ def test_roberta_has_a_million_mask_seeds_and_ours_one_for_each_address() -> Non
 @pytest.mark.parametrize(
     "masking", [TokenMasking(rate=0.9), WholeWordMasking(rate=0.9), NgramMasking(rate=0.9), SpanMasking(rate=0.9)]
 )
-def test_roberta_masks_separators_and_ours_does_not(masking) -> None:
+def test_separators_that_roberta_masks_are_not_masked(masking) -> None:
     store = ToyStore((shard([[5, 4]] * 12),))
     rows = ExampleDataset(
         store, VOCAB, ExampleSpec(packing=Contiguous(unit="sentence"), masking=masking, objective=MaskedLM()), length=48
     )
     one = rows.row(0, 0)
-    assert np.count_nonzero(one["special_tokens_mask"]) > 4  # <s>, </s> and one more between documents
+    assert np.count_nonzero(one["special_tokens_mask"]) > 4  # <s>, </s> and one extra separator between documents
     assert (one["labels"][one["special_tokens_mask"]] == IGNORE).all()
     assert np.isin(one["input_ids"][one["special_tokens_mask"]], (CLS, SEP)).all()
 
@@ -286,8 +289,8 @@ def test_roberta_masks_separators_and_ours_does_not(masking) -> None:
 @pytest.mark.parametrize(
     "masking", [TokenMasking(), WholeWordMasking(), NgramMasking(), SpanMasking()], ids=lambda masking: masking.kind
 )
-def test_hugging_face_may_mask_nothing_in_a_row_and_ours_always_masks_something(masking) -> None:
-    # A coin for each token leaves .85 ** 5 = 44 % of the rows of five tokens without a question.
+def test_short_sequences_always_have_a_masked_token_unlike_hugging_face(masking) -> None:
+    # With one draw per token, .85 ** 5 = 44% of the sequences with five tokens would have no target.
     for num_tokens in (4, 5, 8):
         one = row(num_tokens, specials=[0, num_tokens - 1])
         assert all(masking(one, MASKING.at(0, sample)).any() for sample in range(50))
@@ -296,8 +299,9 @@ def test_hugging_face_may_mask_nothing_in_a_row_and_ours_always_masks_something(
 # Megatron, 2.9
 
 
-def test_megatron_reaches_half_of_the_short_lengths_and_ours_all() -> None:
-    reached = {2 + drawn % 508 for drawn in range(0, 508 * 10, 10)}  # the draw that says "short" is the length, too
+def test_megatron_uses_half_of_the_short_lengths_and_sesame_all() -> None:
+    # the draw that selects a short sequence also sets its length
+    reached = {2 + drawn % 508 for drawn in range(0, 508 * 10, 10)}
     assert len(reached) == 254
     assert all(length % 2 == 0 for length in reached)
     text = shard([[1] * 520] * 300)
@@ -307,7 +311,7 @@ def test_megatron_reaches_half_of_the_short_lengths_and_ours_all() -> None:
     assert 100 < np.count_nonzero(target % 2) < 200
 
 
-def test_megatron_drops_a_document_with_a_long_sentence_and_ours_keeps_it() -> None:
+def test_a_document_with_a_long_sentence_is_kept_unlike_in_megatron() -> None:
     text = shard([[600, 5], [5, 5]])
     plan = SegmentPair(negatives="swapped").plan(text, 128, 0, SEGMENT.at(0, 0))
     assert plan.counts["unpaired_documents"] == 0

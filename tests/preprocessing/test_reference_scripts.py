@@ -1,4 +1,4 @@
-"""The reference scripts are their own oracle: tests/golden/reference.py ran them and wrote reference_scripts.json."""
+"""The oracle equals the real scripts; tests/golden/reference.py wrote their output to reference_scripts.json."""
 
 import inspect
 import json
@@ -15,7 +15,7 @@ from tests.golden import reference
 from tests.preprocessing import reference_scripts
 from tests.preprocessing.toy import shard
 
-NAMES = {  # the flags of the reference, as ours
+NAMES = {  # flags of the reference and the matching parameters of the oracle
     "max_seq_length": "length",
     "random_seed": "seed",
     "dupe_factor": "duplicates",
@@ -41,14 +41,14 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> Vocab:
     return train(WordPiece(vocab_size=len(reference.PIECES), path=str(file)), [])
 
 
-def encoded(text: str, vocab: Vocab) -> list[list[list[int]]]:
-    """Sentences by line, documents by blank line; lines without a token are left out."""
+def encode_documents(text: str, vocab: Vocab) -> list[list[list[int]]]:
+    """One sentence per line, a blank line between documents; lines without a token are left out."""
     documents = [[vocab.encode(line) for line in document.split("\n")] for document in text.split("\n\n")]
     return [[ids for ids in document if ids] for document in documents]
 
 
-def repeated(flags: dict[str, Any], documents: list, vocab: Vocab) -> dict[str, Any]:
-    """The facts of the run with these flags of the reference, made by us."""
+def run_oracle(flags: dict[str, Any], documents: list, vocab: Vocab) -> dict[str, Any]:
+    """Return the facts of a run of the oracle with these flags of the reference."""
     keys = {NAMES[name]: value for name, value in flags.items() if name in NAMES}
     if "numpy_seed" not in flags:
         return reference.facts(BERT(documents, vocab, **keys))
@@ -59,17 +59,17 @@ def repeated(flags: dict[str, Any], documents: list, vocab: Vocab) -> dict[str, 
 
 def check(corpus: str, documents: list, vocab: Vocab, run: int) -> None:
     expected = dict(golden()[corpus]["runs"][run])
-    assert repeated(expected.pop("flags"), documents, vocab) == expected
+    assert run_oracle(expected.pop("flags"), documents, vocab) == expected
 
 
 @pytest.mark.parametrize("run", range(len(reference.BERT_RUNS)))
-def test_instances_of_a_made_up_text_are_those_of_the_reference_bert(made_up: Vocab, run: int) -> None:
-    check("bert made up", encoded(reference.made_up_text(), made_up), made_up, run)
+def test_the_oracle_equals_reference_bert_on_a_made_up_text(made_up: Vocab, run: int) -> None:
+    check("bert made up", encode_documents(reference.made_up_text(), made_up), made_up, run)
 
 
 @pytest.mark.parametrize("run", range(len(reference.ALBERT_RUNS)))
-def test_instances_of_a_made_up_text_are_those_of_the_reference_albert(made_up: Vocab, run: int) -> None:
-    check("albert made up", encoded(reference.made_up_text(), made_up), made_up, run)
+def test_the_oracle_equals_reference_albert_on_a_made_up_text(made_up: Vocab, run: int) -> None:
+    check("albert made up", encode_documents(reference.made_up_text(), made_up), made_up, run)
 
 
 @pytest.fixture(scope="module")
@@ -80,43 +80,43 @@ def uncased(shared: Path) -> Vocab:
 @pytest.fixture(scope="module")
 def sample(shared: Path, uncased: Vocab) -> list[list[list[int]]]:
     text = (shared / "downstream" / "fixtures" / "bert" / "sample_text.txt").read_text(encoding="utf-8")
-    return encoded(text, uncased)
+    return encode_documents(text, uncased)
 
 
 @pytest.mark.shared
-def test_our_ids_of_the_sample_text_are_those_of_the_reference(sample: list) -> None:
+def test_token_ids_of_the_sample_text_equal_the_reference(sample: list) -> None:
     assert sample == golden()["bert sample"]["documents"]
 
 
 @pytest.mark.shared
 @pytest.mark.parametrize("run", range(len(reference.BERT_RUNS)))
-def test_instances_of_the_sample_text_are_those_of_the_reference_bert(uncased: Vocab, sample: list, run: int) -> None:
+def test_the_oracle_equals_reference_bert_on_the_sample_text(uncased: Vocab, sample: list, run: int) -> None:
     check("bert sample", sample, uncased, run)
 
 
 @pytest.mark.shared
 @pytest.mark.parametrize("run", range(len(reference.ALBERT_RUNS)))
-def test_instances_of_the_sample_text_are_those_of_the_reference_albert(uncased: Vocab, sample: list, run: int) -> None:
+def test_the_oracle_equals_reference_albert_on_the_sample_text(uncased: Vocab, sample: list, run: int) -> None:
     check("albert sample", sample, uncased, run)
 
 
 @pytest.mark.shared
 @pytest.mark.parametrize("run", range(len(reference.ALBERT_RUNS)))
-def test_instances_of_published_pieces_are_those_of_the_reference_albert(shared: Path, run: int) -> None:
-    # The documents are as ALBERT's own tokenizer cut them: it parts digits from commas after sentencepiece.
+def test_the_oracle_equals_reference_albert_on_published_tokens(shared: Path, run: int) -> None:
+    # The documents come from ALBERT's own tokenizer, which separates digits from commas after SentencePiece.
     pieces = train(Unigram(vocab_size=30000, path=str(shared / "tokenizers" / "albert" / "spiece.model")), [])
     check("albert sample pieces", golden()["albert sample pieces"]["documents"], pieces, run)
 
 
 @pytest.mark.parametrize("make", [BERT, ALBERT])
-def test_another_seed_makes_other_instances(made_up: Vocab, make: Callable) -> None:
-    documents = encoded(reference.made_up_text(), made_up)
+def test_another_seed_gives_other_instances(made_up: Vocab, make: Callable) -> None:
+    documents = encode_documents(reference.made_up_text(), made_up)
     one, same, other = (make(documents, made_up, length=64, duplicates=2, seed=seed) for seed in (3, 3, 4))
     assert one == same
     assert one != other
 
 
-def test_the_defaults_are_the_defaults_of_the_references() -> None:
+def test_the_oracle_has_the_defaults_of_the_references() -> None:
     def defaults(make: Callable) -> dict[str, Any]:
         return {name: key.default for name, key in inspect.signature(make).parameters.items() if key.kind == 3}
 
@@ -126,7 +126,7 @@ def test_the_defaults_are_the_defaults_of_the_references() -> None:
     assert defaults(ALBERT) == common | albert | {"negative": "swap", "ngram_rng": None}
 
 
-def test_empty_sentences_and_documents_are_passed_over(made_up: Vocab) -> None:
+def test_empty_sentences_and_documents_are_skipped(made_up: Vocab) -> None:
     full = [[[5, 6], [7]], [[8, 9]]]
     assert BERT(full, made_up) == BERT([[], [[5, 6], [], [7]], [[]], [[8, 9]]], made_up)
 

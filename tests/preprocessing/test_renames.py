@@ -1,4 +1,4 @@
-"""Each name of version 0.1 is answered with the one of 0.2, by full path; stored weights are read with either."""
+"""Each name of version 0.1 is refused with its full path in 0.2; stored weights can be read with old and new names."""
 
 import dataclasses
 import json
@@ -26,8 +26,8 @@ KEYS = [row for row in renames.table() if row.what == "key"]
 OF_RECIPES = {part.path.split(".")[0] for part in parts() if part.path}
 
 
-def old_names(value: Any, place: str) -> Any:
-    """A part with the names of 0.1: the table read backwards."""
+def with_old_names(value: Any, place: str) -> Any:
+    """Convert a part to the names of 0.1, with the rename table applied backwards."""
     if not isinstance(value, dict):
         return value
     kind = value.get("kind", "")
@@ -42,19 +42,19 @@ def old_names(value: Any, place: str) -> Any:
                 for one in renames.table()
                 if one.what == "value" and one.old.partition("=")[0] == row.old
             }
-            inner = old_names(value[key], row.old)
+            inner = with_old_names(value[key], row.old)
             found[row.old.rpartition(".")[2]] = old_values.get(inner, inner) if isinstance(inner, str) else inner
     return {"kind": old_kind} | found if kind else found
 
 
-def test_no_new_name_is_an_old_one_of_another_thing_in_the_same_part() -> None:
+def test_new_names_are_unique_within_a_part() -> None:
     places = Counter((row.kind, renames.new_path(row.old.rpartition(".")[0]), row.new) for row in KEYS)
     assert max(places.values()) == 1
 
 
 def test_each_new_path_of_the_table_is_a_key() -> None:
     known = {f"{part.path}.{key.name}".strip(".") for part in parts() for key in part.keys}
-    known |= {"reported_results.citation", "reported_results.setting"}  # of its free keys
+    known |= {"reported_results.citation", "reported_results.setting"}  # free keys of reported_results
     known |= {part.path for part in parts()} | {name.partition(".")[2] for name in known if "." in name}
     of_recipes = [row.new for row in KEYS if not row.new.startswith("task.")]
     assert [name for name in of_recipes if name not in known] == []
@@ -70,7 +70,7 @@ def test_each_new_path_of_the_table_is_a_key() -> None:
     assert {row.new.rpartition(".")[2] for row in KEYS if row.new.startswith("task.")} <= fields
 
 
-def test_a_task_file_of_before_is_answered_line_by_line(tmp_path: Path) -> None:
+def test_an_old_task_file_is_refused_with_one_line_per_name(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(
         "name: mine\ntitle: t\nsource: s\nlicence: mine\nfiles:\n  dev: {paths: [a], format: {kind: whole, begin: 3},"
         " or_else: [{paths: [b], format: {kind: csv}, member: x}]}\ntask: {kind: tag, labels: [O]}\n"
@@ -91,7 +91,9 @@ def test_a_task_file_of_before_is_answered_line_by_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in renames.table() if row.what in ("option", "verb")], ids=str)
-def test_an_option_and_a_verb_of_before_are_answered(row: renames.Rename, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_old_option_or_verb_is_refused_with_its_new_name(
+    row: renames.Rename, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = [row.old] if row.what == "verb" else [row.kind or "run", "x", row.old, "1"]
     assert main(words) == 2
     old, new = (f"sesame {row.old}", f"sesame {row.new}") if row.what == "verb" else (row.old, row.new)
@@ -99,14 +101,14 @@ def test_an_option_and_a_verb_of_before_are_answered(row: renames.Rename, capsys
 
 
 @pytest.mark.parametrize("row", [row for row in KEYS if "." in row.old], ids=lambda row: f"{row.kind}-{row.old}")
-def test_an_old_key_is_answered_with_the_new_one_by_full_path(row: renames.Rename) -> None:
-    """Written inside of the innermost part whose path has not changed."""
+def test_an_old_key_is_refused_with_the_full_path_of_the_new_one(row: renames.Rename) -> None:
+    """The old key is nested inside the innermost part with an unchanged path."""
     steps = row.old.split(".")
     paths = [".".join(steps[: end + 1]) for end in range(len(steps))]
     changed = (at for at, path in enumerate(paths) if renames.new_path(path, row.kind) != path)
     first = next(changed, len(paths) - 1)
     if row.old == row.new:
-        return  # neither the key nor what it stands in has another name
+        return  # neither the key nor its parent was renamed
     value: Any = 1
     for number, step in enumerate(reversed(steps[first + 1 :])):
         value = {step: value} | ({"kind": row.kind} if row.kind and not number else {})
@@ -134,13 +136,13 @@ def test_an_old_key_is_answered_with_the_new_one_by_full_path(row: renames.Renam
         ),
     ],
 )
-def test_an_override_by_an_old_name_is_refused_with_the_new_one(override: str, answer: str) -> None:
+def test_an_override_with_an_old_name_is_refused_with_the_new_one(override: str, answer: str) -> None:
     with pytest.raises(BadInput) as refused:
         load("bert_base", [override])
     assert str(refused.value) == f"override {override}: {answer}"
 
 
-def test_a_recipe_of_before_is_answered_line_by_line(tmp_path: Any) -> None:
+def test_an_old_recipe_is_refused_with_one_line_per_name(tmp_path: Any) -> None:
     (tmp_path / "mine.yaml").write_text(
         "name: mine\ndata:\n  corpus: demo\n  vocab: {kind: wordpiece, size: 800}\n"
         "  segment: {kind: pair, negative: swap}\n"
@@ -157,7 +159,7 @@ def test_a_recipe_of_before_is_answered_line_by_line(tmp_path: Any) -> None:
     assert all(line.endswith(" in 0.2") for line in lines), lines
 
 
-def test_a_corpus_file_of_before_is_answered_line_by_line(tmp_path: Path) -> None:
+def test_an_old_corpus_file_is_refused_with_one_line_per_name(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(
         "name: mine\nsources:\n- {kind: books, path: a, endings: [.txt]}\n- {kind: jsonl, path: b, field: body}\n"
         "clean: {repair: false, rules: [c4]}\ndedup: {near: true}\nwords: jieba\nshard_mb: 4\n"
@@ -176,7 +178,7 @@ def test_a_corpus_file_of_before_is_answered_line_by_line(tmp_path: Path) -> Non
     }
 
 
-def test_the_kinds_of_text_of_before_are_answered_on_the_command_line() -> None:
+def test_an_old_text_kind_on_the_command_line_is_refused() -> None:
     with pytest.raises(BadInput, match=r"^books:novels: books: was renamed to gutenberg: in 0\.2$"):
         recognise("books:novels")
 
@@ -184,17 +186,17 @@ def test_the_kinds_of_text_of_before_are_answered_on_the_command_line() -> None:
 @pytest.mark.parametrize(
     "name", ["bert_base", "gpt3_125m", "t5_base", "transformer_xl_base", "electra_small", "xlnet_base"]
 )
-def test_weights_of_before_tell_of_the_same_net(name: str) -> None:
+def test_stored_configs_with_old_names_load_as_the_same_model(name: str) -> None:
     recipe: Recipe = load(name, scale="tiny")
-    old = old_names(json.loads(json.dumps(dataclasses.asdict(recipe.model))), "trunk")
+    old = with_old_names(json.loads(json.dumps(dataclasses.asdict(recipe.model))), "trunk")
     assert "num_hidden_layers" not in old
     assert part(Architecture, renames.with_new_names(old, "trunk")) == recipe.model
     for loss in recipe.losses:
-        old = old_names(dataclasses.asdict(loss), "objective.losses")
+        old = with_old_names(dataclasses.asdict(loss), "objective.losses")
         assert part(Loss, renames.with_new_names(old, "objective.losses")) == loss
 
 
-def test_kinds_of_before_are_kinds_no_more() -> None:
+def test_old_loss_kinds_no_longer_exist() -> None:
     members = {member().kind for member in typing.get_args(Loss)}
     assert not members & {
         row.old.partition("=")[2] for row in renames.table() if row.old.startswith("objective.losses.kind")

@@ -44,7 +44,7 @@ def assert_same(one, other):
 
 
 @ALL
-def test_a_row_is_the_same_whoever_asks_and_in_whatever_order(parts):
+def test_sequences_are_independent_of_the_process_and_the_order_of_access(parts):
     rows, again = rows_of(parts), rows_of(parts)
     samples = [(epoch, sample) for epoch in (0, 5, 1) for sample in range(0, 60, 7)]
     forwards = [rows.row(*address) for address in samples]
@@ -55,7 +55,7 @@ def test_a_row_is_the_same_whoever_asks_and_in_whatever_order(parts):
 
 @ALL
 @pytest.mark.parametrize("world", [1, 2, 3, 8])
-def test_any_number_of_workers_makes_the_same_batch_together(parts, world):
+def test_any_number_of_workers_makes_the_same_batch(parts, world):
     batch = [rows_of(parts).row(*address) for address in rows_of(parts).addresses(0, 16)]
     shared = []
     for rank in range(world):
@@ -66,17 +66,17 @@ def test_any_number_of_workers_makes_the_same_batch_together(parts, world):
 
 
 @ALL
-def test_rows_fit_the_length_and_make_a_batch(parts):
+def test_sequences_fit_the_length_and_form_a_batch(parts):
     rows = rows_of(parts)
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
     assert max(len(row["input_ids"]) for row in found) == 64
     batch = padded(found, 64, pad=0)
-    assert batch["targets"].min() >= 5 or parts is GPT  # GPT is asked for the end of a document too
+    assert batch["targets"].min() >= 5 or parts is GPT  # GPT also predicts the end of a document
     assert batch["input_ids"].shape == (rows.count(0), 64)
 
 
 @ALL
-def test_every_sample_of_an_epoch_comes_once_before_the_next_epoch_begins(parts):
+def test_every_sample_of_an_epoch_occurs_once_before_the_next_epoch(parts):
     rows = rows_of(parts)
     size, following = rows.count(0), rows.count(1)
     addresses = rows.addresses(0, size + following)
@@ -85,7 +85,7 @@ def test_every_sample_of_an_epoch_comes_once_before_the_next_epoch_begins(parts)
     assert [sample for _, sample in addresses[:20]] != [sample for _, sample in addresses[size : size + 20]]
 
 
-def test_one_position_and_a_stretch_of_positions_agree_across_epochs():
+def test_single_positions_and_ranges_agree_across_epochs():
     rows = rows_of(BERT)
     end = rows.count(0) + rows.count(1)
     assert rows.addresses(end - 3, end + 3) == [rows_of(BERT).at(position) for position in range(end - 3, end + 3)]
@@ -94,14 +94,14 @@ def test_one_position_and_a_stretch_of_positions_agree_across_epochs():
 
 
 @ALL
-def test_without_duplicates_each_epoch_draws_anew(parts):
+def test_without_static_masks_each_epoch_draws_new_pairs_and_masks(parts):
     rows = rows_of(parts, length=512)
     same = [np.array_equal(rows.row(0, i)["input_ids"], rows.row(1, i)["input_ids"]) for i in range(50)]
     assert all(same) if parts is GPT else not any(same)
 
 
 @ALL
-def test_duplicates_repeat_pairs_and_masks_but_not_the_order(parts):
+def test_static_masks_repeat_pairs_and_masks_but_not_the_order(parts):
     rows = rows_of(parts, duplicates=2)
     for sample in range(20):
         assert_same(rows.row(0, sample), rows.row(2, sample))
@@ -113,18 +113,18 @@ def test_duplicates_repeat_pairs_and_masks_but_not_the_order(parts):
     assert [sample for _, sample in first] != [sample for _, sample in third]
 
 
-def test_duplicates_are_different_copies():
+def test_static_masks_are_different_copies():
     rows = rows_of(BERT, duplicates=2)
     assert not any(np.array_equal(rows.row(0, i)["input_ids"], rows.row(1, i)["input_ids"]) for i in range(50))
 
 
-def test_another_seed_makes_other_pairs_masks_and_order():
+def test_another_seed_gives_other_pairs_masks_and_order():
     one, other = rows_of(BERT, seed=0), rows_of(BERT, seed=1)
     assert not any(np.array_equal(one.row(0, i)["input_ids"], other.row(0, i)["input_ids"]) for i in range(50))
     assert one.addresses(0, 20) != other.addresses(0, 20)
 
 
-def test_a_row_is_reached_again_after_its_epochs_plan_was_let_go():
+def test_a_sequence_is_the_same_after_its_plan_left_the_cache():
     rows = rows_of(BERT)
     before = rows.row(0, 3)
     for epoch in range(1, 5):
@@ -133,8 +133,8 @@ def test_a_row_is_reached_again_after_its_epochs_plan_was_let_go():
     assert_same(rows.row(0, 3), before)
 
 
-def test_used_rows_equal_new_ones_and_give_the_same_after_a_copy():
-    """What they have cached is no part of them."""
+def test_caches_do_not_affect_equality_or_copies():
+    """The caches are not part of the equality or of the pickled state."""
     used, new = rows_of(BERT), rows_of(BERT)
     far = used.count(0) + used.count(1) + 3
     known = used.addresses(far, far + 5), used.rows_in_token_range(900, 1_800), used.row(1, 2)
@@ -147,7 +147,7 @@ def test_used_rows_equal_new_ones_and_give_the_same_after_a_copy():
         assert other.addresses(far, far + 5) == known[0]
 
 
-def test_rows_run_over_all_shards_in_order():
+def test_sequences_follow_the_order_of_the_shards():
     text = (shard([[19]]), shard([[9]]), shard([[29]]))
     for k, one in enumerate(text):
         one.ids_T[:] += 100 * k
@@ -156,13 +156,13 @@ def test_rows_run_over_all_shards_in_order():
     assert firsts == [10, 20, 110, 210, 220, 230]
 
 
-def test_an_empty_shard_among_others_is_passed_over():
+def test_an_empty_shard_is_skipped():
     rows = rows_of(BERT, ToyStore((shard([]), STORE.shards[0], shard([]), STORE.shards[1])))
     assert len(rows.row(0, 0)["input_ids"])
     assert len(rows.row(0, rows.count(0) - 1)["input_ids"])
 
 
-def test_over_a_million_tokens_each_row_meets_its_budget_and_has_eighty_ten_ten():
+def test_masks_meet_the_budget_and_80_10_10_over_a_million_tokens():
     rows = rows_of(BERT | {"masking": TokenMasking()}, ToyStore((random_shard(2400),)), length=512)
     kinds, num_tokens = np.zeros(3, int), 0
     for sample in range(rows.count(0)):
@@ -180,19 +180,20 @@ def test_over_a_million_tokens_each_row_meets_its_budget_and_has_eighty_ten_ten(
     np.testing.assert_allclose(kinds / kinds.sum(), [0.8, 0.1, 0.1], atol=0.005)
 
 
-def test_rows_read_shards_as_they_are_written(tmp_path):
+def test_sequences_from_written_shards_equal_those_from_memory(tmp_path):
     text = random_shard(20)
-    rows = rows_of(BERT, ToyStore((written(text, tmp_path / "train-00000-of-00001.arrow"),)))
+    rows = rows_of(BERT, ToyStore((write_and_open(text, tmp_path / "train-00000-of-00001.arrow"),)))
     expected = rows_of(BERT, ToyStore((text,)))
     assert rows.count(0) == expected.count(0)
     for sample in range(rows.count(0)):
         assert_same(rows.row(0, sample), expected.row(0, sample))
 
 
-def test_random_tokens_of_the_corpus_are_as_frequent_as_there_and_the_same_on_any_worker(tmp_path):
-    ids_T = np.minimum(np.random.default_rng(0).geometric(0.1, 4000) + 4, 60)  # a few tokens that most rows lack
+def test_random_tokens_follow_corpus_frequencies_on_every_worker(tmp_path):
+    # a small vocabulary; most sequences lack some of its tokens
+    ids_T = np.minimum(np.random.default_rng(0).geometric(0.1, 4000) + 4, 60)
     text = ToyShard(**{**vars(shard([[20] * 10] * 20)), "ids_T": ids_T.astype(np.uint16)})
-    on_disk = written(text, tmp_path / "train-00000-of-00001.arrow")
+    on_disk = write_and_open(text, tmp_path / "train-00000-of-00001.arrow")
     parts = SPANBERT | {
         "objective": MaskedLM(
             mask_replace_prob=0.0, random_replace_prob=1.0, replace_unit="span", random_token_source="corpus"
@@ -220,12 +221,12 @@ def test_random_tokens_of_the_corpus_are_as_frequent_as_there_and_the_same_on_an
     assert stats.chisquare(found_V[is_there_V], wanted_V).pvalue > 0.001
 
 
-def test_rows_travel_to_another_process(tmp_path):
-    rows = rows_of(BERT, ToyStore((written(random_shard(20), tmp_path / "train-00000-of-00001.arrow"),)))
+def test_a_dataset_can_be_pickled(tmp_path):
+    rows = rows_of(BERT, ToyStore((write_and_open(random_shard(20), tmp_path / "train-00000-of-00001.arrow"),)))
     assert_same(pickle.loads(pickle.dumps(rows)).row(1, 2), rows.row(1, 2))
 
 
-def test_rows_without_units_have_no_such_column_and_entities_are_refused():
+def test_without_phrases_there_is_no_unit_column_and_entity_masking_is_refused():
     assert "unit_starts" not in rows_of(BERT).row(0, 0)
     assert impossible(SegmentPair(negatives="swapped"), EntityMasking(), MaskedLM(), {"masked_tokens": LABELS}) is None
     with pytest.raises(
@@ -237,11 +238,11 @@ def test_rows_without_units_have_no_such_column_and_entities_are_refused():
 @pytest.mark.parametrize(
     "segment", [SegmentPair(negatives="random"), Contiguous(unit="sentence"), Contiguous(unit="token")]
 )
-def test_entities_are_masked_as_one(tmp_path, segment):
+def test_entities_are_masked_as_one_unit(tmp_path, segment):
     text = random_shard(20)
     phrases_T = text.starts_T & (np.arange(len(text.ids_T)) % 3 == 0)
     phrases_T[text.sentence_at_M] = True
-    store = ToyStore((written(text, tmp_path / "train-00000-of-00001.arrow", phrases_T),))
+    store = ToyStore((write_and_open(text, tmp_path / "train-00000-of-00001.arrow", phrases_T),))
     parts = {"packing": segment, "masking": EntityMasking(), "objective": MaskedLM(replace_unit="span")}
     for sample in range(10):
         row = rows_of(parts, store).row(0, sample)
@@ -251,7 +252,7 @@ def test_entities_are_masked_as_one(tmp_path, segment):
         assert row["hits"].any()
 
 
-def written(text: ToyShard, path, phrases_T=None) -> Shard:
+def write_and_open(text: ToyShard, path, phrases_T=None) -> Shard:
     pieces = [slice(*bounds) for bounds in zip(text.offset_N1[:-1], text.offset_N1[1:], strict=True)]
     is_start_T = np.isin(np.arange(len(text.ids_T)), text.sentence_at_M)
     columns = [[column[piece] for piece in pieces] for column in (text.ids_T, text.starts_T, is_start_T)]
@@ -261,12 +262,12 @@ def written(text: ToyShard, path, phrases_T=None) -> Shard:
     return Shard(path)
 
 
-def test_stats_add_up_over_shards():
+def test_stats_sum_over_shards():
     rows = rows_of(BERT, ToyStore((shard([[5], [5, 5]]), shard([[5, 5], [5], [5]]))))
     assert rows.stats() | {"negatives": 0} == {"documents": 5, "unpaired_documents": 3, "rows": 2, "negatives": 0}
 
 
-def test_text_without_a_single_row_is_bad_input():
+def test_text_without_a_single_sequence_is_bad_input():
     with pytest.raises(
         BadInput,
         match="toy: train has no sequence for packing segment_pair; its 2 documents have only 2 sentences: give",
@@ -274,7 +275,7 @@ def test_text_without_a_single_row_is_bad_input():
         rows_of(BERT, ToyStore((shard([[5], [5]]),))).count(0)
 
 
-def test_a_vocabulary_without_the_special_tokens_is_bad_input():
+def test_a_vocabulary_without_the_needed_special_tokens_is_bad_input():
     gpt2 = ToyVocab(pad=None, cls=None, mask=None, special_ids=(3,))
     assert ExampleDataset(STORE, gpt2, ExampleSpec(**GPT), length=64).count(0)
     with pytest.raises(BadInput, match="'contiguous' needs the special token 'cls', which the tokenizer does not have"):
@@ -296,7 +297,7 @@ def test_the_published_compositions_are_possible(parts):
     assert impossible(*parts.values(), {"any": LABELS}) is None
 
 
-def test_pair_label_needs_pairs():
+def test_sentence_pair_loss_needs_pairs():
     problem = impossible(*ROBERTA.values(), {"masked_tokens": LABELS, "sentence_pair": PAIR_LABEL})
     assert problem == (
         "loss 'sentence_pair' needs column 'next_sentence_label', which packing 'contiguous' does not produce: "
@@ -304,13 +305,13 @@ def test_pair_label_needs_pairs():
     )
 
 
-def test_cloze_needs_hits():
+def test_mlm_needs_masking():
     problem = impossible(Contiguous(unit="sentence"), NoMasking(), MaskedLM(), {"masked_tokens": LABELS})
     assert "objective 'mlm' needs column 'hits'" in problem
     assert "use masking kind 'token', 'whole_word', 'entity', 'span', 'ngram'" in problem
 
 
-def test_a_loss_over_chosen_tokens_needs_a_choice():
+def test_a_loss_that_reads_hits_needs_masking():
     problem = impossible(Contiguous(unit="sentence"), NoMasking(), Denoising(), {"span_boundary": LABELS | {"hits"}})
     assert problem.startswith(
         "loss 'span_boundary' needs column 'hits', which masking 'none' does not produce: use masking kind 'token', "
@@ -318,7 +319,7 @@ def test_a_loss_over_chosen_tokens_needs_a_choice():
     assert problem.endswith("or 'partial_prediction', or remove the loss")
 
 
-def test_a_choice_that_nobody_reads_is_refused():
+def test_masking_without_effect_is_refused():
     problem = impossible(Contiguous(unit="token"), TokenMasking(), CausalLM(), {"next_token": LABELS})
     assert problem == (
         "masking 'token' has no effect, objective 'causal_lm' does not read 'hits': use masking kind 'none'"

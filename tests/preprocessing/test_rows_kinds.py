@@ -1,4 +1,4 @@
-"""Rows that go on from each other, columns on request, and every objective of the family."""
+"""Sequences that continue each other, columns on request, and every objective."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(one[name], other[name])
 
 
-# Rows that go on from each other
+# Sequences that continue each other
 
 TXL = {"packing": Stream(), "masking": NoMasking(), "objective": CausalLM()}
 XLNET = {"packing": StreamPair(reuse_len=24), "masking": PartialPrediction(), "objective": PermutationLM(perm_size=24)}
@@ -52,7 +52,7 @@ STREAMS = pytest.mark.parametrize("parts", [TXL, XLNET], ids=["transformer_xl", 
 
 @STREAMS
 @pytest.mark.parametrize("streams", [1, 4, 7])
-def test_each_stream_reads_its_stretch_of_an_epoch_in_order_and_then_the_next_epoch(parts, streams):
+def test_each_stream_reads_its_part_of_every_epoch_in_order(parts, streams):
     rows = rows_of(parts)
     each = rows.count(0) // streams
     found = rows.stream_rows(0, streams * (2 * each + 3), streams)
@@ -66,16 +66,16 @@ def is_backward(rows: ExampleDataset, address) -> bool:
     return rows.row(*address)["positions"][0] > 0
 
 
-def test_half_of_a_batch_reads_the_text_from_its_end():
+def test_half_of_the_streams_read_backward():
     rows = rows_of(XLNET)
     each = rows.count(0) // 8
     for turn in range(each):
         found = rows.stream_rows(8 * turn, 8 * turn + 8, 8)
         ways = [is_backward(rows, address) for *address, _ in found]
-        assert ways == [False] * 4 + [True] * 4 or turn < 4  # a few rows before the turn
+        assert ways == [False] * 4 + [True] * 4 or turn < 4  # the last few sequences before the direction changes
 
 
-def test_a_stream_that_turns_is_fresh_there():
+def test_a_stream_is_fresh_where_its_direction_changes():
     rows = rows_of(XLNET)
     found = rows.stream_rows(0, rows.count(0), 1)
     ways = [is_backward(rows, address) for *address, _ in found]
@@ -83,7 +83,7 @@ def test_a_stream_that_turns_is_fresh_there():
     assert found[len(found) // 2][2]
 
 
-def test_the_forward_rows_are_the_same_one_way_and_both_ways():
+def test_forward_sequences_are_the_same_with_one_or_both_directions():
     both, forward = rows_of(XLNET), rows_of(XLNET | {"packing": StreamPair(reuse_len=24, directions="forward")})
     assert both.count(0) == 2 * forward.count(0)
     assert both.stats()["documents"] == forward.stats()["documents"]
@@ -93,7 +93,7 @@ def test_the_forward_rows_are_the_same_one_way_and_both_ways():
 
 
 @STREAMS
-def test_a_row_is_fresh_where_an_epoch_or_a_shard_begins(parts):
+def test_a_sequence_is_fresh_at_the_start_of_an_epoch_or_shard(parts):
     rows = rows_of(parts)
     ends = set(rows._plans.epoch(0, 0).end_K.tolist())
     assert len(ends) == len(STORE.shards) * (2 if parts is XLNET else 1)
@@ -102,7 +102,7 @@ def test_a_row_is_fresh_where_an_epoch_or_a_shard_begins(parts):
         assert fresh == (sample % each == 0 or sample in ends), (epoch, sample)
 
 
-def test_a_row_goes_on_where_the_one_before_it_stopped_unless_it_is_fresh():
+def test_a_sequence_continues_the_previous_one_unless_it_is_fresh():
     rows = rows_of(TXL)
     found = rows.stream_rows(0, 3 * (rows.count(0) // 3), 3)
     for (*before, _), (*after, fresh) in zip(found, found[3:], strict=False):
@@ -110,13 +110,13 @@ def test_a_row_goes_on_where_the_one_before_it_stopped_unless_it_is_fresh():
         assert fresh or last == first
 
 
-def test_the_positions_of_streams_do_not_depend_on_who_asks():
+def test_stream_positions_are_independent_of_the_requested_range():
     rows = rows_of(XLNET)
     whole = rows.stream_rows(0, 40, 8)
     assert [row for start in range(0, 40, 3) for row in rows.stream_rows(start, min(start + 3, 40), 8)] == whole
 
 
-def test_more_streams_than_rows_are_refused_in_one_line():
+def test_more_streams_than_sequences_are_refused_in_one_line():
     with pytest.raises(BadInput, match=r"toy: train has only \d+ sequences of 64 tokens for 5000 streams; give"):
         rows_of(TXL).stream_rows(0, 5, 5000)
 
@@ -124,7 +124,7 @@ def test_more_streams_than_rows_are_refused_in_one_line():
 # Columns on request, and every objective
 
 
-def test_columns_come_where_choose_or_rewrite_needs_them():
+def test_columns_are_present_if_masking_or_objective_requires_them():
     bart = {"packing": Contiguous(unit="sentence"), "masking": NoMasking(), "objective": Denoising()}
     rows = rows_of(bart)
     assert rows._required_columns >= {"sentence_starts"}
@@ -136,7 +136,7 @@ def test_columns_come_where_choose_or_rewrite_needs_them():
     assert counted["counts"][inner].tolist() == [np.count_nonzero(ids_T == id) for id in before[inner]]
 
 
-def test_a_rewrite_may_ask_for_longer_rows_than_the_model_sees():
+def test_an_objective_may_read_longer_sequences_than_the_model():
     t5 = {"packing": Contiguous(unit="token"), "masking": RandomSpans(), "objective": SpanCorruption()}
     vocab = ToyVocab(sentinels=100)
     rows = ExampleDataset(STORE, vocab, ExampleSpec(**t5), length=64)
@@ -160,7 +160,7 @@ COIN = TokenMasking(rounding="independent")
         (NoMasking(), PrefixLM()),
     ],
 )
-def test_rows_of_t5_hold_no_end_but_the_one_behind_each_side(masking, objective):
+def test_t5_sequences_have_one_end_token_at_the_end_of_each_side(masking, objective):
     segment, vocab = Contiguous(unit="token", add_separators=False), ToyVocab(sentinels=100)
     rows = ExampleDataset(STORE, vocab, ExampleSpec(packing=segment, masking=masking, objective=objective), length=64)
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
@@ -215,11 +215,11 @@ NEW = {
 }
 
 
-FIXED = (CausalLM(), GapSentenceGeneration())  # they draw nothing
+FIXED = (CausalLM(), GapSentenceGeneration())  # these objectives make no random draws
 
 
 @pytest.mark.parametrize("parts", NEW.values(), ids=NEW)
-def test_every_objective_makes_the_same_rows_in_any_order_and_repeats_its_copies(parts):
+def test_sequences_are_deterministic_and_static_masks_repeat_them(parts):
     rows, again = (
         ExampleDataset(STORE, ToyVocab(sentinels=100), ExampleSpec(**parts, static_masks=2), length=64)
         for _ in range(2)
@@ -238,25 +238,25 @@ def test_every_objective_makes_the_same_rows_in_any_order_and_repeats_its_copies
         for a, b in zip(first, second, strict=True)
     ]
     assert not any(anew) if is_fixed else np.mean(anew) > 0.5
-    assert len(padded(forwards, 64, pad=0)["input_ids"]) == len(samples)  # none is longer than that
+    assert len(padded(forwards, 64, pad=0)["input_ids"]) == len(samples)  # no sequence exceeds the length
     assert impossible(*parts.values(), {"any": LABELS}) is None
 
 
 @pytest.mark.parametrize("parts", NEW.values(), ids=NEW)
-def test_rows_have_the_segments_that_their_parts_say(parts):
+def test_sequences_have_the_declared_number_of_segments(parts):
     rows = ExampleDataset(STORE, ToyVocab(sentinels=100), ExampleSpec(**parts), length=64)
     found = np.concatenate([rows.row(0, sample)["token_type_ids"] for sample in range(0, rows.count(0), 3)])
     made = parts["objective"].segments if parts["objective"].segments > 1 else parts["packing"].segments
     assert set(found.tolist()) == set(range(made))
 
 
-def test_four_visibilities_need_two_segments():
+def test_unified_lm_needs_two_segments():
     problem = impossible(Contiguous(unit="sentence"), TokenMasking(), UnifiedLM(), {"masked_tokens": LABELS})
     said = "objective 'unified_lm' needs sequences of 2 segments, but packing 'contiguous' makes 1"
     assert problem == f"{said}: use packing kind 'segment_pair'"
 
 
-def test_four_visibilities_are_not_for_the_three_segments_of_a_stream():
+def test_unified_lm_refuses_the_three_segments_of_stream_pair():
     problem = impossible(StreamPair(), TokenMasking(), UnifiedLM(), {"masked_tokens": LABELS})
     said = "objective 'unified_lm' needs sequences of 2 segments, but packing 'stream_pair' makes 3"
     assert problem == f"{said}: use packing kind 'segment_pair'"

@@ -1,4 +1,4 @@
-"""Parts inside of parts: built from JSON, and read by the recipe loader, by their kind."""
+"""Parts nested in parts are built from JSON, and loaded in recipes, by their kind."""
 
 import json
 from typing import Annotated, Any, Literal
@@ -37,29 +37,29 @@ WRITTEN = {
 }
 
 
-def test_parts_inside_of_a_part_come_from_json_by_their_kind() -> None:
+def test_nested_parts_are_built_from_json_by_kind() -> None:
     assert part(Outer, json.loads(json.dumps(WRITTEN))) == WHOLE
 
 
-def test_a_part_inside_that_is_left_out_is_its_default() -> None:
+def test_a_missing_nested_part_has_its_default() -> None:
     assert part(Outer, {"kind": "outer"}) == Outer(reach=Near(tokens=1))
 
 
-def test_an_unknown_kind_inside_of_a_part_is_refused() -> None:
+def test_an_unknown_kind_of_a_nested_part_is_refused() -> None:
     with pytest.raises(ValueError, match="invalid kind: got 'remote'"):
         part(Outer, {"kind": "outer", "reach": {"kind": "remote"}})
 
 
-def test_a_key_that_a_part_inside_does_not_have_is_refused() -> None:
+def test_an_unknown_key_of_a_nested_part_is_refused() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'cuts'"):
         part(Outer, {"kind": "outer", "reach": {"kind": "near", "cuts": [1]}})
 
 
-def test_the_kind_of_a_class_is_the_default_of_its_key() -> None:
+def test_the_kind_of_a_class_is_its_default_value() -> None:
     assert [kind_of(member) for member in (Near, Far, Outer)] == ["near", "far", "outer"]
 
 
-def test_the_recipe_loader_reads_a_union_inside_by_kind() -> None:
+def test_the_recipe_loader_reads_a_nested_union_by_kind() -> None:
     assert TypeAdapter(Outer).validate_json(json.dumps(WRITTEN), strict=True) == WHOLE
 
 
@@ -73,7 +73,7 @@ def test_the_recipe_loader_reads_a_union_inside_by_kind() -> None:
         ("near", ("reach",), "dict_type"),
     ],
 )
-def test_the_recipe_loader_says_one_thing_of_a_union_inside(reach: Any, at: tuple[Any, ...], error: str) -> None:
+def test_the_recipe_loader_reports_one_error_per_nested_union(reach: Any, at: tuple[Any, ...], error: str) -> None:
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(Outer).validate_json(json.dumps({"reach": reach}), strict=True)
     (found,) = refused.value.errors()

@@ -1,4 +1,4 @@
-"""Pointers and answers of servers that lie where a file should: each reader of a user's file names them."""
+"""Pointer files and server error pages in place of real files; every reader of user files names them."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ PAGE = b"\xef\xbb\xbf\n<!DOCTYPE html>\n<html><body>403 Forbidden</body></html>"
         (PAGE, "HTML", "download"),
     ],
 )
-def test_what_is_no_file_itself_is_refused_with_what_to_do(
+def test_pointers_and_error_pages_are_refused_with_a_remedy(
     tmp_path: Path, content: bytes, named: str, todo: str
 ) -> None:
     (tmp_path / "a.bin").write_bytes(content)
@@ -55,5 +55,5 @@ def test_what_is_no_file_itself_is_refused_with_what_to_do(
         b"\x80\x04",
     ],
 )
-def test_other_files_are_themselves(content: bytes) -> None:
+def test_other_files_are_accepted(content: bytes) -> None:
     assert stands_in(content) is None

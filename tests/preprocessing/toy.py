@@ -1,4 +1,4 @@
-"""Small stand-ins for a shard, a store and a vocabulary, in memory."""
+"""Small in-memory replacements for a shard, a store and a vocabulary."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,7 @@ from preprocessing.manifest import MixtureGroupStats
 
 @dataclass(frozen=True)
 class ToyVocab:
-    """Special tokens 0 to 4, the rest ordinary."""
+    """IDs 0 to 4 are special tokens, the rest ordinary."""
 
     size: int = 1000
     pad: int | None = 0
@@ -34,7 +34,7 @@ class ToyShard:
     starts_T: np.ndarray
     path: Path = Path("toy/train-00000-of-00001.arrow")
     units_T: np.ndarray | None = None
-    source_names: tuple[str, ...] = ()  # of each document
+    source_names: tuple[str, ...] = ()  # one per document
 
     @property
     def has_units(self) -> bool:
@@ -69,7 +69,7 @@ class ToyStore:
 
 
 def shard(documents: list[list[int]], word_every: int = 1) -> ToyShard:
-    """Documents as lists of sentence lengths; the ids count up from 10, so that each token says where it is from."""
+    """Make a shard from lists of sentence lengths; token IDs count up from 10, so each ID shows its position."""
     lengths = [length for document in documents for length in document]
     num_tokens = sum(lengths)
     return ToyShard(
@@ -81,7 +81,7 @@ def shard(documents: list[list[int]], word_every: int = 1) -> ToyShard:
 
 
 def random_shard(num_documents: int, seed: int = 0, most_sentences: int = 30, vocab_size: int = 1000) -> ToyShard:
-    """Documents with 1 ... most_sentences sentences of 3 to 60 tokens; words have 1 to 4 tokens."""
+    """Make documents of 1 to most_sentences sentences of 3 to 60 tokens; words have 1 to 4 tokens."""
     rng = np.random.default_rng(seed)
     documents = [
         rng.integers(3, 60, size=rng.integers(1, most_sentences, endpoint=True)).tolist() for _ in range(num_documents)
@@ -94,7 +94,7 @@ def random_shard(num_documents: int, seed: int = 0, most_sentences: int = 30, vo
 
 
 def row(num_tokens: int, specials: list[int], word_starts: list[int] | None = None) -> dict[str, np.ndarray]:
-    """A row of ids 10, 11, ... with special tokens at `specials`; words start at `word_starts`, or at each token."""
+    """Make a sequence of IDs 10, 11, ...; words start at `word_starts`, or at each token if it is None."""
     special_S = np.zeros(num_tokens, dtype=bool)
     special_S[specials] = True
     starts_S = np.ones(num_tokens, dtype=bool)

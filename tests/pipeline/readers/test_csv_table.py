@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001
-"""CSV and TSV: rows are documents, however cells are quoted, and each byte is counted."""
+"""CSV and TSV: rows are documents with any quoting of cells, and each byte is counted."""
 
 import csv
 import io
@@ -24,7 +24,7 @@ def _written(rows: list[list[str]], **how: object) -> str:
 DOCS = [f'Document {number}, with "words" in it.\nAnd a second line; of it.\n\nA third.' for number in range(120)]
 
 
-def test_a_row_is_a_document_whatever_its_cell_has(tmp_path: Path) -> None:
+def test_a_row_is_a_document_with_any_cell_content(tmp_path: Path) -> None:
     content = _written([["id", "text", "label"], *([str(n), text, "x"] for n, text in enumerate(DOCS))])
     path = write(tmp_path, content, "docs.csv")
     assert recognise(path) == [CsvReader(path=path)]
@@ -33,7 +33,7 @@ def test_a_row_is_a_document_whatever_its_cell_has(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("name", ["docs.csv", "docs", "docs.txt", "DOCS.CSV"])
-def test_a_table_is_known_by_its_name_or_by_its_header(tmp_path: Path, separator: str, name: str) -> None:
+def test_a_table_is_recognized_by_its_name_or_header(tmp_path: Path, separator: str, name: str) -> None:
     rows = [["id", "text"], *([str(number), f"A text {number}, and more."] for number in range(9))]
     path = write(tmp_path, _written(rows, delimiter=separator), name)
     assert sniff(path) == CsvReader(path=path)
@@ -52,7 +52,7 @@ def test_a_table_is_known_by_its_name_or_by_its_header(tmp_path: Path, separator
         'id,text\n"a\n',
     ],
 )
-def test_prose_with_commas_is_no_table(tmp_path: Path, prose: str) -> None:
+def test_prose_with_commas_is_read_as_text_or_table(tmp_path: Path, prose: str) -> None:
     assert isinstance(sniff(write(tmp_path, prose, "a.txt")), TextReader | CsvReader)
 
 
@@ -68,7 +68,7 @@ def test_line_ends_blank_rows_and_a_byte_order_mark_are_no_documents(tmp_path: P
     assert counted(sniff(path), len(content.encode())) == ["One.", "Two.", f"Three{end}lines."]
 
 
-def test_rows_of_another_width_are_rejects(tmp_path: Path) -> None:
+def test_rows_of_another_width_are_rejected(tmp_path: Path) -> None:
     content = "id,text\n1,One.\n2\n3,Three.,more\n4,Four.\n"
     assert counted(CsvReader(path=write(tmp_path, content, "a.csv")), len(content)) == [
         "One.",
@@ -78,7 +78,7 @@ def test_rows_of_another_width_are_rejects(tmp_path: Path) -> None:
     ]
 
 
-def test_a_quotation_mark_that_is_never_closed_costs_one_row(tmp_path: Path) -> None:
+def test_an_unclosed_quotation_mark_costs_one_row(tmp_path: Path) -> None:
     content = 'id,text\n1,"One.\n2,"Two."\n3,"Three."\n4,Four.\n'
     assert counted(CsvReader(path=write(tmp_path, content, "a.csv")), len(content)) == [
         "<bad_csv>",
@@ -88,51 +88,51 @@ def test_a_quotation_mark_that_is_never_closed_costs_one_row(tmp_path: Path) -> 
     ]
 
 
-def test_of_a_row_without_end_only_so_much_is_in_memory(tmp_path: Path) -> None:
+def test_an_endless_row_is_rejected_within_the_memory_limit(tmp_path: Path) -> None:
     content = 'id,text\n1,"' + "word, and word\n" * 20_000
     found = counted(CsvReader(path=write(tmp_path, content, "a.csv")), len(content), max_chars=1000)
     assert found[0] == "<too_long>"
     assert set(found[1:]) <= {"word, and word", "and word", "<ragged_row>", "<bad_csv>", "<too_long>"}
 
 
-def test_an_endless_line_is_one_reject(tmp_path: Path) -> None:
+def test_an_endless_line_is_rejected_once(tmp_path: Path) -> None:
     content = "id,text\n1," + "x" * 300_000 + "\n2,Two.\n"
     found = counted(CsvReader(path=write(tmp_path, content, "a.csv")), len(content), max_chars=1000)
     assert found == ["<too_long>", "Two."]
 
 
 class TestTabs:
-    def test_a_quotation_mark_is_a_character_like_others(self, tmp_path: Path) -> None:
+    def test_a_quotation_mark_is_an_ordinary_character(self, tmp_path: Path) -> None:
         content = 'id\ttext\n1\t"Well, he said.\n2\tShe "said" so.\n3\t12" long\n'
         path = write(tmp_path, content, "a.tsv")
         assert counted(sniff(path), len(content)) == ['"Well, he said.', 'She "said" so.', '12" long']
 
-    def test_quoted_cells_with_line_ends_are_cells(self, tmp_path: Path) -> None:
+    def test_quoted_cells_may_contain_line_ends(self, tmp_path: Path) -> None:
         rows = [["id", "text"], *([str(number), text] for number, text in enumerate(DOCS))]
         content = _written(rows, delimiter="\t")
         assert counted(sniff(write(tmp_path, content, "a.tsv")), len(content)) == DOCS
 
-    def test_a_quoted_header_says_that_cells_are_quoted(self, tmp_path: Path) -> None:
+    def test_a_quoted_header_means_quoted_cells(self, tmp_path: Path) -> None:
         content = _written([["id", "text"], ["1", "One."], ["2", "Two."]], delimiter="\t", quoting=csv.QUOTE_ALL)
         assert counted(sniff(write(tmp_path, content, "a.tsv")), len(content)) == ["One.", "Two."]
 
-    def test_the_name_before_a_path_says_so(self, tmp_path: Path) -> None:
+    def test_a_kind_before_the_path_selects_the_format(self, tmp_path: Path) -> None:
         path = write(tmp_path, "text\tn\nA, b; c.\t1\n", "a.dat")
         assert texts(sniff(f"tsv:{path}")) == texts(sniff(f"csv:{path}")) == ["A, b; c."]
 
 
-class TestFields:
-    def test_a_column_is_named(self, tmp_path: Path) -> None:
+class TestTextKeys:
+    def test_a_column_can_be_named(self, tmp_path: Path) -> None:
         path = write(tmp_path, "id,body\n1,One.\n", "a.csv")
         assert sniff(f"{path}#body") == CsvReader(path=path, text_key="body")
         assert texts(sniff(f"csv:{path}#body")) == ["One."]
 
-    def test_without_a_header_what_all_rows_have_is_between_cells(self, tmp_path: Path) -> None:
+    def test_without_a_header_the_delimiter_is_the_one_in_all_rows(self, tmp_path: Path) -> None:
         content = "1;One, two, three.\n2;Four, five.\n3;Six.\n"
         found = counted(sniff(f"csv:{write(tmp_path, content, 'a.csv')}#2"), len(content))
         assert found == ["One, two, three.", "Four, five.", "Six."]
 
-    def test_a_number_is_a_column_of_a_table_without_a_header(self, tmp_path: Path) -> None:
+    def test_a_number_selects_a_column_without_a_header(self, tmp_path: Path) -> None:
         content = "1,One.\n2,Two.\n"
         path = write(tmp_path, content, "docs.csv")
         assert counted(sniff(f"csv:{path}#2"), len(content)) == ["One.", "Two."]
@@ -142,7 +142,7 @@ class TestFields:
         ):
             read(sniff(f"csv:{path}#3"))
 
-    def test_a_header_without_the_field_is_told_with_its_columns(self, tmp_path: Path) -> None:
+    def test_a_missing_column_is_an_error_with_the_existing_columns(self, tmp_path: Path) -> None:
         path = write(tmp_path, "id;body\n1;One.\n", "a.csv")
         with pytest.raises(
             BadInput,
@@ -154,7 +154,7 @@ class TestFields:
         ):
             read(sniff(f"csv:{path}"))
 
-    def test_a_name_twice_is_told(self, tmp_path: Path) -> None:
+    def test_a_duplicate_column_name_is_an_error(self, tmp_path: Path) -> None:
         path = write(tmp_path, "text,text\n1,One.\n", "a.csv")
         with pytest.raises(
             BadInput,
@@ -175,7 +175,7 @@ RUSSIAN = ["Старый город стоит на берегу реки.", "Л
 class TestEncodings:
     @pytest.mark.parametrize("encoding", ["cp1251", "koi8-r", "utf-8", "utf-8-sig"])
     @pytest.mark.parametrize("field", ["text", "текст"])
-    def test_lines_in_any_encoding_are_rows(self, tmp_path: Path, encoding: str, field: str) -> None:
+    def test_tables_in_any_encoding_are_read(self, tmp_path: Path, encoding: str, field: str) -> None:
         content = _written([["id", field], *([str(n), text] for n, text in enumerate(RUSSIAN))]).encode(encoding)
         path = write(tmp_path, content, "a.csv")
         source = sniff(f"{path}#{field}")
@@ -183,13 +183,13 @@ class TestEncodings:
         assert {record.encoding for record in read(source)} - {""} <= {encoding}
 
     @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-    def test_wide_characters_are_rows(self, tmp_path: Path, encoding: str) -> None:
+    def test_utf16_and_utf32_tables_are_read(self, tmp_path: Path, encoding: str) -> None:
         content = _written([["id", "text"], *([str(n), text] for n, text in enumerate(RUSSIAN))]).encode(encoding)
         source = sniff(write(tmp_path, content, "a.csv"))
         assert isinstance(source, CsvReader)
         assert texts(source) == RUSSIAN
 
-    def test_an_encoding_that_is_said_is_taken(self, tmp_path: Path) -> None:
+    def test_a_given_encoding_is_used(self, tmp_path: Path) -> None:
         path = write(tmp_path, "text,n\nпривет,1\n".encode("koi8-r"), "a.csv")
         assert texts(CsvReader(path=path, encoding="koi8-r")) == ["привет"]
         with pytest.raises(
@@ -198,7 +198,7 @@ class TestEncodings:
             CsvReader(path=path, encoding="no such")
 
 
-def test_bytes_that_are_no_text_are_one_reject(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_rejected_once(tmp_path: Path) -> None:
     content = bytes(range(256)) * 40
     assert counted(CsvReader(path=write(tmp_path, content, "a.csv")), len(content)) == ["<not_text>"]
 
@@ -218,14 +218,14 @@ def test_bytes_that_are_no_text_are_one_reject(tmp_path: Path) -> None:
         b'text,id\n"a""b,1\n"""",2\n',
     ],
 )
-def test_hostile_tables_lose_no_byte_and_raise_nothing_but_a_line(tmp_path: Path, content: bytes) -> None:
+def test_malformed_tables_lose_no_byte_and_raise_only_one_line_errors(tmp_path: Path, content: bytes) -> None:
     source = CsvReader(path=write(tmp_path, content, "a.csv"), text_key="1")
     counted(source, len(content))
     with suppress(BadInput):
         counted(replace(source, text_key="text"), len(content))
 
 
-def test_a_compressed_table_that_breaks_off_is_said(tmp_path: Path) -> None:
+def test_a_truncated_compressed_table_is_reported(tmp_path: Path) -> None:
     import gzip
 
     whole = gzip.compress("".join(["id,text\n", *(f"{n},A text {n * n}.\n" for n in range(2000))]).encode())
@@ -235,7 +235,7 @@ def test_a_compressed_table_that_breaks_off_is_said(tmp_path: Path) -> None:
     assert len(found) > 100
 
 
-def test_a_quotation_mark_that_is_never_closed_costs_no_row_but_its_own(tmp_path: Path) -> None:
+def test_an_unclosed_quotation_mark_costs_only_its_own_row(tmp_path: Path) -> None:
     rows = [f"Row {number}." for number in range(1000)]
     content = "text,n\n" + "".join(f"{row},1\n" for row in rows[:500])
     content += '"Never closed,1\n' + "".join(f"{row},1\n" for row in rows[500:])
@@ -243,11 +243,9 @@ def test_a_quotation_mark_that_is_never_closed_costs_no_row_but_its_own(tmp_path
     assert found == [*rows[:500], "<bad_csv>", *rows[500:]]
 
 
-def test_quotation_marks_that_open_cells_again_and_again_take_no_quadratic_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeated_unclosed_quotation_marks_take_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = list[bytes]()
     monkeypatch.setattr(csv_table, "decode", lambda line: calls.append(line) or decode(line))
-    content = "text,n\n" + 'x",""" \n' * 2_000  # from each line on, a cell is never closed
+    content = "text,n\n" + 'x",""" \n' * 2_000  # in every line a quoted cell starts and never ends
     assert set(counted(CsvReader(path=write(tmp_path, content, "a.csv")), len(content))) == {"<bad_csv>"}
     assert len(calls) < 20 * 2_000

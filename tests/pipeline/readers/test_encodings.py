@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001
-"""Text in the encodings of the world: found, said, decoded, the same however a file is cut."""
+"""Text in many encodings is detected, named and decoded, independently of how a file is split."""
 
 import bz2
 import gzip
@@ -53,7 +53,7 @@ ENCODINGS = [
 
 
 def _text(language: str, lines: int = 40) -> str:
-    """Lines that are not all the same, and some in ASCII."""
+    """Return varied lines, some of them in ASCII."""
     words = TEXTS[language].split(" ")
     made = (" ".join(words[at % len(words) :] + words[: at % len(words)]) for at in range(lines))
     return "".join(
@@ -62,7 +62,7 @@ def _text(language: str, lines: int = 40) -> str:
 
 
 def _read(path: Path, **keys: str) -> tuple[str, str]:
-    """The text of a file, read as lines, and the encoding that its records name."""
+    """Return the text of a file, read as lines, and the encoding named in its records."""
     found = [
         record
         for split in plan_splits([TextReader(path=str(path), document_unit="line", **keys)])
@@ -75,9 +75,7 @@ def _read(path: Path, **keys: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(("language", "encoding"), ENCODINGS)
-def test_a_text_in_an_encoding_of_the_world_is_read_as_it_was_written(
-    tmp_path: Path, language: str, encoding: str
-) -> None:
+def test_text_in_each_encoding_is_read_correctly(tmp_path: Path, language: str, encoding: str) -> None:
     text = _text(language)
     (tmp_path / "a.txt").write_bytes(text.encode(encoding))
     found, said = _read(tmp_path / "a.txt")
@@ -85,7 +83,7 @@ def test_a_text_in_an_encoding_of_the_world_is_read_as_it_was_written(
     assert said
 
 
-def test_utf8_is_not_worth_a_word(tmp_path: Path) -> None:
+def test_utf8_is_not_reported(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(_text("zh"), encoding="utf-8")
     assert _read(tmp_path / "a.txt") == (_text("zh"), "")
 
@@ -95,18 +93,18 @@ def test_one_bad_byte_in_utf8_is_one_lost_character_and_no_other_encoding(tmp_pa
     (tmp_path / "a.txt").write_bytes(good[:200] + b"\xff" + good[200:])
     found, said = _read(tmp_path / "a.txt")
     assert said == ""
-    assert found.count("\ufffd") in (1, 2, 3)  # 0xFF may stand inside of a character
+    assert found.count("\ufffd") in (1, 2, 3)  # 0xFF may be inside a character
     assert len(found) - len(_text("ru")) <= 3
 
 
-def test_what_stands_after_much_ascii_is_found_too(tmp_path: Path) -> None:
+def test_an_encoding_is_detected_after_much_ascii(tmp_path: Path) -> None:
     text = "A line of nothing but ASCII, as there are many.\n" * 8000 + _text("fr")
     (tmp_path / "a.txt").write_bytes(text.encode("cp1252"))
     assert _read(tmp_path / "a.txt") == (text, "cp1252")
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])
-def test_compressed_files_are_looked_at_too(tmp_path: Path, compress: object) -> None:
+def test_the_encoding_of_compressed_files_is_detected(tmp_path: Path, compress: object) -> None:
     name = "a.txt.gz" if compress is gzip.compress else "a.txt.bz2"
     (tmp_path / name).write_bytes(compress(_text("ru").encode("koi8-r")))  # type: ignore[operator]
     assert _read(tmp_path / name) == (_text("ru"), "koi8-r")
@@ -117,12 +115,12 @@ def test_lines_in_two_encodings_are_read_line_by_line(tmp_path: Path) -> None:
     assert _read(tmp_path / "a.txt") == (_text("de") + _text("fr"), "utf-8 and cp1252")
 
 
-def test_lines_behind_escapes_beside_lines_in_utf8_are_read_line_by_line(tmp_path: Path) -> None:
+def test_iso2022_lines_beside_utf8_are_read_line_by_line(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(_text("fr").encode() + _text("ja", 9).encode("iso2022_jp"))
     assert _read(tmp_path / "a.txt") == (_text("fr") + _text("ja", 9), "utf-8 and iso2022_jp")
 
 
-def test_lines_behind_escapes_after_much_utf8_are_searched(tmp_path: Path) -> None:
+def test_iso2022_lines_after_much_utf8_are_detected(tmp_path: Path) -> None:
     text = _text("ru") * 60 + _text("ja", 9)
     (tmp_path / "a.txt").write_bytes((_text("ru") * 60).encode() + _text("ja", 9).encode("iso2022_jp"))
     assert _read(tmp_path / "a.txt") == (text, "utf-8 and iso2022_jp")
@@ -130,12 +128,12 @@ def test_lines_behind_escapes_after_much_utf8_are_searched(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("line", ["as Knuth~{abc} says\n", '(format t "~{abcd~}")\n', "a terminal\x1b(B has escapes\n"])
-def test_what_only_looks_like_an_escape_beside_utf8_is_text(tmp_path: Path, line: str) -> None:
+def test_text_similar_to_escape_sequences_stays_utf8(tmp_path: Path, line: str) -> None:
     (tmp_path / "a.txt").write_text(_text("fr") + line, encoding="utf-8")
     assert _read(tmp_path / "a.txt") == (_text("fr") + line, "")
 
 
-def test_however_a_file_is_cut_its_text_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_independent_of_the_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "A line of nothing but ASCII.\n" * 500 + _text("zh", 400) + "Again ASCII.\n" * 500
     (tmp_path / "a.txt").write_bytes(text.encode("gb18030"))
     monkeypatch.setattr(sources, "SPLIT_BYTES", 3000)
@@ -143,7 +141,7 @@ def test_however_a_file_is_cut_its_text_is_the_same(tmp_path: Path, monkeypatch:
     assert _read(tmp_path / "a.txt")[0] == text
 
 
-def test_lines_that_no_sample_held_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_outside_the_samples_are_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.readers.transcode._WHOLE", 1000)
     monkeypatch.setattr("pipeline.readers.transcode._BLOCK", 64)
     monkeypatch.setattr("pipeline.readers.transcode._BLOCKS", 2)
@@ -152,7 +150,7 @@ def test_lines_that_no_sample_held_are_searched(tmp_path: Path, monkeypatch: pyt
     assert _read(tmp_path / "a.txt") == (text, "cp1251")
 
 
-def test_an_encoding_that_is_given_is_taken(tmp_path: Path) -> None:
+def test_a_given_encoding_is_used(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(_text("ru").encode("cp1251"))
     assert _read(tmp_path / "a.txt", encoding="cp1251") == (_text("ru"), "cp1251")
     assert _read(tmp_path / "a.txt", encoding="koi8-r")[0] != _text("ru")
@@ -160,7 +158,7 @@ def test_an_encoding_that_is_given_is_taken(tmp_path: Path) -> None:
     assert _read(tmp_path / "b.txt", encoding="utf-16-le")[0] == "wide"
 
 
-def test_a_superset_is_taken_for_the_name_of_the_smaller_one(tmp_path: Path) -> None:
+def test_latin_1_is_read_as_its_superset_cp1252(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("“Quotes” – of Windows, said to be Latin-1.\n".encode("cp1252"))
     assert _read(tmp_path / "a.txt", encoding="latin-1")[0] == "“Quotes” – of Windows, said to be Latin-1.\n"
 
@@ -176,12 +174,12 @@ def test_a_superset_is_taken_for_the_name_of_the_smaller_one(tmp_path: Path) -> 
         ),
     ],
 )
-def test_an_encoding_that_is_none_is_refused(make: object) -> None:
+def test_an_invalid_encoding_is_refused(make: object) -> None:
     with pytest.raises(ValueError, match=r"invalid encoding: got '.*', expected a Python encoding"):
         make()  # type: ignore[operator]
 
 
-def test_sides_of_a_translation_may_be_in_different_encodings(tmp_path: Path) -> None:
+def test_sides_of_a_translation_may_have_different_encodings(tmp_path: Path) -> None:
     (tmp_path / "de").write_bytes(_text("de").encode("cp1252"))
     (tmp_path / "ru").write_bytes(_text("ru").encode("koi8-r"))
     source: Source = ParallelReader(paths=(str(tmp_path / "de"), str(tmp_path / "ru")))
@@ -190,33 +188,33 @@ def test_sides_of_a_translation_may_be_in_different_encodings(tmp_path: Path) ->
     assert found[1].encoding == "cp1252 and koi8-r"
 
 
-def test_what_cannot_be_told_names_what_it_might_be() -> None:
+def test_an_unknown_encoding_is_reported_as_unknown() -> None:
     found = of_lines(b"\x80\x81\x82 \xfe\xff\xfd\n\x90\x91\n")
     assert found.name == ""
     assert str(found).startswith("unknown")
 
 
 @pytest.mark.parametrize("start", [b"NUL and\x00NUL again\x00\n", b"\x7fELF\x01\x02" + bytes(90), b"\x00" * 100, b""])
-def test_nuls_alone_make_no_utf16(start: bytes) -> None:
+def test_nuls_alone_are_not_utf16(start: bytes) -> None:
     assert wide(start) == ""
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-le", "utf-32-be"])
 @pytest.mark.parametrize("marked", [True, False])
-def test_wide_characters_that_are_said_need_no_mark(tmp_path: Path, encoding: str, marked: bool) -> None:
+def test_given_wide_encodings_need_no_byte_order_mark(tmp_path: Path, encoding: str, marked: bool) -> None:
     order = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}.get(encoding, encoding)
     content = ("\ufeff" * marked + _text("de")).encode(order)
     (tmp_path / "a.txt").write_bytes(content)
     assert _read(tmp_path / "a.txt", encoding=encoding)[0].strip("\ufeff") == _text("de")
 
 
-def test_lines_are_never_taken_for_wide_characters() -> None:
+def test_lines_are_never_read_as_wide_characters() -> None:
     lines = b'"x0",\n\xff\xfea"x", \n "x1\xe9",\n'  # a byte order mark in the middle
     assert not of_lines(lines).name.startswith(("utf-16", "utf-32"))
 
 
 def cesu8(text: str) -> bytes:
-    """As Java and Oracle write characters beyond U+FFFF: as two halves, each in three bytes."""
+    """Encode characters beyond U+FFFF as Java and Oracle do: as two surrogates of three bytes each."""
     units = text.encode("utf-16-le")
     halves = (int.from_bytes(units[at : at + 2], "little") for at in range(0, len(units), 2))
     return b"".join(chr(half).encode("utf-8", "surrogatepass") for half in halves)
@@ -236,8 +234,8 @@ MIXED = "在山的那边海的那边有一群蓝精灵，他们活泼又聪明�
         ("a.xml", "<a><text>%s</text></a>"),
     ],
 )
-def test_characters_in_halves_beside_chinese_are_read(tmp_path: Path, name: str, pattern: str) -> None:
-    """It was rejected as damage, or taken for another encoding."""
+def test_surrogate_pairs_in_utf8_beside_chinese_are_read(tmp_path: Path, name: str, pattern: str) -> None:
+    """Such text used to be rejected as damaged, or read in another encoding."""
     content = cesu8(pattern % MIXED)
     assert b"\xed\xa0\xbd\xed\xb8\x80" in content
     (source,) = recognise(write(tmp_path, content, name))
@@ -246,6 +244,6 @@ def test_characters_in_halves_beside_chinese_are_read(tmp_path: Path, name: str,
     assert sum(record.size for record in read(source)) == len(content)
 
 
-def test_a_nul_of_java_is_one_and_an_overlong_character_is_lost() -> None:
+def test_the_nul_of_java_is_decoded_and_an_overlong_character_is_lost() -> None:
     assert decode(b"a\xc0\x80b") == ("a\0b", 0)
     assert decode(b"a\xc0\xafb")[1] == 2

@@ -1,4 +1,4 @@
-"""Every reader has every fact, and one that is made here works wherever those of the union do."""
+"""Every reader has every fact, and a reader defined here works everywhere like those of the union."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ import pytest
 
 from orchestration.config import load_corpus
 from orchestration.jobs import JobFlags, open_job
-from orchestration.reports.data_card.facts import _made
+from orchestration.reports.data_card.facts import _settings
 from pipeline import readers as door
 from pipeline.readers import (
     READERS,
@@ -51,12 +51,12 @@ def test_every_reader_has_every_fact(source: Reader) -> None:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_no_reader_of_a_folder_must_read_the_files_of_others(reader: type[Reader]) -> None:
+def test_every_path_reader_has_extensions_or_usual_endings(reader: type[Reader]) -> None:
     keys = reader.__dataclass_fields__
     assert "path" not in keys or "extensions" in keys or reader.usual
 
 
-def test_every_reader_of_the_union_is_checked_here() -> None:
+def test_every_reader_of_the_union_is_tested_here() -> None:
     assert_covers(SOURCES, Source)
     assert set(READERS) == set(get_args(Source))
 
@@ -65,7 +65,7 @@ def test_every_source_is_described_in_one_line() -> None:
     assert_described(SOURCES)
 
 
-def test_no_two_readers_have_a_name_in_common() -> None:
+def test_reader_names_are_unique() -> None:
     names = [name for _, name in NAMED]
     assert len(names) == len(set(names))
 
@@ -75,21 +75,21 @@ class TestNamed:
     def test_the_kind_of_a_reader_is_one_of_its_names(self, reader: type[Reader], name: str) -> None:
         assert reader.named(name, "a,b").kind in reader.names
 
-    def test_a_name_before_a_place_forces_the_reader(self, reader: type[Reader], name: str) -> None:
+    def test_a_kind_before_a_path_selects_the_reader(self, reader: type[Reader], name: str) -> None:
         source = sniff(f"{name}:a,b")
         assert (type(source), source.place) == (reader, "a,b")
 
-    def test_the_keys_with_paths_are_keys(self, reader: type[Reader], name: str) -> None:
+    def test_located_keys_are_keys(self, reader: type[Reader], name: str) -> None:
         assert set(reader.located) <= {key.name for key in fields(reader.named(name, "a,b"))}
 
-    def test_paths_become_absolute_and_no_other_key_changes(self, reader: type[Reader], name: str) -> None:
+    def test_anchoring_makes_paths_absolute_and_keeps_other_keys(self, reader: type[Reader], name: str) -> None:
         source = reader.named(name, "a,b")
         moved = source.anchored(Path("/eval"))
         assert portable(moved) == portable(source)
         assert moved.anchored(Path("/elsewhere")) == moved
         assert all("/eval/a" in str(asdict(moved)[key]) for key in reader.located)
 
-    def test_a_corpus_file_may_name_it(self, reader: type[Reader], name: str, tmp_path: Path) -> None:
+    def test_a_corpus_file_may_use_any_kind(self, reader: type[Reader], name: str, tmp_path: Path) -> None:
         source = reader.named(name, "a,b")
         (tmp_path / "mine.yaml").write_text(json.dumps({"name": "mine", "sources": [asdict(source)]}))
         assert load_corpus(str(tmp_path / "mine.yaml")).sources == (source.anchored(tmp_path),)
@@ -107,16 +107,16 @@ class TestNamed:
         ("no_kind:a", "/eval/no_kind:a"),
     ],
 )
-def test_a_path_becomes_absolute_behind_its_kind(given: str, expected: str) -> None:
+def test_a_path_after_a_kind_becomes_absolute(given: str, expected: str) -> None:
     assert absolute(given, Path("/eval")) == expected
 
 
-def test_a_place_that_a_reader_cannot_use_is_refused_in_one_line() -> None:
+def test_an_invalid_path_for_a_reader_is_refused_in_one_line() -> None:
     with pytest.raises(BadInput, match=r"^parallel:a\.en: parallel\.paths is [^\n]+ at least two paths$"):
         sniff("parallel:a.en")
 
 
-def test_a_corpus_is_described_without_the_libraries_of_its_formats() -> None:
+def test_describing_a_corpus_imports_no_format_library() -> None:
     heavy = [
         "apache_beam",
         "fastwarc",
@@ -131,7 +131,7 @@ def test_a_corpus_is_described_without_the_libraries_of_its_formats() -> None:
     assert done.stdout == "set()\n"
 
 
-def test_paths_are_no_portable_keys() -> None:
+def test_paths_are_not_portable_keys() -> None:
     assert portable(TextReader(path="/home/me", document_unit="line")) == {
         "kind": "text",
         "document_unit": "line",
@@ -141,12 +141,12 @@ def test_paths_are_no_portable_keys() -> None:
     assert portable(ParallelReader(paths=("a", "b"))) == {"kind": "parallel", "encoding": ""}
 
 
-# A reader that is in no file of the pipeline.
+# A reader that is defined outside the pipeline.
 
 
 @spec
 class Tsv(FileReader):
-    """Columns with tabs between them; the first is the text, the first line their names."""
+    """Tab-separated columns; the first column is the text, and the first line has the column names."""
 
     names: ClassVar[tuple[str, ...]] = ("tsv",)
     leads: ClassVar[tuple[str, ...]] = (".tsv",)
@@ -180,7 +180,7 @@ TEXTS = [f"Row {number} of a table with tabs between its columns." for number in
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A table with tabs beside a README, and Tsv in the union."""
+    """A tab-separated table beside a README, with Tsv in the union."""
     monkeypatch.setattr(door, "READERS", (Tsv, *READERS))
     folder = tmp_path / "tables"
     folder.mkdir()
@@ -196,35 +196,37 @@ def _texts(source: Reader) -> list[str]:
 
 
 class TestReaderOfOneFile:
-    def test_it_recognises_its_files_in_a_folder(self, table: Path) -> None:
+    def test_it_recognizes_its_files_in_a_directory(self, table: Path) -> None:
         assert _texts(sniff(str(table))) == TEXTS
 
-    def test_its_name_forces_it(self, table: Path) -> None:
+    def test_its_name_selects_it(self, table: Path) -> None:
         assert _texts(sniff(f"tsv:{table / 'rows.tsv'}")) == TEXTS
         assert absolute("tsv:rows.tsv", table) == f"tsv:{table / 'rows.tsv'}"
 
-    def test_its_name_is_among_those_that_a_message_lists(self, table: Path) -> None:
+    def test_its_name_is_listed_in_messages(self, table: Path) -> None:
         (table / "empty").mkdir()
         (table / "empty" / "a.txt").write_bytes(b"")
         with pytest.raises(BadInput, match=r"KIND is one of [^\n]*\btsv\b"):
             sniff(str(table / "empty"))
 
-    def test_a_large_file_is_cut_and_says_the_same(self, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_large_file_is_split_without_changing_its_text(
+        self, table: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(sources, "SPLIT_BYTES", 1000)
         source = Tsv(path=str(table))
         assert len(plan_splits([source])) > 3
         assert _texts(source) == TEXTS
 
-    def test_a_command_says_how_it_reads_it(self, table: Path, tmp_path: Path) -> None:
+    def test_a_command_reports_how_it_reads_it(self, table: Path, tmp_path: Path) -> None:
         job = open_job(JobFlags(recipe="bert_base", scale="tiny", data=(f"tsv:{table}",), output_dir=tmp_path))
         assert job.source_notes[:-1] == [
             f"{table}: read as tsv",
             f"{table}: files not read: README (text; to read it, pass --data text:FILE)",
         ]
 
-    def test_the_data_card_says_which_kind_it_is(self, table: Path) -> None:
+    def test_the_data_card_names_its_kind(self, table: Path) -> None:
         corpus = Corpus(name="rows", sources=(Tsv(path=str(table)),))  # type: ignore[arg-type]
-        assert _made(corpus)["sources"] == "tsv"
+        assert _settings(corpus)["sources"] == "tsv"
 
     def test_the_corpus_job_keeps_its_documents(self, table: Path, tmp_path: Path) -> None:
         corpus = Corpus(name="rows", sources=(Tsv(path=str(table)),))  # type: ignore[arg-type]

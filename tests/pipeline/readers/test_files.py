@@ -31,18 +31,18 @@ def test_other_formats_are_not_text(start: bytes) -> None:
 @pytest.mark.parametrize(
     "start", [b"", b"caf\xe9 in Latin 1", "漢字".encode(), b"\xef\xbb\xbfmark", b"a\x00NUL or two"]
 )
-def test_what_can_be_repaired_is_text(start: bytes) -> None:
+def test_repairable_bytes_are_text(start: bytes) -> None:
     assert is_text(start)
 
 
-def test_a_folder_gives_its_files_in_depth_in_order_without_hidden_ones(tmp_path: Path) -> None:
+def test_a_directory_gives_its_visible_files_recursively_and_sorted(tmp_path: Path) -> None:
     for name in ("b/two.txt", "a.txt", "b/one.txt", ".hidden", ".git/config"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert [file.label for file in find(str(tmp_path))] == ["a.txt", "b/one.txt", "b/two.txt"]
 
 
-def test_a_glob_gives_names_below_its_fixed_part(tmp_path: Path) -> None:
+def test_labels_of_a_glob_are_relative_to_its_fixed_part(tmp_path: Path) -> None:
     for name in ("x/1.txt", "y/2.txt", "y/3.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -50,21 +50,21 @@ def test_a_glob_gives_names_below_its_fixed_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["missing.txt", "missing/*.txt", "empty"])
-def test_a_path_that_names_nothing_is_told_in_one_line(tmp_path: Path, path: str) -> None:
+def test_a_path_without_files_is_a_one_line_error(tmp_path: Path, path: str) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput, match=r"^\S*(missing|empty)[^\n]*; [^\n]+$"):
         find(f"{tmp_path}/{path}")
 
 
 @pytest.mark.parametrize("given", ["gone.txt", "*.txt"])
-def test_a_broken_link_is_named_and_not_left_out(tmp_path: Path, given: str) -> None:
+def test_a_broken_link_is_an_error_that_names_it(tmp_path: Path, given: str) -> None:
     (tmp_path / "gone.txt").symlink_to("elsewhere.txt")
     (tmp_path / "a.txt").write_text("a")
     with pytest.raises(BadInput, match=r"gone\.txt: broken link to elsewhere\.txt"):
         find(str(tmp_path / given))
 
 
-def test_a_file_url_is_the_file(tmp_path: Path) -> None:
+def test_a_file_url_equals_its_path(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     assert find(f"file://{tmp_path}/a.txt") == find(f"{tmp_path}/a.txt")
 
@@ -77,7 +77,9 @@ def test_a_file_url_is_the_file(tmp_path: Path) -> None:
         ("memory://in/*/t*.txt", ["b/two.txt"]),
     ],
 )
-def test_urls_name_files_folders_and_globs(store: fsspec.AbstractFileSystem, path: str, labels: list[str]) -> None:
+def test_urls_may_be_files_directories_and_globs(
+    store: fsspec.AbstractFileSystem, path: str, labels: list[str]
+) -> None:
     for name in ("b/two.txt", "a.txt", "b/one.txt", ".hidden"):
         store.pipe(f"/in/{name}", name.encode())
     files = find(path)
@@ -97,12 +99,12 @@ def test_urls_name_files_folders_and_globs(store: fsspec.AbstractFileSystem, pat
         ("s3://bucket/a", "s3fs"),
     ],
 )
-def test_a_url_that_cannot_be_read_is_told_in_one_line(url: str, why: str) -> None:
+def test_an_unreadable_url_is_a_one_line_error(url: str, why: str) -> None:
     with pytest.raises(BadInput, match=rf"^{url.replace('*', '.')}[^\n]*{why}[^\n]*$"):
         find(url)
 
 
-def test_a_url_whose_size_nobody_knows_is_told_in_one_line(
+def test_a_url_of_unknown_size_is_a_one_line_error(
     store: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.pipe("/a.txt", b"one")
@@ -111,7 +113,7 @@ def test_a_url_whose_size_nobody_knows_is_told_in_one_line(
         find("memory://a.txt")
 
 
-def test_a_remote_file_that_was_written_again_has_changed(store: fsspec.AbstractFileSystem) -> None:
+def test_a_rewritten_remote_file_counts_as_changed(store: fsspec.AbstractFileSystem) -> None:
     store.pipe("/a.txt", b"one")
     before = [find("memory://a.txt") for _ in range(2)]
     store.pipe("/a.txt", b"two")
@@ -135,7 +137,7 @@ def test_utf16_with_a_byte_order_mark_becomes_utf8(tmp_path: Path, encoding: str
 
 
 @pytest.mark.parametrize("ending", COMPRESS)
-def test_a_bomb_stops_and_says_so_in_little_memory(
+def test_a_decompression_bomb_is_stopped_in_little_memory(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.readers.files._HARMLESS", 1 << 20)
@@ -153,14 +155,14 @@ def test_a_bomb_stops_and_says_so_in_little_memory(
     assert size < 1 << 24
 
 
-def test_a_zstd_window_of_more_than_128_mb_is_refused(tmp_path: Path) -> None:
+def test_a_zstd_window_above_128_mb_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file.zst"
     path.write_bytes(b"\x28\xb5\x2f\xfd\x00\xa8" + b"\x01\x00\x00")  # a frame with a window of 2 GB
     with open_bytes(str(path)) as file:
         assert (file.read(), describe_fault(file)) == (b"", "truncated")
 
 
-def test_the_ending_of_a_compressed_name_is_the_one_before(tmp_path: Path) -> None:
+def test_the_extension_of_a_compressed_file_is_the_one_before(tmp_path: Path) -> None:
     for name in ("a.jsonl.bz2", "b.txt.gz", "c.jsonl"):
         (tmp_path / name).touch()
     assert [file.label for file in find(str(tmp_path), (".jsonl",))] == ["a.jsonl.bz2", "c.jsonl"]

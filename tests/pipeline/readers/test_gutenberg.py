@@ -46,7 +46,7 @@ BOOK = "CHAPTER I\n\nCall me Somebody. I produced nothing in\nall my life.\n\nTh
 
 @pytest.mark.parametrize("form", [TODAY, OF_2005, OF_1995, "{book}"])
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_a_book_stands_between_the_marks_of_its_time(form: str, line_end: str) -> None:
+def test_the_boilerplate_of_each_era_is_removed(form: str, line_end: str) -> None:
     content = form.format(book=BOOK).replace("\n", line_end).encode()
     record = book("a", TextLine(0, len(content), content))
     assert record.text.strip() == BOOK.strip()
@@ -99,12 +99,12 @@ PART ONE
 
 @pytest.mark.parametrize("form", [WRAPPED, OF_2003])
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_wrapped_marks_and_small_print_behind_the_book_are_known(form: str, line_end: str) -> None:
+def test_wrapped_marks_and_later_small_print_are_removed(form: str, line_end: str) -> None:
     content = form.format(book=BOOK).replace("\n", line_end).encode()
     assert book("a", TextLine(0, len(content), content)).text.strip() == BOOK.strip()
 
 
-def test_a_wrapped_mark_is_a_mark_of_a_book(tmp_path: Path) -> None:
+def test_a_wrapped_start_mark_is_recognized(tmp_path: Path) -> None:
     content = WRAPPED.replace("START OF THE PROJECT GUTENBERG", "START OF THE PROJECT\nGUTENBERG").format(book=BOOK)
     (tmp_path / "a.txt").write_text(content)
     assert sniff(str(tmp_path)) == GutenbergReader(path=str(tmp_path))
@@ -125,7 +125,7 @@ def test_a_wrapped_mark_is_a_mark_of_a_book(tmp_path: Path) -> None:
         ("The transcriber's note was lost.\n\nSo it was.", None),
     ],
 )
-def test_notes_of_the_transcriber_go_wherever_they_stand(note: str, rest: str | None) -> None:
+def test_transcriber_notes_are_removed_anywhere(note: str, rest: str | None) -> None:
     kept = note if rest is None else rest
     assert strip_boilerplate(f"A BOOK\n\n\n{note}\n\n\n{BOOK}").split() == f"A BOOK {kept} {BOOK}".split()
     middle = f"{BOOK * 500}\n\n{note}\n\nIt went on [1] so.\n\nFor long.\n\n\n{BOOK * 500}"
@@ -134,12 +134,12 @@ def test_notes_of_the_transcriber_go_wherever_they_stand(note: str, rest: str | 
         assert strip_boilerplate(middle).split() == expected.split()
 
 
-def test_a_note_inside_of_a_sentence_goes_and_a_bracket_without_an_end_stays() -> None:
+def test_a_note_in_a_sentence_is_removed_and_an_unclosed_bracket_stays() -> None:
     assert strip_boilerplate("a time [Transcriber's note: of?] war") == "a time war"
     assert strip_boilerplate("a time [Transcriber's note of war") == "a time [Transcriber's note of war"
 
 
-def test_corrections_behind_the_book_go_to_its_end() -> None:
+def test_corrections_after_the_book_are_removed() -> None:
     text = BOOK * 100
     behind = "\n\n\n\nTranscriber's Notes\n\n\n- Page 4: changed.\n\nCHAPTER II, page 9: not.\n\n\n\n\nPage 10.\n"
     assert strip_boilerplate(text + behind).strip() == text.strip()
@@ -161,7 +161,7 @@ def test_corrections_behind_the_book_go_to_its_end() -> None:
         "_CONTENTS_\nI TREATS OF THE PLACE WHERE HE WAS BORN AND OF HIS\nCIRCUMSTANCES\nII A BOAT\nIII THE SEA\n",
     ],
 )
-def test_a_page_of_contents_goes_and_the_headings_after_it_stay(contents: str) -> None:
+def test_contents_are_removed_and_the_following_headings_stay(contents: str) -> None:
     first = "THE FIRST DAY" if "DAY" in contents else "CHAPTER I"
     body = "".join(
         f"{heading}\n\n{'It was the day on which they all went down to the boats in the harbour, early. ' * 9}\n\n"
@@ -178,7 +178,7 @@ def test_a_page_of_contents_goes_and_the_headings_after_it_stay(contents: str) -
         "The contents\nof the box were three.\nI saw them.\n",
     ],
 )
-def test_what_only_looks_like_contents_stays(text: str) -> None:
+def test_text_similar_to_contents_stays(text: str) -> None:
     body = "".join(f"Chapter {number}\n\n{number} came and went, and it was late.\n\n" for number in range(3, 40))
     assert strip_boilerplate(text + body) == text + body
 
@@ -193,7 +193,7 @@ def test_what_only_looks_like_contents_stays(text: str) -> None:
         ("_open\n\nnext_ one", "_open\n\nnext_ one"),
     ],
 )
-def test_marks_of_italics_go_and_other_underscores_stay(text: str, expected: str) -> None:
+def test_italics_marks_are_removed_and_other_underscores_stay(text: str, expected: str) -> None:
     assert strip_boilerplate(text) == expected
 
 
@@ -211,13 +211,13 @@ def test_marks_of_italics_go_and_other_underscores_stay(text: str, expected: str
     ],
 )
 @pytest.mark.timeout(60)
-def test_odd_books_take_no_longer_than_their_length(text: str) -> None:
+def test_malformed_books_take_linear_time(text: str) -> None:
     assert len(strip_boilerplate(text)) <= len(text)
 
 
 @pytest.mark.shared
 @pytest.mark.slow
-def test_novels_lose_their_contents_and_their_marks_alone(shared: Path) -> None:
+def test_novels_lose_only_their_contents_and_italics_marks(shared: Path) -> None:
     names = {"Burnett_Lord_1886": 16, "Haggard_Mines_1885": 86, "Dickens_Bleak_1853": 0}
     with tarfile.open(shared / "text" / "novels100.tar.bz2") as archive:
         for member in archive:
@@ -229,7 +229,7 @@ def test_novels_lose_their_contents_and_their_marks_alone(shared: Path) -> None:
     assert not names
 
 
-def test_a_book_that_quotes_the_licence_of_another_ends_at_the_first_end() -> None:
+def test_a_book_ends_at_the_first_end_mark() -> None:
     assert (
         strip_boilerplate(
             "*** START OF THE PROJECT GUTENBERG EBOOK X ***\nA\n*** END OF THE PROJECT GUTENBERG EBOOK X\nB\n"

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001
-"""JSON arrays: an element is a document, and one that is damaged costs no others."""
+"""JSON arrays: each element is a document, and a damaged element costs no others."""
 
 import gzip
 import json
@@ -23,20 +23,20 @@ def test_an_element_is_a_document(tmp_path: Path, indent: int | None, ascii_only
     assert counted(sniff(path), len(content.encode())) == TEXTS
 
 
-def test_an_array_of_strings_is_one_of_documents(tmp_path: Path) -> None:
+def test_an_array_of_strings_has_one_document_per_string(tmp_path: Path) -> None:
     content = json.dumps(TEXTS)
     assert counted(sniff(write(tmp_path, content, "a.json")), len(content)) == TEXTS
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.txt", "a", "A.JSON", "a.jsonl", "a.json.gz"])
-def test_an_array_is_known_by_how_it_begins(tmp_path: Path, name: str) -> None:
+def test_an_array_is_recognized_by_its_beginning(tmp_path: Path, name: str) -> None:
     content = b'\n [\n {"text": "One."}, {"text": "Two."}]'
     path = write(tmp_path, gzip.compress(content) if name.endswith(".gz") else content, name)
     assert sniff(path) == JsonArrayReader(path=path)
     assert counted(sniff(path), len(content)) == ["One.", "Two."]
 
 
-def test_elements_are_the_same_whatever_is_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elements_are_independent_of_the_read_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values: list[object] = [{"text": text, "n": 12345678} for text in TEXTS[:20]]
     values += [123456789, True, None, [], "words", 1.5e10]
     content = json.dumps(values, ensure_ascii=False, indent=1)
@@ -54,13 +54,13 @@ def test_elements_are_the_same_whatever_is_read_at_a_time(tmp_path: Path, monkey
         ]
 
 
-class TestFields:
-    def test_a_field_may_have_dots(self, tmp_path: Path) -> None:
+class TestTextKeys:
+    def test_a_text_key_may_have_dots(self, tmp_path: Path) -> None:
         path = write(tmp_path, '[{"a": {"body": "One."}, "id": 1}, {"a.body": "Two."}, {"a": 1}]', "a.json")
         assert sniff(f"{path}#a.body") == JsonArrayReader(path=path, text_key="a.body")
         assert counted(sniff(f"json:{path}#a.body"), Path(path).stat().st_size) == ["One.", "Two.", "<no_field>"]
 
-    def test_an_array_without_the_field_is_told_with_those_that_it_has(self, tmp_path: Path) -> None:
+    def test_a_missing_text_key_is_an_error_with_the_existing_keys(self, tmp_path: Path) -> None:
         path = write(tmp_path, '[{"id": 1, "body": "One."}]', "a.json")
         with pytest.raises(
             BadInput,
@@ -74,7 +74,7 @@ class TestFields:
         assert [(record.spans, record.fault) for record in found[:2]] == [(((0, 3),), ""), ((), "bad_spans")]
 
     @pytest.mark.parametrize("name", ["a.json", "a.txt", "a.ipynb"])
-    def test_one_object_over_several_lines_is_told_what_to_do(self, tmp_path: Path, name: str) -> None:
+    def test_an_object_over_several_lines_is_refused_with_a_remedy(self, tmp_path: Path, name: str) -> None:
         path = write(tmp_path, '{\n  "data": [\n    {"text": "One."}\n  ]\n}\n', name)
         with pytest.raises(BadInput, match=r"^[^\n]+one object spans several lines[^\n]+JSON array[^\n]+$"):
             sniff(path)
@@ -115,11 +115,11 @@ class TestDamage:
             ('["a", "' + "\\ud800" + '"]', ["a", "\ufffd"]),
         ],
     )
-    def test_what_is_damaged_is_a_reject_and_no_more(self, tmp_path: Path, content: str, expected: list[str]) -> None:
+    def test_only_the_damaged_part_is_rejected(self, tmp_path: Path, content: str, expected: list[str]) -> None:
         path = write(tmp_path, content, "a.json")
         assert counted(JsonArrayReader(path=path), len(content.encode())) == expected
 
-    def test_the_error_is_shown_where_it_is(self, tmp_path: Path) -> None:
+    def test_an_error_is_reported_at_its_position(self, tmp_path: Path) -> None:
         content = '[{"text": "a"}, {"text" "b"}, {"text": "c"}]'
         (bad,) = [
             record
@@ -129,7 +129,7 @@ class TestDamage:
         assert content[bad.start :].startswith(', {"text" "b"}')
         assert bad.snippet.startswith(b'{"text" "b"}')
 
-    def test_an_error_after_many_elements_is_one_of_them(self, tmp_path: Path) -> None:
+    def test_an_error_after_many_elements_costs_one_element(self, tmp_path: Path) -> None:
         elements = [json.dumps({"text": text}) for text in TEXTS * 20]
         elements[3000] = '{"text": broken}'
         content = f"[{', '.join(elements)}]"
@@ -145,7 +145,7 @@ class TestDamage:
         ],
     )
     @pytest.mark.parametrize("size", [1 << 18, 1001])
-    def test_an_element_that_is_too_long_costs_no_others(
+    def test_a_too_long_element_costs_no_others(
         self, tmp_path: Path, long: str, size: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("pipeline.readers.json_array._READ", size)
@@ -154,7 +154,7 @@ class TestDamage:
         found = counted(JsonArrayReader(path=path), len(content), max_chars=1000)
         assert found == ["before", "<too_long>", "after", "last"]
 
-    def test_brackets_without_end_are_a_reject(self, tmp_path: Path) -> None:
+    def test_endless_brackets_are_rejected(self, tmp_path: Path) -> None:
         content = "[" * 1_000_000
         assert counted(JsonArrayReader(path=write(tmp_path, content, "a.json")), len(content))[0] == "<too_long>"
         content = '[{"text": ' + "[" * 99_999 + "]" * 99_999 + '}, {"text": "after"}]'
@@ -163,7 +163,7 @@ class TestDamage:
             "after",
         ]
 
-    def test_an_archive_that_breaks_off_is_said(self, tmp_path: Path) -> None:
+    def test_a_truncated_compressed_array_is_reported(self, tmp_path: Path) -> None:
         whole = gzip.compress(json.dumps([f"{n} {n * n} words" for n in range(5000)]).encode())
         found = read(JsonArrayReader(path=write(tmp_path, whole[: len(whole) // 2], "a.json.gz")))
         assert [record.fault for record in found[-2:]] == ["truncated", "truncated"]
@@ -185,19 +185,19 @@ class TestEncodings:
         said = {record.encoding for record in read(source)}
         assert said == {""} if encoding == "utf-8-sig" else all(name.startswith(encoding[:6]) for name in said)
 
-    def test_bytes_that_are_no_utf8_are_counted(self, tmp_path: Path) -> None:
+    def test_invalid_utf8_is_counted(self, tmp_path: Path) -> None:
         content = json.dumps([self.WORDS] * 9, ensure_ascii=False).encode()[:-1] + b',\n"caf\xe9"]'
         path = write(tmp_path, content, "a.json")
         last = [record for record in read(JsonArrayReader(path=path)) if not record.fault][-1]
         assert (last.text, last.repaired) == ("caf\ufffd", 1)
         assert counted(JsonArrayReader(path=path), len(content))[-1] == "caf\ufffd"
 
-    def test_an_encoding_that_is_given_is_taken(self, tmp_path: Path) -> None:
+    def test_a_given_encoding_is_used(self, tmp_path: Path) -> None:
         path = write(tmp_path, '["да"]'.encode("cp866"), "a.json")
         assert texts(JsonArrayReader(path=path, encoding="cp866")) == ["да"]
 
 
-def test_arrays_and_json_lines_of_a_folder_are_read_once_each(tmp_path: Path) -> None:
+def test_arrays_and_json_lines_in_a_directory_are_each_read_once(tmp_path: Path) -> None:
     write(tmp_path, '[{"text": "One."}]', "a.json")
     write(tmp_path, '{"text": "Two."}\n', "b.jsonl")
     found = recognise(str(tmp_path))

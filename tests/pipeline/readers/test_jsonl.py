@@ -14,24 +14,24 @@ def _read(line: bytes, field: str = "text", spans: str = "") -> Record:
     return parse_line("a", TextLine(5, len(line), line), field, spans)
 
 
-def test_a_field_with_dots_is_a_field_of_a_field() -> None:
+def test_a_dotted_key_is_a_nested_key() -> None:
     assert _read(b'{"a": {"b": {"c": "x"}}}', "a.b.c").text == "x"
     assert _read(b'{"a.b": "x"}', "a.b").text == "x"
     assert _read(b'{"a": "x"}', "a.b").fault == "no_field"
 
 
-def test_half_characters_become_replacement_characters_and_whole_ones_stay() -> None:
+def test_single_surrogates_are_replaced_and_surrogate_pairs_stay() -> None:
     found = _read(b'{"text": "a\\ud800b \\ud83d\\ude00 \\uDC00"}')
     assert (found.text, found.repaired) == ("a\ufffdb \U0001f600 \ufffd", 2)
     found.text.encode()
 
 
 @pytest.mark.parametrize("line", [b'{"text": "a", "text": "b"}', b'{"text": "a", "more": {"text": "b", "text": "c"}}'])
-def test_a_field_that_is_there_twice_is_no_document(line: bytes) -> None:
+def test_a_duplicate_key_is_a_fault(line: bytes) -> None:
     assert _read(line).fault == "duplicate_key"
 
 
-def test_the_name_of_the_field_may_occur_elsewhere() -> None:
+def test_the_text_key_may_occur_elsewhere() -> None:
     assert _read(b'{"text": "a", "more": {"text": "b"}, "kind": "text"}').text == "a"
 
 
@@ -51,17 +51,17 @@ def test_the_name_of_the_field_may_occur_elsewhere() -> None:
         (7, "bad_spans"),
     ],
 )
-def test_spans_are_ranges_of_characters_or_a_fault(spans: object, expected: object) -> None:
+def test_spans_are_valid_character_ranges_or_a_fault(spans: object, expected: object) -> None:
     found = _read(json.dumps({"text": "one two", "names": spans}).encode(), spans="names")
     assert (found.fault or found.spans) == expected
 
 
-def test_a_line_with_a_fault_shows_where_it_is_and_how_it_begins() -> None:
+def test_a_faulty_line_has_its_position_and_its_beginning() -> None:
     line = b'{"text": "' + b"x" * 500
     assert _read(line + b"\n") == Record("a", 511, fault="bad_json", start=5, snippet=line[:200])
 
 
-def test_a_file_that_ends_in_the_middle_of_an_object_is_cut_off_wherever_that_is() -> None:
+def test_a_file_that_ends_inside_an_object_is_cut_off() -> None:
     whole = json.dumps(
         {"id": 12, "ok": True, "n": None, "f": -1.5e300, "text": 'W\u00e9 "q" \\ w', "l": [1, {"a": "b"}]}
     )
@@ -73,8 +73,8 @@ HUGE = "9" * 5_000
 
 
 @pytest.mark.parametrize("number", [HUGE, f"-{HUGE}", f"[{HUGE}]", "NaN", "-Infinity", "1e999999", f"{HUGE}.5"])
-def test_a_number_of_any_length_beside_a_text_costs_nothing(tmp_path: Path, number: str) -> None:
-    """Python reads none of more than 4,300 digits, so that every line was no JSON."""
+def test_a_number_of_any_length_is_accepted_beside_the_text(tmp_path: Path, number: str) -> None:
+    """Python parses no number of more than 4,300 digits, so every such line used to be rejected as invalid JSON."""
     objects = [f'{{"n": {number}, "text": "Words {count}."}}' for count in range(3)]
     lines = write(tmp_path, "".join(f"{each}\n" for each in objects), "a.jsonl")
     array = write(tmp_path, f"[{', '.join(objects)}]", "a.json")
@@ -85,8 +85,8 @@ def test_a_number_of_any_length_beside_a_text_costs_nothing(tmp_path: Path, numb
 @pytest.mark.parametrize("is_escaped", [True, False])
 @pytest.mark.parametrize("field", ["text", "текст"])
 @pytest.mark.parametrize("before", [1, 900])
-def test_first_lines_may_lack_the_field(tmp_path: Path, before: int, field: str, is_escaped: bool) -> None:
-    """What the first line lacks was said to be lacking in all of them."""
+def test_the_first_lines_may_lack_the_text_key(tmp_path: Path, before: int, field: str, is_escaped: bool) -> None:
+    """A key missing in the first line used to be reported as missing in all lines."""
     heads, tails = [{"meta": "data " * 20}] * before, [{field: "Words."}] * 3
     rows = [json.dumps(each, ensure_ascii=is_escaped) for each in (*heads, *tails)]
     lines = write(tmp_path, "".join(f"{row}\n" for row in rows), "a.jsonl")
@@ -99,8 +99,8 @@ def test_first_lines_may_lack_the_field(tmp_path: Path, before: int, field: str,
 
 
 @pytest.mark.parametrize("line", [{"data": {"text": "Words."}}, {"data": [{"text": "Words."}]}, {"data": 'a "text" b'}])
-def test_a_field_inside_of_another_one_is_not_the_field(tmp_path: Path, line: object) -> None:
-    """All 60 of 60 such lines were read, and had no field."""
+def test_a_nested_key_is_not_the_text_key(tmp_path: Path, line: object) -> None:
+    """All 60 such lines used to be read, although none has the key."""
     path = write(tmp_path, f"{json.dumps(line)}\n" * 60, "a.jsonl")
     with pytest.raises(BadInput, match=r"missing key 'text', expected one of 'data'; select"):
         recognise(path)
@@ -108,7 +108,7 @@ def test_a_field_inside_of_another_one_is_not_the_field(tmp_path: Path, line: ob
         assert texts(*recognise(f"{path}#data.text")) == [inside["text"]] * 60
 
 
-def test_a_field_that_no_line_has_is_refused_with_those_of_all(tmp_path: Path) -> None:
+def test_a_key_missing_in_all_lines_is_refused_with_all_existing_keys(tmp_path: Path) -> None:
     path = write(tmp_path, '{"a": 1}\n{"b": 2}\n', "a.jsonl")
     with pytest.raises(BadInput, match=r"missing key 'text', expected one of 'a', 'b'; select"):
         recognise(path)

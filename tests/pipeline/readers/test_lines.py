@@ -26,9 +26,7 @@ def _doc_starts(line: TextLine) -> bool:
 
 @pytest.mark.parametrize("begins", [_line_starts, _doc_starts])
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 50])
-def test_ranges_that_touch_share_no_line_and_miss_none(
-    tmp_path: Path, step: int, begins: Callable[[TextLine], bool]
-) -> None:
+def test_adjacent_ranges_contain_each_line_once(tmp_path: Path, step: int, begins: Callable[[TextLine], bool]) -> None:
     path = tmp_path / "file"
     content = b"before\n<doc 1>\na\n\nbb\n</doc>\n<doc 2>\r\nccc\n</doc>\n<doc 3>\nlast"
     path.write_bytes(content)
@@ -41,7 +39,7 @@ def test_ranges_that_touch_share_no_line_and_miss_none(
     assert found == content.splitlines(keepends=True)
 
 
-def test_a_line_longer_than_the_limit_comes_with_its_first_bytes_and_its_size(tmp_path: Path) -> None:
+def test_an_overlong_line_has_its_first_bytes_and_its_size(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"short\n" + b"x" * 5_000_000 + b"\nend\n")
     found = list(lines(str(path), 0, None, limit=1000))
@@ -52,10 +50,10 @@ def test_a_line_longer_than_the_limit_comes_with_its_first_bytes_and_its_size(tm
     ]
 
 
-def test_a_range_inside_of_a_long_line_is_left_without_reading_to_its_end(tmp_path: Path) -> None:
+def test_a_range_inside_a_long_line_is_skipped_without_reading_it(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with open(path, "wb") as file:
-        file.truncate(1 << 40)  # a terabyte of NULs, on disk nothing: reading it would take hours
+        file.truncate(1 << 40)  # a sparse file of 1 TB, which would take hours to read
     assert list(lines(str(path), 1 << 20, 2 << 20, BIG)) == []
 
 
@@ -64,14 +62,14 @@ def test_a_range_inside_of_a_long_line_is_left_without_reading_to_its_end(tmp_pa
     [(".gz", gzip.compress), (".bz2", bz2.compress), (".zst", zstandard.ZstdCompressor().compress)],
 )
 class TestCompressed:
-    def test_members_end_to_end_are_read_as_one_file(
+    def test_concatenated_members_are_read_as_one_file(
         self, tmp_path: Path, ending: str, compress: Callable[[bytes], bytes]
     ) -> None:
         path = tmp_path / f"file{ending}"
         path.write_bytes(compress(b"one\ntw") + compress(b"o\n"))
         assert [line.content for line in lines(str(path), 0, None, BIG)] == [b"one\n", b"two\n"]
 
-    def test_a_torn_file_gives_its_whole_lines_and_then_says_truncated(
+    def test_a_truncated_file_gives_its_complete_lines_and_a_fault(
         self, tmp_path: Path, ending: str, compress: Callable[[bytes], bytes]
     ) -> None:
         path = tmp_path / f"file{ending}"
@@ -83,7 +81,7 @@ class TestCompressed:
         assert (last.fault, last.size) == ("truncated", len(last.content))
         assert _whole_line(len(found)).startswith(last.content)
 
-    def test_what_is_not_compressed_at_all_is_truncated_from_the_start(
+    def test_an_uncompressed_file_with_a_compressed_name_is_truncated(
         self, tmp_path: Path, ending: str, compress: Callable[[bytes], bytes]
     ) -> None:
         path = tmp_path / f"file{ending}"
@@ -91,12 +89,12 @@ class TestCompressed:
         assert [line.fault for line in lines(str(path), 0, None, BIG)] == ["truncated"]
 
 
-def test_a_block_shows_its_first_bytes_where_one_of_its_lines_has_a_fault() -> None:
+def test_a_block_with_a_faulty_line_has_its_first_bytes() -> None:
     found = [TextLine(0, 4, b"one\n"), TextLine(4, 900, b"x" * 200, "too_long"), TextLine(904, 4, b"two\n")]
     assert list(blocks(iter(found), lambda line: False, BIG)) == [TextLine(0, 908, b"one\n" + b"x" * 196, "too_long")]
 
 
-def test_a_block_over_the_limit_is_held_by_its_first_bytes_alone() -> None:
+def test_an_overlong_block_has_only_its_first_bytes() -> None:
     found = [TextLine(at * 100, 100, b"x" * 99 + b"\n") for at in range(20)]
     (block,) = blocks(iter(found), lambda line: False, limit=1000)
     assert (block.size, len(block.content), block.fault) == (2000, 200, "too_long")

@@ -18,21 +18,21 @@ def _file(folder: Path, content: str, name: str = "module.py") -> InputFile:
     return InputFile("package", str(path), path.stat().st_size, 0)
 
 
-def test_modules_are_labelled_with_their_package_and_nothing_is_imported() -> None:
+def test_modules_have_the_label_of_their_package_and_nothing_is_imported() -> None:
     before = set(sys.modules)
     labels = {file.label for file in find_modules(("python", "numpy"))}
     assert labels == {"python", "numpy"}
     new = set(sys.modules) - before
     assert all(
         name.startswith("_sysconfigdata") for name in new
-    )  # Python's own list of paths, where nobody asked before
+    )  # Python's own path configuration, if nothing has loaded it before
 
 
-def test_tests_are_no_documentation() -> None:
+def test_test_modules_are_not_documentation() -> None:
     assert not [file.path for file in find_modules(("numpy",)) if "/tests/" in file.path]
 
 
-def test_a_package_that_is_not_installed_is_told_by_name() -> None:
+def test_a_missing_package_is_named() -> None:
     with pytest.raises(BadInput, match=r"^python_docs: not installed: no_such_package[^\n]+$"):
         find_modules(("numpy", "no_such_package"))
 
@@ -46,7 +46,7 @@ def test_docstrings_of_modules_classes_and_functions_are_documents(tmp_path: Pat
 
 
 @pytest.mark.parametrize("content", [f'"""{LONG}"""\nx = 1\n', f'"""{LONG}"""\nprint "Python 2"\n', "x = 1\n", ""])
-def test_each_byte_of_a_module_is_accounted_for(tmp_path: Path, content: str) -> None:
+def test_each_byte_of_a_module_is_counted(tmp_path: Path, content: str) -> None:
     records = list(documentation(_file(tmp_path, content)))
     assert sum(record.size for record in records) == len(content)
     assert records[-1].fault == BETWEEN
@@ -71,7 +71,7 @@ def test_topics_of_pydoc_are_documents(tmp_path: Path) -> None:
         "no capital begins this line, so it is the rest of something.",
     ],
 )
-def test_what_is_no_sentence_goes(code: str) -> None:
+def test_lines_that_are_not_sentences_are_removed(code: str) -> None:
     first, last = "The first paragraph stays as it is.", "The last paragraph stays as it is."
     assert prose(f"{first}\n\n{code}\n\n{last}") == f"{first}\n\n{last}"
 

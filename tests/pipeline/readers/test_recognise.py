@@ -1,4 +1,4 @@
-"""What a path looks like: several formats in one folder, each file read once, and what is left out is said."""
+"""Format recognition: several formats in one directory, each file read once, and skipped files reported."""
 
 import json
 from dataclasses import asdict, replace
@@ -49,8 +49,8 @@ def _files(sources: list[Source]) -> list[str]:
     return [file.label for source in sources for sides in source.files() for file in sides]
 
 
-class TestSeveral:
-    def test_each_format_of_a_folder_is_read_in_its_own_way_and_each_file_once(self, tmp_path: Path) -> None:
+class TestSeveralFormats:
+    def test_each_format_of_a_directory_is_read_and_each_file_once(self, tmp_path: Path) -> None:
         path = _folder(tmp_path)
         write_parquet(tmp_path / "j.parquet", ["From a table."], 1)
         write(tmp_path, web_archive(["From an archive of pages."], True), "k.warc.gz")
@@ -70,7 +70,7 @@ class TestSeveral:
         ]
         assert left_out(found) == []
 
-    def test_a_table_beside_prose_is_a_table_and_the_prose_is_prose(self, tmp_path: Path) -> None:
+    def test_a_table_and_prose_are_read_as_both(self, tmp_path: Path) -> None:
         path = _folder(tmp_path, "a.csv")
         write(tmp_path, "A document, and prose.\n\nOf two paragraphs.", "b.txt")
         write(tmp_path, "Another one.", "c.md")
@@ -78,14 +78,14 @@ class TestSeveral:
         assert found == [CsvReader(path=path, extensions=(".csv",)), TextReader(path=path, extensions=(".md", ".txt"))]
         assert texts(*found) == ["From CSV.", "A document, and prose.\n\nOf two paragraphs.", "Another one."]
 
-    def test_prose_beside_formats_that_lead_is_left_out_and_said(self, tmp_path: Path) -> None:
+    def test_prose_beside_leading_formats_is_skipped_and_reported(self, tmp_path: Path) -> None:
         path = _folder(tmp_path, "a.csv", "g.jsonl")
         write(tmp_path, "What this folder is.", "README.md")
         found = recognise(path)
         assert sorted(texts(*found)) == ["From CSV.", "From JSON lines."]
         assert left_out(found) == [f"{path}: files not read: README.md (text; to read it, pass --data text:FILE)"]
 
-    def test_splits_and_their_names_depend_on_nothing_but_the_files(self, tmp_path: Path) -> None:
+    def test_splits_and_their_names_depend_only_on_the_files(self, tmp_path: Path) -> None:
         path = _folder(tmp_path)
         found = recognise(path)
         assert [asdict(source) for source in recognise(path)] == [asdict(source) for source in found]
@@ -93,7 +93,7 @@ class TestSeveral:
         assert len({split.name for split in plan_splits(found)}) == len(plan_splits(found))
         assert all(json.dumps(asdict(source)) for source in found)
 
-    def test_endings_in_capitals_are_the_same_endings(self, tmp_path: Path) -> None:
+    def test_extensions_are_case_insensitive(self, tmp_path: Path) -> None:
         write(tmp_path, FILES["a.csv"], "A.CSV")
         write(tmp_path, FILES["c.html"], "B.HTM")
         write(tmp_path, FILES["g.jsonl"], "C.JSONL")
@@ -102,13 +102,13 @@ class TestSeveral:
         assert len(texts(*found)) == 3
         assert texts(replace(TextReader(path=str(tmp_path)), extensions=(".Csv",))) == [FILES["a.csv"].strip()]
 
-    def test_json_lines_by_another_name_are_read(self, tmp_path: Path) -> None:
+    def test_json_lines_with_another_extension_are_read(self, tmp_path: Path) -> None:
         write(tmp_path, FILES["g.jsonl"], "a.txt")
         write(tmp_path, FILES["g.jsonl"], "b.txt")
         assert recognise(str(tmp_path)) == [JsonlReader(path=str(tmp_path), extensions=(".txt",))]
         assert len(texts(*recognise(str(tmp_path)))) == 2
 
-    def test_books_beside_other_formats_are_read_once_each(self, tmp_path: Path) -> None:
+    def test_books_beside_other_formats_are_each_read_once(self, tmp_path: Path) -> None:
         mark = "*** {} OF THE PROJECT GUTENBERG EBOOK X ***\n"
         book = f"{mark.format('START')}Words of it.\n{mark.format('END')}"
         write(tmp_path, book, "a.txt")
@@ -118,7 +118,7 @@ class TestSeveral:
         assert {type(source) for source in found} == {GutenbergReader, CsvReader, TextReader}
         assert sorted(_files(found)) == ["README.md", "a.txt", "b.csv"]
 
-    def test_a_table_by_another_name_is_told_which_name_it_needs(self, tmp_path: Path) -> None:
+    def test_a_table_with_another_extension_is_refused_with_the_right_one(self, tmp_path: Path) -> None:
         write_parquet(tmp_path / "a.dat", ["From a table."], 1)
         write(tmp_path, web_archive(["A page."], False), "b.txt")
         with pytest.raises(
@@ -144,13 +144,13 @@ class TestSeveral:
         assert recognise(f"{path}/*.csv") == [CsvReader(path=f"{path}/*.csv")]
         assert texts(*recognise(f"{path}/*.csv")) == ["From CSV."]
 
-    def test_what_wants_one_format_says_which_there_are(self, tmp_path: Path) -> None:
+    def test_sniff_refuses_several_formats_and_lists_them(self, tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=r"^[^\n]+: several formats: csv and html; select one with KIND:PATH$"):
             sniff(_folder(tmp_path, "a.csv", "c.html"))
 
 
-class TestFields:
-    def test_a_field_is_that_of_all_formats_that_have_one(self, tmp_path: Path) -> None:
+class TestTextKeys:
+    def test_a_text_key_applies_to_all_formats_with_keys(self, tmp_path: Path) -> None:
         write(tmp_path, "id,body\n1,From CSV.\n", "a.csv")
         write(tmp_path, '{"body": "From JSON lines."}\n', "b.jsonl")
         write(tmp_path, '[{"body": "From an array."}]', "c.json")
@@ -163,13 +163,13 @@ class TestFields:
             "From an array.",
         ]
 
-    def test_a_field_of_what_has_none_is_refused(self, tmp_path: Path) -> None:
+    def test_a_text_key_for_plain_text_is_refused(self, tmp_path: Path) -> None:
         path = write(tmp_path, "Prose.\n", "a.txt")
         for given in (f"{path}#body", f"line:{path}#body"):
             with pytest.raises(BadInput, match=r"^[^\n]+ invalid #body: the format text has no fields; remove it$"):
                 recognise(given)
 
-    def test_a_file_with_a_number_sign_in_its_name_is_a_file(self, tmp_path: Path) -> None:
+    def test_a_file_name_may_contain_a_number_sign(self, tmp_path: Path) -> None:
         path = write(tmp_path, FILES["g.jsonl"], "a#1.jsonl")
         assert recognise(path) == [JsonlReader(path=path)]
         assert recognise(f"{path}#text") == [JsonlReader(path=path)]
@@ -186,12 +186,12 @@ class TestFields:
             ("xml:a.xml#paragraph", XmlReader(path="a.xml", element="paragraph")),
         ],
     )
-    def test_a_field_is_named_behind_a_path(self, given: str, expected: Source) -> None:
+    def test_a_text_key_follows_the_path(self, given: str, expected: Source) -> None:
         assert recognise(given) == [expected]
 
 
-class TestLeftOut:
-    def test_what_cannot_be_read_as_it_looks_is_left_out_with_the_reason(self, tmp_path: Path) -> None:
+class TestSkippedFiles:
+    def test_unreadable_files_are_skipped_with_the_reason(self, tmp_path: Path) -> None:
         path = _folder(tmp_path, "a.csv")
         write(tmp_path, '{\n "setting": 1\n}\n', "b.json")
         write(tmp_path, "<?xml version='1.0'?><settings><a/></settings>", "c.xml")
@@ -201,11 +201,11 @@ class TestLeftOut:
         assert "b.json (invalid JSON Lines: one object spans several lines" in line
         assert "c.xml (missing element 'text' at the start of the XML, expected one of settings, a; select" in line
 
-    def test_a_file_alone_leaves_nothing_out(self, tmp_path: Path) -> None:
+    def test_a_single_file_skips_nothing(self, tmp_path: Path) -> None:
         _folder(tmp_path)
         assert left_out(recognise(str(tmp_path / "a.csv"))) == []
 
-    def test_wiki_dumps_and_text_of_mediawiki_are_no_plain_xml(self, tmp_path: Path) -> None:
+    def test_a_wiki_dump_is_not_plain_xml(self, tmp_path: Path) -> None:
         path = write(tmp_path, dump(page("One", "Text.")), "a.xml")
         assert sniff(path).kind == "wiki_dump"
 
@@ -218,7 +218,7 @@ class TestDatasets:
         datasets.DatasetDict(found).save_to_disk(str(folder))
         return str(folder)
 
-    def test_the_training_split_is_read_and_the_others_are_said(self, tmp_path: Path) -> None:
+    def test_the_training_split_is_read_and_the_others_are_reported(self, tmp_path: Path) -> None:
         path = self._saved(tmp_path, test=["Held out."], train=["One.", "Two."], validation=["Held out, too."])
         found = recognise(path)
         assert found == [TableReader(path=path)]
@@ -227,7 +227,7 @@ class TestDatasets:
         assert "split 'train'; not read: test, validation (set `split` of the source to select another)" in said
         assert texts(TableReader(path=path, split="test")) == ["Held out."]
 
-    def test_without_a_training_split_those_that_there_are_are_named(self, tmp_path: Path) -> None:
+    def test_a_missing_training_split_is_an_error_with_the_existing_splits(self, tmp_path: Path) -> None:
         path = self._saved(tmp_path, test=["Held out."])
         with pytest.raises(
             BadInput, match=r"^[^\n]+: invalid split: got 'train', expected one of test; set `split`[^\n]+$"
@@ -246,19 +246,19 @@ class TestDatasets:
             ("state.json", '{"_data_files": null}'),
         ],
     )
-    def test_a_damaged_list_is_said_in_one_line(self, tmp_path: Path, name: str, content: str) -> None:
+    def test_a_damaged_index_is_a_one_line_error(self, tmp_path: Path, name: str, content: str) -> None:
         path = write(tmp_path, content.encode("latin-1"), name)
         with pytest.raises(BadInput, match=r"^[^\n]+: not a valid file of the library `datasets`; save[^\n]+$"):
             recognise(str(Path(path).parent))
 
 
-def test_an_empty_file_of_each_reader_is_an_empty_record(tmp_path: Path) -> None:
+def test_an_empty_file_of_each_format_is_an_empty_record(tmp_path: Path) -> None:
     for name in ("a.csv", "a.html", "a.xml", "a.json", "a.jsonl"):
         path = write(tmp_path, b"", name)
         assert read(sniff(f"{name[2:]}:{path}")) == [Record(name, 0)]
 
 
-def test_json_lines_are_known_by_a_first_line_longer_than_what_is_looked_at(tmp_path: Path) -> None:
+def test_json_lines_with_a_very_long_first_line_are_recognized(tmp_path: Path) -> None:
     text = "Words of a long document. " * 10_000
     path = write(tmp_path, json.dumps({"text": text}) + "\n" + json.dumps({"text": "Short."}) + "\n", "a.jsonl")
     assert recognise(path) == [JsonlReader(path=path)]
@@ -268,7 +268,7 @@ def test_json_lines_are_known_by_a_first_line_longer_than_what_is_looked_at(tmp_
     assert recognise(path) == [WikiExtractorReader(path=path)]
 
 
-def test_files_of_one_ending_that_look_like_other_formats_are_named(
+def test_files_that_look_different_from_their_extension_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path, "Words.", "a.txt")
@@ -283,13 +283,13 @@ def test_files_of_one_ending_that_look_like_other_formats_are_named(
     assert "some of 3 sampled files look different: c.txt (jsonl); " in line
 
 
-def test_json_lines_are_known_by_a_first_line_that_is_damaged(tmp_path: Path) -> None:
+def test_json_lines_with_a_damaged_first_line_are_recognized(tmp_path: Path) -> None:
     path = write(tmp_path, '{"text": "Words of it", "of": }\r\n{"text": "More words."}\n', "a.jsonl")
     assert recognise(path) == [JsonlReader(path=path)]
     assert [record.fault or record.text for record in read(*recognise(path))] == ["bad_json", "More words."]
 
 
-def test_a_source_of_some_files_of_a_folder_says_of_which(tmp_path: Path) -> None:
+def test_a_source_names_the_extensions_that_it_reads(tmp_path: Path) -> None:
     write(tmp_path, b"%PDF-1.4", "a.pdf")
     write(tmp_path, "Words.", "b.txt")
     (source,) = recognise(str(tmp_path))

@@ -41,13 +41,13 @@ def _file(folder: Path, content: bytes, name: str = "file.txt") -> str:
     return str(path)
 
 
-def test_text_by_document_is_one_for_each_file(tmp_path: Path) -> None:
+def test_unit_document_gives_one_document_per_file(tmp_path: Path) -> None:
     _file(tmp_path, b"One.\n\nStill one.\n", "a")
     _file(tmp_path, b"Two.", "b")
     assert _texts(TextReader(path=str(tmp_path))) == ["One.\n\nStill one.\n", "Two."]
 
 
-def test_text_by_line_is_one_for_each_line_with_any_line_end(tmp_path: Path) -> None:
+def test_unit_line_gives_one_document_per_line_with_any_line_end(tmp_path: Path) -> None:
     assert _texts(TextReader(path=_file(tmp_path, b"One.\r\nTwo.\nThree."), document_unit="line")) == [
         "One.\r\n",
         "Two.\n",
@@ -55,19 +55,19 @@ def test_text_by_line_is_one_for_each_line_with_any_line_end(tmp_path: Path) -> 
     ]
 
 
-def test_text_by_paragraphs_is_what_blank_lines_separate(tmp_path: Path) -> None:
+def test_unit_paragraphs_splits_at_blank_lines(tmp_path: Path) -> None:
     path = _file(tmp_path, b"\n\nOne.\nStill one.\n \r\n\n\nTwo.\n\n")
     texts = [text.strip() for text in _texts(TextReader(path=path, document_unit="paragraphs"))]
     assert texts == ["One.\nStill one.", "Two."]
 
 
-def test_wikiextractor_is_what_stands_inside_of_the_tags(tmp_path: Path) -> None:
+def test_wikiextractor_documents_are_the_content_of_doc_tags(tmp_path: Path) -> None:
     content = b'<doc id="1" title="One">\nOne\n\nFirst.\n\n</doc>\n\n<doc id="2">\nTwo\n</doc>\n'
     texts = [text.strip() for text in _texts(WikiExtractorReader(path=_file(tmp_path, content)))]
     assert texts == ["One\n\nFirst.", "Two"]
 
 
-def test_wikiextractor_drops_what_no_tag_opens_with_a_reason(tmp_path: Path) -> None:
+def test_wikiextractor_text_outside_doc_tags_is_dropped_with_a_reason(tmp_path: Path) -> None:
     found = _read(WikiExtractorReader(path=_file(tmp_path, b'stray\n<doc id="1">\nOne\n</doc>\n')))
     assert [record.fault for record in found] == ["no_doc_tag", ""]
 
@@ -85,13 +85,13 @@ def test_wikiextractor_drops_what_no_tag_opens_with_a_reason(tmp_path: Path) -> 
         (b"   ", BETWEEN),
     ],
 )
-def test_a_json_line_without_a_text_is_dropped_with_a_reason(tmp_path: Path, line: bytes, fault: str) -> None:
+def test_a_json_line_without_text_is_dropped_with_a_reason(tmp_path: Path, line: bytes, fault: str) -> None:
     path = _file(tmp_path, b'{"text": "before"}\n' + line + b'\n{"text": "after"}', "file.jsonl")
     found = _read(JsonlReader(path=path), max_chars=1_000_000)
     assert [(record.text, record.fault) for record in found] == [("before", ""), ("", fault), ("after", "")]
 
 
-def test_invalid_utf8_inside_of_json_is_repaired_and_counted(tmp_path: Path) -> None:
+def test_invalid_utf8_in_json_is_repaired_and_counted(tmp_path: Path) -> None:
     (found,) = _read(JsonlReader(path=_file(tmp_path, b'{"text": "caf\xe9, na\xefve"}\n', "file.jsonl")))
     assert (found.text, found.repaired) == ("caf\ufffd, na\ufffdve", 2)
 
@@ -111,7 +111,7 @@ def test_an_empty_file_is_an_empty_document(tmp_path: Path) -> None:
     assert _read(TextReader(path=_file(tmp_path, b""))) == [Record("file.txt", 0)]
 
 
-def test_a_line_of_50_mb_is_dropped_by_its_size_alone(tmp_path: Path) -> None:
+def test_a_line_of_50_mb_is_dropped_and_counted(tmp_path: Path) -> None:
     path = _file(tmp_path, b"before\n" + b"x" * 50_000_000 + b"\nafter\n")
     found = _read(TextReader(path=path, document_unit="line"))
     assert [(record.size, record.text, record.fault) for record in found] == [
@@ -122,7 +122,7 @@ def test_a_line_of_50_mb_is_dropped_by_its_size_alone(tmp_path: Path) -> None:
 
 
 def _texts_of(folder: Path, kind: str) -> tuple[Source, int]:
-    """A source of this kind with 300 texts, and how many bytes are in it."""
+    """Return a source of this kind with 300 texts, and its size in bytes."""
     bodies = [f"Text {number}.\n" * (number % 5 + 1) for number in range(300)]
     pages = dump(*(page(f"Page {number}", body) for number, body in enumerate(bodies)))
     others = [f"Autre {number}.\n" for number in range(sum(map(len, bodies)))]
@@ -175,7 +175,7 @@ def _texts_of(folder: Path, kind: str) -> tuple[Source, int]:
         *("wiki_dump.bz2", "WIKI_DUMP.BZ2", "warc", "warc.gz", "parquet", "arrow", "arrows", "parallel"),
     ],
 )
-def test_splits_change_nothing_and_account_for_each_byte(
+def test_splits_do_not_change_the_text_and_count_each_byte(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.readers.parallel._BLOCK", 64)
@@ -194,7 +194,7 @@ def test_splits_change_nothing_and_account_for_each_byte(
             assert [record.start for record in found if not record.fault] == [record.start for record in whole]
 
 
-def test_splits_of_a_large_input_are_larger_not_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_input_has_larger_splits_and_not_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "SPLIT_BYTES", 10)
     monkeypatch.setattr(sources, "MOST_SPLITS", 20)
     source, _ = _texts_of(tmp_path, "line")
@@ -206,7 +206,7 @@ def test_the_order_of_sources_does_not_change_the_splits(tmp_path: Path) -> None
     assert plan_splits(paths) == plan_splits(paths[::-1])
 
 
-def test_a_split_has_another_name_when_its_file_changes(tmp_path: Path) -> None:
+def test_the_name_of_a_split_changes_with_its_file(tmp_path: Path) -> None:
     source = TextReader(path=_file(tmp_path, b"text"))
     names = {plan_splits([source])[0].name, plan_splits([source])[0].name}
     _file(tmp_path, b"other text")
@@ -230,25 +230,25 @@ def test_a_split_has_another_name_when_its_file_changes(tmp_path: Path) -> None:
         ("file.txt", b"A document.\nAnother.\n", "line"),
     ],
 )
-def test_sniff_recognises_a_format_by_looking(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
+def test_sniff_recognizes_formats_by_content(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
     source = sniff(_file(tmp_path, content, name))
     assert (source.document_unit if isinstance(source, TextReader) else source.kind) == expected
 
 
-def test_sniff_takes_the_tables_of_a_folder_and_not_the_readme_beside_them(tmp_path: Path) -> None:
+def test_sniff_reads_the_tables_of_a_directory_without_its_readme(tmp_path: Path) -> None:
     _file(tmp_path, b"# About this data\n", "README.md")
     write_parquet(tmp_path / "a.parquet", ["One."], 1)
     assert _texts(sniff(str(tmp_path))) == ["One."]
 
 
-def test_sniff_takes_each_of_several_text_files_as_a_document(tmp_path: Path) -> None:
+def test_sniff_reads_several_text_files_as_one_document_each(tmp_path: Path) -> None:
     _file(tmp_path, b"One.\n\nMore.", "a.txt")
     _file(tmp_path, b"Two.", "b.txt")
     assert sniff(str(tmp_path)) == TextReader(path=str(tmp_path), document_unit="document")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "arrows"])
-def test_sniff_recognises_tables(tmp_path: Path, kind: str) -> None:
+def test_sniff_recognizes_tables(tmp_path: Path, kind: str) -> None:
     source, _ = _texts_of(tmp_path, kind)
     assert sniff(str(tmp_path)) == TableReader(path=str(tmp_path))
     assert isinstance(source, TableReader)
@@ -267,17 +267,17 @@ def test_sniff_recognises_tables(tmp_path: Path, kind: str) -> None:
         ("parallel:a.en,a.fr", ParallelReader(paths=("a.en", "a.fr"))),
     ],
 )
-def test_sniff_takes_a_said_format_for_granted(said: str, source: Source) -> None:
+def test_sniff_accepts_a_given_format_without_a_check(said: str, source: Source) -> None:
     assert sniff(said) == source
 
 
-def test_sniff_takes_no_protocol_for_a_format() -> None:
+def test_sniff_does_not_take_a_protocol_for_a_format() -> None:
     fsspec.filesystem("memory").pipe("/sniffed/a.txt", b"One.\n\nTwo.\n")
     assert sniff("memory://sniffed/a.txt") == TextReader(path="memory://sniffed/a.txt", document_unit="paragraphs")
     assert _texts(sniff("memory://sniffed/a.txt")) == ["One.\n", "\nTwo.\n"]
 
 
-def test_sniff_tells_which_fields_json_lines_have_instead_of_text(tmp_path: Path) -> None:
+def test_sniff_lists_the_existing_keys_if_text_is_missing(tmp_path: Path) -> None:
     path = _file(tmp_path, b'{"title": "One", "body": "..."}\n', "file.jsonl")
     with pytest.raises(
         BadInput,
@@ -286,7 +286,7 @@ def test_sniff_tells_which_fields_json_lines_have_instead_of_text(tmp_path: Path
         sniff(path)
 
 
-def test_sniff_refuses_a_folder_without_text_in_one_line(tmp_path: Path) -> None:
+def test_sniff_refuses_a_directory_without_text_in_one_line(tmp_path: Path) -> None:
     _file(tmp_path, b"\x89PNG\r\n\x1a\n", "picture.txt")
     _file(tmp_path, b"", "empty.txt")
     with pytest.raises(BadInput, match=r"^[^\n]+: no readable text[^\n]+$"):
@@ -302,7 +302,7 @@ def test_sniff_refuses_a_folder_without_text_in_one_line(tmp_path: Path) -> None
         ("text/novels100.tar.bz2", "binary", 0),
     ],
 )
-def test_sniff_reads_files_that_nobody_here_wrote(shared: Path, path: str, expected: str, documents: int) -> None:
+def test_sniff_reads_real_files(shared: Path, path: str, expected: str, documents: int) -> None:
     if expected == "binary":
         with pytest.raises(BadInput, match="no readable text"):
             sniff(str(shared / path))
@@ -313,7 +313,7 @@ def test_sniff_reads_files_that_nobody_here_wrote(shared: Path, path: str, expec
     assert len([record for record in _read(source) if not record.fault]) == documents
 
 
-def test_json_lines_beside_prose_are_not_read_as_prose_and_the_prose_is_said(tmp_path: Path) -> None:
+def test_prose_beside_json_lines_is_skipped_and_reported(tmp_path: Path) -> None:
     (tmp_path / "a note.txt").write_text("What this folder is.")
     (tmp_path / "text.jsonl").write_text('{"text": "A document."}\n')
     source = sniff(str(tmp_path))

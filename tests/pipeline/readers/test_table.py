@@ -29,12 +29,12 @@ def _write(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "arrows"])
 class TestKinds:
-    def test_each_row_is_a_document_with_its_number_and_its_bytes(self, tmp_path: Path, kind: str) -> None:
+    def test_each_row_is_a_document_with_its_number_and_size(self, tmp_path: Path, kind: str) -> None:
         _write(tmp_path / f"a.{kind}", kind)
         expected = [Record(f"a.{kind}", len(text), text, start=row) for row, text in enumerate(TEXTS)]
         assert _read(tmp_path) == expected
 
-    def test_parts_hold_each_row_once(self, tmp_path: Path, kind: str) -> None:
+    def test_parts_contain_each_row_once(self, tmp_path: Path, kind: str) -> None:
         _write(tmp_path / f"a.{kind}", kind)
         (file,) = find(str(tmp_path))
         number = len(part_sizes(file, "text", ""))
@@ -42,14 +42,14 @@ class TestKinds:
         found = [(r.start, r.text) for part in range(number) for r in documents(file, part, part + 1, "text", "", 99)]
         assert found == list(enumerate(TEXTS))
 
-    def test_a_column_that_is_not_there_is_told_with_those_that_are(self, tmp_path: Path, kind: str) -> None:
+    def test_a_missing_column_is_an_error_with_the_existing_columns(self, tmp_path: Path, kind: str) -> None:
         _write(tmp_path / f"a.{kind}", kind)
         with pytest.raises(
             BadInput, match=r"^[^\n]+ missing column 'body', expected one of [^\n]*'text'[^\n]*; set `text_key`[^\n]+$"
         ):
             part_sizes(find(str(tmp_path))[0], "body", "")
 
-    def test_a_torn_file_is_truncated_after_its_whole_batches(self, tmp_path: Path, kind: str) -> None:
+    def test_a_truncated_file_ends_after_its_complete_batches(self, tmp_path: Path, kind: str) -> None:
         path = tmp_path / f"a.{kind}"
         _write(path, kind)
         whole = path.read_bytes()
@@ -58,14 +58,14 @@ class TestKinds:
         assert [record.text for record in found] == ([] if kind == "parquet" else TEXTS[:6])
         assert (last.fault, last.size) == ("truncated", 0)
 
-    def test_a_url_is_read_as_a_file_is(self, tmp_path: Path, kind: str) -> None:
+    def test_a_url_is_read_like_a_file(self, tmp_path: Path, kind: str) -> None:
         _write(tmp_path / f"a.{kind}", kind)
         fsspec.filesystem("memory").pipe(f"/tables/a.{kind}", (tmp_path / f"a.{kind}").read_bytes())
         assert _read(f"memory://tables/a.{kind}") == _read(tmp_path / f"a.{kind}")
 
 
 @pytest.mark.parametrize("split", [True, False])
-def test_a_folder_of_datasets_gives_what_it_lists_and_not_its_caches(tmp_path: Path, split: bool) -> None:
+def test_a_datasets_directory_is_read_by_its_index_without_caches(tmp_path: Path, split: bool) -> None:
     import datasets  # slow to import
 
     saved = datasets.Dataset.from_dict({"text": TEXTS})
@@ -85,18 +85,19 @@ def test_a_folder_of_datasets_gives_what_it_lists_and_not_its_caches(tmp_path: P
             TableReader(path=str(tmp_path), split="validation").files()
 
 
-def test_a_folder_of_datasets_is_recognised_by_what_it_lists_whatever_else_is_in_it(tmp_path: Path) -> None:
+def test_a_datasets_directory_is_recognized_by_its_index(tmp_path: Path) -> None:
     import datasets  # slow to import
 
     datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(str(tmp_path))
-    pq.write_table(pa.table({"no_text": [1]}), tmp_path / "a.arrow")  # the first file, which is not listed
+    # this file sorts first, but the index does not list it
+    pq.write_table(pa.table({"no_text": [1]}), tmp_path / "a.arrow")
     assert sniff(str(tmp_path)) == TableReader(path=str(tmp_path))
     (tmp_path / "state.json").write_text('{"_data_files": []}')
     with pytest.raises(BadInput, match=r"^[^\n]+: dataset without files[^\n]+$"):
         sniff(str(tmp_path))
 
 
-def test_what_is_no_string_is_dropped_and_a_long_one_by_its_size(tmp_path: Path) -> None:
+def test_non_strings_and_too_long_strings_are_dropped(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["one", None, "x" * 2000]}), tmp_path / "a.parquet")
     assert _read(tmp_path) == [
         Record("a.parquet", 3, "one"),
@@ -110,7 +111,7 @@ def test_what_is_no_string_is_dropped_and_a_long_one_by_its_size(tmp_path: Path)
 @pytest.mark.parametrize(
     "kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string()), pa.binary()]
 )
-def test_all_kinds_of_strings_are_text(tmp_path: Path, kind: pa.DataType) -> None:
+def test_all_string_types_are_text(tmp_path: Path, kind: pa.DataType) -> None:
     table = pa.table({"text": pa.array(TEXTS).cast(kind)})
     with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
         writer.write_table(table)
@@ -123,19 +124,19 @@ def test_invalid_utf8_in_a_string_is_repaired_and_counted(tmp_path: Path) -> Non
     assert _read(tmp_path) == [Record("a.parquet", 4, "caf\ufffd", 1)]
 
 
-def test_spans_are_ranges_of_characters(tmp_path: Path) -> None:
+def test_spans_are_character_ranges(tmp_path: Path) -> None:
     spans = [[[0, 3], [4, 7]], None, [[5, 99]]]
     pq.write_table(pa.table({"text": ["one two"] * 3, "spans": spans}), tmp_path / "a.parquet")
     found = _read(tmp_path, spans="spans")
     assert [(record.spans, record.fault) for record in found] == [(((0, 3), (4, 7)), ""), ((), ""), ((), "bad_spans")]
 
 
-def test_offsets_beyond_the_end_of_a_damaged_file_are_not_followed(tmp_path: Path) -> None:
+def test_offsets_beyond_the_end_of_a_damaged_file_are_a_fault(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     write_arrow(path, TEXTS, 100)
     content = bytearray(path.read_bytes())
     at = content.index(TEXTS[0].encode())
-    ends = content.rindex(len(TEXTS[0]).to_bytes(4, "little"), 0, at)  # the second of the offsets before the texts
+    ends = content.rindex(len(TEXTS[0]).to_bytes(4, "little"), 0, at)  # the second offset, just before the texts
     content[ends : ends + 4] = (1 << 30).to_bytes(4, "little")
     path.write_bytes(content)
     assert [
@@ -144,8 +145,8 @@ def test_offsets_beyond_the_end_of_a_damaged_file_are_not_followed(tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
-def test_two_columns_of_one_name_are_refused_where_they_are_read(tmp_path: Path, kind: str) -> None:
-    """It was a KeyError with a traceback."""
+def test_a_duplicate_text_column_is_refused_and_other_duplicates_are_not(tmp_path: Path, kind: str) -> None:
+    """This used to be a KeyError with a traceback."""
     for names, is_refused in ((["text", "text", "x"], True), (["text", "x", "x"], False)):
         table = pa.Table.from_arrays([pa.array(["Words."])] * 3, names=names)
         path = str(tmp_path / f"{is_refused}.{kind}")

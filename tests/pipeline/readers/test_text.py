@@ -1,4 +1,4 @@
-"""Files of text alone: what separates the documents in them."""
+"""Plain text files: the separators of their documents."""
 
 import gzip
 import logging
@@ -19,8 +19,8 @@ SENTENCES = "The first sentence is here.\nAnd the second one is there.\n"
      "\u3164", "\ufeff", "\uffa0", " \t \u00a0 ", "\u200f \u2060"],
 )  # fmt: skip
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_a_blank_line_may_hold_blanks(tmp_path: Path, blank: str, encoding: str) -> None:
-    """The format of BERT with a space in its blank lines was read as a document a line."""
+def test_a_blank_line_may_contain_blanks(tmp_path: Path, blank: str, encoding: str) -> None:
+    """The format of BERT with a space in its blank lines used to be read as one document per line."""
     content = f"{blank}\n".join([SENTENCES] * 3)
     path = write(tmp_path, content.encode(encoding), "a.txt")
     assert recognise(path) == [TextReader(path=path, document_unit="paragraphs")]
@@ -41,16 +41,16 @@ def test_a_blank_line_may_hold_blanks(tmp_path: Path, blank: str, encoding: str)
     ],
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_lines_may_end_in_carriage_returns_alone(
+def test_lines_may_end_in_carriage_returns_only(
     tmp_path: Path, name: str, content: str, wanted: list[str], packed: bool, encoding: str
 ) -> None:
-    """Files of old Macs, and of spreadsheets on new ones, were one line: one document, or one that cannot be read."""
+    """A file with only carriage returns used to be read as a single line, or not at all."""
     stored = content.encode(encoding)
     path = write(tmp_path, gzip.compress(stored) if packed else stored, f"{name}.gz" if packed else name)
     assert texts(*recognise(path)) == wanted
 
 
-def test_a_large_file_of_carriage_returns_is_read_as_one(tmp_path: Path) -> None:
+def test_a_large_file_with_carriage_returns_is_read_in_one_piece(tmp_path: Path) -> None:
     path = write(tmp_path, "".join(f"Line {number}.\r" for number in range(2000)), "a.txt")
     (source,) = recognise(path)
     ((piece,),) = [tuple(source.pieces(sides, 1000)) for sides in source.files()]
@@ -60,16 +60,17 @@ def test_a_large_file_of_carriage_returns_is_read_as_one(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("first", ["Words of a book. \r " * 5000, "x" * 65535 + "\r"])  # the last: \n stands behind it
-def test_carriage_returns_in_a_long_first_line_end_no_lines(tmp_path: Path, first: str, packed: bool) -> None:
-    """A first line of more than 64 kB made a file of old Macs of it: each of its lines became several."""
+# the last case has a \n right after it
+@pytest.mark.parametrize("first", ["Words of a book. \r " * 5000, "x" * 65535 + "\r"])
+def test_carriage_returns_in_a_long_first_line_do_not_end_lines(tmp_path: Path, first: str, packed: bool) -> None:
+    """After a first line of more than 64 kB, carriage returns used to split each line into several."""
     content = f"{first}\nAnother book.\r\nA third one.\r\n".encode()
     path = write(tmp_path, gzip.compress(content) if packed else content, "a.txt.gz" if packed else "a.txt")
     found = [record.text for record in read(TextReader(path=path, document_unit="line"), max_chars=1_000_000)]
     assert found == [f"{first}\n", "Another book.\r\n", "A third one.\r\n"]
 
 
-def test_a_line_feed_at_the_end_of_a_file_of_carriage_returns_ends_none_of_its_lines(tmp_path: Path) -> None:
+def test_a_final_line_feed_does_not_change_carriage_return_line_ends(tmp_path: Path) -> None:
     path = write(tmp_path, "One line.\r" * 9000 + "\n", "a.txt")
     assert list(filter(None, texts(*recognise(path)))) == ["One line."] * 9000
 
@@ -77,7 +78,7 @@ def test_a_line_feed_at_the_end_of_a_file_of_carriage_returns_ends_none_of_its_l
 @pytest.mark.parametrize(
     ("line", "unit"), [("A sentence.", "paragraphs"), ("A sentence of a long document. " * 40, "line")]
 )
-def test_blank_lines_far_from_the_beginning_are_seen_and_said(
+def test_blank_lines_far_from_the_beginning_are_reported(
     tmp_path: Path, line: str, unit: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     block = f"{line}\n" * (100_000 // len(line))

@@ -1,4 +1,4 @@
-"""Files that no reader reads: each is named with what it looks like and what to do, in one line."""
+"""Unsupported files: each error names the file, its likely type and a remedy, in one line."""
 
 import bz2
 import gzip
@@ -84,8 +84,8 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-class TestAlone:
-    def test_it_is_refused_with_what_it_looks_like_and_what_to_do(self, tmp_path: Path, name: str) -> None:
+class TestUnsupportedFile:
+    def test_alone_it_is_refused_with_its_type_and_a_remedy(self, tmp_path: Path, name: str) -> None:
         content, looks, todo = FILES[name]
         path = write(tmp_path, content, name)
         with pytest.raises(BadInput) as raised:
@@ -96,7 +96,7 @@ class TestAlone:
         assert todo in message.partition("or say KIND:PATH")[0]
         assert "\n" not in message
 
-    def test_beside_text_it_is_left_out_and_said(self, tmp_path: Path, name: str) -> None:
+    def test_beside_text_it_is_skipped_and_reported(self, tmp_path: Path, name: str) -> None:
         content, looks, todo = FILES[name]
         write(tmp_path, content, f"b/{name}")
         write(tmp_path, "Words of a document.\n", "a.txt")
@@ -111,14 +111,14 @@ class TestAlone:
         assert todo in line
 
 
-def test_a_folder_without_text_names_one_of_its_files(tmp_path: Path) -> None:
+def test_a_directory_without_text_names_one_of_its_files(tmp_path: Path) -> None:
     for number in range(5):
         write(tmp_path, PDF, f"{number}.pdf")
     with pytest.raises(BadInput, match=r"^[^\n]+: no readable text: 0\.pdf is PDF and 4 more; [^\n]+pdftotext[^\n]+$"):
         sniff(str(tmp_path))
 
 
-def test_text_that_is_not_there_is_not_looked_for_in_the_first_file_alone(tmp_path: Path) -> None:
+def test_text_is_also_found_after_unreadable_first_files(tmp_path: Path) -> None:
     write(tmp_path, PDF, "a.txt")
     write(tmp_path, b"", "b.txt")
     write(tmp_path, "Words.", "c.txt")
@@ -135,13 +135,13 @@ def test_text_that_is_not_there_is_not_looked_for_in_the_first_file_alone(tmp_pa
         ("a.txt.xz", b""),
     ],
 )
-def test_an_empty_file_is_called_empty(tmp_path: Path, name: str, content: bytes) -> None:
+def test_an_empty_file_is_reported_as_empty(tmp_path: Path, name: str, content: bytes) -> None:
     path = write(tmp_path, content, name)
     with pytest.raises(BadInput, match=r"^[^\n]+: no readable text: empty; exclude it[^\n]+$"):
         recognise(path)
 
 
-def test_what_is_left_out_of_a_folder_that_is_a_url_is_said(tmp_path: Path) -> None:
+def test_skipped_files_of_a_directory_url_are_reported(tmp_path: Path) -> None:
     write(tmp_path, b"%PDF-1.4", "a.pdf")
     write(tmp_path, "Words.", "b.txt")
     url = f"file://{tmp_path}"
@@ -184,17 +184,17 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("kind", "ending"), [(kind, ending) for kind in OTHERS for ending in OTHERS[kind][1]])
-class TestNotAsCalled:
-    """200 pointers named .parquet became 200 documents."""
+class TestWrongExtension:
+    """200 pointers named .parquet used to become 200 documents."""
 
-    def test_it_is_refused_wherever_it_is(self, tmp_path: Path, kind: str, ending: str) -> None:
+    def test_it_is_refused_alone_and_in_directories_and_patterns(self, tmp_path: Path, kind: str, ending: str) -> None:
         content, _, looks, todo = OTHERS[kind]
         pattern = rf"^{tmp_path}/\S+: unexpected content: [^\n]*{looks}[^\n]*; [^\n]*{todo}[^\n]*$"
         path = write(tmp_path, content, f"alone.{ending}")
         for given in (path, str(tmp_path), str(tmp_path / f"*.{ending}")):
             with pytest.raises(BadInput, match=pattern):
                 recognise(given)
-        for number in range(30):  # more than are looked at
+        for number in range(30):  # more files than are sampled
             write(tmp_path, SOUND[ending], f"a{number:02}.{ending}")
         write(tmp_path, content, f"beside.{ending}")
         Path(path).unlink()
@@ -214,7 +214,7 @@ class TestNotAsCalled:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a", "a.html", "a.xml", "a.zip", "a.tar"])
-def test_a_pointer_is_one_by_any_name(tmp_path: Path, name: str) -> None:
+def test_a_git_lfs_pointer_is_refused_under_any_name(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, LFS, name)
     with pytest.raises(BadInput, match=r"a pointer of Git LFS[^\n]+`git lfs pull`$"):
         recognise(path)
@@ -227,21 +227,21 @@ def test_many_pointers_are_counted(tmp_path: Path) -> None:
         recognise(str(tmp_path))
 
 
-def test_a_table_that_is_text_is_refused(tmp_path: Path) -> None:
+def test_text_read_as_a_table_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, TEXT, "a.jsonl")
     with pytest.raises(BadInput, match="invalid table: got text, expected Parquet or Arrow"):
         plan_splits(recognise(f"table:{path}"))
 
 
-def test_a_link_of_git_annex_that_leads_nowhere_says_what_to_do(tmp_path: Path) -> None:
+def test_a_broken_git_annex_link_has_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").symlink_to("../.git/annex/objects/Fx/8j/SHA256E-s1--0/SHA256E-s1--0")
     for given in (tmp_path, tmp_path / "a.jsonl"):
         with pytest.raises(BadInput, match="`git annex get`"):
             recognise(str(given))
 
 
-def test_pages_among_files_of_text_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The 26th of 26 files was an answer 404, and became a document without a word."""
+def test_html_pages_among_text_files_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The last of 26 files was a 404 page, and it used to become a document without a warning."""
     for number in range(25):
         write(tmp_path, WORDS, f"{number:02}.txt")
     write(tmp_path, b"\n<!DOCTYPE html><html><body>404 Not Found</body></html>", "99.txt")
@@ -249,7 +249,7 @@ def test_pages_among_files_of_text_are_said(tmp_path: Path, caplog: pytest.LogCa
     assert any("HTML pages are read as text, including tags: 99.txt; remove" in message for message in caplog.messages)
 
 
-def test_pages_that_are_read_as_text_by_name_are_not_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_html_pages_read_explicitly_as_text_are_not_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(3):
         write(tmp_path, b"<!DOCTYPE html><html><body>Words.</body></html>", f"{number}.html")
     plan_splits(recognise(f"text:{tmp_path}"))
@@ -258,8 +258,8 @@ def test_pages_that_are_read_as_text_by_name_are_not_said(tmp_path: Path, caplog
 
 @pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", "a.wet"])
 @pytest.mark.parametrize("forced", ["", "warc:"])
-def test_a_web_archive_that_is_text_is_refused(tmp_path: Path, name: str, forced: str) -> None:
-    """It was read as text."""
+def test_text_named_as_a_web_archive_is_refused(tmp_path: Path, name: str, forced: str) -> None:
+    """Such a file used to be read as text."""
     path = write(tmp_path, gzip.compress(WORDS) if name.endswith(".gz") else WORDS, name)
     with pytest.raises(
         BadInput, match=r"unexpected content: text, not a web archive as its extension indicates; download it again"

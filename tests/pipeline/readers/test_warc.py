@@ -21,7 +21,7 @@ def _read(folder: Path, content: bytes, name: str = "a.warc", limit: int = 100_0
 
 
 @pytest.mark.parametrize("compressed", [True, False])
-def test_pages_are_documents_and_what_is_between_is_none(tmp_path: Path, compressed: bool) -> None:
+def test_pages_are_documents_and_other_records_are_not(tmp_path: Path, compressed: bool) -> None:
     content = web_archive(["The first page.", "The second page."], compressed)
     found = _read(tmp_path, content, "a.warc.gz" if compressed else "a.warc")
     assert [record.text for record in found if not record.fault] == ["The first page.", "The second page."]
@@ -45,27 +45,27 @@ def test_the_main_text_is_read_without_the_menu(tmp_path: Path) -> None:
         (b"Content-Type: text/html; charset=utf-16", "utf-16"),
     ],
 )
-def test_the_encoding_is_what_the_server_says_or_what_it_looks_like(tmp_path: Path, head: bytes, encoding: str) -> None:
+def test_the_encoding_is_declared_by_the_server_or_detected(tmp_path: Path, head: bytes, encoding: str) -> None:
     text = "P\u0159\u00edli\u0161 \u017elu\u0165ou\u010dk\u00fd k\u016f\u0148 \u00fap\u011bl \u010f\u00e1belsk\u00e9."
     (found,) = _read(tmp_path, web_record("response", html((PAGE % text).encode(encoding), head)))
     assert found.text == text
 
 
-def test_a_server_that_says_utf16_over_bytes_is_not_believed(tmp_path: Path) -> None:
+def test_a_wrong_utf16_declaration_is_ignored(tmp_path: Path) -> None:
     text = "\u65e5\u672c\u8a9e\u306e\u6587\u7ae0\u3092\u3053\u3053\u306b\u66f8\u304d\u307e\u3059\u3002" * 3
     page = html((PAGE % text).encode("shift_jis"), b"Content-Type: text/html; charset=utf-16")
     (found,) = _read(tmp_path, web_record("response", page))
     assert found.text == text
 
 
-def test_a_page_that_was_sent_compressed_is_read(tmp_path: Path) -> None:
+def test_a_compressed_page_is_read(tmp_path: Path) -> None:
     body = gzip.compress((PAGE % "Some prose.").encode())
     head = b"Content-Type: text/html; charset=utf-8\r\nContent-Encoding: gzip"
     (found,) = _read(tmp_path, web_record("response", html(body, head)))
     assert found.text == "Some prose."
 
 
-def test_the_texts_of_wet_files_are_documents(tmp_path: Path) -> None:
+def test_texts_of_wet_files_are_documents(tmp_path: Path) -> None:
     (found,) = _read(tmp_path, web_record("conversion", "Caf\u00e9.\n".encode(), "text/plain"), "a.wet")
     assert found.text == "Caf\u00e9.\n"
 
@@ -76,7 +76,7 @@ def test_a_picture_is_no_document(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compressed", [True, False])
-def test_a_torn_archive_gives_its_whole_records_and_then_says_truncated(tmp_path: Path, compressed: bool) -> None:
+def test_a_truncated_archive_gives_its_complete_records_and_a_fault(tmp_path: Path, compressed: bool) -> None:
     content = web_archive(["The first page.", "The second page."], compressed)
     found = _read(tmp_path, content[:-40], "a.warc.gz" if compressed else "a.warc")
     assert [(record.text, record.fault) for record in found if record.fault != BETWEEN] == [
@@ -85,19 +85,19 @@ def test_a_torn_archive_gives_its_whole_records_and_then_says_truncated(tmp_path
     ]
 
 
-def test_a_page_that_compresses_too_well_is_too_long(tmp_path: Path) -> None:
+def test_a_page_that_decompresses_to_too_much_is_too_long(tmp_path: Path) -> None:
     body = gzip.compress(b"<p>" + b"x" * 50_000_000)
     head = b"Content-Type: text/html; charset=utf-8\r\nContent-Encoding: gzip"
     (found,) = _read(tmp_path, web_record("response", html(body, head)))
     assert (found.fault, len(found.snippet)) == ("too_long", 200)
 
 
-def test_elements_that_nest_without_end_are_not_parsed(tmp_path: Path) -> None:
+def test_endless_nesting_is_not_parsed(tmp_path: Path) -> None:
     (found,) = _read(tmp_path, web_record("response", html(b"<div>" * 10_000)))
     assert found.fault == "timeout"
 
 
-def test_what_is_no_archive_is_dropped_with_a_reason(tmp_path: Path) -> None:
+def test_a_file_that_is_no_archive_is_dropped_with_a_reason(tmp_path: Path) -> None:
     (found,) = _read(tmp_path, b"Just text.\n" * 10)
     assert (found.fault, found.size) == ("bad_warc", 110)
 
@@ -107,8 +107,8 @@ def test_what_is_no_archive_is_dropped_with_a_reason(tmp_path: Path) -> None:
     [(b"WARC/1.0\r\n", b"CRAW/1.0\r\n"), (b"Content-Length", b"Content-Strength"), (b"Length: ", b"Length: 9")],
 )
 @pytest.mark.parametrize("record", range(1, 19))
-def test_a_broken_record_costs_no_other_one(tmp_path: Path, good: bytes, bad: bytes, record: int) -> None:
-    """It cost all that follow; one with a wrong length is read to where the next one begins."""
+def test_a_damaged_record_costs_no_other_record(tmp_path: Path, good: bytes, bad: bytes, record: int) -> None:
+    """Such a record used to cost all later ones; a record with a wrong length now ends where the next one starts."""
     content = web_archive([f"Page {number}." for number in range(9)], compressed=False)
     starts = [match.start() for match in re.finditer(b"WARC/1.0", content)]
     at = content.index(good, starts[record])
@@ -124,8 +124,8 @@ def test_a_broken_record_costs_no_other_one(tmp_path: Path, good: bytes, bad: by
     assert [r.text for r in found if not r.fault] == [f"Page {number}." for number in range(9) if number != lost]
 
 
-def draft(number: int, end: bytes, gap: bytes, wrong: int) -> bytes:
-    """A page as in ClueWeb09: WARC/0.18, line ends of any kind, and a length that is `wrong` by some bytes."""
+def draft_record(number: int, end: bytes, gap: bytes, wrong: int) -> bytes:
+    """Return a page as in ClueWeb09: WARC/0.18, given line ends, and a length that is off by `wrong` bytes."""
     page = b"<html><body><main><p>Page number %d has prose in it.</p></main></body></html>" % number
     answer = end.join([b"HTTP/1.1 200 OK", b"Content-Type: text/html", b"Content-Length: %d" % len(page), b"", page])
     headers = [
@@ -148,12 +148,12 @@ def draft(number: int, end: bytes, gap: bytes, wrong: int) -> bytes:
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 @pytest.mark.parametrize("gap", [b"\n\n", b"\r\n\r\n", b"\n", b""])
 @pytest.mark.parametrize("wrong", [0, -7, 9, 1_000_000])
-def test_archives_of_drafts_are_read_whatever_their_line_ends_and_lengths(
+def test_archives_of_the_draft_format_are_read_with_any_line_ends_and_lengths(
     tmp_path: Path, compressed: bool, end: bytes, gap: bytes, wrong: int
 ) -> None:
-    """They gave no document, or, by their lengths, every other one."""
+    """Such archives used to give no document or, because of their lengths, only every second one."""
     info = end.join([b"WARC/0.18", b"WARC-Type: warcinfo", b"Content-Length: 14", b"", b"software: none"]) + gap
-    pages = [draft(number, end, gap, wrong) for number in range(9)]
+    pages = [draft_record(number, end, gap, wrong) for number in range(9)]
     parts = [info, *pages]
     content = b"".join(map(gzip.compress, parts) if compressed else parts)
     found = _read(tmp_path, content, "a.warc.gz" if compressed else "a.warc")
@@ -164,26 +164,28 @@ def test_archives_of_drafts_are_read_whatever_their_line_ends_and_lengths(
 
 
 @pytest.mark.parametrize("block", [50, 333, 1 << 20])
-def test_a_draft_is_cut_alike_wherever_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+def test_draft_records_are_independent_of_the_block_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
     monkeypatch.setattr(warc, "_BLOCK", block)
-    content = b"".join(draft(number, b"\n", b"\n\n", 3) for number in range(5))
+    content = b"".join(draft_record(number, b"\n", b"\n\n", 3) for number in range(5))
     found = _read(tmp_path, content)
     assert [record.text for record in found] == [f"Page number {number} has prose in it." for number in range(5)]
 
 
-def test_a_torn_or_broken_draft_says_so(tmp_path: Path) -> None:
-    pages = [draft(number, b"\n", b"\n\n", 0) for number in range(5)]
+def test_a_truncated_or_damaged_draft_record_is_reported(tmp_path: Path) -> None:
+    pages = [draft_record(number, b"\n", b"\n\n", 0) for number in range(5)]
     torn = _read(tmp_path, b"".join(map(gzip.compress, pages))[:-40], "a.warc.gz")
     assert [record.fault for record in torn] == ["", "", "", "", "truncated"]
     pages[2] = pages[2].replace(b"Content-Length", b"Content-Strength")
     assert [record.fault for record in _read(tmp_path, b"".join(pages))] == ["", "", "bad_warc", "", ""]
 
 
-def test_a_page_of_a_draft_without_end_is_too_long_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_draft_page_is_too_long_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warc, "MOST_HTML", 10_000)
     monkeypatch.setattr(warc, "_BLOCK", 1_000)
-    long = draft(1, b"\n", b"\n\n", 0).replace(b"prose", b"prose " * 20_000)
-    content = draft(0, b"\n", b"\n\n", 0) + long + draft(2, b"\n", b"\n\n", 0)
+    long = draft_record(1, b"\n", b"\n\n", 0).replace(b"prose", b"prose " * 20_000)
+    content = draft_record(0, b"\n", b"\n\n", 0) + long + draft_record(2, b"\n", b"\n\n", 0)
     found = _read(tmp_path, content)
     assert [record.text for record in found if not record.fault] == [
         f"Page number {number} has prose in it." for number in (0, 2)
@@ -205,7 +207,7 @@ def _deflated(body: bytes, window: int) -> bytes:
 @pytest.mark.parametrize(
     ("head", "body"),
     [
-        (b"Transfer-Encoding: chunked", PROSE),  # it ended the job with a traceback
+        (b"Transfer-Encoding: chunked", PROSE),  # this used to end the job with a traceback
         (b"Transfer-Encoding: chunked", CHUNKS),
         (b"transfer-encoding: Chunked", CHUNKS),
         (b"Transfer-Encoding: chunked", CHUNKS.removesuffix(b"0\r\n\r\n")),
@@ -229,7 +231,7 @@ def _deflated(body: bytes, window: int) -> bytes:
         (b"X: 1", gzip.compress(PROSE)),
     ],
 )
-def test_a_body_is_decoded_as_it_is_whatever_its_headers_say(tmp_path: Path, head: bytes, body: bytes) -> None:
+def test_a_body_is_decoded_by_its_content_despite_its_headers(tmp_path: Path, head: bytes, body: bytes) -> None:
     content = web_record("response", html(body, TYPE + b"\r\n" + head))
     assert [(record.text, record.fault) for record in _read(tmp_path, content)] == [("Some prose.", "")]
 
@@ -245,7 +247,7 @@ def test_a_body_is_decoded_as_it_is_whatever_its_headers_say(tmp_path: Path, hea
         (b"X: 1", bytes(range(256))),
     ],
 )
-def test_a_page_that_cannot_be_decoded_fails_alone(tmp_path: Path, head: bytes, body: bytes) -> None:
+def test_an_undecodable_page_costs_no_other_page(tmp_path: Path, head: bytes, body: bytes) -> None:
     sound = web_record("response", html(PROSE))
     content = sound + web_record("response", html(body, TYPE + b"\r\n" + head)) + sound
     found = _read(tmp_path, content)
@@ -263,8 +265,8 @@ def test_a_page_that_cannot_be_decoded_fails_alone(tmp_path: Path, head: bytes, 
         html(bytes(range(256)) * 20, b"Content-Type: image/png"),
     ],
 )
-def test_an_archive_is_one_whatever_its_first_page_is(tmp_path: Path, content: bytes, compressed: bool) -> None:
-    """Crawlers keep bodies as they came: of compressed ones "holds no text: binary" was said."""
+def test_an_archive_is_recognized_with_any_first_page(tmp_path: Path, content: bytes, compressed: bool) -> None:
+    """Crawlers keep bodies as received; with compressed ones, the file used to be refused as binary."""
     records = [web_record("response", content), web_record("response", html(PROSE))]
     path = tmp_path / ("a.warc.gz" if compressed else "a.warc")
     path.write_bytes(b"".join(map(gzip.compress, records) if compressed else records))
@@ -273,14 +275,14 @@ def test_an_archive_is_one_whatever_its_first_page_is(tmp_path: Path, content: b
 
 
 @pytest.mark.parametrize("lead", [b"\xef\xbb\xbf", b"\r\n\r\n", b"\xef\xbb\xbf\n"])
-def test_what_an_editor_puts_before_the_first_record_is_no_document(tmp_path: Path, lead: bytes) -> None:
+def test_bytes_before_the_first_record_are_no_document(tmp_path: Path, lead: bytes) -> None:
     found = _read(tmp_path, lead + web_record("response", html(PROSE)))
     assert [(record.fault, record.start) for record in found] == [(BETWEEN, 0), ("", len(lead))]
     assert found[0].size == len(lead)
 
 
 @pytest.mark.parametrize("head", [b"Content-Type: Text/HTML", b"content-type: TEXT/HTML ;Charset=UTF-8", b"X: 1", b""])
-def test_the_type_of_a_page_is_read_in_any_case_or_seen(tmp_path: Path, head: bytes) -> None:
+def test_the_type_of_a_page_is_case_insensitive_or_detected(tmp_path: Path, head: bytes) -> None:
     (found,) = _read(tmp_path, web_record("response", html(PROSE, head)))
     assert (found.text, found.fault) == ("Some prose.", "")
 
@@ -317,7 +319,7 @@ def test_the_type_of_a_page_is_read_in_any_case_or_seen(tmp_path: Path, head: by
     ],
 )
 @pytest.mark.parametrize("lower", [False, True])
-def test_records_of_all_types_are_read_or_counted_by_what_they_are(
+def test_records_of_all_types_are_read_or_counted(
     tmp_path: Path, kind: str, of_type: str, content: bytes, expected: str, lower: bool
 ) -> None:
     headers = {"WARC-Type": kind, "Content-Type": of_type, "Content-Length": str(len(content))}
@@ -329,14 +331,12 @@ def test_records_of_all_types_are_read_or_counted_by_what_they_are(
 
 
 @pytest.mark.parametrize("gap", [b"", b"\r\n", b"\r\n\r\n", b"\n\n", b"\r\n" * 9])
-def test_the_last_record_is_whole_whatever_stands_behind_it(tmp_path: Path, gap: bytes) -> None:
+def test_the_last_record_is_complete_with_any_trailing_bytes(tmp_path: Path, gap: bytes) -> None:
     record = web_record("response", html(PROSE)).removesuffix(b"\r\n\r\n")
     assert [one.text for one in _read(tmp_path, record + gap + record + gap)] == ["Some prose."] * 2
 
 
-def test_a_record_longer_than_any_page_is_counted_and_those_after_it_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_long_records_are_counted_and_later_ones_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in (("MOST_HTML", 1000), ("_MOST_HEADERS", 1000), ("_BLOCK", 500)):
         monkeypatch.setattr(warc, name, size)
     long = web_record("response", html(b"\0" * 50_000, b"Content-Type: video/mp4"))
@@ -346,22 +346,24 @@ def test_a_record_longer_than_any_page_is_counted_and_those_after_it_are_read(
     assert sum(one.size for one in found) == len(content)
 
 
-def test_records_that_say_to_be_longer_than_they_are_are_held_a_few_times(
+def test_records_with_too_large_lengths_are_copied_only_a_few_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that was in memory was copied for each of them: 23 seconds for 20 MB."""
+    """All data in memory used to be copied for each record, which took 23 seconds for 20 MB."""
     for name, size in (("MOST_HTML", 40_000), ("_MOST_HEADERS", 1_000), ("_BLOCK", 4_000)):
         monkeypatch.setattr(warc, name, size)
     held, more = list[int](), warc._Records.more
 
-    def count(self: Any, wanted: int) -> bool:
+    def counting_more(self: Any, wanted: int) -> bool:
         before = self.buffer
         found = more(self, wanted)
         held.append(len(self.buffer) if self.buffer is not before else 0)
         return found
 
-    monkeypatch.setattr(warc._Records, "more", count)
-    record = re.sub(rb"Content-Length: \d+", b"Content-Length: 30000", web_record("response", html(PROSE)), count=1)
+    monkeypatch.setattr(warc._Records, "more", counting_more)
+    record = re.sub(
+        rb"Content-Length: \d+", b"Content-Length: 30000", web_record("response", html(PROSE)), counting_more=1
+    )
     found = _read(tmp_path, content := record * 1_000, limit=1_000)
     assert [one.text for one in found[:-200]] == ["Some prose."] * 800
     assert sum(held) < 12 * len(content)

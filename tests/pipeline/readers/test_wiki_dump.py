@@ -35,16 +35,14 @@ def test_an_article_is_its_title_and_its_text(tmp_path: Path, encoding: str) -> 
         (page("Control", "a\x01b"), "bad_xml"),
     ],
 )
-def test_what_is_no_article_is_dropped_with_a_reason_and_costs_no_other(
-    tmp_path: Path, content: str, fault: str
-) -> None:
+def test_pages_that_are_no_articles_are_dropped_and_cost_no_others(tmp_path: Path, content: str, fault: str) -> None:
     found = _read(tmp_path, [page("One", "First."), content, page("Two", "Second.")])
     assert [record.fault for record in found] == [BETWEEN, "", fault, ""]
     assert found[2].snippet == content.encode()[:200]
     assert (fault in EXPECTED) == (fault in ("redirect", "not_article"))
 
 
-def test_an_article_of_templates_alone_is_an_empty_document(tmp_path: Path) -> None:
+def test_an_article_of_only_templates_is_an_empty_document(tmp_path: Path) -> None:
     assert _read(tmp_path, [page("Empty", "{{stub}}")])[1].text == ""
 
 
@@ -54,7 +52,7 @@ def test_invalid_utf8_is_repaired_and_counted(tmp_path: Path) -> None:
     assert list(records(split, 1000))[1][2:4] == ("One\n\ncaf\ufffd noir", 1)
 
 
-def test_an_article_that_is_short_without_its_markup_is_read_whole(tmp_path: Path) -> None:
+def test_the_length_limit_applies_to_the_text_without_markup(tmp_path: Path) -> None:
     (tmp_path / "dump.xml").write_bytes(dump(page("One", "{{x|y}}" * 5_000 + "Text.")))
     (split,) = plan_splits([WikiDumpReader(path=str(tmp_path / "dump.xml"))])
     assert [record.text for record in records(split, max_chars=100)] == ["", "One\n\nText."]

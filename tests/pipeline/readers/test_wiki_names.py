@@ -32,15 +32,15 @@ from pipeline.readers.wiki_names import HIDDEN, namespace
         "चित्र श्रेणी চিত্র বিষয়শ্রেণী படிமம் பகுப்பு ไฟล์ หมวดหมู่",
     ],
 )
-def test_the_names_of_the_large_wikis_are_known(names: str) -> None:
+def test_the_hidden_namespaces_of_large_wikis_are_known(names: str) -> None:
     assert [name for name in names.split() if namespace(name) not in HIDDEN] == []
 
 
-def test_names_are_kept_as_they_are_compared() -> None:
+def test_hidden_names_are_stored_in_normalized_form() -> None:
     assert all(namespace(name) == name for name in HIDDEN)
     assert not any(mark in name for name in HIDDEN for mark in ":|[]_")
 
 
-def test_the_other_namespaces_show_their_links() -> None:
+def test_links_of_other_namespaces_are_shown() -> None:
     others = "Talk User Wikipedia Template Help Portal Diskussion Benutzer Шаблон 利用者 en de Category_talk"
     assert [name for name in others.split() if namespace(name) in HIDDEN] == []

@@ -47,7 +47,7 @@ def test_an_article_is_its_title_once_and_its_text(tmp_path: Path, content: str,
     assert _texts(tmp_path, content) == [expected]
 
 
-def test_half_a_character_in_a_title_is_repaired_as_in_a_text(tmp_path: Path) -> None:
+def test_a_single_surrogate_in_a_title_is_replaced(tmp_path: Path) -> None:
     assert _texts(tmp_path, _json("A\ud83d", "b")) == ["A\ufffd\n\nb"]
 
 
@@ -66,7 +66,7 @@ def test_half_a_character_in_a_title_is_repaired_as_in_a_text(tmp_path: Path) ->
         ("Text {{a|b}} here.\n!Total||59||4\n| valign=top |", "Text  here."),
     ],
 )
-def test_what_is_left_of_the_markup_goes(tmp_path: Path, text: str, expected: str) -> None:
+def test_remaining_markup_is_removed(tmp_path: Path, text: str, expected: str) -> None:
     assert _texts(tmp_path, _tagged("T", f"T\n\n{text}")) == [f"T\n\n{expected}"]
     assert _texts(tmp_path, _json("T", text)) == [f"T\n\n{expected}"]
 
@@ -84,7 +84,7 @@ def test_what_is_left_of_the_markup_goes(tmp_path: Path, text: str, expected: st
         "# * at the begin of a line\n* One\n: Two\n; Three\n# Four",
     ],
 )  # fmt: skip
-def test_a_text_without_markup_stays_as_it_is(text: str) -> None:
+def test_text_without_markup_stays_unchanged(text: str) -> None:
     assert prepend_title("T", f"T\n\n{text}") == f"T\n\n{text}"
 
 
@@ -93,5 +93,5 @@ def test_a_text_without_markup_stays_as_it_is(text: str) -> None:
     ["[[" * 50_000, "{{a|" * 50_000, "<br" * 50_000, "<ref>" * 30_000, " ," * 50_000, "__A" * 50_000, "!\n" * 50_000],
 )
 @pytest.mark.timeout(60)
-def test_odd_text_takes_no_longer_than_its_length(text: str) -> None:
+def test_malformed_text_takes_linear_time(text: str) -> None:
     assert len(prepend_title("", text)) <= len(text)

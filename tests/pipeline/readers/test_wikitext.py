@@ -32,7 +32,7 @@ HIDDEN = frozenset({"file", "image", "category", "datei"})
         ("__NOTOC__ Text", "Text"),
     ],
 )
-def test_markup_becomes_what_a_reader_sees(markup: str, expected: str) -> None:
+def test_markup_becomes_the_visible_text(markup: str, expected: str) -> None:
     assert prose(markup, HIDDEN) == expected
 
 
@@ -57,12 +57,12 @@ def test_markup_becomes_what_a_reader_sees(markup: str, expected: str) -> None:
         ("bild:Köln.jpg |mini|hochkant|", "KATEGORIE:Köln", "__KEIN_INHALTSVERZEICHNIS__"),
     ],
 )
-def test_files_categories_and_switches_go_in_every_language(file: str, category: str, switch: str) -> None:
+def test_files_categories_and_switches_are_removed_in_every_language(file: str, category: str, switch: str) -> None:
     markup = f"{switch}\n[[{file}A [[caption|picture]] of it.]]One [[two|three]].[[{category}|*]]\n{switch}"
     assert prose(markup, ALL) == "One three."
 
 
-def test_a_file_is_known_by_its_ending_where_its_namespace_is_not() -> None:
+def test_a_file_link_is_recognized_by_its_extension() -> None:
     assert prose("One[[Name unknown:A b.OGG|thumb|C]] two.[[Xy:A.tiff]]", frozenset()) == "One two."
     text = "A file: [[:File:A.jpg]], [[:Datei:B.png|B]], [[commons:File:A.jpg|C]], [[A.jpg]], [[Star: Trek|D]]."
     assert prose(text, ALL) == "A file: File:A.jpg, B, C, A.jpg, D."
@@ -83,7 +83,7 @@ def test_a_file_is_known_by_its_ending_where_its_namespace_is_not() -> None:
         ("A __FILE__ b __NOTOC__c __init__ d ____ e", "A __FILE__ b c __init__ d ____ e"),
     ],
 )
-def test_what_looks_like_markup_is_told_from_it(markup: str, expected: str) -> None:
+def test_text_similar_to_markup_is_distinguished_from_it(markup: str, expected: str) -> None:
     assert prose(markup, ALL) == expected
 
 
@@ -101,7 +101,7 @@ def test_what_looks_like_markup_is_told_from_it(markup: str, expected: str) -> N
     ],
 )
 @pytest.mark.timeout(120)
-def test_markup_that_would_keep_the_parser_busy_is_not_parsed(markup: str) -> None:
+def test_markup_that_would_block_the_parser_is_not_parsed(markup: str) -> None:
     with pytest.raises(TooDeep):
         prose(markup, HIDDEN)
 
@@ -119,7 +119,7 @@ def test_markup_that_would_keep_the_parser_busy_is_not_parsed(markup: str) -> No
     ],
 )
 @pytest.mark.timeout(120)
-def test_other_odd_markup_takes_no_longer_than_its_length(markup: str) -> None:
+def test_other_malformed_markup_takes_linear_time(markup: str) -> None:
     assert len(prose(markup, HIDDEN)) <= len(markup)
 
 
@@ -134,7 +134,7 @@ def test_other_odd_markup_takes_no_longer_than_its_length(markup: str) -> None:
         ("enwiki-table-markup.xml.bz2", 5),
     ],
 )
-def test_real_dumps_are_read_without_markup_left(shared: Path, name: str, articles: int) -> None:
+def test_real_dumps_have_no_markup_left(shared: Path, name: str, articles: int) -> None:
     source = sniff(str(shared / "text" / "wiki_dumps" / name))
     assert isinstance(source, WikiDumpReader)
     found = [record for split in plan_splits([source]) for record in records(split, 10_000_000)]

@@ -1,4 +1,4 @@
-"""Zip archives and xz: their members are files of a folder, and what is damaged, locked or grows is said."""
+"""Zip and xz archives: members are files of a directory; damaged, encrypted and bomb-like archives are reported."""
 
 import gzip
 import io
@@ -27,7 +27,7 @@ def _zip(members: dict[str, bytes | str], how: int = zipfile.ZIP_DEFLATED) -> by
 
 class TestArchives:
     @pytest.mark.parametrize("how", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-    def test_members_are_files_of_a_folder(self, tmp_path: Path, how: int) -> None:
+    def test_members_are_files_of_a_directory(self, tmp_path: Path, how: int) -> None:
         path = write(tmp_path, _zip({"b/two.txt": "Two.", "one.txt": "One.\n\nMore."}, how), "a.zip")
         assert recognise(path) == [TextReader(path=path)]
         assert [(record.source, record.text) for record in read(sniff(path))] == [
@@ -35,12 +35,12 @@ class TestArchives:
             ("a.zip/one.txt", "One.\n\nMore."),
         ]
 
-    def test_one_member_is_one_file(self, tmp_path: Path) -> None:
+    def test_a_single_member_is_a_single_file(self, tmp_path: Path) -> None:
         path = write(tmp_path, _zip({"docs.csv": "id,text\n1,One.\n2,Two.\n"}), "docs.ZIP")
         assert recognise(path) == [CsvReader(path=path)]
         assert counted(sniff(path), 22) == ["One.", "Two."]
 
-    def test_formats_of_an_archive_are_read_each_in_its_own_way(self, tmp_path: Path) -> None:
+    def test_each_format_of_an_archive_is_read(self, tmp_path: Path) -> None:
         table = io.BytesIO()
         pq.write_table(pa.table({"text": ["From a table."]}), table)
         members: dict[str, bytes | str] = {
@@ -61,13 +61,13 @@ class TestArchives:
             "From a table.",
         ]
 
-    def test_an_archive_in_a_folder_is_one_of_its_folders(self, tmp_path: Path) -> None:
+    def test_an_archive_in_a_directory_is_a_subdirectory(self, tmp_path: Path) -> None:
         write(tmp_path, _zip({"in.txt": "Inside."}), "a.zip")
         write(tmp_path, "Beside.", "b.txt")
         assert [file.label for file in find(str(tmp_path))] == ["a.zip/in.txt", "b.txt"]
         assert texts(sniff(str(tmp_path))) == ["Inside.", "Beside."]
 
-    def test_what_a_system_adds_is_no_text(self, tmp_path: Path) -> None:
+    def test_files_added_by_operating_systems_are_ignored(self, tmp_path: Path) -> None:
         members: dict[str, bytes | str] = {
             "__MACOSX/._a.txt": "x",
             ".DS_Store": "x",
@@ -76,7 +76,7 @@ class TestArchives:
         }
         assert texts(sniff(write(tmp_path, _zip(members), "a.zip"))) == ["C."]
 
-    def test_a_name_twice_is_its_last_member_once(self, tmp_path: Path) -> None:
+    def test_of_duplicate_names_only_the_last_member_is_read(self, tmp_path: Path) -> None:
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w") as archive:
             archive.writestr("a.txt", "First.")
@@ -84,11 +84,11 @@ class TestArchives:
                 archive.writestr("a.txt", "Last.")
         assert texts(sniff(write(tmp_path, out.getvalue(), "a.zip"))) == ["Last."]
 
-    def test_names_that_lead_out_are_names_only(self, tmp_path: Path) -> None:
+    def test_member_names_with_parent_directories_write_no_file(self, tmp_path: Path) -> None:
         assert texts(sniff(write(tmp_path, _zip({"x/../../up.txt": "Text."}), "a.zip"))) == ["Text."]
         assert not (tmp_path.parent / "up.txt").exists()
 
-    def test_an_archive_that_changes_has_other_files(self, tmp_path: Path) -> None:
+    def test_a_changed_archive_has_other_files(self, tmp_path: Path) -> None:
         path = write(tmp_path, _zip({"a.txt": "Before."}), "a.zip")
         before = find(path)
         assert texts(sniff(path)) == ["Before."]
@@ -107,42 +107,44 @@ class TestRefused:
 
     def test_an_encrypted_member_is_named(self, tmp_path: Path) -> None:
         whole = bytearray(_zip({"a.txt": "Words."}, zipfile.ZIP_STORED))
-        whole[6] |= 1  # in the header of the member
-        whole[whole.rindex(b"PK\x01\x02") + 8] |= 1  # in the list of members
+        whole[6] |= 1  # in the local header of the member
+        whole[whole.rindex(b"PK\x01\x02") + 8] |= 1  # in the central directory
         message = self._message(write(tmp_path, bytes(whole), "a.zip"))
         assert "a.txt is encrypted; unpack it" in message
 
-    def test_an_unknown_way_to_compress_is_named(self, tmp_path: Path) -> None:
+    def test_a_member_with_an_unknown_compression_is_named(self, tmp_path: Path) -> None:
         whole = bytearray(_zip({"a.txt": "Words."}, zipfile.ZIP_STORED))
         whole[8] = whole[whole.rindex(b"PK\x01\x02") + 10] = 93  # zstd
         assert "a.txt has an unsupported compression" in self._message(write(tmp_path, bytes(whole), "a.zip"))
 
     @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04" + b"\0" * 100])
-    def test_what_is_no_archive_is_said(self, tmp_path: Path, content: bytes) -> None:
+    def test_a_file_that_is_no_archive_is_refused(self, tmp_path: Path, content: bytes) -> None:
         assert "not a valid zip archive" in self._message(write(tmp_path, content, "a.zip"))
 
-    def test_an_archive_that_breaks_off_is_said(self, tmp_path: Path) -> None:
+    def test_a_truncated_archive_is_refused(self, tmp_path: Path) -> None:
         whole = _zip({f"{number}.txt": f"Text {number}." for number in range(20)})
         assert "not a valid zip archive" in self._message(write(tmp_path, whole[: len(whole) // 2], "a.zip"))
 
-    def test_members_that_are_not_where_the_list_says_are_said(self, tmp_path: Path) -> None:
+    def test_an_inconsistent_archive_is_refused(self, tmp_path: Path) -> None:
         whole = bytearray(_zip({"a.txt": "Words."}))
         del whole[10:20]
         assert "not a valid zip archive" in self._message(write(tmp_path, bytes(whole), "a.zip"))
 
-    def test_a_member_that_grows_as_no_text_does_is_refused(
+    def test_a_member_with_too_high_compression_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("pipeline.readers.zip_archive._HARMLESS", 1 << 16)
         path = write(tmp_path, _zip({"a.txt": b"\0" * (8 << 20)}), "a.zip")
         assert "is too high for text, at most 200 is allowed" in self._message(path)
 
-    def test_members_that_grow_together_are_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_members_with_too_high_total_compression_are_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("pipeline.readers.zip_archive._HARMLESS", 1 << 20)
         path = write(tmp_path, _zip({f"{n}.txt": b"\0" * (1 << 20) for n in range(40)}), "a.zip")
         assert "is too high for text" in self._message(path)
 
-    def test_an_archive_in_an_archive_is_to_be_unpacked(self, tmp_path: Path) -> None:
+    def test_a_nested_archive_must_be_unpacked(self, tmp_path: Path) -> None:
         inner = _zip({"a.txt": "Words."}, zipfile.ZIP_STORED)
         assert "a zip archive; unpack it" in self._message(write(tmp_path, _zip({"in.zip": inner}), "a.zip"))
         path = write(tmp_path, _zip({"in.zip": inner, "b.txt": "B."}), "b.zip")
@@ -152,14 +154,14 @@ class TestRefused:
             f"{path}: files not read: b.zip/in.zip (a zip archive; unpack it and pass the directory)"
         ]
 
-    def test_an_archive_without_files_is_said(self, tmp_path: Path) -> None:
+    def test_an_archive_without_files_is_refused(self, tmp_path: Path) -> None:
         assert "no files in this directory" in self._message(write(tmp_path, _zip({"folder/": b""}), "a.zip"))
 
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.json", "a.xml", "a.html", "a.jsonl", "a.txt.gz", "a.txt.xz"])
-def test_a_damaged_member_is_a_reject(tmp_path: Path, how: int, name: str) -> None:
+def test_a_damaged_member_is_rejected(tmp_path: Path, how: int, name: str) -> None:
     content = "\n".join(["text,n", *(json.dumps({"text": f"Number {n}"}) + f" {n * n}" for n in range(9000))]).encode()
     content = (
         gzip.compress(content) if name.endswith(".gz") else lzma.compress(content) if name.endswith("z") else content
@@ -176,7 +178,7 @@ def test_a_damaged_member_is_a_reject(tmp_path: Path, how: int, name: str) -> No
         assert "truncated" in {record.fault for record in read(source)}
 
 
-def test_a_member_with_a_damaged_header_is_said(tmp_path: Path) -> None:
+def test_a_member_with_a_damaged_header_is_truncated(tmp_path: Path) -> None:
     whole = bytearray(_zip({"a.txt": "Words.", "b.txt": "Sound."}))
     whole[30:35] = b"other"
     path = write(tmp_path, bytes(whole), "a.zip")
@@ -187,7 +189,7 @@ def test_a_member_with_a_damaged_header_is_said(tmp_path: Path) -> None:
     assert [(record.text, record.fault) for record in read(*recognise(path))] == [("", "truncated"), ("Sound.", "")]
 
 
-def test_a_damaged_table_of_an_archive_is_a_reject(tmp_path: Path) -> None:
+def test_a_damaged_table_in_an_archive_is_truncated(tmp_path: Path) -> None:
     table = io.BytesIO()
     pq.write_table(pa.table({"text": [f"Number {n * n}" for n in range(9000)]}), table)
     whole = bytearray(_zip({"a.parquet": table.getvalue()}, zipfile.ZIP_STORED))
@@ -206,20 +208,20 @@ class TestXz:
         assert len(read(sniff(path))) == 5_000
 
     @pytest.mark.parametrize("between", [b"", b"\0" * 4, b"\0" * 20_000])
-    def test_streams_may_follow_one_another(self, tmp_path: Path, between: bytes) -> None:
+    def test_concatenated_streams_are_read(self, tmp_path: Path, between: bytes) -> None:
         content = lzma.compress(self.LINES) + between + lzma.compress(self.LINES) + between
         path = write(tmp_path, content, "a.txt.xz")
         counted(TextReader(path=path, document_unit="line"), 2 * len(self.LINES))
         assert len(texts(TextReader(path=path, document_unit="line"))) == 10_000
 
-    def test_one_that_breaks_off_is_read_so_far(self, tmp_path: Path) -> None:
+    def test_a_truncated_file_is_read_up_to_the_truncation(self, tmp_path: Path) -> None:
         whole = lzma.compress(self.LINES)
         found = read(TextReader(path=write(tmp_path, whole[: len(whole) // 2], "a.txt.xz"), document_unit="line"))
         assert found[-1].fault == "truncated"
         assert len(found) > 1000
         assert [record.text for record in found[:-1]] == self.LINES.decode().splitlines(keepends=True)[: len(found) - 1]
 
-    def test_a_damaged_one_is_read_so_far(self, tmp_path: Path) -> None:
+    def test_a_damaged_file_is_read_up_to_the_damage(self, tmp_path: Path) -> None:
         whole = bytearray(lzma.compress(self.LINES))
         whole[len(whole) // 2] ^= 0xFF
         assert (
@@ -227,20 +229,18 @@ class TestXz:
             == "truncated"
         )
 
-    def test_what_is_none_is_said(self, tmp_path: Path) -> None:
+    def test_uncompressed_text_named_xz_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(
             BadInput, match=r"^[^\n]+unexpected content: uncompressed text despite the extension \.xz; rename it[^\n]+$"
         ):
             sniff(write(tmp_path, b"plain words\n", "a.txt.xz"))
 
-    def test_one_that_grows_as_no_text_does_is_no_document(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_decompression_bomb_is_a_fault(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("pipeline.readers.files._HARMLESS", 1 << 16)
         path = write(tmp_path, lzma.compress(b"word " * 4_000_000), "a.txt.xz")
         assert read(TextReader(path=path))[-1].fault == "bomb"
 
-    def test_one_that_wants_too_much_memory_is_no_document(
+    def test_a_file_that_needs_too_much_memory_is_truncated(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("pipeline.readers.files._XZ_MEMORY", 1 << 20)

@@ -1,4 +1,4 @@
-"""The job server and the workers on machines of their own, as far as network namespaces are machines."""
+"""The job server and the workers run on separate machines, simulated by network namespaces."""
 
 import os
 import shutil
@@ -16,24 +16,24 @@ import pytest
 from preprocessing.manifest import Manifest
 from tests.pipeline.faults import HERE, build, write_stories
 
-PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the pool starts what is called python there
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the pool starts the program named python
 ROOT = Path(__file__).parents[3]
 JOBS, WORKERS = 8099, 50000  # ports
 
 
 class Machine(NamedTuple):
-    """A network namespace; its end of the cable has the same name."""
+    """A network namespace; its end of the virtual cable has the same name."""
 
     name: str
     address: str
 
     def run(self, *command: str) -> str:
-        """Run a command there and return what it says."""
+        """Run a command in the namespace and return its output."""
         done = subprocess.run(["ip", "netns", "exec", self.name, *command], check=True, capture_output=True, text=True)
         return done.stdout
 
     def start(self, module: str, *arguments: str) -> "subprocess.Popen[str]":
-        """Start a Python module there, in a session of its own."""
+        """Start a Python module in the namespace, in its own session."""
         return subprocess.Popen(
             ["ip", "netns", "exec", self.name, sys.executable, "-m", module, *arguments],
             cwd=ROOT,
@@ -45,7 +45,7 @@ class Machine(NamedTuple):
         )
 
     def listens(self, port: int) -> bool:
-        """Whether something listens at a port there."""
+        """Whether something listens at a port in the namespace."""
         probe = f"import socket; socket.create_connection(('localhost', {port}), 1)"
         command = ["ip", "netns", "exec", self.name, sys.executable, "-c", probe]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -53,7 +53,7 @@ class Machine(NamedTuple):
 
 @pytest.fixture
 def machines() -> Iterator[tuple[Machine, Machine]]:
-    """Two machines with a cable between them that know each other's names; skipped where they cannot be made."""
+    """Two connected machines that can resolve each other's names; skip the test if they cannot be created."""
     if shutil.which("ip") is None:
         pytest.skip("there is no `ip` here (Debian: iproute2)")
     first, second = (Machine(f"sesame{os.getpid()}{end}", f"10.77.0.{end}") for end in (1, 2))
@@ -68,7 +68,7 @@ def machines() -> Iterator[tuple[Machine, Machine]]:
             if added.returncode:
                 pytest.skip(f"may not make network namespaces here: {added.stderr.strip()}")
             made.append(machine)
-            files = Path("/etc/netns", machine.name)  # `ip netns exec` shows them there as those of /etc
+            files = Path("/etc/netns", machine.name)  # `ip netns exec` shows these files as those of /etc
             files.mkdir(parents=True)
             (files / "hosts").write_text(hosts)
         subprocess.run(link, check=True)
@@ -98,7 +98,7 @@ def test_a_job_server_and_workers_on_two_networks_make_the_same_corpus(
     ]
     try:
         for machine, port in ((server, JOBS), (pool, WORKERS)):
-            until_it_listens(machine, port)
+            wait_until_it_listens(machine, port)
         job = server.start("tests.pipeline.faults", str(source), str(tmp_path / "there"), "300", *arguments)
         _, said = job.communicate()
         assert job.returncode == 0, said
@@ -112,8 +112,8 @@ def test_a_job_server_and_workers_on_two_networks_make_the_same_corpus(
     assert Manifest.load(tmp_path / "there" / "corpus").digest == here.digest
 
 
-def until_it_listens(machine: Machine, port: int) -> None:
-    """Wait for a server."""
+def wait_until_it_listens(machine: Machine, port: int) -> None:
+    """Wait until a server listens."""
     for _ in range(1500):
         if machine.listens(port):
             return

@@ -1,4 +1,4 @@
-"""The same graphs on other runners: what is submitted to Flink, Spark and Dataflow, and a real portable job server."""
+"""The same graphs on other runners: submissions to Flink, Spark and Dataflow, and a real portable job server."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ from tests.pipeline.conftest import story
 HERE = ("--direct_running_mode=in_memory",)
 SMALL = WordPiece(vocab_size=200)
 TEXT = {"Parts", "Clean", "Keys", "All keys", "By key", "First of each", "Kept", "No bands", "Plan"}
-ELSEWHERE = ("portable", "flink", "spark", "dataflow")  # cluster files whose corpora are made by other machines
+ELSEWHERE = ("portable", "flink", "spark", "dataflow")  # cluster files for corpora that are made on other machines
 
 
 def corpus_of(path: Path) -> Corpus:
@@ -34,14 +34,14 @@ def corpus_of(path: Path) -> Corpus:
 
 
 def build(corpus: Corpus, out: Path, beam_args: tuple[str, ...]) -> Manifest:
-    """All three jobs."""
+    """Run all three jobs."""
     read_text(corpus, out / "text", beam_args)
     train_vocab(out / "text", SMALL, out / "vocab", beam_args)
     return encode_corpus(out / "text", out / "vocab", corpus, out / "corpus", beam_args)
 
 
 class Submitted(Exception):
-    """Carries a graph that was about to be submitted."""
+    """Carries a graph at the moment of its submission."""
 
     def __init__(self, graph: Any) -> None:
         self.graph = graph
@@ -49,13 +49,14 @@ class Submitted(Exception):
 
 @pytest.fixture
 def submission(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], Any]:
-    """Runs a job up to its submission and returns the graph."""
+    """Run a job up to its submission and return the graph."""
 
     class Service:
         def submit(self, graph: Any) -> None:
             raise Submitted(graph)
 
-    from apache_beam.runners.portability.portable_runner import PortableRunner  # quiet only after pipeline.engine
+    # imported after pipeline.engine, which silences its log output
+    from apache_beam.runners.portability.portable_runner import PortableRunner
 
     monkeypatch.setattr(PortableRunner, "create_job_service", lambda self, options: Service())
 
@@ -68,7 +69,7 @@ def submission(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object
 
 
 def steps(graph: Any) -> set[str]:
-    """Names of the outermost steps."""
+    """Return the names of the outermost steps."""
     (root,) = graph.root_transform_ids
     transforms = graph.components.transforms
     return {transforms[step].unique_name for step in transforms[root].subtransforms}
@@ -76,7 +77,7 @@ def steps(graph: Any) -> set[str]:
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["portable", "flink", "spark"])
-def test_what_is_submitted_has_the_expected_layout(
+def test_submitted_graphs_have_the_expected_steps(
     name: str, submission: Any, write_jsonl: Callable[..., Path], tmp_path: Path
 ) -> None:
     arguments = tuple(load_cluster(name).beam.arguments)
@@ -94,16 +95,16 @@ def test_what_is_submitted_has_the_expected_layout(
     assert steps(graph) == {"Shards", "Encode"}
 
 
-def test_the_options_of_dataflow_are_sound_and_what_is_missing_here_is_said(tmp_path: Path) -> None:
-    """Beam checks all options first, then looks for its own extra, which is not among our packages."""
+def test_dataflow_options_are_valid_and_the_missing_extra_is_named(tmp_path: Path) -> None:
+    """Beam first checks all options, then requires its own extra, which is not among our dependencies."""
     arguments = load_cluster("dataflow").beam.arguments
     with pytest.raises(ResourceError, match=r"apache_beam\[gcp\]"), pipeline(tmp_path, 0, arguments) as graph:
         graph | beam.Create([1])
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
-def test_options_of_the_shipped_clusters_are_those_of_beam(name: str) -> None:
-    """Each of them, read by Beam's own parser, has the value of the file; Beam takes unknown ones without a word."""
+def test_options_of_the_shipped_clusters_are_valid_for_beam(name: str) -> None:
+    """Beam's own parser gives each option the value of the file; Beam ignores unknown options silently."""
     of_file = load_cluster(name).beam
     read = check_options(of_file.arguments).get_all_options()
     assert read["runner"] == of_file.runner
@@ -118,7 +119,7 @@ def test_options_of_the_shipped_clusters_are_those_of_beam(name: str) -> None:
         ({"direct_running_mode": "threads"}, "invalid choice: 'threads'"),
     ],
 )
-def test_an_option_that_beam_does_not_know_or_cannot_read_is_one_line(options: dict[str, Any], said: str) -> None:
+def test_an_unknown_or_invalid_beam_option_is_a_one_line_error(options: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput) as error:
         check_options(BeamSettings(runner="FlinkRunner", options=options).arguments)
     assert said in str(error.value)
@@ -128,14 +129,14 @@ def test_an_option_that_beam_does_not_know_or_cannot_read_is_one_line(options: d
 @pytest.mark.parametrize(
     "options", [{"runner": "FlinkRunner"}, {"--parallelism": 4}, {"s3_secret_access_key": "abc"}, {"parallelism": None}]
 )
-def test_an_option_that_a_cluster_file_may_not_have_is_refused(options: dict[str, Any]) -> None:
+def test_an_option_not_allowed_in_a_cluster_file_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"invalid key|expected"):
         BeamSettings(options=options)
 
 
 @pytest.mark.parametrize("name", ["use_public_ips", "save_main_session", "streaming", "no_auth", "update"])
-def test_a_switch_of_beam_that_a_cluster_file_turns_off_is_off(name: str) -> None:
-    """It was dropped without a word, whatever Beam does by itself."""
+def test_a_beam_switch_set_to_false_is_off(name: str) -> None:
+    """The value false used to be dropped silently, so Beam's default applied."""
     for value in (True, False):
         assert check_options(BeamSettings(options={name: value}).arguments).get_all_options()[name] is value
 
@@ -149,12 +150,12 @@ def test_a_switch_of_beam_that_a_cluster_file_turns_off_is_off(name: str) -> Non
         ("paralelism", "unknown option"),
     ],
 )
-def test_an_option_of_beam_that_cannot_be_off_is_refused(name: str, said: str) -> None:
+def test_a_beam_option_that_cannot_be_false_is_refused(name: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         check_options(BeamSettings(options={name: False}).arguments)
 
 
-def test_a_job_server_that_does_not_answer_is_said_in_one_line(tmp_path: Path) -> None:
+def test_an_unreachable_job_server_is_a_one_line_error(tmp_path: Path) -> None:
     arguments = ["--runner=PortableRunner", "--job_endpoint=127.0.0.1:1", "--job_server_timeout=1"]
     arguments += ["--environment_type=EXTERNAL", "--environment_config=127.0.0.1:1"]
     with pytest.raises(ResourceError, match="no job server"), pipeline(tmp_path, 0, arguments) as graph:
@@ -169,8 +170,8 @@ def free_port() -> int:
 
 @pytest.fixture
 def portable() -> Iterator[tuple[str, ...]]:
-    """The options for a job server and a worker pool that run as processes of their own."""
-    # the pool starts what is called python there
+    """Start a job server and a worker pool as separate processes, and yield their options."""
+    # the pool starts the program named python
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": path}
     server, pool = free_port(), free_port()
@@ -189,7 +190,7 @@ def portable() -> Iterator[tuple[str, ...]]:
         for module, *arguments in modules
     ]
     for port in (server, pool):
-        until(lambda port=port: socket.create_connection(("localhost", port), 1).close())
+        wait_until(lambda port=port: socket.create_connection(("localhost", port), 1).close())
     yield (
         "--runner=PortableRunner",
         f"--job_endpoint=localhost:{server}",
@@ -201,8 +202,8 @@ def portable() -> Iterator[tuple[str, ...]]:
         process.wait()
 
 
-def until(ready: Callable[[], object]) -> None:
-    """Wait until `ready` raises no OSError any more."""
+def wait_until(ready: Callable[[], object]) -> None:
+    """Wait until `ready` no longer raises OSError."""
     for _ in range(3000):
         try:
             ready()
@@ -213,7 +214,7 @@ def until(ready: Callable[[], object]) -> None:
 
 
 @pytest.mark.slow
-class TestThePortableJobServer:
+class TestPortableJobServer:
     def test_it_makes_the_same_corpus(
         self, portable: tuple[str, ...], write_jsonl: Callable[..., Path], tmp_path: Path
     ) -> None:
@@ -222,14 +223,14 @@ class TestThePortableJobServer:
         assert here.digest == there.digest
         assert here.splits["train"]["rows"] > 40
 
-    def test_bad_input_that_a_worker_finds_arrives_as_one_line(
+    def test_bad_input_found_by_a_worker_is_a_one_line_error(
         self, portable: tuple[str, ...], write_jsonl: Callable[..., Path], tmp_path: Path
     ) -> None:
         corpus = corpus_of(write_jsonl(["too short"] * 20))
         with pytest.raises(BadInput, match=r"no usable text in 20 documents \(20 too_short\)"):
             read_text(corpus, tmp_path / "text", portable)
 
-    def test_a_worker_pool_that_is_not_there_is_said_in_one_line(
+    def test_an_unreachable_worker_pool_is_a_one_line_error(
         self, portable: tuple[str, ...], write_jsonl: Callable[..., Path], tmp_path: Path
     ) -> None:
         corpus = corpus_of(write_jsonl([story(number) for number in range(20)]))

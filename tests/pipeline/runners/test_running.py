@@ -18,7 +18,7 @@ TWO = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 
 
 def fail(kind: str) -> None:
-    """What a worker may do wrong."""
+    """Fail in the way that `kind` names."""
     if kind == "ours":
         raise DataError("text/part: holds nothing; give more")
     if kind == "system":
@@ -40,7 +40,7 @@ def _run(folder: Path, kind: str, *args: str) -> None:
 
 
 @pytest.mark.parametrize("args", [(), pytest.param(TWO, marks=pytest.mark.slow)], ids=["one process", "two processes"])
-def test_what_a_worker_raises_arrives_as_what_it_was(tmp_path: Path, args: tuple[str, ...]) -> None:
+def test_an_error_in_a_worker_keeps_its_type(tmp_path: Path, args: tuple[str, ...]) -> None:
     with pytest.raises(DataError, match=r"^text/part: holds nothing; give more$"):
         _run(tmp_path, "ours", *args)
     with pytest.raises(OSError, match="No space left") as raised:
@@ -60,7 +60,7 @@ def test_what_a_worker_raises_arrives_as_what_it_was(tmp_path: Path, args: tuple
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_is_told_in_one_line(tmp_path: Path) -> None:
+def test_the_death_of_a_worker_is_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match=r"^a Beam worker died[^\n]+$"):
         _run(tmp_path, "death", *TWO)
     assert list(tmp_path.iterdir()) == []
@@ -70,7 +70,7 @@ def test_a_worker_that_dies_is_told_in_one_line(tmp_path: Path) -> None:
     "args",
     [("--direct_num_wokers=2",), ("--direct_running_mode=fast",), ("stray",), ("--direct_num_workers=many",)],
 )
-def test_a_beam_option_that_beam_does_not_have_is_told_in_one_line(
+def test_an_unknown_beam_option_is_a_one_line_error(
     tmp_path: Path, args: tuple[str, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(BadInput, match=r"^Beam options: [^\n]+$"):
@@ -92,14 +92,14 @@ def test_a_beam_option_that_beam_does_not_have_is_told_in_one_line(
         (("--runner=FlinkRunner",), 51e6, 0),
     ],
 )
-def test_more_processes_start_where_the_work_is_worth_it_or_options_say_so(
+def test_the_number_of_processes_follows_the_work_and_the_options(
     args: tuple[str, ...], work: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     assert _processes(args, work) == expected
 
 
-def test_a_runner_that_cannot_run_here_is_told_before_anything_is_done() -> None:
+def test_an_unknown_runner_is_refused_before_the_run() -> None:
     for known in ("FlinkRunner", "flink", "DirectRunner", "apache_beam.runners.portability.fn_api_runner.FnApiRunner"):
         check_options([f"--runner={known}"])
     with pytest.raises(
@@ -109,13 +109,13 @@ def test_a_runner_that_cannot_run_here_is_told_before_anything_is_done() -> None
 
 
 @pytest.mark.parametrize("name", ["DataflowRunner", "dataflow", "TestDataflowRunner"])
-def test_packages_that_dataflow_lacks_are_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_dataflow_package_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_DATAFLOW", "apache_beam.no_such_module")
     with pytest.raises(ResourceError, match=r"run pip install 'apache_beam\[gcp\]'$"):
         check_here([f"--runner={name}"])
 
 
-def test_an_option_and_its_value_may_be_two_words(tmp_path: Path) -> None:
+def test_an_option_and_its_value_may_be_two_arguments(tmp_path: Path) -> None:
     with pytest.raises(DataError):
         _run(tmp_path, "ours", "--direct_num_workers", "1")
 
@@ -125,7 +125,7 @@ def test_an_interrupt_stays_an_interrupt(tmp_path: Path) -> None:
         _run(tmp_path, "interrupt")
 
 
-def test_a_run_says_nothing_and_leaves_the_loggers_as_they_were(
+def test_a_run_prints_nothing_and_leaves_the_loggers_unchanged(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     logger = logging.getLogger("apache_beam")
@@ -136,7 +136,7 @@ def test_a_run_says_nothing_and_leaves_the_loggers_as_they_were(
     assert (logger.level, logger.propagate, list(logger.handlers)) == before
 
 
-def test_importing_beam_says_nothing_and_adds_no_log_handler() -> None:
+def test_importing_beam_prints_nothing_and_adds_no_log_handler() -> None:
     code = "import logging, pipeline.runners; print(len(logging.root.handlers))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"0\n", b"")
@@ -153,7 +153,7 @@ def test_progress_is_the_sum_of_the_seals(tmp_path: Path) -> None:
     assert told[-1] == {"stage": "corpus", "done": 2, "total": 3, "documents": 6, "bytes": 40, "tokens": 10}
 
 
-def test_what_goes_on_when_all_parts_are_there_has_a_name(tmp_path: Path) -> None:
+def test_the_time_after_the_last_part_is_reported_as_finishing(tmp_path: Path) -> None:
     told: list[dict[str, object]] = []
     finishing = threading.Event()
 
@@ -176,7 +176,7 @@ def test_without_a_listener_nothing_is_watched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("cores", "memory", "expected"), [(0.5, 64e9, 0), (8, 64e9, 8), (8, 2e9, 5), (8, 0.5e9, 0)])
-def test_processes_are_those_that_a_control_group_has_cores_and_memory_for(
+def test_the_number_of_processes_is_limited_by_cores_and_memory(
     cores: float, memory: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "cores", lambda root=limits.ROOT: limits.Cores(cores))

@@ -26,7 +26,7 @@ def _clean(records: Iterable[Record], **clean: Any) -> tuple[list[str], Cleaning
 @pytest.mark.parametrize(
     ("text", "reason"), [("", "empty"), (" \n\x00\t", "empty"), ("Short.", "too_short"), ("x" * 101, "too_long")]
 )
-def test_a_document_of_unfit_length_is_dropped_with_a_reason(text: str, reason: str) -> None:
+def test_a_too_short_or_too_long_document_is_dropped_with_a_reason(text: str, reason: str) -> None:
     kept, tally = _clean([Record("a", len(text), text), Record("a", len(GOOD), GOOD)], max_chars=100)
     assert kept == [GOOD]
     assert tally.ledger.dropped[reason] == Count(1, len(text))
@@ -41,21 +41,21 @@ def test_a_faulty_record_is_dropped_and_rejected_with_its_fault() -> None:
     ]
 
 
-def test_bytes_between_documents_are_seen_but_are_no_document_and_no_reject() -> None:
+def test_bytes_between_documents_are_counted_but_not_rejected() -> None:
     _, tally = _clean([Record("a", 9, fault=BETWEEN)])
     assert (tally.ledger.seen, tally.ledger.dropped) == (Count(0, 9), {BETWEEN: Count(0, 9)})
     assert not tally.rejected
 
 
-def test_a_document_that_breaks_a_step_is_a_reject_and_the_next_one_is_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_that_causes_an_exception_costs_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = apply_rules
 
-    def breaks(text: str, rules: Any) -> tuple[str, str]:
+    def failing_rules(text: str, rules: Any) -> tuple[str, str]:
         if "bad" in text:
             raise ValueError("cannot")
         return sound(text, rules)
 
-    monkeypatch.setattr(clean_step, "apply_rules", breaks)
+    monkeypatch.setattr(clean_step, "apply_rules", failing_rules)
     kept, tally = _clean([Record("a", 60, f"bad {GOOD}"), Record("a", 50, GOOD)])
     assert kept == [GOOD]
     assert tally.rejected == {"broke_ValueError": 1}
@@ -63,12 +63,12 @@ def test_a_document_that_breaks_a_step_is_a_reject_and_the_next_one_is_cleaned(m
     assert tally.ledger.balanced()
 
 
-def test_of_many_rejects_of_one_reason_the_first_thousand_are_shown_and_all_are_counted() -> None:
+def test_at_most_1000_rejects_per_reason_are_stored_and_all_are_counted() -> None:
     _, tally = _clean(Record("a", 1, fault="bad_json") for _ in range(1500))
     assert (len(tally.shown), tally.rejected["bad_json"]) == (1000, 1500)
 
 
-def test_nul_bytes_and_carriage_returns_go_and_are_accounted_for() -> None:
+def test_removed_nul_bytes_and_carriage_returns_are_counted() -> None:
     raw = f"\x00{GOOD}\r\n\r\n{GOOD}\x00\r\n"
     kept, tally = _clean([Record("a", len(raw), raw)])
     assert kept == [f"{GOOD}\n\n{GOOD}"]
@@ -76,7 +76,7 @@ def test_nul_bytes_and_carriage_returns_go_and_are_accounted_for() -> None:
     assert tally.ledger.balanced()
 
 
-def test_a_repair_that_lengthens_the_text_is_a_line_of_its_own() -> None:
+def test_added_bytes_of_a_repair_have_their_own_entry() -> None:
     text = GOOD + "\ufffd" * 10
     grown, shrunk = Record("a", len(GOOD) + 10, text, repaired=10), Record("b", len(GOOD) + 3, GOOD + "   ")
     _, tally = _clean([grown, shrunk], max_replacement_char_ratio=1)
@@ -85,7 +85,7 @@ def test_a_repair_that_lengthens_the_text_is_a_line_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("lost", "kept"), [(1, True), (2, False)])
-def test_a_document_with_more_lost_characters_than_one_in_a_thousand_is_rejected(lost: int, kept: bool) -> None:
+def test_a_document_with_too_many_lost_characters_is_rejected(lost: int, kept: bool) -> None:
     text = "word " * 200 + "\ufffd" * lost
     found, tally = _clean([Record("a", 1000 + lost, text, repaired=lost), Record("b", len(GOOD), GOOD)])
     assert (text in found) == kept
@@ -94,7 +94,7 @@ def test_a_document_with_more_lost_characters_than_one_in_a_thousand_is_rejected
     assert len(_clean([Record("a", 1002, text)], max_replacement_char_ratio=0.01)[0]) == 1
 
 
-def test_files_that_were_not_in_utf8_are_known_by_their_encoding() -> None:
+def test_files_in_other_encodings_are_listed_by_encoding() -> None:
     _, tally = _clean(
         [Record(name, 50, GOOD, encoding=code) for name, code in [("a", "cp1251"), ("b", ""), ("c", "cp1251")]]
     )
@@ -106,7 +106,7 @@ def test_repaired_documents_and_sequences_are_counted() -> None:
     assert tally.repaired == [2, 4]
 
 
-def test_mojibake_is_mended_unless_it_is_not_wanted() -> None:
+def test_mojibake_is_repaired_unless_disabled() -> None:
     broken = GOOD.replace("kept", "k\u00c3\u00a9pt")
     assert _clean([Record("a", 50, broken)])[0] == [GOOD.replace("kept", "k\u00e9pt")]
     assert _clean([Record("a", 50, broken)], fix_text=False)[0] == [broken]
@@ -118,7 +118,7 @@ def test_private_data_is_masked_and_counted() -> None:
     assert tally.masked == 1
 
 
-def test_a_document_of_another_language_is_dropped() -> None:
+def test_a_document_in_another_language_is_dropped() -> None:
     german = "Dies ist ein ganz gew\u00f6hnlicher Satz in deutscher Sprache, und es folgt noch ein zweiter."
     english = "This is a perfectly ordinary sentence in the English language, and another one follows it."
     kept, tally = _clean([Record("a", 100, german), Record("a", 100, english)], languages=("en",))
@@ -126,7 +126,7 @@ def test_a_document_of_another_language_is_dropped() -> None:
     assert tally.ledger.dropped["language"].documents == 1
 
 
-def test_phrases_of_a_source_are_found_again_in_the_cleaned_text() -> None:
+def test_phrases_of_a_source_are_relocated_in_the_cleaned_text() -> None:
     raw = f"  \x00{GOOD} New  York is large."
     record = Record("a", len(raw), raw, spans=((raw.index("New"), raw.index(" is large")),))
     (document,) = clean_records([record], Cleaner(Clean(), with_spans=True), CleaningTally())
@@ -143,7 +143,7 @@ def test_a_split_is_written_with_text_source_and_key(tmp_path: Path) -> None:
     assert found == {"text": GOOD, "source": "in.txt", "key": text_key(GOOD), "spans": []}
 
 
-def test_the_rejects_of_a_split_go_to_a_file_with_place_reason_and_an_escaped_snippet(tmp_path: Path) -> None:
+def test_rejects_are_written_with_position_reason_and_escaped_snippet(tmp_path: Path) -> None:
     lines = [json.dumps({"text": GOOD}), '{"text": broken \x01', json.dumps({"title": "no text"})]
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
     (split,) = plan_splits([JsonlReader(path=str(tmp_path / "in.jsonl"))])
@@ -157,7 +157,7 @@ def test_the_rejects_of_a_split_go_to_a_file_with_place_reason_and_an_escaped_sn
     assert shown[0]["source"] == "in.jsonl"
 
 
-def test_a_split_that_is_there_and_whole_is_not_made_again(tmp_path: Path) -> None:
+def test_a_complete_split_is_not_made_again(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text(GOOD)
     (split,) = plan_splits([TextReader(path=str(tmp_path / "in.txt"))])
     clean_split(split, tmp_path / "part.arrow", Cleaner(Clean()))
@@ -166,7 +166,7 @@ def test_a_split_that_is_there_and_whole_is_not_made_again(tmp_path: Path) -> No
     assert read_seal(tmp_path / "part.arrow") is not None
 
 
-def test_a_split_that_was_damaged_is_made_again(tmp_path: Path) -> None:
+def test_a_damaged_split_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text(GOOD)
     (split,) = plan_splits([TextReader(path=str(tmp_path / "in.txt"))])
     part = tmp_path / "part.arrow"

@@ -1,4 +1,4 @@
-"""Damage is weighed by the stored bytes and the files that have it, and files are named."""
+"""Damage is measured by stored bytes and by the number of damaged files; messages name the files."""
 
 import gzip
 import json
@@ -65,10 +65,10 @@ def _read(path: Path, max_unreadable_ratio: float = 0.05) -> TextDirectory:
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("ending", "part"), [*((ending, 6) for ending in MAKE), ("jsonl.gz", 9999), ("parquet", 9999)])
-def test_torn_files_are_weighed_as_a_whole_and_named(
+def test_truncated_files_count_as_whole_files_and_are_named(
     tmp_path: Path, ending: str, part: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Ten of twenty files, cut off at a sixth, were ten dropped documents of 670."""
+    """Ten of twenty files truncated to a sixth used to count as ten dropped documents of 670."""
     (tmp_path / "in").mkdir()
     for number in range(4):
         content = MAKE[ending](tmp_path, 60 * number)
@@ -86,8 +86,8 @@ def test_torn_files_are_weighed_as_a_whole_and_named(
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("ending", ["jsonl.gz", "jsonl.zst", "parquet", "arrow", "json"])
-def test_files_of_which_little_is_left_count_as_large_as_others(tmp_path: Path, ending: str) -> None:
-    """Ten of twenty files, cut off at a hundredth, were 1 % of the stored bytes."""
+def test_nearly_empty_files_count_with_the_median_size(tmp_path: Path, ending: str) -> None:
+    """Ten of twenty files truncated to a hundredth used to count as 1% of the stored bytes."""
     (tmp_path / "in").mkdir()
     for number in range(6):
         content = MAKE[ending](tmp_path, 60 * number)
@@ -106,10 +106,10 @@ def _rows(start: int) -> bytes:
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "tsv"])
 @pytest.mark.parametrize("tear", ["in a text", "behind a key"])
-def test_files_that_end_in_the_middle_of_a_line_are_weighed_and_named(
+def test_files_that_end_inside_a_line_are_counted_and_named(
     tmp_path: Path, ending: str, tear: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Ten of twenty files of JSON lines, cut off at a sixth, were ten dropped documents: "bad_json"."""
+    """Ten of twenty JSON lines files truncated to a sixth used to count as ten dropped documents, "bad_json"."""
     make = _lines if ending == "jsonl" else lambda start: b"id,text,more\n" + _rows(start)
     (tmp_path / "in").mkdir()
     for number in range(6):
@@ -126,8 +126,8 @@ def test_files_that_end_in_the_middle_of_a_line_are_weighed_and_named(
     assert any("are read up to the damage: 3 files" in message for message in caplog.messages)
 
 
-def test_the_last_line_of_a_single_file_costs_no_more_than_itself(tmp_path: Path) -> None:
-    """What wrote it may have been ended there."""
+def test_an_incomplete_last_line_of_a_single_file_costs_one_document(tmp_path: Path) -> None:
+    """The program that wrote the file may have been stopped there."""
     (tmp_path / "a.jsonl").write_bytes(_lines(0)[:-9])
     ledger = _read(tmp_path / "a.jsonl").ledger
     assert (ledger.kept.documents, ledger.dropped["cut_off"].documents) == (59, 1)
@@ -137,12 +137,12 @@ def test_the_last_line_of_a_single_file_costs_no_more_than_itself(tmp_path: Path
 @pytest.mark.parametrize(
     "line", ['{"text": "Words"} and', '{"text": Words', '{"text": "Words" "more": 1}', "Words", "}"]
 )
-def test_a_last_line_that_is_no_beginning_of_an_object_is_bad_json(tmp_path: Path, line: str) -> None:
+def test_a_last_line_that_cannot_start_an_object_is_bad_json(tmp_path: Path, line: str) -> None:
     (tmp_path / "a.jsonl").write_bytes(_lines(0) + line.encode())
     assert _read(tmp_path / "a.jsonl").ledger.dropped["bad_json"].documents == 1
 
 
-def test_a_little_damage_is_said_with_the_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_minor_damage_is_a_warning_that_names_the_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "in").mkdir()
     for number in range(40):
         content = gzip.compress(_lines(10 * number))
@@ -158,7 +158,7 @@ def test_a_little_damage_is_said_with_the_files(tmp_path: Path, caplog: pytest.L
     ("content", "why"),
     [(b'{"error": "not found", "text": 3}\n', "not_a_string"), (b"not found\n", "bad_json"), (b"[1]\n", "no_field")],
 )
-def test_files_without_a_document_are_weighed_as_files(tmp_path: Path, content: bytes, why: str) -> None:
+def test_files_without_a_readable_document_count_as_files(tmp_path: Path, content: bytes, why: str) -> None:
     (tmp_path / "in").mkdir()
     for number in range(10):
         made = content if number == 3 else _lines(60 * number)
@@ -170,7 +170,7 @@ def test_files_without_a_document_are_weighed_as_files(tmp_path: Path, content: 
 @pytest.mark.parametrize(
     "behind", [b"\0", b"\0" * 512, b"\0" * 100_000, gzip.compress(b""), b"\0" * 9 + gzip.compress(b"")]
 )
-def test_padding_behind_gzip_is_no_damage(tmp_path: Path, behind: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_padding_after_gzip_is_no_damage(tmp_path: Path, behind: bytes, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(_lines(0)) + behind)
     ledger = _read(tmp_path / "a.jsonl.gz").ledger
     assert (ledger.kept.documents, {*ledger.dropped} - {"trimmed"}) == (60, set())
@@ -178,7 +178,7 @@ def test_padding_behind_gzip_is_no_damage(tmp_path: Path, behind: bytes, caplog:
 
 
 @pytest.mark.parametrize("unit", ["line", "document"])
-def test_other_bytes_behind_gzip_cost_no_document_and_are_said(
+def test_other_bytes_after_gzip_cost_no_document_and_are_reported(
     tmp_path: Path, unit: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = "".join(f"{text}\n" for text in _texts(0)).encode()
@@ -193,7 +193,7 @@ def test_other_bytes_behind_gzip_cost_no_document_and_are_said(
     assert any("a.txt.gz (trailing_data)" in message for message in caplog.messages)
 
 
-def test_text_to_compare_with_that_cannot_be_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_parts_of_reference_corpora_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "old.jsonl.gz").write_bytes(gzip.compress(_lines(0))[:-200])
     (tmp_path / "new.jsonl").write_bytes(_lines(0))
     known = Dedup(reference_corpora=(str(tmp_path / "old.jsonl.gz"),))
@@ -206,8 +206,8 @@ def test_text_to_compare_with_that_cannot_be_read_is_said(tmp_path: Path, caplog
     assert said in caplog.messages
 
 
-def test_a_side_that_is_torn_behind_a_line_is_damage_of_both_files(tmp_path: Path) -> None:
-    """All lines are there, and the end of gzip is not: the first side was named alone, which is whole."""
+def test_a_truncated_side_is_damage_of_both_files(tmp_path: Path) -> None:
+    """All lines are present, but the end of gzip is missing; only the undamaged first side used to be named."""
     text = "".join(f"{text}\n" for text in _texts(0)).encode()
     (tmp_path / "a.en.gz").write_bytes(gzip.compress(text))
     (tmp_path / "a.eo.gz").write_bytes(gzip.compress(text)[:-8])
@@ -226,7 +226,7 @@ def test_empty_files_are_counted_and_named(tmp_path: Path, caplog: pytest.LogCap
     assert said in caplog.messages
 
 
-def test_what_is_skipped_does_not_dilute_what_is_damaged(tmp_path: Path) -> None:
+def test_skipped_records_do_not_lower_the_damage_ratio(tmp_path: Path) -> None:
     page = f"<html><body><p>{story(1)}</p></body></html>".encode()
     pages = [web_record("response", html(page))] * 2
     lost = [web_record("response", html(b"\x1f\x8b damaged"))]
@@ -238,35 +238,35 @@ def test_what_is_skipped_does_not_dilute_what_is_damaged(tmp_path: Path) -> None
     assert (ledger.dropped["http_error"].documents, ledger.balanced()) == (100, True)
 
 
-def _renamed(path: Path) -> None:
+def _replace(path: Path) -> None:
     other, facts = path.with_name(".other"), path.stat()
     other.write_bytes(path.read_bytes())
     os.utime(other, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     other.rename(path)
 
 
-def _grown(path: Path) -> None:
+def _append(path: Path) -> None:
     with path.open("ab") as file:
         file.write(_lines(900))
 
 
-def _copied(path: Path) -> None:
+def _copy(path: Path) -> None:
     path.with_name(f"new-{path.name}").write_bytes(path.read_bytes())
 
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "appended": (_grown, "has [0-9,]+ bytes, had"),
+    "appended": (_append, "has [0-9,]+ bytes, had"),
     "truncated": (lambda path: os.truncate(path, 100), "has 100 bytes, had"),
     "emptied": (lambda path: os.truncate(path, 0), "has 0 bytes, had"),
     "deleted": (lambda path: path.unlink(), "is gone"),
-    "replaced": (_renamed, "was written again"),
+    "replaced": (_replace, "was written again"),
     "written": (lambda path: os.utime(path, ns=(1, 1)), "was written again"),
-    "joined": (_copied, "is new"),
+    "joined": (_copy, "is new"),
 }
 
 
 @pytest.mark.parametrize(("change", "ending"), [*((change, "jsonl") for change in CHANGES), ("truncated", "parquet")])
-def test_what_changes_while_it_is_read_is_refused_and_named(
+def test_input_that_changes_while_it_is_read_is_refused_and_named(
     tmp_path: Path, change: str, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "in").mkdir()
@@ -276,13 +276,13 @@ def test_what_changes_while_it_is_read_is_refused_and_named(
     else:
         pq.write_table(pa.table({"text": _texts(0)}), path)
 
-    def changes_first(part: ingest.TextPart, out: str, cleaner: Cleaner) -> ingest.TextPart:
+    def clean_after_change(part: ingest.TextPart, out: str, cleaner: Cleaner) -> ingest.TextPart:
         if due:
             due.clear()
             does(path)
         return clean(part, out, cleaner)
 
-    monkeypatch.setattr(ingest, "_clean", changes_first)
+    monkeypatch.setattr(ingest, "_clean", clean_after_change)
     with pytest.raises(
         BadInput, match=rf"^input changed while it was read: [^\n]*b\.{ending} {named}[^\n]+repeat the command$"
     ):
@@ -292,8 +292,8 @@ def test_what_changes_while_it_is_read_is_refused_and_named(
         assert not list((tmp_path / "out").glob("text-*"))
 
 
-def test_streams_are_refused_as_they_cannot_be_read_twice(tmp_path: Path) -> None:
-    """A FIFO without a writer hung for ever, and `<(cat x)` was empty."""
+def test_streams_are_refused_because_they_cannot_be_read_twice(tmp_path: Path) -> None:
+    """A FIFO without a writer used to hang forever, and `<(cat x)` was empty."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     (tmp_path / "in").mkdir()
@@ -314,8 +314,8 @@ def test_streams_are_refused_as_they_cannot_be_read_twice(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_folder_to_write_to_in_the_folder_of_the_text_is_refused(tmp_path: Path, linked: bool) -> None:
-    """What was written there was read as text, or was said to be new in it."""
+def test_an_output_directory_inside_the_input_directory_is_refused(tmp_path: Path, linked: bool) -> None:
+    """Files written there used to be read as text, or reported as new in it."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_bytes(_lines(0))
     if linked:

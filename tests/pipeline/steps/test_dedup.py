@@ -1,4 +1,4 @@
-"""Which documents are the same, and which of them stays."""
+"""Deduplication: which documents are equal, and which of them stays."""
 
 import json
 import unicodedata
@@ -25,9 +25,9 @@ HERE = ("--direct_running_mode=in_memory",)
 
 
 def corpus_of(folder: Path, texts: list[str], **changes: Any) -> Corpus:
-    """A corpus of one file, a document a line."""
+    """Return a corpus of one file with one document per line."""
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "in.txt").exists():  # a file that changes is another input
+    if not (folder / "in.txt").exists():  # a changed file would be another input
         (folder / "in.txt").write_text("".join(f"{text}\n" for text in texts))
     return Corpus(name="test", sources=(TextReader(path=str(folder / "in.txt"), document_unit="line"),), **changes)
 
@@ -40,44 +40,44 @@ def kept(texts: TextDirectory) -> set[str]:
     return {document.text for document in texts.documents(0, texts.ledger.kept.documents)}
 
 
-def repeats(texts: TextDirectory) -> list[dict[str, str]]:
+def duplicate_report(texts: TextDirectory) -> list[dict[str, str]]:
     with pa.memory_map(str(texts.folder / "duplicates.arrow")) as file:
         return pa.ipc.open_file(file).read_all().to_pylist()
 
 
 def long_story(number: int, length: int = 300) -> list[str]:
-    """Words that no other number has in this order."""
+    """Return words in an order that is unique for each number."""
     return np.random.default_rng([11, number]).choice([*WORDS, *map(str, range(2000))], length).tolist()
 
 
-def edited(words: list[str], number: int, share: float) -> str:
-    """The words with a run of about that share replaced: runs keep most n-grams, as real edits do."""
+def edit(words: list[str], number: int, share: float) -> str:
+    """Replace a run of about this fraction of the words; a run keeps most n-grams, as real edits do."""
     rng, length = np.random.default_rng([12, number]), int(share * len(words))
     at = int(rng.integers(len(words) - length))
     return " ".join([*words[:at], *(f"new{i}" for i in range(length)), *words[at + length :]])
 
 
 class TestExact:
-    def test_a_dropped_document_is_reported_with_the_one_that_is_kept(self, tmp_path: Path) -> None:
+    def test_a_dropped_document_is_reported_with_the_kept_one(self, tmp_path: Path) -> None:
         texts = read(tmp_path, [story(1), story(2), story(1)])
         key = text_key(story(1)).hex()
-        assert repeats(texts) == [
+        assert duplicate_report(texts) == [
             {"key": key, "source": "in.txt", "reason": "duplicate", "kept_key": key, "kept_source": "in.txt"}
         ]
         assert texts.ledger.dropped["duplicate"] == Count(1, len(story(1)))
 
-    def test_without_it_all_stay_and_nothing_is_reported(self, tmp_path: Path) -> None:
+    def test_without_exact_all_documents_stay_and_nothing_is_reported(self, tmp_path: Path) -> None:
         texts = read(tmp_path, [story(1), story(2), story(1)], dedup=Dedup(exact=False))
-        assert (texts.ledger.kept.documents, repeats(texts)) == (3, [])
+        assert (texts.ledger.kept.documents, duplicate_report(texts)) == (3, [])
 
 
-class TestNear:
+class TestMinhash:
     NEAR = Dedup(minhash=True)
 
-    def test_of_near_duplicates_the_one_with_the_smallest_key_stays(self, tmp_path: Path) -> None:
+    def test_the_near_duplicate_with_the_smallest_key_stays(self, tmp_path: Path) -> None:
         words = [long_story(number) for number in range(20)]
         originals = [" ".join(each) for each in words]
-        copies = [edited(each, number, 0.02) for number, each in enumerate(words[:5])]
+        copies = [edit(each, number, 0.02) for number, each in enumerate(words[:5])]
         assert min(jaccard(a, b, 5) for a, b in zip(copies, originals, strict=False)) > 0.9
         texts = read(tmp_path, [*originals, *copies], dedup=self.NEAR)
         wanted = {min(pair, key=text_key) for pair in zip(originals[:5], copies, strict=True)} | set(originals[5:])
@@ -85,10 +85,10 @@ class TestNear:
         assert texts.ledger.dropped["near_duplicate"].documents == 5
         assert texts.ledger.balanced()
 
-    def test_the_report_names_both_of_a_pair(self, tmp_path: Path) -> None:
+    def test_the_report_names_both_documents_of_a_pair(self, tmp_path: Path) -> None:
         words = long_story(1)
-        pair = sorted([" ".join(words), edited(words, 1, 0.02)], key=text_key)
-        (told,) = repeats(read(tmp_path, [*pair, story(3)], dedup=self.NEAR))
+        pair = sorted([" ".join(words), edit(words, 1, 0.02)], key=text_key)
+        (told,) = duplicate_report(read(tmp_path, [*pair, story(3)], dedup=self.NEAR))
         assert (told["reason"], told["kept_key"], told["key"]) == (
             "near_duplicate",
             text_key(pair[0]).hex(),
@@ -98,18 +98,18 @@ class TestNear:
     def test_a_chain_of_near_duplicates_is_one_cluster(self, tmp_path: Path) -> None:
         chain = [long_story(1)]
         for number in range(4):
-            chain.append(edited(chain[-1], number, 0.03).split())
+            chain.append(edit(chain[-1], number, 0.03).split())
         assert len(kept(read(tmp_path, [" ".join(words) for words in chain], dedup=self.NEAR))) == 1
 
-    def test_the_order_of_the_input_does_not_matter(self, tmp_path: Path) -> None:
+    def test_the_result_is_independent_of_the_input_order(self, tmp_path: Path) -> None:
         words = [long_story(number) for number in range(12)]
-        texts = [" ".join(each) for each in words] + [edited(each, n, 0.02) for n, each in enumerate(words[:6])]
+        texts = [" ".join(each) for each in words] + [edit(each, n, 0.02) for n, each in enumerate(words[:6])]
         hashes = {
             read(tmp_path / name, order, dedup=self.NEAR).hash for name, order in (("a", texts), ("b", texts[::-1]))
         }
         assert len(hashes) == 1
 
-    def test_a_killed_job_keeps_its_signatures(self, tmp_path: Path) -> None:
+    def test_a_resumed_job_keeps_its_signatures(self, tmp_path: Path) -> None:
         texts = [" ".join(long_story(number)) for number in range(5)]
         first = read(tmp_path, texts, dedup=self.NEAR)
         (signed,) = first.folder.glob("near-*.npy")
@@ -119,21 +119,21 @@ class TestNear:
         assert signed.stat().st_mtime_ns == before
 
     @pytest.mark.slow
-    def test_planted_near_duplicates_are_found_and_hardly_anything_else(self, tmp_path: Path) -> None:
+    def test_planted_near_duplicates_are_found_and_no_others(self, tmp_path: Path) -> None:
         words = [long_story(number) for number in range(4000)]
         originals = [" ".join(each) for each in words]
         planted = range(200)
-        copies = [edited(words[number], number, 0.10 * (number + 1) / 200) for number in planted]
+        copies = [edit(words[number], number, 0.10 * (number + 1) / 200) for number in planted]
         similar = {number for number in planted if jaccard(originals[number], copies[number], 5) >= 0.8}
         texts = read(tmp_path, [*originals, *copies], dedup=self.NEAR)
         left = kept(texts)
         found = {number for number in planted if not {originals[number], copies[number]} <= left}
         assert len(similar & found) >= 0.95 * len(similar)
-        assert texts.ledger.dropped["near_duplicate"].documents == len(found)  # nothing that was not planted
+        assert texts.ledger.dropped["near_duplicate"].documents == len(found)  # no other document is dropped
 
 
-class TestAgainst:
-    def test_documents_of_a_finished_corpus_are_not_wanted_again(self, tmp_path: Path) -> None:
+class TestReferenceCorpora:
+    def test_documents_of_a_finished_corpus_are_dropped(self, tmp_path: Path) -> None:
         old = corpus_of(tmp_path / "old", [story(number) for number in range(20)])
         read_text(old, tmp_path / "old" / "text", HERE)
         train_vocab(tmp_path / "old" / "text", WordPiece(vocab_size=200), tmp_path / "vocab", HERE)
@@ -142,13 +142,13 @@ class TestAgainst:
         texts = read(tmp_path / "new", fresh, dedup=Dedup(reference_corpora=(str(tmp_path / "corpus"),)))
         assert kept(texts) == set(fresh[10:])
         assert texts.ledger.dropped["known"].documents == 10
-        assert {told["kept_source"] for told in repeats(texts)} == {""}
+        assert {told["kept_source"] for told in duplicate_report(texts)} == {""}
 
-    def test_documents_near_to_those_of_a_text_are_not_wanted_again(self, tmp_path: Path) -> None:
+    def test_near_duplicates_of_a_reference_text_are_dropped(self, tmp_path: Path) -> None:
         words = [long_story(number) for number in range(10)]
         old = tmp_path / "old.txt"
         old.write_text("".join(" ".join(each) + "\n" for each in words))
-        fresh = [edited(each, number, 0.02) for number, each in enumerate(words[:5])]
+        fresh = [edit(each, number, 0.02) for number, each in enumerate(words[:5])]
         fresh += [" ".join(words[5]), *(" ".join(long_story(number)) for number in range(20, 25))]
         texts = read(tmp_path / "new", fresh, dedup=Dedup(minhash=True, reference_corpora=(f"line:{old}",)))
         assert kept(texts) == set(fresh[6:])
@@ -159,7 +159,7 @@ class TestAgainst:
 class TestLines:
     @pytest.fixture
     def pages(self, tmp_path: Path) -> Path:
-        """Five pages that share a line."""
+        """Five pages that share one line."""
         (tmp_path / "pages").mkdir()
         for number in range(5):
             text = f"{story(number)}\nSubscribe to our newsletter, it is free of charge.\n{story(number + 50)}\n"
@@ -182,14 +182,14 @@ class TestLines:
         corpus = Corpus(name="test", sources=(TextReader(path=str(pages)),), dedup=Dedup(line_min_chars=60))
         assert "\n".join(kept(read_text(corpus, tmp_path / "text", HERE))).count("Subscribe") == 5
 
-    def test_a_document_of_which_too_little_is_left_goes(self, tmp_path: Path) -> None:
+    def test_a_document_with_too_little_text_left_is_dropped(self, tmp_path: Path) -> None:
         texts = read(tmp_path, [f"{story(1)}", f"{story(1)} "], dedup=Dedup(line_min_chars=20, exact=False))
         assert texts.ledger.kept.documents == 1
         assert texts.ledger.dropped["repeated_line"].documents == 1
         assert texts.ledger.balanced()
 
     @pytest.mark.slow
-    def test_a_file_that_is_named_twice_is_kept_once(self, pages: Path, tmp_path: Path) -> None:
+    def test_a_file_named_twice_is_read_once(self, pages: Path, tmp_path: Path) -> None:
         corpus = Corpus(name="test", sources=(TextReader(path=str(pages)),) * 2, dedup=Dedup(line_min_chars=20))
         texts = read_text(corpus, tmp_path / "text", HERE)
         once = read_text(replace(corpus, sources=corpus.sources[:1]), tmp_path / "once", HERE)
@@ -197,7 +197,7 @@ class TestLines:
         assert texts.ledger.dropped["duplicate"].documents == 5
 
     @pytest.mark.slow
-    def test_near_duplicates_go_before_lines_do(self, tmp_path: Path) -> None:
+    def test_near_duplicates_are_dropped_before_repeated_lines(self, tmp_path: Path) -> None:
         paragraphs = [" ".join(long_story(number, 60)) for number in range(10)]
         (tmp_path / "pages").mkdir()
         (tmp_path / "pages" / "a.txt").write_text("\n".join(paragraphs))
@@ -210,11 +210,11 @@ class TestLines:
         texts = read_text(corpus, tmp_path / "text", HERE)
         assert texts.ledger.dropped["near_duplicate"].documents == 1
         assert all(paragraph in "".join(kept(texts)) for paragraph in paragraphs)
-        assert {told["reason"] for told in repeats(texts)} == {"near_duplicate"}
+        assert {told["reason"] for told in duplicate_report(texts)} == {"near_duplicate"}
         assert texts.ledger.balanced()
 
     @pytest.mark.slow
-    def test_a_known_document_is_known_though_its_lines_repeat(self, pages: Path, tmp_path: Path) -> None:
+    def test_a_known_document_is_dropped_as_known_although_its_lines_repeat(self, pages: Path, tmp_path: Path) -> None:
         sources = (TextReader(path=str(pages)),)
         against = Dedup(line_min_chars=20, reference_corpora=(f"text:{pages}/0.txt",))
         texts = read_text(Corpus(name="test", sources=sources, dedup=against), tmp_path / "text", HERE)
@@ -222,7 +222,7 @@ class TestLines:
         assert story(0) not in "".join(kept(texts))
         assert "\n".join(kept(texts)).count("Subscribe") == 1
 
-    def test_which_page_keeps_the_line_does_not_depend_on_how_the_input_is_cut(
+    def test_the_kept_line_is_independent_of_the_splits(
         self, pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         corpus = Corpus(name="test", sources=(TextReader(path=str(pages)),), dedup=Dedup(line_min_chars=20))
@@ -243,7 +243,7 @@ class TestDecontaminate:
         assert kept(texts) == {story(3), story(4)}
         assert texts.ledger.dropped["contaminated"].documents == 1
 
-    def test_evaluation_sets_are_cleaned_as_documents_are(self, tmp_path: Path) -> None:
+    def test_evaluation_sets_are_cleaned_like_documents(self, tmp_path: Path) -> None:
         question = (
             "Le caf\u00e9 o\u00f9 les treize lampes du vieux roi ne furent jamais rallum\u00e9es apr\u00e8s minuit."
         )
@@ -252,7 +252,7 @@ class TestDecontaminate:
         texts = read(tmp_path / "new", [f"{story(1)} {question}", story(3)], decontaminate=wanted)
         assert kept(texts) == {story(3)}
 
-    def test_what_cannot_be_read_of_an_evaluation_set_is_said(
+    def test_unreadable_parts_of_an_evaluation_set_are_reported(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (tmp_path / "eval").mkdir()
@@ -265,7 +265,7 @@ class TestDecontaminate:
         assert left.startswith(f"{tmp_path / 'eval'}: files not read: b.pdf (PDF; ")
         assert unread.endswith("evaluation sets are ignored: 1 bad_json, 1 no_field")
 
-    def test_evaluation_texts_that_are_too_short_are_said_and_counted(
+    def test_too_short_evaluation_texts_are_reported_and_counted(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         lines = ["Who is she?", "", story(9), "Yes.", "\x00"]
@@ -288,8 +288,8 @@ class TestDecontaminate:
             read(tmp_path / "new", [story(1)], decontaminate=Decontaminate(paths=(f"line:{tmp_path / 'eval.txt'}",)))
 
 
-def test_a_wrong_share_of_cleaning_does_not_lose_the_parts(tmp_path: Path) -> None:
-    """`max_unreadable_ratio` decides whether the job fails, not what a part holds."""
+def test_another_max_unreadable_ratio_keeps_the_finished_parts(tmp_path: Path) -> None:
+    """`max_unreadable_ratio` decides whether the job fails, and does not affect the content of parts."""
     strict, lenient = (Clean(max_unreadable_ratio=share) for share in (0.0, 0.5))
     first = read(tmp_path, [story(1), story(2)], clean=strict)
     part = first.folder / first.parts[0]

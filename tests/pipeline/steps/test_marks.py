@@ -1,4 +1,4 @@
-"""Sentences, words and phrases of a corpus: from its keys to the rows that are masked."""
+"""Sentences, words and phrases of a corpus, from its keys to masked sequences."""
 
 import json
 from itertools import pairwise
@@ -41,7 +41,7 @@ def shard_of(corpus: Path) -> tuple[Shard, Vocab]:
 
 
 def pieces_of(corpus: Path, starts: str) -> list[str]:
-    """What stands between two starts in the first document, without blanks."""
+    """Return the text between consecutive starts in the first document, without blanks."""
     shard, vocab = shard_of(corpus)
     document = shard.document(0)
     at = [*np.flatnonzero(document[starts]).tolist(), len(document["ids"])]
@@ -51,14 +51,14 @@ def pieces_of(corpus: Path, starts: str) -> list[str]:
 
 @pytest.fixture
 def jsonl(tmp_path: Path) -> str:
-    """One document, whose phrases the source knows."""
+    """One document with phrases marked by the source."""
     start = CITY.index("New")
     spans = [[start, start + len("New York City")]]
     (tmp_path / "in.jsonl").write_text(json.dumps({"text": CITY, "phrases": spans}) + "\n")
     return str(tmp_path / "in.jsonl")
 
 
-def test_phrases_that_the_source_gives_are_units(jsonl: str, tmp_path: Path) -> None:
+def test_phrases_given_by_the_source_are_units(jsonl: str, tmp_path: Path) -> None:
     corpus = build(tmp_path, JsonlReader(path=jsonl, spans_key="phrases"), phrases="given")
     assert pieces_of(corpus, "unit_starts") == ["they", "say", "that", "newyorkcity", "never", "sleeps", "."]
 
@@ -78,7 +78,7 @@ def test_other_phrases_make_the_shards_again(jsonl: str, tmp_path: Path) -> None
     assert "yorkcity" in pieces_of(build(tmp_path, JsonlReader(path=jsonl), phrases=str(phrases)), "unit_starts")
 
 
-def test_a_missing_file_of_phrases_is_said_in_one_line(jsonl: str, tmp_path: Path) -> None:
+def test_a_missing_phrase_file_is_a_one_line_error(jsonl: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"invalid phrases: cannot read .*gone\.txt") as error:
         build(tmp_path, JsonlReader(path=jsonl), phrases=str(tmp_path / "gone.txt"))
     assert "\n" not in str(error.value)
@@ -100,7 +100,7 @@ def test_entities_are_masked_as_a_whole(jsonl: str, tmp_path: Path) -> None:
             assert len(set(is_asked_T[unit_T == unit])) == 1
 
 
-def test_entities_of_a_corpus_without_units_are_refused(jsonl: str, tmp_path: Path) -> None:
+def test_entity_masking_without_phrases_is_refused(jsonl: str, tmp_path: Path) -> None:
     store = TokenStore.open(build(tmp_path, JsonlReader(path=jsonl)), "train")
     parts: dict[str, Any] = {
         "packing": Contiguous(unit="sentence"),
@@ -119,7 +119,7 @@ def test_the_sides_of_a_translation_are_units(tmp_path: Path) -> None:
     assert pieces_of(corpus, "unit_starts") == ["asmalllamp.", "einekleinelampe."]
 
 
-def test_chinese_words_are_found_where_they_are_wanted(tmp_path: Path) -> None:
+def test_chinese_words_are_segmented_on_request(tmp_path: Path) -> None:
     (tmp_path / "zh.txt").write_text(
         "\u6211\u4eec\u5728\u5317\u4eac\u5927\u5b66\u5b66\u4e60\u8bed\u8a00\u6a21\u578b\u3002\n"
     )
@@ -131,13 +131,13 @@ def test_chinese_words_are_found_where_they_are_wanted(tmp_path: Path) -> None:
     assert "".join(words) == "".join(single)
 
 
-def test_lines_are_sentences_where_that_is_said(tmp_path: Path) -> None:
+def test_sentence_boundaries_can_be_lines(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("One. Two stay together\nand the third stands alone.\n")
     corpus = build(tmp_path, TextReader(path=str(tmp_path / "in.txt")), sentence_boundaries="lines")
     assert pieces_of(corpus, "sentence_starts") == ["one.twostaytogether", "andthethirdstandsalone."]
 
 
-def test_implausible_sentences_are_said_once_and_stand_in_the_manifest(
+def test_implausible_sentences_are_reported_once_and_in_the_manifest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "in.txt").write_text("word " * 80 + "\n" + "other " * 90)
@@ -157,10 +157,10 @@ def test_implausible_sentences_are_said_once_and_stand_in_the_manifest(
         ("Die Häuser über der Brücke gehören ihr.", "Häuser as hauser"),
     ],
 )
-def test_marks_that_a_vocabulary_strips_are_said(
+def test_marks_removed_by_the_vocabulary_are_reported(
     text: str, example: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """BERT's lower-casing takes accents off, and in other scripts vowels: whoever trains on them is told."""
+    """BERT's lower-casing removes accents and, in other scripts, vowels; the user gets a warning."""
     (tmp_path / "in.txt").write_text(f"{text}\n")
     source = TextReader(path=str(tmp_path / "in.txt"), document_unit="line")
     corpus = build(tmp_path, source)
@@ -172,7 +172,7 @@ def test_marks_that_a_vocabulary_strips_are_said(
     assert "stripped_marks" not in Manifest.load(cased).statistics
 
 
-def test_plausible_sentences_are_not_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_plausible_sentences_are_not_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "in.txt").write_text("One sentence. And another.\n")
     corpus = build(tmp_path, TextReader(path=str(tmp_path / "in.txt"), document_unit="line"))
     assert "implausible_sentences" not in Manifest.load(corpus).statistics
@@ -180,13 +180,15 @@ def test_plausible_sentences_are_not_spoken_of(tmp_path: Path, caplog: pytest.Lo
 
 
 @pytest.mark.parametrize(("languages", "num"), [(("de",), 1), ((), 3)])
-def test_sentences_end_as_in_the_language_that_is_kept(languages: tuple[str, ...], num: int, tmp_path: Path) -> None:
+def test_sentences_follow_the_rules_of_the_selected_language(
+    languages: tuple[str, ...], num: int, tmp_path: Path
+) -> None:
     (tmp_path / "in.txt").write_text("Vertrag vom 3. Oktober, unterschrieben am 5. November\n")
     source = TextReader(path=str(tmp_path / "in.txt"), document_unit="line")
     corpus = build(tmp_path, source, clean=Clean(min_chars=1, languages=languages))
     assert len(pieces_of(corpus, "sentence_starts")) == num
 
 
-def test_phrases_of_a_file_are_lines_and_no_other_sign_ends_one(tmp_path: Path) -> None:
+def test_phrases_of_a_file_are_separated_only_by_line_ends(tmp_path: Path) -> None:
     (tmp_path / "phrases.txt").write_text("San\u2028Jose\r\n\nNew\x85York\nParis", "utf-8", newline="")
     assert phrases_of(str(tmp_path / "phrases.txt")) == ["San\u2028Jose", "New\x85York", "Paris"]

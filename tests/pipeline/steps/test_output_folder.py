@@ -27,7 +27,7 @@ def test_a_second_process_is_refused_while_the_first_writes(tmp_path: Path) -> N
             pass
         assert (tmp_path / ".tmp-of-the-first").exists()
         holder.kill()
-    with locked_directory(tmp_path, 0):  # the lock ends with its process, however that ended
+    with locked_directory(tmp_path, 0):  # the lock is released with its process, however the process ended
         pass
 
 
@@ -37,8 +37,8 @@ def _write_until_full(folder: Path, need: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("need", [1 << 60, 1_000_000], ids=["too small from the start", "full on the way"])
-def test_a_full_disk_is_told_in_one_line_and_nothing_is_left(tmp_path: Path, need: int) -> None:
+@pytest.mark.parametrize("need", [1 << 60, 1_000_000], ids=["too small from the start", "full while writing"])
+def test_a_full_disk_is_a_one_line_error_and_leaves_nothing(tmp_path: Path, need: int) -> None:
     with pytest.raises(
         BadInput, match=r"^\S+: not enough disk space: got [\d,]+\.\d MB, expected over [\d,]+\.\d MB; [^\n]+$"
     ):
@@ -46,19 +46,19 @@ def test_a_full_disk_is_told_in_one_line_and_nothing_is_left(tmp_path: Path, nee
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_other_failures_of_the_system_stay_what_they_are(tmp_path: Path) -> None:
+def test_other_system_errors_are_unchanged(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Input/output"), locked_directory(tmp_path, 0):
         raise OSError(errno.EIO, "Input/output error")
 
 
-def test_a_file_in_the_place_of_the_folder_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_file_instead_of_the_directory_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(BadInput, match=r"^[^\n]+give a folder[^\n]+$"), locked_directory(path, 0):
             pass
 
 
-def test_what_a_killed_writer_left_is_removed_at_the_start(tmp_path: Path) -> None:
+def test_temporary_files_of_a_killed_writer_are_removed_at_the_start(tmp_path: Path) -> None:
     (tmp_path / ".tmp-part-1234").touch()
     with locked_directory(tmp_path, 0):
         assert list(tmp_path.iterdir()) == [tmp_path / ".owner.json"]
@@ -73,7 +73,7 @@ def part(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_seal_says_what_it_was_given(part: Path) -> None:
+def test_a_seal_returns_its_facts(part: Path) -> None:
     facts = read_seal(part, text="hash")
     assert facts is not None
     assert facts["rows"] == 3
@@ -85,16 +85,16 @@ def test_a_damaged_part_is_not_sealed(part: Path, content: bytes) -> None:
     assert read_seal(part) is None
 
 
-def test_a_part_of_something_else_is_not_sealed(part: Path) -> None:
+def test_a_seal_with_other_causes_does_not_count(part: Path) -> None:
     assert read_seal(part, text="other hash") is None
 
 
-def test_a_part_without_a_whole_seal_is_not_sealed(part: Path) -> None:
+def test_a_part_with_a_truncated_seal_is_not_sealed(part: Path) -> None:
     part.with_suffix(".json").write_bytes(b'{"bytes": 7')
     assert read_seal(part) is None
 
 
-def test_sweeping_removes_old_parts_and_never_a_file_that_is_not_ours(part: Path) -> None:
+def test_sweep_removes_old_parts_and_no_other_files(part: Path) -> None:
     mine = [part.with_name(name) for name in ("thesis.json", "data.arrow", "train.arrow", "train-00000-of-00001.txt")]
     for path in mine:
         path.touch()

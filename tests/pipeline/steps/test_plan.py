@@ -13,7 +13,7 @@ RNG = np.random.default_rng(5)
 
 
 def _plan(folder: Path, files: dict[str, list[str]], **corpus: object) -> np.ndarray:
-    """The plan over files of one document a line."""
+    """Return the plan over files with one document per line."""
     groups: dict[int, list[bytes]] = {}
     parts = list[str]()
     for name, lines in files.items():
@@ -29,11 +29,11 @@ def _plan(folder: Path, files: dict[str, list[str]], **corpus: object) -> np.nda
     return np.load(folder / "plan.npy")
 
 
-def test_of_equal_documents_one_stays(tmp_path: Path) -> None:
+def test_one_of_equal_documents_stays(tmp_path: Path) -> None:
     assert len(_plan(tmp_path, {"a": ["one", "two", "one"], "b": ["two", "three"]})) == 3
 
 
-def test_which_of_equal_documents_stays_does_not_depend_on_the_order_of_the_files(tmp_path: Path) -> None:
+def test_the_kept_one_of_equal_documents_is_independent_of_the_file_order(tmp_path: Path) -> None:
     files = {name: ["the same", f"only in {name}"] for name in "abcd"}
     hashes = set()
     for number, order in enumerate(("abcd", "dcba", "cadb")):
@@ -42,17 +42,17 @@ def test_which_of_equal_documents_stays_does_not_depend_on_the_order_of_the_file
     assert len(hashes) == 1
 
 
-def test_without_dedup_all_documents_stay(tmp_path: Path) -> None:
+def test_without_exact_deduplication_all_documents_stay(tmp_path: Path) -> None:
     assert len(_plan(tmp_path, {"a": ["one", "two", "one"]}, dedup=Dedup(exact=False))) == 3
 
 
-def test_the_text_hash_tells_where_a_document_is_from(tmp_path: Path) -> None:
+def test_the_text_hash_depends_on_the_source_names(tmp_path: Path) -> None:
     for name in ("x", "y"):
         (tmp_path / name).mkdir()
     assert text_hash(_plan(tmp_path / "x", {"a": ["one"]})) != text_hash(_plan(tmp_path / "y", {"b": ["one"]}))
 
 
-def test_documents_of_a_shard_are_in_the_order_of_their_keys(tmp_path: Path) -> None:
+def test_documents_of_a_shard_are_ordered_by_key(tmp_path: Path) -> None:
     plan_N = _plan(
         tmp_path, {"a": [f"document {number}" for number in range(500)]}, validation_ratio=0.1, test_ratio=0.1
     )
@@ -61,7 +61,7 @@ def test_documents_of_a_shard_are_in_the_order_of_their_keys(tmp_path: Path) -> 
         assert (np.diff(high) > 0).all()
 
 
-def test_shards_cover_the_plan_without_a_gap(tmp_path: Path) -> None:
+def test_shards_cover_the_plan_without_gaps(tmp_path: Path) -> None:
     plan_N = _plan(
         tmp_path, {"a": [f"document {number}" for number in range(500)]}, validation_ratio=0.1, test_ratio=0.1
     )
@@ -72,7 +72,7 @@ def test_shards_cover_the_plan_without_a_gap(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.005, 0.1, 0.5])
-def test_held_out_splits_have_their_share_of_the_documents(share: float) -> None:
+def test_held_out_splits_have_their_fraction_of_the_documents(share: float) -> None:
     fold_N = folds(RNG.integers(0, 1 << 64, 100_000, dtype=np.uint64), validation=share, test=share / 2)
     found = np.bincount(fold_N, minlength=3) / len(fold_N)
     np.testing.assert_allclose(found, [1 - 1.5 * share, share, share / 2], atol=0.005)
@@ -85,18 +85,18 @@ def test_more_text_moves_no_document_to_another_split() -> None:
 
 
 @pytest.mark.parametrize(("num", "held_out"), [(0, 0), (1, 0), (5, 0), (6, 2), (100, 2)])
-def test_small_text_has_two_documents_in_each_held_out_split_or_none(num: int, held_out: int) -> None:
+def test_held_out_splits_of_small_text_have_two_documents_or_none(num: int, held_out: int) -> None:
     fold_N = folds((np.arange(num, dtype=np.uint64) + 1) << np.uint64(57), validation=1e-6, test=1e-6)
     assert np.bincount(fold_N, minlength=3)[1:].tolist() == [held_out, held_out]
 
 
-def test_a_split_that_is_not_wanted_stays_empty() -> None:
+def test_a_split_with_ratio_zero_stays_empty() -> None:
     fold_N = folds(RNG.integers(0, 1 << 64, 1000, dtype=np.uint64), validation=0.1, test=0.0)
     assert set(fold_N.tolist()) == {0, 1}
 
 
 @pytest.mark.parametrize("most_mb", [1, 3, 64])
-def test_shards_are_about_equal_and_keep_the_order(most_mb: int) -> None:
+def test_shards_are_about_equal_in_size_and_keep_the_order(most_mb: int) -> None:
     bytes_N = RNG.integers(1, 20_000, 5000)
     shard_N = assign_shards(bytes_N, most_mb << 20)
     sizes = np.bincount(shard_N, weights=bytes_N)
@@ -106,7 +106,7 @@ def test_shards_are_about_equal_and_keep_the_order(most_mb: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_documents_of_any_size_leave_no_shard_empty_or_with_one_document(seed: int) -> None:
+def test_shards_have_at_least_two_documents_of_any_size(seed: int) -> None:
     rng = np.random.default_rng([8, seed])
     bytes_N = (1 << rng.integers(1, 25, size=int(rng.integers(2, 40)))).astype(np.int64)
     sizes = np.bincount(assign_shards(bytes_N, most=1 << 20))

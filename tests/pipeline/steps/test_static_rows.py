@@ -99,7 +99,7 @@ def _static(corpus: Path, parts: dict[str, Any]) -> StaticExampleSpec:
 
 @pytest.fixture(scope="module")
 def translations(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Each story beside itself in capitals, and some more in English alone."""
+    """Each story beside its copy in capitals, and some English text without translation."""
     folder = tmp_path_factory.mktemp("translations")
     stories = [story(number, 2) for number in range(40)]
     (folder / "a.en-fr.en").write_text("\n".join(stories))
@@ -112,7 +112,7 @@ def translations(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("pairs", [0.0, 0.5, 1.0])
-def test_translations_come_from_parallel_files_side_by_side(translations: Path, pairs: float) -> None:
+def test_translations_come_from_aligned_files(translations: Path, pairs: float) -> None:
     store = TokenStore.open(translations, "train")
     vocab = Vocab.load(store.vocab_dir)
     segment = ParallelSentences(translation_ratio=pairs, language_sampling_alpha=1.0, languages=("fr", "en"))
@@ -136,7 +136,7 @@ def test_translations_come_from_parallel_files_side_by_side(translations: Path, 
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("parts", OBJECTIVES.values(), ids=OBJECTIVES)
-def test_row_i_on_disk_is_row_i_of_the_loader(
+def test_stored_sequences_equal_those_of_the_loader(
     corpus: Path, tmp_path: Path, parts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(static_rows, "_AT_ONCE", 7)
@@ -158,34 +158,35 @@ def test_row_i_on_disk_is_row_i_of_the_loader(
     assert ("next_sentence_label" in found.column_names) == (parts in (BERT, UNILM))
 
 
-@pytest.mark.parametrize("name", ["bart", "xlm", "mass"])  # their parts have lists: a seal is JSON, without tuples
-def test_rows_that_are_there_are_not_made_again(corpus: Path, tmp_path: Path, name: str) -> None:
+# their parts have lists, and a seal is JSON, which has no tuples
+@pytest.mark.parametrize("name", ["bart", "xlm", "mass"])
+def test_existing_sequences_of_parts_with_lists_are_not_made_again(corpus: Path, tmp_path: Path, name: str) -> None:
     made = [materialise(_static(corpus, OBJECTIVES[name]), tmp_path / "rows") for _ in range(2)]
     written = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "rows").glob("*.arrow")}
     assert made[0] == made[1] == materialise(_static(corpus, OBJECTIVES[name]), tmp_path / "rows")
     assert written == {file.name: file.stat().st_mtime_ns for file in (tmp_path / "rows").glob("*.arrow")}
 
 
-def test_rows_are_the_same_bytes_from_run_to_run(corpus: Path, tmp_path: Path) -> None:
+def test_sequences_have_equal_bytes_in_every_run(corpus: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         materialise(_static(corpus, BERT), tmp_path / name)
     assert content(tmp_path / "one") == content(tmp_path / "two")
 
 
-def test_rows_that_are_done_are_not_made_again(corpus: Path, tmp_path: Path) -> None:
+def test_existing_sequences_are_not_made_again(corpus: Path, tmp_path: Path) -> None:
     materialise(_static(corpus, BERT), tmp_path / "rows")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "rows").glob("*.arrow")}
     materialise(_static(corpus, BERT), tmp_path / "rows")
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "rows").glob("*.arrow")}
 
 
-def test_another_seed_gives_other_rows_in_the_same_folder(corpus: Path, tmp_path: Path) -> None:
+def test_another_seed_replaces_the_sequences_in_the_same_directory(corpus: Path, tmp_path: Path) -> None:
     materialise(_static(corpus, BERT), tmp_path / "rows")
     first = content(tmp_path / "rows")
     materialise(StaticExampleSpec(str(corpus), "train", ExampleSpec(**BERT, seed=4), length=48), tmp_path / "rows")
     assert content(tmp_path / "rows") != first
 
 
-def test_fresh_masks_cannot_be_written_down(corpus: Path, tmp_path: Path) -> None:
+def test_sequences_without_static_masks_cannot_be_stored(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"^invalid data.static_masks: got 0, [^\n]+$"):
         materialise(_static(corpus, BERT | {"static_masks": 0}), tmp_path / "rows")

@@ -1,4 +1,4 @@
-"""Source code from its file to its ids: nothing of its white space is lost, or it is said."""
+"""Source code from its file to token IDs: all whitespace is kept, or its loss is reported."""
 
 import json
 from itertools import pairwise
@@ -56,7 +56,7 @@ def test_source_code_keeps_its_whitespace(vocab: TokenizerSpec, sentences: str, 
     texts = {made.decode(store.shards[0].document(row)["ids"]) for row in range(4)}
     assert texts == {(CODE * times).strip("\n") for times in range(1, 5)}
     assert store.manifest.ledger.balanced()
-    assert store.manifest.ledger.dropped["trimmed"].bytes == 4 * 4  # line ends around each text
+    assert store.manifest.ledger.dropped["trimmed"].bytes == 4 * 4  # line ends before and after each text
 
 
 @pytest.mark.parametrize(
@@ -64,27 +64,25 @@ def test_source_code_keeps_its_whitespace(vocab: TokenizerSpec, sentences: str, 
     [WordPiece(vocab_size=60), Unigram(vocab_size=31), SentencePieceBPE(vocab_size=40), WordLevel(vocab_size=40)],
     ids=lambda vocab: vocab.kind,
 )
-def test_a_vocabulary_that_does_not_keep_whitespace_is_refused(
-    vocab: TokenizerSpec, code: Path, tmp_path: Path
-) -> None:
+def test_a_vocabulary_that_loses_whitespace_is_refused(vocab: TokenizerSpec, code: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=f"data.tokenizer.kind: invalid value {vocab.kind}, expected") as error:
         build(tmp_path, vocab, TextReader(path=str(code)))
     assert "\n" not in str(error.value)
 
 
-def test_the_rule_that_strips_lines_is_refused_beside_it() -> None:
+def test_a_filter_that_strips_lines_is_refused_with_whitespace_keep() -> None:
     with pytest.raises(ValueError, match=r"clean\.whitespace: got 'keep', expected collapse with the filter c4"):
         Clean(whitespace="keep", filters=("c4",))
 
 
-def test_indentation_that_is_lost_is_said(code: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_indentation_is_reported(code: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     build(tmp_path, ByteLevelBPE(vocab_size=300), TextReader(path=str(code)), Clean(min_chars=1))
     said = [record.getMessage() for record in caplog.records if "indented" in record.getMessage()]
     assert len(said) == 1
     assert "clean.whitespace: keep" in said[0]
 
 
-def test_indentation_of_prose_is_not_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_indentation_of_prose_is_not_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "prose.txt").write_text(
         "  A chapter begins.\nAnd here it goes on.\nAnd on.\nAnd on.\nTo the end.\n" * 3
     )
@@ -92,13 +90,13 @@ def test_indentation_of_prose_is_not_spoken_of(tmp_path: Path, caplog: pytest.Lo
     assert not any("indented" in record.getMessage() for record in caplog.records)
 
 
-def test_what_cleaning_was_before_there_was_a_key_keeps_its_name() -> None:
+def test_the_default_whitespace_is_not_among_the_causes() -> None:
     assert "whitespace" not in Clean().causes
     assert Clean(whitespace="keep").causes["whitespace"] == "keep"
 
 
 def _marked(folder: Path, lines: list[tuple[str, list[str]]]) -> JsonlReader:
-    """Texts, and phrases of each, as a source that marks them."""
+    """Return a source of texts with marked phrases."""
     documents = []
     for text, phrases in lines:
         spans, at = [], 0
@@ -121,7 +119,7 @@ def _units(store: TokenStore, vocab: Vocab) -> list[str]:
     return [unit.replace(" ", "").replace("##", "") for unit in found]
 
 
-def test_phrases_follow_what_cleaning_changes_and_what_is_lost_is_counted(
+def test_phrases_follow_the_cleaned_text_and_lost_ones_are_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = "The \ufb01ne day. AT&amp;T wrote to jo@mail.org, \x07 and caf\xc3\xa9 Noir  opened."
@@ -135,7 +133,7 @@ def test_phrases_follow_what_cleaning_changes_and_what_is_lost_is_counted(
     assert "of 5 marked phrases, 1 are lost and will be masked as words (1 changed" in caplog.text
 
 
-def test_phrases_beside_a_line_that_repeats_stay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_phrases_beside_a_repeated_line_stay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     again = "This line stands in each of the documents. New York"
     lines = [
         (f"Hello Old  Town number {n}.\n\n{again}\nFar New York {n} ends.", ["Old  Town", "New York"]) for n in (1, 2)
@@ -156,7 +154,7 @@ def test_phrases_beside_a_line_that_repeats_stay(tmp_path: Path, caplog: pytest.
     assert "1 repeated_line" in caplog.text
 
 
-def test_phrases_of_lines_that_a_rule_takes_are_counted(tmp_path: Path) -> None:
+def test_phrases_in_filtered_lines_are_counted(tmp_path: Path) -> None:
     text = (
         "Menu Home\nOld Town has a long market street today.\nIt has [1] many people in New York.\n"
         "Three more words end it."

@@ -1,4 +1,4 @@
-"""Choices as XLM, ERNIE, fairseq, SpanBERT's ablation and UniLM make them."""
+"""Masking as in XLM, ERNIE, fairseq, SpanBERT's ablation and UniLM."""
 
 from collections import Counter
 
@@ -19,10 +19,10 @@ def chosen(masking: Masking, one: dict[str, np.ndarray], sample: int = 0) -> np.
     return masking(one, MASKING.at(0, sample))
 
 
-# Tokens, as XLM, ERNIE and fairseq choose them
+# Token masking as in XLM, ERNIE and fairseq
 
 
-def test_independent_tokens_are_chosen_each_by_its_own_draw_and_a_row_may_have_none():
+def test_independent_rounding_draws_per_token_and_may_choose_none():
     one = row(22, specials=[0, 21])
     masking, rng = TokenMasking(rounding="independent"), MASKING.at(0, 0)
     counts = [np.count_nonzero(masking(one, rng)) for _ in range(20_000)]
@@ -33,16 +33,16 @@ def test_independent_tokens_are_chosen_each_by_its_own_draw_and_a_row_may_have_n
     assert count_K[0] > 0
 
 
-def test_special_tokens_are_chosen_as_often_as_others_when_told_so():
+def test_mask_special_tokens_chooses_special_tokens_as_often_as_others():
     one = row(20, specials=[0, 10, 19])
     masking = TokenMasking(rounding="stochastic", mask_special_tokens=True)
     rng = MASKING.at(0, 0)
     count_S = sum((masking(one, rng) > 0).astype(int) for _ in range(20_000))
     assert stats.chisquare(count_S).pvalue > 0.001
-    assert count_S.sum() == 20_000 * 3  # .15 * 20, of the whole row
+    assert count_S.sum() == 20_000 * 3  # .15 * 20, where all 20 tokens count
 
 
-def test_rare_tokens_are_chosen_by_their_counts_to_minus_alpha():
+def test_sample_alpha_weights_tokens_by_inverse_counts():
     one = row(12, specials=[0, 11]) | {"counts": np.array([0, 1, 4, 9, 16, 25, 36, 49, 64, 81, 100, 0])}
     masking = TokenMasking(rate=0.1, rounding="up", sample_alpha=0.5)
     rng = MASKING.at(0, 0)
@@ -52,7 +52,7 @@ def test_rare_tokens_are_chosen_by_their_counts_to_minus_alpha():
     assert not count_S[[0, 11]].any()
 
 
-def test_two_rare_tokens_are_drawn_one_after_the_other_without_putting_back():
+def test_rare_tokens_are_drawn_without_replacement():
     one = row(5, specials=[0, 4]) | {"counts": np.array([0, 1, 4, 16, 0])}
     masking = TokenMasking(rate=0.6, rounding="up", sample_alpha=0.5)
     rng = MASKING.at(0, 0)
@@ -63,7 +63,7 @@ def test_two_rare_tokens_are_drawn_one_after_the_other_without_putting_back():
     assert stats.chisquare(left_out, 20_000 * np.array(wanted)).pvalue > 0.001
 
 
-def test_a_token_that_the_corpus_does_not_count_is_as_rare_as_one_that_it_counts_once():
+def test_an_uncounted_token_is_as_rare_as_a_token_counted_once():
     one = row(4, specials=[0, 3]) | {"counts": np.array([0, 0, 1, 0])}
     rng = MASKING.at(0, 0)
     firsts = sum(int(TokenMasking(rate=0.5, rounding="up", sample_alpha=0.5)(one, rng)[1] > 0) for _ in range(2000))
@@ -88,17 +88,17 @@ def test_a_token_that_the_corpus_does_not_count_is_as_rare_as_one_that_it_counts
         ),
     ],
 )
-def test_keys_of_tokens_are_checked(keys, said):
+def test_token_keys_are_checked(keys, said):
     with pytest.raises(ValueError, match=said):
         TokenMasking(**keys)
 
 
-# Entities, as the released ERNIE/batching.py chooses them
+# Entity masking as in the released ERNIE/batching.py
 
 
 @pytest.mark.parametrize(("level", "specials"), [(1.0, [0, 9]), (0.0, [0, 9])], ids=["characters", "units"])
-def test_ernie_masks_swaps_and_keeps_12_1_5_and_1_5_percent(level, specials):
-    """A draw above .15 leaves a token, above .03 masks it, above .015 swaps it, and the lowest keep it."""
+def test_ernie_masks_12_replaces_1_5_and_keeps_1_5_percent(level, specials):
+    """A draw above .15 leaves a token, above .03 masks it, above .015 replaces it; below, it is a kept target."""
     one = row(10, specials, word_starts=[1, 3, 5, 7])
     one |= {"unit_starts": one["word_starts"]}
     masking, kinds = EntityMasking(rounding="independent", token_level_prob=level), np.zeros(4, int)
@@ -123,7 +123,7 @@ def test_a_unit_is_chosen_by_the_draw_of_its_first_token():
     assert abs(count_W.mean() / 5000 - 0.15) < 0.006
 
 
-def test_a_share_of_the_rows_has_single_tokens_chosen():
+def test_token_level_prob_is_the_fraction_of_sequences_with_single_tokens():
     one = row(42, specials=[0, 41], word_starts=list(range(1, 41, 5)))
     one |= {"unit_starts": one["word_starts"]}
     rows = [chosen(EntityMasking(token_level_prob=0.3, rate=0.25), one, sample) for sample in range(2000)]
@@ -136,15 +136,15 @@ def test_a_share_of_the_rows_has_single_tokens_chosen():
 # Spans over phrases, n-grams with other weights
 
 
-def phrase_row(num_tokens: int = 202) -> dict[str, np.ndarray]:
-    """Words of one token; of every ten, the first three are a phrase."""
+def phrase_sequence(num_tokens: int = 202) -> dict[str, np.ndarray]:
+    """A sequence of one-token words; the first three of every ten words are a phrase."""
     one = row(num_tokens, specials=[0, num_tokens - 1])
     starts = (np.arange(num_tokens) - 1) % 10
     return one | {"unit_starts": ~np.isin(starts, [1, 2]) | one["special_tokens_mask"]}
 
 
-def test_phrases_are_chosen_whole_while_the_budget_lasts_and_never_twice():
-    one = phrase_row()
+def test_phrases_are_chosen_whole_and_once_within_the_budget():
+    one = phrase_sequence()
     phrases = (np.arange(1, 201).reshape(20, 10))[:, :3]
     for sample in range(100):
         hit_S = chosen(SpanMasking(phrase_prob=1.0), one, sample) > 0
@@ -153,29 +153,29 @@ def test_phrases_are_chosen_whole_while_the_budget_lasts_and_never_twice():
         assert not hit_S[np.setdiff1d(np.arange(202), phrases)].any()
 
 
-def test_a_share_of_the_spans_is_phrases():
-    one = phrase_row(20_002)
-    hit_S = chosen(SpanMasking(phrase_prob=0.5, rate=0.02), one)  # so few that hardly any two touch
+def test_phrase_prob_is_the_fraction_of_phrase_spans():
+    one = phrase_sequence(20_002)
+    hit_S = chosen(SpanMasking(phrase_prob=0.5, rate=0.02), one)  # so few spans that almost none are adjacent
     longs = np.bincount(hit_S)[1:]
     geometric = 0.8 ** np.arange(10) / (0.8 ** np.arange(10)).sum()
     assert abs(np.mean(longs == 3) - (0.5 + 0.5 * geometric[2])) < 0.12
 
 
-def test_where_no_phrase_is_left_spans_are_geometric():
+def test_without_phrases_spans_are_geometric():
     one = row(102, specials=[0, 101])
     hit_S = chosen(SpanMasking(phrase_prob=1.0), one | {"unit_starts": one["word_starts"]})
     assert np.count_nonzero(hit_S) == 15
 
 
-def test_two_words_at_the_start_of_a_row_are_a_phrase():
+def test_two_words_at_the_start_can_be_a_phrase():
     one = row(10, specials=[])
     one |= {"unit_starts": np.arange(10) != 1}
     for sample in range(20):
         assert np.flatnonzero(chosen(SpanMasking(phrase_prob=1.0, rate=0.2), one, sample)).tolist() == [0, 1]
 
 
-def literal_span_tokens(num_tokens: int, budget: int, longest: int, rng: np.random.Generator) -> tuple[int, ...]:
-    """SpanBERT 3.1 over words of one token: a span begins at a token that is not yet chosen."""
+def reference_span_tokens(num_tokens: int, budget: int, longest: int, rng: np.random.Generator) -> tuple[int, ...]:
+    """Span masking of SpanBERT 3.1 over one-token words: a span starts at a token that is not yet chosen."""
     weight, found = 0.8 ** np.arange(longest), set[int]()
     while len(found) < budget:
         first = int(rng.integers(num_tokens))
@@ -187,22 +187,22 @@ def literal_span_tokens(num_tokens: int, budget: int, longest: int, rng: np.rand
     return tuple(sorted(found))
 
 
-def test_a_span_begins_at_a_token_that_is_not_yet_chosen():
+def test_spans_start_at_tokens_not_yet_chosen():
     rng, other, one = MASKING.at(0, 0), MASKING.at(0, 1), row(6, specials=[])
     masking = SpanMasking(rate=2 / 3, max_span_length=2)
     ours = Counter(tuple(np.flatnonzero(masking(one, rng)).tolist()) for _ in range(6000))
-    theirs = Counter(literal_span_tokens(6, 4, 2, other) for _ in range(6000))
+    theirs = Counter(reference_span_tokens(6, 4, 2, other) for _ in range(6000))
     assert ours.keys() == theirs.keys()
     table = [[side[tokens] for tokens in sorted(ours)] for side in (ours, theirs)]
     assert stats.chi2_contingency(table).pvalue > 0.001
 
 
-def test_spans_need_units_only_where_some_of_them_are():
+def test_required_columns_follow_phrase_prob_and_sample_alpha():
     assert SpanMasking(phrase_prob=0.5).required_columns - SpanMasking().required_columns == {"unit_starts"}
     assert TokenMasking(sample_alpha=0.5).required_columns - TokenMasking().required_columns == {"counts"}
 
 
-def test_ngrams_may_have_other_shares():
+def test_ngram_weights_replace_the_default_distribution():
     length_N = ngram_lengths(3, 100_000, MASKING.at(0, 0), (0.8, 0.1, 0.1))
     assert stats.chisquare(np.bincount(length_N)[1:], 100_000 * np.array([0.8, 0.1, 0.1])).pvalue > 0.001
     with pytest.raises(ValueError, match=r"invalid masking.ngram_weights: got \(0.8, 0.1\), expected 3 probabilities"):
@@ -212,13 +212,13 @@ def test_ngrams_may_have_other_shares():
 UNILM = NgramMasking(ngram_weights=(0.8, 0.1, 0.1), ngram_unit="token")
 
 
-def test_ngrams_of_tokens_are_one_two_or_three_tokens_80_10_10_whatever_the_words_are():
+def test_token_ngrams_ignore_words_and_follow_their_weights():
     one = row(20_002, specials=[0, 9_000, 20_001], word_starts=list(range(1, 20_001, 4)))  # words of four tokens
     found = np.concatenate([np.bincount(chosen(UNILM, one, sample))[1:] for sample in range(3)])
     assert stats.chisquare(np.bincount(found)[1:], len(found) * np.array([0.8, 0.1, 0.1])).pvalue > 0.001
 
 
-def test_ngrams_of_tokens_do_not_read_where_words_begin():
+def test_token_ngrams_do_not_read_word_starts():
     assert NgramMasking().required_columns - UNILM.required_columns == {"word_starts"}
     one = row(512, specials=[0, 200, 511])
     bare = {name: column for name, column in one.items() if name != "word_starts"}

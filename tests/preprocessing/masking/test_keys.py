@@ -1,4 +1,4 @@
-"""The limits of the keys of every choice, from both sides, and the line that describes it."""
+"""Limits of the keys of every masking part, on both sides, and the description of each part."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def cases(table: list[tuple[type[Masking], str, list[Any]]]) -> Any:
 
 
 @cases(OUTSIDE)
-def test_a_value_outside_of_the_limits_is_refused(part: type[Masking], key: str, value: Any) -> None:
+def test_a_value_outside_the_limits_is_refused(part: type[Masking], key: str, value: Any) -> None:
     with pytest.raises(ValueError, match=rf"invalid masking\.{key}: got .*, expected "):
         part(**{key: value})
 
@@ -74,7 +74,7 @@ def test_a_value_at_the_limit_is_accepted(part: type[Masking], key: str, value: 
     assert getattr(part(**{key: value}), key) == value
 
 
-def test_special_tokens_may_be_masked_where_rare_ones_do_not_come_first() -> None:
+def test_mask_special_tokens_is_allowed_without_sample_alpha() -> None:
     assert TokenMasking(mask_special_tokens=True).mask_special_tokens
 
 
@@ -99,7 +99,7 @@ def test_special_tokens_may_be_masked_where_rare_ones_do_not_come_first() -> Non
         (PartialPrediction(), "one token in 6, in n-grams of up to 5 words"),
     ],
 )
-def test_a_choice_is_described_in_a_line(masking: Masking, line: str) -> None:
+def test_descriptions_are_one_line(masking: Masking, line: str) -> None:
     assert masking.describe() == line
 
 
@@ -117,11 +117,11 @@ def test_a_choice_is_described_in_a_line(masking: Masking, line: str) -> None:
         (PartialPrediction(group_size=4), 0.25),
     ],
 )
-def test_a_choice_has_the_share_of_the_tokens_that_is_predicted(masking: Masking, share: float) -> None:
+def test_predicted_is_the_fraction_of_predicted_tokens(masking: Masking, share: float) -> None:
     assert masking.predicted == share
 
 
-def test_only_noise_spans_have_a_mean_length_that_a_row_is_planned_by() -> None:
+def test_only_random_spans_have_a_mean_span_length() -> None:
     assert RandomSpans(mean_noise_span_length=5).span_mean == 5
     assert not any(
         part.span_mean
@@ -174,7 +174,5 @@ def test_only_noise_spans_have_a_mean_length_that_a_row_is_planned_by() -> None:
     ],
     ids=lambda case: getattr(case, "kind", ""),
 )
-def test_keys_that_a_recipe_does_not_name_have_the_values_of_the_paper(
-    masking: Masking, values: dict[str, Any]
-) -> None:
+def test_defaults_are_the_values_of_the_papers(masking: Masking, values: dict[str, Any]) -> None:
     assert {name: getattr(masking, name) for name in values} == values

@@ -1,4 +1,4 @@
-"""The limits of the keys of every rewrite, from both sides, the line that describes it, and how long its rows are."""
+"""Limits of the keys of every objective, on both sides, its description and the lengths of its sequences."""
 
 from typing import Any
 
@@ -112,7 +112,7 @@ AT_THE_LIMIT: list[tuple[type[Objective], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("part", "keys", "message"), OUTSIDE, ids=lambda case: str(case))
-def test_a_value_outside_of_the_limits_is_refused(part: type[Objective], keys: dict[str, Any], message: str) -> None:
+def test_a_value_outside_the_limits_is_refused(part: type[Objective], keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         part(**keys)
 
@@ -170,7 +170,7 @@ def test_a_value_at_the_limit_is_accepted(part: type[Objective], keys: dict[str,
         ),
     ],
 )
-def test_a_rewrite_is_described_in_a_line(objective: Objective, line: str) -> None:
+def test_descriptions_are_one_line(objective: Objective, line: str) -> None:
     assert objective.describe() == line
 
 
@@ -183,7 +183,7 @@ def test_a_rewrite_is_described_in_a_line(objective: Objective, line: str) -> No
         (GapSentenceGeneration(gap_sentences_ratio=0.25), NoMasking(), (0.75, 0.25)),
     ],
 )
-def test_the_shares_of_a_row_that_both_sides_read(
+def test_shares_are_the_fractions_that_both_sides_read(
     objective: Objective, masking: Masking, shares: tuple[float, float]
 ) -> None:
     assert objective.shares(masking) == shares
@@ -198,7 +198,7 @@ def test_the_shares_of_a_row_that_both_sides_read(
         (GapSentenceGeneration(), NoMasking(), 511),
     ],
 )
-def test_a_row_of_which_512_tokens_are_read(objective: Objective, masking: Masking, length: int) -> None:
+def test_raw_length_is_the_text_for_512_model_tokens(objective: Objective, masking: Masking, length: int) -> None:
     assert objective.raw_length(512, masking) == length
 
 
@@ -218,8 +218,8 @@ def test_a_row_of_which_512_tokens_are_read(objective: Objective, masking: Maski
     ],
     ids=lambda case: getattr(case, "kind", ""),
 )
-def test_what_a_rewrite_says_of_itself(objective: Objective, facts: tuple[Any, ...]) -> None:
-    """Tokens behind a row, segments made and read, whether it selects and has a source, mask, block and target."""
+def test_facts_of_every_objective(objective: Objective, facts: tuple[Any, ...]) -> None:
+    """The facts are lookahead, segments, reads_segments, selects, two_sided, attention, perm_size and target."""
     assert facts == (
         objective.lookahead,
         objective.segments,
@@ -272,7 +272,5 @@ def test_what_a_rewrite_says_of_itself(objective: Objective, facts: tuple[Any, .
     ],
     ids=lambda case: getattr(case, "kind", ""),
 )
-def test_keys_that_a_recipe_does_not_name_have_the_values_of_the_paper(
-    objective: Objective, values: dict[str, Any]
-) -> None:
+def test_defaults_are_the_values_of_the_papers(objective: Objective, values: dict[str, Any]) -> None:
     assert {name: getattr(objective, name) for name in values} == values

@@ -1,4 +1,4 @@
-"""MASS: what the encoder reads and the decoder is asked for, against the reference's mask_sent (microsoft/MASS)."""
+"""MASS: encoder inputs and decoder targets, against mask_sent of the reference (microsoft/MASS)."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ MASKING, VOCAB = key(0, "masking"), ToyVocab(size=60_000)
 SEP, MASK = 3, 4
 
 
-def sentence(num_tokens: int, chosen: list[int]) -> dict[str, np.ndarray]:
+def sequence_with_hits(num_tokens: int, chosen: list[int]) -> dict[str, np.ndarray]:
     before = row(num_tokens, [0, num_tokens - 1])
     hits = np.zeros(num_tokens, np.int32)
     hits[chosen] = 1
@@ -25,18 +25,18 @@ def made(before: dict[str, np.ndarray], sample: int = 0, **keys: float) -> dict[
     return MaskedSeq2Seq(**keys)(before, VOCAB, MASKING.at(0, sample))
 
 
-def test_the_decoder_reads_the_token_before_each_target_at_its_place() -> None:
-    before = sentence(10, [4, 5, 6])
+def test_decoder_inputs_are_the_tokens_before_the_targets() -> None:
+    before = sequence_with_hits(10, [4, 5, 6])
     after = made(before)
     assert after["labels"].tolist() == before["input_ids"][[4, 5, 6]].tolist()
-    assert after["input_ids"].tolist() == before["input_ids"][[3, 4, 5]].tolist()  # as they were, never masked
+    assert after["input_ids"].tolist() == before["input_ids"][[3, 4, 5]].tolist()  # the original tokens, never masked
     assert after["positions"].tolist() == [3, 4, 5]
     assert {str(after[name].dtype) for name in ("input_ids", "labels", "positions", "source_input_ids")} == {"int32"}
     assert "special_tokens_mask" not in after
 
 
-def test_the_decoder_sees_the_encoder_but_where_a_mask_stands() -> None:
-    before = sentence(40, list(range(10, 30)))
+def test_the_decoder_attends_to_all_source_tokens_except_masks() -> None:
+    before = sequence_with_hits(40, list(range(10, 30)))
     for sample in range(10):
         after = made(before, sample)
         np.testing.assert_array_equal(after["source_seen"], after["source_input_ids"] != MASK)
@@ -45,8 +45,8 @@ def test_the_decoder_sees_the_encoder_but_where_a_mask_stands() -> None:
         assert after["source_seen"][outside_S].all()
 
 
-def test_without_hide_the_decoder_attends_to_the_whole_source_and_nothing_else_changes() -> None:
-    before = sentence(40, list(range(10, 30)))
+def test_without_hiding_the_decoder_attends_to_the_whole_source() -> None:
+    before = sequence_with_hits(40, list(range(10, 30)))
     hidden, seen = made(before), made(before, hide_masked_from_decoder=False)
     assert (
         set(hidden) - set(seen)
@@ -57,7 +57,7 @@ def test_without_hide_the_decoder_attends_to_the_whole_source_and_nothing_else_c
         np.testing.assert_array_equal(column, hidden[name])
 
 
-def test_the_decoder_is_asked_for_the_fragments_of_all_blocks() -> None:
+def test_the_decoder_predicts_the_fragments_of_all_blocks() -> None:
     before = row(512, [])
     hits = ChosenRun(block_size=64)(before, MASKING.at(1, 0))
     after = made(before | {"hits": hits}, hide_masked_from_decoder=False)
@@ -66,22 +66,22 @@ def test_the_decoder_is_asked_for_the_fragments_of_all_blocks() -> None:
     assert after["positions"].tolist() == (np.flatnonzero(hits) - 1).tolist()
 
 
-def test_one_chosen_token_is_a_masked_language_model() -> None:
-    after = made(sentence(10, [4]), mask_replace_prob=1.0, random_replace_prob=0.0)
+def test_one_chosen_token_is_masked_language_modeling() -> None:
+    after = made(sequence_with_hits(10, [4]), mask_replace_prob=1.0, random_replace_prob=0.0)
     assert (after["source_input_ids"] == MASK).sum() == 1
     assert (after["input_ids"].tolist(), after["labels"].tolist()) == ([13], [14])
 
 
-def test_the_whole_row_chosen_is_a_causal_language_model() -> None:
-    before = sentence(10, list(range(1, 9)))
+def test_a_fully_chosen_sequence_is_causal_language_modeling() -> None:
+    before = sequence_with_hits(10, list(range(1, 9)))
     after = made(before, mask_replace_prob=1.0, random_replace_prob=0.0)
-    assert after["source_seen"].tolist() == [True, *[False] * 8, True]  # no word is left to look at
+    assert after["source_seen"].tolist() == [True, *[False] * 8, True]  # no source word is left to attend to
     assert after["input_ids"].tolist() == before["input_ids"][:8].tolist()
     assert after["labels"].tolist() == before["input_ids"][1:9].tolist()
     assert after["positions"].tolist() == list(range(8))
 
 
-def test_half_of_the_row_is_asked_for_with_the_choice_of_the_paper() -> None:
+def test_half_of_the_sequence_is_predicted_with_the_paper_masking() -> None:
     before = row(64, [0, 63])
     for sample in range(20):
         hits = ChosenRun()(before, MASKING.at(1, sample))
@@ -90,35 +90,35 @@ def test_half_of_the_row_is_asked_for_with_the_choice_of_the_paper() -> None:
         assert after["labels"].tolist() == before["input_ids"][hits > 0].tolist()
 
 
-def test_hidden_tokens_are_masked_swapped_or_kept_80_10_10() -> None:
-    before = sentence(50_000, list(range(1, 49_999)))
+def test_source_tokens_are_masked_replaced_or_kept_80_10_10() -> None:
+    before = sequence_with_hits(50_000, list(range(1, 49_999)))
     source = made(before)["source_input_ids"][1:-1]
     kind = np.where(source == MASK, 0, np.where(source != before["input_ids"][1:-1], 1, 2))
     assert stats.chisquare(np.bincount(kind), 49_998 * np.array([0.8, 0.1, 0.1])).pvalue > 0.001
 
 
-def test_mass_reference_fails_on_a_fragment_of_one_token_at_the_end_of_a_row_and_ours_does_not() -> None:
+def test_a_one_token_fragment_at_the_end_works_unlike_in_mass() -> None:
     after = made(
-        sentence(3, [1]), mask_replace_prob=1.0, random_replace_prob=0.0
-    )  # the summarisation code has an empty slice for one token
+        sequence_with_hits(3, [1]), mask_replace_prob=1.0, random_replace_prob=0.0
+    )  # the summarization code of MASS has an empty slice for one token
     assert (after["source_input_ids"].tolist(), after["labels"].tolist()) == ([SEP, MASK, SEP], [11])
 
 
-def test_a_row_that_begins_with_its_fragment_starts_with_the_end_token() -> None:
+def test_a_fragment_at_the_start_is_predicted_from_the_end_token() -> None:
     before = row(4, []) | {"hits": np.array([1, 1, 0, 0])}
     after = made(before)
     assert (after["input_ids"].tolist(), after["positions"].tolist()) == ([SEP, 10], [0, 0])
 
 
-def test_languages_go_to_both_sides() -> None:
-    before = sentence(6, [3, 4]) | {"languages": np.array([1, 1, 1, 1, 0, 0], np.int8)}
+def test_languages_are_on_both_sides() -> None:
+    before = sequence_with_hits(6, [3, 4]) | {"languages": np.array([1, 1, 1, 1, 0, 0], np.int8)}
     after = made(before)
     assert after["languages"].tolist() == [1, 0]
     assert after["source_languages"].tolist() == [1, 1, 1, 1, 0, 0]
 
 
-def test_the_row_that_comes_in_is_not_written_to_as_the_reference_does() -> None:
-    before = sentence(10, [4, 5, 6])
+def test_the_input_is_not_modified_unlike_in_mass() -> None:
+    before = sequence_with_hits(10, [4, 5, 6])
     copies = {name: column.copy() for name, column in before.items()}
     made(before)
     for name, column in copies.items():

@@ -1,4 +1,4 @@
-"""XLNet's visibility, against a literal form of the reference's `_local_perm` (zihangdai/xlnet, data_utils.py)."""
+"""XLNet attention masks, against a literal form of the reference's `_local_perm` (zihangdai/xlnet, data_utils.py)."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def made(num_tokens: int, block: int, specials: list[int], sample: int = 0, rate
 
 
 def indices(after: dict[str, np.ndarray], block: int) -> np.ndarray:
-    """The permutation that the ranks stand for; what has no rank of its own gets what is left over in its block."""
+    """Return the permutation of the ranks; tokens without their own rank get the remaining indices of a block."""
     index_S = np.full(len(after["rank"]), -1)
     is_ordered_S = (after["hits"] > 0) | after["special_tokens_mask"]
     for number, start in enumerate(range(0, len(index_S), block)):
@@ -31,8 +31,8 @@ def indices(after: dict[str, np.ndarray], block: int) -> np.ndarray:
     return index_S
 
 
-def hidden_by_reference(after: dict[str, np.ndarray], block: int) -> np.ndarray:
-    """perm_mask [S, S] of a row of blocks, True where the query (first) may not see the key (second)."""
+def reference_perm_mask(after: dict[str, np.ndarray], block: int) -> np.ndarray:
+    """Return perm_mask [S, S] of a sequence of blocks: True if the query (first) may not see the key (second)."""
     is_target_S, special_S = after["hits"] > 0, after["special_tokens_mask"]
     hidden_SS = np.zeros((len(special_S), len(special_S)), dtype=bool)
     index_S = indices(after, block)
@@ -49,13 +49,14 @@ def hidden_by_reference(after: dict[str, np.ndarray], block: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("num_tokens", [32, 29, 16, 5])
-def test_rank_and_reach_say_what_the_reference_says(num_tokens: int) -> None:
+def test_rank_and_reach_equal_the_reference_mask(num_tokens: int) -> None:
     for sample in range(20):
         after = made(num_tokens, 16, specials=[4, num_tokens - 2, num_tokens - 1], sample=sample)
-        hidden_SS = hidden_by_reference(after, 16)
+        hidden_SS = reference_perm_mask(after, 16)
         sees_SS = after["rank"][None, :] <= after["reach"][:, None]
         itself_SS = np.eye(num_tokens, dtype=bool)
-        np.testing.assert_array_equal(sees_SS | itself_SS, ~hidden_SS | itself_SS)  # content: non_tgt_mask
+        # content stream: non_tgt_mask of the reference
+        np.testing.assert_array_equal(sees_SS | itself_SS, ~hidden_SS | itself_SS)
         is_target_S = after["hits"] > 0
         np.testing.assert_array_equal(sees_SS[is_target_S], ~hidden_SS[is_target_S])  # queries
 
@@ -66,7 +67,7 @@ def test_indices_are_a_permutation_of_each_block() -> None:
         assert [sorted(part.tolist()) for part in np.split(index_S, [16, 32])] == [[*range(16)]] * 2 + [[*range(8)]]
 
 
-def test_no_query_sees_its_own_token_and_no_earlier_block_a_later_one() -> None:
+def test_no_query_sees_its_own_token_or_a_later_block() -> None:
     after = made(64, 32, [31, 63])
     sees_SS = after["rank"][None, :] <= after["reach"][:, None]
     assert not sees_SS.diagonal()[after["hits"] > 0].any()
@@ -74,7 +75,7 @@ def test_no_query_sees_its_own_token_and_no_earlier_block_a_later_one() -> None:
     assert sees_SS[32:, :32].all()
 
 
-def test_what_is_not_asked_sees_only_what_is_not_asked_and_is_seen_by_all() -> None:
+def test_other_tokens_see_no_targets_and_are_seen_by_all() -> None:
     after = made(32, 32, [30, 31])
     plain_S = (after["hits"] == 0) & ~after["special_tokens_mask"]
     sees_SS = after["rank"][None, :] <= after["reach"][:, None]
@@ -82,7 +83,7 @@ def test_what_is_not_asked_sees_only_what_is_not_asked_and_is_seen_by_all() -> N
     assert not sees_SS[np.ix_(plain_S, ~plain_S)].any()
 
 
-def test_no_leak_a_target_that_comes_earlier_sees_none_that_comes_later() -> None:
+def test_a_target_sees_only_targets_earlier_in_the_order() -> None:
     for sample in range(20):
         after = made(64, 64, [62, 63], sample)
         at_M = np.flatnonzero(after["hits"])
@@ -91,7 +92,7 @@ def test_no_leak_a_target_that_comes_earlier_sees_none_that_comes_later() -> Non
         np.testing.assert_array_equal(sees_MM, np.tri(len(at_M), k=-1, dtype=bool))
 
 
-def test_any_order_of_the_targets_is_as_likely() -> None:
+def test_all_orders_of_the_targets_are_equally_likely() -> None:
     orders: dict[tuple[int, ...], int] = {}
     for sample in range(1200):
         after = made(3, 3, [], sample, rate=1.0)
@@ -101,7 +102,7 @@ def test_any_order_of_the_targets_is_as_likely() -> None:
     assert stats.chisquare(list(orders.values())).pvalue > 0.001
 
 
-def test_only_targets_are_asked_each_for_its_own_token() -> None:
+def test_only_targets_have_labels() -> None:
     after = made(64, 32, [31, 62, 63])
     np.testing.assert_array_equal(after["labels"], np.where(after["hits"] > 0, after["input_ids"], IGNORE))
     assert (after["labels"][after["special_tokens_mask"]] == IGNORE).all()
@@ -110,7 +111,7 @@ def test_only_targets_are_asked_each_for_its_own_token() -> None:
     )
 
 
-def test_xlnet_reference_has_one_permutation_for_all_blocks_of_a_half_and_ours_one_for_each() -> None:
+def test_each_block_has_its_own_permutation_unlike_in_xlnet() -> None:
     different = 0
     for sample in range(20):
         after = made(32, 16, [], sample, rate=1.0)
@@ -119,7 +120,7 @@ def test_xlnet_reference_has_one_permutation_for_all_blocks_of_a_half_and_ours_o
     assert different == 20
 
 
-def test_a_row_is_as_long_as_what_is_seen_and_a_block_has_a_token_at_least() -> None:
+def test_raw_length_is_the_model_length_and_perm_size_is_positive() -> None:
     assert PermutationLM().raw_length(512, NoMasking()) == 512
     with pytest.raises(ValueError, match=r"invalid objective.perm_size: got 0, expected a positive number of tokens"):
         PermutationLM(perm_size=0)

@@ -1,4 +1,4 @@
-"""T5's objectives. Literal forms of the reference (t5/data/preprocessors.py) stand here as oracles."""
+"""T5's objectives. The oracles are literal forms of the reference (t5/data/preprocessors.py)."""
 
 from dataclasses import dataclass
 
@@ -39,8 +39,8 @@ def made(objective: SpanCorruption | PrefixLM | Deshuffling, before: dict[str, n
     return objective(before, VOCAB, MASKING.at(1, sample))
 
 
-def to_unique_sentinel(ids: np.ndarray, is_noise: np.ndarray) -> list[int]:
-    """The reference's noise_span_to_unique_sentinel, token by token."""
+def reference_unique_sentinels(ids: np.ndarray, is_noise: np.ndarray) -> list[int]:
+    """noise_span_to_unique_sentinel of the reference, token by token."""
     out, last, seen = [], False, 0
     for id, noise in zip(ids.tolist(), is_noise.tolist(), strict=True):
         if noise and not last:
@@ -53,7 +53,7 @@ def to_unique_sentinel(ids: np.ndarray, is_noise: np.ndarray) -> list[int]:
 
 
 @pytest.mark.parametrize(("length", "raw", "answer"), [(512, 568, 114), (256, 284, 58), (128, 141, 29), (64, 70, 14)])
-def test_sizes_are_those_of_the_reference_to_the_token(length: int, raw: int, answer: int) -> None:
+def test_lengths_equal_the_reference_exactly(length: int, raw: int, answer: int) -> None:
     assert SpanCorruption().raw_length(length, RandomSpans()) == raw
     for sample in range(20):
         after = made(SpanCorruption(), noised(raw, sample))
@@ -75,22 +75,22 @@ def test_sizes_are_those_of_the_reference_to_the_token(length: int, raw: int, an
     ids=str,
 )
 @pytest.mark.parametrize("masking", [RandomSpans(), RandomSpans(rate=0.5), TokenMasking()], ids=str)
-def test_no_side_is_longer_than_the_length(objective: SpanCorruption, masking: RandomSpans | TokenMasking) -> None:
+def test_no_side_exceeds_the_length(objective: SpanCorruption, masking: RandomSpans | TokenMasking) -> None:
     before = row(objective.raw_length(128, masking), specials=[])
     for sample in range(20):
         after = made(objective, before | {"hits": masking(before, MASKING.at(0, sample))})
         assert max(len(after["source_input_ids"]), len(after["input_ids"])) <= 128
 
 
-def test_a_row_that_begins_and_ends_as_noise_spans_makes_it_is_the_one_of_the_reference() -> None:
+def test_sequences_with_random_spans_equal_the_reference() -> None:
     for sample in range(50):
         before = noised(568, sample)
         is_noise, after = before["hits"] > 0, made(SpanCorruption(), before)
-        assert after["source_input_ids"].tolist() == [*to_unique_sentinel(before["input_ids"], is_noise), END]
-        assert after["labels"].tolist() == [*to_unique_sentinel(before["input_ids"], ~is_noise), END]
+        assert after["source_input_ids"].tolist() == [*reference_unique_sentinels(before["input_ids"], is_noise), END]
+        assert after["labels"].tolist() == [*reference_unique_sentinels(before["input_ids"], ~is_noise), END]
 
 
-def test_the_decoder_reads_the_answer_behind_a_start_token() -> None:
+def test_decoder_inputs_are_the_targets_after_a_start_token() -> None:
     after = made(SpanCorruption(), noised(141))
     assert after["input_ids"].tolist() == [START, *after["labels"][:-1].tolist()]
     assert {name: str(after[name].dtype) for name in ("input_ids", "labels", "source_input_ids", "token_type_ids")} == {
@@ -104,10 +104,10 @@ def test_the_decoder_reads_the_answer_behind_a_start_token() -> None:
         "labels",
         "source_input_ids",
         "token_type_ids",
-    }  # no column of the old row, nor its hits
+    }  # no other column of the input, such as hits
 
 
-def test_answers_put_back_at_their_sentinels_give_the_row() -> None:
+def test_targets_inserted_at_their_sentinels_restore_the_text() -> None:
     for masking in (RandomSpans(), TokenMasking()):
         for sample in range(20):
             before = row(200, specials=[])
@@ -118,60 +118,61 @@ def test_answers_put_back_at_their_sentinels_give_the_row() -> None:
             assert whole == before["input_ids"].tolist()
 
 
-def test_touching_chosen_tokens_are_one_span_however_they_are_numbered() -> None:
+def test_adjacent_chosen_tokens_are_one_span() -> None:
     before = row(6, specials=[]) | {"hits": np.array([0, 1, 2, 0, 3, 3])}
     assert made(SpanCorruption(), before)["source_input_ids"].tolist() == [10, LAST, 13, LAST - 1, END]
 
 
-def test_t5_reference_leaves_the_first_span_without_its_sentinel_where_noise_begins_a_row_and_ours_does_not() -> None:
+def test_noise_at_the_start_has_a_sentinel_unlike_in_t5() -> None:
     before = with_hits([True, False, False, True, False])
     ids, is_noise, after = before["input_ids"], before["hits"] > 0, made(SpanCorruption(), before)
-    assert to_unique_sentinel(ids, ~is_noise) == [10, LAST, 13, LAST - 1]  # 10 is behind nothing, the last asks nothing
+    # 10 follows no sentinel, and the last sentinel has no tokens
+    assert reference_unique_sentinels(ids, ~is_noise) == [10, LAST, 13, LAST - 1]
     assert after["labels"].tolist() == [LAST, 10, LAST - 1, 13, END]
     assert after["source_input_ids"].tolist() == [LAST, 11, 12, LAST - 1, 14, END]
 
 
-def test_without_collapse_the_chosen_tokens_are_left_out_and_asked_for() -> None:
+def test_without_collapse_chosen_tokens_are_deleted_and_predicted() -> None:
     after = made(SpanCorruption(collapse_spans=False), with_hits([False, True, True, False, True]))
     assert (after["source_input_ids"].tolist(), after["labels"].tolist()) == ([10, 13, END], [11, 12, 14, END])
 
 
-def test_mass_style_has_one_sentinel_for_each_token_and_asks_for_the_whole_row() -> None:
+def test_mass_style_has_one_sentinel_per_token_and_predicts_the_whole_text() -> None:
     after = made(SpanCorruption(targets="all", collapse_spans=False), with_hits([False, True, True, False, True]))
     assert after["source_input_ids"].tolist() == [10, LAST, LAST, 13, LAST, END]
     assert after["labels"].tolist() == [10, 11, 12, 13, 14, END]
 
 
-def test_with_all_as_answer_a_span_can_still_be_one_sentinel() -> None:
+def test_targets_all_works_with_collapsed_spans() -> None:
     after = made(SpanCorruption(targets="all"), with_hits([False, True, True, False, True]))
     assert after["source_input_ids"].tolist() == [10, LAST, 13, LAST - 1, END]
     assert after["labels"].tolist() == [10, 11, 12, 13, 14, END]
 
 
-def test_bert_style_makes_a_tenth_of_the_chosen_tokens_random_and_none_special() -> None:
+def test_random_replace_prob_replaces_chosen_tokens_by_ordinary_ones() -> None:
     before = with_hits([True] * 100_000)
     source = made(SpanCorruption(targets="all", collapse_spans=False, random_replace_prob=0.1), before)[
         "source_input_ids"
     ][:-1]
     swapped = source[source != LAST]
     assert stats.binomtest(len(swapped), 100_000, 0.1).pvalue > 0.001
-    assert not np.isin(swapped, VOCAB.special_ids).any()  # the reference's random ids may be sentinels
+    assert not np.isin(swapped, VOCAB.special_ids).any()  # in the reference, random IDs may be sentinels
     assert stats.chisquare(np.histogram(swapped, bins=8, range=(5, 32_000))[0]).pvalue > 0.001
 
 
-def test_too_many_spans_for_the_sentinels_are_bad_input_where_the_reference_takes_ordinary_ids() -> None:
+def test_more_spans_than_sentinels_are_refused_unlike_in_t5() -> None:
     before = with_hits([False, True] * 101)
-    assert min(to_unique_sentinel(before["input_ids"], before["hits"] > 0)[1::2]) < VOCAB.special_ids[5]
+    assert min(reference_unique_sentinels(before["input_ids"], before["hits"] > 0)[1::2]) < VOCAB.special_ids[5]
     with pytest.raises(BadInput, match="101 selected spans, but the tokenizer has 100 sentinel tokens"):
         made(SpanCorruption(), before)
 
 
-def test_sentinels_are_asked_of_the_vocabulary_only_where_they_are_used() -> None:
+def test_deleted_spans_require_no_sentinels() -> None:
     assert SpanCorruption().specials == ("pad", "sep", "sentinel")
     assert SpanCorruption(collapse_spans=False).specials == ("pad", "sep")
 
 
-def test_swap_is_for_single_tokens_in_a_whole_row() -> None:
+def test_random_replace_prob_requires_targets_all_without_collapse() -> None:
     with pytest.raises(
         ValueError,
         match=r"invalid objective.random_replace_prob: got 0.1, expected 0 unless "
@@ -184,7 +185,7 @@ def test_swap_is_for_single_tokens_in_a_whole_row() -> None:
         SpanCorruption(targets="all", collapse_spans=False, random_replace_prob=2)
 
 
-def test_a_prefix_is_cut_off_anywhere_with_the_same_probability_and_both_parts_are_the_row() -> None:
+def test_the_prefix_length_is_uniform_and_both_parts_are_the_text() -> None:
     before, cuts = row(11, specials=[]), []
     for sample in range(1000):
         after = made(PrefixLM(), before, sample)
@@ -192,12 +193,12 @@ def test_a_prefix_is_cut_off_anywhere_with_the_same_probability_and_both_parts_a
         assert source[-1] == answer[-1] == END
         assert [*source[:-1].tolist(), *answer[:-1].tolist()] == before["input_ids"].tolist()
         cuts.append(len(source) - 1)
-    assert min(cuts) == 1  # no part is empty
+    assert min(cuts) == 1  # neither part is empty
     assert stats.chisquare(np.bincount(cuts, minlength=11)[1:]).pvalue > 0.001
     assert PrefixLM().raw_length(512, NoMasking()) == 512
 
 
-def test_deshuffling_keeps_every_token_and_any_order_is_as_likely() -> None:
+def test_deshuffling_keeps_every_token_in_uniform_order() -> None:
     before, orders = row(3, specials=[]), {}
     for sample in range(1200):
         after = made(Deshuffling(), before, sample)
@@ -210,7 +211,7 @@ def test_deshuffling_keeps_every_token_and_any_order_is_as_likely() -> None:
     assert Deshuffling().raw_length(512, NoMasking()) == 511
 
 
-def test_as_many_spans_as_there_are_sentinels_are_accepted() -> None:
+def test_as_many_spans_as_sentinels_are_accepted() -> None:
     after = made(SpanCorruption(), with_hits([False, True] * 100))
     assert after["source_input_ids"][-2] == LAST - 99
 
@@ -226,7 +227,7 @@ def test_as_many_spans_as_there_are_sentinels_are_accepted() -> None:
     ],
     ids=str,
 )
-def test_a_row_of_noise_spans_is_as_long_as_both_sides_allow(masking: RandomSpans, collapse: bool) -> None:
+def test_raw_length_is_the_longest_text_that_fits_both_sides(masking: RandomSpans, collapse: bool) -> None:
     objective = SpanCorruption(collapse_spans=collapse)
     raw = objective.raw_length(128, masking)
     longest = []
@@ -237,7 +238,7 @@ def test_a_row_of_noise_spans_is_as_long_as_both_sides_allow(masking: RandomSpan
     assert longest[0] <= 128 < longest[1]
 
 
-def test_a_decoder_predicts_the_masked_spans_or_the_whole_text() -> None:
+def test_the_target_is_described_as_spans_or_whole_text() -> None:
     assert SpanCorruption().target == SpanCorruption(collapse_spans=False).target == "masked spans"
     assert (
         SpanCorruption(targets="all").target
@@ -246,9 +247,9 @@ def test_a_decoder_predicts_the_masked_spans_or_the_whole_text() -> None:
     )
 
 
-def test_a_sentinel_for_each_token_is_asked_of_the_vocabulary() -> None:
+def test_targets_all_without_collapse_requires_sentinels() -> None:
     assert SpanCorruption(targets="all", collapse_spans=False).specials == ("pad", "sep", "sentinel")
 
 
-def test_a_side_of_one_token_has_room_for_its_end_alone() -> None:
+def test_a_side_of_one_token_holds_only_its_end() -> None:
     assert SpanCorruption().raw_length(1, RandomSpans()) == 0

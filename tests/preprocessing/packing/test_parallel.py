@@ -12,11 +12,14 @@ from tests.preprocessing.toy import ToyShard, ToyVocab, shard
 SEGMENT = key(0, "segment")
 VOCAB = ToyVocab()
 SEP = VOCAB.sep
-Sides = list[list[int]]  # of each side the lengths of its sentences
+Sides = list[list[int]]  # lengths of the sentences of each side
 
 
 def bitext(documents: list[tuple[str, Sides]]) -> ToyShard:
-    """Documents as (source, sides): one side is text in one language, its units are words of one token."""
+    """Make a shard from (source, sides) per document.
+
+    A document with one side is text in one language; its units are words of one token.
+    """
     text = shard([[length for side in sides for length in side] for _, sides in documents])
     units_T = np.ones(len(text.ids_T), dtype=bool)
     at = 0
@@ -44,7 +47,7 @@ MONO = [("wiki.en", [[5, 6]]), ("wiki.fr", [[4, 4]]), ("wiki.en", [[7]])]
 NAMES = ("en", "fr")
 
 
-def test_a_translation_is_two_sides_in_separators_whose_positions_begin_again():
+def test_positions_start_again_on_the_second_side_of_a_translation():
     rows = rows_of(ParallelSentences(translation_ratio=1.0, languages=NAMES), bitext(TWO), 32)
     row = next(row for row in rows if len(row["input_ids"]) == 13)
     assert row["input_ids"].tolist() == [SEP, 10, 11, 12, 13, 14, SEP, SEP, 15, 16, 17, 18, SEP]
@@ -55,7 +58,7 @@ def test_a_translation_is_two_sides_in_separators_whose_positions_begin_again():
     assert len(rows) == 2
 
 
-def test_without_restart_a_row_has_no_positions():
+def test_without_reset_positions_there_is_no_position_column():
     segment = ParallelSentences(translation_ratio=1.0, reset_positions=False, languages=NAMES)
     assert "positions" not in segment.produced_columns
     assert set(rows_of(segment, bitext(TWO), 32)[0]) == segment.produced_columns | {"unit_starts"}
@@ -64,17 +67,17 @@ def test_without_restart_a_row_has_no_positions():
 @pytest.mark.parametrize(
     "segment", [ParallelSentences(languages=NAMES), ParallelSentences(translation_ratio=0.0, languages=NAMES)]
 )
-def test_a_row_has_the_columns_that_it_says(segment):
+def test_sequences_have_the_produced_columns(segment):
     for row in rows_of(segment, bitext(TWO + MONO), 16):
         assert set(row) == segment.produced_columns | {"unit_starts"}
 
 
-def test_text_of_a_language_is_one_stream_with_a_separator_behind_each_sentence():
+def test_text_of_a_language_is_one_stream_with_a_separator_after_each_sentence():
     rows = rows_of(
         ParallelSentences(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES), bitext(MONO), 9
     )
     english = [row["input_ids"].tolist() for row in rows if row["languages"][0] == 0]
-    assert english == [  # the French document between the two English ones is elsewhere
+    assert english == [  # the French document between the two English ones is in another stream
         [SEP, 10, 11, 12, 13, 14, SEP, 15, 16],
         [SEP, 17, 18, 19, 20, SEP, 29, 30, 31],
         [SEP, 32, 33, 34, 35, SEP],
@@ -95,14 +98,14 @@ def test_every_token_of_a_language_is_in_its_stream_once(length):
     found = [id for row in rows for id in row["input_ids"].tolist() if id != SEP]
     missing = set(text.ids_T.tolist()) - set(found)
     assert len(found) == len(set(found))
-    assert len(missing) <= 2  # the last place of each language
+    assert len(missing) <= 2  # the remainder of each language
     for row in rows:
         assert len(row["input_ids"]) <= length
         source = np.searchsorted(text.offset_N1, row["input_ids"][~row["special_tokens_mask"]] - 10, side="right") - 1
         assert {text.source_names[document] for document in source} == {("wiki.en", "wiki.fr")[row["languages"][0]]}
 
 
-def test_the_sides_of_translations_are_text_of_their_languages_too():
+def test_sides_of_translations_are_also_text_of_their_languages():
     rows = rows_of(
         ParallelSentences(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES), bitext(TWO), 32
     )
@@ -112,13 +115,13 @@ def test_the_sides_of_translations_are_text_of_their_languages_too():
     ]
 
 
-def test_the_first_side_has_the_language_that_its_file_is_named_after():
+def test_the_first_side_has_the_language_of_its_file_name():
     swapped = [(source.replace("fr.en", "fr.fr"), sides) for source, sides in TWO]
     row = rows_of(ParallelSentences(translation_ratio=1.0, languages=NAMES), bitext(swapped), 32)[0]
     assert (row["languages"][0], row["languages"][-1]) == (1, 0)
 
 
-def test_sides_that_are_not_named_are_numbered_and_of_many_two_are_drawn():
+def test_unnamed_sides_are_numbered_and_two_are_drawn():
     text = bitext([("val.de.gz", [[2], [3], [4], [5]])] * 3)
     seen = Counter()
     for copy in range(400):
@@ -130,7 +133,7 @@ def test_sides_that_are_not_named_are_numbered_and_of_many_two_are_drawn():
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
 @pytest.mark.parametrize("alpha", [1.0, 0.5])
-def test_a_share_of_the_tokens_is_of_translations_however_short_they_are(share, alpha):
+def test_translation_ratio_is_a_fraction_of_tokens(share, alpha):
     rng = np.random.default_rng(0)
     short = [("a.en-fr.en", [[int(rng.integers(1, 9))], [int(rng.integers(1, 9))]]) for _ in range(400)]
     long = [("a.en-de.en", [[int(rng.integers(9, 30))], [int(rng.integers(9, 30))]]) for _ in range(40)]
@@ -152,7 +155,7 @@ def test_languages_are_sampled_by_the_power_alpha(alpha):
     assert abs(share - 0.1**alpha / (0.1**alpha + 0.9**alpha)) < 0.003
 
 
-def test_which_rows_are_repeated_is_drawn_anew_in_every_epoch():
+def test_repeated_sequences_are_drawn_again_in_each_epoch():
     text = bitext([("wiki.en", [[7] * 9])] * 90 + [("wiki.fr", [[7] * 9])] * 10)
     segment = ParallelSentences(translation_ratio=0.0, language_sampling_alpha=0.7, languages=NAMES)
     one, other = (segment.plan(text, 9, 0, SEGMENT.at(epoch, 0)) for epoch in (0, 1))
@@ -160,14 +163,14 @@ def test_which_rows_are_repeated_is_drawn_anew_in_every_epoch():
     assert not np.array_equal(one.start_RP, other.start_RP)
 
 
-def test_a_translation_that_is_too_long_is_dropped_and_counted():
+def test_too_long_translations_are_dropped_and_counted():
     text = bitext([*TWO, ("europarl.en-fr.en", [[20], [20]])])
     plan = ParallelSentences(translation_ratio=1.0, languages=NAMES).plan(text, 16, 0, SEGMENT.at(0, 0))
     assert plan.counts["dropped_translations"] == 1
     assert plan.counts["translations"] == len(plan) == 2
 
 
-def test_a_document_that_lost_its_sides_among_others_that_have_them_is_left_out():
+def test_a_document_of_a_translation_source_without_sides_is_dropped():
     text = bitext([*TWO, ("europarl.en-fr.en", [[6]])])
     plan = ParallelSentences(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES).plan(
         text, 32, 0, SEGMENT.at(0, 0)
@@ -177,7 +180,7 @@ def test_a_document_that_lost_its_sides_among_others_that_have_them_is_left_out(
     assert max(row["input_ids"].max() for row in rows) == 23
 
 
-def test_a_few_documents_of_single_words_do_not_make_a_source_a_translation():
+def test_single_word_documents_do_not_turn_a_source_into_a_translation():
     text = bitext([("wiki.en", [[5]]), ("wiki.en", [[1], [1]]), ("wiki.en", [[6]])])
     rows = rows_of(ParallelSentences(translation_ratio=0.0, languages=NAMES), text, 32)
     assert [row["input_ids"].tolist() for row in rows] == [
@@ -185,7 +188,7 @@ def test_a_few_documents_of_single_words_do_not_make_a_source_a_translation():
     ]
 
 
-def test_a_source_that_does_not_say_its_language_is_refused_in_one_line():
+def test_a_source_without_a_language_is_refused_in_one_line():
     with pytest.raises(BadInput, match=r"arrow: cannot infer the language of source 'wiki'; include one of"):
         rows_of(ParallelSentences(translation_ratio=0.0, languages=NAMES), bitext([("wiki", [[5]])]), 16)
 
@@ -198,7 +201,7 @@ def test_a_corpus_without_units_has_no_translations():
     assert len(rows_of(ParallelSentences(translation_ratio=0.0), shard([[5, 5]]), 16)) == 1
 
 
-def test_an_empty_shard_has_no_rows():
+def test_an_empty_shard_has_no_sequences():
     empty = bitext([])
     assert rows_of(ParallelSentences(), empty, 16) == []
     assert rows_of(ParallelSentences(translation_ratio=0.0), empty, 16) == []
@@ -216,7 +219,7 @@ def test_parallel_keys_are_checked(keys, said):
         ParallelSentences(**keys)
 
 
-def test_a_sentence_on_its_own_says_the_language_of_its_document():
+def test_a_single_sentence_has_the_language_of_its_document():
     rows = rows_of(SingleSentence(languages=NAMES), bitext(MONO), 16)
     assert [row["input_ids"].tolist() for row in rows[:2]] == [[SEP, *range(10, 15), SEP], [SEP, *range(15, 21), SEP]]
     assert [row["languages"].tolist() for row in rows] == [[0] * 7, [0] * 8, [1] * 6, [1] * 6, [0] * 9]
@@ -224,12 +227,12 @@ def test_a_sentence_on_its_own_says_the_language_of_its_document():
     assert all(set(row) == SingleSentence(languages=NAMES).produced_columns | {"unit_starts"} for row in rows)
 
 
-def test_a_sentence_says_no_language_where_none_is_named():
+def test_without_languages_there_is_no_language_column():
     assert all("languages" not in row for row in rows_of(SingleSentence(), bitext(MONO), 16))
 
 
-def test_a_sentence_of_a_source_without_a_language_is_bad_input():
-    with pytest.raises(BadInput, match=r"cannot infer the language of source 'wiki'; include one of"):
+def test_a_single_sentence_without_a_language_is_bad_input():
+    with pytest.raises(BadInput, match=r"source 'wiki' does not say its language: name a file or folder after one of"):
         rows_of(SingleSentence(languages=NAMES), bitext([("wiki", [[3]])]), 16)
 
 
@@ -237,7 +240,7 @@ LINES = [("wiki.en", [[3, 5, 2, 4, 6, 3, 4, 5]]), ("wiki.fr", [[4, 2, 5, 3, 6]])
 
 
 def sentences_of(segment: ParallelSentences, copy: int = 0) -> dict[int, list[tuple[int, ...]]]:
-    """The sentences of each language in the order in which they stand in rows that hold a whole language."""
+    """Return the sentences of each language in order, from sequences long enough for a whole language."""
     found: dict[int, list[tuple[int, ...]]] = {}
     for row in rows_of(segment, bitext(LINES), 200, copy):
         stops = np.flatnonzero(row["input_ids"] == SEP)
@@ -248,7 +251,7 @@ def sentences_of(segment: ParallelSentences, copy: int = 0) -> dict[int, list[tu
     return found
 
 
-def test_sentences_are_shuffled_within_their_language_and_anew_in_each_epoch():
+def test_shuffled_sentences_stay_in_their_language_and_change_per_epoch():
     plain = ParallelSentences(translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES)
     shuffled = ParallelSentences(
         translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES, sentence_order="shuffled"
@@ -262,11 +265,11 @@ def test_sentences_are_shuffled_within_their_language_and_anew_in_each_epoch():
     }
     assert all(first[language] != in_order[language] != other[language] for language in (0, 1))
     assert first[0] != other[0]
-    documents = [sentence[0] >= 42 for sentence in first[0]]  # tokens of the third document are the last
+    documents = [sentence[0] >= 42 for sentence in first[0]]  # tokens of the third document have the highest IDs
     assert documents != sorted(documents)
 
 
-def test_every_place_of_a_line_is_as_likely_for_a_shuffled_sentence():
+def test_every_position_of_a_shuffled_sentence_is_equally_likely():
     shuffled = ParallelSentences(
         translation_ratio=0.0, language_sampling_alpha=1.0, languages=NAMES, sentence_order="shuffled"
     )
@@ -275,7 +278,7 @@ def test_every_place_of_a_line_is_as_likely_for_a_shuffled_sentence():
     assert stats.chisquare(places).pvalue > 0.001
 
 
-def test_translations_are_as_they_were_where_sentences_are_shuffled():
+def test_shuffled_sentences_leave_translations_unchanged():
     rows = rows_of(
         ParallelSentences(translation_ratio=1.0, languages=NAMES, sentence_order="shuffled"), bitext(TWO), 32
     )

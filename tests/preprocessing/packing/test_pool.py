@@ -1,4 +1,4 @@
-"""Partners where the shards have few documents: they are drawn from those of other shards too."""
+"""Random partners of shards with few documents also come from other shards."""
 
 from collections import Counter, defaultdict
 
@@ -20,7 +20,7 @@ NSP = SegmentPair(negatives="random")
 
 
 def books(sizes: list[int], sentences: int = 40) -> tuple[ToyShard, ...]:
-    """Shards of so many documents; no two tokens have the same id."""
+    """Make shards with these numbers of documents; all token IDs differ."""
     made, first = [], 10
     for size in sizes:
         text = shard([RNG.integers(3, 20, sentences).tolist() for _ in range(size)])
@@ -30,7 +30,7 @@ def books(sizes: list[int], sentences: int = 40) -> tuple[ToyShard, ...]:
 
 
 def partners(shards: tuple[ToyShard, ...], epochs: int) -> tuple[dict[int, set[int]], Counter[int]]:
-    """For each document those that are its partners in rows, by number; and how often the partner is the same one."""
+    """Return the random partners per document, and a count of each (label, whether both segments have one document)."""
     begin = np.concatenate([text.ids_T[text.offset_N1[:-1]] for text in shards])
     rows = ExampleDataset(
         ToyStore(shards), VOCAB, ExampleSpec(packing=NSP, masking=WholeWordMasking(), objective=MaskedLM()), 64
@@ -47,16 +47,16 @@ def partners(shards: tuple[ToyShard, ...], epochs: int) -> tuple[dict[int, set[i
     return found, labels
 
 
-def test_each_of_few_documents_has_all_others_as_partners_however_many_shards_they_make():
+def test_each_document_has_all_others_as_partners_across_shards():
     found, labels = partners(books([4, 3, 3, 4, 3, 3, 3], sentences=200), epochs=16)
     assert {len(others) for others in found.values()} == {22}
     assert labels[1, True] == 0  # never the document itself
-    assert labels[0, False] == 0  # the next segment is one of the same document
+    assert labels[0, False] == 0  # a true next segment is always from the same document
     share = sum(count for (label, _), count in labels.items() if label) / labels.total()
     assert abs(share - 0.5) < 0.02
 
 
-def test_partners_are_drawn_evenly_from_the_other_documents():
+def test_partners_are_uniform_over_the_other_documents():
     shards = books([2, 2, 2], sentences=400)
     pooled = lines_of(NSP, shards)[0]
     plan = NSP.plan(pooled, 32, 0, SEGMENT.at(0, 0))
@@ -68,7 +68,7 @@ def test_partners_are_drawn_evenly_from_the_other_documents():
     assert ((count - count.mean()) ** 2 / count.mean()).sum() < 18.5  # chi-square, 4 degrees of freedom, p = .001
 
 
-def test_rows_over_a_pool_are_whole_sentences_of_two_documents():
+def test_pooled_pairs_are_contiguous_ranges_of_two_documents():
     shards = books([3, 3])
     rows = ExampleDataset(
         ToyStore(shards), VOCAB, ExampleSpec(packing=NSP, masking=WholeWordMasking(), objective=MaskedLM()), 64
@@ -78,25 +78,25 @@ def test_rows_over_a_pool_are_whole_sentences_of_two_documents():
         row = NSP.row(plan, i, line, VOCAB, frozenset({"sentence_starts"}))
         ids = row["input_ids"][~row["special_tokens_mask"]]
         assert ids.min() >= 10
-        assert (np.diff(ids) != 1).sum() <= 1  # two stretches at most, each without a gap
+        assert (np.diff(ids) != 1).sum() <= 1  # at most two contiguous ranges
 
 
-def test_a_shard_of_enough_documents_has_the_rows_that_it_has_alone():
+def test_a_shard_with_enough_documents_needs_no_pool():
     enough = tuple(random_shard(pools.ENOUGH, seed=seed, most_sentences=6) for seed in range(2))
     assert lines_of(NSP, enough) == enough
 
 
 @pytest.mark.parametrize("negative", ["swap", "none"])
-def test_rows_without_partners_need_no_pool(negative: str):
+def test_pairs_without_random_partners_need_no_pool(negative: str):
     few = books([2, 2])
     assert lines_of(SegmentPair(negatives=negative), few) == few
 
 
-def test_a_pool_takes_no_more_shards_than_it_needs():
+def test_a_pool_has_no_more_shards_than_needed():
     sizes = [len(pool.shards) for pool in lines_of(NSP, books([100] * 9, sentences=2)) if isinstance(pool, Pool)]
     assert sizes == [3] * 9
 
 
-def test_a_document_that_is_alone_in_its_shard_has_partners_in_others():
+def test_a_single_document_of_a_shard_has_partners_in_other_shards():
     found, _ = partners(books([1, 1, 2]), epochs=8)
     assert found[0] == {1, 2, 3}

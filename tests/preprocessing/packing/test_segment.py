@@ -20,30 +20,30 @@ from tests.preprocessing.toy import random_shard, shard
 # Packed, tokens
 
 
-def test_tokens_are_cut_every_length_with_a_separator_behind_each_document():
+def test_token_sequences_have_the_length_and_a_separator_after_each_document():
     text = shard([[3], [2, 2]])  # 10 11 12 SEP 13 14 15 16 SEP
     assert ids_of(Contiguous(unit="token"), text, 4) == [[10, 11, 12, SEP], [13, 14, 15, 16]]
 
 
-def test_with_lookahead_each_row_ends_with_the_token_that_the_next_row_begins_with():
+def test_lookahead_adds_the_first_token_of_the_next_sequence():
     text = shard([[3], [2, 2]])
     assert ids_of(Contiguous(unit="token"), text, 4, 1) == [[10, 11, 12, SEP, 13], [13, 14, 15, 16, SEP]]
 
 
-def test_the_last_short_row_is_kept_when_it_has_two_tokens():
+def test_a_short_last_sequence_is_kept_if_it_has_two_tokens():
     two_left, one_left = shard([[5], [3]]), shard([[5], [2]])
     for lookahead in (0, 1):
         assert ids_of(Contiguous(unit="token"), two_left, 4, lookahead)[2:] == [[17, SEP]]
-        assert ids_of(Contiguous(unit="token"), one_left, 4, lookahead)[2:] == []  # a separator alone asks nothing
+        assert ids_of(Contiguous(unit="token"), one_left, 4, lookahead)[2:] == []  # a single separator has no target
 
 
-def test_tokens_do_not_cross_documents_when_told_so():
+def test_tokens_can_stay_within_documents():
     text = shard([[3], [5]])
     packed = Contiguous(unit="token", cross_documents=False)
     assert ids_of(packed, text, 4) == [[10, 11, 12, SEP], [13, 14, 15, 16], [17, SEP]]
 
 
-def test_without_separators_nothing_stands_between_documents():
+def test_without_separators_documents_follow_each_other_directly():
     text = shard([[3], [2, 2]])
     packed = Contiguous(unit="token", add_separators=False)
     assert ids_of(packed, text, 4) == [[10, 11, 12, 13], [14, 15, 16]]
@@ -56,7 +56,7 @@ def test_without_separators_nothing_stands_between_documents():
     assert packed.specials == ()
 
 
-def test_sentences_always_have_separators():
+def test_unit_sentence_requires_separators():
     with pytest.raises(
         ValueError, match=r"invalid packing.add_separators: got False, expected true if unit is sentence"
     ):
@@ -65,17 +65,17 @@ def test_sentences_always_have_separators():
 
 @settings(deadline=None)
 @given(documents=DOCUMENTS, length=st.integers(8, 50), lookahead=st.integers(0, 1))
-def test_rows_without_separators_are_the_text_cut_every_length(documents, length, lookahead):
+def test_without_separators_sequences_are_consecutive_text(documents, length, lookahead):
     text = shard(documents)
     rows = ids_of(Contiguous(unit="token", add_separators=False), text, length, lookahead)
     found = [token for ids in rows for token in ids[:length]]
     assert found == text.ids_T.tolist()[: len(found)]
-    assert len(text.ids_T) - len(found) <= 1  # one token alone asks nothing
+    assert len(text.ids_T) - len(found) <= 1  # a single token has no target
 
 
 @settings(deadline=None)
 @given(documents=DOCUMENTS, length=st.integers(8, 50), lookahead=st.integers(0, 1), cross=st.booleans())
-def test_packed_tokens_hold_every_token_once_and_in_order(documents, length, lookahead, cross):
+def test_contiguous_tokens_contain_every_token_once_in_order(documents, length, lookahead, cross):
     text = shard(documents)
     rows = ids_of(Contiguous(unit="token", cross_documents=cross), text, length, lookahead)
     found = [token for ids in rows for token in ids[:length] if token != SEP]
@@ -88,13 +88,13 @@ def test_packed_tokens_hold_every_token_once_and_in_order(documents, length, loo
 # Packed, sentences
 
 
-def test_sentences_fill_a_row_and_documents_are_parted_by_one_more_separator():
+def test_documents_are_separated_by_an_extra_separator():
     text = shard([[2, 2], [2], [3]])
     rows = ids_of(Contiguous(unit="sentence"), text, 9)
     assert rows == [[CLS, 10, 11, 12, 13, SEP, 14, 15, SEP], [CLS, 16, 17, 18, SEP]]
 
 
-def test_a_sentence_longer_than_a_row_is_cut_and_not_dropped():
+def test_a_sentence_longer_than_a_sequence_is_split_by_default():
     text = shard([[2, 13, 2]])
     rows = ids_of(Contiguous(unit="sentence"), text, 8)
     pieces = [[10, 11], [12, 13, 14, 15, 16, 17], [18, 19, 20, 21, 22, 23], [24, 25, 26]]
@@ -102,7 +102,7 @@ def test_a_sentence_longer_than_a_row_is_cut_and_not_dropped():
     assert plan_of(Contiguous(unit="sentence"), text, 8).counts["cuts_in_sentences"] == 2
 
 
-def test_sentences_do_not_cross_documents_when_told_so():
+def test_sentences_can_stay_within_documents():
     text = shard([[2, 2], [2], [3]])
     rows = ids_of(Contiguous(unit="sentence", cross_documents=False), text, 9)
     assert rows == [[CLS, 10, 11, 12, 13, SEP], [CLS, 14, 15, SEP], [CLS, 16, 17, 18, SEP]]
@@ -110,7 +110,7 @@ def test_sentences_do_not_cross_documents_when_told_so():
 
 @settings(deadline=None)
 @given(documents=DOCUMENTS, length=st.integers(8, 60), cross=st.booleans())
-def test_packed_sentences_hold_every_token_once_in_rows_that_fit(documents, length, cross):
+def test_contiguous_sentences_contain_every_token_once_within_the_length(documents, length, cross):
     text = shard(documents)
     rows = ids_of(Contiguous(unit="sentence", cross_documents=cross), text, length)
     assert all(len(ids) <= length for ids in rows)
@@ -120,7 +120,7 @@ def test_packed_sentences_hold_every_token_once_in_rows_that_fit(documents, leng
 
 @settings(deadline=None)
 @given(documents=st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=8), min_size=2, max_size=8))
-def test_a_row_begins_with_a_sentence_that_the_row_before_could_not_hold(documents):
+def test_a_sequence_starts_with_a_sentence_that_did_not_fit_before(documents):
     text = shard(documents)
     ends = [*text.sentence_at_M.tolist()[1:], len(text.ids_T)]
     sentences = {10 + at: end - at for at, end in zip(text.sentence_at_M.tolist(), ends, strict=True)}
@@ -129,17 +129,17 @@ def test_a_row_begins_with_a_sentence_that_the_row_before_could_not_hold(documen
         assert len(before) + sentences[row[1]] + (row[1] in begins_document) > 24
 
 
-# Packed, long sentences dropped (SpanBERT)
+# Contiguous sentences, overlong ones dropped (SpanBERT)
 
 
-def test_a_sentence_longer_than_a_row_is_dropped_when_told_so_and_ends_the_row_before_it():
+def test_overlong_drop_drops_a_long_sentence_and_ends_the_sequence():
     text = shard([[2, 13, 2, 2], [3]])
     packed = Contiguous(unit="sentence", cross_documents=False, overlong="drop")
     assert [ids[1:-1] for ids in ids_of(packed, text, 8)] == [[10, 11], [25, 26, 27, 28], [29, 30, 31]]
     assert plan_of(packed, text, 8).counts == {"documents": 2, "dropped_sentences": 1, "rows": 3}
 
 
-def test_what_stands_before_a_long_last_sentence_is_kept_where_spanbert_loses_it():
+def test_text_before_a_long_last_sentence_is_kept_unlike_in_spanbert():
     text = shard([[2, 2, 13]])
     packed = Contiguous(unit="sentence", cross_documents=False, overlong="drop")
     assert ids_of(packed, text, 8) == [[CLS, 10, 11, 12, 13, SEP]]
@@ -147,7 +147,7 @@ def test_what_stands_before_a_long_last_sentence_is_kept_where_spanbert_loses_it
 
 @settings(deadline=None)
 @given(documents=DOCUMENTS, length=st.integers(8, 60), cross=st.booleans())
-def test_rows_hold_each_sentence_that_fits_once_and_whole(documents, length, cross):
+def test_overlong_drop_keeps_each_fitting_sentence_once(documents, length, cross):
     text = shard(documents)
     rows = ids_of(Contiguous(unit="sentence", cross_documents=cross, overlong="drop"), text, length)
     ends = [*text.sentence_at_M.tolist()[1:], len(text.ids_T)]
@@ -158,20 +158,20 @@ def test_rows_hold_each_sentence_that_fits_once_and_whole(documents, length, cro
 # Sentence (MASS)
 
 
-def test_a_sentence_is_a_row_between_separators_and_a_long_one_is_dropped():
+def test_single_sentences_are_between_separators_and_long_ones_dropped():
     text = shard([[2, 13, 3], [1]])
     assert ids_of(SingleSentence(), text, 8) == [[SEP, 10, 11, SEP], [SEP, 25, 26, 27, SEP], [SEP, 28, SEP]]
     assert plan_of(SingleSentence(), text, 8).counts == {"documents": 2, "dropped_sentences": 1, "rows": 3}
 
 
-def test_a_shard_without_documents_has_no_rows():
+def test_a_shard_without_documents_has_no_sequences():
     empty = shard([])
     packed = [Contiguous(unit="token"), Contiguous(unit="token", add_separators=False), Contiguous(unit="sentence")]
     segments = [*packed, SegmentPair(negatives="random"), SegmentPair(negatives="swapped")]
     assert [len(plan_of(segment, empty, 32)) for segment in segments] == [0] * 5
 
 
-def test_rows_have_the_types_of_the_schema():
+def test_sequences_have_the_dtypes_of_the_schema():
     types = {"input_ids": np.int32, "token_type_ids": np.int8, "special_tokens_mask": np.bool_, "word_starts": np.bool_}
     for segment in (Contiguous(unit="token"), Contiguous(unit="sentence"), SegmentPair(negatives="random")):
         row = rows_of(segment, random_shard(5), 64)[0]
@@ -186,7 +186,7 @@ def test_rows_have_the_types_of_the_schema():
 @pytest.mark.parametrize(
     "segment", [Contiguous(unit="sentence"), Contiguous(unit="token"), SegmentPair(negatives="swapped"), Stream()]
 )
-def test_sentence_starts_come_where_they_are_wanted(segment):
+def test_sentence_starts_are_present_if_required(segment):
     text = shard([[3, 4], [5, 6, 2], [4, 3]] * 5)
     plan = plan_of(segment, text, 24)
     starts = {10 + at for at in text.sentence_at_M.tolist()}

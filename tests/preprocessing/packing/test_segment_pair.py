@@ -22,7 +22,7 @@ from tests.preprocessing.toy import ToyShard, random_shard, shard
 
 
 def reference_labels(text: ToyShard, room: int) -> list[int]:
-    """The labels of create_pretraining_data.py: a chunk of one sentence is always 'random'."""
+    """Return the labels of create_pretraining_data.py: a chunk of one sentence is always 'random'."""
     rng, labels = np.random.default_rng(0), []
     ends = [*text.sentence_at_M.tolist()[1:], len(text.ids_T)]
     sentences = [end - at for at, end in zip(text.sentence_at_M.tolist(), ends, strict=True)]
@@ -41,7 +41,7 @@ def reference_labels(text: ToyShard, room: int) -> list[int]:
 
 @pytest.mark.parametrize("negative", ["random", "swapped"])
 @pytest.mark.parametrize(("most_sentences", "copies"), [(3, 120), (30, 15)])
-def test_labels_are_fifty_percent_ones_where_the_reference_has_fifty_seven_or_more(negative, most_sentences, copies):
+def test_half_of_the_labels_are_ones_unlike_in_the_reference(negative, most_sentences, copies):
     text = random_shard(2000, most_sentences=most_sentences)
     assert np.mean(reference_labels(text, room=125)) > 0.56
     label_R = np.concatenate(
@@ -53,14 +53,14 @@ def test_labels_are_fifty_percent_ones_where_the_reference_has_fifty_seven_or_mo
 
 @settings(deadline=None)
 @given(documents=DOCUMENTS, copy=st.integers(0, 1000))
-def test_a_random_partner_is_never_from_the_same_document(documents, copy):
+def test_a_random_partner_is_from_another_document(documents, copy):
     text = shard(documents)
     for row in rows_of(SegmentPair(negatives="random"), text, 32, copy=copy):
         one, other = (document_of(text, half) for half in halves(row))
         assert (one != other) == (row["next_sentence_label"] == 1)
 
 
-def test_every_other_document_and_every_sentence_is_a_partner_equally_often():
+def test_partners_are_uniform_over_documents_and_their_sentences():
     text = shard([[5] * 2, [5] * 3, [5], [5] * 4])
     pairs = [
         rows_of(SegmentPair(negatives="random", short_seq_prob=0.0), text, 13, copy=copy)[0] for copy in range(1500)
@@ -84,17 +84,17 @@ def test_a_pair_is_cls_a_sep_b_sep_within_the_length(documents, copy, negative):
 
 @settings(deadline=None)
 @given(documents=DOCUMENTS, copy=st.integers(0, 1000))
-def test_a_pair_that_is_not_random_goes_on_where_a_ends(documents, copy):
+def test_b_continues_a_in_a_pair_that_is_not_random(documents, copy):
     for row in rows_of(
         SegmentPair(negatives="random"), shard(documents), 2000, copy=copy
-    ):  # long enough to cut nothing off
+    ):  # long enough to avoid truncation
         a, b = halves(row)
         assert row["next_sentence_label"] == 1 or b[0] == a[-1] + 1
 
 
 @settings(deadline=None)
 @given(documents=DOCUMENTS, copy=st.integers(0, 1000))
-def test_swapped_halves_are_the_two_parts_of_one_stretch_in_the_wrong_order(documents, copy):
+def test_swapped_segments_are_two_parts_of_a_range_in_reverse_order(documents, copy):
     text = shard(documents)
     for row in rows_of(SegmentPair(negatives="swapped", short_seq_prob=0.0), text, 2000, copy=copy):
         first, second = halves(row)[::-1] if row["next_sentence_label"] else halves(row)
@@ -104,7 +104,7 @@ def test_swapped_halves_are_the_two_parts_of_one_stretch_in_the_wrong_order(docu
 
 @settings(deadline=None)
 @given(documents=DOCUMENTS, copy=st.integers(0, 1000), negative=st.sampled_from(["random", "swapped"]))
-def test_no_sentence_of_a_document_that_can_be_paired_is_left_out(documents, copy, negative):
+def test_every_sentence_of_a_pairable_document_is_used(documents, copy, negative):
     text = shard(documents)
     pair = SegmentPair(negatives=negative)
     bounds_N1 = np.searchsorted(text.sentence_at_M, text.offset_N1)
@@ -120,7 +120,7 @@ def test_no_sentence_of_a_document_that_can_be_paired_is_left_out(documents, cop
         assert np.all(np.where(label_R == 1, middle_R == last_R, middle_R < last_R))
 
 
-def test_a_document_of_one_sentence_is_a_partner_only_and_is_counted():
+def test_a_document_of_one_sentence_is_only_a_partner_and_counted():
     text = shard([[5], [5, 5], [5]])
     plan = plan_of(SegmentPair(negatives="random"), text, 32)
     assert plan.counts == {
@@ -133,7 +133,7 @@ def test_a_document_of_one_sentence_is_a_partner_only_and_is_counted():
     assert {document_of(text, halves(row)[0]) for row in rows} == {1}
 
 
-def test_a_lone_document_has_no_random_partner():
+def test_a_single_document_has_no_random_partner():
     with pytest.raises(
         BadInput,
         match=r"train-00000-of-00001.arrow: packing.negatives random requires .* data.packing.negatives=swapped",
@@ -151,7 +151,7 @@ def reference_truncation(a: int, b: int, room: int) -> tuple[int, int]:
     return a, b
 
 
-def test_truncation_takes_from_the_longer_side_as_the_reference_does():
+def test_truncation_shortens_the_longer_side_as_in_the_reference():
     sides = np.array([(a, b) for a in range(1, 30) for b in range(1, 30)])
     start_RP = np.zeros_like(sides)
     stop_RP = sides.copy()
@@ -161,7 +161,7 @@ def test_truncation_takes_from_the_longer_side_as_the_reference_does():
     assert np.all(stop_RP <= sides)
 
 
-def test_truncation_takes_from_front_and_back_by_a_fair_coin():
+def test_truncation_at_front_or_back_is_equally_likely():
     start_RP, stop_RP = np.zeros((20_000, 2), int), np.full((20_000, 2), 10)
     _truncate(start_RP, stop_RP, 12, np.random.default_rng(0))
     np.testing.assert_allclose(
@@ -169,7 +169,7 @@ def test_truncation_takes_from_front_and_back_by_a_fair_coin():
     )
 
 
-def test_no_word_reaches_over_sep_after_truncation():
+def test_no_word_crosses_a_separator_after_truncation():
     text = shard([[30, 30], [30, 30]], word_every=7)
     for copy in range(20):
         for row in rows_of(SegmentPair(negatives="random"), text, 24, copy=copy):
@@ -194,7 +194,7 @@ def test_short_pairs_have_a_uniform_target():
 
 
 @pytest.mark.parametrize("negative", ["random", "swapped"])
-def test_a_plan_depends_on_the_address_alone_and_each_copy_pairs_anew(negative):
+def test_a_plan_depends_only_on_its_address(negative):
     text = random_shard(100)
     one, same, other = (plan_of(SegmentPair(negatives=negative), text, 64, copy=copy) for copy in (3, 3, 4))
     assert np.array_equal(one.start_RP, same.start_RP)
@@ -202,6 +202,6 @@ def test_a_plan_depends_on_the_address_alone_and_each_copy_pairs_anew(negative):
     assert not np.array_equal(one.start_RP, other.start_RP)
 
 
-def test_a_share_of_short_pairs_outside_zero_to_one_is_refused():
+def test_short_seq_prob_outside_0_to_1_is_refused():
     with pytest.raises(ValueError, match=r"invalid packing.short_seq_prob: got 1.5, expected a fraction from 0 to 1"):
         SegmentPair(negatives="swapped", short_seq_prob=1.5)

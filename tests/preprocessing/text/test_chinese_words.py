@@ -13,26 +13,26 @@ from preprocessing.text import chinese_words as chinese_words_module
 from preprocessing.text.chinese_words import chinese_words
 
 
-def test_only_runs_of_chinese_characters_have_words() -> None:
+def test_only_runs_of_chinese_characters_are_segmented() -> None:
     assert chinese_words("plain text, \u304b\u306a, \ud55c\uad6d 12\uff0c") == []
     text = "x\u4eca\u5929\u597dy\u4f60"  # x, today, good, y, you
     assert chinese_words(text) == [1, 3, 5]
 
 
-def test_a_word_begins_at_the_first_token_that_begins_there() -> None:
+def test_a_word_starts_at_the_first_token_of_its_first_character() -> None:
     text = "a\u4eca\u5929\u597db"
-    begin_S = np.array([0, 1, 1, 2, 3, 4])  # the first character took two tokens
+    begin_S = np.array([0, 1, 1, 2, 3, 4])  # the first character has two tokens
     pieces_S = np.array([True, True, True, True, True, False])
     assert chinese_word_starts(text, begin_S, pieces_S).tolist() == [True, True, False, False, True, True]
 
 
-def test_a_text_without_chinese_keeps_its_words() -> None:
+def test_text_without_chinese_keeps_its_words() -> None:
     pieces_S = np.array([True, False, True])
     assert chinese_word_starts("ab c", np.array([0, 1, 3]), pieces_S).tolist() == pieces_S.tolist()
     assert chinese_word_starts("", np.zeros(0, int), np.zeros(0, bool)).tolist() == []
 
 
-def test_nothing_is_written_and_nothing_said(tmp_path: Path) -> None:
+def test_segmentation_writes_no_files_and_prints_nothing(tmp_path: Path) -> None:
     code = "from preprocessing.text.chinese_words import chinese_words; print(chinese_words('\u4eca\u5929\u597d'))"
     run = subprocess.run(
         [sys.executable, "-c", code], env={"TMPDIR": str(tmp_path), "PYTHONPATH": "."}, capture_output=True, text=True
@@ -41,7 +41,7 @@ def test_nothing_is_written_and_nothing_said(tmp_path: Path) -> None:
 
 
 def gold_words(path: Path) -> Iterator[list[str]]:
-    """The words of each sentence of a CoNLL-U file."""
+    """Yield the words of each sentence of a CoNLL-U file."""
     for sentence in path.read_text(encoding="utf-8").strip().split("\n\n"):
         rows = [line.split("\t") for line in sentence.splitlines() if line[:1].isdigit()]
         yield [row[1] for row in rows if row[0].isdigit()]
@@ -53,7 +53,7 @@ def spans_of(words: list[str]) -> set[tuple[int, int]]:
 
 
 @pytest.mark.shared
-def test_words_are_those_of_a_treebank_for_the_most_part(shared: Path) -> None:
+def test_most_words_agree_with_a_treebank(shared: Path) -> None:
     both = found = wanted = 0
     for words in gold_words(shared / "zh" / "zh_seg" / "zh_gsdsimp-ud-test.conllu"):
         text = "".join(words)
@@ -61,11 +61,11 @@ def test_words_are_those_of_a_treebank_for_the_most_part(shared: Path) -> None:
         cuts = [*begin_S[chinese_word_starts(text, begin_S, np.ones(len(begin_S), bool))].tolist(), len(text)]
         ours, gold = set(pairwise(cuts)), spans_of(words)
         both, found, wanted = both + len(ours & gold), found + len(ours), wanted + len(gold)
-    assert 2 * both / (found + wanted) > 0.79  # 0.795 with jieba 0.42.1; the treebank cuts finer
+    assert 2 * both / (found + wanted) > 0.79  # 0.795 with jieba 0.42.1; words of the treebank are shorter
 
 
-def test_long_runs_of_unknown_characters_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """jieba copies the whole path for each character that it does not know, which is quadratic in a run of them."""
+def test_long_runs_of_unknown_characters_are_segmented_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each unknown character jieba copies the whole path, so a run of them takes quadratic time."""
     asked = list[int]()
     tokenizer = chinese_words_module._jieba()
     whole = tokenizer.cut

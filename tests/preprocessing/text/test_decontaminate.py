@@ -1,4 +1,4 @@
-"""What a text shares with evaluation sets, against sets of spelled-out n-grams."""
+"""N-grams that a text shares with evaluation sets, compared with sets of word tuples."""
 
 import random
 from collections import Counter
@@ -11,35 +11,35 @@ from preprocessing.text import fewest_words, ngram_hashes, shared_ngrams
 QUESTION = "What is the capital of the country that lies between Spain and the western sea?"  # 15 words
 
 
-def test_a_question_is_found_inside_a_text_whatever_its_case_and_punctuation() -> None:
+def test_a_question_is_found_regardless_of_case_and_punctuation() -> None:
     known = ngram_hashes([QUESTION], 13)
     assert shared_ngrams(f"They asked: {QUESTION.upper().replace(' ', ' - ')} Lisbon.", known, 13) == 3
 
 
-def test_twelve_words_in_common_are_not_enough() -> None:
+def test_twelve_shared_words_are_not_enough_for_13_grams() -> None:
     known = ngram_hashes([QUESTION], 13)
     assert shared_ngrams(" ".join(QUESTION.split()[:12]) + " land?", known, 13) == 0
     assert shared_ngrams(" ".join(QUESTION.split()[:13]), known, 13) == 1
 
 
 @pytest.mark.parametrize(("num_words", "found"), [(7, 0), (8, 1), (12, 1), (13, 1)])
-def test_a_short_evaluation_text_counts_as_a_whole_from_eight_words_up(num_words: int, found: int) -> None:
+def test_a_short_evaluation_text_is_one_ngram_from_eight_words(num_words: int, found: int) -> None:
     short = " ".join(QUESTION.split()[:num_words])
     assert shared_ngrams(f"before {short} after", ngram_hashes([short], 13), 13) == found
 
 
-def test_a_part_of_a_short_evaluation_text_does_not_count() -> None:
+def test_a_part_of_a_short_evaluation_text_does_not_match() -> None:
     short = " ".join(QUESTION.split()[:10])
     assert shared_ngrams(" ".join(QUESTION.split()[1:10]), ngram_hashes([short], 13), 13) == 0
 
 
-def test_a_wanted_ngram_of_fewer_than_eight_words_is_taken_at_its_word() -> None:
+def test_an_ngram_size_below_eight_is_used_exactly() -> None:
     known = ngram_hashes(["one two three", "one two"], 3)
     assert len(known) == 1
     assert shared_ngrams("zero one two three", known, 3) == 1
 
 
-def test_hashes_are_sorted_and_unique_whatever_the_order_of_the_texts() -> None:
+def test_hashes_are_sorted_unique_and_independent_of_text_order() -> None:
     texts = [QUESTION, "short one", QUESTION.lower(), " ".join(map(str, range(40)))]
     known = ngram_hashes(texts, 13)
     assert known.dtype == np.uint64
@@ -53,12 +53,12 @@ def test_a_text_without_ngrams_shares_nothing(text: str) -> None:
     assert shared_ngrams(text, ngram_hashes([QUESTION], 13), 13) == 0
 
 
-def test_nothing_known_is_nothing_shared() -> None:
+def test_without_evaluation_texts_nothing_is_shared() -> None:
     assert shared_ngrams(QUESTION, ngram_hashes([], 13), 13) == 0
 
 
 @pytest.mark.parametrize("ngram", [1, 5, 8, 10, 13, 64])
-def test_the_count_is_that_of_spelled_out_ngrams(ngram: int) -> None:
+def test_the_count_equals_that_of_word_tuples(ngram: int) -> None:
     draw = random.Random(ngram)
     for _ in range(60):
         texts = [draw.choices("ab", k=draw.randint(0, 90)) for _ in range(4)]
@@ -76,7 +76,7 @@ def test_the_count_is_that_of_spelled_out_ngrams(ngram: int) -> None:
 
 
 @pytest.mark.parametrize(("ngram", "short"), [(13, 2), (8, 2), (5, 1), (1, 0)])
-def test_texts_that_are_too_short_are_counted(ngram: int, short: int) -> None:
+def test_too_short_texts_are_counted(ngram: int, short: int) -> None:
     num = Counter[str]()
     ngram_hashes(["one two three four", "a b c d e f g", " ".join("abcdefghi"), "word " * 30], ngram, num)
     assert (num["texts"], num["too_short"]) == (4, short)

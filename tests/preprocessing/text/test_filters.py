@@ -1,4 +1,4 @@
-"""Each rule of C4 and Gopher at its edge, and the fast repetition rules against their definition written out."""
+"""C4 and Gopher rules at their limits, and the fast repetition rules against literal definitions."""
 
 import random
 from collections import Counter
@@ -18,7 +18,7 @@ PROSE = (
 
 
 def words(num: int, length: int = 5) -> str:
-    """So many different words of about the same length, two of them stop words."""
+    """Return `num` different words of about the same length; two of them are stop words."""
     return " ".join(["the", "and", *(f"{chr(97 + i % 26)}{i:0{length - 1}d}" for i in range(num - 2))])
 
 
@@ -46,24 +46,24 @@ def words(num: int, length: int = 5) -> str:
         ("Here one may use cookies, made of flour.", False),
     ],
 )
-def test_c4_keeps_lines_of_prose(line: str, kept: bool) -> None:
+def test_c4_keeps_prose_lines_only(line: str, kept: bool) -> None:
     page = "\n".join([LINE.strip()] * 3)
     after, reason = apply_rules(f"{page}\n{line}", ["c4"])
     assert reason == ""
     assert after == (f"{page}\n{line}" if kept else page)
 
 
-def test_c4_takes_a_curly_quotation_mark_for_an_end_where_the_code_of_c4_does_not() -> None:
+def test_a_curly_quotation_mark_ends_a_sentence_unlike_in_c4() -> None:
     assert quality.c4_line("\u201cOne two three four five.\u201d") != ""
 
 
-def test_c4_takes_citation_marks_out_before_it_looks_at_the_end() -> None:
+def test_c4_removes_citation_marks_before_it_checks_the_end() -> None:
     assert quality.c4_line(" One two[12] three four five.[citation needed][] ") == "One two three four five."
     assert quality.c4_line("One two [see] three four five.") == "One two [see] three four five."
 
 
 @pytest.mark.parametrize("num_sentences", [2, 3])
-def test_c4_wants_three_sentences_whether_in_one_line_or_in_three(num_sentences: int) -> None:
+def test_c4_requires_three_sentences_on_any_number_of_lines(num_sentences: int) -> None:
     expected = "" if num_sentences == 3 else "c4_few_sentences"
     assert apply_rules(LINE * num_sentences, ["c4"])[1] == expected
     assert apply_rules(f"{LINE}\n\n" * num_sentences, ["c4"])[1] == expected
@@ -73,12 +73,12 @@ def test_c4_wants_three_sentences_whether_in_one_line_or_in_three(num_sentences:
     ("inside", "reason"),
     [("if (a) {", "c4_curly_bracket"), ("}", ""), ("Lorem Ipsum dolor", "c4_lorem_ipsum")],
 )
-def test_c4_drops_the_page_even_where_the_line_goes_anyway(inside: str, reason: str) -> None:
-    """The code of C4 looks at lines that it keeps; the paper says anywhere."""
+def test_c4_drops_the_page_even_if_the_line_is_dropped(inside: str, reason: str) -> None:
+    """The C4 code searches only the kept lines; Sesame searches the whole page, as the paper says."""
     assert apply_rules(f"{LINE * 3}\n{inside}", ["c4"])[1] == reason
 
 
-def test_c4_has_no_list_of_bad_words_so_its_bug_at_the_ends_of_lines_cannot_be_ours() -> None:
+def test_c4_has_no_bad_word_list() -> None:
     assert apply_rules(f"Damn {LINE * 3}", ["c4"]) == (f"Damn {LINE * 3}".strip(), "")
 
 
@@ -114,23 +114,23 @@ def test_c4_has_no_list_of_bad_words_so_its_bug_at_the_ends_of_lines_cannot_be_o
         (PROSE, ""),
     ],
 )
-def test_gopher_quality_at_its_edges(text: str, reason: str) -> None:
+def test_gopher_quality_at_its_limits(text: str, reason: str) -> None:
     assert apply_rules(text, ["gopher_quality"]) == (text, reason)
 
 
 # --- Gopher: repetition -----------------------------------------------------------------------------------------------
 
 
-def pieces_by_definition(text: str, separator: str) -> list[float]:
-    """Share of pieces, and of their characters, that were there before."""
+def reference_duplicates(text: str, separator: str) -> list[float]:
+    """Return the fraction of repeated pieces, and of the characters in them."""
     pieces = [piece for piece in text.split(separator) if piece.strip()]
     again = [piece for nth, piece in enumerate(pieces) if piece in pieces[:nth]]
     num_chars = sum(map(len, pieces))
     return [len(again) / max(len(pieces), 1), sum(map(len, again)) / max(num_chars, 1)]
 
 
-def ngrams_by_definition(text: str) -> dict[str, float]:
-    """Share of the characters in the top n-gram, and in n-grams that were there before."""
+def reference_ngrams(text: str) -> dict[str, float]:
+    """Return the fraction of characters in the most frequent n-gram, and in repeated n-grams."""
     page = text.split()
     total = sum(map(len, page))
     shares = {}
@@ -160,8 +160,8 @@ LIMITS = {
 }
 
 
-def repetitive(draw: random.Random) -> str:
-    """Words of a small or large vocabulary, with a stretch or two copied to elsewhere."""
+def repetitive_text(draw: random.Random) -> str:
+    """Return words from a small or large vocabulary, with up to three ranges copied to other places."""
     vocabulary = ["".join(draw.choices("abcde", k=draw.randint(1, 6))) for _ in range(draw.choice([3, 20, 400]))]
     page = draw.choices(vocabulary, k=draw.randint(1, 120))
     for _ in range(draw.randint(0, 3)):
@@ -170,12 +170,12 @@ def repetitive(draw: random.Random) -> str:
     return " ".join(page)
 
 
-def test_repeated_ngrams_are_found_as_their_definition_says() -> None:
+def test_repeated_ngrams_equal_their_definition() -> None:
     draw = random.Random(3)
     seen = Counter[str]()
     for _ in range(500):
-        text = repetitive(draw)
-        shares = ngrams_by_definition(text)
+        text = repetitive_text(draw)
+        shares = reference_ngrams(text)
         expected = next((reason for reason, share in shares.items() if share > LIMITS[reason]), "")
         assert quality.repeated_ngrams(text) == expected, text
         seen[expected] += 1
@@ -183,13 +183,13 @@ def test_repeated_ngrams_are_found_as_their_definition_says() -> None:
     assert len(seen) >= 9, seen
 
 
-def test_each_ngram_share_is_the_one_of_its_definition(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one limit just below or just above the share by definition, the rule trips or does not: the share is it."""
+def test_each_ngram_fraction_equals_its_definition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit just below the defined fraction triggers the rule, and one just above does not."""
     draw = random.Random(4)
     num_checked = 0
     for _ in range(60):
-        text = repetitive(draw)
-        for reason, share in ngrams_by_definition(text).items():
+        text = repetitive_text(draw)
+        for reason, share in reference_ngrams(text).items():
             n = int("".join(filter(str.isdigit, reason)))
             for limit, expected in ((share * 0.999, reason if share else ""), (share * 1.001, "")):
                 top = dict.fromkeys(quality._MOST_IN_TOP, 1e9) | ({n: limit} if n <= 4 else {})
@@ -202,13 +202,13 @@ def test_each_ngram_share_is_the_one_of_its_definition(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("separator", "name"), [("\n", "line"), ("\n\n", "paragraph")])
-def test_duplicate_lines_and_paragraphs_are_found_as_their_definition_says(separator: str, name: str) -> None:
+def test_duplicate_lines_and_paragraphs_equal_their_definition(separator: str, name: str) -> None:
     draw = random.Random(5)
     seen = Counter[str]()
     for _ in range(500):
         stock = ["".join(draw.choices("abc", k=draw.choice([1, 4, 30]))) for _ in range(draw.choice([3, 12, 60]))]
         text = separator.join(draw.choices(stock, k=draw.randint(1, 20)))
-        by_count, by_chars = pieces_by_definition(text, separator)
+        by_count, by_chars = reference_duplicates(text, separator)
         expected = f"gopher_duplicate_{name}_characters" if by_chars > 0.2 else ""
         expected = f"gopher_duplicate_{name}s" if by_count > 0.3 else expected
         assert quality.duplicate_pieces(text, separator, name) == expected, text
@@ -229,11 +229,11 @@ def test_duplicate_lines_and_paragraphs_are_found_as_their_definition_says(separ
         ("word", ""),
     ],
 )
-def test_gopher_repetition_by_example(text: str, reason: str) -> None:
+def test_gopher_repetition_examples(text: str, reason: str) -> None:
     assert apply_rules(text, ["gopher_repetition"]) == (text, reason)
 
 
-def test_paragraphs_are_looked_at_behind_lines() -> None:
+def test_paragraphs_are_checked_after_lines() -> None:
     text = "\n\n".join([f"{PROSE}\na\nb\nc\nd\ne\nf", "x", "x", "x", "y", "y"])  # 3 of 12 lines, 3 of 6 paragraphs
     assert apply_rules(text, ["gopher_repetition"])[1] == "gopher_duplicate_paragraphs"
 
@@ -241,7 +241,7 @@ def test_paragraphs_are_looked_at_behind_lines() -> None:
 # --- together ---------------------------------------------------------------------------------------------------------
 
 
-def test_rules_go_in_the_order_given_and_see_what_the_one_before_left() -> None:
+def test_rules_are_applied_in_order_to_the_remaining_text() -> None:
     menu = "\n".join(["- menu"] * 200)
     text = f"{menu}\n{PROSE}"
     assert apply_rules(text, ["gopher_repetition", "c4"])[1] == "gopher_duplicate_lines"
@@ -253,11 +253,11 @@ def test_without_rules_every_text_is_kept() -> None:
 
 
 @pytest.mark.parametrize("piece", ["a ", "a", "\n", "[", " ."])
-def test_hostile_text_has_an_answer(piece: str) -> None:
+def test_hostile_text_is_rejected(piece: str) -> None:
     assert apply_rules(piece * 300_000, ["gopher_repetition", "gopher_quality", "c4"])[1]
 
 
-def test_citation_marks_leave_no_double_blanks_that_would_hide_a_sentence() -> None:
+def test_removed_citation_marks_leave_no_double_blanks() -> None:
     page = "It had rained all day. [3] Then the sun came out again. [12] Nobody had seen that coming."
     assert apply_rules(page, ["c4"]) == (
         "It had rained all day. Then the sun came out again. Nobody had seen that coming.",

@@ -1,4 +1,4 @@
-"""The language of a text, known without a network and the same everywhere."""
+"""Language identification works without a network and gives the same result on every machine."""
 
 import pytest
 
@@ -22,32 +22,32 @@ def test_a_sentence_is_enough(code: str, text: str) -> None:
     assert 0.8 < probability <= 1
 
 
-def test_two_languages_in_turn_are_less_certain_than_one() -> None:
+def test_a_text_in_two_languages_is_less_certain_than_in_one() -> None:
     found, probability = language(f"{ENGLISH} {GERMAN}")
     assert found in ("en", "de")
     assert probability < min(language(ENGLISH * 2)[1], language(GERMAN * 2)[1])
 
 
-def test_what_leads_a_long_text_decides() -> None:
+def test_the_beginning_of_a_long_text_determines_its_language() -> None:
     assert language(f"{GERMAN * 10} {ENGLISH * 50}")[0] == "de"
     assert language(GERMAN * 10) == language(GERMAN * 10 + ENGLISH)
 
 
-def test_a_word_is_too_little_to_be_certain() -> None:
+def test_a_single_word_is_uncertain() -> None:
     assert language("Hello")[1] < 0.5
 
 
 @pytest.mark.parametrize("text", ["", "1984 - 2001, 3:0", "\n\n...", "\U0001f600"])
-def test_a_text_without_letters_is_in_no_language(text: str) -> None:
+def test_a_text_without_letters_has_no_language(text: str) -> None:
     assert language(text) == (UNKNOWN, 0.0)
 
 
 @pytest.mark.parametrize("text", ["\ud800 broken", "a\x00b", "\U0010ffff letters", "x" * 100_000])
-def test_anything_has_an_answer(text: str) -> None:
+def test_any_text_has_a_probability(text: str) -> None:
     assert 0 <= language(text)[1] <= 1
 
 
-def test_the_answer_does_not_depend_on_what_was_asked_before() -> None:
+def test_the_result_is_independent_of_previous_calls() -> None:
     first = language(ENGLISH)
     language(CHINESE)
     assert language(ENGLISH) == first

@@ -1,4 +1,4 @@
-"""Near-duplicates meet as often as the theory says, and clusters do not depend on the order of their edges."""
+"""Near-duplicates share bands with the theoretical probability; clusters are independent of the edge order."""
 
 import random
 
@@ -11,7 +11,7 @@ from preprocessing.text.ngrams import Hashes, hashed_words
 
 
 def sets_of_similarity(similarity: float, size: int, rng: np.random.Generator) -> tuple[Hashes, Hashes]:
-    """Two sets of random hashes; shared / union = similarity."""
+    """Return two sets of random hashes with intersection / union = similarity."""
     num_shared = round(similarity * size)
     union = rng.integers(0, 1 << 63, size, dtype=np.uint64)
     shared, rest = union[:num_shared], union[num_shared:]
@@ -19,7 +19,7 @@ def sets_of_similarity(similarity: float, size: int, rng: np.random.Generator) -
 
 
 @pytest.mark.parametrize("similarity", [0.1, 0.5, 0.8, 0.95])
-def test_signatures_agree_in_the_share_of_places_that_is_the_jaccard_similarity(similarity: float) -> None:
+def test_the_fraction_of_equal_signature_values_is_the_jaccard_similarity(similarity: float) -> None:
     rng = np.random.default_rng(6)
     num_pairs, num_permutations = 200, 112
     agreement = [
@@ -28,13 +28,14 @@ def test_signatures_agree_in_the_share_of_places_that_is_the_jaccard_similarity(
     ]
     sigma = (similarity * (1 - similarity) / (num_pairs * num_permutations)) ** 0.5
     assert abs(np.mean(agreement) - similarity) < 4 * sigma
-    expected_variance = similarity * (1 - similarity) / num_permutations  # permutations are independent of each other
+    # the permutations are independent of each other
+    expected_variance = similarity * (1 - similarity) / num_permutations
     assert 0.7 < np.var(agreement) / expected_variance < 1.4
 
 
 @pytest.mark.parametrize("size", [3, 40, 3000])
-def test_each_member_is_the_least_equally_often(size: int) -> None:
-    """Chi-square of which of the n-grams gives the least, over permutations; 4 sigma of its normal approximation."""
+def test_each_member_is_the_minimum_equally_often(size: int) -> None:
+    """Chi-square over permutations: how often each n-gram has the minimum, at 4 sigma of the normal approximation."""
     rng = np.random.default_rng(size)
     counts = np.zeros(size)
     for _ in range(20):
@@ -48,8 +49,8 @@ def test_each_member_is_the_least_equally_often(size: int) -> None:
 
 
 @pytest.mark.parametrize("num_changed", [2, 4, 6, 9, 14])
-def test_texts_meet_with_the_probability_of_the_banding_formula(num_changed: int) -> None:
-    """Over 400 pairs of texts with some words changed, hits minus the sum of their own 1 - (1 - s**rows)**bands."""
+def test_texts_share_a_band_with_the_probability_of_the_banding_formula(num_changed: int) -> None:
+    """In 400 pairs of changed texts, the number of hits is near the sum of all 1 - (1 - s**rows)**bands."""
     draw = random.Random(num_changed)
     bands, rows = 14, 8
     num_met, expected, variance = 0, 0.0, 0.0
@@ -67,20 +68,20 @@ def test_texts_meet_with_the_probability_of_the_banding_formula(num_changed: int
     assert num_met > 0
 
 
-def test_the_permutations_are_bijections_so_the_wrapped_product_of_datatrove_cannot_bias_them() -> None:
-    """There (a * x + b) wraps at 2**64 before it is taken modulo 2**61 - 1: two x may tie. Here no two x do."""
+def test_permutations_are_bijections_unlike_in_datatrove() -> None:
+    """In datatrove (not here) a * x + b wraps at 2**64 before the modulus 2**61 - 1, so two x may collide."""
     some_N = np.arange(1 << 16, dtype=np.uint64)
     image_NP = np.stack([signature(some_N[i : i + 1], 4) for i in range(0, len(some_N), 16)])
     assert all(len(np.unique(image_N)) == len(image_N) for image_N in image_NP.T)
 
 
-def test_bands_are_told_apart() -> None:
+def test_bands_of_one_text_differ() -> None:
     one_word = band_hashes("word", 5, 14, 8)
     assert len(set(one_word.tolist())) == 14
     assert len(set(band_hashes("word", 5, 8, 1).tolist())) == 8
 
 
-def test_equal_words_meet_in_every_band_whatever_the_punctuation() -> None:
+def test_equal_words_share_every_band_regardless_of_punctuation() -> None:
     a = band_hashes("One, two: THREE four -- five six.", 5, 14, 8)
     assert a.tolist() == band_hashes("one two three four five six", 5, 14, 8).tolist()
 
@@ -101,14 +102,14 @@ def test_chinese_texts_are_compared_by_characters() -> None:
     assert (band_hashes(text, 5, 14, 8) == band_hashes(changed, 5, 14, 8)).any()
 
 
-def test_long_texts_are_permuted_in_blocks_to_the_same_signature() -> None:
+def test_long_texts_hashed_in_blocks_have_the_same_signature() -> None:
     member_N = hashed_words(" ".join(map(str, range(1000))))
     parts = [signature(member_N[i : i + 7], 16) for i in range(0, 1000, 7)]
     assert signature(member_N, 16).tolist() == np.min(parts, axis=0).tolist()
 
 
-def test_signatures_never_change() -> None:
-    """Bands may be kept and compared later: a new library or numpy must not change them."""
+def test_signatures_do_not_change_between_versions() -> None:
+    """Bands may be stored and compared later, so a new library or numpy version must not change them."""
     assert [f"{band:016x}" for band in band_hashes("the same for ever", 2, 2, 4).tolist()] == [
         "7e914dd309542b5e",
         "d8564ddf29debd24",
@@ -127,12 +128,12 @@ def test_signatures_never_change() -> None:
         ("", "", 5, 0.0),
     ],
 )
-def test_jaccard_counts_different_ngrams(a: str, b: str, ngram: int, expected: float) -> None:
+def test_jaccard_counts_distinct_ngrams(a: str, b: str, ngram: int, expected: float) -> None:
     assert jaccard(a, b, ngram) == pytest.approx(expected)
 
 
-def by_search(edges: list[tuple[int, int]], num_nodes: int) -> list[int]:
-    """The smallest node that can be reached from each node."""
+def reference_components(edges: list[tuple[int, int]], num_nodes: int) -> list[int]:
+    """Return the smallest node reachable from each node."""
     smallest = list(range(num_nodes))
     for _ in range(num_nodes):
         for a, b in edges:
@@ -140,12 +141,12 @@ def by_search(edges: list[tuple[int, int]], num_nodes: int) -> list[int]:
     return smallest
 
 
-def test_components_are_those_of_a_search_whatever_the_order_of_the_edges() -> None:
+def test_components_equal_a_search_for_any_edge_order() -> None:
     draw = random.Random(8)
     for _ in range(100):
         num_nodes = draw.randint(1, 30)
         edges = [(draw.randrange(num_nodes), draw.randrange(num_nodes)) for _ in range(draw.randint(0, 40))]
-        expected = by_search(edges, num_nodes)
+        expected = reference_components(edges, num_nodes)
         for _ in range(2):
             draw.shuffle(edges)
             found = components(np.array(edges, np.int64).reshape(-1, 2), num_nodes)
@@ -153,7 +154,7 @@ def test_components_are_those_of_a_search_whatever_the_order_of_the_edges() -> N
 
 
 @pytest.mark.parametrize("order", ["along", "against", "mixed"])
-def test_a_chain_of_a_hundred_thousand_is_one_component(order: str) -> None:
+def test_a_chain_of_100_000_nodes_is_one_component(order: str) -> None:
     node_N = np.arange(100_000)
     node_N = {"along": node_N, "against": node_N[::-1], "mixed": np.random.default_rng(9).permutation(node_N)}[order]
     assert not components(np.stack([node_N[:-1], node_N[1:]], axis=1), len(node_N)).any()

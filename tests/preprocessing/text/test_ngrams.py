@@ -1,4 +1,4 @@
-"""Words and n-grams as hashes: equal where the words are, and nowhere else."""
+"""Hashes of words and n-grams are equal if and only if the words are."""
 
 import random
 import subprocess
@@ -25,12 +25,12 @@ def same(a: str, b: str) -> bool:
         ("\u201ca\u201d \u2014 b\u2026", "a b"),
     ],
 )
-def test_case_punctuation_and_white_space_do_not_count(a: str, b: str) -> None:
+def test_case_punctuation_and_whitespace_are_ignored(a: str, b: str) -> None:
     assert same(a, b)
 
 
 @pytest.mark.parametrize(("a", "b"), [("ab", "ba"), ("ab", "a b"), ("a b", "b a"), ("cafe", "caf\u00e9"), ("1", "2")])
-def test_letters_digits_accents_and_order_count(a: str, b: str) -> None:
+def test_letters_digits_accents_and_order_matter(a: str, b: str) -> None:
     assert not same(a, b)
 
 
@@ -47,11 +47,11 @@ def test_letters_digits_accents_and_order_count(a: str, b: str) -> None:
         ("", 0),
     ],
 )
-def test_scripts_without_spaces_give_a_word_for_each_character(text: str, num_words: int) -> None:
+def test_scripts_without_spaces_have_one_word_per_character(text: str, num_words: int) -> None:
     assert len(hashed_words(text)) == num_words
 
 
-def test_a_word_has_one_hash_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_word_has_the_same_hash_at_every_position(monkeypatch: pytest.MonkeyPatch) -> None:
     text = " ".join(f"word{i % 7}" for i in range(2_000))
     hash_W = hashed_words(text)
     assert len(np.unique(hash_W)) == 7
@@ -59,7 +59,7 @@ def test_a_word_has_one_hash_wherever_it_stands(monkeypatch: pytest.MonkeyPatch)
     assert hashed_words(text).tolist() == hash_W.tolist()
 
 
-def test_ngrams_are_the_same_whether_hashed_in_one_block_or_in_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ngram_hashes_are_independent_of_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     word_W = hashed_words(" ".join(map(str, range(500))))
     whole = [hashed_ngrams(word_W, n).tolist() for n in (1, 2, 5, 13, 64)]
     monkeypatch.setattr(ngrams, "_BLOCK", 80)
@@ -67,7 +67,7 @@ def test_ngrams_are_the_same_whether_hashed_in_one_block_or_in_many(monkeypatch:
 
 
 @pytest.mark.parametrize("ngram", [1, 2, 5, 13])
-def test_hashes_are_equal_exactly_where_the_words_are(ngram: int) -> None:
+def test_hashes_are_equal_if_and_only_if_the_words_are(ngram: int) -> None:
     draw = random.Random(ngram)
     words = draw.choices(["a", "b", "aa", "ab", "ba"], k=600)
     hash_N = hashed_ngrams(hashed_words(" ".join(words)), ngram).tolist()
@@ -80,12 +80,12 @@ def test_hashes_are_equal_exactly_where_the_words_are(ngram: int) -> None:
     assert len(by_hash) == len(by_words)
 
 
-def test_fewer_words_than_an_ngram_make_none() -> None:
+def test_fewer_words_than_an_ngram_give_no_hash() -> None:
     assert hashed_ngrams(hashed_words("one two"), 3).tolist() == []
 
 
-def test_every_bit_of_a_hash_is_a_coin() -> None:
-    """Numbers differ in few bits, their hashes in half; chi-square over 64 bits, 0.1 % critical value 112.3."""
+def test_every_bit_of_a_hash_is_balanced() -> None:
+    """Numbers differ in few bits, hashes in half of them; chi-square over 64 bits, 0.1% critical value 112.3."""
     hash_W = hashed_words(" ".join(map(str, range(20_000))))
     ones_64 = np.array([int((hash_W >> np.uint64(bit) & np.uint64(1)).sum()) for bit in range(64)])
     assert ((ones_64 - 10_000) ** 2 / 5_000).sum() < 112.3
@@ -105,8 +105,8 @@ def test_hashes_are_the_same_in_any_process() -> None:
     assert outputs == {f"{hashed_ngrams(hashed_words('any process any day'), 2).tolist()}\n"}
 
 
-def test_the_hash_is_the_polynomial_of_the_module_text() -> None:
-    """Written out with Python's own integers: what the arrays do modulo 2**64 is no accident of a numpy version."""
+def test_the_hash_is_the_documented_polynomial() -> None:
+    """The same hash in Python integers shows that arithmetic modulo 2**64 is independent of the numpy version."""
     value = sum((ord(char) + 1) * ngrams._BASE**power for power, char in enumerate("word")) % 2**64
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         value = (value ^ value >> shift) * factor % 2**64

@@ -37,46 +37,46 @@ def found(phrases: list[str], text: str) -> list[str]:
         (["", " "], "any thing", []),
     ],
 )
-def test_phrases_are_found_leftmost_longest_and_whole(phrases: list[str], text: str, expected: list[str]) -> None:
+def test_phrases_match_leftmost_longest_and_whole_words(phrases: list[str], text: str, expected: list[str]) -> None:
     assert found(phrases, text) == expected
 
 
-def test_a_list_of_phrases_travels_to_another_process() -> None:
+def test_a_gazetteer_can_be_pickled() -> None:
     again = pickle.loads(pickle.dumps(Gazetteer(["New York"])))
     assert again.find("in New York") == [(3, 11)]
 
 
-def test_spans_are_found_again_behind_what_cleaning_took_away() -> None:
+def test_spans_are_relocated_after_cleaning() -> None:
     raw = "\x00  Paris  is big.\r\n\r\n\r\n\r\nHe likes   Paris ."
     spans = [(raw.rindex("Paris"), raw.rindex("Paris") + 5)]
     text = normalize(raw)
     assert relocate_spans(raw, spans, text) == ((text.rindex("Paris"), text.rindex("Paris") + 5),)
 
 
-def test_spans_that_are_gone_are_left_out_and_the_rest_is_found() -> None:
+def test_removed_spans_are_dropped_and_others_relocated() -> None:
     raw = "one two three"
     assert relocate_spans(raw, [(0, 3), (4, 7), (8, 13)], "one three") == ((0, 3), (4, 9))
     assert relocate_spans(raw, [(3, 4), (5, 5)], raw) == ()
 
 
-def test_the_nearest_place_is_taken_though_text_went_before_it() -> None:
+def test_the_nearest_match_is_used_after_removed_text() -> None:
     raw = "Rome. " + "<b>" * 20 + " Rome. Rome!"
     third = (raw.rindex("Rome"), raw.rindex("Rome") + 4)
     assert relocate_spans(raw, [(0, 4), third], "Rome. Rome. Rome!") == ((0, 4), (12, 16))
 
 
 @pytest.mark.parametrize("span", [(-3, 2), (2, 1), (0, 99), (99, 100)])
-def test_a_span_outside_of_its_text_is_left_out(span: tuple[int, int]) -> None:
+def test_a_span_outside_its_text_is_dropped(span: tuple[int, int]) -> None:
     assert relocate_spans("one two", [span, (4, 7)], "one two") == ((4, 7),)
 
 
 @pytest.mark.timeout(120)
-def test_many_lost_spans_do_not_take_for_ever() -> None:
+def test_many_lost_spans_take_little_time() -> None:
     raw = "gone " * 10_000
     assert relocate_spans(raw, [(at, at + 4) for at in range(0, len(raw), 5)], "left " * 10_000) == ()
 
 
-def test_spans_are_found_whatever_order_they_come_in_and_do_not_overlap() -> None:
+def test_unordered_spans_are_sorted_and_do_not_overlap() -> None:
     assert relocate_spans("a b c", [(2, 5), (0, 3)], "a b c") == ((0, 3),)
     assert relocate_spans("a b c", [(4, 5), (0, 1)], "a b c") == ((0, 1), (4, 5))
 
@@ -85,15 +85,15 @@ def test_spans_are_found_whatever_order_they_come_in_and_do_not_overlap() -> Non
     ("spans", "units"),
     [
         ([], [0, 1, 3, 4]),
-        ([(0, 5)], [0, 2, 3, 4]),  # behind a phrase a unit begins, whatever the pieces say
+        ([(0, 5)], [0, 2, 3, 4]),  # a unit starts after a phrase, even inside a word
         ([(3, 9)], [0, 1, 4]),
         ([(0, 6), (6, 12)], [0, 2]),
         ([(8, 30)], [0, 1, 3]),
         ([(20, 30)], [0, 1, 3, 4]),
-        ([(4, 6), (7, 8)], [0, 1, 3, 4]),  # no token begins inside
+        ([(4, 6), (7, 8)], [0, 1, 3, 4]),  # no token starts inside these spans
     ],
 )
-def test_units_begin_at_phrases_and_at_words_outside(spans: list[tuple[int, int]], units: list[int]) -> None:
+def test_units_start_at_phrases_and_at_words_outside_them(spans: list[tuple[int, int]], units: list[int]) -> None:
     begin_S = np.array([0, 3, 6, 8, 11])
     words_S = np.array([True, True, False, True, True])
     assert np.flatnonzero(phrase_starts(begin_S, words_S, spans)).tolist() == units
@@ -116,8 +116,8 @@ DAMAGED = (
         ("Z", "Z"),
     ],
 )
-def test_spans_follow_what_cleaning_makes_of_them(phrase: str, becomes: str) -> None:
-    """A ligature, an entity, mojibake, marks and white space: other characters, the same phrase."""
+def test_spans_follow_the_cleaned_text(phrase: str, becomes: str) -> None:
+    """A ligature, an entity, mojibake, combining marks and whitespace: the characters change, the phrase does not."""
     text = normalize(repair_text(DAMAGED))
     start = DAMAGED.index(phrase)
     ((first, stop),) = relocate_spans(
@@ -126,8 +126,8 @@ def test_spans_follow_what_cleaning_makes_of_them(phrase: str, becomes: str) -> 
     assert text[first:stop] == becomes
 
 
-def test_a_span_in_a_line_that_is_mended_otherwise_than_its_parts_is_searched() -> None:
-    """Entities stay in a line with a tag, so that the parts of it alone tell nothing."""
+def test_a_span_is_searched_if_its_line_is_repaired_as_a_whole() -> None:
+    """Entities stay in a line with a tag, so a part of the line alone is repaired differently."""
     raw = "<b>A &amp; B</b> or AT&amp;T"
     start = raw.index("AT&")
     text = normalize(repair_text(raw))
@@ -139,23 +139,21 @@ def test_a_span_in_a_line_that_is_mended_otherwise_than_its_parts_is_searched() 
     ("spans", "moved"),
     [
         ([(0, 3)], ((0, 3),)),
-        ([(3, 6)], ((3, 13),)),  # the range itself
-        ([(4, 5)], ((3, 13),)),  # inside of it
+        ([(3, 6)], ((3, 13),)),  # exactly the replaced range
+        ([(4, 5)], ((3, 13),)),  # inside the replaced range
         ([(2, 4)], ((2, 13),)),
         ([(5, 9)], ((3, 16),)),
         ([(6, 9)], ((13, 16),)),
         ([(3, 5), (5, 6), (7, 8)], ((3, 13), (14, 15))),
-        ([(9, 12), (13, 14)], ((16, 17), (18, 19))),  # two of three characters are taken away
+        ([(9, 12), (13, 14)], ((16, 17), (18, 19))),  # two of three characters are removed
         ([(10, 12)], ()),
     ],
 )
-def test_spans_move_along_with_what_is_replaced(
-    spans: list[tuple[int, int]], moved: tuple[tuple[int, int], ...]
-) -> None:
+def test_spans_move_with_replaced_ranges(spans: list[tuple[int, int]], moved: tuple[tuple[int, int], ...]) -> None:
     assert move_spans(spans, [(3, 6, 10), (10, 12, 0)]) == moved
 
 
-def test_phrases_of_a_list_are_mended_as_the_text_is() -> None:
+def test_phrases_are_repaired_like_the_text() -> None:
     assert found(["The \ufb01le", "AT&amp;T"], "The file of AT&T") == ["The file", "AT&T"]
 
 

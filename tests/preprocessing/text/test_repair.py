@@ -1,4 +1,4 @@
-"""Broken text is mended, sound text is left alone, and nothing that ftfy would mend is overlooked."""
+"""Damaged text is repaired, sound text stays, and all damage that ftfy repairs is found."""
 
 import random
 import re
@@ -28,7 +28,7 @@ from preprocessing.text.repair import _FIXES, is_damaged
         ("\ud83d alone", "\ufffd alone"),
     ],
 )
-def test_damage_is_mended(broken: str, whole: str) -> None:
+def test_damaged_text_is_repaired(broken: str, whole: str) -> None:
     assert repair_text(broken) == whole
 
 
@@ -46,15 +46,15 @@ def test_damage_is_mended(broken: str, whole: str) -> None:
         "",
     ],
 )
-def test_sound_text_stays_as_it_is(text: str) -> None:
+def test_sound_text_stays_unchanged(text: str) -> None:
     assert repair_text(text) == text
 
 
-def test_one_bad_line_does_not_touch_the_others() -> None:
+def test_one_damaged_line_does_not_affect_the_others() -> None:
     assert repair_text("<b>a&amp;b</b>\nc&amp;d\r\n\n caf\u00c3\u00a9 ") == "<b>a&amp;b</b>\nc&d\r\n\n caf\u00e9 "
 
 
-def test_nothing_that_ftfy_takes_for_mojibake_is_overlooked() -> None:
+def test_all_mojibake_of_ftfy_is_found_in_random_text() -> None:
     draw = random.Random(1)
     odd = [char for chars in MOJIBAKE_CATEGORIES.values() for char in chars.replace("-", "")]
     rare = (
@@ -71,7 +71,7 @@ def test_nothing_that_ftfy_takes_for_mojibake_is_overlooked() -> None:
     assert num_bad > 1000
 
 
-def test_no_pair_that_ftfy_takes_for_mojibake_is_overlooked() -> None:
+def test_all_mojibake_pairs_of_ftfy_are_found() -> None:
     chars = [
         char for char in map(chr, range(0x80, 0x10000)) if re.match(f"[{''.join(MOJIBAKE_CATEGORIES.values())}]", char)
     ]
@@ -82,8 +82,8 @@ def test_no_pair_that_ftfy_takes_for_mojibake_is_overlooked() -> None:
             assert not is_bad(text) or is_damaged(text), ascii(text)
 
 
-def test_what_needs_more_than_a_pair_is_not_overlooked() -> None:
-    """The characters of the longer alternatives, and any other between them."""
+def test_mojibake_of_more_than_two_characters_is_found() -> None:
+    """The text mixes characters of the longer ftfy patterns with any others."""
     draw = random.Random(3)
     odd = [char for chars in MOJIBAKE_CATEGORIES.values() for char in chars.replace("-", "")]
     longer = "\u00d8\u00d9\u2026\u00b7\u00b4\u0412\u0413\u0420\u0421\u0402\u045e"
@@ -112,8 +112,8 @@ SOUND = {
 
 
 @pytest.mark.parametrize("language", SOUND)
-def test_sound_text_of_any_script_costs_few_looks(language: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted in characters that ftfy's slow pattern gets to see: hardly more than ftfy itself gives it."""
+def test_sound_text_of_any_script_is_rarely_checked_by_ftfy(language: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured in characters passed to ftfy's slow pattern: at most 1.4 times the length of the text."""
     seen = [0]
 
     def counting(text: str) -> bool:
@@ -126,8 +126,8 @@ def test_sound_text_of_any_script_costs_few_looks(language: str, monkeypatch: py
     assert seen[0] <= 1.4 * len(text)
 
 
-def test_many_odd_places_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Growth is linear: of twice as long a text twice as much is looked at, however dense its marks are."""
+def test_text_with_many_marks_is_checked_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the text doubles, the number of checked characters at most about doubles, even with many marks."""
     seen = [0]
 
     def counting(text: str) -> bool:
@@ -144,19 +144,19 @@ def test_many_odd_places_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert looked[2] <= 2 * 3 * 4_000
 
 
-def test_what_is_bad_at_the_start_of_a_line_is_noticed_among_many_marks() -> None:
+def test_damage_at_a_line_start_is_found_among_many_marks() -> None:
     assert is_damaged("\u201c\u2018\u4e2d" * 100 + ".\n\u00c2 b")
 
 
 @pytest.mark.parametrize(
     "text", ["\u0413\u045e\u0412\u0402\u0412x ", "a \u00c2 b", "\u00c3 x", "\u0153-", "\u0432\u0402"]
 )
-def test_the_rare_patterns_of_ftfy_are_noticed(text: str) -> None:
+def test_rare_ftfy_patterns_are_found(text: str) -> None:
     assert is_bad(text)
     assert is_damaged(text)
 
 
-def test_whatever_comes_in_twice_is_as_good_as_once_and_ftfy_agrees() -> None:
+def test_repair_is_idempotent_and_equals_ftfy() -> None:
     draw = random.Random(2)
     alphabet = "ab &;<#1xlt\u00c3\u00a9\u00e2\u20ac\u2122\x9d\ud800\udc00\x1b[m\u4e2d\ufb01"
     for _ in range(2_000):
@@ -166,5 +166,5 @@ def test_whatever_comes_in_twice_is_as_good_as_once_and_ftfy_agrees() -> None:
         assert once == ftfy.fix_text_segment(text, _FIXES), ascii(text)
 
 
-def test_a_very_long_line_is_mended_in_parts() -> None:
+def test_a_very_long_line_is_repaired_in_parts() -> None:
     assert repair_text("caf\u00c3\u00a9 " * 50_000) == "caf\u00e9 " * 50_000

@@ -12,9 +12,9 @@ from tokenizers import pre_tokenizers
 
 from preprocessing.text import decode, lines_as_sentences, normalize, sentences, text_key
 
-REPEATABLE = settings(deadline=None, derandomize=True)  # the same examples each time, however busy the machine
+REPEATABLE = settings(deadline=None, derandomize=True)  # the same examples in each run, also on a slow machine
 
-# Text in which things happen: marks, quotes, blanks, capitals, several scripts, and what normalise must remove.
+# Text with marks, quotes, blanks, capitals, several scripts, and characters that normalize must remove.
 EVENTFUL = st.text(
     st.sampled_from(
         "aA.!?\u2026'\"()\u201c\u201d \n\n\t\r\x00\u00a0\u3000\u3002\uff01\u4e0b\u00e9e\u03010#\u2028\ufeff\u0391\u0416"
@@ -23,7 +23,7 @@ EVENTFUL = st.text(
 
 
 def split_by_gpt2(text: str) -> list[str]:
-    """The words within which byte-level BPE merges."""
+    """Return the words of a text; byte-level BPE merges only inside a word."""
     return [word for word, _ in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)]
 
 
@@ -31,23 +31,23 @@ def test_decode_repairs_and_counts_invalid_bytes() -> None:
     assert decode(b"ab\xffcd\xfe\xfe") == ("ab\ufffdcd\ufffd\ufffd", 3)
 
 
-def test_decode_does_not_count_replacement_characters_that_the_text_has() -> None:
+def test_decode_does_not_count_existing_replacement_characters() -> None:
     assert decode("\ufffd".encode() + b"\xff") == ("\ufffd\ufffd", 1)
 
 
-def test_decode_repairs_surrogates_and_cut_sequences() -> None:
+def test_decode_repairs_surrogates_and_truncated_sequences() -> None:
     text, repaired = decode(b"a\xed\xa0\x80b\xe2\x82")
-    assert (text.strip("\ufffd"), repaired) == ("a\ufffdb", 2)  # half of a pair is one character that was lost
+    assert (text.strip("\ufffd"), repaired) == ("a\ufffdb", 2)  # half of a surrogate pair counts as one lost character
 
 
-def test_decode_drops_a_byte_order_mark() -> None:
+def test_decode_removes_a_byte_order_mark() -> None:
     assert decode(b"\xef\xbb\xbftext") == ("text", 0)
     assert decode(b"\xef\xbb\xbftext\xff") == ("text\ufffd", 1)
 
 
 @REPEATABLE
 @given(st.binary())
-def test_decode_takes_any_bytes(data: bytes) -> None:
+def test_decode_accepts_any_bytes(data: bytes) -> None:
     text, repaired = decode(data)
     assert (repaired == 0) == (text.encode() == data.removeprefix(b"\xef\xbb\xbf"))
 
@@ -68,20 +68,20 @@ def test_decode_takes_any_bytes(data: bytes) -> None:
         (" \n\t\x00", ""),
     ],
 )
-def test_normalise_tidies(raw: str, tidy: str) -> None:
+def test_normalize_cleans_characters_and_blanks(raw: str, tidy: str) -> None:
     assert normalize(raw) == tidy
 
 
 @REPEATABLE
 @given(st.one_of(EVENTFUL, st.text(st.characters())))
-def test_normalise_twice_is_normalise_once(text: str) -> None:
+def test_normalize_is_idempotent(text: str) -> None:
     tidy = normalize(text)
     assert normalize(tidy) == tidy
 
 
 @REPEATABLE
 @given(st.text(st.characters()))
-def test_normalised_text_is_nfc_utf8_with_single_blanks(text: str) -> None:
+def test_normalized_text_is_nfc_utf8_with_single_blanks(text: str) -> None:
     tidy = normalize(text)
     assert unicodedata.is_normalized("NFC", tidy)
     tidy.encode()
@@ -109,7 +109,7 @@ def test_normalised_text_is_nfc_utf8_with_single_blanks(text: str) -> None:
         ["\u300c\u4f55\uff1f\u300d", "\u5f7c\u306f\u8a00\u3063\u305f\u3002", " \u300c\u306f\u3044\u3002\u300d"],
     ],
 )
-def test_a_text_is_cut_where_its_sentences_end(pieces: list[str]) -> None:
+def test_text_is_split_at_sentence_ends(pieces: list[str]) -> None:
     assert sentences("".join(pieces)) == pieces
 
 
@@ -129,14 +129,14 @@ def test_joined_sentences_are_the_text(text: str) -> None:
 @REPEATABLE
 @given(EVENTFUL.map(lambda text: normalize(re.sub("(?=[\u201c\u3010])", " ", text))))
 @example("\u3002\u4e0b. A.\n\nA\u3002a\uff01 \u201cA\u06d4b\n- \u0964")
-def test_gpt2_splits_sentences_as_it_splits_the_text(text: str) -> None:
-    """Unless an opening quotation mark follows a Chinese mark: it takes both for one."""
+def test_gpt2_splits_sentences_like_the_whole_text(text: str) -> None:
+    """This excludes opening quotation marks after a Chinese mark, because GPT-2 merges the two marks."""
     assert list(itertools.chain.from_iterable(map(split_by_gpt2, sentences(text)))) == split_by_gpt2(text)
 
 
 @REPEATABLE
 @given(EVENTFUL.map(normalize))
-def test_no_sentence_is_white_space(text: str) -> None:
+def test_no_sentence_is_only_whitespace(text: str) -> None:
     assert all(piece.strip() for piece in [*sentences(text), *lines_as_sentences(text)])
 
 
@@ -149,7 +149,7 @@ def test_joined_lines_are_the_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("split", [sentences, lines_as_sentences])
-def test_a_sentence_without_end_is_cut_at_white_space_or_hard(split: Callable[[str], list[str]]) -> None:
+def test_an_overlong_sentence_is_split_at_whitespace_or_at_the_limit(split: Callable[[str], list[str]]) -> None:
     words, run = " word" * 2_001, "x" * 20_001
     assert [len(piece) for piece in split("A" + words)] == [10_000 - 4, 10]
     assert [len(piece) for piece in split(run)] == [10_000, 10_000, 1]
@@ -157,7 +157,7 @@ def test_a_sentence_without_end_is_cut_at_white_space_or_hard(split: Callable[[s
     assert split("A" + words)[1] == " word word"
 
 
-@pytest.mark.timeout(120)  # a backtracking pattern takes hours
+@pytest.mark.timeout(120)  # a pattern with backtracking would take hours
 @pytest.mark.parametrize(
     "run",
     [
@@ -185,13 +185,13 @@ def test_long_runs_take_linear_time(run: str) -> None:
     normalize(text)
 
 
-def test_the_key_is_xxh3_of_the_text_in_128_bits() -> None:
-    assert text_key("") == bytes.fromhex("99aa06d3014798d86001c324468d497f")  # the specification's value
+def test_the_key_is_xxh3_of_the_text_with_128_bits() -> None:
+    assert text_key("") == bytes.fromhex("99aa06d3014798d86001c324468d497f")  # the value from the specification
     assert text_key("caf\u00e9") == xxhash.xxh3_128("caf\u00e9".encode()).digest()
 
 
 @pytest.mark.shared
-def test_gpt2_splits_real_sentences_as_it_splits_the_text(shared: Path) -> None:
+def test_gpt2_splits_real_sentences_like_the_whole_text(shared: Path) -> None:
     text = normalize((shared / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8"))[:200_000]
     pieces = sentences(text)
     assert len(pieces) > 1_000

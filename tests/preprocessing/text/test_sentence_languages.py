@@ -1,5 +1,5 @@
-# ruff: noqa: RUF001  # text of the world looks like Latin letters and marks here and there
-"""Ends of sentences in the languages of the world: against gold where there is some, else against sentences of ours."""
+# ruff: noqa: RUF001 # the text in many languages contains characters that look like Latin letters and marks
+"""Sentence ends in many languages, against gold data if available, else against sentences written for this test."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from preprocessing.text.sentence_ends import (
 
 BURMESE_COMMA = "\u104a"
 
-# Sentences in full, with traps; then beginnings and endings, each of which with each makes one more.
+# Per language: full sentences with difficult cases; then beginnings and endings, which are combined pairwise.
 WRITTEN: dict[str, tuple[list[str], list[str], list[str]]] = {
     "hi": (
         [
@@ -135,14 +135,14 @@ WRITTEN: dict[str, tuple[list[str], list[str], list[str]]] = {
 
 
 def f1(pieces: Sequence[str], gold: Sequence[str], joint: str) -> float:
-    """Of the ends in a text of these gold sentences; the end of the text is none."""
+    """Return the F1 score of the sentence ends in a text of gold sentences, without the end of the text."""
     found = set(accumulate(map(len, pieces[:-1])))
     ends = {end + at * len(joint) for at, end in enumerate(accumulate(map(len, gold[:-1])))}
     return 2 * len(found & ends) / (len(found) + len(ends))
 
 
 @pytest.mark.parametrize("language", WRITTEN)
-def test_written_sentences_end_where_they_should(language: str) -> None:
+def test_ends_of_written_sentences_are_found(language: str) -> None:
     full, beginnings, endings = WRITTEN[language]
     joint = "" if language == "ja" else " "
     gold = [*full, *(f"{begin}{joint}{end}" for begin, end in product(beginnings, endings))]
@@ -190,11 +190,11 @@ def test_ends_of_gold_sentences_are_found(language: str, least: float, shared: P
         ("ccp", ["\U00011103\U00011107\U00011141", " \U00011107"]),
     ],
 )  # fmt: skip
-def test_a_language_is_cut_by_its_marks(language: str, pieces: list[str]) -> None:
+def test_each_language_is_split_at_its_marks(language: str, pieces: list[str]) -> None:
     assert sentences("".join(pieces), language) == pieces
 
 
-def test_headings_and_items_end_at_their_lines() -> None:
+def test_headings_and_list_items_end_at_their_lines() -> None:
     prose = "A line of prose that is as wide as the page and goes on"
     pieces = ["A heading", f"\n{prose}\nand on.", "\nThings", "\n- one", "\n- two", "\nThree", "\n4. Four"]
     assert sentences("".join(pieces)) == pieces
@@ -209,41 +209,41 @@ def test_a_heading_in_capitals_ends_before_its_text() -> None:
 
 
 @pytest.mark.parametrize("text", ["ฉันไปตลาด เธอไปบ้าน ฝนตก", "ຂ້ອຍໄປຕະຫຼາດ ລາວໄປບ້ານ ຝົນຕົກ"])
-def test_blanks_end_what_has_no_marks(text: str) -> None:
+def test_blanks_end_sentences_in_scripts_without_marks(text: str) -> None:
     assert sentences(text) == [text.split(" ")[0], *(f" {piece}" for piece in text.split(" ")[1:])]
 
 
-def test_a_full_stop_of_english_is_no_ordinal() -> None:
+def test_an_english_full_stop_is_not_an_ordinal() -> None:
     assert sentences("It was 3. Then we left. Vitamin z. Then more.", "en") == [
         *("It was 3.", " Then we left.", " Vitamin z.", " Then more."),
     ]
 
 
-# What the tables and classes are
+# Tables and character classes
 
 
-def marks_of(inside: str) -> set[str]:
+def characters_of(inside: str) -> set[str]:
     return set(regex.findall(f"[{inside}]", "".join(map(chr, range(0x110000))), regex.V0))
 
 
-def test_marks_are_those_of_unicode() -> None:
+def test_sentence_marks_agree_with_unicode() -> None:
     everything = "".join(character for character in map(chr, range(0x110000)) if unicodedata.name(character, ""))
     of_unicode = set(regex.findall(r"\p{SB=STerm}", everything))
-    ours = marks_of(_SOFT + _CJK + _HARD + _HARD_BEYOND).intersection(everything)
+    ours = characters_of(_SOFT + _CJK + _HARD + _HARD_BEYOND).intersection(everything)
     assert of_unicode - ours == {BURMESE_COMMA}
     assert ours - of_unicode == {".", "…", *_TIBETAN}
     assert regex.fullmatch(r"\p{SB=ATerm}", _FULL_WIDTH_STOP)
 
 
 @pytest.mark.parametrize(("category", "property"), [("Lu", r"\p{Lu}"), ("Ll", r"\p{Ll}")])
-def test_letters_are_those_of_unicode(category: str, property: str) -> None:
+def test_letter_classes_agree_with_unicode(category: str, property: str) -> None:
     known = "".join(character for character in map(chr, range(0x110000)) if unicodedata.name(character, ""))
-    ours, theirs = marks_of(_letters(category)).intersection(known), set(regex.findall(property, known))
-    assert ours - theirs <= {"\u0295"}  # a small letter until Unicode 16
+    ours, theirs = characters_of(_letters(category)).intersection(known), set(regex.findall(property, known))
+    assert ours - theirs <= {"\u0295"}  # a lower-case letter before Unicode 16
     assert {unicodedata.name(letter).split()[0] for letter in theirs - ours} <= {"GEORGIAN", "MATHEMATICAL"}
 
 
-def test_tables_of_languages_have_no_words_twice_and_no_full_stop_at_the_end() -> None:
+def test_language_tables_have_no_duplicates_and_no_trailing_full_stop() -> None:
     for table in (ANYWHERE, BEFORE_NUMBERS, ONLY_IN, COMMON_WORDS):
         for words in table.values():
             assert len(set(words.split())) == len(words.split())
@@ -268,10 +268,10 @@ def test_a_language_is_guessed_by_its_words(text: str, language: str) -> None:
     assert guess_language(text) == language
 
 
-# What is implausible
+# Implausible splits
 
 
-def test_long_medians_are_implausible() -> None:
+def test_a_long_median_sentence_is_implausible() -> None:
     assert describe_implausible(["a" * 250, "b" * 250]) == ""
     assert "is 251 characters" in describe_implausible([" " + "a" * 251])
     assert describe_implausible(["一" * 80]) == ""
@@ -279,7 +279,7 @@ def test_long_medians_are_implausible() -> None:
     assert describe_implausible([]) == ""
 
 
-def test_scripts_without_marks_are_said() -> None:
+def test_scripts_without_marks_are_reported() -> None:
     assert describe_unmarked(["ฉันไปตลาด"]).startswith("Thai without sentence marks")
     assert describe_unmarked(["គាត់ទៅផ្ទះ", " ຂ້ອຍ"]).startswith("Lao and Khmer without")
     assert describe_unmarked(["This is a word of Thai: ฉัน", "and so on"]) == ""

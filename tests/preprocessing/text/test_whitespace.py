@@ -1,4 +1,4 @@
-"""White space as source code has it: kept where that is asked for, and sentences are found all the same."""
+"""Whitespace of source code: it is kept on request, and sentences are found in the same way."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_whitespace_can_be_kept(raw: str, kept: str) -> None:
 
 
 @pytest.mark.parametrize("text", [CODE, PROSE, "a", "\n\n", " ", "", "x\n \ny.  Z", "。\u3000文。  文"])
-def test_sentences_of_a_text_whose_whitespace_is_kept_are_those_of_its_words(text: str) -> None:
+def test_sentences_are_the_same_with_kept_whitespace(text: str) -> None:
     cut, plain = sentences(text), sentences(single_blanks(text))
     assert "".join(cut) == text
     assert [single_blanks(piece) for piece in cut if piece.strip()] == [single_blanks(piece) for piece in plain]
@@ -38,5 +38,5 @@ def test_sentences_end_before_runs_of_blanks() -> None:
     assert sentences(PROSE)[:3] == ["One  sentence.", "  Another   one!", "\tA third?"]
 
 
-def test_lines_keep_their_indentation_and_blank_ones_begin_nothing() -> None:
+def test_lines_keep_their_indentation_and_blank_lines_start_no_sentence() -> None:
     assert lines_as_sentences("  a\n   \n\n\tb\nc  ") == ["  a", "\n   \n\n\tb", "\nc  "]

@@ -1,4 +1,4 @@
-"""Tokens are shown as text: no marks of a vocabulary, and each character, space and line break where it is."""
+"""Tokens are shown as text without vocabulary marks; each character, space and line break is in its place."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,7 @@ TEXT = "The house of the king stood by the river. A na\u00efve caf\u00e9 \u2014 
 TEXTS = [f"{TEXT}\n\t{TEXT}"] * 9 + [
     *(f"Number {number} stood by the house of king {number * 7}." for number in range(50))
 ]
-EXACT: list[TokenizerSpec] = [  # each space of the text is in a piece
+EXACT: list[TokenizerSpec] = [  # every space of the text is part of a token
     ByteLevelBPE(vocab_size=400),
     ByteLevelBPE(vocab_size=400, special_tokens="roberta"),
     SingleBytes(),
@@ -44,8 +44,8 @@ def vocabs() -> dict[TokenizerSpec, Vocab]:
 
 
 @pytest.fixture
-def ended(tmp_path: Path) -> Vocab:
-    """A vocabulary as that of OpenAI's GPT, of which a piece says where a word ends."""
+def word_end_vocab(tmp_path: Path) -> Vocab:
+    """A vocabulary like that of OpenAI's GPT, where a token marks the end of a word."""
     pieces = ["<unk>", "th", "the", "k", "i", "n", "g", "the</w>", "g</w>", "in", "ing</w>"]
     merges = [("in", "g</w>"), ("i", "n"), ("t", "h")]
     pieces += ["t", "h", "e", "in", "t</w>"]
@@ -60,20 +60,20 @@ def ended(tmp_path: Path) -> Vocab:
 
 
 @pytest.mark.parametrize("spec", EXACT, ids=str)
-def test_bytes_are_the_text_to_the_character(vocabs: dict[TokenizerSpec, Vocab], spec: TokenizerSpec) -> None:
+def test_byte_tokens_show_the_exact_text(vocabs: dict[TokenizerSpec, Vocab], spec: TokenizerSpec) -> None:
     vocab, text = vocabs[spec], f"{TEXT}\n\n  \u2014 na\u00efve\t"
     assert "".join(token_texts(vocab, vocab.encode(text))) == text
 
 
 @pytest.mark.parametrize("spec", FOLDED, ids=str)
-def test_pieces_of_sentencepiece_are_the_text_with_its_spaces(
+def test_sentencepiece_tokens_show_the_text_with_its_spaces(
     vocabs: dict[TokenizerSpec, Vocab], spec: TokenizerSpec
 ) -> None:
     assert "".join(token_texts(vocabs[spec], vocabs[spec].encode(TEXT))) == f" {TEXT}"
     assert shown_text(vocabs[spec], vocabs[spec].encode(TEXT)) == TEXT
 
 
-def test_word_pieces_are_joined_to_words(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+def test_wordpiece_tokens_are_joined_to_words(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     vocab = vocabs[WORDS[0]]
     ids = vocab.encode("unhoused the king stood.")
     assert any(vocab.piece(id).startswith("##") for id in ids)
@@ -81,25 +81,26 @@ def test_word_pieces_are_joined_to_words(vocabs: dict[TokenizerSpec, Vocab]) -> 
     assert shown_text(vocabs[WORDS[1]], vocabs[WORDS[1]].encode("the  king")) == "the king"
 
 
-def test_pieces_that_end_words_are_followed_by_a_space(ended: Vocab) -> None:
-    assert shown_text(ended, [ended_id(ended, piece) for piece in ("the</w>", "k", "in", "g</w>")]) == "the king "
+def test_word_end_tokens_are_followed_by_a_space(word_end_vocab: Vocab) -> None:
+    assert (
+        shown_text(word_end_vocab, [token_id(word_end_vocab, piece) for piece in ("the</w>", "k", "in", "g</w>")])
+        == "the king "
+    )
 
 
-def ended_id(vocab: Vocab, piece: str) -> int:
+def token_id(vocab: Vocab, piece: str) -> int:
     return next(id for id in range(vocab.size) if vocab.piece(id) == piece)
 
 
 @pytest.mark.parametrize("spec", [*EXACT, *FOLDED, *WORDS], ids=str)
-def test_no_token_is_shown_with_a_mark_of_its_vocabulary(
-    vocabs: dict[TokenizerSpec, Vocab], spec: TokenizerSpec
-) -> None:
+def test_no_token_is_shown_with_a_vocabulary_mark(vocabs: dict[TokenizerSpec, Vocab], spec: TokenizerSpec) -> None:
     vocab = vocabs[spec]
     alone = [shown_piece(vocab, id) for id in range(vocab.size)]
     assert not [text for text in alone if MARKS.search(text) or not text or " " in text or "\n" in text]
-    assert len(set(alone)) > 0.9 * vocab.size  # a piece inside of a word and one that begins it may look alike
+    assert len(set(alone)) > 0.9 * vocab.size  # a token inside a word and a token at a word start may look alike
 
 
-def test_a_part_of_a_character_is_shown_by_its_bytes(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+def test_a_part_of_a_character_is_shown_as_bytes(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     vocab = vocabs[EXACT[2]]
     ids = vocab.encode("5 \u2014.")
     assert token_texts(vocab, ids) == ["5", " ", "", "", "\u2014", "."]
@@ -108,11 +109,11 @@ def test_a_part_of_a_character_is_shown_by_its_bytes(vocabs: dict[TokenizerSpec,
     assert legend(shown_tokens(vocab, ids[2:4])) == "\u27e8e2\u27e9 bytes of an incomplete character"
 
 
-def test_a_byte_that_sentencepiece_falls_back_to_is_a_part_of_its_character() -> None:
+def test_a_sentencepiece_byte_token_is_a_part_of_its_character() -> None:
     assert [Unigram.utf8(piece) for piece in ("<0xE2>", "<0x82>", "\u2581a")] == [b"\xe2", b"\x82", b" a"]
 
 
-def test_white_space_that_is_easy_to_overlook_has_a_sign(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+def test_whitespace_that_is_hard_to_see_has_a_symbol(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     vocab = vocabs[EXACT[0]]
     shown = shown_tokens(vocab, vocab.encode("a b\n\n    c\td\x1b"))
     assert (

@@ -1,4 +1,4 @@
-"""The vocabulary of any folder of transformers gives the ids of its tokenizer; what it does not say is refused."""
+"""A tokenizer directory of transformers gives the token IDs of its tokenizer; missing information is refused."""
 
 import json
 from pathlib import Path
@@ -23,8 +23,8 @@ TEXTS = [
 ]
 
 
-def written(folder: Path, **files: Any) -> Path:
-    """A folder with JSON files by the beginnings of their names."""
+def write_json(folder: Path, **files: Any) -> Path:
+    """Write JSON files named by keyword, without their extension, to a directory."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
@@ -37,8 +37,8 @@ def without(folder: Path, *names: str) -> Path:
     return folder
 
 
-def same_ids(folder: Path, theirs: Any, pairs: bool = True) -> None:
-    """Ids of texts, and of rows of one and of two, are those of a tokenizer of transformers."""
+def assert_same_ids(folder: Path, theirs: Any, pairs: bool = True) -> None:
+    """Check that token IDs of texts, of single sequences and of pairs equal those of a transformers tokenizer."""
     vocab = of_folder(folder)
     template = Template(vocab) if pairs else None
     for text in TEXTS:
@@ -49,22 +49,22 @@ def same_ids(folder: Path, theirs: Any, pairs: bool = True) -> None:
             assert row.ids.tolist() == given["input_ids"]
 
 
-def pieces_of(folder: Path) -> tuple[list[tuple[str, float]], bytes]:
-    """Pieces with their scores, and the table that normalises, of the spiece.model in a folder."""
+def tokens_and_charsmap(folder: Path) -> tuple[list[tuple[str, float]], bytes]:
+    """Return the tokens with their scores, and the normalization table, from spiece.model in a directory."""
     content = (folder / "spiece.model").read_bytes()
     model = SentencePieceProcessor(model_proto=content)
     return [(model.id_to_piece(id), model.get_score(id)) for id in range(model.get_piece_size())], _charsmap(content)
 
 
-def spiece(folder: Path, **settings: Any) -> Path:
+def save_spiece(folder: Path, **settings: Any) -> Path:
     train(Unigram(vocab_size=52), LEARNED).save(folder)
     without(folder, "specials.json", "tokenizer.json")
-    return written(folder, **settings)
+    return write_json(folder, **settings)
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt"])
-def test_word_pieces(name: str, lowercase: bool, tmp_path: Path) -> None:
+def test_wordpiece_directories_give_the_ids_of_transformers(name: str, lowercase: bool, tmp_path: Path) -> None:
     vocab = train(WordPiece(vocab_size=150, lowercase=lowercase), LEARNED)
     vocab.save(tmp_path)
     theirs = hf().BertTokenizer(vocab=str(tmp_path / "vocab.txt"), do_lower_case=lowercase)
@@ -72,97 +72,98 @@ def test_word_pieces(name: str, lowercase: bool, tmp_path: Path) -> None:
     if name == "vocab.txt":
         without(tmp_path / "theirs", "tokenizer.json")
         (tmp_path / "theirs" / "vocab.txt").write_bytes((tmp_path / "vocab.txt").read_bytes())
-    same_ids(tmp_path / "theirs", theirs)
+    assert_same_ids(tmp_path / "theirs", theirs)
 
 
-def test_byte_pieces_of_gpt_2(tmp_path: Path) -> None:
+def test_gpt2_directories_give_the_ids_of_transformers(tmp_path: Path) -> None:
     train(ByteLevelBPE(vocab_size=320), LEARNED).save(tmp_path)
     theirs = hf().GPT2Tokenizer(vocab=str(tmp_path / "vocab.json"), merges=str(tmp_path / "merges.txt"))
     theirs.save_pretrained(tmp_path / "theirs")
-    same_ids(tmp_path / "theirs", theirs, pairs=False)  # theirs has no template
-    same_ids(without(tmp_path, "specials.json", "tokenizer.json"), theirs, pairs=False)
+    assert_same_ids(tmp_path / "theirs", theirs, pairs=False)  # the tokenizer of transformers has no template
+    assert_same_ids(without(tmp_path, "specials.json", "tokenizer.json"), theirs, pairs=False)
 
 
-def test_byte_pieces_of_roberta(tmp_path: Path) -> None:
+def test_roberta_directories_give_the_ids_of_transformers(tmp_path: Path) -> None:
     train(ByteLevelBPE(vocab_size=320, special_tokens="roberta"), LEARNED).save(tmp_path)
     theirs = hf().RobertaTokenizer(vocab=str(tmp_path / "vocab.json"), merges=str(tmp_path / "merges.txt"))
     theirs.save_pretrained(tmp_path / "theirs")
-    same_ids(tmp_path / "theirs", theirs)
-    same_ids(without(tmp_path, "specials.json", "tokenizer.json"), theirs)
+    assert_same_ids(tmp_path / "theirs", theirs)
+    assert_same_ids(without(tmp_path, "specials.json", "tokenizer.json"), theirs)
     assert of_folder(tmp_path).mask == theirs.mask_token_id
 
 
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_a_sentencepiece_model_of_albert(lowercase: bool, keeps: bool, tmp_path: Path) -> None:
+def test_albert_directories_give_the_ids_of_transformers(lowercase: bool, keeps: bool, tmp_path: Path) -> None:
     said = {"do_lower_case": lowercase, "keep_accents": keeps}
-    folder = spiece(tmp_path / "ours", config={"model_type": "albert"}, tokenizer_config=said)
-    pieces, table = pieces_of(folder)
+    folder = save_spiece(tmp_path / "ours", config={"model_type": "albert"}, tokenizer_config=said)
+    pieces, table = tokens_and_charsmap(folder)
     theirs = hf().AlbertTokenizer(vocab=pieces, _spm_precompiled_charsmap=table, **said)
-    same_ids(folder, theirs)
+    assert_same_ids(folder, theirs)
     theirs.save_pretrained(tmp_path / "theirs")
-    same_ids(tmp_path / "theirs", theirs)
+    assert_same_ids(tmp_path / "theirs", theirs)
 
 
-def test_a_sentencepiece_model_of_xlnet(tmp_path: Path) -> None:
-    """A <sep> B <sep> <cls>, the last one of a segment of its own."""
+def test_xlnet_directories_give_the_ids_of_transformers(tmp_path: Path) -> None:
+    """The template is A <sep> B <sep> <cls>; the last token has its own segment."""
     said = {"do_lower_case": False, "tokenizer_class": "XLNetTokenizer"}
-    folder = spiece(tmp_path / "ours", tokenizer_config=said)
-    pieces, table = pieces_of(folder)
+    folder = save_spiece(tmp_path / "ours", tokenizer_config=said)
+    pieces, table = tokens_and_charsmap(folder)
     names = {"sep_token": "[SEP]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
     theirs = hf().XLNetTokenizer(vocab=pieces, unk_id=1, _spm_precompiled_charsmap=table, **names)
-    same_ids(folder, theirs)
+    assert_same_ids(folder, theirs)
     row = Template(of_folder(folder)).row("a fox", "a dog")
     assert row.segments.tolist() == theirs("a fox", "a dog", return_token_type_ids=True)["token_type_ids"]
     assert row.segments[-1] == 2
 
 
-def test_a_sentencepiece_model_of_t5_has_the_sentinels_that_are_said(tmp_path: Path) -> None:
+def test_t5_directories_have_the_configured_number_of_sentinels(tmp_path: Path) -> None:
     train(Unigram(vocab_size=62, extra_ids=10), LEARNED).save(tmp_path)
     without(tmp_path, "specials.json", "tokenizer.json")
-    written(tmp_path, config={"model_type": "t5"}, tokenizer_config={"extra_ids": 10})
+    write_json(tmp_path, config={"model_type": "t5"}, tokenizer_config={"extra_ids": 10})
     vocab = of_folder(tmp_path)
     assert (vocab.size, vocab.sentinels, vocab.piece(vocab.size - 1)) == (62, 10, "<extra_id_0>")
-    written(tmp_path, tokenizer_config={})
+    write_json(tmp_path, tokenizer_config={})
     with pytest.raises(BadInput, match=r'add \{"extra_ids": 100\}, or the actual number, to tokenizer_config\.json'):
         of_folder(tmp_path)
 
 
 @pytest.mark.shared
-def test_the_published_tokenizer_of_t5(shared: Path, tmp_path: Path) -> None:
+def test_the_published_t5_tokenizer_gives_the_ids_of_transformers(shared: Path, tmp_path: Path) -> None:
     theirs = hf().T5Tokenizer.from_pretrained(shared / "tokenizers" / "t5")
-    published = of_folder(shared / "tokenizers" / "t5")  # its file keeps a blank at the end, transformers 5 does not
+    # this file keeps a blank at the end of a text, transformers 5 does not
+    published = of_folder(shared / "tokenizers" / "t5")
     assert [published.encode(text) for text in TEXTS[:2]] == theirs(TEXTS[:2], add_special_tokens=False)["input_ids"]
     theirs.save_pretrained(tmp_path)
-    same_ids(tmp_path, theirs)
+    assert_same_ids(tmp_path, theirs)
     assert of_folder(tmp_path).sentinels == 100
 
 
-def test_our_own_files_are_read_as_they_are(tmp_path: Path) -> None:
+def test_files_saved_by_sesame_are_read_unchanged(tmp_path: Path) -> None:
     vocab = train(Unigram(vocab_size=52, lowercase=True), LEARNED)
     vocab.save(tmp_path)
     assert of_folder(tmp_path) == vocab
 
 
-# What is refused
+# Refused directories
 
 
-def test_a_vocab_txt_that_does_not_say_its_case_is_refused(tmp_path: Path) -> None:
+def test_vocab_txt_without_its_case_setting_is_refused(tmp_path: Path) -> None:
     train(WordPiece(vocab_size=150), LEARNED).save(tmp_path)
     without(tmp_path, "specials.json", "tokenizer.json")
     with pytest.raises(BadInput, match=r"do_lower_case is missing, but vocab\.txt requires it; add"):
         of_folder(tmp_path)
     for key, value in (("tokenize_chinese_chars", False), ("strip_accents", False)):
-        written(tmp_path, tokenizer_config={"do_lower_case": True, key: value})
+        write_json(tmp_path, tokenizer_config={"do_lower_case": True, key: value})
         with pytest.raises(
             BadInput, match=f"invalid {key}: got False, expected .* with vocab.txt; save the tokenizer there with"
         ):
             of_folder(tmp_path)
 
 
-def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+def test_contradicting_files_are_refused(tmp_path: Path) -> None:
     train(WordPiece(vocab_size=150), LEARNED).save(tmp_path)
-    written(without(tmp_path, "specials.json"), tokenizer_config={"do_lower_case": False})
+    write_json(without(tmp_path, "specials.json"), tokenizer_config={"do_lower_case": False})
     with pytest.raises(
         BadInput, match=r"invalid do_lower_case: got false, expected true as in tokenizer\.json; correct"
     ):
@@ -177,14 +178,14 @@ def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
         ({"config": {"model_type": "xlnet"}}, r'add \{"do_lower_case": true\} or false to tokenizer_config'),
     ],
 )
-def test_a_sentencepiece_model_of_which_too_little_is_said_is_refused(
+def test_a_sentencepiece_model_with_missing_settings_is_refused(
     settings: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     with pytest.raises(BadInput, match=reason):
-        of_folder(spiece(tmp_path, **settings))
+        of_folder(save_spiece(tmp_path, **settings))
 
 
-def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match=r"no tokenizer found, expected tokenizer\.json, .*; save the tokenizer there with tokenizer"
     ):
@@ -193,15 +194,15 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
         of_folder(tmp_path / "nowhere")
 
 
-def test_byte_pieces_with_a_space_put_before_the_text_are_refused(tmp_path: Path) -> None:
+def test_byte_bpe_with_a_prefix_space_is_refused(tmp_path: Path) -> None:
     train(ByteLevelBPE(vocab_size=320), LEARNED).save(tmp_path)
-    written(without(tmp_path, "specials.json", "tokenizer.json"), tokenizer_config={"add_prefix_space": True})
+    write_json(without(tmp_path, "specials.json", "tokenizer.json"), tokenizer_config={"add_prefix_space": True})
     with pytest.raises(BadInput, match="invalid add_prefix_space: got True, expected false with"):
         of_folder(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
-def test_a_garbled_file_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused(name: str, tmp_path: Path) -> None:
     train(WordPiece(vocab_size=150), LEARNED).save(tmp_path)
     (without(tmp_path, "specials.json") / name).write_text("{")
     with pytest.raises(BadInput, match="not a valid tokenizer of this kind"):
@@ -209,7 +210,7 @@ def test_a_garbled_file_is_refused(name: str, tmp_path: Path) -> None:
 
 
 def gpt_1(folder: Path) -> Any:
-    """A tokenizer of OpenAI's GPT with a few merges."""
+    """Save and return a tokenizer of OpenAI's GPT with a few merges."""
     letters = sorted({char for text in LEARNED for char in text.lower() if not char.isspace()})
     merges = [("t", "h"), ("th", "e</w>"), ("f", "o"), ("fo", "x</w>")]
     pieces = ["<unk>", *letters, *(f"{char}</w>" for char in letters), *(a + b for a, b in merges)]
@@ -218,9 +219,9 @@ def gpt_1(folder: Path) -> Any:
     return theirs
 
 
-def test_pieces_that_end_words(tmp_path: Path) -> None:
-    """OpenAI's GPT: a word begins behind a piece that ends one; it has no token to put behind a row."""
-    same_ids(tmp_path, gpt_1(tmp_path), pairs=False)
+def test_openai_gpt_directories_give_the_ids_of_transformers(tmp_path: Path) -> None:
+    """In OpenAI's GPT, a word starts after a token with a word-end mark; there is no end token for sequences."""
+    assert_same_ids(tmp_path, gpt_1(tmp_path), pairs=False)
     vocab = of_folder(tmp_path)
     assert (vocab.kind, vocab.sep, vocab.unk) == ("ended_bpe", None, 0)
     (document,) = vocab.encode_documents([["The fox isn't.", " The"]])
@@ -232,7 +233,7 @@ def test_pieces_that_end_words(tmp_path: Path) -> None:
     assert row.ids.tolist() == [vocab.size, *vocab.encode("The fox"), vocab.size + 2]
 
 
-def test_pieces_that_end_words_without_a_tokenizer_json_are_refused(tmp_path: Path) -> None:
+def test_word_end_tokens_without_tokenizer_json_are_refused(tmp_path: Path) -> None:
     gpt_1(tmp_path)
     about = json.loads((tmp_path / "tokenizer.json").read_text())["model"]
     (without(tmp_path, "tokenizer.json") / "vocab.json").write_text(json.dumps(about["vocab"]))

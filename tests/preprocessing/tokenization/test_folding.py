@@ -1,5 +1,5 @@
-# ruff: noqa: RUF001  # letters of fifteen languages look like Latin ones here and there
-"""Case and accents of a vocabulary of sentencepiece, beside what XLM's authors do to their text."""
+# ruff: noqa: RUF001 # some letters of the fifteen languages look like Latin letters
+"""Case and accent folding of SentencePiece vocabularies, compared with the preprocessing of XLM's authors."""
 
 import unicodedata
 from pathlib import Path
@@ -28,13 +28,13 @@ TEXTS = {  # the fifteen languages of XNLI
 }
 
 
-def authors(text: str) -> str:
-    """tools/lowercase_and_remove_accent.py of facebookresearch/XLM, in our own words."""
+def reference_fold(text: str) -> str:
+    """A reimplementation of tools/lowercase_and_remove_accent.py of facebookresearch/XLM."""
     parts = unicodedata.normalize("NFD", text.lower())
     return "".join(char for char in parts if unicodedata.category(char) != "Mn").lower()
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     return folding.plain(lowercase=True, strip_accents=True).normalize(text)
 
 
@@ -46,32 +46,32 @@ def vocab() -> Vocab:
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 @pytest.mark.parametrize("language", TEXTS)
-def test_text_is_folded_as_xlm_s_authors_fold_it(language: str, form: str) -> None:
+def test_text_is_folded_as_in_xlm(language: str, form: str) -> None:
     text = unicodedata.normalize(form, TEXTS[language])
-    compatible = text.replace("，", ",")  # a wide comma is an ordinary one to sentencepiece
-    assert folded(text) == authors(compatible)
+    compatible = text.replace("，", ",")  # SentencePiece maps a full-width comma to a normal one
+    assert fold(text) == reference_fold(compatible)
 
 
-def test_hangul_stays_whole_and_what_is_compatible_is_written_out() -> None:
-    assert folded("한국어 ﬁne Ⅷ ＡＢＣ") == "한국어 fine viii abc"
+def test_hangul_stays_composed_and_compatibility_characters_are_decomposed() -> None:
+    assert fold("한국어 ﬁne Ⅷ ＡＢＣ") == "한국어 fine viii abc"
 
 
-def test_accents_alone_may_go() -> None:
+def test_accents_can_be_removed_without_case() -> None:
     assert folding.plain(lowercase=False, strip_accents=True).normalize("Élan Vital") == "Elan Vital"
 
 
-def test_ids_do_not_tell_case_and_accents_apart(vocab: Vocab) -> None:
+def test_ids_ignore_case_and_accents(vocab: Vocab) -> None:
     assert vocab.encode("Ça et là, Noël") == vocab.encode("ca et la, noel")
     assert "ê" not in "".join(vocab.piece(id) for id in range(vocab.size))
 
 
-def test_the_tokenizer_json_folds_as_well(vocab: Vocab) -> None:
+def test_tokenizer_json_folds_in_the_same_way(vocab: Vocab) -> None:
     tokenizer = Tokenizer.from_buffer(vocab.files["tokenizer.json"])
     for language in ("fr", "ru", "vi", "el"):
         assert tokenizer.encode(TEXTS[language], add_special_tokens=False).ids == vocab.encode(TEXTS[language])
 
 
-def test_the_same_texts_give_the_same_bytes(vocab: Vocab) -> None:
+def test_equal_texts_give_equal_bytes(vocab: Vocab) -> None:
     folding.build_normalizer.cache_clear()
     folding.plain.cache_clear()
     texts = [text for language, text in TEXTS.items() if language not in ("ar", "hi", "th", "ur", "zh")] * 9
@@ -86,7 +86,7 @@ def test_a_file_with_accents_can_be_read_without_them(tmp_path: Path) -> None:
     assert bare.encode("Noël") == plain.encode("noel") != plain.encode("Noël")
 
 
-def test_nothing_is_said_while_rules_are_read(capfd: pytest.CaptureFixture[str]) -> None:
+def test_building_the_rules_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     folding.build_normalizer.cache_clear()
     folding.build_normalizer(lowercase=True, strip_accents=True)
     assert capfd.readouterr() == ("", "")

@@ -1,4 +1,4 @@
-"""The time of trainers is quadratic in the longest word: one of a MB in a corpus must not hold it up."""
+"""Training time is quadratic in the longest word, so a word of 1 MB in a corpus must not slow it down."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from preprocessing.tokenization import wordpiece as module
 TEXT = "the cat sat on a mat and the dogs ran after it quickly while nobody was looking at their unhappy faces. "
 
 
-def left(text: str, lowercase: bool = True) -> str:
+def without_long_words(text: str, lowercase: bool = True) -> str:
     return module._without_long_words([text], lowercase)[0]
 
 
@@ -19,25 +19,25 @@ def left(text: str, lowercase: bool = True) -> str:
         (f"a {'x' * 100} b", f"a {'x' * 100} b"),
         (f"a {'x' * 5000}.{'y' * 101}, b", "a . , b"),
         (f"{'x' * 101}", ""),
-        ("\u0915\u0941" * 99, "\u0915\u0941" * 99),  # without its marks, as it is lower-cased, it has 99 letters
+        ("\u0915\u0941" * 99, "\u0915\u0941" * 99),  # lower-casing removes the combining marks, so 99 letters remain
         ("e\u0301" * 100, "e\u0301" * 100),
-        ("\u4e2d" * 500, "\u4e2d" * 500),  # each is a word
+        ("\u4e2d" * 500, "\u4e2d" * 500),  # each character is a word
         ("\U00020000" * 500, "\U00020000" * 500),
-        ("\u3042" * 101, ""),  # kana are a word together, as in BERT
-        ("x" * 60 + "\u2014" + "y" * 60, "x" * 60 + "\u2014" + "y" * 60),  # a dash is between words
+        ("\u3042" * 101, ""),  # a run of kana is one word, as in BERT
+        ("x" * 60 + "\u2014" + "y" * 60, "x" * 60 + "\u2014" + "y" * 60),  # a dash separates words
         ("x" * 200 + "\u2014" + "y", "\u2014 y"),
     ],
 )
-def test_long_words_are_left_out(text: str, kept: str) -> None:
-    assert left(text).split() == kept.split()
+def test_words_of_more_than_100_characters_are_removed(text: str, kept: str) -> None:
+    assert without_long_words(text).split() == kept.split()
 
 
-def test_marks_that_a_cased_vocabulary_keeps_count() -> None:
-    assert left("\u0915\u0941" * 99, lowercase=False).strip() == ""
+def test_combining_marks_count_in_a_cased_vocabulary() -> None:
+    assert without_long_words("\u0915\u0941" * 99, lowercase=False).strip() == ""
 
 
-def test_text_without_long_words_is_trained_on_as_it_is() -> None:
-    assert left(TEXT) == TEXT
+def test_text_without_long_words_is_trained_unchanged() -> None:
+    assert without_long_words(TEXT) == TEXT
     long = f"{TEXT}{'xyzzy' * 400} {TEXT}"
     assert (
         train(WordPiece(vocab_size=90), [long] * 3).files
@@ -45,22 +45,22 @@ def test_text_without_long_words_is_trained_on_as_it_is() -> None:
     )
 
 
-def test_a_long_word_is_unknown_whatever_it_was_trained_on() -> None:
+def test_a_long_word_is_unknown() -> None:
     vocab = train(WordPiece(vocab_size=90), [TEXT * 3])
     assert vocab.encode("e" * 101) == [vocab.unk]
 
 
 @pytest.mark.parametrize("order", ["training", "frequency"])
-def test_the_trainer_sees_no_word_that_is_longer(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its time is quadratic in the longest word: of a word of a MB it gets nothing."""
+def test_the_trainer_gets_no_long_words(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainer takes quadratic time in the longest word, so a word of 1 MB is removed before training."""
     seen = list[int]()
     whole = module._train
 
-    def counting(texts: list[str], size: int, lowercase: bool) -> dict[str, int]:
+    def recording_train(texts: list[str], size: int, lowercase: bool) -> dict[str, int]:
         seen.extend(max(map(len, text.split())) for text in texts)
         return whole(texts, size, lowercase)
 
-    monkeypatch.setattr(module, "_train", counting)
+    monkeypatch.setattr(module, "_train", recording_train)
     spec = WordPiece(vocab_size=90, token_order=order)  # type: ignore[arg-type]
     assert spec.least_size([TEXT + "x" * 1_000_000]) == spec.least_size([TEXT])
     train(spec, [TEXT + "q" * 1_000_000, TEXT])
@@ -82,12 +82,12 @@ def test_the_trainer_sees_no_word_that_is_longer(order: str, monkeypatch: pytest
         ("", [0]),
     ],
 )
-def test_long_words_are_cut_for_byte_bpe(text: str, lengths: list[int]) -> None:
+def test_long_words_are_split_for_byte_bpe(text: str, lengths: list[int]) -> None:
     parts = list(byte_level_bpe._short_words(text))
     assert "".join(parts) == text
     assert list(map(len, parts)) == lengths
 
 
-def test_byte_bpe_learns_from_long_words_too() -> None:
+def test_byte_bpe_learns_from_long_words() -> None:
     vocab = train(ByteLevelBPE(vocab_size=270), ["xyzzy" * 2_000])
     assert any(vocab.piece(id) == "xyzzy" for id in range(vocab.size))

@@ -1,4 +1,4 @@
-"""The messages of sentencepiece's format are those of its own schema, and a damaged model is answered in one line."""
+"""The message definitions of Sesame equal SentencePiece's own schema, and a damaged model is refused in one line."""
 
 import json
 import random
@@ -21,19 +21,19 @@ def made(spec: Unigram | SentencePieceBPE) -> dict[str, bytes]:
 
 
 def full_schema() -> type:
-    """The class of sentencepiece's ModelProto with all fields, as `transformers` ships it."""
+    """Return SentencePiece's ModelProto class with all fields, as `transformers` ships it."""
     from transformers.utils.sentencepiece_model_pb2_new import ModelProto as Full  # slow to import
 
     return Full
 
 
-def test_the_module_of_sentencepiece_still_requires_another_protobuf() -> None:
-    """When this fails, `model_proto` can import that module and drop its own schema."""
+def test_the_sentencepiece_module_still_requires_another_protobuf_version() -> None:
+    """When this test fails, `model_proto` can import that module instead of its own schema."""
     with pytest.raises(VersionError):
         import sentencepiece.sentencepiece_model_pb2  # noqa: F401
 
 
-def test_each_declared_field_has_the_number_the_type_and_the_default_of_the_full_schema() -> None:
+def test_each_declared_field_equals_the_full_schema() -> None:
     full, ours = full_schema().DESCRIPTOR.file, ModelProto.DESCRIPTOR.file  # type: ignore[attr-defined]
     nested = {"SentencePiece": full.message_types_by_name["ModelProto"].nested_types_by_name["SentencePiece"]}
     for name, message in ours.message_types_by_name.items():
@@ -50,14 +50,14 @@ def test_each_declared_field_has_the_number_the_type_and_the_default_of_the_full
 
 
 @pytest.mark.parametrize("spec", [Unigram(vocab_size=42, lowercase=True), SentencePieceBPE(vocab_size=60)])
-def test_kind_and_table_of_characters_are_read_as_the_full_schema_reads_them(spec: Unigram | SentencePieceBPE) -> None:
+def test_model_type_and_charsmap_are_read_as_with_the_full_schema(spec: Unigram | SentencePieceBPE) -> None:
     model = made(spec)["spiece.model"]
     full = full_schema().FromString(model)  # type: ignore[attr-defined]
     assert is_bpe(model) == (full.trainer_spec.model_type == 2) == isinstance(spec, SentencePieceBPE)
     assert _charsmap(model) == full.normalizer_spec.precompiled_charsmap
 
 
-def test_a_model_that_is_written_has_the_bytes_of_the_full_schema() -> None:
+def test_a_written_model_has_the_bytes_of_the_full_schema() -> None:
     files = made(Unigram(vocab_size=44))
     written = _from_json(json.loads(files["tokenizer.json"]))
     assert full_schema().FromString(written).SerializeToString() == written  # type: ignore[attr-defined]
@@ -66,7 +66,7 @@ def test_a_model_that_is_written_has_the_bytes_of_the_full_schema() -> None:
 
 
 def test_a_damaged_model_is_bad_input(tmp_path: Path) -> None:
-    """Each of 200 models with a changed or missing part is read, or refused in one line."""
+    """Each of 200 models with a changed or missing part is either read or refused in one line."""
     good, damage, path = made(Unigram(vocab_size=44))["spiece.model"], random.Random(0), tmp_path / "spiece.model"
     refused = list[str]()
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""Rows of texts of a task: special tokens, cuts, windows, words, places."""
+"""Sequences of task texts: special tokens, truncation, windows, words, character offsets."""
 
 from pathlib import Path
 
@@ -24,16 +24,16 @@ def vocab(request: pytest.FixtureRequest) -> Vocab:
     return train(spec, [TEXT] * 30)
 
 
-def names(vocab: Vocab, ids: np.ndarray) -> list[str]:
+def token_names(vocab: Vocab, ids: np.ndarray) -> list[str]:
     return ["*" if id not in vocab.special_ids else vocab.piece(id) for id in ids.tolist()]
 
 
-def test_ids_are_those_of_the_corpus(vocab: Vocab) -> None:
+def test_ids_equal_those_of_a_corpus(vocab: Vocab) -> None:
     row = Template(vocab, 400).row(TEXT)
     assert row.ids[row.text == 0].tolist() == vocab.encode(TEXT)
 
 
-def test_special_tokens_stand_where_the_template_says(vocab: Vocab) -> None:
+def test_special_tokens_follow_the_template(vocab: Vocab) -> None:
     row = Template(vocab, 400).row("Ada wrote.", "It isn't far.")
     shape = "".join("s" if of == SPECIAL else str(of) for of in row.text.tolist())
     while "00" in shape or "11" in shape:
@@ -46,14 +46,14 @@ def vocab_name(vocab: Vocab) -> str:
     return vocab.kind if vocab.kind != "byte_level_bpe" else ("gpt2" if vocab.cls is None else "roberta")
 
 
-def test_the_longer_text_loses_tokens_first(vocab: Vocab) -> None:
+def test_the_longer_text_is_truncated_first(vocab: Vocab) -> None:
     row = Template(vocab, 30).row(TEXT, "It isn't far.")
     short = len(vocab.encode("It isn't far."))
     assert len(row.ids) == 30
     assert (row.text == 1).sum() == min(short, (row.text >= 0).sum() // 2)
 
 
-def test_a_row_says_whether_it_lost_tokens(vocab: Vocab) -> None:
+def test_is_cut_is_true_if_tokens_were_dropped(vocab: Vocab) -> None:
     whole = len(Template(vocab).row(TEXT, TEXT).ids)
     assert [Template(vocab, length).row(TEXT, TEXT).is_cut for length in (whole - 1, whole, whole + 1)] == [
         True,
@@ -64,7 +64,7 @@ def test_a_row_says_whether_it_lost_tokens(vocab: Vocab) -> None:
 
 
 @pytest.mark.parametrize("step", [8, 20])
-def test_windows_miss_nothing(vocab: Vocab, step: int) -> None:
+def test_windows_cover_every_token(vocab: Vocab, step: int) -> None:
     whole = Template(vocab).row("Ada wrote?", TEXT)
     found = windows(whole, 60, step)
     parts = [window.ids[window.text == 1].tolist() for window in found]
@@ -75,19 +75,19 @@ def test_windows_miss_nothing(vocab: Vocab, step: int) -> None:
     assert all((window.text == SPECIAL).sum() == (whole.text == SPECIAL).sum() for window in found)
 
 
-def test_a_text_that_fits_is_one_window(vocab: Vocab) -> None:
+def test_a_fitting_text_is_one_window(vocab: Vocab) -> None:
     whole = Template(vocab).row("Ada wrote?", "Yes.")
     (window,) = windows(whole, 200, 128)
     assert window.ids.tolist() == whole.ids.tolist()
 
 
-def test_a_long_question_is_cut(vocab: Vocab) -> None:
+def test_a_long_question_is_truncated(vocab: Vocab) -> None:
     for window in windows(Template(vocab).row(TEXT, TEXT), 60, 8, most_first=20):
         assert (window.text == 0).sum() == 20
 
 
 @pytest.mark.parametrize("length", [5, 8, 30, 64])
-def test_a_question_that_leaves_no_room_is_cut_until_it_leaves_a_step(vocab: Vocab, length: int) -> None:
+def test_a_too_long_question_is_truncated_to_leave_room_for_a_step(vocab: Vocab, length: int) -> None:
     step = length // 3 if length > 5 else 1
     whole = Template(vocab).row(TEXT, TEXT)
     if length == 5 and (whole.text == SPECIAL).sum() == 4:
@@ -104,12 +104,12 @@ def test_a_question_that_leaves_no_room_is_cut_until_it_leaves_a_step(vocab: Voc
 
 
 @pytest.mark.parametrize("length", [1, 2, 3])
-def test_rows_without_room_for_a_question_and_its_text_are_one_line(vocab: Vocab, length: int) -> None:
+def test_windows_without_room_for_a_question_and_its_text_are_refused(vocab: Vocab, length: int) -> None:
     with pytest.raises(BadInput, match=f"{length} tokens leave no room for a question and its text"):
         windows(Template(vocab).row(TEXT, TEXT), length, length // 3)
 
 
-def test_places_are_characters_of_the_text(vocab: Vocab) -> None:
+def test_offsets_are_characters_of_the_text(vocab: Vocab) -> None:
     row = Template(vocab, 400).row("Ada wrote?", TEXT)
     covered = set()
     for start, stop, of in zip(row.start.tolist(), row.stop.tolist(), row.text.tolist(), strict=True):
@@ -118,7 +118,7 @@ def test_places_are_characters_of_the_text(vocab: Vocab) -> None:
     assert {at for at, char in enumerate(TEXT) if not char.isspace()} <= covered
 
 
-def test_words_that_are_given_keep_their_numbers(vocab: Vocab) -> None:
+def test_given_words_keep_their_numbers(vocab: Vocab) -> None:
     words = ["Ada", "wrote", "non-profit", "engines"]
     row = Template(vocab, 60).row(words)
     assert np.unique(row.word[row.text == 0]).tolist() == [0, 1, 2, 3]
@@ -126,18 +126,18 @@ def test_words_that_are_given_keep_their_numbers(vocab: Vocab) -> None:
     assert first == sorted(first)
 
 
-def test_a_special_token_that_is_written_out_is_text(vocab: Vocab) -> None:
+def test_a_special_token_in_a_text_is_plain_text(vocab: Vocab) -> None:
     row = Template(vocab, 60).row("".join(map(vocab.piece, vocab.special_ids)))
     inside = row.ids[row.text == 0]
     assert not set(inside.tolist()) & (set(vocab.special_ids) - {vocab.unk})
 
 
-def test_a_row_has_room_for_two_texts(vocab: Vocab) -> None:
+def test_a_length_below_two_texts_is_refused(vocab: Vocab) -> None:
     with pytest.raises(BadInput, match=r"expected at least . for two texts"):
         Template(vocab, 2)
 
 
-def test_a_row_of_the_schema(vocab: Vocab) -> None:
+def test_columns_have_the_dtypes_of_the_schema(vocab: Vocab) -> None:
     row = Template(vocab, 60).row("Ada").columns()
     assert {name: array.dtype for name, array in row.items()} == {
         "input_ids": np.int32,
@@ -147,7 +147,7 @@ def test_a_row_of_the_schema(vocab: Vocab) -> None:
     assert (row["labels"] < 0).all()
 
 
-def test_rows_are_those_of_transformers(tmp_path: Path) -> None:
+def test_sequences_equal_those_of_transformers(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     vocab = train(KINDS["wordpiece"], [TEXT] * 30)
     vocab.save(tmp_path)

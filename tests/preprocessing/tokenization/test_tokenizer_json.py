@@ -1,4 +1,4 @@
-"""A tokenizer.json that others made decides: its ids are those of `transformers`, whatever it normalises or splits."""
+"""A third-party tokenizer.json is used unchanged: token IDs equal those of `transformers` for any normalizer."""
 
 import json
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def _trained(tokenizer: Tokenizer, trainer: Any) -> Tokenizer:
 
 
 def _wordpiece() -> Tokenizer:
-    """A cased one that keeps accents and splits at white space only, of which BERT's own does neither."""
+    """A cased tokenizer that keeps accents and splits only at whitespace, unlike BERT's."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -46,7 +46,7 @@ def _wordpiece() -> Tokenizer:
 
 
 def _byte_bpe() -> Tokenizer:
-    """Byte-level BPE that splits numbers into digits first, in the manner of the newer decoders."""
+    """Byte-level BPE that first splits numbers into digits, as newer decoder models do."""
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
     digits = pre_tokenizers.Split(Regex(r"\d|[^\r\n\d]?\p{L}+|\s+|."), "isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -61,7 +61,7 @@ def _byte_bpe() -> Tokenizer:
 
 
 def _unigram() -> Tokenizer:
-    """One that normalises as ALBERT's does, in steps that sentencepiece does not have."""
+    """A tokenizer with the normalization of ALBERT, in steps that SentencePiece does not have."""
     tokenizer = Tokenizer(models.Unigram())
     lower = [normalizers.Replace("``", '"'), normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
     tokenizer.normalizer = normalizers.Sequence(lower)
@@ -73,12 +73,12 @@ def _unigram() -> Tokenizer:
 
 
 def _metaspace_bpe() -> Tokenizer:
-    """BPE over characters with bytes for what has none, in the manner of Llama: no pre-tokeniser at all."""
+    """BPE over characters with byte fallback and no pre-tokenizer, as in Llama."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=special[:3], show_progress=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")  # no piece goes over two words
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")  # no token spans two words
     _trained(tokenizer, trainer)
     about = json.loads(tokenizer.to_str()) | {"pre_tokenizer": None}
     return Tokenizer.from_str(json.dumps(about))
@@ -105,7 +105,7 @@ CASES: dict[str, Case] = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A folder for each kind, with the token of masks said where its name is not a usual one."""
+    """Save one directory per kind; the configuration names the mask token if its name is unusual."""
     made = {}
     for kind, (make, _, _, roles) in CASES.items():
         made[kind] = tmp_path_factory.mktemp(kind)
@@ -122,7 +122,7 @@ def spec_of(kind: str, file: Path, **more: Any) -> TokenizerSpec:
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_ids_are_those_of_transformers(kind: str, folders: dict[str, Path]) -> None:
+def test_ids_equal_those_of_transformers(kind: str, folders: dict[str, Path]) -> None:
     from transformers import PreTrainedTokenizerFast  # slow to import
 
     vocab, reference = (
@@ -136,13 +136,13 @@ def test_ids_are_those_of_transformers(kind: str, folders: dict[str, Path]) -> N
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_roles_are_as_the_files_say_or_by_usual_names(kind: str, folders: dict[str, Path]) -> None:
+def test_roles_follow_the_files_or_usual_names(kind: str, folders: dict[str, Path]) -> None:
     vocab = vocab_from_file(spec_of(kind, folders[kind] / "tokenizer.json"))
     assert {role: vocab.piece(id) for role, id in vocab.specials.items()} == CASES[kind][3]
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_a_special_token_written_out_in_a_text_is_never_that_token(kind: str, folders: dict[str, Path]) -> None:
+def test_a_special_token_in_a_text_is_plain_text(kind: str, folders: dict[str, Path]) -> None:
     vocab = vocab_from_file(spec_of(kind, folders[kind]))
     names = [vocab.piece(id) for id in vocab.special_ids if id != vocab.unk]
     found = {id for text in (*names, " ".join(names)) for id in vocab.encode(text)}
@@ -150,7 +150,7 @@ def test_a_special_token_written_out_in_a_text_is_never_that_token(kind: str, fo
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_words_begin_where_the_text_has_them(kind: str, folders: dict[str, Path]) -> None:
+def test_words_start_as_in_the_text(kind: str, folders: dict[str, Path]) -> None:
     vocab = vocab_from_file(spec_of(kind, folders[kind]))
     (document,) = vocab.encode_documents([["The quick brown fox"]])
     starts = [vocab.piece(id) for id, begins in zip(document.ids, document.word_starts, strict=True) if begins]
@@ -159,7 +159,7 @@ def test_words_begin_where_the_text_has_them(kind: str, folders: dict[str, Path]
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_what_is_exported_of_it_is_read_again_as_it_is(kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_an_exported_tokenizer_is_read_back_unchanged(kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
     vocab = vocab_from_file(spec_of(kind, folders[kind]))
     vocab.save(tmp_path)
     if kind == "byte_level_bpe":
@@ -167,7 +167,7 @@ def test_what_is_exported_of_it_is_read_again_as_it_is(kind: str, folders: dict[
     assert vocab_from_file(spec_of(kind, tmp_path)) == vocab
 
 
-def test_truncation_padding_and_dropout_of_a_file_are_left_out(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_truncation_padding_and_dropout_are_ignored(folders: dict[str, Path], tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_file(str(folders["byte_level_bpe"] / "tokenizer.json"))
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=4)
@@ -181,7 +181,7 @@ def test_truncation_padding_and_dropout_of_a_file_are_left_out(folders: dict[str
     assert vocab.decode(ids) == TEXT[0]
 
 
-def test_a_role_whose_token_is_not_marked_as_special_is_not_read_out_of_a_text(tmp_path: Path) -> None:
+def test_an_added_token_with_a_role_is_not_found_in_text(tmp_path: Path) -> None:
     tokenizer = _byte_bpe()
     tokenizer.add_tokens([AddedToken("<fim>", special=False)])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
@@ -191,24 +191,24 @@ def test_a_role_whose_token_is_not_marked_as_special_is_not_read_out_of_a_text(t
     assert vocab.mask not in vocab.encode("a <fim> b")
 
 
-def refused(spec: TokenizerSpec) -> str:
+def refusal(spec: TokenizerSpec) -> str:
     with pytest.raises(BadInput) as error:
         vocab_from_file(spec)
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
-def test_a_token_that_a_file_names_and_does_not_have_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_a_named_but_missing_token_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes((folders["byte_level_bpe"] / "tokenizer.json").read_bytes())
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"mask_token": "<gone>"}))
-    assert "does not contain mask_token <gone>; add the token" in refused(spec_of("byte_level_bpe", tmp_path))
+    assert "does not contain mask_token <gone>; add the token" in refusal(spec_of("byte_level_bpe", tmp_path))
 
 
-def test_a_file_that_treats_case_otherwise_than_the_recipe_says_is_refused(folders: dict[str, Path]) -> None:
-    said = refused(spec_of("wordpiece", folders["wordpiece"], lowercase=True))
+def test_a_file_with_another_case_setting_than_the_recipe_is_refused(folders: dict[str, Path]) -> None:
+    said = refusal(spec_of("wordpiece", folders["wordpiece"], lowercase=True))
     assert "tokenizer.lowercase: invalid value true, expected false for" in said
     assert said.endswith("; set data.tokenizer.lowercase=false")
-    said = refused(spec_of("unigram", folders["unigram"], lowercase=False))
+    said = refusal(spec_of("unigram", folders["unigram"], lowercase=False))
     assert "tokenizer.lowercase: invalid value false, expected true for" in said
     assert said.endswith("; set data.tokenizer.lowercase=true")
 
@@ -223,30 +223,28 @@ def test_a_file_that_treats_case_otherwise_than_the_recipe_says_is_refused(folde
         ({"type": "WordLevel"}, "got WordLevel with no mark of spaces"),
     ],
 )
-def test_a_scheme_whose_words_nothing_here_can_tell_is_refused(
-    tmp_path: Path, model: dict[str, str], said: str
-) -> None:
+def test_a_scheme_without_known_word_starts_is_refused(tmp_path: Path, model: dict[str, str], said: str) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
-    assert said in refused(WordPiece(path=str(tmp_path)))
+    assert said in refusal(WordPiece(path=str(tmp_path)))
 
 
-def test_a_folder_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_a_vocabulary_is_refused(tmp_path: Path) -> None:
     for spec, names in {
         WordPiece: "tokenizer.json and no vocab.txt",
         Unigram: "tokenizer.json and no spiece.model and no tokenizer.model and no sentencepiece.bpe.model",
         ByteLevelBPE: "tokenizer.json and no vocab.json and no encoder.json",
     }.items():
-        assert f"no {names} in this directory; set data.tokenizer.path" in refused(spec(path=str(tmp_path)))
+        assert f"no {names} in this directory; set data.tokenizer.path" in refusal(spec(path=str(tmp_path)))
 
 
-# What a recipe says of it, before anything is read
+# Problems of a recipe that are reported before training data is read
 
 
 def problems(recipe: str, *overrides: str) -> list[str]:
     return check(load(recipe, overrides), load_cluster("local"))
 
 
-def test_a_recipe_that_masks_wants_a_mask_token_of_the_file(folders: dict[str, Path]) -> None:
+def test_a_masking_recipe_requires_a_mask_token_in_the_file(folders: dict[str, Path]) -> None:
     file = folders["sentencepiece_bpe"]
     kind = ("data.tokenizer.kind=sentencepiece_bpe", "data.tokenizer.lowercase=false", f"data.tokenizer.path={file}")
     assert problems("bert_base", *kind) == [
@@ -255,7 +253,7 @@ def test_a_recipe_that_masks_wants_a_mask_token_of_the_file(folders: dict[str, P
     ]
 
 
-def test_a_file_that_does_not_fit_is_said_before_anything_is_read(folders: dict[str, Path]) -> None:
+def test_a_file_that_does_not_fit_is_reported_by_the_check(folders: dict[str, Path]) -> None:
     file = folders["byte_level_bpe"]
     assert problems("gpt2", f"data.tokenizer.path={file}") == []
     assert problems("gpt2", f"data.tokenizer.path={file}", "data.tokenizer.vocab_size=300") == [
@@ -274,7 +272,7 @@ def test_a_file_that_does_not_fit_is_said_before_anything_is_read(folders: dict[
 
 
 @pytest.mark.shared
-def test_published_vocabularies_as_transformers_saves_them_give_its_ids(shared: Path, tmp_path: Path) -> None:
+def test_published_vocabularies_saved_by_transformers_give_its_ids(shared: Path, tmp_path: Path) -> None:
     from transformers import AlbertTokenizer, BertTokenizer  # slow to import
 
     texts = (shared / "tokenizers" / "hf_fixtures" / "sample_text.txt").read_text(encoding="utf-8").split("\n")

@@ -63,7 +63,7 @@ def one_line(error: pytest.ExceptionInfo[BadInput]) -> str:
     return str(error.value)
 
 
-def test_special_tokens_have_the_ids_of_their_family(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+def test_special_token_ids_follow_the_model_family(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     bert = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
     roberta = vocabs[SPECS[3]]
     assert vocabs[SPECS[0]].specials == vocabs[SPECS[4]].specials == bert
@@ -72,28 +72,28 @@ def test_special_tokens_have_the_ids_of_their_family(vocabs: dict[TokenizerSpec,
     assert roberta.special_ids == (0, 1, 2, 3, roberta.size - 1)
 
 
-def test_a_vocabulary_has_at_most_the_pieces_asked_for(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+def test_a_vocabulary_has_at_most_the_requested_size(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     assert all(vocab.size <= spec.vocab_size for spec, vocab in vocabs.items())
     assert vocabs[SPECS[0]].size == 100
     assert vocabs[SPECS[4]].size == 60
 
 
-def test_a_small_text_gives_fewer_pieces_and_says_so() -> None:
+def test_a_small_text_gives_fewer_tokens() -> None:
     assert train(ByteLevelBPE(vocab_size=5_000), ["abab abab"]).size < 270
     assert train(WordPiece(vocab_size=5_000), ["abab abab"]).size < 20
 
 
-def test_every_piece_can_be_named_and_encoded_ids_are_pieces(vocab: Vocab) -> None:
+def test_token_names_are_unique_and_encoded_ids_are_in_range(vocab: Vocab) -> None:
     assert len({vocab.piece(id) for id in range(vocab.size)}) == vocab.size
     assert set(vocab.encode(SAMPLE)) <= set(range(vocab.size))
 
 
-def test_byte_bpe_gives_the_text_back(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+def test_byte_bpe_is_lossless(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     for text in (SAMPLE, "\u4e0b\u4e00 \U0001f468\u200d\U0001f469 \x00"):
         assert vocabs[SPECS[2]].decode(vocabs[SPECS[2]].encode(text)) == text
 
 
-def test_lower_case_and_accents_go_only_where_asked(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+def test_case_and_accents_are_removed_only_on_request(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     assert vocabs[SPECS[0]].decode(vocabs[SPECS[0]].encode("Caf\u00e9 THE")) == "cafe the"
     assert vocabs[SPECS[1]].decode(vocabs[SPECS[1]].encode("Caf\u00e9 the")) == "Caf\u00e9 the"
 
@@ -110,25 +110,24 @@ def test_sentencepiece_folds_case_and_keeps_accents(vocabs: dict[TokenizerSpec, 
 
 
 @pytest.mark.parametrize("number", [6, 7])
-def test_places_are_those_of_the_text_before_its_case_was_folded(
-    vocabs: dict[TokenizerSpec, Vocab], number: int
-) -> None:
+def test_offsets_refer_to_the_text_before_case_folding(vocabs: dict[TokenizerSpec, Vocab], number: int) -> None:
     vocab = vocabs[SPECS[number]]
-    text = "\ufb01\ufb01\ufb01 CATS Sat. The MAT"  # a ligature is one character there, and two letters in the pieces
+    # a ligature is one character of the text but two letters in the tokens
+    text = "\ufb01\ufb01\ufb01 CATS Sat. The MAT"
     ids, _, _, unit_starts, _ = vocab.encode_documents([[text]], spans=[[(4, 12), (18, 21)]])[0]
     assert unit_starts is not None
     spelled = [vocab.decode(unit).replace(" ", "") for unit in np.split(ids, np.flatnonzero(unit_starts)[1:])]
     assert {"catssat", "the", "mat"} <= set(spelled)
 
 
-def test_the_bytes_of_a_cased_model_are_those_of_sentencepieces_own_rules(vocabs: dict[TokenizerSpec, Vocab]) -> None:
-    """Vocabularies from before there was `lowercase` keep their hash."""
+def test_a_cased_model_uses_the_default_sentencepiece_rules(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+    """Cased vocabularies keep the hash that they had before the key `lowercase` existed."""
     assert b"nmt_nfkc_cf" not in vocabs[SPECS[4]].files["spiece.model"]
     assert b"nmt_nfkc_cf" in vocabs[SPECS[6]].files["spiece.model"]
 
 
 @pytest.mark.parametrize("spec", [Unigram, SentencePieceBPE])
-def test_a_cased_file_can_be_read_as_one_that_folds_case(
+def test_a_cased_file_can_be_read_with_case_folding(
     vocabs: dict[TokenizerSpec, Vocab], spec: type[Unigram], tmp_path: Path
 ) -> None:
     cased = vocabs[spec(vocab_size=60)]
@@ -139,7 +138,7 @@ def test_a_cased_file_can_be_read_as_one_that_folds_case(
     assert plain.encode("The CAT", add_special_tokens=False).ids == folded.encode("The CAT")
 
 
-def test_special_tokens_in_a_text_are_text(vocab: Vocab) -> None:
+def test_special_tokens_in_a_text_are_plain_text(vocab: Vocab) -> None:
     named = [vocab.piece(id) for id in vocab.special_ids if id != vocab.unk]
     ids = vocab.encode(" ".join(["the", *named, "cat"]) + "".join(named))
     assert not set(ids) & (set(vocab.special_ids) - {vocab.unk})
@@ -150,7 +149,7 @@ def test_special_tokens_are_named_when_decoded(vocab: Vocab) -> None:
         assert vocab.piece(id) in vocab.decode([id, *vocab.encode("cat")])
 
 
-def test_english_is_encoded_as_its_sentences_are(vocab: Vocab) -> None:
+def test_a_document_is_encoded_like_its_sentences(vocab: Vocab) -> None:
     texts = [sentences(SAMPLE), [], sentences(TEXTS[0]), ["cat"]]
     encoded = vocab.encode_documents(texts)
     for document, (ids, sentence_starts, word_starts, *_) in zip(texts, encoded, strict=True):
@@ -163,7 +162,7 @@ def test_english_is_encoded_as_its_sentences_are(vocab: Vocab) -> None:
         assert len(ids) == len(sentence_starts) == len(word_starts)
 
 
-def test_a_sentence_without_tokens_starts_nothing(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+def test_a_sentence_without_tokens_adds_no_sentence_start(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     ids, sentence_starts, *_ = vocabs[SPECS[0]].encode_documents([["\x07", "cat", "\x07", " mat", "\x07"]])[0]
     assert (len(ids), sentence_starts.tolist()) == (2, [True, True])
     assert len(vocabs[SPECS[0]].encode_documents([["\x07"]])[0].ids) == 0
@@ -178,7 +177,7 @@ def test_a_sentence_without_tokens_starts_nothing(vocabs: dict[TokenizerSpec, Vo
     ],
     ids=lambda value: getattr(value, "kind", ""),
 )
-def test_words_begin_where_words_begin(
+def test_word_starts_follow_the_words_of_the_text(
     vocabs: dict[TokenizerSpec, Vocab], spec: TokenizerSpec, words: list[str]
 ) -> None:
     vocab = vocabs[spec]
@@ -189,7 +188,7 @@ def test_words_begin_where_words_begin(
     assert ["".join(marks.get(char, char) for char in word) for word in spelled] == words
 
 
-def test_pieces_that_begin_words_are_known_by_their_mark(vocab: Vocab) -> None:
+def test_word_start_tokens_have_their_mark(vocab: Vocab) -> None:
     inside = [vocab.piece(id) for id in np.flatnonzero(~vocab.starts_word_V)]
     begin = [vocab.piece(id) for id in np.flatnonzero(vocab.starts_word_V) if id not in vocab.special_ids]
     mark = {"wordpiece": "##", "byte_level_bpe": "\u0120", "bytes": "\u0120", "word_level": ""}.get(
@@ -201,20 +200,20 @@ def test_pieces_that_begin_words_are_known_by_their_mark(vocab: Vocab) -> None:
     assert vocab.starts_word_V[list(vocab.special_ids)].all()
 
 
-def test_byte_bpe_of_the_sentences_is_byte_bpe_of_the_text(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+def test_byte_bpe_of_sentences_equals_byte_bpe_of_the_text(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     for vocab in (vocabs[SPECS[2]], vocabs[SPECS[3]]):
         for text in (SAMPLE, "\n\n".join(TEXTS), "He ran. \u4e0b\u3002\u4e0b\uff01\u201c\u4e0b\u201d A?! (B.) C"):
             assert vocab.encode_documents([sentences(text)])[0].ids.tolist() == vocab.encode(text)
 
 
-def test_a_saved_vocabulary_loads_as_it_was(vocab: Vocab, tmp_path: Path) -> None:
+def test_a_saved_vocabulary_loads_unchanged(vocab: Vocab, tmp_path: Path) -> None:
     vocab.save(tmp_path)
     loaded = Vocab.load(tmp_path, wanted=vocab.hash)
     assert loaded == vocab
     assert loaded.encode(SAMPLE) == vocab.encode(SAMPLE)
 
 
-def test_a_vocabulary_travels_to_another_process(vocab: Vocab) -> None:
+def test_a_vocabulary_can_be_pickled(vocab: Vocab) -> None:
     vocab.encode(SAMPLE)
     again = pickle.loads(pickle.dumps(vocab))
     assert again == vocab
@@ -229,14 +228,14 @@ def test_tokenizer_json_alone_gives_the_same_ids(vocab: Vocab, tmp_path: Path) -
         assert plain.encode(text, add_special_tokens=False).ids == vocab.encode(text)
 
 
-def test_tokenizer_json_puts_the_special_tokens_of_the_family_around_a_text(vocab: Vocab, tmp_path: Path) -> None:
+def test_tokenizer_json_adds_the_special_tokens_of_the_family(vocab: Vocab, tmp_path: Path) -> None:
     vocab.save(tmp_path)
     ids = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("the cat").ids
     around = [] if vocab.cls is None else [vocab.cls, vocab.sep]
     assert ids == [*around[:1], *vocab.encode("the cat"), *around[1:]]
 
 
-def test_files_of_the_family_are_saved_as_well(vocab: Vocab, tmp_path: Path) -> None:
+def test_family_files_are_saved_too(vocab: Vocab, tmp_path: Path) -> None:
     vocab.save(tmp_path)
     of_sentencepiece = vocab.kind in ("unigram", "sentencepiece_bpe")
     own = {"vocab.json", "merges.txt"} if vocab.kind == "byte_level_bpe" else {"vocab.txt"}
@@ -246,7 +245,7 @@ def test_files_of_the_family_are_saved_as_well(vocab: Vocab, tmp_path: Path) -> 
     assert {role: id for role, id in about.items() if role in vocab.specials} == vocab.specials
 
 
-def test_a_vocabulary_read_from_its_own_files_is_the_same(vocabs: dict[TokenizerSpec, Vocab], tmp_path: Path) -> None:
+def test_a_vocabulary_read_from_its_own_files_is_equal(vocabs: dict[TokenizerSpec, Vocab], tmp_path: Path) -> None:
     for number, (spec, vocab) in enumerate(vocabs.items()):
         folder = tmp_path / str(number)
         vocab.save(folder)
@@ -257,7 +256,7 @@ def test_a_vocabulary_read_from_its_own_files_is_the_same(vocabs: dict[Tokenizer
             assert train(type(spec)(**settings, path=str(folder / "tokenizer.json")), []) == vocab
 
 
-def test_the_same_texts_give_the_same_bytes_in_any_process_on_any_cores(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+def test_equal_texts_give_equal_bytes_in_any_process_on_any_number_of_cores(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     code = (
         "from tests.preprocessing.tokenization.test_vocab import SPECS, TEXTS\n"
         "from preprocessing.tokenization import train\n"
@@ -269,8 +268,9 @@ def test_the_same_texts_give_the_same_bytes_in_any_process_on_any_cores(vocabs: 
         assert run.stdout.strip() == str(expected), run.stderr
 
 
-def test_rare_characters_are_few_and_equal_counts_go_by_code_point() -> None:
-    vocab = train(WordPiece(vocab_size=100), ["ab " * 20_000 + "zyx"])  # a and b are 99.99 %, 100 / 32 is 3
+def test_rare_characters_are_limited_and_ties_go_by_code_point() -> None:
+    # a and b are 99.99% of the text, and 100 / 32 is 3
+    vocab = train(WordPiece(vocab_size=100), ["ab " * 20_000 + "zyx"])
     assert [vocab.piece(id) for id in range(5, vocab.size) if len(vocab.piece(id)) == 1] == ["a", "b", "x"]
     assert vocab.encode("x z") == [vocab.encode("x")[0], vocab.unk]
 
@@ -298,7 +298,7 @@ def test_rare_characters_are_few_and_equal_counts_go_by_code_point() -> None:
         ),
     ],
 )
-def test_a_size_that_the_text_cannot_give_is_bad_input(spec: TokenizerSpec, message: str) -> None:
+def test_a_size_that_the_text_does_not_allow_is_bad_input(spec: TokenizerSpec, message: str) -> None:
     with pytest.raises(BadInput, match=message) as error:
         train(spec, TEXTS)
     one_line(error)
@@ -318,7 +318,7 @@ CHARACTERS = [
     "spec",
     [WordPiece(vocab_size=20), Unigram(vocab_size=8, lowercase=True), SentencePieceBPE(vocab_size=20, extra_ids=9)],
 )
-def test_the_least_size_is_the_one_that_training_asks_for(spec: TokenizerSpec, texts: list[str]) -> None:
+def test_least_size_is_the_minimum_for_training(spec: TokenizerSpec, texts: list[str]) -> None:
     least = spec.least_size(texts)
     with pytest.raises(
         BadInput, match=f"expected at least {least} for this text; set data.tokenizer.vocab_size="
@@ -329,7 +329,7 @@ def test_the_least_size_is_the_one_that_training_asks_for(spec: TokenizerSpec, t
     assert train(replace(spec, vocab_size=least), texts).size == least
 
 
-def test_any_size_is_enough_for_the_characters_where_pieces_are_bytes_or_words_or_from_a_file() -> None:
+def test_least_size_is_zero_for_byte_word_and_file_vocabularies() -> None:
     for spec in (
         ByteLevelBPE(vocab_size=300),
         WordLevel(vocab_size=9),
@@ -339,7 +339,7 @@ def test_any_size_is_enough_for_the_characters_where_pieces_are_bytes_or_words_o
         assert spec.least_size(CHARACTERS[0]) == 0
 
 
-def test_no_text_at_all_is_bad_input_for_unigram() -> None:
+def test_unigram_without_text_is_bad_input() -> None:
     with pytest.raises(BadInput) as error:
         train(Unigram(vocab_size=100), [])
     one_line(error)
@@ -370,7 +370,7 @@ OF_BYTES = b'{"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}}'
         ("tokenizer.json", OF_BYTES, SentencePieceBPE, "tokenizer.kind: invalid value sentencepiece_bpe"),
     ],
 )
-def test_a_file_that_is_no_such_vocabulary_is_bad_input(
+def test_an_invalid_vocabulary_file_is_bad_input(
     tmp_path: Path, name: str, content: bytes | None, spec: type[WordPiece], message: str
 ) -> None:
     if content is not None:
@@ -380,7 +380,7 @@ def test_a_file_that_is_no_such_vocabulary_is_bad_input(
     assert one_line(error).startswith(("tokenizer.path: ", "tokenizer.kind: "))
 
 
-def test_a_file_with_more_pieces_than_asked_for_is_bad_input(
+def test_a_file_with_more_tokens_than_vocab_size_is_bad_input(
     vocabs: dict[TokenizerSpec, Vocab], tmp_path: Path
 ) -> None:
     vocabs[SPECS[0]].save(tmp_path)
@@ -388,7 +388,7 @@ def test_a_file_with_more_pieces_than_asked_for_is_bad_input(
         train(WordPiece(vocab_size=90, path=str(tmp_path / "vocab.txt")), [])
 
 
-def test_a_vocabulary_fits_its_kind_and_any_larger_table(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+def test_check_vocab_accepts_the_same_kind_and_a_larger_size(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     vocab = vocabs[SPECS[0]]
     check_vocab(vocab, WordPiece(vocab_size=100))
     check_vocab(vocab, WordPiece(vocab_size=101))
@@ -398,7 +398,7 @@ def test_a_vocabulary_fits_its_kind_and_any_larger_table(vocabs: dict[TokenizerS
         check_vocab(vocab, Unigram())
 
 
-def test_whole_words_are_numbered_by_frequency_and_rare_ones_are_unknown() -> None:
+def test_word_level_ids_follow_frequency_and_rare_words_are_unknown() -> None:
     texts = ["the cat of the mat <unk> , 's </s>", "the cat , a </s> b <unk> <unk>", "rare"]
     vocab = train(WordLevel(vocab_size=7), texts)
     assert [vocab.piece(id) for id in range(vocab.size)] == ["<unk>", "</s>", "the", ",", "cat", "'s", "a"]
@@ -408,7 +408,7 @@ def test_whole_words_are_numbered_by_frequency_and_rare_ones_are_unknown() -> No
     assert vocab.starts_word_V.all()
 
 
-def test_single_bytes_give_the_text_back_and_those_that_training_never_met_are_unknown() -> None:
+def test_single_bytes_are_lossless_and_unseen_bytes_are_unknown() -> None:
     known = "face\u00e9\n \u4e0b</s>"
     vocab = train(SingleBytes(), [known])
     assert vocab.size == 2 + len(set(known.encode()))
@@ -421,12 +421,12 @@ def test_single_bytes_give_the_text_back_and_those_that_training_never_met_are_u
     assert ids.tolist() == vocab.encode("a cafe\na")
 
 
-def test_the_most_frequent_bytes_stay_where_there_are_more_than_asked_for() -> None:
+def test_single_bytes_keep_the_most_frequent_bytes() -> None:
     vocab = train(SingleBytes(vocab_size=4), ["aaa bb c"])
     assert [vocab.piece(id) for id in range(4)] == ["<unk>", "</s>", "a", "b"]
 
 
-def test_a_size_below_one_is_refused() -> None:
+def test_a_too_small_vocab_size_is_refused() -> None:
     with pytest.raises(ValueError, match=r"invalid tokenizer\.vocab_size: got 0, expected an integer of at least 1"):
         WordPiece(vocab_size=0)
     with pytest.raises(ValueError, match=r"invalid tokenizer\.vocab_size: got 2, expected an integer of at least 3"):
@@ -434,7 +434,7 @@ def test_a_size_below_one_is_refused() -> None:
 
 
 @pytest.mark.parametrize("spec", [WordPiece, ByteLevelBPE, Unigram, SentencePieceBPE, WordLevel, SingleBytes])
-def test_a_table_has_a_row_for_each_piece_or_more(spec: type[WordPiece]) -> None:
+def test_padded_vocab_size_is_at_least_vocab_size(spec: type[WordPiece]) -> None:
     assert (table_rows(spec(vocab_size=500)), table_rows(spec(vocab_size=500, padded_vocab_size=512))) == (500, 512)
     with pytest.raises(
         ValueError,
@@ -444,18 +444,18 @@ def test_a_table_has_a_row_for_each_piece_or_more(spec: type[WordPiece]) -> None
         spec(vocab_size=500, padded_vocab_size=499)
 
 
-def test_rows_of_a_table_are_no_pieces(vocabs: dict[TokenizerSpec, Vocab]) -> None:
+def test_padding_rows_do_not_change_the_vocabulary(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     assert train(WordPiece(vocab_size=100, padded_vocab_size=128), TEXTS) == vocabs[SPECS[0]]
 
 
-def test_a_power_beyond_proportion_is_refused() -> None:
+def test_language_sampling_alpha_above_1_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"invalid tokenizer\.language_sampling_alpha: got 1.5, expected a number from 0 to 1"
     ):
         SentencePieceBPE(language_sampling_alpha=1.5)
 
 
-def test_a_damaged_file_of_a_vocabulary_is_named(vocab: Vocab, tmp_path: Path) -> None:
+def test_a_damaged_vocabulary_file_is_named(vocab: Vocab, tmp_path: Path) -> None:
     for name in vocab.files.keys() - {"specials.json"}:
         vocab.save(tmp_path)
         content = vocab.files[name]
@@ -465,7 +465,7 @@ def test_a_damaged_file_of_a_vocabulary_is_named(vocab: Vocab, tmp_path: Path) -
         one_line(error)
 
 
-def test_changed_special_ids_are_another_vocabulary(vocab: Vocab, tmp_path: Path) -> None:
+def test_changed_special_ids_change_the_hash(vocab: Vocab, tmp_path: Path) -> None:
     vocab.save(tmp_path)
     about = from_checked_json((tmp_path / "specials.json").read_bytes())
     (tmp_path / "specials.json").write_bytes(checked_json(about | {"sep": 5}))
@@ -474,7 +474,7 @@ def test_changed_special_ids_are_another_vocabulary(vocab: Vocab, tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff"])
-def test_garbled_specials_are_bad_input(vocabs: dict[TokenizerSpec, Vocab], tmp_path: Path, content: bytes) -> None:
+def test_damaged_specials_json_is_bad_input(vocabs: dict[TokenizerSpec, Vocab], tmp_path: Path, content: bytes) -> None:
     vocabs[SPECS[0]].save(tmp_path)
     (tmp_path / "specials.json").write_bytes(content)
     with pytest.raises(BadInput, match=r"specials\.json: invalid file") as error:
@@ -482,7 +482,7 @@ def test_garbled_specials_are_bad_input(vocabs: dict[TokenizerSpec, Vocab], tmp_
     one_line(error)
 
 
-def test_a_missing_file_of_a_vocabulary_is_named(vocab: Vocab, tmp_path: Path) -> None:
+def test_a_missing_vocabulary_file_is_named(vocab: Vocab, tmp_path: Path) -> None:
     for name in vocab.files:
         vocab.save(tmp_path)
         (tmp_path / name).unlink()
@@ -490,13 +490,13 @@ def test_a_missing_file_of_a_vocabulary_is_named(vocab: Vocab, tmp_path: Path) -
             Vocab.load(tmp_path)
 
 
-def test_another_vocabulary_than_the_wanted_one_is_bad_input(vocab: Vocab, tmp_path: Path) -> None:
+def test_a_vocabulary_with_another_hash_is_bad_input(vocab: Vocab, tmp_path: Path) -> None:
     vocab.save(tmp_path)
     with pytest.raises(BadInput, match=f"got hash {vocab.hash[:12]}, expected 0123456789ab as in the corpus"):
         Vocab.load(tmp_path, wanted="0123456789abcdef")
 
 
-def test_a_vocabulary_in_the_order_of_frequency_begins_with_what_the_text_has_most_often() -> None:
+def test_frequency_order_starts_with_the_most_frequent_tokens() -> None:
     texts = ["the cat and the dog and the bird", "the dog saw a cat", "a bird, a bird"] * 40
     plain, ordered = (train(WordPiece(vocab_size=80, token_order=order), texts) for order in ("training", "frequency"))
     count_V = np.bincount([id for text in texts for id in ordered.encode(text)], minlength=ordered.size)
@@ -513,7 +513,7 @@ def test_a_vocabulary_in_the_order_of_frequency_begins_with_what_the_text_has_mo
 @pytest.mark.parametrize(
     ("kind", "size", "least"), [(WordPiece, 1, 6), (WordPiece, 5, 6), (ByteLevelBPE, 256, 257), (Unigram, 2, 6)]
 )
-def test_a_vocabulary_has_room_for_more_than_its_special_tokens(kind: Any, size: int, least: int) -> None:
+def test_vocab_size_must_exceed_the_special_tokens(kind: Any, size: int, least: int) -> None:
     with pytest.raises(
         ValueError, match=f"invalid tokenizer.vocab_size: got {size}, expected an integer of at least {least}"
     ):

@@ -1,4 +1,4 @@
-"""Published vocabularies give the published ids."""
+"""Published vocabularies give the published token IDs."""
 
 from pathlib import Path
 
@@ -13,18 +13,18 @@ from preprocessing.tokenization import ByteLevelBPE, SentencePieceBPE, Unigram, 
 
 pytestmark = pytest.mark.shared
 
-# Text with names of special tokens, unknown characters, characters that are normalised, and none at all
+# Text with names of special tokens, unknown characters and normalized characters, and empty text
 ODD = ["<pad> </s> <unk> [CLS] <s> <extra_id_0>", "\u4e0b\u4e00 \u6211\u4eec", "\u00bd cafe\u0301 \uff21", "", " a  b "]
 
 
 def sample(shared: Path) -> list[str]:
-    """Sentences in many scripts, and English ones."""
+    """Return sentences in many scripts, and English ones."""
     scripts = (shared / "tokenizers" / "hf_fixtures" / "sample_text.txt").read_text(encoding="utf-8").split("\n")
     text = normalize((shared / "text" / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8"))
     return [*scripts, *sentences(text[:50_000]), *ODD]
 
 
-def test_bert_ids_are_those_of_the_reference_tokenizer(shared: Path) -> None:
+def test_bert_ids_equal_the_reference_tokenizer(shared: Path) -> None:
     from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy  # slow to import
 
     file = shared / "tokenizers" / "bert-uncased" / "vocab.txt"
@@ -37,7 +37,7 @@ def test_bert_ids_are_those_of_the_reference_tokenizer(shared: Path) -> None:
         assert vocab.encode(text) == reference.convert_tokens_to_ids(reference.tokenize(text))
 
 
-def test_chinese_bert_ids_are_those_of_the_reference_tokenizer(shared: Path) -> None:
+def test_chinese_bert_ids_equal_the_reference_tokenizer(shared: Path) -> None:
     from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy  # slow to import
 
     file = shared / "tokenizers" / "bert-chinese" / "vocab.txt"
@@ -48,7 +48,7 @@ def test_chinese_bert_ids_are_those_of_the_reference_tokenizer(shared: Path) -> 
         assert vocab.encode(text) == reference.convert_tokens_to_ids(reference.tokenize(text))
 
 
-def test_a_small_vocabulary_of_t5s_tests_loads(shared: Path) -> None:
+def test_the_small_vocabulary_of_the_t5_tests_loads(shared: Path) -> None:
     vocab = train(WordPiece(path=str(shared / "tokenizers" / "seqio_fixture" / "bert_vocab_small.txt")), [])
     assert (vocab.size, vocab.pad, vocab.unk, vocab.cls, vocab.sep, vocab.mask) == (108, 0, 100, 101, 102, 103)
     assert [vocab.piece(id) for id in vocab.encode("this is a test")] == ["this", "is", "a", "test"]
@@ -75,7 +75,7 @@ def test_sentencepiece_models_give_the_ids_of_sentencepiece(
     assert (vocab.size, vocab.specials) == (size, specials)
     texts = sample(shared)
     assert [vocab.encode(text) for text in texts] == reference.encode(texts)
-    texts = [text for text in texts if text not in ODD]  # `tokenizers` knows no control pieces
+    texts = [text for text in texts if text not in ODD]  # `tokenizers` has no control tokens
     assert [plain.encode(text, add_special_tokens=False).ids for text in texts] == reference.encode(texts)
 
 
@@ -118,7 +118,7 @@ def test_gpt2_ids_are_the_published_ones(shared: Path, file: str) -> None:
 
 
 @pytest.mark.slow
-def test_gpt2_files_are_known_by_both_pairs_of_names(shared: Path, tmp_path: Path) -> None:
+def test_gpt2_files_are_found_by_both_pairs_of_names(shared: Path, tmp_path: Path) -> None:
     folder = shared / "tokenizers" / "gpt2-roberta"
     for given, name in {"encoder.json": "vocab.json", "vocab.bpe": "merges.txt"}.items():
         for file in (tmp_path / "hub" / name, tmp_path / "paper" / given):
@@ -127,7 +127,7 @@ def test_gpt2_files_are_known_by_both_pairs_of_names(shared: Path, tmp_path: Pat
     hub, paper = (train(ByteLevelBPE(path=str(tmp_path / one)), []) for one in ("hub", "paper"))
     assert hub.hash == paper.hash
     texts = sample(shared)
-    whole = train(ByteLevelBPE(path=str(folder)), [])  # there is a tokenizer.json, which decides
+    whole = train(ByteLevelBPE(path=str(folder)), [])  # this directory has a tokenizer.json, which takes precedence
     assert [whole.encode(text) for text in texts] == [hub.encode(text) for text in texts]
 
 
@@ -139,20 +139,20 @@ def test_roberta_ids_are_the_published_ones(shared: Path) -> None:
     assert vocab.decode([0, 31414, 232, 50264, 2]) == "<s>Hello world<mask></s>"
     gpt2 = train(ByteLevelBPE(path=str(shared / "tokenizers" / "gpt2-roberta")), [])
     entries = (shared / "tokenizers" / "gpt2-roberta" / "roberta_dict_50260.txt").read_text().splitlines()
-    fairseq = {entry.split()[0]: 4 + row for row, entry in enumerate(entries)}  # behind <s>, <pad>, </s> and <unk>
+    fairseq = {entry.split()[0]: 4 + row for row, entry in enumerate(entries)}  # after <s>, <pad>, </s> and <unk>
     for text in sample(shared):
         assert vocab.encode(text) == [fairseq[str(id)] for id in gpt2.encode(text)]
 
 
-def test_albert_ids_are_those_of_its_model(shared: Path) -> None:
+def test_albert_tokens_are_those_of_its_model(shared: Path) -> None:
     vocab = train(Unigram(vocab_size=30000, path=str(shared / "tokenizers" / "albert" / "spiece.model")), [])
     assert (vocab.size, vocab.pad, vocab.unk, vocab.cls, vocab.sep, vocab.mask) == (30000, 0, 1, 2, 3, 4)
     assert vocab.decode(vocab.encode("hello world")) == "hello world"
     assert [vocab.piece(id) for id in vocab.encode("hello world")] == ["\u2581hello", "\u2581world"]
 
 
-def test_a_published_cased_model_folds_case_where_asked(shared: Path) -> None:
-    """As ALBERT's authors do before they encode; of accents, which they take off too, there are none here."""
+def test_a_published_cased_model_folds_case_on_request(shared: Path) -> None:
+    """ALBERT's authors lower-case before encoding; they also remove accents, which this text does not have."""
     path = shared / "tokenizers" / "albert" / "spiece.model"
     vocab = train(Unigram(vocab_size=30000, lowercase=True, path=str(path)), [])
     reference, plain = (

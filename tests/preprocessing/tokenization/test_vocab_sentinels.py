@@ -1,4 +1,4 @@
-"""T5's extra ids: the last ones of a vocabulary of sentencepiece, special, never given by a text."""
+"""Sentinels of T5: the last IDs of a SentencePiece vocabulary; they are special and never result from text."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ def pair(request: pytest.FixtureRequest) -> tuple[Unigram | SentencePieceBPE, Vo
     return request.param, train(request.param, TEXTS)
 
 
-def test_they_are_the_last_ids_and_count_from_the_end(pair: tuple[Unigram, Vocab]) -> None:
+def test_sentinels_are_the_last_ids_and_count_from_the_end(pair: tuple[Unigram, Vocab]) -> None:
     spec, vocab = pair
     assert (vocab.size, vocab.sentinels, vocab.sentinel) == (80, 20, 79)
     assert [vocab.piece(id) for id in (79, 78, 60)] == ["<extra_id_0>", "<extra_id_1>", "<extra_id_19>"]
@@ -28,22 +28,23 @@ def test_they_are_the_last_ids_and_count_from_the_end(pair: tuple[Unigram, Vocab
     check_vocab(vocab, spec)
 
 
-def test_the_other_pieces_are_those_of_a_vocabulary_of_the_rest(pair: tuple[Unigram, Vocab]) -> None:
+def test_the_other_tokens_equal_a_vocabulary_without_sentinels(pair: tuple[Unigram, Vocab]) -> None:
     spec, vocab = pair
     plain = train(replace(spec, vocab_size=60, extra_ids=0), TEXTS)
     assert (plain.sentinel, plain.sentinels, "sentinel" in plain.specials) == (None, 0, False)
     assert plain.files["spiece.model"] == vocab.files["spiece.model"]
     assert plain.encode(SAMPLE) == vocab.encode(SAMPLE)
-    assert b"sentinels" not in plain.files["specials.json"]  # vocabularies of before keep their hash
+    # vocabularies without sentinels keep the hash that they had before sentinels existed
+    assert b"sentinels" not in plain.files["specials.json"]
 
 
-def test_a_text_never_gives_one(pair: tuple[Unigram, Vocab]) -> None:
+def test_text_never_gives_a_sentinel(pair: tuple[Unigram, Vocab]) -> None:
     _, vocab = pair
     assert max(vocab.encode("The cat <extra_id_0> sat <extra_id_19>.")) < 60
     assert "<extra_id_0>" in vocab.decode([79, *vocab.encode("cat")])
 
 
-def test_they_survive_a_folder_and_belong_to_the_hash(pair: tuple[Unigram, Vocab], tmp_path: Path) -> None:
+def test_sentinels_survive_saving_and_change_the_hash(pair: tuple[Unigram, Vocab], tmp_path: Path) -> None:
     spec, vocab = pair
     vocab.save(tmp_path)
     loaded = Vocab.load(tmp_path, wanted=vocab.hash)
@@ -56,7 +57,7 @@ def test_they_survive_a_folder_and_belong_to_the_hash(pair: tuple[Unigram, Vocab
 
 @pytest.mark.shared
 @pytest.mark.parametrize("file", ["spiece.model", "tokenizer.json"])
-def test_the_published_t5_has_its_hundred_whichever_file_is_read(shared: Path, file: str) -> None:
+def test_the_published_t5_has_100_sentinels_from_either_file(shared: Path, file: str) -> None:
     spec = Unigram(
         vocab_size=32100, extra_ids=100, padded_vocab_size=32128, path=str(shared / "tokenizers" / "t5" / file)
     )
@@ -71,7 +72,7 @@ def test_more_sentinels_than_a_file_has_are_bad_input(shared: Path) -> None:
         train(Unigram(vocab_size=32128, extra_ids=101, path=str(shared / "tokenizers" / "t5" / "tokenizer.json")), [])
 
 
-def test_there_are_fewer_of_them_than_pieces() -> None:
+def test_there_must_be_fewer_sentinels_than_tokens() -> None:
     with pytest.raises(
         ValueError,
         match=r"invalid tokenizer.extra_ids: got 100, expected an integer of at least 0, below tokenizer.vocab_size",

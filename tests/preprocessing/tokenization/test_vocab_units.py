@@ -1,4 +1,4 @@
-"""Where tokens are in their text: phrases and Chinese words."""
+"""Positions of phrases and Chinese words in tokenized text."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ def vocab(request: pytest.FixtureRequest) -> Vocab:
     return train(request.param, TEXTS)
 
 
-def test_units_are_phrases_and_the_words_outside_of_them(vocab: Vocab) -> None:
+def test_units_are_phrases_and_the_words_outside_them(vocab: Vocab) -> None:
     text = ["The cat sat on a mat.", " Nobody ran after the dogs."]
     spans = [(4, 11), (29, 38)]  # "cat sat" and "ran after"
     plain = vocab.encode_documents([text])[0]
@@ -28,7 +28,7 @@ def test_units_are_phrases_and_the_words_outside_of_them(vocab: Vocab) -> None:
     assert "cat" not in units
 
 
-def test_documents_without_phrases_and_without_text_have_units(vocab: Vocab) -> None:
+def test_documents_without_phrases_or_text_have_units(vocab: Vocab) -> None:
     encoded = vocab.encode_documents([["The cat."], [], ["", "sat"]], spans=[[], [], []])
     for document in encoded:
         assert document.unit_starts is not None
@@ -39,9 +39,9 @@ def test_documents_without_phrases_and_without_text_have_units(vocab: Vocab) -> 
     "spec",
     [WordPiece(vocab_size=40), ByteLevelBPE(vocab_size=300), Unigram(vocab_size=13), SentencePieceBPE(vocab_size=13)],
 )
-def test_chinese_words_can_be_those_of_jieba(spec: TokenizerSpec) -> None:
+def test_chinese_words_can_come_from_jieba(spec: TokenizerSpec) -> None:
     text = "\u7136\u800c\u8fd9\u6837\u7684\u5904\u7406"  # yet | such | -s | treatment
-    vocab = train(spec, [" ".join(text)] * 9)  # no piece has two characters
+    vocab = train(spec, [" ".join(text)] * 9)  # no token has two characters
     first, second = vocab.encode_documents([[text], [text[1:4]]], words="jieba")
     words = np.split(first.ids, np.flatnonzero(first.word_starts)[1:])
     spelled = [vocab.decode(word).replace(" ", "") for word in words]

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001
-"""Sentences are marks in a document, not texts of their own: its ids are those of its text, in every vocabulary."""
+"""Sentences are only marks in a document: in every vocabulary, its token IDs equal those of its whole text."""
 
 import json
 import random
@@ -56,7 +56,7 @@ def vocab(request: pytest.FixtureRequest) -> Vocab:
 
 
 @pytest.mark.parametrize("cut", [sentences, lines_as_sentences])
-def test_the_ids_of_a_document_are_those_of_its_text(vocab: Vocab, cut: object) -> None:
+def test_the_ids_of_a_document_equal_those_of_its_text(vocab: Vocab, cut: object) -> None:
     texts = [*TEXTS, *DRAWN, *WILD]
     encoded = vocab.encode_documents([cut(text) for text in texts])  # type: ignore[operator]
     for text, document in zip(texts, encoded, strict=True):
@@ -66,18 +66,18 @@ def test_the_ids_of_a_document_are_those_of_its_text(vocab: Vocab, cut: object) 
         assert (document.word_starts | ~document.sentence_starts).all()
 
 
-def test_marks_are_where_the_places_of_tokens_say(vocab: Vocab) -> None:
-    """The fast ways to find sentences agree with the slow one, which looks where each token begins."""
+def test_fast_and_slow_sentence_starts_agree(vocab: Vocab) -> None:
+    """The fast methods to find sentence starts agree with the slow one, which uses the offsets of all tokens."""
     texts = [*TEXTS[:5], *DRAWN, *WILD]
     cut = [sentences(text) for text in texts]
     fast, slow = vocab.encode_documents(cut), vocab.encode_documents(cut, spans=[[] for _ in texts])
     for text, document, placed in zip(texts, fast, slow, strict=True):
         assert document.ids.tolist() == placed.ids.tolist(), text
-        if "์" not in text:  # a mark on nothing, which has no place where accents are stripped
+        if "์" not in text:  # a combining mark without a base character has no position if accents are stripped
             assert document.sentence_starts.tolist() == placed.sentence_starts.tolist(), text
 
 
-def test_each_sentence_begins_with_its_first_token(vocab: Vocab) -> None:
+def test_each_sentence_starts_with_its_first_token(vocab: Vocab) -> None:
     for text in TEXTS[:5]:
         cut = sentences(text)
         (document,) = vocab.encode_documents([cut])
@@ -90,8 +90,8 @@ def test_each_sentence_begins_with_its_first_token(vocab: Vocab) -> None:
             assert begun == list(accumulate(cut))
 
 
-def test_a_piece_of_bytes_is_counted_whatever_a_tokenizer_makes_of_the_text() -> None:
-    """A pattern as that of Llama 3 takes line ends to the mark before them; a normaliser makes text longer."""
+def test_byte_bpe_sentence_starts_work_with_any_splitter_and_normalizer() -> None:
+    """A pattern like that of Llama 3 joins line ends to the mark before them; a normalizer may make a text longer."""
     ours = train(ByteLevelBPE(vocab_size=400), TEXTS[3:4] * 3 + ["a.\n\nb.\n\nc!\n\n" * 20])
     about = json.loads(ours.files["tokenizer.json"])
     pattern = r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+"
@@ -112,28 +112,28 @@ def test_a_piece_of_bytes_is_counted_whatever_a_tokenizer_makes_of_the_text() ->
 
 
 @pytest.mark.parametrize("spec", [Unigram(vocab_size=14), SentencePieceBPE(vocab_size=18)], ids=lambda spec: spec.kind)
-def test_pieces_are_trained_on_words_as_they_are_cut(spec: TokenizerSpec) -> None:
-    """No blank is put before a sentence in training either: none of these pieces begins with one but the first."""
+def test_tokens_are_trained_without_a_blank_before_each_sentence(spec: TokenizerSpec) -> None:
+    """Training adds no blank before a sentence either: only the first token starts with one."""
     vocab = train(spec, ["我们走。你们来。他们看。" * 9] * 9)
     assert [vocab.piece(id) for id in vocab.encode("我们走。你们来。")].count("\u2581") <= 1
     begun = [vocab.piece(id) for id in range(5, vocab.size) if vocab.piece(id).startswith("\u2581")]
     assert not any("你" in piece or "他" in piece for piece in begun)
 
 
-def test_whole_words_are_trained_as_they_are_cut() -> None:
+def test_word_level_is_trained_on_the_words_of_whole_texts() -> None:
     vocab = train(WordLevel(vocab_size=50), ["我们走。你们来。 又来。"] * 3)
     assert {"我们走。你们来。", "又来。"} <= {vocab.piece(id) for id in range(vocab.size)}
 
 
 @pytest.mark.parametrize("text", [*TEXTS, "。" * 25_000, ("短句。" * 3 + "\n") * 900], ids=range(len(TEXTS) + 2))
-def test_lines_for_training_are_bounded_and_lose_nothing(text: str) -> None:
+def test_training_lines_are_bounded_and_lose_no_text(text: str) -> None:
     lines = list(_lines(text))
     assert max(map(len, lines)) <= LONGEST
     assert "".join("".join(lines).split()) == "".join(text.split())
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
-def test_a_long_text_is_encoded_in_parts_that_begin_with_blanks(text: str) -> None:
+def test_a_long_text_is_encoded_in_parts_that_start_with_blanks(text: str) -> None:
     found = parts(text, "blanks")
     assert "".join(found) == text
     assert all(part[0] in " \n" for part in found[1:])
@@ -142,7 +142,7 @@ def test_a_long_text_is_encoded_in_parts_that_begin_with_blanks(text: str) -> No
 
 @pytest.mark.parametrize("spec", [Unigram(vocab_size=19), SentencePieceBPE(vocab_size=60)], ids=lambda spec: spec.kind)
 def test_a_long_text_has_the_ids_of_its_words(spec: TokenizerSpec) -> None:
-    """Scores are added up in float32: of a text as long as this, sums alone would tell little between pieces."""
+    """Scores are summed in float32; in a text of this length, sums alone could not distinguish tokens."""
     words = [f"w{number % 97}x" for number in range(20_000)]
     vocab = train(spec, [" ".join(words[:300])])
     of_word = {word: vocab.encode(word) for word in set(words)}
@@ -150,7 +150,7 @@ def test_a_long_text_has_the_ids_of_its_words(spec: TokenizerSpec) -> None:
 
 
 @pytest.mark.parametrize("words", ["pieces", "jieba"])
-def test_words_and_phrases_may_reach_over_ends_of_sentences(words: object) -> None:
+def test_words_and_phrases_may_cross_sentence_ends(words: object) -> None:
     text = "我们走。你们来。他们看。"
     vocab = train(WordPiece(vocab_size=60), [text] * 3)
     spans = [[(2, 6)]]
