@@ -162,7 +162,7 @@ class Recipe:
 
     @property
     def hash(self) -> str:
-        """sha256 of the science."""
+        """sha256 of `science`."""
         return compute_digest(self.science)
 
 
@@ -214,7 +214,7 @@ class Cluster:
         default=0, doc="Number of steps to profile on the first worker, after the first few steps; 0: no profile."
     )
     # An earlier run reports the steps that it skipped because of loss spikes.
-    skip_steps: tuple[int, ...] = key(default=(), doc="Steps whose batches are not trained on, counted from 1.")
+    skip_steps: tuple[int, ...] = key(default=(), doc="Steps to skip without training, counted from 1.")
     # Example: NCCL_SOCKET_IFNAME: eth0. ${NAME} is replaced by the variable of the process that starts the run.
     env: dict[str, str] = key(
         default_factory=dict, doc="Environment variables of the workers; credentials only as ${NAME}."
@@ -302,7 +302,7 @@ class Cluster:
     def workers_in(self, room: int, recipe: Recipe) -> int:
         """The number of workers for which there is room, as a multiple of `engine.workers_unit` and at least one unit.
 
-        There are at most as many groups of workers with the same sequences as a batch has sequences.
+        Each group of workers reads different sequences, so there are at most as many groups as sequences in a batch.
         """
         unit, rows = self.engine.workers_unit, min(phase.global_batch_size for phase in recipe.phases)
         return unit * max(1, min(room, rows * self.engine.workers_per_row) // unit)
@@ -314,7 +314,7 @@ class Cluster:
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs of training or of one fine-tuning, the larger one; 0: all GPUs, or none."""
+        """The number of GPUs for training or for one fine-tuning, whichever is larger; 0: all GPUs, or none."""
         return self.gpus_per_worker * max(self.num_workers, self.finetuning_workers) if self.num_workers else 0
 
     def samples_of(self, recipe: Recipe) -> tuple[str, ...]:

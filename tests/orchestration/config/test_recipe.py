@@ -605,7 +605,7 @@ IMPOSSIBLE = [
     (
         "bert_large_lamb",
         ["optimizer.lr_decay_steps=9000"],
-        "invalid optimizer.lr_decay_steps: got 9000, expected 0, because schedules end before the next phase with a",
+        "invalid optimizer.lr_decay_steps: got 9000, expected 0, because each schedule ends at the next phase with a",
     ),
     (
         "bert_large_lamb",
@@ -642,7 +642,7 @@ IMPOSSIBLE = [
     (
         "bert_base",
         ["model.attention_mask=per_sequence"],
-        "invalid model.attention_mask: got per_sequence, expected another mask, because objective mlm produces none",
+        "invalid model.attention_mask: got per_sequence, expected another value, because objective mlm produces no",
     ),
     (
         "unilm_large",
