@@ -205,7 +205,7 @@ def help_path(root: type, data: Any, path: Keys) -> str:
     'task.files.paths'
     """
     steps = [_FILES[root.__name__]]
-    inside = dict[type, int]()  # class -> number of steps to it; a class may contain itself
+    inside = dict[type, int]()  # class -> number of steps on the path to it; a class may contain itself
     annotation: Any = root
     for step in path:
         if part := find_chosen_class(annotation, data):
@@ -430,7 +430,7 @@ def _renamed_inside(problem: _Problem) -> list[KeyMessage]:
 
 
 def _whole_key(place: str, key: str) -> str:
-    """The full dotted key in a file, for a key that an error of the part at `place` names.
+    """The full dotted key in a file: the dotted path `place` of a part, and the key that its error names.
 
     >>> _whole_key("phases.0", "phases.steps"), _whole_key("model", "model.token_embedding.kind")
     ('phases.0.steps', 'model.token_embedding.kind')

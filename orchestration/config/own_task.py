@@ -35,7 +35,7 @@ MAX_LABELS: Final = 50  # a column with more distinct values is probably not a l
 TENTHS: Final = {"train": (0, 1, 2, 3, 4, 5, 6, 7), "dev": (8,), "test": (9,)}
 _DECIMAL: Final = re.compile(r"[+-]?\d+(?:,(\d+))?")
 _THOUSANDS: Final = 3  # digits
-_MAX_NON_NUMBERS: Final = 0.1  # maximum fraction of labels that count as mistakes among numbers
+_MAX_NON_NUMBERS: Final = 0.1  # maximum fraction of non-numbers to report as mistakes in a numeric column
 _FORM: Final = "FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL"
 
 
@@ -146,7 +146,7 @@ def _refuse_empty(counts: Mapping[str, int], text: str, records: Records, sizes:
         given,
         "table",
         f"{texts:,} different texts in {text} in {rows:,} rows ({sizes})",
-        "rows for training and for evaluation, and rows with equal texts stay in one split",
+        "rows for training and rows for evaluation (rows with equal texts stay in one split)",
         f"add more texts to {text}, or name the other column of a pair first",
     )
 

@@ -74,7 +74,7 @@ class Recipe:
         default="", doc="Directory of initial weights, exported by Sesame or transformers; empty: random weights."
     )
     seed: int = key(default=0, doc="Seed for data order, initialization and dropout.")
-    # Other keys than scores: `citation` (the tables); `setting` (the training with these scores); `split` (dev, test,
+    # Keys that are not scores: `citation` (the tables); `setting` (the training with these scores); `split` (dev, test,
     # or one per score that has one); `printed` (the size that the paper prints, and the reason if it differs from
     # `parameters`); `also` (scores of other trainings or splits, by a description).
     reported_results: dict[str, Any] = key(
@@ -96,9 +96,7 @@ class Recipe:
         require(type(count) is int and count > 0, "reported_results.parameters", count, "a whole number from 1 up")
         for name in ("citation", "setting"):
             text = self.reported_results.get(name, "none")
-            require(
-                isinstance(text, str) and text.strip() != "", f"reported_results.{name}", text, "text, or no such key"
-            )
+            require(isinstance(text, str) and text.strip() != "", f"reported_results.{name}", text, "text")
         printed = self.reported_results.get("printed", "none")
         is_size = isinstance(printed, str) and printed != ""
         require(is_size, "reported_results.printed", printed, "a size as text, e.g. 110M")
@@ -191,7 +189,7 @@ class Cluster:
         default=1, doc="Workers per fine-tuning; more than 1 if the model does not fit on one."
     )
     max_restarts: int = key(default=3, doc="Maximum consecutive restarts without progress after a worker dies.")
-    # For other work than a training step, the limit is six times as long.
+    # Outside training steps, the limit is six times as long.
     hang_timeout_minutes: float = key(default=10.0, doc="Minutes without a step before the workers restart; 0: never.")
     scale_up_interval_minutes: float = key(
         default=10.0, doc="Minimum minutes between restarts to add workers on new nodes; 0: never restart."

@@ -26,7 +26,7 @@ _SHARES: Final = {  # words in the names of metrics that are fractions or correl
     *("rougeL", "rougeLsum", "bleu", "chrf", "macro", "top5", "ties", "chance", "majority"),
 }
 _NAMES: Final = ("last_word", "last_token")  # fractions whose names have no word of _SHARES
-KEYS = ("learning_rate", "batch_size", "epochs", "max_steps")  # of the selected hyperparameters
+KEYS = ("learning_rate", "batch_size", "epochs", "max_steps")  # hyperparameters to show
 HEAD = (
     *(
         "task",

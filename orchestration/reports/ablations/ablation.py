@@ -57,7 +57,7 @@ class Measure:
 
     kind: Kind
     of: str = ""  # a row or a task; "" for `rise`
-    overrides: tuple[str, ...] = ()  # for the recipe of row `of`, so that no row is trained on its pairs
+    overrides: tuple[str, ...] = ()  # for row `of`: its recipe then gives pairs that no row is trained on
     means: str  # description in one line
 
     @property

@@ -25,7 +25,7 @@ from preprocessing.tokenization import Vocab, shown_piece
 
 _TOKENS_AT_ONCE: Final = 1 << 20  # approximate number of tokens that are counted together
 _LANGUAGE_DOCUMENTS: Final = 300
-_LANGUAGE_TOKENS: Final = 400  # of a document: enough to identify its language
+_LANGUAGE_TOKENS: Final = 400  # tokens at the start of a document that identify its language
 _SAMPLES: Final = 5
 _SAMPLE_TOKENS: Final = 160
 _RANKS: Final = 200  # points of the Zipf plot
