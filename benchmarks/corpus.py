@@ -55,7 +55,7 @@ class System:
     name: str
     script: str
     env: str = ""
-    threads: bool = False  # whether `tokenizers` uses threads, because the script uses one process
+    threads: bool = False  # whether `tokenizers` uses threads: only in scripts with one process
 
     def environment(self, cores: int) -> dict[str, str]:
         """The environment variables: no network access, and at most one thread per core."""

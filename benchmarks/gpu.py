@@ -12,8 +12,8 @@ sequences and one process.
 with optimizer and parameters in host memory. It trains this model for three steps and compares memory with the plan.
 
 Each part runs in its own process, with a time limit. `--tiny` does the same with small models on a CPU. Required
-packages: torch, deepspeed, transformers, accelerate, pydantic, PyYAML, psutil, and the first list in pyproject.toml;
-neither Ray nor MLflow. The results are also written to FOLDER/gpu.md.
+packages: torch, deepspeed, transformers, accelerate, pydantic, PyYAML, psutil, and the first list of dependencies in
+pyproject.toml. Ray and MLflow are not required. The results are also written to FOLDER/gpu.md.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 
 `peers` needs lm-eval (0.4.13) on the path; it is no dependency of Sesame. Both libraries score the same requests with
 the same model, which has random weights. Seconds are CPU time, the minimum over the rounds. A ratio above 1 means that
-Sesame is faster. `memory` computes the same predictions in two ways (arXiv:1901.02860, section 4.5): in windows that
-reuse the states of the previous tokens, and token by token, with the same number of previous tokens for each.
+Sesame is faster. `memory` computes the same predictions in two ways (arXiv:1901.02860, section 4.5). The first uses
+windows that reuse the states of previous tokens. The second predicts each token from a fixed number of tokens.
 """
 
 import argparse

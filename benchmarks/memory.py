@@ -134,7 +134,7 @@ def worker(cases: Sequence[Case]) -> None:
 
 def counted(case: Case) -> dict[str, float]:
     """Train for a few steps and return the bytes of the last one."""
-    now_alive, trainer = Alive(), Trainer(case)  # in this order, so that only tensors of this engine count
+    now_alive, trainer = Alive(), Trainer(case)  # Alive first: it must count only tensors that are newer
     found: dict[str, float] = {}
     with now_alive:
         for step in range(STEPS):
@@ -384,7 +384,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.worker:
         worker([Case(**each) for each in json.loads(given.worker)])
-        os._exit(0)  # a normal exit is aborted by gloo's threads in one of four runs
+        os._exit(0)  # gloo's threads abort a normal exit in one of four runs
     if unknown := set(given.nets) - set(RECIPES):
         sys.exit(f"invalid model: got {', '.join(unknown)}, expected {', '.join(RECIPES)}; choose one of them")
     lines = []

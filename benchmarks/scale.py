@@ -394,7 +394,7 @@ def main() -> None:
             worker([Case(**each) for each in json.loads(given.worker)])
         else:
             print(json.dumps(bare(given.bare)), flush=True)
-        os._exit(0)  # a normal exit is aborted by gloo's threads in one of four runs
+        os._exit(0)  # gloo's threads abort a normal exit in one of four runs
     if unknown := set(given.parts) - set(PARTS):
         sys.exit(f"invalid part: got {', '.join(unknown)}, expected {', '.join(PARTS)}; choose one of them")
     for name in given.parts or PARTS:

@@ -273,8 +273,9 @@ def main() -> None:
     parser.add_argument("--pictures", type=Path)
     given = parser.parse_args()
     names = [run.name.rpartition("-")[0].removesuffix("_small") for run in given.runs]
-    alike = len(set(names)) < len(names)  # if so, the names of the directories are used
-    new = [row for run, name in zip(given.runs, names, strict=True) for row in of_run(run, run.name if alike else name)]
+    if len(set(names)) < len(names):
+        names = [run.name for run in given.runs]
+    new = [row for run, name in zip(given.runs, names, strict=True) for row in of_run(run, name)]
     new += [of_ngram(json.loads(given.ngram.read_text()))] if given.ngram else []
     text, rows = page_with(given.page.read_text() if given.page.is_file() else "", new)
     given.page.write_text(text)

@@ -14,10 +14,10 @@ import psutil
 from preprocessing.errors import BadInput, SesameError
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-MESSAGE: Final = re.compile(  # of Rust (safetensors), of Python and of SQLite
+MESSAGE: Final = re.compile(  # messages of Rust (safetensors), Python and SQLite
     r"os error (28|122|27)\b|No space left on device|Disk quota exceeded|File too large|database or disk is full"
 )
-WRITE_FAILED: Final = re.compile(  # of torch, which does not say why a write failed
+WRITE_FAILED: Final = re.compile(  # messages of torch, which do not contain the reason
     r"PytorchStreamWriter failed|unexpected pos \d+ vs \d+|file write failed"
 )
 TOO_LARGE: Final = re.compile(r"os error 27\b|File too large")

@@ -15,7 +15,7 @@ BOTH: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(KeyboardInterrupt):
-    """Raised where a signal arrives. As a KeyboardInterrupt it passes each `except Exception` of a library."""
+    """Raised where a signal arrives. No `except Exception` of a library catches it."""
 
 
 @dataclass
@@ -23,7 +23,7 @@ class StopRequest:
     """The signal that has requested a stop; 0 before one arrives."""
 
     signal: int = 0
-    raised_s: float = -AGAIN_S  # when a signal last raised, by the monotonic clock
+    raised_s: float = -AGAIN_S  # time.monotonic() when a signal last raised an exception
 
     def make_exception(self, message: str) -> BaseException:
         """The exception that ends the work: KeyboardInterrupt (exit code 130) or Preempted (75).
@@ -45,7 +45,7 @@ _open: Final = list[StopRequest]()  # one for each open block that handles signa
 
 
 def _ignore_signals() -> None:
-    """Have all enclosing blocks ignore signals for AGAIN_S, while the code around a signal cleans up."""
+    """Let all open blocks ignore signals for AGAIN_S, so that cleanup after a signal can finish."""
     for request in _open:
         request.raised_s = time.monotonic()
 

@@ -42,7 +42,7 @@ STAGES: Final = {
     "pipeline.steps.encode.write_shard": "write shards",
     "pipeline.steps.encode.seal": "write shards",
     "pipeline.steps.encode.read_seal": "write shards",
-    "pipeline.jobs.check_fit": "check of the vocabulary",
+    "pipeline.jobs.check_fit": "check the vocabulary",
     "pipeline.jobs._manifest": "manifest",
 }
 

@@ -62,7 +62,9 @@ def _empty_folder(words: Sequence[str]) -> str:
 
 
 def _usage(error: TyperException, words: Sequence[str]) -> str:
-    """The message for a usage error. It suggests the new name of an option of 0.1, and a key instead of an option."""
+    """The message for a usage error. It suggests the new name of an option of version 0.1, or the key for an
+    option that does not exist.
+    """
     from orchestration.config import explain_option, key_of
 
     option = getattr(error, "option_name", "") or ""

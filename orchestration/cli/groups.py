@@ -84,7 +84,7 @@ class FinetuningOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """The format of the answer and of the progress."""
+    """The format of the result and of the progress."""
 
     as_json: options.Json = False
     progress: options.Progress = "auto"
@@ -92,7 +92,7 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class JobOptions(OutputOptions):
-    """The format of the answer and of the progress, and --dry-run."""
+    """The format of the result and of the progress, and --dry-run."""
 
     dry_run: options.DryRun = field(default=False)
 

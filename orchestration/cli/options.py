@@ -33,7 +33,7 @@ AnyRecipe = Annotated[
     ),
 ]
 OtherRecipe = Annotated[
-    str, typer.Option(metavar="RECIPE", help="Show how this recipe differs.", autocompletion=complete.recipe)
+    str, typer.Option(metavar="RECIPE", help="Compare with this recipe.", autocompletion=complete.recipe)
 ]
 Part = Annotated[
     str,
@@ -142,7 +142,7 @@ AnyJob = Annotated[str, typer.Argument(metavar="[JOB]", help="Job ID; without it
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and stop.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, all else on stderr.")]
 Progress = Annotated[
-    Literal["auto", "rich", "plain", "none"], typer.Option(help="Show bars, or print a line every 10 s.")
+    Literal["auto", "rich", "plain", "none"], typer.Option(help="Show progress bars, or print a line every 10 s.")
 ]
 Tasks = Annotated[
     str,

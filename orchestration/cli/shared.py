@@ -60,7 +60,7 @@ def recognized(job: "Job") -> list[str]:
 
 
 def refuse_impossible(job: "Job", resume: str) -> list[str]:
-    """Assumptions about the devices, in lines. A job that cannot run is refused here, unless its run is finished.
+    """Check that a job can run, unless its run is finished, and return assumptions about its devices, one line each.
 
     BadInput if a variable of `env` is unset, ResourceError if GPUs are missing or the run does not fit into memory.
     """
@@ -73,7 +73,7 @@ def refuse_impossible(job: "Job", resume: str) -> list[str]:
 
 
 def check_beam(job: "Job", given: Sequence[str]) -> None:
-    """Check the Beam options of a cluster and those after `--`. Beam is imported only if there are some."""
+    """Check the Beam options of a cluster and those after `--`. Beam is imported only if options exist."""
     if words := [*job.cluster.beam.arguments, *given]:
         with show_wait("importing Beam"):
             from pipeline.runners import check_here

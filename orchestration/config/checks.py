@@ -1,6 +1,7 @@
-"""Finds problems of a recipe on a cluster that would otherwise appear later: at once, without data, torch or a GPU.
+"""Finds problems of a recipe on a cluster before it runs, without data, torch or a GPU.
 
-The rules read the facts of parts and name no kind, so they also check a new part.
+The rules read the facts of parts (class variables such as `reads_source`), not their kinds, so they also check new
+parts.
 """
 
 import dataclasses
@@ -55,10 +56,10 @@ def find_ignored_keys(cluster: Cluster) -> list[str]:
         reasons |= {f"loss_spikes.{key}": "loss_spikes.policy is off" for key in keys}
     if cluster.engine.zero_stage != 3:
         stage = cluster.engine.zero_stage
-        reasons["engine.param_persistence_threshold"] = f"only engine.zero_stage 3 reads it, and it is {stage}"
+        reasons["engine.param_persistence_threshold"] = f"only engine.zero_stage 3 reads it, but zero_stage is {stage}"
     beam = cluster.beam
     reasons |= {
-        f"beam.options.{name}": f"only beam.runner {runner} reads it, and it is {beam.runner}"
+        f"beam.options.{name}": f"only beam.runner {runner} reads it, but beam.runner is {beam.runner}"
         for name, runner in beam.foreign.items()
     }
     return [f"cluster {cluster.name}: {key} has no effect: {reasons[key]}" for key in changed if key in reasons]
@@ -102,14 +103,14 @@ def _check_vocabulary(recipe: Recipe) -> Iterator[str]:
 
 
 def _remedy_in_file(tokenizer: TokenizerSpec, role: str) -> str:
-    """How to add a special token to the vocabulary of a file."""
+    """A remedy for a special token that a vocabulary file lacks."""
     if role == "sentinel":
         return "set data.tokenizer.extra_ids to the number of sentinels in the file"
     return f"set {role}_token in the tokenizer_config.json next to the file, or use another file"
 
 
 def _remedy(tokenizer: TokenizerSpec, role: str) -> str:
-    """How to add a special token to a vocabulary: by a key of its kind, or by another kind."""
+    """A remedy for a special token that a tokenizer kind lacks: a key of this kind, or another kind."""
     if key := tokenizer.roles.get(role):
         return f"set data.tokenizer.{key}"
     having = [member for member in typing.get_args(TokenizerSpec) if role in member.roles]
@@ -159,7 +160,7 @@ def _check_attention_mask(recipe: Recipe) -> Iterator[str]:
         yield invalid(
             "model.attention_mask",
             "per_sequence",
-            f"another mask, because objective {objective.kind} produces none",
+            f"another value, because objective {objective.kind} produces no mask",
             f"change it, or use objective kind {masks} or {queries}",
         )
     elif objective.attention != "model" and (objective.attention == "queries") != model.hides_own_token:
@@ -226,7 +227,7 @@ def _check_memory(recipe: Recipe) -> Iterator[str]:
 
 
 def _check_embeddings(recipe: Recipe) -> Iterator[str]:
-    """Embedding tables of the model with fewer rows than the data have values."""
+    """Embedding tables of the model that have too few rows for the data."""
     model, packing, tokenizer = recipe.model, recipe.data.packing, recipe.data.tokenizer
     parts: tuple[tuple[str, Any], ...] = (("data.packing", packing), ("objective", recipe.objective))
     where, part = max(parts, key=lambda one: one[1].segments)
@@ -327,7 +328,7 @@ def _check_numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
 
 
 def _check_lengths(recipe: Recipe) -> Iterator[str]:
-    """Lengths that are too short for the packing, or with which a sequence can need more sentinels than there are.
+    """Lengths that are too short for the packing, or so long that a sequence can need more sentinels than there are.
 
     The second problem is an error even if only one sequence in a million has so many spans.
     """
@@ -393,7 +394,7 @@ def _check_schedules(recipe: Recipe) -> Iterator[str]:
         yield invalid(
             "optimizer.lr_decay_steps",
             str(recipe.optimizer.lr_decay_steps),
-            "0, because schedules end before the next phase with a peak",
+            "0, because each schedule ends at the next phase with a peak",
             "set it to 0",
         )
     for cycle in others:
@@ -401,7 +402,7 @@ def _check_schedules(recipe: Recipe) -> Iterator[str]:
             yield invalid(
                 "phases.warmup_steps",
                 f"{cycle.warmup_steps} before the peak of {cycle.learning_rate:g}",
-                f"less than {cycle.total}, the steps from there to the next peak",
+                f"less than {cycle.total}, the steps from that peak to the next one",
                 "lower it",
             )
 
@@ -463,6 +464,6 @@ def _having(nets: Iterable[str]) -> str:
 
 
 def _fact(member: Any, name: str) -> Any:
-    """A fact of a class, or the default of its key of this name."""
+    """The fact `name` of a class; if the class has a key of this name, the default of the key."""
     defaults = {field.name: field.default for field in dataclasses.fields(member)}
     return defaults[name] if name in defaults else getattr(member, name)

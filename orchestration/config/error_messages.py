@@ -36,7 +36,7 @@ def find_nearest(word: str, known: typing.Iterable[str], cutoff: float = 0.5) ->
 
 
 def explain_unknown_name(name: str, folder: str, known: Sequence[str], groups: frozenset[str]) -> str:
-    """The message for a name that is neither in a folder of Sesame nor a file, with the nearest known name."""
+    """The message for a name that is neither a file nor in a directory of Sesame, with the nearest known name."""
     nearest = find_nearest(name.lower(), [*known, *groups])
     names = f"one of {', '.join(known)}" if len(known) <= _MAX_LISTED else f"a name that `sesame {folder}` lists"
     remedy = f"did you mean {nearest}?" if nearest else "use one of them, or the path of a file"
@@ -44,7 +44,7 @@ def explain_unknown_name(name: str, folder: str, known: Sequence[str], groups: f
 
 
 def noun_of(folder: str) -> str:
-    """The noun for a file of a folder.
+    """What a file in a directory of Sesame is called.
 
     >>> noun_of("recipes"), noun_of("corpora")
     ('recipe', 'corpus')
@@ -205,7 +205,7 @@ def help_path(root: type, data: Any, path: Keys) -> str:
     'task.files.paths'
     """
     steps = [_FILES[root.__name__]]
-    inside = dict[type, int]()  # class -> number of steps to it, because SplitRecords may contain SplitRecords
+    inside = dict[type, int]()  # class -> number of steps on the path to it; a class may contain itself
     annotation: Any = root
     for step in path:
         if part := find_chosen_class(annotation, data):
@@ -261,7 +261,7 @@ _TYPES: Final = {
     str: "text",
     bool: "true or false",
     types.NoneType: "null",
-    Path: "a path without null bytes",  # of an option; files have text for paths
+    Path: "a path without null bytes",  # only options have this type; in files, paths are text
 }
 
 
@@ -297,7 +297,7 @@ def _explain_check(problem: _Problem) -> list[KeyMessage]:
     if not isinstance(error, InvalidValue):
         return [KeyMessage(problem.key, f"invalid {problem.key or 'file'}: {error}")]
     key = _whole_key(problem.key, error.key)
-    first = key.partition(" ")[0]  # of a sum of two keys
+    first = key.partition(" ")[0]  # the error may name a sum of two keys
     where = dataclasses.replace(
         problem, path=tuple(int(step) if step.isdecimal() else step for step in first.split("."))
     )
@@ -408,14 +408,14 @@ SENTENCES: Final[Mapping[str, Callable[[_Problem], list[KeyMessage]]]] = {
 
 
 def _renamed(line: str) -> KeyMessage:
-    """The message for a name of 0.1. It suggests the new name and the parts around it."""
+    """The message for a name of version 0.1. It suggests the new name and the parts around it."""
     old, _, new = line.removesuffix(" in 0.2").partition(" was renamed to ")
     steps = new.partition("=")[0].split(".")
     return KeyMessage(old.partition("=")[0], line, frozenset(".".join(steps[:end]) for end in range(1, len(steps) + 1)))
 
 
 def _renamed_key(root: type, data: Any, path: Keys) -> list[KeyMessage]:
-    """A message for each key of 0.1 at a path, or inside its value; [] if there is none."""
+    """A message for each key of version 0.1 at a path, or inside its value; [] if there is none."""
     part = _value(data, path[:-1])
     kind = str(part.get("kind", "")) if isinstance(part, dict) else ""
     place = _in_table(root, path[:-1])
@@ -424,13 +424,13 @@ def _renamed_key(root: type, data: Any, path: Keys) -> list[KeyMessage]:
 
 
 def _renamed_inside(problem: _Problem) -> list[KeyMessage]:
-    """A message for each key of 0.1 in a part without a `kind`, e.g. `objective: {choose: ..., rewrite: ...}`."""
+    """A message for each key of version 0.1 in a part without a `kind`, for example `choose` in `objective`."""
     keys = problem.value if isinstance(problem.value, dict) else ()
     return [message for key in keys for message in _renamed_key(problem.root, problem.data, (*problem.path, key))]
 
 
 def _whole_key(place: str, key: str) -> str:
-    """The dotted key of a file for the key that a part names; the part is at `place`.
+    """The full dotted key in a file: the dotted path `place` of a part, and the key that its error names.
 
     >>> _whole_key("phases.0", "phases.steps"), _whole_key("model", "model.token_embedding.kind")
     ('phases.0.steps', 'model.token_embedding.kind')

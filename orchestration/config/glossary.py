@@ -175,7 +175,7 @@ ABSENT: Final[Mapping[str, str]] = {
 
 
 def names(file: str = "") -> Mapping[str, str]:
-    """Names of other libraries that a file answers, with our keys. A corpus file answers none.
+    """Names of other libraries with our keys of one kind of file; {} for corpus files.
 
     `file` is the first step of the file's paths in `sesame keys`: "", cluster, corpus or task.
     """

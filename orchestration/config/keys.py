@@ -173,7 +173,7 @@ def _ends(path: str, with_: str) -> bool:
 
 
 def _parts(cls: type, path: str, kind: str, within: str, around: tuple[type, ...]) -> Iterator[tuple[type, KeyGroup]]:
-    """A class and the classes of its values, except those `around` it: SplitRecords may contain SplitRecords."""
+    """A class and the classes of its values, without the classes `around` it, because a class may contain itself."""
     found = annotations(cls)
     keys = tuple(_key(cls, name) for name in found if name != "kind")
     doc, details = _docstring(cls)
@@ -204,7 +204,7 @@ def _key(cls: type, name: str) -> KeyDoc:
 
 
 def _type(annotation: Any) -> str:
-    """An annotation in words.
+    """An annotation as text.
 
     >>> _type(tuple[int, ...]), _type(typing.Literal["pre", "post"]), _type(float | None)
     ('list of whole number', 'pre | post', 'number | null')
@@ -228,7 +228,7 @@ def _type(annotation: Any) -> str:
 
 
 def _default(field: "dataclasses.Field[Any]") -> str:
-    """As a file writes it; "" if there is none.
+    """The default of a key as a file writes it; "" if there is none.
 
     >>> fields = {field.name: field for field in dataclasses.fields(Cluster)}
     >>> _default(fields["gpu_type"]), _default(fields["name"])

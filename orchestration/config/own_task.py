@@ -31,11 +31,11 @@ FORMATS: Final[Mapping[str, TableFormat | JsonlFormat]] = {
     ".jsonl": JsonlFormat(),
 }
 _SYNONYMS: Final = {".tab": ".tsv"}
-MAX_LABELS: Final = 50  # a column with more different values hardly has labels
+MAX_LABELS: Final = 50  # a column with more distinct values is probably not a label column
 TENTHS: Final = {"train": (0, 1, 2, 3, 4, 5, 6, 7), "dev": (8,), "test": (9,)}
 _DECIMAL: Final = re.compile(r"[+-]?\d+(?:,(\d+))?")
 _THOUSANDS: Final = 3  # digits
-_MAX_NON_NUMBERS: Final = 0.1  # fraction of the labels that may be mistakes in a column of numbers
+_MAX_NON_NUMBERS: Final = 0.1  # maximum fraction of non-numbers to report as mistakes in a numeric column
 _FORM: Final = "FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL"
 
 
@@ -146,7 +146,7 @@ def _refuse_empty(counts: Mapping[str, int], text: str, records: Records, sizes:
         given,
         "table",
         f"{texts:,} different texts in {text} in {rows:,} rows ({sizes})",
-        "rows for training and for evaluation, although rows with equal texts stay in one split",
+        "rows for training and rows for evaluation (rows with equal texts stay in one split)",
         f"add more texts to {text}, or name the other column of a pair first",
     )
 

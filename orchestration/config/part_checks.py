@@ -1,4 +1,4 @@
-"""Refuses parts that lack a fact when a recipe is loaded, instead of in the middle of a run."""
+"""Checks, when a recipe is loaded, that each part has all facts (class variables) of its Protocol."""
 
 import inspect
 import sys

@@ -74,7 +74,7 @@ class Recipe:
         default="", doc="Directory of initial weights, exported by Sesame or transformers; empty: random weights."
     )
     seed: int = key(default=0, doc="Seed for data order, initialization and dropout.")
-    # Other keys than scores: `citation` (the tables); `setting` (the training with these scores); `split` (dev, test,
+    # Keys that are not scores: `citation` (the tables); `setting` (the training with these scores); `split` (dev, test,
     # or one per score that has one); `printed` (the size that the paper prints, and the reason if it differs from
     # `parameters`); `also` (scores of other trainings or splits, by a description).
     reported_results: dict[str, Any] = key(
@@ -96,9 +96,7 @@ class Recipe:
         require(type(count) is int and count > 0, "reported_results.parameters", count, "a whole number from 1 up")
         for name in ("citation", "setting"):
             text = self.reported_results.get(name, "none")
-            require(
-                isinstance(text, str) and text.strip() != "", f"reported_results.{name}", text, "text, or no such key"
-            )
+            require(isinstance(text, str) and text.strip() != "", f"reported_results.{name}", text, "text")
         printed = self.reported_results.get("printed", "none")
         is_size = isinstance(printed, str) and printed != ""
         require(is_size, "reported_results.printed", printed, "a size as text, e.g. 110M")
@@ -162,7 +160,7 @@ class Recipe:
 
     @property
     def hash(self) -> str:
-        """sha256 of the science."""
+        """sha256 of `science`."""
         return compute_digest(self.science)
 
 
@@ -191,7 +189,7 @@ class Cluster:
         default=1, doc="Workers per fine-tuning; more than 1 if the model does not fit on one."
     )
     max_restarts: int = key(default=3, doc="Maximum consecutive restarts without progress after a worker dies.")
-    # For other work than a training step, the limit is six times as long.
+    # Outside training steps, the limit is six times as long.
     hang_timeout_minutes: float = key(default=10.0, doc="Minutes without a step before the workers restart; 0: never.")
     scale_up_interval_minutes: float = key(
         default=10.0, doc="Minimum minutes between restarts to add workers on new nodes; 0: never restart."
@@ -214,7 +212,7 @@ class Cluster:
         default=0, doc="Number of steps to profile on the first worker, after the first few steps; 0: no profile."
     )
     # An earlier run reports the steps that it skipped because of loss spikes.
-    skip_steps: tuple[int, ...] = key(default=(), doc="Steps whose batches are not trained on, counted from 1.")
+    skip_steps: tuple[int, ...] = key(default=(), doc="Steps to skip without training, counted from 1.")
     # Example: NCCL_SOCKET_IFNAME: eth0. ${NAME} is replaced by the variable of the process that starts the run.
     env: dict[str, str] = key(
         default_factory=dict, doc="Environment variables of the workers; credentials only as ${NAME}."
@@ -302,7 +300,7 @@ class Cluster:
     def workers_in(self, room: int, recipe: Recipe) -> int:
         """The number of workers for which there is room, as a multiple of `engine.workers_unit` and at least one unit.
 
-        There are at most as many groups of workers with the same sequences as a batch has sequences.
+        Each group of workers reads different sequences, so there are at most as many groups as sequences in a batch.
         """
         unit, rows = self.engine.workers_unit, min(phase.global_batch_size for phase in recipe.phases)
         return unit * max(1, min(room, rows * self.engine.workers_per_row) // unit)
@@ -314,7 +312,7 @@ class Cluster:
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs of training or of one fine-tuning, the larger one; 0: all GPUs, or none."""
+        """The number of GPUs for training or for one fine-tuning, whichever is larger; 0: all GPUs, or none."""
         return self.gpus_per_worker * max(self.num_workers, self.finetuning_workers) if self.num_workers else 0
 
     def samples_of(self, recipe: Recipe) -> tuple[str, ...]:

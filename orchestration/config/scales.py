@@ -61,10 +61,10 @@ def _value(document: dict[str, Any], place: str, key: str) -> Any:
     return inner.get(key) if isinstance(inner, dict) else None
 
 
-def _is_more(value: Any, most: Any) -> bool:
-    """Whether a value of a document has the type of `most` and is greater; lists are compared as in Python."""
-    most = list(most) if isinstance(most, tuple) else most
-    return isinstance(value, type(most)) and value > most
+def _is_more(value: Any, limit: Any) -> bool:
+    """Whether a value of a document has the type of `limit` and exceeds it; lists are compared as in Python."""
+    limit = list(limit) if isinstance(limit, tuple) else limit
+    return isinstance(value, type(limit)) and value > limit
 
 
 def _demo(document: dict[str, Any]) -> str:

@@ -16,11 +16,11 @@ import yaml
 from preprocessing.errors import BadInput
 from preprocessing.stand_ins import require_itself
 
-MAX_DIGITS = 20  # of a whole number; no key needs more
+MAX_DIGITS = 20  # digits of a whole number; no key needs more
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with the scalars of the YAML 1.2 core schema, unique word keys, no tags and no aliases."""
+    """SafeLoader with the scalars of the YAML 1.2 core schema, unique text keys, no tags and no aliases."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  # PyYAML's own interface
 

@@ -1,4 +1,4 @@
-"""Loads tasks by name, group or path, and determines where their data files are searched."""
+"""Loads tasks by name, group or path, and determines the directories of their data files."""
 
 import dataclasses
 from pathlib import Path
@@ -16,7 +16,7 @@ def load_task(name_or_path: str) -> TaskFile:
     """The task of this name or file. If no file NAME_text exists, NAME_text is the text-to-text form of the task NAME
     (or NAME_tuned).
 
-    The data files of a user's own task are searched below the data directory first, then next to the task file;
+    Data files of a user's own task are first searched in the data directory, then next to the task file;
     `beside_first` reverses this order. BadInput if a user's own task has the name of a task of Sesame.
 
     >>> load_task("sst2").task.labels
@@ -60,7 +60,7 @@ def tasks_of(asked: str = "") -> list[TaskFile]:
 
 
 def add_task(found: dict[str, tuple[A, str]], task: A, given: str) -> bool:
-    """Add a task and the word that named it to `found`, by its name; False if it is there already.
+    """Add a task, and the word of the user for it, to `found`; False if `found` has it already.
 
     BadInput if another task has this name: the scores of both would have the same directory.
     """
@@ -92,7 +92,7 @@ def _put(split: SplitRecords, word: str) -> SplitRecords:
 
 
 def _beside(split: SplitRecords, folder: Path) -> SplitRecords:
-    """The split that also searches its files in this directory, after their other places."""
+    """The split with this directory as the last place to search for its files."""
     there = tuple(str(folder / path) for path in split.paths if not Path(path).is_absolute())
     return dataclasses.replace(
         split, paths=(*split.paths, *there), fallbacks=tuple(_beside(one, folder) for one in split.fallbacks)
@@ -100,13 +100,13 @@ def _beside(split: SplitRecords, folder: Path) -> SplitRecords:
 
 
 def beside_first(task: TaskFile) -> TaskFile:
-    """The task, for which files beside a user's own task file are searched before files below the data directory.
+    """The task, with the directory of a user's own task file searched before the data directory.
 
     Without --task-data-dir, the data directory is the current directory, whose files do not belong to the task.
     """
 
-    def turned(split: SplitRecords) -> SplitRecords:
+    def reorder(split: SplitRecords) -> SplitRecords:
         paths = sorted(split.paths, key=lambda path: not Path(path).is_absolute())
-        return dataclasses.replace(split, paths=tuple(paths), fallbacks=tuple(map(turned, split.fallbacks)))
+        return dataclasses.replace(split, paths=tuple(paths), fallbacks=tuple(map(reorder, split.fallbacks)))
 
-    return dataclasses.replace(task, files={name: turned(split) for name, split in task.files.items()})
+    return dataclasses.replace(task, files={name: reorder(split) for name, split in task.files.items()})

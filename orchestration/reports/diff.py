@@ -9,7 +9,7 @@ from orchestration.config import Recipe, flatten
 from orchestration.reports import describe
 from training.optimizers import cycles
 
-# Keys that the sentences below cover. Of a part they also cover the keys that its description depends on (_in_words).
+# Keys that the sentences below cover. They also cover the keys that the description of a part depends on (_in_words).
 COVERED: Final = (
     "name",
     "paper",

@@ -33,7 +33,7 @@ _DEVIATIONS: Final = f"""\
 
 These are the known differences between each recipe and its paper. Choices for all recipes are in the
 [decisions](../decisions/README.md). `make docs` generates both tables from comments in the recipes. Such a comment
-begins with `# {DIFFERS}:` or `# {UNSTATED}:` and stands at the key concerned.
+begins with `# {DIFFERS}:` or `# {UNSTATED}:` and stands above its key or in the same line.
 """
 _SECTIONS: Final = {  # introduction of the section, head of its last column
     DIFFERS: ("The paper, or the code of its authors, has another value or method.", "difference"),

@@ -1,4 +1,4 @@
-"""The saved scores of a run. Each has its own directory, with the causes (settings) that distinguish it."""
+"""The saved scores of a run. Each score has its own directory, which also contains its settings."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ WHOLE: Final[ScoreKey] = (None, 0)  # the finished run, and all labeled examples
 SavedScores = Mapping[str, tuple[TaskScore, ScoreKey]]
 """Scores by the name of their directory.
 
-The step in a TaskScore may be a number where the key has None; the key decides.
+If the step in the key is None and the TaskScore has a number, the key is right.
 """
 
 
@@ -84,7 +84,7 @@ def _hash(name: str) -> str:
 
 
 def sort_scores(found: SavedScores, series: Mapping[str, str] = MappingProxyType({})) -> list[TaskScore]:
-    """The scores, sorted independently of their time.
+    """The scores in an order that does not depend on when they were computed.
 
     If scores of a task have equal steps and labels (but other grids, lengths or data), a hash follows the name of the
     task. It is the hash of the series, because the scores of a series are a curve over the steps.

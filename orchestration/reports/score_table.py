@@ -26,7 +26,7 @@ _SHARES: Final = {  # words in the names of metrics that are fractions or correl
     *("rougeL", "rougeLsum", "bleu", "chrf", "macro", "top5", "ties", "chance", "majority"),
 }
 _NAMES: Final = ("last_word", "last_token")  # fractions whose names have no word of _SHARES
-KEYS = ("learning_rate", "batch_size", "epochs", "max_steps")  # of the selected hyperparameters
+KEYS = ("learning_rate", "batch_size", "epochs", "max_steps")  # hyperparameters to show
 HEAD = (
     *(
         "task",
@@ -235,7 +235,7 @@ def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float]
 
 
 def _notes(scores: Sequence[TaskScore]) -> list[str]:
-    """Each note once, after the scores that it is about. Scores of a task at several steps share most notes."""
+    """A line for each note, after the names of its scores. Scores of a task at several steps share most notes."""
     of: dict[tuple[str, str], list[TaskScore]] = {}
     for score in scores:
         for note in score.notes:

@@ -27,7 +27,7 @@ def corpus(
     text: TextOptions,
     data_card: Annotated[bool, typer.Option("--data-card", help="Also write a data card (Markdown and HTML).")] = False,
     materialize: Annotated[
-        bool, typer.Option("--materialize", help="Also write the finished training sequences (static masking).")
+        bool, typer.Option("--materialize", help="Also write training sequences (static masking).")
     ] = False,
     output: JobOptions,
 ) -> int:

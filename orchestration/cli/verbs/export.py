@@ -16,7 +16,7 @@ def export(
     overrides: options.Overrides = None,
     *,
     to: Annotated[Literal["hf"], typer.Option(help="Write the format of transformers' `from_pretrained`.")] = "hf",
-    heads: Annotated[bool, typer.Option(help="Export the heads too; without them, AutoModel loads all.")] = True,
+    heads: Annotated[bool, typer.Option(help="Also export the heads, which AutoModel does not load.")] = True,
     license: Annotated[str, typer.Option(metavar="ID", help="License of the weights, for the model card.")] = "unknown",
     push_to_hub: Annotated[
         str, typer.Option("--push-to-hub", metavar="REPO", help="Also push to this repository of the hub.")

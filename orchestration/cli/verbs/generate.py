@@ -26,7 +26,7 @@ def generate(
     ] = None,
     masked_decoding: Annotated[
         Literal["", "gibbs", "mask_predict"],
-        typer.Option(metavar="gibbs|mask_predict", help="Fill --max-new-tokens masks, at ___ or after the prompt."),
+        typer.Option(metavar="gibbs|mask_predict", help="Fill N masks (--max-new-tokens) at ___ or after the prompt."),
     ] = "",
     novelty: Annotated[
         bool, typer.Option("--novelty", help="Report passages that the corpus contains, and where.")

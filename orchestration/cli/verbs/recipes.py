@@ -14,7 +14,7 @@ def recipes(
     recipe: options.AnyRecipe = "",
     overrides: options.Overrides = None,
     diff: options.OtherRecipe = "",
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the family as a Markdown table.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print all recipes as a Markdown table.")] = False,
     scale: options.Scale = "",
     as_json: options.Json = False,
 ) -> int:

@@ -30,7 +30,7 @@ def run(
     max_train_samples: options.MaxTrainSamples = "",
     output: JobOptions,
 ) -> int:
-    """Run all stages: corpus, training, evaluation. Finished stages are skipped; runs with other values are named."""
+    """Run all stages: corpus, training, evaluation. Skip finished stages, and list earlier runs with other values."""
     samples = options.parse_numbers("--max-train-samples", max_train_samples, int, least=2)
     flags, job = open_flags(recipe, [*(overrides or ()), *training.overrides()], where, cluster=cluster)
     due = stages_of(job)

@@ -26,7 +26,7 @@ def submit(
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> int:
-    """Submit a recipe to a running Ray cluster that sees the same --output-dir and --data; identical jobs run once."""
+    """Submit a recipe to a running Ray cluster that can access --output-dir and --data; identical jobs run once."""
     flags, job = open_flags(recipe, overrides, where, cluster=cluster)
     environment.resolve(job.cluster.env, os.environ)  # reports a missing variable before it connects to the cluster
     from orchestration.jobs import open_job, submission

@@ -21,7 +21,9 @@ def tasks(task: options.AnyTask = "", task_data_dir: options.TaskDataDir = None,
         there = find_available_tasks(found, task_data_dir or Path()) if task_data_dir or are_own else {}
     shown = views.task(found[0], there.get(found[0].name)) if len(found) == 1 else views.tasks(found, there)
     first = found[0].name if task else "sst2"
-    one = first if is_shipped_task(first) else next(filter(None, task.split(",")))  # the path of its file
+    one = (
+        first if is_shipped_task(first) else next(filter(None, task.split(",")))
+    )  # a user's own task: the path of its file
     next_ = (command("tasks", one, *(["--task-data-dir", str(task_data_dir)] if task_data_dir else [])),)
     return print_answer(
         CommandResult((shown,), tasks_as_values(found, there), next_ if len(found) > 1 else ()), as_json

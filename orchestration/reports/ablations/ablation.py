@@ -40,7 +40,7 @@ class AblationRow:
     sizes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # further overrides, by scale
     units: Units = ""  # the units of the text that are marked as phrases
     compute: float = 0.0  # training FLOPs divided by those of the row `equal_to`; 0: use the steps of the table
-    line: str = ""  # name of the curve in the figure that has this row as a point
+    line: str = ""  # curve of the figure that this row is a point of
     paper: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -57,7 +57,7 @@ class Measure:
 
     kind: Kind
     of: str = ""  # a row or a task; "" for `rise`
-    overrides: tuple[str, ...] = ()  # of the recipe of row `of`, for pairs that no row is trained on
+    overrides: tuple[str, ...] = ()  # for row `of`: its recipe then gives pairs that no row is trained on
     means: str  # description in one line
 
     @property

@@ -122,6 +122,6 @@ ALBERT_SHARING: Final = Ablation(
     },
     facts=("parameters",),
     note="E is the embedding size in the paper, whose models have hidden size 768. Our models have hidden size 64 at "
-    "tiny scale (E = 8, 16, 32, 64) and 256 at small scale (E = 32, 64, 128, 256). The order of the paper is by its "
-    "average over five tasks.",
+    "tiny scale (E = 8, 16, 32, 64) and 256 at small scale (E = 32, 64, 128, 256). The paper orders its rows by "
+    "their average over five tasks.",
 )

@@ -1,4 +1,4 @@
-"""ELECTRA, masked language modeling, and two objectives between them, at equal compute."""
+"""ELECTRA, masked language modeling, and two intermediate objectives, at equal compute."""
 
 from typing import Final
 
@@ -45,7 +45,7 @@ def _at_most_compute(method: str) -> str:
 
 ELECTRA_COMPUTE: Final = Ablation(
     name="electra-compute",
-    title="Score over training compute: masked tokens, replaced tokens, and two objectives between them",
+    title="Score over training compute: masked tokens, replaced tokens, and two intermediate objectives",
     paper="ELECTRA, Clark et al. 2020, arXiv:2003.10555, section 3.5, table 5, figures 2 and 4; its curve: table 1",
     stub="objective",
     rows={_label(method, compute): _row(method, compute) for method in (*_METHODS, _MLM) for compute in _COMPUTES},
@@ -84,7 +84,7 @@ ELECTRA_COMPUTE: Final = Ablation(
         ),
         Curve(name="BERT small", points=((1.4e18, 75.1),)),
     ),
-    note="Each row is a separate run with its own learning-rate schedule. As `--scale` sets it for ELECTRA, the "
-    "generator is as wide as the discriminator, and the loss of replaced tokens has the weight 5, not 50. The loss "
-    "of original tokens has the weight 1. The score is from one task, not from GLUE.",
+    note="Each row is a separate run with its own learning-rate schedule. `--scale` makes the generator as "
+    "wide as the discriminator, and gives the loss of replaced tokens the weight 5 instead of 50. The loss of "
+    "original tokens has the weight 1. The score is from one task, not from GLUE.",
 )

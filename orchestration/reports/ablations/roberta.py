@@ -6,7 +6,7 @@ from orchestration.reports.ablations.ablation import Ablation, AblationRow, Diff
 
 _PAPER: Final = "RoBERTa, Liu et al. 2019, arXiv:1907.11692"
 _PAIRS: Final = ("SEGMENT-PAIR", "SENTENCE-PAIR")
-_BY_TOKENS: Final = ("phases.0.batch_unit=token",)  # short sequences give larger batches, section 4.2
+_BY_TOKENS: Final = ("phases.0.batch_unit=token",)  # equally many tokens in each batch, section 4.2
 
 ROBERTA_FORMATS: Final = Ablation(
     name="roberta-formats",

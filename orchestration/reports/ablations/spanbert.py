@@ -44,8 +44,8 @@ SPANBERT_MASKING: Final = Ablation(
     vocab=_WORDS,
     budget=_BUDGET,
     note="All rows have pairs and next sentence prediction, as the caption of the table says. The task here (does a "
-    "sentence follow another one?) is the task of that objective. Half of the spans are entities or noun phrases, and "
-    "the other half are random spans, as in the code of the authors; the text of the paper says random whole words.",
+    "sentence follow another one?) is the task of that objective. Half of the spans are entities or noun phrases. "
+    "The other half are random spans, as in the code of the authors; the paper says random whole words.",
 )
 
 SPANBERT_OBJECTIVES: Final = Ablation(

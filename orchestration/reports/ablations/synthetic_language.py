@@ -120,7 +120,7 @@ def write(folder: Path) -> Path:
         sentences = iter(np.split(language.word_T, np.cumsum(language.num_words_M)[:-1]))
         lines = [_document([next(sentences).tolist() for _ in range(num)]) for num in language.num_sentences_N]
         write_atomic(path, "".join(lines).encode())
-        os.utime(path, (0, 0))  # the identity of a corpus includes the time of its files; a new copy is the same
+        os.utime(path, (0, 0))  # the identity of a corpus includes the times of its files
     return path
 
 

@@ -157,7 +157,7 @@ def _mixture(known: DataCardFacts) -> Section:
         for group in sorted(known.mixture, key=lambda group: -group.weight)
     )
     head = ("group", "documents", "tokens", "weight", "requested fraction", "fraction of training", "epochs")
-    has_counts = known.mixture[0].ledger.seen.documents > 0  # a corpus of an older version has none
+    has_counts = known.mixture[0].ledger.seen.documents > 0  # older versions did not count by group
     return Section("Mixture", said, (CardTable(head, rows), *([_group_counts(known)] if has_counts else [])))
 
 

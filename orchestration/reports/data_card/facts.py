@@ -25,7 +25,7 @@ from preprocessing.tokenization import Vocab, shown_piece
 
 _TOKENS_AT_ONCE: Final = 1 << 20  # approximate number of tokens that are counted together
 _LANGUAGE_DOCUMENTS: Final = 300
-_LANGUAGE_TOKENS: Final = 400  # of a document: enough to identify its language
+_LANGUAGE_TOKENS: Final = 400  # tokens at the start of a document that identify its language
 _SAMPLES: Final = 5
 _SAMPLE_TOKENS: Final = 160
 _RANKS: Final = 200  # points of the Zipf plot
@@ -121,9 +121,9 @@ class DataCardFacts:
 def facts_of(corpus: Path, recipe: Recipe, spec: Corpus | None = None) -> DataCardFacts:
     """The facts of a finished corpus.
 
-    The first training sample has the objective of `recipe`; `spec` has the settings of the corpus. In memory are the
-    columns of one shard, two numbers per document (TokenStore), and one number per vocabulary entry. BadInput if the
-    corpus is damaged.
+    The first training sample has the objective of `recipe`; `spec` has the settings of the corpus. Memory
+    holds the columns of one shard, two numbers per document (TokenStore), and one number per vocabulary entry.
+    BadInput if the corpus is damaged.
     """
     manifest = Manifest.load(corpus)
     vocab = Vocab.load(corpus / "vocab", manifest.vocab["hash"])
@@ -241,7 +241,7 @@ def _count(lengths: Counter[int], length_N: Ints) -> None:
 
 
 def _lengths(counted: Mapping[int, int]) -> Lengths:
-    """Mean, quantiles and a histogram of lengths; two bins of the histogram double the length."""
+    """Mean, quantiles and a histogram of lengths; the histogram has two bins per doubling of the length."""
     value_L = np.array(sorted(counted), np.int64)
     count_L = np.array([counted[value] for value in value_L.tolist()], np.int64)
     upto_L, total = np.cumsum(count_L), int(count_L.sum())

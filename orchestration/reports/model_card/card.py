@@ -30,7 +30,7 @@ from training.tasks import STARTS, TASKS, TaskScore
 RESULT, WEIGHTS, EXPORT = "result.json", "weights", "export"
 HEADER_BYTES = 100_000_000  # maximum size of the header of a safetensors file, as in that library
 _LANGUAGE_DOCUMENTS: Final = 100
-_LANGUAGE_TOKENS: Final = 200  # of each document
+_LANGUAGE_TOKENS: Final = 200  # tokens at the start of a document that identify its language
 _MIN_LANGUAGE_RATIO: Final = 0.05  # languages of fewer documents are left out
 _PIPELINES: Final = {
     "AutoModelForMaskedLM": "fill-mask",

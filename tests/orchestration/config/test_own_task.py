@@ -327,7 +327,7 @@ def test_rows_that_share_their_first_text_are_said_to(rows: list[Any], said: str
         task_of_csv(f"{path}:a,b,y")
     assert str(caught.value).startswith(f"--csv {path}:a,b,y: invalid table: got {said}")
     remedy = "add more texts to a, or name the other column of a pair first"
-    assert str(caught.value).endswith(f"although rows with equal texts stay in one split; {remedy}")
+    assert str(caught.value).endswith(f"(rows with equal texts stay in one split); {remedy}")
 
 
 @pytest.mark.parametrize("values", [("1.5", ""), ("1.5", "1.50"), ("0,5", "0,5")])

@@ -307,7 +307,7 @@ def test_a_name_that_is_none_is_answered_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("ablation albert", "albert is not one of the tables"),
+        ("ablation albert", "invalid table: got 'albert', expected one of"),
         (
             "ablation albert-sp --scale huge --dry-run",
             "invalid --scale: got 'huge', expected one of tiny, small; use one of them",
