@@ -29,7 +29,7 @@ def _rows(floor: str) -> dict[str, set[str]]:
 
 def _floor_wide(floor: str) -> set[str]:
     """The packages that the whole layer may import, as stated on the page."""
-    found = re.search(r"^Every room may import: (.*?)\n\n", _section(floor), re.MULTILINE | re.DOTALL)
+    found = re.search(r"^Every package may import: (.*?)\n\n", _section(floor), re.MULTILINE | re.DOTALL)
     assert found, f"{floor} has no line of packages"
     return set(re.findall(r"`(\w+)`", found[1]))
 

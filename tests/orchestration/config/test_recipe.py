@@ -356,9 +356,11 @@ def test_a_shipped_recipe_says_of_what_training_its_figures_are(name):
     expected = shipped(name).reported_results
     said = expected["setting"]
     scores = expected.keys() - {"parameters", "printed", "citation", "setting", "split", "also"}
-    beginnings = r"this |as long |the released |a training whose |one net that |a net for each |another training"
+    beginnings = (
+        r"this |an equally long |the released |a training whose |one model that |a model for each |another training"
+    )
     assert bool(re.match(beginnings, said)) == bool(scores)
-    assert said.startswith("no figures but the size") != bool(scores)
+    assert said.startswith("no results except the size") != bool(scores)
     assert not scores or "split" in expected or "no fine-tuning" in said
 
 
