@@ -103,7 +103,7 @@ class LossPart(Protocol):
         """Number of weights in the head, without the tied token table."""
 
     def fits(self, trunk: Architecture) -> str:
-        """Reason why the loss cannot be combined with this model, in one line that starts with "losses", or ""."""
+        """Reason why the loss does not fit this model, in one line that starts with "invalid losses"; "" if it fits."""
 
 
 def add_weight(weight: float, words: str) -> str:
