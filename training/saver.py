@@ -36,7 +36,7 @@ from training.model import Model
 
 log = logging.getLogger(__name__)
 
-QUIET_S: Final = 2.0  # minimum time without a change in their files after which other workers count as ended
+QUIET_S: Final = 2.0  # other workers count as ended if their files do not change for at least this time
 POLL_S: Final = 0.02
 
 

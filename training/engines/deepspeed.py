@@ -63,8 +63,8 @@ def _check_disk(machine: EngineSettings) -> None:
     keys = [key for key in ("offload_optimizer", "offload_param") if getattr(machine, key) == "nvme"]
     if keys and not deepspeed_import.deepspeed().ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False):
         raise ResourceError(
-            f"invalid engine.{keys[0]}: got nvme, expected cpu, because DeepSpeed cannot build async_io on this machine; "
-            f"set it to cpu, or install libaio (apt install libaio-dev)"
+            f"invalid engine.{keys[0]}: got nvme, expected cpu, because DeepSpeed cannot build async_io on this "
+            "machine; set it to cpu, or install libaio (apt install libaio-dev)"
         )
 
 

@@ -61,7 +61,7 @@ class LossPart(Protocol):
     """Keys that `--scale` changes, and their values."""
     phases: ClassVar[ScaledPhases]
     """Phases that `--scale` gives to a recipe with this loss; empty: the phases of the recipe. They depend on the loss,
-    because it defines the number of targets per sequence. If several losses have phases, the last one decides."""
+    because it defines the number of targets per sequence. If several losses have phases, the last one's apply."""
 
     @property
     def kind(self) -> str:

@@ -25,7 +25,7 @@ class TwoStream(Stack):
     position_embedding: TwoStreamRelativePositions = key(
         default=TwoStreamRelativePositions(), doc="Type of position embedding."
     )
-    # Attention distinguishes only the same and a different type; this is the number of values in a sequence.
+    # Attention uses only whether two tokens have the same type; this is the number of types in a sequence.
     type_vocab_size: int = key(default=2, doc="Number of token types (segments).")
 
     label: ClassVar[str] = "two-stream encoder"

@@ -189,7 +189,7 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("phases=3", "invalid phases: got 3, expected a list"),
         ("model=3", "invalid model: got 3, expected a mapping of keys"),
         ("optimizer=[1]", "invalid optimizer: got [1], expected a mapping of keys"),
-        ("model.num_attention_heads=7", "invalid model.num_attention_heads: got 7, expected a divisor of hidden_size 768"),
+        ("model.num_attention_heads=7", "invalid model.num_attention_heads: got 7, expected a divisor of hidden_size"),
         ("data.tokenizer.lowercase=yes", "invalid data.tokenizer.lowercase: got 'yes', expected true or false"),
         ("name=7", "invalid name: got 7, expected text; put it in quotes"),
         ("objective.mask_replace_prob=0.95", "invalid objective.mask_replace_prob + random_replace_prob: got 1.05, ex"),

@@ -384,5 +384,5 @@ def test_what_does_not_go_together_is_one_line(keys: dict[str, Any], message: st
 def test_a_disk_is_refused_where_deepspeed_cannot_write_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     builders = deepspeed_import.deepspeed().ops.op_builder
     monkeypatch.setattr(builders.AsyncIOBuilder, "is_compatible", lambda *_, **__: False)
-    with pytest.raises(ResourceError, match=r"engine.offload_optimizer: got nvme, but DeepSpeed cannot build async_io"):
+    with pytest.raises(ResourceError, match=r"engine.offload_optimizer: got nvme, expected cpu, because DeepSpeed"):
         connect(EngineSettings(zero_stage=3, offload_optimizer="nvme", nvme_path="/nvme"))
