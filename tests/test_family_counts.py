@@ -90,7 +90,7 @@ def test_a_part_that_states_wrong_weights_is_named(part: type, name: str, monkey
     monkeypatch.setattr(part, "weights", lambda self, *given: stated(self, *given) + type(stated(self, *given))(1))
     tiny = recipe("bert_base", "tiny")
     with pytest.raises(
-        MiscountedWeights, match=rf"\.py: {name} states [\d,]+ weights, but its module has [\d,]+; correct"
+        MiscountedWeights, match=rf"\.py: {name} declares [\d,]+ weights, but its module has [\d,]+; correct"
     ):
         model(tiny)
 

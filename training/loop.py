@@ -392,7 +392,7 @@ class Learner:
                 engine.backward(objective)
         with record_phase("optimizer"):
             result = engine.step(rate_at(run.optimizer, run.phases, step))
-        if result.skipped and checks_spikes:  # the model must not remember the skipped sequences
+        if result.skipped and checks_spikes:  # the memory must not contain the skipped sequences
             net_of(engine.model).load_memory_state(memory, next(engine.model.parameters()).device)
         return Update(result, loss, sums)
 

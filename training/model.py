@@ -45,11 +45,11 @@ class ModelSpec:
 
 
 class Model(nn.Module):
-    """A trunk and one head per loss. The token table belongs to the trunk; the heads borrow it.
+    """A trunk and one head per loss. The token table belongs to the trunk; the heads get it as an argument.
 
     Under `torch.device("meta")`, `Model(...)` has shapes but no memory, until `materialize` creates the weights one by
-    one. Weights in `given` start with the values there. If a checkpoint will replace all weights (`replaced`), they
-    start as NaN.
+    one. `given` maps names of weights to functions that return their initial values. If a checkpoint will replace all
+    weights (`replaced`), they start as NaN.
 
     With a `share`, the model has the part of one tensor-parallel worker, with the initial values of the full tensors;
     `Backbone.cuts` describes the parts. With a `stage`, it has the layers of this pipeline stage only.
@@ -106,7 +106,7 @@ class Model(nn.Module):
 
 
 def _check_weights(model: Model) -> None:
-    """Raise MiscountedWeights if a part has another number of weights than its `weights` states."""
+    """Raise MiscountedWeights if the number of weights of a module differs from the result of its part's `weights`."""
     spec = model.spec
     stated: list[tuple[str, object, nn.Module, int]]
     stated = [("trunk", spec.model, model.trunk, spec.model.weights(spec.vocab_size).total)]
@@ -117,7 +117,7 @@ def _check_weights(model: Model) -> None:
         num_weights = sum(parameter.numel() for parameter in module.parameters())
         if num_weights != weights:
             raise MiscountedWeights(
-                f"{inspect.getfile(type(part))}: {name} states {weights:,} weights, but its module has "
+                f"{inspect.getfile(type(part))}: {name} declares {weights:,} weights, but its module has "
                 f"{num_weights:,}; correct `weights` in this file"
             )
 
@@ -243,13 +243,13 @@ class _Initializer:
 
 
 def _generator(address: str) -> torch.Generator:
-    """A generator whose seed is the hash of the address."""
+    """A generator whose seed is the hash of `address`, such as the run's seed and a parameter name."""
     digest = hashlib.sha256(address.encode()).digest()[:4]  # torch's generator uses a seed of 32 bits
     return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
 
 
 def _inputs(module: nn.Module, trunk: Architecture) -> int:
-    """Input size of a linear layer, or of the tied table if the module is a head with its bias."""
+    """Input size of a linear layer; for the bias of a head, which is no linear layer, the width of the tied table."""
     return module.in_features if isinstance(module, nn.Linear) else trunk.table_width
 
 
@@ -302,6 +302,8 @@ def shapes_of(model: nn.Module) -> dict[str, list[tuple[int, ...]]]:
         for name, parameter in module.named_parameters(prefix, recurse=False):
             length, *others = getattr(parameter, "ds_shape", parameter.shape)  # ZeRO-3 partitions parameters
             lengths = fused.get(name.rpartition(".")[2], (length,))
-            assert sum(lengths) == length, f"{name} has {length} rows, its tensors have {lengths}"
+            assert sum(lengths) == length, (
+                f"invalid lengths of the tensors in {name}: got {lengths}, expected the sum {length}"
+            )
             shapes[name] = [(each, *others) for each in lengths]
     return shapes

@@ -172,7 +172,7 @@ def table(trace: Trace, wall_ms: float) -> list[ProfileRow]:
         ProfileRow("step", "one step", 1.0, step_ms, step_device, 1.0),
         *phases,
         line("phase", "between these", between),
-        line("phase", "communication, in all of these", trace.sent),
+        line("phase", "communication in all phases", trace.sent),
         *longest("module", trace.modules),
         *longest("operator", trace.operators, MAX_OPERATORS),
         *longest("kernel", trace.kernels, MAX_OPERATORS),

@@ -44,13 +44,13 @@ class Run:
     loss_spikes: LossSpikes = field(default_factory=LossSpikes)
     skip_steps: tuple[int, ...] = ()  # steps whose batches are skipped, counted from 1
     profile_steps: int = 0  # number of profiled steps, after WARM_UP steps; 0: none
-    log_every: int = 10  # steps
-    save_every: int = 1_000  # steps; also at the end and when training stops
+    log_every: int = 10  # steps between logged metrics
+    save_every: int = 1_000  # steps between checkpoints; also at the end and when training stops
     keep_checkpoints: int = 2  # number of newest checkpoints to keep
     keep_checkpoint_every: int = 0  # steps between checkpoints that are never removed; 0: none
     async_checkpointing: bool = True  # write checkpoints in the background, from a copy in memory
     save_weights_every: int = 0  # steps between saved weights for evaluation; 0: only at the end
-    eval_every: int = 1_000  # steps; also at the end; 0: never
+    eval_every: int = 1_000  # steps between evaluations; also at the end; 0: never
     sample_prompts: tuple[
         str, ...
     ] = ()  # prompts that a decoder continues before the first step and at each evaluation

@@ -36,7 +36,7 @@ from training.model import Model
 
 log = logging.getLogger(__name__)
 
-QUIET_S: Final = 2.0  # minimum time without a change in their files after which other workers count as ended
+QUIET_S: Final = 2.0  # other workers count as ended if their files do not change for at least this time
 POLL_S: Final = 0.02
 
 
@@ -65,9 +65,8 @@ class Staging:
     def allocate(self) -> None:
         """Allocate the reserved memory and write to it: the first write to new memory takes longer than a copy."""
         for name, (shape, dtype, pinned) in self._reserved.items():
-            self._buffers[name] = torch.zeros(shape, dtype=dtype, pin_memory=pinned).fill_(
-                1
-            )  # zeros may not touch the memory
+            # torch.zeros may allocate without writing
+            self._buffers[name] = torch.zeros(shape, dtype=dtype, pin_memory=pinned).fill_(1)
         self._reserved.clear()
 
 
@@ -208,8 +207,8 @@ class Saver:
     def _wait_for_files(self) -> int:
         """Wait for the files of the other workers. Return how many workers ended before their file was complete.
 
-        A file may not grow while the disk writes its data. Therefore the wait ends only if no file has changed for the
-        time that this worker needed for its own file.
+        While the disk writes data, a file can keep the same size. Therefore the wait ends only if no file has changed
+        for the time that this worker needed for its own file.
         """
         seals = [checkpoint.seal_of(self._unfinished / checkpoint.part_name(rank)) for rank in range(self.engine.world)]
         last_sizes, since_s = self._sizes(), time.monotonic()

@@ -57,7 +57,7 @@ class Trace:
 
 
 def events_of(recorded: Iterable[Any]) -> Iterator[Event]:
-    """Convert torch's events (`torch._C._autograd._KinetoEvent`). The public API of torch needs minutes."""
+    """Convert torch's events (`torch._C._autograd._KinetoEvent`). The public API of torch takes minutes."""
     import torch
 
     host = torch.autograd.DeviceType.CPU

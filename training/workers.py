@@ -8,7 +8,7 @@ from torch import distributed
 
 
 class Workers(Protocol):
-    """All workers of a run; an engine is one, too. They must make the same calls in the same order."""
+    """All workers of a run, which must make the same calls in the same order. Engines implement this protocol, too."""
 
     rank: int
     world: int

@@ -37,7 +37,7 @@ class Backbone(nn.Module):
     @classmethod
     @abstractmethod
     def build(cls, trunk: Architecture, vocab_size: int, mask_head: MaskHead) -> Self | None:
-        """Build the backbone of an architecture; return None if another class implements it.
+        """Build the backbone of an architecture; return None if this class does not implement the architecture.
 
         `mask_head` builds the head of a frozen generator. It is an argument because this package does not import heads.
         """

@@ -197,7 +197,7 @@ class Seq2SeqStack(nn.Module):
         bias_HN = self.share.enter(self.distances(bucket_N)).T[local]
         if self.decodes:
             bias_HN = bias_HN.masked_fill(offset_N > 0, -torch.inf)
-        return bias_HN.unfold(1, length, 1).flip(1)[None]  # the first S offsets belong to the last query
+        return bias_HN.unfold(1, length, 1).flip(1)[None]  # query i uses the offsets -i to S - 1 - i
 
     def bias_of(self, held: KVCacheView) -> Tensor:
         """T5's scores for the distance from each new token to all cached tokens, [B, H, S, C]."""
@@ -263,10 +263,11 @@ class Seq2SeqAttention(nn.Module):
         return {}
 
     def forward(self, x: Tensor, rows: BatchLayout, read: Tensor, source: BatchLayout) -> Tensor:
-        """Attention of the tokens `x` with layout `rows` to the states `read`, whose layout and mask are in `source`.
+        """Attention of the tokens `x` to the states `read`.
 
-        If `source` has cached keys and values, self-attention appends those of `read` to them. In cross-attention the
-        cache is complete, and `read` is not used.
+        `rows` is the layout of `x`; `source` has the layout and the mask of `read`. If `source` has cached keys and
+        values, self-attention appends those of `read` to them. In cross-attention the cache is complete, and `read` is
+        not used.
         """
         query, held = self.query(x).unflatten(-1, (-1, self.head_width)), source.held
         if held is None:

@@ -30,7 +30,7 @@ def row_of(ends_B1: Tensor, num_tokens: int) -> Tensor:
 
 
 def rank_mask(row_T: Tensor, rank_T: Tensor, reach_T: Tensor) -> BlockMask:
-    """Mask of attention within a sequence to the token itself and to tokens with a rank within its reach.
+    """Mask by rank and reach: a token attends to itself and to tokens of its sequence whose rank is at most its reach.
 
     preprocessing/schema.py defines rank and reach.
     """
@@ -42,7 +42,7 @@ def rank_mask(row_T: Tensor, rank_T: Tensor, reach_T: Tensor) -> BlockMask:
 
 
 def band(row_T: Tensor, before: int, after: int) -> BlockMask:
-    """Mask of attention within a sequence to the token itself, `before` tokens before it and `after` tokens after."""
+    """Mask of a window: a token attends to itself, and to `before` earlier and `after` later tokens of its sequence."""
 
     least, most = torch.tensor([-before, after], device=row_T.device)  # Python numbers would cause recompilation
 
@@ -53,7 +53,7 @@ def band(row_T: Tensor, before: int, after: int) -> BlockMask:
 
 
 def blocks(sees: Rule, row_T: Tensor, before: int | None = None, after: int | None = None) -> BlockMask:
-    """Block mask of a rule. It contains the pairs of blocks that share a sequence and are within the bounds, if any."""
+    """Block mask of a rule: the pairs of blocks with a common sequence, and within `before` and `after` if given."""
     num_tokens = len(row_T)
     first_N = row_T[::BLOCK]
     last_N = torch.cat([row_T[BLOCK - 1 :: BLOCK], row_T[-1:]])[: len(first_N)]

@@ -33,16 +33,16 @@ class BatchLayout:
     # int32 [B + 1]: end of each sequence in an unpadded batch, after a 0; None if these do not determine the mask
     ends_B1: Tensor | None
     place_T: Tensor | None  # index in [B * S] of each unpadded token; None if the tokens have that layout already
-    token_at: Tensor | None  # index of the token for each place [B * S] of the padded layout; arbitrary at padding
+    token_at: Tensor | None  # index of the token at each position [B * S] of the padded layout; arbitrary at padding
     seen: Tensor | None  # bool [B, 1, 1 or S, S], True if the query (third axis) attends to the key; None: no mask
     block_mask: BlockMask | None = None  # the attention mask as a rule, for FlexAttention
     held: KVCacheView | None = None  # during generation: cached keys and values, and the mask
-    lying: tuple[int, ...] = ()  # shape of the tokens in memory: [B, S] or [T]
+    token_shape: tuple[int, ...] = ()  # shape of the tokens in memory: [B, S] or [T]
 
     @property
     def tokens(self) -> int:
         """Number of tokens in memory, including padding."""
-        return math.prod(self.lying)
+        return math.prod(self.token_shape)
 
 
 def incremental_layout(held: KVCacheView) -> BatchLayout:
@@ -75,7 +75,7 @@ def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float =
     elif visibility == "per_sequence" and "rank" in batch:  # downstream batches have no `rank`: attention is full
         rank_BS, reach_BS = (spread(batch[name], token_at).view(rows, longest) for name in ("rank", "reach"))
         seen = (rank_BS[:, None, :] <= reach_BS[:, :, None])[:, None] & inside_BS[:, None, None, :]
-        # each place, including padding, attends to itself
+        # each position, including padding, attends to itself
         seen = seen | torch.eye(longest, dtype=torch.bool, device=ids.device)
     return BatchLayout(
         shape=(rows, longest),
@@ -85,7 +85,7 @@ def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float =
         token_at=token_at,
         seen=seen,
         block_mask=block_mask,
-        lying=tuple(ids.shape),
+        token_shape=tuple(ids.shape),
     )
 
 
@@ -146,7 +146,7 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, rows: BatchLayout) -> Tensor:
         qkv, dropout = self.qkv(x).unflatten(-1, (3, -1, self.head_width)), self.dropout if self.training else 0.0
         if self.chunk.of > 1:
-            qkv = to_heads(qkv, self.chunk, rows.tokens).unflatten(0, rows.lying)
+            qkv = to_heads(qkv, self.chunk, rows.tokens).unflatten(0, rows.token_shape)
         with self.share.noise(dropout), self.chunk.noise(dropout):
             mixed = attend(qkv, rows, dropout, recompute=self.recompute_core)
         if self.chunk.of > 1:

@@ -26,8 +26,8 @@ NOTHING = RecalledMemory(None, None)
 class SegmentMemory:
     """Inputs of each layer at the last `length` tokens of each sequence, without gradient, for each slot separately.
 
-    A slot is a stream of batches: each sequence of a batch continues the same sequence of the batch before it. Each
-    micro-batch of training has a slot from 0 up; the slots of evaluations are negative. A slot is empty at first.
+    A slot is a stream of batches: each sequence of a batch continues the same sequence of the batch before it. The
+    micro-batches of training have the slots 0, 1, ...; evaluations have negative slots. A slot is empty at first.
     """
 
     def __init__(self, length: int) -> None:

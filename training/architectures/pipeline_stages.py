@@ -16,7 +16,7 @@ from training.architectures.tensor_parallel import Share
 
 @dataclass(frozen=True)
 class PipelineStage:
-    """Stage `number`, counted from 0, of the `of` stages of a model."""
+    """A pipeline stage: its `number`, counted from 0, and `of`, the number of stages of the model."""
 
     number: int = 0
     of: int = 1
@@ -34,7 +34,7 @@ ONLY: Final = PipelineStage()
 
 
 def stage_of_layer(layer: int, layers: int, stages: int) -> int:
-    """The stage of a layer. The numbers of layers per stage differ by at most 1; no stage has fewer than the last.
+    """The stage of a layer. Some stages can have one layer more than the others, but not the last stage.
 
     >>> [stage_of_layer(layer, 6, 4) for layer in range(6)]
     [0, 0, 1, 2, 2, 3]

@@ -3,8 +3,8 @@
 The activations of a part of the model are dropped after the forward pass. The backward pass recomputes them from the
 inputs of the part, with the same random numbers. Two kinds of parts can be recomputed: the blocks of a stack (`full`),
 and the core of an attention (`selective`, arXiv:2205.05198, section 5). The core consists of scores, softmax, dropout
-and weighted mean, and takes much memory and little time. It is a call of `call_recomputed` and not one of torch's
-selective policies: those name kernels, which differ by device, mask and dropout.
+and weighted mean, and takes much memory and little time. `call_recomputed` calls the core. The
+selective policies of torch are not used: they name kernels, and the kernels depend on device, mask and dropout.
 """
 
 from collections.abc import Callable

@@ -219,7 +219,7 @@ class RelativeDecoder(Backbone):
         causal_SS = torch.ones(rows.shape[1], rows.shape[1], dtype=torch.bool, device=x_BSD.device).tril()
         seen = with_memory(causal_SS[None], recalled)
         view = AttentionView(seen.triu(1 + recalled.length - self.memory.length) if same_length else seen)
-        # down to -1, because `shift` needs one distance more than exist
+        # down to -1, because `shift` needs one more distance than the tokens have
         distance_R = torch.arange(recalled.length + rows.shape[1] - 1, -2, -1, device=x_BSD.device)
         if clamp:
             distance_R = distance_R.clamp(max=clamp)
@@ -288,7 +288,7 @@ def blocks_of(modules: RecomputedBlocks) -> list[RelativeBlock]:
 
 
 def with_distances(cache: KVCache, new: int, clamp: int, blocks: list[RelativeBlock]) -> KVCache:
-    """Add the projected distances of each layer that `new` more tokens need; each distance is computed once.
+    """Add to the cache the projected distances that `new` tokens need in each layer; each is computed once.
 
     Distances are cut at `clamp`; 0: no limit.
     """
@@ -317,9 +317,9 @@ def by_distance(query_BQHK: Tensor, distance_WRHK: Tensor, ways: tuple[Tensor, .
 def shift(by_distance_BHQR: Tensor, context: int, first_BQ: Tensor | None) -> Tensor:
     """Convert scores by distance, in decreasing order, to scores by context token: [B, H, Q, R] -> [B, H, Q, C].
 
-    If all tokens are queries (`first_BQ` is None), the scores of each token start one distance later than those of the
-    next token, and there is at least one distance more than needed. The result is then a view of the scores, with an
-    offset and with lines that are shorter by one.
+    If all tokens are queries (`first_BQ` is None), each query starts one distance later than the next query. The
+    input then has at least one distance more than needed. The result is a view of it, without a copy: it starts at an
+    offset, and each of its rows is one element shorter.
 
     >>> shift(torch.tensor([[[[2, 1, 0, -1], [2, 1, 0, -1]]]]), 3, None)  # 1 token of memory, a sequence of 2 tokens
     tensor([[[[ 1,  0, -1],

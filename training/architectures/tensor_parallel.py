@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 @dataclass(frozen=True)
 class Share:
-    """A worker's place in a group of `of` workers: its `number`, counted from 0."""
+    """A worker's place in a group: its `number`, counted from 0, and `of`, the number of workers of the group."""
 
     number: int = 0
     of: int = 1

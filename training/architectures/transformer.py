@@ -199,7 +199,7 @@ def through(
         for block in blocks:
             x = x if isinstance(block, RemoteLayer) else blocks.run(block, x, rows)
         x = final_norm(x)
-    return gather_sequence(x, chunk, rows.lying) if stage.is_last else x
+    return gather_sequence(x, chunk, rows.token_shape) if stage.is_last else x
 
 
 def blocks(trunk: Encoder | Decoder) -> RecomputedBlocks:

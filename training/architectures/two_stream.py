@@ -145,7 +145,7 @@ class TwoStreamModel(Backbone):
         If there are queries, the last block omits the content stream, because no later layer reads it.
         """
         longest, inputs = streams[0].shape[1], []
-        # down to minus the length of a sequence, because `shift` needs one distance more than exist
+        # down to -longest, because `shift` needs one more distance than the tokens have
         distance_R = torch.arange(recalled.length + longest - 1, -longest - 1, -1, device=streams[0].device)
         distance_WR = torch.stack([distance_R, -distance_R]) if views[0].ways else distance_R[None]
         sinusoids_WRD = self.dropout(sinusoids(distance_WR, self.trunk.hidden_size).to(streams[0].dtype))
@@ -174,7 +174,7 @@ class TwoStreamModel(Backbone):
 def attention_mask(batch: Mapping[str, Tensor], rows: BatchLayout) -> Tensor:
     """bool [B, S, S]: True if a token (second axis) attends to another (third), by `rank` and `reach` of the batch.
 
-    The caller adds that each token of the content stream attends to itself.
+    In the content stream, each token also attends to itself; the caller adds these pairs.
     """
     longest, device = rows.shape[1], batch["input_ids"].device
     exists_B1S = torch.ones(1, 1, longest, dtype=torch.bool, device=device) if rows.seen is None else rows.seen[:, 0]

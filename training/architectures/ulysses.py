@@ -40,11 +40,11 @@ def split_sequence(x: Tensor, chunk: Share) -> Tensor:
     return x_TD[chunk.within(len(x_TD))]
 
 
-def gather_sequence(x: Tensor, chunk: Share, lying: Sequence[int]) -> Tensor:
-    """Gather the tokens of all workers in the layout `lying` of their batch: [T', D] -> [B, S, D] or [T, D]."""
+def gather_sequence(x: Tensor, chunk: Share, token_shape: Sequence[int]) -> Tensor:
+    """Gather the tokens of all workers: [T', D] -> [B, S, D] or [T, D], where `token_shape` is [B, S] or [T]."""
     if chunk.of == 1:
         return x
-    return _GatherSequence.apply(x, chunk, math.prod(lying)).view(*lying, -1)
+    return _GatherSequence.apply(x, chunk, math.prod(token_shape)).view(*token_shape, -1)
 
 
 def to_heads(x: Tensor, chunk: Share, tokens: int) -> Tensor:

@@ -63,8 +63,8 @@ def _check_disk(machine: EngineSettings) -> None:
     keys = [key for key in ("offload_optimizer", "offload_param") if getattr(machine, key) == "nvme"]
     if keys and not deepspeed_import.deepspeed().ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False):
         raise ResourceError(
-            f"invalid engine.{keys[0]}: got nvme, but DeepSpeed cannot build async_io on this machine; install libaio "
-            f"(apt install libaio-dev), or set engine.{keys[0]}: cpu"
+            f"invalid engine.{keys[0]}: got nvme, expected cpu, because DeepSpeed cannot build async_io on this "
+            "machine; set it to cpu, or install libaio (apt install libaio-dev)"
         )
 
 
@@ -79,9 +79,9 @@ def deepspeed_config(machine: EngineSettings, spec: Optimizer) -> dict[str, Any]
         "gradient_accumulation_steps": 1,
         "managed_gradient_accumulation": False,
         "gradient_allreduce_op": "mean",
-        # DeepSpeed's default has been 1.0 since June 2026; on stage 0 DeepSpeedEngine clips
+        # set always, because DeepSpeed's default has been 1.0 since June 2026; stage 0: see `_clip_on_stage_0`
         "gradient_clipping": spec.max_grad_norm if machine.zero_stage else 0.0,
-        "zero_allow_untested_optimizer": True,  # training.optimizers supports shards
+        "zero_allow_untested_optimizer": True,  # the optimizers of this package support shards
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": machine.precision == "bf16"},
         # dynamic loss scale: it starts at 2^16, decreases after an overflow, which skips the update, and increases
@@ -182,7 +182,7 @@ class DeepSpeedEngine(Generic[M]):
                 "without pipeline stages; set it to 1"
             )
         mpu = self.mesh if self.mesh.divides else None
-        deepspeed_import.deepspeed().utils.groups.mpu = mpu  # replaces the one of an earlier engine
+        deepspeed_import.deepspeed().utils.groups.mpu = mpu  # replaces the mpu of an earlier engine
         config = deepspeed_config(machine, spec)
         if machine.offload_param == "nvme":  # each of five buffers must have room for a partition of any weight
             sizes = (weight.numel() for weight in model.parameters())
@@ -212,7 +212,7 @@ class DeepSpeedEngine(Generic[M]):
         self.norm_of_stage_0 = math.nan
         # whether a loss was not finite since the last update
         self.has_no_loss = torch.zeros((), dtype=torch.bool, device=self.engine.device)
-        if self._scaler():  # no exception of DeepSpeed: the loop counts skipped updates and stops with a clear message
+        if self._scaler():  # the loop counts skipped updates and stops with a clearer message
             self.optimizer.loss_scaler.raise_error_at_min_scale = False
         if machine.zero_stage == 0:
             self._clip_on_stage_0(spec.max_grad_norm)
@@ -314,7 +314,7 @@ class DeepSpeedEngine(Generic[M]):
         if self.zero == 0 and self.mesh.get_data_parallel_rank():
             # the first worker with this slice of the model writes all other tensors
             return replace(CheckpointFragment(), tensors=memory_of(self.model))
-        if self.zero == 3:  # partition the parameters again, which an evaluation leaves gathered
+        if self.zero == 3:  # an evaluation leaves parameters gathered: partition them again
             self.optimizer.checkpoint_event_prologue()
             self.optimizer.checkpoint_event_epilogue()
         is_first = self.mesh.get_data_parallel_rank() == self.mesh.share.number == 0  # first worker of its stage

@@ -68,9 +68,9 @@ class Engine(Protocol[M]):
         """Load a checkpoint, written by any number of workers with any ZeRO stage, and this worker's `memory`."""
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Iterate over names and weights, in float32 on the CPU, and gather one weight at a time; tied weights once.
+        """Iterate over names and weights, in float32 on the CPU, and gather one weight at a time.
 
-        Only the first worker receives weights, but every worker must exhaust the iterator.
+        A tied weight occurs once. Only the first worker receives weights, but every worker must exhaust the iterator.
         """
 
     def full_state(self) -> dict[str, Tensor]:

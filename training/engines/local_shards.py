@@ -61,7 +61,7 @@ class Shares:
     is_first: bool = True  # whether this worker writes the parameters that all workers sharing a model have
 
     def of(self, name: str, shape: Sequence[int], start: int, at: slice) -> LocalShard:
-        """The shard at `start` of a parameter, or of this worker's slice of it, which has the shape `shape`."""
+        """The shard at element `start` of a parameter, or of this worker's slice; `shape` is the shape of either."""
         whole_shape, cut = self.cuts.get(name, (tuple(shape), None))
         return LocalShard(name, whole_shape, start, at, cut, is_own=self.is_first or cut is not None)
 
@@ -205,7 +205,9 @@ def _numbers(name: str, rest: dict[str, Any]) -> Numbers:
     numbers = {}
     for key, value in rest.items():
         is_tensor = isinstance(value, Tensor)
-        assert isinstance(value, int | float) or (is_tensor and value.ndim == 0), f"{name}: {key} is not a number"
+        assert isinstance(value, int | float) or (is_tensor and value.ndim == 0), (
+            f"invalid optimizer state {key} of {name}: expected a number"
+        )
         numbers[f"tensor.{key}" if is_tensor else key] = value.item() if is_tensor else value
     return numbers
 
@@ -289,7 +291,7 @@ def _load_sharded_state(
 
 
 def _latest(numbers: Sequence[Numbers]) -> Numbers:
-    """The largest of each number among the parameters of a flat tensor.
+    """The maximum of each number over the parameters of a flat tensor.
 
     A parameter that had no gradient in some steps has a smaller step number than the others.
     """

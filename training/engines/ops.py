@@ -60,7 +60,7 @@ def build() -> bool:
     os.environ["TORCH_EXTENSIONS_DIR"] = str(folder())
     try:
         builder.load(verbose=False)
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # a compiler that is too old, a full disk
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # old compiler, full disk and similar
         print(f"setup: cannot build {NAME}: {str(error).splitlines()[0]}", file=sys.stderr)
         shutil.rmtree(folder() / NAME, ignore_errors=True)
     return ready()

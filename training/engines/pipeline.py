@@ -98,7 +98,9 @@ class PipelineRunner:
             rows = self._rows.detach().requires_grad_(learns)
             scores: dict[str, Score] = self._run(batch, StageInputs(received, self._table(rows)))
             odd = [kind for kind, score in scores.items() if score.metrics]
-            assert not odd, f"heads {odd} have additional metrics, which the other stages do not have"
+            assert not odd, (
+                f"invalid metrics of the heads {odd}: expected none, because the other stages have no such metrics"
+            )
             self._last = _StoredBatch(received, None, rows)
             return scores
         output: Tensor = self._run(batch, StageInputs(received, None))

@@ -31,4 +31,4 @@ Loss = MaskedTokens | SentencePair | NextToken | SpanBoundary | ReplacedTokenDet
 
 
 def _has_every_fact(loss: Loss) -> LossPart:
-    return loss  # a type error if a member lacks a fact
+    return loss  # the type checker reports a member that lacks a fact

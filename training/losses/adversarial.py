@@ -57,4 +57,7 @@ class Adversarial:
     def fits(self, trunk: Architecture) -> str:
         if trunk.nets & self.reads:
             return ""
-        return f"adversarial is invalid with model.kind {trunk.kind}; use model.kind generator_discriminator"
+        return (
+            f"invalid losses: got adversarial with model kind {trunk.kind}, expected a model with a generator; set "
+            "model.kind=generator_discriminator"
+        )

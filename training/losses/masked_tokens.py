@@ -34,7 +34,7 @@ class MaskedTokens:
     kept_logits: ClassVar[int] = 0
     not_exported: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
-    # short sequences first: with them, the model learns neighboring tokens in a quarter of the steps
+    # short sequences first: the model then needs a quarter of the steps to learn to use neighboring tokens
     phases: ClassVar[ScaledPhases] = {
         "small": (
             {"seq_length": 32, "global_batch_size": 64, "steps": 5_000},

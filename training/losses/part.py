@@ -61,7 +61,7 @@ class LossPart(Protocol):
     """Keys that `--scale` changes, and their values."""
     phases: ClassVar[ScaledPhases]
     """Phases that `--scale` gives to a recipe with this loss; empty: the phases of the recipe. They depend on the loss,
-    because it defines the number of targets per sequence. If several losses have phases, the last one decides."""
+    because it defines the number of targets per sequence. If several losses have phases, the last one's apply."""
 
     @property
     def kind(self) -> str:
@@ -103,7 +103,7 @@ class LossPart(Protocol):
         """Number of weights in the head, without the tied token table."""
 
     def fits(self, trunk: Architecture) -> str:
-        """Reason why the loss cannot be combined with this model, in one line that starts with "losses", or ""."""
+        """Reason why the loss does not fit this model, in one line that starts with "invalid losses"; "" if it fits."""
 
 
 def add_weight(weight: float, words: str) -> str:

@@ -19,7 +19,7 @@ class SpanBoundary:
 
     kind: Literal["span_boundary"] = "span_boundary"
     weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
-    max_pair_targets: int = key(default=15, doc="Maximum number of predicted tokens per span, from its first.")
+    max_pair_targets: int = key(default=15, doc="Maximum number of predicted tokens per span, from its first token.")
     position_embedding_size: int = key(default=200, doc="Embedding size of the position in a span.")
     head_name: ClassVar[str] = "span_boundary"
     required_columns: ClassVar[frozenset[str]] = frozenset({"labels", "hits"})

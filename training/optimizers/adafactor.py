@@ -32,7 +32,7 @@ class Adafactor(Updates):
 
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = True
-    # T5's peak learning rates, relative to the weights; a third and three times these rates learn more slowly
+    # T5's peak learning rates, relative to the weights; with a third of them, or three times, training is slower
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         Updates.scale_overrides,
         {

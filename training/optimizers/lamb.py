@@ -23,7 +23,7 @@ class Lamb(Moments):
 
     takes_slices: ClassVar[bool] = True
     is_one_by_one: ClassVar[bool] = True
-    # learning rates relative to the weight norms; a third and three times these rates learn more slowly
+    # learning rates relative to the weight norms; with a third of them, or three times, training is slower
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         Moments.scale_overrides, {"tiny": {"learning_rate": 1e-2}, "small": {"learning_rate": 1e-2}}
     )

@@ -37,7 +37,7 @@ class Muon(Moments):
     states: ClassVar[float] = 1.0  # momentum
     other_states: ClassVar[float] = 2.0
 
-    # three times AdamW's rates: in 400 steps of BERT on synthetic text, a third and three times these learn more slowly
+    # three times AdamW's rates; with a third of these, or three times, BERT trained more slowly (400 steps, synthetic)
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         Moments.scale_overrides, {"tiny": {"learning_rate": 1e-2}, "small": {"learning_rate": 3e-3}}
     )

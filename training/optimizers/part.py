@@ -57,8 +57,9 @@ class OptimizerPart(LearningRates, Protocol):
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
         """Build the optimizer of parameter groups; the engine sets the learning rate before each step.
 
-        A group has the keys "params", "weight_decay", "shapes", "hidden" and "slices", and "workers" with ZeRO. For
-        each parameter, `shapes` lists the shapes of its tensors, `hidden` is True for matrices of linear layers between
-        tables and heads, and `slices` lists the slice of each tensor, or is empty. `workers` is the process group over
-        which ZeRO divides a parameter. This method imports torch, which the module does not.
+        A group has the keys "params", "weight_decay", "shapes", "hidden" and "slices", and "workers" with ZeRO. Each
+        of `shapes`, `hidden` and `slices` has one entry per parameter. `shapes` has the shapes of its tensors. `hidden`
+        is True for matrices of linear layers between tables and heads. `slices` has the slice of each tensor, or is
+        empty. `workers` is the process group over which ZeRO divides a parameter. This method imports torch, which the
+        module does not.
         """

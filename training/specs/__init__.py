@@ -94,4 +94,4 @@ TABLES: Final[tuple[type[TokenEmbedding], ...]] = (PlainEmbedding, AdaptiveEmbed
 
 
 def _has_every_fact(trunk: Architecture) -> ArchitecturePart:
-    return trunk  # a type error if a member lacks a fact
+    return trunk  # the type checker reports a member that lacks a fact

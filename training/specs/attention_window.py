@@ -118,8 +118,7 @@ class SlidingWindow:
         return f"a sliding window of {self.size:,} tokens{first}"
 
     def fits(self, longest: int) -> str:
-        narrow = self.size // 2 < longest
-        return "" if narrow else f"model.attention_window.size is {self.size}, {_rows(longest)}"
+        return "" if self.size // 2 < longest else _too_large(self.size, 2 * longest, longest)
 
 
 @spec
@@ -158,9 +157,11 @@ class AlternatingWindow:
         return f"a band of {self.size:,} tokens in every second layer"
 
     def fits(self, longest: int) -> str:
-        narrow = self.size < longest
-        return "" if narrow else f"model.attention_window.size is {self.size}, {_rows(longest)}"
+        return "" if self.size < longest else _too_large(self.size, longest, longest)
 
 
-def _rows(longest: int) -> str:
-    return f"but sequences have at most {longest} tokens; lower it, or set kind full"
+def _too_large(size: int, limit: int, longest: int) -> str:
+    return (
+        f"invalid model.attention_window.size: got {size}, expected less than {limit}, because sequences have at most "
+        f"{longest} tokens; lower it, or set kind full"
+    )

@@ -21,7 +21,7 @@ class BlockSpec:
     attention_dropout: float = 0.0
     source_tokens: float = 0.0  # tokens of the source, for blocks with cross-attention
     source_pairs: float = 0.0
-    scores: int = 0  # matrices of pairs x heads that the attention score needs with any kernel
+    scores: int = 0  # stored matrices with one element per pair and head, with any attention kernel
     kept_by_norm: int = 2  # stored elements per token and hidden element, before, inside and after a norm
     kept_inside: int = 2  # stored elements per token and inner element, before and after the activation
     inner_dropout: float = 0.0  # dropout after the activation

@@ -103,22 +103,24 @@ class Decoder(Stack):
 
     @property
     def oracle(self) -> str:
-        return "XLNetModel, one way; memory is a longer row" if self.position_embedding.relative else ""
+        return (
+            "XLNetModel with causal attention, and with one longer sequence instead of the memory"
+            if self.position_embedding.relative
+            else ""
+        )
 
     def net(self, name: NetName) -> "Decoder":
         return self
 
     def chunks_over(self, workers: int) -> str:
         if self.position_embedding.relative or any(map(self.attention_window.narrows, range(self.num_hidden_layers))):
-            return "model.position_embedding relative, or an attention_window, does not support sequence parallelism"
+            return "sequence parallelism requires full attention without relative positions"
         return self.heads_over(workers)
 
     def stages_over(self, stages: int) -> str:
         if self.position_embedding.relative:
-            return (
-                f"model.position_embedding.kind is {self.position_embedding.kind}, allowed with stages are "
-                f"positions without a memory"
-            )
+            kind = self.position_embedding.kind
+            return f"model.position_embedding.kind is {kind}, but pipeline stages require positions without a memory"
         return self.layers_over(stages)
 
     def answers(self, vocab_size: int) -> int:

@@ -108,7 +108,7 @@ class Encoder(Stack):
     def stages_over(self, stages: int) -> str:
         if self.parameter_sharing != "none":
             return (
-                f"model.parameter_sharing is {self.parameter_sharing}, allowed with stages is none: layers "
+                f"model.parameter_sharing is {self.parameter_sharing}, but pipeline stages require none: layers "
                 "that share parameters must be in one stage"
             )
         return self.layers_over(stages)

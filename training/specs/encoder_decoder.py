@@ -42,7 +42,7 @@ class EncoderDecoder(Stack):
     label: ClassVar[str] = "encoder-decoder"
     family: ClassVar[int] = 4
     reads_source: ClassVar[bool] = True
-    oracle: ClassVar[str] = "closed form; one token is MLM, all are CLM"
+    oracle: ClassVar[str] = "closed form; equal to MLM with one masked token, and to CLM with all tokens masked"
     writes: ClassVar[Writing] = "encoder_decoder"
     attention_mask: ClassVar[Visibility] = "causal"  # mask of the decoder, whose tokens are predicted
     attention_window: ClassVar[FullAttention] = FullAttention()
@@ -85,7 +85,7 @@ class EncoderDecoder(Stack):
         return f"model.kind is {self.kind}, which does not support sequence parallelism"
 
     def stages_over(self, stages: int) -> str:
-        return f"model.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
+        return f"model.kind is {self.kind}, but pipeline stages require an encoder or a decoder"
 
     def weights(self, vocab_size: int) -> Weights:
         """Each stack has its own tables of positions, distances and languages."""

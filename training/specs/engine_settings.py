@@ -111,7 +111,7 @@ class EngineSettings:
         default=1, doc="Number of workers that share the tokens of a micro-batch (Ulysses)."
     )
     deepspeed: dict[str, Any] = key(default_factory=dict, doc="Further keys of DeepSpeed's configuration.")
-    # With cluster.hang_timeout_minutes 0, also the limit of waiting for another worker.
+    # With cluster.hang_timeout_minutes 0, this is also the time limit when a worker waits for another one.
     init_timeout_seconds: int = key(default=600, doc="Seconds that workers may take to connect to each other.")
     # Parity tests use 0.
     param_persistence_threshold: int = key(

@@ -61,8 +61,8 @@ class GeneratorDiscriminator(Stack):
     num_languages: ClassVar[int] = 0
     token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
     cutoffs: ClassVar[tuple[int, ...]] = ()
-    # at hidden size 64, a generator of a quarter of the size is too weak: all its tokens are easy to detect; without
-    # shared weights, a discriminator learns little more than the fraction of replaced tokens in an hour
+    # At hidden size 64, a generator of a quarter of the size is too weak: all its tokens are easy to detect. Without
+    # shared weights, a discriminator learns in an hour little more than the fraction of replaced tokens.
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         Stack.scale_overrides,
         {
@@ -175,7 +175,7 @@ class GeneratorDiscriminator(Stack):
         return self.heads_over(workers) or (generator and f"in the generator, {generator}")
 
     def stages_over(self, stages: int) -> str:
-        return f"model.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
+        return f"model.kind is {self.kind}, but pipeline stages require an encoder or a decoder"
 
     def answers(self, vocab_size: int) -> int:
         return vocab_size

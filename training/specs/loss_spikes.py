@@ -27,7 +27,7 @@ class LossSpikes:
         doc="Response to a spike: none, report it, end the run, skip the update, or return to a checkpoint.",
     )
     threshold_sigmas: float = key(
-        default=6.0, doc="Standard deviations above the mean from which on a value is a spike."
+        default=6.0, doc="Number of standard deviations above the mean beyond which a value is a spike."
     )
     window_steps: int = key(
         default=128, doc="Number of updates in the running mean and standard deviation; at least 2."

@@ -288,7 +288,7 @@ class RelativeBias:
 
     kind: Literal["relative_bias"] = "relative_bias"
     num_buckets: int = key(default=32, doc="Number of buckets.")
-    max_distance: int = key(default=128, doc="Distance from which on all distances share the last bucket.")
+    max_distance: int = key(default=128, doc="Distance threshold; this and all larger distances share the last bucket.")
 
     scale_overrides: ClassVar[ScaleOverrides] = {}
     longest: ClassVar[int] = ENDLESS

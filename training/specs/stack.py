@@ -123,7 +123,7 @@ class Stack:
 
     def split_over(self, workers: int) -> str:
         sizes = {"model.num_attention_heads": self.num_attention_heads, "model.intermediate_size": self.inner_width}
-        odd = [f"{key} is {size}" for key, size in sizes.items() if size % workers]
+        odd = [f"invalid {key}: got {size}" for key, size in sizes.items() if size % workers]
         return f"{odd[0]}, expected a multiple of the {workers} workers that share a model" if odd else ""
 
     def layers_over(self, stages: int) -> str:

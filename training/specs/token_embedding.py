@@ -51,7 +51,7 @@ class AdaptiveEmbedding:
 
     kind: Literal["adaptive"] = "adaptive"
     cutoffs: tuple[int, ...] = key(doc="Token IDs at which clusters end; the last cluster ends with the vocabulary.")
-    div_val: int = key(default=1, doc="Factor by which each cluster's embedding size is smaller than the one before.")
+    div_val: int = key(default=1, doc="Factor by which the embedding size decreases from each cluster to the next.")
 
     scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"cutoffs": AtMost([500, 1_500]), "div_val": AtMost(2)},

@@ -25,7 +25,7 @@ class TwoStream(Stack):
     position_embedding: TwoStreamRelativePositions = key(
         default=TwoStreamRelativePositions(), doc="Type of position embedding."
     )
-    # Attention distinguishes only the same and a different type; this is the number of values in a sequence.
+    # Attention uses only whether two tokens have the same type; this is the number of types in a sequence.
     type_vocab_size: int = key(default=2, doc="Number of token types (segments).")
 
     label: ClassVar[str] = "two-stream encoder"
@@ -67,7 +67,7 @@ class TwoStream(Stack):
         return f"model.kind is {self.kind}, which does not support sequence parallelism"
 
     def stages_over(self, stages: int) -> str:
-        return f"model.kind is {self.kind}, allowed with stages is an encoder or a decoder, one stack of blocks"
+        return f"model.kind is {self.kind}, but pipeline stages require an encoder or a decoder"
 
     def weights(self, vocab_size: int) -> Weights:
         """The attention of a layer has five linear layers without biases, three biases and two segment vectors."""

@@ -182,18 +182,18 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("optimizer.warmup_steps=", "invalid optimizer.warmup_steps: got no value, expected a whole number"),
         ("phases.0.steps=1.5", "invalid phases.0.steps: got 1.5, expected a whole number"),
         ("phases.1.steps=0", "invalid phases.1.steps: got 0, expected a number of steps from 1 up"),
-        ("phases.1.learning_rate=-1", "invalid phases.1.learning_rate: got -1.0, expected 0 (the schedule goes on) or"),
-        ("phases.1.warmup_steps=5", "invalid phases.1.warmup_steps: got 5, expected 0 where the phase has no"),
+        ("phases.1.learning_rate=-1", "invalid phases.1.learning_rate: got -1.0, expected 0 (the schedule continues)"),
+        ("phases.1.warmup_steps=5", "invalid phases.1.warmup_steps: got 5, expected 0 without phases.learning_rate"),
         ("phases.1.lenght=8", "invalid key: got phases.1.lenght, expected a key of phases.1; did you mean"),
         ("phases=[]", "invalid phases: got [], expected one phase or more"),
         ("phases=3", "invalid phases: got 3, expected a list"),
         ("model=3", "invalid model: got 3, expected a mapping of keys"),
         ("optimizer=[1]", "invalid optimizer: got [1], expected a mapping of keys"),
-        ("model.num_attention_heads=7", "invalid model.num_attention_heads: got 7, expected a divisor of width 768"),
+        ("model.num_attention_heads=7", "invalid model.num_attention_heads: got 7, expected a divisor of hidden_size"),
         ("data.tokenizer.lowercase=yes", "invalid data.tokenizer.lowercase: got 'yes', expected true or false"),
         ("name=7", "invalid name: got 7, expected text; put it in quotes"),
         ("objective.mask_replace_prob=0.95", "invalid objective.mask_replace_prob + random_replace_prob: got 1.05, ex"),
-        ("masking.rate=0", "invalid masking.rate: got 0.0, expected a share above 0, at most 1"),
+        ("masking.rate=0", "invalid masking.rate: got 0.0, expected a fraction greater than 0 and at most 1"),
         ("losses=[]", "invalid losses: got [], expected one loss or more"),
         ("eval_tasks=[gleu]", "invalid eval_tasks.0: got 'gleu', expected source_classification, next_sentence, cloze"),
         ("seed=-1", "invalid seed: got -1, expected a whole number from 0 up"),
@@ -223,7 +223,7 @@ def test_a_wrong_value_is_said_with_its_key_and_what_is_allowed(override, said):
     [
         (
             "model.attention_window={kind: alternating, size: 7}",
-            "invalid model.attention_window.kind: got 'alternating', expected full where positions are relative",
+            "invalid model.attention_window.kind: got 'alternating', expected full with relative positions",
         ),
         (
             "model.position_embedding.max_position_embeddings=1024",
@@ -231,11 +231,11 @@ def test_a_wrong_value_is_said_with_its_key_and_what_is_allowed(override, said):
         ),
         (
             "model.norm_position=pre",
-            "invalid model.norm_position: got 'pre', expected post where positions are relative",
+            "invalid model.norm_position: got 'pre', expected post with relative positions",
         ),
         (
             "model.token_embedding.div_val=1000",
-            "invalid model.token_embedding.div_val: got 1000, expected a number that leaves each",
+            "invalid model.token_embedding.div_val: got 1000, expected a factor that leaves at least 1 element",
         ),
     ],
 )
@@ -614,7 +614,7 @@ IMPOSSIBLE = [
         ["phases.1.warmup_steps=1562"],
         "invalid phases.warmup_steps: got 1562 before the peak of 0.004, expected less than 1562",
     ),
-    ("electra_small", ["losses=[{kind: masked_tokens}]"], "losses is ['masked_tokens'], expected"),
+    ("electra_small", ["losses=[{kind: masked_tokens}]"], "invalid losses: got ['masked_tokens'], expected"),
     (
         "bert_base",
         ["losses=[{kind: replaced_token_detection}]"],
@@ -692,12 +692,12 @@ IMPOSSIBLE = [
     (
         "longformer_base",
         ["model.attention_window.size=8192"],
-        "model.attention_window.size is 8192, but sequences have at most 4096 tokens; lower",
+        "invalid model.attention_window.size: got 8192, expected less than 8192, because sequences have at most 4096",
     ),
     (
         "gpt3_125m",
         ["model.attention_window={kind: alternating, size: 2048}"],
-        "model.attention_window.size is 2048, but sequences have at most 2048 tokens; lower it",
+        "invalid model.attention_window.size: got 2048, expected less than 2048, because sequences have at most 2048",
     ),
     (
         "xlnet_base",
@@ -747,19 +747,19 @@ UNSPLIT = [
         "bert_base",
         8,
         "invalid cluster.engine.tensor_parallel_size: got 8, expected a degree that the model supports ("
-        "model.num_attention_heads",
+        "invalid model.num_attention_heads",
     ),
     (
         "gpt2",
         24,
-        "a multiple of the 24 workers that share a net); use another one, e.g. 1",
+        "a multiple of the 24 workers that share a model); use another one, e.g. 1",
     ),
-    ("electra_base", 12, "(of the generator, model.num_attention_heads"),
-    ("xlnet_base", 8, "a multiple of the 8 workers that share a net"),
+    ("electra_base", 12, "(in the generator, "),
+    ("xlnet_base", 8, "a multiple of the 8 workers that share a model"),
     (
         "transformer_xl_base",
         4,
-        "a multiple of the 4 workers that share a net",
+        "a multiple of the 4 workers that share a model",
     ),
 ]
 
@@ -790,19 +790,19 @@ UNSTAGED = [
         "albert_base",
         2,
         "invalid cluster.engine.pipeline_parallel_size: got 2, expected a degree that the model supports ("
-        "model.parameter_sharing",
+        "model.parameter_sharing is all, but pipeline stages require none",
     ),
     (
         "t5_base",
         2,
-        "model.kind is encoder_decoder, allowed with stages is an encoder or a decoder, one stack of blocks",
+        "model.kind is encoder_decoder, but pipeline stages require an encoder or a decoder",
     ),
-    ("electra_base", 2, "model.kind is generator_discriminator, allowed with stages is an encoder or a decoder"),
-    ("xlnet_base", 2, "model.kind is two_stream, allowed with stages is an encoder or a decoder"),
+    ("electra_base", 2, "model.kind is generator_discriminator, but pipeline stages require an encoder or a decoder"),
+    ("xlnet_base", 2, "model.kind is two_stream, but pipeline stages require an encoder or a decoder"),
     (
         "transformer_xl_base",
         2,
-        "model.position_embedding.kind is relative, allowed with stages are positions without a memory",
+        "model.position_embedding.kind is relative, but pipeline stages require positions without a memory",
     ),
     (
         "gpt2",
@@ -848,17 +848,17 @@ UNCHUNKED = [
         "bert_base",
         8,
         "invalid cluster.engine.sequence_parallel_size: got 8, expected a degree that the model supports ("
-        "model.num_attention_heads",
+        "invalid model.num_attention_heads",
     ),
-    ("t5_base", 2, "model.kind is encoder_decoder, whose tokens are not shared); use another one"),
-    ("xlnet_base", 2, "model.kind is two_stream, whose tokens are not shared"),
+    ("t5_base", 2, "model.kind is encoder_decoder, which does not support sequence parallelism); use another one"),
+    ("xlnet_base", 2, "model.kind is two_stream, which does not support sequence parallelism"),
     (
         "transformer_xl_base",
         2,
-        "model.position_embedding relative, or an attention_window, does not support sequence parallelism",
+        "sequence parallelism requires full attention without relative positions",
     ),
-    ("longformer_base", 2, "model.attention_window.kind is sliding, where tokens are not shared"),
-    ("electra_base", 12, "(of the generator, model.num_attention_heads"),
+    ("longformer_base", 2, "model.attention_window.kind is sliding, which does not support sequence parallelism"),
+    ("electra_base", 12, "(in the generator, "),
 ]
 
 
@@ -877,7 +877,7 @@ def test_heads_are_shared_by_both_sorts_of_groups():
     (problem,) = check(
         load("gpt2_medium"), load_cluster("local", [*both, "engine.sequence_parallel_size=8", "num_workers=32"])
     )
-    assert "a multiple of the 32 workers that share rows)" in problem
+    assert "a multiple of the 32 workers that share sequences)" in problem
 
 
 def test_workers_are_whole_groups_that_share_a_net():

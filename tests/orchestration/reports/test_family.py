@@ -275,12 +275,12 @@ ORACLES = {
     "spanbert_base": "BertForMaskedLM; the rest in closed form",
     "gpt1": "OpenAIGPTLMHeadModel",
     "gpt3_175b": "GPT2LMHeadModel",
-    "transformer_xl_base": "XLNetModel, one way; memory is a longer row",
+    "transformer_xl_base": "XLNetModel with causal attention, and with one longer sequence instead of the memory",
     "xlnet_large": "XLNetLMHeadModel",
     "bart_large": "BartForConditionalGeneration",
     "pegasus_large": "PegasusForConditionalGeneration",
     "t5_11b": "T5ForConditionalGeneration",
-    "mass_mt": "closed form; one token is MLM, all are CLM",
+    "mass_mt": "closed form; equal to MLM with one masked token, and to CLM with all tokens masked",
 }
 
 

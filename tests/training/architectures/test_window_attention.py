@@ -221,13 +221,13 @@ def test_a_window_with_another_attention_mask_is_refused() -> None:
         (
             SlidingWindow(size=8),
             4,
-            "model.attention_window.size is 8, but sequences have at most 4 tokens; lower it, or set kind full",
+            "invalid model.attention_window.size: got 8, expected less than 8, because sequences have at most 4 tokens",
         ),
         (AlternatingWindow(size=8), 9, ""),
         (
             AlternatingWindow(size=8),
             8,
-            "model.attention_window.size is 8, but sequences have at most 8 tokens; lower it, or set kind",
+            "invalid model.attention_window.size: got 8, expected less than 8, because sequences have at most 8 tokens",
         ),
     ],
 )

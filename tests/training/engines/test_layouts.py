@@ -311,11 +311,11 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
                 "tensor_parallel_size": 2,
                 "deepspeed": {"zero_optimization": {"zero_hpz_partition_size": 2}},
             },
-            "invalid zero_hpz_partition_size: got 2, expected 1 with tensor parallelism: neighboring workers",
+            "zero_hpz_partition_size: got 2, expected 1 with tensor parallelism: neighboring workers",
         ),
         (
             {"deepspeed": {"zero_optimization": 3}},
-            "invalid deepspeed.zero_optimization: got 3, expected a block of keys",
+            "invalid engine.deepspeed.zero_optimization: got 3, expected a block of keys",
         ),
         ({"deepspeed": {"data_types": {}}}, "deepspeed.data_types cannot be set: Sesame sets it"),
         (
@@ -349,23 +349,26 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
         *(
             (
                 {"zero_stage": 3, "deepspeed": {"zero_optimization": {key: value}}},
-                f"zero_optimization.{key} is .* from {least}",
+                f"invalid engine.deepspeed.zero_optimization.{key}: got .* from {least} up",
             )
             for key, least in (("reduce_bucket_size", 1), ("zero_hpz_partition_size", 1), ("sub_group_size", 0))
             for value in ("auto", -1, 2.5, math.nan, math.inf, None, True, [1])
         ),
-        ({"deepspeed": {"wall_clock_breakdown": 7}}, "invalid wall_clock_breakdown: got 7, expected true or false"),
+        (
+            {"deepspeed": {"wall_clock_breakdown": 7}},
+            "invalid engine.deepspeed.wall_clock_breakdown: got 7, expected true or false",
+        ),
         (
             {"deepspeed": {"flops_profiler": {"output_file": 3}}},
-            "invalid output_file: got 3, expected the path of a local file",
+            "invalid engine.deepspeed.flops_profiler.output_file: got 3, expected the path of a local file",
         ),
         (
             {"deepspeed": {"comms_logger": {"prof_ops": "all_reduce"}}},
-            "invalid prof_ops: got 'all_reduce', expected a list",
+            "invalid engine.deepspeed.comms_logger.prof_ops: got 'all_reduce', expected a list",
         ),
         (
             {"device": "cuda", "precision": "fp16", "deepspeed": {"fp16": {"loss_scale": -1.5}}},
-            "invalid loss_scale: got -1.5, expected a number from 0 up",
+            "invalid engine.deepspeed.fp16.loss_scale: got -1.5, expected a number from 0 up",
         ),
         (
             {"param_persistence_threshold": -5},
@@ -384,5 +387,5 @@ def test_what_does_not_go_together_is_one_line(keys: dict[str, Any], message: st
 def test_a_disk_is_refused_where_deepspeed_cannot_write_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     builders = deepspeed_import.deepspeed().ops.op_builder
     monkeypatch.setattr(builders.AsyncIOBuilder, "is_compatible", lambda *_, **__: False)
-    with pytest.raises(ResourceError, match=r"engine.offload_optimizer: got nvme, but DeepSpeed cannot build async_io"):
+    with pytest.raises(ResourceError, match=r"engine.offload_optimizer: got nvme, expected cpu, because DeepSpeed"):
         connect(EngineSettings(zero_stage=3, offload_optimizer="nvme", nvme_path="/nvme"))

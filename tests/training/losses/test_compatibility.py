@@ -70,7 +70,7 @@ def test_losses_of_the_papers_fit(trunk: Architecture, losses: tuple[Loss, ...])
     ],
 )
 def test_losses_that_a_trunk_cannot_have_are_refused_in_one_line(trunk: Architecture, losses: tuple[Loss, ...]) -> None:
-    with pytest.raises(ValueError, match=r"^losses .*expected [^\n]+$"):
+    with pytest.raises(ValueError, match=r"^invalid losses: got .*expected [^\n]+$"):
         check_losses(trunk, losses)
 
 
