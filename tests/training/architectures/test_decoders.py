@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from preprocessing import tokenization
 from tests.training.batches import padded, random_rows, unpadded
-from tests.training.parity import built, gradients, hf, inside, labels_of, loaded, randomised, vocabulary, weights
+from tests.training.parity import built, gradients, hf, inside, labels_of, loaded, randomized, vocabulary, weights
 from training.formats import gpt1, gpt2, to_transformers
 from training.formats.load import from_transformers
 from training.losses import NextToken
@@ -97,7 +97,7 @@ def test_exported_weights_are_imported_bit_for_bit(name: str, vocab_dir: Path, t
 def test_gpt_1_of_transformers_has_the_same_logits_after_import(prefix: str, tmp_path: Path) -> None:
     config = hf().OpenAIGPTConfig(vocab_size=TABLE, n_positions=16, n_embd=32, n_layer=2, n_head=4)
     config._attn_implementation = "eager"
-    oracle = randomised(hf().OpenAIGPTLMHeadModel(config))
+    oracle = randomized(hf().OpenAIGPTLMHeadModel(config))
     oracle.save_pretrained(tmp_path)
     spec, _ = from_transformers(tmp_path)
     tensors = {name.replace("transformer.", prefix): tensor.detach() for name, tensor in oracle.named_parameters()}

@@ -20,7 +20,7 @@ from tests.training.parity import (
     inside,
     labels_of,
     loaded,
-    randomised,
+    randomized,
     vocabulary,
     weights,
 )
@@ -259,7 +259,7 @@ def test_a_model_of_transformers_has_the_same_logits_after_import(name: str, tmp
     config = config_of(name)
     config._attn_implementation = "eager"
     oracle = getattr(hf(), name)(config)
-    randomised(oracle)
+    randomized(oracle)
     oracle.save_pretrained(tmp_path)
     spec, state = from_transformers(tmp_path)
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval()
@@ -276,7 +276,7 @@ def test_ernie_s_classes_compute_our_logits_loss_and_gradients(name: str, tmp_pa
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     config._attn_implementation = "eager"
     oracle = getattr(hf(), name)(config)
-    randomised(oracle)
+    randomized(oracle)
     oracle.save_pretrained(tmp_path)
     spec, state = from_transformers(tmp_path)
     assert [loss.kind for loss in spec.losses] == ["masked_tokens", "sentence_pair"][

@@ -13,7 +13,7 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import ByteLevelBPE, Template, TokenizerSpec, Unigram, WordPiece, train
 from tests.preprocessing.tokenization.test_folder import gpt_1
-from tests.training.parity import hf, randomised
+from tests.training.parity import hf, randomized
 from tests.training.parity import loaded as by_transformers
 from training.evaluation.eval_result import EvaluatedModel
 from training.evaluation.finetune_trial import finetune_task
@@ -97,7 +97,7 @@ def saved(model_type: str, folder: Path) -> Any:
         about = {"do_lower_case": vocab.normalised("A") == "a"} if model_type in ("bert", "electra") else {}
         (folder / "tokenizer_config.json").write_text(json.dumps(about))
         rows = vocab.size + 3
-    oracle = randomised(getattr(hf(), net)(getattr(hf(), config)(**keys, vocab_size=rows)))
+    oracle = randomized(getattr(hf(), net)(getattr(hf(), config)(**keys, vocab_size=rows)))
     oracle.save_pretrained(folder)
     return oracle
 

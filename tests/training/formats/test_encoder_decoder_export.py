@@ -19,7 +19,7 @@ from preprocessing.schema import Row
 from preprocessing.tokenization import Vocab
 from tests.training.batches import padded, unpadded
 from tests.training.encoder_decoders import BART, MASS, PEGASUS, T5, inside, rows_of, spec_of
-from tests.training.parity import ONE_PAD, built, gradients, labels_of, loaded, randomised, vocabulary, weights
+from tests.training.parity import ONE_PAD, built, gradients, labels_of, loaded, randomized, vocabulary, weights
 from training.formats import bart, pegasus, t5, to_transformers
 from training.formats.format import ModelFormat, rename
 from training.formats.load import from_transformers
@@ -44,7 +44,7 @@ def exported(model: Model, pieces: Path, folder: Path) -> Any:
 
 def randomized(oracle: Any) -> Any:
     """Their model with every tensor random, except the sinusoids of PEGASUS, which are not trained."""
-    randomised(oracle)
+    randomized(oracle)
     if oracle.config.model_type == "pegasus":
         for side in (oracle.model.encoder, oracle.model.decoder):
             side.embed_positions.weight.data = side.embed_positions.create_weight()

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from preprocessing import tokenization
 from preprocessing.errors import BadInput
 from tests.training.batches import padded, random_rows, unpadded
-from tests.training.parity import ONE_PAD, ZERO_PAD, built, hf, inside, labels_of, loaded, randomised, vocabulary
+from tests.training.parity import ONE_PAD, ZERO_PAD, built, hf, inside, labels_of, loaded, randomized, vocabulary
 from training.formats import to_transformers
 from training.formats.load import from_transformers
 from training.losses import MaskedTokens, NextToken, SentencePair
@@ -130,7 +130,7 @@ def test_a_model_of_transformers_has_the_same_logits_here(family: str, vocabs: d
     to_transformers(built(SPECS[family]).state_dict(), SPECS[family], vocabs[family], tmp_path / "config")
     config = hf().AutoConfig.from_pretrained(tmp_path / "config", attn_implementation="eager")
     oracle = getattr(hf(), CLASSES[family])(config).eval()
-    randomised(oracle)
+    randomized(oracle)
     oracle.save_pretrained(tmp_path / "theirs")
     spec, state = from_transformers(tmp_path / "theirs")
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval()
