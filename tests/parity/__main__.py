@@ -91,17 +91,18 @@ def _bare(out: Path, wanted: Callable[[Cell], bool]) -> Found:
 def _bare_heading() -> list[str]:
     return [
         f"# DeepSpeed alone on the same models, {datetime.now(UTC).date()}",
-        f"`python -m tests.parity --bare` on {_where()} trains the models, sequences and learning rates of `make parity` "
-        "through `deepspeed.initialize`, as its documentation describes. The loss is the mean over a micro-batch of three "
-        "sequences, averaged by `gradient_accumulation_steps` and over the workers. Optimizers are named in the "
-        "configuration (AdamW with `torch_adam`, because DeepSpeed compiles its own AdamW at the first use). Tensor "
-        "parallelism is AutoTP with a `partition_config`. `gradient_clipping` is set to our norm, because its default is "
-        "1.0 since DeepSpeed 0.19.",
-        f"The number is the greatest relative difference of the mean loss over all targets in {nets.STEPS} steps. The "
-        "reference is one plain process. For Muon and Adafactor, whose updates differ in DeepSpeed, it is DeepSpeed on "
-        "one worker without ZeRO. Micro-batches and workers have different numbers of targets: a difference above 1e-5 "
-        "means that DeepSpeed optimizes a mean of means. A failed cell shows the first line of its exception. Pipeline "
-        "and sequence parallelism are not included, because DeepSpeed requires models written for them.",
+        f"`python -m tests.parity --bare` on {_where()} trains the models, sequences and learning rates of `make "
+        "parity` through `deepspeed.initialize`, as its documentation describes. The loss is the mean over a "
+        "micro-batch of three sequences, averaged by `gradient_accumulation_steps` and over the workers. "
+        "Optimizers are named in the configuration (AdamW with `torch_adam`, because DeepSpeed compiles its own "
+        "AdamW at the first use). Tensor parallelism is AutoTP with a `partition_config`. `gradient_clipping` is "
+        "set to our norm, because its default is 1.0 since DeepSpeed 0.19.",
+        f"The number is the greatest relative difference of the mean loss over all targets in {nets.STEPS} steps. "
+        "The reference is one plain process. For Muon and Adafactor, whose updates differ in DeepSpeed, it is "
+        "DeepSpeed on one worker without ZeRO. Micro-batches and workers have different numbers of targets: a "
+        "difference above 1e-5 means that DeepSpeed optimizes a mean of means. A failed cell shows the first line "
+        "of its exception. Pipeline and sequence parallelism are not included, because DeepSpeed requires models "
+        "written for them.",
     ]
 
 
@@ -160,15 +161,15 @@ def _heading(
         f"# Parity of layouts, {datetime.now(UTC).date()}",
         f"`make parity` on {_where()}: {wall_s / 60:.1f} min, of which {cpu_s / 60:.1f} CPU min in training steps. "
         f"{len(outcomes)} cells, {failed} failed.",
-        f"Axes: {axes}. `sesame check` refuses {len(refused):,} of the {len(product):,} cells of their product (last "
-        "table). AdamW in float32 was trained on every stage, with every number of data-parallel workers and on two "
-        f"model-parallel workers ({len(plainly)} cells). {len(outcomes) - len(plainly)} more cells cover all legal pairs of "
-        f"values on up to {MOST_WORKERS} workers, but not the whole product. {len(combined())} of them have modes of "
-        "several keys.",
-        f"Each cell is {nets.STEPS} steps of nine sequences of different lengths from the mini-world. The number is the "
-        "greatest relative difference of a loss from one plain process (torch alone, without DeepSpeed; for ELECTRA with "
-        f"the noise of as many data-parallel workers). It may be up to {fp32}. For bf16, the reference is one bf16 process "
-        f"of stage 1, and the number may be up to {bf16}.",
+        f"Axes: {axes}. `sesame check` refuses {len(refused):,} of the {len(product):,} cells of their product "
+        "(last table). AdamW in float32 was trained on every stage, with every number of data-parallel workers and "
+        f"on two model-parallel workers ({len(plainly)} cells). {len(outcomes) - len(plainly)} more cells cover all "
+        f"legal pairs of values on up to {MOST_WORKERS} workers, but not the whole product. {len(combined())} of "
+        "them have modes of several keys.",
+        f"Each cell is {nets.STEPS} steps of nine sequences of different lengths from the mini-world. The number is "
+        "the greatest relative difference of a loss from one plain process (torch alone, without DeepSpeed; for "
+        f"ELECTRA with the noise of as many data-parallel workers). It may be up to {fp32}. For bf16, the reference "
+        f"is one bf16 process of stage 1, and the number may be up to {bf16}.",
     ]
 
 

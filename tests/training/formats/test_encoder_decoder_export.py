@@ -42,7 +42,7 @@ def exported(model: Model, pieces: Path, folder: Path) -> Any:
     return loaded(folder)
 
 
-def randomized(oracle: Any) -> Any:
+def randomize_all_but_sinusoids(oracle: Any) -> Any:
     """Their model with every tensor random, except the sinusoids of PEGASUS, which are not trained."""
     randomized(oracle)
     if oracle.config.model_type == "pegasus":
@@ -87,7 +87,7 @@ def test_a_model_of_transformers_has_the_same_logits_loss_and_gradients_here(
     family: str, pieces: Path, tmp_path: Path
 ) -> None:
     to_transformers(weights(built(SPECS[family])), SPECS[family], pieces, tmp_path / "config")
-    oracle = randomized(loaded(tmp_path / "config"))
+    oracle = randomize_all_but_sinusoids(loaded(tmp_path / "config"))
     oracle.save_pretrained(tmp_path / "theirs")
     spec, state = from_transformers(tmp_path / "theirs")
     assert spec.model == replace(

@@ -19,7 +19,7 @@ from preprocessing.errors import BadInput
 from tests.training.corpora import mini_run
 from tests.training.formats.test_weights import BERT, GPT2, SHARED
 from tests.training.parity import ZERO_PAD, built, hf, loaded, vocabulary, weights
-from tests.training.together import together
+from tests.training.together import run_together
 from training.checkpoint import StoredWeights
 from training.engines import CheckpointFragment, Fragments, LocalEngine
 from training.engines import write as write_fragments
@@ -196,15 +196,15 @@ def test_workers_share_the_hashing(shard_bytes: int, tmp_path: Path, monkeypatch
         return digest(file, name)
 
     monkeypatch.setattr("hashlib.file_digest", noted)
-    for spec, found in together(3, lambda workers: load_weights(tmp_path, workers)):
+    for spec, found in run_together(3, lambda workers: load_weights(tmp_path, workers)):
         assert spec == BERT
         assert all(torch.equal(found[name], tensor) for name, tensor in weights(built(BERT)).items())
     assert sorted(hashed) == [file.name for file in files]
     files[-1].write_bytes(b"damaged")
-    for error in together(3, lambda workers: load_weights(tmp_path, workers)):
+    for error in run_together(3, lambda workers: load_weights(tmp_path, workers)):
         assert "damaged or replaced" in str(error)
     files[-1].unlink()
-    for error in together(3, lambda workers: load_weights(tmp_path, workers)):
+    for error in run_together(3, lambda workers: load_weights(tmp_path, workers)):
         assert f"{files[-1]}: No such file or directory; give" in str(error)
 
 
@@ -281,7 +281,7 @@ def test_the_first_worker_decides_whether_a_run_resumes(
         here.workers = workers
         return describe_model(run).replaced
 
-    assert together(2, replaced) == [0 in seen] * 2
+    assert run_together(2, replaced) == [0 in seen] * 2
 
 
 def test_too_many_tensors_and_too_large_headers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
