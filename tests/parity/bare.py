@@ -1,9 +1,9 @@
 """The same models on DeepSpeed without our engine, as its documentation describes: where it fails or differs.
 
 https://www.deepspeed.ai/getting-started and /docs/config-json: `loss = engine(batch)` is the mean over a micro-batch,
-followed by `engine.backward(loss)` and `engine.step()`; `gradient_accumulation_steps` and the workers average.
-Optimizers are named in the configuration (AdamW with `torch_adam`, because DeepSpeed compiles its own AdamW at the
-first use). AutoTP is set by `tensor_parallel`.
+followed by `engine.backward(loss)` and `engine.step()`. Losses are averaged over `gradient_accumulation_steps` and over
+the workers. Optimizers are named in the configuration (AdamW with `torch_adam`, because DeepSpeed compiles its own
+AdamW at the first use). AutoTP is set by `tensor_parallel`.
 """
 
 import gc
@@ -28,7 +28,7 @@ from training.run import Run
 from training.score import Score
 
 ADAM: Final = {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01}
-OPTIMISERS: Final[dict[str, dict[str, Any]]] = {
+OPTIMIZERS: Final[dict[str, dict[str, Any]]] = {
     "AdamW": {"type": "AdamW", "params": ADAM | {"torch_adam": True}},
     "LAMB": {"type": "Lamb", "params": ADAM},
     "Adafactor": {"type": "Adafactor", "params": {"lr": 1e-3}},
@@ -65,16 +65,16 @@ def cells() -> list[Cell]:
     found += [Cell(net, 1, 1, 2, 1, 1, "fp32", "AdamW") for net in nets[2:]]
     for mode, zeros in (("bf16", stages), ("offload", stages[1:])):
         found += [Cell("BERT", zero, 2, 1, 1, 1, mode, "AdamW") for zero in zeros]
-    found += [Cell("BERT", 2, 2, 1, 1, 1, "fp32", optimiser) for optimiser in ("LAMB", "Lion")]
-    for optimiser in ("Adafactor", "Muon"):
-        found.append(Cell("BERT", 0, 1, 1, 1, 1, "fp32", optimiser))
-        found += [Cell("BERT", zero, 2, 1, 1, 1, "fp32", optimiser) for zero in stages]
+    found += [Cell("BERT", 2, 2, 1, 1, 1, "fp32", optimizer) for optimizer in ("LAMB", "Lion")]
+    for optimizer in ("Adafactor", "Muon"):
+        found.append(Cell("BERT", 0, 1, 1, 1, 1, "fp32", optimizer))
+        found += [Cell("BERT", zero, 2, 1, 1, 1, "fp32", optimizer) for zero in stages]
     return found
 
 
 def has_our_rule(cell: Cell) -> bool:
     """Whether DeepSpeed's optimizer computes the same update as ours; its Adafactor and Muon do not."""
-    return cell.optimiser not in ("Adafactor", "Muon")
+    return cell.optimizer not in ("Adafactor", "Muon")
 
 
 def reference(cell: Cell) -> Cell:
@@ -82,8 +82,8 @@ def reference(cell: Cell) -> Cell:
     worker."""
     if has_our_rule(cell):
         data = cell.data if cell.net == "ELECTRA" else 1
-        return Cell(cell.net, 1, data, 1, 1, 1, "bf16" if cell.mode == "bf16" else "fp32", cell.optimiser)
-    return Cell(cell.net, 0, 1, 1, 1, 1, "fp32", cell.optimiser)
+        return Cell(cell.net, 1, data, 1, 1, 1, "bf16" if cell.mode == "bf16" else "fp32", cell.optimizer)
+    return Cell(cell.net, 0, 1, 1, 1, 1, "fp32", cell.optimizer)
 
 
 class Averaged(nn.Module):
@@ -111,7 +111,7 @@ def config_of(cell: Cell, run: Run, accumulation: int) -> dict[str, Any]:
         "train_micro_batch_size_per_gpu": 3,
         "gradient_accumulation_steps": accumulation,
         "gradient_clipping": run.optimizer.max_grad_norm or 0.0,
-        "optimizer": OPTIMISERS[cell.optimiser],
+        "optimizer": OPTIMIZERS[cell.optimizer],
         "zero_optimization": zero,
         "zero_force_ds_cpu_optimizer": False,
         "zero_allow_untested_optimizer": True,
@@ -135,7 +135,7 @@ def losses(run: Run, cell: Cell) -> list[float]:
     given = [{"params": group["params"], "weight_decay": group["weight_decay"]} for group in groups]
     config = config_of(cell, run, len(loader.at(0)))
     with redirect_stdout(StringIO()):
-        parameters = model.parameters() if cell.optimiser == "Muon" else given
+        parameters = model.parameters() if cell.optimizer == "Muon" else given
         engine, optimizer, _, _ = deepspeed.initialize(model=model, model_parameters=parameters, config=config)
     found = [_step(run, engine, optimizer, loader.at(step), step, rank) for step in range(run.steps)]
     engine.destroy()

@@ -1,4 +1,5 @@
-"""The axes of parity, and the cells (combinations of values) that are trained: a selection of thousands."""
+"""The axes of parity, and the selection of cells (combinations of values) that are trained. The whole product has
+thousands."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
@@ -26,7 +27,7 @@ COMBINED: Final[dict[str, dict[str, str | bool]]] = {  # modes of several keys, 
 
 
 class Cell(NamedTuple):
-    """One combination of values: a model, an optimizer, and how many workers train it in which layout."""
+    """One combination of values: a model, an optimizer, and the layout in which the workers train it."""
 
     net: str
     zero: int
@@ -35,7 +36,7 @@ class Cell(NamedTuple):
     pipeline: int
     sequence: int
     mode: str
-    optimiser: str
+    optimizer: str
 
     @property
     def world(self) -> int:
@@ -79,7 +80,7 @@ AXES: Final[dict[str, tuple[Any, ...]]] = {
     "data": (1, 2, 4),
     **{axis: _degree(axis) for axis in DEGREES},
     "mode": tuple(MODES),
-    "optimiser": ("AdamW", "LAMB", "Adafactor", "Muon", "Lion"),
+    "optimizer": ("AdamW", "LAMB", "Adafactor", "Muon", "Lion"),
 }
 # estimated cost of a cell by its number of workers, on two cores
 COST: Final = {1: 1.0, 2: 1.5, 4: 3.0, 8: 8.0, 16: 20.0}
@@ -93,7 +94,7 @@ def whole_product() -> list[Cell]:
 
 def plain_product() -> list[Cell]:
     """AdamW in float32: every stage on every number of data-parallel workers, and on two model-parallel workers."""
-    plainly = [cell for cell in whole_product() if (cell.mode, cell.optimiser) == ("fp32", "AdamW")]
+    plainly = [cell for cell in whole_product() if (cell.mode, cell.optimizer) == ("fp32", "AdamW")]
     return [cell for cell in plainly if cell.world in (cell.data, 2)]
 
 

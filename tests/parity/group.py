@@ -62,7 +62,7 @@ def _until_one_fails(
                 yield names[done], Seen([], error=_last_line(folder, dead))
                 return
             if time.monotonic() - since > PATIENCE:
-                yield names[done], Seen([], error=f"no answer in {PATIENCE:.0f} s")
+                yield names[done], Seen([], error=f"no result within {PATIENCE:.0f} s")
                 return
 
 
@@ -87,7 +87,7 @@ def _last_line(folder: Path, rank: int) -> str:
     """The line with the exception, or the last line; notes may follow the exception."""
     lines = [line for line in (folder / f"{rank}.log").read_text(errors="replace").splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Input|Diverged)\b", line)]
-    return (raised or lines or [f"worker {rank} ended without a word"])[-1]
+    return (raised or lines or [f"worker {rank} ended without a message"])[-1]
 
 
 def in_lanes(jobs: Mapping[str, Any], lanes: int, folder: Path, program: str, told: Told) -> dict[str, Seen]:

@@ -40,7 +40,7 @@ OVERRIDES: Final = {
     "ALBERT": ["model.embedding_size=16"],
     "ELECTRA": ["model.embedding_size=16", "model.generator_size_ratio=0.5", "model.num_attention_heads=8"],
 }
-OPTIMISERS: Final[dict[str, Optimizer]] = {
+OPTIMIZERS: Final[dict[str, Optimizer]] = {
     "AdamW": AdamW(learning_rate=1e-2, warmup_steps=2),
     "LAMB": Lamb(learning_rate=1e-2, warmup_steps=1),
     "Adafactor": Adafactor(learning_rate=0.03, warmup_steps=2),
@@ -50,13 +50,13 @@ OPTIMISERS: Final[dict[str, Optimizer]] = {
 
 
 @cache
-def recipe(net: str, optimiser: str) -> Recipe:
+def recipe(net: str, optimizer: str) -> Recipe:
     """A recipe with two layers, wide enough for Adafactor to store rows and columns instead of elements."""
-    width, inner = (128, 160) if optimiser == "Adafactor" else (32, 128)
+    width, inner = (128, 160) if optimizer == "Adafactor" else (32, 128)
     sizes = f"num_hidden_layers=2 hidden_size={width} num_attention_heads=4 intermediate_size={inner}".split()
     sizes += ["hidden_dropout=0", "attention_dropout=0", "init_std=0.1"]
     found = load(RECIPES[net], [*(f"model.{size}" for size in sizes), *OVERRIDES.get(net, [])], scale="tiny")
-    return replace(found, optimizer=OPTIMISERS[optimiser], phases=PHASES)
+    return replace(found, optimizer=OPTIMIZERS[optimizer], phases=PHASES)
 
 
 @cache
@@ -77,12 +77,12 @@ def refusal(cell: Cell) -> str:
     cluster = _cluster(_keys(cell))
     if isinstance(cluster, str):
         return cluster
-    return next(iter(check(recipe(cell.net, cell.optimiser), cluster)), "")
+    return next(iter(check(recipe(cell.net, cell.optimizer), cluster)), "")
 
 
 def run(cell: Cell, corpus: Path, folder: Path) -> Run:
     """The run that the workers of a cell train."""
-    cluster, wanted = _cluster(_keys(cell)), recipe(cell.net, cell.optimiser)
+    cluster, wanted = _cluster(_keys(cell)), recipe(cell.net, cell.optimizer)
     assert isinstance(cluster, Cluster), cluster
     return mini_run(
         corpus,

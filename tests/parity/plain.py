@@ -1,4 +1,5 @@
-"""The reference of a cell: the same sequences in one process, in a second training loop, written only for this test."""
+"""The reference of a cell: the same sequences in one process. Its training loop is written a second time, only for this
+test."""
 
 import torch
 

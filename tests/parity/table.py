@@ -77,7 +77,7 @@ def markdown(
         "## AdamW in float32 on every stage",
         _rows(["net", "layout", *(f"ZeRO {zero}" for zero in AXES["zero"])], _stages(by_cell, plainly)),
         "## Pairs of values",
-        _rows(["net", "ZeRO", "layout", "mode", "optimiser", "difference"], map(_row, others)),
+        _rows(["net", "ZeRO", "layout", "mode", "optimizer", "difference"], map(_row, others)),
         "## Cells refused by `sesame check`",
         _rows(["cells", "line"], ([f"{count:,}", line] for line, count in refused.items())),
     ]
@@ -87,7 +87,7 @@ def markdown(
 def bare_markdown(heading: Sequence[str], outcomes: Sequence[Outcome]) -> str:
     """The page of bare DeepSpeed. A difference there is not a failure of Sesame."""
     lines = ([*_row(one)[:-1], f"fails: {one.error}" if one.error else f"{one.difference:.1e}"] for one in outcomes)
-    return "\n\n".join([*heading, _rows(["net", "ZeRO", "layout", "mode", "optimiser", "difference"], lines)]) + "\n"
+    return "\n\n".join([*heading, _rows(["net", "ZeRO", "layout", "mode", "optimizer", "difference"], lines)]) + "\n"
 
 
 def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -97,7 +97,7 @@ def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _row(one: Outcome) -> list[str]:
     cell = one.cell
-    return [cell.net, str(cell.zero), layout(cell), cell.mode, cell.optimiser, one.verdict]
+    return [cell.net, str(cell.zero), layout(cell), cell.mode, cell.optimizer, one.verdict]
 
 
 def _by_value(outcomes: Sequence[Outcome]) -> Iterable[list[str]]:

@@ -88,7 +88,7 @@ CHANGES: dict[str, tuple[Callable[[Path], Any], str]] = {
 @pytest.mark.parametrize("kind", CHANGES)
 @pytest.mark.parametrize("at", [7, 19])
 def test_a_corpus_that_changes_during_training_stops_the_run_in_one_line(run: Run, kind: str, at: int) -> None:
-    """A permuted quarter of a shard's IDs used to give exit code 0 and other weights."""
+    """The run used to finish with exit code 0 and other weights if a quarter of a shard's IDs was permuted."""
     change, message = CHANGES[kind]
     with pytest.raises(BadInput, match=message) as found:
         train(run, at, lambda: change(Path(run.corpus)))

@@ -122,7 +122,7 @@ def test_every_flipped_bit_is_detected_and_the_file_named(tmp_path: Path, file: 
 
 
 def test_every_flipped_bit_of_the_manifest_is_detected(tmp_path: Path) -> None:
-    """Without a checksum in the manifest, one in six was missed: another format, other workers, one file fewer."""
+    """Without a checksum, one in six flipped bits was missed: another format, other workers, one file fewer."""
     write(tmp_path, 1)
     path = tmp_path / "step-000000001"
     whole = (path / "manifest.json").read_bytes()
@@ -424,7 +424,7 @@ def test_a_manifest_with_invalid_json_invalidates_the_checkpoint(tmp_path: Path,
 
 
 def test_a_manifest_without_files_has_its_own_message(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The manifest exists and can be read, so that the message must not say that a worker does not find it."""
+    """The manifest exists and can be read. The message must not say that a worker cannot find it."""
     write(tmp_path, 1)
     path = tmp_path / "step-000000001"
     manifest = from_checked_json((path / "manifest.json").read_bytes())

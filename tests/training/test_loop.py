@@ -102,7 +102,7 @@ def test_machine_settings_do_not_change_the_losses(run: Run, make, machine: Engi
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch compiles with g++")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
 def test_a_compiled_trunk_learns_the_same(run: Run) -> None:
     run = replace(run, resume="never", engine=EngineSettings(padding="padded"))
     compiled = replace(run, engine=replace(run.engine, torch_compile=True))
@@ -290,7 +290,8 @@ def test_a_trunk_keeps_its_class_in_json(run: Run) -> None:
 
 
 def test_every_flipped_bit_of_the_run_file_is_detected(run: Run, tmp_path: Path) -> None:
-    """Changed digits of a rate or a path used to be accepted, and invalid JSON was a traceback of export and eval."""
+    """Changed digits of a rate or a path used to be accepted. Invalid JSON used to raise a traceback in export and
+    eval."""
     run = replace(run, folder=str(tmp_path))
     write_run(run)
     assert stored_run(tmp_path) == run
@@ -332,7 +333,7 @@ def train_half(run: Run, kind: str) -> None:
     engine.model.heads[name].register_forward_hook(
         lambda module, given, score: score._replace(loss=score.loss / 2, count=score.count // 2)
     )
-    pretrain(run, engine, lambda step, metrics: pytest.fail(f"step {step} was taken"))
+    pretrain(run, engine, lambda step, metrics: pytest.fail(f"step {step} was logged"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

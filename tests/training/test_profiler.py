@@ -44,17 +44,17 @@ def test_profiling_does_not_change_what_is_learned(profiled, tmp_path: Path) -> 
 def test_the_trace_is_a_chrome_trace_of_the_profiled_steps(profiled) -> None:
     with gzip.open(Path(profiled[0].folder) / "profile" / "trace.json.gz") as file:
         events = json.load(file)["traceEvents"]
-    assert sum(event["name"] == "phase: optimiser" and event["ph"] == "X" for event in events) == 4
+    assert sum(event["name"] == "phase: optimizer" and event["ph"] == "X" for event in events) == 4
 
 
 def test_the_table_has_phases_modules_and_operators_of_a_step(profiled) -> None:
     found = lines(profiled[0])
     phases = {name: float(line["host_ms"]) for (of, name), line in found.items() if of == "phase"}
-    assert list(phases)[:4] == ["data", "forward", "backward", "optimiser"]
+    assert list(phases)[:4] == ["data", "forward", "backward", "optimizer"]
     whole = float(found["step", "one step"]["host_ms"])
-    parts = sum(phases[name] for name in ("data", "forward", "backward", "optimiser", "between these"))
+    parts = sum(phases[name] for name in ("data", "forward", "backward", "optimizer", "between these"))
     assert parts == pytest.approx(whole, rel=1e-6)
-    assert all(0 < phases[name] < whole for name in ("data", "forward", "backward", "optimiser"))
+    assert all(0 < phases[name] < whole for name in ("data", "forward", "backward", "optimizer"))
     assert float(found["module", "trunk.blocks.*.attention"]["calls"]) == 2
     assert float(found["module", "trunk"]["host_ms"]) < phases["forward"]
     assert float(found["operator", "aten::addmm"]["calls"]) > 0

@@ -79,7 +79,7 @@ ENDS: dict[str, Callable[[pytest.MonkeyPatch, Run], Run]] = {
     "miscounted": lambda patch, run: patch.setattr(loop, "_check_counts", fail(MiscountedLoss("half"))) or run,
     "evaluation": lambda patch, run: patch.setattr(loop, "evaluate", fail(Fault())) or replace(run, eval_every=5),
     "rows": lambda patch, run: patch.setattr("training.data.Loader.at", fail(Fault())) or run,
-    "rows of another process": lambda patch, run: (
+    "rows of a data loader process": lambda patch, run: (
         patch.setattr("training.data.Loader.at", fail(Fault()))
         or replace(run, engine=EngineSettings(dataloader_num_workers=1))
     ),
@@ -245,7 +245,7 @@ def test_a_worker_with_a_slow_disk_does_not_count_as_gone(tmp_path: Path, monkey
     monkeypatch.setattr(saving, "QUIET_S", 0.0)
     first, other = two_savers(tmp_path)
     first.save(3, {"step": 3})
-    wait([first._work])  # wait until the work is done
+    wait([first._work])  # type: ignore[list-item]  # wait until the work is done
     first._wrote_s = 60.0
     threading.Timer(0.2, other.save, (3, {"step": 3})).start()
     first.close()

@@ -225,8 +225,8 @@ def test_an_overflow_with_a_nonfinite_loss_is_a_spike(run: Run) -> None:
 
 
 def engine_with_scaler(scaler: Any, monkeypatch: pytest.MonkeyPatch) -> DeepSpeedEngine[Any]:
-    """An engine of two workers, of which the other one has the same losses. fp16 needs a GPU; this engine replaces
-    DeepSpeed's answers, with a real loss scaler."""
+    """An engine of two workers with equal losses. fp16 needs a GPU, so that DeepSpeed's answers are replaced, except
+    for the loss scaler."""
     engine: DeepSpeedEngine[Any] = DeepSpeedEngine.__new__(DeepSpeedEngine)
     engine.zero, engine.optimizer = 2, SimpleNamespace(param_groups=[], loss_scaler=scaler)
     engine.pipeline, engine.has_no_loss = None, torch.tensor(False)

@@ -18,8 +18,8 @@ MAIN, AUTOGRAD = 1, 2
 def step(at: int, number: int) -> Iterator[Event]:
     """A step of 10 ms on the host from `at` ms; its kernels run 4 ms later, one after the other.
 
-    Data takes 1 ms, forward 3 ms with a module of one operator, backward 4 ms on autograd's own thread, the optimizer 1
-    ms, and 1 ms lies between these phases.
+    Durations on the host: data 1 ms, forward 3 ms, backward 4 ms, optimizer 1 ms, and 1 ms between these phases.
+    Forward contains a module of one operator; backward runs on autograd's own thread.
     """
     first = 10 * number + 1
 
@@ -106,8 +106,8 @@ def test_names_are_truncated_to_the_page_width() -> None:
 
 
 def test_the_number_of_read_events_is_limited() -> None:
-    """Reading a recording of GPT-2 took more than 20 seconds. If there are more events than the table needs, fewer
-    steps are read."""
+    """Reading a profile of GPT-2 took more than 20 seconds. Now fewer steps are read if there are more events than the
+    table needs."""
     assert [steps_within(number, 4, most=100) for number in (0, 100, 101, 200, 10_000)] == [4, 4, 3, 2, 1]
     one, all_ = lines(1, of=3), lines(3, of=3)
     assert {key: (each.calls, each.host_ms, each.device_ms) for key, each in one.items()} == {

@@ -109,7 +109,8 @@ def _spike(engine: zero.DeepSpeedEngine, run: Run, step: int) -> None:
 
 
 def crumbs(run: Run) -> list[float]:
-    """Norms of a gradient g, and of g plus CRUMBS gradients g * CRUMB, all of which a bf16 sum would lose."""
+    """The norm of a gradient g, and that of g plus CRUMBS gradients g * CRUMB. A bf16 sum would lose all of the
+    latter."""
     engine = engine_of(run)
     (batch,) = open_loader(run, engine.rank, engine.world).at(0)
 
@@ -122,7 +123,7 @@ def crumbs(run: Run) -> list[float]:
 
 
 def first_weights(run: Run) -> list[int]:
-    """Write the weights before any update to the directory of the run; return the number of values of each weight on
+    """Write the weights before any update to the directory of the run. Return the number of values of each weight on
     this worker."""
     engine = engine_of(run)
     weights = engine.full_state()
@@ -158,7 +159,7 @@ def join(rank: str, world: str, port: str) -> None:
     }
     zero.connect(EngineSettings())
     gc.collect()
-    # stage 3 collects garbage at each start; this excludes imported modules, which would take half a second
+    # ZeRO stage 3 collects garbage at each start; imported modules, excluded here, would take half a second
     gc.freeze()
 
 

@@ -34,8 +34,8 @@ def norm_of(x: Tensor) -> float:
 
 
 def initialize(model: Model, dtype: torch.dtype) -> dict[str, float]:
-    """Create the weights of a model on the meta device, and return a dictionary that receives the norms of their
-    gradients. At most one gradient is in memory at a time."""
+    """Create the weights of a model on the meta device. The returned dictionary receives the norms of their gradients.
+    At most one gradient is in memory at a time."""
     materialize(model, lambda value: nn.Parameter(value.to(dtype)))
     norms: dict[str, float] = {}
     for name, weight in model.named_parameters():

@@ -33,7 +33,7 @@ TRUNKS = {
     "gpt-1": GPT1,
     "gpt-1, relu": replace(GPT1, activation="relu"),
     "gpt-2": GPT2,
-    "gpt-2, more inside": replace(GPT2, intermediate_size=96, activation="gelu", num_attention_heads=8),
+    "gpt-2, other sizes": replace(GPT2, intermediate_size=96, activation="gelu", num_attention_heads=8),
 }
 FORMATS = {"gpt-1": gpt1, "gpt-2": gpt2}
 

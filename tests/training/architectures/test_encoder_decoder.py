@@ -283,8 +283,8 @@ def test_mass_is_a_causal_model_if_the_whole_source_is_hidden() -> None:
 
 @pytest.mark.parametrize("start", [0, 4])
 def test_fragment_at_its_positions_equals_that_part_of_the_whole_sequence(start: int) -> None:
-    """A decoder that reads the whole sequence, but attends to and predicts only the fragment, has the states of the
-    fragment."""
+    """The decoder reads the whole sequence, but attends only to the fragment and predicts it. Its states equal those of
+    the fragment alone."""
     made, whole = net(MASS), rows_of(MASS, [12], [12])[0] | {"positions": np.arange(12)}
     part = {
         name: value[start : start + 5]

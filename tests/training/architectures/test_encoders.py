@@ -59,7 +59,7 @@ def spec_of(trunk: Encoder, *losses: Loss) -> ModelSpec:
 
 SPECS = {
     "bert": spec_of(BERT, *BOTH),
-    "bert large, with more inside": spec_of(
+    "bert, other sizes": spec_of(
         replace(BERT, num_hidden_layers=5, num_attention_heads=8, intermediate_size=64), *BOTH
     ),
     "ernie": spec_of(

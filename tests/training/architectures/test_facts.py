@@ -212,7 +212,7 @@ def test_unsupported_combinations_are_refused(positions: dict[str, Any], key: st
     assert key in error["loc"]
 
 
-def test_specs_need_no_torch() -> None:
+def test_specs_do_not_import_torch() -> None:
     code = "import sys, training.specs; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -256,11 +256,12 @@ def test_a_memory_is_transferred_by_its_state(trunk: Architecture, loss: Loss) -
 
 
 def with_memory(rows: Any, fresh: bool) -> dict[str, torch.Tensor]:
-    """The sequences as a batch of slot 0, which continue the previous ones or, if `fresh`, start without a memory."""
+    """The sequences as a batch of slot 0. They continue the previous sequences, or start without a memory if
+    `fresh`."""
     return unpadded(rows) | {"slot": torch.tensor(0), "fresh": torch.full((len(rows),), fresh)}
 
 
-def test_only_the_frozen_generator_of_a_twin_never_changes() -> None:
+def test_only_the_frozen_generator_of_electra_never_changes() -> None:
     assert {net.__name__: net.frozen_modules for net in NETS if net.frozen_modules} == {
         "GeneratorDiscriminatorModel": ("frozen",)
     }

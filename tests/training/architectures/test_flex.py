@@ -98,7 +98,7 @@ def test_attention_with_a_block_mask_equals_attention_with_a_dense_mask(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("g++"), reason="compiles a kernel, for which there is no g++")
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs g++ to compile a kernel")
 @torch.no_grad()
 def test_compiled_kernel_equals_a_dense_mask() -> None:
     qkv = torch.randn(T, 3, 2, 16, generator=GENERATOR)

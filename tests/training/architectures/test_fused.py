@@ -165,7 +165,7 @@ CUT = 0.879626 * NORMAL  # standard deviation of a normal distribution that is t
 BEGIN: list[tuple[Architecture, float]] = [
     (Encoder(**SIZES), NORMAL),
     (Encoder(**SIZES, init_method="truncated_normal"), CUT),
-    (Encoder(**SIZES, norm_position="pre"), NORMAL),  # its residual projections have a smaller deviation, these do not
+    (Encoder(**SIZES, norm_position="pre"), NORMAL),  # only its residual projections have a smaller deviation
     (Encoder(**SIZES, attention_window=SlidingWindow(size=4, global_tokens="first")), NORMAL),
     (Decoder(**SIZES), NORMAL),
     (
@@ -177,10 +177,11 @@ BEGIN: list[tuple[Architecture, float]] = [
     (TwoStream(**SIZES, position_embedding=TwoStreamRelativePositions()), NORMAL),
     (EncoderDecoder(**SIZES), NORMAL),
     (replace(PEGASUS, hidden_size=64, init_std=0.02), NORMAL),
-    (EncoderDecoder(**SIZES, init_method="xavier"), (2 / (64 + 64)) ** 0.5),  # by the outputs of each tensor
+    # the deviation depends on the outputs of each separate tensor
+    (EncoderDecoder(**SIZES, init_method="xavier"), (2 / (64 + 64)) ** 0.5),
     (EncoderDecoder(**SIZES, head_dim=40, init_method="xavier"), (2 / (64 + 160)) ** 0.5),
     (Encoder(**SIZES, init_method="pytorch_default"), (3 * 64) ** -0.5),
-    (replace(T5, hidden_size=64), 64**-0.5),  # T5: by the input width of the keys and of the values, each alone
+    (replace(T5, hidden_size=64), 64**-0.5),  # T5: the deviation depends on the input width of each of keys and values
     (replace(T5, hidden_size=64, head_dim=40), 64**-0.5),
     (GeneratorDiscriminator(**SIZES), NORMAL),
 ]

@@ -1,5 +1,6 @@
-"""One layer of each giant recipe is computed at its published size: the middle of three pipeline stages with one block,
-in one process and split over several workers (tensor parallelism); for T5, one block of each side."""
+"""One layer of each giant recipe is computed at its published size. It is the middle of three pipeline stages with one
+block each, in one process and split over several workers (tensor parallelism). Of T5, one block of each side is
+computed."""
 
 import math
 import subprocess

@@ -216,7 +216,8 @@ def test_a_checkpoint_contains_only_the_slots_of_training(run: Run, make: Make) 
 
 @pytest.fixture(scope="module")
 def group(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The directory of the runs, and the metrics of each model and stage on two workers, with two memory slots each."""
+    """The directory of the runs, and the metrics of each model and stage. Two workers trained them, with two memory
+    slots each."""
     folder = tmp_path_factory.mktemp("memory")
     names = [f"{make.__name__} {zero}" for make, zero in CELLS]
     runs = {name: on(corpus, folder / name, *cell) for name, cell in zip(names, CELLS, strict=True)}

@@ -242,7 +242,8 @@ def test_same_length_attends_to_a_full_memory_for_any_segmentation(parts: int) -
 
 
 def test_evaluation_uses_its_own_memory_length_and_distances() -> None:
-    """The model equals one with the settings of its mode (Transformer-XL evaluates with a longer memory, 3.2)."""
+    """In each mode, the model equals one that has only the settings of that mode. Transformer-XL evaluates with a
+    longer memory (section 3.2)."""
     trunk = relative_to(mem_len=2, eval_mem_len=6, eval_clamp_len=5)
     net = built(trunk).trunk
     for plain, mode in ((relative_to(mem_len=2), True), (relative_to(mem_len=6, clamp_len=5, same_length=True), False)):

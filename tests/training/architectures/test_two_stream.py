@@ -43,7 +43,8 @@ def built(trunk: TwoStream = TRUNK) -> Model:
 
 
 def with_random_order(row: Row, seed: int = 0) -> Row:
-    """The sequence with a random prediction order: targets attend to all non-targets and to the targets before them."""
+    """The sequence with a random prediction order. A target attends to all non-targets, and to the targets before
+    it."""
     rng, is_target_S = np.random.default_rng(seed), row["labels"] != IGNORE
     place_S = rng.permutation(len(is_target_S))
     rank_S = np.where(is_target_S, place_S, -1)

@@ -1,9 +1,9 @@
-"""A run resumes with any number of workers, any ZeRO stage, tensor and pipeline parallelism, in float32, in bf16, and
-with three optimizers.
+"""A run resumes with any number of workers, any ZeRO stage, and any tensor or pipeline parallelism, in float32, in
+bf16, and with three optimizers.
 
-Each group of workers trains its runs to the end and keeps their checkpoints after 4 of 6 steps. Then each group resumes
-the runs of other groups from there. First it writes the checkpoint again: every weight and moment must be equal bit for
-bit. Then it trains on: every loss must equal that of the uninterrupted run.
+Each group of workers trains its runs to the end, and keeps their checkpoints after 4 of 6 steps. Then each group
+resumes the runs of other groups from these checkpoints. First it writes the checkpoint again: every weight and moment
+must be equal bit for bit. Then it continues the training: every loss must equal that of the uninterrupted run.
 """
 
 import json
@@ -27,7 +27,8 @@ from training.run import CHECKPOINTS, Run
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 SAVED = 4  # of 6 steps
-BF16 = 5e-4  # tolerance of a loss: uninterrupted runs on other workers differ by 1.4e-4, because bf16 rounds other sums
+# tolerance of a loss: with other workers, uninterrupted runs differ by 1.4e-4, because bf16 rounds other sums
+BF16 = 5e-4
 
 
 class Place(NamedTuple):

@@ -206,7 +206,7 @@ def test_numbers_and_whole_parameter_state_are_found_in_any_file(tmp_path: Path)
     second.tensors[whole("net", "row.0")] = torch.ones(12)
     second.tensors[whole("memory", "states.0")] = torch.ones(2, 3)
     fragments = written(tmp_path, first, second)
-    assert fragments.states("net") == set()  # the first file has the answer, and no other is read
+    assert fragments.states("net") == set()  # the first file is sufficient, and no other is read
     assert fragments.of_whole("net", "row.0").tolist() == [1.0] * 12
     assert fragments.numbers("net") == {"step": 3}
     assert memory_in(fragments.files[0]) == {}

@@ -30,9 +30,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "recomputed 2": {"zero_stage": 2, "activation_checkpointing": "full"},
     "recomputed 3": {"zero_stage": 3, "activation_checkpointing": "full"},
     "selective 3": {"zero_stage": 3, "activation_checkpointing": "selective"},
-    "optimiser on the host 1": {"zero_stage": 1, "offload_optimizer": "cpu"},
-    "optimiser on the host 2": {"zero_stage": 2, "offload_optimizer": "cpu"},
-    "optimiser on the host 3": {"zero_stage": 3, "offload_optimizer": "cpu"},
+    "optimizer on the host 1": {"zero_stage": 1, "offload_optimizer": "cpu"},
+    "optimizer on the host 2": {"zero_stage": 2, "offload_optimizer": "cpu"},
+    "optimizer on the host 3": {"zero_stage": 3, "offload_optimizer": "cpu"},
     "all on the host 3": {"zero_stage": 3, "offload_optimizer": "cpu", "offload_param": "cpu"},
     "overlapping 2": {"zero_stage": 2, "overlap_comm": True},
     "small buckets 3": {
@@ -82,7 +82,7 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
     for name, keys in BORN.items():
         run = on(corpus, folder, "two sides", "recomputed 2", **keys)
         jobs[f"first {name}"] = job(replace(run, folder=str(folder / f"first {name}"))) | {"first": True}
-    run = on(corpus, folder, "bert", "optimiser on the host 2")
+    run = on(corpus, folder, "bert", "optimizer on the host 2")
     jobs["lamb"] = job(replace(run, optimizer=Lamb(learning_rate=1e-2, warmup_steps=1), folder=str(folder / "lamb")))
     return dict(zip(jobs, outcome(2, list(jobs.values()), folder / "group"), strict=True)) | {"folder": folder}
 
@@ -149,7 +149,7 @@ def test_partitioned_initialization_equals_whole_initialization_bit_for_bit(
 # Offload to a disk.
 
 ON_DISK: dict[str, dict[str, Any]] = {
-    "optimiser on a disk": {"offload_optimizer": "nvme"},
+    "optimizer on a disk": {"offload_optimizer": "nvme"},
     "all on a disk": {"offload_optimizer": "nvme", "offload_param": "nvme"},
 }
 

@@ -126,8 +126,8 @@ def test_each_weight_is_held_by_exactly_one_stage(cell: Cell, seen, plain) -> No
 
 @pytest.mark.slow
 def test_bf16_gradients_are_counted_once(corpus: Path, tmp_path: Path) -> None:
-    """DeepSpeed 0.19.8 counted the gradients of the last micro-batch of the first stage twice, so that the norm was 1.4
-    times as large. Losses of twenty steps differed by less than the expected error of bf16."""
+    """DeepSpeed 0.19.8 counted the gradients of the last micro-batch of the first stage twice. The norm was 1.4 times
+    as large, but losses of twenty steps differed by less than the expected error of bf16."""
     one = Cell("bert", 1, stages=1, precision="bf16")
     cells = [one._replace(stages=2), one._replace(stages=2, offload="cpu")]
     found = trained(corpus, tmp_path, cells, 2, phases=SHORT)
@@ -254,7 +254,7 @@ def test_a_split_product_has_the_given_gradient(longest: int, monkeypatch: pytes
     assert torch.equal(x.grad, d_x)
 
 
-def test_a_stage_has_no_scores_of_its_own() -> None:
+def test_a_pipeline_stage_refuses_forward() -> None:
     engine: DeepSpeedEngine[Any] = DeepSpeedEngine.__new__(DeepSpeedEngine)
     engine.pipeline = pipeline.PipelineRunner.__new__(pipeline.PipelineRunner)
     with pytest.raises(RuntimeError, match="call `scored`"):

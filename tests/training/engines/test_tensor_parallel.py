@@ -91,7 +91,7 @@ class Cell(NamedTuple):
     sequence: int = 1
     recompute: ActivationCheckpointing = "none"
     offload: Offload = "none"  # offload of the optimizer
-    optimiser: str = ""  # empty: AdamW
+    optimizer: str = ""  # empty: AdamW
 
     @property
     def name(self) -> str:
@@ -103,16 +103,16 @@ class Cell(NamedTuple):
         if self.net == "wide":
             shared = replace(shared, padding="padded")
         run = mini_run(corpus, folder / self.name, engine=shared, vocab_size=ROWS)
-        return replace(with_optimizer(NETS[self.net](run), self.optimiser), **changes)
+        return replace(with_optimizer(NETS[self.net](run), self.optimizer), **changes)
 
 
-def with_optimizer(run: Run, optimiser: str) -> Run:
+def with_optimizer(run: Run, optimizer: str) -> Run:
     """The run with an optimizer of WHOLE, wide enough for Adafactor to keep rows and columns; unchanged if the name is
     empty."""
-    if not optimiser:
+    if not optimizer:
         return run
-    trunk = replace(run.model, hidden_size=128, intermediate_size=160) if optimiser == "adafactor" else run.model
-    return replace(run, model=trunk, optimizer=WHOLE[optimiser])
+    trunk = replace(run.model, hidden_size=128, intermediate_size=160) if optimizer == "adafactor" else run.model
+    return replace(run, model=trunk, optimizer=WHOLE[optimizer])
 
 
 def trained(corpus: Path, folder: Path, cells: list[Cell], world: int, **changes: Any) -> dict[Cell, Any]:
@@ -192,12 +192,12 @@ def test_two_groups_of_two_workers_learn_the_same(corpus: Path, tmp_path: Path) 
 @pytest.mark.parametrize("world", [2, 4])
 def test_optimizers_of_whole_tensors_learn_the_same_on_slices(world: int, corpus: Path, tmp_path: Path) -> None:
     stages = (0, 1, 2, 3) if world == 2 else (1, 3)
-    cells = [Cell("bert", zero, optimiser=optimiser) for zero, optimiser in product(stages, WHOLE)]
-    cells += [Cell(net, 2, optimiser=optimiser) for net, optimiser in product(("t5", "albert"), WHOLE)]
+    cells = [Cell("bert", zero, optimizer=optimizer) for zero, optimizer in product(stages, WHOLE)]
+    cells += [Cell(net, 2, optimizer=optimizer) for net, optimizer in product(("t5", "albert"), WHOLE)]
     found = trained(corpus, tmp_path, cells, world)
     for cell in cells:
         run = NETS[cell.net](mini_run(corpus, tmp_path / "plain" / cell.name, vocab_size=ROWS))
-        wanted = in_one_process(with_optimizer(run, cell.optimiser))
+        wanted = in_one_process(with_optimizer(run, cell.optimizer))
         assert losses(found[cell]) == pytest.approx(wanted.losses, rel=1e-5), cell
         weights = safetensors.torch.load_file(tmp_path / cell.name / "final.safetensors")
         for name, weight in wanted.weights.items():
@@ -214,10 +214,10 @@ def test_relative_attention_is_split_by_heads(world: int, corpus: Path, tmp_path
     stages = (0, 1, 3) if world == 2 else (2,)
     cells = [Cell(net, zero) for net, zero in product(RELATIVE, stages)]
     cells += [Cell("xlnet", 1, recompute="full"), Cell("xlnet", 3, recompute="selective")]
-    cells += [Cell("transformer_xl", 1, optimiser="lamb")]
+    cells += [Cell("transformer_xl", 1, optimizer="lamb")]
     found, wanted = trained(corpus, tmp_path, cells, world), train_plainly(corpus, tmp_path / "plain", list(RELATIVE))
     for cell in cells:
-        if not cell.optimiser:
+        if not cell.optimizer:
             assert_alike(cell, found[cell], wanted[cell.net], tmp_path)
     by_lamb = with_optimizer(NETS["transformer_xl"](mini_run(corpus, tmp_path / "lamb", vocab_size=ROWS)), "lamb")
     assert_alike(cells[-1], found[cells[-1]], in_one_process(by_lamb), tmp_path)

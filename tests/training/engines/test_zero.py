@@ -1,5 +1,5 @@
-"""ZeRO stages, numbers of workers and micro-batch sizes do not change what is learned, and neither does a killed
-worker.
+"""ZeRO stages, numbers of workers and micro-batch sizes do not change what is learned. A killed worker does not change
+it either.
 
 Each group of workers starts once and trains all its runs one after the other, because starting takes longer than
 training. The fast tests check QUICK, one run of each kind. Tests of all other runs, and of a single worker, are slow.
@@ -78,8 +78,8 @@ def cell(world: int, zero: int, micro_tokens: int, precision: str = "fp32") -> s
     return f"{world} workers, ZeRO {zero}, {micro_tokens} tokens, {precision}"
 
 
-def with_optimizer(optimiser: str, world: int, zero: int) -> str:
-    return f"{optimiser}, {world} workers, ZeRO {zero}"
+def with_optimizer(optimizer: str, world: int, zero: int) -> str:
+    return f"{optimizer}, {world} workers, ZeRO {zero}"
 
 
 QUICK = {cell(2, zero, 96) for zero in STAGES} | {cell(2, 2, 96, "bf16"), "two sides 3", "poisoned 3", "gpt", "bf16-2"}
@@ -129,7 +129,7 @@ def _free_port() -> int:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)):
                 return port
-    raise OSError("a hundred ports are taken")
+    raise OSError("no free port found in 100 tries")
 
 
 def outcome(world: int, jobs: list[dict[str, Any]], folder: Path, last_is_killed: bool = False) -> list[dict[str, Any]]:
@@ -163,7 +163,7 @@ class Seen:
 
     folder: Path
     runs: dict[str, Any]
-    kill_at: int  # updates before the second worker is killed in the run "killed", which has no results
+    kill_at: int  # number of updates before the second worker is killed in the run "killed", which has no results
 
     def losses(self, name: str) -> list[float]:
         return losses(self.runs[name])
@@ -219,7 +219,7 @@ def resumed_elsewhere(corpus: Path, folder: Path, world: int, zero: int, precisi
     return mini_run(corpus, folder / f"moved {world} {precision}", engine=placed, phases=BRIEF, save_every=2)
 
 
-# the first number of workers, then two; their stages
+# number of workers at first, then two; their stages
 MOVES = {(1, "fp32"): (1, 3), (2, "fp32"): (3, 1), (2, "bf16"): (2, 3)}
 
 
@@ -245,13 +245,13 @@ def seen(request: pytest.FixtureRequest, corpus: Path, tmp_path_factory: pytest.
         for (first, precision), (zero, _) in MOVES.items():
             if first == world:
                 jobs[f"moved {world} {precision}"] = job(resumed_elsewhere(corpus, folder, world, zero, precision))
-        for optimiser, zero in product(WHOLE, STAGES):
-            name = with_optimizer(optimiser, world, zero)
+        for optimizer, zero in product(WHOLE, STAGES):
+            name = with_optimizer(optimizer, world, zero)
             run = mini_run(corpus, folder / name, engine=machine(zero), phases=BRIEF)
-            jobs[name] = job(of_whole_tensors(run, optimiser))
-        for optimiser, zero in product(SIGNED if world == 2 else (), STAGES):
-            name = with_optimizer(optimiser, world, zero)
-            jobs[name] = job(signed_of(mini_run(corpus, folder / name, engine=machine(zero)), optimiser))
+            jobs[name] = job(of_whole_tensors(run, optimizer))
+        for optimizer, zero in product(SIGNED if world == 2 else (), STAGES):
+            name = with_optimizer(optimizer, world, zero)
+            jobs[name] = job(signed_of(mini_run(corpus, folder / name, engine=machine(zero)), optimizer))
         if world == 1:
             for zero in (1, 2, 3):
                 run = mini_run(corpus, folder, engine=machine(zero, 10_000, "bf16"))
@@ -317,14 +317,14 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     return {name: in_one_process(of_whole_tensors(run, name)) for name, run in runs.items()}
 
 
-@each(with_optimizer, optimiser=WHOLE, world=(1, 2), zero=STAGES)
+@each(with_optimizer, optimizer=WHOLE, world=(1, 2), zero=STAGES)
 def test_optimizers_of_whole_tensors_learn_the_same_on_every_stage(
-    seen: Seen, whole: dict[str, Plain], optimiser: str, world: int, zero: int
+    seen: Seen, whole: dict[str, Plain], optimizer: str, world: int, zero: int
 ) -> None:
-    name = with_optimizer(optimiser, world, zero)
-    assert seen.losses(name) == pytest.approx(whole[optimiser].losses, rel=1e-5)
+    name = with_optimizer(optimizer, world, zero)
+    assert seen.losses(name) == pytest.approx(whole[optimizer].losses, rel=1e-5)
     weights = safetensors.torch.load_file(seen.folder / name / "final.safetensors")
-    for tensor, wanted in whole[optimiser].weights.items():
+    for tensor, wanted in whole[optimizer].weights.items():
         found = weights[tensor]
         # the bias of the keys has no gradient except rounding noise, but Adafactor uses its sign
         if tensor.endswith("qkv.bias"):
@@ -339,15 +339,15 @@ def signed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return {name: in_one_process(signed_of(mini_run(corpus, folder / name), name)) for name in SIGNED}
 
 
-@each(with_optimizer, optimiser=SIGNED, world=(2,), zero=STAGES)
+@each(with_optimizer, optimizer=SIGNED, world=(2,), zero=STAGES)
 def test_lion_and_muon_clip_the_raw_gradient_and_not_the_update(
-    seen: Seen, signed: dict[str, Plain], optimiser: str, world: int, zero: int
+    seen: Seen, signed: dict[str, Plain], optimizer: str, world: int, zero: int
 ) -> None:
     """DeepSpeed's own Muon clips the orthogonal update under ZeRO 1 to 3 (DeepSpeed #8439, Megatron-LM #5394)."""
-    found = seen.runs[with_optimizer(optimiser, world, zero)]
+    found = seen.runs[with_optimizer(optimizer, world, zero)]
     norms = [metrics["train/grad_norm"] for metrics in found["steps"].values()]
-    assert zero == 0 or min(norms) > SIGNED[optimiser].max_grad_norm  # stage 0 reports no norm
-    assert losses(found) == pytest.approx(signed[optimiser].losses, rel=1e-5)
+    assert zero == 0 or min(norms) > SIGNED[optimizer].max_grad_norm  # stage 0 reports no norm
+    assert losses(found) == pytest.approx(signed[optimizer].losses, rel=1e-5)
 
 
 @each(str, name=[f"{net} {zero}" for net, (_, stages) in NETS.items() for zero in chain(*stages.values())])
@@ -408,7 +408,7 @@ def test_skipping_a_spike_equals_leaving_out_the_batch_on_every_stage(seen: Seen
 
 
 @each(in_bf16, zero=(1, 2, 3))
-def test_bf16_follows_float32(seen: Seen, plain: Plain, zero: int) -> None:
+def test_bf16_losses_are_close_to_those_in_float32(seen: Seen, plain: Plain, zero: int) -> None:
     found = seen.losses(in_bf16(zero))
     assert found == pytest.approx(plain.losses, rel=5e-3)
     assert found != pytest.approx(plain.losses, rel=1e-5)  # proves that the run was in bf16

@@ -354,8 +354,8 @@ def test_questions_that_are_also_in_train_are_counted(encoder: EvaluatedModel) -
     train, tuning = pairs(8), replace(BASE, max_steps=1)
     blanks = [replace(train[0], texts=(f" {train[0].texts[0]} ", train[0].texts[1])), *pairs(10)[7:]]
     swapped = [replace(item, texts=item.texts[::-1]) for item in train]
-    unlabelled = [replace(item, gold=None) for item in train]
-    given = {"train": train, "dev": blanks, "test": swapped, "test_unlabelled": unlabelled}
+    unlabeled = [replace(item, gold=None) for item in train]
+    given = {"train": train, "dev": blanks, "test": swapped, "test_unlabelled": unlabeled}
     found = finetune_task(encoder, PAIR, given, tuning, length=24)
     assert [note for note in found.notes if "also in train" in note] == ["dev: 2 of 4 questions are also in train"]
 
@@ -379,8 +379,8 @@ def test_dropout_is_set_by_the_tuning(encoder: EvaluatedModel) -> None:
 
 
 def test_sequences_in_the_format_of_gpt_1(decoder: EvaluatedModel) -> None:
-    """Start text Extract; Start text Delim text Extract. The three tokens have the rows after those of the model's
-    table."""
+    """One text: Start text Extract. A pair: Start text Delim text Extract. The three tokens have the rows after those
+    of the model's table."""
     rows = decoder.spec.vocab_size
     vocab = with_inserts(decoder.vocab, rows)
     start, delimiter, extract = (rows, rows + 1, rows + 2)
@@ -465,14 +465,14 @@ def test_the_weights_with_the_best_dev_score_are_used(encoder: EvaluatedModel, m
 
     monkeypatch.setattr(Regression, "scores", scores)
     task = Regression(text="a", text_pair="b", label="label", min_value=0, max_value=1)
-    learnt = [replace(item, gold=number / 8) for number, item in enumerate(pairs(8))]
+    learned = [replace(item, gold=number / 8) for number, item in enumerate(pairs(8))]
     # the longer the training, the lower the dev score
-    opposite = [replace(item, gold=1 - item.gold) for item in learnt]
+    opposite = [replace(item, gold=1 - item.gold) for item in learned]
     kept: dict[str, Tensor] = {}
     tuning = replace(
         BASE, learning_rate=0.01, batch_size=4, epochs=8, num_evaluations=8, lr_schedule="constant", warmup_ratio=0
     )
-    given = {"train": learnt, "dev": opposite}
+    given = {"train": learned, "dev": opposite}
     found = finetune_task(encoder, task, given, tuning, length=24, keep=kept.update)
     on_way, last = said[:8], said[8:]
     assert last[:1] == [max(on_way)]
@@ -506,8 +506,8 @@ def test_evaluations_during_training_are_refused_with_zero_3(encoder: EvaluatedM
 
 
 def test_evaluations_during_training_require_a_labeled_dev_split(encoder: EvaluatedModel) -> None:
-    unlabelled = [replace(item, gold=None) for item in pairs(4)]
-    for given in ({"train": pairs(4)}, {"train": pairs(4), "dev": unlabelled}, {"train": pairs(4), "test": pairs(4)}):
+    unlabeled = [replace(item, gold=None) for item in pairs(4)]
+    for given in ({"train": pairs(4)}, {"train": pairs(4), "dev": unlabeled}, {"train": pairs(4), "test": pairs(4)}):
         with pytest.raises(
             BadInput, match=r"tuning\.num_evaluations: got 1, but no dev split has labels; use another grid"
         ):

@@ -301,7 +301,7 @@ def test_labels_are_generated_as_words(vocab: Vocab) -> None:
     assert found.example.startswith("cat sentence: ")
 
 
-LABELLED = TextToText(
+LABELED = TextToText(
     task=Classification(text="a", label="b", labels=("0", "1")), generation=GenerationSettings(max_new_tokens=4)
 )
 ITEMS = {
@@ -322,7 +322,7 @@ ITEMS = {
 )
 def test_keys_without_effect_on_generation_are_refused(key: str, given: Any, vocab: Vocab) -> None:
     with pytest.raises(BadInput, match=f"invalid tuning.{key}: got {given!r}, expected .* for a generation task"):
-        evaluate_generation(net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, **{key: given}))
+        evaluate_generation(net("encoder and decoder", vocab), LABELED, ITEMS, Tuning(max_steps=1, **{key: given}))
 
 
 @pytest.mark.parametrize(
@@ -366,20 +366,20 @@ def test_the_predictions_are_those_of_the_best_weights_on_dev(
 def test_evaluations_during_training_require_a_labeled_dev_split(dev: Any, vocab: Vocab) -> None:
     with pytest.raises(BadInput, match=r"tuning\.num_evaluations: got 2, but no dev split has labels"):
         evaluate_generation(
-            net("decoder", vocab), LABELLED, {"train": ITEMS["train"], **dev}, Tuning(max_steps=1, num_evaluations=2)
+            net("decoder", vocab), LABELED, {"train": ITEMS["train"], **dev}, Tuning(max_steps=1, num_evaluations=2)
         )
 
 
 def test_evaluations_during_training_are_refused_with_zero_3(vocab: Vocab) -> None:
     machine = EngineSettings(precision="bf16", zero_stage=3)
     with pytest.raises(BadInput, match=r"with engine\.zero_stage 3 no worker has all weights"):
-        evaluate_generation(net("decoder", vocab), LABELLED, ITEMS, Tuning(num_evaluations=2), machine=machine)
+        evaluate_generation(net("decoder", vocab), LABELED, ITEMS, Tuning(num_evaluations=2), machine=machine)
 
 
 def test_evaluations_during_training_use_the_first_labeled_dev_split(vocab: Vocab) -> None:
-    unlabelled = [replace(item, gold=None) for item in ITEMS["dev"]]
-    given = {"train": ITEMS["train"], "dev": unlabelled, "dev_mismatched": ITEMS["dev"]}
-    found = evaluate_generation(net("decoder", vocab), LABELLED, given, Tuning(max_steps=2, num_evaluations=2))
+    unlabeled = [replace(item, gold=None) for item in ITEMS["dev"]]
+    given = {"train": ITEMS["train"], "dev": unlabeled, "dev_mismatched": ITEMS["dev"]}
+    found = evaluate_generation(net("decoder", vocab), LABELED, given, Tuning(max_steps=2, num_evaluations=2))
     assert set(found.scores) == {"dev_mismatched"}
     assert "used the checkpoint with the best dev score of 2 evaluations" in found.notes
 
@@ -414,11 +414,11 @@ def test_a_head_without_pretrained_weights_is_noted(vocab: Vocab) -> None:
 @pytest.mark.parametrize("kind", ["encoder and decoder", "decoder"])
 def test_max_seq_length_and_dropout_of_the_tuning_take_effect(kind: str, vocab: Vocab) -> None:
     whole, cut = (
-        evaluate_generation(net(kind, vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=n)) for n in (0, 9)
+        evaluate_generation(net(kind, vocab), LABELED, ITEMS, Tuning(max_steps=1, max_seq_length=n)) for n in (0, 9)
     )
     assert whole.losses != cut.losses
     assert any("truncated" in note for note in cut.notes)
-    dropped = evaluate_generation(net(kind, vocab), LABELLED, ITEMS, Tuning(max_steps=1, dropout=0.5))
+    dropped = evaluate_generation(net(kind, vocab), LABELED, ITEMS, Tuning(max_steps=1, dropout=0.5))
     assert dropped.losses != whole.losses
 
 
@@ -427,16 +427,16 @@ def test_a_length_without_room_for_a_question_is_refused(vocab: Vocab) -> None:
         BadInput,
         match=r"invalid tuning\.max_seq_length: got 8, which leaves no room for a question",
     ):
-        evaluate_generation(net("decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=8))
+        evaluate_generation(net("decoder", vocab), LABELED, ITEMS, Tuning(max_steps=1, max_seq_length=8))
     assert evaluate_generation(
-        net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=8)
+        net("encoder and decoder", vocab), LABELED, ITEMS, Tuning(max_steps=1, max_seq_length=8)
     ).losses
 
 
 def test_an_unlabeled_split_has_predictions_and_no_score(vocab: Vocab) -> None:
-    unlabelled = [replace(item, gold=None) for item in ITEMS["dev"]]
-    given = {**ITEMS, "test": unlabelled}
-    found = evaluate_generation(net("encoder and decoder", vocab), LABELLED, given, Tuning(max_steps=1))
+    unlabeled = [replace(item, gold=None) for item in ITEMS["dev"]]
+    given = {**ITEMS, "test": unlabeled}
+    found = evaluate_generation(net("encoder and decoder", vocab), LABELED, given, Tuning(max_steps=1))
     assert (set(found.scores), len(found.predictions["test"])) == ({"dev"}, 4)
 
 

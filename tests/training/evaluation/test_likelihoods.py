@@ -235,8 +235,8 @@ def test_overflowing_perplexities_do_not_stop_the_task(against: str, tmp_path: P
 
 
 def test_items_that_cannot_be_scored_do_not_hide_a_constant_answer(tmp_path: Path) -> None:
-    """Such an item used to count as one more question with the mean as its value. Then a model that chose one option
-    for all other items got no note."""
+    """Such an item used to count as one more question, with the mean as its value. A model that chose one option for
+    all other items then got no note."""
     task = LoglikelihoodChoice(context="{c}", choices=("{o}",), label="y")
     good = [{"c": f"The quick {n}", "o": ["fox", "box"], "y": n % 2} for n in range(6)]
     bad = {"c": "The", "o": [LONG * 2, "box"], "y": 0}

@@ -42,7 +42,8 @@ def test_layer_states_equal_the_hidden_states_of_transformers() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("net", TRUNKS)
 def test_layer_states_do_not_depend_on_the_other_sequences_of_the_batch(net: str) -> None:
-    """The last states are those of `states`; the others equal those of a sequence alone, at any place in a batch."""
+    """The last states equal those of `states`. All states equal those of the sequence alone, at any place in a
+    batch."""
     model, given = model_of(net).eval(), rows(3)
     found = model.trunk.layer_states(batch_of(given))
     assert len(found) == 3
@@ -94,7 +95,7 @@ def test_a_scalar_mix_starts_as_the_mean_of_all_layers_and_uses_its_weights() ->
 
 @torch.no_grad()
 def test_last_four_concatenates_the_layers() -> None:
-    """A model with two layers has only these two; the embeddings do not count as a layer."""
+    """A model with two layers has only these two, because the embeddings do not count as a layer."""
     model, batch = model_of("bert", "last_four").eval(), batch_of(rows(3))
     states = model.trunk.layer_states(batch)
     torch.testing.assert_close(model.reading(model.trunk, batch), torch.cat(states[1:], dim=-1))

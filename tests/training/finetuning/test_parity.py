@@ -1,8 +1,8 @@
 """The first ten losses of fine-tuning equal those of transformers with the same weights, for each kind of head.
 
-We read files in the formats of the data sets, by the shipped tasks. A tokenizer of transformers reads the raw texts, as
-the examples of transformers do, and this module numbers the labels. The test thus covers columns, labels, truncation
-and special tokens.
+Our shipped tasks read files in the formats of the data sets. A tokenizer of transformers reads the raw texts, as in the
+examples of transformers, and this module numbers the labels. Thus the test covers columns, labels, truncation and
+special tokens.
 """
 
 import json
@@ -52,9 +52,10 @@ TAGS: Final = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MIS
 LETTERS: Final = "ABCD"
 
 Raw = tuple[Any, ...]
-"""What a row of a file says: texts, and the answer as people would say it."""
+"""One example: its texts and its answer as in the file."""
 Theirs = dict[str, Any]
-"""A row as transformers takes it: `input_ids`, `token_type_ids`, and its answer as `labels` or the ends of a span."""
+"""A sequence as transformers takes it: `input_ids`, `token_type_ids`, and its answer as `labels` or as start and end
+positions."""
 
 
 def words(rng: np.random.Generator, most: int) -> list[str]:
@@ -311,14 +312,14 @@ def test_the_first_ten_losses_are_those_of_transformers(net: str, name: str, mic
     assert len(items) == COUNT
     assert encoded.notes or len(encoded.examples) > COUNT  # some sequences are truncated, or have several windows
     model = TaskModel(spec_of(net).model, [still(target) for target in task.targets()], vocab_of(net).size, seed=1)
-    randomise(model)
+    randomize(model)
     expected = their_losses(oracle(net, model.targets[0].kind, model), expected_rows)
     losses = list[float]()
     engine = LocalEngine(model, TUNING.optim(TUNING.max_steps), EngineSettings())
     train_head(engine, encoded.examples, TUNING, micro_tokens, on_step=lambda done, loss: losses.append(loss))
     assert losses == pytest.approx(expected, abs=1e-4)
     assert len(set(losses)) == 10
-    assert abs(losses[-1] - losses[0]) > 5e-3  # the losses change, and equally
+    assert abs(losses[-1] - losses[0]) > 5e-3  # the losses change during training
 
 
 def still(target: Target) -> Target:
@@ -326,7 +327,7 @@ def still(target: Target) -> Target:
     return replace(target, dropout=0.0) if hasattr(target, "dropout") else target  # type: ignore[type-var]
 
 
-def randomise(model: torch.nn.Module) -> None:
+def randomize(model: torch.nn.Module) -> None:
     """Make every tensor random: zero biases would hide an error."""
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():

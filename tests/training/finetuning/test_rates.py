@@ -37,8 +37,8 @@ def test_layerwise_rates_equal_those_of_electras_code() -> None:
 
 
 def test_layerwise_rates_equal_those_of_ulmfit() -> None:
-    """Each layer has the rate of the layer above divided by 2.6 (arXiv:1801.06146, 3.2); the top layer, that of the
-    head divided by 2.6."""
+    """The top layer has the rate of the head divided by 2.6 (arXiv:1801.06146, 3.2). Each other layer has the rate of
+    the layer above it divided by 2.6."""
     found = rates_of(model_of("gpt1"), Tuning(layerwise_lr_decay=1 / 2.6, head_layer_gap=1))
     assert found["trunk.blocks.1.attention.out.weight"] == pytest.approx(1 / 2.6)
     assert found["trunk.blocks.0.attention.out.weight"] == pytest.approx(1 / 6.76)

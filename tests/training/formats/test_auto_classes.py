@@ -22,7 +22,7 @@ ONE_OF_EACH = {  # a recipe for each exported model type and each class of a typ
     "albert": "albert_base",
     "bart": "bart_base",
     "bert": "bert_base",
-    "bert, masked tokens alone": "spanbert_base",
+    "bert, masked tokens only": "spanbert_base",
     "electra": "electra_small",
     "gpt2": "gpt2",
     "longformer": "longformer_base",

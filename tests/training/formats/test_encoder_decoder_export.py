@@ -191,8 +191,8 @@ def test_positions_of_pegasus_that_are_not_sinusoids_are_refused(pieces: Path, t
 
 
 def test_positions_of_pegasus_equal_theirs_up_to_the_longest_sequence(pieces: Path, tmp_path: Path) -> None:
-    """Their positions are computed in float64, ours in float32, which adds 3e-5 at the end of a sequence of 512
-    tokens."""
+    """Their positions are computed in float64, ours in float32. At the end of a sequence of 512 tokens, this adds a
+    difference of 3e-5."""
     model = built(spec_of(replace(PEGASUS, position_embedding=Seq2SeqSinusoidalPositions(max_position_embeddings=512))))
     oracle, rows = exported(model, pieces, tmp_path), rows_of(PEGASUS, [512, 300], [512, 512])
     table = oracle.model.encoder.embed_positions

@@ -102,7 +102,7 @@ def oracle_output(oracle: Any, batch: dict[str, Tensor], **labels: Tensor) -> An
 
 
 def their_logits(oracle: Any, batch: dict[str, Tensor]) -> list[Tensor]:
-    """Their logits at the real tokens, and of the sequences if the model has a pair head."""
+    """Their logits at the real tokens, and the pair logits of each sequence if the model has a pair head."""
     output = oracle_output(oracle, batch)
     if isinstance(oracle, hf().BertForPreTraining):
         return [output.prediction_logits[inside(batch)], output.seq_relationship_logits]

@@ -107,7 +107,7 @@ def is_forward(row: Row) -> bool:
 
 @pytest.mark.parametrize("name", kinds())
 def test_the_exported_tokenizer_gives_the_ids_of_fine_tuning(name: str, tmp_path: Path) -> None:
-    """They are also the ids of tasks on held-out documents. A decoder whose texts end only on request lacks the end
+    """Tasks on held-out documents use the same IDs. For a decoder, the exported tokenizer does not add the end
     token."""
     tiny = recipe(name, "tiny")
     vocab = tiny.sampling.reading(of(tiny))
@@ -144,11 +144,11 @@ def test_t5_has_no_cls_and_keeps_its_sentinels_when_decoding(tmp_path: Path) -> 
     assert "[CLS]" not in theirs.convert_ids_to_tokens(ids)
     assert "<extra_id_0>" in theirs.decode(ids, skip_special_tokens=True)
     assert "</s>" not in theirs.decode(ids, skip_special_tokens=True)
-    again = of_folder(tmp_path)  # here the text of a sentinel is not a sentinel
+    again = of_folder(tmp_path)  # here, the text of a sentinel is ordinary text
     assert vocab.size - 1 not in again.encode("the <extra_id_0> mat")
     assert vocab.size - 1 not in Template(again).row("the <extra_id_0> mat").ids.tolist()
     assert again.cls is None
-    assert of(tiny).cls in again.special_ids  # this token is never generated
+    assert of(tiny).cls in again.special_ids  # a model with this vocabulary never generates [CLS]
 
 
 def test_a_prompt_of_a_decoder_begins_with_the_end_of_text_token(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Generation compared with transformers, and with a cache compared to without one."""
+"""Generation compared with transformers, and cached generation compared with uncached."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -98,7 +98,7 @@ OTHERS: dict[str, Architecture] = {
     "mass": replace(MASS, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=LONGEST)),
     "t5, far": replace(T5, position_embedding=RelativeBias(num_buckets=8, max_distance=6)),
 }
-END, START = 3, {"t5": 1, "bart": 2}  # with the vocabulary here, [PAD] and </s>
+END, START = 3, {"t5": 1, "bart": 2}  # IDs in the vocabulary of this test: [PAD] and </s>
 MANY = tuple(range(80))  # end tokens: so many that random models end sequences at all lengths
 METHODS: dict[str, tuple[Method, GenerationLimits]] = {
     "greedy": (GreedyDecoding(), GenerationLimits(max_new_tokens=14, ends=(END,))),
@@ -185,7 +185,8 @@ def test_a_sequence_does_not_depend_on_the_rest_of_its_batch(name: str, method: 
 
 @pytest.mark.parametrize("same_length", [False, True])
 def test_a_cache_and_a_memory_forget_the_same_tokens(same_length: bool) -> None:
-    """Tokens one by one, far more than a memory holds, through the memory of training and through a cache."""
+    """The model reads far more tokens than its memory holds, one by one, through the memory of training and through a
+    cache."""
     trunk = replace(XL, position_embedding=RelativePositions(mem_len=5, clamp_len=3, same_length=same_length))
     model = built(ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=TABLE))
     net, ids_BS = model.trunk, torch.from_numpy(np.random.default_rng(0).integers(TABLE, size=(2, 200)))
@@ -349,8 +350,8 @@ def until(ids: list[int], ends: tuple[int, ...]) -> list[int]:
 
 @pytest.mark.parametrize("name", TRUNKS)
 def test_generation_equals_that_of_transformers(name: str, zero_pad: Path, one_pad: Path, tmp_path: Path) -> None:
-    """The prompts have different lengths, except if n-grams may not repeat, because transformers counts padding
-    there."""
+    """The prompts have different lengths. They have equal lengths if n-grams may not repeat, because transformers
+    counts padding there."""
     model = model_of(name)
     oracle = oracle_of(name, model, one_pad if prompts_of(name)[0].source_ids is not None else zero_pad, tmp_path)
     for method, limits in METHODS.values():

@@ -69,8 +69,8 @@ def test_mask_predict_takes_the_best_tokens_and_then_changes_the_least_probable(
 
 @pytest.mark.slow
 def test_a_gibbs_sampler_of_two_positions_draws_each_given_the_other(model: Model) -> None:
-    """The second sweep over one position has the model's frequencies given the other one; chi-square, pooled below
-    5."""
+    """The frequencies of a second sweep over one position follow the model's distribution given the other one.
+    Chi-square test, with cells below 5 pooled."""
     row, draws = MaskedPrompt(np.array([2]), 1, np.array([6, 3])), 1_500
     found = fill(model, [row] * draws, GibbsDecoding(sweeps=1, warm=1), mask=MASK, barred=(0,), key=key(1, "task"))
     counts = Counter(int(each.ids[0]) for each in found)

@@ -148,8 +148,8 @@ def examine_spans(model: Model, text: World) -> tuple[float, float]:
 
 @torch.no_grad()
 def examine_verbs(model: Model, rows: list[Row]) -> tuple[float, float]:
-    """Loss of the verbs of first gap sentences that begin with a determiner and a name, and the minimum loss without
-    the source. The determiner gives the number of the verb, and only the source gives the topic of the document."""
+    """Loss of the verbs of first gap sentences that begin with a determiner and a name, and its minimum without the
+    source. The determiner gives the number of the verb. Only the source gives the topic of the document."""
     batch = unpadded(rows)
     begin_B = torch.tensor([0, *(len(row["labels"]) for row in rows[:-1])]).cumsum(0)
     subject_B = batch["targets"][begin_B + 1]
@@ -240,8 +240,8 @@ def test_all_five_noise_types_are_learned(train: World, held_out: World) -> None
 def test_gap_sentences_follow_the_topic_of_their_source(train: World, held_out: World) -> None:
     """Losses of three seeds: 2.166, 2.146, 2.137 for a verb; 3.674, 3.585, 5.523 with a masked source; 2.112, 2.197,
     2.172 for the whole text. A verb of a known topic has a loss of 2.137 in closed form (Zipf's law over 12 verbs).
-    Without the source, the loss is at least 3.389, by counting: the selection prefers frequent verbs. Otherwise, it
-    would be log 4 higher."""
+    Without the source, the loss is at least 3.389, by counting. This is less than 2.137 + log 4, because the selection
+    prefers sentences with shared verbs."""
     model = learn(Course(PEGASUS, LOSSES, gap_rows, steps=800, batch=16, peak=3e-3), train)
     rows = gap_rows(held_out, 2000, np.random.default_rng(1))
     blind = [row | {"source_input_ids": np.full_like(row["source_input_ids"], MASK)} for row in rows]
@@ -253,7 +253,7 @@ def test_gap_sentences_follow_the_topic_of_their_source(train: World, held_out: 
 
 @pytest.fixture(scope="module")
 def causal(train: World) -> Model:
-    """A causal model with the size of BART's decoder, after 1,500 steps of 768 targets, as many as MASS predicts."""
+    """A causal model built like BART's decoder, after 1,500 steps of 768 targets, as many as MASS predicts."""
     trunk = replace(ENCODER, attention_mask="causal", type_vocab_size=0)
     return learn(Course(trunk, LOSSES, next_token_rows, steps=1500, batch=16, peak=2e-3), train)
 
@@ -294,9 +294,9 @@ def test_a_fragment_as_long_as_its_sequence_is_as_hard_as_causal_prediction(
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_a_fragment_of_one_token_is_no_harder_than_a_mask(train: World, held_out: World) -> None:
-    """Losses of seed 0 after 1,500 steps: 2.818, and 3.594 of a masked language model with the same targets. Seeds 1
-    and 2 after 800 steps: 3.146 and 3.027, and 4.185 and 4.592. The task is the same. But the decoder receives the
-    token before the hidden one, which a masked language model must find by its position."""
+    """Losses of seed 0 after 1,500 steps: 2.818, and 3.594 of a masked language model with the same targets. Losses of
+    seeds 1 and 2 after 800 steps: 3.146 and 3.027, and 4.185 and 4.592. Both models have the same task. But the decoder
+    receives the token before the hidden one, which a masked language model must find by its position."""
     encoder, single = replace(ENCODER, type_vocab_size=0), (MaskedTokens(transform=False),)
     masks = Course(encoder, single, single_token_rows, steps=800, batch=64, peak=2e-3)
     fragments = Course(BART, LOSSES, partial(fragment_rows, rate=1 / 48), steps=800, batch=64, peak=2e-3)

@@ -2,7 +2,7 @@
 
 The model is tiny (2 layers, width 64). It is initialized by the rule for small widths: init_std = 0.02 * sqrt(768 /
 width). It is evaluated on held-out text. A short run only tests that the model uses context; the full-length runs are
-marked slow. Masked tokens are trained for half as many steps as in D1, with three times the learning rate: this gives
+marked slow. Masked tokens are trained for half as many steps as in D1, with three times the learning rate. This gives
 better results in half the time.
 """
 
@@ -91,7 +91,8 @@ def next_token_rows(text: World, count: int, rng: np.random.Generator, length: i
 
 
 def pair_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
-    """Two sentences followed by the next two or (label 1) by two of another document. The boundary gives no hint."""
+    """Two sentences followed by the next two or (label 1) by two of another document. The boundary between them does
+    not reveal the label."""
     start_M = np.flatnonzero(text.sentence_starts_T)
     document_M = np.repeat(np.arange(len(text.num_tokens_N)), text.num_tokens_N)[start_M]
     inside = np.flatnonzero(document_M[:-4] == document_M[3:-1])  # three more sentences follow in the document

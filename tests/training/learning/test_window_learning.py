@@ -1,7 +1,7 @@
 """Longformer copies over a distance beyond its windows through its global token, but not without one.
 
 This is the copy task of reference/family.md D1, reduced to what one global token of width 64 learns in minutes: one of
-31 symbols. For a word of two symbols, .41 of the symbols were right after 500 steps.
+31 symbols. For words of two symbols, a model had .41 of the symbols right after 500 steps.
 """
 
 from dataclasses import replace

@@ -62,7 +62,7 @@ def vocabulary(kind: str) -> Vocab:
 
 @cache
 def net(kind: str) -> Model:
-    """A model in training mode: whoever scores with it must switch to evaluation mode."""
+    """A model in training mode, so that scoring must switch to evaluation mode."""
     trunk = BERT if kind == "bert" else TRUNKS[kind]
     losses = (MaskedTokens(),) if kind == "bert" else (NextToken(bias=kind == "adaptive"),)
     return built(ModelSpec(model=trunk, losses=losses, vocab_size=vocabulary(kind).size + 3)).train()

@@ -53,7 +53,7 @@ def test_probabilities_of_all_tokens_and_the_end_sum_to_one(order: int, seed: in
 
 @pytest.mark.parametrize("order", [2, 3, 4])
 def test_with_one_discount_probabilities_equal_those_of_nltk(order: int) -> None:
-    """Only inside sentences: at the beginning, nltk also counts what comes before, where there is nothing."""
+    """Only inside sentences, because nltk also counts contexts before the beginning of a sentence, and we do not."""
     lm = pytest.importorskip("nltk.lm")
     from nltk.util import everygrams
 
@@ -68,7 +68,7 @@ def test_with_one_discount_probabilities_equal_those_of_nltk(order: int) -> None
         context = rng.integers(0, size, order - 1).tolist()
         word = int(rng.integers(0, size))
         wanted = theirs.score(str(word), list(map(str, context)))
-        if wanted:  # nltk has no probability for unseen contexts
+        if wanted:  # nltk gives no probability to unseen n-grams
             some += 1
             assert p(ours, *context, word) == pytest.approx(wanted, rel=1e-5)
     assert some > 50

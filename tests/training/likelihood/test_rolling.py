@@ -24,7 +24,8 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @torch.no_grad()
 def expected(oracle: Any, text: str, window: int, stride: int) -> float:
-    """-log p of a text: each token has the context that its first window gives it as a target."""
+    """The negative log-probability of a text. The context of a token is the part of its first window that precedes
+    it."""
     ids, total, done = [vocabulary("gpt2").sep, *vocabulary("gpt2").encode(text)], 0.0, 1
     while done < len(ids):
         stop = min(len(ids), done + (window if done == 1 else stride))
@@ -78,7 +79,7 @@ def test_line_ends_count_as_words_only_if_they_are_predicted(kind: str) -> None:
     assert ("\n" in given.decode(found.ids)) == keeps
     sentence = targets_of(
         given, PerplexityText("The fox jumps", line_ends=True)
-    )  # in lm1b, the end of the text is the end of its line
+    )  # as in lm1b: the end of the text counts as a word
     assert given.sep is not None
     assert sentence == Targets([*given.encode("The fox jumps"), given.sep], words=4, ends_left_out=0, unknown=0)
     assert targets_of(given, PerplexityText("The fox jumps")) == Targets(given.encode("The fox jumps"), 3, 0, 0)

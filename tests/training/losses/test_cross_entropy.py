@@ -113,7 +113,8 @@ def test_samples_have_no_gradient() -> None:
 
 
 def test_a_diverged_model_still_samples_tokens_of_the_vocabulary() -> None:
-    """The loss then reports the error. An ID outside of the vocabulary would stop the run before."""
+    """The loss then reports the error. An ID outside of the vocabulary would stop the run earlier, with another
+    error."""
     tokens = token_sample(torch.full((3, 4), torch.nan), random(30, 4), None, torch.tensor([0.0, 0.5, 0.9]), None)
     assert int(tokens.max()) < 30
 

@@ -72,7 +72,7 @@ def test_visibility_and_models_of_a_loss_are_those_of_trunks(loss: Loss) -> None
     assert set() < loss.reads <= {"net", "generator", "discriminator"}
 
 
-def test_a_head_that_is_not_exported_has_a_reason() -> None:
+def test_only_the_span_boundary_head_is_not_exported() -> None:
     assert {loss.kind for loss in LOSSES if loss.not_exported} == {"span_boundary"}
 
 
@@ -169,7 +169,7 @@ class FocalTokens:
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
     kept_logits: ClassVar[int] = 0
-    not_exported: ClassVar[str] = "a test has it"
+    not_exported: ClassVar[str] = "it exists only in a test"
     scale_overrides: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     def describe(self, context: LossContext) -> str:

@@ -28,10 +28,10 @@ LOSS = SpanBoundary()
 VOCAB = 50
 
 
-def row_of(labelled: Sequence[int], length: int) -> Row:
+def row_of(labeled: Sequence[int], length: int) -> Row:
     """A sequence with targets at these positions."""
     labels_S = np.full(length, IGNORE)
-    labels_S[list(labelled)] = np.arange(len(labelled)) + 7
+    labels_S[list(labeled)] = np.arange(len(labeled)) + 7
     return {
         "input_ids": np.arange(length) % VOCAB,
         "token_type_ids": np.zeros(length, dtype=np.int8),
@@ -79,9 +79,9 @@ def test_tokens_of_a_span_are_predicted_from_their_neighbors() -> None:
     assert predictions_of([row_of([3, 4, 7], 10)]) == [(3, 2, 5, 0), (4, 2, 5, 1), (7, 6, 8, 0)]
 
 
-@pytest.mark.parametrize("labelled", [[1, 2], [7, 8], [0], [9], [1, 2, 3, 4, 5, 6, 7, 8]])
-def test_a_span_next_to_the_first_or_last_special_token_is_not_predicted(labelled: list[int]) -> None:
-    assert predictions_of([row_of(labelled, 10)]) == []
+@pytest.mark.parametrize("labeled", [[1, 2], [7, 8], [0], [9], [1, 2, 3, 4, 5, 6, 7, 8]])
+def test_a_span_next_to_the_first_or_last_special_token_is_not_predicted(labeled: list[int]) -> None:
+    assert predictions_of([row_of(labeled, 10)]) == []
 
 
 def test_adjacent_spans_are_one() -> None:
@@ -122,7 +122,7 @@ def test_a_batch_without_predicted_tokens_has_zero_loss() -> None:
 
 
 def test_the_head_does_not_depend_on_the_tokens_of_the_span() -> None:
-    """The head reads only the states around the span. Without mixing between tokens, another token in the span changes
+    """The head reads only the states around the span. If tokens are not mixed, another token in the span changes
     nothing."""
     batch, model = unpadded([row_of([4, 5], 10)]), net()
     hidden_TD = model.trunk.embed(batch)

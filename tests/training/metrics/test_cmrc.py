@@ -28,7 +28,7 @@ def test_f1_uses_the_longest_common_substring(gold: str, predicted: str, wanted:
 
 
 def test_marks_of_several_characters_in_the_script_are_kept() -> None:
-    """The script lists half an ellipsis ("……") as one mark, but compares single characters with it."""
+    """The script lists the two-character ellipsis "……" as one mark, but compares single characters with it."""
     assert units("好…") == ["好", "…"]
 
 

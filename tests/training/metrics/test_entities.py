@@ -117,8 +117,8 @@ def reference_iob2(tags: list[str]) -> set[tuple[int, int, str]]:
 
 
 def reference_iob1(tags: list[str]) -> set[tuple[int, int, str]]:
-    """Entities in IOB1: consecutive I of one type. A B starts an entity only after a word of the same type. After a
-    word of another type a B is invalid, because it is not needed there."""
+    """Entities in IOB1: consecutive I of one type. A B starts an entity only directly after a word of the same type.
+    After a word of another type, B is unnecessary and therefore invalid."""
     found, at = set(), 0
     while at < len(tags):
         prefix, kind = tags[at][0], tags[at][2:]

@@ -16,9 +16,9 @@ WORST = 0.05  # the nominal level
 
 
 def answers(rng: Any, seeds: int, questions: int, share: float, spread: tuple[float, float, float], gain: float) -> Any:
-    """Correct answers of two checkpoints whose ability differs by `gain` (logits). Random effects are the difficulty of
-    a question, and the effects of checkpoint and seed on it. `spread` are the standard deviations of seeds, questions,
-    and difficulty."""
+    """Correct answers of two initializations whose ability differs by `gain` (logits). Random effects are the
+    difficulty of a question, and the effects of initialization and seed on it. `spread` contains the standard
+    deviations of seeds, questions, and difficulty."""
     of_seeds, of_questions, difficulty = spread
     hard_Q = rng.normal(0, difficulty, questions)
     for at in (gain, 0.0):
@@ -94,7 +94,7 @@ def test_the_interval_excludes_0_exactly_if_p_is_below_5_percent() -> None:
 
 
 def test_few_differing_questions_are_not_significant_even_with_equal_seeds() -> None:
-    """Four answers, all better: a t test gives p .046, but a fair coin does so in 1 of 8 cases."""
+    """All four differing answers are better. A t test gives p .046, but four coin flips are equal in 1 of 8 cases."""
     worse = np.zeros((3, 71))
     better = worse.copy()
     better[:, :4] = 1
@@ -167,7 +167,8 @@ def test_the_test_over_seeds_is_students_t_test() -> None:
 
 
 def test_equal_differences_of_all_seeds_are_not_certain() -> None:
-    """The differences of eight pairs are equal by chance: a t test would give p 0."""
+    """With a test set of eight pairs, all seeds may have the same difference by chance. A t test would then give p
+    0."""
     for seeds, p in ((2, 0.5), (3, 0.25)):
         found = over_seeds([0.8 - 0.5, 0.9 - 0.6, 0.7 - 0.4][:seeds])
         assert found is not None

@@ -134,7 +134,7 @@ def reference_f1_version_2(gold: str, predicted: str) -> float:
 
 
 def test_random_sets_of_questions_have_the_scores_of_the_official_script() -> None:
-    """No-answer scores have both signs, and some are equal; gold answers may be empty after normalization."""
+    """No-answer scores are positive and negative, and some are equal. Gold answers may be empty after normalization."""
     rng = np.random.default_rng(3)
     for _ in range(1_000):
         ids = [str(number) for number in range(rng.integers(1, 8))]

@@ -178,7 +178,7 @@ def test_whole_tensor_optimizers_equal_ten_lines_of_numpy(spec, numpy, shape) ->
 @pytest.mark.parametrize(
     ("lengths", "others"),
     [((5, 5, 5), ()), ((2, 7, 1), ()), ((4, 4, 4), (3,)), ((130, 130, 130), (140,)), ((64, 64), (512,))],
-    ids=["biases", "biases of clusters", "small", "factored", "factored only if it were one"],
+    ids=["biases", "biases of clusters", "small", "factored", "factored only as one tensor"],
 )
 @every_rule_of_whole_tensors
 def test_fused_tensors_are_updated_like_separate_ones(spec, numpy, lengths, others) -> None:

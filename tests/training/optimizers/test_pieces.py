@@ -17,7 +17,7 @@ STEPS = 3
 
 class Workers:
     """Replaces torch.distributed: the workers make their updates one after the other. A sum over the workers returns
-    that of the whole tensor; the contributions of the workers are stored and compared with it."""
+    that of the whole tensor. The contributions of the workers are stored, and compared with it."""
 
     def __init__(self, sums: list[Tensor]) -> None:
         self.whole, self.brought = sums, [torch.zeros_like(each) for each in sums]

@@ -410,7 +410,7 @@ def test_every_metric_has_a_score(tmp_path: Path) -> None:
     ],
 )
 def test_majority_and_chance_are_those_of_the_first_metric(metrics: tuple[str, ...], guesses: dict[str, float]) -> None:
-    """The accuracy of the majority answer used to appear beside a perplexity, as if it were the majority's
+    """A perplexity used to be reported beside the accuracy of the majority answer, as if this were the majority's
     perplexity."""
     task = LoglikelihoodChoice(choices=("{o}",), label="y", subset="{s}", metrics=metrics)
     rows = [{"o": ["a", "b"], "y": 0, "s": "one"}] * 3 + [{"o": ["a", "b"], "y": 1, "s": "two"}]

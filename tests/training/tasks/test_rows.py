@@ -170,7 +170,7 @@ def test_a_text_among_indexes_of_choices_makes_only_its_row_malformed(odd: int, 
     "kind", ["classification", "ranking", "multiple_choice", "loglikelihood_choice", "text_to_text"]
 )
 def test_json_booleans_are_labels(kind: str, labels: tuple[str, str], tmp_path: Path) -> None:
-    """`["true", "false"]`, as in the file, was refused in favor of 'True' and 'False'."""
+    """`["true", "false"]`, as in the file, was refused: only 'True' and 'False' were accepted."""
     task: Any = KINDS[kind]
     task = as_text(replace(CLASSIFY, labels=labels), "x") if kind == "text_to_text" else replace(task, labels=labels)
     rows = [PLAIN | {"y": value} for value in (True, False, "true" if "true" in labels else "True")]
@@ -291,7 +291,7 @@ BLANKS = {
 
 @pytest.mark.parametrize("other", ["Rome B-LOC\t\n", "Rome\tB-LOC\n", "\tRome B-LOC\n", "Rome X\tB-LOC\n"])
 def test_a_tab_in_conll_is_a_separator_if_most_lines_have_spaces(other: str, tmp_path: Path) -> None:
-    """A tab before the tag joined both into one word, and the sentence silently lost its answer."""
+    """Such a tab joined the word and its tag, so that the sentence silently lost its answer."""
     tag = TokenClassification(labels=("O", "B-LOC"))
     (tmp_path / "f.txt").write_text(f"she O\nsaw O\n{other}\nhe O\n")
     items, records = task_of(tag, ConllFormat(), "f.txt").items("dev", tmp_path)

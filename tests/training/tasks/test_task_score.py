@@ -61,7 +61,7 @@ def score(
 
 def test_pretraining_wins_only_if_its_gain_is_significant() -> None:
     both = (0.70, 0.72, 0.74), (0.60, 0.61, 0.62)
-    assert score(*both).wins is None  # the per-question values are unknown
+    assert score(*both).wins is None  # the values of single questions are unknown
     assert score(*both).margin == pytest.approx(0.11)
     found = {p: score(*both, gain=PairedDifference(0.1, 0.01, 0.19, p, 3, 71)) for p in (0.04, 0.06)}
     assert [(one.wins, one.margin) for one in found.values()] == [(True, 0.1), (False, 0.1)]
