@@ -57,7 +57,6 @@ def layout(cell: Cell) -> str:
     """The parallel layout of a cell, in words.
 
     >>> layout(Cell("BERT", 1, 2, 2, 1, 1, "fp32", "AdamW"))
-
     'data 2 x tensor 2'
     """
     degrees = {"data": cell.data, "tensor": cell.tensor, "pipeline": cell.pipeline, "sequence": cell.sequence}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from training.likelihood import (
-    NORMALIZATIONS,
+    NORMALISATIONS,
     FewShotExample,
     LogP,
     as_array,
@@ -57,7 +57,7 @@ def test_log_probabilities_are_normalized(how: str, wanted: float) -> None:
     text = " na\N{LATIN SMALL LETTER I WITH DIAERESIS}ve"
     found = normalize(given, how, text, LogP(-8.0, 3, greedy=False))  # type: ignore[arg-type]
     assert found == pytest.approx(wanted)
-    assert set(NORMALIZATIONS) == {"sum", "token", "character", "byte", "unconditional"}
+    assert set(NORMALISATIONS) == {"sum", "token", "character", "byte", "unconditional"}
 
 
 POOL = [FewShotExample(f"{number}+1=", f" {number + 1}") for number in range(20)]

@@ -20,12 +20,12 @@ from training.metrics import Scheme, entity_f1, no_tags_of, outside_of
     ],
 )
 def test_each_scheme_gives_its_scores(
-    gold: str, predicted: str, lenient: object, reference_iob1: object, reference_iob2: object
+    gold: str, predicted: str, lenient: object, iob1: object, iob2: object
 ) -> None:
     both = [gold.split()], [predicted.split()]
     assert tuple(entity_f1(*both).values()) == pytest.approx(lenient)
-    assert tuple(entity_f1(*both, "IOB1").values()) == pytest.approx(reference_iob1)
-    assert tuple(entity_f1(*both, "IOB2").values()) == pytest.approx(reference_iob2)
+    assert tuple(entity_f1(*both, "IOB1").values()) == pytest.approx(iob1)
+    assert tuple(entity_f1(*both, "IOB2").values()) == pytest.approx(iob2)
 
 
 def test_e_and_s_prefixes_count_only_in_iobes() -> None:
