@@ -155,6 +155,6 @@ def test_invalid_degrees_and_compilation_with_them_are_refused(key: str) -> None
     with pytest.raises(ValueError, match=f"{key} is 0, allowed is a number of (workers|stages) from 1 up"):
         EngineSettings(**{key: 0})
     with pytest.raises(
-        ValueError, match="torch_compile is True, allowed is false with tensor, pipeline or sequence_parallel"
+        ValueError, match="torch_compile is True, allowed is false with tensor, pipeline or sequence parallelism"
     ):
         EngineSettings(torch_compile=True, **{key: 2})

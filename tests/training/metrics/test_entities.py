@@ -19,9 +19,7 @@ from training.metrics import Scheme, entity_f1, no_tags_of, outside_of
         ("B-P I-P I-P", "B-P I-L I-P", (0, 0, 0), (0, 0, 0), (0, 0, 0)),
     ],
 )
-def test_each_scheme_gives_its_scores(
-    gold: str, predicted: str, lenient: object, iob1: object, iob2: object
-) -> None:
+def test_each_scheme_gives_its_scores(gold: str, predicted: str, lenient: object, iob1: object, iob2: object) -> None:
     both = [gold.split()], [predicted.split()]
     assert tuple(entity_f1(*both).values()) == pytest.approx(lenient)
     assert tuple(entity_f1(*both, "IOB1").values()) == pytest.approx(iob1)
