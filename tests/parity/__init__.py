@@ -1,8 +1,11 @@
-"""`make parity`: does what is learned depend on the layout? And does it on bare DeepSpeed?
+"""`make parity`: compare the training losses of every parallel layout with those of one process. With `--bare`, compare
+those of DeepSpeed alone.
 
     python -m tests.parity [--out work/parity] [--minutes 10] [--bare] [--save]
 
-Read cells.py first (which layouts), then nets.py (of which nets, and what `sesame check` says of them), plain.py (what
-they are compared with), group.py (groups of workers that train many cells each), table.py. bare.py is the same on
-`deepspeed.initialize` as its documentation says.
+Read the modules in this order: cells.py (the layouts), nets.py (the models, and the messages of `sesame check`),
+plain.py (the reference), group.py (groups of workers), table.py (the report).
+
+The module bare.py trains the same models through `deepspeed.initialize`, as the documentation of DeepSpeed describes
+it.
 """

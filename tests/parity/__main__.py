@@ -1,4 +1,4 @@
-"""`make parity`: the table of layouts; exit code 1 where one learns something else than one process does."""
+"""`make parity`: print the table of layouts. The exit code is 1 if a layout gives other losses than one process."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tests.parity import bare, nets, table
 from tests.parity.cells import AXES, Cell, combined, covering, plain_product, whole_product
-from tests.parity.group import Seen, in_lanes, trained
+from tests.parity.group import Seen, in_lanes, train_in_groups
 from tests.training.corpora import mini_corpus
 
 PROGRAM: Final = "tests.parity.worker"
@@ -25,11 +25,15 @@ MOST_WORKERS: Final = 8
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.parity", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("work/parity"), help="folder of corpus, runs and table")
-    parser.add_argument("--save", action="store_true", help=f"put the table into {RESULTS}")
-    parser.add_argument("--only", default="", help="values that each cell must have: net=BERT,zero=1")
     parser.add_argument(
-        "--bare", action="store_true", help="the same nets on DeepSpeed alone; nothing there is a failure"
+        "--out", type=Path, default=Path("work/parity"), help="directory for the corpus, the runs and the table"
+    )
+    parser.add_argument("--save", action="store_true", help=f"also write the table to {RESULTS}")
+    parser.add_argument("--only", default="", help="run only cells with these values, e.g. net=BERT,zero=1")
+    parser.add_argument(
+        "--bare",
+        action="store_true",
+        help="train the same models on DeepSpeed alone; differences do not count as failures",
     )
     args = parser.parse_args()
     out = args.out / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
@@ -48,11 +52,11 @@ def _words(cell: Cell) -> set[str]:
 
 
 Found = tuple[str, str, Any, bool]
-"""Name of a file, the page, what is behind it, and whether something failed."""
+"""File name, page, values for the JSON file, and whether a cell failed."""
 
 
 def _layouts(out: Path, wanted: Callable[[Cell], bool]) -> Found:
-    """Our engine on every layout."""
+    """Train and compare our engine on every layout."""
     started = time.monotonic()
     product = whole_product()
     refused = {cell: line for cell in product if (line := nets.refusal(cell))}
@@ -65,38 +69,40 @@ def _layouts(out: Path, wanted: Callable[[Cell], bool]) -> Found:
     outcomes = [table.outcome(cell, seen[cell.name], plain[_reference(cell).name]) for cell in cells]
     cpu_s = sum(one.cpu_s * one.cell.world for one in outcomes) + sum(one.cpu_s for one in plain.values())
     heading = _heading(product, refused, plainly, outcomes, time.monotonic() - started, cpu_s)
-    page = table.markdown(heading, outcomes, plainly, Counter(_line(line) for line in refused.values()))
+    page = table.markdown(heading, outcomes, plainly, Counter(_without_override(line) for line in refused.values()))
     values = {"heading": heading, "refused": Counter(refused.values()), "cells": [one.values() for one in outcomes]}
     return "parity", page, values, any(one.failed for one in outcomes)
 
 
 def _bare(out: Path, wanted: Callable[[Cell], bool]) -> Found:
-    """DeepSpeed without our engine."""
+    """Train and compare DeepSpeed without our engine."""
     cells = list(filter(wanted, bare.cells()))
     jobs = {cell.name: (cell, {"bare": list(cell)}) for cell in cells}
-    seen, plain = _seen(jobs, [bare.reference(cell) for cell in cells if bare.is_ours(cell)], out)
+    seen, plain = _seen(jobs, [bare.reference(cell) for cell in cells if bare.has_our_rule(cell)], out)
     outcomes = [
-        table.outcome(cell, seen[cell.name], (plain if bare.is_ours(cell) else seen)[bare.reference(cell).name])
+        table.outcome(cell, seen[cell.name], (plain if bare.has_our_rule(cell) else seen)[bare.reference(cell).name])
         for cell in cells
     ]
     heading = _bare_heading()
     values = {"heading": heading, "cells": [one.values() for one in outcomes]}
-    return "parity-deepspeed", table.of_bare(heading, outcomes), values, False
+    return "parity-deepspeed", table.bare_markdown(heading, outcomes), values, False
 
 
 def _bare_heading() -> list[str]:
     return [
-        f"# Bare DeepSpeed on the same nets, {datetime.now(UTC).date()}",
-        f"`python -m tests.parity --bare` on {_where()}: the nets, rows and rates of `make parity` through "
-        "`deepspeed.initialize` as its documentation has it: the loss is the mean over a micro-batch of three rows, "
-        "averaged by `gradient_accumulation_steps` and over the workers; optimisers by their names in the "
-        "configuration (AdamW with `torch_adam`, as its own is compiled when it is first used); tensor parallelism "
-        "by AutoTP with a `partition_config`. Clipping is set to our norm: left out, it is 1.0 since 0.19.",
-        f"The number is the greatest relative difference of the mean over all targets in {nets.STEPS} steps from one "
-        "plain process, or from DeepSpeed itself on one worker without ZeRO (its own rules: Muon, "
-        "Adafactor). Micro-batches and workers have different numbers of targets: what is off by more than 1e-5 learns "
-        "a mean of means. What fails does so with the first line of its exception. Pipeline and sequence parallelism "
-        "need a net that is written for them there.",
+        f"# DeepSpeed alone on the same models, {datetime.now(UTC).date()}",
+        f"`python -m tests.parity --bare` on {_where()} trains the models, sequences and learning rates of `make "
+        "parity` through `deepspeed.initialize`, as its documentation describes. The loss is the mean over a "
+        "micro-batch of three sequences, averaged by `gradient_accumulation_steps` and over the workers. "
+        "Optimizers are named in the configuration (AdamW with `torch_adam`, because DeepSpeed compiles its own "
+        "AdamW at the first use). Tensor parallelism is AutoTP with a `partition_config`. `gradient_clipping` is "
+        "set to our norm, because its default is 1.0 since DeepSpeed 0.19.",
+        f"The number is the greatest relative difference of the mean loss over all targets in {nets.STEPS} steps. "
+        "The reference is one plain process. For Muon and Adafactor, whose updates differ in DeepSpeed, it is "
+        "DeepSpeed on one worker without ZeRO. Micro-batches and workers have different numbers of targets: a "
+        "difference above 1e-5 means that DeepSpeed optimizes a mean of means. A failed cell shows the first line "
+        "of its exception. Pipeline and sequence parallelism are not included, because DeepSpeed requires models "
+        "written for them.",
     ]
 
 
@@ -105,13 +111,13 @@ def _where() -> str:
     return f"{where}, torch {version('torch')}, DeepSpeed {version('deepspeed')}"
 
 
-def _line(said: str) -> str:
-    """What check says, without the override that it was asked by."""
+def _without_override(said: str) -> str:
+    """The message of `sesame check` without its prefix about the override."""
     return said.partition(": ")[2] if said.startswith("override ") else said
 
 
 def _reference(cell: Cell) -> Cell:
-    """What a cell is compared with: one process, in bf16 of stage 1."""
+    """The reference of a cell: one process, for bf16 with ZeRO stage 1."""
     data = cell.data if cell.net in nets.SAMPLED else 1
     return cell._replace(zero=1, data=data, tensor=1, pipeline=1, sequence=1, mode=cell.precision)
 
@@ -119,24 +125,24 @@ def _reference(cell: Cell) -> Cell:
 def _seen(
     jobs: Mapping[str, tuple[Cell, dict[str, Any]]], references: Iterable[Cell], out: Path
 ) -> tuple[dict[str, Seen], dict[str, Seen]]:
-    """What cells gave, by name, with further keys of their jobs; and what one process gave of other cells."""
+    """The results of the cells by name, and of the references in one process. A job may have additional keys."""
     out.mkdir(parents=True)
     corpus = mini_corpus(out / "corpus")
 
     def job(cell: Cell, plain: bool = False, **more: Any) -> dict[str, Any]:
-        legal = bare.reference(cell) if more else cell  # of bare DeepSpeed that may be what `check` refuses
+        legal = bare.reference(cell) if more else cell  # a cell of bare DeepSpeed may be one that `check` refuses
         return {"run": nets.run(legal, corpus, out / "runs").to_json(), "plain": plain, "data": cell.data, **more}
 
-    def told(name: str, one: Seen) -> None:
+    def report(name: str, one: Seen) -> None:
         print(f"{name}: {one.error or f'{one.losses[-1]:.6f}'} ({one.cpu_s:.1f} s)", file=sys.stderr, flush=True)
 
     alone = {f"plain {cell.name}": job(cell, plain=True) for cell in references}
     alone |= {name: job(cell, **more) for name, (cell, more) in jobs.items() if cell.world == 1}
-    seen = in_lanes(alone, min(len(os.sched_getaffinity(0)), 4), out / "alone", PROGRAM, told)
+    seen = in_lanes(alone, min(len(os.sched_getaffinity(0)), 4), out / "alone", PROGRAM, report)
     for world, tensor in sorted({(cell.world, cell.tensor) for cell, _ in jobs.values() if cell.world > 1}):
         mine = {name: one for name, one in jobs.items() if (one[0].world, one[0].tensor) == (world, tensor)}
         here = {name: job(cell, **more) for name, (cell, more) in mine.items()}
-        seen |= trained(here, world, out / f"of-{world}-{tensor}", PROGRAM, told)
+        seen |= train_in_groups(here, world, out / f"of-{world}-{tensor}", PROGRAM, report)
     return seen, {name.removeprefix("plain "): one for name, one in seen.items() if name.startswith("plain ")}
 
 
@@ -153,17 +159,17 @@ def _heading(
     fp32, bf16 = (f"{table.TOLERANCE[mode]:g}" for mode in ("fp32", "bf16"))
     return [
         f"# Parity of layouts, {datetime.now(UTC).date()}",
-        f"`make parity` on {_where()}: {wall_s / 60:.1f} minutes, {cpu_s / 60:.1f} of processor time in steps. "
+        f"`make parity` on {_where()}: {wall_s / 60:.1f} min, of which {cpu_s / 60:.1f} CPU min in training steps. "
         f"{len(outcomes)} cells, {failed} failed.",
-        f"Axes: {axes}. Of their product of {len(product):,} cells `sesame check` refuses {len(refused):,} (last "
-        "table). Trained were every stage with AdamW in float32 on every data-parallel world and on two workers that "
-        f"share something ({len(plainly)} cells), and {len(outcomes) - len(plainly)} more, so that any two values that "
-        f"can stand together on up to {MOST_WORKERS} workers do so in one cell: not the whole product; "
-        f"{len(combined())} of them are modes of several keys.",
-        f"Each cell is {nets.STEPS} steps of nine ragged rows of text of the mini-world. The number is the greatest "
-        "relative difference of a loss from one plain process (torch alone, no DeepSpeed; for ELECTRA with the noise "
-        f"of as many workers as read different rows), allowed up to {fp32}. In bf16 it is that from one bf16 process "
-        f"of stage 1, allowed up to {bf16}.",
+        f"Axes: {axes}. `sesame check` refuses {len(refused):,} of the {len(product):,} cells of their product "
+        "(last table). AdamW in float32 was trained on every stage, with every number of data-parallel workers and "
+        f"on two model-parallel workers ({len(plainly)} cells). {len(outcomes) - len(plainly)} more cells cover all "
+        f"legal pairs of values on up to {MOST_WORKERS} workers, but not the whole product. {len(combined())} of "
+        "them have modes of several keys.",
+        f"Each cell is {nets.STEPS} steps of nine sequences of different lengths from the mini-world. The number is "
+        "the greatest relative difference of a loss from one plain process (torch alone, without DeepSpeed; for "
+        f"ELECTRA with the noise of as many data-parallel workers). It may be up to {fp32}. For bf16, the reference "
+        f"is one bf16 process of stage 1, and the number may be up to {bf16}.",
     ]
 
 

@@ -1,8 +1,9 @@
-"""The same nets on DeepSpeed as its documentation says, without an engine of ours: where it fails, where it is off.
+"""The same models on DeepSpeed without our engine, as its documentation describes: where it fails or differs.
 
 https://www.deepspeed.ai/getting-started and /docs/config-json: `loss = engine(batch)` is the mean over a micro-batch,
-`engine.backward(loss)`, `engine.step()`; `gradient_accumulation_steps` and the workers average. Optimisers are named in
-the configuration (AdamW with `torch_adam`: its own is compiled at its first use); AutoTP by `tensor_parallel`.
+followed by `engine.backward(loss)` and `engine.step()`. Losses are averaged over `gradient_accumulation_steps` and over
+the workers. Optimizers are named in the configuration (AdamW with `torch_adam`, because DeepSpeed compiles its own
+AdamW at the first use). AutoTP is set by `tensor_parallel`.
 """
 
 import gc
@@ -27,7 +28,7 @@ from training.run import Run
 from training.score import Score
 
 ADAM: Final = {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01}
-OPTIMISERS: Final[dict[str, dict[str, Any]]] = {
+OPTIMIZERS: Final[dict[str, dict[str, Any]]] = {
     "AdamW": {"type": "AdamW", "params": ADAM | {"torch_adam": True}},
     "LAMB": {"type": "Lamb", "params": ADAM},
     "Adafactor": {"type": "Adafactor", "params": {"lr": 1e-3}},
@@ -55,7 +56,8 @@ AUTOTP: Final = {
 
 
 def cells() -> list[Cell]:
-    """Every net on one worker, on two with every stage, and by AutoTP; the other axes with BERT on two workers."""
+    """Every model on one worker, on two workers with every stage, and by AutoTP; the other axes with BERT on two
+    workers."""
     nets, stages = ("BERT", "GPT-2", "ALBERT", "T5", "ELECTRA"), (0, 1, 2, 3)
     found = [Cell(net, 0, 1, 1, 1, 1, "fp32", "AdamW") for net in nets]
     found += [Cell(net, zero, 2, 1, 1, 1, "fp32", "AdamW") for net, zero in product(nets, stages)]
@@ -63,28 +65,29 @@ def cells() -> list[Cell]:
     found += [Cell(net, 1, 1, 2, 1, 1, "fp32", "AdamW") for net in nets[2:]]
     for mode, zeros in (("bf16", stages), ("offload", stages[1:])):
         found += [Cell("BERT", zero, 2, 1, 1, 1, mode, "AdamW") for zero in zeros]
-    found += [Cell("BERT", 2, 2, 1, 1, 1, "fp32", optimiser) for optimiser in ("LAMB", "Lion")]
-    for optimiser in ("Adafactor", "Muon"):
-        found.append(Cell("BERT", 0, 1, 1, 1, 1, "fp32", optimiser))
-        found += [Cell("BERT", zero, 2, 1, 1, 1, "fp32", optimiser) for zero in stages]
+    found += [Cell("BERT", 2, 2, 1, 1, 1, "fp32", optimizer) for optimizer in ("LAMB", "Lion")]
+    for optimizer in ("Adafactor", "Muon"):
+        found.append(Cell("BERT", 0, 1, 1, 1, 1, "fp32", optimizer))
+        found += [Cell("BERT", zero, 2, 1, 1, 1, "fp32", optimizer) for zero in stages]
     return found
 
 
-def is_ours(cell: Cell) -> bool:
-    """Whether its rule is that of our optimiser; of these DeepSpeed has others."""
-    return cell.optimiser not in ("Adafactor", "Muon")
+def has_our_rule(cell: Cell) -> bool:
+    """Whether DeepSpeed's optimizer computes the same update as ours; its Adafactor and Muon do not."""
+    return cell.optimizer not in ("Adafactor", "Muon")
 
 
 def reference(cell: Cell) -> Cell:
-    """What a cell is compared with: where its rule is ours one plain process, else DeepSpeed itself on one worker."""
-    if is_ours(cell):
+    """The reference of a cell: one plain process if the update is the same as ours, else DeepSpeed itself on one
+    worker."""
+    if has_our_rule(cell):
         data = cell.data if cell.net == "ELECTRA" else 1
-        return Cell(cell.net, 1, data, 1, 1, 1, "bf16" if cell.mode == "bf16" else "fp32", cell.optimiser)
-    return Cell(cell.net, 0, 1, 1, 1, 1, "fp32", cell.optimiser)
+        return Cell(cell.net, 1, data, 1, 1, 1, "bf16" if cell.mode == "bf16" else "fp32", cell.optimizer)
+    return Cell(cell.net, 0, 1, 1, 1, 1, "fp32", cell.optimizer)
 
 
 class Averaged(nn.Module):
-    """A model that returns its loss, as DeepSpeed's tutorials have it; the sums behind it are kept beside."""
+    """A model that returns its loss, as in DeepSpeed's tutorials; it also stores the sums behind the loss."""
 
     def __init__(self, model: Model, losses: tuple[Loss, ...]) -> None:
         super().__init__()
@@ -98,7 +101,7 @@ class Averaged(nn.Module):
 
 
 def config_of(cell: Cell, run: Run, accumulation: int) -> dict[str, Any]:
-    """As a user would write it."""
+    """The DeepSpeed configuration, as a user would write it."""
     zero: dict[str, Any] = {"stage": cell.zero}
     if cell.zero == 3:
         zero["stage3_param_persistence_threshold"] = 0
@@ -108,7 +111,7 @@ def config_of(cell: Cell, run: Run, accumulation: int) -> dict[str, Any]:
         "train_micro_batch_size_per_gpu": 3,
         "gradient_accumulation_steps": accumulation,
         "gradient_clipping": run.optimizer.max_grad_norm or 0.0,
-        "optimizer": OPTIMISERS[cell.optimiser],
+        "optimizer": OPTIMIZERS[cell.optimizer],
         "zero_optimization": zero,
         "zero_force_ds_cpu_optimizer": False,
         "zero_allow_untested_optimizer": True,
@@ -119,7 +122,7 @@ def config_of(cell: Cell, run: Run, accumulation: int) -> dict[str, Any]:
 
 
 def losses(run: Run, cell: Cell) -> list[float]:
-    """The mean over all targets of each step, whatever DeepSpeed makes of it."""
+    """The mean over all targets of each step, independent of how DeepSpeed averages."""
     deepspeed = deepspeed_import.deepspeed()
     deepspeed.utils.groups.mpu = None
     rank = distributed.get_rank() // cell.tensor
@@ -132,7 +135,7 @@ def losses(run: Run, cell: Cell) -> list[float]:
     given = [{"params": group["params"], "weight_decay": group["weight_decay"]} for group in groups]
     config = config_of(cell, run, len(loader.at(0)))
     with redirect_stdout(StringIO()):
-        parameters = model.parameters() if cell.optimiser == "Muon" else given
+        parameters = model.parameters() if cell.optimizer == "Muon" else given
         engine, optimizer, _, _ = deepspeed.initialize(model=model, model_parameters=parameters, config=config)
     found = [_step(run, engine, optimizer, loader.at(step), step, rank) for step in range(run.steps)]
     engine.destroy()
@@ -142,7 +145,7 @@ def losses(run: Run, cell: Cell) -> list[float]:
 
 
 def _step(run: Run, engine: Any, optimizer: Any, batches: list[Any], step: int, rank: int) -> float:
-    """One update; the mean over all targets of it."""
+    """Do one update and return its mean loss over all targets."""
     sums = torch.zeros(len(run.losses), 2, dtype=torch.float64)
     torch.manual_seed(_noise_seed(run.seed, step, rank))
     for group in optimizer.param_groups:

@@ -1,4 +1,5 @@
-"""The axes of parity, and which cells of their product are trained: it has thousands."""
+"""The axes of parity, and the selection of cells (combinations of values) that are trained. The whole product has
+thousands."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
@@ -7,14 +8,14 @@ from typing import Any, Final, NamedTuple
 
 from training.specs import EngineSettings
 
-DEGREES: Final = ("tensor", "pipeline", "sequence")  # axes that are a key of the machine, KEY_parallel
+DEGREES: Final = ("tensor", "pipeline", "sequence")  # axes that correspond to a machine key, KEY_parallel_size
 MODES: Final[dict[str, dict[str, str | bool]]] = {
     "fp32": {},
     "bf16": {"precision": "bf16"},
     "checkpointing": {"activation_checkpointing": "full"},
     "offload": {"offload_optimizer": "cpu"},
 }
-COMBINED: Final[dict[str, dict[str, str | bool]]] = {  # of cells beside the product
+COMBINED: Final[dict[str, dict[str, str | bool]]] = {  # modes of several keys, outside of the product
     "bf16+offload": {"precision": "bf16", "offload_optimizer": "cpu"},
     "bf16+checkpointing": {"precision": "bf16", "activation_checkpointing": "full"},
     "bf16+selective+overlap": {"precision": "bf16", "activation_checkpointing": "selective", "overlap_comm": True},
@@ -26,7 +27,7 @@ COMBINED: Final[dict[str, dict[str, str | bool]]] = {  # of cells beside the pro
 
 
 class Cell(NamedTuple):
-    """A net, an optimiser, and how many workers train it in which way."""
+    """One combination of values: a model, an optimizer, and the layout in which the workers train it."""
 
     net: str
     zero: int
@@ -35,11 +36,11 @@ class Cell(NamedTuple):
     pipeline: int
     sequence: int
     mode: str
-    optimiser: str
+    optimizer: str
 
     @property
     def world(self) -> int:
-        """Workers."""
+        """Number of workers."""
         return self.data * self.tensor * self.pipeline * self.sequence
 
     @property
@@ -48,7 +49,7 @@ class Cell(NamedTuple):
 
     @property
     def machine(self) -> dict[str, Any]:
-        """The keys of the cluster file's machine that say it."""
+        """The keys of the machine in the cluster file for this cell."""
         degrees = {f"{axis}_parallel_size": getattr(self, axis) for axis in DEGREES if len(AXES[axis]) > 1}
         parameters = {"offload_param": "cpu"} if "offload" in self.mode and self.zero == 3 else {}
         return {"zero_stage": self.zero, **degrees, **self._keys, **parameters}
@@ -59,7 +60,7 @@ class Cell(NamedTuple):
 
     @property
     def precision(self) -> str:
-        """Of the one process that it is compared with."""
+        """The precision of the reference process."""
         return self._keys.get("precision", "fp32")
 
     @property
@@ -69,7 +70,7 @@ class Cell(NamedTuple):
 
 
 def _degree(axis: str) -> tuple[int, ...]:
-    """Workers that share something; none where the machine has no such key."""
+    """The degrees of an axis; only 1 if the machine has no such key."""
     return (1, 2) if f"{axis}_parallel_size" in {field.name for field in fields(EngineSettings)} else (1,)
 
 
@@ -79,25 +80,26 @@ AXES: Final[dict[str, tuple[Any, ...]]] = {
     "data": (1, 2, 4),
     **{axis: _degree(axis) for axis in DEGREES},
     "mode": tuple(MODES),
-    "optimiser": ("AdamW", "LAMB", "Adafactor", "Muon", "Lion"),
+    "optimizer": ("AdamW", "LAMB", "Adafactor", "Muon", "Lion"),
 }
-COST: Final = {1: 1.0, 2: 1.5, 4: 3.0, 8: 8.0, 16: 20.0}  # of a cell, by its workers, on two cores
+# estimated cost of a cell by its number of workers, on two cores
+COST: Final = {1: 1.0, 2: 1.5, 4: 3.0, 8: 8.0, 16: 20.0}
 Pair = tuple[int, Any, int, Any]
 
 
 def whole_product() -> list[Cell]:
-    """Every combination of values."""
+    """Every combination of the values."""
     return [Cell(*values) for values in product(*AXES.values())]
 
 
 def plain_product() -> list[Cell]:
-    """Every stage on every number of data-parallel workers, and on two that share something, with AdamW in float32."""
-    plainly = [cell for cell in whole_product() if (cell.mode, cell.optimiser) == ("fp32", "AdamW")]
+    """AdamW in float32: every stage on every number of data-parallel workers, and on two model-parallel workers."""
+    plainly = [cell for cell in whole_product() if (cell.mode, cell.optimizer) == ("fp32", "AdamW")]
     return [cell for cell in plainly if cell.world in (cell.data, 2)]
 
 
 def combined() -> list[Cell]:
-    """What a machine can do at the same time, on two workers, for each net once or twice."""
+    """Combinations of machine keys on two workers, one or two for each model."""
     modes = (
         ("BERT", 3, "bf16+offload"),
         ("GPT-2", 2, "bf16+checkpointing"),
@@ -112,14 +114,14 @@ def combined() -> list[Cell]:
 
 
 def pairs(cell: Cell) -> set[Pair]:
-    """Any two of its values, with their axes."""
+    """All pairs of values of a cell, with their axes."""
     return {(a, cell[a], b, cell[b]) for a, b in combinations(range(len(cell)), 2)}
 
 
 def covering(cells: Sequence[Cell], done: Iterable[Cell] = ()) -> list[Cell]:
-    """Of these cells so many that every two values which stand together in one do so in one that is chosen or done.
+    """Choose cells so that each pair of values of the given cells is in a chosen cell or in one of `done`.
 
-    The cell with the most new pairs for its cost comes first; of equals the first.
+    The cell with the most new pairs for its cost comes first; of equal cells, the first one.
     """
     by_cell = {cell: pairs(cell) for cell in cells}
     left = set[Pair]().union(*by_cell.values()).difference(*map(pairs, done))

@@ -1,4 +1,4 @@
-"""Groups of workers, each of which trains many cells: to start DeepSpeed costs more than to train twenty steps."""
+"""Groups of workers, each of which trains many cells: starting DeepSpeed takes longer than training twenty steps."""
 
 import json
 import re
@@ -12,24 +12,25 @@ from typing import Any, Final, NamedTuple
 
 from tests.training.engines.test_zero import spawn
 
-PATIENCE: Final = 420.0  # seconds without a finished cell, after which a group has failed
-LOOKS: Final = 0.2  # seconds between two looks at a group
+PATIENCE: Final = 420.0  # seconds without a finished cell, after which a group counts as failed
+LOOKS: Final = 0.2  # seconds between two checks of a group
 
 
 class Seen(NamedTuple):
-    """What a cell gave, or why it gave nothing."""
+    """The losses of a cell, or the error that prevented them."""
 
     losses: list[float]
-    cpu_s: float = 0.0  # seconds of one worker's processor
+    cpu_s: float = 0.0  # CPU seconds of one worker
     error: str = ""
 
 
 Told = Callable[[str, Seen], None]
-"""Takes the name of a job and what it gave."""
+"""Called with the name of a job and its result."""
 
 
-def trained(jobs: Mapping[str, Any], world: int, folder: Path, program: str, told: Told) -> dict[str, Seen]:
-    """What each job gave, by its name, on a group of so many workers; one that fails ends it, and another goes on."""
+def train_in_groups(jobs: Mapping[str, Any], world: int, folder: Path, program: str, told: Told) -> dict[str, Seen]:
+    """Train all jobs on groups of `world` workers and return the results by name. A failing job ends its group, and a
+    new group trains the other jobs."""
     found: dict[str, Seen] = {}
     number = 0
     while len(found) < len(jobs):
@@ -44,7 +45,7 @@ def trained(jobs: Mapping[str, Any], world: int, folder: Path, program: str, tol
 def _until_one_fails(
     jobs: Sequence[Any], names: Sequence[str], world: int, folder: Path, program: str
 ) -> Iterator[tuple[str, Seen]]:
-    """Results one by one; the last one may be a failure, after which nothing comes."""
+    """Yield the results one by one. A failure is the last result."""
     with _group(world, list(jobs), folder, program) as workers:
         done, since = 0, time.monotonic()
         while done < len(jobs):
@@ -61,7 +62,7 @@ def _until_one_fails(
                 yield names[done], Seen([], error=_last_line(folder, dead))
                 return
             if time.monotonic() - since > PATIENCE:
-                yield names[done], Seen([], error=f"no answer in {PATIENCE:.0f} s")
+                yield names[done], Seen([], error=f"no result within {PATIENCE:.0f} s")
                 return
 
 
@@ -83,16 +84,18 @@ def _seen(folder: Path) -> list[Any]:
 
 
 def _last_line(folder: Path, rank: int) -> str:
-    """What the exception says in its first line; below it notes may stand."""
+    """The line with the exception, or the last line; notes may follow the exception."""
     lines = [line for line in (folder / f"{rank}.log").read_text(errors="replace").splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Input|Diverged)\b", line)]
-    return (raised or lines or [f"worker {rank} ended without a word"])[-1]
+    return (raised or lines or [f"worker {rank} ended without a message"])[-1]
 
 
 def in_lanes(jobs: Mapping[str, Any], lanes: int, folder: Path, program: str, told: Told) -> dict[str, Seen]:
-    """The same of jobs of one worker each, on so many groups at a time."""
+    """Like `train_in_groups`, for jobs of one worker each, on `lanes` groups at a time."""
     names = list(jobs)
     with ThreadPoolExecutor(lanes) as pool:
         parts = [{name: jobs[name] for name in names[lane::lanes]} for lane in range(lanes)]
-        runs = [pool.submit(trained, part, 1, folder / f"lane-{n}", program, told) for n, part in enumerate(parts)]
+        runs = [
+            pool.submit(train_in_groups, part, 1, folder / f"lane-{n}", program, told) for n, part in enumerate(parts)
+        ]
         return {name: seen for run in runs for name, seen in run.result().items()}

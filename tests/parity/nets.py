@@ -1,4 +1,4 @@
-"""The nets of parity: five recipes, tiny, on text of the mini-world; and what `sesame check` says of a cell."""
+"""The models of parity: five small recipes on text of the mini-world, and what `sesame check` says about a cell."""
 
 from dataclasses import replace
 from functools import cache
@@ -15,12 +15,12 @@ from training.run import Run
 from training.specs import Phase
 
 STEPS: Final = 20
-ROWS: Final = 467  # of the token table, an odd number: one worker has a row more
+ROWS: Final = 467  # of the token table: an odd number, so that one worker has one row more
 PHASES: Final = (
     Phase(seq_length=48, global_batch_size=9, steps=STEPS),
-)  # nine ragged rows: workers have different numbers of them
-MICRO_TOKENS: Final = 144  # three rows at a time
-SAMPLED: Final = ("ELECTRA",)  # what they read depends on the worker that draws it
+)  # nine sequences of different lengths, so that workers have different numbers of them
+MICRO_TOKENS: Final = 144  # three sequences at a time
+SAMPLED: Final = ("ELECTRA",)  # the sampled tokens depend on the worker that draws them
 RECIPES: Final = {
     "BERT": "bert_base",
     "GPT-2": "gpt2",
@@ -29,8 +29,9 @@ RECIPES: Final = {
     "ELECTRA": "electra_base",
 }
 OVERRIDES: Final = {
-    # The mini-world has no sentinels. Not its ReLU: a number of 1e-8 that rounds to the other side of 0 switches a
-    # neuron on, and Adafactor makes a step of full size of its gradient, however small (seen: one of 160 neurons, 1e-4)
+    # The mini-world has no sentinels. T5's ReLU is replaced: a value of 1e-8 that rounds to the other side of 0
+    # switches a neuron on. Adafactor then makes a full-size step from its gradient, however small (observed: one of 160
+    # neurons, 1e-4).
     "T5": [
         "model.activation=gelu",
         "masking={kind: none}",
@@ -39,7 +40,7 @@ OVERRIDES: Final = {
     "ALBERT": ["model.embedding_size=16"],
     "ELECTRA": ["model.embedding_size=16", "model.generator_size_ratio=0.5", "model.num_attention_heads=8"],
 }
-OPTIMISERS: Final[dict[str, Optimizer]] = {
+OPTIMIZERS: Final[dict[str, Optimizer]] = {
     "AdamW": AdamW(learning_rate=1e-2, warmup_steps=2),
     "LAMB": Lamb(learning_rate=1e-2, warmup_steps=1),
     "Adafactor": Adafactor(learning_rate=0.03, warmup_steps=2),
@@ -49,13 +50,13 @@ OPTIMISERS: Final[dict[str, Optimizer]] = {
 
 
 @cache
-def recipe(net: str, optimiser: str) -> Recipe:
-    """Two layers; wide enough for Adafactor to keep rows and columns instead of elements."""
-    width, inner = (128, 160) if optimiser == "Adafactor" else (32, 128)
+def recipe(net: str, optimizer: str) -> Recipe:
+    """A recipe with two layers, wide enough for Adafactor to store rows and columns instead of elements."""
+    width, inner = (128, 160) if optimizer == "Adafactor" else (32, 128)
     sizes = f"num_hidden_layers=2 hidden_size={width} num_attention_heads=4 intermediate_size={inner}".split()
     sizes += ["hidden_dropout=0", "attention_dropout=0", "init_std=0.1"]
     found = load(RECIPES[net], [*(f"model.{size}" for size in sizes), *OVERRIDES.get(net, [])], scale="tiny")
-    return replace(found, optimizer=OPTIMISERS[optimiser], phases=PHASES)
+    return replace(found, optimizer=OPTIMIZERS[optimizer], phases=PHASES)
 
 
 @cache
@@ -72,16 +73,16 @@ def _keys(cell: Cell) -> tuple[str, ...]:
 
 
 def refusal(cell: Cell) -> str:
-    """What `sesame check` refuses it with: of a cluster file, or of the recipe on it; "" where it may be."""
+    """The message of `sesame check` that refuses the cluster file or the recipe on it; "" if it is allowed."""
     cluster = _cluster(_keys(cell))
     if isinstance(cluster, str):
         return cluster
-    return next(iter(check(recipe(cell.net, cell.optimiser), cluster)), "")
+    return next(iter(check(recipe(cell.net, cell.optimizer), cluster)), "")
 
 
 def run(cell: Cell, corpus: Path, folder: Path) -> Run:
-    """What its workers train."""
-    cluster, wanted = _cluster(_keys(cell)), recipe(cell.net, cell.optimiser)
+    """The run that the workers of a cell train."""
+    cluster, wanted = _cluster(_keys(cell)), recipe(cell.net, cell.optimizer)
     assert isinstance(cluster, Cluster), cluster
     return mini_run(
         corpus,

@@ -1,4 +1,5 @@
-"""What a cell is compared with: the same rows through one process, by a loop that is written down once more here."""
+"""The reference of a cell: the same sequences in one process. Its training loop is written a second time, only for this
+test."""
 
 import torch
 
@@ -11,10 +12,11 @@ from training.run import Run
 
 
 def plain_losses(run: Run, engine: Engine[Model], data: int) -> list[float]:
-    """The loss of each step in one process: the mean over all targets of a step.
+    """The loss of each step in one process: the mean over all targets of the step.
 
-    It takes the micro-batches of `data` workers, one after the other, each with that worker's noise: a generator that
-    samples (ELECTRA) then draws the same tokens. Without sampling `data` changes nothing but the order of sums.
+    The loop reads the micro-batches of `data` workers one after the other, each with the noise of that worker. A
+    generator that samples (ELECTRA) then draws the same tokens. Without sampling, `data` changes only the order of the
+    sums.
     """
     loaders = [open_loader(run, rank, data) for rank in range(data)]
     found = []

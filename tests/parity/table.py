@@ -1,4 +1,4 @@
-"""What was seen, as Markdown and as JSON."""
+"""The results as Markdown and as JSON."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,18 +8,18 @@ from typing import Any, Final
 from tests.parity.cells import AXES, Cell
 from tests.parity.group import Seen
 
-TOLERANCE: Final = {"fp32": 1e-5, "bf16": 1e-2}  # relative, of any of the losses; that of bf16 was measured
+TOLERANCE: Final = {"fp32": 1e-5, "bf16": 1e-2}  # relative, for each loss; the value for bf16 was measured
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a cell compares with one process."""
+    """The comparison of a cell with one process."""
 
     cell: Cell
     cpu_s: float
     error: str = ""  # why there are no losses
     difference: float = 0.0  # greatest relative difference of a loss
-    wanted: tuple[float, float] = (0.0, 0.0)  # first and last loss of one process
+    wanted: tuple[float, float] = (0.0, 0.0)  # first and last loss of the reference process
 
     @property
     def tolerance(self) -> float:
@@ -54,7 +54,7 @@ def _nan_first(difference: float) -> float:
 
 
 def layout(cell: Cell) -> str:
-    """How its workers are split.
+    """The parallel layout of a cell, in words.
 
     >>> layout(Cell("BERT", 1, 2, 2, 1, 1, "fp32", "AdamW"))
     'data 2 x tensor 2'
@@ -66,27 +66,27 @@ def layout(cell: Cell) -> str:
 def markdown(
     heading: Sequence[str], outcomes: Sequence[Outcome], plainly: Sequence[Cell], refused: Mapping[str, int]
 ) -> str:
-    """The whole page; `plainly` are the cells of the full product, `refused` how many cells each line refuses."""
+    """The page as text. `plainly` are the cells of the full product; `refused` counts the cells by message."""
     by_cell = {one.cell: one for one in outcomes}
     others = [one for one in outcomes if one.cell not in set(plainly)]
     parts = [
         *heading,
         "## By value",
         _rows(["axis", "value", "cells", "failed", "greatest in fp32", "greatest in bf16"], _by_value(outcomes)),
-        "## AdamW in float32: every stage",
+        "## AdamW in float32 on every stage",
         _rows(["net", "layout", *(f"ZeRO {zero}" for zero in AXES["zero"])], _stages(by_cell, plainly)),
-        "## Every two values together",
-        _rows(["net", "ZeRO", "layout", "mode", "optimiser", "difference"], map(_row, others)),
-        "## What `sesame check` refuses",
+        "## Pairs of values",
+        _rows(["net", "ZeRO", "layout", "mode", "optimizer", "difference"], map(_row, others)),
+        "## Cells refused by `sesame check`",
         _rows(["cells", "line"], ([f"{count:,}", line] for line, count in refused.items())),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def of_bare(heading: Sequence[str], outcomes: Sequence[Outcome]) -> str:
-    """The page of bare DeepSpeed, where a difference is no failure of ours."""
+def bare_markdown(heading: Sequence[str], outcomes: Sequence[Outcome]) -> str:
+    """The page of bare DeepSpeed. A difference there is not a failure of Sesame."""
     lines = ([*_row(one)[:-1], f"fails: {one.error}" if one.error else f"{one.difference:.1e}"] for one in outcomes)
-    return "\n\n".join([*heading, _rows(["net", "ZeRO", "layout", "mode", "optimiser", "difference"], lines)]) + "\n"
+    return "\n\n".join([*heading, _rows(["net", "ZeRO", "layout", "mode", "optimizer", "difference"], lines)]) + "\n"
 
 
 def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -96,7 +96,7 @@ def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _row(one: Outcome) -> list[str]:
     cell = one.cell
-    return [cell.net, str(cell.zero), layout(cell), cell.mode, cell.optimiser, one.verdict]
+    return [cell.net, str(cell.zero), layout(cell), cell.mode, cell.optimizer, one.verdict]
 
 
 def _by_value(outcomes: Sequence[Outcome]) -> Iterable[list[str]]:
@@ -113,7 +113,7 @@ def _greatest(outcomes: Iterable[Outcome], bf16: bool) -> str:
 
 
 def _stages(by_cell: Mapping[Cell, Outcome], plainly: Sequence[Cell]) -> Iterable[list[str]]:
-    """A line for each net and layout, with a column for each stage."""
+    """One line for each model and layout, with a column for each stage."""
     lines = dict[tuple[str, str], list[str]]()
     for cell in plainly:
         said = by_cell[cell].verdict if cell in by_cell else ""

@@ -1,4 +1,4 @@
-"""The harness itself: which cells it chooses, what it takes from `check`, and that it sees what is off."""
+"""The parity program itself: the cells it chooses, the cells that `check` refuses, and that it detects differences."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests.parity import bare, nets, table
 from tests.parity.__main__ import _reference
 from tests.parity.cells import AXES, Cell, combined, covering, pairs, plain_product, whole_product
-from tests.parity.group import Seen, trained
+from tests.parity.group import Seen, train_in_groups
 
 CELL = Cell("BERT", 2, 2, 1, 1, 1, "fp32", "AdamW")
 
@@ -18,7 +18,7 @@ def legal() -> list[Cell]:
     return [cell for cell in whole_product() if cell.world <= 8 and not nets.refusal(cell)]
 
 
-def test_every_two_values_that_can_stand_together_do(legal: list[Cell]) -> None:
+def test_each_pair_of_values_that_is_legal_is_covered(legal: list[Cell]) -> None:
     done = [cell for cell in plain_product() if cell in set(legal)]
     chosen = covering(legal, done)
     covered = set().union(*map(pairs, [*done, *chosen]))
@@ -35,7 +35,7 @@ def test_adamw_in_float32_is_trained_on_every_stage_and_data_parallel_world() ->
         }
 
 
-def test_what_cannot_be_is_refused_by_check_in_one_line() -> None:
+def test_impossible_cells_are_refused_by_check_in_one_line() -> None:
     lines = {cell: nets.refusal(cell) for cell in whole_product()}
     assert all("\n" not in line for line in lines.values())
     assert "invalid engine.zero_stage: got 0, expected 1, 2 or 3 with bf16" in lines[CELL._replace(zero=0, mode="bf16")]
@@ -46,13 +46,14 @@ def test_what_cannot_be_is_refused_by_check_in_one_line() -> None:
     assert not lines[CELL]
 
 
-def test_a_cell_is_compared_with_one_process_of_its_precision() -> None:
+def test_the_reference_is_one_process_of_the_same_precision() -> None:
     cell = Cell("ELECTRA", 3, 4, 2, 1, 1, "bf16", "Lion")
-    assert _reference(cell) == Cell("ELECTRA", 1, 4, 1, 1, 1, "bf16", "Lion")  # four workers sample for themselves
+    # each of the four data-parallel workers samples for itself
+    assert _reference(cell) == Cell("ELECTRA", 1, 4, 1, 1, 1, "bf16", "Lion")
     assert _reference(cell._replace(net="T5", mode="offload")) == Cell("T5", 1, 1, 1, 1, 1, "fp32", "Lion")
 
 
-def test_modes_of_several_keys_are_legal_and_compared_in_their_precision() -> None:
+def test_modes_of_several_keys_are_legal_and_have_the_right_reference_precision() -> None:
     cells = combined()
     assert [nets.refusal(cell) for cell in cells] == [""] * len(cells)
     assert {cell.net for cell in cells} == set(AXES["net"])
@@ -62,7 +63,7 @@ def test_modes_of_several_keys_are_legal_and_compared_in_their_precision() -> No
     assert table.outcome(sums, Seen([1.0]), Seen([1.001])).failed is False
 
 
-def test_what_is_off_or_ends_fails() -> None:
+def test_different_losses_nan_and_errors_count_as_failures() -> None:
     right = table.outcome(CELL, Seen([2.0, 1.0]), Seen([2.0, 1.000005]))
     off = table.outcome(CELL, Seen([2.0, 1.0]), Seen([2.0, 1.0001]))
     nothing = table.outcome(CELL, Seen([2.0, float("nan")]), Seen([2.0, 1.0]))
@@ -74,9 +75,9 @@ def test_what_is_off_or_ends_fails() -> None:
     assert "| 3 | a line |" in page
 
 
-def test_bare_deepspeed_is_compared_with_a_cell_that_is_trained() -> None:
+def test_references_of_bare_deepspeed_are_trained_cells() -> None:
     cells = bare.cells()
-    assert all(bare.is_ours(cell) or bare.reference(cell) in cells for cell in cells)
+    assert all(bare.has_our_rule(cell) or bare.reference(cell) in cells for cell in cells)
 
 
 PROGRAM = """
@@ -92,12 +93,12 @@ for job in jobs:
 """
 
 
-def test_after_a_cell_that_fails_another_group_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_group_trains_the_other_cells_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "worker_of_test.py").write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     told: list[str] = []
     jobs = {"a": "good", "b": "bad", "c": "good"}
-    seen = trained(jobs, 1, tmp_path / "group", "worker_of_test", lambda name, _: told.append(name))
+    seen = train_in_groups(jobs, 1, tmp_path / "group", "worker_of_test", lambda name, _: told.append(name))
     assert told == ["a", "b", "c"]
     assert seen == {"a": Seen([1.0], 0.5), "b": Seen([], error="ValueError: this one is bad"), "c": Seen([1.0], 0.5)}
     assert json.loads((tmp_path / "group" / "2" / "jobs.json").read_text()) == ["good"]

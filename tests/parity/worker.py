@@ -1,4 +1,4 @@
-"""One worker of a group, as a program: it trains one cell after the other.
+"""One worker of a group, as a program that trains one cell after the other.
 
 python -m tests.parity.worker RANK WORLD PORT JOBS.json OUT.json
 """
@@ -24,7 +24,7 @@ from training.specs import EngineSettings
 
 
 def losses(job: dict[str, Any]) -> list[float]:
-    """Of the steps of a job."""
+    """The losses of the steps of a job."""
     run = Run.from_json(job["run"])
     if job.get("bare"):
         return bare.losses(run, Cell(*job["bare"]))
@@ -61,4 +61,4 @@ if __name__ == "__main__":
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # the others of the group may wait for ever
+    os._exit(code)  # without this, the other workers of the group may wait forever

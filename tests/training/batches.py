@@ -1,4 +1,4 @@
-"""Batches of random rows, for tests that are about the net and not about the text."""
+"""Batches of random sequences, for tests of the model and not of the text."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,8 @@ from preprocessing.schema import IGNORE, Batch, Row
 
 
 def random_rows(lengths: Sequence[int], vocab_size: int, seed: int = 0, rate: float = 0.4) -> list[Row]:
-    """Rows of these lengths with random ids, two segments, a pair label, and labels at a share `rate` of the tokens."""
+    """Sequences of these lengths with random ids, two segments, a pair label, and labels at a fraction `rate` of the
+    tokens."""
     rng = np.random.default_rng(seed)
     return [
         {
@@ -25,12 +26,12 @@ def random_rows(lengths: Sequence[int], vocab_size: int, seed: int = 0, rate: fl
 
 
 def unpadded(rows: Sequence[Row]) -> dict[str, Tensor]:
-    """The rows end to end, as tensors."""
+    """The concatenated sequences, as tensors."""
     return tensors(collate.unpadded(rows))
 
 
 def padded(rows: Sequence[Row], length: int, pad: int = 0) -> dict[str, Tensor]:
-    """The rows as a rectangle, as tensors."""
+    """The sequences padded to `length`, as tensors."""
     return tensors(collate.padded(rows, length, pad))
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.mini_world import World, world
 from tests.training.corpora import mini_corpus
 
-os.environ["DS_ACCELERATOR"] = "cpu"  # DeepSpeed looks at its import
+os.environ["DS_ACCELERATOR"] = "cpu"  # DeepSpeed reads it when it is imported
 
 
 @pytest.fixture(scope="session")
@@ -23,5 +23,5 @@ def train() -> World:
 
 @pytest.fixture(scope="session")
 def held_out() -> World:
-    """Other documents of the mini-world."""
+    """Held-out documents of the mini-world."""
     return world(seed=1, num_documents=400)

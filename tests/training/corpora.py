@@ -30,7 +30,7 @@ from training.specs import (
 
 
 def mini_corpus(folder: Path, num_train: int = 60, num_validation: int = 12) -> Path:
-    """Write documents of the mini-world as a corpus of two shards; pieces of its vocabulary are called w5, w6, ..."""
+    """Write documents of the mini-world as a corpus of two shards, with a vocabulary of tokens w5, w6, ..."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{id}" for id in range(5, VOCAB_SIZE))]
     folder.mkdir(parents=True)
     (folder / "pieces.txt").write_text("".join(f"{piece}\n" for piece in pieces))
@@ -56,7 +56,7 @@ def _shard(folder: Path, split: str, num_documents: int, seed: int) -> ShardInfo
 
 
 def mini_run(corpus: Path, folder: Path, **changes: Any) -> Run:
-    """Twenty steps of BERT, two layers of width 32, with nine ragged rows of at most 48 tokens a step."""
+    """Twenty steps of BERT with two layers of width 32 and, per step, nine sequences of at most 48 tokens."""
     run = Run(
         model=Encoder(
             num_hidden_layers=2,
@@ -85,7 +85,7 @@ def mini_run(corpus: Path, folder: Path, **changes: Any) -> Run:
 
 
 def resampled(run: Run, **changes: Any) -> Run:
-    """The same run on other rows."""
+    """The same run with other settings of packing, masking or objective."""
     return replace(run, sampling=replace(run.sampling, **changes))
 
 
@@ -128,7 +128,7 @@ def electra(run: Run) -> Run:
 
 
 def two_stages(run: Run) -> Run:
-    """The second stage of ELECTRA in two: its generator does not learn."""
+    """The second stage of a two-stage ELECTRA run, in which the generator does not learn."""
     run = electra(run)
     assert isinstance(run.model, GeneratorDiscriminator)
     return replace(
@@ -139,7 +139,7 @@ def two_stages(run: Run) -> Run:
 
 
 def two_sided(run: Run) -> Run:
-    """The same run with T5 filling in gaps instead of BERT: its table, and what its layers share, are used twice."""
+    """The same run with T5 span corruption instead of BERT. Both sides use its embeddings and shared weights."""
     return replace(
         resampled(
             run,

@@ -1,4 +1,4 @@
-"""Small encoder-decoders of each kind, and rows with sources for them."""
+"""Small encoder-decoders of each kind, and sequences with sources for them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -65,21 +65,21 @@ def spec_of(trunk: EncoderDecoder) -> ModelSpec:
 
 
 def net(trunk: EncoderDecoder) -> EncoderDecoderModel:
-    """The trunk alone, evaluating, with every tensor random."""
+    """The trunk alone, in evaluation mode, with random values in every tensor."""
     made = built(spec_of(trunk)).trunk
     assert isinstance(made, EncoderDecoderModel)
     return made
 
 
 def rows_of(trunk: EncoderDecoder, lengths: Sequence[int] = RAGGED, sources: Sequence[int] = SOURCES) -> list[Row]:
-    """Rows with a source; MASS's with languages, positions of a fragment, and a part of the source that is hidden."""
+    """Sequences with a source. Those of MASS have languages, positions of a fragment, and a partly hidden source."""
     rng, rows = np.random.default_rng(1), list[Row]()
     for row, source in zip(random_rows(lengths, VOCAB - 2), sources, strict=True):
         length = len(row["input_ids"])
         row |= {
             "input_ids": row["input_ids"] + 2,
             "source_input_ids": rng.integers(2, VOCAB, size=source),
-        }  # 1 is BART's padding
+        }  # 1 is BART's padding ID
         if trunk.num_languages:
             row |= {"positions": np.arange(length) + 3, "languages": np.ones(length, np.int8)}
             row |= {"source_languages": np.zeros(source, np.int8), "source_seen": rng.random(source) < 0.5}
@@ -88,5 +88,5 @@ def rows_of(trunk: EncoderDecoder, lengths: Sequence[int] = RAGGED, sources: Seq
 
 
 def inside(batch: Mapping[str, Tensor], side: str = "") -> Tensor:
-    """Which places of a padded batch hold a token, [B, S]."""
+    """Mask [B, S] of the tokens in a padded batch."""
     return torch.arange(batch[f"{side}input_ids"].shape[1]) < batch[f"{side}lengths"][:, None]

@@ -1,4 +1,4 @@
-"""A test split for the mini-world's corpus: the source of a document is its topic, so that `source` can be learned."""
+"""A test split for the mini-world's corpus. The source of a document is its topic, so that `source` can be learned."""
 
 import hashlib
 from dataclasses import replace
@@ -14,7 +14,7 @@ from tests.training.corpora import mini_corpus
 
 
 def with_test_split(folder: Path, num_documents: int = 300, topics: int = 4) -> Path:
-    """The corpus of `mini_corpus`, with a shard of documents of the first `topics` topics held out."""
+    """The corpus of `mini_corpus`, with a held-out shard of documents of the first `topics` topics."""
     mini_corpus(folder)
     text = world(seed=2, num_documents=num_documents)
     cuts = np.cumsum(text.num_tokens_N)[:-1]

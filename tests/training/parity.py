@@ -1,4 +1,4 @@
-"""What tests of nets beside transformers have in common: random nets, small vocabularies, folders that are loaded."""
+"""Common code of comparisons with transformers: random models, small vocabularies, and loading of exports."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -20,20 +20,21 @@ ONE_PAD = tokenization.ByteLevelBPE(vocab_size=300, special_tokens="roberta")  #
 
 @cache
 def hf() -> Any:
-    """transformers. It is slow to import, and each process collects all tests: so only a test that runs imports it."""
+    """The module transformers. Its import is slow, so that only a running test imports it, and not the collection of
+    tests."""
     import transformers
 
     return transformers
 
 
 def vocabulary(spec: TokenizerSpec, folder: Path) -> Path:
-    """The folder, with a small vocabulary in it."""
+    """Save a small vocabulary in the directory, and return the directory."""
     tokenization.train(spec, TEXT).save(folder)
     return folder
 
 
 def built(spec: ModelSpec, seed: int = 0) -> Model:
-    """A net that evaluates, with every tensor random: zero biases and unit gains would hide a mistake."""
+    """A model in evaluation mode with every tensor random: zero biases and unit gains would hide an error."""
     model = Model(spec.model, spec.losses, spec.vocab_size, seed).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -43,12 +44,12 @@ def built(spec: ModelSpec, seed: int = 0) -> Model:
 
 
 def weights(model: Model) -> dict[str, Tensor]:
-    """Each weight once, whatever shares it: what is saved and exported."""
+    """Each weight once, also if it is shared: these weights are saved and exported."""
     return {name: tensor.detach() for name, tensor in model.named_parameters()}
 
 
 def loaded(folder: Path) -> Any:
-    """What plain from_pretrained makes of the folder; not one tensor may be missing or left over."""
+    """The directory loaded by plain from_pretrained. No tensor may be missing or superfluous."""
     config = hf().AutoConfig.from_pretrained(folder)
     architecture = getattr(hf(), config.architectures[0])
     oracle, info = architecture.from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
@@ -56,8 +57,8 @@ def loaded(folder: Path) -> Any:
     return oracle.eval()
 
 
-def randomised(oracle: Any, seed: int = 3) -> Any:
-    """Their net with every tensor random."""
+def randomized(oracle: Any, seed: int = 3) -> Any:
+    """Their model with every tensor random."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for tensor in oracle.parameters():
@@ -66,17 +67,17 @@ def randomised(oracle: Any, seed: int = 3) -> Any:
 
 
 def labels_of(batch: Mapping[str, Tensor]) -> Tensor:
-    """Labels [B, S] as transformers takes them, of a padded batch."""
+    """Labels [B, S] of a padded batch, as transformers takes them."""
     labels_BS = torch.full_like(batch["input_ids"], IGNORE)
     labels_BS.view(-1)[batch["targets_at"]] = batch["targets"]
     return labels_BS
 
 
 def inside(batch: Mapping[str, Tensor]) -> Tensor:
-    """Which places [B, S] of a padded batch have a token."""
+    """Mask [B, S] of the tokens in a padded batch."""
     return torch.arange(batch["input_ids"].shape[1]) < batch["lengths"][:, None]
 
 
 def gradients(module: torch.nn.Module) -> dict[str, Tensor]:
-    """The gradient of each weight that has one."""
+    """The gradients of all weights that have one."""
     return {name: weight.grad for name, weight in module.named_parameters() if weight.grad is not None}

@@ -1,4 +1,4 @@
-"""A corpus that changes while a run reads it: nothing that was learned from it passes for what it should be."""
+"""A corpus that changes while a run reads it: no result of the changed corpus is accepted."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def permute(corpus: Path, split: str = "train", share: float = 0.25, is_quiet: bool = False) -> None:
-    """Put a share of the ids of a shard in another order, where they are; `is_quiet`: its time stays."""
+    """Permute a fraction of the IDs of a shard in place; with `is_quiet`, the modification time stays the same."""
     (path,) = corpus.glob(f"{split}-*.arrow")
     ids_T = TokenStore.open(corpus, split, verify=False).shards[0].ids_T
     ids_K = ids_T[: int(share * len(ids_T))]
@@ -41,7 +41,7 @@ def permute(corpus: Path, split: str = "train", share: float = 0.25, is_quiet: b
 
 
 def out_of_range(corpus: Path) -> None:
-    """Ids that the vocabulary has not."""
+    """Write IDs that are not in the vocabulary."""
     (path,) = corpus.glob("train-*.arrow")
     ids_T = TokenStore.open(corpus, "train", verify=False).shards[0].ids_T
     at = path.read_bytes().index(ids_T.tobytes())
@@ -61,7 +61,7 @@ def other_manifest(corpus: Path) -> None:
 
 
 def train(run: Run, at: int, change: Callable[[], Any]) -> Any:
-    """Train; after so many updates something happens to the corpus."""
+    """Train, and call `change` after `at` updates."""
     engine = LocalEngine(build_model(run), run.optimizer, run.engine)
 
     def report_activity(done: int, activity: str) -> None:
@@ -87,15 +87,15 @@ CHANGES: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 @pytest.mark.parametrize("kind", CHANGES)
 @pytest.mark.parametrize("at", [7, 19])
-def test_a_corpus_that_changes_while_it_is_learned_from_ends_the_run_in_one_line(run: Run, kind: str, at: int) -> None:
-    """A quarter of a shard's ids was put in another order: exit 0, and other weights."""
+def test_a_corpus_that_changes_during_training_stops_the_run_in_one_line(run: Run, kind: str, at: int) -> None:
+    """The run used to finish with exit code 0 and other weights if a quarter of a shard's IDs was permuted."""
     change, message = CHANGES[kind]
     with pytest.raises(BadInput, match=message) as found:
         train(run, at, lambda: change(Path(run.corpus)))
     assert "\n" not in str(found.value)
 
 
-def test_checkpoints_from_before_a_change_stay_and_the_run_goes_on_from_them(run: Run, tmp_path: Path) -> None:
+def test_checkpoints_before_a_change_are_kept_and_the_run_resumes_from_them(run: Run, tmp_path: Path) -> None:
     shutil.copytree(run.corpus, tmp_path / "kept")
     with pytest.raises(BadInput, match="restore it"):
         train(run, 12, lambda: permute(Path(run.corpus)))
@@ -111,9 +111,7 @@ def test_checkpoints_from_before_a_change_stay_and_the_run_goes_on_from_them(run
     assert train(run, -1, lambda: None).state == train(whole, -1, lambda: None).state
 
 
-def test_what_changed_under_the_same_time_is_found_at_the_end_and_no_checkpoint_is_gone_on_from(
-    run: Run, tmp_path: Path
-) -> None:
+def test_a_change_with_the_same_modification_time_is_detected_at_the_end(run: Run, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="its content differs"):
         train(run, 7, lambda: permute(Path(run.corpus), is_quiet=True))
     found = sorted(path.name for path in (tmp_path / "run" / CHECKPOINTS).iterdir())
@@ -121,12 +119,12 @@ def test_what_changed_under_the_same_time_is_found_at_the_end_and_no_checkpoint_
     assert all(name.startswith("broken-step-") for name in found)
 
 
-def test_a_corpus_that_was_touched_and_is_the_same_is_no_fault(run: Run) -> None:
+def test_touching_a_corpus_without_changing_it_is_allowed(run: Run) -> None:
     assert train(run, 7, lambda: [path.touch() for path in Path(run.corpus).iterdir()]).finished
 
 
-def test_ids_that_no_vocabulary_has_are_the_corpus_fault(run: Run) -> None:
-    """They were a traceback of a hundred lines."""
+def test_ids_outside_of_the_vocabulary_are_reported_as_a_changed_corpus(run: Run) -> None:
+    """They used to raise a traceback of a hundred lines."""
     with pytest.raises(BadInput, match=r"train-.*\.arrow: has changed while it was read: its content differs"):
         train(run, 7, lambda: out_of_range(Path(run.corpus)))
 
@@ -134,7 +132,7 @@ def test_ids_that_no_vocabulary_has_are_the_corpus_fault(run: Run) -> None:
 @pytest.mark.parametrize(
     "error", [IndexError("bug"), Diverged("lower optimizer.learning_rate"), MiscountedLoss("mend `count`")]
 )
-def test_what_was_read_is_looked_at_before_an_error_is_called_a_bug(
+def test_the_corpus_is_checked_before_an_error_is_reported_as_a_bug(
     run: Run, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def learn(self: Any, step: int, *given: Any) -> Any:
@@ -147,7 +145,7 @@ def test_what_was_read_is_looked_at_before_an_error_is_called_a_bug(
         train(run, 0, lambda: permute(Path(run.corpus), is_quiet=True))
 
 
-def test_a_run_does_not_go_on_with_another_corpus(run: Run) -> None:
+def test_a_run_does_not_resume_with_another_corpus(run: Run) -> None:
     train(replace(run, save_every=10), -1, lambda: None)
     shutil.rmtree(run.corpus)
     mini_corpus(Path(run.corpus), num_train=59)

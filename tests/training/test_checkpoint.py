@@ -14,7 +14,7 @@ from torch import Tensor
 
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, from_checked_json
-from tests.training.together import together
+from tests.training.together import run_together
 from training import checkpoint
 from training import saver as saving
 from training.engines import CheckpointFragment, Copy, Fragments
@@ -26,7 +26,7 @@ TOPOLOGY: checkpoint.Topology = {"recipe": "abc", "workers": 1, "zero": 2, "prec
 
 
 class Disk:
-    """An engine that is nothing but 1,000 bytes of one parameter."""
+    """An engine that consists of 1,000 bytes of one parameter."""
 
     rank, world = 0, 1
 
@@ -66,17 +66,17 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_what_was_saved_comes_back(tmp_path: Path) -> None:
+def test_a_saved_checkpoint_is_restored(tmp_path: Path) -> None:
     write(tmp_path, 5, 10)
     assert restore(tmp_path) == ({"step": 10}, content(10))
 
 
-def test_the_first_copy_finds_its_memory_taken(tmp_path: Path) -> None:
-    """It took seconds for a large net, in the step that saved."""
+def test_the_first_copy_uses_preallocated_memory(tmp_path: Path) -> None:
+    """The allocation took seconds for a large model, during the step that saved."""
     engine = Disk(content(4))
     begun = saver(engine, tmp_path, background=True)
     begun.prepare()
-    begun.prepare()  # once is enough
+    begun.prepare()  # a second call has no effect
     assert begun._allocation
     begun._allocation.result()
     taken = {name: buffer.data_ptr() for name, buffer in begun._copy._buffers.items()}  # type: ignore[union-attr]
@@ -87,17 +87,17 @@ def test_the_first_copy_finds_its_memory_taken(tmp_path: Path) -> None:
     assert restore(tmp_path) == ({"step": 7}, content(4))
 
 
-def test_a_save_that_training_waits_for_takes_no_memory_before(tmp_path: Path) -> None:
+def test_a_synchronous_save_preallocates_no_memory(tmp_path: Path) -> None:
     begun = saver(Disk(content(4)), tmp_path)
     begun.prepare()
     assert begun._allocation is None
 
 
-def test_nothing_saved_means_start_from_scratch(tmp_path: Path) -> None:
+def test_without_a_checkpoint_training_starts_from_scratch(tmp_path: Path) -> None:
     assert restore(tmp_path / "absent") == (None, b"")
 
 
-def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     write(tmp_path, 1, 2, 3, 4, keep=2)
     assert names(tmp_path) == ["step-000000003", "step-000000004"]
 
@@ -109,7 +109,7 @@ def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", [PART, "state.json", "spec.json"])
-def test_every_flipped_bit_is_noticed_and_the_file_named(tmp_path: Path, file: str) -> None:
+def test_every_flipped_bit_is_detected_and_the_file_named(tmp_path: Path, file: str) -> None:
     write(tmp_path, 1)
     path = tmp_path / "step-000000001"
     whole = (path / file).read_bytes()
@@ -121,8 +121,8 @@ def test_every_flipped_bit_is_noticed_and_the_file_named(tmp_path: Path, file: s
         assert fault == f"{path}: {file} is damaged: its sha256 differs from the one in manifest.json"
 
 
-def test_every_flipped_bit_of_the_manifest_is_noticed(tmp_path: Path) -> None:
-    """Of a manifest without a checksum one in six was not: another format, other workers, one file fewer."""
+def test_every_flipped_bit_of_the_manifest_is_detected(tmp_path: Path) -> None:
+    """Without a checksum, one in six flipped bits was missed: another format, other workers, one file fewer."""
     write(tmp_path, 1)
     path = tmp_path / "step-000000001"
     whole = (path / "manifest.json").read_bytes()
@@ -133,8 +133,8 @@ def test_every_flipped_bit_of_the_manifest_is_noticed(tmp_path: Path) -> None:
         assert "cannot read manifest.json" in str(checkpoint.find_fault(path)), (bit, flipped)
 
 
-def former(path: Path, **changes: object) -> None:
-    """Give a checkpoint the manifest of the format before, which had neither a checksum nor an index."""
+def use_previous_format(path: Path, **changes: object) -> None:
+    """Give a checkpoint the manifest of the previous format, which had neither a checksum nor an index."""
     manifest = json.loads((path / "manifest.json").read_text())
     (path / "index.jsonl").unlink()
     del manifest["checksum"], manifest["files"]["index.jsonl"]
@@ -142,9 +142,9 @@ def former(path: Path, **changes: object) -> None:
     (path / "manifest.json").write_text(json.dumps(written))
 
 
-def test_a_checkpoint_of_the_format_before_is_read(tmp_path: Path) -> None:
+def test_a_checkpoint_of_the_previous_format_is_read(tmp_path: Path) -> None:
     write(tmp_path, 1)
-    former(tmp_path / "step-000000001")
+    use_previous_format(tmp_path / "step-000000001")
     assert restore(tmp_path, workers=2) == ({"step": 1}, content(1))
 
 
@@ -157,7 +157,7 @@ def test_a_checkpoint_of_a_later_format_is_refused_in_one_line(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("size", [0, 1, 999])
-def test_a_truncated_file_is_noticed_and_named(tmp_path: Path, size: int) -> None:
+def test_a_truncated_file_is_detected_and_named(tmp_path: Path, size: int) -> None:
     write(tmp_path, 1)
     file = tmp_path / "step-000000001" / PART
     whole = file.read_bytes()
@@ -167,21 +167,21 @@ def test_a_truncated_file_is_noticed_and_named(tmp_path: Path, size: int) -> Non
     assert fault.endswith(f"{PART} has {size} bytes instead of the {len(whole)} bytes in manifest.json")
 
 
-def test_a_missing_file_is_noticed_and_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_detected_and_named(tmp_path: Path) -> None:
     write(tmp_path, 1)
     (tmp_path / "step-000000001" / PART).unlink()
     assert str(checkpoint.find_fault(tmp_path / "step-000000001")).endswith(f"{PART} is missing")
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"files": []}', '{"files": {"state.json": 1}}', "\x80"])
-def test_a_manifest_that_cannot_be_read_makes_no_checkpoint(tmp_path: Path, text: str | None) -> None:
+def test_an_unreadable_manifest_invalidates_the_checkpoint(tmp_path: Path, text: str | None) -> None:
     write(tmp_path, 1)
     manifest = tmp_path / "step-000000001" / "manifest.json"
     manifest.unlink() if text is None else manifest.write_bytes(text.encode("latin-1"))
     assert "cannot read manifest.json" in str(checkpoint.find_fault(tmp_path / "step-000000001"))
 
 
-def test_a_broken_checkpoint_is_passed_over_with_its_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_checkpoint_is_skipped_with_its_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path, 1, 2)
     (tmp_path / "step-000000002" / "state.json").write_text("")
     with caplog.at_level(logging.WARNING):
@@ -189,7 +189,7 @@ def test_a_broken_checkpoint_is_passed_over_with_its_reason(tmp_path: Path, capl
     assert "step-000000002: state.json has 0 bytes" in caplog.text
 
 
-def test_a_broken_checkpoint_does_not_push_a_whole_one_out(tmp_path: Path) -> None:
+def test_a_broken_checkpoint_does_not_replace_a_complete_one(tmp_path: Path) -> None:
     write(tmp_path, 1, 9)
     (tmp_path / "step-000000009" / "state.json").write_text("")
     restore(tmp_path)
@@ -198,19 +198,19 @@ def test_a_broken_checkpoint_does_not_push_a_whole_one_out(tmp_path: Path) -> No
     assert names(tmp_path) == ["broken-step-000000009", "step-000000002"]
 
 
-def test_nothing_but_broken_checkpoints_is_an_error_and_not_a_fresh_start(tmp_path: Path) -> None:
+def test_only_broken_checkpoints_are_an_error_and_not_a_new_start(tmp_path: Path) -> None:
     write(tmp_path, 1)
     (tmp_path / "step-000000001" / "state.json").write_text("")
     with pytest.raises(BadInput, match=r"none of its 1 checkpoints is complete; restore one, or .* --resume never"):
         restore(tmp_path)
 
 
-def test_must_resume_needs_a_checkpoint(tmp_path: Path) -> None:
+def test_resume_must_requires_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no checkpoint to resume from; start with --resume allow"):
         restore(tmp_path, "must")
 
 
-def test_never_resume_puts_the_old_checkpoints_aside(tmp_path: Path) -> None:
+def test_resume_never_moves_the_old_checkpoints_aside(tmp_path: Path) -> None:
     for _ in range(2):
         write(tmp_path / "checkpoints", 7)
         assert restore(tmp_path / "checkpoints", "never") == (None, b"")
@@ -233,14 +233,14 @@ def test_a_checkpoint_of_another_recipe_or_precision_is_refused(
 
 
 @pytest.mark.parametrize(("key", "value"), [("workers", 2), ("zero", 3)])
-def test_other_workers_and_another_stage_go_on(tmp_path: Path, key: str, value: int) -> None:
+def test_other_workers_and_another_stage_resume(tmp_path: Path, key: str, value: int) -> None:
     write(tmp_path, 1)
     assert restore(tmp_path, **{key: value}) == ({"step": 1}, content(1))
 
 
-def test_a_checkpoint_of_deepspeed_s_own_format_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_checkpoint_in_deepspeed_s_own_format_is_refused_in_one_line(tmp_path: Path) -> None:
     write(tmp_path, 1)
-    former(tmp_path / "step-000000001", format=None)
+    use_previous_format(tmp_path / "step-000000001", format=None)
     for read in (restore, lambda folder: checkpoint.weights_of(folder / "step-000000001")):
         with pytest.raises(
             BadInput, match=r"written by an earlier version of Sesame.*init_checkpoint=DIRECTORY/weights-STEP, or"
@@ -248,13 +248,13 @@ def test_a_checkpoint_of_deepspeed_s_own_format_is_refused_in_one_line(tmp_path:
             read(tmp_path)
 
 
-def test_checkpoints_at_multiples_stay_for_good(tmp_path: Path) -> None:
+def test_checkpoints_at_multiples_of_keep_every_are_kept_forever(tmp_path: Path) -> None:
     write(tmp_path, 5, 10, 15, 20, 25, 30, keep=2, keep_every=10)
     assert names(tmp_path) == [f"step-{step:09d}" for step in (10, 20, 25, 30)]
 
 
-def test_a_copy_that_a_user_made_is_no_checkpoint(tmp_path: Path) -> None:
-    """It ended a living training in the thread that removes old ones."""
+def test_a_user_s_copy_is_not_a_checkpoint(tmp_path: Path) -> None:
+    """Such a copy used to stop a running training in the thread that removes old checkpoints."""
     write(tmp_path, 1)
     shutil.copytree(tmp_path / "step-000000001", tmp_path / "step-000000001-backup")
     write(tmp_path, 2, 3, keep=1)
@@ -263,7 +263,7 @@ def test_a_copy_that_a_user_made_is_no_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_an_old_checkpoint_that_cannot_be_removed_does_not_end_the_run(
+def test_an_old_checkpoint_that_cannot_be_removed_does_not_stop_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, background: bool
 ) -> None:
     def fail(*given: object) -> None:
@@ -278,13 +278,13 @@ def test_an_old_checkpoint_that_cannot_be_removed_does_not_end_the_run(
     assert "Device or resource busy" in caplog.text
 
 
-def test_newer_checkpoints_go_when_an_earlier_one_is_whole(tmp_path: Path) -> None:
+def test_newer_checkpoints_are_removed_if_an_earlier_one_is_complete(tmp_path: Path) -> None:
     write(tmp_path, 1, 2, 3)
     assert checkpoint.forget_after(Disk(), tmp_path, 2)
     assert names(tmp_path) == ["step-000000001", "step-000000002"]
 
 
-def test_newer_checkpoints_stay_when_no_earlier_one_is_whole(tmp_path: Path) -> None:
+def test_newer_checkpoints_are_kept_if_no_earlier_one_is_complete(tmp_path: Path) -> None:
     write(tmp_path, 1, 2, 3)
     (tmp_path / "step-000000001" / "state.json").write_text("")
     assert not checkpoint.forget_after(Disk(), tmp_path, 1)
@@ -296,7 +296,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 @pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize("function", ["saver.write", "checkpoint.sync", "checkpoint.os.replace"])
-def test_a_full_disk_at_any_moment_of_a_save_is_one_line_and_leaves_the_checkpoint_before(
+def test_a_full_disk_during_a_save_is_reported_in_one_line_and_keeps_the_previous_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, background: bool
 ) -> None:
     write(tmp_path, 1)
@@ -317,8 +317,9 @@ def test_a_full_disk_at_any_moment_of_a_save_is_one_line_and_leaves_the_checkpoi
     assert restore(tmp_path) == ({"step": 1}, content(1))
 
 
-def test_a_save_in_the_background_is_of_the_moment_of_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread is held up, the weights change, and the folder appears when the sums have said so, not before."""
+def test_a_background_save_contains_the_weights_at_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread is paused while the weights change. The directory appears only after all workers have confirmed their
+    files."""
     go_on, written = threading.Event(), saving.write
     monkeypatch.setattr(saving, "write", lambda *given: go_on.wait(60) and written(*given))
     weights = torch.arange(250.0)
@@ -342,7 +343,7 @@ def test_a_save_in_the_background_is_of_the_moment_of_the_call(tmp_path: Path, m
     assert restore(tmp_path) == ({"step": 3}, torch.arange(250.0).numpy().tobytes())
 
 
-def test_a_process_that_dies_while_it_writes_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+def test_a_process_that_dies_during_a_save_leaves_the_previous_checkpoint(tmp_path: Path) -> None:
     write(tmp_path, 1)
     (tmp_path / ".tmp-step-000000002").mkdir()
     (tmp_path / ".tmp-step-000000002" / PART).write_bytes(b"half of")
@@ -350,14 +351,14 @@ def test_a_process_that_dies_while_it_writes_leaves_the_checkpoint_before(tmp_pa
     assert names(tmp_path) == ["step-000000001"]
 
 
-def test_an_error_of_another_worker_ends_the_run_here_too(tmp_path: Path) -> None:
+def test_an_error_of_another_worker_also_stops_this_worker(tmp_path: Path) -> None:
     begun = saver(Disk(content(1)), tmp_path, background=True)
     begun.save(1, {})
     with pytest.raises(BadInput, match="No space left on device"):
         begun.apply_votes(SaverVotes(written=1, failed=2, error_number=2 * errno.ENOSPC))
 
 
-def test_what_a_killed_process_left_is_cleared_at_the_next_start(tmp_path: Path) -> None:
+def test_files_of_a_killed_process_are_removed_at_the_next_start(tmp_path: Path) -> None:
     write(tmp_path, 1)
     shutil.copytree(tmp_path / "step-000000001", tmp_path / ".tmp-step-000000002")
     assert restore(tmp_path) == ({"step": 1}, content(1))
@@ -370,8 +371,8 @@ def test_a_checkpoint_may_be_copied_elsewhere(tmp_path: Path) -> None:
     assert restore(tmp_path / "there") == ({"step": 1}, content(1))
 
 
-def test_a_worker_s_fault_in_its_share_is_everyone_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first worker finds nothing in its share; the sums say that another one did."""
+def test_a_fault_that_one_worker_finds_is_known_to_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first worker finds no fault in its files; the sums over the workers say that another worker did."""
     write(tmp_path, 1, 2)
     engine = Disk()
     sums = iter([[2], [2, 1], [4, 0], [0, 1, 0, 0], [4, 0], [0, 0, 0, 0]])
@@ -381,26 +382,24 @@ def test_a_worker_s_fault_in_its_share_is_everyone_s(tmp_path: Path, monkeypatch
     assert names(tmp_path) == ["broken-step-000000002", "step-000000001"]
 
 
-def test_workers_share_a_checkpoint_out_and_all_hear_of_a_fault(
+def test_workers_share_the_verification_and_all_learn_of_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, 1)
     path, hashed, digest = tmp_path / "step-000000001", list[str](), checkpoint._sha256
     monkeypatch.setattr(checkpoint, "_sha256", lambda file: hashed.append(file.name) or digest(file))
-    for weights in together(3, lambda workers: checkpoint.weights_of(path, workers)):
+    for weights in run_together(3, lambda workers: checkpoint.weights_of(path, workers)):
         assert weights["net"].numpy().tobytes() == content(1)
         assert list(weights) == ["net"]
         assert weights.shapes == {"net": (250,)}
     assert sorted(hashed) == ["index.jsonl", PART, "spec.json", "state.json"]
     (path / "spec.json").write_text("")
-    for error in together(3, lambda workers: checkpoint.weights_of(path, workers)):
+    for error in run_together(3, lambda workers: checkpoint.weights_of(path, workers)):
         assert "spec.json has 0 bytes" in str(error)
 
 
-def test_a_checkpoint_of_another_step_than_its_name_says_is_not_taken(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A copy that was renamed would have been gone on from at its own step, and saved over others."""
+def test_a_checkpoint_whose_name_has_another_step_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise a run would resume from a renamed copy at the copy's own step, and overwrite other checkpoints."""
     write(tmp_path, 1, 2)
     shutil.copytree(tmp_path / "step-000000001", tmp_path / "step-000000009")
     assert restore(tmp_path) == ({"step": 2}, content(2))
@@ -408,7 +407,7 @@ def test_a_checkpoint_of_another_step_than_its_name_says_is_not_taken(
     assert names(tmp_path) == ["broken-step-000000009", "step-000000001", "step-000000002"]
 
 
-def test_a_state_of_another_step_is_one_line(tmp_path: Path) -> None:
+def test_a_state_of_another_step_is_refused(tmp_path: Path) -> None:
     saver(Disk(content(1)), tmp_path).save(3, {"step": 4})
     with pytest.raises(
         BadInput, match=r"step-000000003: invalid state\.json: got step 4, expected step 3; remove this directory"
@@ -417,15 +416,15 @@ def test_a_state_of_another_step_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 200_000, "[]", "1" * 5_000, "\udcff"])
-def test_a_manifest_that_no_json_reader_bears_is_a_fault(tmp_path: Path, text: str) -> None:
+def test_a_manifest_with_invalid_json_invalidates_the_checkpoint(tmp_path: Path, text: str) -> None:
     write(tmp_path, 1, 2)
     (tmp_path / "step-000000002" / "manifest.json").write_text(text, errors="surrogateescape")
     assert "cannot read manifest.json" in str(checkpoint.find_fault(tmp_path / "step-000000002"))
     assert restore(tmp_path) == ({"step": 1}, content(1))
 
 
-def test_a_manifest_without_files_is_called_by_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is there and can be read: no worker fails to see it."""
+def test_a_manifest_without_files_has_its_own_message(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The manifest exists and can be read. The message must not say that a worker cannot find it."""
     write(tmp_path, 1)
     path = tmp_path / "step-000000001"
     manifest = from_checked_json((path / "manifest.json").read_bytes())

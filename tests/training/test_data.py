@@ -24,7 +24,7 @@ def run(corpus: Path, tmp_path: Path) -> Run:
 
 
 def rows(batches: list[Batch]) -> list[list[int]]:
-    """The tokens of each row of unpadded micro-batches."""
+    """The tokens of each sequence of unpadded micro-batches."""
     cut = [np.split(batch["input_ids"], batch["first_at"][1:]) for batch in batches]
     return [row.tolist() for batch in cut for row in batch]
 
@@ -36,7 +36,7 @@ def same(one: list[Batch], other: list[Batch]) -> bool:
     )
 
 
-def test_a_step_can_be_made_again_in_any_order(run: Run) -> None:
+def test_the_batch_of_a_step_does_not_depend_on_the_order_of_access(run: Run) -> None:
     forward, backward = open_loader(run, 0, 1), open_loader(run, 0, 1)
     first = [forward.at(step) for step in range(6)]
     again = [backward.at(step) for step in reversed(range(6))][::-1]
@@ -44,14 +44,14 @@ def test_a_step_can_be_made_again_in_any_order(run: Run) -> None:
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 9])
-def test_the_workers_together_have_the_rows_of_one(run: Run, world: int) -> None:
+def test_workers_together_have_the_sequences_of_one_worker(run: Run, world: int) -> None:
     shares = [open_loader(run, rank, world).at(4) for rank in range(world)]
     assert [row for share in shares for row in rows(share)] == rows(open_loader(run, 0, 1).at(4))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more processes than the machine has cores
-def test_batches_are_the_same_whoever_prepares_them(run: Run, workers: int) -> None:
+def test_batches_do_not_depend_on_the_number_of_data_loader_processes(run: Run, workers: int) -> None:
     alone = open_loader(run, 0, 1)
     helped = replace(alone, machine=EngineSettings(dataloader_num_workers=workers))
     made = list(prefetch(helped, 3, 9))
@@ -60,17 +60,17 @@ def test_batches_are_the_same_whoever_prepares_them(run: Run, workers: int) -> N
 
 
 @pytest.mark.parametrize("micro_tokens", [1, 48, 100, 200, 10_000])
-def test_micro_batches_together_are_the_batch(run: Run, micro_tokens: int) -> None:
+def test_micro_batches_together_equal_the_batch(run: Run, micro_tokens: int) -> None:
     split = replace(open_loader(run, 0, 1), machine=EngineSettings(micro_batch_tokens=micro_tokens))
     assert rows(split.at(7)) == rows(open_loader(run, 0, 1).at(7))
 
 
-def test_a_micro_batch_has_no_more_tokens_than_asked_for(run: Run) -> None:
+def test_a_micro_batch_has_at_most_the_requested_tokens(run: Run) -> None:
     batches = replace(open_loader(run, 0, 1), machine=EngineSettings(micro_batch_tokens=100)).at(0)
     assert [len(batch["lengths"]) for batch in batches] == [1, 2, 2, 2, 2]
 
 
-def test_every_worker_has_as_many_micro_batches_and_none_is_empty() -> None:
+def test_every_worker_has_the_same_number_of_nonempty_micro_batches() -> None:
     for num_rows in range(1, 40):
         for world in range(1, num_rows + 1):
             for micro_rows in (1, 2, 3, 100):
@@ -80,7 +80,7 @@ def test_every_worker_has_as_many_micro_batches_and_none_is_empty() -> None:
                 assert -(-most // count) <= max(micro_rows, 2)
 
 
-def test_padded_and_unpadded_batches_ask_the_same(run: Run) -> None:
+def test_padded_and_unpadded_batches_have_the_same_targets(run: Run) -> None:
     flat = open_loader(run, 0, 1)
     (padded,) = replace(flat, machine=EngineSettings(padding="padded")).at(2)
     (unpadded,) = flat.at(2)
@@ -88,7 +88,7 @@ def test_padded_and_unpadded_batches_ask_the_same(run: Run) -> None:
     assert np.array_equal(padded["targets"], unpadded["targets"])
 
 
-def test_a_phase_of_the_same_length_goes_on_and_one_of_another_starts_its_own_order(run: Run) -> None:
+def test_a_phase_of_the_same_length_continues_and_one_of_another_starts_its_own_order(run: Run) -> None:
     whole = open_loader(replace(run, phases=(Phase(seq_length=48, global_batch_size=3, steps=6),)), 0, 1)
     phases = (
         Phase(seq_length=48, global_batch_size=3, steps=2),
@@ -102,7 +102,7 @@ def test_a_phase_of_the_same_length_goes_on_and_one_of_another_starts_its_own_or
     assert max(len(row) for row in rows(loader.at(2))) <= 24
 
 
-def test_tokens_fill_a_batch_and_no_row_is_lost_or_read_twice(run: Run) -> None:
+def test_batches_counted_in_tokens_read_every_sequence_once(run: Run) -> None:
     filled = replace(run, phases=(Phase(seq_length=48, global_batch_size=4, steps=400, batch_unit="token"),))
     loader, order = open_loader(filled, 0, 1), open_loader(run, 0, 1).rows_by_length[48]
     read = [rows(loader.at(step)) for step in range(400)]
@@ -111,31 +111,31 @@ def test_tokens_fill_a_batch_and_no_row_is_lost_or_read_twice(run: Run) -> None:
     assert [row for batch in read for row in batch] == [
         order.row(*order.at(position))["input_ids"].tolist() for position in range(num_rows)
     ]
-    text = np.cumsum([sum(len(row) - 3 for row in batch) for batch in read])  # pairs, three special tokens each
+    text = np.cumsum([sum(len(row) - 3 for row in batch) for batch in read])  # pairs have three special tokens each
     assert np.abs(text - 4 * 48 * np.arange(1, 401)).max() < 48
     assert len({len(batch) for batch in read}) > 1
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_workers_share_a_batch_that_tokens_fill(run: Run, world: int) -> None:
+def test_workers_share_a_batch_counted_in_tokens(run: Run, world: int) -> None:
     filled = replace(run, phases=(Phase(seq_length=48, global_batch_size=4, steps=9, batch_unit="token"),))
     parts = [open_loader(filled, rank, world).at(7) for rank in range(world)]
     assert [row for part in parts for row in rows(part)] == rows(open_loader(filled, 0, 1).at(7))
 
 
-def test_there_is_no_step_after_the_last(run: Run) -> None:
+def test_a_step_after_the_last_raises_index_error(run: Run) -> None:
     with pytest.raises(IndexError):
         open_loader(run, 0, 1).at(20)
 
 
-def test_a_table_that_is_too_small_for_the_vocabulary_is_refused_in_one_line(run: Run) -> None:
+def test_a_table_that_is_too_small_for_the_vocabulary_is_refused(run: Run) -> None:
     with pytest.raises(
         BadInput, match=r"has 467 tokens, but the token table has 400 rows; set data\.tokenizer\.vocab_size to 467"
     ):
         open_loader(replace(run, vocab_size=400), 0, 1)
 
 
-def test_a_vocabulary_that_is_not_the_corpus_s_is_refused_in_one_line(run: Run, tmp_path: Path) -> None:
+def test_a_vocabulary_that_differs_from_that_of_the_corpus_is_refused(run: Run, tmp_path: Path) -> None:
     shutil.copytree(run.corpus, tmp_path / "corpus")
     pieces = [f"[{role}]" for role in ("PAD", "UNK", "CLS", "SEP", "MASK")] + [chr(97 + i) for i in range(20)]
     (tmp_path / "pieces.txt").write_text("".join(f"{piece}\n" for piece in pieces))
@@ -146,7 +146,7 @@ def test_a_vocabulary_that_is_not_the_corpus_s_is_refused_in_one_line(run: Run, 
         open_loader(replace(run, corpus=str(tmp_path / "corpus")), 0, 1)
 
 
-def test_a_damaged_shard_is_refused_in_one_line(run: Run, tmp_path: Path) -> None:
+def test_a_damaged_shard_is_refused(run: Run, tmp_path: Path) -> None:
     shutil.copytree(run.corpus, tmp_path / "corpus")
     shard = tmp_path / "corpus" / "train-00000-of-00001.arrow"
     content = bytearray(shard.read_bytes())
@@ -156,7 +156,7 @@ def test_a_damaged_shard_is_refused_in_one_line(run: Run, tmp_path: Path) -> Non
         open_loader(replace(run, corpus=str(tmp_path / "corpus")), 0, 1)
 
 
-def test_more_workers_than_rows_are_refused_in_one_line(run: Run) -> None:
+def test_more_workers_than_sequences_are_refused(run: Run) -> None:
     with pytest.raises(BadInput, match="10 workers cannot share a batch of 9 sequences; use at most 9"):
         open_loader(run, 0, 10)
 
@@ -166,7 +166,7 @@ def test_a_run_without_evaluation_opens_no_validation_split(run: Run) -> None:
     assert open_validation(replace(run, eval_every=5), 0, 1) is not None
 
 
-# Rows that go on from each other
+# Sequences that continue each other.
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def ragged(batch: Batch) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("micro_tokens", [16, 32, 10_000])
-def test_row_b_of_a_step_goes_on_where_row_b_of_the_step_before_stopped(streaming: Run, micro_tokens: int) -> None:
+def test_each_sequence_continues_that_of_the_previous_step(streaming: Run, micro_tokens: int) -> None:
     loader = replace(open_loader(streaming, 0, 1), machine=EngineSettings(micro_batch_tokens=micro_tokens))
     before = loader.at(0)
     assert [int(batch["slot"]) for batch in before] == list(range(len(before)))
@@ -196,13 +196,13 @@ def test_row_b_of_a_step_goes_on_where_row_b_of_the_step_before_stopped(streamin
 
 
 @pytest.mark.parametrize("world", [2, 3, 6])
-def test_the_workers_together_have_the_streams_of_one(streaming: Run, world: int) -> None:
+def test_workers_together_have_the_streams_of_one_worker(streaming: Run, world: int) -> None:
     for step in (0, 5):
         shares = [open_loader(streaming, rank, world).at(step) for rank in range(world)]
         assert [row for share in shares for row in rows(share)] == rows(open_loader(streaming, 0, 1).at(step))
 
 
-def test_a_phase_of_another_batch_begins_with_an_empty_memory_and_one_of_the_same_goes_on(streaming: Run) -> None:
+def test_memory_is_cleared_only_if_a_phase_changes_the_batch_size(streaming: Run) -> None:
     phases = tuple(Phase(seq_length=16, global_batch_size=batch, steps=2) for batch in (3, 3, 6, 3))
     loader = open_loader(replace(streaming, phases=phases), 0, 1)
     fresh = [bool(loader.at(step)[0]["fresh"].all()) for step in range(8)]
@@ -212,7 +212,7 @@ def test_a_phase_of_another_batch_begins_with_an_empty_memory_and_one_of_the_sam
 
 
 @pytest.mark.parametrize("world", [1, 2])
-def test_an_evaluation_reads_streams_into_slots_below_zero(streaming: Run, world: int) -> None:
+def test_evaluation_streams_use_negative_slots(streaming: Run, world: int) -> None:
     loader = open_loader(streaming, 0, world)
     batches = loader.batches(16, range(64))
     assert [int(batch["slot"]) for batch in batches] == [-1] * len(batches)
@@ -223,11 +223,11 @@ def test_an_evaluation_reads_streams_into_slots_below_zero(streaming: Run, world
         assert [target[-1] for target in targets] == [row[0] for row in ragged(after)]
 
 
-def test_rows_in_any_order_have_no_slot(run: Run) -> None:
+def test_shuffled_sequences_have_no_slot(run: Run) -> None:
     assert not {"slot", "fresh"} & open_loader(run, 0, 1).at(0)[0].keys()
 
 
-def test_micro_batches_count_the_source_as_well(run: Run) -> None:
+def test_micro_batches_also_count_source_tokens(run: Run) -> None:
     bart = resampled(
         run,
         packing=Contiguous(unit="sentence"),
@@ -235,7 +235,7 @@ def test_micro_batches_count_the_source_as_well(run: Run) -> None:
         objective=Denoising(noise_types=("sentence_permutation", "text_infilling")),
     )
     batches = replace(open_loader(bart, 0, 1), machine=EngineSettings(micro_batch_tokens=200)).at(0)
-    assert [len(batch["lengths"]) for batch in batches] == [1, 2, 2, 2, 2]  # 48 tokens and 48 more
+    assert [len(batch["lengths"]) for batch in batches] == [1, 2, 2, 2, 2]  # 48 target tokens and 48 source tokens
     assert all(len(batch["input_ids"]) + len(batch["source_input_ids"]) <= 200 for batch in batches)
     (padded,) = replace(open_loader(bart, 0, 1), machine=EngineSettings(padding="padded")).at(0)
     assert padded["input_ids"].shape[1] == padded["lengths"].max()

@@ -32,7 +32,7 @@ def run(corpus: Path, tmp_path: Path) -> Run:
 
 
 class Spy(LocalEngine):
-    """A local engine with faults: gradients that are not finite before some updates, a death before one."""
+    """A local engine with faults: nonfinite gradients before some updates, an interruption before one."""
 
     def __init__(self, run: Run, poison: Sequence[int] = (), die_at: int = -1) -> None:
         super().__init__(build_model(run), run.optimizer, run.engine)
@@ -92,7 +92,7 @@ def test_a_run_ends_after_its_last_phase_and_has_learned(run: Run) -> None:
     ],
     ids=lambda machine: f"{machine.padding}-{machine.micro_batch_tokens}-{machine.dataloader_num_workers}",
 )
-def test_circumstance_does_not_change_the_losses(run: Run, make, machine: EngineSettings) -> None:
+def test_machine_settings_do_not_change_the_losses(run: Run, make, machine: EngineSettings) -> None:
     run = replace(make(run), resume="never")
     plain, other = train(run)[1], train(replace(run, engine=machine))[1]
     assert losses(other) == pytest.approx(losses(plain), rel=1e-5)
@@ -102,7 +102,7 @@ def test_circumstance_does_not_change_the_losses(run: Run, make, machine: Engine
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch compiles with g++")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
 def test_a_compiled_trunk_learns_the_same(run: Run) -> None:
     run = replace(run, resume="never", engine=EngineSettings(padding="padded"))
     compiled = replace(run, engine=replace(run.engine, torch_compile=True))
@@ -110,7 +110,7 @@ def test_a_compiled_trunk_learns_the_same(run: Run) -> None:
 
 
 def test_the_first_loss_is_the_mean_over_all_targets(run: Run) -> None:
-    """By hand, with plain torch, from the rows of the first step."""
+    """Computed with plain torch from the sequences of the first step."""
     from training.engines.engine import to_tensors
 
     (batch,) = open_loader(run, 0, 1).at(0)
@@ -125,7 +125,7 @@ def test_the_first_loss_is_the_mean_over_all_targets(run: Run) -> None:
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("die_at", [0, 3, 4, 11, 19])
-def test_a_run_that_died_and_was_started_again_ends_with_the_same_bits(run: Run, die_at: int, tmp_path: Path) -> None:
+def test_a_restarted_run_ends_with_the_same_weights_bit_for_bit(run: Run, die_at: int, tmp_path: Path) -> None:
     trunk = replace(run.model, hidden_dropout=0.1, attention_dropout=0.1)
     run = replace(run, model=trunk, save_every=4, eval_every=6, async_checkpointing=False)
     whole, all_logged = train(replace(run, folder=str(tmp_path / "whole")))
@@ -138,13 +138,13 @@ def test_a_run_that_died_and_was_started_again_ends_with_the_same_bits(run: Run,
     assert logged[20]["eval/loss"] == all_logged[20]["eval/loss"]
 
 
-def test_checkpoints_stay_for_good_at_steps_of_their_own(run: Run) -> None:
+def test_keep_checkpoint_every_keeps_checkpoints_forever(run: Run) -> None:
     train(replace(run, save_every=6, keep_checkpoints=1, keep_checkpoint_every=8))
     kept = sorted(path.name for path in Path(run.folder).glob("checkpoints/*"))
     assert kept == ["step-000000008", "step-000000016", "step-000000020"]
 
 
-def test_dropout_draws_differ_from_step_to_step_and_not_from_run_to_run(run: Run) -> None:
+def test_dropout_differs_between_steps_and_not_between_runs(run: Run) -> None:
     run = replace(run, resume="never")
     dropping = replace(run, model=replace(run.model, hidden_dropout=0.3))
     first, again, without = (losses(train(each)[1]) for each in (dropping, dropping, run))
@@ -152,7 +152,7 @@ def test_dropout_draws_differ_from_step_to_step_and_not_from_run_to_run(run: Run
     assert first != without
 
 
-def test_a_run_that_is_stopped_saves_and_goes_on_later(run: Run, tmp_path: Path) -> None:
+def test_a_stopped_run_saves_and_resumes_later(run: Run, tmp_path: Path) -> None:
     whole, _ = train(replace(run, folder=str(tmp_path / "whole")))
     stopped, logged = train(run, stop_at=7)
     assert (stopped.finished, stopped.state.step, max(logged)) == (False, 7, 7)
@@ -165,7 +165,7 @@ def test_a_finished_run_is_not_trained_again(run: Run) -> None:
     assert train(run, die_at=0) == (result, {})
 
 
-def test_metrics_have_their_names_and_the_given_rhythm(run: Run) -> None:
+def test_metrics_have_their_names_and_are_logged_at_their_intervals(run: Run) -> None:
     _, logged = train(replace(run, log_every=8, eval_every=10, save_every=15))
     assert list(logged) == [8, 10, 15, 16, 20]
     assert set(logged[8]) == {
@@ -183,7 +183,7 @@ def test_metrics_have_their_names_and_the_given_rhythm(run: Run) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda run: run, gpt, electra], ids=["bert", "gpt", "electra"])
-def test_a_logged_loss_is_the_mean_over_the_targets_since_the_last_point(run: Run, make) -> None:
+def test_a_logged_loss_is_the_mean_over_the_targets_since_the_previous_log(run: Run, make) -> None:
     run = replace(make(run), resume="never", engine=EngineSettings(micro_batch_tokens=100))
     each, seldom = train(run)[1], train(replace(run, log_every=8))[1]
     assert list(seldom) == [8, 16, 20]
@@ -198,13 +198,13 @@ def test_a_logged_loss_is_the_mean_over_the_targets_since_the_last_point(run: Ru
 
 
 def targets_of(run: Run, step: int) -> dict[str, int]:
-    """How many targets each loss has in a step."""
+    """The number of targets of each loss in a step."""
     batches = open_loader(run, 0, 1).at(step)
     return {loss.kind: sum(loss.count(batch) for batch in batches) for loss in run.losses}
 
 
 @pytest.mark.parametrize("die_at", [3, 8, 11, 18])
-def test_the_points_of_a_run_that_died_between_them_are_those_of_another(run: Run, die_at: int, tmp_path: Path) -> None:
+def test_a_run_interrupted_between_logs_logs_the_same_metrics(run: Run, die_at: int, tmp_path: Path) -> None:
     run = replace(run, log_every=7, save_every=4, async_checkpointing=False)
     whole, all_logged = train(replace(run, folder=str(tmp_path / "whole")))
     with pytest.raises(KeyboardInterrupt):
@@ -215,7 +215,7 @@ def test_the_points_of_a_run_that_died_between_them_are_those_of_another(run: Ru
     assert losses(logged) == [loss for step, loss in points.items() if step > die_at // 4 * 4]
 
 
-def test_the_points_of_a_run_that_was_stopped_between_them_are_those_of_another(run: Run, tmp_path: Path) -> None:
+def test_a_run_stopped_between_logs_logs_the_same_metrics(run: Run, tmp_path: Path) -> None:
     run = replace(run, log_every=10)
     _, whole = train(replace(run, folder=str(tmp_path / "whole")))
     train(run, stop_at=3)
@@ -223,7 +223,7 @@ def test_the_points_of_a_run_that_was_stopped_between_them_are_those_of_another(
     assert losses(train(run)[1]) == losses(whole)[1:]
 
 
-def test_perplexity_is_of_the_generator_and_accuracy_of_both_nets(run: Run) -> None:
+def test_electra_logs_perplexity_of_the_generator_and_accuracy_of_both_models(run: Run) -> None:
     metrics = train(electra(run))[1][20]
     assert metrics["train/perplexity"] == pytest.approx(math.exp(metrics["train/masked_tokens/loss"]))
     assert 0 <= metrics["train/masked_accuracy"] < metrics["train/replaced_accuracy"] <= 1
@@ -239,7 +239,7 @@ def test_perplexity_is_the_exponential_of_the_token_loss(run: Run) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda run: run, electra], ids=["bert", "electra"])
-def test_evaluation_uses_no_dropout_and_does_not_touch_training(run: Run, make) -> None:
+def test_evaluation_has_no_dropout_and_does_not_change_training(run: Run, make) -> None:
     run = make(run)
     run = replace(run, model=replace(run.model, hidden_dropout=0.3))
     often = train(replace(run, eval_every=1, folder=run.folder + "-a"))[1]
@@ -248,7 +248,7 @@ def test_evaluation_uses_no_dropout_and_does_not_touch_training(run: Run, make) 
     assert often[20]["eval/loss"] == seldom[20]["eval/loss"]
 
 
-def test_weights_of_losses_weigh_the_total(run: Run) -> None:
+def test_weights_of_losses_scale_the_total_loss(run: Run) -> None:
     masked, pair = run.losses
     _, logged = train(replace(run, losses=(masked, replace(pair, weight=0.25))))
     first = logged[1]
@@ -257,14 +257,14 @@ def test_weights_of_losses_weigh_the_total(run: Run) -> None:
     )
 
 
-def test_a_step_that_is_not_finite_is_skipped_and_counted(run: Run) -> None:
+def test_a_nonfinite_step_is_skipped_and_counted(run: Run) -> None:
     result, logged = train(run, poison=[5, 6])
     assert (result.finished, result.state.skipped) == (True, 2)
     assert [logged[step]["train/skipped_steps"] for step in (5, 6, 7, 8)] == [0, 1, 2, 2]
     assert all(math.isfinite(loss) for loss in losses(logged))
 
 
-def test_ten_skipped_steps_in_a_row_are_a_divergence_and_never_a_checkpoint(run: Run) -> None:
+def test_ten_skipped_steps_in_a_row_stop_the_run_without_a_checkpoint(run: Run) -> None:
     with pytest.raises(
         Diverged, match=r"the last 10 of 14 updates had no finite gradient; lower optimizer.learning_rate"
     ):
@@ -274,23 +274,24 @@ def test_ten_skipped_steps_in_a_row_are_a_divergence_and_never_a_checkpoint(run:
     assert math.isfinite(resumed.state.loss)
 
 
-def test_a_corpus_that_is_not_there_is_one_line(run: Run) -> None:
+def test_a_missing_corpus_is_refused_in_one_line(run: Run) -> None:
     with pytest.raises(BadInput, match=r"/nowhere/manifest\.json"):
         train(replace(run, corpus="/nowhere"))
 
 
 @pytest.mark.parametrize("make", [lambda run: run, gpt, electra], ids=["bert", "gpt", "electra"])
-def test_a_run_travels_as_json(run: Run, make) -> None:
+def test_a_run_survives_json(run: Run, make) -> None:
     run = replace(make(run), optimizer=AdamW(learning_rate=1e-4, lr_schedule="cosine", bias_correction=False))
     assert Run.from_json(run.to_json()) == run
 
 
-def test_a_trunk_travels_as_what_it_is(run: Run) -> None:
+def test_a_trunk_keeps_its_class_in_json(run: Run) -> None:
     assert isinstance(Run.from_json(run.to_json()).model, Encoder)
 
 
-def test_every_flipped_bit_of_the_file_of_a_run_is_noticed(run: Run, tmp_path: Path) -> None:
-    """Digits of a rate or a path were believed, and what was no JSON was a traceback of export and eval."""
+def test_every_flipped_bit_of_the_run_file_is_detected(run: Run, tmp_path: Path) -> None:
+    """Changed digits of a rate or a path used to be accepted. Invalid JSON used to raise a traceback in export and
+    eval."""
     run = replace(run, folder=str(tmp_path))
     write_run(run)
     assert stored_run(tmp_path) == run
@@ -301,13 +302,13 @@ def test_every_flipped_bit_of_the_file_of_a_run_is_noticed(run: Run, tmp_path: P
         (tmp_path / RUN).write_bytes(content)
         with pytest.raises(BadInput, match=r"pretrain\.json: (is damaged|has no run)"):
             stored_run(tmp_path)
-    (tmp_path / RUN).write_text(run.to_json())  # as it was written before
+    (tmp_path / RUN).write_text(run.to_json())  # the format without a checksum
     assert stored_run(tmp_path) == run
 
 
-# One count: what a loss counts before the forward pass is what its head scores.
+# Counts before the forward pass must equal the counts of the head.
 
-RUNS_OF = {  # a run that has a loss, by kind
+RUNS_OF = {  # a run for each kind of loss
     "masked_tokens": lambda run: run,
     "sentence_pair": lambda run: run,
     "next_token": gpt,
@@ -320,7 +321,7 @@ KINDS = [member.kind for member in (member() for member in typing.get_args(Loss)
 
 
 def with_loss(kind: str, run: Run) -> Run:
-    """A run that has the loss of this kind; a new one stands beside masked language modelling."""
+    """A run with the loss of this kind; an unknown kind is added to masked language modeling."""
     loss = next(member for member in typing.get_args(Loss) if member().kind == kind)()
     return RUNS_OF[kind](run) if kind in RUNS_OF else replace(run, losses=(MaskedTokens(), loss))
 
@@ -332,7 +333,7 @@ def train_half(run: Run, kind: str) -> None:
     engine.model.heads[name].register_forward_hook(
         lambda module, given, score: score._replace(loss=score.loss / 2, count=score.count // 2)
     )
-    pretrain(run, engine, lambda step, metrics: pytest.fail(f"step {step} was taken"))
+    pretrain(run, engine, lambda step, metrics: pytest.fail(f"step {step} was logged"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -346,16 +347,14 @@ def test_a_head_that_scores_half_of_its_targets_is_refused_at_the_first_step(run
     assert "\n" not in message
 
 
-def test_a_head_that_scores_half_of_its_targets_is_refused_when_a_run_goes_on(run: Run) -> None:
+def test_a_head_that_scores_half_of_its_targets_is_refused_when_a_run_resumes(run: Run) -> None:
     run = replace(run, save_every=4)
     train(run, stop_at=8)
     with pytest.raises(MiscountedLoss, match="loss sentence_pair counts"):
         train_half(run, "sentence_pair")
 
 
-def test_counts_are_compared_in_the_first_steps_after_a_start_and_no_others(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counts_are_compared_only_in_the_first_steps_after_a_start(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[int] = []
     monkeypatch.setattr(loop, "_check_counts", lambda losses, batch, scores: compared.append(len(batch["lengths"])))
     train(run)
@@ -363,7 +362,7 @@ def test_counts_are_compared_in_the_first_steps_after_a_start_and_no_others(
 
 
 def test_a_metric_of_a_head_is_the_mean_over_the_targets_of_its_loss(run: Run) -> None:
-    """With every sample wrong, the tokens that are replaced are those that were chosen."""
+    """Every sample is wrong, so that the replaced tokens are exactly the chosen tokens."""
     run = electra(run)
     run = replace(
         run,
@@ -375,7 +374,7 @@ def test_a_metric_of_a_head_is_the_mean_over_the_targets_of_its_loss(run: Run) -
     assert logged[20]["eval/replaced_share"] == 1.0
 
 
-def test_whoever_looks_on_is_told_of_each_step_evaluation_and_checkpoint_before_it_begins(run: Run) -> None:
+def test_activity_is_reported_before_each_step_evaluation_and_checkpoint(run: Run) -> None:
     told: list[tuple[int, str]] = []
     run = replace(run, phases=(Phase(seq_length=48, global_batch_size=8, steps=4),), eval_every=2, save_every=3)
     engine = Spy(run)
@@ -390,8 +389,8 @@ def test_whoever_looks_on_is_told_of_each_step_evaluation_and_checkpoint_before_
     ]  # fmt: skip
 
 
-def test_whoever_looks_on_is_told_of_all_that_takes_longer_than_a_step(run: Run) -> None:
-    """Samples, kept weights and a profile's export were steps that hung."""
+def test_everything_that_takes_longer_than_a_step_is_reported(run: Run) -> None:
+    """Samples, kept weights and the export of a profile used to look like steps that hang."""
     told, did = list[tuple[int, str]](), list[tuple[int, str]]()
     run = replace(run, phases=(Phase(seq_length=48, global_batch_size=8, steps=7),), eval_every=4, save_weights_every=5)
     run = replace(run, sample_prompts=("",), profile_steps=2)
@@ -405,7 +404,7 @@ def test_whoever_looks_on_is_told_of_all_that_takes_longer_than_a_step(run: Run)
     assert told[told.index((5, "weights")) :][1:4] == [(5, ""), (5, "profile"), (5, "")]
 
 
-def test_a_run_that_is_asked_to_stop_tells_of_its_last_checkpoint(run: Run) -> None:
+def test_a_run_that_is_asked_to_stop_reports_its_last_checkpoint(run: Run) -> None:
     told: list[tuple[int, str]] = []
     engine = Spy(run)
     callbacks = Callbacks(should_stop=lambda: engine.done == 2, report_activity=lambda *each: told.append(each))

@@ -21,7 +21,7 @@ from training.specs import (
 BERT = Encoder(num_hidden_layers=12, hidden_size=768, num_attention_heads=12)
 
 
-def test_the_head_costs_bert_a_fifth_when_every_token_is_projected_and_little_when_a_seventh_is() -> None:
+def test_the_head_costs_a_fifth_of_bert_only_if_every_token_is_projected() -> None:
     dense = flops(BERT, 30_522, BatchWork(tokens=512, squares=512**2, targets=512))
     masked = flops(BERT, 30_522, BatchWork(tokens=512, squares=512**2, targets=77))
     body = flops(BERT, 30_522, BatchWork(tokens=512, squares=512**2, targets=0))
@@ -29,12 +29,13 @@ def test_the_head_costs_bert_a_fifth_when_every_token_is_projected_and_little_wh
     assert (masked - body) / masked == pytest.approx(0.035, abs=0.005)
 
 
-def test_bert_base_costs_six_flops_a_weight_and_token_and_its_attention() -> None:
+def test_bert_base_costs_six_flops_per_weight_and_token_plus_attention() -> None:
     per_token = flops(BERT, 30_522, BatchWork(tokens=512, squares=512**2, targets=0)) / 512
-    assert per_token == 6 * 84_934_656 + 12 * 12 * 768 * 512  # the matrices of twelve blocks; 512 positions each way
+    # the matrices of twelve blocks; each token attends to 512 positions
+    assert per_token == 6 * 84_934_656 + 12 * 12 * 768 * 512
 
 
-def test_a_causal_net_attends_to_half_of_the_pairs() -> None:
+def test_causal_attention_computes_half_of_the_pairs() -> None:
     work = BatchWork(tokens=0, squares=1024**2, targets=0)
     assert (
         flops(Decoder(num_hidden_layers=12, hidden_size=768, num_attention_heads=12), 1, work)
@@ -42,10 +43,11 @@ def test_a_causal_net_attends_to_half_of_the_pairs() -> None:
     )
 
 
-# Two rows of four tokens, counted by hand; inside of the heads there are 6 where the net is 4 wide, and 8 in between.
+# Two sequences of four tokens, counted by hand. The model has width 4, its heads together width 6, and its feed-forward
+# layers width 8.
 ROWS = BatchWork(tokens=8, squares=32, targets=3)
 SIZE = {"num_hidden_layers": 2, "hidden_size": 4, "num_attention_heads": 2, "head_dim": 3, "intermediate_size": 8}
-LINEARS, PAIR = 4 * 4 * 6 + 2 * 4 * 8, 2 * 6  # multiplications for a token, and for a pair of tokens, in a block
+LINEARS, PAIR = 4 * 4 * 6 + 2 * 4 * 8, 2 * 6  # multiplications per token, and per pair of tokens, in a block
 KEYS_VALUES = 2 * 4 * 6
 
 
@@ -53,15 +55,15 @@ def multiplied(trunk, work: BatchWork = ROWS, vocab_size: int = 10) -> float:
     return flops(trunk, vocab_size, work) / 6
 
 
-def test_heads_may_be_wider_than_their_share_of_the_net() -> None:
+def test_heads_may_be_wider_than_the_model() -> None:
     assert multiplied(Encoder(**SIZE)) == 2 * (8 * LINEARS + 32 * PAIR) + 3 * 10 * 4
 
 
-def test_narrow_tables_are_widened_and_cheaper_to_answer_with() -> None:
+def test_narrow_embeddings_are_projected_and_make_the_softmax_cheaper() -> None:
     assert multiplied(Encoder(**SIZE, embedding_size=2)) == 8 * 2 * 4 + 2 * (8 * LINEARS + 32 * PAIR) + 3 * 10 * 2
 
 
-def test_a_window_spares_what_is_far() -> None:
+def test_a_window_saves_distant_pairs() -> None:
     pairs = 2 * (2 + 3 + 3 + 2)
     assert (
         multiplied(Encoder(**SIZE, attention_window=SlidingWindow(size=2)))
@@ -70,7 +72,7 @@ def test_a_window_spares_what_is_far() -> None:
     assert multiplied(Encoder(**SIZE, attention_window=SlidingWindow(size=8))) == multiplied(Encoder(**SIZE))
 
 
-def test_a_token_that_all_see_has_keys_and_values_of_its_own_kind() -> None:
+def test_a_global_token_has_its_own_keys_and_values() -> None:
     with_first = multiplied(Encoder(**SIZE, attention_window=SlidingWindow(size=2, global_tokens="first")))
     assert with_first - multiplied(Encoder(**SIZE, attention_window=SlidingWindow(size=2))) == 2 * 8 * KEYS_VALUES
 
@@ -83,19 +85,20 @@ def banded(tokens: int) -> Decoder:
     )
 
 
-def test_every_second_layer_of_a_banded_decoder_sees_the_band_only() -> None:
-    spared = 32 / 2 - 2 * (0.5 + 1 + 1 + 1)  # a causal row is half of a square, and so is the corner of the band
+def test_every_second_layer_of_a_banded_decoder_computes_only_the_band() -> None:
+    # a causal sequence has half of a square, and so does the corner of the band
+    spared = 32 / 2 - 2 * (0.5 + 1 + 1 + 1)
     assert multiplied(Decoder(**SIZE)) - multiplied(banded(1)) == spared * PAIR
     assert multiplied(banded(4)) == multiplied(Decoder(**SIZE))
 
 
-def test_relative_attention_scores_distances_and_remembers() -> None:
+def test_relative_attention_scores_distances_and_uses_its_memory() -> None:
     relative = Decoder(**SIZE, position_embedding=RelativePositions(mem_len=5), norm_position="post")
     remembered, pairs = 2 * 5 * KEYS_VALUES, 32 / 2 + 8 * 5
     assert multiplied(relative) == 2 * (8 * LINEARS + remembered + pairs * PAIR * 1.5) + 3 * 10 * 4
 
 
-def test_of_an_adaptive_softmax_the_first_cluster_counts() -> None:
+def test_of_an_adaptive_softmax_only_the_first_cluster_is_counted() -> None:
     relative = Decoder(**SIZE, position_embedding=RelativePositions(), norm_position="post")
     assert (
         multiplied(relative) - multiplied(replace(relative, token_embedding=AdaptiveEmbedding(cutoffs=(2, 6))))
@@ -103,14 +106,14 @@ def test_of_an_adaptive_softmax_the_first_cluster_counts() -> None:
     )
 
 
-def test_a_sequence_to_sequence_net_reads_says_and_looks_across() -> None:
+def test_an_encoder_decoder_has_encoder_decoder_and_cross_attention_costs() -> None:
     work = BatchWork(tokens=8, squares=32, targets=8, source_tokens=12, source_squares=72, crossed=48)
     read, said = 12 * LINEARS + 72 * PAIR, 8 * LINEARS + 16 * PAIR
     crossed = (8 + 12) * KEYS_VALUES + 48 * PAIR
     assert multiplied(EncoderDecoder(**SIZE), work) == 2 * (read + said + crossed) + 8 * 10 * 4
 
 
-def test_the_second_stream_has_a_query_for_each_target() -> None:
+def test_the_second_stream_has_one_query_for_each_target() -> None:
     content = 8 * LINEARS + 2 * 5 * KEYS_VALUES + (32 + 8 * 5) * PAIR * 1.5
     queries = 3 * (LINEARS - KEYS_VALUES) + 3 * (4 + 5) * PAIR * 1.5
     assert (
@@ -119,7 +122,7 @@ def test_the_second_stream_has_a_query_for_each_target() -> None:
     )
 
 
-def test_a_twin_costs_both_of_its_nets_and_the_answers_of_one() -> None:
+def test_electra_costs_both_models_and_one_softmax() -> None:
     trunk = GeneratorDiscriminator(
         num_hidden_layers=2, hidden_size=8, num_attention_heads=2, embedding_size=4, generator_size_ratio=0.5
     )
@@ -128,7 +131,7 @@ def test_a_twin_costs_both_of_its_nets_and_the_answers_of_one() -> None:
     assert multiplied(replace(trunk, sample_from="uniform")) == multiplied(trunk.discriminator_net)
 
 
-def test_rates_are_means_since_the_last_report_without_what_was_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_are_means_since_the_last_report_without_skipped_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(meter, "perf_counter", lambda: now[0])
     clock = Meter(BERT, 30_522, peak=None)
@@ -147,7 +150,7 @@ def test_rates_are_means_since_the_last_report_without_what_was_skipped(monkeypa
     assert clock.report() == {"perf/tokens_per_second": 200.0, "perf/step_time_s": 0.5}
 
 
-def test_mfu_is_the_share_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mfu_is_a_fraction_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(meter, "perf_counter", lambda: now[0])
     work = BatchWork(tokens=512, squares=512**2, targets=77)
@@ -157,6 +160,6 @@ def test_mfu_is_the_share_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clock.report()["perf/mfu"] == pytest.approx(0.5)
 
 
-def test_a_device_that_is_not_known_has_no_peak() -> None:
+def test_an_unknown_device_has_no_peak() -> None:
     assert peak("NVIDIA H200") == 989e12
     assert peak("NVIDIA GeForce RTX 3090") is None

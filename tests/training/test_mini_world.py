@@ -1,4 +1,4 @@
-"""The test bed itself: what is known of the made-up language must stay known."""
+"""The test data itself: the known properties of the artificial language must not change."""
 
 import numpy as np
 import pytest
@@ -17,12 +17,12 @@ def test_size_is_that_of_the_reference(train: World) -> None:
 
 
 def test_unigram_entropy_is_5_077_nats(train: World) -> None:
-    assert unigram_entropy(train.ids_T) == pytest.approx(5.0770, abs=1e-4)  # the reference's own world: 5.073
+    assert unigram_entropy(train.ids_T) == pytest.approx(5.0770, abs=1e-4)  # the world in the reference code: 5.073
 
 
 def test_bigram_cross_entropy_is_3_134_nats(train: World, held_out: World) -> None:
     found = bigram_cross_entropy(train.ids_T, held_out.ids_T)
-    assert found == pytest.approx(3.1345, abs=1e-4)  # the reference's own world: 3.117
+    assert found == pytest.approx(3.1345, abs=1e-4)  # the world in the reference code: 3.117
 
 
 def test_bigrams_of_a_cycle_are_certain() -> None:
@@ -40,13 +40,13 @@ def test_determiner_verb_and_particle_agree_in_number(train: World) -> None:
     assert np.array_equal((train.ids_T[start_M + 2] - AT["verb"]) % 24 // 12, number_M)
 
 
-def test_second_piece_of_a_collocation_follows_its_first_and_begins_no_word(train: World) -> None:
+def test_second_token_of_a_collocation_follows_its_first_and_starts_no_word(train: World) -> None:
     second = np.flatnonzero(~train.word_starts_T)
     assert np.array_equal(train.ids_T[second] - AT["second"], train.ids_T[second - 1] - AT["first"])
     assert len(second) / train.sentence_starts_T.sum() == pytest.approx(0.9, abs=0.01)
 
 
-def test_markers_of_a_document_never_go_back_a_stage(train: World) -> None:
+def test_markers_of_a_document_never_return_to_an_earlier_stage(train: World) -> None:
     document_T = np.repeat(np.arange(4000), train.num_tokens_N)
     is_marker_T = (train.ids_T >= AT["marker"]) & (train.ids_T < AT["name"])
     stage, document = (train.ids_T[is_marker_T] - AT["marker"]) // 3, document_T[is_marker_T]

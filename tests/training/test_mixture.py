@@ -1,4 +1,4 @@
-"""The batches of a mixture: the same rows for any number of workers, and wherever a run is taken up again."""
+"""The batches of a mixture are the same for any number of workers, and after a run has resumed."""
 
 import numpy as np
 import pytest
@@ -31,11 +31,11 @@ def tokens_of(batches) -> list[int]:
 def test_any_number_of_workers_reads_the_same_tokens_at_each_step_and_after_a_restart(parts, world: int):
     alone, workers = loader(parts), [loader(parts, rank, world) for rank in range(world)]
     steps = [tokens_of(alone.at(step)) for step in range(15)]
-    for step in range(7, 15):  # the workers begin in the middle
+    for step in range(7, 15):  # the workers start at step 7
         assert [token for worker in workers for token in tokens_of(worker.at(step))] == steps[step]
 
 
-def test_a_phase_goes_on_in_the_mixture_where_the_phase_of_its_length_stopped():
+def test_a_phase_continues_the_mixture_of_the_last_phase_with_its_length():
     one = loader(GPT)
     rows = one.rows_by_length[32]
     wanted = [rows.row(*address)["input_ids"] for address in rows.addresses(60, 72)]

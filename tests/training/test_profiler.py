@@ -1,4 +1,4 @@
-"""A profile says where the time of a step goes, and changes nothing of what is learned."""
+"""A profile shows the time of each part of a step, and does not change what is learned."""
 
 import csv
 import gzip
@@ -34,14 +34,14 @@ def lines(run: Run) -> dict[tuple[str, str], dict[str, str]]:
         return {(line["of"], line["name"]): line for line in csv.DictReader(file)}
 
 
-def test_it_changes_nothing_of_what_is_learned(profiled, tmp_path: Path) -> None:
+def test_profiling_does_not_change_what_is_learned(profiled, tmp_path: Path) -> None:
     run, weights = profiled
     plain = trained(replace(run, profile_steps=0, folder=str(tmp_path)))
     assert all(torch.equal(weights[name], plain[name]) for name in plain)
     assert not (tmp_path / "profile").exists()
 
 
-def test_the_trace_is_a_chrome_trace_of_so_many_steps(profiled) -> None:
+def test_the_trace_is_a_chrome_trace_of_the_profiled_steps(profiled) -> None:
     with gzip.open(Path(profiled[0].folder) / "profile" / "trace.json.gz") as file:
         events = json.load(file)["traceEvents"]
     assert sum(event["name"] == "phase: optimizer" and event["ph"] == "X" for event in events) == 4
@@ -63,7 +63,9 @@ def test_the_table_has_phases_modules_and_operators_of_a_step(profiled) -> None:
     assert "trunk.blocks.*.attention" in text
 
 
-def test_a_run_that_ends_before_says_so(corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_that_ends_during_profiling_is_noted(
+    corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     run = mini_run(corpus, tmp_path / "short", profile_steps=9)
     trained(replace(run, phases=(replace(run.phases[0], steps=5),)))
     assert "Means of 2 steps" in (tmp_path / "short" / "profile" / "table.txt").read_text()
@@ -72,8 +74,8 @@ def test_a_run_that_ends_before_says_so(corpus: Path, tmp_path: Path, caplog: py
     assert said == "no profile: only 3 steps were left; profiling starts after 3 steps"
 
 
-def test_a_step_that_was_not_made_is_not_counted(corpus: Path, tmp_path: Path) -> None:
-    """A run that was asked to stop had begun one, and its means were of one step too many."""
+def test_a_step_that_was_not_run_is_not_counted(corpus: Path, tmp_path: Path) -> None:
+    """When a run was asked to stop, it had already started a step, so that the means included one step too many."""
     run, asked = mini_run(corpus, tmp_path / "stopped", profile_steps=9), iter([*6 * [False], True])
     engine = LocalEngine(build_model(run), run.optimizer, run.engine)
     assert pretrain(run, engine, lambda step, metrics: None, Callbacks(should_stop=lambda: next(asked))).state.step == 6

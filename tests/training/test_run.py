@@ -1,4 +1,4 @@
-"""What a run's folder says of itself, wherever it is now."""
+"""The stored paths of a run, also after its directory has moved."""
 
 import shutil
 from dataclasses import replace
@@ -12,7 +12,7 @@ from training.run import Run, load_run, stored_run, write_run
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """A folder of `--output-dir` with a corpus and a run."""
+    """An `--output-dir` with a corpus and a run."""
     corpus = mini_corpus(tmp_path / "out" / "corpora" / "mini", num_train=3, num_validation=1)
     folder = tmp_path / "out" / "runs" / "bert"
     folder.mkdir(parents=True)
@@ -20,14 +20,16 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def test_a_run_that_is_where_it_was_is_as_it_was_written(out: Path) -> None:
+def test_a_run_that_was_not_moved_has_its_stored_paths(out: Path) -> None:
     run = stored_run(out / "runs" / "bert")
     assert (run.folder, run.corpus) == (str(out / "runs" / "bert"), str(out / "corpora" / "mini"))
 
 
 @pytest.mark.parametrize("how", [shutil.move, shutil.copytree])
-def test_a_run_that_was_moved_or_copied_with_its_corpus_reads_that(out: Path, how: object, tmp_path: Path) -> None:
-    """It was trained on where it had been, and `eval` and `export` said that there is no finished corpus."""
+def test_a_run_that_was_moved_or_copied_with_its_corpus_uses_the_new_paths(
+    out: Path, how: object, tmp_path: Path
+) -> None:
+    """It used to be trained at the old location, and `eval` and `export` reported that there was no finished corpus."""
     now = tmp_path / "elsewhere" / "out"
     now.parent.mkdir()
     how(out, now)  # type: ignore[operator]
@@ -35,18 +37,18 @@ def test_a_run_that_was_moved_or_copied_with_its_corpus_reads_that(out: Path, ho
     assert (run.folder, run.corpus) == (str(now / "runs" / "bert"), str(now / "corpora" / "mini"))
 
 
-def test_a_run_that_was_moved_alone_reads_the_corpus_where_that_stays(out: Path, tmp_path: Path) -> None:
+def test_a_run_that_was_moved_alone_uses_the_corpus_at_its_old_path(out: Path, tmp_path: Path) -> None:
     shutil.move(out / "runs" / "bert", tmp_path / "alone")
     run = stored_run(tmp_path / "alone")
     assert (run.folder, run.corpus) == (str(tmp_path / "alone"), str(out / "corpora" / "mini"))
 
 
-def test_a_relative_path_is_the_same_folder(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_resolved(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(out)
     assert load_run(Path("runs/bert"))["corpus"] == str(out / "corpora" / "mini")
 
 
-def test_a_run_of_before_that_says_no_folder_is_left_as_it_is(tmp_path: Path) -> None:
+def test_an_older_run_file_without_a_directory_is_unchanged(tmp_path: Path) -> None:
     run: Run = mini_run(tmp_path / "corpus", tmp_path)
     write_run(replace(run, folder=str(tmp_path)))
     (tmp_path / "pretrain.json").write_text('{"corpus": "somewhere"}')

@@ -1,4 +1,4 @@
-"""Whichever way training ends, its saver ends with it, and what it was writing is whole."""
+"""However training ends, its saver ends with it, and a checkpoint in progress is finished or removed."""
 
 import errno
 import logging
@@ -29,7 +29,7 @@ from training.specs import EngineSettings, LossSpikes
 
 
 class Fault(Exception):
-    """Something that nobody expects."""
+    """An unexpected exception."""
 
 
 def fail(error: BaseException) -> Callable[..., Any]:
@@ -48,8 +48,8 @@ def run(corpus: Path, tmp_path: Path) -> Run:
     return mini_run(corpus, tmp_path / "run", save_every=4)
 
 
-def in_step(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> None:
-    """The update that follows `at` others ends in this error."""
+def fail_in_step(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> None:
+    """Raise the error in the update after `at` others."""
     learn = loop.Learner.learn
 
     def learned(self: Any, step: int, *given: Any) -> Any:
@@ -60,8 +60,8 @@ def in_step(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> N
     monkeypatch.setattr(loop.Learner, "learn", learned)
 
 
-def late(monkeypatch: pytest.MonkeyPatch) -> list[threading.Event]:
-    """The writing of checkpoints waits for the event."""
+def delay_writing(monkeypatch: pytest.MonkeyPatch) -> list[threading.Event]:
+    """Writing a checkpoint waits for the event."""
     write, go_on = saving.write, [threading.Event()]
 
     def slowly(*given: Any) -> Any:
@@ -73,23 +73,23 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[threading.Event]:
 
 
 ENDS: dict[str, Callable[[pytest.MonkeyPatch, Run], Run]] = {
-    "bug": lambda patch, run: in_step(patch, 6, Fault()) or run,
-    "killed": lambda patch, run: in_step(patch, 6, KeyboardInterrupt()) or run,
-    "diverged": lambda patch, run: in_step(patch, 6, Diverged("spike")) or run,
+    "bug": lambda patch, run: fail_in_step(patch, 6, Fault()) or run,
+    "killed": lambda patch, run: fail_in_step(patch, 6, KeyboardInterrupt()) or run,
+    "diverged": lambda patch, run: fail_in_step(patch, 6, Diverged("spike")) or run,
     "miscounted": lambda patch, run: patch.setattr(loop, "_check_counts", fail(MiscountedLoss("half"))) or run,
     "evaluation": lambda patch, run: patch.setattr(loop, "evaluate", fail(Fault())) or replace(run, eval_every=5),
     "rows": lambda patch, run: patch.setattr("training.data.Loader.at", fail(Fault())) or run,
-    "rows of another process": lambda patch, run: (
+    "rows of a data loader process": lambda patch, run: (
         patch.setattr("training.data.Loader.at", fail(Fault()))
         or replace(run, engine=EngineSettings(dataloader_num_workers=1))
     ),
     "rows made ahead": lambda patch, run: (
-        in_step(patch, 6, Fault()) or replace(run, engine=EngineSettings(dataloader_num_workers=1))
+        fail_in_step(patch, 6, Fault()) or replace(run, engine=EngineSettings(dataloader_num_workers=1))
     ),
-    "profile": lambda patch, run: in_step(patch, 6, Fault()) or replace(run, profile_steps=10),
+    "profile": lambda patch, run: fail_in_step(patch, 6, Fault()) or replace(run, profile_steps=10),
     "full disk": lambda patch, run: patch.setattr(saving, "write", fail(OSError(28, "No space left"))) or run,
     "spikes": lambda patch, run: (
-        in_step(patch, 6, Fault())
+        fail_in_step(patch, 6, Fault())
         or replace(run, loss_spikes=LossSpikes(policy="skip", threshold_sigmas=3.0, window_steps=4))
     ),
     "end": lambda patch, run: run,
@@ -97,15 +97,15 @@ ENDS: dict[str, Callable[[pytest.MonkeyPatch, Run], Run]] = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_no_thread_process_or_file_outlives_a_training(
+def test_no_thread_process_or_file_remains_after_training(
     run: Run, end: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "run").mkdir()
     engine = LocalEngine(build_model(run), run.optimizer, run.engine)
-    pretrain(replace(run, folder=str(tmp_path / "warm")), engine, ignore)  # libraries open what they keep
+    pretrain(replace(run, folder=str(tmp_path / "warm")), engine, ignore)  # libraries open files that they keep open
     run = ENDS[end](monkeypatch, run)
-    caught: list[BaseException] = []  # its traceback holds what the frames have
-    with outliving(("/dev/", "pipe", run.corpus)) as left:  # pipes and mapped shards go with the traceback
+    caught: list[BaseException] = []  # its traceback keeps the objects of the frames alive
+    with outliving(("/dev/", "pipe", run.corpus)) as left:  # pipes and mapped shards are closed with the traceback
         try:
             pretrain(run, LocalEngine(build_model(run), run.optimizer, run.engine), ignore)
         except BaseException as error:
@@ -116,10 +116,10 @@ def test_no_thread_process_or_file_outlives_a_training(
 
 
 @pytest.mark.parametrize("error", [Fault(), Diverged("spike"), MiscountedLoss("half"), KeyboardInterrupt()])
-def test_the_checkpoint_that_is_being_written_at_an_error_is_finished(
+def test_a_checkpoint_in_progress_is_finished_after_an_error(
     run: Run, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on = late(monkeypatch)
+    go_on = delay_writing(monkeypatch)
     learn = loop.Learner.learn
 
     def learned(self: Any, step: int, *given: Any) -> Any:
@@ -135,10 +135,10 @@ def test_the_checkpoint_that_is_being_written_at_an_error_is_finished(
     assert checkpoint.find_fault(Path(run.folder) / CHECKPOINTS / checkpoint.name(4)) is None
 
 
-def test_a_checkpoint_that_cannot_be_finished_at_an_error_is_a_warning(
+def test_a_checkpoint_that_cannot_be_finished_after_an_error_is_a_warning(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    in_step(monkeypatch, 4, Fault())
+    fail_in_step(monkeypatch, 4, Fault())
     go_on = threading.Event()
 
     def full(*given: Any) -> Any:
@@ -154,9 +154,9 @@ def test_a_checkpoint_that_cannot_be_finished_at_an_error_is_a_warning(
     assert names(Path(run.folder) / CHECKPOINTS) == []
 
 
-def test_each_attempt_has_unfinished_checkpoints_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next `pretrain` of a process took the folder of the one before for its own, or removed it."""
-    go_on = late(monkeypatch)
+def test_each_attempt_has_its_own_unfinished_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next `pretrain` of a process used the directory of the previous one, or removed it."""
+    go_on = delay_writing(monkeypatch)
     first, second = (saver(Disk(content(step)), tmp_path, background=True) for step in (1, 2))
     first.save(7, {"of": "first"})
     second.save(7, {"of": "second"})
@@ -168,8 +168,8 @@ def test_each_attempt_has_unfinished_checkpoints_of_its_own(tmp_path: Path, monk
     assert restore(tmp_path) == ({"of": "second"}, content(2))
 
 
-def test_what_is_published_while_it_is_removed_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An rmtree goes on in a folder that gets another name under its hands: it emptied the published checkpoint."""
+def test_a_checkpoint_published_during_removal_stays_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """rmtree continues in a directory that is renamed meanwhile: it emptied the published checkpoint."""
     unfinished, final = tmp_path / ".tmp-step-000000012", tmp_path / "step-000000012"
     unfinished.mkdir()
     (unfinished / "manifest.json").write_text("{}")
@@ -186,12 +186,12 @@ def test_what_is_published_while_it_is_removed_stays_whole(tmp_path: Path, monke
     unfinished.mkdir()
     (unfinished / "manifest.json").write_text("{}")
     os.replace(unfinished, final)
-    remove_tree(unfinished)  # it was seen a moment ago
+    remove_tree(unfinished)  # the directory existed a moment ago
     assert names(final) == ["manifest.json"]
 
 
 class OneOf(Disk):
-    """A worker of two; the other one answers nothing any more."""
+    """One of two workers; the other one no longer answers."""
 
     world = 2
 
@@ -204,19 +204,17 @@ class OneOf(Disk):
         return replace(part, tensors={name.replace("|0", f"|{self.rank}"): one for name, one in part.tensors.items()})
 
 
-def two(folder: Path) -> list[Saver]:
+def two_savers(folder: Path) -> list[Saver]:
     """The savers of two workers that have begun to write a checkpoint."""
     savers = [Saver(OneOf(content(rank), rank), folder, TOPOLOGY, {}, keep=3) for rank in (0, 1)]  # type: ignore[arg-type]
     for each in savers:
-        each._attempt = "ab"  # what a collective call told both
+        each._attempt = "ab"  # both workers received it in a collective call
     return savers
 
 
-def test_workers_finish_a_checkpoint_that_all_of_them_have_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    go_on = late(monkeypatch)
-    first, other = two(tmp_path)
+def test_workers_finish_a_checkpoint_that_all_have_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = delay_writing(monkeypatch)
+    first, other = two_savers(tmp_path)
     for each in (first, other):
         each.save(3, {"step": 3})
     threading.Timer(0.2, go_on[0].set).start()
@@ -229,12 +227,12 @@ def test_workers_finish_a_checkpoint_that_all_of_them_have_written(
     assert checkpoint.find_fault(tmp_path / checkpoint.name(3)) is None
 
 
-def test_a_checkpoint_is_none_where_a_worker_is_gone(
+def test_a_checkpoint_without_the_files_of_one_worker_is_incomplete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was thrown away without a word."""
+    """It used to be discarded silently."""
     monkeypatch.setattr(saving, "QUIET_S", 0.2)
-    first, other = two(tmp_path)
+    first, other = two_savers(tmp_path)
     first.save(3, {"step": 3})
     first.close()
     assert names(tmp_path) == []
@@ -242,14 +240,12 @@ def test_a_checkpoint_is_none_where_a_worker_is_gone(
     other.close()
 
 
-def test_a_worker_whose_disk_is_slow_is_not_taken_for_one_that_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files do not grow while fsync waits for the disk: after two seconds of that the checkpoint was removed."""
+def test_a_worker_with_a_slow_disk_does_not_count_as_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files do not grow while fsync waits for the disk: after two seconds, the checkpoint used to be removed."""
     monkeypatch.setattr(saving, "QUIET_S", 0.0)
-    first, other = two(tmp_path)
+    first, other = two_savers(tmp_path)
     first.save(3, {"step": 3})
-    wait([first._work])  # type: ignore[list-item]  # it has work
+    wait([first._work])  # type: ignore[list-item]  # wait until the work is done
     first._wrote_s = 60.0
     threading.Timer(0.2, other.save, (3, {"step": 3})).start()
     first.close()
@@ -257,7 +253,7 @@ def test_a_worker_whose_disk_is_slow_is_not_taken_for_one_that_is_gone(
     other.close()
 
 
-def test_who_cannot_write_its_own_part_waits_for_no_other(
+def test_a_worker_that_cannot_write_its_part_does_not_wait_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*given: Any) -> Any:
@@ -265,7 +261,7 @@ def test_who_cannot_write_its_own_part_waits_for_no_other(
 
     monkeypatch.setattr(saving, "write", full)
     monkeypatch.setattr(Saver, "_wait_for_files", lambda self: pytest.fail("it waits"))
-    first, other = two(tmp_path)
+    first, other = two_savers(tmp_path)
     first.save(3, {"step": 3})
     first.close()
     assert names(tmp_path) == []
@@ -273,7 +269,7 @@ def test_who_cannot_write_its_own_part_waits_for_no_other(
     other.close()
 
 
-def test_another_thread_finishes_what_a_training_that_waits_cannot(tmp_path: Path) -> None:
+def test_another_thread_finishes_the_checkpoint_of_a_blocked_training(tmp_path: Path) -> None:
     with outliving() as left:
         begun = saver(Disk(content(1)), tmp_path, background=True)
         begun.save(1, {"step": 1})

@@ -1,4 +1,4 @@
-"""Spikes are found, and what is skipped for them is as if it had been left out from the start, to the bit."""
+"""Loss spikes are detected, and skipping their batches equals leaving them out from the start, bit for bit."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ from training.score import Score
 from training.specs import LossSpikes, Phase
 from training.spikes import limit, spike
 
-STEPS, BAD = 20, 16  # the batch of this step has a loss that stands out; counted from 1
+STEPS, BAD = 20, 16  # the batch of this step, counted from 1, has a loss spike
 Metrics = dict[int, dict[str, float]]
 
 
@@ -44,7 +44,8 @@ def short(run: Run, policy: str = "off", **keys: Any) -> Run:
 
 
 class Faulty(LocalEngine):
-    """An engine in which some batches, wherever they come, have losses and gradients fifty times too large, or NaN."""
+    """An engine in which some batches, at any step, have losses and gradients that are fifty times too large, or
+    NaN."""
 
     def __init__(self, run: Run, bad: Iterable[int] = (), factor: float = 50.0) -> None:
         super().__init__(build_model(run), run.optimizer, run.engine)
@@ -90,7 +91,7 @@ def test_six_deviations_above_the_mean_of_a_full_window_are_a_spike() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_is_not_finite_needs_no_window(value: float) -> None:
+def test_a_nonfinite_value_needs_no_window(value: float) -> None:
     found = spike(1, "loss", value, (), LossSpikes())
     assert found is not None
     assert found.describe() == f"step 1: loss {value} is not finite"
@@ -98,7 +99,7 @@ def test_what_is_not_finite_needs_no_window(value: float) -> None:
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("make", [lambda run: run, gpt], ids=["bert", "gpt"])
-def test_looking_for_spikes_does_not_change_what_is_learned(run: Run, make: Callable[[Run], Run]) -> None:
+def test_detection_of_spikes_does_not_change_what_is_learned(run: Run, make: Callable[[Run], Run]) -> None:
     run = make(run)
     _, plain, logged, _ = train(short(replace(run, folder=f"{run.folder}-off")))
     for policy in ("warn", "fail", "skip", "rollback"):
@@ -110,7 +111,7 @@ def test_looking_for_spikes_does_not_change_what_is_learned(run: Run, make: Call
         assert [found[step]["train/loss"] for step in found] == [logged[step]["train/loss"] for step in logged]
 
 
-def test_a_spike_is_said_with_its_step_and_value(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_spike_is_reported_with_its_step_and_value(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     result, _, logged, _ = train(short(run, "warn", threshold_sigmas=20.0), [BAD])
     assert [line.split(" is")[0].rsplit(" ", 1)[0] for line in lines(caplog)[0].split("; ")] == [
         f"step {BAD}: loss",
@@ -126,7 +127,7 @@ def test_a_spike_is_said_with_its_step_and_value(run: Run, caplog: pytest.LogCap
     ]
 
 
-def test_a_spike_ends_a_run_whose_policy_is_to_fail(run: Run) -> None:
+def test_a_spike_stops_a_run_with_policy_fail(run: Run) -> None:
     with pytest.raises(
         Diverged, match=rf"step {BAD}: loss .* is a spike, .*; lower optimizer.learning_rate .*policy=skip or rollback"
     ):
@@ -145,29 +146,30 @@ def test_a_spike_ends_a_run_whose_policy_is_to_fail(run: Run) -> None:
         ("rollback", math.nan, (BAD,)),
     ],
 )
-def test_a_run_that_skips_the_same_steps_from_the_start_has_the_same_weights(
+def test_a_run_with_these_skip_steps_from_the_start_has_the_same_weights(
     run: Run, policy: str, factor: float, skipped: tuple[int, ...]
 ) -> None:
     run = short(run, policy, threshold_sigmas=20.0)
     result, weights, logged, _ = train(run, [BAD], factor)
     assert result.state.skip_steps == skipped
     back = {step: values["train/rolled_back_to"] for step, values in logged.items() if "train/rolled_back_to" in values}
-    assert back == ({BAD: 12} if len(skipped) > 1 else {})  # the steps between have what was logged before
+    assert back == ({BAD: 12} if len(skipped) > 1 else {})  # the steps in between log the metrics from before
     again = replace(run, folder=f"{run.folder}-again", skip_steps=skipped)
     repeated, others, _, engine = train(again, [BAD], factor)
     assert_same(weights, others)
     assert engine.updates == STEPS - len(skipped)
     assert repeated.state == result.state if policy == "skip" or math.isnan(factor) else True
     assert (repeated.state.recent_losses, repeated.state.step) == (result.state.recent_losses, STEPS)
-    plain = replace(again, folder=f"{run.folder}-plain", loss_spikes=LossSpikes())  # nobody looks, and it is the same
+    # without detection, the result is the same
+    plain = replace(again, folder=f"{run.folder}-plain", loss_spikes=LossSpikes())
     assert_same(weights, train(plain, [BAD], factor)[1])
 
 
 class Overflowing(Faulty):
-    """An engine whose loss scale adapts, and was too large at some updates, counted from 1."""
+    """An engine with a dynamic loss scale that is too large at some updates, counted from 1."""
 
     overflows: Iterable[int] = ()
-    smallest_at = STEPS  # the update from which on the scale is as small as it can be
+    smallest_at = STEPS  # from this update on, the scale has its minimum
 
     def step(self, rate: float) -> StepResult:
         if self.updates + 1 not in self.overflows:
@@ -178,7 +180,7 @@ class Overflowing(Faulty):
 
 
 @pytest.mark.parametrize("policy", ["off", "warn", "fail", "skip", "rollback"])
-def test_an_overflow_of_the_loss_scale_is_no_spike(run: Run, caplog: pytest.LogCaptureFixture, policy: str) -> None:
+def test_an_overflow_of_the_loss_scale_is_not_a_spike(run: Run, caplog: pytest.LogCaptureFixture, policy: str) -> None:
     run = short(run, policy, threshold_sigmas=50.0)
     engine = Overflowing(run)
     engine.overflows = [1, 5, 6]
@@ -189,7 +191,7 @@ def test_an_overflow_of_the_loss_scale_is_no_spike(run: Run, caplog: pytest.LogC
 
 
 @pytest.mark.parametrize("policy", ["off", "warn", "fail", "skip", "rollback"])
-def test_a_loss_scale_may_be_lowered_at_more_updates_than_end_a_run(run: Run, policy: str) -> None:
+def test_overflows_do_not_count_as_diverged_updates(run: Run, policy: str) -> None:
     run = short(run, policy, threshold_sigmas=50.0)
     engine = Overflowing(run)
     engine.overflows = range(1, 17)
@@ -206,7 +208,7 @@ def test_a_loss_scale_may_be_lowered_at_more_updates_than_end_a_run(run: Run, po
         ("skip", "more than 2 of the last 8 batches were skipped"),
     ],
 )
-def test_what_overflows_with_the_smallest_scale_is_a_spike(run: Run, policy: str, message: str) -> None:
+def test_an_overflow_with_the_smallest_scale_is_a_spike(run: Run, policy: str, message: str) -> None:
     run = short(run, policy, threshold_sigmas=50.0, max_skips=2)
     engine = Overflowing(run)
     engine.overflows, engine.smallest_at = range(3, STEPS), 6
@@ -214,7 +216,7 @@ def test_what_overflows_with_the_smallest_scale_is_a_spike(run: Run, policy: str
         pretrain(run, engine, lambda step, metrics: None)
 
 
-def test_an_overflow_with_a_loss_that_is_not_finite_is_a_spike(run: Run) -> None:
+def test_an_overflow_with_a_nonfinite_loss_is_a_spike(run: Run) -> None:
     run = short(run, "fail", threshold_sigmas=50.0)
     engine = Overflowing(run, [3], math.nan)
     engine.overflows = [3]
@@ -222,9 +224,9 @@ def test_an_overflow_with_a_loss_that_is_not_finite_is_a_spike(run: Run) -> None
         pretrain(run, engine, lambda step, metrics: None)
 
 
-def scaled(scaler: Any, monkeypatch: pytest.MonkeyPatch) -> DeepSpeedEngine[Any]:
-    """An engine of two workers, of which the other one has the same losses. fp16 is on GPUs alone: what DeepSpeed says
-    of it is given, with its own loss scale."""
+def engine_with_scaler(scaler: Any, monkeypatch: pytest.MonkeyPatch) -> DeepSpeedEngine[Any]:
+    """An engine of two workers with equal losses. fp16 needs a GPU, so that DeepSpeed's answers are replaced, except
+    for the loss scaler."""
     engine: DeepSpeedEngine[Any] = DeepSpeedEngine.__new__(DeepSpeedEngine)
     engine.zero, engine.optimizer = 2, SimpleNamespace(param_groups=[], loss_scaler=scaler)
     engine.pipeline, engine.has_no_loss = None, torch.tensor(False)
@@ -232,8 +234,8 @@ def scaled(scaler: Any, monkeypatch: pytest.MonkeyPatch) -> DeepSpeedEngine[Any]
     return engine
 
 
-def after(engine: DeepSpeedEngine[Any], loss: float, gradient: float) -> StepResult:
-    """A step whose loss and gradient are these."""
+def step_result(engine: DeepSpeedEngine[Any], loss: float, gradient: float) -> StepResult:
+    """The result of a step with this loss and gradient."""
     applied = math.isfinite(gradient)
     engine.engine = SimpleNamespace(
         backward=lambda loss: None,
@@ -247,37 +249,35 @@ def after(engine: DeepSpeedEngine[Any], loss: float, gradient: float) -> StepRes
 
 
 def scale_from_4(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """DeepSpeed's own, which each overflow halves down to 1, of a worker that writes nothing about it."""
+    """DeepSpeed's own loss scaler, which each overflow halves down to 1. As rank 1 it prints nothing."""
     scalers = deepspeed_import.deepspeed().runtime.fp16.loss_scaler
     monkeypatch.setattr(scalers.dist, "get_rank", lambda: 1)
     return scalers.DynamicLossScaler(4.0, 1000, 1.0, 1, False, raise_error_at_min_scale=False)
 
 
-def test_an_update_is_an_overflow_as_long_as_a_lower_loss_scale_may_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = scaled(scale_from_4(monkeypatch), monkeypatch)
-    assert after(engine, 1.0, 2.0) == StepResult(2.0, skipped=False, overflow=False)
-    found = [after(engine, 1.0, math.inf).overflow for _ in range(4)]
-    assert found == [True, True, False, False]  # 4, 2, and then 1, than which none is smaller
+def test_an_update_is_an_overflow_only_while_the_loss_scale_can_decrease(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_with_scaler(scale_from_4(monkeypatch), monkeypatch)
+    assert step_result(engine, 1.0, 2.0) == StepResult(2.0, skipped=False, overflow=False)
+    found = [step_result(engine, 1.0, math.inf).overflow for _ in range(4)]
+    assert found == [True, True, False, False]  # scales 4 and 2, and then 1, which is the minimum
     assert engine.optimizer.loss_scaler.cur_scale == 1.0
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_not_finite_leaves_the_loss_scale_as_it_was(
-    loss: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = scaled(scale_from_4(monkeypatch), monkeypatch)
+def test_a_nonfinite_loss_does_not_change_the_loss_scale(loss: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_with_scaler(scale_from_4(monkeypatch), monkeypatch)
     for _ in range(9):
-        assert after(engine, loss, math.nan).overflow is False
+        assert step_result(engine, loss, math.nan).overflow is False
     assert engine.optimizer.loss_scaler.cur_scale == 4.0
-    assert after(engine, 1.0, math.inf).overflow  # the losses of the step before are forgotten
+    assert step_result(engine, 1.0, math.inf).overflow  # the losses of the previous step are forgotten
 
 
-def test_a_scale_that_does_not_adapt_never_overflows(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = scaled(SimpleNamespace(dynamic=False, update_scale=lambda overflow: None), monkeypatch)
-    assert after(engine, 1.0, math.inf) == StepResult(math.inf, skipped=True, overflow=False)
+def test_a_static_loss_scale_never_overflows(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_with_scaler(SimpleNamespace(dynamic=False, update_scale=lambda overflow: None), monkeypatch)
+    assert step_result(engine, 1.0, math.inf) == StepResult(math.inf, skipped=True, overflow=False)
 
 
-def test_a_rollback_goes_to_the_newest_checkpoint_before_what_it_skips(run: Run) -> None:
+def test_a_rollback_uses_the_newest_checkpoint_before_the_skipped_steps(run: Run) -> None:
     run = short(run, "rollback", threshold_sigmas=20.0)
     _, _, _, engine = train(run, [BAD])
     assert engine.updates == BAD + (STEPS - 12 - 2)  # from the checkpoint after step 12, without steps 15 and 16
@@ -285,7 +285,7 @@ def test_a_rollback_goes_to_the_newest_checkpoint_before_what_it_skips(run: Run)
     assert saved == ["step-000000016", "step-000000020"]
 
 
-def test_a_rollback_without_a_checkpoint_is_one_line(run: Run) -> None:
+def test_a_rollback_without_a_checkpoint_is_refused(run: Run) -> None:
     with pytest.raises(
         Diverged, match=rf"no checkpoint from before step {BAD - 1} to roll back to; raise cluster.keep_checkpoints"
     ):
@@ -293,7 +293,7 @@ def test_a_rollback_without_a_checkpoint_is_one_line(run: Run) -> None:
 
 
 @pytest.mark.parametrize("policy", ["skip", "rollback"])
-def test_too_many_skipped_batches_end_the_run(run: Run, policy: str) -> None:
+def test_too_many_skipped_batches_stop_the_run(run: Run, policy: str) -> None:
     with pytest.raises(
         Diverged, match=r"more than 2 of the last 8 batches were skipped; lower optimizer.learning_rate"
     ):
@@ -301,8 +301,8 @@ def test_too_many_skipped_batches_end_the_run(run: Run, policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["skip", "rollback"])
-def test_a_run_that_resumes_knows_its_window(run: Run, policy: str) -> None:
-    """The window is in the checkpoint: it has a value less than it needs where the run is taken up."""
+def test_a_resumed_run_keeps_its_window(run: Run, policy: str) -> None:
+    """The checkpoint contains the window, which is one value short of full when the run resumes."""
     whole = short(replace(run, folder=f"{run.folder}-whole"), policy, threshold_sigmas=20.0)
     wanted, weights, _, _ = train(whole, [BAD])
     stopped = short(run, policy, threshold_sigmas=20.0)
@@ -320,7 +320,7 @@ def test_a_run_that_resumes_knows_its_window(run: Run, policy: str) -> None:
     assert resumed.state == wanted.state
 
 
-def test_a_step_that_was_learned_from_cannot_be_skipped_later(run: Run) -> None:
+def test_a_step_that_was_trained_on_cannot_be_skipped_later(run: Run) -> None:
     train(replace(run, phases=(Phase(seq_length=48, global_batch_size=9, steps=8),)))
     with pytest.raises(
         BadInput, match=r"invalid skip_steps: got step 5, but the checkpoint after step 8 was trained on it;"
@@ -342,11 +342,11 @@ def test_a_step_that_was_learned_from_cannot_be_skipped_later(run: Run) -> None:
         ({"skip_before": -1}, r"invalid loss_spikes\.skip_before: got -1, expected a number of batches from 0 up"),
     ],
 )
-def test_a_policy_outside_of_its_limits_is_refused(keys: dict[str, Any], message: str) -> None:
+def test_an_invalid_policy_is_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LossSpikes(**keys)
 
 
-def test_policy_and_steps_travel_as_json(run: Run) -> None:
+def test_policy_and_skip_steps_survive_json(run: Run) -> None:
     sent = replace(short(run, "skip", max_skips=3), skip_steps=(3, 5))
     assert Run.from_json(sent.to_json()) == sent

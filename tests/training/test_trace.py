@@ -1,4 +1,5 @@
-"""The table of a recording, on made-up events as a GPU gives them: ranges on both sides, kernels that run later."""
+"""The table of a profile, from artificial events like those of a GPU: ranges on host and device, and delayed
+kernels."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -15,9 +16,10 @@ MAIN, AUTOGRAD = 1, 2
 
 
 def step(at: int, number: int) -> Iterator[Event]:
-    """A step of 10 ms on the host from `at` ms; its kernels run 4 ms later, one behind the other.
+    """A step of 10 ms on the host from `at` ms; its kernels run 4 ms later, one after the other.
 
-    Data 1 ms, forward 3 with a module of one operator, backward 4 on autograd's own thread, optimizer 1; 1 between.
+    Durations on the host: data 1 ms, forward 3 ms, backward 4 ms, optimizer 1 ms, and 1 ms between these phases.
+    Forward contains a module of one operator; backward runs on autograd's own thread.
     """
     first = 10 * number + 1
 
@@ -38,7 +40,7 @@ def step(at: int, number: int) -> Iterator[Event]:
     yield host("phase: optimizer", 8, 1, is_range=True)
     yield host("aten::mul_", 8.2, 0.3, of=first + 3)
     yield host("aten::copy_", 9.5, 0.2, of=first + 4)
-    # on the device each range reaches from its first kernel to its last, and the one of autograd's thread is missing
+    # on the device, each range lasts from its first kernel to its last, and that of autograd's thread is missing
     yield device("phase: forward", 6, 2, is_range=True)
     yield device("module: trunk", 6, 2, is_range=True)
     yield device("gemm", 6, 2, of=first + 1)
@@ -57,9 +59,9 @@ def lines(steps: int = 2, of: int = 2) -> dict[tuple[str, str], ProfileRow]:
     return {(one.of, one.name): one for one in table(read(recorded(of), steps, of), 10.0 * steps)}
 
 
-def test_phases_have_time_on_the_host_and_on_the_device() -> None:
-    """They had 0 ms on the host, as the device's range of the same name took their place, and what autograd launches
-    was in none of them."""
+def test_phases_have_host_and_device_time() -> None:
+    """They used to have 0 ms on the host, because the range of the same name on the device replaced it. Kernels
+    launched by autograd belonged to no phase."""
     found = lines()
     host = {name: round(one.host_ms, 6) for (of, name), one in found.items() if of == "phase"}
     device = {name: round(one.device_ms, 6) for (of, name), one in found.items() if of == "phase"}
@@ -74,7 +76,7 @@ def test_phases_have_time_on_the_host_and_on_the_device() -> None:
     assert found["step", "one step"].device_ms == pytest.approx(7)  # each kernel once
 
 
-def test_shares_are_of_the_devices_time_where_there_is_one() -> None:
+def test_fractions_are_of_device_time_if_there_is_any() -> None:
     found = lines()
     assert found["phase", "backward"].share == pytest.approx(3.5 / 7)
     names = ("data", "forward", "backward", "optimizer", "between these")
@@ -84,7 +86,7 @@ def test_shares_are_of_the_devices_time_where_there_is_one() -> None:
     assert shares["backward"] == pytest.approx(4 / 10)
 
 
-def test_modules_hold_what_is_inside_of_them_and_operators_do_not() -> None:
+def test_modules_include_their_content_and_operators_do_not() -> None:
     found = lines()
     assert (found["module", "trunk"].host_ms, found["module", "trunk"].device_ms) == (2, 2)
     linear, addmm, mm = (found["operator", f"aten::{name}"] for name in ("linear", "addmm", "mm"))
@@ -95,16 +97,17 @@ def test_modules_hold_what_is_inside_of_them_and_operators_do_not() -> None:
     assert found["kernel", "gemm"].calls == 2
 
 
-def test_names_are_cut_to_the_width_of_a_page() -> None:
-    """A table was as wide as the longest name of a kernel, 900 characters and more."""
+def test_names_are_truncated_to_the_page_width() -> None:
+    """The table used to be as wide as the longest name of a kernel, 900 characters and more."""
     text = as_text(lines().values(), 2)
     assert max(map(len, text.splitlines())) <= MAX_LINE_WIDTH < len(LONG)
     assert "void at::native::" in text
     assert "of device" in text
 
 
-def test_what_is_read_has_a_limit() -> None:
-    """A recording of GPT-2 was read for more than 20 seconds: of more events than a table needs it has fewer steps."""
+def test_the_number_of_read_events_is_limited() -> None:
+    """Reading a profile of GPT-2 took more than 20 seconds. Now fewer steps are read if there are more events than the
+    table needs."""
     assert [steps_within(number, 4, most=100) for number in (0, 100, 101, 200, 10_000)] == [4, 4, 3, 2, 1]
     one, all_ = lines(1, of=3), lines(3, of=3)
     assert {key: (each.calls, each.host_ms, each.device_ms) for key, each in one.items()} == {
@@ -113,14 +116,14 @@ def test_what_is_read_has_a_limit() -> None:
     assert "3 steps were recorded, too many for this table" in as_text(one.values(), 1, 3)
 
 
-def test_a_kernel_whose_launch_is_not_known_counts_by_its_own_time() -> None:
+def test_a_kernel_without_a_known_launch_counts_by_its_own_time() -> None:
     kernels = [Event(f"kernel {number}", number, 1, True, launched_by=99) for number in range(2 * MAX_OPERATORS)]
     found = table(read([Event("phase: data", 0, MAX_OPERATORS, is_range=True), *kernels], 1, 1), 1.0)
     assert sum(one.of == "kernel" for one in found) == MAX_OPERATORS
     assert next(one.share for one in found if one.name == "data") == pytest.approx(0.5)
 
 
-def test_events_of_torch_are_read() -> None:
+def test_events_of_torch_are_converted() -> None:
     def event(**said: object) -> SimpleNamespace:
         said = {
             "name": "aten::mm", "start_ns": 5, "duration_ns": 7, "device_type": DeviceType.CPU, "start_thread_id": 3,

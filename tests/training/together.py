@@ -1,4 +1,4 @@
-"""Workers as threads, for what they agree on before they have an engine."""
+"""Workers as threads, for agreements before there is an engine."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +9,8 @@ from preprocessing.errors import BadInput
 from training.workers import Workers
 
 
-def together(world: int, task: Callable[[Workers], Any]) -> list[Any]:
-    """What each of `world` workers returned, or the BadInput that it raised."""
+def run_together(world: int, task: Callable[[Workers], Any]) -> list[Any]:
+    """The return value of each of `world` workers, or the BadInput that it raised."""
     barrier, given = Barrier(world, timeout=60), dict[int, Sequence[float]]()
 
     class Worker:

@@ -1,4 +1,4 @@
-"""One DeepSpeed worker, as a program: trains one run after the other and writes what it saw.
+"""One DeepSpeed worker, as a program that trains one run after the other and writes the results.
 
 python -m tests.training.worker RANK WORLD PORT JOBS.json OUT.json
 """
@@ -31,31 +31,32 @@ from training.saver import Saver
 from training.score import Score
 from training.specs import EngineSettings
 
-CRUMBS, CRUMB = 32, 1 / 512  # bf16 has 8 bits: a number plus a 512th of it is the same number, however often
+CRUMBS, CRUMB = 32, 1 / 512  # bf16 has 8 significant bits: adding a 512th of a number never changes it
 
 
 @dataclass
 class Fault:
-    """What goes wrong in the last worker, and before the update that follows how many."""
+    """Faults: the update before which they occur, in the last worker unless stated otherwise."""
 
     kill_at: int = -1  # SIGKILL
-    poison_at: int = -1  # a loss that is no number
-    spike_at: int = -1  # in all workers: losses fifty times too large, of the batches of this step, whenever they come
+    poison_at: int = -1  # a NaN loss
+    # in all workers: the batches of this step have losses fifty times too large, whenever they are read
+    spike_at: int = -1
 
 
 def job(run: Run, **fault: int) -> dict[str, Any]:
-    """A line of JOBS.json: a run to train."""
+    """An entry of JOBS.json: a run to train."""
     return {"run": run.to_json(), "fault": fault}
 
 
 def engine_of(run: Run) -> zero.DeepSpeedEngine[Model]:
-    """This worker's engine, with its share of the net."""
+    """The engine of this worker, with its shard of the model."""
     mesh = mesh_of(run.engine)
     return zero.DeepSpeedEngine(describe_model(run, mesh.share, mesh.line.stage), run.optimizer, run.engine)
 
 
 def train(run: Run, fault: Fault) -> dict[str, Any]:
-    """Metrics by step and how it ended, or the error; the weights go to the run's folder."""
+    """Return metrics by step and the result, or the error. The weights go to the directory of the run."""
     engine = engine_of(run)
     steps: dict[int, dict[str, float]] = {}
     _break(engine, fault)
@@ -77,7 +78,7 @@ def train(run: Run, fault: Fault) -> dict[str, Any]:
 
 
 def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
-    """Put the fault between the loop and the engine."""
+    """Insert the fault between the training loop and the engine."""
     update, backward, done = engine.step, engine.backward, 0
 
     def step(rate: float) -> StepResult:
@@ -95,7 +96,7 @@ def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
 
 
 def _spike(engine: zero.DeepSpeedEngine, run: Run, step: int) -> None:
-    """Make the losses of the batches of a step stand out."""
+    """Multiply the losses of the batches of a step."""
     scored, loader = engine.scored, open_loader(run, engine.data_rank, engine.data_world)
     bad = {batch["input_ids"].tobytes() for batch in loader.at(step)}
 
@@ -108,7 +109,8 @@ def _spike(engine: zero.DeepSpeedEngine, run: Run, step: int) -> None:
 
 
 def crumbs(run: Run) -> list[float]:
-    """Norms of a gradient g, and of g plus CRUMBS gradients g * CRUMB, of which bf16 sums would lose every one."""
+    """The norm of a gradient g, and that of g plus CRUMBS gradients g * CRUMB. A bf16 sum would lose all of the
+    latter."""
     engine = engine_of(run)
     (batch,) = open_loader(run, engine.rank, engine.world).at(0)
 
@@ -121,7 +123,8 @@ def crumbs(run: Run) -> list[float]:
 
 
 def first_weights(run: Run) -> list[int]:
-    """Writes the weights before any update to the run's folder; how many numbers this worker has of each weight."""
+    """Write the weights before any update to the directory of the run. Return the number of values of each weight on
+    this worker."""
     engine = engine_of(run)
     weights = engine.full_state()
     if engine.rank == 0:
@@ -131,7 +134,8 @@ def first_weights(run: Run) -> list[int]:
 
 
 def resave(run: Run) -> dict[str, Any]:
-    """Load the newest checkpoint of a run, and write it again, as these workers have it, into the folder `again`."""
+    """Load the newest checkpoint of a run, and write it again in the layout of these workers, into the directory
+    `again`."""
     engine = engine_of(run)
     about: checkpoint.Topology = {"recipe": "", "workers": engine.world, "precision": run.engine.precision}
     about |= {"corpus": Manifest.load(run.corpus).digest}
@@ -145,7 +149,7 @@ def resave(run: Run) -> dict[str, Any]:
 
 
 def join(rank: str, world: str, port: str) -> None:
-    """Become a worker of a group on this machine."""
+    """Join a group of workers on this machine."""
     os.environ |= {
         "RANK": rank,
         "LOCAL_RANK": rank,
@@ -155,14 +159,15 @@ def join(rank: str, world: str, port: str) -> None:
     }
     zero.connect(EngineSettings())
     gc.collect()
-    gc.freeze()  # stage 3 searches for garbage at each start; not among what is imported, which takes half a second
+    # ZeRO stage 3 collects garbage at each start; imported modules, excluded here, would take half a second
+    gc.freeze()
 
 
 def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> None:
     join(rank, world, port)
     seen: list[Any] = []
     for job in json.loads(Path(jobs_file).read_text(encoding="utf-8")):
-        gc.freeze()  # nor among what the run before has left
+        gc.freeze()  # also exclude objects of the previous run
         run = Run.from_json(job["run"])
         if job.get("first"):
             seen.append(first_weights(run))
@@ -177,4 +182,4 @@ def main(rank: str, world: str, port: str, jobs_file: str, out_file: str) -> Non
 if __name__ == "__main__":
     main(*sys.argv[1:])
     sys.stdout.flush()
-    os._exit(0)  # gloo's threads abort the process every fourth time it ends by itself
+    os._exit(0)  # gloo's threads abort the process at every fourth normal exit

@@ -1,4 +1,4 @@
-"""One layer of a giant recipe, whole or the share of one worker of several, as a program.
+"""A program that computes one layer of a giant recipe, either whole or one worker's shard of it.
 
 python -m tests.training.architectures.giant_layer RECIPE DTYPE RANK WORLD FOLDER
 """
@@ -21,7 +21,7 @@ TOKENS, VOCAB = 8, 1_000
 
 
 def layer_of(recipe: str, share: Share = WHOLE) -> Model:
-    """The middle stage of three that have one block each, on the meta device."""
+    """The middle of three pipeline stages with one block each, on the meta device."""
     giant = load(recipe)
     trunk = replace(giant.model, num_hidden_layers=3, hidden_dropout=0.0, attention_dropout=0.0)
     with torch.device("meta"):
@@ -29,13 +29,13 @@ def layer_of(recipe: str, share: Share = WHOLE) -> Model:
 
 
 def norm_of(x: Tensor) -> float:
-    """By pieces in float64: on a CPU torch's own sum in float32 is off by 3e-3 for 40 million numbers."""
+    """The norm, summed in chunks in float64: torch's float32 sum on a CPU is off by 3e-3 for 40 million numbers."""
     return math.sqrt(sum(float(piece.double().square().sum()) for piece in x.flatten().split(2**24)))
 
 
-def begin(model: Model, dtype: torch.dtype) -> dict[str, float]:
-    """Make the weights of a model on the meta device; where the norms of their gradients will be, of which no more than
-    one is kept at a time."""
+def initialize(model: Model, dtype: torch.dtype) -> dict[str, float]:
+    """Create the weights of a model on the meta device. The returned dictionary receives the norms of their gradients.
+    At most one gradient is in memory at a time."""
     materialize(model, lambda value: nn.Parameter(value.to(dtype)))
     norms: dict[str, float] = {}
     for name, weight in model.named_parameters():
@@ -48,16 +48,16 @@ def begin(model: Model, dtype: torch.dtype) -> dict[str, float]:
     return norms
 
 
-def states_of(width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The states that the layer reads, and the gradient of those that it makes."""
+def inputs_of(width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The input states of the layer, and the gradient of its output states."""
     generator = torch.Generator().manual_seed(0)
     x, d_made = (torch.randn(TOKENS, width, generator=generator).to(dtype) for _ in range(2))
     return x.requires_grad_(), d_made
 
 
-def there_and_back(model: Model, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The states that the layer makes, and the gradient of those that it reads."""
-    x, d_made = states_of(model.spec.model.hidden_size, dtype)
+def forward_and_backward(model: Model, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The output states of the layer, and the gradient of its input states."""
+    x, d_made = inputs_of(model.spec.model.hidden_size, dtype)
     made = model(unpadded(random_rows([TOKENS], VOCAB)), StageInputs(x, None))
     made.flatten().dot(d_made.flatten()).backward()
     assert x.grad is not None
@@ -65,15 +65,16 @@ def there_and_back(model: Model, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def main(recipe: str, dtype: torch.dtype, rank: int, world: int, folder: Path) -> None:
-    """Write RANK.safetensors: both of these, and the norms of the gradients of this worker's weights."""
+    """Write RANK.safetensors: outputs, input gradients, and the gradient norms of this worker's weights."""
     distributed.init_process_group("gloo", f"file://{folder / 'store'}", rank=rank, world_size=world)
     model = layer_of(recipe, Share(rank, world, distributed.group.WORLD))
     norms: dict[str, float] = {}
-    for number in range(world):  # one after the other: each draws whole weights, and keeps its share of them
+    # one after the other, because each worker draws the whole weights before it keeps its shard
+    for number in range(world):
         if number == rank:
-            norms = begin(model, dtype)
+            norms = initialize(model, dtype)
         distributed.barrier()
-    made, d_x = there_and_back(model, dtype)
+    made, d_x = forward_and_backward(model, dtype)
     tensors = {"made": made, "d_x": d_x} | {f"norm {name}": torch.tensor(norm) for name, norm in norms.items()}
     safetensors.torch.save_file(tensors, folder / f"{rank}.safetensors")
     distributed.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Adaptive tables: one distribution over all tokens, torch's own where nothing is tied, and published sizes."""
+"""Adaptive embeddings and softmax: one distribution over all tokens, torch's values if untied, published sizes."""
 
 from dataclasses import replace
 from typing import Any
@@ -51,7 +51,7 @@ def test_probabilities_of_all_tokens_sum_to_one(shrink: int) -> None:
     assert torch.stack(losses_V).neg().exp().sum().item() == pytest.approx(1, abs=1e-5)
 
 
-def test_loss_and_gradients_equal_those_of_torch_where_nothing_is_tied() -> None:
+def test_untied_loss_and_gradients_equal_those_of_torch() -> None:
     torch.manual_seed(0)
     oracle = nn.AdaptiveLogSoftmaxWithLoss(32, VOCAB, [10, 20, 40], div_value=2, head_bias=True)
     with torch.device("meta"):
@@ -78,7 +78,7 @@ def test_loss_and_gradients_equal_those_of_torch_where_nothing_is_tied() -> None
 
 @pytest.mark.one_in(4)
 @SHRINKS
-def test_correct_targets_are_those_with_the_best_cluster_and_the_best_place_in_it(shrink: int) -> None:
+def test_correct_targets_have_the_best_cluster_and_the_best_position_in_it(shrink: int) -> None:
     model = built(shrunk(shrink))
     head, table = model.heads["next_token"], model.trunk.table
     states_MD = torch.randn(40, 32, generator=torch.Generator().manual_seed(1))
@@ -89,7 +89,7 @@ def test_correct_targets_are_those_with_the_best_cluster_and_the_best_place_in_i
     assert score_of(head, states_MD, right_MV.argmax(1), table).correct == 40
 
 
-def test_no_logits_over_the_vocabulary_are_made_for_frequent_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frequent_targets_do_not_compute_logits_over_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     model, shapes = built(TRUNK), list[tuple[int, int]]()
     plain = cross_entropy._LinearCrossEntropy.forward
 
@@ -102,7 +102,7 @@ def test_no_logits_over_the_vocabulary_are_made_for_frequent_targets(monkeypatch
     assert shapes == [(3, 13), (0, 10), (1, 20), (0, 10)]
 
 
-def test_embeddings_are_rows_of_the_clusters_made_as_wide_as_the_net() -> None:
+def test_embeddings_are_cluster_rows_projected_to_the_model_width() -> None:
     table = built(shrunk(2)).trunk.tokens
     assert isinstance(table, AdaptiveTable)
     ids = torch.tensor([[45, 3, 10], [9, 39, 40]])
@@ -113,7 +113,7 @@ def test_embeddings_are_rows_of_the_clusters_made_as_wide_as_the_net() -> None:
 
 
 @SHRINKS
-def test_every_weight_gets_a_gradient_even_where_a_cluster_has_no_target(shrink: int) -> None:
+def test_every_weight_gets_a_gradient_even_if_a_cluster_has_no_target(shrink: int) -> None:
     model = built(replace(TRUNK, token_embedding=AdaptiveEmbedding(cutoffs=(10, 20), div_val=shrink)))
     batch = unpadded(random_rows([8, 8], VOCAB))
     model(batch | {"targets": batch["targets"] % 10})["next_token"].loss.backward()
@@ -162,7 +162,7 @@ def test_model_has_the_published_number_of_weights(
         assert Model(trunk, (NextToken(bias=True),), vocab_size, seed=0).num_parameters == count
 
 
-def test_projections_begin_with_half_the_deviation_of_the_others() -> None:
+def test_projections_are_initialized_with_half_the_deviation_of_the_others() -> None:
     model = Model(replace(shrunk(2), hidden_size=128, init_std=0.02), (NextToken(bias=True),), VOCAB, seed=0)
     deviation = {name: float(tensor.detach().std()) for name, tensor in model.named_parameters() if tensor.ndim > 1}
     projections = [name for name in deviation if ".widen." in name or ".project." in name]

@@ -1,4 +1,4 @@
-"""Left-to-right nets beside transformers, published sizes up to 530 billion weights, and attention to a band."""
+"""Decoders compared with transformers, published sizes up to 530 billion weights, and banded attention."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +10,14 @@ from torch.nn import functional as F
 
 from preprocessing import tokenization
 from tests.training.batches import padded, random_rows, unpadded
-from tests.training.parity import built, gradients, hf, inside, labels_of, loaded, randomised, vocabulary, weights
+from tests.training.parity import built, gradients, hf, inside, labels_of, loaded, randomized, vocabulary, weights
 from training.formats import gpt1, gpt2, to_transformers
 from training.formats.load import from_transformers
 from training.losses import NextToken
 from training.model import Model, ModelSpec
 from training.specs import AlternatingWindow, Decoder, LearnedPositions
 
-TABLE = 320  # rows, more than the tokenizer here has pieces
+TABLE = 320  # rows of the embedding table, more than the tokenizer here has tokens
 RAGGED = [5, 12, 1, 7]
 GPT2 = Decoder(
     num_hidden_layers=3,
@@ -33,7 +33,7 @@ TRUNKS = {
     "gpt-1": GPT1,
     "gpt-1, relu": replace(GPT1, activation="relu"),
     "gpt-2": GPT2,
-    "gpt-2, more inside": replace(GPT2, intermediate_size=96, activation="gelu", num_attention_heads=8),
+    "gpt-2, other sizes": replace(GPT2, intermediate_size=96, activation="gelu", num_attention_heads=8),
 }
 FORMATS = {"gpt-1": gpt1, "gpt-2": gpt2}
 
@@ -43,7 +43,8 @@ def spec_of(trunk: Decoder) -> ModelSpec:
 
 
 def batches() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Random rows unpadded and padded, without labels at their first tokens: transformers shifts labels by one."""
+    """Random sequences, unpadded and padded, without labels at their first tokens, because transformers shifts labels
+    by one."""
     rows = random_rows(RAGGED, TABLE)
     for row in rows:
         row["labels"][-1] = -100
@@ -60,7 +61,7 @@ def vocab_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return vocabulary(tokenization.ByteLevelBPE(vocab_size=300), tmp_path_factory.mktemp("vocab"))
 
 
-# GPT-1 and GPT-2 of transformers.
+# GPT-1 and GPT-2 compared with transformers.
 
 
 @pytest.mark.parametrize("name", TRUNKS)
@@ -69,7 +70,7 @@ def test_transformers_computes_our_logits_loss_and_gradients(name: str, vocab_di
     model = built(spec)
     to_transformers(weights(model), spec, vocab_dir, tmp_path)
     oracle, (ours, theirs) = loaded(tmp_path), batches()
-    labels_BS = F.pad(labels_of(theirs), (1, 0), value=-100)[:, :-1]  # theirs at s is what the state before s says
+    labels_BS = F.pad(labels_of(theirs), (1, 0), value=-100)[:, :-1]  # their logits at s predict the token of label s
     output = oracle(input_ids=theirs["input_ids"], attention_mask=inside(theirs).long(), labels=labels_BS)
     torch.testing.assert_close(logits_of(model, ours), output.logits[inside(theirs)], rtol=0, atol=1e-5)
     score = model(ours)["next_token"]
@@ -81,7 +82,7 @@ def test_transformers_computes_our_logits_loss_and_gradients(name: str, vocab_di
 
 
 @pytest.mark.parametrize("name", TRUNKS)
-def test_weights_that_go_out_come_back_to_the_bit(name: str, vocab_dir: Path, tmp_path: Path) -> None:
+def test_exported_weights_are_imported_bit_for_bit(name: str, vocab_dir: Path, tmp_path: Path) -> None:
     spec = spec_of(TRUNKS[name])
     state = weights(built(spec))
     to_transformers(state, spec, vocab_dir, tmp_path)
@@ -93,10 +94,10 @@ def test_weights_that_go_out_come_back_to_the_bit(name: str, vocab_dir: Path, tm
 
 
 @pytest.mark.parametrize("prefix", ["transformer.", ""], ids=["saved today", "from the hub"])
-def test_gpt_1_of_transformers_has_its_logits_here(prefix: str, tmp_path: Path) -> None:
+def test_gpt_1_of_transformers_has_the_same_logits_after_import(prefix: str, tmp_path: Path) -> None:
     config = hf().OpenAIGPTConfig(vocab_size=TABLE, n_positions=16, n_embd=32, n_layer=2, n_head=4)
     config._attn_implementation = "eager"
-    oracle = randomised(hf().OpenAIGPTLMHeadModel(config))
+    oracle = randomized(hf().OpenAIGPTLMHeadModel(config))
     oracle.save_pretrained(tmp_path)
     spec, _ = from_transformers(tmp_path)
     tensors = {name.replace("transformer.", prefix): tensor.detach() for name, tensor in oracle.named_parameters()}
@@ -108,7 +109,7 @@ def test_gpt_1_of_transformers_has_its_logits_here(prefix: str, tmp_path: Path) 
         torch.testing.assert_close(logits_of(model, ours), wanted, rtol=0, atol=1e-5)
 
 
-# Attention to a band (GPT-3): every second layer.
+# Banded attention (GPT-3) in every second layer.
 
 
 def banded(tokens: int) -> Decoder:
@@ -120,7 +121,7 @@ def banded(tokens: int) -> Decoder:
 
 
 def states_by_a_mask(model: Model, ids_S: Tensor, band: int) -> Tensor:
-    """The states of a pre-norm decoder by dense attention with a mask."""
+    """The states of a pre-norm decoder, computed by dense attention with a mask."""
     net, (length,) = model.trunk, ids_S.shape
     back_SS = torch.arange(length)[:, None] - torch.arange(length)
     x_SD = net.tokens(ids_S) + net.positions(torch.arange(length))
@@ -136,7 +137,7 @@ def states_by_a_mask(model: Model, ids_S: Tensor, band: int) -> Tensor:
 
 
 @pytest.mark.parametrize("band", [1, 3, 5, 12, 40])
-def test_every_second_layer_sees_a_band_as_by_a_dense_mask(band: int) -> None:
+def test_every_second_layer_attends_as_with_a_dense_band_mask(band: int) -> None:
     model, rows = built(spec_of(banded(band))), random_rows([12, 5, 9], TABLE)
     wanted_TD = torch.cat([states_by_a_mask(model, torch.from_numpy(row["input_ids"]), band) for row in rows])
     for batch in (unpadded(rows), padded(rows, 14)):
@@ -145,7 +146,7 @@ def test_every_second_layer_sees_a_band_as_by_a_dense_mask(band: int) -> None:
         torch.testing.assert_close(found_TD, wanted_TD, rtol=0, atol=1e-5)
 
 
-def test_gradients_through_a_band_are_those_through_a_dense_mask() -> None:
+def test_gradients_of_banded_attention_equal_those_of_a_dense_mask() -> None:
     model, rows = built(spec_of(banded(3))), random_rows([12], TABLE)
     weight_SD = torch.randn(12, 32, generator=torch.Generator().manual_seed(1)) / 12
     found = torch.autograd.grad((model.trunk(unpadded(rows)) * weight_SD).sum(), list(model.parameters()))
@@ -154,7 +155,7 @@ def test_gradients_through_a_band_are_those_through_a_dense_mask() -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_a_net_with_a_band_has_the_weights_of_one_without() -> None:
+def test_a_band_does_not_change_the_weights() -> None:
     wide, narrow = (dict(built(spec_of(trunk)).named_parameters()) for trunk in (GPT2, banded(3)))
     assert all(torch.equal(wide[name], tensor) for name, tensor in narrow.items())
     assert wide.keys() == narrow.keys()
@@ -164,7 +165,7 @@ def test_a_net_with_a_band_has_the_weights_of_one_without() -> None:
 
 
 def closed_form(trunk: Decoder, vocab_size: int) -> int:
-    """Weights of a pre-norm decoder with a tied table."""
+    """Number of weights of a pre-norm decoder with tied embeddings."""
     width, heads, inner = trunk.hidden_size, trunk.num_attention_heads * trunk.width_of_head, trunk.inner_width
     attention = 3 * heads * (width + 1) + width * (heads + 1)
     feed_forward = inner * (width + 1) + width * (inner + 1)
@@ -224,6 +225,6 @@ def test_decoder_has_the_published_number_of_weights(trunk: Decoder, vocab_size:
         pytest.param(gpt(48, 1536, 24, 1024), 50_270, 1.4, id="grover-mega"),
     ],
 )
-def test_decoder_has_the_closed_form_s_number_of_weights(trunk: Decoder, vocab_size: int, billions: float) -> None:
+def test_decoder_has_the_number_of_weights_of_the_closed_form(trunk: Decoder, vocab_size: int, billions: float) -> None:
     assert count(trunk, vocab_size) == closed_form(trunk, vocab_size)
     assert round(closed_form(trunk, vocab_size) / 1e9, 1) == billions

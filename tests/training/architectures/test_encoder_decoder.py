@@ -1,4 +1,4 @@
-"""The encoder-decoder: published sizes, T5's distances, layouts, attention masks, MASS and PEGASUS by their papers."""
+"""The encoder-decoder: published sizes, T5's relative positions, layouts, attention masks, MASS and PEGASUS."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ def pegasus_of(layers: int, width: int, heads: int) -> EncoderDecoder:
     return EncoderDecoder(num_hidden_layers=layers, hidden_size=width, num_attention_heads=heads, **PEGASUS_KNOBS)
 
 
-# Published sizes, reference/family.md B6 and D4; of PEGASUS, 223M and 568M (arXiv:1912.08777, 6).
+# Published sizes, reference/family.md B6 and D4; the PEGASUS sizes are 223M and 568M (arXiv:1912.08777, 6).
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_model_has_the_published_number_of_weights(trunk: EncoderDecoder, vocab_
 
 
 @pytest.mark.parametrize(("width", "heads", "millions"), [(768, 12, 123), (1024, 16, 208)])
-def test_mass_has_the_weights_that_one_counts_by_hand(width: int, heads: int, millions: int) -> None:
-    """The sizes of its summarisation nets, which the paper's code calls 123M and 208M."""
+def test_mass_has_the_number_of_weights_counted_by_hand(width: int, heads: int, millions: int) -> None:
+    """The sizes of MASS's summarization models, which the code of the paper calls 123M and 208M."""
     trunk = EncoderDecoder(
         num_hidden_layers=6,
         hidden_size=width,
@@ -99,20 +99,20 @@ def test_mass_has_the_weights_that_one_counts_by_hand(width: int, heads: int, mi
     assert count // 10**6 == millions
 
 
-# Distances of T5.
+# Relative positions of T5.
 
 OFFSETS = torch.tensor([-200, -128, -64, -32, -16, -9, -8, -7, -1, 0, 1, 7, 8, 16, 64, 128, 200])
 
 
 def test_distances_fall_into_the_published_buckets() -> None:
-    """reference/family.md B6.3; an offset is that of the key from the query."""
+    """reference/family.md B6.3; an offset is the key position minus the query position."""
     both = [15, 15, 14, 12, 10, 8, 8, 7, 1, 0, 17, 23, 24, 26, 30, 31, 31]
     left = [31, 31, 26, 21, 16, 9, 8, 7, 1, 0, 0, 0, 0, 0, 0, 0, 0]
     assert bucket(OFFSETS, 32, 128, both_sides=True).tolist() == both
     assert bucket(OFFSETS, 32, 128, both_sides=False).tolist() == left
 
 
-def test_buckets_that_reach_no_further_than_the_near_distances_are_refused() -> None:
+def test_max_distance_within_the_exact_buckets_is_refused() -> None:
     with pytest.raises(
         ValueError,
         match=r"invalid model.position_embedding.max_distance: got 4, expected more than half of num_buckets .8.",
@@ -120,7 +120,7 @@ def test_buckets_that_reach_no_further_than_the_near_distances_are_refused() -> 
         replace(T5, position_embedding=RelativeBias(num_buckets=8, max_distance=4))
 
 
-def test_each_query_is_biased_by_the_bucket_of_each_key() -> None:
+def test_attention_bias_is_that_of_the_bucket_of_query_and_key() -> None:
     sides = net(T5)
     for side in (sides.encoder, sides.decoder):
         assert side.distances is not None
@@ -133,17 +133,17 @@ def test_each_query_is_biased_by_the_bucket_of_each_key() -> None:
                 assert torch.equal(bias_HSS[:, query, key], side.distances.weight[number])
 
 
-def test_a_stack_has_one_table_of_distances_and_attention_to_the_source_has_none() -> None:
+def test_a_stack_has_one_relative_bias_table_and_cross_attention_has_none() -> None:
     names = [name for name, _ in net(T5).named_parameters() if "distances" in name]
     assert names == ["encoder.distances.weight", "decoder.distances.weight"]
 
 
-def test_logits_of_t5_are_those_of_states_divided_by_the_root_of_the_width() -> None:
+def test_t5_divides_the_last_states_by_the_root_of_the_width() -> None:
     made, batch = net(T5), unpadded(rows_of(T5))
     torch.testing.assert_close(made(batch), made.states(batch) / 32**0.5, rtol=0, atol=1e-7)
 
 
-# Layouts, and who sees whom.
+# Layouts and attention masks.
 
 
 @pytest.mark.parametrize("trunk", TRUNKS)
@@ -161,7 +161,7 @@ def test_unpadded_states_and_gradients_equal_padded_ones(trunk: EncoderDecoder) 
 
 @pytest.mark.parametrize("trunk", TRUNKS)
 @pytest.mark.parametrize(("lengths", "sources"), [(RAGGED, SOURCES), ([6, 6, 6], [4, 4, 4])])
-def test_rows_of_a_batch_have_the_states_that_each_has_alone(
+def test_sequences_of_a_batch_have_the_same_states_as_alone(
     trunk: EncoderDecoder, lengths: list[int], sources: list[int]
 ) -> None:
     rows, made = rows_of(trunk, lengths, sources), net(trunk)
@@ -170,7 +170,7 @@ def test_rows_of_a_batch_have_the_states_that_each_has_alone(
 
 
 @pytest.mark.parametrize("trunk", TRUNKS)
-def test_decoder_sees_its_past_and_all_of_the_source(trunk: EncoderDecoder) -> None:
+def test_decoder_attends_to_its_past_and_to_the_whole_source(trunk: EncoderDecoder) -> None:
     row, made = rows_of(trunk, [10], [8])[0], net(trunk)
     row["source_seen"] = np.ones(8, np.bool_)
     before = made(unpadded([row]))
@@ -183,7 +183,7 @@ def test_decoder_sees_its_past_and_all_of_the_source(trunk: EncoderDecoder) -> N
 
 
 @pytest.mark.parametrize("trunk", TRUNKS)
-def test_a_row_without_a_source_is_read_by_both_sides(trunk: EncoderDecoder) -> None:
+def test_a_sequence_without_a_source_is_input_of_both_sides(trunk: EncoderDecoder) -> None:
     made, rows = net(trunk), random_rows(RAGGED, VOCAB)
     twice = [row | {"source_input_ids": row["input_ids"]} for row in rows]
     assert torch.equal(made(unpadded(rows)), made(unpadded(twice)))
@@ -207,15 +207,15 @@ def test_dropout_acts_in_training_and_not_in_evaluation(trunk: EncoderDecoder) -
         assert not torch.equal(made(batch), made(batch))
 
 
-def test_dropout_of_t5_acts_inside_of_feed_forward_layers_and_on_the_last_states() -> None:
+def test_dropout_of_t5_acts_inside_feed_forward_layers_and_on_the_last_states() -> None:
     made = net(replace(T5, hidden_dropout=0.5)).train()
     assert made.decoder.blocks[0].feed_forward.dropout.p == 0.5
     assert 0.3 < float((made(unpadded(rows_of(T5))) == 0).float().mean()) < 0.7
     assert net(replace(BART, hidden_dropout=0.5)).decoder.blocks[0].feed_forward.dropout.p == 0
 
 
-def test_dropout_of_pegasus_acts_inside_of_feed_forward_layers_and_not_on_the_last_states() -> None:
-    """google-research/pegasus: layers/transformer_block.py, and models/transformer.py behind the last norm."""
+def test_dropout_of_pegasus_acts_inside_feed_forward_layers_and_not_on_the_last_states() -> None:
+    """google-research/pegasus: layers/transformer_block.py, and models/transformer.py after the last norm."""
     made = net(replace(PEGASUS, hidden_dropout=0.5)).train()
     assert made.encoder.blocks[0].feed_forward.dropout.p == made.decoder.blocks[0].feed_forward.dropout.p == 0.5
     batch = unpadded(rows_of(PEGASUS))
@@ -225,13 +225,13 @@ def test_dropout_of_pegasus_acts_inside_of_feed_forward_layers_and_not_on_the_la
     assert torch.all(read != 0)
 
 
-# PEGASUS: what its stacks begin with.
+# PEGASUS: the input of its stacks.
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("side", SIDES)
-def test_embeddings_times_the_root_of_the_width_meet_sines_and_then_cosines(side: str) -> None:
-    """The sines of all frequencies stand first, as in layers/timing.py of the authors' code."""
+def test_scaled_embeddings_are_added_to_sines_followed_by_cosines(side: str) -> None:
+    """The sines of all frequencies come first, as in layers/timing.py of the authors' code."""
     made, row, given = net(PEGASUS), rows_of(PEGASUS, [12], [12])[0], list[torch.Tensor]()
     getattr(made, side).blocks[0].register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
     made(unpadded([row]))
@@ -241,13 +241,13 @@ def test_embeddings_times_the_root_of_the_width_meet_sines_and_then_cosines(side
     torch.testing.assert_close(given[0], made.tokens.weight[ids_S] * 32**0.5 + table_SD, rtol=0, atol=1e-5)
 
 
-def test_sinusoids_of_pegasus_are_no_weights() -> None:
+def test_sinusoids_of_pegasus_are_not_weights() -> None:
     names = [name for name, _ in net(PEGASUS).named_parameters() if "blocks" not in name]
     assert names == ["tokens.weight", *(f"{side}.final_norm.{x}" for side in SIDES for x in ("weight", "bias"))]
 
 
 @torch.no_grad()
-def test_a_table_that_is_larger_by_the_root_of_the_width_makes_up_for_no_scale_at_the_input() -> None:
+def test_scaling_the_table_is_equivalent_to_scaling_the_embeddings() -> None:
     batch, larger = unpadded(rows_of(PEGASUS)), net(replace(PEGASUS, scale_embedding=False))
     wanted = net(PEGASUS)(batch)
     assert (larger(batch) - wanted).abs().amax(-1).min() > 1e-3
@@ -258,8 +258,8 @@ def test_a_table_that_is_larger_by_the_root_of_the_width_makes_up_for_no_scale_a
 # MASS: reference/family.md B6.1.
 
 
-def test_hidden_part_of_the_source_is_not_seen_by_the_decoder() -> None:
-    """The encoder reads it, so it is the encoder's states that are changed."""
+def test_decoder_does_not_attend_to_the_hidden_part_of_the_source() -> None:
+    """The test changes the encoder's states, because the encoder itself reads the hidden part."""
     made, row = net(MASS), rows_of(MASS, [6], [10])[0]
     batch = unpadded([row | {"source_seen": np.arange(10) < 7}])
     read = torch.randn(10, 32, generator=torch.Generator().manual_seed(0))
@@ -271,8 +271,8 @@ def test_hidden_part_of_the_source_is_not_seen_by_the_decoder() -> None:
     assert (before - made(batch)).abs().amax(-1).min() > 1e-4
 
 
-def test_with_all_of_the_source_hidden_mass_is_a_left_to_right_net() -> None:
-    """k = the length of the row: nothing but the fragment says anything."""
+def test_mass_is_a_causal_model_if_the_whole_source_is_hidden() -> None:
+    """k = the length of the sequence: only the fragment carries information."""
     made, rows = net(MASS), rows_of(MASS)
     hidden = [row | {"source_seen": np.zeros(len(row["source_input_ids"]), np.bool_)} for row in rows]
     other = [row | {"source_input_ids": (row["source_input_ids"] + 1) % VOCAB} for row in hidden]
@@ -283,8 +283,9 @@ def test_with_all_of_the_source_hidden_mass_is_a_left_to_right_net() -> None:
 
 
 @pytest.mark.parametrize("start", [0, 4])
-def test_fragment_at_its_positions_equals_the_whole_row_of_which_the_rest_is_left_out(start: int) -> None:
-    """A decoder that reads all of the row, and is shown and asked the fragment alone, has the fragment's states."""
+def test_fragment_at_its_positions_equals_that_part_of_the_whole_sequence(start: int) -> None:
+    """The decoder reads the whole sequence, but attends only to the fragment and predicts it. Its states equal those of
+    the fragment alone."""
     made, whole = net(MASS), rows_of(MASS, [12], [12])[0] | {"positions": np.arange(12)}
     part = {
         name: value[start : start + 5]
@@ -305,17 +306,17 @@ def test_fragment_at_its_positions_equals_the_whole_row_of_which_the_rest_is_lef
     torch.testing.assert_close(states[batch["targets_at"]], made(fragment), rtol=0, atol=1e-5)
 
 
-def test_positions_are_those_of_the_row() -> None:
+def test_positions_of_a_fragment_are_those_in_the_sequence() -> None:
     made, row = net(MASS), rows_of(MASS, [6], [10])[0]
     moved = row | {"positions": row["positions"] + 4}
     assert (made(unpadded([row])) - made(unpadded([moved]))).abs().amax(-1).min() > 1e-4
 
 
-# How weights begin.
+# Weight initialization.
 
 
 @torch.no_grad()
-def test_t5_begins_as_its_authors_have_it() -> None:
+def test_t5_is_initialized_as_in_its_authors_code() -> None:
     trunk = replace(T5, hidden_size=64, num_attention_heads=8, head_dim=16, intermediate_size=96)
     wanted = {"tokens": 1.0, "query": (64 * 16) ** -0.5, "key_value": 64**-0.5, "out": (8 * 16) ** -0.5}
     wanted |= {"up": 64**-0.5, "down": 96**-0.5, "distances": 64**-0.5}
@@ -329,7 +330,7 @@ def test_t5_begins_as_its_authors_have_it() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("trunk", [BART, PEGASUS], ids=["bart", "pegasus"])
-def test_bart_and_pegasus_begin_with_one_deviation_for_all_matrices(trunk: EncoderDecoder) -> None:
+def test_bart_and_pegasus_initialize_all_matrices_with_one_deviation(trunk: EncoderDecoder) -> None:
     for name, tensor in Model(replace(trunk, init_std=0.02), (NextToken(),), 500, seed=0).named_parameters():
         if tensor.ndim > 1:
             assert float(tensor.std()) == pytest.approx(0.02, rel=5 / (2 * tensor.numel()) ** 0.5), name

@@ -1,4 +1,4 @@
-"""Encoders of the published sizes: their numbers of weights, reference/family.md B2.6 and D4, on the meta device."""
+"""Encoders of published sizes: their numbers of weights, reference/family.md B2.6 and D4, on the meta device."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ SIZES = {  # trunk, vocabulary, weights without heads (with BERT's pooler), loss
     ),
     "roberta-base": (encoder(12, 768, 12, **ROBERTAS), 50_265, 124_645_632, (MaskedTokens(),), 124_697_433),
     "roberta-large": (encoder(24, 1024, 16, **ROBERTAS), 50_265, 355_359_744, (MaskedTokens(),), 355_412_057),
-    # its published sum counts BERT's pooler too, which nothing trains
+    # the published sum also counts BERT's pooler, which no loss trains
     "spanbert-base": (encoder(12, 768, 12), 28_996, 108_310_272, BOUNDARY, 110_891_072 - 590_592),
     "spanbert-large": (encoder(24, 1024, 16), 28_996, 333_579_264, BOUNDARY, 338_048_576 - 1_049_600),
     "albert-base": (encoder(12, 768, 12, **ALBERTS), 30_000, 11_683_584, BOTH, 11_813_810),
@@ -70,12 +70,12 @@ SIZES = {  # trunk, vocabulary, weights without heads (with BERT's pooler), loss
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_net_has_the_published_number_of_weights(name: str) -> None:
+def test_model_has_the_published_number_of_weights(name: str) -> None:
     trunk, vocab_size, body, losses, whole = SIZES[name]
     with torch.device("meta"):
         model = Model(trunk, losses, vocab_size, seed=0)
     assert whole is None or model.num_parameters == whole
-    # A published body has the pooler of the pair head, of the size of one linear; XLM's has none.
+    # A published trunk includes the pooler of the pair head, which has the size of one linear layer; XLM has no pooler.
     pooler = (trunk.hidden_size + 1) * trunk.hidden_size if trunk.type_vocab_size else 0
     found = sum(weight.numel() for weight in model.trunk.parameters()) + pooler
     assert body is None or found == body
@@ -98,8 +98,8 @@ def test_net_has_the_published_number_of_weights(name: str) -> None:
         (256, "none", 93_654_528),
     ],
 )
-def test_albert_s_table_of_sharing(embedding: int, sharing: Any, count: int) -> None:
-    """ALBERT 4.4 and 4.5: tables as wide as the blocks (768) need no linear between the two."""
+def test_albert_has_the_published_sizes_for_each_parameter_sharing(embedding: int, sharing: Any, count: int) -> None:
+    """ALBERT 4.4 and 4.5: embeddings as wide as the blocks (768) need no projection to the hidden size."""
     with torch.device("meta"):
         model = Model(encoder(12, 768, 12, embedding_size=embedding, parameter_sharing=sharing), BOTH, 30_000, seed=0)
     pooler = sum(weight.numel() for weight in model.heads["pair_label"].pooler.parameters())

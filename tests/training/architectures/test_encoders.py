@@ -1,4 +1,4 @@
-"""Encoders beside transformers: logits, losses, gradients, and weights that come and go to the bit."""
+"""Encoders compared with transformers: logits, losses, gradients, and exact export and import of weights."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from tests.training.parity import (
     inside,
     labels_of,
     loaded,
-    randomised,
+    randomized,
     vocabulary,
     weights,
 )
@@ -31,7 +31,7 @@ from training.losses import Loss, MaskedTokens, NextToken, SentencePair, SpanBou
 from training.model import Model, ModelSpec
 from training.specs import Encoder, LearnedPositions, SinusoidalPositions, SlidingWindow
 
-TABLE = 320  # rows, more than any of the tokenizers here has pieces
+TABLE = 320  # rows of the embedding table, more than any tokenizer here has tokens
 RAGGED = [5, 12, 1, 7]
 BERT = Encoder(
     num_hidden_layers=4,
@@ -59,7 +59,7 @@ def spec_of(trunk: Encoder, *losses: Loss) -> ModelSpec:
 
 SPECS = {
     "bert": spec_of(BERT, *BOTH),
-    "bert large, with more inside": spec_of(
+    "bert, other sizes": spec_of(
         replace(BERT, num_hidden_layers=5, num_attention_heads=8, intermediate_size=64), *BOTH
     ),
     "ernie": spec_of(
@@ -90,8 +90,8 @@ COPIED = ("albert, attention shared", "albert, feed-forward shared in groups", "
 
 
 def batches(spec: ModelSpec) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Random rows unpadded and padded; their ids are not those of padding. XLM's have languages, and positions that
-    begin again in the middle (TLM)."""
+    """Random sequences, unpadded and padded, without padding ids. XLM's have languages, and positions that restart in
+    the middle (TLM)."""
     trunk, pad = spec.model, pad_of(spec)
     rows = [row | {"input_ids": row["input_ids"] + 2} for row in random_rows(RAGGED, spec.vocab_size - 2)]
     for row in rows:
@@ -110,8 +110,8 @@ def pad_of(spec: ModelSpec) -> int:
     return max(0, spec.model.position_embedding.offset - 1)
 
 
-def ask(oracle: Any, batch: dict[str, Tensor]) -> Any:
-    """What transformers answers to a padded batch, with its loss."""
+def oracle_output(oracle: Any, batch: dict[str, Tensor]) -> Any:
+    """The output of transformers for a padded batch, with its loss."""
     given: dict[str, Tensor] = {"attention_mask": inside(batch).long(), "labels": labels_of(batch)}
     match oracle.config.model_type:
         case "xlm":
@@ -127,7 +127,7 @@ def ask(oracle: Any, batch: dict[str, Tensor]) -> Any:
 
 
 def our_logits(model: Model, batch: dict[str, Tensor]) -> list[Tensor]:
-    """Logits over the vocabulary at each token, and of the labels of each row, of an unpadded batch."""
+    """Logits over the vocabulary at each token, and the pair logits of each sequence, of an unpadded batch."""
     hidden_TD, heads = model.trunk(batch), model.heads
     head = heads["masked_tokens"] if "masked_tokens" in heads else heads["next_token"]
     features = head.features(hidden_TD) if "masked_tokens" in heads else hidden_TD
@@ -154,7 +154,7 @@ def mean_loss(model: Model, batch: dict[str, Tensor]) -> Tensor:
 
 @pytest.fixture(scope="module")
 def vocabs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Vocabularies by the id of their padding."""
+    """Vocabularies, indexed by their padding ID."""
     return [vocabulary(kind, tmp_path_factory.mktemp("vocab")) for kind in (ZERO_PAD, ONE_PAD)]
 
 
@@ -164,7 +164,7 @@ def test_transformers_computes_our_logits_loss_and_gradients(name: str, vocabs: 
     model = built(spec)
     to_transformers(weights(model), spec, vocabs[pad_of(spec)], tmp_path)
     oracle, (ours, theirs) = loaded(tmp_path), batches(spec)
-    output = ask(oracle, theirs)
+    output = oracle_output(oracle, theirs)
     torch.testing.assert_close(our_logits(model, ours), their_logits(output, theirs), rtol=0, atol=1e-5)
     loss = mean_loss(model, ours)
     torch.testing.assert_close(loss, output.loss, rtol=1e-6, atol=1e-5)
@@ -172,31 +172,33 @@ def test_transformers_computes_our_logits_loss_and_gradients(name: str, vocabs: 
     output.loss.backward()
     found, wanted = gradients(model), gradients(oracle)
     if name in COPIED:
-        wanted = added_up(wanted, found, spec, format_of(oracle))
+        wanted = sum_of_copies(wanted, found, spec, format_of(oracle))
     else:
         found = format_of(oracle).theirs(found, spec)
-        for key in fixed(spec):
+        for key in untrained(spec):
             del found[key], wanted[key]
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
 
-def fixed(spec: ModelSpec) -> list[str]:
-    """What is fixed here and trained by their class: XLM's sinusoids."""
+def untrained(spec: ModelSpec) -> list[str]:
+    """Weights that are fixed here but trained by their class: XLM's sinusoids."""
     return ["transformer.position_embeddings.weight"] if spec.model.position_embedding.kind == "sinusoidal" else []
 
 
-def added_up(wanted: dict[str, Tensor], found: dict[str, Tensor], spec: ModelSpec, format: Any) -> dict[str, Tensor]:
-    """Gradients of copies in their net, summed as those of the weight that is one here."""
+def sum_of_copies(
+    wanted: dict[str, Tensor], found: dict[str, Tensor], spec: ModelSpec, format: Any
+) -> dict[str, Tensor]:
+    """Gradients of their copies, summed if our model shares the weight."""
     total = {name: torch.zeros_like(gradient) for name, gradient in found.items()}
     one = replace(spec, model=replace(spec.model, parameter_sharing="none", num_hidden_groups=1))
     for name in total:
-        for copy in {same(name, number, spec.model) for number in range(spec.model.num_hidden_layers)}:
+        for copy in {name_in_block(name, number, spec.model) for number in range(spec.model.num_hidden_layers)}:
             total[name] += format.ours(wanted, one, [copy])[copy]
     return total
 
 
-def same(name: str, number: int, trunk: Encoder) -> str:
-    """The name of a weight in block `number`, where that has the same one; else the name as it is."""
+def name_in_block(name: str, number: int, trunk: Encoder) -> str:
+    """The name of a weight in block `number` if that block shares it; else the name itself."""
     parts = name.split(".")
     if parts[1] != "blocks" or not parts[3].startswith(trunk.parameter_sharing):
         return name
@@ -205,13 +207,13 @@ def same(name: str, number: int, trunk: Encoder) -> str:
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_weights_that_go_out_come_back_to_the_bit(name: str, vocabs: list[Path], tmp_path: Path) -> None:
+def test_exported_weights_are_imported_bit_for_bit(name: str, vocabs: list[Path], tmp_path: Path) -> None:
     spec = SPECS[name]
     state = weights(built(spec))
     to_transformers(state, spec, vocabs[pad_of(spec)], tmp_path)
     found, back = from_transformers(tmp_path)
     trunk = replace(spec.model, intermediate_size=0 if name.startswith("xlm") else spec.model.inner_width)
-    if name.startswith("albert, "):  # its copies come back as weights of their own
+    if name.startswith("albert, "):  # the copies are imported as separate weights
         trunk = replace(trunk, parameter_sharing="none", num_hidden_groups=1)
     assert found == replace(spec, model=trunk)
     assert state.keys() <= back.keys()
@@ -228,7 +230,7 @@ NAMES = (
 
 
 def config_of(name: str) -> Any:
-    """The configuration of transformers for the net of this name."""
+    """The configuration of transformers for the class of this name."""
     configs = {
         "ErnieForPreTraining": hf().ErnieConfig(
             vocab_size=TABLE, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
@@ -253,18 +255,18 @@ def config_of(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_net_of_transformers_has_its_logits_here(name: str, tmp_path: Path) -> None:
+def test_a_model_of_transformers_has_the_same_logits_after_import(name: str, tmp_path: Path) -> None:
     config = config_of(name)
     config._attn_implementation = "eager"
     oracle = getattr(hf(), name)(config)
-    randomised(oracle)
+    randomized(oracle)
     oracle.save_pretrained(tmp_path)
     spec, state = from_transformers(tmp_path)
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval()
     model.load_state_dict(state, strict=False)
     ours, theirs = batches(spec)
     with torch.no_grad():
-        found, wanted = our_logits(model, ours), their_logits(ask(oracle, theirs), theirs)
+        found, wanted = our_logits(model, ours), their_logits(oracle_output(oracle, theirs), theirs)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
 
@@ -274,7 +276,7 @@ def test_ernie_s_classes_compute_our_logits_loss_and_gradients(name: str, tmp_pa
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     config._attn_implementation = "eager"
     oracle = getattr(hf(), name)(config)
-    randomised(oracle)
+    randomized(oracle)
     oracle.save_pretrained(tmp_path)
     spec, state = from_transformers(tmp_path)
     assert [loss.kind for loss in spec.losses] == ["masked_tokens", "sentence_pair"][
@@ -283,7 +285,7 @@ def test_ernie_s_classes_compute_our_logits_loss_and_gradients(name: str, tmp_pa
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval()
     model.load_state_dict(state, strict=False)
     ours, theirs = batches(spec)
-    output, loss = ask(oracle, theirs), mean_loss(model, ours)
+    output, loss = oracle_output(oracle, theirs), mean_loss(model, ours)
     torch.testing.assert_close(our_logits(model, ours), their_logits(output, theirs), rtol=0, atol=1e-5)
     torch.testing.assert_close(loss, output.loss, rtol=1e-6, atol=1e-5)
     loss.backward()
@@ -292,7 +294,7 @@ def test_ernie_s_classes_compute_our_logits_loss_and_gradients(name: str, tmp_pa
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
 
-def test_ernie_s_names_come_and_go_to_the_bit() -> None:
+def test_names_of_ernie_weights_are_converted_both_ways() -> None:
     ernie = next(format for format in FORMATS if format.model_type == "ernie")
     spec, state = SPECS["ernie"], weights(built(SPECS["ernie"]))
     tensors = ernie.theirs(state, spec)
@@ -301,11 +303,11 @@ def test_ernie_s_names_come_and_go_to_the_bit() -> None:
     assert all(torch.equal(tensor, back[name]) for name, tensor in state.items())
 
 
-# Who sees whom, when the rows say so (UniLM, arXiv:1905.03197).
+# Attention masks given by the sequences (UniLM, arXiv:1905.03197).
 
 
 def relation(mode: str, length: int) -> tuple[Tensor, Tensor]:
-    """Rank and reach of each token of a row; a prefix is its first third."""
+    """Rank and reach of each token of a sequence; a prefix is its first third."""
     at_S = torch.arange(length)
     match mode:
         case "full":
@@ -319,8 +321,8 @@ def relation(mode: str, length: int) -> tuple[Tensor, Tensor]:
     return rank_S, rank_S
 
 
-def truth(mode: str, length: int) -> Tensor:
-    """Who (rows) sees whom (columns), written out."""
+def expected_mask(mode: str, length: int) -> Tensor:
+    """The attention mask (rows: queries, columns: keys), written out."""
     seen_SS = torch.ones(length, length, dtype=torch.bool)
     match mode:
         case "left to right":
@@ -346,16 +348,16 @@ def rows_of(modes: Sequence[str], lengths: Sequence[int]) -> list[dict[str, Any]
     return rows
 
 
-def seen_of(modes: Sequence[str], lengths: Sequence[int], longest: int) -> Tensor:
-    """Truth tables [B, S, S] of padded rows: padding sees itself alone, and nobody sees it."""
+def expected_masks(modes: Sequence[str], lengths: Sequence[int], longest: int) -> Tensor:
+    """Attention masks [B, S, S] of padded sequences: padding attends only to itself, and no token to padding."""
     seen_BSS = torch.eye(longest, dtype=torch.bool).repeat(len(lengths), 1, 1)
     for row_SS, mode, length in zip(seen_BSS, modes, lengths, strict=True):
-        row_SS[:length, :length] = truth(mode, length)
+        row_SS[:length, :length] = expected_mask(mode, length)
     return seen_BSS
 
 
-def test_truth_table_of_a_prefix() -> None:
-    assert truth("prefix", 6).int().tolist() == [
+def test_expected_mask_of_a_prefix() -> None:
+    assert expected_mask("prefix", 6).int().tolist() == [
         [1, 1, 0, 0, 0, 0],
         [1, 1, 0, 0, 0, 0],
         [1, 1, 1, 0, 0, 0],
@@ -366,24 +368,22 @@ def test_truth_table_of_a_prefix() -> None:
 
 
 @pytest.mark.parametrize("in_rectangle", [False, True])
-def test_layout_is_the_truth_table_of_each_row(in_rectangle: bool) -> None:
+def test_layout_has_the_expected_mask_of_each_sequence(in_rectangle: bool) -> None:
     lengths = [6, 9, 4, 9]
     rows = rows_of(MODES, lengths)
     batch = padded(rows, 9) if in_rectangle else unpadded(rows)
     seen_BSS = layout(batch, "per_sequence").seen
     assert seen_BSS is not None
-    here = torch.arange(9) < torch.tensor(lengths)[:, None]  # what padding sees is nothing to anybody
-    assert torch.equal(seen_BSS[:, 0][here], seen_of(MODES, lengths, 9)[here])
+    here = torch.arange(9) < torch.tensor(lengths)[:, None]  # the mask of padding queries does not matter
+    assert torch.equal(seen_BSS[:, 0][here], expected_masks(MODES, lengths, 9)[here])
 
 
-def test_unilm_has_the_logits_and_gradients_of_bert_under_the_masks_of_its_rows(
-    vocabs: list[Path], tmp_path: Path
-) -> None:
+def test_unilm_has_the_logits_and_gradients_of_bert_under_the_same_masks(vocabs: list[Path], tmp_path: Path) -> None:
     spec, lengths = spec_of(replace(BERT, attention_mask="per_sequence"), MaskedTokens()), [6, 12, 4, 9]
     model, rows = built(spec), rows_of(MODES, lengths)
     to_transformers(weights(model), spec, vocabs[0], tmp_path)
     oracle, batch = loaded(tmp_path), padded(rows, 12)
-    hidden = seen_of(MODES, lengths, 12)[:, None].logical_not()
+    hidden = expected_masks(MODES, lengths, 12)[:, None].logical_not()
     additive = torch.zeros(hidden.shape).masked_fill(hidden, torch.finfo(torch.float32).min)
     output = oracle(
         input_ids=batch["input_ids"],
@@ -397,7 +397,7 @@ def test_unilm_has_the_logits_and_gradients_of_bert_under_the_masks_of_its_rows(
     torch.testing.assert_close(format_of(oracle).theirs(gradients(model), spec), gradients(oracle), rtol=0, atol=1e-5)
 
 
-def test_left_to_right_is_a_causal_encoder_and_full_is_bert() -> None:
+def test_left_to_right_equals_a_causal_encoder_and_full_equals_bert() -> None:
     lengths, by_rows = [6, 9, 4], built(spec_of(replace(BERT, attention_mask="per_sequence"), MaskedTokens())).trunk
     for mode, visibility in (("left to right", "causal"), ("full", "bidirectional")):
         batch = unpadded(rows_of([mode] * 3, lengths))
@@ -405,7 +405,7 @@ def test_left_to_right_is_a_causal_encoder_and_full_is_bert() -> None:
         torch.testing.assert_close(by_rows(batch), plain(batch), rtol=0, atol=1e-5)
 
 
-def test_row_of_a_task_which_says_nothing_is_seen_whole() -> None:
+def test_a_sequence_without_rank_and_reach_has_full_attention() -> None:
     batch = unpadded(random_rows([6, 9, 4], TABLE))
     by_rows, plain = (
         built(spec_of(replace(BERT, attention_mask=v), MaskedTokens())).trunk for v in ("per_sequence", "bidirectional")
@@ -413,17 +413,17 @@ def test_row_of_a_task_which_says_nothing_is_seen_whole() -> None:
     torch.testing.assert_close(by_rows(batch), plain(batch), rtol=0, atol=1e-5)
 
 
-# What layers share (ALBERT, arXiv:1909.11942, 3.1).
+# Parameter sharing between layers (ALBERT, arXiv:1909.11942, 3.1).
 
 SHARED = ["albert", "albert in groups", "albert, attention shared", "albert, feed-forward shared in groups"]
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_shared_net_is_the_unshared_one_with_copies_and_gets_the_sum_of_their_gradients(name: str) -> None:
+def test_shared_model_equals_the_unshared_one_with_copies_and_sums_their_gradients(name: str) -> None:
     spec = SPECS[name]
     shared, batch = built(spec), batches(spec)[0]
     unshared = built(replace(spec, model=replace(spec.model, parameter_sharing="none", num_hidden_groups=1)))
-    unshared.load_state_dict(shared.state_dict())  # the names of all layers are in a state_dict, shared or not
+    unshared.load_state_dict(shared.state_dict())  # a state_dict has the names of all layers, shared or not
     assert torch.equal(shared.trunk(batch), unshared.trunk(batch))
     for model in (shared, unshared):
         mean_loss(model, batch).backward()
@@ -433,19 +433,19 @@ def test_shared_net_is_the_unshared_one_with_copies_and_gets_the_sum_of_their_gr
         torch.testing.assert_close(weight.grad, sum(single[alias] for alias in aliases), rtol=1e-5, atol=1e-5, msg=name)
 
 
-def test_blocks_of_a_group_are_one_by_identity() -> None:
+def test_layers_of_a_group_are_the_same_object() -> None:
     blocks = Model(replace(ALBERT, num_hidden_layers=6, num_hidden_groups=2), BOTH, TABLE, seed=0).trunk.blocks
     assert len({id(block.attention.qkv.weight) for block in blocks}) == 2
     assert [block.feed_forward is blocks[0].feed_forward for block in blocks] == [True] * 3 + [False] * 3
 
 
-def test_token_without_a_language_is_of_the_first() -> None:
+def test_token_without_a_language_has_the_first_language() -> None:
     batch, trunk = unpadded(random_rows([6, 9], TABLE)), built(SPECS["xlm"]).trunk
     assert torch.equal(trunk(batch), trunk(batch | {"languages": batch["input_ids"] * 0}))
     assert not torch.equal(trunk(batch), trunk(batch | {"languages": batch["input_ids"] * 0 + 1}))
 
 
-def test_head_that_no_class_has_is_left_out_and_named(vocabs: list[Path], tmp_path: Path) -> None:
+def test_a_head_that_no_class_has_is_dropped_and_named(vocabs: list[Path], tmp_path: Path) -> None:
     spec = spec_of(replace(BERT, type_vocab_size=1), MaskedTokens(), SpanBoundary())
     model = built(spec)
     to_transformers(weights(model), spec, vocabs[0], tmp_path)

@@ -1,4 +1,4 @@
-"""Each trunk states its own facts, and so do its positions, window and tables: no other place lists the kinds."""
+"""Each trunk, and its positions, windows and embeddings, state their own facts: no other module lists the kinds."""
 
 import json
 import subprocess
@@ -92,17 +92,17 @@ every_trunk = pytest.mark.parametrize("trunk", TRUNKS, ids=lambda trunk: trunk.d
 every_inner_part = pytest.mark.parametrize(("inner", "protocol"), INNER, ids=repr)
 
 
-def test_every_trunk_of_the_union_is_looked_at() -> None:
+def test_every_trunk_of_the_union_is_tested() -> None:
     facts.assert_covers(TRUNKS, Architecture)
 
 
-def test_all_positions_windows_and_tables_of_trunks_are_looked_at() -> None:
+def test_all_positions_windows_and_embeddings_are_tested() -> None:
     allowed = {kind for trunk in get_args(Architecture) for kind in inner_kinds(trunk)}
     assert {type(inner) for inner, _ in INNER} == allowed
 
 
 def inner_kinds(member: Any) -> set[type]:
-    """The classes of parts that a class of parts can have inside, at any depth."""
+    """The classes of parts that may be nested in a class of parts, at any depth."""
     hints = [hint for hint in get_type_hints(member).values() if hint is not None]
     hints = [get_args(hint)[0] if get_origin(hint) is ClassVar else hint for hint in hints]
     found = {kind for hint in hints for kind in (get_args(hint) or (hint,)) if is_dataclass(kind)}
@@ -115,17 +115,17 @@ def test_every_trunk_has_every_fact(trunk: Architecture) -> None:
 
 
 @every_inner_part
-def test_every_part_inside_of_a_trunk_has_every_fact(inner: Any, protocol: Any) -> None:
+def test_every_nested_part_of_a_trunk_has_every_fact(inner: Any, protocol: Any) -> None:
     facts.assert_every_fact(inner, protocol)
 
 
 @every_trunk
-def test_a_scale_puts_values_into_keys_that_the_trunk_has(trunk: Architecture) -> None:
+def test_a_scale_sets_only_keys_of_the_trunk(trunk: Architecture) -> None:
     facts.assert_shrinks_its_keys(trunk)
 
 
 @every_inner_part
-def test_a_scale_puts_values_into_keys_that_the_inner_part_has(inner: Any, protocol: Any) -> None:
+def test_a_scale_sets_only_keys_of_the_nested_part(inner: Any, protocol: Any) -> None:
     facts.assert_shrinks_its_keys(inner)
 
 
@@ -139,7 +139,7 @@ def test_parts_of_different_kinds_have_different_descriptions(parts: tuple[Any, 
 
 
 @every_trunk
-def test_all_words_of_a_trunk_are_one_line(trunk: Architecture) -> None:
+def test_all_descriptions_of_a_trunk_are_one_line(trunk: Architecture) -> None:
     names = [name for name in facts.facts_of(ArchitecturePart) if name.startswith("describe")]
     assert len(names) == 7
     for name in names:
@@ -163,23 +163,23 @@ def test_all_words_of_a_trunk_are_one_line(trunk: Architecture) -> None:
         (TRUNKS[7], "describe_norm", "RMSNorm"),
     ],
 )
-def test_a_trunk_is_described_in_the_words_of_the_field(trunk: Architecture, name: str, words: str) -> None:
+def test_descriptions_of_a_trunk_use_standard_terms(trunk: Architecture, name: str, words: str) -> None:
     assert getattr(trunk, name)() == words
 
 
-def test_each_kind_has_a_place_of_its_own_in_the_table_of_the_family() -> None:
+def test_each_kind_has_its_own_position_in_the_table_of_models() -> None:
     places = [trunk.family for trunk in get_args(Architecture)]
     assert sorted(places) == list(range(len(places)))
 
 
 @every_trunk
-def test_a_trunk_costs_multiplications_for_every_token(trunk: Architecture) -> None:
+def test_the_work_of_a_trunk_grows_with_the_tokens(trunk: Architecture) -> None:
     work = BatchWork(tokens=8, squares=32, targets=2, source_tokens=8, source_squares=32, crossed=32)
     assert trunk.products(work) > 8 * 2 * SIZES["hidden_size"] ** 2
 
 
 @every_trunk
-def test_the_nets_of_a_trunk_are_trunks_of_one_net(trunk: Architecture) -> None:
+def test_the_models_of_a_trunk_are_trunks_of_one_model(trunk: Architecture) -> None:
     for name in trunk.nets:
         net = trunk.net(name)
         assert net.nets == {"net"}
@@ -187,12 +187,12 @@ def test_the_nets_of_a_trunk_are_trunks_of_one_net(trunk: Architecture) -> None:
 
 
 @every_trunk
-def test_a_trunk_comes_back_from_json(trunk: Architecture) -> None:
+def test_a_trunk_survives_json(trunk: Architecture) -> None:
     assert part(Architecture, json.loads(json.dumps(asdict(trunk)))) == trunk
 
 
 @every_trunk
-def test_the_recipe_loader_reads_a_trunk_with_all_that_is_inside(trunk: Architecture) -> None:
+def test_the_recipe_loader_reads_a_trunk_with_its_nested_parts(trunk: Architecture) -> None:
     assert TypeAdapter(type(trunk)).validate_json(json.dumps(asdict(trunk)), strict=True) == trunk
 
 
@@ -204,7 +204,7 @@ def test_the_recipe_loader_reads_a_trunk_with_all_that_is_inside(trunk: Architec
         ({"kind": "relative_bias"}, "position_embedding"),
     ],
 )
-def test_a_combination_that_no_net_computes_cannot_be_written(positions: dict[str, Any], key: str) -> None:
+def test_unsupported_combinations_are_refused(positions: dict[str, Any], key: str) -> None:
     given = {"kind": "decoder", **SIZES, "norm_position": "post", "position_embedding": positions}
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(Decoder).validate_json(json.dumps(given), strict=True)
@@ -212,16 +212,16 @@ def test_a_combination_that_no_net_computes_cannot_be_written(positions: dict[st
     assert key in error["loc"]
 
 
-def test_specs_need_no_torch() -> None:
+def test_specs_do_not_import_torch() -> None:
     code = "import sys, training.specs; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-# Nets.
+# Models.
 
 
 @every_trunk
-def test_a_trunk_is_built_by_one_class_of_nets(trunk: Architecture) -> None:
+def test_a_trunk_is_built_by_exactly_one_class(trunk: Architecture) -> None:
     with torch.device("meta"):
         made = [net for kind in NETS if (net := kind.build(trunk, 50, MaskedTokens().head)) is not None]
     assert len(made) == 1
@@ -229,7 +229,7 @@ def test_a_trunk_is_built_by_one_class_of_nets(trunk: Architecture) -> None:
 
 
 @every_trunk
-def test_a_net_without_a_memory_has_no_state_of_it(trunk: Architecture) -> None:
+def test_a_model_without_a_memory_has_no_memory_state(trunk: Architecture) -> None:
     net = build(trunk, 50, MaskedTokens().head)
     net.load_memory_state({}, torch.device("cpu"))
     assert net.memory_state() == {}
@@ -242,29 +242,32 @@ def test_a_net_without_a_memory_has_no_state_of_it(trunk: Architecture) -> None:
         (TwoStream(**SMALL, position_embedding=TwoStreamRelativePositions(mem_len=8)), MaskedTokens()),
     ],
 )
-def test_a_memory_goes_to_another_net_by_its_state(trunk: Architecture, loss: Loss) -> None:
+def test_a_memory_is_transferred_by_its_state(trunk: Architecture, loss: Loss) -> None:
     net, other = (Model(trunk, (loss,), 50, seed=0).trunk for _ in range(2))
     rows = random_rows([6, 6], 50)
     with torch.no_grad():
-        net(going_on(rows, fresh=True))
+        net(with_memory(rows, fresh=True))
         other.load_memory_state(net.memory_state(), torch.device("cpu"))
-        wanted, found, anew = (one(going_on(rows, fresh)) for one, fresh in ((net, False), (other, False), (net, True)))
+        wanted, found, anew = (
+            one(with_memory(rows, fresh)) for one, fresh in ((net, False), (other, False), (net, True))
+        )
     assert torch.equal(found, wanted)
     assert not torch.equal(anew, wanted)
 
 
-def going_on(rows: Any, fresh: bool) -> dict[str, torch.Tensor]:
-    """The rows as a batch of slot 0, which go on from those before, or begin anew."""
+def with_memory(rows: Any, fresh: bool) -> dict[str, torch.Tensor]:
+    """The sequences as a batch of slot 0. They continue the previous sequences, or start without a memory if
+    `fresh`."""
     return unpadded(rows) | {"slot": torch.tensor(0), "fresh": torch.full((len(rows),), fresh)}
 
 
-def test_only_the_frozen_generator_of_a_twin_never_changes() -> None:
+def test_only_the_frozen_generator_of_electra_never_changes() -> None:
     assert {net.__name__: net.frozen_modules for net in NETS if net.frozen_modules} == {
         "GeneratorDiscriminatorModel": ("frozen",)
     }
 
 
-def test_a_window_is_refused_beside_relative_positions() -> None:
+def test_a_window_with_relative_positions_is_refused() -> None:
     relative = replace(Decoder(**SIZES), norm_position="post", position_embedding=RelativePositions())
     with pytest.raises(ValueError, match=r"invalid model.attention_window.kind: got 'alternating', expected full with"):
         replace(relative, attention_window=AlternatingWindow(size=3))

@@ -1,4 +1,4 @@
-"""FlexAttention's rules: a dense mask of the same relation is the oracle."""
+"""FlexAttention's block masks, compared with a dense mask of the same relation."""
 
 import shutil
 
@@ -32,7 +32,7 @@ RULES: dict[str, tuple[BlockMask, Tensor]] = {
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_rule_says_what_the_dense_mask_says(name: str) -> None:
+def test_block_mask_equals_the_dense_mask(name: str) -> None:
     who, seen_TT = RULES[name]
     at = torch.arange(T)
     nothing = torch.zeros((), dtype=torch.int64)
@@ -40,7 +40,7 @@ def test_rule_says_what_the_dense_mask_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_blocks_have_every_pair_and_far_ones_are_left_out(name: str) -> None:
+def test_blocks_cover_every_pair_and_skip_distant_ones(name: str) -> None:
     who, seen_TT = RULES[name]
     asked_NN = who.to_dense()[0, 0].bool()
     padded = F.pad(seen_TT, (0, -T % flex.BLOCK, 0, -T % flex.BLOCK))
@@ -73,9 +73,9 @@ BANDED = Decoder(
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called")
-@pytest.mark.parametrize(("trunk", "asked"), [(UNILM, 2), (BANDED, 1)])  # a band is in every second layer
+@pytest.mark.parametrize(("trunk", "asked"), [(UNILM, 2), (BANDED, 1)])  # banded attention is in every second layer
 @torch.no_grad()
-def test_net_that_asks_a_rule_equals_the_one_that_reads_a_mask(
+def test_attention_with_a_block_mask_equals_attention_with_a_dense_mask(
     trunk: Encoder | Decoder, asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net, batch = Model(trunk, (SentencePair(),), 50, seed=0).eval().trunk, unpadded(random_rows([5, 21, 1, 12], 50))
@@ -94,11 +94,11 @@ def test_net_that_asks_a_rule_equals_the_one_that_reads_a_mask(
         module.register_forward_hook(lambda module, given, states: made.append(module))
     torch.testing.assert_close(net(batch), wanted, rtol=0, atol=1e-5)
     assert len(calls) == asked
-    assert made == projections  # each once
+    assert made == projections  # each one once
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("g++"), reason="compiles a kernel, for which there is no g++")
+@pytest.mark.skipif(not shutil.which("g++"), reason="needs g++ to compile a kernel")
 @torch.no_grad()
 def test_compiled_kernel_equals_a_dense_mask() -> None:
     qkv = torch.randn(T, 3, 2, 16, generator=GENERATOR)

@@ -1,4 +1,5 @@
-"""Queries, keys and values in one parameter begin and move as tensors of their own; so does all else that is fused."""
+"""Queries, keys and values in one parameter are initialized and updated like separate tensors, as are all fused
+weights."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,11 +29,11 @@ from training.specs import (
     TwoStreamRelativePositions,
 )
 
-COUNTS = {"qkv": 3, "key_value": 2, "global_key_value": 2}  # tensors in the linears of these names
+COUNTS = {"qkv": 3, "key_value": 2, "global_key_value": 2}  # number of tensors in the linear layers of these names
 
 
 @pytest.mark.parametrize("trunk", TRUNKS, ids=lambda trunk: trunk.describe())
-def test_linears_of_one_name_are_as_many_tensors_in_every_net(trunk: Architecture) -> None:
+def test_fused_linears_have_the_same_number_of_tensors_in_every_model(trunk: Architecture) -> None:
     """tests/training/formats/test_fused.py compares these names with the tensors of transformers."""
     with torch.device("meta"):
         net = build(trunk, 50, MaskedTokens().head)
@@ -44,7 +45,7 @@ def test_linears_of_one_name_are_as_many_tensors_in_every_net(trunk: Architectur
     assert {name for name, module in net.named_modules() if isinstance(module, FusedModule)} == found.keys()
 
 
-# What the optimisers are told.
+# The information for the optimizers.
 
 
 def model_of(trunk: Architecture, vocab_size: int = 50) -> Model:
@@ -57,7 +58,7 @@ def model_of(trunk: Architecture, vocab_size: int = 50) -> Model:
     return Model(trunk, losses, vocab_size, seed=0)
 
 
-def test_the_groups_say_which_tensors_are_in_a_parameter() -> None:
+def test_parameter_groups_name_the_tensors_in_a_parameter() -> None:
     model = model_of(Encoder(num_hidden_layers=1, hidden_size=8, num_attention_heads=2))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     groups = parameter_groups(model, 0.01)
@@ -75,12 +76,12 @@ def test_the_groups_say_which_tensors_are_in_a_parameter() -> None:
     assert all("qkv" in name for name in several)
 
 
-def test_what_layers_share_is_told_once() -> None:
+def test_shared_weights_are_listed_once() -> None:
     model = model_of(Encoder(num_hidden_layers=3, hidden_size=8, num_attention_heads=2, parameter_sharing="all"))
     assert shapes_of(model).keys() == dict(model.named_parameters()).keys()
 
 
-def test_the_biases_of_clusters_are_tensors_of_their_own_where_their_tables_are() -> None:
+def test_biases_of_clusters_are_separate_tensors_if_their_tables_are() -> None:
     trunk = Decoder(
         num_hidden_layers=1,
         hidden_size=8,
@@ -94,7 +95,7 @@ def test_the_biases_of_clusters_are_tensors_of_their_own_where_their_tables_are(
     assert shapes_of(model_of(one_table))["heads.next_token.bias"] == [(50,)]
 
 
-# A step of a net, against the formulas of the papers.
+# An optimizer step, compared with the formulas of the papers.
 
 BERT = Encoder(
     num_hidden_layers=2,
@@ -113,7 +114,7 @@ def with_gradients(trunk: Architecture = BERT) -> Model:
     return model
 
 
-def thirds(model: Model) -> list[tuple[str, Tensor, Tensor]]:
+def queries_keys_values(model: Model) -> list[tuple[str, Tensor, Tensor]]:
     """Name, weight and gradient of the queries, keys and values of all layers, as transformers has them."""
     return [
         (f"{number} {x}", weight.clone(), gradient)
@@ -127,19 +128,19 @@ def thirds(model: Model) -> list[tuple[str, Tensor, Tensor]]:
     ]
 
 
-def moved(model: Model, optim: Lamb | Adafactor) -> list[tuple[str, Tensor, Tensor, Tensor]]:
-    """Name, weight, gradient, and how a step of the optimiser moves it, of queries, keys and values."""
-    before = thirds(model)
+def after_step(model: Model, optim: Lamb | Adafactor) -> list[tuple[str, Tensor, Tensor, Tensor]]:
+    """Name, weight, gradient and update of the queries, keys and values, after one optimizer step."""
+    before = queries_keys_values(model)
     optim.build(parameter_groups(model, optim.weight_decay)).step()
     return [
         (name, old, gradient, new - old)
-        for (name, old, gradient), (_, new, _) in zip(before, thirds(model), strict=True)
+        for (name, old, gradient), (_, new, _) in zip(before, queries_keys_values(model), strict=True)
     ]
 
 
-def test_queries_keys_and_values_each_move_by_the_rate_under_lamb() -> None:
+def test_lamb_scales_the_updates_of_queries_keys_and_values_separately() -> None:
     optim = Lamb(learning_rate=0.004)
-    for name, weight, gradient, moves in moved(with_gradients(), optim):
+    for name, weight, gradient, moves in after_step(with_gradients(), optim):
         mean, square = (1 - optim.beta1) * gradient, (1 - optim.beta2) * gradient**2
         update = mean / (square.sqrt() + optim.eps) + optim.weight_decay * weight  # arXiv:1904.00962, algorithm 2
         wanted = -optim.learning_rate * weight.norm() / update.norm() * update
@@ -147,24 +148,24 @@ def test_queries_keys_and_values_each_move_by_the_rate_under_lamb() -> None:
         assert float(moves.norm() / weight.norm()) == pytest.approx(0.004, rel=1e-4), name
 
 
-def test_queries_keys_and_values_each_move_by_the_rate_under_adafactor() -> None:
-    for name, weight, gradient, moves in moved(with_gradients(), Adafactor(learning_rate=0.004)):
-        square = gradient**2 + 1e-30  # arXiv:1804.04235, algorithms 4 and 5; the first step keeps nothing older
+def test_adafactor_scales_the_updates_of_queries_keys_and_values_separately() -> None:
+    for name, weight, gradient, moves in after_step(with_gradients(), Adafactor(learning_rate=0.004)):
+        square = gradient**2 + 1e-30  # arXiv:1804.04235, algorithms 4 and 5; the first step has no history
         factored = torch.outer(square.sum(1), square.sum(0)) / square.sum()
         update = gradient / factored.sqrt()
         wanted = -0.004 * weight.square().mean().sqrt() * update / update.square().mean().sqrt().clamp(min=1.0)
         torch.testing.assert_close(weight + moves, weight + wanted, rtol=1e-6, atol=1e-8, msg=name)
 
 
-# How they begin.
+# Initialization.
 
 SIZES: dict[str, Any] = {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 4}
-NORMAL = 0.02  # deviation of BERT, GPT, XLNet, BART
-CUT = 0.879626 * NORMAL  # of a normal that is cut at two deviations
+NORMAL = 0.02  # standard deviation of BERT, GPT, XLNet and BART
+CUT = 0.879626 * NORMAL  # standard deviation of a normal distribution that is truncated at two deviations
 BEGIN: list[tuple[Architecture, float]] = [
     (Encoder(**SIZES), NORMAL),
     (Encoder(**SIZES, init_method="truncated_normal"), CUT),
-    (Encoder(**SIZES, norm_position="pre"), NORMAL),  # its residual projections begin smaller, not these
+    (Encoder(**SIZES, norm_position="pre"), NORMAL),  # only its residual projections have a smaller deviation
     (Encoder(**SIZES, attention_window=SlidingWindow(size=4, global_tokens="first")), NORMAL),
     (Decoder(**SIZES), NORMAL),
     (
@@ -176,10 +177,11 @@ BEGIN: list[tuple[Architecture, float]] = [
     (TwoStream(**SIZES, position_embedding=TwoStreamRelativePositions()), NORMAL),
     (EncoderDecoder(**SIZES), NORMAL),
     (replace(PEGASUS, hidden_size=64, init_std=0.02), NORMAL),
-    (EncoderDecoder(**SIZES, init_method="xavier"), (2 / (64 + 64)) ** 0.5),  # by the outputs of each
+    # the deviation depends on the outputs of each separate tensor
+    (EncoderDecoder(**SIZES, init_method="xavier"), (2 / (64 + 64)) ** 0.5),
     (EncoderDecoder(**SIZES, head_dim=40, init_method="xavier"), (2 / (64 + 160)) ** 0.5),
     (Encoder(**SIZES, init_method="pytorch_default"), (3 * 64) ** -0.5),
-    (replace(T5, hidden_size=64), 64**-0.5),  # T5: by the width that each of keys and values reads, alone
+    (replace(T5, hidden_size=64), 64**-0.5),  # T5: the deviation depends on the input width of each of keys and values
     (replace(T5, hidden_size=64, head_dim=40), 64**-0.5),
     (GeneratorDiscriminator(**SIZES), NORMAL),
 ]
@@ -188,8 +190,8 @@ BEGIN: list[tuple[Architecture, float]] = [
 @pytest.mark.parametrize(
     ("trunk", "std"), BEGIN, ids=lambda one: one.describe() if isinstance(one, Architecture) else None
 )
-def test_tensors_in_one_parameter_begin_as_they_would_alone(trunk: Architecture, std: float) -> None:
-    """The deviation depends on the name and on what goes in (Net.std), never on how many tensors lie together."""
+def test_fused_tensors_are_initialized_like_separate_ones(trunk: Architecture, std: float) -> None:
+    """The deviation depends on the name and on the inputs (Net.std), never on the number of tensors in a parameter."""
     model = model_of(trunk)
     shapes, looked_at = shapes_of(model), 0
     for name, parameter in model.named_parameters():
@@ -211,56 +213,58 @@ def test_tensors_in_one_parameter_begin_as_they_would_alone(trunk: Architecture,
     assert looked_at
 
 
-def first(trunk: Architecture, *ends: str) -> dict[str, Tensor]:
-    """The first weights of a net whose names end so."""
+def initial_weights(trunk: Architecture, *ends: str) -> dict[str, Tensor]:
+    """The initial weights whose names have one of these endings."""
     return {name: tensor.detach() for name, tensor in model_of(trunk, 300).named_parameters() if name.endswith(ends)}
 
 
-def test_what_electra_leaves_to_tensorflow_is_glorot_s_and_nothing_else() -> None:
+def test_electra_initializes_only_tensorflow_defaults_by_glorot() -> None:
     sizes = SIZES | {"embedding_size": 32, "generator_size_ratio": 0.5}
     for init, wanted in (("truncated_normal", (2 / (32 + 64)) ** 0.5), ("normal", NORMAL)):
-        found = first(GeneratorDiscriminator(**sizes, init_method=init), "discriminator.widen.weight")
+        found = initial_weights(GeneratorDiscriminator(**sizes, init_method=init), "discriminator.widen.weight")
         (widen,) = found.values()
         assert float(widen.std()) == pytest.approx(wanted, rel=0.1)
-        (transform,) = first(
+        (transform,) = initial_weights(
             GeneratorDiscriminator(**sizes, init_method=init), "heads.replaced.transform.weight"
         ).values()
         assert float(transform.std()) == pytest.approx(CUT if init == "truncated_normal" else NORMAL, rel=0.1)
 
 
-def test_gains_of_transformer_xl_are_drawn_and_those_of_gpt_are_not() -> None:
+def test_gains_are_random_in_transformer_xl_and_one_in_gpt() -> None:
     relative = torch.cat(
         list(
-            first(
+            initial_weights(
                 Decoder(**SIZES, norm_position="post", position_embedding=RelativePositions()), "norm.weight"
             ).values()
         )
     )
     assert float(relative.std()) == pytest.approx(NORMAL, rel=0.3)
     assert float(relative.mean()) == pytest.approx(1.0, abs=0.01)
-    assert all((gain == 1).all() for gain in first(Decoder(**SIZES), "norm.weight").values())
+    assert all((gain == 1).all() for gain in initial_weights(Decoder(**SIZES), "norm.weight").values())
 
 
 @pytest.mark.parametrize(("scaled", "share"), [(True, 0.5), (False, 1.0)])
-def test_residual_projections_begin_smaller_unless_the_recipe_says_no(scaled: bool, share: float) -> None:
+def test_residual_projections_are_initialized_smaller_unless_disabled(scaled: bool, share: float) -> None:
     ends = ("attention.out.weight", "down.weight")
-    for name, tensor in first(Decoder(**SIZES | {"num_hidden_layers": 2}, scale_residual_init=scaled), *ends).items():
+    for name, tensor in initial_weights(
+        Decoder(**SIZES | {"num_hidden_layers": 2}, scale_residual_init=scaled), *ends
+    ).items():
         assert float(tensor.std()) == pytest.approx(share * NORMAL, rel=0.1), name
 
 
-def test_biases_of_torch_s_own_linears_are_drawn_and_those_of_norms_are_not() -> None:
+def test_pytorch_default_draws_biases_of_linears_but_not_of_norms() -> None:
     trunk = Encoder(**SIZES, init_method="pytorch_default")
-    for name, bias in first(trunk, "bias").items():
+    for name, bias in initial_weights(trunk, "bias").items():
         inputs = 256 if "down" in name else 64
         if "norm" in name:
             assert not bias.any(), name
         else:
             assert 0.5 * inputs**-0.5 < float(bias.abs().max()) <= inputs**-0.5, name
-    (table,) = first(trunk, "tokens.weight").values()
+    (table,) = initial_weights(trunk, "tokens.weight").values()
     assert float(table.std()) == pytest.approx(64**-0.5, rel=0.05)
 
 
-def test_norms_and_biases_decay_where_all_do_and_what_is_frozen_never_does() -> None:
+def test_norms_and_biases_decay_if_all_do_and_frozen_weights_never() -> None:
     frozen = Model(
         GeneratorDiscriminator(**SIZES, generator_size_ratio=1.0, sample_from="frozen"),
         (ReplacedTokenDetection(),),
@@ -276,7 +280,7 @@ def test_norms_and_biases_decay_where_all_do_and_what_is_frozen_never_does() -> 
         assert all(id(weight) in held for weight in never)
 
 
-def test_a_fused_linear_is_a_linear() -> None:
+def test_a_fused_linear_is_a_linear_layer() -> None:
     fused = FusedLinear(3, 4, 5)
     assert isinstance(fused, nn.Linear)
     assert (fused.in_features, fused.out_features) == (4, 15)

@@ -1,4 +1,4 @@
-"""ELECTRA: what the discriminator reads and is asked, and where gradients stop."""
+"""ELECTRA: what the discriminator reads and predicts, and where gradients stop."""
 
 import math
 from dataclasses import replace
@@ -40,7 +40,7 @@ RAGGED = [5, 12, 1, 7]
 
 
 def twin(trunk: GeneratorDiscriminator = SMALL, losses: tuple[Loss, ...] = LOSSES, seed: int = 0) -> Model:
-    """A net with every tensor random."""
+    """A model with random values in every tensor."""
     model = Model(trunk, losses, VOCAB, seed).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -53,8 +53,10 @@ def rows(seed: int = 0) -> list[dict[str, Any]]:
     return random_rows(RAGGED, VOCAB, seed)
 
 
-def scored(model: Model, batch: dict[str, Tensor], seed: int = 0) -> tuple[dict[str, Score], dict[str, Tensor]]:
-    """Scores, and the batch that the discriminator read."""
+def scores_and_input(
+    model: Model, batch: dict[str, Tensor], seed: int = 0
+) -> tuple[dict[str, Score], dict[str, Tensor]]:
+    """The scores, and the batch that the discriminator read."""
     seen: list[dict[str, Tensor]] = []
     watch = model.heads["replaced"].register_forward_hook(lambda module, given, score: seen.append(given[1]))
     torch.manual_seed(seed)
@@ -67,24 +69,26 @@ def parts(model: Model, prefix: str) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in model.named_parameters() if name.startswith(prefix)}
 
 
-# What the discriminator reads and is asked.
+# Input and targets of the discriminator.
 
 
-def test_a_sample_stands_at_each_chosen_place_and_the_text_everywhere_else() -> None:
-    batch, model = unpadded(rows()), twin().train()  # an evaluation draws the same each time
-    _, read = scored(model, batch)
+def test_samples_replace_the_chosen_tokens_and_no_others() -> None:
+    batch, model = unpadded(rows()), twin().train()  # in evaluation mode, the samples are always the same
+    _, read = scores_and_input(model, batch)
     elsewhere = torch.ones(len(batch["input_ids"]), dtype=torch.bool)
     elsewhere[batch["targets_at"]] = False
     assert torch.equal(read["input_ids"][elsewhere], batch["input_ids"][elsewhere])
-    samples = torch.stack([scored(model, batch, seed)[1]["input_ids"][batch["targets_at"]] for seed in range(30)])
+    samples = torch.stack(
+        [scores_and_input(model, batch, seed)[1]["input_ids"][batch["targets_at"]] for seed in range(30)]
+    )
     assert all(len(set(column.tolist())) > 3 for column in samples.T)
 
 
-def test_a_token_counts_as_replaced_where_the_sample_differs_from_the_original() -> None:
+def test_a_token_is_labeled_replaced_if_the_sample_differs_from_the_original() -> None:
     batch, model = unpadded(rows()), twin()
     read_ids = original_ids(batch).clone()
     at_M = batch["targets_at"]
-    read_ids[at_M[1:]] = (batch["targets"][1:] + 1) % VOCAB  # the first sample is right
+    read_ids[at_M[1:]] = (batch["targets"][1:] + 1) % VOCAB  # the first sample is correct
     read = {**batch, "input_ids": read_ids}
     hidden = torch.randn(len(read_ids), 32, generator=torch.Generator().manual_seed(0))
     score = model.heads["replaced"](hidden, read, model.trunk.table)
@@ -96,24 +100,24 @@ def test_a_token_counts_as_replaced_where_the_sample_differs_from_the_original()
     assert int(score.correct) == int(((logit_T > 0) == label_T.bool()).sum())
 
 
-def test_what_was_replaced_is_among_the_chosen() -> None:
+def test_only_chosen_tokens_are_replaced() -> None:
     batch, model = unpadded(rows()), twin()
     for seed in range(5):
-        _, read = scored(model, batch, seed)
+        _, read = scores_and_input(model, batch, seed)
         changed = (read["input_ids"] != original_ids(batch)).nonzero().squeeze(1)
         assert set(changed.tolist()) <= set(batch["targets_at"].tolist())
 
 
-def test_the_share_of_replaced_tokens_is_told(corpus: Path, tmp_path: Path) -> None:
+def test_the_fraction_of_replaced_tokens_is_logged(corpus: Path, tmp_path: Path) -> None:
     run = electra_run(mini_run(corpus, tmp_path, phases=(Phase(seq_length=48, global_batch_size=9, steps=2),)))
     engine, told = LocalEngine(build_model(run), run.optimizer, run.engine), dict[int, dict[str, float]]()
     pretrain(run, engine, told.__setitem__)
     for step, metrics in told.items():
         (batch,) = open_loader(run, 0, 1).at(step - 1)
         asked_for = len(batch["targets"]) / batch["lengths"].sum()
-        assert 0.5 * asked_for < metrics["train/replaced_share"] <= asked_for  # a new net is rarely right
+        assert 0.5 * asked_for < metrics["train/replaced_share"] <= asked_for  # a new model is rarely right
         assert 0 <= metrics["train/replaced_accuracy"] <= 1
-    _, read = scored(model := twin(), batch := unpadded(rows()))
+    _, read = scores_and_input(model := twin(), batch := unpadded(rows()))
     torch.manual_seed(0)
     score = model(batch)["replaced_token_detection"]
     assert int(score.metrics["replaced_share"]) == int((read["input_ids"] != original_ids(batch)).sum())
@@ -122,12 +126,12 @@ def test_the_share_of_replaced_tokens_is_told(corpus: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("samples", ["generator", "frozen", "uniform"])
 @pytest.mark.parametrize("allow_correct", [True, False])
-def test_a_sample_may_be_the_right_token_unless_that_is_forbidden(samples: Any, allow_correct: bool) -> None:
+def test_a_sample_may_be_correct_only_if_allowed(samples: Any, allow_correct: bool) -> None:
     losses = LOSSES if samples == "generator" else LOSSES[1:]
     trunk = replace(FROZEN if samples == "frozen" else SMALL, sample_from=samples, init_std=0.01)
     model = twin(replace(trunk, allow_correct=allow_correct), losses)
     batch = unpadded(random_rows([16] * 64, VOCAB, rate=1.0))
-    _, read = scored(model, batch)
+    _, read = scores_and_input(model, batch)
     assert bool((read["input_ids"] == batch["targets"]).any()) == allow_correct
 
 
@@ -139,7 +143,8 @@ def test_samples_follow_the_softmax() -> None:
     token_M = token_sample(feature_MD, logits_V[:, None], None, uniform_M, None)
     expected_V = 20_000 * logits_V.softmax(0)
     found_V = torch.bincount(token_M, minlength=20)
-    assert float(((found_V - expected_V) ** 2 / expected_V).sum()) < 43.8  # chi-square of 19 degrees at p = .001
+    # chi-square with 19 degrees of freedom at p = .001
+    assert float(((found_V - expected_V) ** 2 / expected_V).sum()) < 43.8
 
 
 @pytest.mark.parametrize("at_once", [1, 70, 1 << 23])
@@ -155,9 +160,9 @@ def test_slices_of_the_vocabulary_projection_do_not_change_a_sample(
     assert torch.equal(token_sample(feature_MD, table_VD, None, uniform_M, None), wanted_M)
 
 
-def test_the_same_seed_gives_the_same_scores_padded_or_not() -> None:
+def test_the_same_seed_gives_the_same_scores_for_both_layouts() -> None:
     model = twin()
-    flat, rectangle = scored(model, unpadded(rows()))[0], scored(model, padded(rows(), 14))[0]
+    flat, rectangle = scores_and_input(model, unpadded(rows()))[0], scores_and_input(model, padded(rows(), 14))[0]
     for kind, score in flat.items():
         assert (score.count, score.correct) == (rectangle[kind].count, rectangle[kind].correct)
         torch.testing.assert_close(score.loss, rectangle[kind].loss, rtol=1e-5, atol=0)
@@ -169,7 +174,7 @@ def test_the_number_of_targets_is_known_before_the_forward_pass(asks: Any, at: A
     loss = ReplacedTokenDetection(predict=asks, predict_at=at)
     model = twin(losses=(MaskedTokens(), loss))
     for batch in (unpadded(rows()), padded(rows(), 14)):
-        scores, _ = scored(model, batch)
+        scores, _ = scores_and_input(model, batch)
         assert (
             scores["replaced_token_detection"].count
             == loss.count(batch)
@@ -177,32 +182,32 @@ def test_the_number_of_targets_is_known_before_the_forward_pass(asks: Any, at: A
         )
 
 
-def test_padding_is_not_asked() -> None:
+def test_padding_is_not_predicted() -> None:
     batch = padded(rows(), 14)
     at_M = predicted_at(batch, "all")
     assert at_M.tolist() == [14 * row + place for row, length in enumerate(RAGGED) for place in range(length)]
 
 
-# Where gradients go.
+# Gradients.
 
 
-def test_no_gradient_of_the_discriminator_reaches_what_only_the_generator_has() -> None:
+def test_discriminator_loss_has_no_gradient_for_generator_weights() -> None:
     model = twin()
-    scored(model, unpadded(rows()))[0]["replaced_token_detection"].loss.backward()
+    scores_and_input(model, unpadded(rows()))[0]["replaced_token_detection"].loss.backward()
     assert all(w.grad is None for w in parts(model, "trunk.generator").values())
     assert all(w.grad is None for w in parts(model, "heads.masked_tokens").values())
     assert all(w.grad is not None for w in parts(model, "trunk.discriminator").values())
     assert model.trunk.tokens.weight.grad.any()
 
 
-def test_no_gradient_of_the_generator_reaches_what_only_the_discriminator_has() -> None:
+def test_generator_loss_has_no_gradient_for_discriminator_weights() -> None:
     model = twin()
-    scored(model, unpadded(rows()))[0]["masked_tokens"].loss.backward()
+    scores_and_input(model, unpadded(rows()))[0]["masked_tokens"].loss.backward()
     assert all(w.grad is None for w in parts(model, "trunk.discriminator").values())
     assert all(w.grad is not None for w in parts(model, "trunk.generator").values())
 
 
-def test_both_nets_have_one_embedding_and_nothing_else_in_common() -> None:
+def test_both_models_share_only_the_embeddings() -> None:
     names = {name.split(".")[1] for name in parts(twin(), "trunk")}
     assert names == {"tokens", "positions", "segments", "embedding_norm", "discriminator", "generator"}
     model = twin()
@@ -210,22 +215,22 @@ def test_both_nets_have_one_embedding_and_nothing_else_in_common() -> None:
     assert not ours & {id(tensor) for tensor in parts(model, "trunk.generator").values()}
 
 
-def test_one_net_for_both_has_the_weights_of_one() -> None:
+def test_fully_shared_models_have_the_weights_of_one() -> None:
     one = twin(replace(SMALL, generator_size_ratio=1.0, weight_sharing="all"))
     two = twin(replace(SMALL, generator_size_ratio=1.0))
     tower = sum(tensor.numel() for tensor in parts(two, "trunk.generator").values())
     assert one.num_parameters == two.num_parameters - tower
-    scores, _ = scored(one, unpadded(rows()))
+    scores, _ = scores_and_input(one, unpadded(rows()))
     assert set(scores) == {"masked_tokens", "replaced_token_detection"}
 
 
-def test_a_uniform_generator_is_no_net() -> None:
+def test_a_uniform_generator_has_no_weights() -> None:
     model = twin(replace(SMALL, sample_from="uniform"), (ReplacedTokenDetection(),))
     assert not parts(model, "trunk.generator")
-    assert set(scored(model, unpadded(rows()))[0]) == {"replaced_token_detection"}
+    assert set(scores_and_input(model, unpadded(rows()))[0]) == {"replaced_token_detection"}
 
 
-def test_a_classifier_reads_the_discriminators_first_token() -> None:
+def test_the_exported_discriminator_has_the_same_summary() -> None:
     batch, model = unpadded(rows()), twin()
     kept, spec = electra.half(model.state_dict(), model.spec, "discriminator")
     alone = Model(spec.model, spec.losses, VOCAB, seed=1).eval()
@@ -236,7 +241,7 @@ def test_a_classifier_reads_the_discriminators_first_token() -> None:
 @pytest.mark.parametrize(
     "losses", [(MaskedTokens(),), (ReplacedTokenDetection(),), (*LOSSES, replace(ReplacedTokenDetection(), weight=1.0))]
 )
-def test_a_twin_is_asked_both_questions_once(losses: tuple[Loss, ...]) -> None:
+def test_missing_or_repeated_losses_are_refused(losses: tuple[Loss, ...]) -> None:
     with pytest.raises(ValueError, match="invalid losses: got "):
         ModelSpec(model=SMALL, losses=losses, vocab_size=VOCAB)
 
@@ -244,9 +249,9 @@ def test_a_twin_is_asked_both_questions_once(losses: tuple[Loss, ...]) -> None:
 # Two stages (3.2).
 
 
-def test_a_frozen_generator_samples_what_the_encoder_would_that_it_was(tmp_path: Path) -> None:
+def test_a_frozen_generator_samples_like_the_encoder_it_comes_from(tmp_path: Path) -> None:
     encoder, model, batch = two_stages(tmp_path)
-    _, read = scored(model.train(), batch)
+    _, read = scores_and_input(model.train(), batch)
     head = encoder.heads["masked_tokens"]
     feature_MD = head.features(encoder.trunk(batch)[batch["targets_at"]])
     torch.manual_seed(0)
@@ -254,7 +259,7 @@ def test_a_frozen_generator_samples_what_the_encoder_would_that_it_was(tmp_path:
     assert torch.equal(read["input_ids"][batch["targets_at"]], wanted_M)
 
 
-def test_the_discriminator_of_the_second_stage_begins_as_the_generator(tmp_path: Path) -> None:
+def test_the_discriminator_of_the_second_stage_starts_as_the_generator(tmp_path: Path) -> None:
     encoder, model, batch = two_stages(tmp_path)
     assert torch.equal(model.trunk.summary(batch), encoder.trunk.summary(batch))
 
@@ -267,7 +272,7 @@ def test_the_discriminator_of_the_second_stage_begins_as_the_generator(tmp_path:
         Adafactor(learning_rate=0.1, weight_decay=0.5),
     ],
 )
-def test_no_optimiser_moves_what_is_frozen(spec: Optimizer, tmp_path: Path) -> None:
+def test_no_optimizer_updates_frozen_weights(spec: Optimizer, tmp_path: Path) -> None:
     model = two_stages(tmp_path)[1].train()
     engine, before = (
         LocalEngine(model, spec, EngineSettings()),
@@ -283,7 +288,7 @@ def test_no_optimiser_moves_what_is_frozen(spec: Optimizer, tmp_path: Path) -> N
 
 
 def two_stages(folder: Path) -> tuple[Model, Model, dict[str, Tensor]]:
-    """An encoder that fills in masks, a twin that begins with it, and a batch."""
+    """A masked language model, a generator-discriminator that starts from it, and a batch."""
     encoder = Model(FROZEN.generator_net, (MaskedTokens(),), VOCAB, seed=3).eval()
     save_weights(dict(encoder.named_parameters()), encoder.spec, folder)
     model = Model(FROZEN, (ReplacedTokenDetection(),), VOCAB, seed=4).eval()
@@ -291,18 +296,18 @@ def two_stages(folder: Path) -> tuple[Model, Model, dict[str, Tensor]]:
     return encoder, model, unpadded(rows())
 
 
-def test_a_frozen_generator_is_as_wide_as_the_discriminator() -> None:
+def test_a_frozen_generator_of_another_width_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"invalid model.sample_from: got 'frozen', expected frozen with model.generator_size_ratio 1"
     ):
         replace(FROZEN, generator_size_ratio=0.5)
 
 
-# A generator that is rewarded for what the discriminator gets wrong (3.2, appendix F).
+# A generator that is rewarded for the discriminator's mistakes (3.2, appendix F).
 
 
-def test_the_generators_gradient_is_on_average_that_of_the_expected_reward() -> None:
-    """One hidden token, so that every sample can be tried: the gradient of sum_v p(v) reward(v), turned around."""
+def test_the_mean_gradient_of_the_generator_is_that_of_the_expected_reward() -> None:
+    """One hidden token, so that every sample can be tried: the negative gradient of sum_v p(v) reward(v)."""
     model = twin(losses=(Adversarial(), ReplacedTokenDetection()))
     batch = unpadded(random_rows([9], VOCAB, rate=0.0))
     batch |= {"targets_at": torch.tensor([4]), "targets": batch["input_ids"][[4]]}
@@ -326,16 +331,16 @@ def test_the_generators_gradient_is_on_average_that_of_the_expected_reward() -> 
         torch.testing.assert_close(-down, up, rtol=1e-4, atol=1e-6)
 
 
-def test_the_baseline_learns_how_surely_the_discriminator_knows() -> None:
+def test_the_baseline_learns_to_predict_the_reward() -> None:
     model = twin(losses=(Adversarial(), ReplacedTokenDetection()))
-    score = scored(model, unpadded(rows()))[0]["adversarial"]
+    score = scores_and_input(model, unpadded(rows()))[0]["adversarial"]
     score.loss.backward()
     assert model.heads["adversarial"].baseline.weight.grad.any()
     assert all(w.grad is None for w in parts(model, "trunk.discriminator").values())
     hidden_TD, reward_M = torch.zeros(25, 8), torch.full_like(unpadded(rows())["targets"], 0.7, dtype=torch.float32)
     batch, head = unpadded(rows()), model.heads["adversarial"]
     sampled_M = batch["targets"]
-    sure = head(hidden_TD, batch, model.trunk.table, sampled_M, reward_M)  # the baseline says one half: .693
+    sure = head(hidden_TD, batch, model.trunk.table, sampled_M, reward_M)  # the baseline predicts one half: .693
     log_p_V = F.linear(head.tokens.features(hidden_TD[:1]), model.trunk.table, head.tokens.bias).log_softmax(-1)[0]
     taught = F.binary_cross_entropy(torch.full_like(reward_M, 0.5), torch.exp(-reward_M), reduction="sum")
     wanted = taught - ((0.7 - math.log(2)) * log_p_V[sampled_M]).sum()
@@ -346,22 +351,22 @@ def test_the_baseline_learns_how_surely_the_discriminator_knows() -> None:
     "keys",
     [{"allow_correct": False}, {"sample_from": "uniform"}, {"generator_size_ratio": 1.0, "weight_sharing": "all"}],
 )
-def test_an_adversary_needs_a_generator_of_its_own_that_may_be_right(keys: dict[str, Any]) -> None:
+def test_adversarial_requires_a_separate_generator_that_may_be_correct(keys: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="invalid losses: got "):
         ModelSpec(model=replace(SMALL, **keys), losses=(Adversarial(), ReplacedTokenDetection()), vocab_size=VOCAB)
     with pytest.raises(ValueError, match="invalid losses: got adversarial with model kind encoder, expected"):
         ModelSpec(model=SMALL.discriminator_net, losses=(Adversarial(), MaskedTokens()), vocab_size=VOCAB)
 
 
-# The ablations of 3.5.
+# The ablations of section 3.5.
 
 
-def test_replace_mlm_asks_for_the_originals_at_the_chosen_places() -> None:
+def test_replace_mlm_predicts_the_originals_at_the_chosen_positions() -> None:
     batch, model = (
         unpadded(rows()),
         twin(losses=(MaskedTokens(), ReplacedTokenDetection(predict="original", predict_at="masked"))),
     )
-    scores, read = scored(model, batch)
+    scores, read = scores_and_input(model, batch)
     hidden_TD = model.trunk.discriminator(model.trunk.embed(read), layout(read, "bidirectional"))
     head = model.heads["replaced"]
     logits_MV = F.linear(head.features(hidden_TD[batch["targets_at"]]), model.trunk.table, head.bias)
@@ -371,7 +376,7 @@ def test_replace_mlm_asks_for_the_originals_at_the_chosen_places() -> None:
 
 def test_all_tokens_mlm_mixes_the_softmax_with_a_copy_of_the_input() -> None:
     batch, model = unpadded(rows()), twin(losses=(MaskedTokens(), ReplacedTokenDetection(predict="original")))
-    scores, read = scored(model, batch)
+    scores, read = scores_and_input(model, batch)
     hidden_TD = model.trunk.discriminator(model.trunk.embed(read), layout(read, "bidirectional"))
     head = model.heads["replaced"]
     p_TV = F.linear(head.tokens.features(hidden_TD), model.trunk.table, head.tokens.bias).softmax(-1)

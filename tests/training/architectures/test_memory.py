@@ -1,4 +1,4 @@
-"""A memory is part of a checkpoint: a run that died goes on with it, on any engine, to the last bit."""
+"""The memory is part of a checkpoint: an interrupted run resumes with it bit for bit, on any engine."""
 
 import shutil
 import signal
@@ -40,7 +40,7 @@ SIZES: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "num_attenti
 
 
 def transformer_xl(run: Run) -> Run:
-    """The run with Transformer-XL, its tables adaptive."""
+    """The run with Transformer-XL and adaptive embeddings."""
     tables = AdaptiveEmbedding(cutoffs=(100, 200), div_val=2)
     return replace(
         resampled(run, packing=Stream(), masking=NoMasking(), objective=CausalLM()),
@@ -81,7 +81,7 @@ def run(corpus: Path, tmp_path: Path) -> Run:
 
 
 def train(run: Run, die_at: int = -1) -> tuple[TrainingResult, list[float], LocalEngine]:
-    """How the run ended, its losses, and the engine."""
+    """The result of the run, its losses, and the engine."""
     engine, told = LocalEngine(build_model(run), run.optimizer, run.engine), dict[int, dict[str, float]]()
     update, done = engine.step, 0
 
@@ -99,7 +99,7 @@ def train(run: Run, die_at: int = -1) -> tuple[TrainingResult, list[float], Loca
 
 @pytest.mark.one_in(2)
 @BOTH
-def test_a_run_that_died_goes_on_with_its_memory_to_the_last_bit(run: Run, make: Make, tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_with_its_memory_bit_for_bit(run: Run, make: Make, tmp_path: Path) -> None:
     run = make(run)
     whole, all_losses, wanted = train(replace(run, folder=str(tmp_path / "whole")))
     with pytest.raises(KeyboardInterrupt):
@@ -113,7 +113,7 @@ def test_a_run_that_died_goes_on_with_its_memory_to_the_last_bit(run: Run, make:
 
 @pytest.mark.one_in(2)
 @BOTH
-def test_a_run_that_lost_its_memory_would_not(run: Run, make: Make, tmp_path: Path, monkeypatch) -> None:
+def test_a_run_without_its_memory_has_other_losses(run: Run, make: Make, tmp_path: Path, monkeypatch) -> None:
     run = make(run)
     _, wanted, _ = train(replace(run, folder=str(tmp_path / "whole")))
     with pytest.raises(KeyboardInterrupt):
@@ -138,7 +138,7 @@ def test_a_run_that_lost_its_memory_would_not(run: Run, make: Make, tmp_path: Pa
         ),  # as before there was the key
     ],
 )
-def test_a_run_whose_workers_read_other_rows_forgets_and_says_so(
+def test_a_run_in_another_layout_starts_with_an_empty_memory_and_a_note(
     run: Run, caplog: pytest.LogCaptureFixture, key: str, value: int | None, line: str
 ) -> None:
     run = transformer_xl(run)
@@ -156,7 +156,7 @@ def test_a_run_whose_workers_read_other_rows_forgets_and_says_so(
 @pytest.mark.one_in(4)
 @BOTH
 @pytest.mark.parametrize("micro_tokens", [32, 96, 192])
-def test_a_run_with_other_micro_batches_goes_on_with_the_memory_of_the_old_ones(
+def test_a_run_with_other_micro_batches_resumes_with_the_old_memory(
     run: Run, make: Make, micro_tokens: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = steady(make(run))
@@ -170,14 +170,14 @@ def test_a_run_with_other_micro_batches_goes_on_with_the_memory_of_the_old_ones(
 
 @pytest.mark.parametrize("batch", [6, 7])
 @pytest.mark.parametrize("tensor", [1, 2])
-def test_a_memory_is_cut_for_any_other_layout(batch: int, tensor: int) -> None:
-    """Each row keeps what is its own, and none reads more than it needs."""
+def test_a_memory_is_redistributed_to_any_other_layout(batch: int, tensor: int) -> None:
+    """Each sequence keeps its own states, and no worker reads more files than it needs."""
     layouts = [MemoryLayout(batch, micro_rows, world, tensor) for micro_rows in (1, 2, 9) for world in (1, 2, 3)]
     row_B = torch.arange(1, batch + 1)
     state_LBMD = row_B.float()[None, :, None, None].expand(2, -1, 4, 3)
 
     def memory(layout: MemoryLayout, number: int) -> dict[str, torch.Tensor]:
-        """Of one of its workers; the first slot has fewer states than the others."""
+        """The memory of one worker; its first slot has fewer states than the others."""
         slots = dict(enumerate(layout.slots(number)))
         states = {f"states.{slot}": state_LBMD[:, list(rows), slot > 0 :] for slot, rows in slots.items()}
         return states | {f"counts.{slot}": row_B[list(rows)] for slot, rows in slots.items()}
@@ -202,7 +202,7 @@ def test_a_memory_is_cut_for_any_other_layout(batch: int, tensor: int) -> None:
 
 
 @BOTH
-def test_a_checkpoint_holds_the_slots_of_training_only(run: Run, make: Make) -> None:
+def test_a_checkpoint_contains_only_the_slots_of_training(run: Run, make: Make) -> None:
     run = make(run)
     _, _, engine = train(run)
     assert min(engine.model.trunk.memory.states) < 0
@@ -219,7 +219,8 @@ def test_a_checkpoint_holds_the_slots_of_training_only(run: Run, make: Make) -> 
 
 @pytest.fixture(scope="module")
 def group(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Folder of the runs, and what two workers saw of each net on each stage, in memories of two slots each."""
+    """The directory of the runs, and the metrics of each model and stage. Two workers trained them, with two memory
+    slots each."""
     folder = tmp_path_factory.mktemp("memory")
     names = [f"{make.__name__} {zero}" for make, zero in CELLS]
     runs = {name: on(corpus, folder / name, *cell) for name, cell in zip(names, CELLS, strict=True)}
@@ -231,18 +232,18 @@ CELLS = [(make, zero) for make in (transformer_xl, xlnet) for zero in (1, 2, 3)]
 
 
 def on(corpus: Path, folder: Path, make: Make, zero: int) -> Run:
-    """The run on a ZeRO stage, with micro-batches of one or two rows."""
+    """The run on a ZeRO stage, with micro-batches of one or two sequences."""
     keys = {"save_every": 4, "async_checkpointing": False, "keep_checkpoints": 9}
     return steady(make(mini_run(corpus, folder, engine=machine(zero, micro_tokens=40), **keys)))
 
 
 def steady(run: Run) -> Run:
-    """The run without dropout, whose draws are other ones in each worker."""
+    """The run without dropout, because each worker draws different dropout masks."""
     return replace(run, model=replace(run.model, hidden_dropout=0.0, attention_dropout=0.0))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)  # a busy machine takes minutes for what an idle one does in one
+@pytest.mark.timeout(3600)  # a busy machine takes several times as long as an idle one
 @pytest.mark.parametrize(("make", "zero"), CELLS)
 def test_every_stage_gives_the_losses_of_one_plain_process(group, make, zero: int, run: Run) -> None:
     _, wanted, _ = train(steady(make(replace(run, eval_every=0))))
@@ -250,9 +251,9 @@ def test_every_stage_gives_the_losses_of_one_plain_process(group, make, zero: in
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)  # a busy machine takes minutes for what an idle one does in one
+@pytest.mark.timeout(3600)  # a busy machine takes several times as long as an idle one
 @pytest.mark.parametrize(("make", "zero"), [(transformer_xl, 2), (xlnet, 3)])
-def test_killed_workers_go_on_with_their_memories_to_the_last_bit(
+def test_killed_workers_resume_with_their_memories_bit_for_bit(
     group, make, zero: int, corpus: Path, tmp_path: Path
 ) -> None:
     folder, seen = group
@@ -275,9 +276,9 @@ def test_killed_workers_go_on_with_their_memories_to_the_last_bit(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)  # a busy machine takes minutes for what an idle one does in one
+@pytest.mark.timeout(3600)  # a busy machine takes several times as long as an idle one
 @pytest.mark.parametrize("make", [transformer_xl, xlnet])
-def test_a_run_moves_with_its_memory_from_one_worker_to_two_and_back(group, make, corpus: Path, tmp_path: Path) -> None:
+def test_a_run_with_memory_moves_from_one_worker_to_two_and_back(group, make, corpus: Path, tmp_path: Path) -> None:
     folder, seen = group
     wanted = losses(seen[f"{make.__name__} 2"])
     first = on(corpus, tmp_path / "run", make, 2)

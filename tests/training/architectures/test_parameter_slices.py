@@ -1,4 +1,4 @@
-"""What a worker has of a net that several share, and what it draws."""
+"""The shard of a model that each worker holds, and the random numbers that it draws."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def test_queries_keys_and_values_are_cut_by_heads() -> None:
 
 
 @pytest.mark.parametrize("of", [2, 4])
-def test_the_shares_of_a_net_begin_as_the_whole_one(of: int) -> None:
+def test_shards_are_initialized_like_the_whole_model(of: int) -> None:
     whole, shares = shared(0, 1), [shared(number, of) for number in range(of)]
     for name, parameter in whole.named_parameters():
         seen = torch.zeros_like(parameter)
@@ -50,7 +50,7 @@ def test_the_shares_of_a_net_begin_as_the_whole_one(of: int) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_share_that_is_born_by_tensors_is_that_of_a_net_that_is_made_at_once(number: int) -> None:
+def test_a_shard_that_is_materialized_by_tensor_equals_one_that_is_built_at_once(number: int) -> None:
     whole, started = shared(number, 2), "trunk.blocks.0.attention.qkv.weight"
     with torch.device("meta"):
         born = shared(number, 2)
@@ -63,7 +63,7 @@ def test_a_share_that_is_born_by_tensors_is_that_of_a_net_that_is_made_at_once(n
 
 @pytest.mark.parametrize("recipe", GIANTS)
 @pytest.mark.parametrize("number", [0, 7])
-def test_a_worker_has_of_a_giant_what_its_parts_state(recipe: str, number: int) -> None:
+def test_a_worker_of_a_giant_has_the_stated_number_of_parameters(recipe: str, number: int) -> None:
     giant, share = load(recipe), Share(number, 8)
     trunk, losses, rows = giant.model, giant.losses, table_rows(giant.data.tokenizer)
     with torch.device("meta"):
@@ -79,7 +79,7 @@ STAGES = [("megatron_8b", 4), ("gpt3_175b", 8), ("mt_nlg_530b", 35)]
 
 @pytest.mark.parametrize(("recipe", "of"), STAGES)
 @pytest.mark.parametrize("end", ["first", "middle", "last"])
-def test_a_stage_has_of_a_giant_its_layers_and_no_other(recipe: str, of: int, end: str) -> None:
+def test_a_pipeline_stage_of_a_giant_has_only_its_own_layers(recipe: str, of: int, end: str) -> None:
     giant, share, number = load(recipe), Share(3, 8), {"first": 0, "middle": of // 2, "last": of - 1}[end]
     trunk, losses, rows = giant.model, giant.losses, table_rows(giant.data.tokenizer)
     with torch.device("meta"):
@@ -106,7 +106,7 @@ def small(stage: PipelineStage, share: Share = WHOLE) -> Model:
 
 
 @pytest.mark.parametrize("of", [2, 3, 5])
-def test_the_stages_of_a_net_begin_as_the_whole_one(of: int) -> None:
+def test_pipeline_stages_are_initialized_like_the_whole_model(of: int) -> None:
     whole, seen = dict(small(PipelineStage()).named_parameters()), list[str]()
     for number in range(of):
         mine = small(PipelineStage(number, of))
@@ -119,7 +119,7 @@ def test_the_stages_of_a_net_begin_as_the_whole_one(of: int) -> None:
     assert sorted(seen) == sorted(whole)
 
 
-def test_stages_one_behind_the_other_compute_what_the_whole_net_does() -> None:
+def test_consecutive_stages_compute_the_same_as_the_whole_model() -> None:
     whole, batch = small(PipelineStage()).eval(), unpadded(random_rows([9, 7, 16], 101))
     states: torch.Tensor | None = None
     for number in range(3):
@@ -129,29 +129,29 @@ def test_stages_one_behind_the_other_compute_what_the_whole_net_does() -> None:
     assert {kind: score.loss for kind, score in made.items()} == {kind: one.loss for kind, one in wanted.items()}
 
 
-def drawn(share: Share) -> tuple[torch.Tensor, torch.Tensor]:
-    """What drops out in a layer that is split, and behind it."""
+def dropout_of(share: Share) -> tuple[torch.Tensor, torch.Tensor]:
+    """Dropout inside a split layer and after it."""
     torch.manual_seed(5)
     with share.noise(0.5):
         inside = F.dropout(torch.ones(100))
     return inside, F.dropout(torch.ones(100))
 
 
-def test_workers_drop_out_other_heads_and_the_same_states() -> None:
-    (first, behind), (second, behind_too) = drawn(Share(0, 2)), drawn(Share(1, 2))
+def test_workers_drop_different_heads_and_the_same_states() -> None:
+    (first, behind), (second, behind_too) = dropout_of(Share(0, 2)), dropout_of(Share(1, 2))
     assert not torch.equal(first, second)
     assert torch.equal(behind, behind_too)
-    assert torch.equal(first, drawn(Share(0, 2))[0])
+    assert torch.equal(first, dropout_of(Share(0, 2))[0])
 
 
-def test_a_net_that_is_not_split_draws_as_ever() -> None:
-    first, _ = drawn(Share())
+def test_an_unsplit_model_draws_the_usual_dropout() -> None:
+    first, _ = dropout_of(Share())
     torch.manual_seed(5)
     assert torch.equal(first, F.dropout(torch.ones(100)))
 
 
 @pytest.mark.parametrize("key", ["tensor_parallel_size", "sequence_parallel_size", "pipeline_parallel_size"])
-def test_degrees_are_whole_numbers_and_nothing_is_compiled_with_them(key: str) -> None:
+def test_invalid_degrees_and_compilation_with_them_are_refused(key: str) -> None:
     with pytest.raises(ValueError, match=f"invalid {key}: got 0, expected a number of (workers|stages) from 1 up"):
         EngineSettings(**{key: 0})
     with pytest.raises(

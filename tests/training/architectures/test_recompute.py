@@ -1,4 +1,4 @@
-"""Activation checkpointing keeps less for the backward pass of every trunk, and changes no gradient."""
+"""Activation checkpointing keeps less memory for the backward pass of every trunk, and changes no gradient."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -89,8 +89,8 @@ def run(corpus: Path, tmp_path: Path) -> Run:
     return mini_run(corpus, tmp_path)
 
 
-def noisy(make: Callable[[Run], Run], run: Run, layers: int = 2) -> Run:
-    """The run of a net that drops out everywhere."""
+def with_dropout(make: Callable[[Run], Run], run: Run, layers: int = 2) -> Run:
+    """The run with dropout in all layers."""
     run = make(run)
     return replace(run, model=replace(run.model, num_hidden_layers=layers, hidden_dropout=0.2, attention_dropout=0.2))
 
@@ -103,7 +103,7 @@ def step_of(model: Model, batch: Batch, seed: int = 3) -> Tensor:
 
 
 def after_two_batches(run: Run, mode: ActivationCheckpointing) -> tuple[list[float], dict[str, Tensor]]:
-    """Losses and gradients of two batches, of which the second goes on from the memory of the first."""
+    """Losses and gradients of two batches; the second batch continues with the memory of the first."""
     model, loader = build_model(run), open_loader(run, 0, 1)
     set_recompute(model, mode)
     losses = []
@@ -115,23 +115,23 @@ def after_two_batches(run: Run, mode: ActivationCheckpointing) -> tuple[list[flo
     return losses, {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
 
 
-def test_every_class_of_nets_is_looked_at(run: Run) -> None:
+def test_every_class_of_models_is_tested(run: Run) -> None:
     assert {type(build_model(make(run)).trunk) for make in NETS_OF} == set(NETS)
 
 
 @every_net
-def test_gradients_are_those_of_a_net_that_keeps_all(make: Callable[[Run], Run], run: Run) -> None:
-    wanted_losses, wanted = after_two_batches(noisy(make, run), "none")
+def test_gradients_equal_those_without_recomputation(make: Callable[[Run], Run], run: Run) -> None:
+    wanted_losses, wanted = after_two_batches(with_dropout(make, run), "none")
     for mode in MODES[1:]:
-        losses, found = after_two_batches(noisy(make, run), mode)
+        losses, found = after_two_batches(with_dropout(make, run), mode)
         assert losses == wanted_losses
         assert found.keys() == wanted.keys()
         for name, gradient in wanted.items():
             torch.testing.assert_close(found[name], gradient, rtol=1e-6, atol=1e-6, msg=f"{name}, {mode}")
 
 
-class Made(TorchDispatchMode):
-    """Remembers the memory of each tensor that is made, and does not keep it."""
+class AllocationRecorder(TorchDispatchMode):
+    """Records the storage of each new tensor without keeping it alive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,13 +146,13 @@ class Made(TorchDispatchMode):
         return made
 
     def kept(self) -> int:
-        """Bytes that are still held by something."""
+        """Bytes of the storages that are still alive."""
         return sum(size for ref, size in self.storages.values() if not ref.expired())
 
 
 @contextmanager
 def saved(numbers: list[int]) -> Iterator[None]:
-    """Adds up the elements that autograd saves inside the block."""
+    """Collect the sizes of the tensors that autograd saves inside the block."""
 
     def pack(tensor: Tensor) -> Tensor:
         numbers.append(tensor.numel())
@@ -163,10 +163,10 @@ def saved(numbers: list[int]) -> Iterator[None]:
 
 
 def kept_bytes(run: Run, mode: ActivationCheckpointing) -> int:
-    """What is held between the forward and the backward pass of one batch."""
+    """Bytes in memory between the forward and the backward pass of one batch."""
     model, (batch, *_) = build_model(run), open_loader(run, 0, 1).at(0)
     set_recompute(model, mode)
-    with Made() as made:
+    with AllocationRecorder() as made:
         loss = step_of(model, batch)
     gc.collect()
     assert loss.requires_grad
@@ -175,27 +175,28 @@ def kept_bytes(run: Run, mode: ActivationCheckpointing) -> int:
 
 @pytest.mark.one_in(3)
 @every_net
-def test_every_net_keeps_less(make: Callable[[Run], Run], run: Run) -> None:
-    run = noisy(make, run, LAYERS)
+def test_every_model_keeps_less_memory(make: Callable[[Run], Run], run: Run) -> None:
+    run = with_dropout(make, run, LAYERS)
     full, selective, all_of_it = (kept_bytes(run, mode) for mode in ("full", "selective", "none"))
     assert full < 0.6 * all_of_it
     assert selective < 0.98 * all_of_it
     assert full < selective
 
 
-def test_autograd_saves_nothing_of_a_block_but_what_it_was_given(run: Run) -> None:
+def test_autograd_saves_only_the_inputs_of_a_block(run: Run) -> None:
     counts: dict[str, int] = {}
     for mode in MODES:
-        model, (batch,) = build_model(noisy(bert, run, LAYERS)), open_loader(run, 0, 1).at(0)
+        model, (batch,) = build_model(with_dropout(bert, run, LAYERS)), open_loader(run, 0, 1).at(0)
         set_recompute(model, mode)
         with saved(numbers := []):
             step_of(model, batch)
         counts[mode] = len(numbers)
     assert counts["full"] < counts["selective"] < counts["none"]
-    assert (counts["none"] - counts["full"]) / LAYERS > 10  # of linears, norms, dropouts, attention and gelu in a block
+    # linear layers, norms, dropout, attention and GELU of a block
+    assert (counts["none"] - counts["full"]) / LAYERS > 10
 
 
-def test_a_net_that_evaluates_computes_each_block_once(run: Run) -> None:
+def test_evaluation_computes_each_block_once(run: Run) -> None:
     model, (batch,) = build_model(run), open_loader(run, 0, 1).at(0)
     set_recompute(model, "full")
     called: list[int] = []
@@ -213,7 +214,9 @@ def test_a_run_with_dropout_and_memory_logs_the_same_losses(run: Run, mode: Acti
     wanted, found = (
         train(
             replace(
-                noisy(xlnet, run), folder=f"{run.folder}/{which}", engine=EngineSettings(activation_checkpointing=which)
+                with_dropout(xlnet, run),
+                folder=f"{run.folder}/{which}",
+                engine=EngineSettings(activation_checkpointing=which),
             )
         )
         for which in ("none", mode)

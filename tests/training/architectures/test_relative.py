@@ -1,4 +1,4 @@
-"""Transformer-XL: the states of its oracle, with a memory and without; a memory is nothing but a longer row."""
+"""Transformer-XL compared with an oracle, with and without a memory; a memory is equivalent to a longer sequence."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -39,23 +39,23 @@ def built(trunk: Decoder = TRUNK) -> Model:
 
 
 def segments(length: int, parts: int, rows: int = 3) -> list[dict[str, Tensor]]:
-    """A batch of equal rows of random tokens cut into parts, each going on where the one before stopped."""
+    """A batch of equally long random sequences, cut into parts that continue each other."""
     whole, size = random_rows([length] * rows, VOCAB), length // parts
     cuts = [
         [{name: row[name][part * size :][:size] for name in ("input_ids", "token_type_ids", "labels")} for row in whole]
         for part in range(parts)
     ]
-    return [going_on(unpadded(rows), fresh=part == 0) for part, rows in enumerate(cuts)]
+    return [in_memory_slot(unpadded(rows), fresh=part == 0) for part, rows in enumerate(cuts)]
 
 
-def going_on(batch: dict[str, Tensor], fresh: bool | Sequence[bool], slot: int = 0) -> dict[str, Tensor]:
-    """The batch, with a memory: which of its rows begin anew, and in which slot it is."""
+def in_memory_slot(batch: dict[str, Tensor], fresh: bool | Sequence[bool], slot: int = 0) -> dict[str, Tensor]:
+    """The batch with its memory slot, and which of its sequences start without a memory."""
     fresh_B = torch.as_tensor(fresh).expand(len(batch["lengths"]))
     return batch | {"slot": torch.tensor(slot), "fresh": fresh_B}
 
 
-def renamed(model: Model, state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Tensors of the trunk by XLNet's names, and in its shapes."""
+def with_xlnet_names(model: Model, state: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Tensors of the trunk with XLNet's names and shapes."""
     heads = model.trunk.trunk.num_attention_heads, model.trunk.trunk.width_of_head
     names = {"query": ["q"], "key_value": ["k", "v"], "distance": ["r"]}
     names |= {"up": ["layer_1"], "down": ["layer_2"]}
@@ -79,7 +79,7 @@ def renamed(model: Model, state: dict[str, Tensor]) -> Iterator[tuple[str, Tenso
 
 
 def oracle(model: Model) -> Any:
-    """XLNet made to compute Transformer-XL (reference/family.md, 0.3), with the weights of `model`."""
+    """XLNet, configured to compute Transformer-XL (reference/family.md, 0.3), with the weights of `model`."""
     trunk = model.trunk.trunk
     config = parity.hf().XLNetConfig(
         vocab_size=VOCAB,
@@ -96,7 +96,7 @@ def oracle(model: Model) -> Any:
     )
     config._attn_implementation = "eager"
     theirs = parity.hf().XLNetModel(config).eval()
-    state = dict(renamed(model, dict(model.trunk.named_parameters())))
+    state = dict(with_xlnet_names(model, dict(model.trunk.named_parameters())))
     state["word_embedding.weight"] = state["word_embedding.weight"] * trunk.hidden_size**0.5
     state |= {name.replace("layer.0", "layer.1"): bias for name, bias in state.items() if name.endswith("_bias")}
     unused = theirs.load_state_dict(state, strict=False)
@@ -109,7 +109,7 @@ def oracle(model: Model) -> Any:
 
 
 @pytest.mark.parametrize("clamp", [0, 3])
-def test_states_are_those_of_the_oracle_with_a_memory_and_without(clamp: int) -> None:
+def test_states_equal_those_of_the_oracle_with_and_without_a_memory(clamp: int) -> None:
     model = built(relative_to(clamp_len=clamp))
     theirs, memory = oracle(model), None
     for number, batch in enumerate(segments(18, parts=3)):
@@ -123,7 +123,7 @@ def test_states_are_those_of_the_oracle_with_a_memory_and_without(clamp: int) ->
         assert remembered.shape[2] == min(8, 6 * (number + 1))
 
 
-def test_gradients_are_those_of_the_oracle() -> None:
+def test_gradients_equal_those_of_the_oracle() -> None:
     model = built()
     theirs = oracle(model)
     first, batch = segments(12, parts=2)
@@ -136,9 +136,9 @@ def test_gradients_are_those_of_the_oracle() -> None:
     ).sum().backward()
     (model.trunk(batch) * weight_TD).sum().backward()
     wanted = {name: tensor.grad for name, tensor in theirs.named_parameters() if tensor.grad is not None}
-    found = dict(renamed(model, {name: tensor.grad for name, tensor in model.trunk.named_parameters()}))
+    found = dict(with_xlnet_names(model, {name: tensor.grad for name, tensor in model.trunk.named_parameters()}))
     found["word_embedding.weight"] /= TRUNK.hidden_size**0.5  # theirs is our table times sqrt(width)
-    for bias in ("r_w_bias", "r_r_bias"):  # ours is in both layers
+    for bias in ("r_w_bias", "r_r_bias"):  # our bias is shared by both layers
         wanted[f"layer.0.rel_attn.{bias}"] += wanted.pop(f"layer.1.rel_attn.{bias}")
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
@@ -146,7 +146,7 @@ def test_gradients_are_those_of_the_oracle() -> None:
 # The memory.
 
 
-def test_segments_with_a_memory_have_the_states_of_one_long_row() -> None:
+def test_segments_with_a_memory_have_the_states_of_one_long_sequence() -> None:
     model = built(relative_to(mem_len=12))
     (whole,), parts = segments(12, parts=1), segments(12, parts=3)
     wanted_BSD = model.trunk(whole).view(3, 12, -1)
@@ -154,7 +154,7 @@ def test_segments_with_a_memory_have_the_states_of_one_long_row() -> None:
     torch.testing.assert_close(found_BSD, wanted_BSD, rtol=0, atol=1e-5)
 
 
-def test_a_memory_of_zeros_is_not_an_empty_one() -> None:
+def test_a_memory_of_zeros_differs_from_an_empty_one() -> None:
     model, (batch, _) = built(), segments(12, parts=2)
     empty = model.trunk(batch)
     model.trunk.memory.states[0] = torch.zeros(2, 3, 8, 32)
@@ -162,72 +162,72 @@ def test_a_memory_of_zeros_is_not_an_empty_one() -> None:
     assert (model.trunk(batch | {"fresh": torch.zeros(3, dtype=torch.bool)}) - empty).abs().max() > 0.1
 
 
-def test_a_fresh_row_forgets_and_its_neighbours_do_not() -> None:
+def test_a_fresh_sequence_clears_only_its_own_memory() -> None:
     model, (first, second) = built(), segments(12, parts=2)
     forgetful, mindful = model.trunk, built().trunk
     forgetful(first)
     mindful(first)
-    mixed_BSD = forgetful(going_on(second, fresh=[False, True, False])).view(3, 6, -1)
+    mixed_BSD = forgetful(in_memory_slot(second, fresh=[False, True, False])).view(3, 6, -1)
     torch.testing.assert_close(mixed_BSD[[0, 2]], mindful(second).view(3, 6, -1)[[0, 2]], rtol=0, atol=1e-5)
-    alone_BSD = built().trunk(going_on(second, fresh=True)).view(3, 6, -1)
+    alone_BSD = built().trunk(in_memory_slot(second, fresh=True)).view(3, 6, -1)
     torch.testing.assert_close(mixed_BSD[1], alone_BSD[1], rtol=0, atol=1e-5)
     assert forgetful.memory.counts[0].tolist() == [8, 6, 8]
 
 
-def test_what_was_forgotten_stays_forgotten() -> None:
+def test_cleared_memory_stays_cleared() -> None:
     net, (first, second, third) = built().trunk, segments(12, parts=3)
-    for batch in (first, going_on(second, fresh=[False, True, False])):
+    for batch in (first, in_memory_slot(second, fresh=[False, True, False])):
         net(batch)
     remembering_BSD = net(third).view(3, 4, -1)
     other = built().trunk
-    for batch in (going_on(second, fresh=True), third):
+    for batch in (in_memory_slot(second, fresh=True), third):
         found_BSD = other(batch).view(3, 4, -1)
     torch.testing.assert_close(remembering_BSD[1], found_BSD[1], rtol=0, atol=1e-5)
 
 
-def test_rows_of_different_lengths_are_remembered_without_their_padding() -> None:
+def test_the_memory_of_short_sequences_has_no_padding() -> None:
     net, rows = built().trunk, random_rows([5, 3], VOCAB)
-    net(going_on(padded(rows, 7), fresh=True))
+    net(in_memory_slot(padded(rows, 7), fresh=True))
     states, counts = net.memory.states[0], net.memory.counts[0]
     assert counts.tolist() == [5, 3]
     again = built().trunk
-    again(going_on(unpadded(rows), fresh=True))
+    again(in_memory_slot(unpadded(rows), fresh=True))
     for row, count in enumerate(counts.tolist()):
         found, wanted = again.memory.states[0][:, row, -count:], states[:, row, -count:]
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
 
-def test_slots_do_not_mix_and_a_batch_without_one_neither_reads_nor_writes() -> None:
+def test_slots_are_separate_and_a_batch_without_a_slot_uses_none() -> None:
     net, (first, second) = built().trunk, segments(12, parts=2)
     net(first)
     kept = net.memory.states[0]
-    net(going_on(second, fresh=True, slot=-1))
+    net(in_memory_slot(second, fresh=True, slot=-1))
     net({name: column for name, column in second.items() if name not in ("slot", "fresh")})
     assert net.memory.states[0] is kept
     assert set(net.memory.states) == {0, -1}
 
 
-def test_the_gradient_stops_at_the_memory() -> None:
+def test_no_gradient_flows_through_the_memory() -> None:
     net, (first, second) = built().trunk, segments(12, parts=2)
     net(first)
     assert not net.memory.states[0].requires_grad
-    net(second).sum().backward()  # a second pass through the first graph would be an error
+    net(second).sum().backward()  # a second backward pass through the first graph would raise an error
     unseen = torch.ones(VOCAB, dtype=torch.bool)
     unseen[second["input_ids"]] = False
     assert net.tokens.weight.grad[unseen].abs().max() == 0
 
 
-def test_a_memory_comes_back_from_its_tensors_without_the_slots_of_an_evaluation() -> None:
+def test_a_memory_is_restored_without_the_slots_of_evaluation() -> None:
     net, other, (first, second) = built().trunk, built().trunk, segments(12, parts=2)
     net(first)
-    net(going_on(first, fresh=True, slot=-1))
+    net(in_memory_slot(first, fresh=True, slot=-1))
     other.memory.load(net.memory.state(), torch.device("cpu"))
     assert set(other.memory.states) == {0}
     assert torch.equal(net(second), other(second))
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3])
-def test_tokens_of_the_same_length_see_as_many_as_the_memory_holds_however_the_text_is_cut(parts: int) -> None:
+def test_same_length_attends_to_a_full_memory_for_any_segmentation(parts: int) -> None:
     net = built(relative_to(replace(TRUNK, num_hidden_layers=1), same_length=True)).trunk
     states_BSD = torch.cat([net(batch).detach().view(3, 24 // parts, 32) for batch in segments(24, parts)], dim=1)
     (whole,) = segments(24, parts=1)
@@ -241,8 +241,9 @@ def test_tokens_of_the_same_length_see_as_many_as_the_memory_holds_however_the_t
         assert moved_S.nonzero().flatten().tolist() == list(range(changed, min(changed + 8, 24)))
 
 
-def test_an_evaluation_has_the_memory_and_the_distances_of_evaluations_and_training_its_own() -> None:
-    """As a net of these settings, and as one of the others (Transformer-XL evaluates with a longer memory, 3.2)."""
+def test_evaluation_uses_its_own_memory_length_and_distances() -> None:
+    """In each mode, the model equals one that has only the settings of that mode. Transformer-XL evaluates with a
+    longer memory (section 3.2)."""
     trunk = relative_to(mem_len=2, eval_mem_len=6, eval_clamp_len=5)
     net = built(trunk).trunk
     for plain, mode in ((relative_to(mem_len=2), True), (relative_to(mem_len=6, clamp_len=5, same_length=True), False)):
@@ -256,7 +257,7 @@ def test_an_evaluation_has_the_memory_and_the_distances_of_evaluations_and_train
         net.memory.load({}, torch.device("cpu"))
 
 
-def test_same_length_is_a_band_of_the_dense_mask() -> None:
+def test_same_length_equals_a_band_of_the_dense_mask() -> None:
     net, band = built(relative_to(same_length=True)).trunk, built().trunk
     masked, real = [], relative.with_memory
 
@@ -275,7 +276,7 @@ def test_same_length_is_a_band_of_the_dense_mask() -> None:
     assert not torch.equal(built().trunk(batch), wanted)
 
 
-# Layouts, visibility, sharing, sizes.
+# Layouts, attention masks, sharing, sizes.
 
 
 def test_unpadded_states_equal_padded_states() -> None:
@@ -285,7 +286,7 @@ def test_unpadded_states_equal_padded_states() -> None:
     torch.testing.assert_close(net(unpadded(rows)), wanted_TD, rtol=0, atol=1e-5)
 
 
-def test_no_token_sees_a_later_one() -> None:
+def test_no_token_attends_to_a_later_one() -> None:
     net, (batch,) = built().trunk, segments(8, parts=1, rows=1)
     changed = batch | {
         "input_ids": torch.where(torch.arange(8) == 5, (batch["input_ids"] + 1) % VOCAB, batch["input_ids"])
@@ -300,7 +301,7 @@ def test_summary_is_the_state_of_the_last_token() -> None:
     assert torch.equal(net.summary(batch), net(batch)[[4, 7]])
 
 
-def test_the_biases_of_all_layers_are_the_same_two_tensors() -> None:
+def test_all_layers_share_the_same_two_biases() -> None:
     names = [name for name, _ in built().named_parameters() if "biases" in name]
     assert names == [f"trunk.blocks.0.attention.biases.{name}" for name in ("content", "distance")]
 
@@ -332,7 +333,7 @@ def test_pre_norm_with_relative_positions_is_refused() -> None:
 
 
 @pytest.mark.parametrize("keys", [{"same_length": True, "mem_len": 0}, {"eval_clamp_len": 4}])
-def test_a_value_that_relative_positions_cannot_have_is_refused(keys: dict[str, Any]) -> None:
+def test_invalid_values_of_relative_positions_are_refused(keys: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=rf"model\.position_embedding.{next(iter(keys))} is"):
         relative_to(**keys)
 
@@ -341,18 +342,18 @@ def test_a_value_that_relative_positions_cannot_have_is_refused(keys: dict[str, 
     "keys",
     [{"attention_window": AlternatingWindow(size=4)}, {"max_position_embeddings": 16}, {"init_method": "normal"}],
 )
-def test_a_key_that_relative_positions_do_not_have_cannot_be_written(keys: dict[str, Any]) -> None:
+def test_unknown_keys_of_relative_positions_are_refused(keys: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{next(iter(keys))}'"):
         RelativePositions(**keys)
 
 
 @pytest.mark.parametrize("keys", [{"mem_len": 4}, {"clamp_len": 4}, {"same_length": True}, {"eval_mem_len": 4}])
-def test_a_key_that_learned_positions_do_not_have_cannot_be_written(keys: dict[str, Any]) -> None:
+def test_unknown_keys_of_learned_positions_are_refused(keys: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{next(iter(keys))}'"):
         LearnedPositions(max_position_embeddings=16, **keys)
 
 
-def test_adaptive_tables_with_learned_positions_are_refused() -> None:
+def test_adaptive_embeddings_with_learned_positions_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"invalid model\.token_embedding\.kind: got 'adaptive', expected plain with learned pos"
     ):

@@ -1,4 +1,4 @@
-"""The trunk: sizes from the papers, one result for each layout, nobody sees what he may not, how weights begin."""
+"""The trunk: sizes from the papers, equal results for both layouts, attention masks, and weight initialization."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +71,7 @@ def heads_of(trunk: Architecture) -> tuple[Loss, ...]:
 
 
 def by_token(hidden_BSD: Tensor, lengths: Sequence[int]) -> Tensor:
-    """The states of the tokens that exist, row by row."""
+    """The states of the real tokens, sequence by sequence."""
     return torch.cat([row[:length] for row, length in zip(hidden_BSD, lengths, strict=True)])
 
 
@@ -112,7 +112,7 @@ def test_model_has_the_published_number_of_weights(
         assert built(trunk, losses, vocab_size).num_parameters == count
 
 
-def test_bert_base_without_heads_but_with_its_pooler_has_109_482_240_weights() -> None:
+def test_bert_base_with_pooler_and_without_heads_has_109_482_240_weights() -> None:
     with torch.device("meta"):
         model = built(bert(12, 768, 12), [SentencePair()], 30_522)
     heads_only = sum(parameter.numel() for parameter in model.heads["pair_label"].classify.parameters())
@@ -140,37 +140,37 @@ def test_unpadded_gradients_equal_padded_gradients(trunk: Architecture) -> None:
     torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-6)
 
 
-def test_rows_of_one_length_are_not_moved() -> None:
+def test_sequences_of_one_length_are_not_moved() -> None:
     batch = unpadded(random_rows([6, 6, 6], VOCAB))
     rows = layout(batch, "bidirectional")
     assert rows.place_T is None
     assert rows.seen is None
 
 
-def test_rows_of_one_length_have_the_states_that_each_has_alone() -> None:
+def test_sequences_of_one_length_have_the_same_states_as_alone() -> None:
     rows, trunk = random_rows([6, 6, 6], VOCAB), built(ENCODER, BERT).trunk
     alone = torch.cat([trunk(unpadded([row])) for row in rows])
     torch.testing.assert_close(trunk(unpadded(rows)), alone, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("trunk", TRUNKS)
-def test_rows_of_a_batch_do_not_see_each_other(trunk: Architecture) -> None:
+def test_sequences_of_a_batch_do_not_attend_to_each_other(trunk: Architecture) -> None:
     rows, others = random_rows(RAGGED, VOCAB), random_rows(RAGGED, VOCAB, seed=1)
     net = built(trunk, heads_of(trunk)).trunk
     mixed = net(unpadded([rows[0], *others[1:]]))
     torch.testing.assert_close(net(unpadded(rows))[: RAGGED[0]], mixed[: RAGGED[0]], rtol=0, atol=1e-6)
 
 
-# Who sees whom.
+# Attention masks.
 
 
 def batch_of(lengths: Sequence[int], device: str = "cpu") -> dict[str, Tensor]:
-    """Unpadded rows of these lengths, as far as a layout reads them."""
+    """An unpadded batch of these lengths, with only the columns that a layout reads."""
     return {"input_ids": torch.zeros(sum(lengths), device=device), "lengths": torch.tensor(lengths)}
 
 
 def dense_attention(qkv_3BSHK: Tensor, seen_BSS: Tensor) -> Tensor:
-    """The oracle: softmax of all scores, those that may not be seen at minus infinity."""
+    """The oracle: softmax of all scores, with masked ones at minus infinity."""
     query, key, value = qkv_3BSHK
     score_BHSS = torch.einsum("bqhk,bshk->bhqs", query, key) / math.sqrt(query.shape[-1])
     weight_BHSS = score_BHSS.masked_fill(~seen_BSS[:, None], -torch.inf).softmax(-1)
@@ -191,7 +191,7 @@ def test_attention_equals_a_dense_mask(lengths: list[int], causal: bool) -> None
 
 
 @pytest.mark.parametrize("trunk", TRUNKS[2:])
-def test_decoder_does_not_see_the_future(trunk: Decoder) -> None:
+def test_decoder_does_not_attend_to_the_future(trunk: Decoder) -> None:
     batch, net = unpadded(random_rows([10], VOCAB)), built(trunk, [NextToken()]).trunk
     changed = batch | {
         "input_ids": torch.where(torch.arange(10) < 6, batch["input_ids"], (batch["input_ids"] + 1) % VOCAB)
@@ -201,7 +201,7 @@ def test_decoder_does_not_see_the_future(trunk: Decoder) -> None:
     assert (before[6:] - after[6:]).abs().amax(-1).min() > 0.01
 
 
-def test_encoder_sees_both_sides() -> None:
+def test_encoder_attends_to_both_sides() -> None:
     batch, net = unpadded(random_rows([10], VOCAB)), built(ENCODER, BERT).trunk
     changed = batch | {
         "input_ids": torch.where(torch.arange(10) == 6, (batch["input_ids"] + 1) % VOCAB, batch["input_ids"])
@@ -210,7 +210,7 @@ def test_encoder_sees_both_sides() -> None:
 
 
 @pytest.mark.parametrize(("trunk", "at"), [(ENCODER, [0, 5, 13, 14]), (DECODER, [4, 12, 13, 16])])
-def test_an_encoder_sums_up_a_row_in_its_first_state_and_a_decoder_in_its_last(
+def test_the_summary_is_the_first_state_of_an_encoder_and_the_last_of_a_decoder(
     trunk: Architecture, at: list[int]
 ) -> None:
     rows, net = random_rows(RAGGED, VOCAB), built(trunk, heads_of(trunk)).trunk
@@ -219,13 +219,13 @@ def test_an_encoder_sums_up_a_row_in_its_first_state_and_a_decoder_in_its_last(
     torch.testing.assert_close(flat_BD, rectangle_BD, rtol=0, atol=1e-6)
 
 
-def test_encoder_ignores_what_stands_in_the_padding() -> None:
+def test_encoder_ignores_the_content_of_padding() -> None:
     rows, net = random_rows(RAGGED, VOCAB), built(ENCODER, BERT).trunk
     zeros, nines = net(padded(rows, 10, pad=0)), net(padded(rows, 10, pad=9))
     torch.testing.assert_close(by_token(zeros, RAGGED), by_token(nines, RAGGED), rtol=0, atol=0)
 
 
-def test_first_position_reads_the_row_after_the_offset() -> None:
+def test_first_position_uses_the_table_row_after_the_offset() -> None:
     rows = random_rows(RAGGED, VOCAB)
     shifted = built(replace(ENCODER, position_embedding=LearnedPositions(max_position_embeddings=16, offset=2)), BERT)
     plain = built(replace(ENCODER, position_embedding=LearnedPositions(max_position_embeddings=14)), BERT)
@@ -234,8 +234,8 @@ def test_first_position_reads_the_row_after_the_offset() -> None:
     torch.testing.assert_close(shifted.trunk(unpadded(rows)), plain.trunk(unpadded(rows)), rtol=0, atol=0)
 
 
-def test_trunk_with_one_segment_reads_a_pair_as_one() -> None:
-    """RoBERTa fine-tuned on pairs: their second segment has no row of its own."""
+def test_a_trunk_with_one_segment_treats_a_pair_as_one_segment() -> None:
+    """RoBERTa fine-tuned on pairs: the second segment has no embedding of its own."""
     rows, net = random_rows(RAGGED, VOCAB), built(replace(ENCODER, type_vocab_size=1), (MaskedTokens(),)).trunk
     alike = [row | {"token_type_ids": row["token_type_ids"] * 0} for row in rows]
     torch.testing.assert_close(net(unpadded(rows)), net(unpadded(alike)), rtol=0, atol=0)
@@ -248,7 +248,7 @@ def test_dropout_acts_in_training_and_not_in_evaluation() -> None:
     assert torch.equal(net(batch), net(batch))
 
 
-def test_dropout_acts_on_the_embeddings_too() -> None:
+def test_dropout_also_acts_on_the_embeddings() -> None:
     batch, net = unpadded(random_rows(RAGGED, VOCAB)), built(replace(ENCODER, hidden_dropout=0.5), BERT).trunk
     net.blocks = torch.nn.ModuleList()
     assert 0.3 < float((net(batch) == 0).float().mean()) < 0.7
@@ -266,7 +266,7 @@ def test_attention_dropout_acts_in_training_and_not_in_evaluation() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("causal", [False, True])
-def test_variable_length_kernel_equals_spread_rows(causal: bool) -> None:
+def test_variable_length_kernel_equals_padded_attention(causal: bool) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
     qkv_T3HK = torch.randn(sum(RAGGED), 3, 4, 64, device="cuda", generator=generator)
     rows: BatchLayout = layout(batch_of(RAGGED, "cuda"), "causal" if causal else "bidirectional")
@@ -275,7 +275,7 @@ def test_variable_length_kernel_equals_spread_rows(causal: bool) -> None:
     )
 
 
-# How weights begin, and which decay.
+# Weight initialization and weight decay.
 
 
 def tensors_of(model: torch.nn.Module) -> Mapping[str, Tensor]:
@@ -291,7 +291,7 @@ def tensors_of(model: torch.nn.Module) -> Mapping[str, Tensor]:
         pytest.param(replace(gpt(4, 256, 4), norm_position="post"), id="gpt-1"),
     ],
 )
-def test_matrices_begin_normal_vectors_at_zero_and_gains_at_one(trunk: Architecture) -> None:
+def test_matrices_are_initialized_normal_biases_zero_and_gains_one(trunk: Architecture) -> None:
     for name, tensor in tensors_of(built(trunk, heads_of(trunk), vocab_size=500)).items():
         if name.endswith("norm.weight"):
             assert torch.all(tensor == 1), name
@@ -306,7 +306,7 @@ def test_matrices_begin_normal_vectors_at_zero_and_gains_at_one(trunk: Architect
             assert float(tensor.std()) == pytest.approx(std, rel=4 / math.sqrt(2 * tensor.numel())), name
 
 
-def test_a_truncated_normal_ends_at_two_deviations() -> None:
+def test_a_truncated_normal_is_cut_at_two_deviations() -> None:
     for name, tensor in tensors_of(
         built(replace(bert(2, 256, 4), init_method="truncated_normal"), BERT, vocab_size=500)
     ).items():
@@ -315,7 +315,7 @@ def test_a_truncated_normal_ends_at_two_deviations() -> None:
             assert float(tensor.std()) == pytest.approx(0.02 * 0.8796, rel=4 / math.sqrt(2 * tensor.numel())), name
 
 
-def test_sinusoidal_positions_have_the_variance_of_the_others_and_neighbours_are_alike() -> None:
+def test_sinusoidal_positions_have_unit_scale_and_similar_neighbors() -> None:
     table_PD = built(
         replace(
             bert(2, 64, 2), position_embedding=LearnedPositions(max_position_embeddings=512, init_method="sinusoidal")
@@ -328,7 +328,7 @@ def test_sinusoidal_positions_have_the_variance_of_the_others_and_neighbours_are
 
 
 @pytest.mark.parametrize("make", [bert, gpt])
-def test_positions_may_begin_with_a_deviation_of_their_own(make: Callable[..., Architecture]) -> None:
+def test_positions_may_have_their_own_initial_deviation(make: Callable[..., Architecture]) -> None:
     trunk = make(2, 64, 2)
     changed = replace(trunk, position_embedding=replace(trunk.position_embedding, init_std=0.01))
     plain, own = (tensors_of(built(each, heads_of(each))) for each in (trunk, changed))
@@ -338,7 +338,7 @@ def test_positions_may_begin_with_a_deviation_of_their_own(make: Callable[..., A
 
 
 @pytest.mark.parametrize("init", ["normal", "truncated_normal", "pytorch_default", "xavier"])
-def test_a_deviation_of_positions_counts_whatever_the_rest_begins_with(init: Any) -> None:
+def test_the_deviation_of_positions_overrides_every_init_method(init: Any) -> None:
     trunk = replace(
         bert(2, 64, 2),
         position_embedding=LearnedPositions(max_position_embeddings=512, init_std=0.01),
@@ -355,35 +355,35 @@ def test_a_deviation_of_positions_counts_whatever_the_rest_begins_with(init: Any
         ({"init_method": "sinusoidal", "init_std": 0.01}, "0 with init_method sinusoidal"),
     ],
 )
-def test_a_deviation_of_positions_is_checked(keys: dict[str, Any], said: str) -> None:
+def test_invalid_deviations_of_positions_are_refused(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         LearnedPositions(max_position_embeddings=512, **keys)
 
 
-def test_same_seed_gives_same_weights_and_another_seed_others() -> None:
+def test_equal_seeds_give_equal_weights_and_other_seeds_others() -> None:
     first, again, other = (built(ENCODER, BERT, seed=seed).trunk.tokens.weight for seed in (7, 7, 8))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
-def test_no_two_matrices_begin_alike() -> None:
+def test_no_two_matrices_are_initialized_equally() -> None:
     matrices = [tensor for tensor in tensors_of(built(ENCODER, BERT)).values() if tensor.ndim == 2]
     assert len({float(tensor[0, 0]) for tensor in matrices}) == len(matrices) == 14
 
 
-def test_one_more_head_leaves_the_other_weights_as_they_were() -> None:
+def test_an_additional_head_does_not_change_the_other_weights() -> None:
     alone = tensors_of(built(ENCODER, [MaskedTokens()]))
     both = tensors_of(built(ENCODER, BERT))
     assert all(torch.equal(tensor, both[name]) for name, tensor in alone.items())
 
 
-def test_building_a_model_leaves_the_global_generator_alone() -> None:
+def test_building_a_model_does_not_change_the_global_generator() -> None:
     before = torch.get_rng_state()
     built(ENCODER, BERT)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_only_matrices_and_tables_decay() -> None:
+def test_only_matrices_and_embeddings_decay() -> None:
     model = built(ENCODER, BERT)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     decaying, constant = parameter_groups(model, 0.01)

@@ -1,4 +1,4 @@
-"""XLNet: the logits, losses and gradients of its oracle, with a memory and without; nobody sees what he may not."""
+"""XLNet compared with an oracle, with and without a memory: logits, losses, gradients and attention masks."""
 
 import re
 from collections.abc import Mapping
@@ -42,8 +42,9 @@ def built(trunk: TwoStream = TRUNK) -> Model:
     return parity.built(ModelSpec(model=trunk, losses=LOSSES, vocab_size=VOCAB))
 
 
-def ordered(row: Row, seed: int = 0) -> Row:
-    """The row in a random order of prediction: targets see what is not asked, and the targets before them."""
+def with_random_order(row: Row, seed: int = 0) -> Row:
+    """The sequence with a random prediction order. A target attends to all non-targets, and to the targets before
+    it."""
     rng, is_target_S = np.random.default_rng(seed), row["labels"] != IGNORE
     place_S = rng.permutation(len(is_target_S))
     rank_S = np.where(is_target_S, place_S, -1)
@@ -51,13 +52,14 @@ def ordered(row: Row, seed: int = 0) -> Row:
 
 
 def rows_of(lengths: list[int], seed: int = 0, rate: float = 0.4) -> list[Row]:
-    """Random rows in random orders, of three segments; first tokens are not asked, so that all see something."""
+    """Random sequences in random orders, with three segments. First tokens are no targets, so that each token can
+    attend to something."""
     rows = random_rows(lengths, VOCAB, seed, rate)
     for row in rows:
         row["labels"][0] = IGNORE
         row["token_type_ids"] = np.arange(len(row["input_ids"])) * 3 // len(row["input_ids"])
         del row["next_sentence_label"]
-    return [ordered(row, number) for number, row in enumerate(rows)]
+    return [with_random_order(row, number) for number, row in enumerate(rows)]
 
 
 def batch_of(rows: list[Row], unpadded: bool = True, **columns: Tensor) -> dict[str, Tensor]:
@@ -67,7 +69,7 @@ def batch_of(rows: list[Row], unpadded: bool = True, **columns: Tensor) -> dict[
     return tensors(batch) | columns
 
 
-def going_on(rows: list[Row], fresh: bool) -> dict[str, Tensor]:
+def with_memory(rows: list[Row], fresh: bool) -> dict[str, Tensor]:
     return batch_of(rows, slot=torch.tensor(0), fresh=torch.full((len(rows),), fresh))
 
 
@@ -84,8 +86,9 @@ def oracle(model: Model) -> Any:
     return theirs
 
 
-def asked(rows: list[Row]) -> tuple[dict[str, Tensor], Tensor]:
-    """The same rows, of one length and one number of targets, as transformers takes them; and the labels [B, Q]."""
+def oracle_inputs(rows: list[Row]) -> tuple[dict[str, Tensor], Tensor]:
+    """The same sequences as transformers takes them, and the labels [B, Q]. All have the same length and number of
+    targets."""
     ids_BS, segments_BS = (
         torch.tensor(np.stack([row[name] for row in rows])) for name in ("input_ids", "token_type_ids")
     )
@@ -96,17 +99,17 @@ def asked(rows: list[Row]) -> tuple[dict[str, Tensor], Tensor]:
     return inputs | {"target_mapping": F.one_hot(at_BQ, ids_BS.shape[1]).float()}, labels_BQ
 
 
-def equal_rows(count: int, length: int, targets: int, seed: int = 0) -> list[Row]:
-    """Rows with the same number of targets each, as the oracle wants them."""
+def sequences_of_equal_targets(count: int, length: int, targets: int, seed: int = 0) -> list[Row]:
+    """Sequences with the same number of targets each, as the oracle requires."""
     rng, rows = np.random.default_rng(seed), rows_of([length] * count, seed, rate=1.0)
     for number, row in enumerate(rows):
         row["labels"][rng.permutation(np.arange(1, length))[targets:]] = IGNORE
-        rows[number] = ordered(row, seed + number)
+        rows[number] = with_random_order(row, seed + number)
     return rows
 
 
 def logits_of(model: Model, batch: Mapping[str, Tensor]) -> Tensor:
-    """[M, V] at the targets."""
+    """Logits [M, V] at the targets."""
     states_MD = model.trunk(batch).flatten(0, -2)[batch["targets_at"]]
     return F.linear(states_MD, model.trunk.table, model.heads["masked_tokens"].bias)
 
@@ -114,12 +117,12 @@ def logits_of(model: Model, batch: Mapping[str, Tensor]) -> Tensor:
 # The oracle.
 
 
-def test_logits_and_losses_are_those_of_the_oracle_with_a_memory_and_without() -> None:
+def test_logits_and_losses_equal_those_of_the_oracle_with_and_without_a_memory() -> None:
     model = built()
     theirs, memory = oracle(model), None
     for number in range(3):
-        rows = equal_rows(3, 9, 4, seed=number)
-        batch, (inputs, labels_BQ) = going_on(rows, fresh=number == 0), asked(rows)
+        rows = sequences_of_equal_targets(3, 9, 4, seed=number)
+        batch, (inputs, labels_BQ) = with_memory(rows, fresh=number == 0), oracle_inputs(rows)
         with torch.no_grad():
             wanted = theirs(**inputs, labels=labels_BQ, mems=memory, use_mems=True)
             seen = model.trunk.memory.states.copy(), model.trunk.memory.counts.copy()
@@ -132,25 +135,29 @@ def test_logits_and_losses_are_those_of_the_oracle_with_a_memory_and_without() -
         torch.testing.assert_close(model.trunk.memory.states[0], remembered, rtol=0, atol=1e-5)
 
 
-def test_gradients_are_those_of_the_oracle() -> None:
+def test_gradients_equal_those_of_the_oracle() -> None:
     model = built()
-    theirs, first, rows = oracle(model), equal_rows(3, 9, 4), equal_rows(3, 9, 4, seed=1)
+    theirs, first, rows = (
+        oracle(model),
+        sequences_of_equal_targets(3, 9, 4),
+        sequences_of_equal_targets(3, 9, 4, seed=1),
+    )
     with torch.no_grad():
-        memory = theirs(**asked(first)[0], use_mems=True).mems
-        model(going_on(first, fresh=True))
-    inputs, labels_BQ = asked(rows)
+        memory = theirs(**oracle_inputs(first)[0], use_mems=True).mems
+        model(with_memory(first, fresh=True))
+    inputs, labels_BQ = oracle_inputs(rows)
     theirs(**inputs, labels=labels_BQ, mems=list(memory)).loss.backward()
-    score = model(going_on(rows, fresh=False))["masked_tokens"]
+    score = model(with_memory(rows, fresh=False))["masked_tokens"]
     (score.loss / score.count).backward()
     found = xlnet.theirs({name: tensor.grad for name, tensor in model.named_parameters()}, model.spec)
     wanted = {name: tensor.grad for name, tensor in theirs.named_parameters()}
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
 
-def test_states_of_a_row_without_an_order_are_those_of_the_oracle() -> None:
-    model, rows = built(), equal_rows(3, 9, 4)
+def test_states_without_an_order_equal_those_of_the_oracle() -> None:
+    model, rows = built(), sequences_of_equal_targets(3, 9, 4)
     theirs = oracle(model).transformer
-    inputs, _ = asked(rows)
+    inputs, _ = oracle_inputs(rows)
     batch = {name: column for name, column in batch_of(rows).items() if name not in ("rank", "reach")}
     with torch.no_grad():
         wanted = theirs(inputs["input_ids"], token_type_ids=inputs["token_type_ids"]).last_hidden_state
@@ -158,19 +165,19 @@ def test_states_of_a_row_without_an_order_are_those_of_the_oracle() -> None:
         torch.testing.assert_close(model.trunk.summary(batch), wanted[:, -1], rtol=0, atol=1e-5)
 
 
-def test_the_memory_keeps_the_reused_part_of_a_row_as_the_oracle_does() -> None:
+def test_the_memory_keeps_the_reused_part_of_a_sequence_like_the_oracle() -> None:
     model = built(replace(TRUNK, position_embedding=KEEPING_FIVE))
     theirs, memory = oracle(model), None
     for number in range(3):
-        rows = equal_rows(2, 9, 4, seed=number)
+        rows = sequences_of_equal_targets(2, 9, 4, seed=number)
         with torch.no_grad():
-            memory = list(theirs(**asked(rows)[0], mems=memory, use_mems=True).mems)
-            model(going_on(rows, fresh=number == 0))
+            memory = list(theirs(**oracle_inputs(rows)[0], mems=memory, use_mems=True).mems)
+            model(with_memory(rows, fresh=number == 0))
         torch.testing.assert_close(model.trunk.memory.states[0], torch.stack(memory).transpose(1, 2), rtol=0, atol=1e-5)
     assert model.trunk.memory.states[0].shape[2] == 8
 
 
-def test_a_folder_for_transformers_has_our_logits_and_comes_back_to_the_bit(tmp_path: Path) -> None:
+def test_exported_weights_have_our_logits_and_are_imported_bit_for_bit(tmp_path: Path) -> None:
     spec = ModelSpec(
         model=replace(TRUNK, position_embedding=KEEPING_FIVE, intermediate_size=128, type_vocab_size=2),
         losses=LOSSES,
@@ -180,9 +187,9 @@ def test_a_folder_for_transformers_has_our_logits_and_comes_back_to_the_bit(tmp_
     to_transformers(
         parity.weights(model), spec, parity.vocabulary(parity.ONE_PAD, tmp_path / "vocab"), tmp_path / "out"
     )
-    theirs, rows = parity.loaded(tmp_path / "out"), equal_rows(3, 9, 4)
+    theirs, rows = parity.loaded(tmp_path / "out"), sequences_of_equal_targets(3, 9, 4)
     with torch.no_grad():
-        wanted = theirs(**asked(rows)[0]).logits.flatten(0, 1)
+        wanted = theirs(**oracle_inputs(rows)[0]).logits.flatten(0, 1)
         torch.testing.assert_close(logits_of(model, batch_of(rows)), wanted, rtol=0, atol=1e-5)
     found, back = from_transformers(tmp_path / "out")
     assert found == spec
@@ -190,7 +197,7 @@ def test_a_folder_for_transformers_has_our_logits_and_comes_back_to_the_bit(tmp_
     assert all(torch.equal(back[name], tensor) for name, tensor in parity.weights(model).items())
 
 
-# Text that is read from its end: the second half of a batch, with `bi_data` of the oracle.
+# Text that is read backward: the second half of a batch, as with `bi_data` of the oracle.
 
 
 def half_backward(rows: list[Row]) -> list[Row]:
@@ -199,14 +206,14 @@ def half_backward(rows: list[Row]) -> list[Row]:
 
 
 @pytest.mark.parametrize("unpadded", [True, False], ids=["unpadded", "padded"])
-def test_rows_that_are_read_backward_have_logits_and_gradients_of_the_oracle_with_a_memory(unpadded: bool) -> None:
+def test_backward_sequences_have_the_logits_and_gradients_of_the_oracle(unpadded: bool) -> None:
     model = built()
     theirs, memory = oracle(model), None
     theirs.config.bi_data = theirs.transformer.bi_data = True
     for number in range(2):
-        rows = equal_rows(4, 9, 4, seed=number)
+        rows = sequences_of_equal_targets(4, 9, 4, seed=number)
         columns = {"slot": torch.tensor(0), "fresh": torch.full((4,), number == 0)}
-        batch, (inputs, labels_BQ) = batch_of(half_backward(rows), unpadded, **columns), asked(rows)
+        batch, (inputs, labels_BQ) = batch_of(half_backward(rows), unpadded, **columns), oracle_inputs(rows)
         model.zero_grad()
         theirs.zero_grad()
         kept = model.trunk.memory.states.copy(), model.trunk.memory.counts.copy()
@@ -222,18 +229,18 @@ def test_rows_that_are_read_backward_have_logits_and_gradients_of_the_oracle_wit
         torch.testing.assert_close(found, gradients, rtol=0, atol=1e-5)
 
 
-def test_a_row_that_is_turned_around_has_the_states_of_the_row_itself() -> None:
+def test_a_reversed_sequence_has_the_states_of_the_original() -> None:
     model, (row,) = built(), rows_of([9])
     turned = {name: np.flip(column).copy() for name, column in row.items()} | {"positions": np.arange(9)[::-1]}
     forward, backward = (logits_of(model, batch_of([one])) for one in (row, turned))
     torch.testing.assert_close(backward.flip(0), forward, rtol=0, atol=1e-5)
 
 
-# Who sees whom: reference/family.md D2.1.
+# Attention masks: reference/family.md D2.1.
 
 
 def in_order(*places: int) -> list[Row]:
-    """A row of 8 tokens whose tokens 1, 4, 6 are asked, in an order given by their places in it."""
+    """A sequence of 8 tokens with targets 1, 4 and 6; `places` are their ranks in the prediction order."""
     rank_S = np.full(8, -1)
     rank_S[[1, 4, 6]] = places
     row = {"input_ids": np.arange(10, 18), "token_type_ids": np.zeros(8), "labels": np.where(rank_S >= 0, 7, IGNORE)}
@@ -245,23 +252,23 @@ def changed(rows: list[Row], at: int) -> list[Row]:
 
 
 @pytest.mark.parametrize(("token", "moved"), [(1, [False] * 3), (4, [True, False, False]), (6, [True, True, False])])
-def test_a_target_is_seen_by_the_targets_after_it_in_the_order_only(token: int, moved: list[bool]) -> None:
+def test_only_later_targets_attend_to_a_target(token: int, moved: list[bool]) -> None:
     model, rows = built(), in_order(8, 1, 0)
     before, after = (logits_of(model, batch_of(given)) for given in (rows, changed(rows, token)))
     assert [not torch.equal(a, b) for a, b in zip(before, after, strict=True)] == moved
 
 
 @pytest.mark.parametrize("token", [0, 2, 3, 5, 7])
-def test_a_token_that_is_not_asked_is_seen_by_every_target(token: int) -> None:
+def test_every_target_attends_to_a_token_that_is_no_target(token: int) -> None:
     model, rows = built(), in_order(8, 1, 0)
     before, after = (logits_of(model, batch_of(given)) for given in (rows, changed(rows, token)))
     assert (before - after).abs().amin(dim=0).max() > 1e-3
 
 
-def test_a_target_that_sees_nothing_has_finite_states_and_gradients() -> None:
+def test_a_target_without_context_has_finite_states_and_gradients() -> None:
     model, rows = built(), rows_of([6], rate=1.0)
     rows[0]["labels"][0] = 3
-    row = ordered(rows[0])
+    row = with_random_order(rows[0])
     batch = batch_of([row])
     model(batch)["masked_tokens"].loss.backward()
     assert all(tensor.grad.isfinite().all() for tensor in model.parameters())
@@ -271,10 +278,10 @@ def test_a_target_that_sees_nothing_has_finite_states_and_gradients() -> None:
     assert torch.equal(blind, other)
 
 
-# What decays.
+# Weight decay.
 
 
-def test_the_biases_of_attention_decay_as_in_the_authors_code_and_no_other_bias_does() -> None:
+def test_only_attention_biases_decay_as_in_the_authors_code() -> None:
     """model_utils.py excludes LayerNorm, layer_norm and bias by name, and includes r_w_bias, r_r_bias and r_s_bias."""
     model = built()
     names = {id(tensor): name for name, tensor in model.named_parameters()}
@@ -291,7 +298,7 @@ def test_the_biases_of_attention_decay_as_in_the_authors_code_and_no_other_bias_
 
 
 @BOTH
-def test_each_row_has_the_states_that_it_has_alone(unpadded: bool) -> None:
+def test_each_sequence_has_the_same_states_as_alone(unpadded: bool) -> None:
     model, rows = built(), rows_of([5, 9, 3, 8])
     found_MV = logits_of(model, batch_of(rows, unpadded))
     wanted_MV = torch.cat([logits_of(model, batch_of([row])) for row in rows])
@@ -299,7 +306,7 @@ def test_each_row_has_the_states_that_it_has_alone(unpadded: bool) -> None:
 
 
 @BOTH
-def test_states_are_zero_where_nothing_is_asked(unpadded: bool) -> None:
+def test_states_are_zero_at_tokens_that_are_not_predicted(unpadded: bool) -> None:
     batch = batch_of(rows_of([5, 9, 3, 8]), unpadded)
     hidden = built().trunk(batch)
     assert hidden.shape == (*batch["input_ids"].shape, 32)

@@ -1,4 +1,4 @@
-"""Attention to a band: a dense mask with the same relation is the oracle."""
+"""Banded attention, compared with a dense mask of the same relation."""
 
 import math
 from dataclasses import replace
@@ -36,8 +36,8 @@ VOCAB = 50
 RAGGED = [5, 21, 1, 12]
 
 
-def near(longest: int, before: int, after: int, first: bool) -> Tensor:
-    """Truth table [S, S]: which query (row) sees which key."""
+def band_mask(longest: int, before: int, after: int, first: bool) -> Tensor:
+    """Attention mask [S, S] (rows: queries, columns: keys)."""
     offset = torch.arange(longest) - torch.arange(longest)[:, None]
     seen = (offset >= -before) & (offset <= after)
     seen[:, 0] |= first
@@ -62,16 +62,16 @@ def test_band_equals_a_dense_mask(before: int, after: int, first: bool) -> None:
     longest = max(RAGGED)
     qkv = torch.randn(4, longest, 3, 2, 8, generator=torch.Generator().manual_seed(0))
     inside_BS = torch.arange(longest) < lengths_B[:, None]
-    seen_BSS = near(longest, before, after, first) & inside_BS[:, None]
+    seen_BSS = band_mask(longest, before, after, first) & inside_BS[:, None]
     found = banded_attention(qkv, lengths_B, before, after, first=first)
     torch.testing.assert_close(found[inside_BS], dense(qkv, seen_BSS)[inside_BS], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_gradients_of_a_band_equal_those_of_a_dense_mask_and_padding_has_none(first: bool) -> None:
+def test_gradients_of_a_band_equal_those_of_a_dense_mask_and_are_zero_at_padding(first: bool) -> None:
     lengths_B, longest = torch.tensor(RAGGED), max(RAGGED)
     inside_BS = torch.arange(longest) < lengths_B[:, None]
-    seen_BSS = near(longest, 2, 2, first) & inside_BS[:, None]
+    seen_BSS = band_mask(longest, 2, 2, first) & inside_BS[:, None]
     generator, gradients = torch.Generator().manual_seed(0), []
     qkv, weight = (torch.randn(4, longest, *parts, 2, 8, generator=generator) for parts in ((3,), ()))
     for fast in (True, False):
@@ -88,7 +88,7 @@ def test_gradients_of_a_band_equal_those_of_a_dense_mask_and_padding_has_none(fi
 
 
 class Largest(TorchDispatchMode):
-    """Notes the largest tensor that is made."""
+    """Records the size of the largest new tensor."""
 
     size = 0
 
@@ -100,7 +100,7 @@ class Largest(TorchDispatchMode):
         return made
 
 
-def test_no_tensor_of_a_band_grows_with_the_square_of_the_row() -> None:
+def test_tensors_of_a_band_do_not_grow_quadratically() -> None:
     sizes = []
     for longest in (256, 512):
         with Largest() as largest:
@@ -124,13 +124,13 @@ def test_unpadded_states_and_gradients_equal_padded_ones(trunk: Encoder | Decode
     torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-5)
 
 
-def test_window_wider_than_the_row_sees_all() -> None:
+def test_a_window_wider_than_the_sequence_equals_full_attention() -> None:
     rows, windowed = random_rows(RAGGED, VOCAB), net(replace(ENCODER, attention_window=SlidingWindow(size=64)))
     full = net(replace(ENCODER, attention_window=FullAttention()))
     torch.testing.assert_close(windowed.trunk(unpadded(rows)), full.trunk(unpadded(rows)), rtol=0, atol=1e-5)
 
 
-def test_with_tied_global_linears_a_wide_window_sees_all_too() -> None:
+def test_a_wide_window_with_tied_global_linears_equals_full_attention() -> None:
     wide = replace(GLOBAL, attention_window=SlidingWindow(size=64, global_tokens="first"))
     rows, windowed, full = (
         random_rows(RAGGED, VOCAB),
@@ -147,35 +147,35 @@ def test_with_tied_global_linears_a_wide_window_sees_all_too() -> None:
     torch.testing.assert_close(windowed.trunk(unpadded(rows)), full.trunk(unpadded(rows)), rtol=0, atol=1e-5)
 
 
-def moved(trunk: Encoder | Decoder, changed: int) -> list[int]:
-    """Places whose state in a row of 24 tokens moves when the token at one place is another."""
+def affected_positions(trunk: Encoder | Decoder, changed: int) -> list[int]:
+    """Positions of a sequence of 24 tokens whose state changes when the token at one position changes."""
     batch, model = unpadded(random_rows([24], VOCAB)), net(trunk)
     other = torch.where(torch.arange(24) == changed, (batch["input_ids"] + 1) % VOCAB, batch["input_ids"])
     change_T = (model.trunk(batch) - model.trunk(batch | {"input_ids": other})).abs().amax(-1)
     return (change_T > 1e-6).nonzero().flatten().tolist()
 
 
-def test_a_token_reaches_half_a_window_a_layer_to_each_side() -> None:
-    assert moved(ENCODER, 12) == list(range(8, 17))
+def test_each_layer_widens_the_context_by_half_a_window_on_each_side() -> None:
+    assert affected_positions(ENCODER, 12) == list(range(8, 17))
 
 
-def test_by_way_of_the_first_token_all_are_reached() -> None:
-    assert moved(GLOBAL, 12) == list(range(24))
+def test_all_tokens_are_reached_through_the_global_token() -> None:
+    assert affected_positions(GLOBAL, 12) == list(range(24))
 
 
-def test_first_token_is_seen_by_all_at_once() -> None:
-    assert moved(replace(GLOBAL, num_hidden_layers=1), 0) == list(range(24))
-    assert moved(replace(GLOBAL, num_hidden_layers=1), 12) == [0, *range(10, 15)]
+def test_all_tokens_attend_to_the_first_token() -> None:
+    assert affected_positions(replace(GLOBAL, num_hidden_layers=1), 0) == list(range(24))
+    assert affected_positions(replace(GLOBAL, num_hidden_layers=1), 12) == [0, *range(10, 15)]
 
 
-def test_band_of_a_decoder_is_in_every_second_layer() -> None:
+def test_decoder_has_a_band_in_every_second_layer() -> None:
     kinds = [
         isinstance(block.attention, WindowAttention) for block in net(replace(BANDED, num_hidden_layers=5)).trunk.blocks
     ]
     assert kinds == [False, True, False, True, False]
 
 
-def test_banded_layer_sees_so_many_tokens_back_and_none_ahead() -> None:
+def test_a_banded_layer_attends_only_to_its_last_tokens() -> None:
     model = net(BANDED)
     model.trunk.blocks = model.trunk.blocks[1:]
     batch = unpadded(random_rows([24], VOCAB))
@@ -185,7 +185,7 @@ def test_banded_layer_sees_so_many_tokens_back_and_none_ahead() -> None:
 
 
 @pytest.mark.parametrize("tokens", [5, 0, -2])
-def test_a_window_around_a_token_has_an_even_number_of_others(tokens: int) -> None:
+def test_an_invalid_window_size_is_refused(tokens: int) -> None:
     with pytest.raises(
         ValueError,
         match=rf"invalid model\.attention_window\.size: got {tokens}, expected an even number of tokens from",
@@ -193,14 +193,14 @@ def test_a_window_around_a_token_has_an_even_number_of_others(tokens: int) -> No
         SlidingWindow(size=tokens)
 
 
-def test_a_band_without_tokens_is_refused() -> None:
+def test_a_band_of_zero_tokens_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"invalid model\.attention_window.size: got 0, expected a number of tokens from 1 up"
     ):
         AlternatingWindow(size=0)
 
 
-def test_global_tokens_without_a_window_cannot_be_written() -> None:
+def test_global_tokens_without_a_window_are_refused() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'global_tokens'"):
         FullAttention(global_tokens="first")  # type: ignore[call-arg]
 
@@ -231,6 +231,6 @@ def test_a_window_with_another_attention_mask_is_refused() -> None:
         ),
     ],
 )
-def test_a_window_that_narrows_no_row_is_told_of(window: AttentionWindow, longest: int, said: str) -> None:
+def test_a_window_that_covers_every_sequence_is_reported(window: AttentionWindow, longest: int, said: str) -> None:
     assert window.fits(longest).startswith(said)
     assert bool(window.fits(longest)) == bool(said)

@@ -1,4 +1,4 @@
-"""A net on the meta device gets its weights one by one, and they are those of a net that is made at once."""
+"""A model on the meta device gets its weights one by one, with the same values as a model that is built at once."""
 
 import weakref
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def run(corpus: Path, tmp_path: Path) -> Run:
 
 
 @every_net
-def test_every_net_has_the_same_weights_to_the_bit(make: Callable[[Run], Run], run: Run) -> None:
+def test_every_model_has_the_same_weights_bit_for_bit(make: Callable[[Run], Run], run: Run) -> None:
     run = make(run)
     described, whole = describe_model(run), build_model(run)
     assert all(weight.is_meta for weight in described.parameters())
@@ -35,7 +35,7 @@ def test_every_net_has_the_same_weights_to_the_bit(make: Callable[[Run], Run], r
     assert not any(buffer.is_meta for buffer in described.buffers())
 
 
-def test_no_two_new_weights_are_held_in_float32(run: Run) -> None:
+def test_at_most_one_new_weight_is_in_float32(run: Run) -> None:
     alive: list[weakref.ref[Tensor]] = []
 
     def settle(value: Tensor) -> nn.Parameter:
@@ -50,7 +50,7 @@ def test_no_two_new_weights_are_held_in_float32(run: Run) -> None:
     assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
 
 
-def test_what_another_worker_draws_is_received_on_the_device(run: Run) -> None:
+def test_weights_drawn_by_another_worker_are_received_on_the_device(run: Run) -> None:
     received: list[torch.device] = []
 
     def passed(value: Tensor, owner: int) -> Tensor:
@@ -62,7 +62,7 @@ def test_what_another_worker_draws_is_received_on_the_device(run: Run) -> None:
     assert set(received) == {torch.device("meta")}
 
 
-def test_what_a_run_starts_with_is_taken_over_weight_by_weight(corpus: Path, tmp_path: Path) -> None:
+def test_an_initial_checkpoint_is_loaded_weight_by_weight(corpus: Path, tmp_path: Path) -> None:
     given = build_model(mini_run(corpus, tmp_path))
     with torch.no_grad():
         for weight in given.parameters():
@@ -76,7 +76,7 @@ def test_what_a_run_starts_with_is_taken_over_weight_by_weight(corpus: Path, tmp
     assert not found.given
 
 
-def test_a_run_that_goes_on_draws_no_weight(run: Run) -> None:
+def test_a_resumed_run_draws_no_weights(run: Run) -> None:
     checkpoint = Path(run.folder) / CHECKPOINTS / "step-000000002"
     checkpoint.mkdir(parents=True)
     model = describe_model(run)
@@ -88,7 +88,7 @@ def test_a_run_that_goes_on_draws_no_weight(run: Run) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_peers_draw_a_third_each_and_have_all(run: Run, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_draw_a_third_each_and_receive_the_rest(run: Run, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = list(build_model(run).parameters())
     drawn: list[str] = []
     fill = _Initializer.fill
@@ -109,7 +109,7 @@ def test_peers_draw_a_third_each_and_have_all(run: Run, number: int, monkeypatch
     assert all(torch.equal(weight, of_all) for weight, of_all in zip(model.parameters(), wanted, strict=True))
 
 
-def test_groups_and_shapes_of_a_partitioned_weight_are_those_of_the_whole(run: Run) -> None:
+def test_groups_and_shapes_of_a_partitioned_weight_are_those_of_the_whole_weight(run: Run) -> None:
     whole, partitioned = build_model(run), build_model(run)
     for weight in partitioned.parameters():
         weight.ds_shape = weight.shape  # type: ignore[attr-defined]  # as DeepSpeed leaves it

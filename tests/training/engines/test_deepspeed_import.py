@@ -1,4 +1,4 @@
-"""What is imported with the engines, and when."""
+"""Which modules are imported with the engines, and when."""
 
 import json
 import os
@@ -23,7 +23,7 @@ print(json.dumps({"by_the_door": by_the_door, "by_need": by_need, "findable": fi
 
 @pytest.fixture(scope="module")
 def imported() -> dict[str, list[str]]:
-    """What a fresh process has imported, first with the engines and then with DeepSpeed."""
+    """The modules that a new process has imported, first with the engines and then with DeepSpeed."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=Path(__file__).parents[3],
@@ -43,5 +43,5 @@ def test_deepspeed_is_imported_without_mlflow_and_pandas(imported: dict[str, lis
     assert imported["by_need"] == ["deepspeed"]
 
 
-def test_who_needs_mlflow_and_pandas_still_finds_them(imported: dict[str, list[str]]) -> None:
+def test_mlflow_and_pandas_can_still_be_imported(imported: dict[str, list[str]]) -> None:
     assert imported["findable"] == ["mlflow", "pandas"]

@@ -1,9 +1,9 @@
-"""A run goes on with any number of workers, any ZeRO stage and any share of the net for each worker, in float32, in
-bf16, with three optimisers.
+"""A run resumes with any number of workers, any ZeRO stage, and any tensor or pipeline parallelism, in float32, in
+bf16, and with three optimizers.
 
-Each group of workers trains its runs to the end and keeps what they had after 4 of 6 steps. Then each takes over what
-the others left there: first it writes it again, and every weight and moment must be as it was, to the last bit; then it
-goes on, and every loss must be that of the run which was not disturbed.
+Each group of workers trains its runs to the end, and keeps their checkpoints after 4 of 6 steps. Then each group
+resumes the runs of other groups from these checkpoints. First it writes the checkpoint again: every weight and moment
+must be equal bit for bit. Then it continues the training: every loss must equal that of the uninterrupted run.
 """
 
 import json
@@ -27,11 +27,12 @@ from training.run import CHECKPOINTS, Run
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 SAVED = 4  # of 6 steps
-BF16 = 5e-4  # of a loss: undisturbed runs on other workers differ by 1.4e-4, as bf16 rounds other sums
+# tolerance of a loss: with other workers, uninterrupted runs differ by 1.4e-4, because bf16 rounds other sums
+BF16 = 5e-4
 
 
 class Place(NamedTuple):
-    """Where a run is: with which stage, on how many workers, how many of these share a net, and in how many stages."""
+    """A layout: the ZeRO stage, the number of workers, and the degrees of tensor and pipeline parallelism."""
 
     zero: int
     world: int
@@ -44,9 +45,9 @@ class Place(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A run that goes on elsewhere."""
+    """A run that resumes in another layout."""
 
-    kind: str  # precision, or the optimiser
+    kind: str  # the precision or the optimizer
     first: Place
     then: Place
 
@@ -80,7 +81,7 @@ MOVES += [Move("lamb", *move) for move in ((Place(3, 4, 2), Place(0, 2)), (Place
 
 
 def placed(corpus: Path, folder: Path, kind: str, place: Place) -> Run:
-    """The run, in its folder; it is wide enough for stage 3 to have pieces of tensors on four workers."""
+    """The run in its directory; it is wide enough that ZeRO stage 3 splits tensors over four workers."""
     run = mini_run(corpus, folder, phases=SHORT, save_every=SAVED, log_every=1)
     at = machine(place.zero, precision="bf16" if kind == "bf16" else "fp32")
     run = replace(run, engine=replace(at, tensor_parallel_size=place.tensor, pipeline_parallel_size=place.stages))
@@ -93,8 +94,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(corpus: Path, folder: Path) -> dict[tuple[str, Place], Any]:
-    """What was seen of each run that nobody disturbed, on each place; its checkpoint of `SAVED` steps stays."""
+def uninterrupted(corpus: Path, folder: Path) -> dict[tuple[str, Place], Any]:
+    """The metrics of each uninterrupted run in each layout. Its checkpoint of `SAVED` steps is kept."""
     at = sorted({(move.kind, place) for move in MOVES for place in (move.first, move.then)})
     seen = {}
     for world in sorted({place.world for _, place in at}):
@@ -107,8 +108,8 @@ def undisturbed(corpus: Path, folder: Path) -> dict[tuple[str, Place], Any]:
 
 
 @pytest.fixture(scope="module")
-def moved(corpus: Path, folder: Path, undisturbed: object) -> dict[Move, Any]:
-    """What was seen of the runs that went on elsewhere."""
+def resumed(corpus: Path, folder: Path, uninterrupted: object) -> dict[Move, Any]:
+    """The metrics of the runs that resumed in another layout."""
     seen = {}
     for world in sorted({move.then.world for move in MOVES}):
         here, jobs = [move for move in MOVES if move.then.world == world], []
@@ -121,13 +122,13 @@ def moved(corpus: Path, folder: Path, undisturbed: object) -> dict[Move, Any]:
 
 
 def everything_in(path: Path) -> dict[str, torch.Tensor]:
-    """All that a checkpoint has of parameters and optimiser, whole."""
+    """All tensors of parameters and optimizer in a checkpoint, whole."""
     fragments, found = Fragments(sorted(path.glob("rank-*"))), {}
     for name in fragments.names():
         for state in ("weight", *fragments.states(name)):
             try:
                 found[f"{name} {state}"] = fragments.full(name, state)
-            except checkpoint.BadInput:  # of parts of it, or of the whole parameter
+            except checkpoint.BadInput:  # the state is stored in parts, or for the whole parameter
                 found[f"{name} {state}"] = fragments.of_whole(name, state)
         if fragments.numbers(name):
             found[f"{name} numbers"] = torch.tensor(sorted(fragments.numbers(name).values()))
@@ -135,7 +136,7 @@ def everything_in(path: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("move", MOVES, ids=str)
-def test_weights_and_moments_are_the_same_to_the_last_bit(move: Move, folder: Path, moved: object) -> None:
+def test_weights_and_moments_are_equal_bit_for_bit(move: Move, folder: Path, resumed: object) -> None:
     path = folder / str(move)
     given = everything_in(path / CHECKPOINTS / checkpoint.name(SAVED))
     written = everything_in(path / "again" / checkpoint.name(SAVED))
@@ -148,10 +149,10 @@ def test_weights_and_moments_are_the_same_to_the_last_bit(move: Move, folder: Pa
 
 
 @pytest.mark.parametrize("move", MOVES, ids=str)
-def test_every_loss_is_that_of_the_run_that_was_not_disturbed(move: Move, moved: dict, undisturbed: dict) -> None:
+def test_every_loss_equals_that_of_the_uninterrupted_run(move: Move, resumed: dict, uninterrupted: dict) -> None:
     found, wanted = (
         [step["train/loss"] for step in seen["steps"].values()]
-        for seen in (moved[move], undisturbed[move.kind, move.first])
+        for seen in (resumed[move], uninterrupted[move.kind, move.first])
     )
     assert len(found) == 6 - SAVED
-    assert found == pytest.approx(wanted[SAVED:], rel=BF16 if move.kind == "bf16" else 1e-6), json.dumps(moved[move])
+    assert found == pytest.approx(wanted[SAVED:], rel=BF16 if move.kind == "bf16" else 1e-6), json.dumps(resumed[move])

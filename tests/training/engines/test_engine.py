@@ -34,7 +34,7 @@ def update(engine: Engine, rate: float = 1e-2, factor: float = 1.0) -> tuple[flo
     return result.grad_norm, result.skipped
 
 
-def test_the_reported_norm_is_the_raw_gradient_s_and_clipping_bounds_the_step(run: Run) -> None:
+def test_the_reported_norm_is_unclipped_and_clipping_bounds_the_step(run: Run) -> None:
     norm, _ = update(local(run))
     hundredfold, _ = update(local(run), factor=100)
     assert hundredfold == pytest.approx(100 * norm, rel=1e-4)
@@ -52,7 +52,7 @@ def test_the_reported_norm_is_the_raw_gradient_s_and_clipping_bounds_the_step(ru
 
 
 @pytest.mark.parametrize("factor", [float("nan"), float("inf")])
-def test_a_gradient_that_is_not_finite_changes_nothing_and_is_forgotten(run: Run, factor: float) -> None:
+def test_a_nonfinite_gradient_changes_nothing(run: Run, factor: float) -> None:
     engine, untouched = local(run), local(run)
     assert update(engine, factor=factor)[1]
     update(engine)
@@ -60,7 +60,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_is_forgotten(run: Run
     assert all(torch.equal(a, b) for a, b in zip(engine.model.parameters(), untouched.model.parameters(), strict=True))
 
 
-def test_a_saved_engine_goes_on_to_the_last_bit(run: Run, tmp_path: Path) -> None:
+def test_a_saved_engine_resumes_bit_for_bit(run: Run, tmp_path: Path) -> None:
     engine, resumed = local(run), local(resampled(run, seed=9))
     update(engine)
     write(engine.part(lambda name, tensor: tensor), tmp_path / "part")
@@ -79,7 +79,7 @@ def test_a_run_starts_from_given_weights_and_new_heads_stay_random(run: Run, tmp
     assert torch.equal(started["heads.pair_label.pooler.weight"], scratch["heads.pair_label.pooler.weight"])
 
 
-def test_a_run_starts_from_a_checkpoint_of_another(run: Run, tmp_path: Path) -> None:
+def test_a_run_starts_from_a_checkpoint_of_another_run(run: Run, tmp_path: Path) -> None:
     given = LocalEngine(build_model(resampled(run, seed=1)), run.optimizer, run.engine)
     about: Topology = {"recipe": "", "workers": 1, "zero_stage": "none", "precision": "fp32"}
     Saver(given, tmp_path, about, asdict(given.model.spec), keep=1, background=False).save(3, {})
@@ -106,7 +106,7 @@ def test_weights_of_a_shallower_trunk_are_refused_in_one_line(run: Run, tmp_path
         build_model(replace(run, init_checkpoint=str(tmp_path)))
 
 
-def test_only_columns_whose_numbers_are_read_stay_on_the_host() -> None:
+def test_columns_that_python_reads_stay_on_the_host() -> None:
     batch = unpadded(random_rows([5, 3], 50)) | {"slot": np.array(0), "next_sentence_label": np.array([1, 0])}
     there = {name for name, x in to_tensors(batch, torch.device("meta")).items() if x.is_meta}
     assert batch.keys() - there == {"lengths", "slot", "next_sentence_label"}

@@ -1,4 +1,5 @@
-"""Activation checkpointing, offload, overlap, the type of sums: keys of a machine that change nothing learned."""
+"""Activation checkpointing, offload, overlap and the dtype of reductions: machine keys that do not change what is
+learned."""
 
 import math
 import shutil
@@ -29,9 +30,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "recomputed 2": {"zero_stage": 2, "activation_checkpointing": "full"},
     "recomputed 3": {"zero_stage": 3, "activation_checkpointing": "full"},
     "selective 3": {"zero_stage": 3, "activation_checkpointing": "selective"},
-    "optimiser on the host 1": {"zero_stage": 1, "offload_optimizer": "cpu"},
-    "optimiser on the host 2": {"zero_stage": 2, "offload_optimizer": "cpu"},
-    "optimiser on the host 3": {"zero_stage": 3, "offload_optimizer": "cpu"},
+    "optimizer on the host 1": {"zero_stage": 1, "offload_optimizer": "cpu"},
+    "optimizer on the host 2": {"zero_stage": 2, "offload_optimizer": "cpu"},
+    "optimizer on the host 3": {"zero_stage": 3, "offload_optimizer": "cpu"},
     "all on the host 3": {"zero_stage": 3, "offload_optimizer": "cpu", "offload_param": "cpu"},
     "overlapping 2": {"zero_stage": 2, "overlap_comm": True},
     "small buckets 3": {
@@ -41,13 +42,13 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-def with_memory(run: Run) -> Run:
-    """XLNet without dropout, of which each worker has its own."""
+def xlnet_without_dropout(run: Run) -> Run:
+    """XLNet without dropout, because each worker draws different dropout masks."""
     run = xlnet(run)
     return replace(run, model=replace(run.model, hidden_dropout=0, attention_dropout=0))
 
 
-NETS = {"bert": lambda run: run, "two sides": two_sided, "memory": with_memory}
+NETS = {"bert": lambda run: run, "two sides": two_sided, "memory": xlnet_without_dropout}
 BORN: dict[str, dict[str, Any]] = {
     **{f"{zero} fp32": {"zero_stage": zero} for zero in (0, 1, 2, 3)},
     **{f"{zero} bf16": {"zero_stage": zero, "precision": "bf16"} for zero in (1, 2, 3)},
@@ -58,12 +59,12 @@ RECOMPUTED = ("recomputed 3", "selective 3")
 
 
 def cells() -> list[tuple[str, str]]:
-    """Net and layout; only what is recomputed depends on the net."""
+    """Pairs of model and layout; only activation checkpointing depends on the model."""
     return [("bert", name) for name in LAYOUTS] + [(net, name) for net in NETS if net != "bert" for name in RECOMPUTED]
 
 
 def on(corpus: Path, folder: Path, net: str, layout: str, **more: Any) -> Run:
-    """A run on a layout, in several micro-batches a step."""
+    """A run in a layout, with several micro-batches per step."""
     run = NETS[net](mini_run(corpus, folder / f"{net} {layout}"))
     machine = EngineSettings(**{"micro_batch_tokens": 96, "param_persistence_threshold": 0, **LAYOUTS[layout], **more})
     return replace(run, engine=machine, phases=(replace(run.phases[0], steps=6, batch=SHORT[0].global_batch_size),))
@@ -71,7 +72,7 @@ def on(corpus: Path, folder: Path, net: str, layout: str, **more: Any) -> Run:
 
 @pytest.fixture(scope="module")
 def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What two workers saw, by net and layout; under "folder" where the weights are."""
+    """The metrics of two workers, by model and layout; "folder" is the directory of the weights."""
     folder = tmp_path_factory.mktemp("layouts")
     jobs = {f"{net} {layout}": job(on(corpus, folder, net, layout)) for net, layout in cells()}
     for zero in (1, 2, 3):
@@ -81,14 +82,14 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
     for name, keys in BORN.items():
         run = on(corpus, folder, "two sides", "recomputed 2", **keys)
         jobs[f"first {name}"] = job(replace(run, folder=str(folder / f"first {name}"))) | {"first": True}
-    run = on(corpus, folder, "bert", "optimiser on the host 2")
+    run = on(corpus, folder, "bert", "optimizer on the host 2")
     jobs["lamb"] = job(replace(run, optimizer=Lamb(learning_rate=1e-2, warmup_steps=1), folder=str(folder / "lamb")))
     return dict(zip(jobs, outcome(2, list(jobs.values()), folder / "group"), strict=True)) | {"folder": folder}
 
 
 @pytest.fixture(scope="module")
 def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plain]:
-    """One plain process, which keeps everything."""
+    """The results of one plain process without recomputation."""
     folder = tmp_path_factory.mktemp("plain")
     machine = {"zero_stage": 2, "activation_checkpointing": "none"}
     return {net: in_one_process(on(corpus, folder, net, "recomputed 2", **machine)) for net in NETS}
@@ -97,7 +98,7 @@ def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("net", "layout"), cells())
-def test_a_layout_learns_what_one_plain_process_does(
+def test_a_layout_learns_the_same_as_one_plain_process(
     seen: Mapping[str, Any], plain: Mapping[str, Plain], net: str, layout: str
 ) -> None:
     assert losses(seen[f"{net} {layout}"]) == pytest.approx(plain[net].losses, rel=1e-5)
@@ -108,7 +109,7 @@ def test_a_layout_learns_what_one_plain_process_does(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_an_optimiser_of_whole_tensors_learns_the_same_on_the_host(
+def test_an_offloaded_whole_tensor_optimizer_learns_the_same(
     seen: Mapping[str, Any], corpus: Path, tmp_path: Path
 ) -> None:
     run = on(corpus, tmp_path, "bert", "recomputed 2", activation_checkpointing="none")
@@ -120,7 +121,7 @@ def test_an_optimiser_of_whole_tensors_learns_the_same_on_the_host(
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("zero", [1, 2, 3])
-def test_sums_in_bf16_are_near_those_in_float32_and_not_the_same(
+def test_reductions_in_bf16_are_close_to_those_in_float32_but_not_equal(
     seen: Mapping[str, Any], plain: Mapping[str, Plain], zero: int
 ) -> None:
     whole, half = (losses(seen[f"sums {zero} {dtype}"]) for dtype in ("fp32", "bf16"))
@@ -132,7 +133,7 @@ def test_sums_in_bf16_are_near_those_in_float32_and_not_the_same(
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", BORN)
-def test_weights_that_are_made_in_shares_are_those_of_a_whole_net_to_the_bit(
+def test_partitioned_initialization_equals_whole_initialization_bit_for_bit(
     seen: Mapping[str, Any], corpus: Path, tmp_path: Path, name: str
 ) -> None:
     found = safetensors.torch.load_file(seen["folder"] / f"first {name}" / "first.safetensors")
@@ -145,10 +146,10 @@ def test_weights_that_are_made_in_shares_are_those_of_a_whole_net_to_the_bit(
     assert seen[f"first {name}"] == sizes
 
 
-# A disk.
+# Offload to a disk.
 
 ON_DISK: dict[str, dict[str, Any]] = {
-    "optimiser on a disk": {"offload_optimizer": "nvme"},
+    "optimizer on a disk": {"offload_optimizer": "nvme"},
     "all on a disk": {"offload_optimizer": "nvme", "offload_param": "nvme"},
 }
 
@@ -160,7 +161,7 @@ needs_disk = pytest.mark.skipif(
 
 
 def on_disk(corpus: Path, folder: Path, layout: str) -> Run:
-    """A run of matrices that are large enough for DeepSpeed to take them to a disk: from 1 MiB a worker up."""
+    """A run with matrices that are large enough to be offloaded to a disk: DeepSpeed requires 1 MiB per worker."""
     run = mini_run(corpus, folder / layout, save_every=4, keep_checkpoints=2, log_every=1)
     trunk = replace(run.model, hidden_size=512, num_attention_heads=8, intermediate_size=2048)
     keys = ON_DISK.get(layout, {"offload_optimizer": "cpu"})
@@ -176,7 +177,7 @@ def on_disk(corpus: Path, folder: Path, layout: str) -> Run:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @needs_disk
-def test_what_lies_on_a_disk_learns_the_same_and_goes_on_from_its_checkpoints(corpus: Path, tmp_path: Path) -> None:
+def test_offload_to_disk_learns_the_same_and_resumes(corpus: Path, tmp_path: Path) -> None:
     layouts = ("on the host", *ON_DISK)
     runs = {layout: on_disk(corpus, tmp_path, layout) for layout in layouts}
     first = dict(zip(layouts, outcome(2, list(map(job, runs.values())), tmp_path / "first"), strict=True))
@@ -203,7 +204,7 @@ def test_what_lies_on_a_disk_learns_the_same_and_goes_on_from_its_checkpoints(co
     [Lamb(learning_rate=1e-3), Lion(learning_rate=1e-4), Muon(learning_rate=1e-3), Adafactor()],
     ids=lambda optim: optim.kind,
 )
-def test_other_optimisers_do_so_too(optim: Optimizer, corpus: Path, tmp_path: Path) -> None:
+def test_offload_to_disk_learns_the_same_with_other_optimizers(optim: Optimizer, corpus: Path, tmp_path: Path) -> None:
     layouts = ("on the host", *ON_DISK)
     runs = [replace(on_disk(corpus, tmp_path, layout), optimizer=replace(optim, warmup_steps=1)) for layout in layouts]
     runs = [replace(run, phases=(replace(run.phases[0], steps=3),), save_every=0) for run in runs]
@@ -215,7 +216,7 @@ def test_other_optimisers_do_so_too(optim: Optimizer, corpus: Path, tmp_path: Pa
 
 
 def config_of(**keys: Any) -> Any:
-    """What DeepSpeed's own classes make of our configuration."""
+    """Our configuration, parsed by DeepSpeed's own classes."""
     return deepspeed_import.deepspeed().DeepSpeedConfig(
         deepspeed_config(EngineSettings(**keys), AdamW(learning_rate=1e-3))
     )
@@ -230,7 +231,7 @@ def test_deepspeed_understands_offload_and_overlap() -> None:
     assert (none.offload_optimizer, none.offload_param, none.overlap_comm) == (None, None, False)
 
 
-def test_deepspeed_understands_half_precision_and_the_type_of_sums() -> None:
+def test_deepspeed_understands_fp16_and_the_dtype_of_reductions() -> None:
     found = config_of(device="cuda", precision="fp16", reduce_dtype="bf16")
     half = found.float16_config
     assert half.enabled
@@ -247,7 +248,7 @@ def test_further_keys_reach_deepspeed_and_leave_ours_as_they_are() -> None:
     assert (found.zero_config.stage, found.memory_breakdown) == (1, True)
 
 
-def test_the_pinned_deepspeed_knows_each_further_key() -> None:
+def test_the_pinned_deepspeed_has_each_further_key() -> None:
     from deepspeed.comm.config import CommsLoggerConfig
     from deepspeed.profiling import constants as profiling
     from deepspeed.runtime import constants
@@ -378,13 +379,13 @@ def test_the_pinned_deepspeed_knows_each_further_key() -> None:
     ],
     ids=str,
 )
-def test_what_does_not_go_together_is_one_line(keys: dict[str, Any], message: str) -> None:
+def test_incompatible_keys_are_refused_in_one_line(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         EngineSettings(**keys)
     assert "\n" not in str(caught.value)
 
 
-def test_a_disk_is_refused_where_deepspeed_cannot_write_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offload_to_disk_is_refused_if_deepspeed_cannot_build_async_io(monkeypatch: pytest.MonkeyPatch) -> None:
     builders = deepspeed_import.deepspeed().ops.op_builder
     monkeypatch.setattr(builders.AsyncIOBuilder, "is_compatible", lambda *_, **__: False)
     with pytest.raises(ResourceError, match=r"engine.offload_optimizer: got nvme, expected cpu, because DeepSpeed"):

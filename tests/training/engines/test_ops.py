@@ -10,31 +10,32 @@ from training.engines import deepspeed_import, ops
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the operator would be built."""
+    """The build directory of the operator."""
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     (tmp_path / ops.NAME).mkdir()
     return tmp_path / ops.NAME
 
 
-def test_an_operator_that_was_not_built_is_switched_off() -> None:
+def test_an_operator_that_was_not_built_is_disabled() -> None:
     ops.switch()
     assert deepspeed_import.deepspeed().ops.__compatible_ops__[ops.NAME] is False
 
 
-def test_an_operator_that_was_built_is_switched_on(folder: Path) -> None:
+def test_a_built_operator_is_enabled(folder: Path) -> None:
     (folder / f"{ops.NAME}.so").touch()
     ops.switch()
     assert deepspeed_import.deepspeed().ops.__compatible_ops__[ops.NAME] is True
 
 
-def test_the_lock_of_a_killed_build_switches_it_off(folder: Path) -> None:
+def test_the_lock_of_a_killed_build_disables_the_operator(folder: Path) -> None:
     (folder / f"{ops.NAME}.so").touch()
     (folder / "lock").touch()
     assert not ops.ready()
 
 
-def test_without_ninja_it_is_switched_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its loading ended the run: "ninja not being installed", also where a limit of open files kept it from running."""
+def test_the_operator_is_disabled_without_ninja(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading it stopped the run with "ninja not being installed", also if a limit of open files prevented ninja from
+    running."""
     (folder / f"{ops.NAME}.so").touch()
     assert ops.ready()
     monkeypatch.setenv("PATH", str(folder))
@@ -46,7 +47,7 @@ def test_without_a_compiler_nothing_is_built(monkeypatch: pytest.MonkeyPatch) ->
     assert ops.build() is False
 
 
-def test_a_build_that_fails_leaves_nothing_and_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_build_leaves_no_files_and_raises_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Builder:
         def load(self, verbose: bool) -> None:
             folder.mkdir()
@@ -61,18 +62,16 @@ def test_a_build_that_fails_leaves_nothing_and_is_no_error(folder: Path, monkeyp
     assert not folder.exists()
 
 
-def test_operators_are_built_inside_the_environment_unless_told_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_operators_are_built_inside_the_environment_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCH_EXTENSIONS_DIR")
     monkeypatch.setattr("sys.prefix", str(tmp_path / ".venv"))
     assert ops.folder() == tmp_path / ".venv" / "torch_extensions"
 
 
-def test_in_a_path_with_a_blank_nothing_is_built(
+def test_nothing_is_built_in_a_path_with_a_space(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """torch hands the linker an unquoted path."""
+    """torch passes an unquoted path to the linker."""
     monkeypatch.setattr(ops.shutil, "which", lambda name: name)
     monkeypatch.setattr(ops.sys, "prefix", "/a folder/.venv")
     assert ops.build() is False
@@ -81,7 +80,7 @@ def test_in_a_path_with_a_blank_nothing_is_built(
     )
 
 
-def test_setup_says_how_it_ended(
+def test_setup_reports_its_result(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ops, "build", lambda: False)
@@ -94,8 +93,8 @@ def test_setup_says_how_it_ended(
     ]
 
 
-def _refuse_writing(monkeypatch: pytest.MonkeyPatch, *shut: Path) -> None:
-    """As another user sees them, root too: whoever runs these tests may write everywhere."""
+def _make_read_only(monkeypatch: pytest.MonkeyPatch, *shut: Path) -> None:
+    """Make directories read-only even for root, who may write everywhere."""
     access = os.access
     inside = [str(folder) for folder in shut]
 
@@ -106,26 +105,29 @@ def _refuse_writing(monkeypatch: pytest.MonkeyPatch, *shut: Path) -> None:
     monkeypatch.setattr(folders.os, "access", asked)
 
 
-def test_an_operator_whose_lock_cannot_be_taken_is_switched_off(
+def test_an_operator_whose_lock_cannot_be_created_is_disabled(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An installation of root's, an image's or a cluster's module: torch locks beside the compiled file."""
+    """The environment may belong to root, to an image or to a cluster module: torch creates a lock beside the compiled
+    file."""
     (folder / f"{ops.NAME}.so").touch()
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
     assert ops.ready()
-    _refuse_writing(monkeypatch, folder)
+    _make_read_only(monkeypatch, folder)
     assert not ops.ready()
-    _refuse_writing(monkeypatch, folder.parent)
+    _make_read_only(monkeypatch, folder.parent)
     ops.switch()
     assert deepspeed_import.deepspeed().ops.__compatible_ops__[ops.NAME] is False
     assert os.environ["TORCH_EXTENSIONS_DIR"] == str(home / "sesame" / "torch_extensions")
 
 
-def test_without_a_home_the_cache_is_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_in_the_temporary_directory_without_a_writable_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = tmp_path / "home"
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(home))
     assert folders.user_cache() == home / ".cache" / "sesame"
-    _refuse_writing(monkeypatch, tmp_path)
+    _make_read_only(monkeypatch, tmp_path)
     assert folders.user_cache() == Path(tempfile.gettempdir()) / f"sesame-cache-{os.getuid()}"

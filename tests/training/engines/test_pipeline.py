@@ -1,4 +1,4 @@
-"""Workers that each have a stage of a net learn what one plain process does."""
+"""Workers that each hold a pipeline stage of a model learn the same as one plain process."""
 
 import math
 import re
@@ -20,9 +20,9 @@ from tests.training.engines.test_tensor_parallel import (
     SHORT,
     WHOLE,
     PlainRun,
-    by_whole_tensors,
     in_one_process,
-    plainly,
+    train_plainly,
+    with_optimizer,
 )
 from tests.training.engines.test_zero import has_slow_tests, losses, machine, outcome
 from tests.training.worker import job
@@ -32,11 +32,11 @@ from training.specs import ActivationCheckpointing, EngineSettings, LossSpikes, 
 from training.specs.engine_settings import Precision
 from training.specs.loss_spikes import Policy
 
-pytestmark = pytest.mark.timeout(3600)  # seconds: a busy machine takes minutes for what an idle one does in one
+pytestmark = pytest.mark.timeout(3600)  # in seconds; a busy machine takes several times as long as an idle one
 
 
 class Cell(NamedTuple):
-    """A run of a net in so many stages, each by so many workers for each group that shares its layers."""
+    """A run of a model with its numbers of pipeline stages, tensor-parallel workers and other layout settings."""
 
     net: str
     zero: int
@@ -66,13 +66,13 @@ class Cell(NamedTuple):
 
 
 def trained(corpus: Path, folder: Path, cells: list[Cell], world: int, **changes: Any) -> dict[Cell, Any]:
-    """What the first worker saw of each cell."""
+    """The metrics of the first worker, by cell."""
     jobs = [job(cell.run(corpus, folder, **changes)) for cell in cells]
     return dict(zip(cells, outcome(world, jobs, folder / f"group-{world}"), strict=True))
 
 
 def assert_alike(cell: Cell, found: Any, wanted: PlainRun, folder: Path) -> None:
-    """Losses, the norm of the last gradient, and whole weights."""
+    """Assert equal losses, last gradient norm and whole weights."""
     assert losses(found) == pytest.approx(wanted.losses, rel=1e-5), cell
     last = found["steps"][str(len(wanted.losses))]
     assert last["train/grad_norm"] == pytest.approx(wanted.last["train/grad_norm"], rel=1e-4), cell
@@ -99,24 +99,24 @@ def seen(
 
 @pytest.fixture(scope="module")
 def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, PlainRun]:
-    return plainly(corpus, tmp_path_factory.mktemp("plain"), ["bert", "gpt"], phases=SHORT, eval_every=3)
+    return train_plainly(corpus, tmp_path_factory.mktemp("plain"), ["bert", "gpt"], phases=SHORT, eval_every=3)
 
 
 @EACH_CELL
-def test_two_stages_learn_as_one_plain_process_does(cell: Cell, seen, plain) -> None:
+def test_two_stages_learn_the_same_as_one_plain_process(cell: Cell, seen, plain) -> None:
     folder, runs = seen
     assert_alike(cell, runs[cell], plain[cell.net], folder)
 
 
 @EACH_CELL
-def test_two_stages_evaluate_as_one_plain_process_does(cell: Cell, seen, plain) -> None:
+def test_two_stages_evaluate_the_same_as_one_plain_process(cell: Cell, seen, plain) -> None:
     found, wanted = seen[1][cell]["steps"]["3"], plain[cell.net].last
     assert found["eval/loss"] == pytest.approx(wanted["eval/loss"], rel=1e-5)
     assert found["train/tokens"] == wanted["train/tokens"]
 
 
 @EACH_CELL
-def test_each_weight_is_held_by_one_stage_alone(cell: Cell, seen, plain) -> None:
+def test_each_weight_is_held_by_exactly_one_stage(cell: Cell, seen, plain) -> None:
     weights = plain[cell.net].weights
     last = ("heads.", "trunk.blocks.1.", "trunk.final_norm.")
     of_last = sum(weight.numel() for name, weight in weights.items() if name.startswith(last))
@@ -125,9 +125,9 @@ def test_each_weight_is_held_by_one_stage_alone(cell: Cell, seen, plain) -> None
 
 
 @pytest.mark.slow
-def test_gradients_of_16_bit_are_counted_once(corpus: Path, tmp_path: Path) -> None:
-    """DeepSpeed 0.19.8 counted those of the last micro-batch of the first stage twice, with a norm 1.4 times as large;
-    losses of twenty steps were off by less than bf16 was thought to be."""
+def test_bf16_gradients_are_counted_once(corpus: Path, tmp_path: Path) -> None:
+    """DeepSpeed 0.19.8 counted the gradients of the last micro-batch of the first stage twice. The norm was 1.4 times
+    as large, but losses of twenty steps differed by less than the expected error of bf16."""
     one = Cell("bert", 1, stages=1, precision="bf16")
     cells = [one._replace(stages=2), one._replace(stages=2, offload="cpu")]
     found = trained(corpus, tmp_path, cells, 2, phases=SHORT)
@@ -140,47 +140,50 @@ def test_gradients_of_16_bit_are_counted_once(corpus: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_every_stage_of_zero_does_so_for_twenty_updates(corpus: Path, tmp_path: Path) -> None:
+def test_every_zero_stage_learns_the_same_for_twenty_updates(corpus: Path, tmp_path: Path) -> None:
     nets = ("bert", "gpt", "wide", "deep")
     cells = [Cell(net, zero) for net, zero in product(nets, (0, 1))]
     cells += [Cell(net, 1, recompute="selective") for net in ("bert", "gpt")]
-    found, wanted = trained(corpus, tmp_path, cells, 2), plainly(corpus, tmp_path / "plain", list(nets))
+    found, wanted = trained(corpus, tmp_path, cells, 2), train_plainly(corpus, tmp_path / "plain", list(nets))
     for cell in cells:
         assert_alike(cell, found[cell], wanted[cell.net], tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(WHOLE))
-def test_rules_that_look_at_whole_tensors_do_so_in_stages(kind: str, corpus: Path, tmp_path: Path) -> None:
-    cells = [Cell("bert", 0), Cell("bert", 1), Cell("gpt", 1)]  # stages of BERT have other numbers of parameters
-    runs = {cell: by_whole_tensors(cell.run(corpus, tmp_path), kind) for cell in cells}
+def test_optimizers_of_whole_tensors_learn_the_same_in_stages(kind: str, corpus: Path, tmp_path: Path) -> None:
+    # the stages of BERT have different numbers of parameters
+    cells = [Cell("bert", 0), Cell("bert", 1), Cell("gpt", 1)]
+    runs = {cell: with_optimizer(cell.run(corpus, tmp_path), kind) for cell in cells}
     found = outcome(2, [job(run) for run in runs.values()], tmp_path / "group")
     for cell, ended in zip(cells, found, strict=True):
         plain = NETS[cell.net](mini_run(corpus, tmp_path / "plain" / cell.name, vocab_size=ROWS))
-        wanted = in_one_process(by_whole_tensors(plain, kind))
+        wanted = in_one_process(with_optimizer(plain, kind))
         assert losses(ended) == pytest.approx(wanted.losses, rel=1e-5), cell
         weights = safetensors.torch.load_file(tmp_path / cell.name / "final.safetensors")
         for name, weight in wanted.weights.items():
             mine = weights[name]
-            if name.endswith("qkv.bias"):  # that of a key has no gradient, whose sign Adafactor still takes
+            # the bias of the keys has no gradient except rounding noise, but Adafactor uses its sign
+            if name.endswith("qkv.bias"):
                 mine, weight = (torch.cat(each.chunk(3)[::2]) for each in (mine, weight))
             torch.testing.assert_close(mine, weight, rtol=1e-3, atol=1e-4, msg=f"{name}, {cell}")
 
 
 @pytest.mark.slow
-def test_four_workers_share_layers_rows_and_replicas_in_every_way(corpus: Path, tmp_path: Path) -> None:
+def test_four_workers_combine_tensor_pipeline_sequence_and_data_parallelism(corpus: Path, tmp_path: Path) -> None:
     cells = [Cell(net, zero, 2, 2) for net, zero in product(("bert", "gpt"), (0, 1))]  # tensor 2 x pipeline 2
     cells += [Cell(net, zero, 2) for net, zero in product(("bert", "gpt"), (0, 1))]  # pipeline 2 x data 2
     cells += [Cell(net, zero, 2, 1, 2) for net, zero in product(("bert", "gpt"), (0, 1))]  # and x sequence 2
-    cells += [Cell("deep", zero, 4, recompute="full") for zero in (0, 1)]  # of five layers, one with two
+    # four stages of five layers: one stage has two
+    cells += [Cell("deep", zero, 4, recompute="full") for zero in (0, 1)]
     found = trained(corpus, tmp_path, cells, 4)
-    wanted = plainly(corpus, tmp_path / "plain", ["bert", "gpt", "deep"])
+    wanted = train_plainly(corpus, tmp_path / "plain", ["bert", "gpt", "deep"])
     for cell in cells:
         assert_alike(cell, found[cell], wanted[cell.net], tmp_path)
 
 
 @pytest.mark.slow
-def test_what_a_stage_recomputes_drops_out_as_it_did(corpus: Path, tmp_path: Path) -> None:
+def test_recomputation_in_a_stage_repeats_its_dropout(corpus: Path, tmp_path: Path) -> None:
     kinds: tuple[ActivationCheckpointing, ...] = ("none", "full", "selective")
     cells = [Cell("noisy", 1, recompute=which) for which in kinds]
     found = trained(corpus, tmp_path, cells, 2, phases=SHORT)
@@ -189,7 +192,7 @@ def test_what_a_stage_recomputes_drops_out_as_it_did(corpus: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_run_in_stages_goes_on_to_the_last_bit(corpus: Path, tmp_path: Path) -> None:
+def test_a_run_in_stages_resumes_bit_for_bit(corpus: Path, tmp_path: Path) -> None:
     cells = [Cell("bert", 0), Cell("gpt", 1), Cell("noisy", 1)]
     whole = trained(corpus, tmp_path, cells, 2, phases=RESUMED, save_every=3)
     for cell in cells:
@@ -201,7 +204,7 @@ def test_a_run_in_stages_goes_on_to_the_last_bit(corpus: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "skipped"), [("skip", [9]), ("rollback", [8, 9])])
-def test_a_spike_in_the_last_stage_is_skipped_by_all(
+def test_a_loss_spike_in_the_last_stage_is_skipped_by_all_stages(
     policy: Policy, skipped: list[int], corpus: Path, tmp_path: Path
 ) -> None:
     spiky = LossSpikes(policy=policy, window_steps=5, threshold_sigmas=30.0)
@@ -209,14 +212,15 @@ def test_a_spike_in_the_last_stage_is_skipped_by_all(
     run = Cell("bert", 1).run(corpus, tmp_path, **changes)
     (found,) = outcome(2, [job(run, spike_at=8)], tmp_path / "group")
     assert found["skip_steps"] == skipped
-    learned = [step["train/loss"] for step in found["steps"].values() if "train/loss" in step]  # not of skipped steps
-    assert len(learned) >= 12 - len(skipped)  # one that is rolled back was logged before
+    # skipped steps have no loss
+    learned = [step["train/loss"] for step in found["steps"].values() if "train/loss" in step]
+    assert len(learned) >= 12 - len(skipped)  # a step that is rolled back was logged before
     assert all(math.isfinite(loss) for loss in learned)
     weights = safetensors.torch.load_file(Path(run.folder) / "final.safetensors")
     assert all(bool(weight.isfinite().all()) for weight in weights.values())
 
 
-def test_a_net_without_stages_and_stages_without_a_net_are_refused() -> None:
+def test_invalid_pipeline_settings_are_refused() -> None:
     for keys, said in (
         ({"pipeline_parallel_size": 0}, "invalid pipeline_parallel_size: got 0, expected a number of stages from 1 up"),
         (
@@ -242,7 +246,7 @@ def test_a_net_without_stages_and_stages_without_a_net_are_refused() -> None:
 
 
 @pytest.mark.parametrize("longest", [5, 6, 2**30])
-def test_a_product_in_pieces_has_the_gradient_that_it_is_given(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_split_product_has_the_given_gradient(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "LONGEST", longest)
     x, d_x = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
     pipeline.with_gradient(x, d_x).backward()
@@ -250,7 +254,7 @@ def test_a_product_in_pieces_has_the_gradient_that_it_is_given(longest: int, mon
     assert torch.equal(x.grad, d_x)
 
 
-def test_a_stage_has_no_scores_of_its_own() -> None:
+def test_a_pipeline_stage_refuses_forward() -> None:
     engine: DeepSpeedEngine[Any] = DeepSpeedEngine.__new__(DeepSpeedEngine)
     engine.pipeline = pipeline.PipelineRunner.__new__(pipeline.PipelineRunner)
     with pytest.raises(RuntimeError, match="call `scored`"):

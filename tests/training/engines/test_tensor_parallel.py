@@ -1,4 +1,4 @@
-"""Workers that share a net, or the tokens of its rows, learn what one plain process does, whatever ZeRO does."""
+"""Workers with tensor or sequence parallelism learn the same as one plain process, for every ZeRO stage."""
 
 import shutil
 from collections.abc import Callable
@@ -21,24 +21,24 @@ from training.optimizers import Adafactor, Lamb, Muon, Optimizer
 from training.run import CHECKPOINTS, Run
 from training.specs import ActivationCheckpointing, Offload, Phase, PlainEmbedding
 
-pytestmark = pytest.mark.timeout(3600)  # seconds: a busy machine takes minutes for what an idle one does in one
+pytestmark = pytest.mark.timeout(3600)  # in seconds; a busy machine takes several times as long as an idle one
 
 SHORT = (Phase(seq_length=48, global_batch_size=9, steps=3),)
 RESUMED = (Phase(seq_length=48, global_batch_size=9, steps=6),)
-ROWS = 467  # of the token table, an odd number: one worker has a row more
+ROWS = 467  # of the token table: an odd number, so that one worker has one row more
 
 
-def same(run: Run) -> Run:
+def unchanged(run: Run) -> Run:
     return run
 
 
 def albert(run: Run) -> Run:
-    """One block for all layers, and tables narrower than it."""
+    """One block for all layers, and embeddings narrower than the block."""
     return replace(run, model=replace(run.model, parameter_sharing="all", embedding_size=16))
 
 
 def twin(run: Run) -> Run:
-    """A generator of two heads, one for each worker."""
+    """A generator with two attention heads, one for each worker."""
     run = electra(run)
     return replace(run, model=replace(run.model, num_attention_heads=4))
 
@@ -48,43 +48,50 @@ def four_heads(run: Run) -> Run:
 
 
 def deep(run: Run) -> Run:
-    """Five layers, of which stages have one or two."""
+    """Five layers, so that pipeline stages have one or two of them."""
     return replace(run, model=replace(run.model, num_hidden_layers=5))
 
 
-def noisy(run: Run) -> Run:
+def with_dropout(run: Run) -> Run:
     return replace(run, model=replace(run.model, hidden_dropout=0.2, attention_dropout=0.2))
 
 
 def relative(run: Run, name: str) -> Run:
-    """Without dropout, of which each worker has its own."""
+    """Without dropout, because each worker draws different dropout masks."""
     run = xlnet(run) if name == "xlnet" else transformer_xl(run)
     tables = {"token_embedding": PlainEmbedding()} if name == "transformer_xl" else {}
     return replace(run, model=replace(run.model, hidden_dropout=0, attention_dropout=0, **tables))
 
 
-NETS: dict[str, Callable[[Run], Run]] = {"bert": same, "gpt": gpt, "albert": albert, "t5": two_sided, "electra": twin}
-NETS |= {"wide": four_heads, "noisy": noisy, "deep": deep}
-RELATIVE = ("xlnet", "transformer_xl", "adaptive")  # with a memory; the last has a table in clusters, which stays whole
+NETS: dict[str, Callable[[Run], Run]] = {
+    "bert": unchanged,
+    "gpt": gpt,
+    "albert": albert,
+    "t5": two_sided,
+    "electra": twin,
+}
+NETS |= {"wide": four_heads, "noisy": with_dropout, "deep": deep}
+# models with a memory; the last one has adaptive embeddings, which stay whole
+RELATIVE = ("xlnet", "transformer_xl", "adaptive")
 NETS |= {name: partial(relative, name=name) for name in RELATIVE}
-WHOLE: dict[str, Optimizer] = {  # rules that look at whole tensors
+WHOLE: dict[str, Optimizer] = {  # optimizers that need whole tensors
     "lamb": Lamb(learning_rate=1e-2, warmup_steps=1),
     "adafactor": Adafactor(learning_rate=0.03, warmup_steps=2),
     "muon": Muon(learning_rate=1e-2, warmup_steps=2),
 }
-SHARED = ("bert", "gpt", "albert", "t5", "electra")  # by two workers
+SHARED = ("bert", "gpt", "albert", "t5", "electra")  # on two workers
 
 
 class Cell(NamedTuple):
-    """A run of so many workers for each group that shares a net, and of so many of these for the tokens of a row."""
+    """A run with its numbers of tensor-parallel and sequence-parallel workers and other layout settings."""
 
     net: str
     zero: int
     tensor: int = 2
     sequence: int = 1
     recompute: ActivationCheckpointing = "none"
-    offload: Offload = "none"  # of the optimiser
-    optimiser: str = ""  # empty: AdamW
+    offload: Offload = "none"  # offload of the optimizer
+    optimizer: str = ""  # empty: AdamW
 
     @property
     def name(self) -> str:
@@ -96,31 +103,32 @@ class Cell(NamedTuple):
         if self.net == "wide":
             shared = replace(shared, padding="padded")
         run = mini_run(corpus, folder / self.name, engine=shared, vocab_size=ROWS)
-        return replace(by_whole_tensors(NETS[self.net](run), self.optimiser), **changes)
+        return replace(with_optimizer(NETS[self.net](run), self.optimizer), **changes)
 
 
-def by_whole_tensors(run: Run, optimiser: str) -> Run:
-    """The run with an optimiser of WHOLE, wide enough for Adafactor to keep rows and columns; or as it is."""
-    if not optimiser:
+def with_optimizer(run: Run, optimizer: str) -> Run:
+    """The run with an optimizer of WHOLE, wide enough for Adafactor to keep rows and columns; unchanged if the name is
+    empty."""
+    if not optimizer:
         return run
-    trunk = replace(run.model, hidden_size=128, intermediate_size=160) if optimiser == "adafactor" else run.model
-    return replace(run, model=trunk, optimizer=WHOLE[optimiser])
+    trunk = replace(run.model, hidden_size=128, intermediate_size=160) if optimizer == "adafactor" else run.model
+    return replace(run, model=trunk, optimizer=WHOLE[optimizer])
 
 
 def trained(corpus: Path, folder: Path, cells: list[Cell], world: int, **changes: Any) -> dict[Cell, Any]:
-    """What the first worker saw of each cell."""
+    """The metrics of the first worker, by cell."""
     jobs = [job(cell.run(corpus, folder, **changes)) for cell in cells]
     return dict(zip(cells, outcome(world, jobs, folder / f"group-{world}"), strict=True))
 
 
-def plainly(corpus: Path, folder: Path, nets: list[str], **changes: Any) -> dict[str, PlainRun]:
-    """The same in one plain process."""
+def train_plainly(corpus: Path, folder: Path, nets: list[str], **changes: Any) -> dict[str, PlainRun]:
+    """The same runs in one plain process."""
     runs = {net: NETS[net](mini_run(corpus, folder / net, vocab_size=ROWS)) for net in nets}
     return {net: in_one_process(replace(run, **changes)) for net, run in runs.items()}
 
 
 def assert_alike(cell: Cell, found: Any, wanted: PlainRun, folder: Path) -> None:
-    """Losses, the norm of the last gradient, and whole weights."""
+    """Assert equal losses, last gradient norm and whole weights."""
     assert losses(found) == pytest.approx(wanted.losses, rel=1e-5), cell
     last = found["steps"][str(len(wanted.losses))]
     assert last["train/grad_norm"] == pytest.approx(wanted.last["train/grad_norm"], rel=1e-4), cell
@@ -146,90 +154,91 @@ def seen(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
 
 @pytest.fixture(scope="module")
 def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, PlainRun]:
-    return plainly(corpus, tmp_path_factory.mktemp("plain"), ["bert"], phases=SHORT, eval_every=3)
+    return train_plainly(corpus, tmp_path_factory.mktemp("plain"), ["bert"], phases=SHORT, eval_every=3)
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_two_workers_that_share_a_net_or_its_rows_learn_as_one_plain_process_does(cell: Cell, seen, plain) -> None:
+def test_two_workers_learn_the_same_as_one_plain_process(cell: Cell, seen, plain) -> None:
     folder, runs = seen
     assert_alike(cell, runs[cell], plain[cell.net], folder)
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_two_workers_that_share_a_net_or_its_rows_evaluate_as_one_plain_process_does(cell: Cell, seen, plain) -> None:
+def test_two_workers_evaluate_the_same_as_one_plain_process(cell: Cell, seen, plain) -> None:
     found, wanted = seen[1][cell]["steps"]["3"], plain[cell.net].last
     assert found["eval/loss"] == pytest.approx(wanted["eval/loss"], rel=1e-5)
     assert found["train/tokens"] == wanted["train/tokens"]
 
 
 @pytest.mark.slow
-def test_every_stage_does_so_for_twenty_updates(corpus: Path, tmp_path: Path) -> None:
+def test_every_zero_stage_learns_the_same_for_twenty_updates(corpus: Path, tmp_path: Path) -> None:
     cells = [Cell(net, zero) for net, zero in product(SHARED, (0, 1, 2, 3))]
     cells += [Cell(net, zero, 1, 2) for net, zero in product(("bert", "gpt", "electra"), (0, 1, 2, 3))]
-    found, wanted = trained(corpus, tmp_path, cells, 2), plainly(corpus, tmp_path / "plain", list(SHARED))
+    found, wanted = trained(corpus, tmp_path, cells, 2), train_plainly(corpus, tmp_path / "plain", list(SHARED))
     for cell in cells:
         assert_alike(cell, found[cell], wanted[cell.net], tmp_path)
 
 
 @pytest.mark.slow
-def test_two_groups_of_two_workers_do_so_too(corpus: Path, tmp_path: Path) -> None:
-    nets = [net for net in SHARED if net != "electra"]  # what it samples depends on the rows of a worker
+def test_two_groups_of_two_workers_learn_the_same(corpus: Path, tmp_path: Path) -> None:
+    nets = [net for net in SHARED if net != "electra"]  # its samples depend on the sequences of a worker
     cells = [Cell(net, zero) for net, zero in product(nets, (1, 2, 3))]
-    found, wanted = trained(corpus, tmp_path, cells, 4), plainly(corpus, tmp_path / "plain", nets)
+    found, wanted = trained(corpus, tmp_path, cells, 4), train_plainly(corpus, tmp_path / "plain", nets)
     for cell in cells:
         assert_alike(cell, found[cell], wanted[cell.net], tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 4])
-def test_optimisers_of_whole_tensors_do_so_with_slices_of_them(world: int, corpus: Path, tmp_path: Path) -> None:
+def test_optimizers_of_whole_tensors_learn_the_same_on_slices(world: int, corpus: Path, tmp_path: Path) -> None:
     stages = (0, 1, 2, 3) if world == 2 else (1, 3)
-    cells = [Cell("bert", zero, optimiser=optimiser) for zero, optimiser in product(stages, WHOLE)]
-    cells += [Cell(net, 2, optimiser=optimiser) for net, optimiser in product(("t5", "albert"), WHOLE)]
+    cells = [Cell("bert", zero, optimizer=optimizer) for zero, optimizer in product(stages, WHOLE)]
+    cells += [Cell(net, 2, optimizer=optimizer) for net, optimizer in product(("t5", "albert"), WHOLE)]
     found = trained(corpus, tmp_path, cells, world)
     for cell in cells:
         run = NETS[cell.net](mini_run(corpus, tmp_path / "plain" / cell.name, vocab_size=ROWS))
-        wanted = in_one_process(by_whole_tensors(run, cell.optimiser))
+        wanted = in_one_process(with_optimizer(run, cell.optimizer))
         assert losses(found[cell]) == pytest.approx(wanted.losses, rel=1e-5), cell
         weights = safetensors.torch.load_file(tmp_path / cell.name / "final.safetensors")
         for name, weight in wanted.weights.items():
             mine = weights[name]
-            if name.endswith("qkv.bias"):  # that of a key has no gradient, whose sign Adafactor still takes
+            # the bias of the keys has no gradient except rounding noise, but Adafactor uses its sign
+            if name.endswith("qkv.bias"):
                 mine, weight = (torch.cat(each.chunk(3)[::2]) for each in (mine, weight))
             torch.testing.assert_close(mine, weight, rtol=1e-3, atol=1e-4, msg=f"{name}, {cell}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 4])
-def test_relative_attention_is_split_by_its_heads(world: int, corpus: Path, tmp_path: Path) -> None:
+def test_relative_attention_is_split_by_heads(world: int, corpus: Path, tmp_path: Path) -> None:
     stages = (0, 1, 3) if world == 2 else (2,)
     cells = [Cell(net, zero) for net, zero in product(RELATIVE, stages)]
     cells += [Cell("xlnet", 1, recompute="full"), Cell("xlnet", 3, recompute="selective")]
-    cells += [Cell("transformer_xl", 1, optimiser="lamb")]
-    found, wanted = trained(corpus, tmp_path, cells, world), plainly(corpus, tmp_path / "plain", list(RELATIVE))
+    cells += [Cell("transformer_xl", 1, optimizer="lamb")]
+    found, wanted = trained(corpus, tmp_path, cells, world), train_plainly(corpus, tmp_path / "plain", list(RELATIVE))
     for cell in cells:
-        if not cell.optimiser:
+        if not cell.optimizer:
             assert_alike(cell, found[cell], wanted[cell.net], tmp_path)
-    by_lamb = by_whole_tensors(NETS["transformer_xl"](mini_run(corpus, tmp_path / "lamb", vocab_size=ROWS)), "lamb")
+    by_lamb = with_optimizer(NETS["transformer_xl"](mini_run(corpus, tmp_path / "lamb", vocab_size=ROWS)), "lamb")
     assert_alike(cells[-1], found[cells[-1]], in_one_process(by_lamb), tmp_path)
 
 
 @pytest.mark.slow
-def test_four_workers_share_rows_and_nets_in_every_way(corpus: Path, tmp_path: Path) -> None:
+def test_four_workers_combine_tensor_sequence_and_data_parallelism(corpus: Path, tmp_path: Path) -> None:
     cells = [Cell("wide", zero, 2, 2) for zero in (1, 2, 3)]
     cells += [Cell(net, zero, 1, 2) for net, zero in product(("bert", "gpt", "albert"), (1, 2, 3))]
     found = trained(corpus, tmp_path, cells, 4)
-    wanted = plainly(corpus, tmp_path / "plain", ["wide", "bert", "gpt", "albert"])
+    wanted = train_plainly(corpus, tmp_path / "plain", ["wide", "bert", "gpt", "albert"])
     for cell in cells:
         assert_alike(cell, found[cell], wanted[cell.net], tmp_path)
 
 
 @pytest.mark.slow
-def test_an_optimiser_on_the_host_changes_nothing(corpus: Path, tmp_path: Path) -> None:
+def test_an_offloaded_optimizer_learns_the_same(corpus: Path, tmp_path: Path) -> None:
     cells = [Cell("bert", zero, tensor, 3 - tensor, offload="cpu") for zero, tensor in product((1, 2, 3), (1, 2))]
     found, wanted = (
         trained(corpus, tmp_path, cells, 2, phases=SHORT),
-        plainly(corpus, tmp_path / "plain", ["bert"], phases=SHORT),
+        train_plainly(corpus, tmp_path / "plain", ["bert"], phases=SHORT),
     )
     for cell in cells:
         assert_alike(cell, found[cell], wanted["bert"], tmp_path)
@@ -237,7 +246,7 @@ def test_an_optimiser_on_the_host_changes_nothing(corpus: Path, tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("tensor", "sequence"), [(2, 1), (1, 2)])
-def test_what_is_recomputed_drops_out_as_it_did(tensor: int, sequence: int, corpus: Path, tmp_path: Path) -> None:
+def test_recomputation_repeats_the_dropout(tensor: int, sequence: int, corpus: Path, tmp_path: Path) -> None:
     cells = [
         Cell(net, zero, tensor, sequence, which)
         for net, zero in (("noisy", 1), ("noisy", 3))
@@ -249,7 +258,7 @@ def test_what_is_recomputed_drops_out_as_it_did(tensor: int, sequence: int, corp
 
 
 @pytest.mark.slow
-def test_a_run_of_workers_that_share_a_net_goes_on_to_the_last_bit(corpus: Path, tmp_path: Path) -> None:
+def test_a_parallel_run_resumes_bit_for_bit(corpus: Path, tmp_path: Path) -> None:
     cells = [*(Cell("bert", zero) for zero in (0, 1, 2)), Cell("gpt", 3), Cell("noisy", 1, 1, 2)]
     whole = trained(corpus, tmp_path, cells, 2, phases=RESUMED, save_every=3)
     for cell in cells:

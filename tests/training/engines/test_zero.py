@@ -1,7 +1,8 @@
-"""No ZeRO stage, number of workers or split of ragged rows changes what is learned, and no death at any step does.
+"""ZeRO stages, numbers of workers and micro-batch sizes do not change what is learned. A killed worker does not change
+it either.
 
-Each group of workers starts once and trains all its runs one after the other: to start costs more than to train. The
-fast tests look at QUICK, one run of each kind; those of all others, and of one worker alone, are slow.
+Each group of workers starts once and trains all its runs one after the other, because starting takes longer than
+training. The fast tests check QUICK, one run of each kind. Tests of all other runs, and of a single worker, are slow.
 """
 
 import json
@@ -40,14 +41,14 @@ from training.specs import EngineSettings, LossSpikes, Phase
 from training.specs.loss_spikes import Policy
 
 ROOT = Path(__file__).parents[3]
-STAGES, SPLITS = (0, 1, 2, 3), (10_000, 96)  # tokens of a micro-batch: room for all rows, and for two
+STAGES, SPLITS = (0, 1, 2, 3), (10_000, 96)  # tokens of a micro-batch: enough for all sequences, or for two
 SHORT = (Phase(seq_length=48, global_batch_size=9, steps=6),)
-BRIEF = (Phase(seq_length=48, global_batch_size=9, steps=4),)  # `make parity` has twenty
+BRIEF = (Phase(seq_length=48, global_batch_size=9, steps=4),)  # `make parity` has twenty steps
 SHORTEST = (Phase(seq_length=48, global_batch_size=9, steps=3),)
 SPIKY = (Phase(seq_length=48, global_batch_size=9, steps=10),)
-RESTARTED = (Phase(seq_length=48, global_batch_size=9, steps=10),)  # saved after 4, 8 and 10
-NETS: dict[str, tuple[Callable[[Run], Run], dict[int, tuple[int, ...]]]] = {  # and their stages, by number of workers
-    "electra": (electra, {1: STAGES}),  # what it samples depends on the worker
+RESTARTED = (Phase(seq_length=48, global_batch_size=9, steps=10),)  # saved after 4, 8 and 10 steps
+NETS: dict[str, tuple[Callable[[Run], Run], dict[int, tuple[int, ...]]]] = {  # and the ZeRO stages by number of workers
+    "electra": (electra, {1: STAGES}),  # its samples depend on the worker
     "two stages": (two_stages, {1: (2, 3)}),
     "two sides": (two_sided, {1: (0, 1), 2: (2, 3)}),
 }
@@ -55,12 +56,13 @@ WHOLE: dict[str, Optimizer] = {
     "lamb": Lamb(learning_rate=1e-2, warmup_steps=1),
     "adafactor": Adafactor(learning_rate=0.1, warmup_steps=2),
 }
-# Rules that know each number's sign or each matrix; the gradient is always above the clip.
+# Optimizers that use the sign of each number or whole matrices; the gradient norm always exceeds max_grad_norm.
 SIGNED: dict[str, Optimizer] = {
     "lion": Lion(learning_rate=1e-3, warmup_steps=2, max_grad_norm=0.05),
     "muon": Muon(learning_rate=1e-2, warmup_steps=2, max_grad_norm=0.05),
 }
-SPIKED: dict[str, tuple[int, str, Policy, tuple[int, ...]]] = {  # stage, precision, policy, and steps that are skipped
+# stage, precision, policy, and the steps that are skipped
+SPIKED: dict[str, tuple[int, str, Policy, tuple[int, ...]]] = {
     "skip 1": (1, "fp32", "skip", (9,)),
     "skip 2": (2, "bf16", "skip", (9,)),
     "skip 3": (3, "fp32", "skip", (9,)),
@@ -69,24 +71,24 @@ SPIKED: dict[str, tuple[int, str, Policy, tuple[int, ...]]] = {  # stage, precis
     "rollback 3": (3, "fp32", "rollback", (8, 9)),
 }
 
-pytestmark = pytest.mark.timeout(3600)  # seconds: a busy machine takes minutes for what an idle one does in one
+pytestmark = pytest.mark.timeout(3600)  # in seconds; a busy machine takes several times as long as an idle one
 
 
 def cell(world: int, zero: int, micro_tokens: int, precision: str = "fp32") -> str:
     return f"{world} workers, ZeRO {zero}, {micro_tokens} tokens, {precision}"
 
 
-def optimised(optimiser: str, world: int, zero: int) -> str:
-    return f"{optimiser}, {world} workers, ZeRO {zero}"
+def with_optimizer(optimizer: str, world: int, zero: int) -> str:
+    return f"{optimizer}, {world} workers, ZeRO {zero}"
 
 
 QUICK = {cell(2, zero, 96) for zero in STAGES} | {cell(2, 2, 96, "bf16"), "two sides 3", "poisoned 3", "gpt", "bf16-2"}
-QUICK |= {optimised("lamb", 2, 3), optimised("muon", 2, 1), "fp32-2"}
+QUICK |= {with_optimizer("lamb", 2, 3), with_optimizer("muon", 2, 1), "fp32-2"}
 QUICK |= {"rollback 2", "rollback 2 again"}
 
 
 def each(name_of: Callable[..., str], **axes: Iterable[object]) -> pytest.MarkDecorator:
-    """A test for each combination of the axes; it is slow where it looks at a run that is not QUICK."""
+    """Parametrize a test with all combinations of the axes. A case is slow if its run is not in QUICK."""
     cases = [
         pytest.param(*values, marks=() if name_of(*values) in QUICK else pytest.mark.slow)
         for values in product(*axes.values())
@@ -95,14 +97,14 @@ def each(name_of: Callable[..., str], **axes: Iterable[object]) -> pytest.MarkDe
 
 
 def has_slow_tests(request: pytest.FixtureRequest) -> bool:
-    """Whether a slow test of this module is to come."""
+    """Whether a slow test of this module is selected."""
     return any(item.path == request.path and item.get_closest_marker("slow") for item in request.session.items)
 
 
 def spawn(
     world: int, jobs: list[dict[str, Any]], folder: Path, program: str = "tests.training.worker"
 ) -> list[subprocess.Popen[bytes]]:
-    """Start a group of workers; what they saw is going to be in folder/out.json."""
+    """Start a group of workers, which writes its results to folder/out.json."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "jobs.json").write_text(json.dumps(jobs))
     port = _free_port()
@@ -122,18 +124,18 @@ def spawn(
 
 
 def _free_port() -> int:
-    """Below the range from which the kernel gives ports away, so that it is still free when the worker takes it."""
+    """A free port below the kernel's ephemeral range, so that it is still free when the worker binds it."""
     for port in random.sample(range(20_000, 30_000), 100):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)):
                 return port
-    raise OSError("a hundred ports are taken")
+    raise OSError("no free port found in 100 tries")
 
 
 def outcome(world: int, jobs: list[dict[str, Any]], folder: Path, last_is_killed: bool = False) -> list[dict[str, Any]]:
-    """What the first worker saw, one entry for each job but for one in which the last worker is killed."""
+    """The results of the first worker, one for each job, except a job in which the last worker is killed."""
     workers = spawn(world, jobs, folder)
-    survivors = [] if last_is_killed else workers[:-1]  # of a killed worker its fellows wait for ever
+    survivors = [] if last_is_killed else workers[:-1]  # the other workers wait forever for a killed worker
     try:
         codes = [worker.wait(timeout=1500) for worker in (workers[-1], *survivors)]
     finally:
@@ -157,18 +159,18 @@ def machine(zero: int, micro_tokens: int = 96, precision: str = "fp32") -> Engin
 
 @dataclass(frozen=True)
 class Seen:
-    """What all groups of workers saw, by the name of the run; a run's folder has the same name."""
+    """The results of all groups of workers, by the name of the run; the directory of a run has the same name."""
 
     folder: Path
     runs: dict[str, Any]
-    kill_at: int  # updates before the death of the second worker in the run "killed", which nobody saw the end of
+    kill_at: int  # number of updates before the second worker is killed in the run "killed", which has no results
 
     def losses(self, name: str) -> list[float]:
         return losses(self.runs[name])
 
 
 class Plain(NamedTuple):
-    """What the workers are compared with."""
+    """The reference for the workers."""
 
     losses: list[float]
     weights: dict[str, torch.Tensor]
@@ -176,8 +178,8 @@ class Plain(NamedTuple):
 
 
 def of_whole_tensors(run: Run, name: str) -> Run:
-    """The run with an optimiser that needs whole tensors. It is wide enough for Adafactor to keep rows and columns;
-    queries, keys and values are one parameter, of which each of two workers has one and a half."""
+    """The run with an optimizer that needs whole tensors. It is wide enough for Adafactor to keep rows and columns.
+    Queries, keys and values are one parameter, of which each of two workers holds one and a half tensors."""
     return replace(run, model=replace(run.model, num_hidden_layers=1, hidden_size=128), optimizer=WHOLE[name])
 
 
@@ -186,7 +188,7 @@ def signed_of(run: Run, name: str) -> Run:
 
 
 def durable(run: Run, folder: Path, zero: int, precision: str = "fp32") -> Run:
-    """A run with dropout and a process that prepares its batches; it saves after 4, 8 and 10 steps."""
+    """A run with dropout and a data loader process; it saves after 4, 8 and 10 steps."""
     trunk = replace(run.model, hidden_dropout=0.1, attention_dropout=0.1)
     loading = replace(machine(zero, precision=precision), dataloader_num_workers=1)
     return replace(
@@ -199,7 +201,7 @@ DURABLE |= {"adafactor": (2, "fp32"), "lamb": (3, "fp32"), "small ones whole": (
 
 
 def durable_of(corpus: Path, folder: Path, name: str) -> Run:
-    """The run of DURABLE with this name, in its folder."""
+    """The run of DURABLE with this name, in its directory."""
     run = mini_run(corpus, folder)
     run = durable(of_whole_tensors(run, name) if name in WHOLE else run, folder / name, *DURABLE[name])
     threshold = EngineSettings().param_persistence_threshold if name == "small ones whole" else 0
@@ -207,24 +209,25 @@ def durable_of(corpus: Path, folder: Path, name: str) -> Run:
 
 
 def killed_of(corpus: Path, folder: Path) -> Run:
-    """The run whose second worker is killed, perhaps while a checkpoint is written."""
+    """The run whose second worker is killed, possibly while a checkpoint is written."""
     return durable(mini_run(corpus, folder), folder / "killed", 2)
 
 
-def moved(corpus: Path, folder: Path, world: int, zero: int, precision: str = "fp32") -> Run:
-    """A run that is saved after 2 of 4 steps, and goes on with other workers and another stage."""
+def resumed_elsewhere(corpus: Path, folder: Path, world: int, zero: int, precision: str = "fp32") -> Run:
+    """A run that is saved after 2 of 4 steps, and resumes with another number of workers and another stage."""
     placed = machine(zero, precision=precision)
     return mini_run(corpus, folder / f"moved {world} {precision}", engine=placed, phases=BRIEF, save_every=2)
 
 
-MOVES = {(1, "fp32"): (1, 3), (2, "fp32"): (3, 1), (2, "bf16"): (2, 3)}  # workers at first, then two; stages
+# number of workers at first, then two; their stages
+MOVES = {(1, "fp32"): (1, 3), (2, "fp32"): (3, 1), (2, "bf16"): (2, 3)}
 
 
 @pytest.fixture(scope="module")
 def seen(request: pytest.FixtureRequest, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """Two groups of workers, of one and of two, every run that ends by itself, and one that does not.
+    """The results of one worker and of two workers: every run that ends by itself, and one that does not.
 
-    Where no slow test of this module is to come, the runs that are QUICK.
+    If no slow test of this module is selected, only the runs of QUICK are trained.
     """
     folder, kill_at = tmp_path_factory.mktemp("zero"), random.randrange(10)
     is_quick = not has_slow_tests(request)
@@ -241,14 +244,14 @@ def seen(request: pytest.FixtureRequest, corpus: Path, tmp_path_factory: pytest.
                 jobs[f"{net} {zero}"] = job(net_of(run))
         for (first, precision), (zero, _) in MOVES.items():
             if first == world:
-                jobs[f"moved {world} {precision}"] = job(moved(corpus, folder, world, zero, precision))
-        for optimiser, zero in product(WHOLE, STAGES):
-            name = optimised(optimiser, world, zero)
+                jobs[f"moved {world} {precision}"] = job(resumed_elsewhere(corpus, folder, world, zero, precision))
+        for optimizer, zero in product(WHOLE, STAGES):
+            name = with_optimizer(optimizer, world, zero)
             run = mini_run(corpus, folder / name, engine=machine(zero), phases=BRIEF)
-            jobs[name] = job(of_whole_tensors(run, optimiser))
-        for optimiser, zero in product(SIGNED if world == 2 else (), STAGES):
-            name = optimised(optimiser, world, zero)
-            jobs[name] = job(signed_of(mini_run(corpus, folder / name, engine=machine(zero)), optimiser))
+            jobs[name] = job(of_whole_tensors(run, optimizer))
+        for optimizer, zero in product(SIGNED if world == 2 else (), STAGES):
+            name = with_optimizer(optimizer, world, zero)
+            jobs[name] = job(signed_of(mini_run(corpus, folder / name, engine=machine(zero)), optimizer))
         if world == 1:
             for zero in (1, 2, 3):
                 run = mini_run(corpus, folder, engine=machine(zero, 10_000, "bf16"))
@@ -295,35 +298,36 @@ def in_one_process(run: Run) -> Plain:
 
 
 @each(cell, world=(1, 2), zero=STAGES, micro_tokens=SPLITS)
-def test_every_stage_world_and_split_gives_the_losses_of_one_plain_process(
+def test_every_stage_world_and_micro_batch_size_gives_the_plain_losses(
     seen: Seen, plain: Plain, world: int, zero: int, micro_tokens: int
 ) -> None:
     assert seen.losses(cell(world, zero, micro_tokens)) == pytest.approx(plain.losses, rel=1e-5)
 
 
-def test_a_decoder_without_a_weight_in_its_head_does_so_too(seen: Seen, corpus: Path, tmp_path: Path) -> None:
+def test_a_decoder_whose_head_has_no_weight_gives_the_plain_losses(seen: Seen, corpus: Path, tmp_path: Path) -> None:
     plain = in_one_process(gpt(mini_run(corpus, tmp_path, phases=BRIEF)))
     assert seen.losses("gpt") == pytest.approx(plain.losses, rel=1e-5)
 
 
 @pytest.fixture(scope="module")
 def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plain]:
-    """The runs with the optimisers that need whole tensors, in one plain process."""
+    """The runs with optimizers that need whole tensors, in one plain process."""
     folder = tmp_path_factory.mktemp("whole")
     runs = {name: mini_run(corpus, folder / name, phases=BRIEF) for name in WHOLE}
     return {name: in_one_process(of_whole_tensors(run, name)) for name, run in runs.items()}
 
 
-@each(optimised, optimiser=WHOLE, world=(1, 2), zero=STAGES)
-def test_optimisers_of_whole_tensors_do_so_on_every_stage(
-    seen: Seen, whole: dict[str, Plain], optimiser: str, world: int, zero: int
+@each(with_optimizer, optimizer=WHOLE, world=(1, 2), zero=STAGES)
+def test_optimizers_of_whole_tensors_learn_the_same_on_every_stage(
+    seen: Seen, whole: dict[str, Plain], optimizer: str, world: int, zero: int
 ) -> None:
-    name = optimised(optimiser, world, zero)
-    assert seen.losses(name) == pytest.approx(whole[optimiser].losses, rel=1e-5)
+    name = with_optimizer(optimizer, world, zero)
+    assert seen.losses(name) == pytest.approx(whole[optimizer].losses, rel=1e-5)
     weights = safetensors.torch.load_file(seen.folder / name / "final.safetensors")
-    for tensor, wanted in whole[optimiser].weights.items():
+    for tensor, wanted in whole[optimizer].weights.items():
         found = weights[tensor]
-        if tensor.endswith("qkv.bias"):  # that of a key has no gradient, whose sign Adafactor still takes
+        # the bias of the keys has no gradient except rounding noise, but Adafactor uses its sign
+        if tensor.endswith("qkv.bias"):
             found, wanted = (torch.cat(each.chunk(3)[::2]) for each in (found, wanted))
         torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5, msg=tensor)
 
@@ -335,21 +339,19 @@ def signed(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return {name: in_one_process(signed_of(mini_run(corpus, folder / name), name)) for name in SIGNED}
 
 
-@each(optimised, optimiser=SIGNED, world=(2,), zero=STAGES)
-def test_the_raw_gradient_is_clipped_and_not_the_update_that_lion_and_muon_make_of_it(
-    seen: Seen, signed: dict[str, Plain], optimiser: str, world: int, zero: int
+@each(with_optimizer, optimizer=SIGNED, world=(2,), zero=STAGES)
+def test_lion_and_muon_clip_the_raw_gradient_and_not_the_update(
+    seen: Seen, signed: dict[str, Plain], optimizer: str, world: int, zero: int
 ) -> None:
     """DeepSpeed's own Muon clips the orthogonal update under ZeRO 1 to 3 (DeepSpeed #8439, Megatron-LM #5394)."""
-    found = seen.runs[optimised(optimiser, world, zero)]
+    found = seen.runs[with_optimizer(optimizer, world, zero)]
     norms = [metrics["train/grad_norm"] for metrics in found["steps"].values()]
-    assert zero == 0 or min(norms) > SIGNED[optimiser].max_grad_norm  # stage 0 tells no norm
-    assert losses(found) == pytest.approx(signed[optimiser].losses, rel=1e-5)
+    assert zero == 0 or min(norms) > SIGNED[optimizer].max_grad_norm  # stage 0 reports no norm
+    assert losses(found) == pytest.approx(signed[optimizer].losses, rel=1e-5)
 
 
 @each(str, name=[f"{net} {zero}" for net, (_, stages) in NETS.items() for zero in chain(*stages.values())])
-def test_two_nets_and_two_sides_learn_the_same_on_every_stage(
-    name: str, seen: Seen, corpus: Path, tmp_path: Path
-) -> None:
+def test_electra_and_t5_learn_the_same_on_every_stage(name: str, seen: Seen, corpus: Path, tmp_path: Path) -> None:
     net = name.rpartition(" ")[0]
     plain = in_one_process(NETS[net][0](mini_run(corpus, tmp_path, phases=SHORTEST)))
     assert seen.losses(name) == pytest.approx(plain.losses, rel=1e-5)
@@ -360,14 +362,14 @@ def test_two_nets_and_two_sides_learn_the_same_on_every_stage(
 
 
 @each(partial(cell, micro_tokens=96), world=(1, 2), zero=STAGES)
-def test_the_workers_evaluate_as_one_plain_process_does(seen: Seen, plain: Plain, world: int, zero: int) -> None:
+def test_workers_evaluate_the_same_as_one_plain_process(seen: Seen, plain: Plain, world: int, zero: int) -> None:
     found = seen.runs[cell(world, zero, 96)]["steps"]["4"]
     assert found["eval/loss"] == pytest.approx(plain.last["eval/loss"], rel=1e-5)
     assert found["eval/pair_accuracy"] == plain.last["eval/pair_accuracy"]
 
 
 @each(partial(cell, micro_tokens=96), world=(1, 2), zero=STAGES)
-def test_the_gathered_weights_are_those_of_one_plain_process(seen: Seen, plain: Plain, world: int, zero: int) -> None:
+def test_the_gathered_weights_equal_those_of_one_plain_process(seen: Seen, plain: Plain, world: int, zero: int) -> None:
     weights = safetensors.torch.load_file(seen.folder / cell(world, zero, 96) / "final.safetensors")
     assert weights.keys() == plain.weights.keys()
     for name, wanted in plain.weights.items():
@@ -382,7 +384,7 @@ BF16 = [in_bf16(zero) for zero in (1, 2, 3)]
 
 
 @each(str, name=[cell(world, zero, 96) for world in (1, 2) for zero in STAGES] + BF16)
-def test_a_checkpoint_has_them_too_for_one_process(seen: Seen, name: str) -> None:
+def test_a_checkpoint_contains_the_same_weights_for_one_process(seen: Seen, name: str) -> None:
     path = find_newest(seen.folder / name / CHECKPOINTS)
     assert path is not None
     found = weights_of(path)
@@ -390,13 +392,13 @@ def test_a_checkpoint_has_them_too_for_one_process(seen: Seen, name: str) -> Non
         assert torch.equal(found[name_of], weight), name_of
 
 
-def test_stage_three_leaves_no_tensor_whole(seen: Seen, plain: Plain) -> None:
+def test_stage_three_partitions_every_tensor(seen: Seen, plain: Plain) -> None:
     assert seen.runs[cell(2, 3, 96)]["partitioned"] == len(plain.weights)
     assert seen.runs[cell(2, 2, 96)]["partitioned"] == 0
 
 
 @each(str, name=SPIKED)
-def test_what_is_skipped_for_a_spike_is_as_if_it_had_been_left_out_on_every_stage(seen: Seen, name: str) -> None:
+def test_skipping_a_spike_equals_leaving_out_the_batch_on_every_stage(seen: Seen, name: str) -> None:
     assert tuple(seen.runs[name]["skip_steps"]) == SPIKED[name][-1], seen.runs[name]
     one, again = (
         safetensors.torch.load_file(seen.folder / each / "final.safetensors") for each in (name, f"{name} again")
@@ -406,14 +408,14 @@ def test_what_is_skipped_for_a_spike_is_as_if_it_had_been_left_out_on_every_stag
 
 
 @each(in_bf16, zero=(1, 2, 3))
-def test_bf16_follows_float32(seen: Seen, plain: Plain, zero: int) -> None:
+def test_bf16_losses_are_close_to_those_in_float32(seen: Seen, plain: Plain, zero: int) -> None:
     found = seen.losses(in_bf16(zero))
     assert found == pytest.approx(plain.losses, rel=5e-3)
-    assert found != pytest.approx(plain.losses, rel=1e-5)  # it was bf16
+    assert found != pytest.approx(plain.losses, rel=1e-5)  # proves that the run was in bf16
 
 
 @each(in_bf16, zero=(1, 2, 3))
-def test_what_bf16_training_hands_on_are_its_float32_weights(seen: Seen, zero: int) -> None:
+def test_bf16_training_returns_float32_weights(seen: Seen, zero: int) -> None:
     weights = safetensors.torch.load_file(seen.folder / in_bf16(zero) / "final.safetensors")
     table = weights["trunk.tokens.weight"]
     assert table.dtype == torch.float32
@@ -427,21 +429,22 @@ def test_bf16_adds_gradients_in_float32(seen: Seen, zero: int) -> None:
 
 
 @each("poisoned {}".format, zero=STAGES)
-def test_a_gradient_of_one_worker_that_is_not_finite_is_skipped_by_all(seen: Seen, zero: int) -> None:
+def test_a_nonfinite_gradient_of_one_worker_is_skipped_by_all(seen: Seen, zero: int) -> None:
     found = seen.runs[f"poisoned {zero}"]
     assert found["skipped"] == 1
     assert all(math.isfinite(loss) for loss in losses(found))
 
 
 @pytest.mark.parametrize("zero", STAGES)
-def test_every_stage_says_the_norm_of_the_raw_gradient(seen: Seen, plain: Plain, zero: int) -> None:
+def test_every_stage_reports_the_norm_of_the_raw_gradient(seen: Seen, plain: Plain, zero: int) -> None:
     assert seen.runs[cell(2, zero, 96)]["steps"]["4"]["train/grad_norm"] == pytest.approx(
         plain.last["train/grad_norm"], rel=1e-3
     )
 
 
-def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path) -> None:
-    """A run whose second worker got SIGKILL at a random step, and durable runs whose newest files are cut short."""
+def test_killed_and_damaged_runs_resume_to_the_same_weights(seen: Seen, corpus: Path) -> None:
+    """A run whose second worker received SIGKILL at a random step, and durable runs whose newest files are
+    truncated."""
     killed, kill_at = killed_of(corpus, seen.folder), seen.kill_at
     durables = [name for name in DURABLE if name in seen.runs]
     for name in durables:
@@ -454,7 +457,7 @@ def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path
     for (world, precision), (_, zero) in MOVES.items():
         if f"moved {world} {precision}" not in seen.runs:
             continue
-        run = moved(corpus, seen.folder, world, zero, precision)
+        run = resumed_elsewhere(corpus, seen.folder, world, zero, precision)
         shutil.rmtree(Path(run.folder) / CHECKPOINTS / checkpoint.name(4))
         moves[cell(2, zero, 96, precision)] = run
     jobs = [job(run) for run in (killed, *again.values(), *moves.values())]
@@ -465,7 +468,7 @@ def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path
         assert losses(after) == seen.losses(name)[-len(losses(after)) :], f"{name}, killed after {kill_at} steps"
     first, *others = (min(map(int, after["steps"])) for after in resumed)
     saved = kill_at // 4 * 4
-    assert first in {saved + 1, max(0, saved - 4) + 1}  # what was still being written is as if it was never begun
+    assert first in {saved + 1, max(0, saved - 4) + 1}  # an unfinished checkpoint is ignored
     assert others == [9] * len(durables)
     for undisturbed, after in zip(moves, found[len(resumed) :], strict=True):
         assert list(after["steps"]) == ["3", "4"]
@@ -474,7 +477,7 @@ def test_killed_and_damaged_runs_end_with_the_same_bits(seen: Seen, corpus: Path
 
 
 class Recorder(dict[str, Any]):
-    """A dictionary that knows which of its keys were asked for."""
+    """A dictionary that records which of its keys are read."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         super().__init__(values)
@@ -496,7 +499,7 @@ class Recorder(dict[str, Any]):
 def test_deepspeed_reads_every_key_of_the_configuration() -> None:
     config = Recorder(deepspeed_config(EngineSettings(), AdamW(learning_rate=1e-3)) | {"zero_optimisation": {}})
     deepspeed_import.deepspeed().DeepSpeedConfig(config)
-    assert set(config) - config.read == {"zero_optimisation"}  # a mistyped key is ignored without a word
+    assert set(config) - config.read == {"zero_optimisation"}  # DeepSpeed silently ignores a misspelled key
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -511,7 +514,7 @@ def test_deepspeed_understands_the_configuration(zero: int, precision: str) -> N
     assert (config.grad_accum_dtype, config.managed_gradient_accumulation) == ("fp32", False)
 
 
-def test_a_worker_waits_for_the_others_as_long_as_the_cluster_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_timeout_is_that_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
     monkeypatch.setattr(deepspeed_import.deepspeed(), "init_distributed", lambda **given: asked.update(given))
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
@@ -522,7 +525,7 @@ def test_a_worker_waits_for_the_others_as_long_as_the_cluster_says(monkeypatch: 
         EngineSettings(init_timeout_seconds=0)
 
 
-def test_a_worker_on_the_wrong_device_is_told_what_to_set() -> None:
+def test_a_worker_on_the_wrong_device_names_the_setting() -> None:
     with pytest.raises(
         ResourceError, match="got cpu, expected cuda, the device of the cluster; set DS_ACCELERATOR=cuda"
     ):

@@ -1,4 +1,4 @@
-"""What a score rests on: values of questions, one constant answer, and what the most frequent right answer gets."""
+"""Per-question values of a score, constant predictions, and the score of the majority answer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -50,7 +50,7 @@ NONE = [("q", [], [])] * 4 + [("q", ["Paris"], [0])] * 2
 @pytest.mark.parametrize(
     ("task", "given", "majority"),
     [
-        (MRPC, items(MOST), 14 / 17),  # F1 of the positive label: MRPC's 81.2
+        (MRPC, items(MOST), 14 / 17),  # F1 of the positive label: 81.2 for MRPC
         (MRPC, items([0] * 7 + [1] * 3), 0.0),
         (COLA, items(MOST), 0.0),
         (STSB, items([0.0, 1.0, 5.0, 2.5, 3.0]), 0.0),
@@ -63,10 +63,9 @@ NONE = [("q", [], [])] * 4 + [("q", ["Paris"], [0])] * 2
         (TextToText(task=MRPC), items(MOST), 14 / 17),
     ],
 )
-def test_the_most_frequent_answer_has_a_value_of_the_same_metric(
-    task: Any, given: list[TaskItem], majority: float
-) -> None:
-    """MRPC's F1 was reported without one, so that 81.2 of one constant answer stood beside the paper's 88.9."""
+def test_the_majority_answer_is_scored_by_the_same_metric(task: Any, given: list[TaskItem], majority: float) -> None:
+    """MRPC's F1 was reported without its majority baseline: 81.2 for one constant answer stood beside the paper's
+    88.9."""
     guess = task.majority(given)
     scores = with_majority(task, given, guess)
     assert scores["majority"] == scores[task.metrics[0]] == pytest.approx(majority)
@@ -77,7 +76,7 @@ def test_the_most_frequent_answer_has_a_value_of_the_same_metric(
     assert f"would score {task.metrics[0]} {majority:.4g}" in note
 
 
-def test_where_there_is_no_right_answer_there_is_no_majority() -> None:
+def test_without_gold_answers_there_is_no_majority() -> None:
     for task in (MRPC, STSB, NER, RACE, WNLI, SQUAD):
         assert task.majority(items([None, None])) == []
     assert Generation(prompt="{a}", answer="{b}").majority(items(["x", "x"])) == []
@@ -88,7 +87,7 @@ def test_where_there_is_no_right_answer_there_is_no_majority() -> None:
     [
         (["1"] * 8, "'1'"),
         (["1"] * 7 + ["0"], ""),
-        (["1"] * 4, ""),  # four may agree by chance
+        (["1"] * 4, ""),  # four equal answers may be chance
         ([2.50001, 2.49999, 2.5, 2.5, 2.5], "2.5"),
         ([["O"], ["O", "O"], ["O"], ["O"], ["O"]], "'O'"),  # no entity at all
         ([["O"], ["O", "B-PER"], ["O"], ["O"], ["O"]], ""),
@@ -97,12 +96,12 @@ def test_where_there_is_no_right_answer_there_is_no_majority() -> None:
         ([], ""),
     ],
 )
-def test_one_constant_answer_is_seen_whatever_its_kind(answers: list[Any], said: str) -> None:
+def test_a_constant_answer_is_detected_for_every_kind(answers: list[Any], said: str) -> None:
     assert constant(answers) == said
 
 
-def test_an_option_is_constant_only_where_all_questions_have_the_same() -> None:
-    """The right option of BLiMP is always the first: a net that finds it has other words each time."""
+def test_a_choice_is_constant_only_if_all_questions_have_the_same_choices() -> None:
+    """The correct choice of BLiMP is always the first one, but its text differs in each question."""
     yes = [{"answer": "yes", "nats": [0, 0]}] * 6
     boolq, blimp = (
         [TaskItem(str(n), (LikelihoodOptions(("", ""), ("a", "b"), options),), 0) for n, options in enumerate(each)]
@@ -113,7 +112,7 @@ def test_an_option_is_constant_only_where_all_questions_have_the_same() -> None:
     assert _constant_choice(boolq, [*yes[1:], {"answer": "no"}]) == ""
 
 
-def test_values_are_of_questions_with_an_answer_and_one_of_a_text_that_several_share() -> None:
+def test_a_unit_is_a_labeled_question_or_a_text_shared_by_several() -> None:
     alone = [TaskItem(str(n), (f"text {n}",), gold) for n, gold in enumerate([1, 0, None, 1])]
     assert by_unit(COLA.scores, "accuracy", alone, ["1", "1", "1", "0"]) == [1.0, 0.0, 0.0]
     passages = [TaskItem(str(n), (f"a long passage {n // 2}", "q", ("x", "y")), n % 2) for n in range(8)]
@@ -121,7 +120,7 @@ def test_values_are_of_questions_with_an_answer_and_one_of_a_text_that_several_s
     assert values == [1.0, 0.5, 0.0, 1.0]
 
 
-def test_the_units_of_a_mean_over_subsets_are_these() -> None:
+def test_the_units_of_a_macro_average_are_the_subsets() -> None:
     task = LoglikelihoodChoice(choices=("{good}", "{bad}"), subset="{part}", metrics=("macro_accuracy",))
     asked = [
         TaskItem(str(n), (LikelihoodOptions(("", ""), ("a", "b"), ("a", "b"), f"part {n // 3}"),), 0) for n in range(9)
@@ -137,7 +136,7 @@ def test_the_units_of_a_mean_over_subsets_are_these() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 300])
-def test_the_values_of_a_perplexity_are_those_of_its_logarithm(count: int) -> None:
+def test_values_of_a_perplexity_are_those_of_its_logarithm(count: int) -> None:
     nats = [0.5 + n % 7 for n in range(count)]
 
     def scores(items: Sequence[TaskItem], answers: Sequence[Any]) -> dict[str, float]:
@@ -158,10 +157,8 @@ def test_the_values_of_a_perplexity_are_those_of_its_logarithm(count: int) -> No
         (Regression(text="a", label="l", min_value=0, max_value=1, metrics=("pearson", "spearman")), regression),
     ],
 )
-def test_values_cost_nothing_for_metrics_that_are_not_the_first(
-    task: Any, other: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """QQP's accuracy, with F1 beside it: 3.6 ms a question, two and a half minutes behind each of its cells."""
+def test_values_compute_only_the_first_metric(task: Any, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """QQP's accuracy with F1 beside it took 3.6 ms per question, two and a half minutes after each trial."""
 
     def never(*given: Any) -> float:
         raise AssertionError(task.metrics)

@@ -1,4 +1,4 @@
-"""Nets fill in blanks as they are."""
+"""Pretrained models predict masked words without fine-tuning."""
 
 from typing import Any
 
@@ -44,8 +44,8 @@ def spec_of(kind: str, vocab: Vocab) -> ModelSpec:
     return ModelSpec(model=causal, losses=(NextToken(),), vocab_size=vocab.size)
 
 
-@pytest.mark.parametrize("kind", ["encoder", "twin"])  # ELECTRA is asked by its generator
-def test_a_net_that_knows_one_word_only_is_right_where_that_word_stood(kind: str, store: TokenStore) -> None:
+@pytest.mark.parametrize("kind", ["encoder", "twin"])  # ELECTRA is evaluated by its generator
+def test_a_model_that_always_predicts_one_word_is_right_only_for_that_word(kind: str, store: TokenStore) -> None:
     vocab = Vocab.load(store.vocab_dir)
     blanks = Cloze().make(store, vocab)
     spec, word = spec_of(kind, vocab), blanks.blanks[0].answer
@@ -59,7 +59,7 @@ def test_a_net_that_knows_one_word_only_is_right_where_that_word_stood(kind: str
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
-def test_three_sentences_are_shown_with_what_the_net_says(kind: str, store: TokenStore) -> None:
+def test_three_sentences_are_shown_with_the_predictions(kind: str, store: TokenStore) -> None:
     vocab = Vocab.load(store.vocab_dir)
     found = fill_in(EvaluatedModel(spec_of(kind, vocab), None, vocab), Cloze().make(store, vocab))
     assert 0 <= found.scores["test"]["accuracy"] <= found.scores["test"]["top5"] <= 1
@@ -68,7 +68,7 @@ def test_three_sentences_are_shown_with_what_the_net_says(kind: str, store: Toke
     assert all("___" in line and "(it was: " in line for line in lines)
 
 
-def test_a_decoder_does_not_see_what_stands_behind_the_blank(store: TokenStore) -> None:
+def test_a_decoder_does_not_attend_to_the_text_after_the_blank(store: TokenStore) -> None:
     vocab = Vocab.load(store.vocab_dir)
     spec, ids_S = spec_of("decoder", vocab), Cloze().make(store, vocab).blanks[0].ids_S
     other = ids_S.copy()
@@ -79,13 +79,13 @@ def test_a_decoder_does_not_see_what_stands_behind_the_blank(store: TokenStore) 
     assert first.predictions == second.predictions
 
 
-def test_the_global_generator_stays_as_it_was(store: TokenStore) -> None:
+def test_the_global_generator_is_unchanged(store: TokenStore) -> None:
     vocab, before = Vocab.load(store.vocab_dir), torch.get_rng_state()
     fill_in(EvaluatedModel(spec_of("encoder", vocab), None, vocab), Cloze().make(store, vocab))
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_net_that_fills_in_no_single_word_is_refused_in_a_line(store: TokenStore) -> None:
+def test_a_model_that_cannot_predict_a_single_word_is_refused(store: TokenStore) -> None:
     vocab = Vocab.load(store.vocab_dir)
     spec = ModelSpec(model=BART, losses=(NextToken(),), vocab_size=vocab.size)
     with pytest.raises(BadInput, match="task cloze: this encoder_decoder cannot predict a single word; remove cloze"):

@@ -1,4 +1,4 @@
-"""A cell of a grid: everything that a tuning says happens, or is refused in one line."""
+"""One trial of a grid: every key of a tuning has its effect, or is refused in one line."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -58,7 +58,8 @@ def encoder() -> EvaluatedModel:
 @pytest.fixture(scope="module")
 def decoder() -> EvaluatedModel:
     vocab = train(ByteLevelBPE(vocab_size=300), [TEXT] * 40)
-    spec = ModelSpec(model=DECODER, losses=(NextToken(),), vocab_size=vocab.size + 5)  # a table that is filled up
+    # an embedding table with unused rows
+    spec = ModelSpec(model=DECODER, losses=(NextToken(),), vocab_size=vocab.size + 5)
     return EvaluatedModel(spec, dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters()), vocab)
 
 
@@ -70,7 +71,7 @@ def pairs(count: int) -> list[TaskItem]:
 
 
 def questions(count: int) -> list[TaskItem]:
-    """Of each second one the context has no answer."""
+    """Questions; every second one has no answer in its context."""
     return [
         TaskItem(
             f"{i}",
@@ -90,7 +91,7 @@ def run(net: EvaluatedModel, tuning: Tuning, task: LabeledTask = PAIR, **more: A
     return finetune_task(net, task, items(task), tuning, length=24, **more)
 
 
-# Every key of a tuning
+# Every key of a tuning.
 
 CHANGES: Final[Mapping[str, Any]] = {
     "optimizer": "adafactor",
@@ -131,7 +132,8 @@ DECODERS: Final = ("lm_loss_weight", "input_format", "sum_orders")
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [field.name for field in fields(Tuning)])
 def test_each_key_of_a_tuning_changes_the_training(name: str, encoder: EvaluatedModel, decoder: EvaluatedModel) -> None:
-    """The losses differ, for `init_task` what may be begun with; a key without a line here fails."""
+    """The losses differ; for `init_task`, the set of allowed checkpoints differs. A key that is missing in CHANGES
+    fails."""
     changed: Any = 1 if name == "head_layer_gap" else CHANGES[name]
     before = replace(BASE, **BESIDE.get(name, {}))
     after = replace(before, **{name: changed})
@@ -152,8 +154,8 @@ def test_each_key_of_a_tuning_changes_the_training(name: str, encoder: Evaluated
     assert run(net, before, task).losses != run(net, after, task).losses
 
 
-def test_each_key_of_a_grid_is_in_its_cells() -> None:
-    """What a grid and a tuning both have means the same and has the same default; the rest is accounted for."""
+def test_each_key_of_a_grid_is_passed_to_its_trials() -> None:
+    """A key of both a grid and a tuning has the same type and default; all other keys are listed here."""
     base = Grid(learning_rates=(1e-3,), batch_sizes=(4,), epochs=(2,), citation="x")
     of_tuning, of_grid = ({field.name: field for field in fields(cls)} for cls in (Tuning, Grid))
     hints = get_type_hints(Tuning), get_type_hints(Grid)
@@ -180,12 +182,12 @@ def test_each_key_of_a_grid_is_in_its_cells() -> None:
         "citation",
         "unverified",
         "note",
-    }  # the tests below; three are for readers
+    }  # tested below; three are documentation only
     assert of_grid.keys() - of_tuning.keys() == told
     assert of_tuning.keys() >= VARIED
 
 
-def test_the_cells_of_a_grid_are_what_varies() -> None:
+def test_the_trials_of_a_grid_are_all_combinations() -> None:
     grid = Grid(
         learning_rates=(1e-5, 2e-5), batch_sizes=(16, 32), max_steps=100, warmup_steps=25, num_seeds=2, citation="x"
     )
@@ -226,20 +228,20 @@ def test_the_cells_of_a_grid_are_what_varies() -> None:
         ),
     ],
 )
-def test_keys_that_would_do_nothing_are_refused(keys: Mapping[str, Any], reason: str) -> None:
+def test_keys_without_effect_are_refused(keys: Mapping[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Tuning(**keys)
 
 
 @pytest.mark.parametrize("key", [{"lm_loss_weight": 0.5}, {"input_format": "gpt1"}])
-def test_what_is_for_decoders_is_refused_elsewhere(key: Mapping[str, Any], encoder: EvaluatedModel) -> None:
+def test_keys_for_decoders_are_refused_for_an_encoder(key: Mapping[str, Any], encoder: EvaluatedModel) -> None:
     with pytest.raises(
         BadInput, match=r"which requires a decoder without adaptive softmax, but the model is: encoder, 2 layers"
     ):
         run(encoder, replace(BASE, **key))
 
 
-def test_what_a_kind_of_task_has_not_is_refused() -> None:
+def test_keys_that_a_kind_of_task_does_not_support_are_refused() -> None:
     one_text = Classification(text="a", label="label", labels=("no", "yes"))
     tag = TokenClassification(labels=("O", "B-PER"))
     added = {"sum_orders": True, "input_format": "gpt1"}
@@ -265,10 +267,10 @@ def test_what_a_kind_of_task_has_not_is_refused() -> None:
             task.with_tuning(Tuning(**key))  # type: ignore[attr-defined]
 
 
-# What the keys do
+# The effect of the keys.
 
 
-def test_a_pair_is_trained_on_in_both_orders_and_scored_in_one(encoder: EvaluatedModel) -> None:
+def test_both_orders_train_on_each_order_and_score_one(encoder: EvaluatedModel) -> None:
     task = Regression(text="a", text_pair="b", label="score", min_value=0, max_value=5).with_tuning(
         Tuning(both_orders=True)
     )
@@ -288,8 +290,8 @@ SIMILAR: Final[Mapping[str, LabeledTask]] = {
 
 
 @pytest.mark.parametrize("kind", SIMILAR)
-def test_the_states_of_both_orders_of_a_pair_are_added_before_the_head(kind: str, decoder: EvaluatedModel) -> None:
-    """Section 3.3 of GPT-1: the first ten losses are those of a plain loop that reads each order by itself."""
+def test_sum_orders_adds_the_states_of_both_orders_before_the_head(kind: str, decoder: EvaluatedModel) -> None:
+    """Section 3.3 of GPT-1: the first ten losses equal those of a plain loop that encodes each order separately."""
     tuning = Tuning(
         learning_rate=1e-3,
         batch_size=3,
@@ -341,7 +343,7 @@ def test_the_states_of_both_orders_of_a_pair_are_added_before_the_head(kind: str
     assert len(set(losses)) == len(losses) == 10
 
 
-def test_of_two_orders_one_answer_is_made_in_either_order(decoder: EvaluatedModel) -> None:
+def test_sum_orders_gives_one_answer_for_either_order(decoder: EvaluatedModel) -> None:
     tuning = replace(BASE, input_format="gpt1", sum_orders=True, lm_loss_weight=0.5, dropout=0.0)
     swapped = [replace(item, texts=item.texts[::-1]) for item in pairs(10)]
     task = SIMILAR["regression"]
@@ -356,13 +358,13 @@ def test_questions_that_are_also_in_train_are_counted(encoder: EvaluatedModel) -
     train, tuning = pairs(8), replace(BASE, max_steps=1)
     blanks = [replace(train[0], texts=(f" {train[0].texts[0]} ", train[0].texts[1])), *pairs(10)[7:]]
     swapped = [replace(item, texts=item.texts[::-1]) for item in train]
-    unlabelled = [replace(item, gold=None) for item in train]
-    given = {"train": train, "dev": blanks, "test": swapped, "test_unlabelled": unlabelled}
+    unlabeled = [replace(item, gold=None) for item in train]
+    given = {"train": train, "dev": blanks, "test": swapped, "test_unlabelled": unlabeled}
     found = finetune_task(encoder, PAIR, given, tuning, length=24)
     assert [note for note in found.notes if "also in train" in note] == ["dev: 2 of 4 questions are also in train"]
 
 
-def test_texts_of_any_kind_of_task_are_compared_but_for_blanks_around_them() -> None:
+def test_texts_of_any_kind_of_task_are_compared_without_surrounding_spaces() -> None:
     for texts, other in (
         (("a", ("b ", "c")), (" a", ("b", "c"))),
         ((("Ada", "wrote"),), (("Ada", "wrote"),)),
@@ -373,15 +375,16 @@ def test_texts_of_any_kind_of_task_are_compared_but_for_blanks_around_them() -> 
         assert of_repeated([replace(one, texts=("x",))], [same]) == []
 
 
-def test_dropout_is_that_of_the_tuning(encoder: EvaluatedModel) -> None:
+def test_dropout_is_set_by_the_tuning(encoder: EvaluatedModel) -> None:
     changed = Tuning(dropout=0.0).trunk(ENCODER)
     assert (changed.hidden_dropout, changed.attention_dropout) == (0.0, 0.0)
     assert Tuning().trunk(ENCODER) is ENCODER
     assert replace(changed, hidden_dropout=0.1, attention_dropout=0.1) == ENCODER
 
 
-def test_rows_in_the_form_of_gpt_1(decoder: EvaluatedModel) -> None:
-    """Start text Extract, Start text Delim text Extract; the three have the rows behind those of the net's table."""
+def test_sequences_in_the_format_of_gpt_1(decoder: EvaluatedModel) -> None:
+    """One text: Start text Extract. A pair: Start text Delim text Extract. The three tokens have the rows after those
+    of the model's table."""
     rows = decoder.spec.vocab_size
     vocab = with_inserts(decoder.vocab, rows)
     start, delimiter, extract = (rows, rows + 1, rows + 2)
@@ -391,12 +394,12 @@ def test_rows_in_the_form_of_gpt_1(decoder: EvaluatedModel) -> None:
     assert two.ids.tolist() == [start, *plain("Ada wrote"), delimiter, *plain(" so"), extract]
     assert vocab.size == rows + 3
     assert vocab.hash != decoder.vocab.hash
-    written = Template(vocab, 100).row(INSERTS[0]).ids  # the name written out is text
+    written = Template(vocab, 100).row(INSERTS[0]).ids  # the name in the text is not the token
     assert start not in written[1:].tolist()
 
 
-def test_new_rows_begin_small_and_the_table_is_kept(decoder: EvaluatedModel) -> None:
-    """N(0, .02) for three more rows (GPT-1 4.1)."""
+def test_new_rows_are_initialized_small_and_old_rows_are_kept(decoder: EvaluatedModel) -> None:
+    """N(0, .02) for three additional rows (GPT-1 4.1)."""
     from training.finetuning import RowLabel, TaskModel
 
     rows = decoder.spec.vocab_size
@@ -410,8 +413,8 @@ def test_new_rows_begin_small_and_the_table_is_kept(decoder: EvaluatedModel) -> 
     assert torch.equal(model.get_parameter("trunk.tokens.weight")[:rows], decoder.weights["trunk.tokens.weight"])
 
 
-def test_the_auxiliary_loss_is_that_of_the_next_tokens_of_each_row(decoder: EvaluatedModel) -> None:
-    """The first loss is that of the task and half of the mean over rows of the mean over their tokens."""
+def test_the_auxiliary_loss_is_the_next_token_loss_of_each_sequence(decoder: EvaluatedModel) -> None:
+    """The first loss is the task loss plus half of the mean, over sequences, of the mean loss of their tokens."""
     still = replace(DECODER, hidden_dropout=0.0, attention_dropout=0.0)
     net = replace(decoder, spec=replace(decoder.spec, model=still))
     tuning = replace(BASE, max_steps=1, batch_size=8)
@@ -436,8 +439,8 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens_of_each_row(decoder: Eval
     assert beside - alone == pytest.approx(0.5 * sum(of_rows) / len(of_rows), abs=1e-4)
 
 
-def test_a_head_may_say_that_a_question_has_no_answer() -> None:
-    """As in ELECTRA: the lowest of its logits over the windows, in place of what the first token says."""
+def test_a_head_may_predict_that_a_question_has_no_answer() -> None:
+    """As in ELECTRA: the lowest of its logits over the windows replaces the score of the first token."""
     task = SPAN.with_tuning(Tuning(no_answer_loss_weight=0.5))
     assert [(target.kind, target.weight) for target in task.targets()] == [("answer_span", 1.0), ("no_answer", 0.5)]
     vocab = train(WordPiece(vocab_size=120), [TEXT] * 40)
@@ -456,9 +459,7 @@ def test_a_head_may_say_that_a_question_has_no_answer() -> None:
     assert found == [3.0, -2.0]
 
 
-def test_the_weights_of_the_best_evaluation_on_dev_count(
-    encoder: EvaluatedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_weights_with_the_best_dev_score_are_used(encoder: EvaluatedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     said, of_regress = list[float](), Regression.scores
 
     def scores(task: Regression, items: Sequence[TaskItem], predictions: Sequence[float]) -> dict[str, float]:
@@ -468,37 +469,39 @@ def test_the_weights_of_the_best_evaluation_on_dev_count(
 
     monkeypatch.setattr(Regression, "scores", scores)
     task = Regression(text="a", text_pair="b", label="label", min_value=0, max_value=1)
-    learnt = [replace(item, gold=number / 8) for number, item in enumerate(pairs(8))]
-    opposite = [replace(item, gold=1 - item.gold) for item in learnt]  # the longer it learns, the worse it gets
+    learned = [replace(item, gold=number / 8) for number, item in enumerate(pairs(8))]
+    # the longer the training, the lower the dev score
+    opposite = [replace(item, gold=1 - item.gold) for item in learned]
     kept: dict[str, Tensor] = {}
     tuning = replace(
         BASE, learning_rate=0.01, batch_size=4, epochs=8, num_evaluations=8, lr_schedule="constant", warmup_ratio=0
     )
-    given = {"train": learnt, "dev": opposite}
+    given = {"train": learned, "dev": opposite}
     found = finetune_task(encoder, task, given, tuning, length=24, keep=kept.update)
     on_way, last = said[:8], said[8:]
     assert last[:1] == [max(on_way)]
-    assert on_way[-1] < max(on_way)  # else the last weights would do
+    assert on_way[-1] < max(on_way)  # otherwise the last weights would be the best
     best = 2 * (on_way.index(max(on_way)) + 1)
     assert found.notes[-2:] == (
         "used the checkpoint with the best dev score of 8 evaluations",
         "dev: 8 of 8 questions are also in train",
     )
-    stopped: dict[str, Tensor] = {}  # the rate is the same at each step, so that a shorter training begins as this one
+    # the learning rate is constant, so that a shorter training has the same first steps
+    stopped: dict[str, Tensor] = {}
     finetune_task(
         encoder, task, given, replace(tuning, num_evaluations=0, max_steps=best), length=24, keep=stopped.update
     )
     assert all(torch.equal(kept[name], stopped[name]) for name in stopped)
 
 
-def test_of_more_evaluations_than_updates_there_is_one_after_each(encoder: EvaluatedModel) -> None:
+def test_excess_evaluations_happen_after_each_update(encoder: EvaluatedModel) -> None:
     assert (
         run(encoder, replace(BASE, max_steps=3, num_evaluations=52)).notes[-1]
         == "used the checkpoint with the best dev score of 3 evaluations"
     )
 
 
-def test_with_zero_3_no_worker_has_the_weights_that_are_best_on_dev(encoder: EvaluatedModel) -> None:
+def test_evaluations_during_training_are_refused_with_zero_3(encoder: EvaluatedModel) -> None:
     machine = EngineSettings(precision="bf16", zero_stage=3)
     with pytest.raises(
         BadInput, match=r"num_evaluations: got 1, but with engine\.zero_stage 3 no worker has all weights"
@@ -506,17 +509,17 @@ def test_with_zero_3_no_worker_has_the_weights_that_are_best_on_dev(encoder: Eva
         run(encoder, replace(BASE, num_evaluations=1), machine=machine)
 
 
-def test_an_evaluation_on_dev_wants_a_labelled_split(encoder: EvaluatedModel) -> None:
-    unlabelled = [replace(item, gold=None) for item in pairs(4)]
-    for given in ({"train": pairs(4)}, {"train": pairs(4), "dev": unlabelled}, {"train": pairs(4), "test": pairs(4)}):
+def test_evaluations_during_training_require_a_labeled_dev_split(encoder: EvaluatedModel) -> None:
+    unlabeled = [replace(item, gold=None) for item in pairs(4)]
+    for given in ({"train": pairs(4)}, {"train": pairs(4), "dev": unlabeled}, {"train": pairs(4), "test": pairs(4)}):
         with pytest.raises(
             BadInput, match=r"tuning\.num_evaluations: got 1, but no dev split has labels; use another grid"
         ):
             finetune_task(encoder, PAIR, given, replace(BASE, num_evaluations=1), length=24)
 
 
-def test_fine_tuned_weights_are_handed_over_to_the_next_task(encoder: EvaluatedModel) -> None:
-    """RoBERTa's RTE begins with the weights of MNLI: trunk and pooler."""
+def test_fine_tuned_weights_initialize_the_next_task(encoder: EvaluatedModel) -> None:
+    """RoBERTa's RTE starts from the weights fine-tuned on MNLI: trunk and pooler."""
     kept = dict[str, Tensor]()
     run(encoder, BASE, keep=lambda weights: kept.update({name: x.clone() for name, x in weights.items()}))
     from training.finetuning import RowLabel, TaskModel
@@ -531,21 +534,21 @@ def test_fine_tuned_weights_are_handed_over_to_the_next_task(encoder: EvaluatedM
     assert after.losses != run(encoder, BASE).losses
 
 
-def test_two_fine_tunings_are_the_same_and_leave_the_net_as_it_was(encoder: EvaluatedModel) -> None:
+def test_fine_tuning_is_repeatable_and_does_not_change_the_model(encoder: EvaluatedModel) -> None:
     assert encoder.weights is not None
     before = {name: x.detach().clone() for name, x in encoder.weights.items()}
     assert run(encoder, BASE) == run(encoder, BASE)
     assert all(torch.equal(before[name], x) for name, x in encoder.weights.items())
 
 
-def test_a_vocabulary_of_spans_gets_no_further_tokens() -> None:
+def test_a_vocabulary_with_sentinels_cannot_be_extended() -> None:
     vocab: Vocab = train(WordPiece(vocab_size=120), [TEXT] * 40)
     with pytest.raises(AssertionError, match="sentinels"):
         with_inserts(replace(vocab, sentinels=2), vocab.size)
 
 
-def test_the_threshold_of_dev_is_that_of_all_splits(encoder: EvaluatedModel) -> None:
-    """Whether a question has an answer is not to be seen here: dev says what is best, test takes it over."""
+def test_the_no_answer_threshold_of_dev_is_used_for_all_splits(encoder: EvaluatedModel) -> None:
+    """These models cannot see whether a question has an answer: dev gives the best threshold, and test uses it."""
     given = {"train": questions(8), "test": questions(4), "dev": [q for q in questions(10) if q.gold[1]]}
     found = finetune_task(encoder, SPAN, given, BASE, length=24)
     assert found.scores["dev"]["f1"] == pytest.approx(found.scores["dev"]["best_f1"])
@@ -557,7 +560,7 @@ def test_the_threshold_of_dev_is_that_of_all_splits(encoder: EvaluatedModel) -> 
     assert "the no-answer threshold is 0, because no dev split has labels" in without.notes
 
 
-def test_rows_that_the_net_is_too_short_for_are_said(encoder: EvaluatedModel) -> None:
+def test_truncated_sequences_are_noted(encoder: EvaluatedModel) -> None:
     long = [replace(item, texts=(TEXT, TEXT)) for item in pairs(2)]
     found = finetune_task(encoder, PAIR, {"train": [*pairs(6), *long], "dev": pairs(4)}, BASE, length=64)
     assert found.notes == (
@@ -568,7 +571,7 @@ def test_rows_that_the_net_is_too_short_for_are_said(encoder: EvaluatedModel) ->
     )
 
 
-def test_rows_with_what_the_vocabulary_does_not_know_are_said_split_by_split(encoder: EvaluatedModel) -> None:
+def test_unknown_words_are_noted_for_each_split(encoder: EvaluatedModel) -> None:
     strange = [replace(item, texts=("Ω", item.texts[1])) for item in pairs(3)]
     found = finetune_task(
         encoder, PAIR, {"train": pairs(6), "dev": [*pairs(2), *strange], "test": pairs(2)}, BASE, length=40
@@ -577,7 +580,7 @@ def test_rows_with_what_the_vocabulary_does_not_know_are_said_split_by_split(enc
     assert [note for note in found.notes if "know" in note] == [f"dev: 3 of 5 examples have {known}"]
 
 
-def test_a_pooler_for_which_the_net_has_no_weights_is_said_and_the_head_of_the_task_is_not(
+def test_a_missing_pooler_is_noted_and_a_new_task_head_is_not(
     encoder: EvaluatedModel,
 ) -> None:
     assert encoder.weights is not None
@@ -587,14 +590,14 @@ def test_a_pooler_for_which_the_net_has_no_weights_is_said_and_the_head_of_the_t
         run(replace(encoder, weights=weights), replace(BASE, max_steps=1)).notes
         for weights in (whole, encoder.weights, None)
     )
-    assert said == random  # where all weights are random, they are meant to be
+    assert said == random  # no note if all weights are random, because that is intended
     assert without == (
         "randomly initialized, because the model has no such weights: heads.row_label.summary.pooler",
         *said,
     )
 
 
-def test_questions_without_an_answer_teach_nothing_and_classes_that_train_lacks_are_said(
+def test_unlabeled_questions_and_missing_classes_are_noted(
     encoder: EvaluatedModel,
 ) -> None:
     made = pairs(10)

@@ -55,7 +55,7 @@ BUDGET = Budget(labels=60, steps=60, batch=10, peak=3e-3)
 
 
 def examples(num: int, seed: int) -> LabeledExamples:
-    """Rows of 5 to 12 tokens; class 1 holds token 7 somewhere, class 0 token 8."""
+    """Sequences of 5 to 12 tokens; those of class 1 contain token 7, those of class 0 contain token 8."""
     rng = np.random.default_rng(seed)
     label_N = np.arange(num) % 2
     rows = []
@@ -78,7 +78,7 @@ def classifier(spec: ModelSpec, classes: int, seed: int) -> TaskModel:
 
 
 def tensors(given: LabeledExamples) -> dict[str, torch.Tensor]:
-    """The rows as an unpadded batch."""
+    """The sequences as an unpadded batch."""
     batch = unpadded([row for example in examples_of(given) for row in example])
     return {name: torch.from_numpy(array) for name, array in batch.items()}
 
@@ -87,26 +87,26 @@ TASK = Task("seven", ("eight", "seven"), examples(100, seed=0), examples(200, se
 
 
 @pytest.mark.parametrize("spec", [ENCODER, DECODER, TWIN], ids=["encoder", "decoder", "twin"])
-def test_a_classifier_learns_what_rows_show(spec: ModelSpec) -> None:
+def test_a_classifier_learns_a_feature_of_the_sequences(spec: ModelSpec) -> None:
     outcome = finetune(spec, None, TASK, BUDGET, seed=0)
     assert outcome.accuracy > 0.8
     assert outcome.chance == 0.5
 
 
-def test_the_same_seed_gives_the_same_score_whatever_was_drawn_before() -> None:
+def test_the_same_seed_gives_the_same_score() -> None:
     first = finetune(ENCODER, None, TASK, Budget(labels=20, steps=5), seed=3)
     torch.rand(17)
     assert finetune(ENCODER, None, TASK, Budget(labels=20, steps=5), seed=3) == first
 
 
-def test_fine_tuning_leaves_the_random_state_of_others_alone() -> None:
+def test_fine_tuning_does_not_change_the_global_random_state() -> None:
     before = torch.get_rng_state()
     finetune(ENCODER, None, TASK, Budget(labels=20, steps=2), seed=3)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_random_and_pretrained_differ_in_nothing_but_the_pretrained_weights() -> None:
-    """Given the random weights as pretrained ones, the score is the same: so is all else."""
+def test_random_and_pretrained_differ_only_in_the_pretrained_weights() -> None:
+    """With the random weights passed as pretrained ones, the score is the same, because everything else is equal."""
     start = classifier(ENCODER, 2, seed=4)
     weights = {name: weight.clone() for name, weight in start.named_parameters() if name.startswith("trunk.")}
     budget = Budget(labels=20, steps=5)
@@ -117,7 +117,7 @@ def test_random_and_pretrained_differ_in_nothing_but_the_pretrained_weights() ->
     assert note.endswith("no such weights: heads.row_label.summary.pooler")
 
 
-def test_trunk_and_pooler_are_taken_over_and_the_classifier_is_not() -> None:
+def test_trunk_and_pooler_are_initialized_from_pretraining_and_the_classifier_is_not() -> None:
     pretrained = Model(ENCODER.model, ENCODER.losses, ENCODER.vocab_size, seed=1)
     model = classifier(ENCODER, 3, seed=2)
     head = model.heads["row_label"]
@@ -129,7 +129,7 @@ def test_trunk_and_pooler_are_taken_over_and_the_classifier_is_not() -> None:
     assert missing == ["heads.row_label.classify.weight", "heads.row_label.classify.bias"]
 
 
-def test_a_pooler_is_taken_over_from_the_head_of_any_loss() -> None:
+def test_a_pooler_is_initialized_from_the_head_of_any_loss() -> None:
     pretrained = Model(ENCODER.model, ENCODER.losses, ENCODER.vocab_size, seed=1)
     weights = {name.replace(".pair_label.", ".another."): w for name, w in pretrained.named_parameters()}
     model = classifier(ENCODER, 3, seed=2)
@@ -139,7 +139,7 @@ def test_a_pooler_is_taken_over_from_the_head_of_any_loss() -> None:
 
 
 @pytest.mark.parametrize("spec", [ALBERT, TWIN], ids=["albert", "twin"])
-def test_shared_weights_are_taken_over_by_their_one_name(spec: ModelSpec) -> None:
+def test_shared_weights_are_initialized_by_their_only_name(spec: ModelSpec) -> None:
     pretrained = Model(spec.model, spec.losses, spec.vocab_size, seed=1)
     model = classifier(spec, 3, seed=2)
     model.take_over(dict(pretrained.named_parameters()))
@@ -147,7 +147,7 @@ def test_shared_weights_are_taken_over_by_their_one_name(spec: ModelSpec) -> Non
     assert all(torch.equal(tensor, wanted[name]) for name, tensor in model.trunk.state_dict().items())
 
 
-def test_a_decoder_is_read_at_the_last_token_and_an_encoder_at_the_first() -> None:
+def test_a_decoder_is_classified_by_its_last_token_and_an_encoder_by_its_first() -> None:
     batch = tensors(examples(2, seed=5))
     starts = [0, *batch["lengths"].cumsum(0).tolist()]
     for spec, wanted in ((ENCODER, starts[:2]), (DECODER, [starts[1] - 1, starts[2] - 1])):
@@ -155,7 +155,7 @@ def test_a_decoder_is_read_at_the_last_token_and_an_encoder_at_the_first() -> No
         assert model.trunk.summary_at(batch).tolist() == wanted
 
 
-def test_a_net_without_segments_takes_pairs() -> None:
+def test_a_model_without_segments_accepts_pairs() -> None:
     """RoBERTa has one segment, GPT-2 none."""
     pairs = examples(4, seed=0)
     for row in pairs.rows:
@@ -165,7 +165,7 @@ def test_a_net_without_segments_takes_pairs() -> None:
         assert model.outputs(tensors(pairs))["row_label"].shape == (4, 2)
 
 
-def test_whoever_looks_on_is_told_of_each_step() -> None:
+def test_on_step_is_called_after_each_step() -> None:
     told: list[int] = []
     finetune(ENCODER, None, TASK, Budget(labels=20, steps=3), seed=3, on_step=told.append)
     assert told == [1, 2, 3]

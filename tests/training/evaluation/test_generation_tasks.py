@@ -1,4 +1,4 @@
-"""Tasks whose answer a net writes: nets of each form learn, examples reach the prompt, what does not fit is refused."""
+"""Tasks with generated answers: models of each kind learn, prompts contain examples, and misfits are refused."""
 
 from dataclasses import replace
 from typing import Any
@@ -73,13 +73,13 @@ def net(name: str, vocab: Vocab) -> EvaluatedModel:
 
 
 def pretrained(given: EvaluatedModel) -> EvaluatedModel:
-    """The same net with weights, random ones."""
+    """The same model with random weights."""
     model = Model(given.spec.model, given.spec.losses, given.spec.vocab_size, seed=3)
     return replace(given, weights={name: tensor.detach() for name, tensor in model.named_parameters()})
 
 
 def reversals(count: int, seed: int) -> list[TaskItem]:
-    """Two or three words, to be written in reverse."""
+    """Two or three words, to be generated in reverse order."""
     rng, found = np.random.default_rng(seed), list[TaskItem]()
     for number in range(count):
         words = [WORDS[at] for at in rng.integers(len(WORDS), size=rng.integers(2, 4))]
@@ -103,7 +103,7 @@ TASK = Generation(
         ("unilm", "pretrained"),
     ],
 )
-def test_a_net_of_each_form_learns_to_reverse(name: str, decoder: Any, vocab: Vocab) -> None:
+def test_a_model_of_each_kind_learns_to_reverse(name: str, decoder: Any, vocab: Vocab) -> None:
     task = replace(TASK, generation=replace(TASK.generation, decoder=decoder, label_smoothing=0.05))
     items = {"train": reversals(300, 0), "dev": reversals(16, 1), "test": reversals(16, 2)}
     found = evaluate_generation(net(name, vocab), task, items, Tuning(learning_rate=5e-3, batch_size=32, max_steps=120))
@@ -114,7 +114,7 @@ def test_a_net_of_each_form_learns_to_reverse(name: str, decoder: Any, vocab: Vo
     assert found.example == items["dev"][0].texts[0].text
 
 
-def test_two_evaluations_are_equal_and_leave_the_global_generator_alone(vocab: Vocab) -> None:
+def test_evaluation_is_repeatable_and_does_not_change_the_global_generator(vocab: Vocab) -> None:
     items = {"train": reversals(20, 0), "dev": reversals(5, 1)}
     for writing in (
         GenerationSettings(max_new_tokens=4),
@@ -128,7 +128,7 @@ def test_two_evaluations_are_equal_and_leave_the_global_generator_alone(vocab: V
         assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_micro_batches_count_what_an_encoder_reads(vocab: Vocab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_micro_batches_include_the_encoder_tokens(vocab: Vocab, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     real = module.train_head
     monkeypatch.setattr(module, "train_head", lambda *given: [seen.append(given[3]), real(*given)])
@@ -140,10 +140,10 @@ def test_micro_batches_count_what_an_encoder_reads(vocab: Vocab, monkeypatch: py
     assert seen == [1_000, 200]
 
 
-# What a net is asked
+# Prompts.
 
 
-def test_examples_come_from_train_and_long_questions_keep_their_tail(vocab: Vocab) -> None:
+def test_examples_come_from_train_and_long_questions_keep_their_end(vocab: Vocab) -> None:
     items = {"train": reversals(20, 0), "dev": reversals(3, 1)}
     shot = replace(
         TASK, generation=GenerationSettings(num_fewshot=2, fewshot_delimiter=" ", max_new_tokens=4, instruction="cat")
@@ -173,7 +173,7 @@ def test_examples_come_from_train_and_long_questions_keep_their_tail(vocab: Voca
         evaluate_generation(pretrained(net("decoder", vocab)), too_many, items)
 
 
-def test_what_ends_an_answer_ends_it() -> None:
+def test_stop_tokens_are_those_with_the_stop_text() -> None:
     pieces = train(ByteLevelBPE(vocab_size=300), ["a text\nof lines\n\nand more"] * 3)
     ends = stops(pieces, "\n")
     assert pieces.sep in ends
@@ -196,7 +196,7 @@ def test_what_ends_an_answer_ends_it() -> None:
         ),
     ],
 )
-def test_a_net_that_cannot_is_refused_in_a_line(
+def test_an_unsuitable_model_is_refused_in_one_line(
     name: str, changes: Any, tuning: Tuning | None, said: str, vocab: Vocab
 ) -> None:
     task = replace(TASK, generation=replace(TASK.generation, **changes))
@@ -207,12 +207,12 @@ def test_a_net_that_cannot_is_refused_in_a_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_net_in_permuted_order_writes_as_it_is(vocab: Vocab) -> None:
+def test_a_permutation_language_model_generates_without_fine_tuning(vocab: Vocab) -> None:
     found = evaluate_generation(pretrained(net("xlnet", vocab)), TASK, {"dev": reversals(2, 1)})
     assert len(found.predictions["dev"]) == 2
 
 
-def test_a_net_without_the_head_that_names_tokens_does_not_write_as_it_is(vocab: Vocab) -> None:
+def test_a_model_without_its_token_head_does_not_generate_without_fine_tuning(vocab: Vocab) -> None:
     whole = pretrained(net("xlnet", vocab))
     assert whole.weights is not None
     bare = replace(whole, weights={name: x for name, x in whole.weights.items() if name.startswith("trunk.")})
@@ -220,17 +220,17 @@ def test_a_net_without_the_head_that_names_tokens_does_not_write_as_it_is(vocab:
         evaluate_generation(bare, TASK, {"dev": reversals(2, 1)})
 
 
-def test_items_without_answers_are_written_for_and_not_scored(vocab: Vocab) -> None:
+def test_unlabeled_items_are_generated_and_not_scored(vocab: Vocab) -> None:
     items = [replace(item, gold=None) for item in reversals(2, 1)]
     found = evaluate_generation(pretrained(net("decoder", vocab)), TASK, {"test": items})
     assert found.scores == {}
     assert len(found.predictions["test"]) == 2
 
 
-# Rows
+# Sequences.
 
 
-def test_rows_of_a_decoder_predict_the_answer_alone(vocab: Vocab) -> None:
+def test_a_decoder_predicts_only_the_answer(vocab: Vocab) -> None:
     form = prompt_format_of(net("decoder", vocab), GenerationSettings(max_new_tokens=6))
     question, answer = vocab.encode("ape bee ="), form.answer_ids("bee ape")[0]
     row = form.row(question, answer, key(0, "masking").at(0, 0))
@@ -239,7 +239,7 @@ def test_rows_of_a_decoder_predict_the_answer_alone(vocab: Vocab) -> None:
     assert form.prompt(question).ids.tolist() == [vocab.sep, *question]
 
 
-def test_rows_of_an_encoder_mask_the_answer_alone_and_anew_each_time(vocab: Vocab) -> None:
+def test_an_encoder_masks_only_the_answer_and_anew_in_each_epoch(vocab: Vocab) -> None:
     form = prompt_format_of(net("unilm", vocab), GenerationSettings(max_new_tokens=6, target_mask_prob=0.5))
     question, answer = vocab.encode("ape bee ="), form.answer_ids("bee ape cat dog")[0]
     read = [vocab.cls, *question, vocab.sep]
@@ -261,8 +261,8 @@ def test_rows_of_an_encoder_mask_the_answer_alone_and_anew_each_time(vocab: Voca
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a_decoder_with_a_source_begins_as_in_pretraining(norm: Any) -> None:
-    """Those of T5's and PEGASUS's rewrites, and of BART's."""
+def test_a_decoder_with_a_source_starts_as_in_pretraining(norm: Any) -> None:
+    """The start tokens of T5's and PEGASUS's objectives, and of BART's."""
     pieces = train(Unigram(vocab_size=24, extra_ids=2), [" ".join(WORDS)] * 30)
     given = net("encoder and decoder", pieces)
     form = prompt_format_of(
@@ -277,10 +277,10 @@ def test_a_decoder_with_a_source_begins_as_in_pretraining(norm: Any) -> None:
     assert form.prompt(pieces.encode("ape")).ids.tolist() == [begins]
 
 
-# Text to text
+# Text to text.
 
 
-def test_labels_are_written_as_words(vocab: Vocab) -> None:
+def test_labels_are_generated_as_words(vocab: Vocab) -> None:
     of = Classification(text="a", label="b", labels=("0", "1"), metrics=("accuracy", "f1", "matthews"))
     task = TextToText(
         task=of, name="cat", label_words={"0": "bad", "1": "good"}, generation=GenerationSettings(max_new_tokens=4)
@@ -301,7 +301,7 @@ def test_labels_are_written_as_words(vocab: Vocab) -> None:
     assert found.example.startswith("cat sentence: ")
 
 
-LABELLED = TextToText(
+LABELED = TextToText(
     task=Classification(text="a", label="b", labels=("0", "1")), generation=GenerationSettings(max_new_tokens=4)
 )
 ITEMS = {
@@ -320,9 +320,9 @@ ITEMS = {
         ("init_task", "mnli"),
     ],
 )
-def test_what_a_net_that_writes_cannot_do_is_refused(key: str, given: Any, vocab: Vocab) -> None:
+def test_keys_without_effect_on_generation_are_refused(key: str, given: Any, vocab: Vocab) -> None:
     with pytest.raises(BadInput, match=f"invalid tuning.{key}: got {given!r}, expected .* for a generation task"):
-        evaluate_generation(net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, **{key: given}))
+        evaluate_generation(net("encoder and decoder", vocab), LABELED, ITEMS, Tuning(max_steps=1, **{key: given}))
 
 
 @pytest.mark.parametrize(
@@ -334,13 +334,13 @@ def test_what_a_net_that_writes_cannot_do_is_refused(key: str, given: Any, vocab
         ("encoder", "pretrained"),
     ],
 )
-def test_what_counts_is_what_the_best_weights_on_dev_write(
+def test_the_predictions_are_those_of_the_best_weights_on_dev(
     name: str, decoder: Any, vocab: Vocab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said, weights, of_kind, with_weights = list[float](), list[Any](), Generation.scores, module._with_weights
 
     def scores(task: Generation, items: Any, predictions: Any) -> dict[str, float]:
-        said.append([0.2, 0.6, 0.6, 0.4][len(said)] if len(said) < 4 else 1.0)  # whatever it wrote
+        said.append([0.2, 0.6, 0.6, 0.4][len(said)] if len(said) < 4 else 1.0)  # independent of the generated texts
         return of_kind(task, items, predictions) | {"exact": said[-1]}
 
     def taken(model: Model, given: Any) -> Model:
@@ -355,37 +355,37 @@ def test_what_counts_is_what_the_best_weights_on_dev_write(
     found = evaluate_generation(net(name, vocab), task, items, tuning)
     *on_way, last = weights
     assert len(on_way) == 4
-    assert all(torch.equal(last[name], on_way[1][name]) for name in last)  # of equal ones the first
+    assert all(torch.equal(last[name], on_way[1][name]) for name in last)  # the first of equal scores
     assert not all(torch.equal(last[name], on_way[3][name]) for name in last)
     assert found.notes[0] == "used the checkpoint with the best dev score of 4 evaluations"
     plain = evaluate_generation(net(name, vocab), task, items, replace(tuning, num_evaluations=0))
-    assert found.losses == plain.losses  # to look does not change what is learned
+    assert found.losses == plain.losses  # evaluation does not change the training
 
 
 @pytest.mark.parametrize("dev", [{}, {"dev": [replace(item, gold=None) for item in ITEMS["dev"]]}])
-def test_an_evaluation_on_dev_wants_a_split_with_answers(dev: Any, vocab: Vocab) -> None:
+def test_evaluations_during_training_require_a_labeled_dev_split(dev: Any, vocab: Vocab) -> None:
     with pytest.raises(BadInput, match=r"tuning\.num_evaluations: got 2, but no dev split has labels"):
         evaluate_generation(
-            net("decoder", vocab), LABELLED, {"train": ITEMS["train"], **dev}, Tuning(max_steps=1, num_evaluations=2)
+            net("decoder", vocab), LABELED, {"train": ITEMS["train"], **dev}, Tuning(max_steps=1, num_evaluations=2)
         )
 
 
-def test_with_zero_3_no_worker_has_the_weights_that_write_best_on_dev(vocab: Vocab) -> None:
+def test_evaluations_during_training_are_refused_with_zero_3(vocab: Vocab) -> None:
     machine = EngineSettings(precision="bf16", zero_stage=3)
     with pytest.raises(BadInput, match=r"with engine\.zero_stage 3 no worker has all weights"):
-        evaluate_generation(net("decoder", vocab), LABELLED, ITEMS, Tuning(num_evaluations=2), machine=machine)
+        evaluate_generation(net("decoder", vocab), LABELED, ITEMS, Tuning(num_evaluations=2), machine=machine)
 
 
-def test_dev_on_the_way_is_the_first_one_with_answers(vocab: Vocab) -> None:
-    unlabelled = [replace(item, gold=None) for item in ITEMS["dev"]]
-    given = {"train": ITEMS["train"], "dev": unlabelled, "dev_mismatched": ITEMS["dev"]}
-    found = evaluate_generation(net("decoder", vocab), LABELLED, given, Tuning(max_steps=2, num_evaluations=2))
+def test_evaluations_during_training_use_the_first_labeled_dev_split(vocab: Vocab) -> None:
+    unlabeled = [replace(item, gold=None) for item in ITEMS["dev"]]
+    given = {"train": ITEMS["train"], "dev": unlabeled, "dev_mismatched": ITEMS["dev"]}
+    found = evaluate_generation(net("decoder", vocab), LABELED, given, Tuning(max_steps=2, num_evaluations=2))
     assert set(found.scores) == {"dev_mismatched"}
     assert "used the checkpoint with the best dev score of 2 evaluations" in found.notes
 
 
 @pytest.mark.parametrize("name", ["decoder", "encoder and decoder", "encoder"])
-def test_what_of_train_is_cut_is_said(name: str, vocab: Vocab) -> None:
+def test_truncation_in_train_is_noted(name: str, vocab: Vocab) -> None:
     long = TaskItem("x:1", (TaskPrompt((), "ape " * 40, "="),), ("bee " * 9,))
     found = evaluate_generation(
         net(name, vocab), TASK, {"train": [long, *reversals(3, 0)], "dev": reversals(2, 1)}, Tuning(max_steps=1)
@@ -396,8 +396,8 @@ def test_what_of_train_is_cut_is_said(name: str, vocab: Vocab) -> None:
     )
 
 
-def test_a_head_for_which_the_net_has_no_weights_is_said(vocab: Vocab) -> None:
-    """An encoder without the transform of a masked loss, as folders without heads are."""
+def test_a_head_without_pretrained_weights_is_noted(vocab: Vocab) -> None:
+    """An encoder without the transform of the masked language modeling head, as in a directory without heads."""
     items = {"train": reversals(4, 0), "dev": reversals(2, 1)}
     whole = pretrained(net("encoder", vocab))
     assert whole.weights is not None
@@ -407,41 +407,41 @@ def test_a_head_for_which_the_net_has_no_weights_is_said(vocab: Vocab) -> None:
     assert said[1].startswith("randomly initialized, because the model has no such weights: heads.")
     found = evaluate_generation(
         replace(whole, weights=None), TASK, items, Tuning(max_steps=1)
-    )  # all are random, and meant to be
+    )  # no note if all weights are random, because that is intended
     assert not any("random" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("kind", ["encoder and decoder", "decoder"])
-def test_questions_are_as_long_as_the_tuning_allows_and_dropout_is_what_it_says(kind: str, vocab: Vocab) -> None:
+def test_max_seq_length_and_dropout_of_the_tuning_take_effect(kind: str, vocab: Vocab) -> None:
     whole, cut = (
-        evaluate_generation(net(kind, vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=n)) for n in (0, 9)
+        evaluate_generation(net(kind, vocab), LABELED, ITEMS, Tuning(max_steps=1, max_seq_length=n)) for n in (0, 9)
     )
     assert whole.losses != cut.losses
     assert any("truncated" in note for note in cut.notes)
-    dropped = evaluate_generation(net(kind, vocab), LABELLED, ITEMS, Tuning(max_steps=1, dropout=0.5))
+    dropped = evaluate_generation(net(kind, vocab), LABELED, ITEMS, Tuning(max_steps=1, dropout=0.5))
     assert dropped.losses != whole.losses
 
 
-def test_a_length_without_room_for_a_question_is_one_line(vocab: Vocab) -> None:
+def test_a_length_without_room_for_a_question_is_refused(vocab: Vocab) -> None:
     with pytest.raises(
         BadInput,
         match=r"invalid tuning\.max_seq_length: got 8, which leaves no room for a question",
     ):
-        evaluate_generation(net("decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=8))
+        evaluate_generation(net("decoder", vocab), LABELED, ITEMS, Tuning(max_steps=1, max_seq_length=8))
     assert evaluate_generation(
-        net("encoder and decoder", vocab), LABELLED, ITEMS, Tuning(max_steps=1, max_seq_length=8)
+        net("encoder and decoder", vocab), LABELED, ITEMS, Tuning(max_steps=1, max_seq_length=8)
     ).losses
 
 
-def test_a_split_without_answers_is_answered_and_has_no_score(vocab: Vocab) -> None:
-    unlabelled = [replace(item, gold=None) for item in ITEMS["dev"]]
-    given = {**ITEMS, "test": unlabelled}
-    found = evaluate_generation(net("encoder and decoder", vocab), LABELLED, given, Tuning(max_steps=1))
+def test_an_unlabeled_split_has_predictions_and_no_score(vocab: Vocab) -> None:
+    unlabeled = [replace(item, gold=None) for item in ITEMS["dev"]]
+    given = {**ITEMS, "test": unlabeled}
+    found = evaluate_generation(net("encoder and decoder", vocab), LABELED, given, Tuning(max_steps=1))
     assert (set(found.scores), len(found.predictions["test"])) == ({"dev"}, 4)
 
 
-def test_items_of_train_without_an_answer_cost_no_more_than_themselves(vocab: Vocab) -> None:
-    """One of them was an error of the whole task, in a fine-tuning and in prompts."""
+def test_unlabeled_train_items_are_ignored(vocab: Vocab) -> None:
+    """One such item used to be an error of the whole task, in fine-tuning and in prompts."""
     known, tuning = reversals(8, 0), Tuning(batch_size=4, max_steps=1)
     hidden, dev = replace(known[0], place="x:8", gold=None), reversals(4, 1)
     found = evaluate_generation(net("decoder", vocab), TASK, {"train": [*known, hidden], "dev": [*dev, hidden]}, tuning)
@@ -461,7 +461,7 @@ def test_items_of_train_without_an_answer_cost_no_more_than_themselves(vocab: Vo
         evaluate_generation(net("decoder", vocab), TASK, {"train": [hidden], "dev": dev}, tuning)
 
 
-def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(vocab: Vocab) -> None:
+def test_an_item_with_too_few_other_examples_is_left_out_and_noted(vocab: Vocab) -> None:
     shots, train = replace(TASK, generation=replace(TASK.generation, num_fewshot=2)), reversals(2, 0)
     items = {"train": train, "dev": [replace(train[0], place="dev:1"), *reversals(2, 1)]}
     found = evaluate_generation(pretrained(net("decoder", vocab)), shots, items)

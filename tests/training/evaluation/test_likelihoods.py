@@ -1,4 +1,4 @@
-"""A net is scored by likelihoods: every way to ask, the same scores twice, and what a record of them says."""
+"""Likelihood evaluation: each kind of model, repeatable scores, and the notes beside them."""
 
 import json
 import math
@@ -43,7 +43,7 @@ def items_of(task: Any, folder: Path, **splits: Any) -> dict[str, list[TaskItem]
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "xl", "bert"])
-def test_a_net_is_asked_in_the_way_that_fits_it(kind: str, tmp_path: Path) -> None:
+def test_each_kind_of_model_is_scored_by_its_likelihood(kind: str, tmp_path: Path) -> None:
     asked = net_of(kind)
     items = items_of(BLIMP, tmp_path, test=PAIRS)
     found = evaluate_likelihoods(asked, BLIMP, items)
@@ -51,7 +51,7 @@ def test_a_net_is_asked_in_the_way_that_fits_it(kind: str, tmp_path: Path) -> No
     assert found.scores["test"]["ties"] == pytest.approx(1 / 3)
     assert len(found.predictions["test"]) == 3
     json.dumps(found.predictions["test"])
-    assert found == evaluate_likelihoods(asked, BLIMP, items)  # the same once more
+    assert found == evaluate_likelihoods(asked, BLIMP, items)  # a second evaluation gives the same result
     way = "pseudo-log-likelihood (within_word_l2r), special tokens not scored" if kind == "bert" else "log p"
     assert found.notes[0].startswith(f"test: {way}")
     assert found.notes[1] == (
@@ -62,7 +62,7 @@ def test_a_net_is_asked_in_the_way_that_fits_it(kind: str, tmp_path: Path) -> No
     assert found.example == whole.get(kind, whole["gpt2"])
 
 
-def test_likelihoods_are_those_of_the_net_and_not_of_random_weights(tmp_path: Path) -> None:
+def test_likelihoods_use_the_weights_of_the_model(tmp_path: Path) -> None:
     asked, items = net_of("gpt2"), items_of(BLIMP, tmp_path, test=PAIRS)
     requests = BLIMP.asked(items["test"]).requests
     wanted = [each.nats for each in causal(net("gpt2"), asked.vocab, requests)]
@@ -76,7 +76,7 @@ def test_likelihoods_are_those_of_the_net_and_not_of_random_weights(tmp_path: Pa
     assert random[0] != found
 
 
-def test_the_pseudo_likelihood_is_the_one_that_the_task_names(tmp_path: Path) -> None:
+def test_the_pseudo_likelihood_variant_is_that_of_the_task(tmp_path: Path) -> None:
     asked, items = net_of("bert"), items_of(BLIMP, tmp_path, test=[{**PAIRS[0], "good": "liquor jugs", "bad": "fox"}])
     both = [
         evaluate_likelihoods(asked, replace(BLIMP, pll_variant=kind), items) for kind in ("original", "within_word_l2r")
@@ -85,7 +85,7 @@ def test_the_pseudo_likelihood_is_the_one_that_the_task_names(tmp_path: Path) ->
     assert "(original)" in both[0].notes[0]
 
 
-def test_the_examples_of_a_prompt_are_from_train_which_has_no_score(tmp_path: Path) -> None:
+def test_examples_of_a_prompt_come_from_train_which_is_not_scored(tmp_path: Path) -> None:
     task = LoglikelihoodChoice(context="{q}", choices=("{a}", "{b}"), num_fewshot=2, fewshot_delimiter="; ")
     records: list[Mapping[str, str]] = [{"q": f"the {n}", "a": "fox", "b": "dog"} for n in range(6)]
     items = items_of(task, tmp_path, train=records[:3], dev=records[3:])
@@ -97,7 +97,7 @@ def test_the_examples_of_a_prompt_are_from_train_which_has_no_score(tmp_path: Pa
     assert "dev: 2 examples before each question, drawn from train with seed 0" in found.notes
 
 
-def test_progress_is_told(tmp_path: Path) -> None:
+def test_progress_is_reported(tmp_path: Path) -> None:
     told = list[tuple[int, float]]()
     evaluate_likelihoods(
         net_of("gpt2"), BLIMP, items_of(BLIMP, tmp_path, test=PAIRS), on_step=lambda *done: told.append(done)
@@ -105,7 +105,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
     assert told[-1] == (6, 6)
 
 
-def test_electra_is_asked_by_its_generator_with_its_weights_and_at_random(tmp_path: Path) -> None:
+def test_electra_is_scored_by_its_generator_with_trained_and_random_weights(tmp_path: Path) -> None:
     items = items_of(BLIMP, tmp_path, test=PAIRS)
     model = electra()
     trained = evaluate_likelihoods(EvaluatedModel(model.spec, weights(model), vocabulary("bert")), BLIMP, items)
@@ -121,7 +121,7 @@ def test_electra_is_asked_by_its_generator_with_its_weights_and_at_random(tmp_pa
 @pytest.mark.parametrize(
     ("keys", "memory"), [({}, 0), ({"window": 8, "stride": 3}, 0), ({"window": 8, "carry_memory": True}, 64)]
 )
-def test_perplexity_of_a_text_says_how_it_was_read(keys: Any, memory: int, tmp_path: Path) -> None:
+def test_perplexity_notes_its_settings(keys: Any, memory: int, tmp_path: Path) -> None:
     task = PerplexityTask(detokenize="wikitext", line_ends=True, **keys)
     text = " = Fox = \n The fox , quick , jumps . \n"
     (tmp_path / "text.txt").write_text(text)
@@ -138,8 +138,8 @@ def test_perplexity_of_a_text_says_how_it_was_read(keys: Any, memory: int, tmp_p
     assert found.example.endswith("= Fox =\nThe fox, quick, jumps.\n")
 
 
-def test_a_vocabulary_that_loses_a_part_of_the_text_is_told_beside_the_score(tmp_path: Path) -> None:
-    """Neither ends of lines, nor capitals, nor characters of other scripts are predicted in its pieces."""
+def test_text_that_the_vocabulary_loses_is_noted(tmp_path: Path) -> None:
+    """The vocabulary has no tokens for line ends, capital letters, or characters of other scripts."""
     asked, strange = replace(net_of("gpt2"), vocab=vocabulary("bert")), "\N{CJK UNIFIED IDEOGRAPH-6F22}"
     task = PerplexityTask(line_ends=True)
     (tmp_path / "text.txt").write_text(f"The fox\n{strange} jumps\n")
@@ -164,7 +164,7 @@ def test_a_vocabulary_that_loses_a_part_of_the_text_is_told_beside_the_score(tmp
 
 
 @pytest.mark.parametrize("keys", [{}, {"carry_memory": True, "window": 8}, {"line_ends": True}], ids=str)
-def test_blank_texts_of_a_corpus_are_counted_and_cost_nothing(keys: Any, tmp_path: Path) -> None:
+def test_blank_texts_of_a_corpus_are_counted_and_change_no_score(keys: Any, tmp_path: Path) -> None:
     task = PerplexityTask(**keys)
     items = items_of(task, tmp_path, test=[{"text": text} for text in ("", " \n", *TEXT, "")])
     found = evaluate_likelihoods(net_of("xl"), task, items)
@@ -185,8 +185,8 @@ def test_blank_texts_of_a_corpus_are_counted_and_cost_nothing(keys: Any, tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
-def test_items_that_cannot_be_scored_are_left_out_and_named(kind: str, tmp_path: Path) -> None:
-    """One of them cost the whole task its score."""
+def test_items_that_cannot_be_scored_are_left_out_and_noted(kind: str, tmp_path: Path) -> None:
+    """One such item used to make the whole task fail."""
     asked = replace(net_of(kind), vocab=vocabulary("bert"))
     wrong = [{**PAIRS[0], "bad": ""}, {**PAIRS[0], "good": LONG * 2}]
     items = items_of(BLIMP, tmp_path, test=[wrong[0], *PAIRS, *wrong])
@@ -211,9 +211,9 @@ def test_items_that_cannot_be_scored_are_left_out_and_named(kind: str, tmp_path:
 
 
 @pytest.mark.parametrize("against", ["words", "options"])
-def test_what_is_too_unlikely_for_a_number_costs_no_score(against: str, tmp_path: Path) -> None:
-    """A text without blanks is one word, whose perplexity is beyond all numbers; so is that of a long option, which
-    every task computed: OverflowError, and the task had no score."""
+def test_overflowing_perplexities_do_not_stop_the_task(against: str, tmp_path: Path) -> None:
+    """A text without spaces is one word, whose perplexity overflows. So does that of a long choice, which every task
+    computed. Both raised OverflowError, and the task had no score."""
     if against == "words":
         task: Any = PerplexityTask(text="t")
         rows: list[dict[str, Any]] = [{"t": "".join(chr(0x4E00 + 37 * n) for n in range(400))}, {"t": "so"}]
@@ -234,9 +234,9 @@ def test_what_is_too_unlikely_for_a_number_costs_no_score(against: str, tmp_path
         assert any("bytes per word: the language seems to have no blanks between words" in note for note in found.notes)
 
 
-def test_items_that_cannot_be_scored_have_no_value_and_hide_no_constant_answer(tmp_path: Path) -> None:
-    """Such an item counted as one more question with the mean as its value, and of a net that chose one option in all
-    others nothing was said."""
+def test_items_that_cannot_be_scored_do_not_hide_a_constant_answer(tmp_path: Path) -> None:
+    """Such an item used to count as one more question, with the mean as its value. A model that chose one option for
+    all other items then got no note."""
     task = LoglikelihoodChoice(context="{c}", choices=("{o}",), label="y")
     good = [{"c": f"The quick {n}", "o": ["fox", "box"], "y": n % 2} for n in range(6)]
     bad = {"c": "The", "o": [LONG * 2, "box"], "y": 0}
@@ -249,8 +249,8 @@ def test_items_that_cannot_be_scored_have_no_value_and_hide_no_constant_answer(t
     assert lacking.constant["test"]
 
 
-def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(tmp_path: Path) -> None:
-    """It is in train itself, so that one example less is left for its prompt."""
+def test_an_item_with_too_few_other_examples_is_left_out_and_noted(tmp_path: Path) -> None:
+    """The item is itself in train, so that one example fewer is available for its prompt."""
     task = LoglikelihoodChoice(context="{q}", choices=("{good}", "{bad}"), num_fewshot=2)
     rows = [{"q": str(number), "good": "fox", "bad": "box"} for number in range(3)]
     found = evaluate_likelihoods(net_of("gpt2"), task, items_of(task, tmp_path, test=rows, train=rows[:2]))
@@ -262,8 +262,8 @@ def test_an_item_with_too_few_other_examples_in_train_is_left_out_and_named(tmp_
     assert any(note.startswith(f"test: {said}") for note in found.notes)
 
 
-def test_requests_that_share_a_token_with_their_context_are_counted(tmp_path: Path) -> None:
-    """Options were a tie, as the token was lost."""
+def test_continuations_that_share_a_token_with_their_context_are_counted(tmp_path: Path) -> None:
+    """The shared token was lost, so that the choices were tied."""
     task = LoglikelihoodChoice(context="{q}", choices=("{good}", "{bad}"), target_delimiter="")
     rows = [{"q": "The quic", "good": "k fox", "bad": "k box"}, {"q": "The", "good": " fox", "bad": " box"}]
     found = evaluate_likelihoods(net_of("gpt2"), task, items_of(task, tmp_path, test=rows))
@@ -273,7 +273,7 @@ def test_requests_that_share_a_token_with_their_context_are_counted(tmp_path: Pa
     assert any(note.startswith(f"test: {said}") for note in found.notes)
 
 
-def test_the_perplexity_of_sentences_is_that_of_all_of_them(tmp_path: Path) -> None:
+def test_the_perplexity_of_lines_is_that_of_all_lines_together(tmp_path: Path) -> None:
     task = PerplexityTask(metrics=("token_perplexity",))
     (tmp_path / "lines.txt").write_text("\n".join(TEXT) + "\n")
     items = task.items(SplitRecords(paths=("lines.txt",), format=LinesFormat()).records(tmp_path), {})
@@ -284,7 +284,7 @@ def test_the_perplexity_of_sentences_is_that_of_all_of_them(tmp_path: Path) -> N
     assert both.scores["test"]["tokens"] == sum(one["tokens"] for one in alone)
 
 
-def test_perplexity_at_a_length_of_context_is_that_of_windows_of_twice_the_length(tmp_path: Path) -> None:
+def test_perplexity_at_a_context_length_uses_windows_of_twice_the_length(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(" ".join(TEXT * 4))
     task = ContextLength(lengths=(2, 4, 8))
     items = {"test": task.items(SplitRecords(paths=("text.txt",), format=WholeFileFormat()).records(tmp_path), {})}
@@ -298,11 +298,11 @@ def test_perplexity_at_a_length_of_context_is_that_of_windows_of_twice_the_lengt
 
 
 @pytest.mark.parametrize(("used", "effective"), [(2, 2.0), (8, 8.0), (64, 32.0)])
-def test_the_effective_length_is_the_last_one_that_leads_on(used: int, effective: float) -> None:
+def test_the_effective_length_is_the_last_one_with_an_improvement(used: int, effective: float) -> None:
     task = ContextLength(lengths=(2, 4, 8, 16, 32))
 
     class Reads:
-        """A net whose bits a token are fewer by a tenth with each doubling of the context, up to `used` tokens."""
+        """A model whose bits per token fall by 0.1 with each doubling of the context, up to `used` tokens."""
 
         def perplexities(self, texts: Sequence[PerplexityText], windowing: Windowing) -> list[Perplexity]:
             length = min(windowing.stride, used)
@@ -315,7 +315,7 @@ def test_the_effective_length_is_the_last_one_that_leads_on(used: int, effective
     assert ("the longest one tested" in task.notes((), answers, cast(LikelihoodModel, Reads()))[0]) == (used > 32)
 
 
-def test_nets_without_a_perplexity_and_keys_that_do_not_fit_are_one_line(tmp_path: Path) -> None:
+def test_unsuitable_models_and_keys_are_refused_in_one_line(tmp_path: Path) -> None:
     items = items_of(PerplexityTask(), tmp_path, test=[{"text": "fox"}])
     with pytest.raises(BadInput, match="perplexity requires a causal language model"):
         evaluate_likelihoods(net_of("bert"), PerplexityTask(), items)

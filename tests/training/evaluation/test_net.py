@@ -1,4 +1,5 @@
-"""Any folder is a net: a finished run, what it was exported as, a folder of transformers; or a line says why not."""
+"""Models are loaded from finished runs, their exports and directories of transformers; other directories are
+refused."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import ByteLevelBPE, Template, TokenizerSpec, Unigram, WordPiece, train
 from tests.preprocessing.tokenization.test_folder import gpt_1
-from tests.training.parity import hf, randomised
+from tests.training.parity import hf, randomized
 from tests.training.parity import loaded as by_transformers
 from training.evaluation.eval_result import EvaluatedModel
 from training.evaluation.finetune_trial import finetune_task
@@ -39,7 +40,7 @@ BART = {
     for side in ("encoder", "decoder")
     for what, size in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 32))
 }
-# model type -> classes of its config and its net, keys of the config, vocabulary
+# model type -> classes of its config and its model, keys of the config, vocabulary
 NETS: dict[str, tuple[str, str, Mapping[str, Any], TokenizerSpec | None]] = {
     "bert": ("BertConfig", "BertForPreTraining", SMALL, WordPiece(vocab_size=150)),
     "roberta": (
@@ -84,7 +85,7 @@ NETS: dict[str, tuple[str, str, Mapping[str, Any], TokenizerSpec | None]] = {
 
 
 def saved(model_type: str, folder: Path) -> Any:
-    """A tiny random net of transformers in a folder, with its tokenizer."""
+    """Save a tiny random model of transformers with its tokenizer."""
     config, net, keys, spec = NETS[model_type]
     if spec is None:
         gpt_1(folder)
@@ -92,17 +93,17 @@ def saved(model_type: str, folder: Path) -> Any:
     else:
         vocab = train(spec, LEARNED)
         vocab.save(folder)
-        (folder / "specials.json").unlink()  # as transformers has it
+        (folder / "specials.json").unlink()  # as in directories of transformers
         about = {"do_lower_case": vocab.normalised("A") == "a"} if model_type in ("bert", "electra") else {}
         (folder / "tokenizer_config.json").write_text(json.dumps(about))
         rows = vocab.size + 3
-    oracle = randomised(getattr(hf(), net)(getattr(hf(), config)(**keys, vocab_size=rows)))
+    oracle = randomized(getattr(hf(), net)(getattr(hf(), config)(**keys, vocab_size=rows)))
     oracle.save_pretrained(folder)
     return oracle
 
 
 def our_states(net: EvaluatedModel, ids: list[int]) -> Tensor:
-    """Our last states [1, S, D] of a row; a decoder with an encoder reads it on both sides."""
+    """Our last states [1, S, D] of a sequence; an encoder-decoder reads it on both sides."""
     model = Model(net.spec.model, net.spec.losses, net.spec.vocab_size, seed=0).eval()
     assert net.weights is not None
     unknown = model.load_state_dict(dict(net.weights), strict=False).unexpected_keys
@@ -127,7 +128,7 @@ def their_states(oracle: Any, model_type: str, ids: list[int]) -> Tensor:
 
 
 @pytest.mark.parametrize("model_type", NETS)
-def test_a_folder_of_transformers_is_a_net(model_type: str, tmp_path: Path) -> None:
+def test_a_directory_of_transformers_is_loaded(model_type: str, tmp_path: Path) -> None:
     oracle = saved(model_type, tmp_path)
     net = net_of(tmp_path)
     ids = net.vocab.encode(TEXT)
@@ -138,8 +139,8 @@ def test_a_folder_of_transformers_is_a_net(model_type: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("model_type", NETS)
-def test_any_folder_is_fine_tuned(model_type: str, tmp_path: Path) -> None:
-    """OpenAI's GPT has no token to put behind a row, and takes GPT-1's form."""
+def test_any_loaded_model_is_fine_tuned(model_type: str, tmp_path: Path) -> None:
+    """OpenAI's GPT has no token to append to a sequence, and uses the format of GPT-1."""
     saved(model_type, tmp_path)
     task = Classification(text="a", label="b", labels=("no", "yes"))
     items = [TaskItem(f"{i}", (LEARNED[i % 2],), i % 2) for i in range(4)]
@@ -149,12 +150,12 @@ def test_any_folder_is_fine_tuned(model_type: str, tmp_path: Path) -> None:
     assert len(found.predictions["dev"]) == 4
 
 
-# Round trip
+# Round trip.
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """The folder of a finished run, as far as its net goes."""
+    """The directory of a finished run, with only the files of the model."""
     vocab = train(WordPiece(vocab_size=150), LEARNED)
     vocab.save(tmp_path / "corpus" / "vocab")
     spec = ModelSpec(
@@ -173,7 +174,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_run_that_was_exported_comes_back_with_the_same_states_and_ids(run: Path, tmp_path: Path) -> None:
+def test_an_exported_run_has_the_same_states_and_ids(run: Path, tmp_path: Path) -> None:
     mine = net_of(run)
     assert mine.weights is not None
     to_transformers(mine.weights, mine.spec, tmp_path / "corpus" / "vocab", tmp_path / "export")
@@ -182,13 +183,13 @@ def test_a_run_that_was_exported_comes_back_with_the_same_states_and_ids(run: Pa
     assert back.vocab == mine.vocab
     assert Template(back.vocab).row(TEXT, "jugs").ids.tolist() == Template(mine.vocab).row(TEXT, "jugs").ids.tolist()
     assert torch.equal(our_states(back, ids), our_states(mine, ids))
-    (tmp_path / "export" / "specials.json").unlink()  # as someone else's folder
+    (tmp_path / "export" / "specials.json").unlink()  # as in a directory from elsewhere
     again = net_of_folder(tmp_path / "export")
     assert again.vocab.encode(TEXT) == ids
     torch.testing.assert_close(their_states(by_transformers(tmp_path / "export"), "bert", ids), our_states(mine, ids))
 
 
-# What is no net
+# Directories that are refused.
 
 
 def refused(folder: Path) -> str:
@@ -198,7 +199,7 @@ def refused(folder: Path) -> str:
     return str(error.value)
 
 
-def test_a_folder_that_is_neither_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_a_model_is_refused(tmp_path: Path) -> None:
     assert "no such directory; give a finished run, or a model directory of transformers" in refused(
         tmp_path / "nowhere"
     )
@@ -207,7 +208,7 @@ def test_a_folder_that_is_neither_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_that_is_not_finished_is_refused(run: Path) -> None:
+def test_an_unfinished_run_is_refused(run: Path) -> None:
     (run / "weights" / "spec.json").unlink()
     assert "the run is not finished and has no weights; resume it with `sesame train`" in refused(run)
     (run / "pretrain.json").write_text("{}")
@@ -223,37 +224,37 @@ def test_a_run_that_is_not_finished_is_refused(run: Path) -> None:
         ("nothing", "no model.safetensors; give a directory written by save_pretrained"),
     ],
 )
-def test_weights_that_are_not_in_one_safe_file_are_refused(name: str, reason: str, tmp_path: Path) -> None:
+def test_pickled_or_missing_weights_are_refused(name: str, reason: str, tmp_path: Path) -> None:
     saved("bert", tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / name)
     assert reason in refused(tmp_path)
 
 
-def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     saved("bert", tmp_path)
     for name in ("tokenizer.json", "vocab.txt"):
         (tmp_path / name).unlink()
     assert "no tokenizer found, expected" in refused(tmp_path)
 
 
-def test_a_tokenizer_of_another_net_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
     saved("bert", tmp_path)
     larger = train(ByteLevelBPE(vocab_size=330), LEARNED)
     for name, content in larger.files.items():
         if name != "specials.json":
             (tmp_path / name).write_bytes(content)
-    rows = net_rows(tmp_path)
+    rows = table_rows_of(tmp_path)
     assert (
         f"the tokenizer has {larger.size} tokens, but the embedding table has {rows} rows; give the tokenizer"
         in refused(tmp_path)
     )
 
 
-def net_rows(folder: Path) -> int:
+def table_rows_of(folder: Path) -> int:
     return int(json.loads((folder / "config.json").read_text())["vocab_size"])
 
 
-def test_an_architecture_that_is_not_built_is_refused(tmp_path: Path) -> None:
+def test_an_unsupported_architecture_is_refused(tmp_path: Path) -> None:
     saved("bert", tmp_path)
     about = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**about, "model_type": "distilbert"}))

@@ -1,4 +1,4 @@
-"""Probes of a frozen net: what they tell of planted features, and which rows they take."""
+"""Probes of a frozen model: their scores on artificial features, and the sequences that they use."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,27 +25,27 @@ def net(run: Run) -> Model:
 
 
 def planted(num: int, shift: float) -> tuple[np.ndarray, np.ndarray]:
-    """Noise, and a label that moves all of it by `shift`."""
+    """Random features, and a binary label that shifts all of them by `shift`."""
     rng = np.random.default_rng(0)
     label_N = rng.integers(2, size=num)
     return rng.normal(size=(num, 8)) + shift * label_N[:, None], label_N
 
 
-def test_what_a_plane_separates_is_found() -> None:
+def test_linearly_separable_classes_are_detected() -> None:
     assert probe.fit_linear(*planted(1_200, shift=3.0), fitted=800) > 0.99
 
 
-def test_what_is_not_there_is_not_found() -> None:
+def test_random_labels_give_chance_accuracy() -> None:
     assert abs(probe.fit_linear(*planted(3_000, shift=0.0), fitted=1_000) - 0.5) < 0.04
 
 
-def test_the_scored_rows_teach_the_classifier_nothing() -> None:
+def test_scored_examples_do_not_train_the_classifier() -> None:
     feature_ND, label_N = planted(400, shift=0.5)
     turned_N = np.concatenate([label_N[:200], 1 - label_N[200:]])
     assert probe.fit_linear(feature_ND, label_N, 200) == pytest.approx(1 - probe.fit_linear(feature_ND, turned_N, 200))
 
 
-def test_the_rows_do_not_depend_on_the_seed_of_the_run(corpus: Path, tmp_path: Path) -> None:
+def test_the_sequences_do_not_depend_on_the_seed_of_the_run(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path)
     found = probe.pairs(net(run), probe.held_out(run))
     assert found == probe.pairs(net(run), probe.held_out(resampled(run, seed=7)))
@@ -54,7 +54,7 @@ def test_the_rows_do_not_depend_on_the_seed_of_the_run(corpus: Path, tmp_path: P
     assert (found.fitted, found.fitted + found.scored) == (rows.count(0) * 2 // 3, rows.count(0))
 
 
-def test_pairs_are_probed_with_nothing_hidden(corpus: Path, tmp_path: Path) -> None:
+def test_pairs_are_probed_without_masks(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path)
     plain = resampled(run, objective=MaskedLM(mask_replace_prob=0.0, random_replace_prob=0.0))
     hidden, whole = ([probe.held_out(one).row(0, i) for i in range(5)] for one in (run, plain))
@@ -62,21 +62,21 @@ def test_pairs_are_probed_with_nothing_hidden(corpus: Path, tmp_path: Path) -> N
     np.testing.assert_array_equal(probe.summaries(net(run), hidden), probe.summaries(net(run), whole))
 
 
-def test_hidden_tokens_are_counted_and_so_are_the_right_answers(corpus: Path, tmp_path: Path) -> None:
+def test_masked_tokens_and_correct_predictions_are_counted(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path)
     model, rows = net(run), probe.held_out(run)
     labels = np.concatenate([rows.row(0, i)["labels"] for i in range(rows.count(0))])
     asked_for = labels[labels != IGNORE]
     commonest = int(np.bincount(asked_for).argmax())
     with torch.no_grad():
-        model.heads["masked_tokens"].bias[commonest] = 1e6  # this net says one word only
+        model.heads["masked_tokens"].bias[commonest] = 1e6  # this model always predicts one word
     found = probe.masked(model, rows)
     assert found.scored == len(asked_for)
     assert found.accuracy == pytest.approx((asked_for == commonest).mean())
 
 
-def test_the_loss_is_that_of_a_masked_token(corpus: Path, tmp_path: Path) -> None:
-    """Against a net whose answer is the same distribution everywhere."""
+def test_the_loss_is_the_mean_over_masked_tokens(corpus: Path, tmp_path: Path) -> None:
+    """Compared with a model that predicts the same distribution everywhere."""
     run = mini_run(corpus, tmp_path)
     model, rows = net(run), probe.held_out(run)
     labels = np.concatenate([rows.row(0, i)["labels"] for i in range(rows.count(0))])
@@ -88,7 +88,7 @@ def test_the_loss_is_that_of_a_masked_token(corpus: Path, tmp_path: Path) -> Non
     assert probe.masked(model, rows).loss == pytest.approx(-log_p_V[asked_for].mean(), rel=1e-5)
 
 
-def test_weights_come_back_as_they_were_saved(corpus: Path, tmp_path: Path) -> None:
+def test_saved_weights_are_loaded_unchanged(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path)
     spec = ModelSpec(model=replace(run.model, parameter_sharing="all"), losses=run.losses, vocab_size=run.vocab_size)
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=3)
@@ -99,7 +99,7 @@ def test_weights_come_back_as_they_were_saved(corpus: Path, tmp_path: Path) -> N
         assert torch.equal(ours, theirs), name
 
 
-def test_rows_without_a_label_and_nets_without_the_loss_are_refused(corpus: Path, tmp_path: Path) -> None:
+def test_missing_labels_and_losses_are_refused(corpus: Path, tmp_path: Path) -> None:
     packed = resampled(mini_run(corpus, tmp_path, losses=(MaskedTokens(),)), packing=Contiguous(unit="sentence"))
     with pytest.raises(BadInput, match="have no label"):
         probe.pairs(net(packed), probe.held_out(packed))
@@ -108,7 +108,7 @@ def test_rows_without_a_label_and_nets_without_the_loss_are_refused(corpus: Path
         probe.masked(net(paired), probe.held_out(paired))
 
 
-def test_too_little_held_out_text_is_said(tmp_path: Path) -> None:
+def test_too_little_held_out_text_is_refused(tmp_path: Path) -> None:
     few = mini_run(mini_corpus(tmp_path / "few", num_train=2, num_validation=2), tmp_path)
     with pytest.raises(DataError, match="too few held-out pairs"):
         probe.pairs(net(few), probe.held_out(few))

@@ -1,4 +1,4 @@
-"""Archives that unpack to more than they should, or elsewhere."""
+"""Archives that unpack to too much data, or outside of their directory."""
 
 import bz2
 import gzip
@@ -18,7 +18,7 @@ from training.files import archives
 from training.files.archives import contents
 
 ZEROS = bytes(1 << 20)
-LARGE = 3 << 20  # bytes that become a few kB
+LARGE = 3 << 20  # bytes that compress to a few kB
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def a_tar(path: Path, *members: tuple[str, bytes], how: str = "w:gz") -> Path:
 
 
 def a_header_of_zeros(path: Path) -> Path:
-    """A tar whose extended header, which is read into memory, is the bomb."""
+    """A tar with a huge extended header, which tarfile reads into memory."""
     info = tarfile.TarInfo("a.txt")
     info.pax_headers = {"comment": "0" * LARGE}
     with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as archive:
@@ -54,7 +54,7 @@ def a_header_of_zeros(path: Path) -> Path:
 
 
 def a_hole(path: Path) -> Path:
-    """A tar of a sparse file (GNU's 1.0): a hole of 20 GB, of which a few bytes are stored."""
+    """A tar of a sparse file (GNU 1.0): 20 GB, of which a few bytes are stored."""
     content = b"1\n%d\n1\n" % (20 << 30)
     info = tarfile.TarInfo("a.txt")
     info.pax_headers = {
@@ -71,7 +71,7 @@ def a_hole(path: Path) -> Path:
 
 
 def overlapping(path: Path) -> Path:
-    """A zip whose files share their bytes: each is small, all are not."""
+    """A zip whose files share their bytes: each is small, but their sum is large."""
     a_zip(path, **{"a.txt": ZEROS})
     content = path.read_bytes()
     start, end = content.index(b"PK\x01\x02"), content.index(b"PK\x05\x06")
@@ -102,8 +102,8 @@ BOMBS: dict[str, Callable[[Path], Path]] = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_what_unpacks_to_far_more_than_text_does_is_one_line(tmp_path: Path, name: str) -> None:
-    """2.5 MB became 2.6 GB."""
+def test_archives_that_expand_too_much_are_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    """An archive of 2.5 MB expanded to 2.6 GB."""
     BOMBS[name](tmp_path / name)
     member = "" if name.startswith("a.") else "*.txt"
     with pytest.raises(BadInput, match=rf"{name}: too large: .* more than 2 MB, .* unpack it by hand") as found:
@@ -111,7 +111,7 @@ def test_what_unpacks_to_far_more_than_text_does_is_one_line(tmp_path: Path, nam
     assert "\n" not in str(found.value)
 
 
-def test_a_large_archive_has_a_limit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_archive_also_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MOST_TIMES", 1_000_000)
     a_zip(tmp_path / "a.zip", **{f"{number}.txt": ZEROS for number in range(9)})
     with pytest.raises(BadInput, match="more than 8 MB"):
@@ -120,7 +120,7 @@ def test_a_large_archive_has_a_limit_too(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.tar"])
-def test_an_archive_of_too_many_files_is_one_line(tmp_path: Path, name: str) -> None:
+def test_an_archive_of_too_many_files_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
     many = [(f"{number}.txt", b"x") for number in range(60)]
     if name == "a.zip":
         a_zip(tmp_path / name, **dict(many))
@@ -131,8 +131,8 @@ def test_an_archive_of_too_many_files_is_one_line(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
-def test_a_link_in_an_archive_is_no_file(tmp_path: Path, kind: bytes) -> None:
-    """It was left out without a word."""
+def test_a_link_in_an_archive_is_refused(tmp_path: Path, kind: bytes) -> None:
+    """It used to be skipped silently."""
     info = tarfile.TarInfo("b.txt")
     info.type, info.linkname = kind, "/etc/passwd"
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
@@ -148,7 +148,7 @@ def test_a_link_in_an_archive_is_no_file(tmp_path: Path, kind: bytes) -> None:
 
 
 @pytest.mark.parametrize("inside", ["../b.txt", "a/../../b.txt"])
-def test_a_path_that_climbs_out_of_an_archive_is_refused(tmp_path: Path, inside: str) -> None:
+def test_a_path_outside_of_the_archive_is_refused(tmp_path: Path, inside: str) -> None:
     a_zip(tmp_path / "a.zip", **{inside: b"x"})
     a_tar(tmp_path / "a.tar", (inside, b"x"), how="w")
     for name in ("a.zip", "a.tar"):
@@ -156,8 +156,8 @@ def test_a_path_that_climbs_out_of_an_archive_is_refused(tmp_path: Path, inside:
             list(contents(tmp_path, name, "*.txt"))
 
 
-def test_a_zip_whose_list_of_names_is_damaged_is_one_line(tmp_path: Path) -> None:
-    """UnicodeDecodeError, IndexError: what reads it says so in many ways."""
+def test_a_zip_with_a_damaged_directory_is_refused_in_one_line(tmp_path: Path) -> None:
+    """zipfile raises many exceptions for it, among them UnicodeDecodeError and IndexError."""
     content = a_zip(tmp_path / "a.zip", **{"é.txt": b"x" * 99}).read_bytes()
     damaged = [content.replace("é".encode(), b"\xff\xff")]
     for at in range(len(content)):
@@ -169,14 +169,14 @@ def test_a_zip_whose_list_of_names_is_damaged_is_one_line(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("how", ["w", "w:gz", "w:bz2", "w:xz"])
-def test_a_tar_of_any_compression_is_read_whatever_it_is_called(tmp_path: Path, how: str) -> None:
+def test_a_tar_of_any_compression_is_read_under_any_name(tmp_path: Path, how: str) -> None:
     a_tar(tmp_path / "a.archive", ("d/b.txt", b"two"), ("d/a.txt", b"one"), ("c", b"no"), how=how)
     found = list(contents(tmp_path, "a.archive", "*.txt"))
     assert found == [("a.archive/d/a.txt", b"one"), ("a.archive/d/b.txt", b"two")]
 
 
-def test_what_people_write_is_read(tmp_path: Path) -> None:
-    """Text that compresses well: a log of the same lines, fifty times smaller."""
+def test_highly_compressible_text_is_read(tmp_path: Path) -> None:
+    """A log of repeated lines, which compresses to a fiftieth of its size."""
     text = b"".join(b"%d the same line again and again, and again\n" % (number % 97) for number in range(40_000))
     (tmp_path / "a.gz").write_bytes(packed := gzip.compress(text))
     assert len(text) > 40 * len(packed)
@@ -184,10 +184,10 @@ def test_what_people_write_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "pack"), [("a.gz", gzip.compress), ("a.bz2", bz2.compress), ("a.xz", lzma.compress)])
-def test_a_small_file_takes_no_memory_for_all_that_it_might_become(
+def test_a_small_file_does_not_allocate_the_maximum_size(
     tmp_path: Path, name: str, pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """4 GB were asked for at once for 20 MB of .gz: a MemoryError on a small machine."""
+    """4 GB were allocated at once for a .gz file of 20 MB, which raised MemoryError on a small machine."""
     monkeypatch.setattr(archives, "FEW_BYTES", 256 << 20)
     monkeypatch.setattr(archives, "MOST_BYTES", 256 << 20)
     (tmp_path / name).write_bytes(pack(ZEROS))

@@ -1,4 +1,4 @@
-"""Tiny nets of each class, and a batch for them."""
+"""Tiny models of each class, and a batch for them."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -52,7 +52,7 @@ TRUNKS: Final[Mapping[str, Architecture]] = {
 
 
 def rows(count: int = 3, seed: int = 0) -> list[Row]:
-    """Rows of tokens with a label each."""
+    """Sequences of tokens with a label each."""
     rng = np.random.default_rng(seed)
     return [
         {
@@ -66,5 +66,5 @@ def rows(count: int = 3, seed: int = 0) -> list[Row]:
 
 
 def batch_of(given: list[Row]) -> dict[str, Tensor]:
-    """The rows, unpadded."""
+    """The sequences, unpadded."""
     return {name: torch.from_numpy(array) for name, array in unpadded(given).items()}

@@ -1,4 +1,4 @@
-"""States of all layers, and what heads read of a frozen trunk."""
+"""States of all layers, and the features of a frozen trunk that heads use."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def model_of(net: str, features: str = "none") -> TaskModel:
 
 
 @torch.no_grad()
-def test_states_of_layers_are_the_hidden_states_of_transformers() -> None:
+def test_layer_states_equal_the_hidden_states_of_transformers() -> None:
     model, spec = model_of("bert").eval(), ModelSpec(model=TRUNKS["bert"], losses=(MaskedTokens(),), vocab_size=ROWS)
     config = hf().BertConfig(**bert.config(spec, vocab=None), vocab_size=ROWS)  # type: ignore[arg-type]
     net = hf().BertModel(config, add_pooling_layer=False).eval()
@@ -41,8 +41,9 @@ def test_states_of_layers_are_the_hidden_states_of_transformers() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("net", TRUNKS)
-def test_states_of_layers_of_each_net_have_the_layout_of_their_batch(net: str) -> None:
-    """The last are those that `states` gives; the others are those of a row by itself, wherever it lies in a batch."""
+def test_layer_states_do_not_depend_on_the_other_sequences_of_the_batch(net: str) -> None:
+    """The last states equal those of `states`. All states equal those of the sequence alone, at any place in a
+    batch."""
     model, given = model_of(net).eval(), rows(3)
     found = model.trunk.layer_states(batch_of(given))
     assert len(found) == 3
@@ -51,11 +52,11 @@ def test_states_of_layers_of_each_net_have_the_layout_of_their_batch(net: str) -
     alone = model.trunk.layer_states(batch_of([given[1]]))
     for whole, one in zip(found, alone, strict=True):
         torch.testing.assert_close(whole[start : start + len(given[1]["input_ids"])], one, atol=1e-5, rtol=0)
-    assert not model.trunk.layers[0]._forward_hooks  # nothing is left behind
+    assert not model.trunk.layers[0]._forward_hooks  # the hooks are removed
 
 
 @pytest.mark.parametrize("features", ["last", "last_four", "scalar_mix"])
-def test_a_frozen_trunk_stays_and_its_heads_learn(features: str) -> None:
+def test_a_frozen_trunk_is_unchanged_and_its_heads_learn(features: str) -> None:
     model = model_of("bert", features)
     before = {name: x.detach().clone() for name, x in model.named_parameters()}
     tuning = Tuning(learning_rate=1e-2, batch_size=4, max_steps=2, warmup_ratio=0, frozen_features=features)  # type: ignore[arg-type]
@@ -74,14 +75,14 @@ def test_a_frozen_trunk_has_no_dropout() -> None:
 
 
 @pytest.mark.parametrize("name", ["optimizer", "lr_schedule", "frozen_features", "input_format"])
-def test_a_word_that_a_tuning_does_not_know_is_refused(name: str) -> None:
-    """`frozen_features: mean` was read as the last layer."""
+def test_an_unknown_value_of_frozen_features_is_refused(name: str) -> None:
+    """`frozen_features: mean` was treated as the last layer."""
     with pytest.raises(ValueError, match=f"invalid {name}: got 'mean', expected .* or "):
         Tuning(**{name: "mean"})  # type: ignore[arg-type]
 
 
 @torch.no_grad()
-def test_a_mix_begins_with_the_mean_of_all_layers_and_follows_its_weights() -> None:
+def test_a_scalar_mix_starts_as_the_mean_of_all_layers_and_uses_its_weights() -> None:
     model, batch = model_of("bert", "scalar_mix").eval(), batch_of(rows(3))
     states = torch.stack(model.trunk.layer_states(batch))
     torch.testing.assert_close(model.reading(model.trunk, batch), states.mean(0))
@@ -93,8 +94,8 @@ def test_a_mix_begins_with_the_mean_of_all_layers_and_follows_its_weights() -> N
 
 
 @torch.no_grad()
-def test_the_last_four_layers_lie_side_by_side() -> None:
-    """Of a net of two layers both do; what the first one reads is no layer."""
+def test_last_four_concatenates_the_layers() -> None:
+    """A model with two layers has only these two, because the embeddings do not count as a layer."""
     model, batch = model_of("bert", "last_four").eval(), batch_of(rows(3))
     states = model.trunk.layer_states(batch)
     torch.testing.assert_close(model.reading(model.trunk, batch), torch.cat(states[1:], dim=-1))

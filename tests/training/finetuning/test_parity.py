@@ -1,7 +1,8 @@
-"""The first ten losses of fine-tuning are those of transformers with the same weights, for each kind of head.
+"""The first ten losses of fine-tuning equal those of transformers with the same weights, for each kind of head.
 
-Ours reads files in the formats of the data sets by the shipped tasks; a tokenizer of transformers reads the raw texts,
-as the examples of transformers do, and the labels are numbered here: so columns, labels, cuts and special tokens count.
+Our shipped tasks read files in the formats of the data sets. A tokenizer of transformers reads the raw texts, as in the
+examples of transformers, and this module numbers the labels. Thus the test covers columns, labels, truncation and
+special tokens.
 """
 
 import json
@@ -51,13 +52,14 @@ TAGS: Final = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MIS
 LETTERS: Final = "ABCD"
 
 Raw = tuple[Any, ...]
-"""What a row of a file says: texts, and the answer as people would say it."""
+"""One example: its texts and its answer as in the file."""
 Theirs = dict[str, Any]
-"""A row as transformers takes it: `input_ids`, `token_type_ids`, and its answer as `labels` or the ends of a span."""
+"""A sequence as transformers takes it: `input_ids`, `token_type_ids`, and its answer as `labels` or as start and end
+positions."""
 
 
 def words(rng: np.random.Generator, most: int) -> list[str]:
-    """Some words of the text, as they follow each other."""
+    """Some consecutive words of the text."""
     size = int(rng.integers(2, most))
     start = int(rng.integers(len(WORDS) - size))
     return WORDS[start : start + size]
@@ -67,11 +69,11 @@ def phrase(rng: np.random.Generator, most: int) -> str:
     return " ".join(words(rng, most))
 
 
-# What the files say, and how they say it
+# The raw data, and its formats.
 
 
 def raw_rows(task: str, rng: np.random.Generator) -> list[Raw]:
-    """Rows of a task, some of them longer than LENGTH tokens."""
+    """Examples of a task, some of them longer than LENGTH tokens."""
     if task == "sst2":
         return [(phrase(rng, 30), int(rng.integers(2))) for _ in range(COUNT)]
     if task == "stsb":
@@ -113,7 +115,7 @@ def conll2003(rows: Sequence[Raw]) -> dict[str, str]:
 
 
 def race(rows: Sequence[Raw]) -> dict[str, str]:
-    """Each article has a file."""
+    """One file for each article."""
     return {
         f"RACE/train/high/{number:02}.txt": json.dumps(
             {"article": article, "questions": [asked], "options": [options], "answers": [LETTERS[right]]}
@@ -131,11 +133,11 @@ FILES: Final[Mapping[str, Callable[[Sequence[Raw]], dict[str, str]]]] = {
 }
 
 
-# The same rows by a tokenizer of transformers
+# The same examples by a tokenizer of transformers.
 
 
 def their_rows(task: str, rows: Sequence[Raw], tokenizer: Any) -> list[list[Theirs]]:
-    """The rows of each example."""
+    """The sequences of each example."""
     cut = {"truncation": True, "max_length": LENGTH}
     if task == "sst2":
         return [[{**tokenizer(text, **cut), "labels": label}] for text, label in rows]
@@ -152,7 +154,7 @@ def their_rows(task: str, rows: Sequence[Raw], tokenizer: Any) -> list[list[Thei
 
 
 def their_windows(question: str, context: str, answer: str, start: int, tokenizer: Any) -> list[Theirs]:
-    """Windows that begin a third of a row apart, as its own `stride` is what two of them share."""
+    """Overlapping windows that start a third of a sequence apart. In transformers, `stride` is the overlap."""
     room = LENGTH - 3 - len(tokenizer.tokenize(question))
     more = {"truncation": "only_second", "stride": room - LENGTH // 3, "return_overflowing_tokens": True}
     found = tokenizer(question, context, max_length=LENGTH, **more)
@@ -166,22 +168,22 @@ def their_windows(question: str, context: str, answer: str, start: int, tokenize
 
 
 def their_tags(sentence: Sequence[str], tags: Sequence[str], found: Any) -> Theirs:
-    """The first piece of a word has its tag."""
+    """The first token of a word has its tag."""
     of = found.word_ids()
     first = [word is not None and word not in of[:at] for at, word in enumerate(of)]
     labels = [TAGS.index(tags[word]) if begins else IGNORE for begins, word in zip(first, of, strict=True)]
     return {**found, "labels": labels}
 
 
-def with_end(rows: Sequence[Raw], tokenizer: Any) -> list[list[Theirs]]:
-    """Rows of GPT-2, which has no template: an end of text behind each."""
+def with_end_of_text(rows: Sequence[Raw], tokenizer: Any) -> list[list[Theirs]]:
+    """Sequences of GPT-2, which has no template: each ends with the end-of-text token."""
     cut = [tokenizer(text, truncation=True, max_length=LENGTH - 1)["input_ids"] for text, _ in rows]
     ended = [[*ids, tokenizer.eos_token_id] for ids in cut]
     return [[{"input_ids": ids, "labels": label}] for ids, (_, label) in zip(ended, rows, strict=True)]
 
 
 def their_batch(rows: Sequence[Theirs]) -> dict[str, Tensor]:
-    """Rows with padding behind them, and their labels."""
+    """Padded sequences and their labels."""
     fill = {"input_ids": 0, "token_type_ids": 0, "attention_mask": 0, "labels": IGNORE}
     width = max(len(row["input_ids"]) for row in rows)
     given = [{**row, "attention_mask": [1] * len(row["input_ids"])} for row in rows]
@@ -197,7 +199,7 @@ def their_batch(rows: Sequence[Theirs]) -> dict[str, Tensor]:
 
 
 def their_loss(net: Any, examples: Sequence[Sequence[Theirs]]) -> Tensor:
-    """The mean over the examples. Each window is a batch: the softmax of transformers goes over padding too."""
+    """The mean over the examples. Each window is a batch, because the softmax of transformers includes padding."""
     if "start_positions" in examples[0][0]:
         return torch.stack([net(**their_batch(rows)).loss for rows in examples]).mean()
     batch = their_batch([row for rows in examples for row in rows])
@@ -207,7 +209,7 @@ def their_loss(net: Any, examples: Sequence[Sequence[Theirs]]) -> Tensor:
     return net(**batch).loss
 
 
-# The nets
+# The models.
 
 
 @cache
@@ -217,7 +219,7 @@ def vocab_of(net: str) -> Vocab:
 
 
 def tokenizer_of(net: str, folder: Path) -> Any:
-    """The class of transformers, from the list of pieces alone."""
+    """The tokenizer class of transformers, built from our vocabulary files."""
     vocab_of(net).save(folder)
     if net == "bert":
         return hf().BertTokenizer(vocab=str(folder / "vocab.txt"))
@@ -232,7 +234,7 @@ def spec_of(net: str) -> ModelSpec:
 
 
 def oracle(net: str, kind: str, model: TaskModel) -> Any:
-    """The net of transformers with the weights of ours."""
+    """The model of transformers with our weights."""
     name, layer, last = CLASSES[net, kind]
     spec, format = spec_of(net), {"bert": bert, "gpt2": gpt2}[net]
     state = dict(model.named_parameters())
@@ -259,7 +261,7 @@ def oracle(net: str, kind: str, model: TaskModel) -> Any:
     return their.train()
 
 
-CLASSES: Final = {  # net and target -> class of transformers, our name of the last layer, theirs
+CLASSES: Final = {  # model and target -> class of transformers, our name of the last layer, theirs
     ("bert", "row_label"): ("BertForSequenceClassification", "classify", "classifier"),
     ("bert", "row_value"): ("BertForSequenceClassification", "regress", "classifier"),
     ("bert", "answer_span"): ("BertForQuestionAnswering", "ends", "qa_outputs"),
@@ -303,21 +305,21 @@ def test_the_first_ten_losses_are_those_of_transformers(net: str, name: str, mic
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(content, encoding="utf-8")
     tokenizer = tokenizer_of(net, tmp_path / "vocab")
-    expected_rows = with_end(raw, tokenizer) if net == "gpt2" else their_rows(name, raw, tokenizer)
+    expected_rows = with_end_of_text(raw, tokenizer) if net == "gpt2" else their_rows(name, raw, tokenizer)
 
     items, task = load_task(name).items("train", tmp_path)[0], task_of(name)
     encoded = task.encode(items, vocab_of(net), LENGTH, training=True)
     assert len(items) == COUNT
-    assert encoded.notes or len(encoded.examples) > COUNT  # some rows are cut, or several windows
+    assert encoded.notes or len(encoded.examples) > COUNT  # some sequences are truncated, or have several windows
     model = TaskModel(spec_of(net).model, [still(target) for target in task.targets()], vocab_of(net).size, seed=1)
-    randomise(model)
+    randomize(model)
     expected = their_losses(oracle(net, model.targets[0].kind, model), expected_rows)
     losses = list[float]()
     engine = LocalEngine(model, TUNING.optim(TUNING.max_steps), EngineSettings())
     train_head(engine, encoded.examples, TUNING, micro_tokens, on_step=lambda done, loss: losses.append(loss))
     assert losses == pytest.approx(expected, abs=1e-4)
     assert len(set(losses)) == 10
-    assert abs(losses[-1] - losses[0]) > 5e-3  # they move, and together
+    assert abs(losses[-1] - losses[0]) > 5e-3  # the losses change during training
 
 
 def still(target: Target) -> Target:
@@ -325,17 +327,17 @@ def still(target: Target) -> Target:
     return replace(target, dropout=0.0) if hasattr(target, "dropout") else target  # type: ignore[type-var]
 
 
-def randomise(model: torch.nn.Module) -> None:
-    """Every tensor random: zero biases would hide a mistake."""
+def randomize(model: torch.nn.Module) -> None:
+    """Make every tensor random: zero biases would hide an error."""
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for tensor in model.parameters():
             tensor.add_(torch.empty_like(tensor).normal_(0, 0.15, generator=generator))
 
 
-def test_the_heads_are_all_there_are() -> None:
+def test_all_heads_are_compared() -> None:
     import training.finetuning.targets as module
 
     kinds = {each for each in vars(module).values() if isinstance(each, type) and hasattr(each, "head")} - {Target}
-    beside = {NoAnswer, LanguageModelTarget}  # beside another one: tests/training/evaluation/test_finetune_trial.py
+    beside = {NoAnswer, LanguageModelTarget}  # additional targets: tests/training/evaluation/test_finetune_trial.py
     assert kinds == {type(target) for name in FILES for target in task_of(name).targets()} | beside

@@ -1,4 +1,4 @@
-"""Rates by depth, one layer after the other, the slanted triangle."""
+"""Layer-wise learning rates, gradual unfreezing, and the slanted triangular schedule."""
 
 import pytest
 import torch
@@ -18,15 +18,15 @@ def model_of(net: str) -> TaskModel:
 
 
 def rates_of(model: TaskModel, tuning: Tuning) -> dict[str, float]:
-    """The rate of each parameter in an update, by its name."""
+    """The learning rate of each parameter in an update, by its name."""
     engine = LocalEngine(model, tuning.optim(10), EngineSettings(), groups(model, tuning))
     set_rate(engine.optimizer, 1.0)
     rate_of = {id(x): group["lr"] for group in engine.optimizer.param_groups for x in group["params"]}
     return {name: rate_of[id(parameter)] for name, parameter in model.named_parameters()}
 
 
-def test_rates_by_layer_are_those_of_electras_code() -> None:
-    """lr * d^(L + 2 - k) by hand for d = .8 and two layers: the tables k = 0, layer i k = i + 1, the head k = 4."""
+def test_layerwise_rates_equal_those_of_electras_code() -> None:
+    """lr * d^(L + 2 - k) by hand for d = .8 and two layers: the embeddings k = 0, layer i k = i + 1, the head k = 4."""
     found = rates_of(model_of("bert"), Tuning(layerwise_lr_decay=0.8))
     assert found["heads.row_label.classify.weight"] == found["heads.row_label.summary.pooler.bias"] == 1.0
     assert found["trunk.blocks.1.attention.out.weight"] == pytest.approx(0.64)
@@ -36,8 +36,9 @@ def test_rates_by_layer_are_those_of_electras_code() -> None:
         assert found[f"trunk.{name}.weight"] == pytest.approx(0.4096)
 
 
-def test_rates_by_layer_are_those_of_ulmfit() -> None:
-    """Each layer has that of the one above it over 2.6 (arXiv:1801.06146, 3.2), the highest that of the head."""
+def test_layerwise_rates_equal_those_of_ulmfit() -> None:
+    """The top layer has the rate of the head divided by 2.6 (arXiv:1801.06146, 3.2). Each other layer has the rate of
+    the layer above it divided by 2.6."""
     found = rates_of(model_of("gpt1"), Tuning(layerwise_lr_decay=1 / 2.6, head_layer_gap=1))
     assert found["trunk.blocks.1.attention.out.weight"] == pytest.approx(1 / 2.6)
     assert found["trunk.blocks.0.attention.out.weight"] == pytest.approx(1 / 6.76)
@@ -45,14 +46,14 @@ def test_rates_by_layer_are_those_of_ulmfit() -> None:
 
 
 @pytest.mark.parametrize("net", TRUNKS)
-def test_each_parameter_of_each_net_has_a_depth(net: str) -> None:
+def test_each_parameter_of_each_model_has_a_depth(net: str) -> None:
     model = model_of(net)
     depths = model.depths()
     assert depths.keys() == dict(model.named_parameters()).keys()
     layers = 4 if net == "t5" else 2
     assert model.top == layers + 2
     used = {depth for name, depth in depths.items() if not name.startswith(("model.generator_size_ratio.", "heads."))}
-    # what all layers share is as high as the highest
+    # weights shared by all layers have the depth of the highest layer
     assert used == ({0, 2} if net == "albert" else set(range(layers + 1)))
     assert depths["trunk.tokens.weight"] == 0
     assert {depth for name, depth in depths.items() if name.startswith("heads.")} == {model.top}
@@ -73,17 +74,17 @@ def test_each_parameter_of_each_net_has_a_depth(net: str) -> None:
         ("xlnet", "trunk.unknown", 0),
     ],
 )
-def test_depths_of_what_is_not_a_plain_layer(net: str, name: str, depth: int) -> None:
+def test_depths_of_parameters_outside_of_plain_layers(net: str, name: str, depth: int) -> None:
     assert model_of(net).depths()[name] == depth
 
 
-def test_without_a_decay_by_layer_all_have_one_rate() -> None:
+def test_without_layerwise_decay_all_parameters_have_one_rate() -> None:
     model = model_of("bert")
     assert set(rates_of(model, Tuning()).values()) == {1.0}
-    assert len(groups(model, Tuning())) == 2  # what decays and what does not
+    assert len(groups(model, Tuning())) == 2  # parameters with and without weight decay
 
 
-def test_weights_decay_as_before_whatever_the_depth() -> None:
+def test_weight_decay_does_not_depend_on_the_depth() -> None:
     model = model_of("bert")
     decay_of = {
         id(x): group["weight_decay"] for group in groups(model, Tuning(layerwise_lr_decay=0.5)) for x in group["params"]
@@ -92,7 +93,7 @@ def test_weights_decay_as_before_whatever_the_depth() -> None:
         assert decay_of[id(parameter)] == (0.01 if parameter.ndim > 1 else 0.0), name
 
 
-def test_a_layer_more_learns_in_each_epoch() -> None:
+def test_one_more_layer_is_unfrozen_in_each_epoch() -> None:
     model = model_of("megatron")
 
     def learning() -> set[str]:
@@ -112,8 +113,8 @@ def test_a_layer_more_learns_in_each_epoch() -> None:
     assert all(x.requires_grad for x in model.parameters())
 
 
-def test_what_has_not_thawed_stays_as_it_was() -> None:
-    """Two epochs of two updates: the head and the highest layer move, those below do not."""
+def test_frozen_layers_are_unchanged() -> None:
+    """Two epochs of two updates: the head and the top layer change, those below do not."""
     model, examples = model_of("gpt1"), [[row] for row in rows(8)]
     before = {name: x.detach().clone() for name, x in model.named_parameters()}
     tuning = Tuning(learning_rate=1e-2, batch_size=4, epochs=2, warmup_ratio=0, gradual_unfreezing=True)
@@ -123,7 +124,7 @@ def test_what_has_not_thawed_stays_as_it_was() -> None:
     assert moved == {name for name in before if name.startswith(("heads.", "trunk.blocks.1."))}
 
 
-def test_unfreezing_is_for_one_worker() -> None:
+def test_gradual_unfreezing_requires_one_worker() -> None:
     model = model_of("gpt1")
     engine = LocalEngine(model, Tuning().optim(4), EngineSettings())
     engine.zero = 2
@@ -135,7 +136,8 @@ def test_unfreezing_is_for_one_worker() -> None:
     ("step", "wanted"),
     [(0, 0.01 / 32), (5, 0.01 * (1 + 31 * 0.5) / 32), (10, 0.01), (55, 0.00515625), (100, 0.01 / 32)],
 )
-def test_the_slanted_triangle_is_that_of_ulmfit(step: int, wanted: float) -> None:
-    """eta * (1 + p (ratio - 1)) / ratio with p up to the cut and down behind it; cut .1 of 100 updates, ratio 32."""
+def test_the_slanted_triangle_equals_that_of_ulmfit(step: int, wanted: float) -> None:
+    """eta * (1 + p (ratio - 1)) / ratio, where p rises to 1 at the cut and falls after it; cut .1 of 100 updates, ratio
+    32."""
     tuning = Tuning(learning_rate=0.01, warmup_ratio=0.1, lr_schedule="slanted_triangular", min_lr_ratio=1 / 32)
     assert rate(tuning.optim(100), step, 100) == pytest.approx(wanted, rel=1e-9)

@@ -1,4 +1,5 @@
-"""Fine-tuning to write: the first ten losses are those of transformers; an encoder under a decoder is the same."""
+"""Fine-tuning for generation: the first ten losses equal those of transformers; a new decoder keeps the encoder's
+states."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -54,12 +55,12 @@ def row(rng: np.random.Generator, *, source: bool) -> Row:
     made = {"input_ids": ids[:-1], "token_type_ids": np.zeros(length, np.int8), "labels": labels}
     if source:
         return made | {"source_input_ids": rng.integers(4, VOCAB, int(rng.integers(3, 15))).astype(np.int32)}
-    labels[: length // 2] = IGNORE  # of the prompt
+    labels[: length // 2] = IGNORE  # the prompt has no labels
     return made
 
 
 def theirs(rows: list[Row], *, source: bool) -> dict[str, Any]:
-    """A padded batch as transformers takes it, but for its labels."""
+    """A padded batch as transformers takes it, without its labels."""
     batch = to_tensors(padded(rows, 40, 1), CPU)
     side = "source_" if source else ""
     ids = batch[f"{side}input_ids"]
@@ -70,7 +71,7 @@ def theirs(rows: list[Row], *, source: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("name", TRUNKS)
-def test_the_first_ten_losses_are_those_of_transformers(name: str, smoothing: float, tmp_path: Path) -> None:
+def test_the_first_ten_losses_equal_those_of_transformers(name: str, smoothing: float, tmp_path: Path) -> None:
     trunk, rng = TRUNKS[name], np.random.default_rng(0)
     spec = ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=VOCAB)
     begun = built(spec)
@@ -107,7 +108,7 @@ def test_the_first_ten_losses_are_those_of_transformers(name: str, smoothing: fl
     assert abs(losses[-1] - losses[0]) > 5e-3
 
 
-def test_heads_of_pretraining_go_on() -> None:
+def test_heads_of_pretraining_are_reused() -> None:
     encoder = Encoder(num_hidden_layers=1, hidden_size=16, num_attention_heads=2)
     begun = weights(built(ModelSpec(model=encoder, losses=(MaskedTokens(),), vocab_size=50)))
     for smoothing in (0.0, 0.1):
@@ -118,7 +119,7 @@ def test_heads_of_pretraining_go_on() -> None:
         )
 
 
-# A decoder on top of an encoder
+# A decoder on top of an encoder.
 
 
 def bert(**changes: Any) -> Encoder:
@@ -136,7 +137,7 @@ def bert(**changes: Any) -> Encoder:
     "changes",
     [{}, {"norm_position": "pre"}, {"type_vocab_size": 0}, {"activation": "gelu_tanh", "intermediate_size": 40}],
 )
-def test_an_encoder_under_a_decoder_gives_the_same_states(changes: Any) -> None:
+def test_an_encoder_with_an_added_decoder_has_the_same_states(changes: Any) -> None:
     trunk, rng = bert(**changes), np.random.default_rng(0)
     net = built(ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=50))
     stacked = with_decoder(trunk)
@@ -168,6 +169,6 @@ def test_an_encoder_under_a_decoder_gives_the_same_states(changes: Any) -> None:
         bert(num_languages=2),
     ],
 )
-def test_what_takes_no_decoder_is_refused_in_a_line(trunk: Architecture) -> None:
+def test_trunks_that_cannot_have_a_decoder_are_refused_in_one_line(trunk: Architecture) -> None:
     with pytest.raises(BadInput, match=f"cannot add a decoder to this {trunk.kind}: "):
         with_decoder(trunk)

@@ -1,4 +1,4 @@
-"""What is exported loads by the Auto classes of transformers without a word: no warning, nothing in its log."""
+"""Exports load by the Auto classes of transformers without a warning or log message."""
 
 import json
 import logging
@@ -18,11 +18,11 @@ from training.formats import FORMATS, auto_class, describe_export, to_transforme
 from training.losses import MaskedTokens
 from training.model import Model, ModelSpec
 
-ONE_OF_EACH = {  # a recipe for each type that an export may be, and for each class of a type
+ONE_OF_EACH = {  # a recipe for each exported model type and each class of a type
     "albert": "albert_base",
     "bart": "bart_base",
     "bert": "bert_base",
-    "bert, masked tokens alone": "spanbert_base",
+    "bert, masked tokens only": "spanbert_base",
     "electra": "electra_small",
     "gpt2": "gpt2",
     "longformer": "longformer_base",
@@ -39,7 +39,7 @@ ONE_OF_EACH = {  # a recipe for each type that an export may be, and for each cl
 
 @pytest.fixture(scope="module")
 def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Small ones: padding is token 0, or 1."""
+    """Small vocabularies, whose padding is token 0 or 1."""
     texts = ["The quick brown fox jumps over the lazy dog.", "Pack my box with five dozen liquor jugs!"] * 4
     train(Unigram(vocab_size=44), texts).save(unigram := tmp_path_factory.mktemp("unigram"))
     return {
@@ -51,8 +51,8 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @contextmanager
-def nothing_is_said() -> Iterator[None]:
-    """Fails where anything is warned of, by Python or in the log of transformers."""
+def assert_silent() -> Iterator[None]:
+    """Fail if Python or the log of transformers has a warning."""
     said: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
@@ -68,7 +68,7 @@ def nothing_is_said() -> Iterator[None]:
 
 
 def exported(case: str, vocabularies: dict[str, Path], folder: Path, **more: Any) -> str:
-    """The class of transformers that a small net of the recipe is exported as."""
+    """Export a small model of the recipe, and return its class in transformers."""
     one = recipe(ONE_OF_EACH[case], "tiny")
     spec = ModelSpec(model=one.model, losses=one.losses, vocab_size=table_rows(one.data.tokenizer))
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=0)
@@ -77,15 +77,15 @@ def exported(case: str, vocabularies: dict[str, Path], folder: Path, **more: Any
     return describe_export(spec, 1 if where.name.startswith("byte") else 0).split(",")[0]
 
 
-def test_every_type_that_is_exported_is_tried() -> None:
+def test_every_exported_model_type_is_tested() -> None:
     tried = {case.split(",")[0] for case in ONE_OF_EACH}
-    assert tried == {format.model_type for format in FORMATS} - {"ernie"}  # which goes out as bert
+    assert tried == {format.model_type for format in FORMATS} - {"ernie"}  # exported as bert
 
 
 @pytest.mark.parametrize("case", ONE_OF_EACH)
-def test_the_net_with_its_heads_loads_without_a_word(case: str, vocabularies: dict[str, Path], tmp_path: Path) -> None:
+def test_the_model_with_its_heads_loads_silently(case: str, vocabularies: dict[str, Path], tmp_path: Path) -> None:
     architecture = exported(case, vocabularies, tmp_path)
-    with nothing_is_said():
+    with assert_silent():
         net = getattr(hf(), auto_class(architecture)).from_pretrained(tmp_path)
         tokenizer = hf().AutoTokenizer.from_pretrained(tmp_path)
         tokenizer("The quick brown fox", "and the lazy dog", return_tensors="pt")
@@ -93,11 +93,9 @@ def test_the_net_with_its_heads_loads_without_a_word(case: str, vocabularies: di
 
 
 @pytest.mark.parametrize("case", ONE_OF_EACH)
-def test_the_trunk_alone_loads_by_auto_model_without_a_word(
-    case: str, vocabularies: dict[str, Path], tmp_path: Path
-) -> None:
+def test_the_trunk_alone_loads_by_auto_model_silently(case: str, vocabularies: dict[str, Path], tmp_path: Path) -> None:
     architecture = exported(case, vocabularies, tmp_path, heads=False)
-    with nothing_is_said():
+    with assert_silent():
         net, info = hf().AutoModel.from_pretrained(tmp_path, output_loading_info=True)
         hf().AutoTokenizer.from_pretrained(tmp_path)
     assert type(net).__name__ == without_heads(architecture)
@@ -105,15 +103,15 @@ def test_the_trunk_alone_loads_by_auto_model_without_a_word(
 
 
 @pytest.mark.parametrize("case", ["gpt2", "openai-gpt", "t5", "bart", "pegasus"])
-def test_a_net_whose_heads_have_no_weights_loads_by_auto_model_as_it_is(
+def test_a_model_whose_heads_have_no_weights_loads_by_auto_model(
     case: str, vocabularies: dict[str, Path], tmp_path: Path
 ) -> None:
     exported(case, vocabularies, tmp_path)
-    with nothing_is_said():
+    with assert_silent():
         hf().AutoModel.from_pretrained(tmp_path)
 
 
-def test_a_tokenizer_of_others_goes_out_as_it_came_in(tmp_path: Path) -> None:
+def test_an_imported_tokenizer_is_exported_unchanged(tmp_path: Path) -> None:
     theirs = Tokenizer(models.BPE())
     theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -127,7 +125,7 @@ def test_a_tokenizer_of_others_goes_out_as_it_came_in(tmp_path: Path) -> None:
     spec = ModelSpec(model=recipe("bert_base", "tiny").model, losses=(MaskedTokens(),), vocab_size=400)
     weights = dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
     to_transformers(weights, spec, tmp_path / "pieces", tmp_path / "hf")
-    with nothing_is_said():
+    with assert_silent():
         found = hf().AutoTokenizer.from_pretrained(tmp_path / "hf")
     text = "Two foxes <hole> and a box"
     assert found(text, add_special_tokens=False).input_ids == theirs.encode(text, add_special_tokens=False).ids

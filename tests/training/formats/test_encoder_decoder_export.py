@@ -1,4 +1,4 @@
-"""transformers computes what our BART, PEGASUS and T5 compute, both ways, and what does not fit is refused."""
+"""BART, PEGASUS and T5 compute the same as in transformers, in both directions, and misfits are refused."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from preprocessing.schema import Row
 from preprocessing.tokenization import Vocab
 from tests.training.batches import padded, unpadded
 from tests.training.encoder_decoders import BART, MASS, PEGASUS, T5, inside, rows_of, spec_of
-from tests.training.parity import ONE_PAD, built, gradients, labels_of, loaded, randomised, vocabulary, weights
+from tests.training.parity import ONE_PAD, built, gradients, labels_of, loaded, randomized, vocabulary, weights
 from training.formats import bart, pegasus, t5, to_transformers
 from training.formats.format import ModelFormat, rename
 from training.formats.load import from_transformers
@@ -37,22 +37,22 @@ def pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def exported(model: Model, pieces: Path, folder: Path) -> Any:
-    """What plain from_pretrained makes of our net."""
+    """Our model, exported and loaded by plain from_pretrained."""
     to_transformers(weights(model), model.spec, pieces, folder)
     return loaded(folder)
 
 
-def shaken(oracle: Any) -> Any:
-    """Their net with every tensor random but for the sinusoids of PEGASUS, which nothing trains."""
-    randomised(oracle)
+def randomize_all_but_sinusoids(oracle: Any) -> Any:
+    """Their model with every tensor random, except the sinusoids of PEGASUS, which are not trained."""
+    randomized(oracle)
     if oracle.config.model_type == "pegasus":
         for side in (oracle.model.encoder, oracle.model.decoder):
             side.embed_positions.weight.data = side.embed_positions.create_weight()
     return oracle
 
 
-def ask(oracle: Any, batch: Mapping[str, Tensor], **more: Any) -> Any:
-    """What transformers answers to a padded batch."""
+def oracle_output(oracle: Any, batch: Mapping[str, Tensor], **more: Any) -> Any:
+    """The output of transformers for a padded batch."""
     return oracle(
         decoder_input_ids=batch["input_ids"],
         decoder_attention_mask=inside(batch).long(),
@@ -65,9 +65,9 @@ def logits(model: Model, batch: Mapping[str, Tensor]) -> Tensor:
 
 
 def assert_alike(model: Model, oracle: Any, format: ModelFormat, rows: list[Row]) -> None:
-    """Both nets have the same logits, loss and gradients, ours without padding and theirs with it."""
+    """Assert equal logits, loss and gradients, ours without padding and theirs with it."""
     ours, theirs = unpadded(rows), padded(rows, 14, pad=1)
-    wanted, score = ask(oracle, theirs, labels=labels_of(theirs)), model(ours)["next_token"]
+    wanted, score = oracle_output(oracle, theirs, labels=labels_of(theirs)), model(ours)["next_token"]
     torch.testing.assert_close(logits(model, ours), wanted.logits[inside(theirs)], rtol=0, atol=1e-5)
     torch.testing.assert_close(score.loss / score.count, wanted.loss, rtol=0, atol=1e-5)
     wanted.loss.backward()
@@ -77,15 +77,17 @@ def assert_alike(model: Model, oracle: Any, format: ModelFormat, rows: list[Row]
 
 
 @pytest.mark.parametrize("family", SPECS)
-def test_exported_net_has_our_logits_loss_and_gradients(family: str, pieces: Path, tmp_path: Path) -> None:
+def test_an_exported_model_has_our_logits_loss_and_gradients(family: str, pieces: Path, tmp_path: Path) -> None:
     model = built(SPECS[family])
     assert_alike(model, exported(model, pieces, tmp_path), FORMATS[family], rows_of(SPECS[family].model))
 
 
 @pytest.mark.parametrize("family", SPECS)
-def test_net_of_transformers_has_its_logits_loss_and_gradients_here(family: str, pieces: Path, tmp_path: Path) -> None:
+def test_a_model_of_transformers_has_the_same_logits_loss_and_gradients_here(
+    family: str, pieces: Path, tmp_path: Path
+) -> None:
     to_transformers(weights(built(SPECS[family])), SPECS[family], pieces, tmp_path / "config")
-    oracle = shaken(loaded(tmp_path / "config"))
+    oracle = randomize_all_but_sinusoids(loaded(tmp_path / "config"))
     oracle.save_pretrained(tmp_path / "theirs")
     spec, state = from_transformers(tmp_path / "theirs")
     assert spec.model == replace(
@@ -97,7 +99,7 @@ def test_net_of_transformers_has_its_logits_loss_and_gradients_here(family: str,
 
 
 @pytest.mark.parametrize("family", SPECS)
-def test_weights_come_back_from_transformers_bit_for_bit(family: str, pieces: Path, tmp_path: Path) -> None:
+def test_weights_survive_export_and_import_bit_for_bit(family: str, pieces: Path, tmp_path: Path) -> None:
     model = built(SPECS[family])
     exported(model, pieces, tmp_path / "ours").save_pretrained(tmp_path / "theirs")
     spec, state = from_transformers(tmp_path / "theirs")
@@ -109,14 +111,16 @@ def test_weights_come_back_from_transformers_bit_for_bit(family: str, pieces: Pa
     )
 
 
-def test_hidden_source_is_what_transformers_masks_for_the_decoder_alone(pieces: Path, tmp_path: Path) -> None:
+def test_a_hidden_source_equals_a_decoder_mask_in_transformers(pieces: Path, tmp_path: Path) -> None:
     model, rng = built(spec_of(BART)), np.random.default_rng(2)
     oracle = exported(model, pieces, tmp_path)
     rows = [row | {"source_seen": rng.random(len(row["source_input_ids"])) < 0.6} for row in rows_of(BART)]
     theirs = padded(rows, 14, pad=1)
     with torch.no_grad():
         read = oracle.model.encoder(theirs["source_input_ids"], attention_mask=inside(theirs, "source_").long())
-        wanted = ask(oracle, theirs, input_ids=None, encoder_outputs=read, attention_mask=theirs["source_seen"].long())
+        wanted = oracle_output(
+            oracle, theirs, input_ids=None, encoder_outputs=read, attention_mask=theirs["source_seen"].long()
+        )
         found = logits(model, unpadded(rows))
     torch.testing.assert_close(found, wanted.logits[inside(theirs)], rtol=0, atol=1e-5)
 
@@ -135,7 +139,7 @@ def test_hidden_source_is_what_transformers_masks_for_the_decoder_alone(pieces: 
         replace(PEGASUS, norm_position="post"),
     ],
 )
-def test_net_that_transformers_does_not_have_is_not_exported(
+def test_a_model_that_transformers_does_not_have_is_not_exported(
     trunk: EncoderDecoder, pieces: Path, tmp_path: Path
 ) -> None:
     model = built(spec_of(trunk))
@@ -156,7 +160,7 @@ def test_net_that_transformers_does_not_have_is_not_exported(
         ("pegasus", {"decoder_layers": 3}, "invalid decoder_layers: got 3, expected 2"),
     ],
 )
-def test_folder_with_another_net_is_refused(
+def test_a_directory_of_an_unsupported_model_is_refused(
     family: str, change: dict[str, Any], complaint: str, pieces: Path, tmp_path: Path
 ) -> None:
     to_transformers(weights(built(SPECS[family])), SPECS[family], pieces, tmp_path)
@@ -167,7 +171,7 @@ def test_folder_with_another_net_is_refused(
 
 
 @pytest.mark.parametrize("family", ["bart", "pegasus"])
-def test_trained_bias_of_logits_is_refused(family: str, pieces: Path, tmp_path: Path) -> None:
+def test_a_trained_bias_of_logits_is_refused(family: str, pieces: Path, tmp_path: Path) -> None:
     oracle = exported(built(SPECS[family]), pieces, tmp_path)
     oracle.final_logits_bias += 1
     oracle.save_pretrained(tmp_path)
@@ -178,7 +182,7 @@ def test_trained_bias_of_logits_is_refused(family: str, pieces: Path, tmp_path: 
 # PEGASUS.
 
 
-def test_positions_of_pegasus_that_are_no_sinusoids_are_refused(pieces: Path, tmp_path: Path) -> None:
+def test_positions_of_pegasus_that_are_not_sinusoids_are_refused(pieces: Path, tmp_path: Path) -> None:
     oracle = exported(built(spec_of(PEGASUS)), pieces, tmp_path)
     oracle.model.decoder.embed_positions.weight.data[3, 5] += 0.1
     oracle.save_pretrained(tmp_path)
@@ -186,22 +190,21 @@ def test_positions_of_pegasus_that_are_no_sinusoids_are_refused(pieces: Path, tm
         from_transformers(tmp_path)
 
 
-def test_positions_of_pegasus_are_theirs_to_the_end_of_the_longest_row(pieces: Path, tmp_path: Path) -> None:
-    """Theirs are made in float64, so that ours, in float32, are another 3e-5 at the end of a row of 512."""
+def test_positions_of_pegasus_equal_theirs_up_to_the_longest_sequence(pieces: Path, tmp_path: Path) -> None:
+    """Their positions are computed in float64, ours in float32. At the end of a sequence of 512 tokens, this adds a
+    difference of 3e-5."""
     model = built(spec_of(replace(PEGASUS, position_embedding=Seq2SeqSinusoidalPositions(max_position_embeddings=512))))
     oracle, rows = exported(model, pieces, tmp_path), rows_of(PEGASUS, [512, 300], [512, 512])
     table = oracle.model.encoder.embed_positions
     torch.testing.assert_close(table.weight.data, table.create_weight(), rtol=0, atol=4e-5)
     with torch.no_grad():
-        wanted = ask(oracle, padded(rows, 512, pad=1)).logits[inside(padded(rows, 512, pad=1))]
+        wanted = oracle_output(oracle, padded(rows, 512, pad=1)).logits[inside(padded(rows, 512, pad=1))]
         torch.testing.assert_close(logits(model, unpadded(rows)), wanted, rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
-def test_row_of_gap_sentences_has_the_loss_of_its_source_and_labels_in_transformers(
-    pieces: Path, tmp_path: Path
-) -> None:
-    """Their class makes what the decoder reads from the labels: padding first, then the labels shifted right."""
+def test_a_gap_sentence_example_has_the_same_loss_in_transformers(pieces: Path, tmp_path: Path) -> None:
+    """Their class derives the decoder input from the labels: padding first, then the labels shifted right."""
     model, vocab, rng = built(spec_of(PEGASUS)), Vocab.load(pieces), np.random.default_rng(0)
     oracle, starts_S = exported(model, pieces, tmp_path), np.arange(15) % 3 == 0
     before = {
@@ -215,8 +218,8 @@ def test_row_of_gap_sentences_has_the_loss_of_its_source_and_labels_in_transform
     torch.testing.assert_close(score.loss / score.count, oracle(source, labels=labels).loss, rtol=0, atol=1e-5)
 
 
-def test_file_of_pegasus_without_positions_is_loaded(pieces: Path, tmp_path: Path) -> None:
-    """As older versions of transformers save it."""
+def test_a_file_of_pegasus_without_positions_is_loaded(pieces: Path, tmp_path: Path) -> None:
+    """Older versions of transformers save it this way."""
     model = built(spec_of(PEGASUS))
     to_transformers(weights(model), model.spec, pieces, tmp_path)
     tensors = safetensors.torch.load_file(tmp_path / "model.safetensors")
@@ -227,7 +230,8 @@ def test_file_of_pegasus_without_positions_is_loaded(pieces: Path, tmp_path: Pat
 
 
 def test_keys_of_the_published_pegasus_are_read(pieces: Path, tmp_path: Path) -> None:
-    """Of google/pegasus-large: its feed-forward layers drop out inside as well, and some keys are of older versions."""
+    """The keys of google/pegasus-large: dropout also inside its feed-forward layers, and some keys of older
+    versions."""
     spec = spec_of(replace(PEGASUS, hidden_dropout=0.1, attention_dropout=0.1))
     oracle = exported(built(spec), pieces, tmp_path)
     assert (oracle.config.dropout, oracle.config.activation_dropout) == (0.1, 0.1)
@@ -243,7 +247,7 @@ def test_keys_of_the_published_pegasus_are_read(pieces: Path, tmp_path: Path) ->
     assert from_transformers(tmp_path)[0].model == replace(spec.model, intermediate_size=128)
 
 
-def test_folder_of_pegasus_that_leaves_a_key_out_has_the_default_of_its_class(pieces: Path, tmp_path: Path) -> None:
+def test_a_missing_key_of_pegasus_has_the_default_of_its_class(pieces: Path, tmp_path: Path) -> None:
     to_transformers(weights(built(spec_of(PEGASUS))), spec_of(PEGASUS), pieces, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     del config["scale_embedding"]

@@ -1,4 +1,4 @@
-"""Folders of transformers: it computes what we compute, in both directions, and what does not fit is refused."""
+"""Directories of transformers: equal logits in both directions, and misfits are refused."""
 
 import json
 from dataclasses import replace
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from preprocessing import tokenization
 from preprocessing.errors import BadInput
 from tests.training.batches import padded, random_rows, unpadded
-from tests.training.parity import ONE_PAD, ZERO_PAD, built, hf, inside, labels_of, loaded, randomised, vocabulary
+from tests.training.parity import ONE_PAD, ZERO_PAD, built, hf, inside, labels_of, loaded, randomized, vocabulary
 from training.formats import to_transformers
 from training.formats.load import from_transformers
 from training.losses import MaskedTokens, NextToken, SentencePair
@@ -40,7 +40,7 @@ ROBERTA = replace(
     ENCODER, position_embedding=LearnedPositions(max_position_embeddings=18, offset=2), type_vocab_size=1, norm_eps=1e-5
 )
 BERT_LOSSES = (MaskedTokens(), SentencePair())
-TABLE = 320  # rows, more than any of the tokenizers here has pieces
+TABLE = 320  # rows of the embedding table, more than any tokenizer here has tokens
 RAGGED = [5, 12, 1, 7]
 VOCABS = {
     "bert": ZERO_PAD,
@@ -61,7 +61,7 @@ CLASSES = {
 
 @pytest.fixture(scope="module")
 def vocabs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A folder with a small vocabulary for each family."""
+    """A directory with a small vocabulary for each family."""
     folders = {}
     for family, spec in VOCABS.items():
         folders[family] = vocabulary(spec, tmp_path_factory.mktemp(family))
@@ -69,7 +69,7 @@ def vocabs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def batches(spec: ModelSpec, lengths: list[int], length: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The same random rows unpadded and padded with token 1; no id is 1, from which RoBERTa counts its positions."""
+    """The same random sequences unpadded and padded with token 1. No ID is 1, because RoBERTa's positions skip it."""
     rows = [
         row
         | {
@@ -82,7 +82,7 @@ def batches(spec: ModelSpec, lengths: list[int], length: int) -> tuple[dict[str,
 
 
 def our_logits(model: Model, batch: dict[str, Tensor]) -> list[Tensor]:
-    """Logits over the vocabulary at each token, and of the labels of each row, of an unpadded batch."""
+    """Logits over the vocabulary at each token, and the pair logits of each sequence, of an unpadded batch."""
     hidden_TD, heads, logits = model.trunk(batch), model.heads, []
     if "masked_tokens" in heads:
         features_TD = heads["masked_tokens"].features(hidden_TD)
@@ -94,16 +94,16 @@ def our_logits(model: Model, batch: dict[str, Tensor]) -> list[Tensor]:
     return logits
 
 
-def ask(oracle: Any, batch: dict[str, Tensor], **labels: Tensor) -> Any:
-    """What transformers answers to a padded batch."""
+def oracle_output(oracle: Any, batch: dict[str, Tensor], **labels: Tensor) -> Any:
+    """The output of transformers for a padded batch."""
     if oracle.config.model_type != "gpt2":
         labels["token_type_ids"] = batch["token_type_ids"]
     return oracle(input_ids=batch["input_ids"], attention_mask=inside(batch).long(), **labels)
 
 
 def their_logits(oracle: Any, batch: dict[str, Tensor]) -> list[Tensor]:
-    """Its logits at the tokens that exist, and of the rows where it has a pair head."""
-    output = ask(oracle, batch)
+    """Their logits at the real tokens, and the pair logits of each sequence if the model has a pair head."""
+    output = oracle_output(oracle, batch)
     if isinstance(oracle, hf().BertForPreTraining):
         return [output.prediction_logits[inside(batch)], output.seq_relationship_logits]
     return [output.logits[inside(batch)]]
@@ -115,22 +115,22 @@ def assert_same_logits(model: Model, oracle: Any, lengths: list[int], length: in
         torch.testing.assert_close(our_logits(model, ours), their_logits(oracle, theirs), rtol=0, atol=1e-5)
 
 
-# transformers computes what we compute.
+# Equal logits in both directions.
 
 
 @pytest.mark.parametrize("family", SPECS)
-def test_exported_net_has_our_logits_in_transformers(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+def test_an_exported_model_has_our_logits_in_transformers(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
     model = built(SPECS[family])
     to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
     assert_same_logits(model, loaded(tmp_path), RAGGED, 14)
 
 
 @pytest.mark.parametrize("family", SPECS)
-def test_net_of_transformers_has_its_logits_here(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_model_of_transformers_has_the_same_logits_here(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
     to_transformers(built(SPECS[family]).state_dict(), SPECS[family], vocabs[family], tmp_path / "config")
     config = hf().AutoConfig.from_pretrained(tmp_path / "config", attn_implementation="eager")
     oracle = getattr(hf(), CLASSES[family])(config).eval()
-    randomised(oracle)
+    randomized(oracle)
     oracle.save_pretrained(tmp_path / "theirs")
     spec, state = from_transformers(tmp_path / "theirs")
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval()
@@ -143,7 +143,9 @@ def test_loss_and_gradients_of_bert_equal_those_of_transformers(vocabs: dict[str
     to_transformers(model.state_dict(), model.spec, vocabs["bert"], tmp_path)
     oracle = loaded(tmp_path)
     ours, theirs = batches(model.spec, RAGGED, 14)
-    wanted = ask(oracle, theirs, labels=labels_of(theirs), next_sentence_label=theirs["next_sentence_label"]).loss
+    wanted = oracle_output(
+        oracle, theirs, labels=labels_of(theirs), next_sentence_label=theirs["next_sentence_label"]
+    ).loss
     found = sum(score.loss / score.count for score in model(ours).values())
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=0)
     wanted.backward()
@@ -188,11 +190,11 @@ def test_base_size_has_the_same_logits_in_both_directions(family: str, vocabs: d
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
 
 
-# What is in the folder.
+# The exported files.
 
 
 @pytest.mark.parametrize("family", SPECS)
-def test_what_is_exported_comes_back_to_the_bit(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+def test_exported_weights_are_imported_bit_for_bit(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
     model = built(SPECS[family])
     to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
     spec, state = from_transformers(tmp_path)
@@ -202,7 +204,7 @@ def test_what_is_exported_comes_back_to_the_bit(family: str, vocabs: dict[str, P
 
 
 @pytest.mark.parametrize("family", SPECS)
-def test_tied_table_is_stored_once(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_tied_table_is_stored_once(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
     model = built(SPECS[family])
     to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
     tensors = safetensors.torch.load_file(tmp_path / "model.safetensors")
@@ -210,7 +212,7 @@ def test_tied_table_is_stored_once(family: str, vocabs: dict[str, Path], tmp_pat
 
 
 @pytest.mark.parametrize("family", SPECS)
-def test_exported_tokenizer_gives_our_ids(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+def test_the_exported_tokenizer_gives_our_ids(family: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
     to_transformers(built(SPECS[family]).state_dict(), SPECS[family], vocabs[family], tmp_path)
     theirs, ours = hf().AutoTokenizer.from_pretrained(tmp_path), tokenization.Vocab.load(vocabs[family])
     text = "The lazy fox; five jugs!"
@@ -219,7 +221,7 @@ def test_exported_tokenizer_gives_our_ids(family: str, vocabs: dict[str, Path], 
 
 
 @pytest.mark.parametrize("family", SPECS)
-def test_what_the_exported_tokenizer_gives_is_what_the_exported_net_takes(
+def test_the_exported_model_accepts_the_output_of_the_exported_tokenizer(
     family: str, vocabs: dict[str, Path], tmp_path: Path
 ) -> None:
     model = built(SPECS[family])
@@ -245,7 +247,9 @@ def test_bert_without_a_pair_head_becomes_bert_for_masked_lm(vocabs: dict[str, P
     assert_same_logits(model, oracle.eval(), RAGGED, 14)
 
 
-def test_positions_with_an_offset_that_is_not_roberta_become_bert(vocabs: dict[str, Path], tmp_path: Path) -> None:
+def test_an_offset_of_positions_that_differs_from_roberta_is_exported_as_bert(
+    vocabs: dict[str, Path], tmp_path: Path
+) -> None:
     model = built(
         replace(
             SPECS["bert"],
@@ -274,7 +278,7 @@ def test_other_activations_are_exported(activation: Any, vocabs: dict[str, Path]
         replace(SPECS["gpt2"], losses=(MaskedTokens(),)),
     ],
 )
-def test_net_that_transformers_does_not_have_is_refused(
+def test_a_model_that_transformers_does_not_have_is_refused(
     spec: ModelSpec, vocabs: dict[str, Path], tmp_path: Path
 ) -> None:
     with pytest.raises(BadInput, match="transformers has no"):
@@ -282,18 +286,18 @@ def test_net_that_transformers_does_not_have_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_vocabulary_larger_than_the_table_is_refused(vocabs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_vocabulary_larger_than_the_table_is_refused(vocabs: dict[str, Path], tmp_path: Path) -> None:
     size = tokenization.Vocab.load(vocabs["roberta"]).size
     spec = replace(SPECS["roberta"], vocab_size=size - 1)
     with pytest.raises(BadInput, match=f"{size} tokens, but the embedding table has {size - 1} rows"):
         to_transformers(built(spec).state_dict(), spec, vocabs["roberta"], tmp_path)
 
 
-# Folders that others made.
+# Directories from elsewhere.
 
 
-def rewritten(folder: Path, rename: Any = lambda name: name, **config: Any) -> None:
-    """Change the names of the tensors, and keys of config.json."""
+def rewrite(folder: Path, rename: Any = lambda name: name, **config: Any) -> None:
+    """Rename the tensors, and change keys of config.json."""
     tensors = safetensors.torch.load_file(folder / "model.safetensors")
     safetensors.torch.save_file(
         {rename(name): tensor for name, tensor in tensors.items()}, folder / "model.safetensors"
@@ -314,12 +318,12 @@ def rewritten(folder: Path, rename: Any = lambda name: name, **config: Any) -> N
         ("gpt2", lambda name: name.removeprefix("transformer.")),
     ],
 )
-def test_names_of_the_first_published_weights_are_understood(
+def test_names_of_the_first_published_weights_are_converted(
     family: str, rename: Any, vocabs: dict[str, Path], tmp_path: Path
 ) -> None:
     model = built(SPECS[family])
     to_transformers(model.state_dict(), model.spec, vocabs[family], tmp_path)
-    rewritten(tmp_path, rename)
+    rewrite(tmp_path, rename)
     _, state = from_transformers(tmp_path)
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
 
@@ -335,18 +339,18 @@ def test_names_of_the_first_published_weights_are_understood(
         ({"vocab_size": 319}, r"got \[320, 32\], expected \[319, 32\] from config.json"),
     ],
 )
-def test_folder_that_does_not_fit_is_refused_in_one_line(
+def test_an_incompatible_directory_is_refused_in_one_line(
     config: dict[str, Any], message: str, vocabs: dict[str, Path], tmp_path: Path
 ) -> None:
     to_transformers(built(SPECS["bert"]).state_dict(), SPECS["bert"], vocabs["bert"], tmp_path)
-    rewritten(tmp_path, **config)
+    rewrite(tmp_path, **config)
     with pytest.raises(BadInput, match=message) as refused:
         from_transformers(tmp_path)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_missing_or_garbled_file_is_refused(name: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_missing_or_garbled_file_is_refused(name: str, vocabs: dict[str, Path], tmp_path: Path) -> None:
     to_transformers(built(SPECS["bert"]).state_dict(), SPECS["bert"], vocabs["bert"], tmp_path)
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-100])
     with pytest.raises(BadInput, match=name):

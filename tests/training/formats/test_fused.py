@@ -1,4 +1,4 @@
-"""Each tensor of transformers is one of ours: what we have in one parameter, an optimiser sees as several tensors."""
+"""The tensors of transformers equal the separate tensors that the optimizers see in our fused parameters."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from training.model import Model, ModelSpec, shapes_of
 from training.specs import Architecture, Decoder, LearnedPositions
 
 VOCAB = 320
-COPIED = "albert with wide tables"  # theirs has an identity that is no tensor of ours
+COPIED = "albert with wide tables"  # transformers has an identity matrix that is not one of our tensors
 NETS: Mapping[str, ModelSpec] = {
     **{name: spec for name, spec in test_encoders.SPECS.items() if name != COPIED},
     "xlnet": ModelSpec(model=test_two_stream.TRUNK, losses=test_two_stream.LOSSES, vocab_size=VOCAB),
@@ -41,14 +41,16 @@ NETS: Mapping[str, ModelSpec] = {
         for name, norm in (("gpt1", "post"), ("gpt2", "pre"))
     },
 }
-ONE_THERE = ("c_attn.weight", "c_attn.bias")  # GPT-1 and GPT-2 have queries, keys and values in one; Grover has not
-FIXED = ("embed_positions.weight", "transformer.position_embeddings.weight")  # sinusoids, no weights of ours
-NOT_EXPORTED = ("trunk.generator.", "heads.masked_tokens.")  # of a twin
+# GPT-1 and GPT-2 have queries, keys and values in one tensor; Grover does not
+ONE_THERE = ("c_attn.weight", "c_attn.bias")
+# sinusoids, which are not weights in our models
+FIXED = ("embed_positions.weight", "transformer.position_embeddings.weight")
+NOT_EXPORTED = ("trunk.generator.", "heads.masked_tokens.")  # parts of ELECTRA that are not exported
 
 
 @pytest.fixture(scope="module")
 def vocabs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Folders with vocabularies whose padding is token 0 and token 1."""
+    """Directories with vocabularies whose padding is token 0 and token 1."""
     return [vocabulary(spec, tmp_path_factory.mktemp("vocab")) for spec in (ZERO_PAD, ONE_PAD)]
 
 
@@ -57,7 +59,7 @@ def pad_of(trunk: Architecture) -> int:
 
 
 def numbered(spec: ModelSpec) -> tuple[Model, dict[int, tuple[int, ...]]]:
-    """A net in which every tensor is filled with a number of its own, and the shape of the tensor of each number."""
+    """A model in which every tensor is filled with its own number, and the shapes of the tensors by number."""
     model, shapes = Model(spec.model, spec.losses, spec.vocab_size, seed=0), dict[int, tuple[int, ...]]()
     inside = shapes_of(model)
     for name, parameter in model.named_parameters():
@@ -68,7 +70,9 @@ def numbered(spec: ModelSpec) -> tuple[Model, dict[int, tuple[int, ...]]]:
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_each_tensor_of_transformers_is_one_of_ours(name: str, vocabs: list[Path], tmp_path: Path) -> None:
+def test_each_tensor_of_transformers_is_a_separate_tensor_of_ours(
+    name: str, vocabs: list[Path], tmp_path: Path
+) -> None:
     model, shapes = numbered(NETS[name])
     to_transformers(weights(model), model.spec, vocabs[pad_of(model.spec.model)], tmp_path)
     met: set[int] = set()
@@ -90,19 +94,19 @@ def test_each_tensor_of_transformers_is_one_of_ours(name: str, vocabs: list[Path
     assert name == "electra" or met == shapes.keys()
 
 
-def test_every_format_is_looked_at(vocabs: list[Path]) -> None:
+def test_every_format_is_tested(vocabs: list[Path]) -> None:
     found = {
         format.model_type
         for spec in NETS.values()
         for format in FORMATS
         if format.architecture(spec, pad_of(spec.model)) is not None
     }
-    assert found == {format.model_type for format in FORMATS} - {"ernie"}  # which goes out as bert
+    assert found == {format.model_type for format in FORMATS} - {"ernie"}  # exported as bert
 
 
-def test_a_tensor_that_is_not_told_of_is_noticed(
+def test_a_fused_parameter_without_its_shapes_fails_the_comparison(
     vocabs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("training.architectures.fused.FusedLinear.fused", lambda self: {})
     with pytest.raises(AssertionError, match=r"query\.weight is"):
-        test_each_tensor_of_transformers_is_one_of_ours("bert", vocabs, tmp_path)
+        test_each_tensor_of_transformers_is_a_separate_tensor_of_ours("bert", vocabs, tmp_path)

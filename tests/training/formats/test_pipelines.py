@@ -1,4 +1,4 @@
-"""What a pipeline of transformers does with each format: it takes the class that we name, and answers."""
+"""A pipeline of transformers loads each format with the class that we name, and gives an answer."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from training.formats import FORMATS, pipeline, to_transformers
 from training.formats.weights import read_json
 from training.model import Model, ModelSpec
 
-RECIPES = {  # a recipe of each model type, and of both kinds of XLM; its task
+RECIPES = {  # a recipe of each model type, and of both kinds of XLM, with its task
     "roberta_base": "fill-mask",
     "bert_base": "fill-mask",
     "albert_base": "fill-mask",
@@ -35,9 +35,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def exported(name: str, folder: Path) -> Path:
-    """The export of a random net of a recipe at tiny scale, with a small vocabulary of its kind."""
+    """The export of a random model of a recipe at tiny scale, with a small vocabulary of its kind."""
     recipe = load(name, scale="tiny")
-    for size in (600, 900):  # SentencePiece has a smallest and a largest size for a text
+    for size in (600, 900):  # SentencePiece has a minimum and a maximum size for a text
         try:
             words = tokenization.train(replace(recipe.data.tokenizer, vocab_size=size), list(topics.values())[:20])
         except BadInput:
@@ -53,7 +53,7 @@ def exported(name: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(("name", "task"), RECIPES.items())
-def test_a_pipeline_answers(name: str, task: str, tmp_path: Path) -> None:
+def test_a_pipeline_gives_an_answer(name: str, task: str, tmp_path: Path) -> None:
     folder = exported(name, tmp_path)
     what = pipeline(folder)
     assert what.task == task
@@ -70,13 +70,13 @@ def test_a_pipeline_answers(name: str, task: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert_base", "albert_base", "t5_base"])
-def test_the_class_has_all_of_its_weights_in_the_file(name: str, tmp_path: Path) -> None:
+def test_the_class_finds_all_of_its_weights_in_the_file(name: str, tmp_path: Path) -> None:
     folder = exported(name, tmp_path)
     kind = getattr(transformers, pipeline(folder).model_class)
     _, report = kind.from_pretrained(folder, output_loading_info=True)
     assert set(report["missing_keys"]) == set()
 
 
-def test_every_format_is_tried(tmp_path: Path) -> None:
+def test_every_format_is_tested(tmp_path: Path) -> None:
     tried = {read_json(exported(name, tmp_path / name) / "config.json")["model_type"] for name in RECIPES}
-    assert tried | {"ernie"} == {format.model_type for format in FORMATS}  # a net of ERNIE goes out as BERT
+    assert tried | {"ernie"} == {format.model_type for format in FORMATS}  # ERNIE is exported as BERT

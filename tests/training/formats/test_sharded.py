@@ -1,4 +1,4 @@
-"""Weights in several files with an index: transformers reads ours, we read theirs, and neither is held whole."""
+"""Weights in several files with an index: readable by transformers and by us, and never all in memory at once."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from preprocessing.errors import BadInput
 from tests.training.corpora import mini_run
 from tests.training.formats.test_weights import BERT, GPT2, SHARED
 from tests.training.parity import ZERO_PAD, built, hf, loaded, vocabulary, weights
-from tests.training.together import together
+from tests.training.together import run_together
 from training.checkpoint import StoredWeights
 from training.engines import CheckpointFragment, Fragments, LocalEngine
 from training.engines import write as write_fragments
@@ -46,7 +46,7 @@ from training.workers import Workers
 EXPORTED = [replace(spec, vocab_size=100) for spec in (BERT, GPT2)]
 
 
-def test_files_have_the_names_and_the_index_of_transformers(tmp_path: Path) -> None:
+def test_names_of_files_and_index_are_those_of_transformers(tmp_path: Path) -> None:
     tensors = {name: torch.arange(10.0) + number for number, name in enumerate("abc")}
     files = write(tensors.items(), tmp_path, "model", shard_bytes=90)
     assert [file.name for file in files] == ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
@@ -60,7 +60,7 @@ def test_files_have_the_names_and_the_index_of_transformers(tmp_path: Path) -> N
     }
 
 
-def test_what_fits_is_one_file_and_older_files_go(tmp_path: Path) -> None:
+def test_small_weights_are_one_file_and_older_files_are_removed(tmp_path: Path) -> None:
     tensors = {"a": torch.zeros(10), "b": torch.zeros(0, 3)}
     write(tensors.items(), tmp_path, "model", shard_bytes=1)
     assert len(list(tmp_path.iterdir())) == 3
@@ -70,20 +70,20 @@ def test_what_fits_is_one_file_and_older_files_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool])
-def test_every_type_comes_back(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_every_dtype_is_restored(dtype: torch.dtype, tmp_path: Path) -> None:
     tensor = torch.tensor([[0, 1, 2], [3, 4, 5]]).to(dtype)
     write([("x", tensor), ("scalar", tensor[0, 1])], tmp_path, "model")
     assert torch.equal(read(tmp_path, "model")["x"], tensor)
     assert torch.equal(read(tmp_path, "model")["scalar"], tensor[0, 1])
 
 
-def test_tensors_are_taken_one_by_one_and_no_more_are_held_than_a_file_has(tmp_path: Path) -> None:
+def test_tensors_are_consumed_one_by_one_and_at_most_one_file_is_in_memory(tmp_path: Path) -> None:
     alive: list[int] = []
 
     def made() -> Iterator[tuple[str, Tensor]]:
         for number in range(20):
             done = len(list(tmp_path.glob(".model-*.unfinished")))
-            alive.append(number - done * 3)  # three of them are a file
+            alive.append(number - done * 3)  # a file has three tensors
             yield str(number), torch.zeros(10)
 
     write(made(), tmp_path, "model", shard_bytes=120)
@@ -91,7 +91,7 @@ def test_tensors_are_taken_one_by_one_and_no_more_are_held_than_a_file_has(tmp_p
 
 
 @pytest.mark.parametrize("spec", [BERT, GPT2, SHARED])
-def test_weights_in_several_files_come_back_to_the_bit(spec: ModelSpec, tmp_path: Path) -> None:
+def test_weights_in_several_files_are_restored_bit_for_bit(spec: ModelSpec, tmp_path: Path) -> None:
     model = built(spec)
     save_weights(((name, tensor) for name, tensor in weights(model).items()), spec, tmp_path, shard_bytes=20_000)
     assert len(list(tmp_path.glob("weights-*.safetensors"))) > 1
@@ -101,7 +101,7 @@ def test_weights_in_several_files_come_back_to_the_bit(spec: ModelSpec, tmp_path
     assert all(torch.equal(found[name], tensor) for name, tensor in weights(model).items())
 
 
-def test_one_flipped_bit_in_one_of_several_files_is_noticed(tmp_path: Path) -> None:
+def test_one_flipped_bit_in_one_of_several_files_is_detected(tmp_path: Path) -> None:
     save_weights(weights(built(BERT)), BERT, tmp_path, shard_bytes=20_000)
     file = max(tmp_path.glob("weights-*.safetensors"))
     content = bytearray(file.read_bytes())
@@ -123,7 +123,7 @@ def test_transformers_reads_an_export_in_several_files(spec: ModelSpec, tmp_path
     assert torch.isfinite(oracle(ids)[0]).all()
 
 
-def test_an_export_takes_a_layer_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_converts_one_layer_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from training.formats import gpt2
 
     asked: list[int] = []
@@ -140,7 +140,7 @@ def test_an_export_takes_a_layer_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     assert sorted(asked) == [0, 1, 1]
 
 
-def test_a_folder_of_transformers_in_several_files_is_what_a_run_starts_from(corpus: Path, tmp_path: Path) -> None:
+def test_a_run_starts_from_a_directory_of_transformers_with_several_files(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path / "run")
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
     config = hf().BertConfig(vocab_size=run.vocab_size, max_position_embeddings=48, **size)
@@ -156,7 +156,7 @@ def test_a_folder_of_transformers_in_several_files_is_what_a_run_starts_from(cor
 
 
 @pytest.mark.parametrize("spec", EXPORTED)
-def test_tensors_that_are_asked_for_one_by_one_are_those_of_all(spec: ModelSpec, tmp_path: Path) -> None:
+def test_lazily_loaded_tensors_equal_those_loaded_at_once(spec: ModelSpec, tmp_path: Path) -> None:
     folder = tmp_path / "export"
     to_transformers(weights(built(spec)), spec, vocabulary(ZERO_PAD, tmp_path / "vocab"), folder)
     found, wanted = load_lazily(folder)[1], from_transformers(folder)[1]
@@ -171,7 +171,7 @@ def test_a_garbled_index_is_refused(content: str, tmp_path: Path) -> None:
         read(tmp_path, "model")
 
 
-def test_a_file_that_the_index_names_and_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_of_the_index_is_refused(tmp_path: Path) -> None:
     files = write([("a", torch.zeros(9)), ("b", torch.zeros(9))], tmp_path, "model", shard_bytes=1)
     list(files)[1].unlink()
     with pytest.raises(BadInput, match=r"model-00002-of-00002.safetensors: No such file"):
@@ -179,7 +179,7 @@ def test_a_file_that_the_index_names_and_is_not_there_is_refused(tmp_path: Path)
 
 
 def test_weights_are_hashed_while_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other workers wait as long as that takes."""
+    """Hashing takes time during which other workers wait."""
     with monkeypatch.context() as patch:
         patch.setattr("hashlib.file_digest", lambda *_: pytest.fail("read again"))
         save_weights(weights(built(BERT)), BERT, tmp_path, shard_bytes=20_000)
@@ -187,7 +187,7 @@ def test_weights_are_hashed_while_they_are_written(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("shard_bytes", [20_000, 10**9])
-def test_workers_share_out_the_hashing(shard_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_share_the_hashing(shard_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_weights(weights(built(BERT)), BERT, tmp_path, shard_bytes=shard_bytes)
     files, hashed, digest = weight_files(tmp_path, "weights"), list[str](), hashlib.file_digest
 
@@ -196,22 +196,24 @@ def test_workers_share_out_the_hashing(shard_bytes: int, tmp_path: Path, monkeyp
         return digest(file, name)
 
     monkeypatch.setattr("hashlib.file_digest", noted)
-    for spec, found in together(3, lambda workers: load_weights(tmp_path, workers)):
+    for spec, found in run_together(3, lambda workers: load_weights(tmp_path, workers)):
         assert spec == BERT
         assert all(torch.equal(found[name], tensor) for name, tensor in weights(built(BERT)).items())
     assert sorted(hashed) == [file.name for file in files]
     files[-1].write_bytes(b"damaged")
-    for error in together(3, lambda workers: load_weights(tmp_path, workers)):
+    for error in run_together(3, lambda workers: load_weights(tmp_path, workers)):
         assert "damaged or replaced" in str(error)
     files[-1].unlink()
-    for error in together(3, lambda workers: load_weights(tmp_path, workers)):
+    for error in run_together(3, lambda workers: load_weights(tmp_path, workers)):
         assert f"{files[-1]}: No such file or directory; give" in str(error)
 
 
 DEEP = replace(GPT2, model=Decoder(num_hidden_layers=24, hidden_size=96, num_attention_heads=4), vocab_size=100)
 
 
-def test_an_export_of_a_checkpoint_holds_about_a_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_of_a_checkpoint_holds_about_one_layer_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state = weights(built(DEEP))
     part = CheckpointFragment(
         {fragment(name, "weight", 0): weight.flatten() for name, weight in state.items()},
@@ -219,7 +221,7 @@ def test_an_export_of_a_checkpoint_holds_about_a_layer(tmp_path: Path, monkeypat
     )
     write_fragments(part, tmp_path / "file")
     full = Fragments.full
-    # tracemalloc knows of the memory of numpy, not of torch
+    # tracemalloc records memory of numpy, not of torch
     monkeypatch.setattr(Fragments, "full", lambda self, name: torch.from_numpy(np.array(full(self, name))))
     layer = sum(weight.nbytes for name, weight in state.items() if ".blocks.0." in name)
     stored, vocab = StoredWeights(Fragments([tmp_path / "file"])), vocabulary(ZERO_PAD, tmp_path / "vocab")
@@ -235,7 +237,7 @@ def test_an_export_of_a_checkpoint_holds_about_a_layer(tmp_path: Path, monkeypat
     assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
 
 
-def test_what_a_checkpoint_has_is_known_without_reading_it(
+def test_names_and_shapes_of_a_checkpoint_are_known_without_reading_tensors(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = mini_run(corpus, tmp_path / "run")
@@ -249,10 +251,10 @@ def test_what_a_checkpoint_has_is_known_without_reading_it(
     assert given.keys() == dict(engine.weights()).keys()
 
 
-def test_what_a_folder_of_transformers_has_is_known_without_reading_it(
+def test_names_and_shapes_of_a_transformers_directory_are_known_without_reading_tensors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each tensor was made twice: once for its shape."""
+    """Each tensor was created twice, once only for its shape."""
     folder, devices, cat = tmp_path / "export", set[str](), torch.cat
     to_transformers(weights(built(EXPORTED[1])), EXPORTED[1], vocabulary(ZERO_PAD, tmp_path / "vocab"), folder)
 
@@ -267,10 +269,10 @@ def test_what_a_folder_of_transformers_has_is_known_without_reading_it(
 
 
 @pytest.mark.parametrize("seen", [{0}, {1}])
-def test_whether_a_run_goes_on_is_what_the_first_worker_sees(
+def test_the_first_worker_decides_whether_a_run_resumes(
     seen: set[int], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a network file system another one may not see the checkpoint yet, or still see one that is gone."""
+    """On a network file system, other workers may not see the checkpoint yet, or may still see one that is deleted."""
     run, here = mini_run(corpus, tmp_path), local()
     monkeypatch.setattr(start, "all_workers", lambda: here.workers)
     monkeypatch.setattr(start.checkpoint, "will_resume", lambda *_: here.workers.rank in seen)
@@ -279,12 +281,10 @@ def test_whether_a_run_goes_on_is_what_the_first_worker_sees(
         here.workers = workers
         return describe_model(run).replaced
 
-    assert together(2, replaced) == [0 in seen] * 2
+    assert run_together(2, replaced) == [0 in seen] * 2
 
 
-def test_headers_and_numbers_of_tensors_that_no_net_has_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_tensors_and_too_large_headers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write({"a": torch.zeros(1), "b": torch.zeros(1)}.items(), tmp_path, "model", shard_bytes=4)
     with monkeypatch.context() as patch:
         patch.setattr(sharded, "TENSORS", 1)
@@ -305,7 +305,7 @@ def test_headers_and_numbers_of_tensors_that_no_net_has_are_refused(
         read_json(tmp_path / "config.json")
 
 
-def test_whoever_watches_hears_of_each_tensor_and_each_file(tmp_path: Path) -> None:
+def test_the_heartbeat_is_called_for_each_tensor_and_each_file(tmp_path: Path) -> None:
     beats, state = list[int](), weights(built(BERT))
 
     def heard(task: Callable[..., Any], *given: Any, **named: Any) -> int:

@@ -1,4 +1,4 @@
-"""What a run begins with: another net's weights, fitted to a trunk that sees further."""
+"""The initial weights of a run: those of another model, adapted to a trunk with a longer context."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +51,7 @@ def started(spec: ModelSpec, folder: Path) -> Model:
 
 
 @pytest.mark.parametrize("in_their_format", [False, True])
-def test_longformer_begins_as_roberta_and_its_positions_repeat(in_their_format: bool, tmp_path: Path) -> None:
+def test_longformer_starts_from_roberta_and_repeats_its_positions(in_their_format: bool, tmp_path: Path) -> None:
     roberta = built(ROBERTA)
     if in_their_format:
         to_transformers(weights(roberta), ROBERTA, vocabulary(ONE_PAD, tmp_path / "vocab"), tmp_path)
@@ -61,19 +61,19 @@ def test_longformer_begins_as_roberta_and_its_positions_repeat(in_their_format: 
     table_PD = longformer.trunk.positions.weight[2:]
     for start in (0, 8, 16):
         assert torch.equal(table_PD[start : start + 8], roberta.trunk.positions.weight[2:])
-    batch = unpadded(random_rows([8, 5], 320))  # in a window wider than the row, all see all
+    batch = unpadded(random_rows([8, 5], 320))  # with a window wider than the sequence, all tokens attend to all
     batch["token_type_ids"] *= 0
     torch.testing.assert_close(longformer.trunk(batch), roberta.trunk(batch), rtol=0, atol=1e-5)
 
 
-def test_longformer_begins_with_its_own_global_linears_where_there_are_some(tmp_path: Path) -> None:
+def test_longformer_starts_with_its_own_global_linears_if_available(tmp_path: Path) -> None:
     trained = built(LONGFORMER)
     save_weights(weights(trained), LONGFORMER, tmp_path)
     state = weights(started(LONGFORMER, tmp_path))
     assert all(torch.equal(tensor, state[name]) for name, tensor in weights(trained).items())
 
 
-def test_six_segments_begin_as_the_first_or_the_second(tmp_path: Path) -> None:
+def test_six_segments_start_as_copies_of_the_first_two(tmp_path: Path) -> None:
     bert = built(BERT)
     save_weights(weights(bert), BERT, tmp_path)
     unilm = started(
@@ -82,7 +82,7 @@ def test_six_segments_begin_as_the_first_or_the_second(tmp_path: Path) -> None:
     assert torch.equal(unilm.trunk.segments.weight, bert.trunk.segments.weight[[0, 1, 0, 0, 0, 1]])
 
 
-def test_positions_that_count_from_elsewhere_are_moved(tmp_path: Path) -> None:
+def test_positions_with_another_offset_are_shifted(tmp_path: Path) -> None:
     bert = built(BERT)
     to_transformers(weights(bert), BERT, vocabulary(ZERO_PAD, tmp_path / "vocab"), tmp_path)
     moved = started(
@@ -95,7 +95,7 @@ def test_positions_that_count_from_elsewhere_are_moved(tmp_path: Path) -> None:
     assert torch.equal(moved.trunk(batch), bert.trunk(batch))
 
 
-def test_shared_layers_are_taken_over(tmp_path: Path) -> None:
+def test_shared_layers_are_initialized_from_another_model(tmp_path: Path) -> None:
     spec = replace(BERT, model=replace(BERT.model, num_hidden_layers=4, parameter_sharing="all", num_hidden_groups=2))
     model = built(spec)
     save_weights(weights(model), spec, tmp_path)
@@ -103,7 +103,7 @@ def test_shared_layers_are_taken_over(tmp_path: Path) -> None:
     assert torch.equal(started(spec, tmp_path).trunk(batch), model.trunk(batch))
 
 
-def test_head_that_is_not_there_stays_random(tmp_path: Path) -> None:
+def test_a_missing_head_stays_random(tmp_path: Path) -> None:
     save_weights(weights(built(BERT)), BERT, tmp_path)
     spec = replace(BERT, losses=(MaskedTokens(), SentencePair()))
     fresh = Model(spec.model, spec.losses, spec.vocab_size, seed=1)

@@ -1,4 +1,4 @@
-"""The tokenizer that is exported beside a net reads a text as the net's rows have it, for every recipe."""
+"""The exported tokenizer encodes a text like the model's sequences, for every recipe."""
 
 from functools import cache
 from pathlib import Path
@@ -38,7 +38,8 @@ def of(one: Recipe) -> Vocab:
 
 
 def store(vocab: Vocab, num_sentences: int, num_documents: int = 40) -> ToyStore:
-    """Documents of so many sentences, each of which is a unit, so that one of two is a translation."""
+    """Documents of `num_sentences` sentences each. Each sentence is a unit, so that the second of two is a
+    translation."""
     documents = vocab.encode_documents([TEXT[:num_sentences]] * num_documents)
     ids_T = np.concatenate([document.ids for document in documents])
     starts_T = np.concatenate([document.sentence_starts for document in documents])
@@ -57,7 +58,7 @@ def store(vocab: Vocab, num_sentences: int, num_documents: int = 40) -> ToyStore
 
 
 def ends(ids: Ints, vocab: Vocab) -> tuple[list[int], list[int]]:
-    """The special tokens that a row begins and ends with; masks and sentinels stand for text."""
+    """The special tokens at the beginning and at the end of a sequence; masks and sentinels count as text."""
     text = {vocab.mask, *range(vocab.size - vocab.sentinels, vocab.size)}
     is_text = [id in text or id not in vocab.special_ids for id in ids.tolist()]
     first, last = is_text.index(True), len(is_text) - is_text[::-1].index(True)
@@ -65,7 +66,7 @@ def ends(ids: Ints, vocab: Vocab) -> tuple[list[int], list[int]]:
 
 
 def kinds() -> list[str]:
-    """A recipe of each kind of rows and vocabulary."""
+    """A recipe of each kind of sequence and vocabulary."""
     found: dict[object, str] = {}
     for name in RECIPES:
         one = recipe(name)
@@ -76,8 +77,8 @@ def kinds() -> list[str]:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_texts_begin_and_end_as_the_rows_of_the_recipe_do(name: str) -> None:
-    """Of a row that is whole: a document that begins with it, or all of a source."""
+def test_exported_texts_begin_and_end_like_the_sequences_of_the_recipe(name: str) -> None:
+    """A sequence here is whole: it starts at the beginning of a document, or is a whole source."""
     tiny = recipe(name, "tiny")
     vocab = of(tiny)
     segment = tiny.data.packing
@@ -93,20 +94,21 @@ def test_texts_begin_and_end_as_the_rows_of_the_recipe_do(name: str) -> None:
     )
     if is_whole and not (segment.kind == "contiguous" and not behind):
         assert list(read.behind) == behind
-    else:  # running text, which is cut anywhere: each document or sentence ends so
+    else:  # running text, which may be cut anywhere: each document or sentence ends with this token
         assert read.behind == (vocab.sep,)
     if segment.kind == "stream_pair":
         assert read.segment == made["token_type_ids"][-1] == 2
 
 
 def is_forward(row: Row) -> bool:
-    """Whether a row is read from its beginning; XLNet reads half of them from their end."""
+    """Whether a sequence is read forward; XLNet reads half of its sequences backward."""
     return "positions" not in row or row["positions"][0] <= row["positions"][-1]
 
 
 @pytest.mark.parametrize("name", kinds())
 def test_the_exported_tokenizer_gives_the_ids_of_fine_tuning(name: str, tmp_path: Path) -> None:
-    """And of the tasks on held-out documents; of a decoder, whose texts end when it says so, all but that end."""
+    """Tasks on held-out documents use the same IDs. For a decoder, the exported tokenizer does not add the end
+    token."""
     tiny = recipe(name, "tiny")
     vocab = tiny.sampling.reading(of(tiny))
     save_tokenizer(vocab, tiny.model, tmp_path)
@@ -114,7 +116,7 @@ def test_the_exported_tokenizer_gives_the_ids_of_fine_tuning(name: str, tmp_path
     template, (first, second) = Template(vocab), TEXT[:2]
     plain = [vocab.encode(text) for text in (first, second)]
     ids, tuned = theirs(first)["input_ids"], template.row(first).ids.tolist()
-    end = [vocab.sep] if ids == plain[0] else []  # it puts nothing around a text
+    end = [vocab.sep] if ids == plain[0] else []  # it adds no tokens around a text
     assert [*ids, *end] == tuned == row(vocab, np.array(plain[0]))["input_ids"].tolist()
     pair, ours = theirs(first, second), template.row(first, second)
     if not end:
@@ -131,7 +133,7 @@ def test_the_exported_tokenizer_gives_the_ids_of_fine_tuning(name: str, tmp_path
     assert of_folder(tmp_path).special_ids == vocab.special_ids
 
 
-def test_a_t5_reads_no_cls_and_its_sentinels_are_kept_when_ids_are_decoded(tmp_path: Path) -> None:
+def test_t5_has_no_cls_and_keeps_its_sentinels_when_decoding(tmp_path: Path) -> None:
     tiny = recipe("t5_base", "tiny")
     vocab = tiny.sampling.reading(of(tiny))
     save_tokenizer(vocab, tiny.model, tmp_path)
@@ -142,15 +144,15 @@ def test_a_t5_reads_no_cls_and_its_sentinels_are_kept_when_ids_are_decoded(tmp_p
     assert "[CLS]" not in theirs.convert_ids_to_tokens(ids)
     assert "<extra_id_0>" in theirs.decode(ids, skip_special_tokens=True)
     assert "</s>" not in theirs.decode(ids, skip_special_tokens=True)
-    again = of_folder(tmp_path)  # where a text that says so is no sentinel
+    again = of_folder(tmp_path)  # here, the text of a sentinel is ordinary text
     assert vocab.size - 1 not in again.encode("the <extra_id_0> mat")
     assert vocab.size - 1 not in Template(again).row("the <extra_id_0> mat").ids.tolist()
     assert again.cls is None
-    assert of(tiny).cls in again.special_ids  # which is never written
+    assert of(tiny).cls in again.special_ids  # a model with this vocabulary never generates [CLS]
 
 
-def test_what_a_prompt_of_a_decoder_begins_with(tmp_path: Path) -> None:
-    """The end of the text before it, as in running text; `transformers` puts it there where it is asked to."""
+def test_a_prompt_of_a_decoder_begins_with_the_end_of_text_token(tmp_path: Path) -> None:
+    """It is the end of the previous text, as in running text; `transformers` adds it on request."""
     for name in ("gpt2", "gpt1"):
         vocab = recipe(name, "tiny").sampling.reading(of(recipe(name, "tiny")))
         save_tokenizer(vocab, recipe(name, "tiny").model, tmp_path / name)

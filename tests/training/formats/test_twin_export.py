@@ -1,4 +1,5 @@
-"""ELECTRA's sizes have the published numbers of weights, and transformers computes what each of its nets does."""
+"""ELECTRA's sizes have the published numbers of weights, and each of its two models computes the same in
+transformers."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 
 from preprocessing import tokenization
 from preprocessing.schema import IGNORE
-from tests.training.architectures.test_generator_discriminator import LOSSES, SMALL, VOCAB, rows, scored, twin
+from tests.training.architectures.test_generator_discriminator import LOSSES, SMALL, VOCAB, rows, scores_and_input, twin
 from tests.training.batches import padded, unpadded
 from tests.training.parity import hf
 from training.architectures.layers import layout
@@ -20,7 +21,7 @@ from training.losses.heads.replaced_token_detection import original_ids
 from training.model import Model
 from training.specs import GeneratorDiscriminator
 
-PUBLISHED = {  # D body, D with its head, both nets with both heads (family.md B2.7)
+PUBLISHED = {  # discriminator trunk, discriminator with its head, both models with both heads (family.md B2.7)
     "small": (
         GeneratorDiscriminator(num_hidden_layers=12, hidden_size=256, num_attention_heads=4, embedding_size=128),
         13_483_008,
@@ -69,7 +70,7 @@ HALVES = [(trunk, which) for trunk in (SMALL, replace(SMALL, embedding_size=0)) 
 
 
 @pytest.mark.parametrize(("trunk", "which"), HALVES)
-def test_each_net_has_our_logits_losses_and_gradients_in_transformers(
+def test_each_model_has_our_logits_losses_and_gradients_in_transformers(
     trunk: GeneratorDiscriminator, which: Any
 ) -> None:
     model = twin(trunk)
@@ -85,7 +86,7 @@ def test_each_net_has_our_logits_losses_and_gradients_in_transformers(
     assert set(found.missing_keys) <= {"generator_lm_head.weight"}  # tied
     ours, theirs = unpadded(rows()), padded(rows(), 14)
     inside_BS = torch.arange(14) < theirs["lengths"][:, None]
-    scores, read = scored(model, ours)
+    scores, read = scores_and_input(model, ours)
     labels_BS = torch.full((4, 14), IGNORE)
     if which == "generator":
         hidden = model.trunk.generator(model.trunk.embed(ours), layout(ours, "bidirectional"))
@@ -115,7 +116,7 @@ def test_each_net_has_our_logits_losses_and_gradients_in_transformers(
 
 
 @pytest.mark.parametrize(("trunk", "which"), HALVES)
-def test_what_transformers_saves_comes_here_and_back_to_the_bit(
+def test_weights_saved_by_transformers_survive_import_and_export_bit_for_bit(
     trunk: GeneratorDiscriminator, which: Any, tmp_path: Path
 ) -> None:
     spec = electra.half({}, twin(trunk).spec, which)[1]
@@ -132,7 +133,7 @@ def test_what_transformers_saves_comes_here_and_back_to_the_bit(
     assert all(torch.equal(tensor, back[name]) for name, tensor in oracle.named_parameters())
 
 
-def test_of_a_twin_the_discriminator_goes_out(words: Path, tmp_path: Path) -> None:
+def test_the_discriminator_of_electra_is_exported(words: Path, tmp_path: Path) -> None:
     model = twin()
     to_transformers(dict(model.named_parameters()), model.spec, words, tmp_path)
     _, info = hf().ElectraForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
@@ -143,7 +144,7 @@ def test_of_a_twin_the_discriminator_goes_out(words: Path, tmp_path: Path) -> No
     assert all(torch.equal(tensor, kept[name]) for name, tensor in back.items())
 
 
-def test_a_twin_is_kept_in_our_own_files(tmp_path: Path) -> None:
+def test_both_models_are_saved_in_our_own_files(tmp_path: Path) -> None:
     model = twin()
     save_weights(dict(model.named_parameters()), model.spec, tmp_path)
     assert load_weights(tmp_path)[0] == model.spec

@@ -1,4 +1,4 @@
-"""Our own folders of weights: what is written comes back, and damage is noticed."""
+"""Our own directories of weights: saved weights are restored, and damage is detected."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +40,7 @@ def built(spec: ModelSpec) -> Model:
 
 
 @pytest.mark.parametrize("spec", [BERT, GPT2])
-def test_weights_and_spec_come_back_to_the_bit(spec: ModelSpec, tmp_path: Path) -> None:
+def test_weights_and_spec_are_restored_bit_for_bit(spec: ModelSpec, tmp_path: Path) -> None:
     model = built(spec)
     save_weights(model.state_dict(), model.spec, tmp_path)
     spec, state = load_weights(tmp_path)
@@ -49,7 +49,7 @@ def test_weights_and_spec_come_back_to_the_bit(spec: ModelSpec, tmp_path: Path) 
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
 
 
-def test_what_layers_share_is_stored_once(tmp_path: Path) -> None:
+def test_shared_weights_are_stored_once(tmp_path: Path) -> None:
     model = built(SHARED)
     save_weights(dict(model.named_parameters()), model.spec, tmp_path)
     spec, state = load_weights(tmp_path)
@@ -60,7 +60,7 @@ def test_what_layers_share_is_stored_once(tmp_path: Path) -> None:
 ADAPTIVE = AdaptiveEmbedding(cutoffs=(20, 40))
 
 
-def test_spec_with_a_list_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_spec_with_a_list_is_restored_unchanged(tmp_path: Path) -> None:
     spec = replace(
         GPT2,
         losses=(NextToken(bias=True),),
@@ -78,7 +78,7 @@ def test_spec_with_a_list_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 8, 5000, -1])
-def test_one_flipped_bit_in_the_weights_is_noticed(at: int, tmp_path: Path) -> None:
+def test_one_flipped_bit_in_the_weights_is_detected(at: int, tmp_path: Path) -> None:
     model = built(BERT)
     save_weights(model.state_dict(), model.spec, tmp_path)
     content = bytearray((tmp_path / "weights.safetensors").read_bytes())
@@ -100,7 +100,7 @@ def test_one_flipped_bit_in_the_weights_is_noticed(at: int, tmp_path: Path) -> N
         ),
     ],
 )
-def test_garbled_spec_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
+def test_a_garbled_spec_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
     model = built(BERT)
     save_weights(model.state_dict(), model.spec, tmp_path)
     (tmp_path / "spec.json").write_bytes(content)
@@ -108,6 +108,6 @@ def test_garbled_spec_is_refused(content: bytes, message: str, tmp_path: Path) -
         load_weights(tmp_path)
 
 
-def test_weights_that_are_not_there_are_refused(tmp_path: Path) -> None:
+def test_missing_weights_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"spec\.json: No such file"):
         load_weights(tmp_path)

@@ -1,4 +1,4 @@
-"""Filters beside transformers' own, in its order, and samples by chi-square."""
+"""Filters compared with those of transformers, in the same order, and samples tested by chi-square."""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +39,7 @@ def texts(seed: int = 1) -> Tensor:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_filters_leave_what_those_of_transformers_leave(method: SampledDecoding) -> None:
+def test_filters_keep_the_same_tokens_as_transformers(method: SampledDecoding) -> None:
     wanted: Tensor = scores() / method.temperature
     if method.top_k:
         wanted = hf().TopKLogitsWarper(method.top_k)(None, wanted)
@@ -69,15 +69,15 @@ PROCESSORS: dict[str, tuple[GenerationLimits, Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", PROCESSORS)
-def test_limits_are_those_of_transformers(name: str) -> None:
-    """Rows of 30 tokens, of which 4 are new."""
+def test_limits_equal_those_of_transformers(name: str) -> None:
+    """Sequences of 30 tokens, of which 4 are new."""
     limits, processor = PROCESSORS[name]
     found = apply_limits(scores(), texts(), torch.full((ROWS,), 30), 4, limits)
     torch.testing.assert_close(found, processor(hf())(texts(), scores()), rtol=0, atol=0)
 
 
-def test_an_n_gram_of_the_prompt_may_be_written_again_where_new_tokens_alone_count() -> None:
-    """As transformers does with an encoder, whose text is not in the row that is written."""
+def test_no_repeat_in_new_allows_n_grams_of_the_prompt() -> None:
+    """As in transformers with an encoder, whose text is not part of the generated sequence."""
     limits, ids = (
         GenerationLimits(no_repeat_ngram_size=2, no_repeat_in="new"),
         torch.tensor([[5, 6, 7, 5], [5, 6, 5, 0], [7, 7, 9, 7]]),
@@ -91,7 +91,7 @@ def test_an_n_gram_of_the_prompt_may_be_written_again_where_new_tokens_alone_cou
     torch.testing.assert_close(found, processor(hf())(texts()[:, 10:], scores()), rtol=0, atol=0)
 
 
-def test_padding_of_a_shorter_row_counts_as_nothing() -> None:
+def test_padding_of_a_shorter_sequence_is_ignored() -> None:
     ids, lengths = texts(), torch.tensor([30, 3, 1, 17, 29])
     for row, length in enumerate(lengths.tolist()):
         alone, its_length = ids[row : row + 1, :length], lengths[row : row + 1]
@@ -105,11 +105,11 @@ def test_padding_of_a_shorter_row_counts_as_nothing() -> None:
 
 
 @pytest.mark.parametrize(("top_p", "kept"), [(0.5, 1), (0.51, 2), (0.75, 2), (0.9, 3), (1.0, 5)])
-def test_a_nucleus_is_the_smallest_set_that_has_the_probability(top_p: float, kept: int) -> None:
+def test_a_nucleus_is_the_smallest_set_with_the_probability(top_p: float, kept: int) -> None:
     assert int(filter_scores(FIVE, SampledDecoding(top_p=top_p)).isfinite().sum()) == kept
 
 
-def test_all_that_are_as_probable_as_the_last_of_the_best_stay() -> None:
+def test_top_k_keeps_all_tokens_that_tie_with_the_last() -> None:
     tied = torch.tensor([[3.0, 2.0, 2.0, 2.0, 1.0]])
     assert filter_scores(tied, SampledDecoding(top_k=2)).isfinite().tolist() == [[True, True, True, True, False]]
 
@@ -118,7 +118,7 @@ def test_all_that_are_as_probable_as_the_last_of_the_best_stay() -> None:
 
 
 def assert_distributed(counts: np.ndarray, probability: np.ndarray) -> None:
-    """By chi-square, cells with fewer than 5 expected draws pooled; and nothing that is filtered was drawn."""
+    """Chi-square test, with cells below 5 expected draws pooled; filtered tokens must not be drawn."""
     assert counts[probability == 0].sum() == 0
     if (probability > 0).sum() == 1:
         return
@@ -130,15 +130,15 @@ def assert_distributed(counts: np.ndarray, probability: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_draws_have_the_distribution_that_the_filters_leave(method: SampledDecoding) -> None:
+def test_draws_follow_the_filtered_distribution(method: SampledDecoding) -> None:
     kept = filter_scores(scores()[:1], method)
     uniform = torch.from_numpy(key(0, "task").at(0, 0).random(20_000))
     counts = np.bincount(draw(kept.expand(20_000, -1), uniform).numpy(), minlength=TOKENS)
     assert_distributed(counts, kept.double().softmax(-1)[0].numpy())
 
 
-def test_generated_tokens_have_the_distribution_that_the_filters_leave() -> None:
-    """10,000 rows go on from the same prompt by one token: each row draws at an address of its own."""
+def test_generated_tokens_follow_the_filtered_distribution() -> None:
+    """10,000 sequences continue the same prompt by one token; each draws from its own random stream."""
     trunk = Decoder(
         num_hidden_layers=1,
         hidden_size=8,
@@ -160,7 +160,7 @@ def test_generated_tokens_have_the_distribution_that_the_filters_leave() -> None
     assert_distributed(counts, filter_scores(logits, method).double().softmax(-1)[0].numpy())
 
 
-def test_no_draw_is_a_token_of_probability_0() -> None:
+def test_no_draw_has_probability_zero() -> None:
     rare = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).expand(3, -1)
     edges = torch.tensor([0.0, 0.5, np.nextafter(1.0, 0.0)], dtype=torch.float64)
     assert draw(rare, edges).tolist() == [1, 3, 3]
@@ -179,6 +179,6 @@ def test_no_draw_is_a_token_of_probability_0() -> None:
         (lambda: SampledDecoding(top_p=0), "top_p is 0"),
     ],
 )
-def test_values_that_mean_nothing_are_refused(make: Callable[[], object], message: str) -> None:
+def test_invalid_values_are_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()

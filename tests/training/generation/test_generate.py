@@ -1,4 +1,4 @@
-"""Generation beside transformers, and with a cache beside without one."""
+"""Generation compared with transformers, and cached generation compared with uncached."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -98,8 +98,8 @@ OTHERS: dict[str, Architecture] = {
     "mass": replace(MASS, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=LONGEST)),
     "t5, far": replace(T5, position_embedding=RelativeBias(num_buckets=8, max_distance=6)),
 }
-END, START = 3, {"t5": 1, "bart": 2}  # with the vocabulary here, [PAD] and </s>
-MANY = tuple(range(80))  # tokens that end a row: so many that random nets end rows at all lengths
+END, START = 3, {"t5": 1, "bart": 2}  # IDs in the vocabulary of this test: [PAD] and </s>
+MANY = tuple(range(80))  # end tokens: so many that random models end sequences at all lengths
 METHODS: dict[str, tuple[Method, GenerationLimits]] = {
     "greedy": (GreedyDecoding(), GenerationLimits(max_new_tokens=14, ends=(END,))),
     "greedy, limits": (
@@ -145,7 +145,7 @@ def model_of(name: str) -> Model:
 
 
 def prompts_of(name: str, lengths: Sequence[int] = (5, 2, 9, 1), seed: int = 0) -> list[Prompt]:
-    """Prompts of these lengths; with encoders, sources of these lengths and a start token."""
+    """Prompts of these lengths; for encoder-decoders, sources of these lengths and a start token."""
     rng = np.random.default_rng(seed)
     texts = [rng.integers(4, TABLE, size=length) for length in lengths]
     if isinstance((TRUNKS | OTHERS)[name], Decoder | TwoStream):
@@ -165,7 +165,7 @@ def assert_alike(found: list[GeneratedText], wanted: list[GeneratedText]) -> Non
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", [*TRUNKS, *OTHERS])
-def test_a_cache_changes_no_token(name: str, method: str) -> None:
+def test_a_cache_does_not_change_the_tokens(name: str, method: str) -> None:
     how, limits = METHODS[method]
     model, prompts = model_of(name), prompts_of(name)
     cached = list(generate(model, prompts, limits, method=how))
@@ -176,7 +176,7 @@ def test_a_cache_changes_no_token(name: str, method: str) -> None:
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", TRUNKS)
-def test_a_row_does_not_depend_on_those_beside_it(name: str, method: str) -> None:
+def test_a_sequence_does_not_depend_on_the_rest_of_its_batch(name: str, method: str) -> None:
     how, limits = METHODS[method]
     model, prompts = model_of(name), prompts_of(name)
     alone = list(generate(model, prompts, limits, method=how, batch=1))
@@ -184,8 +184,9 @@ def test_a_row_does_not_depend_on_those_beside_it(name: str, method: str) -> Non
 
 
 @pytest.mark.parametrize("same_length", [False, True])
-def test_what_a_cache_forgets_is_what_a_memory_forgets(same_length: bool) -> None:
-    """Tokens one by one, far more than a memory holds, through the memory of training and through a cache."""
+def test_a_cache_and_a_memory_forget_the_same_tokens(same_length: bool) -> None:
+    """The model reads far more tokens than its memory holds, one by one, through the memory of training and through a
+    cache."""
     trunk = replace(XL, position_embedding=RelativePositions(mem_len=5, clamp_len=3, same_length=same_length))
     model = built(ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=TABLE))
     net, ids_BS = model.trunk, torch.from_numpy(np.random.default_rng(0).integers(TABLE, size=(2, 200)))
@@ -204,7 +205,7 @@ def test_what_a_cache_forgets_is_what_a_memory_forgets(same_length: bool) -> Non
 
 @pytest.mark.parametrize("method", [GreedyDecoding(), SampledDecoding(top_k=5), BeamSearch(num_beams=3)])
 @pytest.mark.parametrize("name", ["t5", "bart"])
-def test_an_encoder_reads_each_batch_once(name: str, method: Method) -> None:
+def test_an_encoder_runs_once_per_batch(name: str, method: Method) -> None:
     model, limits, calls = model_of(name), GenerationLimits(max_new_tokens=6), list[int]()
     encoder = model.get_submodule("trunk.encoder")
     encoder.register_forward_hook(lambda *_: calls.append(1))
@@ -218,8 +219,8 @@ def test_an_encoder_reads_each_batch_once(name: str, method: Method) -> None:
 
 
 @pytest.mark.parametrize("method", [GreedyDecoding(), BeamSearch(num_beams=3)])
-def test_tokens_of_the_prompt_may_be_written_where_new_ones_alone_do_not_repeat(method: Method) -> None:
-    """A prompt that has all tokens: nothing could follow where it counted."""
+def test_no_repeat_in_new_allows_tokens_of_the_prompt(method: Method) -> None:
+    """The prompt contains all tokens: if it counted, no token would be allowed."""
     model = built(ModelSpec(model=GPT2, losses=(NextToken(),), vocab_size=12))
     prompts, limits = (
         [Prompt(np.arange(12)), Prompt(np.array([1, 2]))],
@@ -242,7 +243,7 @@ def test_samples_do_not_depend_on_batch_or_cache() -> None:
     assert [row.ids.tolist() for row in again] != [row.ids.tolist() for row in first]
 
 
-def test_rows_end_where_the_net_has_no_further_position() -> None:
+def test_sequences_end_at_the_last_position_of_the_model() -> None:
     model, prompts = model_of("gpt-2"), prompts_of("gpt-2", (LONGEST - 3, LONGEST - 1, 2))
     for method in (GreedyDecoding(), BeamSearch(num_beams=2)):
         rows = list(generate(model, prompts, GenerationLimits(max_new_tokens=6), method=method))
@@ -250,14 +251,14 @@ def test_rows_end_where_the_net_has_no_further_position() -> None:
         assert not any(row.ended for row in rows)
 
 
-def test_one_beam_is_greedy() -> None:
+def test_one_beam_equals_greedy_decoding() -> None:
     model, prompts, limits = model_of("gpt-2"), prompts_of("gpt-2"), GenerationLimits(max_new_tokens=10)
     beam = generate(model, prompts, limits, method=BeamSearch(num_beams=1, length_penalty=0.0))
     assert_alike(list(beam), list(generate(model, prompts, limits)))
 
 
-def test_when_a_search_stops_changes_what_it_finds() -> None:
-    """Else the comparisons with transformers here would not tell one way to stop from another."""
+def test_the_stopping_rule_changes_the_result_of_a_search() -> None:
+    """Otherwise the comparisons with transformers could not distinguish the stopping rules."""
     model, prompts, found = model_of("gpt-2"), prompts_of("gpt-2", (5, 2, 9, 1) * 3), set[str]()
     for stop in ("hopeless", "never", "full"):
         rows = generate(
@@ -267,8 +268,8 @@ def test_when_a_search_stops_changes_what_it_finds() -> None:
     assert len(found) == 3
 
 
-def test_many_beams_find_the_best_of_all_rows() -> None:
-    """Two tokens of a vocabulary of twelve: as many beams as tokens leave nothing out."""
+def test_many_beams_find_the_best_sequence() -> None:
+    """Two tokens of a vocabulary of twelve: with as many beams as tokens, the search is exhaustive."""
     model = built(ModelSpec(model=GPT2, losses=(NextToken(),), vocab_size=12))
     (found,) = generate(
         model,
@@ -307,7 +308,7 @@ def oracle_of(name: str, model: Model, pieces: Path, folder: Path) -> Any:
 def theirs(
     oracle: Any, prompts: list[Prompt], method: Method, limits: GenerationLimits
 ) -> tuple[list[list[int]], list[float]]:
-    """New tokens of transformers up to the first that ends a row, and the scores of beams."""
+    """New tokens of transformers up to the first end token, and the scores of beams."""
     many: dict[str, Any] = {
         "max_new_tokens": limits.max_new_tokens,
         "min_new_tokens": limits.min_new_tokens,
@@ -343,13 +344,14 @@ def theirs(
 
 
 def until(ids: list[int], ends: tuple[int, ...]) -> list[int]:
-    """The tokens up to the first that ends a row."""
+    """The tokens up to and including the first end token."""
     return ids[: next((at + 1 for at, id in enumerate(ids) if id in ends), len(ids))]
 
 
 @pytest.mark.parametrize("name", TRUNKS)
-def test_transformers_writes_the_same(name: str, zero_pad: Path, one_pad: Path, tmp_path: Path) -> None:
-    """Prompts of different lengths, but of the same where n-grams may not repeat: there transformers counts padding."""
+def test_generation_equals_that_of_transformers(name: str, zero_pad: Path, one_pad: Path, tmp_path: Path) -> None:
+    """The prompts have different lengths. They have equal lengths if n-grams may not repeat, because transformers
+    counts padding there."""
     model = model_of(name)
     oracle = oracle_of(name, model, one_pad if prompts_of(name)[0].source_ids is not None else zero_pad, tmp_path)
     for method, limits in METHODS.values():
@@ -361,12 +363,14 @@ def test_transformers_writes_the_same(name: str, zero_pad: Path, one_pad: Path, 
             np.testing.assert_allclose([row.score for row in found], scores, atol=1e-4)
 
 
-# A net that fills in a mask behind each row
+# A model that predicts a mask after each sequence.
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("segments", "changes"), [(6, {"norm_position": "pre"}), (0, {"embedding_size": 16})])
-def test_a_cache_of_a_net_that_reads_and_writes_changes_no_token(method: str, segments: int, changes: Any) -> None:
+def test_a_cache_does_not_change_the_tokens_of_a_masked_language_model(
+    method: str, segments: int, changes: Any
+) -> None:
     how, limits = METHODS[method]
     trunk = Encoder(
         num_hidden_layers=2,
@@ -395,8 +399,8 @@ def test_a_cache_of_a_net_that_reads_and_writes_changes_no_token(method: str, se
     assert method != "greedy" or any(len(row.ids) > 3 for row in cached)
 
 
-def test_a_mask_sees_the_row_before_it_and_a_prompt_sees_itself() -> None:
-    """Each token is the best one at a mask behind all before it, by the net's own loss."""
+def test_a_mask_attends_to_the_text_before_it_and_a_prompt_to_itself() -> None:
+    """Each token is the best one at a mask after all previous tokens, by the model's own loss."""
     trunk = Encoder(
         num_hidden_layers=2,
         hidden_size=32,
@@ -426,7 +430,7 @@ def test_a_mask_sees_the_row_before_it_and_a_prompt_sees_itself() -> None:
         assert int(np.argmin(scores)) == found.ids[step]
 
 
-# What cannot be gone on from.
+# Invalid prompts and models.
 
 
 @pytest.mark.parametrize(
@@ -444,12 +448,12 @@ def test_a_mask_sees_the_row_before_it_and_a_prompt_sees_itself() -> None:
         ("bart", Prompt(np.array([1]), np.array([], int)), "prompt 1: invalid source: got 0 tokens, expected 1 to"),
     ],
 )
-def test_a_prompt_that_does_not_fit_is_refused_in_a_line(name: str, prompt: Prompt, message: str) -> None:
+def test_an_invalid_prompt_is_refused_in_one_line(name: str, prompt: Prompt, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         list(generate(model_of(name), [prompt], GenerationLimits()))
 
 
-def test_a_net_that_predicts_no_next_token_is_refused() -> None:
+def test_a_model_without_next_token_prediction_is_refused() -> None:
     trunk = Encoder(num_hidden_layers=1, hidden_size=8, num_attention_heads=1)
     model = Model(trunk, (MaskedTokens(),), TABLE, seed=0).eval()
     with pytest.raises(BadInput, match="attention_mask of this encoder: got 'bidirectional', expected 'causal'"):

@@ -1,4 +1,4 @@
-"""What a net writes while it is trained."""
+"""Texts that are generated during training."""
 
 from preprocessing.tokenization import ByteLevelBPE, train
 from tests.training.parity import built
@@ -8,7 +8,7 @@ from training.model import ModelSpec
 from training.specs import Decoder, LearnedPositions
 
 
-def test_a_prompt_that_loses_its_beginning_says_so() -> None:
+def test_a_truncated_prompt_is_marked() -> None:
     vocab = train(ByteLevelBPE(vocab_size=280), ["a b c d e f g h"] * 3)
     trunk = Decoder(
         num_hidden_layers=1,

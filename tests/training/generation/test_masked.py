@@ -1,4 +1,4 @@
-"""Nets that fill in masks write: Gibbs sampling has the joint distribution, mask-predict its steps."""
+"""Generation by masked language models: Gibbs sampling follows the joint distribution, mask-predict its own steps."""
 
 from collections import Counter
 
@@ -33,7 +33,7 @@ def model() -> Model:
 
 
 def log_p(model: Model, ids: list[int], at: int) -> torch.Tensor:
-    """Of each token at a place, by the model's own loss head, one mask at a time."""
+    """Log-probability of each token at a position, by the model's own loss head, one mask at a time."""
     masked = torch.tensor([[*ids[:at], MASK, *ids[at + 1 :]]])
     batch = {
         "input_ids": masked,
@@ -49,7 +49,7 @@ def log_p(model: Model, ids: list[int], at: int) -> torch.Tensor:
         )
 
 
-def test_scores_are_those_of_each_token_given_all_others(model: Model) -> None:
+def test_scores_are_the_log_probabilities_given_all_other_tokens(model: Model) -> None:
     for method in (MaskPredict(iterations=2), GibbsDecoding(sweeps=2, warm=1)):
         (found,) = fill(model, [ROW], method, mask=MASK, barred=(), key=key(0, "task"))
         ids = [2, 7, *found.ids.tolist(), 3]
@@ -57,19 +57,20 @@ def test_scores_are_those_of_each_token_given_all_others(model: Model) -> None:
         assert found.score == pytest.approx(wanted, abs=1e-4)
 
 
-def test_one_iteration_takes_the_best_token_of_each_place_and_a_last_one_changes_the_least_sure(model: Model) -> None:
+def test_mask_predict_takes_the_best_tokens_and_then_changes_the_least_probable(model: Model) -> None:
     (first,) = fill(model, [ROW], MaskPredict(iterations=1), mask=MASK, barred=(), key=key(0, "task"))
     alone = [log_p(model, [2, 7, MASK, MASK, MASK, 3], at) for at in (2, 3, 4)]
     assert first.ids.tolist() == [int(each.argmax()) for each in alone]
     (second,) = fill(model, [ROW], MaskPredict(iterations=2), mask=MASK, barred=(), key=key(0, "task"))
     sure = [float(each.max()) for each in alone]
-    kept = [at for at in range(3) if sure[at] > min(sure)]  # of three places, int(3 / 2) = 1 is masked again
+    kept = [at for at in range(3) if sure[at] > min(sure)]  # of three positions, int(3 / 2) = 1 is masked again
     assert [second.ids[at] for at in kept] == [first.ids[at] for at in kept]
 
 
 @pytest.mark.slow
-def test_a_gibbs_sampler_of_two_places_draws_each_given_the_other(model: Model) -> None:
-    """A second sweep over one place: its frequencies given the other one are the net's; chi-square, pooled below 5."""
+def test_a_gibbs_sampler_of_two_positions_draws_each_given_the_other(model: Model) -> None:
+    """The frequencies of a second sweep over one position follow the model's distribution given the other one.
+    Chi-square test, with cells below 5 pooled."""
     row, draws = MaskedPrompt(np.array([2]), 1, np.array([6, 3])), 1_500
     found = fill(model, [row] * draws, GibbsDecoding(sweeps=1, warm=1), mask=MASK, barred=(0,), key=key(1, "task"))
     counts = Counter(int(each.ids[0]) for each in found)
@@ -84,7 +85,7 @@ def test_a_gibbs_sampler_of_two_places_draws_each_given_the_other(model: Model) 
     assert statistic < 2.5 * len(pairs) + 10
 
 
-def test_rows_depend_on_their_number_and_the_key_alone(model: Model) -> None:
+def test_sequences_depend_only_on_their_number_and_the_key(model: Model) -> None:
     method = GibbsDecoding(sweeps=2, warm=2)
     both = fill(model, [ROW, ROW], method, mask=MASK, barred=(0,), key=key(0, "task"))
     (alone,) = fill(model, [ROW], method, mask=MASK, barred=(0,), key=key(0, "task"))
@@ -93,7 +94,7 @@ def test_rows_depend_on_their_number_and_the_key_alone(model: Model) -> None:
     assert len({tuple(each.ids.tolist()) for each in many}) > 3
 
 
-def test_once_warm_it_takes_the_best(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_its_warm_sweeps_the_sampler_takes_the_best_token(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: object) -> None:
         raise AssertionError("nothing is drawn any more")
 
@@ -101,7 +102,7 @@ def test_once_warm_it_takes_the_best(model: Model, monkeypatch: pytest.MonkeyPat
     fill(model, [ROW], GibbsDecoding(sweeps=1, warm=0), mask=MASK, barred=(), key=key(0, "task"))
 
 
-def test_what_does_not_fit_is_refused_in_a_line(model: Model) -> None:
+def test_invalid_prompts_and_models_are_refused_in_one_line(model: Model) -> None:
     with pytest.raises(BadInput, match="invalid number of masks: got 9, expected 1 to 8"):
         fill(
             model, [MaskedPrompt(np.zeros(2), 9, np.zeros(2))], MaskPredict(), mask=MASK, barred=(), key=key(0, "task")

@@ -1,4 +1,4 @@
-"""Novelty beside counting in plain Python, and passages that were put into documents by hand."""
+"""Novelty compared with counting in plain Python, and passages that were inserted into documents."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ SIZES = (1, 2, 3, 5, 8)
 
 
 def store_of(folder: Path, shards: Sequence[Sequence[np.ndarray]]) -> TokenStore:
-    """A corpus of these documents, a list for each shard."""
+    """A corpus of these documents, with a list for each shard."""
     infos = []
     for number, documents in enumerate(shards):
         starts = [np.arange(len(ids)) == 0 for ids in documents]
@@ -34,7 +34,7 @@ def ngrams(ids: np.ndarray, size: int) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("at_once", [7, 1 << 20])
-def test_shares_are_those_that_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+def test_fractions_equal_those_counted_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     monkeypatch.setattr("training.generation.novelty.TOKENS_AT_ONCE", at_once)
     rng = np.random.default_rng(0)
     shards = [[rng.integers(VOCAB, size=size) for size in (40, 3, 25)], [rng.integers(VOCAB, size=60)]]
@@ -53,7 +53,7 @@ def test_an_ngram_across_two_documents_is_new(tmp_path: Path) -> None:
     assert find(store, np.array([1, 2, 3, 4]), least=3) == []
 
 
-def test_what_is_too_short_has_no_share(tmp_path: Path) -> None:
+def test_a_text_that_is_too_short_has_fraction_zero(tmp_path: Path) -> None:
     (result,) = novelties(store_of(tmp_path, [[np.array([1, 2])]]), [np.array([1])], (4,))
     assert (result, result.share) == (Novelty(4, 0, 0), 0.0)
 
@@ -80,7 +80,7 @@ def test_a_passage_is_found_in_each_of_its_documents(
     assert find(store, text, least=5, most=1) == found[:1]
 
 
-def test_a_passage_that_the_text_has_twice_is_found_twice(tmp_path: Path) -> None:
+def test_a_passage_that_is_twice_in_the_text_is_found_twice(tmp_path: Path) -> None:
     store = store_of(tmp_path, [[np.arange(8)]])
     found = find(store, np.r_[np.arange(8), 20, np.arange(8)], least=6)
     assert [(one.start, one.stop) for one in found] == [(0, 8), (9, 17)]

@@ -1,6 +1,6 @@
-"""Encoders learn their own objectives in the mini-world: spans by their edges, translations, four ways to read.
+"""Encoders learn their own objectives in the mini-world: span boundaries, translations, four kinds of attention masks.
 
-Thresholds are those of reference/family.md D1. All are minutes long, and marked slow.
+The thresholds are those of reference/family.md D1. All tests take minutes, and are marked slow.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def span_rows(text: World, count: int, rng: np.random.Generator, length: int = 48) -> list[Row]:
-    """Windows of text with spans of words that are hidden as one."""
+    """Windows of text whose masked tokens are spans of whole words."""
     rows = []
     for start in rng.integers(len(text.ids_T) - length, size=count):
         inner = slice(start, start + length - 2)
@@ -48,18 +48,18 @@ def span_rows(text: World, count: int, rng: np.random.Generator, length: int = 4
     return rows
 
 
-def test_spans_are_read_off_their_edges_and_each_edge_off_its_side(train: World, held_out: World) -> None:
+def test_spans_are_predicted_from_their_boundaries_on_the_right_sides(train: World, held_out: World) -> None:
     course = Course(ENCODER, (MaskedTokens(), SpanBoundary()), span_rows, steps=900, batch=32, peak=2e-3)
     model, rows = learn(course, train), span_rows(held_out, 1000, np.random.default_rng(1))
     found = examine(model, rows)
     assert found["masked_tokens"][0] < 4.6
     assert found["span_boundary"][0] < 4.3
-    assert swapped(model, rows) > found["span_boundary"][0] + 0.1
+    assert swapped_boundaries(model, rows) > found["span_boundary"][0] + 0.1
 
 
 @torch.no_grad()
-def swapped(model: Model, rows: list[Row]) -> float:
-    """Loss of the boundary head when it is given the two states the wrong way round."""
+def swapped_boundaries(model: Model, rows: list[Row]) -> float:
+    """Loss of the boundary head if the two boundary states are swapped."""
     head, batch = model.heads["span_boundary"], unpadded(rows)
     here, target = boundary_targets(batch, head.positions), batch["targets"]
     features = head.features(model.trunk(batch), here._replace(before=here.after, after=here.before))
@@ -67,7 +67,7 @@ def swapped(model: Model, rows: list[Row]) -> float:
     return float(torch.nn.functional.cross_entropy(logits, target[here.target]))
 
 
-# XLM: a second language that is the first, word by word, in other tokens.
+# XLM: a second language that equals the first one word by word, in other tokens.
 
 
 def translated(ids_S: Ints) -> Ints:
@@ -75,9 +75,9 @@ def translated(ids_S: Ints) -> Ints:
 
 
 def two_languages(first: Ints, second: Ints, rng: np.random.Generator, restart: bool) -> Row:
-    """A sentence and one in the second language, masked; positions begin again at the second, or do not."""
+    """A sentence and one in the second language, masked; with `restart`, positions start again at the second."""
     row = masked([first, translated(second)], rng)
-    length = len(first) + 2  # [CLS] and [SEP] too
+    length = len(first) + 2  # includes [CLS] and [SEP]
     row["languages"] = (np.arange(len(row["input_ids"])) >= length).astype(np.int8)
     if restart:
         row["positions"] = np.arange(len(row["input_ids"])) - length * row["languages"] + row["languages"]
@@ -87,7 +87,7 @@ def two_languages(first: Ints, second: Ints, rng: np.random.Generator, restart: 
 def parallel_rows(
     text: World, count: int, rng: np.random.Generator, *, restart: bool = True, alone: float = 0.0, true: bool = True
 ) -> list[Row]:
-    """Sentences with their translation, or with that of another sentence; a share `alone` has no partner at all."""
+    """Sentences with their translation, or with that of another sentence; a fraction `alone` of them has none."""
     start_M = np.flatnonzero(text.sentence_starts_T)[:-1]
     rows = []
     for first, other, dice in zip(*rng.integers(len(start_M) - 2, size=(2, count)), rng.random(count), strict=True):
@@ -103,7 +103,7 @@ def parallel_rows(
 
 
 def context_gain(train: World, held_out: World, restart: bool, alone: float) -> float:
-    """What a true translation beside a sentence takes off its masked loss, over another one."""
+    """The reduction of the masked loss by a true translation, compared with another sentence."""
     trunk = replace(ENCODER, type_vocab_size=0, num_languages=2)
     sample: Callable[..., list[Row]] = partial(parallel_rows, restart=restart)
     course = Course(
@@ -117,7 +117,7 @@ def context_gain(train: World, held_out: World, restart: bool, alone: float) -> 
     return other - true
 
 
-def test_a_translation_is_read_where_its_positions_begin_again(train: World, held_out: World) -> None:
+def test_a_translation_is_used_if_its_positions_restart(train: World, held_out: World) -> None:
     gain = context_gain(train, held_out, restart=True, alone=0.5)
     assert gain > 0.35
     assert gain > context_gain(train, held_out, restart=False, alone=0.5) + 0.2
@@ -128,7 +128,7 @@ def test_a_translation_is_read_where_its_positions_begin_again(train: World, hel
 
 
 def unified_rows(text: World, count: int, rng: np.random.Generator, mode: Mode | None = None) -> list[Row]:
-    """Two sentences, masked and seen in one of the four ways, or in one given."""
+    """Two masked sentences with one of the four attention masks, drawn at random or given by `mode`."""
     start_M = np.flatnonzero(text.sentence_starts_T)
     shares = {name: float(name == mode) for name in ("full", "sequence", "left", "right")} if mode else {}
     unified, rows = UnifiedLM(**shares), []
@@ -142,7 +142,7 @@ def unified_rows(text: World, count: int, rng: np.random.Generator, mode: Mode |
     return rows
 
 
-def test_one_net_learns_to_read_in_four_ways(train: World, held_out: World) -> None:
+def test_one_model_learns_all_four_attention_masks(train: World, held_out: World) -> None:
     trunk = replace(ENCODER, type_vocab_size=6, attention_mask="per_sequence")
     model = learn(Course(trunk, (MaskedTokens(),), unified_rows, steps=2000, batch=32, peak=2e-3), train)
     loss = {

@@ -1,4 +1,4 @@
-"""Transformer-XL and XLNet learn what there is to learn in the mini-world: reference/family.md D1, and short runs."""
+"""Transformer-XL and XLNet learn the structure of the mini-world: reference/family.md D1, and short runs."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,11 +34,11 @@ XL = Decoder(
     attention_dropout=0.0,
 )
 XLNET = TwoStream(**TINY, hidden_dropout=0.0, attention_dropout=0.0)
-LENGTH = 16  # tokens of a row of a stream
+LENGTH = 16  # tokens of a sequence in a stream
 
 
 def streams(text: World, count: int, slot: int, order: Ints | None = None) -> Iterator[dict[str, Tensor]]:
-    """The text as `count` parallel streams, a batch for each step through them; or its steps in `order`."""
+    """The text as `count` parallel streams, one batch per step through them; `order` may permute the steps."""
     steps = (len(text.ids_T) - count) // (count * LENGTH)
     start_B = np.arange(count) * steps * LENGTH
     for step in np.arange(steps) if order is None else order[order < steps]:
@@ -49,7 +49,7 @@ def streams(text: World, count: int, slot: int, order: Ints | None = None) -> It
 
 
 def permuted(text: World, count: int, rng: np.random.Generator, length: int = 48) -> list[Row]:
-    """Windows of text, 1 in 6 tokens asked in a random order."""
+    """Windows of text, of which 1 in 6 tokens is predicted in a random order."""
     start_N = rng.integers(len(text.ids_T) - length, size=count)
     rows = [
         {
@@ -66,7 +66,7 @@ def permuted(text: World, count: int, rng: np.random.Generator, length: int = 48
 
 
 def learn(trunk: Architecture, batches: Iterator[dict[str, Tensor]], steps: int, peak: float) -> Model:
-    """AdamW, warm-up of 50 steps, then linearly to zero; gradients clipped at norm 1."""
+    """Train by AdamW: warmup of 50 steps, then linear decay to zero; gradients clipped at norm 1."""
     torch.set_num_threads(1)
     loss = MaskedTokens(transform=False) if isinstance(trunk, TwoStream) else NextToken(bias=True)
     model = Model(trunk, (loss,), VOCAB_SIZE, seed=0)
@@ -82,12 +82,12 @@ def learn(trunk: Architecture, batches: Iterator[dict[str, Tensor]], steps: int,
     return model.eval()
 
 
-def again(text: World, count: int) -> Iterator[dict[str, Tensor]]:
+def endless_streams(text: World, count: int) -> Iterator[dict[str, Tensor]]:
     while True:
         yield from streams(text, count, slot=0)
 
 
-def orders(text: World, count: int, seed: int) -> Iterator[dict[str, Tensor]]:
+def endless_permuted(text: World, count: int, seed: int) -> Iterator[dict[str, Tensor]]:
     rng = np.random.default_rng(seed)
     while True:
         yield unpadded(permuted(text, count, rng))
@@ -102,13 +102,13 @@ def examine(model: Model, batches: Iterator[dict[str, Tensor]]) -> float:
 
 @pytest.mark.slow
 def test_a_short_run_with_a_memory_uses_context(train: World, held_out: World) -> None:
-    model = learn(XL, again(train, 32), steps=120, peak=5e-3)
+    model = learn(XL, endless_streams(train, 32), steps=120, peak=5e-3)
     assert examine(model, streams(held_out, 8, slot=-1)) < unigram_entropy(held_out.ids_T) - 1.0
 
 
 @pytest.mark.slow
-def test_a_short_run_in_random_orders_uses_context(train: World, held_out: World) -> None:
-    model = learn(XLNET, orders(train, 32, seed=0), steps=120, peak=5e-3)
+def test_a_short_run_with_permuted_prediction_uses_context(train: World, held_out: World) -> None:
+    model = learn(XLNET, endless_permuted(train, 32, seed=0), steps=120, peak=5e-3)
     loss = examine(model, iter([unpadded(permuted(held_out, 300, np.random.default_rng(1)))]))
     assert loss < unigram_entropy(held_out.ids_T) - 0.5
 
@@ -118,9 +118,14 @@ def test_a_short_run_in_random_orders_uses_context(train: World, held_out: World
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_memory_of_the_right_text_helps(train: World, held_out: World) -> None:
+def test_a_memory_of_the_previous_text_reduces_the_loss(train: World, held_out: World) -> None:
     model, forgetful = (
-        learn(replace(XL, position_embedding=RelativePositions(mem_len=memory)), again(train, 32), steps=900, peak=2e-3)
+        learn(
+            replace(XL, position_embedding=RelativePositions(mem_len=memory)),
+            endless_streams(train, 32),
+            steps=900,
+            peak=2e-3,
+        )
         for memory in (32, 0)
     )
     loss, without = (examine(net, streams(held_out, 8, slot=-1)) for net in (model, forgetful))
@@ -131,6 +136,6 @@ def test_a_memory_of_the_right_text_helps(train: World, held_out: World) -> None
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_tokens_in_random_orders_are_learnt(train: World, held_out: World) -> None:
-    model = learn(XLNET, orders(train, 32, seed=0), steps=900, peak=2e-3)
+def test_tokens_in_permuted_order_are_learned(train: World, held_out: World) -> None:
+    model = learn(XLNET, endless_permuted(train, 32, seed=0), steps=900, peak=2e-3)
     assert examine(model, iter([unpadded(permuted(held_out, 500, np.random.default_rng(1)))])) < 2.9

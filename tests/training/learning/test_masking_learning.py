@@ -1,6 +1,7 @@
-"""What is chosen decides how hard the question is: whole words, phrases and spans beside tokens, in the mini-world.
+"""The masking scheme determines the difficulty: whole words, phrases, spans and single tokens in the mini-world.
 
-Rows of reference/family.md D1 that were not piloted there: thresholds come from what three seeds gave (docstrings).
+These tests cover rows of reference/family.md D1 that had no pilot run there. Their thresholds come from the results of
+three seeds, which the docstrings give.
 """
 
 from functools import partial
@@ -29,9 +30,9 @@ SCHEMES: dict[str, tuple[Masking, MaskedLM]] = {  # SpanBERT, table 3
 def chosen_rows(
     text: World, count: int, rng: np.random.Generator, masking: Masking, objective: MaskedLM, length: int = 48
 ) -> list[Row]:
-    """Windows of text with the tokens that `masking` selected.
+    """Windows of text with the tokens that `masking` chose.
 
-    A collocation is a word, and with the word before it a phrase.
+    A collocation is a word; together with the word before it, it is a phrase.
     """
     is_first_T = (text.ids_T >= AT["first"]) & (text.ids_T < AT["second"])
     rows = []
@@ -52,13 +53,13 @@ def chosen_rows(
     return rows
 
 
-def asked(rows: list[Row]) -> Ints:
-    """All labels of the rows."""
+def labels_of(rows: list[Row]) -> Ints:
+    """All labels of the sequences."""
     return np.concatenate([row["labels"][row["labels"] != IGNORE] for row in rows])
 
 
-def of_collocations(rows: list[Row]) -> list[Row]:
-    """The same rows, asked for pieces of collocations only."""
+def only_collocations(rows: list[Row]) -> list[Row]:
+    """The same sequences with only the tokens of collocations as targets."""
     is_piece_V = np.arange(VOCAB_SIZE) >= AT["first"]
     return [row | {"labels": np.where(is_piece_V[row["labels"]], row["labels"], IGNORE)} for row in rows]
 
@@ -68,31 +69,31 @@ def masked_loss(model: Model, rows: list[Row]) -> float:
 
 
 def piece_loss(masking: Masking, train: World, held_out: World, seed: int) -> float:
-    """Loss of the pieces of collocations for a net that learned, and is scored, with `masking`."""
+    """Loss on tokens of collocations of a model that is trained and scored with `masking`."""
     sample = partial(chosen_rows, masking=masking, objective=MaskedLM(), length=24)
     model = learn(Course(ENCODER, (MaskedTokens(),), sample, steps=800, batch=32, peak=3e-3), train, seed)
-    return masked_loss(model, of_collocations(sample(held_out, 2000, np.random.default_rng(1))))
+    return masked_loss(model, only_collocations(sample(held_out, 2000, np.random.default_rng(1))))
 
 
 def scheme_loss(scheme: str, train: World, held_out: World, seed: int) -> tuple[float, float]:
-    """Loss of a net that learned by a masking scheme, and the unigram entropy of what it is asked."""
+    """Loss of a model trained with a masking scheme, and the unigram entropy of its targets."""
     masking, objective = SCHEMES[scheme]
     sample = partial(chosen_rows, masking=masking, objective=objective)
     model = learn(Course(ENCODER, (MaskedTokens(),), sample, steps=400, batch=16, peak=3e-3), train, seed)
     rows = sample(held_out, 1000, np.random.default_rng(1))
-    return masked_loss(model, rows), unigram_entropy(asked(rows))
+    return masked_loss(model, rows), unigram_entropy(labels_of(rows))
 
 
-def test_whole_words_are_harder_than_their_pieces(train: World, held_out: World) -> None:
-    """Three seeds: 1.94, 2.23, 2.22 for pieces of collocations that are chosen by themselves, 4.03, 3.52, 3.89 where
-    both pieces are hidden."""
+def test_whole_words_are_harder_than_their_tokens(train: World, held_out: World) -> None:
+    """Losses of three seeds on tokens of collocations: 1.94, 2.23, 2.22 if the tokens are chosen separately; 4.03,
+    3.52, 3.89 if both tokens are masked."""
     token, word = (piece_loss(masking, train, held_out, seed=0) for masking in (TokenMasking(), WholeWordMasking()))
     assert word > token + 1.0
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_every_masking_scheme_is_learnt(scheme: str, train: World, held_out: World) -> None:
-    """Three seeds, below the unigram entropy of what is asked: subwords .39, .30, .28; words .31, .21, .25; entities
-    .50, .54, .56; spans .32, .44, .41."""
+def test_every_masking_scheme_is_learned(scheme: str, train: World, held_out: World) -> None:
+    """Three seeds, difference to the unigram entropy of the targets: subwords .39, .30, .28; words .31, .21, .25;
+    entities .50, .54, .56; spans .32, .44, .41."""
     loss, unigram = scheme_loss(scheme, train, held_out, seed=0)
     assert loss < unigram - 0.2

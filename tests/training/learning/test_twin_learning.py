@@ -1,13 +1,14 @@
-"""ELECTRA learns in the mini-world: both of its nets, and what the discriminator knows helps downstream.
+"""ELECTRA learns in the mini-world: both of its models learn, and the discriminator helps a downstream task.
 
-The setting is that of reference/family.md D1, weight 5 and a generator as wide as the discriminator, but for the rate,
-three times as high, and the steps, 1,200 of 3,000. With the weight 50 of the paper so small a run learns little more
-than how many tokens are replaced (D5).
+The setup is that of reference/family.md D1: weight 5 and a generator as wide as the discriminator. But the learning
+rate is three times as high, and the run has 1,200 steps instead of 3,000. With the paper's weight of 50, such a small
+run learns little more than the fraction of replaced tokens (D5).
 
-D1 guessed a generator below 1.8, a discriminator 0.05 below the base rate and an AUC of 0.8. Its own 3,000 steps gave
-1.796, 0.045 and 0.766 here; with tables of 128 numbers, as transformers has them by default, 1.800, 0.041 and 0.750;
-with weight 1 as well 1.790, 0.033 and 0.730. The generator is no worse than a masked language model of as many steps,
-which loses 1.898 on the same rows: that D5 had one of 1.46 is likely due to its text.
+D1 expected a generator loss below 1.8, a discriminator loss 0.05 below the base rate and an AUC of 0.8. The 3,000 steps
+of D1 gave 1.796, 0.045 and 0.766 here. With embeddings of size 128, the default of transformers, they gave 1.800, 0.041
+and 0.750. With weight 1 in addition, they gave 1.790, 0.033 and 0.730. The generator is no worse than a masked language
+model with as many steps, which has a loss of 1.898 on the same sequences. The loss of 1.46 in D5 is probably due to its
+text.
 """
 
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ ADVERSARIAL: tuple[Loss, ...] = (Adversarial(), ReplacedTokenDetection(weight=5.
 
 
 def masked_rows(text: World, count: int, rng: np.random.Generator, length: int = 48) -> list[Row]:
-    """[CLS] text [SEP], 15 % of the tokens chosen, of which 85 % are masked and the rest stay."""
+    """[CLS] text [SEP]; 15 % of the tokens are chosen, of which 85 % are masked and the others kept."""
     made = []
     for start in rng.integers(len(text.ids_T) - length, size=count):
         ids_S = np.concatenate([[CLS], text.ids_T[start : start + length - 2], [SEP]])
@@ -62,7 +63,8 @@ def masked_rows(text: World, count: int, rng: np.random.Generator, length: int =
 def learn(
     text: World, steps: int, length: int = 48, peak: float = 3e-3, seed: int = 0, losses: tuple[Loss, ...] = LOSSES
 ) -> Model:
-    """AdamW, warm-up of 50 steps, then linearly to zero; 64 rows a step; gradients clipped at norm 1."""
+    """Train by AdamW: warmup of 50 steps, then linear decay to zero; 64 sequences per step; gradients clipped at norm
+    1."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     rng, model = np.random.default_rng(seed), Model(ELECTRA, losses, Specials().size, seed)
@@ -81,12 +83,12 @@ def learn(
 
 @dataclass(frozen=True)
 class Found:
-    """How the two nets do on held-out rows."""
+    """Results of both models on held-out sequences."""
 
-    generator: float  # loss, nats a masked token
-    discriminator: float  # loss, nats a token
-    base: float  # that of knowing only how many tokens are replaced
-    auc: float  # of telling a replaced token from another
+    generator: float  # loss, nats per masked token
+    discriminator: float  # loss, nats per token
+    base: float  # loss if only the fraction of replaced tokens is known
+    auc: float  # of distinguishing replaced tokens from others
 
 
 @torch.no_grad()
@@ -114,7 +116,7 @@ def examine(model: Model, text: World, length: int = 48) -> Found:
 
 
 def agreement(text: World, count: int) -> LabeledExamples:
-    """Sentences; in every second one the verb has the other number than determiner and particle."""
+    """Sentences; in every second one, the verb has the wrong number."""
     start_M = np.append(np.flatnonzero(text.sentence_starts_T), len(text.ids_T))
     label_N = np.arange(count) % 2
     rows: list[Row] = []
@@ -129,7 +131,7 @@ def agreement(text: World, count: int) -> LabeledExamples:
 
 
 @pytest.mark.slow
-def test_a_short_run_learns_with_both_nets(train: World, held_out: World) -> None:
+def test_both_models_learn_in_a_short_run(train: World, held_out: World) -> None:
     found = examine(learn(train, steps=100, length=24, peak=5e-3), held_out, length=24)
     assert found.generator < unigram_entropy(held_out.ids_T) - 0.2
     assert found.discriminator < found.base
@@ -137,11 +139,9 @@ def test_a_short_run_learns_with_both_nets(train: World, held_out: World) -> Non
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_a_rewarded_generator_finds_words_that_fit_but_fewer_than_one_that_is_told(
-    train: World, held_out: World
-) -> None:
-    """Seed 0: .020 of the samples are the text's own, .511 of one that learns to fill in masks; who guesses gets .002.
-    The paper has .58 against .65 (3.2), after long runs."""
+def test_a_rewarded_generator_learns_less_than_a_masked_language_model(train: World, held_out: World) -> None:
+    """Seed 0: .020 of the samples are the original tokens, .511 for a masked language model; guessing gives .002. The
+    paper has .58 and .65 (3.2), after long runs."""
     batch = unpadded(masked_rows(held_out, 1000, np.random.default_rng(1), length=24))
     right = []
     for losses in (ADVERSARIAL, LOSSES):
@@ -155,8 +155,9 @@ def test_a_rewarded_generator_finds_words_that_fit_but_fewer_than_one_that_is_to
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_both_nets_learn_and_the_discriminator_knows_agreement(train: World, held_out: World) -> None:
-    """Three seeds: 1.778, 1.832, 1.777; .030, .031, .032 below; AUC .727, .720, .725; .999, .997, .999 agree."""
+def test_both_models_learn_and_the_discriminator_detects_agreement(train: World, held_out: World) -> None:
+    """Three seeds: generator losses 1.778, 1.832, 1.777; discriminator losses .030, .031, .032 below the base rate; AUC
+    .727, .720, .725; agreement .999, .997, .999."""
     model = learn(train, steps=1200)
     found = examine(model, held_out)
     assert found.generator < 1.9

@@ -1,7 +1,7 @@
-"""Longformer copies over a distance that its windows do not reach: through its global token, or not at all.
+"""Longformer copies over a distance beyond its windows through its global token, but not without one.
 
-The copy task of reference/family.md D1, cut to what one global token of width 64 learns to hold in minutes: which of 31
-symbols. Of a word of two, a net had .41 of the symbols right after 500 steps.
+This is the copy task of reference/family.md D1, reduced to what one global token of width 64 learns in minutes: one of
+31 symbols. For words of two symbols, a model had .41 of the symbols right after 500 steps.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ WINDOWED = Encoder(
 
 
 def copy_rows(_: World, count: int, rng: np.random.Generator) -> list[Row]:
-    """[CLS], a symbol again and again, blanks, and at the end the symbol again and again, hidden."""
+    """[CLS], a repeated symbol, blanks, and at the end the same repeated symbol, masked."""
     rows = []
     for symbol in rng.choice(SYMBOLS, size=count):
         ids_S, labels_S = np.full(LENGTH, BLANK), np.full(LENGTH, IGNORE)
@@ -44,7 +44,7 @@ def copy_rows(_: World, count: int, rng: np.random.Generator) -> list[Row]:
 
 @torch.no_grad()
 def exact(model: Model, rows: list[Row]) -> float:
-    """Share of the rows whose hidden symbols are all copied without a mistake."""
+    """Fraction of the sequences whose masked symbols are all correct."""
     batch = unpadded(rows)
     feature_MD = model.heads["masked_tokens"].features(model.trunk(batch)[batch["targets_at"]])
     logits_MV = F.linear(feature_MD, model.trunk.table, model.heads["masked_tokens"].bias)
@@ -52,7 +52,7 @@ def exact(model: Model, rows: list[Row]) -> float:
 
 
 def copied(global_tokens: Literal["none", "first"], text: World) -> float:
-    """Share of the rows that a net copies which has learned to."""
+    """Fraction of the sequences that a trained model copies."""
     trunk = replace(WINDOWED, attention_window=SlidingWindow(size=32, global_tokens=global_tokens))
     model = learn(Course(trunk, (MaskedTokens(),), copy_rows, steps=400, batch=16, peak=5e-3), text)
     return exact(model, copy_rows(text, 200, np.random.default_rng(1)))
@@ -60,7 +60,7 @@ def copied(global_tokens: Literal["none", "first"], text: World) -> float:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_what_is_far_is_copied_through_the_global_token_and_not_by_windows_alone(train: World) -> None:
-    """Three seeds: all of 200 rows; by windows alone .05, .03, .05. Who guesses gets 1 in 31."""
+def test_distant_symbols_are_copied_only_through_the_global_token(train: World) -> None:
+    """Three seeds: all of 200 sequences; with windows alone .05, .03, .05. Guessing gives 1 in 31."""
     assert copied("first", train) > 0.9
     assert copied("none", train) < 0.2

@@ -1,4 +1,4 @@
-"""Small nets with random weights, their vocabularies, and texts to ask them about."""
+"""Small models with random weights, their vocabularies, and texts to score."""
 
 from functools import cache
 from pathlib import Path
@@ -62,14 +62,14 @@ def vocabulary(kind: str) -> Vocab:
 
 @cache
 def net(kind: str) -> Model:
-    """A net that trains: whoever asks it has to see that it evaluates."""
+    """A model in training mode, so that scoring must switch to evaluation mode."""
     trunk = BERT if kind == "bert" else TRUNKS[kind]
     losses = (MaskedTokens(),) if kind == "bert" else (NextToken(bias=kind == "adaptive"),)
     return built(ModelSpec(model=trunk, losses=losses, vocab_size=vocabulary(kind).size + 3)).train()
 
 
 def exported(kind: str, folder: Path) -> Any:
-    """The same net in transformers."""
+    """The same model in transformers."""
     vocabulary(kind).save(folder / "vocab")
     out = folder / "net"
     out.mkdir()

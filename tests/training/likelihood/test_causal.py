@@ -1,4 +1,4 @@
-"""Log-probabilities of continuations: those of transformers, one at a time and without any sharing."""
+"""Log-probabilities of continuations equal those of transformers, one at a time and without shared computation."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ LONGEST = 32
 
 @pytest.fixture(scope="module", params=["gpt2", "gpt1"])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
-    """A kind of net, and transformers' one of the same weights."""
+    """The name of a model, and the model of transformers with the same weights."""
     return request.param, export(request.param, tmp_path_factory.mktemp(request.param))
 
 
 @torch.no_grad()
-def plainly(oracle: Any, kind: str, request: Request, longest: int = LONGEST) -> tuple[float, int, bool]:
-    """The sum over the tokens of a continuation, their number, and whether each is the arg max."""
+def expected(oracle: Any, kind: str, request: Request, longest: int = LONGEST) -> tuple[float, int, bool]:
+    """The log-probability of a continuation, its number of tokens, and whether each token is the arg max."""
     context, continuation = pair_of(vocabulary(kind), request)
     whole = torch.tensor([(context + continuation)[-longest - 1 :]])
     log_p = oracle(whole[:, :-1]).logits.log_softmax(-1)[0, -len(continuation) :]
@@ -32,18 +32,18 @@ def plainly(oracle: Any, kind: str, request: Request, longest: int = LONGEST) ->
 
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("micro_tokens", [1, 40, 16_384])
-def test_continuations_have_the_likelihood_that_transformers_gives_them(
+def test_continuations_have_the_log_probability_of_transformers(
     both: tuple[str, Any], share: bool, micro_tokens: int
 ) -> None:
     kind, oracle = both
     found = causal(net(kind), vocabulary(kind), REQUESTS, share=share, micro_tokens=micro_tokens)
-    wanted = [plainly(oracle, kind, request) for request in REQUESTS]
+    wanted = [expected(oracle, kind, request) for request in REQUESTS]
     assert [each.nats for each in found] == pytest.approx([nats for nats, *_ in wanted], abs=2e-4)
     assert [(each.tokens, each.greedy) for each in found] == [tuple(rest) for _, *rest in wanted]
-    assert net(kind).training  # dropout is back
+    assert net(kind).training  # training mode is restored
 
 
-def test_a_continuation_of_arg_maxes_is_greedy() -> None:
+def test_a_continuation_of_most_likely_tokens_is_greedy() -> None:
     model, pieces = net("gpt2"), vocabulary("gpt2")
     words = [" fox", " dog", " jugs", " the", "!", ".", " box", " liquor", " quick", " lazy", "s", "j", "q", "x", "z"]
     one_token = [word for word in words if len(pieces.encode(word)) == 1]
@@ -53,25 +53,25 @@ def test_a_continuation_of_arg_maxes_is_greedy() -> None:
     assert not any(flag for word, flag in zip(one_token, greedy, strict=True) if word != best)
 
 
-def test_what_is_cut_off_is_said() -> None:
+def test_the_number_of_truncated_tokens_is_reported() -> None:
     first, last = causal(net("gpt2"), vocabulary("gpt2"), [Request("Pack", " my"), Request(LONG, " fox")])
     tokens = len(vocabulary("gpt2").encode(LONG + " fox"))
     assert (first.cut, last.cut) == (0, tokens - LONGEST - 1)
 
 
-def test_a_continuation_that_does_not_fit_is_refused_in_one_line() -> None:
+def test_a_continuation_that_is_too_long_is_refused() -> None:
     with pytest.raises(BadInput, match=r"continuation too long: got \d+ tokens, expected at most 32; shorten it"):
         causal(net("gpt2"), vocabulary("gpt2"), [Request("", LONG)])
 
 
-def test_a_continuation_without_a_token_is_refused_in_one_line() -> None:
+def test_a_continuation_without_tokens_is_refused() -> None:
     with pytest.raises(BadInput, match="has no token after 'Pack'"):
         causal(net("gpt2"), vocabulary("gpt2"), [Request("Pack", "")])
 
 
 @pytest.mark.parametrize("kind", ["xl", "adaptive"])
-def test_transformer_xl_has_the_likelihood_of_its_own_loss(kind: str) -> None:
-    """Its class is gone from transformers: the loss of its head, one token at a time, is the oracle."""
+def test_transformer_xl_log_probabilities_equal_its_own_loss(kind: str) -> None:
+    """transformers has removed its class: the oracle is the loss of its head, one token at a time."""
     model, pieces = net(kind), vocabulary(kind)
     found = causal(model, pieces, REQUESTS, micro_tokens=64)
     model.eval()
@@ -93,12 +93,12 @@ def test_transformer_xl_has_the_likelihood_of_its_own_loss(kind: str) -> None:
     model.train()
 
 
-def test_a_masked_model_is_no_decoder() -> None:
+def test_a_masked_language_model_is_refused() -> None:
     with pytest.raises(BadInput, match="cannot compute likelihoods"):
         causal(net("bert"), vocabulary("bert"), REQUESTS[:1])
 
 
-def test_the_reader_fits_the_net() -> None:
+def test_the_kind_of_likelihood_fits_the_model() -> None:
     requests = REQUESTS[2:4]
     causally, masking = (CausalLikelihood(net(kind), vocabulary(kind)) for kind in ("gpt2", "bert"))
     assert causally.log_ps(requests) == causal(net("gpt2"), vocabulary("gpt2"), requests)

@@ -1,6 +1,6 @@
-"""lm-eval asks transformers' net of the same weights, on local files, and gets the same answers item by item.
+"""lm-eval scores the model of transformers with the same weights, on local files, with the same results for each item.
 
-It is no dependency: `make witness` runs this, with lm-eval 0.4.13.
+lm-eval is not a dependency: `make witness` runs this test, with lm-eval 0.4.13.
 """
 
 import json
@@ -48,7 +48,7 @@ OURS_BY_THEIRS = {"accuracy": "acc", "accuracy_character": "acc_norm", "accuracy
 
 @pytest.fixture(scope="module")
 def net(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Vocab, Path]:
-    """A random GPT-2 with GPT-2's vocabulary, and its folder for transformers."""
+    """A random GPT-2 with GPT-2's vocabulary, and its directory for transformers."""
     folder = tmp_path_factory.mktemp("net")
     vocab = vocab_from_file(ByteLevelBPE(path=str(shared / "tokenizers/gpt2-roberta")))
     model = built(ModelSpec(model=TRUNK, losses=(NextToken(),), vocab_size=vocab.size))
@@ -58,8 +58,8 @@ def net(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, 
     return model, vocab, folder / "net"
 
 
-def spread(name: str, data: Path) -> tuple[LoglikelihoodChoice, Sequence[TaskItem], Sequence[Record]]:
-    """A shipped task with what lm-eval counts, some items that lie evenly in its files, and their records."""
+def sample_items(name: str, data: Path) -> tuple[LoglikelihoodChoice, Sequence[TaskItem], Sequence[Record]]:
+    """A shipped task with the metrics of lm-eval, some items spaced evenly over its files, and their records."""
     task = load_task(name)
     assert isinstance(task.task, LoglikelihoodChoice)
     items, records = task.items("test" if "test" in task.files else "dev", data)
@@ -69,7 +69,7 @@ def spread(name: str, data: Path) -> tuple[LoglikelihoodChoice, Sequence[TaskIte
 
 
 def theirs(folder: Path, tasks: Path, name: str, keys: dict[str, Any]) -> Any:
-    """What lm-eval finds in the file of a task that lies in the folder."""
+    """The results of lm-eval for the file of a task in this directory."""
     lm_eval = pytest.importorskip("lm_eval")
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
@@ -98,23 +98,23 @@ def theirs(folder: Path, tasks: Path, name: str, keys: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_items_have_the_likelihoods_that_lm_eval_finds(
+def test_items_have_the_log_probabilities_of_lm_eval(
     name: str, net: tuple[Model, Vocab, Path], shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
-    task, items, rows = spread(name, shared / "downstream")
+    task, items, rows = sample_items(name, shared / "downstream")
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = theirs(net[2], tmp_path, name, TASKS[name])
     asked = task.asked(items)
     chosen = task.chosen(asked, lambda requests: causal(net[0], net[1], requests))
     samples = sorted(found["samples"][f"local_{name}"], key=lambda sample: sample["doc_id"])
-    samples = list({sample["doc_id"]: sample for sample in samples}.values())  # one for each filter
+    samples = list({sample["doc_id"]: sample for sample in samples}.values())  # one sample for each filter
     assert len(samples) == len(items) == ROWS
     wanted = [resp[0] for sample in samples for resp in sample["resps"]]
     got = [option for each in chosen for option in each.options]
     assert [tuple(map(str, request)) for request in asked.requests] == [
-        tuple(arguments) for sample in samples for arguments in listed(sample["arguments"])
+        tuple(arguments) for sample in samples for arguments in requests_of(sample["arguments"])
     ]
     off = max(abs(float(nats) - each.nats) for (nats, _), each in zip(wanted, got, strict=True))
     print(f"{name}: {len(got)} requests, {sum(e.cut > 0 for e in got)} cut, largest difference {off:.1e}")
@@ -128,7 +128,7 @@ def test_items_have_the_likelihoods_that_lm_eval_finds(
         assert scores["last_word"] == results["acc,none"]
 
 
-def listed(arguments: Any) -> Iterable[tuple[str, str]]:
+def requests_of(arguments: Any) -> Iterable[tuple[str, str]]:
     """The requests of a sample, which lm-eval gives as pairs or by names."""
     if isinstance(arguments, dict):
         return [(each["arg_0"], each["arg_1"]) for each in arguments.values()]

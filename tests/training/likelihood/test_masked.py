@@ -1,4 +1,4 @@
-"""Pseudo-log-likelihoods: those of transformers' BERT, one mask at a time and without any batch."""
+"""Pseudo-log-likelihoods equal those of transformers' BERT, one mask at a time and without batches."""
 
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @torch.no_grad()
-def plainly(oracle: Any, text: str, kind: PseudoKind, context: str = "") -> tuple[float, int]:
-    """The sum over the tokens that stand behind the context, and their number."""
+def expected(oracle: Any, text: str, kind: PseudoKind, context: str = "") -> tuple[float, int]:
+    """The pseudo-log-likelihood of the tokens after the context, and their number."""
     model, tokenizer = oracle
     encoded = tokenizer(text, return_offsets_mapping=True)
     ids, words, total, count = encoded["input_ids"], encoded.word_ids(), 0.0, 0
@@ -42,12 +42,10 @@ def plainly(oracle: Any, text: str, kind: PseudoKind, context: str = "") -> tupl
 
 @pytest.mark.parametrize("kind", PSEUDO_KINDS)
 @pytest.mark.parametrize("micro_tokens", [1, 30, 16_384])
-def test_texts_have_the_pseudo_likelihood_that_transformers_gives_them(
-    oracle: Any, kind: PseudoKind, micro_tokens: int
-) -> None:
+def test_texts_have_the_pseudo_log_likelihood_of_transformers(oracle: Any, kind: PseudoKind, micro_tokens: int) -> None:
     requests = [Request("", text) for text in TEXTS]
     found = masked(net("bert"), vocabulary("bert"), requests, kind=kind, micro_tokens=micro_tokens)
-    wanted = [plainly(oracle, text, kind) for text in TEXTS]
+    wanted = [expected(oracle, text, kind) for text in TEXTS]
     assert [each.nats for each in found] == pytest.approx([nats for nats, _ in wanted], abs=1e-4)
     assert [each.tokens for each in found] == [count for _, count in wanted]
 
@@ -55,12 +53,12 @@ def test_texts_have_the_pseudo_likelihood_that_transformers_gives_them(
 @pytest.mark.parametrize("kind", PSEUDO_KINDS)
 def test_only_the_continuation_is_predicted(oracle: Any, kind: PseudoKind) -> None:
     found = masked(net("bert"), vocabulary("bert"), [Request("The quick brown ", "foxes jump")], kind=kind)
-    nats, count = plainly(oracle, "The quick brown foxes jump", kind, "The quick brown")
+    nats, count = expected(oracle, "The quick brown foxes jump", kind, "The quick brown")
     assert (found[0].nats, found[0].tokens) == (pytest.approx(nats, abs=1e-4), count)
 
 
-def test_pieces_of_a_word_do_not_give_each_other_away() -> None:
-    """A word of several pieces: the two kinds differ; words of one piece: they do not."""
+def test_within_word_l2r_masks_the_rest_of_a_word() -> None:
+    """The two variants differ for a word of several tokens, and are equal for words of one token."""
     pieces = vocabulary("bert")
     whole = [word for word in ("the", "over", "fox", "a", ".") if len(pieces.encode(word)) == 1]
     apart = "jugular"
@@ -71,7 +69,7 @@ def test_pieces_of_a_word_do_not_give_each_other_away() -> None:
         assert (abs(one.nats - other.nats) > 1e-3) == differs
 
 
-def test_long_contexts_are_cut_at_their_beginning() -> None:
+def test_long_contexts_are_truncated_at_their_beginning() -> None:
     pieces = vocabulary("bert")
     (found,) = masked(net("bert"), pieces, [Request(LONG, " fox.")])
     assert found.cut == len(pieces.encode(LONG + " fox.")) + 2 - 40
@@ -79,10 +77,10 @@ def test_long_contexts_are_cut_at_their_beginning() -> None:
         masked(net("bert"), pieces, [Request("", LONG)])
 
 
-def test_a_decoder_has_no_masked_tokens() -> None:
+def test_a_decoder_is_refused() -> None:
     with pytest.raises(BadInput, match="cannot compute likelihoods"):
         masked(net("gpt2"), vocabulary("gpt2"), [Request("", "fox")])
 
 
-def test_net_can_be_loaded_from_the_folder_that_was_exported(oracle: Any, tmp_path: Path) -> None:
+def test_the_exported_tokenizer_has_the_mask_token(oracle: Any, tmp_path: Path) -> None:
     assert oracle[1].mask_token_id == vocabulary("bert").mask

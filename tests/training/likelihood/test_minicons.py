@@ -1,6 +1,6 @@
-"""minicons gives texts the same pseudo-log-likelihoods.
+"""minicons gives the same pseudo-log-likelihoods of texts.
 
-It is no dependency: `make witness` runs this, with minicons 0.3.39.
+minicons is not a dependency: `make witness` runs this test, with minicons 0.3.39.
 """
 
 import json
@@ -30,7 +30,7 @@ TRUNK = Encoder(
 
 @pytest.fixture(scope="module")
 def net(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Vocab, Path]:
-    """A random BERT with BERT's vocabulary, and its folder for transformers."""
+    """A random BERT with BERT's vocabulary, and its directory for transformers."""
     folder = tmp_path_factory.mktemp("net")
     vocab = vocab_from_file(WordPiece(path=str(shared / "tokenizers/bert-uncased/vocab.txt")))
     model = built(ModelSpec(model=TRUNK, losses=(MaskedTokens(),), vocab_size=vocab.size))
@@ -41,7 +41,7 @@ def net(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, 
 
 
 def sentences(archive: Path) -> list[str]:
-    """One pair of each set of BLiMP, and a few with rare and joined words."""
+    """One pair from each set of BLiMP, and a few texts with rare and joined words."""
     with zipfile.ZipFile(archive) as opened:
         names = sorted(name for name in opened.namelist() if name.startswith("data/") and name.endswith(".jsonl"))
         pairs = [json.loads(opened.read(name).split(b"\n")[7]) for name in names]
@@ -50,13 +50,14 @@ def sentences(archive: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", PSEUDO_KINDS)
-def test_texts_have_the_pseudo_likelihoods_that_minicons_finds(
+def test_texts_have_the_pseudo_log_likelihoods_of_minicons(
     kind: PseudoKind, net: tuple[Model, Vocab, Path], shared: Path
 ) -> None:
     scorer = pytest.importorskip("minicons.scorer")
     model, vocab, folder = net
     tokenizer: Any = hf().AutoTokenizer.from_pretrained(folder)
-    type(tokenizer).batch_encode_plus = lambda self, *given, **keys: self(*given, **keys)  # the wheel calls it
+    # the released wheel calls this method
+    type(tokenizer).batch_encode_plus = lambda self, *given, **keys: self(*given, **keys)
     theirs = scorer.MaskedLMScorer(loaded(folder), "cpu", tokenizer=tokenizer)
     texts = sentences(shared / "downstream/blimp/BLiMP.zip")
     wanted = [

@@ -1,4 +1,4 @@
-"""XLNet in the order of a text, ELECTRA by its generator, nets that give no likelihood."""
+"""XLNet in text order, ELECTRA by its generator, and models without likelihoods."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -35,7 +35,7 @@ def xlnet(memory: int = 0, reuse: int = 0) -> Model:
 
 @torch.no_grad()
 def one_by_one(model: Model, pair: Pair) -> tuple[float, bool]:
-    """A token after the other, each by a query behind all that stand before it (`Net.next_states`)."""
+    """Score one token after the other, each by a query after all previous tokens (`Net.next_states`)."""
     ids, total, right = list(pair[0]), 0.0, True
     for target in pair[1]:
         batch = {"input_ids": torch.tensor([ids]), "lengths": torch.tensor([len(ids)], dtype=torch.int32)}
@@ -47,14 +47,14 @@ def one_by_one(model: Model, pair: Pair) -> tuple[float, bool]:
 
 
 @pytest.mark.parametrize("micro_tokens", [1, 64, 16_384])
-def test_xlnet_predicts_in_the_order_of_the_text(micro_tokens: int) -> None:
+def test_xlnet_predicts_in_text_order(micro_tokens: int) -> None:
     found = causal(xlnet(), vocabulary("gpt2"), REQUESTS, micro_tokens=micro_tokens)
     wanted = [one_by_one(xlnet(), pair_of(vocabulary("gpt2"), request)) for request in REQUESTS]
     assert [each.nats for each in found] == pytest.approx([nats for nats, _ in wanted], abs=2e-4)
     assert [each.greedy for each in found] == [greedy for _, greedy in wanted]
 
 
-def test_a_memory_of_everything_is_one_long_row_of_xlnet() -> None:
+def test_a_memory_of_everything_equals_one_long_sequence_of_xlnet() -> None:
     tokens = max(len(vocabulary("gpt2").encode(text.text)) for text in LONG)
     assert tokens > 12
     whole = perplexity(xlnet(100), vocabulary("gpt2"), LONG, window=tokens + 1)
@@ -64,7 +64,7 @@ def test_a_memory_of_everything_is_one_long_row_of_xlnet() -> None:
     assert (carried.tokens, carried.memory, carried.window) == (whole.tokens, 100, 6)
 
 
-def test_windows_of_xlnet_fit_what_its_memory_keeps() -> None:
+def test_windows_of_xlnet_are_limited_by_reuse_len() -> None:
     model = xlnet(100, 5)
     assert perplexity(model, vocabulary("gpt2"), LONG, carry=True).window == 5
     with pytest.raises(BadInput, match="invalid window: got 6, expected 1 to 5 \(reuse_len\), the size of the memory"):
@@ -85,7 +85,7 @@ def electra(samples: str = "generator") -> Model:
 
 
 def masked_loss(model: Model, ids: Sequence[int], at: int) -> float:
-    """What the twin's own loss of the generator says of one mask."""
+    """The model's own generator loss for one mask."""
     given = torch.tensor([[*ids[:at], vocabulary("bert").mask, *ids[at + 1 :]]])  # type: ignore[list-item]
     batch = {
         "input_ids": given,
@@ -99,7 +99,7 @@ def masked_loss(model: Model, ids: Sequence[int], at: int) -> float:
         return float(model(batch)["masked_tokens"].loss)
 
 
-def test_electra_is_asked_by_its_generator() -> None:
+def test_electra_is_scored_by_its_generator() -> None:
     model, pieces = electra(), vocabulary("bert")
     state, spec = half(dict(model.named_parameters()), model.spec, "generator")
     generator = Model(spec.model, spec.losses, spec.vocab_size, 0).eval()
@@ -110,7 +110,7 @@ def test_electra_is_asked_by_its_generator() -> None:
     assert found.nats == pytest.approx(wanted, abs=1e-4)
 
 
-def test_two_nets_at_once_and_a_discriminator_give_none() -> None:
+def test_both_models_together_and_a_discriminator_alone_are_refused() -> None:
     for model in (electra(), electra("uniform")):
         with pytest.raises(
             BadInput, match=r"cannot compute likelihoods with this model .*; use .* \(for ELECTRA, the generator\)"

@@ -1,4 +1,4 @@
-"""Where a continuation begins in the tokens of the whole text, in every vocabulary and for every kind of net."""
+"""The token at which a continuation starts, for every vocabulary and every kind of model."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -51,28 +51,29 @@ def vocabulary(kind: str, language: str = "en") -> Vocab:
     return tokenization.train(SPECS[kind], TEXT if language == "en" else CHINESE)
 
 
-def begun(pieces: Vocab, text: str, ids: Sequence[int]) -> str:
-    """What a text has behind the first character of its last tokens."""
+def text_after_first_character(pieces: Vocab, text: str, ids: Sequence[int]) -> str:
+    """The text after the first character of its last tokens `ids`."""
     tokens = pieces.encode_with_offsets(text)
     assert [id for id, *_ in tokens[len(tokens) - len(ids) :]] == ids
     return text[tokens[len(tokens) - len(ids)][1] :].strip()
 
 
 @pytest.mark.parametrize("kind", SHARING)
-def test_no_part_of_a_continuation_is_lost_that_shares_a_token_with_its_context(kind: str) -> None:
-    """The text was cut behind as many tokens as the context has alone: "e town" and "at town" were "town" both."""
+def test_a_token_shared_with_the_context_is_scored(kind: str) -> None:
+    """The text used to be cut after as many tokens as the context has alone: "e town" and "at town" both became
+    "town"."""
     pieces = vocabulary(kind)
     for option in ENGLISH:
         text = "".join(option)
         context, continuation = pair_of(pieces, option)
         assert context + continuation == pieces.encode(text)
-        assert begun(pieces, text, continuation) == "th" + option.continuation
+        assert text_after_first_character(pieces, text, continuation) == "th" + option.continuation
         assert join_request(encoder(pieces), option).shares_token
     assert len({tuple(pair_of(pieces, option)[1]) for option in ENGLISH}) == 2
 
 
 @pytest.mark.parametrize("kind", SPECS)
-def test_a_continuation_behind_a_whole_token_is_what_is_behind_the_context(kind: str) -> None:
+def test_a_continuation_after_a_whole_token_starts_after_the_context(kind: str) -> None:
     pieces = vocabulary(kind)
     for request in (
         Request("It was in", " the town"),
@@ -87,8 +88,8 @@ def test_a_continuation_behind_a_whole_token_is_what_is_behind_the_context(kind:
 
 @pytest.mark.parametrize("kind", SPECS)
 @pytest.mark.parametrize("context", ["我们在北", "今天天", "北京的大"])
-def test_chinese_has_no_blanks(kind: str, context: str) -> None:
-    """All of a continuation is scored, and both options from one place, wherever words are tokens."""
+def test_chinese_continuations_without_spaces_start_at_the_same_token(kind: str, context: str) -> None:
+    """The whole continuation is scored, and all options start at one token, even if whole words are tokens."""
     pieces = vocabulary(kind, "zh")
     options = Option.of(context, ["京大学很多", "气很好", "学生也很多"])
     found = [join_request(encoder(pieces), option) for option in options]
@@ -101,17 +102,17 @@ def test_chinese_has_no_blanks(kind: str, context: str) -> None:
     assert kind not in ("wordpiece", "bytes") or not any(one.shares_token for one in found)
 
 
-def test_options_are_scored_from_one_place() -> None:
-    """One that shares no token would lack the factor of what the others share."""
+def test_options_are_scored_from_the_same_token() -> None:
+    """An option that shares no token with the context would otherwise lack the factor of the shared token."""
     pieces = vocabulary("byte_level_bpe")
     alone, beside = Request("It was in th", "x"), Option.of("It was in th", ["x", "e town"])[0]
-    assert begun(pieces, "It was in thx", pair_of(pieces, alone)[1]) == "x"
-    assert begun(pieces, "It was in thx", pair_of(pieces, beside)[1]) == "thx"
+    assert text_after_first_character(pieces, "It was in thx", pair_of(pieces, alone)[1]) == "x"
+    assert text_after_first_character(pieces, "It was in thx", pair_of(pieces, beside)[1]) == "thx"
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "words"])
-def test_one_unknown_token_does_not_swallow_a_continuation(kind: str) -> None:
-    """Its ids are those of the context, and it stands for a word more."""
+def test_an_unknown_token_does_not_hide_the_continuation(kind: str) -> None:
+    """The IDs are those of the context, but the unknown token stands for one more word."""
     pieces = vocabulary(kind)
     context, continuation = pair_of(pieces, Request("It was in zq", "qzq town"))
     assert len(context) == len(pieces.encode("It was in"))
@@ -134,27 +135,27 @@ def reader(kind: str) -> LikelihoodModel:
     return CausalLikelihood(built(ModelSpec(model=trunk, losses=(loss,), vocab_size=pieces.size)), pieces)
 
 
-def sharing(kind: str) -> list[Option]:
-    """Options of which a token is also of the context, in the vocabulary of the reader."""
+def options_sharing_a_token(kind: str) -> list[Option]:
+    """Options that share a token with their context, in the vocabulary of the model."""
     return Option.of("Th", ["e fox", "at fox"]) if kind == "seq2seq" else ENGLISH
 
 
 @pytest.mark.parametrize("kind", ["causal", "masked", "seq2seq", "ngram"])
-def test_options_that_differ_do_not_tie_and_are_counted(kind: str) -> None:
+def test_different_options_have_different_scores_and_are_marked_as_sharing(kind: str) -> None:
     clear = Request("The quick", " fox") if kind == "seq2seq" else Request("It was in", " the town")
-    one, other, without = reader(kind).log_ps([*sharing(kind), clear], "within_word_l2r")
+    one, other, without = reader(kind).log_ps([*options_sharing_a_token(kind), clear], "within_word_l2r")
     assert one.nats != other.nats
     assert (one.shares_token, other.shares_token, without.shares_token) == (True, True, False)
 
 
-def test_a_decoder_behind_a_source_reads_the_tokens_of_the_continuation_alone() -> None:
-    """The source has all of the context: the decoder does not repeat its end."""
-    shown = [reader("seq2seq").shown(option) for option in sharing("seq2seq")]
+def test_a_decoder_with_a_source_reads_only_the_tokens_of_the_continuation() -> None:
+    """The source contains the whole context, and the decoder does not repeat its end."""
+    shown = [reader("seq2seq").shown(option) for option in options_sharing_a_token("seq2seq")]
     assert shown == ["<s>Th</s> => </s><s>e fox", "<s>Th</s> => </s><s>at fox"]
 
 
 @pytest.mark.parametrize("kind", ["causal", "masked", "seq2seq", "ngram"])
-def test_all_requests_that_cannot_be_scored_are_named_at_once(kind: str) -> None:
+def test_all_unscorable_requests_are_named_together(kind: str) -> None:
     asked = [Request("The", " fox"), Request("Pack", ""), Request("The", " dog"), Request("", "")]
     wrong = {
         1: "the continuation '' has no token after 'Pack'",
@@ -169,8 +170,8 @@ def test_all_requests_that_cannot_be_scored_are_named_at_once(kind: str) -> None
     assert str(caught.value) == f"{wrong[1]} (and {len(asked) - 3} more)"
 
 
-def test_options_take_time_in_proportion_to_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each was compared with each: 50 options of a long context took fifty times as long as to encode them."""
+def test_time_for_options_is_proportional_to_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pairs used to be compared: 50 options of a long context took fifty times as long as their encoding."""
     compared, texts = list[int](), list[str]()
 
     def begins(*given: Any) -> bool:
@@ -190,8 +191,8 @@ def test_options_take_time_in_proportion_to_their_number(monkeypatch: pytest.Mon
     assert len(compared) <= 2 * 60
 
 
-def test_the_encoded_texts_of_a_whole_task_are_not_kept() -> None:
-    """They were, as a tuple a token: 8 GB for the 56,000 requests of MMLU with five examples."""
+def test_encoded_texts_of_a_task_are_not_kept_in_memory() -> None:
+    """They used to be kept, with one tuple per token: 8 GB for the 56,000 requests of MMLU with five examples."""
     alive = WeakSet[Tokens]()
 
     def encode(text: str) -> Tokens:
@@ -207,7 +208,7 @@ def test_the_encoded_texts_of_a_whole_task_are_not_kept() -> None:
 
 
 class Tokens(list[tuple[int, int, int]]):
-    """A list whose end can be seen."""
+    """A list that supports weak references."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
@@ -215,8 +216,9 @@ class Tokens(list[tuple[int, int, int]]):
 @pytest.mark.parametrize(
     ("kind", "frame"), [("wordpiece", ENDED), ("unigram", Frame("A sep cls:2", "A sep B:1 sep:1 cls:2"))]
 )
-def test_a_text_begins_behind_what_rows_begin_with(kind: str, frame: Frame) -> None:
-    """Those of GPT-1, whose rows have no [CLS], and of XLNet, whose rows end with it, began behind it."""
+def test_a_text_starts_with_the_start_tokens_of_its_sequences(kind: str, frame: Frame) -> None:
+    """Texts of GPT-1, whose sequences have no [CLS], and of XLNet, whose sequences end with it, used to start with
+    it."""
     pieces = vocabulary(kind)
     assert pair_of(pieces, Request("", "the town"))[0] == [pieces.cls]
     assert pair_of(add_frame(pieces, frame), Request("", "the town")) == ([pieces.sep], pieces.encode("the town"))

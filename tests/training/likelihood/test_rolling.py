@@ -1,4 +1,5 @@
-"""Perplexities: those of transformers in the same windows; a memory that holds all is one long row."""
+"""Perplexities equal those of transformers in the same windows; a memory of everything is equivalent to one long
+sequence."""
 
 from typing import Any
 
@@ -22,8 +23,9 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @torch.no_grad()
-def plainly(oracle: Any, text: str, window: int, stride: int) -> float:
-    """-log p of a text: each token from as many as stand before it in the first window that has it as a target."""
+def expected(oracle: Any, text: str, window: int, stride: int) -> float:
+    """The negative log-probability of a text. The context of a token is the part of its first window that precedes
+    it."""
     ids, total, done = [vocabulary("gpt2").sep, *vocabulary("gpt2").encode(text)], 0.0, 1
     while done < len(ids):
         stop = min(len(ids), done + (window if done == 1 else stride))
@@ -35,7 +37,7 @@ def plainly(oracle: Any, text: str, window: int, stride: int) -> float:
 
 
 @pytest.mark.parametrize(("window", "stride"), [(32, 32), (32, 7), (5, 1), (1, 1), (0, 0)])
-def test_texts_have_the_perplexity_that_transformers_gives_them(oracle: Any, window: int, stride: int) -> None:
+def test_texts_have_the_perplexity_of_transformers(oracle: Any, window: int, stride: int) -> None:
     found = perplexity(
         net("gpt2"),
         vocabulary("gpt2"),
@@ -44,13 +46,13 @@ def test_texts_have_the_perplexity_that_transformers_gives_them(oracle: Any, win
         stride=stride,
         micro_tokens=50,
     )
-    wanted = sum(plainly(oracle, text, window or 32, stride or 32) for text in (LONG, TEXT[0]))
+    wanted = sum(expected(oracle, text, window or 32, stride or 32) for text in (LONG, TEXT[0]))
     assert found.nats == pytest.approx(wanted, rel=1e-5)
     assert found.tokens == sum(len(vocabulary("gpt2").encode(text)) for text in (LONG, TEXT[0]))
     assert (found.window, found.stride, found.memory) == (window or 32, stride or 32, 0)
 
 
-def test_words_and_bytes_are_those_of_the_original() -> None:
+def test_words_and_bytes_are_counted_in_the_original_text() -> None:
     text = PerplexityText("naive, not", original="na\N{LATIN SMALL LETTER I WITH DIAERESIS}ve , not")
     found = perplexity(net("gpt2"), vocabulary("gpt2"), [text])
     assert (found.words, found.bytes) == (3, 12)
@@ -69,7 +71,7 @@ KINDS: dict[str, tokenization.TokenizerSpec] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ends_of_lines_are_words_where_they_are_predicted_and_nowhere_else(kind: str) -> None:
+def test_line_ends_count_as_words_only_if_they_are_predicted(kind: str) -> None:
     given = tokenization.train(KINDS[kind], [*TEXT, LINES])
     keeps = kind in ("byte_level_bpe", "bytes")
     found = targets_of(given, PerplexityText(LINES, line_ends=True))
@@ -77,19 +79,19 @@ def test_ends_of_lines_are_words_where_they_are_predicted_and_nowhere_else(kind:
     assert ("\n" in given.decode(found.ids)) == keeps
     sentence = targets_of(
         given, PerplexityText("The fox jumps", line_ends=True)
-    )  # of lm1b: the end of the text is its own
+    )  # as in lm1b: the end of the text counts as a word
     assert given.sep is not None
     assert sentence == Targets([*given.encode("The fox jumps"), given.sep], words=4, ends_left_out=0, unknown=0)
     assert targets_of(given, PerplexityText("The fox jumps")) == Targets(given.encode("The fox jumps"), 3, 0, 0)
 
 
-def test_without_a_token_for_the_end_of_a_text_it_is_no_word() -> None:
+def test_without_an_end_of_text_token_the_end_is_not_a_word() -> None:
     given = vocabulary("gpt2")
     endless = Vocab.of(given.kind, given.size, dict.fromkeys(tokenization.vocab.ROLES), 0, given.files)
     assert targets_of(endless, PerplexityText("fox", line_ends=True)) == Targets(given.encode("fox"), 1, 1, 0)
 
 
-def test_the_end_of_a_sentence_is_predicted_behind_it() -> None:
+def test_the_end_of_a_sentence_is_predicted_after_it() -> None:
     ids, end = vocabulary("gpt2").encode("The fox"), vocabulary("gpt2").sep
     assert end is not None
     plain, ended = (
@@ -101,7 +103,7 @@ def test_the_end_of_a_sentence_is_predicted_behind_it() -> None:
     assert (ended.tokens, ended.words) == (plain.tokens + 1, plain.words + 1)
 
 
-def test_ngrams_predict_the_end_of_each_line_that_is_a_word() -> None:
+def test_ngrams_predict_each_line_end_that_counts_as_a_word() -> None:
     given = vocabulary("bert")
     sentences = [given.encode(text) for text in TEXT]
     starts = [at == 0 for sentence in sentences for at in range(len(sentence))]
@@ -116,7 +118,7 @@ def test_ngrams_predict_the_end_of_each_line_that_is_a_word() -> None:
     assert reader.log_ps([Request("The", f" {strange}")])[0].unknown == 1
 
 
-def test_what_the_vocabulary_does_not_know_is_counted() -> None:
+def test_unknown_tokens_are_counted() -> None:
     text = "The fox \N{CJK UNIFIED IDEOGRAPH-6F22}\N{CJK UNIFIED IDEOGRAPH-5B57} jumps"
     found = perplexity(net("gpt2"), vocabulary("bert"), [PerplexityText(text), PerplexityText("fox")])
     assert found.unknown == 2
@@ -125,10 +127,10 @@ def test_what_the_vocabulary_does_not_know_is_counted() -> None:
 
 
 @pytest.mark.parametrize("kind", ["xl", "adaptive"])
-def test_windows_with_a_memory_of_everything_are_one_long_row(kind: str) -> None:
+def test_windows_with_a_memory_of_everything_equal_one_long_sequence(kind: str) -> None:
     text = [PerplexityText(" ".join(TEXT)), PerplexityText("Pack my box")]
     tokens = max(len(vocabulary(kind).encode(each.text)) for each in text)
-    assert 20 < tokens <= 64  # the memory
+    assert 20 < tokens <= 64  # the size of the memory
     whole = perplexity(net(kind), vocabulary(kind), text, window=tokens)
     carried = perplexity(net(kind), vocabulary(kind), text, window=6, carry=True)
     cut = perplexity(net(kind), vocabulary(kind), text, window=6)
@@ -148,6 +150,6 @@ def test_windows_with_a_memory_of_everything_are_one_long_row(kind: str) -> None
         ("bert", {}, "cannot compute likelihoods"),
     ],
 )
-def test_numbers_that_do_not_fit_are_refused_in_one_line(kind: str, keys: dict[str, int], said: str) -> None:
+def test_invalid_windows_and_strides_are_refused(kind: str, keys: dict[str, int], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         perplexity(net(kind), vocabulary(kind), [PerplexityText("fox")], **keys)

@@ -1,4 +1,4 @@
-"""Log-probabilities by BART and T5: those of transformers, one at a time."""
+"""Log-probabilities of BART and T5 equal those of transformers, one at a time."""
 
 from dataclasses import replace
 from functools import cache
@@ -52,11 +52,11 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @torch.no_grad()
-def plainly(oracle: Any, kind: str, request: Request) -> tuple[float, int, bool]:
-    """The source with its special tokens, the decoder as each paper's begins."""
+def expected(oracle: Any, kind: str, request: Request) -> tuple[float, int, bool]:
+    """The log-probability with the special tokens of the source, and the decoder's start tokens of each paper."""
     pieces = vocabulary(kind)
     sep, source = [pieces.sep], pieces.encode(request.context)
-    source = [pieces.cls, *source, *sep]  # vocabularies that we train have a [CLS], for T5 too
+    source = [pieces.cls, *source, *sep]  # vocabularies trained here have a [CLS] token, also for T5
     begins = [pieces.sep, pieces.cls] if kind == "bart" else [pieces.pad]
     targets = pieces.encode(request.context + request.continuation)[len(pieces.encode(request.context)) :]
     decoder = torch.tensor([[*begins, *targets[:-1]]])
@@ -66,36 +66,36 @@ def plainly(oracle: Any, kind: str, request: Request) -> tuple[float, int, bool]
 
 
 @pytest.mark.parametrize("micro_tokens", [1, 16_384])
-def test_continuations_behind_a_source_have_the_likelihood_that_transformers_gives_them(
+def test_continuations_with_a_source_have_the_log_probability_of_transformers(
     both: tuple[str, Any], micro_tokens: int
 ) -> None:
     kind, oracle = both
     found = CausalLikelihood(net(kind), vocabulary(kind), micro_tokens).log_ps(REQUESTS)
-    wanted = [plainly(oracle, kind, request) for request in REQUESTS]
+    wanted = [expected(oracle, kind, request) for request in REQUESTS]
     assert [each.nats for each in found] == pytest.approx([nats for nats, *_ in wanted], abs=2e-4)
     assert [(each.tokens, each.greedy) for each in found] == [tuple(rest) for _, *rest in wanted]
 
 
-def test_a_source_and_what_is_behind_it_are_shown() -> None:
+def test_the_source_and_the_decoder_text_are_shown() -> None:
     reader = CausalLikelihood(net("bart"), vocabulary("bart"))
     assert reader.shown(REQUESTS[1]) == "<s>The quick brown</s> => </s><s> box"
     assert "with the context as source" in reader.describe()
 
 
-def test_a_decoder_whose_beginning_nobody_says_is_refused() -> None:
+def test_a_decoder_with_an_unknown_start_token_is_refused() -> None:
     model = built(ModelSpec(model=MASS, losses=(NextToken(),), vocab_size=vocabulary("bart").size))
     with pytest.raises(BadInput, match="the start token of this decoder is unknown; use BART"):
         CausalLikelihood(model, vocabulary("bart")).log_ps(REQUESTS[:1])
 
 
-def test_a_source_that_is_too_long_loses_its_beginning() -> None:
+def test_a_source_that_is_too_long_is_truncated_at_its_beginning() -> None:
     (found,) = CausalLikelihood(net("bart"), vocabulary("bart")).log_ps([Request(" ".join(TEXT * 4), " fox")])
     assert found.cut > 0
     with pytest.raises(BadInput, match=r"continuation too long: got \d+ tokens, expected at most \d+; shorten it"):
         CausalLikelihood(net("bart"), vocabulary("bart")).log_ps([Request("", " ".join(TEXT * 4))])
 
 
-def test_an_encoder_with_a_decoder_has_no_perplexity_of_a_running_text() -> None:
+def test_an_encoder_decoder_has_no_perplexity() -> None:
     with pytest.raises(BadInput, match="perplexity requires"):
         CausalLikelihood(net("bart"), vocabulary("bart")).perplexities([], Windowing())
 

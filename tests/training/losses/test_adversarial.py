@@ -1,4 +1,4 @@
-"""The head of a rewarded generator, written out target by target, in float32 and in a net of bfloat16."""
+"""The head of a rewarded generator, computed target by target, in float32 and in a bfloat16 model."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def values(dtype: torch.dtype) -> tuple[AdversarialHead, Tensor, Tensor]:
 
 @torch.no_grad()
 def scored(dtype: torch.dtype) -> tuple[Score, float]:
-    """The score of the head, and its loss target by target in double precision, from the logits of the net."""
+    """The score of the head, and its loss target by target in double precision, from the model's own logits."""
     head, hidden, table = values(dtype)
     hidden_MD = hidden[BATCH["targets_at"]]
     logits_MV = F.linear(head.tokens.features(hidden_MD), table, head.tokens.bias).double()
@@ -44,16 +44,16 @@ def scored(dtype: torch.dtype) -> tuple[Score, float]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_the_loss_is_that_of_the_samples_and_of_the_baseline_summed_in_float32(dtype: torch.dtype) -> None:
+def test_the_loss_sums_samples_and_baseline_in_float32(dtype: torch.dtype) -> None:
     score, wanted = scored(dtype)
     assert score.loss.dtype == torch.float32
     assert float(score.loss) == pytest.approx(wanted, rel=2e-6)
 
 
-def test_samples_that_are_the_originals_are_counted_as_correct() -> None:
+def test_samples_equal_to_the_originals_count_as_correct() -> None:
     score, _ = scored(torch.float32)
     assert (int(score.correct), score.count) == (2, 3)
 
 
-def test_there_are_as_many_targets_as_samples() -> None:
+def test_the_number_of_targets_equals_the_number_of_samples() -> None:
     assert Adversarial().count(BATCH) == 3

@@ -1,4 +1,4 @@
-"""Which losses a trunk can have: what is refused, and what is not."""
+"""Which losses a trunk supports, and which are refused."""
 
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ ADVERSARIES = (Adversarial(), ReplacedTokenDetection())
         (TWIN, ADVERSARIES),
         (FROZEN, (ReplacedTokenDetection(),)),
         (UNIFORM, (ReplacedTokenDetection(),)),
-        (TWIN.discriminator_net, (ReplacedTokenDetection(),)),  # what an export keeps of a twin
+        (TWIN.discriminator_net, (ReplacedTokenDetection(),)),  # the part of ELECTRA that an export keeps
         (TWIN.generator_net, (MaskedTokens(),)),
     ],
 )
@@ -69,13 +69,15 @@ def test_losses_of_the_papers_fit(trunk: Architecture, losses: tuple[Loss, ...])
         (TWIN, (Adversarial(), ReplacedTokenDetection(predict="original"))),
     ],
 )
-def test_losses_that_a_trunk_cannot_have_are_refused_in_one_line(trunk: Architecture, losses: tuple[Loss, ...]) -> None:
+def test_losses_that_a_trunk_does_not_support_are_refused_in_one_line(
+    trunk: Architecture, losses: tuple[Loss, ...]
+) -> None:
     with pytest.raises(ValueError, match=r"^invalid losses: got .*expected [^\n]+$"):
         check_losses(trunk, losses)
 
 
 @pytest.mark.parametrize("trunk", [replace(ENCODER, embedding_size=16), TWIN])
-def test_masked_tokens_need_a_transform_where_tables_and_blocks_differ_in_width(trunk: Any) -> None:
+def test_masked_tokens_require_a_transform_if_embeddings_and_blocks_differ_in_width(trunk: Any) -> None:
     losses = (MaskedTokens(transform=False), *((ReplacedTokenDetection(),) if "generator" in trunk.nets else ()))
     with pytest.raises(
         ValueError, match=r"^invalid losses\.transform: got False, expected true if embedding_size differs"
@@ -83,11 +85,11 @@ def test_masked_tokens_need_a_transform_where_tables_and_blocks_differ_in_width(
         check_losses(trunk, losses)
 
 
-def test_masked_tokens_without_a_transform_fit_a_generator_as_wide_as_its_tables() -> None:
+def test_masked_tokens_without_a_transform_fit_a_generator_as_wide_as_its_embeddings() -> None:
     check_losses(ONE, (MaskedTokens(transform=False), ReplacedTokenDetection()))
 
 
-def test_an_adaptive_softmax_has_biases_and_a_recipe_says_so() -> None:
+def test_an_adaptive_softmax_requires_biases() -> None:
     adaptive = replace(
         DECODER,
         position_embedding=RelativePositions(),

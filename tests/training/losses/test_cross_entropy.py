@@ -1,4 +1,4 @@
-"""The projection to the vocabulary: how many logits are in memory at once, and draws at the edges of the softmax."""
+"""The projection to the vocabulary: the number of logits in memory at once, and draws at the edges of the softmax."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def random(*size: int, seed: int = 0) -> Tensor:
 
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Numbers of logits that are made at once."""
+    """The numbers of logits computed at once."""
     made, plain = list[int](), F.linear
 
     def spy(*args: Any) -> Tensor:
@@ -31,10 +31,10 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(("at_once", "wanted"), [(1, [30] * 5), (70, [60, 60, 30]), (1 << 23, [150])])
-def test_no_more_logits_are_made_at_once_than_may_be(
+def test_at_most_the_allowed_number_of_logits_is_computed_at_once(
     at_once: int, wanted: list[int], sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five targets over a vocabulary of thirty tokens; a target at least."""
+    """Five targets over a vocabulary of thirty tokens; at least one target at a time."""
     monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", at_once)
     feature_MD, table_VD = random(5, 4), random(30, 4, seed=1)
     token_score(feature_MD, table_VD, None, torch.arange(5))
@@ -44,7 +44,7 @@ def test_no_more_logits_are_made_at_once_than_may_be(
     assert sizes == wanted
 
 
-def test_32_mb_of_logits_are_made_at_once() -> None:
+def test_logits_at_once_are_limited_to_32_mib() -> None:
     assert cross_entropy.LOGITS_AT_ONCE * 4 == 32 * 2**20
 
 
@@ -54,13 +54,13 @@ def test_a_barred_first_token_is_not_sampled_by_the_lowest_draw() -> None:
 
 
 def test_a_barred_last_token_is_not_sampled_by_the_highest_draw() -> None:
-    """The sum of so many probabilities in float32 is not 1."""
+    """The float32 sum of this many probabilities is not 1."""
     highest = torch.full((64,), 1 - 2**-24)
     last = torch.full((64,), 2_999)
     assert (token_sample(random(64, 4), random(3_000, 4, seed=1), None, highest, last) < 2_999).all()
 
 
-def test_samples_of_a_bf16_net_are_drawn_in_float32() -> None:
+def test_samples_of_a_bf16_model_are_drawn_in_float32() -> None:
     feature_MD, table_VD = random(200, 16).bfloat16(), random(3_000, 16, seed=1).bfloat16()
     uniform_M = torch.rand(200, generator=GENERATOR.manual_seed(2))
     below_MV = F.linear(feature_MD, table_VD).double().softmax(-1).cumsum(-1)
@@ -69,8 +69,8 @@ def test_samples_of_a_bf16_net_are_drawn_in_float32() -> None:
 
 
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_gradients_of_a_bf16_net_are_summed_in_float32(has_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A target at a time, so that a sum in bfloat16 would lose most of them."""
+def test_gradients_of_a_bf16_model_are_summed_in_float32(has_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One target at a time, so that a sum in bfloat16 would lose most of them."""
     monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", 1)
     values = [random(2000, 4).bfloat16(), random(30, 4, seed=1).bfloat16(), random(30, seed=2).bfloat16()]
     found, wanted = ([value.clone().requires_grad_() for value in values] for _ in range(2))
@@ -83,7 +83,7 @@ def test_gradients_of_a_bf16_net_are_summed_in_float32(has_bias: bool, monkeypat
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=0.02, atol=0.5)
 
 
-def test_no_gradient_is_made_where_none_is_asked_for() -> None:
+def test_no_gradient_is_computed_under_no_grad() -> None:
     feature_MD, table_VD = random(5, 4).requires_grad_(), random(30, 4, seed=1)
     with torch.no_grad():
         assert not token_score(feature_MD, table_VD, None, torch.arange(5)).loss.requires_grad
@@ -99,7 +99,7 @@ def test_the_loss_of_several_slices_is_the_same_without_a_gradient(monkeypatch: 
     assert int(score.correct) == int((logits_MV.argmax(-1) == target_M).sum())
 
 
-def test_a_second_derivative_is_refused_and_never_wrong() -> None:
+def test_a_second_derivative_is_refused() -> None:
     feature_MD, table_VD = random(5, 4).requires_grad_(), random(30, 4, seed=1).requires_grad_()
     loss = token_score(feature_MD, table_VD, None, torch.arange(5)).loss
     (slope,) = torch.autograd.grad(loss.square(), feature_MD, create_graph=True)
@@ -107,18 +107,19 @@ def test_a_second_derivative_is_refused_and_never_wrong() -> None:
         slope.square().sum().backward()
 
 
-def test_samples_carry_no_gradient() -> None:
+def test_samples_have_no_gradient() -> None:
     feature_MD, table_VD = random(5, 4).requires_grad_(), random(30, 4, seed=1)
     assert not token_sample(feature_MD, table_VD, None, torch.full((5,), 0.5), None).requires_grad
 
 
-def test_a_net_that_has_diverged_samples_tokens_of_the_vocabulary_all_the_same() -> None:
-    """The loss then says what is wrong; an id that no table has would end the run before it can."""
+def test_a_diverged_model_still_samples_tokens_of_the_vocabulary() -> None:
+    """The loss then reports the error. An ID outside of the vocabulary would stop the run earlier, with another
+    error."""
     tokens = token_sample(torch.full((3, 4), torch.nan), random(30, 4), None, torch.tensor([0.0, 0.5, 0.9]), None)
     assert int(tokens.max()) < 30
 
 
-def test_no_memory_is_taken_for_a_gradient_where_none_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_memory_is_allocated_for_a_gradient_under_no_grad(monkeypatch: pytest.MonkeyPatch) -> None:
     feature_MD, table_VD, bias_V, taken = random(5, 4), random(30, 4, seed=1), random(30, seed=2), list[Tensor]()
     for name in ("empty_like", "zeros_like"):
         monkeypatch.setattr(cross_entropy.torch, name, lambda tensor, **_: taken.append(tensor))
@@ -143,7 +144,9 @@ def test_targets_of_one_state_share_its_logits(at_once: int, sizes: list[int], m
 
 
 @pytest.mark.parametrize(("rows", "block"), [(512, 4_096), (2, 3), (1, 1), (3, 7), (512, 5)])
-def test_blocks_of_the_vocabulary_change_no_likelihood(rows: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_the_vocabulary_do_not_change_the_log_probabilities(
+    rows: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cross_entropy, "ROWS_AT_ONCE", rows)
     monkeypatch.setattr(cross_entropy, "BLOCK", block)
     generator = torch.Generator().manual_seed(0)

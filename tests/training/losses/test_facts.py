@@ -1,4 +1,4 @@
-"""Each loss states its own facts: no other place lists the kinds, so that a new loss is one class and one line."""
+"""Each loss states its own facts. No other module lists the kinds, so that a new loss is one class and one line."""
 
 import subprocess
 import sys
@@ -48,7 +48,7 @@ NOTHING = LossContext()
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
 
 
-def test_every_loss_of_the_union_is_looked_at() -> None:
+def test_every_loss_of_the_union_is_tested() -> None:
     facts.assert_covers(LOSSES, Loss)
 
 
@@ -62,21 +62,21 @@ def test_losses_of_different_kinds_have_different_descriptions() -> None:
 
 
 @every_loss
-def test_a_scale_puts_values_into_keys_that_the_loss_has(loss: Loss) -> None:
+def test_a_scale_sets_only_keys_of_the_loss(loss: Loss) -> None:
     facts.assert_shrinks_its_keys(loss)
 
 
 @every_loss
-def test_a_loss_sees_and_reads_what_trunks_have(loss: Loss) -> None:
+def test_visibility_and_models_of_a_loss_are_those_of_trunks(loss: Loss) -> None:
     assert set() < loss.sees <= {"bidirectional", "causal", "per_sequence"}
     assert set() < loss.reads <= {"net", "generator", "discriminator"}
 
 
-def test_a_head_that_is_not_exported_has_a_reason() -> None:
+def test_only_the_span_boundary_head_is_not_exported() -> None:
     assert {loss.kind for loss in LOSSES if loss.not_exported} == {"span_boundary"}
 
 
-def test_a_scale_makes_the_weight_of_replaced_tokens_smaller_and_changes_no_other_loss() -> None:
+def test_a_scale_changes_only_the_weight_of_replaced_token_detection() -> None:
     changed = {loss.kind: loss.scale_overrides for loss in LOSSES if loss.scale_overrides}
     assert changed == {"replaced_token_detection": {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}}
 
@@ -88,7 +88,7 @@ def test_no_two_losses_have_the_same_name_or_accuracy(fact: str) -> None:
 
 
 @every_loss
-def test_a_description_is_one_line_that_begins_with_a_weight_other_than_one(loss: Loss) -> None:
+def test_a_description_starts_with_a_weight_other_than_one(loss: Loss) -> None:
     described = replace(loss, weight=0.5).describe(NOTHING)
     assert described == f"0.5 x {replace(loss, weight=1.0).describe(NOTHING)}"
 
@@ -108,9 +108,7 @@ def test_a_description_is_one_line_that_begins_with_a_weight_other_than_one(loss
         (Adversarial(), NOTHING, "tokens that fool the discriminator"),
     ],
 )
-def test_a_description_takes_words_of_other_parts_from_its_context(
-    loss: Loss, context: LossContext, described: str
-) -> None:
+def test_a_description_uses_its_context(loss: Loss, context: LossContext, described: str) -> None:
     assert loss.describe(context) == described
 
 
@@ -126,7 +124,7 @@ def test_a_description_takes_words_of_other_parts_from_its_context(
         (Adversarial(), True),
     ],
 )
-def test_targets_that_are_tokens_are_projected_to_the_vocabulary(loss: Loss, wanted: bool) -> None:
+def test_losses_with_token_targets_project_to_the_vocabulary(loss: Loss, wanted: bool) -> None:
     assert loss.names_tokens == wanted
 
 
@@ -136,11 +134,11 @@ def test_a_recipe_can_be_checked_without_torch(name: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-# A loss that no other place has a line for.
+# A loss that no other module mentions.
 
 
 class FocalHead(nn.Module):
-    """A head with a metric of its own: how many targets have a probability below a tenth."""
+    """A head with its own metric: the number of targets with a probability below one tenth."""
 
     def __init__(self, vocab_size: int, gamma: float) -> None:
         super().__init__()
@@ -156,7 +154,7 @@ class FocalHead(nn.Module):
 
 @spec
 class FocalTokens:
-    """Masked tokens, hard ones first (arXiv:1708.02002, 3.2)."""
+    """Masked tokens with a focal loss (arXiv:1708.02002, 3.2)."""
 
     kind: Literal["focal_tokens"] = "focal_tokens"
     weight: float = 1.0
@@ -171,7 +169,7 @@ class FocalTokens:
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
     kept_logits: ClassVar[int] = 0
-    not_exported: ClassVar[str] = "a test has it"
+    not_exported: ClassVar[str] = "it exists only in a test"
     scale_overrides: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     def describe(self, context: LossContext) -> str:
@@ -195,14 +193,14 @@ class FocalTokens:
 
 @pytest.fixture
 def focal(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A run of BERT with a loss that is in the union and nowhere else."""
+    """A run of BERT with a loss that only the union mentions."""
     union = Loss | FocalTokens
     monkeypatch.setattr(room, "Loss", union)
     monkeypatch.setattr(runs, "Loss", union)
     return mini_run(corpus, tmp_path, losses=(FocalTokens(gamma=1.0), SentencePair()), eval_every=20)
 
 
-def test_a_loss_that_only_the_union_names_trains_and_logs_its_metrics(focal: Run) -> None:
+def test_a_loss_that_only_the_union_mentions_is_trained_and_logged(focal: Run) -> None:
     logged: dict[int, dict[str, float]] = {}
     engine = LocalEngine(build_model(focal), focal.optimizer, focal.engine)
     pretrain(focal, engine, lambda step, metrics: logged.setdefault(step, {}).update(metrics))
@@ -214,5 +212,5 @@ def test_a_loss_that_only_the_union_names_trains_and_logs_its_metrics(focal: Run
         assert f"{prefix}/perplexity" not in last
 
 
-def test_a_loss_that_only_the_union_names_travels_as_json(focal: Run) -> None:
+def test_a_loss_that_only_the_union_mentions_survives_json(focal: Run) -> None:
     assert Run.from_json(focal.to_json()) == focal

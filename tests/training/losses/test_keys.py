@@ -1,4 +1,4 @@
-"""What each loss says of itself, and the values of its keys that a recipe does not name."""
+"""The facts of each loss, and the default values of its keys."""
 
 from dataclasses import FrozenInstanceError
 from typing import Any
@@ -30,8 +30,8 @@ from training.losses import (
     ],
     ids=lambda case: getattr(case, "kind", ""),
 )
-def test_what_a_loss_says_of_itself(loss: Loss, facts: tuple[bool, ...]) -> None:
-    """Whether it has a perplexity, targets that are tokens, a reward to give or to get, and a head to export."""
+def test_facts_of_each_loss(loss: Loss, facts: tuple[bool, ...]) -> None:
+    """Whether it has a perplexity, has tokens as targets, gives or receives a reward, and has a head to export."""
     assert facts == (loss.perplexity, loss.names_tokens, loss.rewards, loss.rewarded, not loss.not_exported)
 
 
@@ -47,10 +47,10 @@ def test_what_a_loss_says_of_itself(loss: Loss, facts: tuple[bool, ...]) -> None
     ],
     ids=lambda case: getattr(case, "kind", ""),
 )
-def test_keys_that_a_recipe_does_not_name_have_the_values_of_the_paper(loss: Loss, values: dict[str, Any]) -> None:
+def test_default_values_are_those_of_the_paper(loss: Loss, values: dict[str, Any]) -> None:
     assert {name: getattr(loss, name) for name in values} == values
 
 
-def test_a_context_is_a_value_that_stays_the_same() -> None:
+def test_a_context_is_immutable() -> None:
     with pytest.raises(FrozenInstanceError):
         LossContext().target = "the whole text"  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Heads and losses: a sum and a count, over the targets only, whatever the layout, the split and the precision."""
+"""Heads and losses: a sum and a count over the targets, independent of layout, micro-batches and precision."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ def vocabulary_logits(model: Model, batch: dict[str, Tensor]) -> Tensor:
     return F.linear(head.features(model.trunk(batch)), model.trunk.tokens.weight, head.bias)
 
 
-def test_masked_tokens_loss_is_the_sum_of_cross_entropies_at_the_labels() -> None:
+def test_masked_token_loss_is_the_sum_of_cross_entropies_at_the_labels() -> None:
     rows, model = random_rows(RAGGED, VOCAB), bert()
     logits_BSV = vocabulary_logits(model, padded(rows, 8))
     labels_BS = torch.tensor([[*row["labels"], *[IGNORE] * (8 - len(row["labels"]))] for row in rows])
@@ -74,7 +74,7 @@ def test_next_token_loss_is_the_sum_of_cross_entropies_of_the_tied_table() -> No
     torch.testing.assert_close(model(batch)["next_token"].loss, wanted)
 
 
-def test_pair_label_reads_the_first_token_of_each_row() -> None:
+def test_pair_label_reads_the_first_token_of_each_sequence() -> None:
     batch, model = unpadded(random_rows(RAGGED, VOCAB)), bert()
     head, first_BD = model.heads["pair_label"], model.trunk(batch)[[0, 5, 13, 14]]
     logits_B2 = head.classify(torch.tanh(head.pooler(first_BD)))
@@ -82,7 +82,7 @@ def test_pair_label_reads_the_first_token_of_each_row() -> None:
     torch.testing.assert_close(model(batch)["sentence_pair"].loss, wanted)
 
 
-def test_correct_counts_the_targets_with_the_highest_score() -> None:
+def test_correct_counts_targets_with_the_highest_score() -> None:
     batch, model = unpadded(random_rows(RAGGED, VOCAB)), bert()
     right = vocabulary_logits(model, batch).argmax(-1)[batch["targets_at"]]
     right[2:] = (right[2:] + 1) % VOCAB
@@ -98,7 +98,7 @@ def test_scores_of_a_padded_and_an_unpadded_batch_are_equal(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["masked_tokens", "sentence_pair"])
-def test_scores_of_micro_batches_add_up(kind: str) -> None:
+def test_scores_of_micro_batches_sum_to_those_of_the_batch(kind: str) -> None:
     rows, model = random_rows(RAGGED, VOCAB), bert()
     parts = [model(unpadded(part))[kind] for part in (rows[:1], rows[1:])]
     whole = model(unpadded(rows))[kind]
@@ -106,7 +106,7 @@ def test_scores_of_micro_batches_add_up(kind: str) -> None:
     torch.testing.assert_close(parts[0].loss + parts[1].loss, whole.loss, rtol=1e-6, atol=0)
 
 
-def test_a_batch_without_targets_costs_nothing_and_has_gradients_of_zero() -> None:
+def test_a_batch_without_targets_has_zero_loss_and_zero_gradients() -> None:
     rows, model = random_rows([4, 4], VOCAB, rate=0.0), bert()
     score = model(unpadded(rows))["masked_tokens"]
     score.loss.backward()
@@ -121,7 +121,7 @@ def test_count_is_known_before_the_forward_pass(loss: MaskedTokens | SentencePai
     assert loss.count(collate.unpadded(rows)) == loss.count(collate.padded(rows, 8, pad=0)) == score.count > 0
 
 
-def test_loss_is_float32_in_a_bf16_net() -> None:
+def test_loss_is_float32_in_a_bf16_model() -> None:
     batch = unpadded(random_rows(RAGGED, VOCAB))
     scores = bert().to(torch.bfloat16)(batch)
     assert {score.loss.dtype for score in scores.values()} == {torch.float32}
@@ -129,7 +129,7 @@ def test_loss_is_float32_in_a_bf16_net() -> None:
 
 
 def plain_score(feature: Tensor, table: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
-    """The oracle: all logits at once."""
+    """The oracle, which computes all logits at once."""
     return F.cross_entropy(F.linear(feature, table, bias), target, reduction="sum")
 
 
@@ -160,39 +160,40 @@ def test_bf16_loss_over_many_targets_keeps_float32_precision() -> None:
     torch.testing.assert_close(token_score(feature, table, None, target).loss.double(), wanted, rtol=1e-4, atol=0)
 
 
-def test_table_gets_gradient_from_both_of_its_uses() -> None:
+def test_the_embedding_table_gets_a_gradient_from_both_of_its_uses() -> None:
     batch, model = unpadded(random_rows([8], VOCAB)), bert()
     model(batch)["masked_tokens"].loss.backward()
     used = set(batch["input_ids"].tolist())
     unused = [id for id in range(VOCAB) if id not in used]
     gradient_V = model.trunk.tokens.weight.grad.abs().sum(1)
-    assert gradient_V[unused].min() > 0  # as an answer
+    assert gradient_V[unused].min() > 0  # from its use in the output projection
     before = gradient_V.clone()
     model.trunk.tokens.weight.grad = None
     model(batch)["sentence_pair"].loss.backward()
-    assert model.trunk.tokens.weight.grad.abs().sum(1).nonzero().squeeze(1).tolist() == sorted(used)  # as a question
+    # from its use as input embeddings
+    assert model.trunk.tokens.weight.grad.abs().sum(1).nonzero().squeeze(1).tolist() == sorted(used)
     assert before[sorted(used)].min() > 0
 
 
-def test_table_may_have_more_rows_than_the_tokenizer() -> None:
+def test_the_table_may_have_more_rows_than_the_tokenizer_has_tokens() -> None:
     batch = unpadded(random_rows([8], VOCAB))
     model = Model(ENCODER, BERT, VOCAB + 14, seed=0)
     assert np.isfinite(float(model(batch)["masked_tokens"].loss.detach()))
 
 
-def test_masked_tokens_without_a_transform_want_tables_as_wide_as_the_net() -> None:
+def test_masked_tokens_without_a_transform_require_embeddings_as_wide_as_the_model() -> None:
     with pytest.raises(ValueError, match="true if embedding_size differs from hidden_size"):
         Model(replace(ENCODER, embedding_size=16), (MaskedTokens(transform=False),), VOCAB, seed=0)
 
 
 @pytest.mark.parametrize("losses", [(), (MaskedTokens(), MaskedTokens(weight=2.0))])
-def test_a_net_without_a_loss_or_with_one_twice_is_refused(losses: tuple[MaskedTokens, ...]) -> None:
+def test_a_model_without_a_loss_or_with_one_twice_is_refused(losses: tuple[MaskedTokens, ...]) -> None:
     with pytest.raises(ValueError, match="one or more different kinds"):
         ModelSpec(model=replace(ENCODER, num_hidden_layers=2), losses=losses, vocab_size=VOCAB)
 
 
-def test_a_pair_that_has_no_label_is_not_asked() -> None:
-    """UniLM's rows with one-way attention have no pair label, and their pair is not predicted."""
+def test_a_pair_without_a_label_is_not_predicted() -> None:
+    """UniLM's sequences with one-way attention have no pair label, and their pair is not predicted."""
     labels = np.array([1, IGNORE, 0, IGNORE])
     assert SentencePair().count({"next_sentence_label": labels}) == 2
     model = Model(ENCODER, (SentencePair(),), VOCAB, seed=0).eval()
@@ -204,7 +205,7 @@ def test_a_pair_that_has_no_label_is_not_asked() -> None:
     torch.testing.assert_close(score.loss, alone.loss, rtol=0, atol=1e-6)
 
 
-def test_labels_with_the_higher_score_are_counted_as_correct() -> None:
+def test_pair_labels_with_the_higher_score_count_as_correct() -> None:
     batch, model = unpadded(random_rows([*RAGGED, 4], VOCAB)), bert()
     best_B = model.heads["pair_label"].logits(model.trunk(batch)[batch["first_at"]]).argmax(-1)
     labels_B = torch.stack([*best_B[:3], 1 - best_B[3], torch.tensor(IGNORE)])
@@ -224,9 +225,10 @@ def test_labels_with_the_higher_score_are_counted_as_correct() -> None:
         (SpanBoundary(), 2),
     ],
 )
-def test_the_targets_of_a_batch_of_two_rows_are_counted(loss: Loss, wanted: int) -> None:
+def test_targets_of_a_batch_of_two_sequences_are_counted(loss: Loss, wanted: int) -> None:
     batch = {
-        "targets_at": np.array([2, 3, 12]),  # the last one stands at the end of its row: not between ordinary tokens
+        # the last one is at the end of its sequence, and so not between ordinary tokens
+        "targets_at": np.array([2, 3, 12]),
         "targets": np.array([7, 8, 9]),
         "first_at": np.array([0, 6]),
         "lengths": np.array([6, 7]),

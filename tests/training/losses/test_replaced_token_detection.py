@@ -1,4 +1,4 @@
-"""The heads of a discriminator: how many tokens were replaced is a metric of each of them."""
+"""The heads of a discriminator: each one reports the number of replaced tokens as a metric."""
 
 from typing import Any
 
@@ -34,7 +34,8 @@ EVERY = pytest.mark.parametrize(
 
 
 def score_of(loss: ReplacedTokenDetection, layout: Any) -> tuple[Score, int]:
-    """The score of a batch in which some originals are back in their places, and how many are not."""
+    """The score of a batch in which some original tokens are restored, and the number of tokens that are still
+    replaced."""
     batch = layout(random_rows([5, 8, 3], VOCAB))
     ids = batch["input_ids"].flatten()
     ids[batch["targets_at"][:3]] = batch["targets"][:3]
@@ -44,14 +45,14 @@ def score_of(loss: ReplacedTokenDetection, layout: Any) -> tuple[Score, int]:
 
 @EVERY
 @pytest.mark.parametrize("layout", [unpadded, lambda rows: padded(rows, 8)], ids=["unpadded", "padded"])
-def test_each_head_counts_the_tokens_that_were_replaced(loss: ReplacedTokenDetection, layout: Any) -> None:
+def test_each_head_counts_the_replaced_tokens(loss: ReplacedTokenDetection, layout: Any) -> None:
     score, number = score_of(loss, layout)
     assert number > 0
     assert {name: int(value) for name, value in score.metrics.items()} == {"replaced_share": number}
 
 
 @EVERY
-def test_the_sums_of_a_score_are_its_loss_its_right_answers_and_its_metrics(loss: ReplacedTokenDetection) -> None:
+def test_the_sums_of_a_score_are_its_loss_correct_count_and_metrics(loss: ReplacedTokenDetection) -> None:
     score, number = score_of(loss, unpadded)
     assert list(score.sums) == ["loss", "correct", "replaced_share"]
     assert (score.sums["loss"], score.sums["correct"], int(score.sums["replaced_share"])) == (
@@ -72,7 +73,8 @@ def test_deepspeeds_hooks_reach_every_tensor_of_a_score() -> None:
 
 
 def bf16_head() -> tuple[ReplacedTokenDetectionHead, torch.Tensor, dict[str, torch.Tensor]]:
-    """A head with random weights, states of bfloat16, and a batch of three rows of which some tokens were replaced."""
+    """A head with random weights, bfloat16 states, and a batch of three sequences of which some tokens were
+    replaced."""
     generator, batch = torch.Generator().manual_seed(0), unpadded(random_rows([50, 80, 30], VOCAB))
     head = ReplacedTokenDetectionHead(ENCODER, "all")
     with torch.no_grad():
@@ -83,7 +85,7 @@ def bf16_head() -> tuple[ReplacedTokenDetectionHead, torch.Tensor, dict[str, tor
 
 
 @torch.no_grad()
-def test_the_loss_of_a_bf16_net_is_summed_in_float32() -> None:
+def test_the_loss_of_a_bf16_model_is_summed_in_float32() -> None:
     head, hidden_TD, batch = bf16_head()
     logit_T = head.logits(hidden_TD).double()
     wanted = F.binary_cross_entropy_with_logits(
@@ -95,7 +97,7 @@ def test_the_loss_of_a_bf16_net_is_summed_in_float32() -> None:
 
 
 @torch.no_grad()
-def test_the_surprise_of_a_bf16_net_is_in_float32() -> None:
+def test_the_surprise_of_a_bf16_model_is_in_float32() -> None:
     head, hidden_TD, batch = bf16_head()
     at_M = batch["targets_at"]
     is_replaced_M = (batch["input_ids"][at_M] != batch["targets"]).double()
@@ -106,13 +108,13 @@ def test_the_surprise_of_a_bf16_net_is_in_float32() -> None:
     torch.testing.assert_close(surprise_M.double(), wanted_M, rtol=1e-5, atol=1e-6)
 
 
-def test_every_token_of_a_rectangle_has_one_logit() -> None:
+def test_every_token_of_a_padded_batch_has_one_logit() -> None:
     head, hidden_TD, _ = bf16_head()
     assert head.logits(hidden_TD.view(2, 80, 32)).shape == (2, 80)
 
 
 @torch.no_grad()
-def test_a_token_is_judged_correctly_where_the_sign_of_its_logit_says_whether_it_was_replaced() -> None:
+def test_a_token_is_correct_if_the_sign_of_its_logit_is() -> None:
     head, hidden_TD, batch = bf16_head()
     is_replaced_T = batch["input_ids"] != original_ids(batch)
     wanted = sum(
@@ -123,7 +125,7 @@ def test_a_token_is_judged_correctly_where_the_sign_of_its_logit_says_whether_it
 
 
 @torch.no_grad()
-def test_a_logit_of_zero_says_that_a_token_is_the_original() -> None:
+def test_a_logit_of_zero_predicts_the_original() -> None:
     head, hidden_TD, batch = bf16_head()
     head.classify.weight.zero_()
     head.classify.bias.zero_()
@@ -131,7 +133,7 @@ def test_a_logit_of_zero_says_that_a_token_is_the_original() -> None:
 
 
 @torch.no_grad()
-def test_the_probabilities_of_the_originals_in_a_bf16_net_are_in_float32() -> None:
+def test_the_original_probabilities_of_a_bf16_model_are_in_float32() -> None:
     generator = torch.Generator().manual_seed(0)
     head = OriginalHead(ENCODER, VOCAB)
     for weight in head.parameters():
@@ -147,18 +149,18 @@ def test_the_probabilities_of_the_originals_in_a_bf16_net_are_in_float32() -> No
 
 
 @torch.no_grad()
-def test_originals_with_the_highest_probability_are_counted_as_correct() -> None:
+def test_originals_with_the_highest_probability_count_as_correct() -> None:
     generator, batch = torch.Generator().manual_seed(0), unpadded(random_rows([50, 80, 30], VOCAB))
     head = OriginalHead(ENCODER, VOCAB)
     for weight in head.parameters():
         weight.normal_(0, 0.3, generator=generator)
-    head.copy.bias.fill_(2.0)  # mostly a copy: right where nothing was replaced
+    head.copy.bias.fill_(2.0)  # mostly a copy: correct where no token was replaced
     hidden_TD, table_VD = (torch.randn(*size, generator=generator) for size in ((160, 32), (VOCAB, 32)))
     score = head(hidden_TD, batch, table_VD)
     best_T = head.log_p(hidden_TD, batch["input_ids"], table_VD).argmax(1)
     assert int(score.correct) == int((best_T == original_ids(batch)).sum()) > 80
 
 
-def test_a_surprise_carries_no_gradient() -> None:
+def test_a_surprise_has_no_gradient() -> None:
     head, hidden_TD, batch = bf16_head()
     assert not head.surprise(hidden_TD.requires_grad_(), batch).requires_grad

@@ -1,4 +1,4 @@
-"""The span boundary loss: which tokens are asked and from where, and what the head computes."""
+"""The span boundary loss: which tokens it predicts from which states, and what the head computes."""
 
 from collections.abc import Sequence
 
@@ -28,10 +28,10 @@ LOSS = SpanBoundary()
 VOCAB = 50
 
 
-def row_of(labelled: Sequence[int], length: int) -> Row:
-    """A row whose targets are at these places."""
+def row_of(labeled: Sequence[int], length: int) -> Row:
+    """A sequence with targets at these positions."""
     labels_S = np.full(length, IGNORE)
-    labels_S[list(labelled)] = np.arange(len(labelled)) + 7
+    labels_S[list(labeled)] = np.arange(len(labeled)) + 7
     return {
         "input_ids": np.arange(length) % VOCAB,
         "token_type_ids": np.zeros(length, dtype=np.int8),
@@ -39,8 +39,8 @@ def row_of(labelled: Sequence[int], length: int) -> Row:
     }
 
 
-def answers(rows: Sequence[Row], loss: SpanBoundary = LOSS) -> list[tuple[int, ...]]:
-    """(place of the target, before, after, offset) of all that is asked."""
+def predictions_of(rows: Sequence[Row], loss: SpanBoundary = LOSS) -> list[tuple[int, ...]]:
+    """(position of the target, before, after, offset) of all predicted tokens."""
     batch = unpadded(rows)
     here = boundary_targets(batch, loss.max_pair_targets)
     places = batch["targets_at"][here.target], here.before, here.after, here.offset
@@ -48,7 +48,7 @@ def answers(rows: Sequence[Row], loss: SpanBoundary = LOSS) -> list[tuple[int, .
 
 
 def net(seed: int = 0, **keys: int) -> Model:
-    """A net whose every tensor is random."""
+    """A model with random values in every tensor."""
     model = Model(ENCODER, (MaskedTokens(), SpanBoundary(**keys)), VOCAB, seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -58,7 +58,7 @@ def net(seed: int = 0, **keys: int) -> Model:
 
 
 def reference(model: Model, rows: Sequence[Row], positions: int) -> tuple[Tensor, int]:
-    """The loss written row by row and span by span."""
+    """The loss, computed sequence by sequence and span by span."""
     head, total, number = model.heads["span_boundary"], torch.zeros(()), 0
     for row in rows:
         hidden_SD, chosen = model.trunk(unpadded([row])), row["labels"] != IGNORE
@@ -75,31 +75,31 @@ def reference(model: Model, rows: Sequence[Row], positions: int) -> tuple[Tensor
     return total, number
 
 
-def test_tokens_of_a_span_are_asked_from_those_around_it() -> None:
-    assert answers([row_of([3, 4, 7], 10)]) == [(3, 2, 5, 0), (4, 2, 5, 1), (7, 6, 8, 0)]
+def test_tokens_of_a_span_are_predicted_from_their_neighbors() -> None:
+    assert predictions_of([row_of([3, 4, 7], 10)]) == [(3, 2, 5, 0), (4, 2, 5, 1), (7, 6, 8, 0)]
 
 
-@pytest.mark.parametrize("labelled", [[1, 2], [7, 8], [0], [9], [1, 2, 3, 4, 5, 6, 7, 8]])
-def test_span_that_touches_the_first_or_last_special_token_is_not_asked(labelled: list[int]) -> None:
-    assert answers([row_of(labelled, 10)]) == []
+@pytest.mark.parametrize("labeled", [[1, 2], [7, 8], [0], [9], [1, 2, 3, 4, 5, 6, 7, 8]])
+def test_a_span_next_to_the_first_or_last_special_token_is_not_predicted(labeled: list[int]) -> None:
+    assert predictions_of([row_of(labeled, 10)]) == []
 
 
-def test_spans_that_touch_are_one() -> None:
-    assert [offset for *_, offset in answers([row_of([2, 3, 4, 5], 10)])] == [0, 1, 2, 3]
+def test_adjacent_spans_are_one() -> None:
+    assert [offset for *_, offset in predictions_of([row_of([2, 3, 4, 5], 10)])] == [0, 1, 2, 3]
 
 
-def test_spans_of_two_rows_that_lie_end_to_end_are_two() -> None:
-    assert answers([row_of([5, 8, 9], 10), row_of([0, 1, 5], 10)]) == [(5, 4, 6, 0), (15, 14, 16, 0)]
+def test_spans_of_two_consecutive_sequences_are_separate() -> None:
+    assert predictions_of([row_of([5, 8, 9], 10), row_of([0, 1, 5], 10)]) == [(5, 4, 6, 0), (15, 14, 16, 0)]
 
 
-def test_no_more_tokens_of_a_span_are_asked_than_there_are_positions() -> None:
-    found = answers([row_of(range(2, 7), 10)], SpanBoundary(max_pair_targets=3))
+def test_tokens_beyond_max_pair_targets_are_not_predicted() -> None:
+    found = predictions_of([row_of(range(2, 7), 10)], SpanBoundary(max_pair_targets=3))
     assert found == [(2, 1, 7, 0), (3, 1, 7, 1), (4, 1, 7, 2)]
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("positions", [2, 15])
-def test_loss_gradients_and_count_are_those_of_the_reference(seed: int, positions: int) -> None:
+def test_loss_gradients_and_count_equal_those_of_the_reference(seed: int, positions: int) -> None:
     rows, model = random_rows([5, 30, 1, 13, 21], VOCAB, seed=seed, rate=0.5), net(seed, max_pair_targets=positions)
     loss = SpanBoundary(max_pair_targets=positions)
     wanted, number = reference(model, rows, positions)
@@ -113,7 +113,7 @@ def test_loss_gradients_and_count_are_those_of_the_reference(seed: int, position
         torch.testing.assert_close(torch.autograd.grad(score.loss, parameters), gradients, rtol=1e-4, atol=1e-4)
 
 
-def test_a_batch_that_asks_nothing_costs_nothing() -> None:
+def test_a_batch_without_predicted_tokens_has_zero_loss() -> None:
     batch, model = unpadded([row_of([], 6), row_of([1], 6)]), net()
     score = model(batch)["span_boundary"]
     score.loss.backward()
@@ -121,8 +121,9 @@ def test_a_batch_that_asks_nothing_costs_nothing() -> None:
     assert not model.heads["span_boundary"].first.weight.grad.any()
 
 
-def test_head_does_not_see_the_tokens_of_the_span() -> None:
-    """Only the states around it: with a trunk that mixes nothing, another token in the span changes nothing."""
+def test_the_head_does_not_depend_on_the_tokens_of_the_span() -> None:
+    """The head reads only the states around the span. If tokens are not mixed, another token in the span changes
+    nothing."""
     batch, model = unpadded([row_of([4, 5], 10)]), net()
     hidden_TD = model.trunk.embed(batch)
     changed = model.trunk.embed(batch | {"input_ids": torch.where(torch.arange(10) == 4, 9, batch["input_ids"])})
@@ -130,7 +131,7 @@ def test_head_does_not_see_the_tokens_of_the_span() -> None:
     assert torch.equal(head(hidden_TD, batch, table).loss, head(changed, batch, table).loss)
 
 
-def test_each_place_of_a_span_has_a_vector_of_its_own() -> None:
+def test_each_position_of_a_span_has_its_own_vector() -> None:
     batch, model = unpadded([row_of([4, 5, 6], 10)]), net()
     features = model.heads["span_boundary"].features(model.trunk(batch), boundary_targets(batch, LOSS.max_pair_targets))
     assert (features[0] - features[1]).abs().max() > 1e-3

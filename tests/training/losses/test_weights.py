@@ -1,4 +1,4 @@
-"""The weights of each head by name, and the keys of the losses that have some."""
+"""The weights of each head by name, and the limits of loss keys that set their sizes."""
 
 import pytest
 import torch
@@ -54,7 +54,7 @@ BIAS = {"bias": (VOCAB,)}
     ],
     ids=lambda case: case.kind if hasattr(case, "kind") else "",
 )
-def test_a_head_has_these_weights_and_no_others(loss: Loss, shapes: dict[str, tuple[int, ...]]) -> None:
+def test_weights_of_a_head_are_exactly_these(loss: Loss, shapes: dict[str, tuple[int, ...]]) -> None:
     with torch.device("meta"):
         head = loss.head(ENCODER, VOCAB)
     assert {name: tuple(weight.shape) for name, weight in head.named_parameters()} == shapes
@@ -68,7 +68,7 @@ def test_a_head_has_these_weights_and_no_others(loss: Loss, shapes: dict[str, tu
         Adversarial(),
     ],
 )
-def test_a_head_of_a_twin_is_as_wide_as_its_net(loss: Loss) -> None:
+def test_a_head_of_electra_is_as_wide_as_its_model(loss: Loss) -> None:
     with torch.device("meta"):
         head = loss.head(TWIN, VOCAB)
     width = TWIN.net("generator" if loss.kind == "adversarial" else "discriminator").hidden_size
@@ -77,13 +77,13 @@ def test_a_head_of_a_twin_is_as_wide_as_its_net(loss: Loss) -> None:
 
 
 @pytest.mark.parametrize("key", ["max_pair_targets", "position_embedding_size"])
-def test_a_span_boundary_has_a_position_and_a_width_at_least(key: str) -> None:
+def test_span_boundary_sizes_are_at_least_one(key: str) -> None:
     assert getattr(SpanBoundary(**{key: 1}), key) == 1
     with pytest.raises(ValueError, match=rf"invalid losses\.{key}: got 0, expected a whole number from 1 up"):
         SpanBoundary(**{key: 0})
 
 
-def test_states_are_compared_with_the_table_as_they_are_where_there_is_no_transform() -> None:
+def test_without_a_transform_the_states_are_multiplied_with_the_table_directly() -> None:
     head = MaskedTokens(transform=False).head(
         Encoder(num_hidden_layers=1, hidden_size=32, num_attention_heads=4), VOCAB
     )

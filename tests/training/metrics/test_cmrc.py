@@ -1,4 +1,4 @@
-"""Scores of Chinese answers: what the script of CMRC 2018 gives, by hand."""
+"""Scores of Chinese answers: those of the CMRC 2018 script, reimplemented here."""
 
 import numpy as np
 import pytest
@@ -13,22 +13,22 @@ from training.tasks.extractive_qa import SpanPrediction
     ("gold", "predicted", "wanted"),
     [
         ("北京大学", "北京大学", 1.0),
-        ("《北京大学》", "北京大学。", 1.0),  # its marks are dropped
-        ("北京大学", "北京的大学", 2 * 2 / 9),  # the longest stretch, not the bag of characters
+        ("《北京大学》", "北京大学。", 1.0),  # the script drops its marks
+        ("北京大学", "北京的大学", 2 * 2 / 9),  # the longest common substring, not the common characters
         ("北京大学", "上海", 0.0),
         ("1998年", "1998 年", 1.0),
         ("GPT模型", "gpt", 2 * 1 / 4),
-        ("3D电影", "3d", 2 * 1 / 4),  # a word of digits and letters is one
+        ("3D电影", "3d", 2 * 1 / 4),  # a word of digits and letters is one unit
         ("……", "", 0.0),
         ("", "", 0.0),
     ],
 )
-def test_f1_is_over_the_longest_common_stretch(gold: str, predicted: str, wanted: float) -> None:
+def test_f1_uses_the_longest_common_substring(gold: str, predicted: str, wanted: float) -> None:
     assert f1(gold, predicted) == pytest.approx(wanted)
 
 
-def test_marks_that_are_no_single_character_in_the_script_stay() -> None:
-    """It lists two dots of six as one mark, and compares characters with it."""
+def test_marks_of_several_characters_in_the_script_are_kept() -> None:
+    """The script lists the two-character ellipsis "……" as one mark, but compares single characters with it."""
     assert units("好…") == ["好", "…"]
 
 
@@ -39,12 +39,12 @@ def test_the_best_gold_counts_and_a_missing_prediction_is_wrong() -> None:
         cmrc({}, {})
 
 
-# What cmrc2018_evaluate.py computes, step by step as it does it
+# The algorithm of cmrc2018_evaluate.py, step by step.
 
 MARKS = set("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")  # noqa: RUF001
 
 
-def pieces(answer: str) -> list[str]:
+def reference_units(answer: str) -> list[str]:
     cut = pytest.importorskip("nltk.tokenize").NLTKWordTokenizer().tokenize
     found, others = list[str](), ""
     for char in [*answer.lower().strip(), "\0"]:
@@ -60,8 +60,8 @@ def pieces(answer: str) -> list[str]:
     return found
 
 
-def stretch_f1(gold: str, predicted: str) -> float:
-    one, other = pieces(gold), pieces(predicted)
+def reference_f1(gold: str, predicted: str) -> float:
+    one, other = reference_units(gold), reference_units(predicted)
     stretches = [one[at : at + n] for n in range(len(one), 0, -1) for at in range(len(one) - n + 1)]
     inside = (len(each) for each in stretches if any(other[at : at + len(each)] == each for at in range(len(other))))
     if not (longest := next(inside, 0)):
@@ -70,7 +70,7 @@ def stretch_f1(gold: str, predicted: str) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def test_a_thousand_random_answers() -> None:
+def test_random_answers_have_the_f1_of_the_script() -> None:
     rng = np.random.default_rng(0)
     parts = [*"北京大学的年，《aB- ", " ", "GPT", "1998", "2", "1,000", "3.5"]  # noqa: RUF001
     said = ["".join(rng.choice(parts, rng.integers(0, 9))) for _ in range(3_000)]
@@ -81,7 +81,7 @@ def test_a_thousand_random_answers() -> None:
         assert cmrc({"1": [first, second]}, {"1": predicted}) == pytest.approx(
             {
                 "exact": 100 * float(bare[2] in bare[:2]),
-                "f1": 100 * max(stretch_f1(first, predicted), stretch_f1(second, predicted)),
+                "f1": 100 * max(reference_f1(first, predicted), reference_f1(second, predicted)),
             }
         )
 
@@ -93,7 +93,10 @@ MIXED = [*"北大a1B.,'\"?!;:%&@#$()[]{}<>«»„‐‒–—―…‧·．％�
     ("answer", "wanted"),
     [
         ("約翰\u2027史密斯", ["約", "翰", "\u2027", "史", "密", "斯"]),
-        ("J\u2027K\u2027羅琳", ["j\u2027k\u2027", "羅", "琳"]),  # marks that nltk does not know stay with letters
+        (
+            "J\u2027K\u2027羅琳",
+            ["j\u2027k\u2027", "羅", "琳"],
+        ),  # marks that nltk does not know stay attached to letters
         ("占100\uff05", ["占", "100\uff05"]),
         ("5%", ["5", "%"]),
         ("Queen's", ["queen", "'s"]),
@@ -103,19 +106,19 @@ MIXED = [*"北大a1B.,'\"?!;:%&@#$()[]{}<>«»„‐‒–—―…‧·．％�
         (".6公里", [".6", "公", "里"]),
     ],
 )
-def test_words_of_other_scripts_are_those_of_nltk(answer: str, wanted: list[str]) -> None:
-    """F1 of DRCD was another than the script's where answers have such marks."""
-    assert units(answer) == pieces(answer) == wanted
+def test_words_of_other_scripts_equal_those_of_nltk(answer: str, wanted: list[str]) -> None:
+    """F1 on DRCD differed from the script's for answers with such marks."""
+    assert units(answer) == reference_units(answer) == wanted
 
 
-def test_random_marks_are_cut_as_nltk_cuts_them() -> None:
+def test_random_marks_are_split_as_by_nltk() -> None:
     rng = np.random.default_rng(0)
     for _ in range(3_000):
         answer = "".join(rng.choice(MIXED, rng.integers(0, 14)))
-        assert units(answer) == pieces(answer), answer
+        assert units(answer) == reference_units(answer), answer
 
 
-def test_a_task_of_spans_scores_characters() -> None:
+def test_extractive_qa_with_f1_unit_characters_scores_characters() -> None:
     items = [TaskItem("1", ("?", "北京的大学"), ("1", ["北京大学"], [0]))]
     chars, words = (
         ExtractiveQA(f1_unit=unit).scores(items, [SpanPrediction("北京的大学", 0.0)])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Entity F1 against conlleval's rules, written down here."""
+"""Entity F1 compared with the rules of conlleval, reimplemented here."""
 
 from collections.abc import Callable
 from itertools import takewhile
@@ -19,15 +19,15 @@ from training.metrics import Scheme, entity_f1, no_tags_of, outside_of
         ("B-P I-P I-P", "B-P I-L I-P", (0, 0, 0), (0, 0, 0), (0, 0, 0)),
     ],
 )
-def test_schemes(gold: str, predicted: str, lenient: object, iob1: object, iob2: object) -> None:
+def test_each_scheme_gives_its_scores(gold: str, predicted: str, lenient: object, iob1: object, iob2: object) -> None:
     both = [gold.split()], [predicted.split()]
     assert tuple(entity_f1(*both).values()) == pytest.approx(lenient)
     assert tuple(entity_f1(*both, "IOB1").values()) == pytest.approx(iob1)
     assert tuple(entity_f1(*both, "IOB2").values()) == pytest.approx(iob2)
 
 
-def test_ends_and_single_words_are_prefixes_of_bioes_alone() -> None:
-    """Row 5 of the schemes above: the last word of an entity has E, an entity of one word S."""
+def test_e_and_s_prefixes_count_only_in_iobes() -> None:
+    """Row 5 of the schemes above: the last word of an entity has E, an entity of one word has S."""
     both = [["B-P", "E-P", "O", "S-L"]], [["B-P", "I-P", "O", "S-L"]]
     assert tuple(entity_f1(*both).values()) == pytest.approx((1, 1, 1))
     assert tuple(entity_f1(*both, "IOBES").values()) == pytest.approx((1, 0.5, 2 / 3))
@@ -36,8 +36,8 @@ def test_ends_and_single_words_are_prefixes_of_bioes_alone() -> None:
             entity_f1(*both, scheme)
 
 
-def bioes(tags: list[str]) -> set[tuple[int, int, str]]:
-    """Start, end and type of each entity that is well formed: S, or B, any number of I and E, all of one type."""
+def reference_iobes(tags: list[str]) -> set[tuple[int, int, str]]:
+    """Start, end and type of each well-formed entity: S, or B, any number of I, and E, all of one type."""
     found = {(at, at + 1, tag[2:]) for at, tag in enumerate(tags) if tag[0] == "S"}
     for start in range(len(tags)):
         for stop in range(start + 2, len(tags) + 1):
@@ -47,21 +47,21 @@ def bioes(tags: list[str]) -> set[tuple[int, int, str]]:
     return found
 
 
-def test_a_thousand_random_sentences_of_bioes() -> None:
+def test_random_sentences_equal_the_iobes_reference() -> None:
     rng = np.random.default_rng(0)
     tags = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in "PL")]
     for _ in range(1_000):
         gold = rng.choice(tags, 8).tolist()
         predicted = [tag if rng.random() < 0.7 else str(rng.choice(tags)) for tag in gold]
-        ours, theirs = bioes(gold), bioes(predicted)
+        ours, theirs = reference_iobes(gold), reference_iobes(predicted)
         right = len(ours & theirs)
         scores = entity_f1([gold], [predicted], "IOBES")
         assert scores["precision"] == pytest.approx(right / len(theirs) if theirs else 0)
         assert scores["recall"] == pytest.approx(right / len(ours) if ours else 0)
 
 
-def test_bilou_is_bioes_by_other_letters() -> None:
-    """Two names of one word side by side are two entities, which conlleval's prefixes cannot tell apart."""
+def test_bilou_equals_iobes_with_other_letters() -> None:
+    """Two adjacent names of one word are two entities, which conlleval's prefixes cannot separate."""
     gold, predicted = ["U-P", "U-P", "O", "U-L"], ["U-P", "O", "O", "U-L"]
     for scheme in ("lenient", "BILOU"):
         assert entity_f1([gold], [predicted], scheme)["f1"] == pytest.approx(0.8)
@@ -94,18 +94,18 @@ def test_bilou_is_bioes_by_other_letters() -> None:
         ("NN O", "IOB2", "NN"),
     ],
 )
-def test_labels_that_are_no_tags_of_a_scheme(labels: str, scheme: Scheme, strange: str) -> None:
+def test_labels_outside_of_the_scheme_are_listed(labels: str, scheme: Scheme, strange: str) -> None:
     assert no_tags_of(scheme, labels.split()) == strange.split()
 
 
-def test_words_of_entities_that_do_not_fit_a_strict_scheme_are_counted() -> None:
+def test_entity_words_that_violate_a_strict_scheme_are_counted() -> None:
     gold = [["I-P", "I-P", "O", "B-P", "I-P"], ["O", "B-L", "I-P"]]
     assert [outside_of(scheme, gold) for scheme in ("lenient", "IOB2", "IOB1")] == [0, 3, 2]
     assert outside_of("BILOU", [["B-P", "L-P", "U-P", "I-P"]]) == 1
 
 
-def iob2(tags: list[str]) -> set[tuple[int, int, str]]:
-    """A B, and as many I of its type as follow."""
+def reference_iob2(tags: list[str]) -> set[tuple[int, int, str]]:
+    """Entities in IOB2: a B, and all directly following I of the same type."""
     found = set()
     for start, tag in enumerate(tags):
         if tag[0] == "B":
@@ -114,9 +114,9 @@ def iob2(tags: list[str]) -> set[tuple[int, int, str]]:
     return found
 
 
-def iob1(tags: list[str]) -> set[tuple[int, int, str]]:
-    """As many I of one type as follow each other; a B begins one where a word of its type stands before it, and it is
-    none where a B of another type follows, which there is no reason for."""
+def reference_iob1(tags: list[str]) -> set[tuple[int, int, str]]:
+    """Entities in IOB1: consecutive I of one type. A B starts an entity only directly after a word of the same type.
+    After a word of another type, B is unnecessary and therefore invalid."""
     found, at = set(), 0
     while at < len(tags):
         prefix, kind = tags[at][0], tags[at][2:]
@@ -131,8 +131,8 @@ def iob1(tags: list[str]) -> set[tuple[int, int, str]]:
     return found
 
 
-@pytest.mark.parametrize(("scheme", "entities_of"), [("IOB1", iob1), ("IOB2", iob2)])
-def test_a_thousand_random_sentences_of_the_strict_schemes(
+@pytest.mark.parametrize(("scheme", "entities_of"), [("IOB1", reference_iob1), ("IOB2", reference_iob2)])
+def test_random_sentences_equal_the_references_of_strict_schemes(
     scheme: Literal["IOB1", "IOB2"], entities_of: Callable[[list[str]], set[tuple[int, int, str]]]
 ) -> None:
     rng = np.random.default_rng(0)
@@ -147,8 +147,8 @@ def test_a_thousand_random_sentences_of_the_strict_schemes(
         assert scores["recall"] == pytest.approx(right / len(ours) if ours else 0)
 
 
-def entities(tags: list[str]) -> set[tuple[int, int, str]]:
-    """Start, end and type of each entity, as conlleval.pl begins and ends them."""
+def reference_lenient(tags: list[str]) -> set[tuple[int, int, str]]:
+    """Start, end and type of each entity by the rules of conlleval.pl."""
     found, start, kind = set(), 0, ""
     before = "O"
     for at, tag in enumerate([*tags, "O"]):
@@ -165,19 +165,19 @@ def entities(tags: list[str]) -> set[tuple[int, int, str]]:
     return found
 
 
-def test_a_thousand_random_sentences() -> None:
+def test_random_sentences_equal_the_lenient_reference() -> None:
     rng = np.random.default_rng(0)
     tags = ["O", "O", "B-P", "I-P", "B-L", "I-L"]
     for _ in range(1_000):
         gold, predicted = (rng.choice(tags, int(rng.integers(1, 12))).tolist() for _ in range(2))
         predicted = (predicted * 12)[: len(gold)]
-        ours, theirs = entities(gold), entities(predicted)
+        ours, theirs = reference_lenient(gold), reference_lenient(predicted)
         right = len(ours & theirs)
         scores = entity_f1([gold], [predicted])
         assert scores["precision"] == pytest.approx(right / len(theirs) if theirs else 0)
         assert scores["recall"] == pytest.approx(right / len(ours) if ours else 0)
 
 
-def test_sentences_of_other_lengths_are_refused() -> None:
+def test_sentences_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="different lengths"):
         entity_f1([["O", "O"]], [["O"]])

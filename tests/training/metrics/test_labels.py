@@ -1,4 +1,4 @@
-"""Metrics of labels and numbers, against their definitions."""
+"""Metrics of labels and numbers, compared with their definitions."""
 
 import math
 
@@ -11,7 +11,7 @@ Y, P = np.array([1, 1, 1, 0, 0, 1, 0, 1]), np.array([1, 0, 1, 0, 1, 1, 0, 1])
 G, H = np.array([0, 1.5, 2.5, 5, 3.8, 2.5]), np.array([0.2, 1, 3, 4.9, 3.9, 2])
 
 
-def test_vectors() -> None:
+def test_known_values() -> None:
     assert accuracy(Y, P) == 0.75
     assert f1(Y, P) == pytest.approx(0.8)
     assert matthews(Y, P) == pytest.approx(0.4666666667)
@@ -20,7 +20,7 @@ def test_vectors() -> None:
     assert spearman(G, H) == pytest.approx(0.9856107606)  # with a tie
 
 
-def test_random_tables_against_the_formulas() -> None:
+def test_random_binary_labels_equal_the_formulas() -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         gold, predicted = rng.integers(0, 2, (2, int(rng.integers(1, 30))))
@@ -32,22 +32,23 @@ def test_random_tables_against_the_formulas() -> None:
         assert matthews(gold, predicted) == pytest.approx((tp * tn - fp * fn) / below if below else 0)
 
 
-def test_random_tables_of_several_classes_against_the_formulas() -> None:
+def test_random_labels_of_several_classes_equal_the_formulas() -> None:
     rng = np.random.default_rng(2)
     for _ in range(200):
         gold, predicted = rng.integers(0, 4, (2, int(rng.integers(1, 30))))
-        predicted = np.where(rng.random(len(gold)) < 0.1, -1, predicted)  # some are no class
+        predicted = np.where(rng.random(len(gold)) < 0.1, -1, predicted)  # some predictions are not a class
         classes = sorted({*gold.tolist(), *predicted.tolist()} - {-1})
         both = [int(((gold == k) & (predicted == k)).sum()) for k in classes]
         each = [int((gold == k).sum() + (predicted == k).sum()) for k in classes]
         assert macro_f1(gold, predicted) == pytest.approx(
             np.mean([2 * tp / k for tp, k in zip(both, each, strict=True)])
         )
-        assert matthews(gold, predicted) == pytest.approx(correlation(gold, predicted), abs=1e-9)
+        assert matthews(gold, predicted) == pytest.approx(reference_matthews(gold, predicted), abs=1e-9)
 
 
-def correlation(gold: np.ndarray, predicted: np.ndarray) -> float:
-    """Gorodkin 2004: the covariance of the two tables of classes by their deviations; 0 where a table is constant."""
+def reference_matthews(gold: np.ndarray, predicted: np.ndarray) -> float:
+    """Gorodkin 2004: the covariance of the two class indicator tables, divided by their deviations; 0 if a table is
+    constant."""
     classes = np.union1d(gold, predicted)
     both = [(values[:, None] == classes).astype(float) for values in (gold, predicted)]
     x, y = (table - table.mean(0) for table in both)
@@ -55,7 +56,7 @@ def correlation(gold: np.ndarray, predicted: np.ndarray) -> float:
     return float((x * y).sum()) / below if below else 0.0
 
 
-def test_ranks_of_a_thousand_random_rows() -> None:
+def test_rank_correlations_of_random_rows_equal_the_definition() -> None:
     rng = np.random.default_rng(1)
 
     def ranks(values: np.ndarray) -> np.ndarray:
@@ -68,7 +69,7 @@ def test_ranks_of_a_thousand_random_rows() -> None:
             assert spearman(gold, predicted) == pytest.approx(np.corrcoef(ranks(gold), ranks(predicted))[0, 1])
 
 
-def test_a_constant_prediction_scores_0_and_there_is_a_reason() -> None:
+def test_a_constant_prediction_scores_0_with_a_reason() -> None:
     assert pearson(G, np.ones(6)) == 0.0
     assert spearman(np.ones(6), H) == 0.0
     assert matthews(Y, np.ones(8, int)) == 0.0
@@ -79,7 +80,7 @@ def test_a_constant_prediction_scores_0_and_there_is_a_reason() -> None:
 
 
 @pytest.mark.parametrize("metric", [accuracy, f1, macro_f1, matthews, pearson, spearman])
-def test_as_many_labels_as_predictions(metric: object) -> None:
+def test_different_numbers_of_labels_and_predictions_are_refused(metric: object) -> None:
     for gold, predicted in (([], []), ([1], [1, 0])):
         with pytest.raises(ValueError, match="expected equal numbers"):
             metric(np.array(gold), np.array(predicted))  # type: ignore[operator]

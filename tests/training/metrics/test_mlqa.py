@@ -1,4 +1,4 @@
-"""Scores of answers in seven languages: what the script of MLQA gives."""
+"""Scores of answers in seven languages: those of the MLQA script."""
 
 import collections
 import re
@@ -18,20 +18,20 @@ from training.tasks.extractive_qa import SpanPrediction
 @pytest.mark.parametrize(
     ("language", "gold", "predicted", "exact", "f1"),
     [
-        ("en", "The “Rome”", "rome", 1, 1),  # quotation marks of print are dropped, which SQuAD's script keeps
-        ("en", "the", "a", 1, 0),  # neither has a word
+        ("en", "The “Rome”", "rome", 1, 1),  # curly quotation marks are dropped, which SQuAD's script keeps
+        ("en", "the", "a", 1, 0),  # both have no words left
         ("de", "Die Stadt Rom", "der Stadt Rom", 1, 1),
-        ("de", "the Rom", "Rom", 0, 2 / 3),  # another language's articles are words
+        ("de", "the Rom", "Rom", 0, 2 / 3),  # articles of another language are words
         ("es", "los años", "¿años?", 1, 1),
         ("vi", "những con mèo", "con mèo", 1, 1),
         ("ar", "القاهرة", "قاهرة", 1, 1),
-        ("ar", "سالم", "س م", 1, 1),  # the two letters go inside of words too
+        ("ar", "سالم", "س م", 1, 1),  # the two letters are also removed inside words
         ("hi", "यह नदी।", "नदी", 0, 2 / 3),
         ("zh", "北京大学", "大学北京", 0, 1),  # each character is a word
         ("zh", "1998年GDP", "1998 年 gdp", 1, 1),
     ],
 )
-def test_words_of_each_language(language: str, gold: str, predicted: str, exact: float, f1: float) -> None:
+def test_answers_are_normalized_by_language(language: str, gold: str, predicted: str, exact: float, f1: float) -> None:
     assert mlqa({"1": [gold]}, {"1": predicted}, {"1": language}) == pytest.approx(
         {"exact": 100 * exact, "f1": 100 * f1}
     )
@@ -44,7 +44,7 @@ def test_the_best_gold_counts_and_a_missing_prediction_is_wrong() -> None:
         mlqa({}, {}, {})
 
 
-# What mlqa_evaluation_v1.py computes, step by step as it does it
+# The algorithm of mlqa_evaluation_v1.py, step by step.
 
 ARTICLES = {
     "en": r"\b(a|an|the)\b",
@@ -77,7 +77,7 @@ PARTS = [
 ]
 
 
-def plain(answer: str, language: str) -> str:
+def reference_normalize(answer: str, language: str) -> str:
     lower = answer.lower()
     marks = {char for char in lower if unicodedata.category(char)[0] == "P"} | set(string.punctuation)
     text = "".join(char for char in lower if char not in marks)
@@ -94,7 +94,7 @@ def plain(answer: str, language: str) -> str:
     return " ".join(found[:-1])
 
 
-def bag_f1(gold: list[str], predicted: list[str]) -> float:
+def reference_f1(gold: list[str], predicted: list[str]) -> float:
     same = sum((collections.Counter(gold) & collections.Counter(predicted)).values())
     if not same:
         return 0.0
@@ -102,21 +102,21 @@ def bag_f1(gold: list[str], predicted: list[str]) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def test_a_thousand_random_questions_of_all_languages() -> None:
+def test_random_questions_of_all_languages_equal_the_reference() -> None:
     rng = np.random.default_rng(0)
     for _ in range(1_000):
         said = [rng.choice([" ", ""]).join(rng.choice(PARTS, rng.integers(0, 7))) for _ in range(3)]
         language = str(rng.choice(LANGUAGES))
-        first, second, predicted = (plain(text, language) for text in said)
+        first, second, predicted = (reference_normalize(text, language) for text in said)
         assert mlqa({"1": said[:2]}, {"1": said[2]}, {"1": language}) == pytest.approx(
             {
                 "exact": 100 * float(predicted in (first, second)),
-                "f1": 100 * max(bag_f1(gold.split(), predicted.split()) for gold in (first, second)),
+                "f1": 100 * max(reference_f1(gold.split(), predicted.split()) for gold in (first, second)),
             }
         )
 
 
-def test_a_task_of_spans_scores_each_file_in_its_language() -> None:
+def test_extractive_qa_scores_each_file_in_its_language() -> None:
     task = ExtractiveQA(languages={"context-de": "de", "context-zh": "zh"})
     records = Records([{"id": "1", "question": "?", "context": "x", "answers": ["die Stadt"], "starts": [0]}])
     (german,) = task.items(Records(records.rows, ["test-context-de-question-de.json:1"]), {})
@@ -132,7 +132,7 @@ def test_a_task_of_spans_scores_each_file_in_its_language() -> None:
         task.items(Records(records.rows, ["test-fr.json:1"]), {})
 
 
-def test_languages_that_cannot_be() -> None:
+def test_invalid_languages_are_refused() -> None:
     with pytest.raises(
         ValueError, match="invalid languages: got 'fr', expected en or es or de or vi or ar or hi or zh"
     ):

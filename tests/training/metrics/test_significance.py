@@ -1,4 +1,4 @@
-"""Intervals and the paired test: the rate of false positives, power, and what they are of."""
+"""Confidence intervals and the paired test: false positive rate, power, and the units they use."""
 
 import math
 import warnings
@@ -16,8 +16,9 @@ WORST = 0.05  # the nominal level
 
 
 def answers(rng: Any, seeds: int, questions: int, share: float, spread: tuple[float, float, float], gain: float) -> Any:
-    """Right answers of two starts, which differ by `gain` (logits); how hard a question is, and how much better a
-    start is at it, and with which seed, is drawn: `spread` are the deviations of seeds, questions, and difficulty."""
+    """Correct answers of two initializations whose ability differs by `gain` (logits). Random effects are the
+    difficulty of a question, and the effects of initialization and seed on it. `spread` contains the standard
+    deviations of seeds, questions, and difficulty."""
     of_seeds, of_questions, difficulty = spread
     hard_Q = rng.normal(0, difficulty, questions)
     for at in (gain, 0.0):
@@ -26,7 +27,7 @@ def answers(rng: Any, seeds: int, questions: int, share: float, spread: tuple[fl
         yield (rng.random((seeds, questions)) < 1 / (1 + np.exp(-logit_SQ))).astype(float)
 
 
-def positives(number: int, *how: Any) -> int:
+def count_significant(number: int, *how: Any) -> int:
     rng = key(number, "task").at(3, 0)
     return sum(paired_difference(*answers(rng, *how)).is_significant for _ in range(DRAWS))
 
@@ -37,23 +38,25 @@ def positives(number: int, *how: Any) -> int:
     "spread", [(0, 0, 0), (0.5, 0, 1), (0, 1.5, 1), (0.2, 1, 2), (1.0, 0.5, 0.5)], ids=lambda spread: str(spread)
 )
 @pytest.mark.parametrize("share", [0.55, 0.93])
-def test_without_any_effect_at_most_five_percent_are_significant(
+def test_at_most_five_percent_are_significant_without_an_effect(
     questions: int, spread: tuple[float, float, float], share: float
 ) -> None:
-    """Three seeds, whatever varies. By the old rule, a gain above the deviation of the seeds, it were 13 % and more."""
-    found = positives(questions, 3, questions, share, spread, 0.0)
+    """Three seeds, for each source of variation. The old rule, a gain above the deviation of the seeds, gave 13 % and
+    more."""
+    found = count_significant(questions, 3, questions, share, spread, 0.0)
     assert binomtest(found, DRAWS, WORST, alternative="greater").pvalue > 1e-3, found / DRAWS
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 5])
-def test_nor_with_other_numbers_of_seeds(seeds: int) -> None:
+def test_at_most_five_percent_are_significant_for_other_numbers_of_seeds(seeds: int) -> None:
     spread = (0.0, 1.0, 1.0) if seeds == 1 else (0.4, 0.5, 1.0)
-    found = positives(seeds, seeds, 71, 0.7, spread, 0.0)
+    found = count_significant(seeds, seeds, 71, 0.7, spread, 0.0)
     assert binomtest(found, DRAWS, WORST, alternative="greater").pvalue > 1e-3, found / DRAWS
 
 
-def test_the_old_rule_was_no_test() -> None:
-    """A gain between medians above the larger deviation of three seeds: of 71 questions, without any effect."""
+def test_the_old_rule_has_too_many_false_positives() -> None:
+    """The rule was a gain between medians above the larger deviation of three seeds; here with 71 questions and no
+    effect."""
     rng, wins = key(0, "task").at(3, 1), 0
     for _ in range(DRAWS):
         one, other = (each.mean(1) for each in answers(rng, 3, 71, 0.7, (0.1, 1.0, 1.0), 0.0))
@@ -61,14 +64,14 @@ def test_the_old_rule_was_no_test() -> None:
     assert wins / DRAWS > 2 * WORST
 
 
-def test_a_real_effect_is_found() -> None:
-    """From 60 % to 77 %: with three seeds mostly of 300 questions, at times of 71."""
-    few, many = (positives(1, 3, questions, 0.6, (0.1, 1.0, 1.0), 0.8) / DRAWS for questions in (71, 300))
+def test_a_real_effect_is_significant() -> None:
+    """From 60 % to 77 % with three seeds: significant in most cases with 300 questions, in some with 71."""
+    few, many = (count_significant(1, 3, questions, 0.6, (0.1, 1.0, 1.0), 0.8) / DRAWS for questions in (71, 300))
     assert few > 0.15
     assert many > 0.7
 
 
-def test_the_interval_covers_the_truth_in_95_of_100() -> None:
+def test_the_interval_covers_the_true_value_in_95_of_100_cases() -> None:
     rng = key(0, "task").at(3, 2)
     inside = 0
     for _ in range(DRAWS):
@@ -79,7 +82,7 @@ def test_the_interval_covers_the_truth_in_95_of_100() -> None:
     assert inside / DRAWS >= 0.95
 
 
-def test_an_interval_has_no_0_where_p_is_below_5_percent_and_only_there() -> None:
+def test_the_interval_excludes_0_exactly_if_p_is_below_5_percent() -> None:
     rng = key(0, "task").at(3, 3)
     for _ in range(200):
         found = paired_difference(
@@ -90,8 +93,8 @@ def test_an_interval_has_no_0_where_p_is_below_5_percent_and_only_there() -> Non
         assert found.low <= found.difference <= found.high
 
 
-def test_few_questions_that_differ_say_little_however_equal_the_seeds() -> None:
-    """A t test of four answers that are all better has p .046; a coin has it in 1 of 8."""
+def test_few_differing_questions_are_not_significant_even_with_equal_seeds() -> None:
+    """All four differing answers are better. A t test gives p .046, but four coin flips are equal in 1 of 8 cases."""
     worse = np.zeros((3, 71))
     better = worse.copy()
     better[:, :4] = 1
@@ -103,28 +106,28 @@ def test_few_questions_that_differ_say_little_however_equal_the_seeds() -> None:
 
 
 @pytest.mark.parametrize(("value", "difference"), [(np.nan, 0.1), (np.inf, 0.1), (1.0, np.nan)])
-def test_no_difference_is_significant_by_a_value_that_is_no_number(value: float, difference: float) -> None:
-    """p was 0.0005: no comparison with a NaN is true."""
+def test_values_that_are_not_finite_give_no_result(value: float, difference: float) -> None:
+    """p was 0.0005, because every comparison with NaN is false."""
     one = np.ones((3, 10))
     one[0, 0] = value
     assert paired_difference(one, np.zeros((3, 10)), difference) is None
 
 
-def test_of_what_says_nothing_nothing_is_said() -> None:
+def test_equal_or_missing_values_give_no_difference() -> None:
     same = np.ones((3, 10))
     found = paired_difference(same, same)
     assert found is not None
     assert (found.p, found.difference) == (1.0, 0.0)
     assert paired_difference(same[:, :1], same[:, :1]) is None
     assert interval(same[:, :1], 1.0) is None
-    with warnings.catch_warnings(action="error"):  # numpy's, of a mean of nothing
+    with warnings.catch_warnings(action="error"):  # numpy's warning about the mean of an empty array
         assert paired_difference(same[:, :0], same[:, :0]) is interval(same[:, :0], 1.0) is None
     low, high = interval(same, 1.0) or (0.0, 0.0)
     assert 0.5 < low < 0.9
     assert high == pytest.approx(1.0)
 
 
-def test_values_of_questions_are_those_of_a_mean_or_of_the_jackknife() -> None:
+def test_unit_values_are_those_of_a_mean_or_of_the_jackknife() -> None:
     right = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0])
     assert unit_values(lambda numbers: float(right[list(numbers)].mean()), [[n] for n in range(6)]) == list(right)
     together = unit_values(lambda numbers: float(right[list(numbers)].mean()), [[0, 1, 2], [3, 4], [5]])
@@ -139,8 +142,8 @@ def test_values_of_questions_are_those_of_a_mean_or_of_the_jackknife() -> None:
     assert np.std(values, ddof=1) / 10 == pytest.approx(bootstrapped, rel=0.25)
 
 
-def test_f1_of_sorted_rows_is_not_taken_for_a_mean() -> None:
-    """All of the first rows are positive, and right: there F1 is the share of right ones."""
+def test_f1_of_sorted_items_is_not_treated_as_a_mean() -> None:
+    """All of the first items are positive and correct, so that their F1 equals the fraction of correct items."""
     gold_N = np.array([1] * 60 + [0] * 60)
     said_N = np.array([1] * 60 + [0, 1] * 30)
     values = unit_values(lambda numbers: f1(gold_N[list(numbers)], said_N[list(numbers)]), [[n] for n in range(120)])
@@ -148,13 +151,13 @@ def test_f1_of_sorted_rows_is_not_taken_for_a_mean() -> None:
     assert np.mean(values) == pytest.approx(f1(gold_N, said_N), abs=5e-3)
 
 
-def test_splits_that_are_averaged_count_the_same_whatever_their_size() -> None:
+def test_averaged_splits_have_equal_weights_regardless_of_size() -> None:
     values = pool_values([[1.0, 0.0, 1.0, 1.0], [0.0, 1.0]])
     assert np.mean(values) == pytest.approx((0.75 + 0.5) / 2)
     assert pool_values([[1.0], []]) == []
 
 
-def test_over_seeds_alone_it_is_students() -> None:
+def test_the_test_over_seeds_is_students_t_test() -> None:
     found = over_seeds([0.1, 0.12, 0.11])
     assert found is not None
     assert (found.seeds, found.questions, found.is_significant) == (3, 0, True)
@@ -163,8 +166,9 @@ def test_over_seeds_alone_it_is_students() -> None:
     assert over_seeds([0.1, math.inf]) is None
 
 
-def test_seeds_that_are_all_the_same_are_no_certainty() -> None:
-    """Accuracies of eight pairs are equal by chance: a t test would have p 0."""
+def test_equal_differences_of_all_seeds_are_not_certain() -> None:
+    """With a test set of eight pairs, all seeds may have the same difference by chance. A t test would then give p
+    0."""
     for seeds, p in ((2, 0.5), (3, 0.25)):
         found = over_seeds([0.8 - 0.5, 0.9 - 0.6, 0.7 - 0.4][:seeds])
         assert found is not None

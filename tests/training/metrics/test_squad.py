@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers against the official scripts, written down here a second time."""
+"""Exact match and F1 of answers, compared with the official scripts, reimplemented here."""
 
 import collections
 import re
@@ -10,16 +10,16 @@ import pytest
 from training.metrics import squad1, squad2
 from training.metrics.squad import exact, f1, f1_or_empty
 
-# What evaluate-v1.1.py and evaluate-v2.0.py compute, step by step as they do it
+# The algorithms of evaluate-v1.1.py and evaluate-v2.0.py, step by step.
 
 
-def plain(answer: str) -> str:
+def reference_normalize(answer: str) -> str:
     kept = "".join(char for char in answer.lower() if char not in set(string.punctuation))
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
 
 
-def plain_f1(gold: str, predicted: str, *, version: int) -> float:
-    golds, words = plain(gold).split(), plain(predicted).split()
+def reference_f1(gold: str, predicted: str, *, version: int) -> float:
+    golds, words = reference_normalize(gold).split(), reference_normalize(predicted).split()
     if version == 2 and not (golds and words):
         return float(golds == words)
     same = sum((collections.Counter(golds) & collections.Counter(words)).values())
@@ -35,18 +35,18 @@ def plain_f1(gold: str, predicted: str, *, version: int) -> float:
         ("1000", "1,000", 1, 1),
         ("US", "U.S.", 1, 1),
         ("non profit", "non-profit", 0, 0),
-        ("Rome", "“Rome”", 0, 0),  # quotation marks of print stay
+        ("Rome", "“Rome”", 0, 0),  # curly quotation marks are kept
         ("norman conquest of England", "The Norman conquest", 0, 2 / 3),
         ("a b b", "a a b", 0, 2 / 3),
-        ("a", "the", 1, 0),  # both are empty once normalised
+        ("a", "the", 1, 0),  # both are empty after normalization
     ],
 )
-def test_answers_are_compared_as_the_scripts_do(gold: str, predicted: str, em: float, overlap: float) -> None:
+def test_answers_are_compared_like_in_the_scripts(gold: str, predicted: str, em: float, overlap: float) -> None:
     assert exact(gold, predicted) == em
     assert f1(gold, predicted) == pytest.approx(overlap)
 
 
-def test_two_answers_without_a_word_are_alike_in_version_2_only() -> None:
+def test_two_empty_answers_are_equal_only_in_version_2() -> None:
     assert (f1("the", "a"), f1_or_empty("the", "a"), f1_or_empty("", "cat")) == (0.0, 1.0, 0.0)
 
 
@@ -58,22 +58,22 @@ def answers(rng: np.random.Generator) -> str:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_thousand_random_answers(version: int) -> None:
+def test_random_answers_equal_the_reference(version: int) -> None:
     rng = np.random.default_rng(version)
     metric = {1: f1, 2: f1_or_empty}[version]
     for _ in range(1_000):
         gold, predicted = answers(rng), answers(rng)
-        assert metric(gold, predicted) == pytest.approx(plain_f1(gold, predicted, version=version))
-        assert exact(gold, predicted) == (plain(gold) == plain(predicted))
+        assert metric(gold, predicted) == pytest.approx(reference_f1(gold, predicted, version=version))
+        assert exact(gold, predicted) == (reference_normalize(gold) == reference_normalize(predicted))
 
 
-def test_a_question_without_a_prediction_counts_0_in_1_and_is_left_out_in_2() -> None:
+def test_a_missing_prediction_counts_0_in_version_1_and_is_left_out_in_version_2() -> None:
     golds = {"a": ["Rome"], "b": ["Paris", "the city of Paris"]}
     assert squad1(golds, {"b": "city of Paris"}) == {"exact": 50.0, "f1": 50.0}
     assert squad2(golds, {"b": "city of Paris"}) == {"exact": 100, "f1": 100, "HasAns_exact": 100, "HasAns_f1": 100}
 
 
-def test_no_answer_above_the_threshold_whatever_is_predicted() -> None:
+def test_above_the_threshold_every_prediction_is_no_answer() -> None:
     golds: dict[str, list[str]] = {"yes": ["Rome"], "no": []}
     predictions, no_answer = {"yes": "Rome", "no": "Paris"}, {"yes": 0.1, "no": 0.9}
     assert squad2(golds, predictions)["exact"] == 50
@@ -82,8 +82,10 @@ def test_no_answer_above_the_threshold_whatever_is_predicted() -> None:
     assert squad2(golds, predictions, no_answer, threshold=0.9)["exact"] == 50  # strictly above
 
 
-def swept(golds: dict[str, list[str]], predictions: dict[str, str], no_answer: dict[str, float]) -> tuple[float, float]:
-    """The best threshold by trying each."""
+def best_by_trying(
+    golds: dict[str, list[str]], predictions: dict[str, str], no_answer: dict[str, float]
+) -> tuple[float, float]:
+    """The best threshold, found by trying all of them."""
     thresholds = sorted({0.0, *no_answer.values()})
 
     def score(at: float) -> float:
@@ -102,12 +104,17 @@ def swept(golds: dict[str, list[str]], predictions: dict[str, str], no_answer: d
 def official(
     golds: dict[str, list[str]], predictions: dict[str, str], no_answer: dict[str, float], threshold: float
 ) -> dict[str, float]:
-    """What evaluate-v2.0.py prints, question by question."""
+    """The output of evaluate-v2.0.py, computed question by question."""
     found: dict[str, float] = {}
-    for name, metric in (("exact", lambda gold, said: float(plain(gold) == plain(said))), ("f1", f1_of_2)):
+    for name, metric in (
+        ("exact", lambda gold, said: float(reference_normalize(gold) == reference_normalize(said))),
+        ("f1", reference_f1_version_2),
+    ):
         raw = {}
         for id, said in predictions.items():
-            raw[id] = max(metric(gold, said) for gold in [gold for gold in golds[id] if plain(gold)] or [""])
+            raw[id] = max(
+                metric(gold, said) for gold in [gold for gold in golds[id] if reference_normalize(gold)] or [""]
+            )
         after = {id: float(not golds[id]) if no_answer[id] > threshold else raw[id] for id in raw}
         for prefix, of in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
             if counted := [after[id] for id in after if bool(golds[id]) in of]:
@@ -122,12 +129,12 @@ def official(
     return found
 
 
-def f1_of_2(gold: str, predicted: str) -> float:
-    return plain_f1(gold, predicted, version=2)
+def reference_f1_version_2(gold: str, predicted: str) -> float:
+    return reference_f1(gold, predicted, version=2)
 
 
-def test_a_thousand_random_sets_of_questions_score_as_the_official_script_says() -> None:
-    """Odds are of either sign, some are equal; golds may be empty once normalised."""
+def test_random_sets_of_questions_have_the_scores_of_the_official_script() -> None:
+    """No-answer scores are positive and negative, and some are equal. Gold answers may be empty after normalization."""
     rng = np.random.default_rng(3)
     for _ in range(1_000):
         ids = [str(number) for number in range(rng.integers(1, 8))]
@@ -140,7 +147,7 @@ def test_a_thousand_random_sets_of_questions_score_as_the_official_script_says()
         )
 
 
-def test_the_best_threshold_is_the_one_that_trying_all_finds() -> None:
+def test_the_best_threshold_equals_the_one_found_by_trying_all() -> None:
     rng = np.random.default_rng(0)
     for _ in range(1_000):
         ids = [str(number) for number in range(rng.integers(1, 12))]
@@ -150,12 +157,12 @@ def test_the_best_threshold_is_the_one_that_trying_all_finds() -> None:
             id: float(value) for id, value in zip(ids, rng.permutation(len(ids)) / len(ids) + 0.01, strict=True)
         }
         scores = squad2(golds, predictions, no_answer)
-        best, at = swept(golds, predictions, no_answer)
+        best, at = best_by_trying(golds, predictions, no_answer)
         assert scores["best_f1"] == pytest.approx(best)
         assert scores["best_f1_thresh"] == pytest.approx(at)
 
 
-def test_without_a_question_there_is_no_score() -> None:
+def test_scoring_without_questions_is_refused() -> None:
     with pytest.raises(ValueError, match="no question"):
         squad1({}, {})
     with pytest.raises(ValueError, match="no question"):

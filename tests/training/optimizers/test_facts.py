@@ -1,4 +1,4 @@
-"""Each optimiser and each schedule states its own facts."""
+"""Each optimizer and each schedule states its own facts."""
 
 import typing
 from collections.abc import Iterable
@@ -28,22 +28,22 @@ OPTIMS: tuple[Optimizer, ...] = (
 every_optimiser = pytest.mark.parametrize("optim", OPTIMS, ids=repr)
 
 
-def test_every_optimiser_of_the_union_is_looked_at() -> None:
+def test_every_optimizer_of_the_union_is_tested() -> None:
     facts.assert_covers(OPTIMS, Optimizer)
 
 
 @every_optimiser
-def test_every_optimiser_has_every_fact(optim: Optimizer) -> None:
+def test_every_optimizer_has_every_fact(optim: Optimizer) -> None:
     facts.assert_every_fact(optim, OptimizerPart)
 
 
-def test_optimisers_have_the_names_of_the_field() -> None:
+def test_optimizers_have_standard_names() -> None:
     facts.assert_described(OPTIMS)
     assert [optim.describe() for optim in OPTIMS] == ["Adam", "Adam", "LAMB", "Adafactor", "Lion", "Muon"]
 
 
 @every_optimiser
-def test_a_scale_puts_values_into_keys_that_the_optimiser_has(optim: Optimizer) -> None:
+def test_a_scale_sets_only_keys_of_the_optimizer(optim: Optimizer) -> None:
     facts.assert_shrinks_its_keys(optim)
 
 
@@ -58,7 +58,7 @@ SCALED = {
 
 
 @pytest.mark.parametrize("member", typing.get_args(Optimizer))
-def test_a_scale_puts_measured_rates_into_an_optimiser(member: type[OptimizerPart]) -> None:
+def test_a_scale_sets_measured_learning_rates(member: type[OptimizerPart]) -> None:
     tiny, small, both = SCALED[member]
     assert member.scale_overrides == {"tiny": STEPS | tiny | both, "small": STEPS | small | both}
 
@@ -76,7 +76,7 @@ class Plain(Updates):
         return torch.optim.SGD(list(groups), lr=self.learning_rate)
 
 
-def test_an_optimiser_that_no_other_place_names_trains(corpus: Path, tmp_path: Path) -> None:
+def test_an_optimizer_that_no_other_module_mentions_is_trained(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path, optimizer=Plain(learning_rate=0.5, max_grad_norm=0.0))
     logged: dict[int, dict[str, float]] = {}
     pretrain(run, LocalEngine(build_model(run), run.optimizer, run.engine), logged.__setitem__)
@@ -87,16 +87,16 @@ def test_an_optimiser_that_no_other_place_names_trains(corpus: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_every_schedule_says_what_it_does(name: str) -> None:
+def test_every_schedule_has_a_description(name: str) -> None:
     assert SCHEDULES[name].decay.__doc__
     assert AdamW(learning_rate=1.0, lr_schedule=name).describe_schedule() == SCHEDULES[name].describes != name
 
 
-def test_schedules_have_words_of_their_own() -> None:
+def test_schedules_have_different_descriptions() -> None:
     assert len({shape.describes for shape in SCHEDULES.values()}) == len(SCHEDULES)
 
 
-def test_a_schedule_that_there_is_not_is_refused() -> None:
+def test_an_unknown_schedule_is_refused() -> None:
     with pytest.raises(
         ValueError,
         match=r"^invalid optimizer\.lr_schedule: got 'linaer', expected "
@@ -106,7 +106,7 @@ def test_a_schedule_that_there_is_not_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_a_schedule_begins_its_decay_at_the_peak_or_below_and_never_rises(name: str) -> None:
+def test_a_schedule_decays_from_at_most_the_peak_and_never_rises(name: str) -> None:
     left = [SCHEDULES[name].decay(step, 10, 110) for step in range(10, 111)]
     assert 0.9 < left[0] <= 1.0
     assert left == sorted(left, reverse=True)
@@ -116,9 +116,7 @@ def test_a_schedule_begins_its_decay_at_the_peak_or_below_and_never_rises(name: 
 @pytest.mark.parametrize(
     ("warm_up", "wanted"), [("replaces", [0.0, 0.5, 0.25]), ("multiplies", [0.0, 0.125, 0.25]), ("none", [0.25] * 3)]
 )
-def test_a_schedule_says_what_its_warm_up_is(
-    warm_up: Any, wanted: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schedule_sets_its_own_warmup(warm_up: Any, wanted: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(typing.cast(Any, SCHEDULES), "quarter", Shape(lambda *_: 0.25, "a quarter", warm_up))
     optim = AdamW(learning_rate=1.0, warmup_steps=2, lr_schedule="quarter")
     assert [rate(optim, step, 10) for step in range(3)] == wanted

@@ -1,4 +1,4 @@
-"""The limits of the keys of every optimiser, from both sides, and the values that a recipe need not name."""
+"""The limits of the keys of every optimizer, on both sides, and the default values."""
 
 from dataclasses import FrozenInstanceError
 from typing import Any
@@ -72,7 +72,7 @@ AT_THE_LIMIT: list[tuple[type[Optimizer], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("part", "keys", "message"), OUTSIDE, ids=lambda case: str(case))
-def test_a_value_outside_of_the_limits_is_refused(part: type[Optimizer], keys: dict[str, Any], message: str) -> None:
+def test_a_value_outside_the_limits_is_refused(part: type[Optimizer], keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         part(**{"learning_rate": 0.1} | keys)
 
@@ -116,10 +116,10 @@ T5 = {
     ],
     ids=["adamw", "lamb", "adafactor", "lion", "muon"],
 )
-def test_keys_that_a_recipe_does_not_name_have_the_usual_values(optim: Optimizer, values: dict[str, Any]) -> None:
+def test_default_values_are_the_usual_ones(optim: Optimizer, values: dict[str, Any]) -> None:
     assert {name: getattr(optim, name) for name in values} == values
 
 
-def test_the_shape_of_a_schedule_stays_the_same() -> None:
+def test_the_shape_of_a_schedule_is_immutable() -> None:
     with pytest.raises(FrozenInstanceError):
         SCHEDULES["linear_from_start"].warm_up = "none"  # type: ignore[misc]

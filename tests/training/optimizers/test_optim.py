@@ -14,7 +14,8 @@ RATES = [0.1, 0.05, 0.2, 0.1, 0.0, 0.1]
 
 
 def oracle(weight: np.ndarray, gradients: list[np.ndarray], spec: AdamW) -> np.ndarray:
-    """Ten lines of NumPy after arXiv:1711.05101, algorithm 2; google-research/bert leaves the two corrections out."""
+    """AdamW in ten lines of NumPy after arXiv:1711.05101, algorithm 2; google-research/bert leaves out both
+    corrections."""
     mean, square = np.zeros_like(weight), np.zeros_like(weight)
     for step, (gradient, rate) in enumerate(zip(gradients, RATES, strict=True), 1):
         mean = spec.beta1 * mean + (1 - spec.beta1) * gradient
@@ -25,7 +26,7 @@ def oracle(weight: np.ndarray, gradients: list[np.ndarray], spec: AdamW) -> np.n
 
 
 def lamb(weight: np.ndarray, gradients: list[np.ndarray], spec: Lamb) -> np.ndarray:
-    """google-research/albert, lamb_optimizer.py."""
+    """LAMB after google-research/albert, lamb_optimizer.py."""
     mean, square = np.zeros_like(weight), np.zeros_like(weight)
     for gradient, rate in zip(gradients, RATES, strict=True):
         mean = spec.beta1 * mean + (1 - spec.beta1) * gradient
@@ -38,7 +39,8 @@ def lamb(weight: np.ndarray, gradients: list[np.ndarray], spec: Lamb) -> np.ndar
 
 
 def adafactor(weight: np.ndarray, gradients: list[np.ndarray], spec: Adafactor) -> np.ndarray:
-    """mesh_tensorflow/optimize.py, AdafactorOptimizer with the settings of T5; rowanz/grover without `relative`."""
+    """Adafactor after mesh_tensorflow/optimize.py, AdafactorOptimizer with T5's settings; rowanz/grover without
+    `relative`."""
     square, row, column = np.zeros_like(weight), np.zeros(weight.shape[:1]), np.zeros(weight.shape[-1:])
     for step, (gradient, rate) in enumerate(zip(gradients, RATES, strict=True), 1):
         decay, now = spec.beta2 or 1 - step**-0.8, gradient**2 + 1e-30
@@ -55,7 +57,7 @@ def adafactor(weight: np.ndarray, gradients: list[np.ndarray], spec: Adafactor) 
 
 
 def lion(weight: np.ndarray, gradients: list[np.ndarray], spec: Lion) -> np.ndarray:
-    """arXiv:2302.06675, algorithm 2."""
+    """Lion after arXiv:2302.06675, algorithm 2."""
     mean = np.zeros_like(weight)
     for gradient, rate in zip(gradients, RATES, strict=True):
         update = np.sign(spec.beta1 * mean + (1 - spec.beta1) * gradient)
@@ -65,7 +67,8 @@ def lion(weight: np.ndarray, gradients: list[np.ndarray], spec: Lion) -> np.ndar
 
 
 def muon(weight: np.ndarray, gradients: list[np.ndarray], spec: Muon) -> np.ndarray:
-    """Keller Jordan, "Muon", 2024: the polynomial acts on the singular values. AdamW for what is not a matrix."""
+    """Muon after Keller Jordan, "Muon", 2024: the polynomial acts on the singular values. AdamW for all but
+    matrices."""
     if weight.ndim == 1:
         adamw = AdamW(
             learning_rate=spec.learning_rate, beta1=spec.beta1, beta2=spec.beta2, eps=spec.eps, weight_decay=0.0
@@ -84,8 +87,8 @@ def muon(weight: np.ndarray, gradients: list[np.ndarray], spec: Muon) -> np.ndar
 
 
 def steps(spec: Optimizer, start: np.ndarray, gradients: list[np.ndarray], lengths: Sequence[int] = ()) -> np.ndarray:
-    """The weight after an update with each of the gradients; a vector does not decay. With `lengths`, it is several
-    tensors along its first axis."""
+    """The weight after one update per gradient; a vector has no weight decay. With `lengths`, it is several tensors
+    along its first axis."""
     weight = torch.nn.Parameter(torch.tensor(start))
     decay = spec.weight_decay if weight.ndim > 1 else 0.0
     group: dict[str, Any] = {"params": [weight], "weight_decay": decay}
@@ -100,7 +103,7 @@ def steps(spec: Optimizer, start: np.ndarray, gradients: list[np.ndarray], lengt
 
 
 @pytest.mark.parametrize("bias_correction", [True, False])
-def test_adamw_takes_the_steps_of_ten_lines_of_numpy(bias_correction: bool) -> None:
+def test_adamw_updates_equal_ten_lines_of_numpy(bias_correction: bool) -> None:
     rng = np.random.default_rng(0)
     spec = AdamW(learning_rate=0.1, weight_decay=0.1, bias_correction=bias_correction)
     start, gradients = rng.normal(size=(1, 5)), [rng.normal(size=(1, 5)) for _ in RATES]
@@ -108,7 +111,7 @@ def test_adamw_takes_the_steps_of_ten_lines_of_numpy(bias_correction: bool) -> N
 
 
 @pytest.mark.parametrize("shape", [(5,), (4, 3)])
-def test_lion_takes_the_steps_of_ten_lines_of_numpy(shape: tuple[int, ...]) -> None:
+def test_lion_updates_equal_ten_lines_of_numpy(shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     spec, start, gradients = (
         Lion(learning_rate=0.1, weight_decay=0.1),
@@ -120,8 +123,8 @@ def test_lion_takes_the_steps_of_ten_lines_of_numpy(shape: tuple[int, ...]) -> N
 
 @pytest.mark.parametrize("adjust_lr_fn", ["match_rms_adamw", "original"])
 @pytest.mark.parametrize("shape", [(6, 4), (4, 6), (130, 140), (64, 64)])
-def test_muon_takes_the_steps_of_torch_in_its_numbers_to_the_bit(shape: Any, adjust_lr_fn: Any) -> None:
-    """torch iterates in bf16; its key `newton_schulz_dtype` is so here too."""
+def test_muon_updates_equal_those_of_torch_bit_for_bit(shape: Any, adjust_lr_fn: Any) -> None:
+    """torch iterates in bf16, as this test does through the key `newton_schulz_dtype`."""
     generator = torch.Generator().manual_seed(0)
     start, gradients = torch.randn(shape, generator=generator), torch.randn((4, *shape), generator=generator)
     ours, torchs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
@@ -135,7 +138,7 @@ def test_muon_takes_the_steps_of_torch_in_its_numbers_to_the_bit(shape: Any, adj
     assert torch.equal(ours, torchs)
 
 
-def test_muon_makes_singular_values_about_one_and_adamw_has_a_rate_of_its_own() -> None:
+def test_muon_makes_singular_values_about_one_and_adamw_has_its_own_rate() -> None:
     generator = torch.Generator().manual_seed(0)
     matrix, vector, table = (torch.nn.Parameter(torch.zeros(shape)) for shape in ((40, 60), (7,), (9, 8)))
     groups = [{"params": [matrix, vector, table], "hidden": [True, False, False]}]
@@ -166,7 +169,7 @@ every_rule_of_whole_tensors = pytest.mark.parametrize(
 
 @pytest.mark.parametrize("shape", [(5,), (4, 3), (130, 140)])
 @every_rule_of_whole_tensors
-def test_an_optimiser_of_whole_tensors_takes_the_steps_of_ten_lines_of_numpy(spec, numpy, shape) -> None:
+def test_whole_tensor_optimizers_equal_ten_lines_of_numpy(spec, numpy, shape) -> None:
     rng = np.random.default_rng(0)
     start, gradients = rng.normal(size=shape), [rng.normal(size=shape) for _ in RATES]
     np.testing.assert_allclose(steps(spec, start, gradients), numpy(start, gradients, spec), rtol=1e-10)
@@ -175,11 +178,12 @@ def test_an_optimiser_of_whole_tensors_takes_the_steps_of_ten_lines_of_numpy(spe
 @pytest.mark.parametrize(
     ("lengths", "others"),
     [((5, 5, 5), ()), ((2, 7, 1), ()), ((4, 4, 4), (3,)), ((130, 130, 130), (140,)), ((64, 64), (512,))],
-    ids=["biases", "biases of clusters", "small", "factored", "factored only if it were one"],
+    ids=["biases", "biases of clusters", "small", "factored", "factored only as one tensor"],
 )
 @every_rule_of_whole_tensors
-def test_tensors_in_one_parameter_move_as_they_do_alone(spec, numpy, lengths, others) -> None:
-    """As at the start of BERT: weights of deviation 0.02, gradients of queries and keys far below those of values."""
+def test_fused_tensors_are_updated_like_separate_ones(spec, numpy, lengths, others) -> None:
+    """As at the start of BERT: weights with deviation 0.02, and gradients of queries and keys far below those of
+    values."""
     rng, num_rows = np.random.default_rng(0), sum(lengths)
     sizes = np.repeat(np.geomspace(1e-6, 1e-3, len(lengths)), lengths).reshape(-1, *(1 for _ in others))
     start = 0.02 * rng.normal(size=(num_rows, *others))
@@ -204,7 +208,7 @@ def test_tensors_in_one_parameter_move_as_they_do_alone(spec, numpy, lengths, ot
         Muon(learning_rate=0.1),
     ],
 )
-def test_an_optimiser_goes_on_from_what_was_stored_of_it(spec: Optimizer, shapes: Any, tmp_path: Path) -> None:
+def test_an_optimizer_resumes_from_its_stored_state(spec: Optimizer, shapes: Any, tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     start, gradients = torch.randn(130, 140, generator=generator), torch.randn(4, 130, 140, generator=generator)
 
@@ -224,13 +228,13 @@ def test_an_optimiser_goes_on_from_what_was_stored_of_it(spec: Optimizer, shapes
     assert torch.equal(whole, parts)
 
 
-def test_a_matrix_of_zeros_takes_the_plain_step_of_lamb() -> None:
+def test_a_matrix_of_zeros_gets_the_unscaled_update_of_lamb() -> None:
     spec, gradients = Lamb(learning_rate=0.1), [np.ones((2, 2)) for _ in RATES]
     assert steps(spec, np.zeros((2, 2)), gradients) == pytest.approx(lamb(np.zeros((2, 2)), gradients, spec))
 
 
-def kept(shape: tuple[int, ...], *tensors: tuple[int, ...]) -> int:
-    """How many numbers Adafactor keeps of a parameter of this shape, which is one tensor or several."""
+def state_size(shape: tuple[int, ...], *tensors: tuple[int, ...]) -> int:
+    """The number of values that Adafactor stores for a parameter of this shape, which is one tensor or several."""
     weight = torch.nn.Parameter(torch.ones(shape))
     weight.grad = torch.ones_like(weight)
     optimizer = Adafactor().build([{"params": [weight], "weight_decay": 0.0, "shapes": [tensors or (shape,)]}])
@@ -239,10 +243,10 @@ def kept(shape: tuple[int, ...], *tensors: tuple[int, ...]) -> int:
     return sum(value.numel() for state in states for value in state.values())
 
 
-def test_adafactor_keeps_a_number_for_each_row_and_each_column_of_each_tensor() -> None:
-    assert kept((200, 300)) == 200 + 300
-    assert kept((600, 300), (200, 300), (200, 300), (200, 300)) == 3 * (200 + 300)
-    assert kept((128, 300), (64, 300), (64, 300)) == 128 * 300
+def test_adafactor_stores_one_value_per_row_and_column_of_each_tensor() -> None:
+    assert state_size((200, 300)) == 200 + 300
+    assert state_size((600, 300), (200, 300), (200, 300), (200, 300)) == 3 * (200 + 300)
+    assert state_size((128, 300), (64, 300), (64, 300)) == 128 * 300
 
 
 def test_without_bias_correction_the_first_update_is_smaller() -> None:
@@ -267,7 +271,7 @@ def test_without_bias_correction_the_first_update_is_smaller() -> None:
         Muon(learning_rate=1.0),
     ],
 )
-def test_a_weight_without_a_gradient_stays(spec: Optimizer) -> None:
+def test_a_weight_without_a_gradient_is_unchanged(spec: Optimizer) -> None:
     weight = torch.nn.Parameter(torch.ones(3))
     spec.build([{"params": [weight], "weight_decay": 0.1}]).step()
     assert weight.tolist() == [1, 1, 1]
@@ -283,7 +287,7 @@ def test_a_weight_without_a_gradient_stays(spec: Optimizer) -> None:
         Muon(learning_rate=1.0),
     ],
 )
-def test_a_group_that_names_no_weight_decay_has_none(spec: Optimizer) -> None:
+def test_a_group_without_weight_decay_has_none(spec: Optimizer) -> None:
     weight = torch.nn.Parameter(torch.ones(2, 3))
     weight.grad = torch.zeros_like(weight)
     spec.build([{"params": [weight]}]).step()
@@ -294,13 +298,11 @@ def test_a_group_that_names_no_weight_decay_has_none(spec: Optimizer) -> None:
     ("shape", "numbers"),
     [((128, 128), 256), ((128, 200), 328), ((127, 200), 127 * 200), ((200, 127), 200 * 127), ((200,), 200)],
 )
-def test_adafactor_keeps_every_square_of_what_is_no_matrix_of_128_by_128_or_more(
-    shape: tuple[int, ...], numbers: int
-) -> None:
-    assert kept(shape) == numbers
+def test_adafactor_stores_every_square_of_all_but_large_matrices(shape: tuple[int, ...], numbers: int) -> None:
+    assert state_size(shape) == numbers
 
 
-def test_adafactor_keeps_the_mean_squares_of_rows_and_columns() -> None:
+def test_adafactor_stores_the_mean_squares_of_rows_and_columns() -> None:
     weight = torch.nn.Parameter(torch.ones(128, 200, dtype=torch.float64))
     weight.grad = torch.randn(128, 200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     optimizer = Adafactor().build([{"params": [weight], "weight_decay": 0.0}])
@@ -311,38 +313,39 @@ def test_adafactor_keeps_the_mean_squares_of_rows_and_columns() -> None:
 
 
 @pytest.mark.parametrize("shape", [(5,), (128, 128)])
-def test_adafactor_leaves_a_weight_alone_whose_gradient_is_zero(shape: tuple[int, ...]) -> None:
+def test_adafactor_does_not_change_a_weight_with_a_zero_gradient(shape: tuple[int, ...]) -> None:
     weight = torch.nn.Parameter(torch.ones(shape))
     weight.grad = torch.zeros_like(weight)
     Adafactor().build([{"params": [weight], "weight_decay": 0.0}]).step()
     assert torch.equal(weight, torch.ones(shape))
 
 
-def test_a_short_update_of_lamb_is_made_as_long_as_the_weights() -> None:
+def test_a_short_update_of_lamb_is_scaled_to_the_norm_of_the_weights() -> None:
     rng = np.random.default_rng(0)
     spec, start = Lamb(learning_rate=0.1, weight_decay=0.0), rng.normal(size=(2, 2))
-    gradients = [1e-7 * rng.normal(size=(2, 2)) for _ in RATES]  # small beside eps: the update is shorter than 1
+    # small compared with eps: the norm of the update is below 1
+    gradients = [1e-7 * rng.normal(size=(2, 2)) for _ in RATES]
     np.testing.assert_allclose(steps(spec, start, gradients), lamb(start, gradients, spec), rtol=1e-10)
 
 
-def test_a_matrix_whose_gradient_is_zero_stays_under_lamb_without_weight_decay() -> None:
+def test_lamb_does_not_change_a_matrix_with_a_zero_gradient_without_weight_decay() -> None:
     gradients = [np.zeros((2, 2)) for _ in RATES]
     assert steps(Lamb(learning_rate=0.1, weight_decay=0.0), np.ones((2, 2)), gradients).tolist() == [[1, 1], [1, 1]]
 
 
-def test_adafactor_moves_a_weight_of_zeros_by_a_thousandth_of_the_rate() -> None:
+def test_adafactor_updates_a_weight_of_zeros_by_a_thousandth_of_the_rate() -> None:
     weight = torch.nn.Parameter(torch.zeros(4, 3))
     weight.grad = torch.ones_like(weight)
     Adafactor(learning_rate=0.5).build([{"params": [weight]}]).step()
     assert weight.flatten().tolist() == pytest.approx([-0.5e-3] * 12)
 
 
-def test_adamw_takes_its_step_in_one_kernel() -> None:
+def test_adamw_is_fused() -> None:
     optimizer = AdamW(learning_rate=0.1).build([{"params": [torch.nn.Parameter(torch.zeros(1))]}])
     assert optimizer.defaults["fused"] is True
 
 
-def test_adafactor_shortens_an_update_to_the_longest_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adafactor_clips_an_update_to_the_allowed_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.optimizers.steps.adafactor.LONGEST_UPDATE", 0.25)
     weight = torch.nn.Parameter(torch.ones(4, 3))
     weight.grad = torch.ones_like(weight)  # the first update is 1 everywhere
@@ -351,11 +354,11 @@ def test_adafactor_shortens_an_update_to_the_longest_that_is_allowed(monkeypatch
 
 
 @pytest.mark.parametrize("optim", [Lamb(learning_rate=0.1), Adafactor(learning_rate=0.1)])
-def test_a_checkpoint_of_before_the_tensors_were_told_apart_is_refused(optim: Optimizer) -> None:
+def test_a_checkpoint_without_tensor_shapes_is_refused(optim: Optimizer) -> None:
     weight = torch.nn.Parameter(torch.ones(4, 4))
     weight.grad = torch.ones_like(weight)
     built = optim.build([{"params": [weight], "weight_decay": 0.0}])
     for group in built.param_groups:
-        del group["shapes"]  # as torch does, which takes the groups of a checkpoint
+        del group["shapes"]  # as after torch has loaded the groups of an old checkpoint
     with pytest.raises(BadInput, match="it is from an earlier version of Sesame"):
         built.step()

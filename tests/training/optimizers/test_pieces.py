@@ -1,4 +1,4 @@
-"""Under ZeRO a worker has one flat piece of a parameter: the pieces of all workers take the step of the whole."""
+"""Under ZeRO, a worker has one flat slice of a parameter; the updates of all slices equal the update of the whole."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -16,8 +16,8 @@ STEPS = 3
 
 
 class Workers:
-    """Stands in for torch.distributed: the workers take their steps one after the other. A sum over all of them is the
-    one that the whole tensor had; what each of them brought is kept, to be compared with it."""
+    """Replaces torch.distributed: the workers make their updates one after the other. A sum over the workers returns
+    that of the whole tensor. The contributions of the workers are stored, and compared with it."""
 
     def __init__(self, sums: list[Tensor]) -> None:
         self.whole, self.brought = sums, [torch.zeros_like(each) for each in sums]
@@ -38,8 +38,8 @@ class Workers:
         self.number += 1
 
 
-def stepped(optim: Optimizer, shapes: list[optimizer_shard.Shape], weight: Tensor, gradients: list[Tensor]) -> Tensor:
-    """The weight, or a piece of it, after an update with each of the gradients; it is tensors of these shapes."""
+def update(optim: Optimizer, shapes: list[optimizer_shard.Shape], weight: Tensor, gradients: list[Tensor]) -> Tensor:
+    """The weight, or a slice of it, after one update per gradient; it consists of tensors of these shapes."""
     parameter = torch.nn.Parameter(weight.clone())
     optimizer = optim.build([{"params": [parameter], "weight_decay": 0.1, "shapes": [shapes]}])
     for gradient in gradients:
@@ -48,8 +48,8 @@ def stepped(optim: Optimizer, shapes: list[optimizer_shard.Shape], weight: Tenso
     return parameter.detach()
 
 
-def piece_of(whole: Tensor, rank: int, workers: int) -> Tensor:
-    """What DeepSpeed gives to a worker: equal pieces, the last ones filled up with zeros."""
+def slice_of(whole: Tensor, rank: int, workers: int) -> Tensor:
+    """A worker's slice in DeepSpeed: equal slices, of which the last ones are padded with zeros."""
     size = -(-whole.numel() // workers)
     flat = torch.zeros(size * workers, dtype=whole.dtype)
     flat[: whole.numel()] = whole.flatten()
@@ -79,7 +79,7 @@ def piece_of(whole: Tensor, rank: int, workers: int) -> Tensor:
     ],
     ids=str,
 )
-def test_the_pieces_of_all_workers_take_the_step_of_the_whole(
+def test_updates_of_all_slices_equal_the_update_of_the_whole(
     optim: Optimizer, shapes: list[optimizer_shard.Shape], workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -94,27 +94,27 @@ def test_the_pieces_of_all_workers_take_the_step_of_the_whole(
 
     for module in ("lamb", "adafactor"):
         monkeypatch.setattr(f"training.optimizers.steps.{module}.over_workers", spy)
-    wanted = stepped(optim, shapes, weight, gradients)
+    wanted = update(optim, shapes, weight, gradients)
     monkeypatch.undo()
     group = Workers(sums)
     monkeypatch.setattr(optimizer_shard, "distributed", group)
     found = []
     for rank in range(workers):
         group.turn(rank)
-        mine = [piece_of(gradient, rank, workers) for gradient in gradients]
-        found.append(stepped(optim, shapes, piece_of(weight, rank, workers), mine))
+        mine = [slice_of(gradient, rank, workers) for gradient in gradients]
+        found.append(update(optim, shapes, slice_of(weight, rank, workers), mine))
     torch.testing.assert_close(torch.cat(found)[: wanted.numel()].view(shape), wanted, rtol=1e-12, atol=0)
     for brought, whole in zip(group.brought, group.whole, strict=True):
         torch.testing.assert_close(brought, whole, rtol=1e-9, atol=1e-12)
 
 
 class Threads:
-    """Stands in for torch.distributed where workers send each other pieces: each worker is a thread."""
+    """Replaces torch.distributed for workers that exchange slices: each worker is a thread."""
 
     def __init__(self, world: int) -> None:
         self.world, self.own = world, threading.local()
         self.barrier, self.box = threading.Barrier(world, timeout=60), [[torch.empty(0)] * world] * world
-        self.sent = [0] * world  # numbers
+        self.sent = [0] * world  # numbers of values
 
     def run(self, work: Callable[[int], Tensor]) -> list[Tensor]:
         def one(rank: int) -> Tensor:
@@ -168,7 +168,7 @@ class Threads:
     ],
     ids=str,
 )
-def test_workers_that_take_turns_at_matrices_take_the_step_of_one(
+def test_workers_that_share_the_matrices_make_the_same_update(
     optim: Optimizer, tensors: list[list[optimizer_shard.Shape]], workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -189,18 +189,18 @@ def test_workers_that_take_turns_at_matrices_take_the_step_of_one(
     wanted = moved(lambda whole: whole).split([start.numel() for start in starts])
     group = Threads(workers)
     monkeypatch.setattr(optimizer_shard, "distributed", group)
-    held = group.run(lambda rank: moved(lambda whole: piece_of(whole, rank, workers)))
+    held = group.run(lambda rank: moved(lambda whole: slice_of(whole, rank, workers)))
     sizes = [-(-start.numel() // workers) for start in starts]
     for whole, parts in zip(wanted, zip(*(each.split(sizes) for each in held), strict=True), strict=True):
         assert torch.equal(
             torch.cat(parts)[: len(whole)], whole
-        )  # to the bit: a matrix is always whole where it is made
+        )  # bit for bit: each matrix is whole when its update is computed
     numbers = sum(start.numel() for start in starts if start.ndim == 2)
     assert sum(group.sent) == (2 * STEPS * numbers if isinstance(optim, Muon) else 0)
 
 
 class Halves:
-    """A tensor that two workers have a slice of each, told by a flag of their threads."""
+    """A tensor of which two workers have a slice each; the current thread is the worker."""
 
     def __init__(self, shape: optimizer_shard.Shape, axis: int, group: "Threads") -> None:
         self.shape, self.axis, self.group, self.split = shape, axis, group, shape[axis] // 2
@@ -224,14 +224,14 @@ class Halves:
 
 @pytest.mark.parametrize("optim", [Lamb(learning_rate=0.1), Adafactor(), Muon(learning_rate=0.1)], ids=str)
 @pytest.mark.parametrize(("shape", "axis"), [((4, 3), 0), ((6, 8), 1), ((129, 130), 0), ((128, 131), 1), ((5,), 0)])
-def test_slices_take_the_step_of_the_whole(
+def test_updates_of_tensor_parallel_slices_equal_the_update_of_the_whole(
     optim: Optimizer, shape: optimizer_shard.Shape, axis: int, monkeypatch
 ) -> None:
-    """Fused, as two tensors one below the other where they are cut by rows."""
+    """If cut by rows, the parameter is two fused tensors, one below the other."""
     generator, count = torch.Generator().manual_seed(0), 2 if axis == 0 else 1
     parts = [torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(count * (1 + STEPS))]
     wholes = [torch.cat(parts[number : number + count]) for number in range(0, len(parts), count)]
-    wanted = stepped(optim, [shape] * count, wholes[0], wholes[1:])
+    wanted = update(optim, [shape] * count, wholes[0], wholes[1:])
     group = Threads(2)
     monkeypatch.setattr(optimizer_shard, "distributed", group)
 
@@ -258,14 +258,14 @@ def test_slices_take_the_step_of_the_whole(
 
 
 class OnGPU(Tensor):
-    """Stands in for a tensor on a GPU: what is computed of it is on the GPU too, until it is moved to the CPU."""
+    """Replaces a tensor on a GPU: results computed from it are also on the GPU until they are moved to the CPU."""
 
     def to(self, where: Any, *given: Any, **named: Any) -> Tensor:  # type: ignore[override]
         return self.as_subclass(Tensor) if isinstance(where, torch.device) else super().to(where, *given, **named)
 
 
 class Nccl(Threads):
-    """Workers that can send each other nothing but what is on a GPU."""
+    """Workers that can exchange only tensors on a GPU."""
 
     def get_backend(self) -> str:
         return "nccl"
@@ -282,19 +282,19 @@ class Nccl(Threads):
 
 @pytest.mark.parametrize("cut", ["flat pieces", "slices"])
 @pytest.mark.parametrize("optim", [Lamb(learning_rate=0.1), Adafactor(), Muon(learning_rate=0.1)], ids=str)
-def test_an_optimiser_on_the_cpu_exchanges_by_way_of_gpus_where_the_group_is_of_nccl(
+def test_with_nccl_a_cpu_optimizer_exchanges_through_gpus(
     optim: Optimizer, cut: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator, shape = torch.Generator().manual_seed(0), (4, 6)
     weight, *gradients = (torch.randn(shape, generator=generator) for _ in range(1 + STEPS))
-    wanted = stepped(optim, [shape], weight, gradients)
+    wanted = update(optim, [shape], weight, gradients)
     group = Nccl(2)
     monkeypatch.setattr(optimizer_shard, "distributed", group)
     monkeypatch.setattr(Tensor, "cuda", lambda tensor: tensor.clone().as_subclass(OnGPU))
 
     def moved(rank: int) -> Tensor:
         each = Halves(shape, 0, group)
-        mine = each.of if cut == "slices" else (lambda whole: piece_of(whole, rank, 2))
+        mine = each.of if cut == "slices" else (lambda whole: slice_of(whole, rank, 2))
         parameter = torch.nn.Parameter(mine(weight).clone())
         about = {"weight_decay": 0.1, "hidden": [True], "shapes": [[shape]]}
         if cut == "slices":
@@ -310,17 +310,17 @@ def test_an_optimiser_on_the_cpu_exchanges_by_way_of_gpus_where_the_group_is_of_
     torch.testing.assert_close(torch.cat([each.flatten() for each in found]).view(shape), wanted)
 
 
-def test_a_tensor_may_lie_on_two_workers_and_a_worker_may_have_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tensor_may_span_two_workers_and_a_worker_may_have_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     group = Workers([])
     monkeypatch.setattr(optimizer_shard, "distributed", group)
     whole, group_of = torch.arange(12), {"shapes": [(2, 2)] * 3}
     held: list[list[list[int]]] = []
     for rank in range(2):
         group.turn(rank)
-        mine = piece_of(whole, rank, 2)
+        mine = slice_of(whole, rank, 2)
         held.append([piece.of(mine).tolist() for piece in optimizer_shard.pieces_of(mine, group_of)])
     assert held == [[[0, 1, 2, 3], [4, 5], []], [[], [6, 7], [8, 9, 10, 11]]]
-    assert [piece.start for piece in optimizer_shard.pieces_of(piece_of(whole, 1, 2), group_of)] == [4, 2, 0]
+    assert [piece.start for piece in optimizer_shard.pieces_of(slice_of(whole, 1, 2), group_of)] == [4, 2, 0]
     assert [piece.of(whole).tolist() for piece in optimizer_shard.pieces_of(whole, group_of)] == whole.view(
         3, 4
     ).tolist()

@@ -17,24 +17,24 @@ def test_linear_has_the_rates_of_the_reference_bert(step: int, wanted: float) ->
 @pytest.mark.parametrize(
     ("step", "wanted"), [(0, 0.0), (5_000, 1e-4 * (1 - 5_000 / 766_000)), (10_000, 2e-4 * (1 - 10_000 / 766_000))]
 )
-def test_linear_product_has_the_rates_of_electra(step: int, wanted: float) -> None:
-    """Warm-up multiplies the decay there, where BERT's is put in its place."""
+def test_linear_times_warmup_has_the_rates_of_electra(step: int, wanted: float) -> None:
+    """In ELECTRA, the warmup factor multiplies the decay; in BERT, it replaces the decay."""
     electra = AdamW(learning_rate=2e-4, warmup_steps=10_000, lr_schedule="linear_times_warmup")
     assert rate(electra, step, 766_000) == pytest.approx(wanted, rel=1e-12)
 
 
 @pytest.mark.parametrize(("step", "wanted"), [(114, 6e-5), (79_346, 6e-6), (92_000, 6e-6)])
-def test_a_decay_may_end_before_the_run_as_that_of_gpt_3_does(step: int, wanted: float) -> None:
+def test_a_decay_may_end_before_the_run_as_in_gpt_3(step: int, wanted: float) -> None:
     gpt_3 = AdamW(learning_rate=6e-5, warmup_steps=114, lr_schedule="cosine", min_lr_ratio=0.1, lr_decay_steps=79_346)
     assert rate(gpt_3, step, 92_000) == pytest.approx(wanted, rel=1e-9)
 
 
-def test_a_run_may_end_before_its_decay_as_that_of_mt_nlg_does() -> None:
+def test_a_run_may_end_before_its_decay_as_in_mt_nlg() -> None:
     mt_nlg = AdamW(learning_rate=5e-5, warmup_steps=254, lr_schedule="cosine", min_lr_ratio=0.1, lr_decay_steps=86_466)
     assert rate(mt_nlg, 68_700, 68_700) > 1.5 * 5e-6
 
 
-def test_a_decay_does_not_end_within_the_warm_up() -> None:
+def test_a_decay_that_ends_within_the_warmup_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"invalid optimizer\.lr_decay_steps: got 10, expected 0, or a step after the 10 warmup steps"
     ):
@@ -42,7 +42,7 @@ def test_a_decay_does_not_end_within_the_warm_up() -> None:
 
 
 @pytest.mark.parametrize(("step", "wanted"), [(12_000, 3e-4), (24_000, 6e-4), (262_000, 3e-4), (500_000, 0.0)])
-def test_linear_from_peak_has_the_rates_of_roberta(step: int, wanted: float) -> None:
+def test_linear_after_warmup_has_the_rates_of_roberta(step: int, wanted: float) -> None:
     roberta = AdamW(learning_rate=6e-4, warmup_steps=24_000, lr_schedule="linear_after_warmup")
     assert rate(roberta, step, 500_000) == pytest.approx(wanted, rel=1e-12)
 
@@ -56,19 +56,20 @@ def test_cosine_falls_from_the_peak_to_its_floor(step: int, wanted: float) -> No
 
 @pytest.mark.parametrize(("step", "wanted"), [(10_000, 1.25e-4), (20_000, 2.4901434e-4), (250_000, 1.25e-4)])
 def test_cosine_from_start_has_the_rates_of_transformer_xl(step: int, wanted: float) -> None:
-    """CosineAnnealingLR counts all steps, those of the warm-up too: half of the run is half of the peak."""
+    """CosineAnnealingLR counts all steps including the warmup: in the middle of the run, the rate is half of the
+    peak."""
     lm1b = AdamW(learning_rate=2.5e-4, warmup_steps=20_000, lr_schedule="cosine_from_start")
     assert rate(lm1b, step, 500_000) == pytest.approx(wanted, rel=1e-6)
 
 
 @pytest.mark.parametrize(("step", "wanted"), [(3_000, 1.5e-4), (151_500, 7.5e-5), (290_000, 1e-5), (300_000, 1e-5)])
-def test_cosine_stopped_has_the_rates_of_megatron(step: int, wanted: float) -> None:
+def test_cosine_truncated_has_the_rates_of_megatron(step: int, wanted: float) -> None:
     megatron = AdamW(learning_rate=1.5e-4, warmup_steps=3_000, lr_schedule="cosine_truncated", min_lr_ratio=1 / 15)
     assert rate(megatron, step, 300_000) == pytest.approx(wanted, rel=1e-9)
 
 
 @pytest.mark.parametrize(("step", "wanted"), [(250, 1.5e-5), (500, 3e-5), (33_000, 3e-5 / 8), (65_500, 0.0)])
-def test_polynomial_falls_with_the_third_power_as_longformer_does(step: int, wanted: float) -> None:
+def test_polynomial_falls_with_the_third_power_as_in_longformer(step: int, wanted: float) -> None:
     longformer = AdamW(learning_rate=3e-5, warmup_steps=500, lr_schedule="polynomial")
     assert rate(longformer, step, 65_500) == pytest.approx(wanted, rel=1e-12)
 
@@ -86,7 +87,7 @@ def test_adafactor_has_the_rate_of_t5(step: int) -> None:
 
 @pytest.mark.parametrize(("step", "wanted"), [(1_562, 8.8e-4), (62_500, 0.00088), (125_000, 0.0)])
 def test_linear_has_the_rates_of_albert(step: int, wanted: float) -> None:
-    """LAMB, 125,000 steps, 3,125 of them warm-up."""
+    """LAMB: 125,000 steps, of which 3,125 are warmup."""
     albert = Lamb(learning_rate=0.00176, warmup_steps=3_125)
     assert rate(albert, step, 125_000) == pytest.approx(wanted, rel=1e-3)
 
@@ -98,7 +99,7 @@ def test_linear_has_the_rates_of_albert(step: int, wanted: float) -> None:
         *((7_036, 6e-3 / 7_037), (7_037, 0.0), (7_137, 2e-3), (7_237, 4e-3 * (1 - 200 / 1_562)), (8_598, 4e-3 / 1_562)),
     ],
 )
-def test_a_phase_with_a_peak_warms_up_again_as_bert_in_76_minutes(step: int, wanted: float) -> None:
+def test_a_phase_with_a_peak_warms_up_again_as_in_bert_in_76_minutes(step: int, wanted: float) -> None:
     """arXiv:1904.00962, 4.1: "we need to ramp up the learning rate from zero again in the second stage"."""
     recipe = load("bert_large_lamb")
     assert recipe.num_steps == 8_599
@@ -111,7 +112,7 @@ def test_phases_without_a_peak_have_one_schedule() -> None:
     assert [rate_at(bert.optimizer, bert.phases, step) for step in range(0, 1_000_000, 9_999)] == wanted
 
 
-def test_a_phase_goes_on_with_the_schedule_of_the_one_before_that_has_a_peak() -> None:
+def test_a_phase_without_a_peak_continues_the_previous_schedule() -> None:
     phases = [
         Phase(seq_length=8, global_batch_size=1, steps=4),
         Phase(seq_length=8, global_batch_size=1, steps=3, learning_rate=0.5),
@@ -123,7 +124,7 @@ def test_a_phase_goes_on_with_the_schedule_of_the_one_before_that_has_a_peak() -
     assert found[4:] == pytest.approx([0.5 * (1 - step / 7) for step in range(7)])
 
 
-def test_constant_stays_at_the_peak_after_warm_up() -> None:
+def test_constant_stays_at_the_peak_after_warmup() -> None:
     constant = AdamW(learning_rate=0.5, warmup_steps=2, lr_schedule="constant")
     assert [rate(constant, step, 5) for step in range(5)] == [0.0, 0.25, 0.5, 0.5, 0.5]
 
@@ -132,11 +133,11 @@ def test_constant_stays_at_the_peak_after_warm_up() -> None:
     "schedule",
     sorted(SCHEDULES),
 )
-def test_a_run_without_warm_up_starts_at_the_peak(schedule: str) -> None:
+def test_a_run_without_warmup_starts_at_the_peak(schedule: str) -> None:
     assert rate(AdamW(learning_rate=0.5, lr_schedule=schedule), 0, 10) == 0.5
 
 
-def test_a_run_that_is_all_warm_up_has_a_rate_at_its_end() -> None:
+def test_a_run_that_is_all_warmup_has_a_rate_at_its_end() -> None:
     assert rate(AdamW(learning_rate=1.0, warmup_steps=10, lr_schedule="linear_after_warmup"), 10, 10) == 1.0
 
 

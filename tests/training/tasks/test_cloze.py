@@ -1,4 +1,4 @@
-"""Blanks of held-out sentences."""
+"""Masked words of held-out sentences."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def made(store: TokenStore, length: int = 64) -> ClozeItems:
     return Cloze().make(store, Vocab.load(store.vocab_dir), length)
 
 
-def test_a_blank_is_a_word_of_one_token_inside_of_a_sentence(store: TokenStore) -> None:
+def test_a_blank_is_a_one_token_word_inside_a_sentence(store: TokenStore) -> None:
     vocab, blanks = Vocab.load(store.vocab_dir), made(store).blanks
     assert len(blanks) >= 40
     for blank in blanks:
@@ -29,7 +29,7 @@ def test_a_blank_is_a_word_of_one_token_inside_of_a_sentence(store: TokenStore) 
         assert blank.answer not in vocab.special_ids
 
 
-def test_the_same_corpus_makes_the_same_blanks(store: TokenStore) -> None:
+def test_the_same_corpus_gives_the_same_blanks(store: TokenStore) -> None:
     once, again = ([(one.ids_S.tolist(), one.at) for one in made(store).blanks] for _ in range(2))
     assert once == again
 
@@ -43,7 +43,7 @@ def test_sentences_that_are_too_long_are_left_out(store: TokenStore) -> None:
         made(store, length=8)
 
 
-def test_what_is_left_out_is_told(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_left_out_sentences_are_noted(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cloze, "MOST_BLANKS", 10_000)
     whole = made(store)
     assert whole.notes == ()
@@ -60,7 +60,7 @@ def test_what_is_left_out_is_told(store: TokenStore, monkeypatch: pytest.MonkeyP
     )
 
 
-def test_the_majority_is_the_share_of_the_most_frequent_answer(store: TokenStore) -> None:
+def test_the_majority_score_is_the_fraction_of_the_most_frequent_answer(store: TokenStore) -> None:
     blanks = made(store)
     answers = [one.answer for one in blanks.blanks]
     assert blanks.majority == max(answers.count(each) for each in set(answers)) / len(answers)

@@ -9,7 +9,7 @@ PARTS = facts.parts_of(Tasks)
 every_task = pytest.mark.parametrize("task", PARTS, ids=repr)
 
 
-def test_every_task_of_the_union_is_looked_at_and_described_in_words_of_its_own() -> None:
+def test_every_task_of_the_union_is_tested_and_has_its_own_description() -> None:
     facts.assert_covers(PARTS, Tasks)
     facts.assert_described(PARTS)
     assert [part.kind for part in PARTS] == list(TASKS)
@@ -21,5 +21,5 @@ def test_every_task_has_every_fact(task: Tasks) -> None:
 
 
 @every_task
-def test_a_scale_puts_values_into_keys_that_the_task_has(task: Tasks) -> None:
+def test_a_scale_sets_only_keys_of_the_task(task: Tasks) -> None:
     facts.assert_shrinks_its_keys(task)

@@ -1,4 +1,4 @@
-"""Tasks whose answer a net writes: items, what counts of a text, scores; tasks as text to text."""
+"""Tasks with generated answers: items, evaluated parts of a text, scores; other tasks as text to text."""
 
 import json
 from dataclasses import replace
@@ -38,7 +38,7 @@ def items_of(task: Any, rows: list[dict[str, Any]], **columns: str) -> list[Task
     return task.items(Records(rows=list(rows), places=[f"x:{n + 1}" for n in range(len(rows))]), columns)
 
 
-def test_a_prompt_has_a_tail_that_stays_and_an_answer_may_be_a_list() -> None:
+def test_a_prompt_keeps_its_end_and_an_answer_may_be_a_list() -> None:
     (item,) = items_of(TASK, [{"a": "text", "b": ["one", "two"]}])
     assert item.texts == (TaskPrompt((), "text", "\nTL;DR:"),)
     assert item.gold == ("one", "two")
@@ -59,7 +59,7 @@ def test_a_prompt_has_a_tail_that_stays_and_an_answer_may_be_a_list() -> None:
         ({"a": "x", "b": [{}]}, "x:1: invalid b: got {}, expected text"),
     ],
 )
-def test_a_wrong_row_is_one_line(row: dict[str, Any], said: str) -> None:
+def test_an_invalid_row_is_refused_in_one_line(row: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput) as caught:
         items_of(TASK, [row])
     assert str(caught.value) == said
@@ -73,7 +73,7 @@ def test_a_wrong_row_is_one_line(row: dict[str, Any], said: str) -> None:
         ({"prompt": "{a"}, "invalid prompt: got '{a', expected a text with columns in braces"),
     ],
 )
-def test_keys_that_mean_nothing_are_one_line(keys: Any, said: str) -> None:
+def test_invalid_keys_are_refused_in_one_line(keys: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said.replace("{", r"\{")):
         Generation(**{"prompt": "{a}", "answer": "{b}"} | keys)
 
@@ -88,12 +88,12 @@ def test_keys_that_mean_nothing_are_one_line(keys: Any, said: str) -> None:
         ({"num_fewshot": -1}, "invalid num_fewshot: got -1, expected a whole number from 0 up"),
     ],
 )
-def test_writing_that_means_nothing_is_one_line(keys: Any, said: str) -> None:
+def test_invalid_generation_settings_are_refused_in_one_line(keys: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         GenerationSettings(**keys)
 
 
-def test_keys_of_writing_are_a_method_and_limits() -> None:
+def test_generation_settings_give_a_method_and_limits() -> None:
     assert GenerationSettings().method() == GreedyDecoding()
     assert GenerationSettings(num_beams=4, length_penalty=2.0).method() == BeamSearch(num_beams=4, length_penalty=2.0)
     assert GenerationSettings(top_k=2).method() == SampledDecoding(top_k=2)
@@ -101,14 +101,14 @@ def test_keys_of_writing_are_a_method_and_limits() -> None:
     limits = GenerationSettings(max_new_tokens=60, min_new_tokens=10, no_repeat_ngram_size=3, force_eos=True).limits(
         [3], [0, 1]
     )
-    assert (limits.no_repeat_ngram_size, limits.no_repeat_in) == (3, "new")  # what the question says may be said again
+    assert (limits.no_repeat_ngram_size, limits.no_repeat_in) == (3, "new")  # n-grams of the question may be repeated
     assert replace(limits, no_repeat_ngram_size=0, no_repeat_in="row") == GenerationLimits(
         max_new_tokens=60, min_new_tokens=10, force_eos=True, ends=(3,), barred=(0, 1)
     )
     assert not GenerationSettings(force_eos=True).limits([], []).force_eos
 
 
-def test_a_net_is_fine_tuned_unless_examples_or_the_task_say_what_is_asked() -> None:
+def test_a_model_is_fine_tuned_unless_the_prompt_has_examples_or_the_task_is_zero_shot() -> None:
     assert [GenerationSettings(**keys).tunes for keys in ({}, {"num_fewshot": 1}, {"zero_shot": True})] == [
         True,
         False,
@@ -116,7 +116,7 @@ def test_a_net_is_fine_tuned_unless_examples_or_the_task_say_what_is_asked() -> 
     ]  # type: ignore[arg-type]
 
 
-def test_scores_are_those_of_the_libraries_as_shares() -> None:
+def test_scores_equal_those_of_the_libraries_as_fractions() -> None:
     golds, texts = ["a dog runs fast", "the cat sat on the mat"], ["a dog ran fast", "the cat sat on a mat"]
     items = [TaskItem("x", (), (gold,)) for gold in golds]
     found = Generation(prompt="", answer="", metrics=tuple(METRICS)).scores(items, texts)
@@ -132,7 +132,7 @@ def test_scores_are_those_of_the_libraries_as_shares() -> None:
     assert all(value == pytest.approx(1) for name, value in perfect.items() if name != "words")
 
 
-def test_what_is_counted_at_once_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_of_one_library_call_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = list[str]()
 
     def counts(name: str) -> Any:
@@ -147,15 +147,15 @@ def test_what_is_counted_at_once_is_counted_once(monkeypatch: pytest.MonkeyPatch
     assert sorted(counted) == ["bleu", "rouge", "squad1"]
 
 
-def test_lsum_is_over_sentences_a_line() -> None:
-    """Sentences in another order cost L and not Lsum, as in scores of summaries."""
+def test_rouge_lsum_has_one_sentence_per_line() -> None:
+    """Sentences in another order lower rougeL and not rougeLsum, as in scores of summaries."""
     items = [TaskItem("x", (), ("a b c.\nd e f.",))]
     found = Generation(prompt="", answer="", metrics=("rougeL", "rougeLsum")).scores(items, ["d e f. a b c."])
     assert found["rougeLsum"] == pytest.approx(1.0)
     assert found["rougeL"] == pytest.approx(0.5)
 
 
-def test_notes_have_signatures_and_empty_texts() -> None:
+def test_notes_contain_signatures_and_empty_texts() -> None:
     items = [TaskItem("x", (), ("a b c d",)), TaskItem("x", (), ("a",))]
     assert TASK.notes(items, ["a b c d", ""])[0].startswith("bleu: nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
     assert TASK.notes(items, ["a b c d", ""])[1] == "1 of 2 texts are empty"
@@ -175,7 +175,7 @@ def test_references_in_a_script_that_rouge_drops_are_counted() -> None:
     assert said not in plain.notes(items, ["x"] * 5)
 
 
-def test_references_that_rouge_drops_all_are_refused_where_they_are_read() -> None:
+def test_references_without_text_for_rouge_are_refused_when_read() -> None:
     rows = [{"a": "x", "b": "北京"}, {"a": "y", "b": "大学 。"}]
     with pytest.raises(BadInput) as caught:
         items_of(ROUGE, rows)
@@ -188,7 +188,7 @@ def test_references_that_rouge_drops_all_are_refused_where_they_are_read() -> No
     assert len(items_of(Generation(prompt="{a}", answer="{b}", metrics=("chrf",)), rows)) == 2
 
 
-def test_examples_stand_in_the_form_of_gpt2() -> None:
+def test_examples_have_the_format_of_gpt2() -> None:
     """english sentence = french sentence (GPT-2 3.7)."""
     task = Generation(
         prompt="{en} =", answer="{fr}", generation=GenerationSettings(num_fewshot=2, instruction="Translate.")
@@ -204,7 +204,7 @@ def test_examples_stand_in_the_form_of_gpt2() -> None:
     assert build_prompts(task, [item, *train[:2]], train)[0] == question
 
 
-def test_what_has_no_room_is_left_out_examples_first() -> None:
+def test_without_room_examples_are_left_out_first() -> None:
     def letters(text: str) -> list[int]:
         return [ord(letter) for letter in text]
 
@@ -215,10 +215,10 @@ def test_what_has_no_room_is_left_out_examples_first() -> None:
     assert ids_of(question, letters, 3) == (letters("ef!"), "truncated")
 
 
-# Files
+# Files.
 
 
-def test_turns_of_a_conversation_have_those_before_and_all_answers() -> None:
+def test_turns_of_a_conversation_contain_previous_turns_and_all_answers() -> None:
     story = {
         "id": "s",
         "story": "Ada wrote.",
@@ -239,7 +239,7 @@ def test_turns_of_a_conversation_have_those_before_and_all_answers() -> None:
         assert "invalid CoQA format" in fault.why
 
 
-def test_files_that_are_aligned_are_one_record_a_line_and_may_lie_beside_the_data_folder(tmp_path: Path) -> None:
+def test_aligned_files_are_one_record_per_line_and_may_be_outside_the_data_directory(tmp_path: Path) -> None:
     data, beside = tmp_path / "downstream", tmp_path / "text"
     data.mkdir()
     beside.mkdir()
@@ -263,7 +263,7 @@ def test_files_that_are_aligned_are_one_record_a_line_and_may_lie_beside_the_dat
         split.records(data)
 
 
-def test_a_blank_line_in_one_of_two_aligned_files_costs_its_own_pair_and_shifts_no_other(tmp_path: Path) -> None:
+def test_a_blank_line_in_aligned_files_drops_only_its_own_pair(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_text("dog\n\ncat\nowl\n\n")
     (tmp_path / "a.de").write_text("Hund\nKatze\n \nEule\n")
     records = SplitRecords(paths=("a.en",), format=LinesFormat(), aligned_files={"de": (".en", ".de")}).records(
@@ -277,7 +277,7 @@ def test_a_blank_line_in_one_of_two_aligned_files_costs_its_own_pair_and_shifts_
     ]
 
 
-# Text to text
+# Text to text.
 
 CLASSIFY = Classification(
     text="a", text_pair="b", label="c", labels=("no", "yes", "maybe"), metrics=("accuracy", "macro_f1")
@@ -314,7 +314,7 @@ KINDS: dict[str, tuple[LabeledTask, list[dict[str, Any]], list[str], list[str]]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_writes_the_target_gets_the_whole_score(kind: str) -> None:
+def test_the_target_text_gets_the_full_score(kind: str) -> None:
     of, rows, sources, targets = KINDS[kind]
     task = as_text(of, "mine")  # type: ignore[arg-type]
     items = items_of(task, rows)
@@ -330,7 +330,7 @@ def test_who_writes_the_target_gets_the_whole_score(kind: str) -> None:
     json.dumps(predictions)
 
 
-def test_what_is_no_label_is_wrong_and_counted() -> None:
+def test_a_text_that_is_not_a_label_is_wrong_and_counted() -> None:
     task = TextToText(task=CLASSIFY, label_words={"no": "nein", "yes": "ja"})
     items = items_of(task, [{"a": "p", "b": "h", "c": label} for label in ("yes", "no", "no")])
     predictions = task.predictions(items, ["ja", "no", "NEIN"])
@@ -340,7 +340,7 @@ def test_what_is_no_label_is_wrong_and_counted() -> None:
     f1 = Classification(text="a", label="c", labels=("0", "1"), metrics=("f1", "matthews"))
     both = items_of(TextToText(task=f1), [{"a": "p", "c": label} for label in "1100"])
     found = TextToText(task=f1).scores(both, ["1", "", "0", ""])
-    assert found["f1"] == pytest.approx(0.5)  # one of two found, and one of two is what was not asked for
+    assert found["f1"] == pytest.approx(0.5)  # one of two found, and one of two predictions is wrong
     assert TextToText(task=f1).scores(both[1:], ["1", "", ""])["f1"] == pytest.approx(0.5)
     three = items_of(task, [{"a": "p", "b": "h", "c": label} for label in ("yes", "no", "maybe", "maybe")])
     macro = task.scores(three, ["yes", "no", "maybe", ""])["macro_f1"]
@@ -349,7 +349,7 @@ def test_what_is_no_label_is_wrong_and_counted() -> None:
     assert as_text(numbers, "x").predictions([], ["3 . 5", "many", "nan"]) == [3.5, -1, -1]  # type: ignore[arg-type]
 
 
-def test_words_that_mean_nothing_are_one_line() -> None:
+def test_invalid_label_words_are_refused_in_one_line() -> None:
     with pytest.raises(
         ValueError, match="invalid label_words: got 'ja', expected labels of the task: no or yes or maybe"
     ):
@@ -361,14 +361,14 @@ def test_words_that_mean_nothing_are_one_line() -> None:
         task.question(items_of(task, [{"a": "p", "b": "h", "c": "yes"}])[0])
 
 
-def test_a_file_of_objects_gives_items_with_the_place_of_each(tmp_path: Path) -> None:
+def test_items_of_json_lines_have_their_line_as_place(tmp_path: Path) -> None:
     (tmp_path / "dev.jsonl").write_text('{"a": "p", "b": "q"}\n\n{"a": "r", "b": "s"}\n')
     records = SplitRecords(paths=("dev.jsonl",), format=JsonlFormat()).records(tmp_path)
     assert [item.place for item in TASK.items(records, {})] == ["dev.jsonl:1", "dev.jsonl:3"]
     assert np.array_equal([len(item.gold) for item in TASK.items(records, {})], [1, 1])
 
 
-def test_lines_of_rouge_end_with_a_line_end_alone() -> None:
-    """A line separator inside of a sentence made two of it."""
+def test_rouge_splits_lines_only_at_line_feeds() -> None:
+    """A line separator inside a sentence used to split it into two."""
     scores = METRICS["rougeLsum"]([["a b\u2028c d\nx"]], ["c d a b\nx"])
     assert scores["rougeLsum"] == pytest.approx(3 / 5)

@@ -1,4 +1,4 @@
-"""Tasks of labelled files: what is asked, rows, answers, scores; bad files in one line."""
+"""Tasks of labeled files: prompts, sequences, answers and scores; bad files are refused in one line."""
 
 import json
 from dataclasses import replace
@@ -101,14 +101,14 @@ FILES: dict[str, dict[str, str]] = {
 TASKS: dict[str, LabeledTask] = {task.kind: task for task in (CLASSIFY, REGRESS, TAG, CHOOSE, SPAN)}
 
 
-def written(folder: Path, kind: str) -> Path:
+def write_files(folder: Path, kind: str) -> Path:
     for name, content in FILES[kind].items():
         (folder / name).write_text(content)
     return folder
 
 
 def gold_outputs(encoded: EncodedItems) -> Any:
-    """What heads would say that are always right."""
+    """Outputs of heads that always predict the gold answer."""
     for number, rows in enumerate(encoded.examples):
         row, length = rows[0], len(rows[0]["input_ids"])
         found = {}
@@ -128,9 +128,9 @@ def gold_outputs(encoded: EncodedItems) -> Any:
 
 
 @pytest.mark.parametrize("kind", TASKS)
-def test_who_says_the_gold_gets_the_whole_score(kind: str, vocab: Vocab, tmp_path: Path) -> None:
+def test_gold_predictions_get_the_full_score(kind: str, vocab: Vocab, tmp_path: Path) -> None:
     task = TASKS[kind]
-    items = task.items(DEV[task.kind].records(written(tmp_path, kind)), {})
+    items = task.items(DEV[task.kind].records(write_files(tmp_path, kind)), {})
     encoded = task.encode(items, vocab, 24, training=False)
     assert all(len(row["input_ids"]) <= 24 for rows in encoded.examples for row in rows)
     scores = task.scores(items, task.predictions(items, encoded, gold_outputs(encoded)))
@@ -140,11 +140,11 @@ def test_who_says_the_gold_gets_the_whole_score(kind: str, vocab: Vocab, tmp_pat
 
 
 @pytest.mark.parametrize("kind", TASKS)
-def test_its_target_counts_what_its_rows_have(kind: str, vocab: Vocab, tmp_path: Path) -> None:
+def test_the_target_counts_the_labels_of_its_sequences(kind: str, vocab: Vocab, tmp_path: Path) -> None:
     from preprocessing.collate import unpadded
 
     task = TASKS[kind]
-    items = task.items(DEV[task.kind].records(written(tmp_path, kind)), {})
+    items = task.items(DEV[task.kind].records(write_files(tmp_path, kind)), {})
     encoded = task.encode(items, vocab, 24, training=True)
     batch = unpadded([row for rows in encoded.examples for row in rows])
     (target,) = task.targets()
@@ -211,7 +211,7 @@ def error(task: LabeledTask, folder: Path) -> str:
         ),
     ],
 )
-def test_a_wrong_row_is_one_line(kind: str, name: str, content: str, line: str, tmp_path: Path) -> None:
+def test_an_invalid_row_is_refused_in_one_line(kind: str, name: str, content: str, line: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     assert error(TASKS[kind], tmp_path) == line
 
@@ -227,16 +227,16 @@ def test_a_wrong_row_is_one_line(kind: str, name: str, content: str, line: str, 
         ({"words": None, "tags": ["O"]}, "invalid words: got None, expected a list of texts"),
     ],
 )
-def test_each_word_has_one_tag(record: dict[str, Any], said: str) -> None:
+def test_words_and_tags_must_match(record: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput) as caught:
         TAG.items(Records([record], ["dev.jsonl:1"]), {})
     assert str(caught.value) == f"dev.jsonl:1: {said}"
 
 
 @pytest.mark.parametrize("kind", ["multiple_choice", "token_classification"])
-def test_what_has_no_answer_teaches_nothing(kind: str, vocab: Vocab, tmp_path: Path) -> None:
+def test_an_unlabeled_item_is_not_trained_on(kind: str, vocab: Vocab, tmp_path: Path) -> None:
     task = TASKS[kind]
-    records = DEV[kind].records(written(tmp_path, kind))
+    records = DEV[kind].records(write_files(tmp_path, kind))
     label = {"multiple_choice": "answers", "token_classification": "tags"}[kind]
     first, *others = records.rows
     items = task.items(Records([{**first, label: None}, *others], records.places), {})
@@ -253,7 +253,7 @@ def test_what_has_no_answer_teaches_nothing(kind: str, vocab: Vocab, tmp_path: P
         task.encode(without, vocab, 200, training=True)
 
 
-def test_a_split_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_split_is_refused_in_one_line(tmp_path: Path) -> None:
     absent = SplitRecords(paths=("SST-2/dev.tsv",), format=TsvFormat(), fallbacks=(split("sst/*.tsv", CsvFormat()),))
     with pytest.raises(
         BadInput, match=r"no such file: SST-2/dev\.tsv or sst/\*\.tsv; set the directory with --task-data-dir"
@@ -262,34 +262,34 @@ def test_a_split_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     assert not absent.is_there(tmp_path)
 
 
-def test_a_label_may_count_as_another(vocab: Vocab, tmp_path: Path) -> None:
-    """HANS: a model of three classes is scored on two."""
+def test_a_label_may_be_merged_into_another(vocab: Vocab, tmp_path: Path) -> None:
+    """HANS: a model with three classes is scored on two."""
     task = replace(CLASSIFY, merge_labels={"maybe": "no"})
-    items = task.items(DEV[task.kind].records(written(tmp_path, "classification")), {})
+    items = task.items(DEV[task.kind].records(write_files(tmp_path, "classification")), {})
     encoded = task.encode(items, vocab, 24, training=False)
     outputs = [([0, 1, 2], {"row_label": torch.eye(3)[[1, 2, 0]]})]
     assert task.predictions(items, encoded, outputs) == ["yes", "no", "no"]
     assert task.scores(items, ["yes", "no", "no"]) == {"accuracy": 1.0}
 
 
-def labelled(*golds: Any) -> list[TaskItem]:
+def labeled(*golds: Any) -> list[TaskItem]:
     return [TaskItem(f"dev.tsv:{n}", ("x",), gold) for n, gold in enumerate(golds, 2)]
 
 
-def test_f1_is_of_the_positive_label_and_says_which_that_is() -> None:
-    items, said = labelled(1, 1, 0, 0, None), ["1", "0", "0", "0", "0"]
+def test_f1_uses_the_positive_label_and_names_it() -> None:
+    items, said = labeled(1, 1, 0, 0, None), ["1", "0", "0", "0", "0"]
     for labels, positive, share in ((("0", "1"), "", 2 / 3), (("0", "1"), "0", 0.8), (("1", "0"), "0", 2 / 3)):
         task = Classification(text="a", label="b", labels=labels, positive_label=positive, metrics=("f1",))
         answers = [labels[int(one)] for one in said]
         assert task.scores(items, answers)["f1"] == pytest.approx(share)
         assert task.notes(items, answers) == [f"f1 has the positive label '{positive or labels[1]}'"]
     three = Classification(text="a", label="b", labels=("0", "1", "2"), positive_label="2", metrics=("f1",))
-    assert three.scores(labelled(2, 2, 0, 1), ["2", "0", "2", "1"])["f1"] == pytest.approx(0.5)
+    assert three.scores(labeled(2, 2, 0, 1), ["2", "0", "2", "1"])["f1"] == pytest.approx(0.5)
     merged = Classification(
         text="a", label="b", labels=("e", "n", "c"), merge_labels={"c": "n"}, positive_label="e", metrics=("f1",)
     )
-    assert merged.scores(labelled(0, 1, 2), ["e", "e", "n"])["f1"] == pytest.approx(2 / 3)
-    assert replace(merged, positive_label="").notes(labelled(0), ["e"])[0] == "f1 has the positive label 'n'"
+    assert merged.scores(labeled(0, 1, 2), ["e", "e", "n"])["f1"] == pytest.approx(2 / 3)
+    assert replace(merged, positive_label="").notes(labeled(0), ["e"])[0] == "f1 has the positive label 'n'"
 
 
 @pytest.mark.parametrize(
@@ -310,26 +310,26 @@ def test_f1_is_of_the_positive_label_and_says_which_that_is() -> None:
         ),
     ],
 )
-def test_a_positive_label_that_is_not_known_is_one_line(keys: dict[str, Any], line: str) -> None:
+def test_an_unknown_positive_label_is_refused(keys: dict[str, Any], line: str) -> None:
     with pytest.raises(ValueError, match="expected") as caught:
         replace(CLASSIFY, **keys)
     assert line in str(caught.value)
 
 
-def test_a_metric_that_is_not_defined_says_so() -> None:
+def test_an_undefined_metric_is_noted() -> None:
     task = Classification(text="a", label="b", labels=("no", "yes"), metrics=("accuracy", "matthews", "f1"))
     positive, zero = "f1 has the positive label 'yes'", "is undefined and counts as 0"
-    assert task.notes(labelled(0, 1), ["no", "yes"]) == [positive]
+    assert task.notes(labeled(0, 1), ["no", "yes"]) == [positive]
     same = f"matthews {zero}: all 2 predictions are the same"
-    assert task.notes(labelled(0, 1), ["yes", "yes"]) == [positive, same]
+    assert task.notes(labeled(0, 1), ["yes", "yes"]) == [positive, same]
     none = f"f1 {zero}: neither gold answers nor predictions have this label"
     same = f"matthews {zero}: all 2 gold answers are the same"
-    assert task.notes(labelled(0, 0), ["no", "no"]) == [positive, none, same]
-    assert replace(task, metrics=("accuracy",)).notes(labelled(0, 0), ["no", "no"]) == []
-    assert REGRESS.notes(labelled(0.0, 1.0, None), [0.5, 0.5, 0.7]) == [
+    assert task.notes(labeled(0, 0), ["no", "no"]) == [positive, none, same]
+    assert replace(task, metrics=("accuracy",)).notes(labeled(0, 0), ["no", "no"]) == []
+    assert REGRESS.notes(labeled(0.0, 1.0, None), [0.5, 0.5, 0.7]) == [
         "spearman, pearson are undefined and count as 0: all 2 predictions are the same"
     ]
-    assert REGRESS.notes(labelled(0.0, 1.0), [0.5, 0.7]) == []
+    assert REGRESS.notes(labeled(0.0, 1.0), [0.5, 0.7]) == []
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_a_metric_that_is_not_defined_says_so() -> None:
         (TAG, (["O", "O"], ["O", "B-PER"], ["O", "O"]), "'O'"),
     ],
 )
-def test_one_answer_to_all_questions_teaches_nothing_else(
+def test_identical_training_answers_are_noted(
     task: LabeledTask, golds: tuple[Any, ...], one: str, vocab: Vocab
 ) -> None:
     texts: Any = (("Ada", "wrote"),) if task.kind == "token_classification" else ("Ada", "wrote")
@@ -355,7 +355,7 @@ def test_one_answer_to_all_questions_teaches_nothing_else(
     assert task.encode(other, vocab, 24, training=True).notes == []
 
 
-def test_half_of_a_file_by_what_belongs_together(tmp_path: Path) -> None:
+def test_folds_keep_rows_with_the_same_value_together(tmp_path: Path) -> None:
     rows = [{"premise": f"p{number // 3}", "n": number} for number in range(300)]
     (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     halves = [
@@ -367,7 +367,7 @@ def test_half_of_a_file_by_what_belongs_together(tmp_path: Path) -> None:
     assert 90 < len(halves[0]) < 210
 
 
-def test_words_behind_the_end_of_a_row_are_outside(vocab: Vocab, tmp_path: Path) -> None:
+def test_truncated_words_are_predicted_as_outside(vocab: Vocab, tmp_path: Path) -> None:
     (tmp_path / "dev.txt").write_text("Ada B-PER\nLovelace I-PER\nwrote O\nin O\nLondon B-LOC\n")
     items = TAG.items(DEV["token_classification"].records(tmp_path), {})
     encoded = TAG.encode(items, vocab, 5, training=False)
@@ -375,8 +375,8 @@ def test_words_behind_the_end_of_a_row_are_outside(vocab: Vocab, tmp_path: Path)
     assert TAG.predictions(items, encoded, gold_outputs(encoded)) == [["B-PER", "I-PER", "O", "O", "O"]]
 
 
-def test_ends_and_single_words_of_entities_are_tags_of_their_own(vocab: Vocab, tmp_path: Path) -> None:
-    """BIOES from a file to its score: the second entity is predicted to go on behind its last word."""
+def test_iobes_tags_are_scored_from_file_to_score(vocab: Vocab, tmp_path: Path) -> None:
+    """The second entity is predicted to continue after its last word."""
     task = TokenClassification(labels=("O", "B-PER", "I-PER", "E-PER", "S-LOC"), scheme="IOBES")
     (tmp_path / "dev.txt").write_text("Ada B-PER\nso I-PER\nLovelace E-PER\nin O\nLondon S-LOC\n\nIt B-PER\nso E-PER\n")
     items = task.items(DEV["token_classification"].records(tmp_path), {})
@@ -415,7 +415,7 @@ BILOU = ("O", "B-PER", "I-PER", "L-PER", "U-PER")
         (("O", "PER"), {"metrics": ("accuracy", "recall")}, "labels is ['PER'], expected"),
     ],
 )
-def test_labels_that_are_no_entities_of_the_scheme_are_refused_before_anything_is_read(
+def test_labels_outside_of_the_scheme_are_refused_before_reading(
     labels: tuple[str, ...], keys: dict[str, Any], line: str
 ) -> None:
     with pytest.raises(ValueError, match="expected") as caught:
@@ -424,23 +424,23 @@ def test_labels_that_are_no_entities_of_the_scheme_are_refused_before_anything_i
     assert "\n" not in str(caught.value)
 
 
-def test_parts_of_speech_are_scored_by_word() -> None:
+def test_part_of_speech_tags_are_scored_by_word() -> None:
     task = TokenClassification(labels=("NN", "VB", "DT"), metrics=("accuracy", "macro_f1"))
     items = [TaskItem("1", (("a", "b"),), ["DT", "NN"]), TaskItem("2", (("a", "b"),), ["NN", "VB"])]
     said = [["DT", "NN"], ["NN", "NN"]]
     assert task.scores(items, said) == {"accuracy": 0.75, "macro_f1": pytest.approx((1 + 0.8 + 0) / 3)}
-    cut = [["DT", "O"], ["NN", "VB"]]  # a word behind the end of its row is wrong, and O is no class
+    cut = [["DT", "O"], ["NN", "VB"]]  # a truncated word is wrong, and O is not a class
     assert task.scores(items, cut) == {"accuracy": 0.75, "macro_f1": pytest.approx((1 + 2 / 3 + 1) / 3)}
 
 
-def test_words_without_a_piece_are_wrong_where_no_tag_is_outside(vocab: Vocab) -> None:
+def test_words_without_a_token_are_wrong_if_no_tag_means_outside(vocab: Vocab) -> None:
     task = TokenClassification(labels=("NN", "VB"), metrics=("accuracy",))
     items = [TaskItem("1", (("Ada", "wrote", "so", "long"),), ["NN"] * 4)]
     (note,) = task.encode(items, vocab, 5, training=False).notes
     assert note.endswith("words are truncated, or have no token; they count as wrong")
 
 
-def test_right_tags_that_are_no_entities_of_a_strict_scheme_are_said() -> None:
+def test_gold_tags_that_violate_a_strict_scheme_are_noted() -> None:
     task = TokenClassification(labels=("O", "B-PER", "I-PER"), scheme="IOB2")
     items = [TaskItem("1", (("a", "b"),), ["I-PER", "I-PER"]), TaskItem("2", (("a", "b"),), ["B-PER", "O"])]
     note = "2 of 3 words of entities are invalid in scheme IOB2, and are ignored"
@@ -449,7 +449,7 @@ def test_right_tags_that_are_no_entities_of_a_strict_scheme_are_said() -> None:
 
 
 @pytest.mark.parametrize(("scheme", "tags"), [("lenient", ["O", "O"]), ("IOB2", ["O", "I-PER"])])
-def test_no_predicted_entity_is_said(scheme: Any, tags: list[str]) -> None:
+def test_predictions_without_an_entity_are_noted(scheme: Any, tags: list[str]) -> None:
     task = TokenClassification(labels=("O", "B-PER", "I-PER"), scheme=scheme)
     items = [TaskItem("1", (("a", "b"),), ["B-PER", "O"]), TaskItem("2", (("a", "b"),), None)]
     assert task.notes(items, [tags, ["B-PER", "O"]]) == [
@@ -463,7 +463,7 @@ def test_no_predicted_entity_is_said(scheme: Any, tags: list[str]) -> None:
     assert replace(task, metrics=("accuracy",)).notes(nothing, [["O", "O"]]) == []
 
 
-def test_no_answer_to_any_question_is_said() -> None:
+def test_predictions_without_any_answer_are_noted() -> None:
     items = [TaskItem(str(n), ("q", "text"), (str(n), ["text"], [0])) for n in range(2)]
     silent, some = (
         [SpanPrediction("", 1.0, "text")] * 2,
@@ -473,10 +473,10 @@ def test_no_answer_to_any_question_is_said() -> None:
     assert ExtractiveQA(squad_version=2).notes(items, some) == []
 
 
-def test_the_parts_of_a_score_are_of_files_of_that_name(vocab: Vocab, tmp_path: Path) -> None:
+def test_group_scores_are_those_of_files_with_that_name(vocab: Vocab, tmp_path: Path) -> None:
     """RACE: middle and high."""
     task = replace(CHOOSE, groups={"middle": "middle", "high": "high", "none": "college"})
-    items = task.items(DEV["multiple_choice"].records(written(tmp_path, "multiple_choice")), {})
+    items = task.items(DEV["multiple_choice"].records(write_files(tmp_path, "multiple_choice")), {})
     right = ["B", "A", "B", "A"]
     assert [(item.place.split(".")[0], item.gold) for item in items] == [
         *[("high", 1), ("high", 0)],
@@ -493,33 +493,33 @@ def test_the_parts_of_a_score_are_of_files_of_that_name(vocab: Vocab, tmp_path: 
 @pytest.mark.parametrize(
     ("labels", "golds", "is_said"), [("012", (1, 2, 1), True), ("012", (1, 0, 1), False), ("ABC", (1, 2, 1), False)]
 )
-def test_options_that_may_be_counted_from_1_are_said(labels: str, golds: tuple[int, ...], is_said: bool) -> None:
+def test_labels_that_may_count_from_1_are_noted(labels: str, golds: tuple[int, ...], is_said: bool) -> None:
     task = replace(CHOOSE, labels=tuple(labels))
     found = [TaskItem(str(n), ("x", "y", ("a", "b", "c")), gold) for n, gold in enumerate(golds)]
     said = "choice 0 is correct in none of 3 questions: if the file counts choices from 1"
     assert [note.startswith(said) for note in task.notes(found, ["0"] * 3)] == [True] * is_said
 
 
-def test_first_pieces_of_words() -> None:
+def test_first_tokens_of_words_are_found() -> None:
     assert first_pieces(np.array([-1, 0, 1, 1, -1, 3])) == ([1, 2, 5], [0, 1, 3])
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression", "multiple_choice"])
-def test_rows_that_are_cut_are_counted(kind: str, vocab: Vocab, tmp_path: Path) -> None:
+def test_truncated_sequences_are_counted(kind: str, vocab: Vocab, tmp_path: Path) -> None:
     task = TASKS[kind]
-    first, *others = task.items(DEV[kind].records(written(tmp_path, kind)), {})
+    first, *others = task.items(DEV[kind].records(write_files(tmp_path, kind)), {})
     short = [replace(item, texts=("Ada", *item.texts[1:])) for item in others]
     items = [replace(first, texts=(TEXT * 2, *first.texts[1:])), *short]
-    rows = "3 of 12" if kind == "multiple_choice" else "1 of 3"  # of a question each option is a row
+    rows = "3 of 12" if kind == "multiple_choice" else "1 of 3"  # each choice of a question is a sequence
     assert task.encode(items, vocab, 24, training=True).notes == [f"{rows} sequences are truncated to 24 tokens"]
     assert task.encode(items, vocab, 200, training=True).notes == []
 
 
-# Spans
+# Spans.
 
 
 def test_windows_without_the_answer_point_at_their_first_token(vocab: Vocab, tmp_path: Path) -> None:
-    items = SPAN.items(DEV["extractive_qa"].records(written(tmp_path, "extractive_qa")), {})
+    items = SPAN.items(DEV["extractive_qa"].records(write_files(tmp_path, "extractive_qa")), {})
     encoded = SPAN.encode(items, vocab, 20, training=True)
     of_first = [rows[0] for rows, item in zip(encoded.examples, encoded.item_of, strict=True) if item == 0]
     assert len(of_first) > 2
@@ -532,7 +532,7 @@ def test_windows_without_the_answer_point_at_their_first_token(vocab: Vocab, tmp
         assert answer == "babbage"
 
 
-def test_an_answer_that_does_not_stand_there_is_left_out_of_training_and_said(vocab: Vocab, tmp_path: Path) -> None:
+def test_an_answer_at_the_wrong_position_is_left_out_of_training_and_noted(vocab: Vocab, tmp_path: Path) -> None:
     content = json.loads(FILES["extractive_qa"]["dev.json"])
     content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 7
     (tmp_path / "dev.json").write_text(json.dumps(content))
@@ -545,7 +545,7 @@ def test_an_answer_that_does_not_stand_there_is_left_out_of_training_and_said(vo
     assert 0 in SPAN.encode(items, vocab, 40, training=False).item_of
 
 
-def test_a_token_counts_where_it_has_most_around_it(vocab: Vocab) -> None:
+def test_a_token_is_scored_in_the_window_with_most_context(vocab: Vocab) -> None:
     from preprocessing.tokenization.template import windows
 
     found = windows(Template(vocab).row("Who ?", TEXT), 20, 6)
@@ -557,8 +557,8 @@ def test_a_token_counts_where_it_has_most_around_it(vocab: Vocab) -> None:
     assert {0, len(found) - 1} <= set(owner.values())
 
 
-def test_the_threshold_says_when_there_is_no_answer(vocab: Vocab, tmp_path: Path) -> None:
-    items = SPAN.items(DEV["extractive_qa"].records(written(tmp_path, "extractive_qa")), {})[:1]
+def test_the_threshold_decides_that_there_is_no_answer(vocab: Vocab, tmp_path: Path) -> None:
+    items = SPAN.items(DEV["extractive_qa"].records(write_files(tmp_path, "extractive_qa")), {})[:1]
     encoded = SPAN.encode(items, vocab, 100, training=False)
     (outputs,) = gold_outputs(encoded)
     outputs[1]["answer_span"][0, 0] = 10.0
@@ -570,13 +570,13 @@ def test_the_threshold_says_when_there_is_no_answer(vocab: Vocab, tmp_path: Path
     assert answer.text == "Babbage"
 
 
-def asked(*golds: list[str]) -> list[TaskItem]:
+def questions(*golds: list[str]) -> list[TaskItem]:
     return [TaskItem(str(n), ("Who ?", TEXT), (str(n), gold, [0] * len(gold))) for n, gold in enumerate(golds)]
 
 
 @pytest.mark.parametrize("keys", [{}, {"squad_version": 1}, {"squad_version": 1, "languages": {"dev": "en"}}], ids=str)
-def test_each_question_counts_though_all_have_the_same_id(keys: dict[str, Any]) -> None:
-    """Merged files have such: three of four answers are right, and the last one is not."""
+def test_questions_with_the_same_id_are_scored_separately(keys: dict[str, Any]) -> None:
+    """Merged files may repeat an ID. Here, three of four answers are correct, and the last one is wrong."""
     task = ExtractiveQA(**({"squad_version": 2} | keys))
     golds = ["Ada", "Ada", "program", "London"]
     items = [TaskItem(f"dev.json:{n}", (f"Who {n} ?", TEXT), ("x", [gold], [0])) for n, gold in enumerate(golds, 1)]
@@ -586,11 +586,11 @@ def test_each_question_counts_though_all_have_the_same_id(keys: dict[str, Any]) 
     shared = "4 of 4 questions share their ID with another one (dev.json:1 and dev.json:2): each is scored separately"
     assert task.notes(items, said) == [shared]
     assert as_text(task, "mine").notes(items, said) == [shared]
-    assert task.notes(asked(["Ada"], ["Babbage"]), said) == []
+    assert task.notes(questions(["Ada"], ["Babbage"]), said) == []
 
 
-def test_the_threshold_for_no_answer_is_the_best_one_on_dev() -> None:
-    items = asked(["Ada"], ["Babbage"], [], [])
+def test_the_no_answer_threshold_is_the_best_one_on_dev() -> None:
+    items = questions(["Ada"], ["Babbage"], [], [])
     odds = [("Ada", -5.0), ("Babbage", -1.0), ("London", -0.5), ("It", 3.0)]
     said = [SpanPrediction("" if none > 0 else best, none, best) for best, none in odds]
     assert SPAN.scores(items, said)["f1"] == 0.75
@@ -600,22 +600,22 @@ def test_the_threshold_for_no_answer_is_the_best_one_on_dev() -> None:
     scores = task.scores(items, said)
     assert (scores["f1"], scores["exact"], scores["best_f1"], scores["best_f1_thresh"]) == (1.0, 1.0, 1.0, -1.0)
     assert scores["best_exact_thresh"] == -1.0
-    assert SPAN.scores(items, said)["best_f1"] == 1.0  # whatever is answered
+    assert SPAN.scores(items, said)["best_f1"] == 1.0  # independent of the predicted answers
 
 
-def test_where_no_answer_is_the_best_answer_no_question_is_answered() -> None:
-    """The official sweep calls that a threshold of 0, above which these would be answered."""
-    items, said = asked([], ["Ada"]), [SpanPrediction("It", -3.0, "It"), SpanPrediction("so", -2.0, "so")]
+def test_if_no_answer_is_always_best_no_question_is_answered() -> None:
+    """The official search returns a threshold of 0 here, below which both questions would be answered."""
+    items, said = questions([], ["Ada"]), [SpanPrediction("It", -3.0, "It"), SpanPrediction("so", -2.0, "so")]
     task, _ = SPAN.fit_threshold("dev", items, said)
     assert task.scores(items, said)["f1"] == 0.5
     assert task.scores(items, said)["best_f1_thresh"] == 0.0
     assert task.null_score_diff_threshold == -4.0
 
 
-def test_a_threshold_is_kept_where_it_is_given_and_0_without_a_dev_split() -> None:
+def test_a_given_threshold_is_kept_and_it_is_0_without_a_dev_split() -> None:
     fixed, items, said = (
         replace(SPAN, null_score_diff_threshold=-2.75),
-        asked(["Ada"]),
+        questions(["Ada"]),
         [SpanPrediction("Ada", -1.0, "Ada")],
     )
     assert fixed.fit_threshold("dev", items, said) == (fixed, "")
@@ -628,8 +628,8 @@ def test_a_threshold_is_kept_where_it_is_given_and_0_without_a_dev_split() -> No
     )
 
 
-def unlabelled(folder: Path, number: int) -> list[TaskItem]:
-    """The questions of the file, the first of them without the answers."""
+def first_unlabeled(folder: Path, number: int) -> list[TaskItem]:
+    """The questions of the file; the first `number` of them have no answers."""
     content = json.loads(FILES["extractive_qa"]["dev.json"])
     for question in content["data"][0]["paragraphs"][0]["qas"][:number]:
         question |= {"answers": [], "is_impossible": False}
@@ -637,9 +637,9 @@ def unlabelled(folder: Path, number: int) -> list[TaskItem]:
     return SPAN.items(DEV["extractive_qa"].records(folder), {})
 
 
-def test_questions_without_answers_are_unlabelled(vocab: Vocab, tmp_path: Path) -> None:
-    assert [item.gold for item in unlabelled(tmp_path, 3)] == [None] * 3
-    items = unlabelled(tmp_path, 1)
+def test_questions_without_answers_are_unlabeled(vocab: Vocab, tmp_path: Path) -> None:
+    assert [item.gold for item in first_unlabeled(tmp_path, 3)] == [None] * 3
+    items = first_unlabeled(tmp_path, 1)
     assert [item.gold is None for item in items] == [True, False, False]
     training, scored = (SPAN.encode(items, vocab, 40, training=one) for one in (True, False))
     assert set(training.item_of) == {1, 2}
@@ -647,23 +647,23 @@ def test_questions_without_answers_are_unlabelled(vocab: Vocab, tmp_path: Path) 
     for encoded in (training, scored):
         assert encoded.notes == ["1 of 3 questions have no answer in the file, and are ignored"]
     assert SPAN.scores(items, [SpanPrediction("x"), SpanPrediction(""), SpanPrediction("London")])["f1"] == 1.0
-    everything = unlabelled(tmp_path, 3)
+    everything = first_unlabeled(tmp_path, 3)
     assert SPAN.encode(everything, vocab, 40, training=False).notes == []
     with pytest.raises(BadInput, match="no training question has an answer"):
         SPAN.encode(everything, vocab, 40, training=True)
 
 
-def test_in_version_1_a_question_without_an_answer_teaches_nothing(vocab: Vocab, tmp_path: Path) -> None:
+def test_in_version_1_a_question_without_an_answer_is_not_trained_on(vocab: Vocab, tmp_path: Path) -> None:
     task = replace(SPAN, squad_version=1)
     items = task.items(
-        DEV["extractive_qa"].records(written(tmp_path, "extractive_qa")), {}
+        DEV["extractive_qa"].records(write_files(tmp_path, "extractive_qa")), {}
     )  # the second one is impossible
     assert [item.gold is None for item in items] == [False, True, False]
     assert set(task.encode(items, vocab, 40, training=True).item_of) == {0, 2}
     assert task.scores(items, [SpanPrediction("Babbage"), SpanPrediction("x"), SpanPrediction("London")])["f1"] == 1.0
 
 
-def test_a_question_that_is_too_long_is_cut_and_counted(vocab: Vocab) -> None:
+def test_a_question_that_is_too_long_is_truncated_and_counted(vocab: Vocab) -> None:
     items = [TaskItem("1", (TEXT, TEXT), ("1", ["Ada"], [0])), TaskItem("2", ("Who ?", TEXT), ("2", ["Ada"], [0]))]
     encoded = SPAN.encode(items, vocab, 24, training=True)
     assert encoded.notes == ["1 of 2 questions are truncated to their first 13 tokens"]

@@ -1,4 +1,4 @@
-"""Tasks of likelihoods: what a net is asked, prompts, ties, means over subsets, files that do not fit."""
+"""Likelihood tasks: requests, prompts, ties, means over subsets, and invalid files."""
 
 import json
 import math
@@ -24,13 +24,13 @@ FILES = {
 
 
 def items(task: LoglikelihoodChoice, folder: Path, *records: Any, split: str = "dev") -> list[TaskItem]:
-    """The items of these records, which the files of the task have."""
+    """Write these records to a file of the task, and return their items."""
     (folder / f"{split}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     return task.items(FILES[split].records(folder), {})
 
 
 def by_length(requests: Sequence[Request]) -> list[LogP]:
-    """A net that finds short continuations likely."""
+    """A model that gives short continuations a high probability."""
     return [LogP(-float(len(each.continuation)), 1 + each.continuation.count(" "), False) for each in requests]
 
 
@@ -46,14 +46,14 @@ RAIN = {"passage": "It rains.", "question": "is it dry", "answer": False}
 SNOW = {"passage": "It snows.", "question": "is it cold", "answer": True}
 
 
-def test_a_question_is_filled_in_and_asked_with_each_option(tmp_path: Path) -> None:
+def test_the_prompt_is_filled_in_and_combined_with_each_choice(tmp_path: Path) -> None:
     asked = BOOLQ.asked(items(BOOLQ, tmp_path, RAIN))
     text = "It rains.\nQuestion: is it dry?\nAnswer:"
     assert asked.requests == [(text, " no"), (text, " yes"), ("Answer:", " no"), ("Answer:", " yes")]
     assert (asked.at, asked.alone_at, asked.prompts) == ([(0, 1)], [(2, 3)], [""])
 
 
-def test_answers_are_right_beside_what_majority_and_chance_would_be(tmp_path: Path) -> None:
+def test_accuracy_is_reported_with_majority_and_chance(tmp_path: Path) -> None:
     found = items(BOOLQ, tmp_path, RAIN, RAIN | {"passage": "It pours."}, SNOW)
     chosen = BOOLQ.chosen(BOOLQ.asked(found), by_length)
     scores = BOOLQ.scores(found, chosen)
@@ -61,11 +61,11 @@ def test_answers_are_right_beside_what_majority_and_chance_would_be(tmp_path: Pa
     assert BOOLQ.predictions(found, chosen)[0]["nats"] == [-3.0, -4.0]
     assert scores["accuracy"] == pytest.approx(2 / 3)
     assert (scores["majority"], scores["chance"], scores["ties"]) == (pytest.approx(2 / 3), 0.5, 0.0)
-    # behind "Answer:" the net says the same, so that nothing is left of the difference
+    # after "Answer:" the model gives the same scores, so that their difference is zero
     assert (scores["accuracy_unconditional"], scores["ties_unconditional"]) == (0.5, 1.0)
 
 
-def test_examples_come_from_the_train_split_and_do_not_depend_on_the_other_items(tmp_path: Path) -> None:
+def test_examples_come_from_train_and_do_not_depend_on_the_other_items(tmp_path: Path) -> None:
     task = LoglikelihoodChoice(context="{q}", choices=("{a}",), num_fewshot=2, fewshot_delimiter="; ", fewshot_seed=3)
     train = items(task, tmp_path, *({"q": f"{n}+1=", "a": str(n + 1)} for n in range(9)), split="train")
     found = items(task, tmp_path, *({"q": f"{n}+1=", "a": str(n + 1)} for n in range(5, 12)))
@@ -74,13 +74,14 @@ def test_examples_come_from_the_train_split_and_do_not_depend_on_the_other_items
         parts = prompt.split("; ")[:-1]
         assert len(set(parts)) == 2
         assert set(parts) <= {f"{n}+1= {n + 1}" for n in range(9)}
-        assert item.texts[0].contexts[0] not in [part.split(" ")[0] for part in parts]  # not the question itself
+        # the item is not one of its own examples
+        assert item.texts[0].contexts[0] not in [part.split(" ")[0] for part in parts]
         assert request == Request(prompt + item.texts[0].contexts[0], item.texts[0].continuations[0])
     assert task.asked(found[::-1][:3], train).prompts == asked.prompts[::-1][:3]
     assert len(set(asked.prompts)) > 1
 
 
-def test_too_few_examples_are_named_in_one_line(tmp_path: Path) -> None:
+def test_too_few_examples_are_refused_in_one_line(tmp_path: Path) -> None:
     task = LoglikelihoodChoice(context="{q}", choices=("{a}",), num_fewshot=2)
     train = items(task, tmp_path, {"q": "1", "a": "2"}, split="train")
     with pytest.raises(
@@ -100,34 +101,35 @@ def pair(good: str, bad: str, uid: str = "one") -> dict[str, str]:
     return {"good": good, "bad": bad, "UID": uid}
 
 
-def test_minimal_pairs_are_whole_sentences_behind_a_blank_and_the_first_is_right(tmp_path: Path) -> None:
+def test_minimal_pairs_are_whole_sentences_after_a_space_and_the_first_is_correct(tmp_path: Path) -> None:
     asked = BLIMP.asked(items(BLIMP, tmp_path, pair("Cats sleep.", "Cats sleeps.")))
     assert asked.requests == [("", " Cats sleep."), ("", " Cats sleeps.")]
 
 
 def test_a_tie_counts_one_half_and_is_reported(tmp_path: Path) -> None:
-    """A net that finds all alike has 1/2, wherever the right option stands; with arg max it would have all."""
+    """A model with equal scores for all choices gets 1/2 at any position of the correct choice. With arg max it would
+    get 1."""
     found = items(BLIMP, tmp_path, pair("a b", "a c"), pair("a", "a b"), pair("a b", "a"), pair("same", "same"))
     scores = BLIMP.scores(found, BLIMP.chosen(BLIMP.asked(found), by_length))
     assert (scores["accuracy"], scores["ties"]) == (0.5, 0.5)
-    assert "majority" not in scores  # the right one is always the first
+    assert "majority" not in scores  # the correct choice is always the first one
 
 
-def test_the_mean_over_subsets_has_an_interval_over_them(tmp_path: Path) -> None:
+def test_the_macro_average_has_an_interval_over_the_subsets(tmp_path: Path) -> None:
     records = [pair("a", "a b", f"s{n}") for n in range(10)] + [pair("a b", "a", f"s{n}") for n in range(10, 20)]
-    records += [pair("a", "a b", "s0")] * 80  # one large subset does not change the mean over them
+    records += [pair("a", "a b", "s0")] * 80  # one large subset does not change the macro average
     found = items(BLIMP, tmp_path, *records)
     chosen = BLIMP.chosen(BLIMP.asked(found), by_length)
     scores = BLIMP.scores(found, chosen)
     assert (scores["accuracy"], scores["macro_accuracy"]) == (0.9, 0.5)
-    # the mean of 20 coins: a deviation of .1118
+    # the mean of 20 coin flips has a standard deviation of .1118
     assert scores["macro_low"] == pytest.approx(0.5 - 1.96 * 0.1118, abs=0.04)
     assert scores["macro_high"] == pytest.approx(0.5 + 1.96 * 0.1118, abs=0.04)
     assert (scores["accuracy_of_s0"], scores["accuracy_of_s10"]) == (1.0, 0.0)
     assert scores == BLIMP.scores(found, chosen)
 
 
-def test_areas_have_the_accuracy_of_their_items_and_a_mean(tmp_path: Path) -> None:
+def test_categories_have_their_accuracy_and_a_mean(tmp_path: Path) -> None:
     task = replace(BLIMP, metrics=("macro_accuracy",), category="{term}")
     right, wrong = {"good": "a", "bad": "a b"}, {"good": "a b", "bad": "a"}
     records = [right | {"UID": "s0"}, right | {"UID": "s0"}, wrong | {"UID": "s1"}, wrong | {"UID": "s2"}]
@@ -136,12 +138,12 @@ def test_areas_have_the_accuracy_of_their_items_and_a_mean(tmp_path: Path) -> No
     assert (scores["accuracy_in_a"], scores["accuracy_in_b"]) == (pytest.approx(2 / 3), 0.0)
     assert scores["accuracy_by_area"] == pytest.approx(1 / 3)
     assert scores["macro_accuracy"] == pytest.approx(1 / 3)  # of three subsets
-    assert scores["chance"] == 0.5  # it was left out where no other accuracy is asked for
+    assert scores["chance"] == 0.5  # it used to be missing if no other accuracy was requested
     (none,) = items(BLIMP, tmp_path, pair("a", "a b"))
     assert "accuracy_by_area" not in BLIMP.scores([none], BLIMP.chosen(BLIMP.asked([none]), by_length))
 
 
-def test_normalisations_change_who_wins(tmp_path: Path) -> None:
+def test_normalization_changes_the_chosen_option(tmp_path: Path) -> None:
     found = items(BLIMP, tmp_path, pair("aaaa bbbb", "c"))
     chosen = [LikelihoodChoice((LogP(-8.0, 8, False), LogP(-2.0, 1, False)))]
     scores = BLIMP.scores(found, chosen)
@@ -150,7 +152,7 @@ def test_normalisations_change_who_wins(tmp_path: Path) -> None:
     assert prediction == {"answer": "aaaa bbbb", "nats": [-8.0, -2.0]}
 
 
-def test_the_last_word_is_right_where_all_of_its_tokens_are(tmp_path: Path) -> None:
+def test_the_last_word_is_correct_if_all_of_its_tokens_are(tmp_path: Path) -> None:
     task = LoglikelihoodChoice(context="{context}", choices=("{continuation}",), metrics=("last_word", "perplexity"))
     found = items(task, tmp_path, *({"context": "I like", "continuation": word} for word in ("signs", "cats")))
     chosen = [LikelihoodChoice((LogP(-1.0, 2, True),)), LikelihoodChoice((LogP(-3.0, 1, False, cut=4),))]
@@ -158,8 +160,8 @@ def test_the_last_word_is_right_where_all_of_its_tokens_are(tmp_path: Path) -> N
     assert task.scores(found, chosen) == {"last_word": 0.5, "perplexity": pytest.approx(math.exp(2.0)), "cut": 1.0}
 
 
-def test_the_last_token_alone_is_another_score_than_the_last_word(tmp_path: Path) -> None:
-    """GPT-2's paper has it so: the other tokens of the word are given."""
+def test_last_token_metrics_differ_from_last_word_metrics(tmp_path: Path) -> None:
+    """As in GPT-2's paper: the other tokens of the word are given."""
     task = LoglikelihoodChoice(
         context="{context}",
         choices=("{continuation}",),
@@ -186,7 +188,7 @@ def test_the_last_token_alone_is_another_score_than_the_last_word(tmp_path: Path
 NGRAM = NGramLikelihood(fit(np.array([1]), np.array([True]), 3), None)  # type: ignore[arg-type]
 
 
-def test_options_of_which_the_first_is_never_right_may_be_counted_from_1(tmp_path: Path) -> None:
+def test_a_note_says_that_labels_may_count_from_1(tmp_path: Path) -> None:
     task = LoglikelihoodChoice(context="{q}", choices=("{o}",), label="gold")
     rows = [{"q": f"x{n}", "o": [*"abcd"], "gold": 1 + n % 3} for n in range(6)]
     said = (
@@ -202,14 +204,14 @@ def test_options_of_which_the_first_is_never_right_may_be_counted_from_1(tmp_pat
     assert notes(replace(task, labels=("0", "1", "2", "3")), *rows)[-1] == said
     for other in (
         notes(task, *rows, rows[0] | {"gold": 0}),
-        notes(task, *rows[:2]),  # too few to wonder
+        notes(task, *rows[:2]),  # too few questions for the note
         notes(replace(task, labels=("1", "2", "3", "4")), *rows),
     ):
         assert said not in other
         assert len(other) == 2
 
 
-def test_a_task_without_labels_says_that_the_first_option_is_right(tmp_path: Path) -> None:
+def test_a_task_without_labels_notes_that_the_first_choice_is_correct(tmp_path: Path) -> None:
     first = "the task has no `label`: the first choice of each question is the correct one"
     found = items(BLIMP, tmp_path, pair("a", "a b"))
     assert first in BLIMP.notes(found, BLIMP.chosen(BLIMP.asked(found), by_length), NGRAM)
@@ -218,7 +220,7 @@ def test_a_task_without_labels_says_that_the_first_option_is_right(tmp_path: Pat
     assert first not in one.notes(found, one.chosen(one.asked(found), by_length), NGRAM)
 
 
-def test_an_accuracy_has_the_interval_of_its_binomial(tmp_path: Path) -> None:
+def test_an_accuracy_has_a_binomial_interval(tmp_path: Path) -> None:
     scipy = pytest.importorskip("scipy.stats")
     records = [pair("a", "a b")] * 61 + [pair("a b", "a")] * 39
     found = items(BLIMP, tmp_path, *records)
@@ -228,8 +230,8 @@ def test_an_accuracy_has_the_interval_of_its_binomial(tmp_path: Path) -> None:
     assert interval(0.0, 0) == (0.0, 1.0)
 
 
-def test_a_split_has_texts_of_its_own_in_place_of_the_tasks(tmp_path: Path) -> None:
-    """The same question in the columns of another distribution."""
+def test_columns_of_a_split_replace_those_of_the_task(tmp_path: Path) -> None:
+    """The same question in the columns of another distribution of the data set."""
     task = LoglikelihoodChoice(context="{query}Answer:", choices=("{choices}",), label="gold")
     (tmp_path / "dev.jsonl").write_text('{"goal": "open it", "sol1": "pull", "sol2": "push", "label": 1}\n')
     columns = {"context": "Question: {goal}\nAnswer:", "choices": "{sol1} || {sol2}", "label": "label"}
@@ -243,13 +245,13 @@ def test_a_split_has_texts_of_its_own_in_place_of_the_tasks(tmp_path: Path) -> N
         task.items(FILES["dev"].records(tmp_path), {"text": "goal"})
 
 
-def test_examples_without_a_split_to_draw_them_from_are_one_line(tmp_path: Path) -> None:
+def test_examples_without_a_train_split_are_refused(tmp_path: Path) -> None:
     task = LoglikelihoodChoice(context="{q}", choices=("{a}",), num_fewshot=2)
     with pytest.raises(BadInput, match="invalid num_fewshot: got 2, expected 0 without a split named train"):
         task.asked(items(task, tmp_path, {"q": "5", "a": "2"}))
 
 
-def test_one_continuation_behind_a_context_for_each_option(tmp_path: Path) -> None:
+def test_each_choice_may_have_its_own_context_for_one_continuation(tmp_path: Path) -> None:
     task = LoglikelihoodChoice(context="{context_options}", choices=("{continuation}",), label="gold")
     record = {"context_options": ["So Sarah", "So Maria"], "continuation": "won.", "gold": 1}
     (item,) = items(task, tmp_path, record)
@@ -266,8 +268,8 @@ def test_one_continuation_behind_a_context_for_each_option(tmp_path: Path) -> No
         ("full", [("", " A permit, since the town feared it."), ("", " A permit, since they feared it.")]),
     ],
 )
-def test_candidates_take_the_place_of_the_blank(score: Any, wanted: list[Any], tmp_path: Path) -> None:
-    """The files of Winograd schemas: a sentence, the mark, candidates, the right one."""
+def test_candidates_replace_the_blank(score: Any, wanted: list[Any], tmp_path: Path) -> None:
+    """The files of Winograd schemas: a sentence, the pronoun mark, the candidates, the answer."""
     (tmp_path / "wsc.txt").write_text("A permit, since [MASK]  feared it. \n[MASK]\nthe town ,they \nthey \n\n")
     blocks = SplitRecords(paths=("wsc.txt",), format=LineBlockFormat(names=("text", "pronoun", "candidates", "answer")))
     task = LoglikelihoodChoice(
@@ -283,7 +285,7 @@ def test_candidates_take_the_place_of_the_blank(score: Any, wanted: list[Any], t
     assert item.gold == 1
 
 
-def test_a_pronoun_is_found_by_its_place_and_rows_without_an_answer_are_left_out(tmp_path: Path) -> None:
+def test_a_pronoun_is_found_by_its_offset_and_rows_without_an_answer_are_left_out(tmp_path: Path) -> None:
     lines = ["Text\tPronoun\tat\tA\tAc\tB\tBc"]
     text = "her aunt Ann saw her cat. Bo slept"
     lines += [f"{text}\ther\t17\tAnn\tTRUE\tBo\tFALSE", f"{text}\ther\t17\tAnn\tFALSE\tBo\tFALSE"]
@@ -319,7 +321,7 @@ def test_a_pronoun_is_found_by_its_place_and_rows_without_an_answer_are_left_out
         ({"blank": "_"}, {"q": "x", "o": ["a", "b"], "gold": 0}, r"dev.jsonl:1: no blank _ in 'x'"),
     ],
 )
-def test_records_that_do_not_fit_are_one_line(keys: Any, record: Any, said: str, tmp_path: Path) -> None:
+def test_invalid_records_are_refused_in_one_line(keys: Any, record: Any, said: str, tmp_path: Path) -> None:
     task = LoglikelihoodChoice(context="{q}", choices=("{o}",), label="gold", **keys)
     with pytest.raises(BadInput, match=said):
         items(task, tmp_path, record)
@@ -328,13 +330,13 @@ def test_records_that_do_not_fit_are_one_line(keys: Any, record: Any, said: str,
 @pytest.mark.parametrize(
     ("labels", "golds"),
     [
-        (["2", "1", "0"], [2, 1, 0]),  # 0 is no option: these are numbers
-        (["2", "1", "3"], [1, 0, 2]),  # 3 is no number of an option: these are texts
+        (["2", "1", "0"], [2, 1, 0]),  # 0 is not a text of a choice, so that these are indexes
+        (["2", "1", "3"], [1, 0, 2]),  # 3 is not an index of a choice, so that these are texts
         (["2", "0", "3"], r"o:3: invalid gold: got '3', expected .*; use numbers in all rows, or texts in all"),
         (["2", "1", "1"], "o:1: ambiguous gold '2': the index of one choice and the text of another; list the labels"),
     ],
 )
-def test_digits_are_numbers_of_options_or_their_texts_in_all_rows_of_a_split(labels: list[str], golds: Any) -> None:
+def test_digits_are_indexes_or_texts_of_choices_in_all_rows_of_a_split(labels: list[str], golds: Any) -> None:
     task = LoglikelihoodChoice(choices=("{o}",), label="gold")
     rows = [{"o": ["1", "2", "3"], "gold": label} for label in labels]
     given = Records(rows=list(rows), places=[f"o:{n + 1}" for n in range(3)])
@@ -345,14 +347,14 @@ def test_digits_are_numbers_of_options_or_their_texts_in_all_rows_of_a_split(lab
         assert [item.gold for item in task.items(given, {})] == golds
 
 
-def test_labels_that_are_named_are_not_taken_for_numbers() -> None:
+def test_listed_labels_are_not_indexes() -> None:
     task = LoglikelihoodChoice(choices=("{o}",), label="gold", labels=("1", "2", "3"))
     records = Records([{"o": ["1", "2", "3"], "gold": "2"}], ["o:1"])
     assert [item.gold for item in task.items(records, {})] == [1]
 
 
-def test_items_without_a_label_have_no_score_and_are_no_examples() -> None:
-    """A split without the column of the task, for a submission: its first options are not the right ones."""
+def test_unlabeled_items_have_no_score_and_are_no_examples() -> None:
+    """A submission split lacks the label column; its first choices are not the correct ones."""
     task = LoglikelihoodChoice(context="{q}", choices=("{o}",), label="gold", num_fewshot=1)
     rows = [{"q": str(n), "o": ["a", "b"], "gold": 1} for n in range(2)]
     records = Records(rows=list(rows), places=["x:1", "x:2"])
@@ -366,7 +368,7 @@ def test_items_without_a_label_have_no_score_and_are_no_examples() -> None:
         task.asked(known, unknown)
 
 
-def test_a_label_that_is_a_list_is_one_line() -> None:
+def test_a_list_as_label_is_refused() -> None:
     with pytest.raises(BadInput, match=r"x:1: invalid gold: got \['a', 'b'\], expected text"):
         LoglikelihoodChoice(choices=("{o}",), label="gold").items(
             Records([{"o": ["a", "b"], "gold": ["a", "b"]}], ["x:1"]), {}
@@ -386,13 +388,13 @@ def test_a_label_that_is_a_list_is_one_line() -> None:
         ({"blank_at": "at"}, "blank_at is 'at'"),
     ],
 )
-def test_keys_that_do_not_fit_are_one_line(keys: Any, said: str) -> None:
+def test_invalid_keys_are_refused_in_one_line(keys: Any, said: str) -> None:
     given: dict[str, Any] = {"choices": ("{o}",)}
     with pytest.raises(ValueError, match=said):
         LoglikelihoodChoice(**given | keys)
 
 
-def test_all_metrics_have_a_score(tmp_path: Path) -> None:
+def test_every_metric_has_a_score(tmp_path: Path) -> None:
     task = LoglikelihoodChoice(choices=("{good}", "{bad}"), subset="{UID}", metrics=METRICS)
     found = items(task, tmp_path, pair("a", "a b"))
     assert set(METRICS) <= set(task.scores(found, task.chosen(task.asked(found), by_length)))
@@ -407,8 +409,9 @@ def test_all_metrics_have_a_score(tmp_path: Path) -> None:
         (("macro_accuracy", "accuracy"), {"majority": 0.5, "chance": 0.5}),
     ],
 )
-def test_what_a_guess_gets_is_of_the_first_metric(metrics: tuple[str, ...], guesses: dict[str, float]) -> None:
-    """Beside a perplexity stood the accuracy of the most frequent answer, as if it were its perplexity."""
+def test_majority_and_chance_are_those_of_the_first_metric(metrics: tuple[str, ...], guesses: dict[str, float]) -> None:
+    """A perplexity used to be reported beside the accuracy of the majority answer, as if this were the majority's
+    perplexity."""
     task = LoglikelihoodChoice(choices=("{o}",), label="y", subset="{s}", metrics=metrics)
     rows = [{"o": ["a", "b"], "y": 0, "s": "one"}] * 3 + [{"o": ["a", "b"], "y": 1, "s": "two"}]
     items = task.items(Records(rows=list(rows), places=[f"o:{n}" for n in range(4)]), {})

@@ -1,4 +1,4 @@
-"""Rows that compete: which of them are trained on, which is right, what a row without a rival is."""
+"""Competing pairs: which are trained on, which is correct, and the prediction for a pair without a competitor."""
 
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,13 @@ def item(premise: str, sentence: str, gold: int | None) -> TaskItem:
 
 
 ROWS = [
-    item("ape", "bee", 1), item("cat", "dog", 0), item("ape", "fox", 0),  # one premise with a rival, one alone
-    item("elk", "bee", 1), item("elk", "fox", 1),  # two are right: nothing to prefer
+    # one premise with a competing pair, one without
+    item("ape", "bee", 1), item("cat", "dog", 0), item("ape", "fox", 0),
+    item("elk", "bee", 1), item("elk", "fox", 1),  # both are correct, so that neither is preferred
 ]  # fmt: skip
 
 
-def test_groups_with_one_right_row_are_trained_on(vocab: Vocab) -> None:
+def test_groups_with_exactly_one_correct_pair_are_trained_on(vocab: Vocab) -> None:
     encoded = TASK.encode(ROWS, vocab, 32, training=True)
     assert encoded.stands_for == [[0, 2]]
     assert [(int(row["option"]), int(row["right"])) for row in encoded.examples[0]] == [(0, 0), (1, 0)]
@@ -48,12 +49,12 @@ def test_groups_with_one_right_row_are_trained_on(vocab: Vocab) -> None:
         TASK.encode(ROWS[1:2], vocab, 32, training=True)
 
 
-def test_every_row_is_answered_in_its_group(vocab: Vocab) -> None:
+def test_every_pair_is_predicted_within_its_group(vocab: Vocab) -> None:
     encoded = TASK.encode(ROWS, vocab, 32, training=False)
     assert encoded.stands_for == [[0, 2], [1], [3, 4]]
     logits = torch.tensor([[0.0, 2.0], [1.5, -torch.inf], [-1.0, -2.0]])
     said = TASK.predictions(ROWS, encoded, [([0, 1, 2], {"option_choice": logits})])
-    assert said == ["0", "1", "1", "1", "0"]  # the second has no rival, and is above the mean
+    assert said == ["0", "1", "1", "1", "0"]  # the second has no competitor, and its score is above the mean
     low = TASK.predictions(
         ROWS, encoded, [([2], {"option_choice": logits[:1]}), ([0, 1], {"option_choice": -logits[:2]})]
     )
@@ -61,7 +62,7 @@ def test_every_row_is_answered_in_its_group(vocab: Vocab) -> None:
     assert TASK.scores(ROWS, said) == {"accuracy": 0.2}
 
 
-def test_a_net_learns_which_sentence_is_right(vocab: Vocab) -> None:
+def test_a_model_learns_the_correct_sentence(vocab: Vocab) -> None:
     rng = np.random.default_rng(0)
 
     def rows(count: int) -> list[TaskItem]:
@@ -95,12 +96,12 @@ def test_a_net_learns_which_sentence_is_right(vocab: Vocab) -> None:
     ("keys", "said"),
     [({"labels": ("1", "1")}, "two, wrong and right"), ({"text_pair": ""}, "invalid pair: got '', expected a column")],
 )
-def test_keys_that_do_not_fit_are_one_line(keys: dict[str, Any], said: str) -> None:
+def test_invalid_keys_are_refused_in_one_line(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Ranking(**{"text": "a", "text_pair": "b", "label": "c", "labels": ("0", "1")} | keys)
 
 
-def test_a_label_out_of_range_is_one_line(tmp_path: Path) -> None:
+def test_a_label_out_of_range_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("a\tb\tc\nape\tbee\t2\n")
     records = SplitRecords(paths=("dev.tsv",), format=TsvFormat()).records(tmp_path)
     with pytest.raises(BadInput, match=r"dev.tsv:2: invalid c: got '2', expected 0 or 1"):

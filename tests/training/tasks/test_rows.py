@@ -1,4 +1,4 @@
-"""Rows that are no questions, and questions whose answer is kept back: each costs itself alone, and is said."""
+"""Malformed rows and unlabeled questions: only these rows are left out, and notes count them."""
 
 import json
 from dataclasses import replace
@@ -42,7 +42,7 @@ KINDS: dict[str, Kinds] = {
     "perplexity": PerplexityTask(text="t"),
 }
 PLAIN: dict[str, Any] = {"t": "it is", "u": "so", "o": ["a", "b"]}
-GOOD: dict[str, Any] = {  # a right row of each kind
+GOOD: dict[str, Any] = {  # a valid row of each kind
     "classification": PLAIN | {"y": "yes"},
     "regression": PLAIN | {"y": 2.5},
     "ranking": PLAIN | {"y": 1},
@@ -54,7 +54,7 @@ GOOD: dict[str, Any] = {  # a right row of each kind
     "text_to_text": PLAIN | {"y": "yes"},
     "perplexity": PLAIN,
 }
-BAD: list[tuple[str, dict[str, Any], str]] = [  # what makes a row none, and what is said of it
+BAD: list[tuple[str, dict[str, Any], str]] = [  # changes that make a row malformed, and the message about it
     ("classification", {"y": "maybe"}, "invalid y: got 'maybe', expected no or yes"),
     ("classification", {"t": None}, "invalid t: got None, expected text"),
     ("classification", {"t": ...}, "missing column t; the columns are u, o, y"),
@@ -77,7 +77,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [  # what makes a row none, and wha
     ("text_to_text", {"y": "maybe"}, "invalid y: got 'maybe', expected no or yes"),
     ("perplexity", {"t": 3}, "invalid t: got 3, expected text"),
 ]
-HIDDEN: list[tuple[str, Any]] = [  # what stands in the place of an answer that is kept back; ...: nothing does
+HIDDEN: list[tuple[str, Any]] = [  # values that stand for a withheld answer; ... means that the column is missing
     *[("classification", value) for value in (None, "", " ", -1, "-1", float("nan"), ...)],
     *[("regression", value) for value in (None, "", -1, "-1.0", float("nan"), ...)],
     *[("ranking", value) for value in (None, "", -1, ...)],
@@ -99,74 +99,72 @@ def task_of(kind: Kinds, format: Any = None, path: str = "f.jsonl") -> TaskFile:
     return TaskFile(name="x", description="x", citation="x", files={"train": one, "dev": one}, task=kind)
 
 
-def written(folder: Path, rows: list[dict[str, Any]]) -> Path:
+def write_rows(folder: Path, rows: list[dict[str, Any]]) -> Path:
     (folder / "f.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
     return folder
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])
 @pytest.mark.parametrize(("kind", "changes", "said"), BAD)
-def test_a_row_that_is_no_question_costs_itself_alone(
+def test_a_malformed_row_leaves_out_only_itself(
     kind: str, changes: dict[str, Any], said: str, split: str, tmp_path: Path
 ) -> None:
-    """A label out of range, or a cell that is no text, cost the whole split."""
+    """A label out of range, or a cell that is not text, used to make the whole split fail."""
     rows = [GOOD[kind], row(kind, changes), GOOD[kind], GOOD[kind], row(kind, changes)]
-    items, records = task_of(KINDS[kind]).items(split, written(tmp_path, rows))
+    items, records = task_of(KINDS[kind]).items(split, write_rows(tmp_path, rows))
     assert [item.place for item in items] == ["f.jsonl:1", "f.jsonl:3", "f.jsonl:4"]
     assert records.notes == [f"malformed rows are left out: f.jsonl:2: {said} (and 1 more), also f.jsonl:5"]
 
 
 @pytest.mark.parametrize(("kind", "changes", "said"), BAD)
-def test_a_file_of_which_most_rows_are_no_questions_is_refused(
+def test_a_file_with_mostly_malformed_rows_is_refused(
     kind: str, changes: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
-    """The task file is wrong then: it lacks a class, or names another column."""
+    """In this case, the task file is wrong: it lacks a class, or names another column."""
     if ... in changes.values():
         pytest.skip("another column is a row that is malformed")
     rows = [GOOD[kind], *[row(kind, changes)] * 2]
     with pytest.raises(BadInput) as caught:
-        task_of(KINDS[kind]).items("dev", written(tmp_path, rows))
+        task_of(KINDS[kind]).items("dev", write_rows(tmp_path, rows))
     assert str(caught.value) == f"task x, dev: f.jsonl:2: {said}; 1 more of 3 rows cannot be used"
 
 
 @pytest.mark.parametrize(("kind", "value"), HIDDEN, ids=repr)
-def test_an_answer_that_is_kept_back_is_none(kind: str, value: Any, tmp_path: Path) -> None:
-    """It was an error of the whole split, or an answer like others."""
+def test_a_withheld_answer_is_unlabeled(kind: str, value: Any, tmp_path: Path) -> None:
+    """It used to make the whole split fail, or to count as an answer."""
     hidden = row(kind, {"y": value})
-    items, records = task_of(KINDS[kind]).items("dev", written(tmp_path, [hidden] * 2))
+    items, records = task_of(KINDS[kind]).items("dev", write_rows(tmp_path, [hidden] * 2))
     assert [item.gold for item in items] == [None, None]
     assert records.notes == []
     if value is not ...:
-        items, _ = task_of(KINDS[kind]).items("dev", written(tmp_path, [GOOD[kind], hidden]))
+        items, _ = task_of(KINDS[kind]).items("dev", write_rows(tmp_path, [GOOD[kind], hidden]))
         assert [item.gold is None for item in items] == [False, True]
 
 
-def test_minus_one_is_a_label_where_the_task_says_so(tmp_path: Path) -> None:
+def test_minus_one_is_a_label_if_the_task_lists_it(tmp_path: Path) -> None:
     rows = [PLAIN | {"y": value} for value in (-1, 0, "-1", 1.0)]
     for task in (
         replace(CLASSIFY, labels=("-1", "0", "1")),
         Regression(text="t", label="y", min_value=-1, max_value=1),
     ):
-        items, _ = task_of(task).items("dev", written(tmp_path, rows))
+        items, _ = task_of(task).items("dev", write_rows(tmp_path, rows))
         assert [item.gold for item in items] == ([0, 1, 0, 2] if task.kind == "classification" else [-1, 0, -1, 1])
 
 
 @pytest.mark.parametrize("kind", ["multiple_choice", "loglikelihood_choice"])
 @pytest.mark.parametrize("labels", [[1, 1, 2], ["1", "2", "1", "1"], [1, 1, 1, 2, "x"]])
-def test_options_that_are_counted_from_one_are_no_options_counted_from_zero(
-    kind: str, labels: list[Any], tmp_path: Path
-) -> None:
-    """The rows of the last option were left out as malformed, and another option was right in all others."""
+def test_choices_counted_from_one_are_refused(kind: str, labels: list[Any], tmp_path: Path) -> None:
+    """The rows with the last choice used to be left out as malformed, and all other rows had a wrong answer."""
     rows = [row(kind, {"y": label}) for label in labels]
     with pytest.raises(BadInput, match=r"task x, dev: y counts choices from 1 \(none of \d is 0, .*as \[.1., .2.\]"):
-        task_of(KINDS[kind]).items("dev", written(tmp_path, rows))
+        task_of(KINDS[kind]).items("dev", write_rows(tmp_path, rows))
 
 
 @pytest.mark.parametrize("odd", [0, 3])
-def test_a_text_among_numbers_of_options_costs_its_row_and_is_named(odd: int, tmp_path: Path) -> None:
-    """It cost the whole split."""
+def test_a_text_among_indexes_of_choices_makes_only_its_row_malformed(odd: int, tmp_path: Path) -> None:
+    """It used to make the whole split fail."""
     rows = [row("loglikelihood_choice", {"y": "b" if number == odd else number % 2}) for number in range(4)]
-    items, records = task_of(KINDS["loglikelihood_choice"]).items("dev", written(tmp_path, rows))
+    items, records = task_of(KINDS["loglikelihood_choice"]).items("dev", write_rows(tmp_path, rows))
     assert [item.gold for item in items] == [number % 2 for number in range(4) if number != odd]
     assert records.malformed == [f"f.jsonl:{odd + 1}: invalid y: got 'b', expected 0 or 1 or a or b"]
 
@@ -175,19 +173,19 @@ def test_a_text_among_numbers_of_options_costs_its_row_and_is_named(odd: int, tm
 @pytest.mark.parametrize(
     "kind", ["classification", "ranking", "multiple_choice", "loglikelihood_choice", "text_to_text"]
 )
-def test_booleans_of_json_are_labels(kind: str, labels: tuple[str, str], tmp_path: Path) -> None:
-    """`["true", "false"]`, as the file has them, was refused for 'True' and 'False'."""
+def test_json_booleans_are_labels(kind: str, labels: tuple[str, str], tmp_path: Path) -> None:
+    """`["true", "false"]`, as in the file, was refused: only 'True' and 'False' were accepted."""
     task: Any = KINDS[kind]
     task = as_text(replace(CLASSIFY, labels=labels), "x") if kind == "text_to_text" else replace(task, labels=labels)
     rows = [PLAIN | {"y": value} for value in (True, False, "true" if "true" in labels else "True")]
-    assert [item.gold for item in task_of(task).items("dev", written(tmp_path, rows))[0]] == [1, 0, 1]
+    assert [item.gold for item in task_of(task).items("dev", write_rows(tmp_path, rows))[0]] == [1, 0, 1]
 
 
 @pytest.mark.parametrize("name", ["true", "True"])
-def test_booleans_of_json_are_values_of_a_split(name: str, tmp_path: Path) -> None:
+def test_json_booleans_can_be_included_in_a_split(name: str, tmp_path: Path) -> None:
     rows = [{"t": str(n), "y": value} for n, value in enumerate((True, False, None))]
     split = SplitRecords(paths=("f.jsonl",), format=JsonlFormat())
-    written(tmp_path, rows)
+    write_rows(tmp_path, rows)
     assert [one["t"] for one in replace(split, include={"y": (name,)}).records(tmp_path).rows] == ["0"]
     assert [one["t"] for one in replace(split, exclude={"y": (name,)}).records(tmp_path).rows] == ["1", "2"]
     renamed = replace(split, value_map={"y": {name: "yes"}}).records(tmp_path).rows
@@ -195,15 +193,15 @@ def test_booleans_of_json_are_values_of_a_split(name: str, tmp_path: Path) -> No
 
 
 def squad(*answers: Any) -> str:
-    """A file of SQuAD's form with a question for each list of answers."""
+    """A file in SQuAD format with a question for each list of answers."""
     asked = [{"id": str(n), "question": "what", **given} for n, given in enumerate(answers)]
     return json.dumps({"data": [{"paragraphs": [{"context": "a text", "qas": asked}]}]})
 
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("text", ["", " ", None])
-def test_questions_with_an_empty_answer_are_unlabelled(version: Any, text: str | None, tmp_path: Path) -> None:
-    """XQuAD files with hidden answers were trained on (0, 0), and scored 0."""
+def test_questions_with_an_empty_answer_are_unlabeled(version: Any, text: str | None, tmp_path: Path) -> None:
+    """XQuAD files with hidden answers used to be trained on (0, 0), and scored 0."""
     hidden = {"answers": [{"text": text, "answer_start": 0}]}
     both = {"answers": [*hidden["answers"], {"text": "text", "answer_start": 2}]}
     none = {"answers": [], "is_impossible": True}
@@ -214,8 +212,8 @@ def test_questions_with_an_empty_answer_are_unlabelled(version: Any, text: str |
 
 
 @pytest.mark.parametrize("said", ["false", "no", 2, []])
-def test_what_says_oddly_whether_a_question_has_an_answer_is_malformed(said: Any, tmp_path: Path) -> None:
-    """The text "false" was true: the answer was dropped without a word."""
+def test_an_invalid_is_impossible_makes_the_question_malformed(said: Any, tmp_path: Path) -> None:
+    """The text "false" counted as true, so that the answer was dropped silently."""
     answers = [{"text": "is", "answer_start": 3}]
     asked = [{"id": "1", "question": "what", "is_impossible": is_none, "answers": answers} for is_none in (False, said)]
     (tmp_path / "f.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": "it is so", "qas": [*asked]}]}]}))
@@ -224,46 +222,46 @@ def test_what_says_oddly_whether_a_question_has_an_answer_is_malformed(said: Any
     assert records.malformed == [f"f.json:2: invalid is_impossible: got {said!r}, expected true or false"]
 
 
-def test_sentences_of_a_file_without_tags_are_unlabelled(tmp_path: Path) -> None:
+def test_sentences_of_a_file_without_tags_are_unlabeled(tmp_path: Path) -> None:
     tag = TokenClassification(labels=("O", "B-LOC"))
     (tmp_path / "f.txt").write_text("-DOCSTART-\n\nshe\nleft\n\nParis\n")
     items, records = task_of(tag, ConllFormat(), "f.txt").items("dev", tmp_path)
     assert [(item.texts[0], item.gold) for item in items] == [(("she", "left"), None), (("Paris",), None)]
     assert records.notes == []
-    (tmp_path / "f.txt").write_text("she O\nleft O\n\nParis\n")  # where others have tags, it is damage
+    (tmp_path / "f.txt").write_text("she O\nleft O\n\nParis\n")  # if other sentences have tags, a missing tag is damage
     items, records = task_of(tag, ConllFormat(), "f.txt").items("dev", tmp_path)
     assert len(items) == 1
     assert records.notes == ["malformed rows are left out: f.txt:4: line 4 has 1 columns, expected a word and a tag"]
 
 
-def test_a_blank_of_a_childrens_book_without_its_answer_is_unlabelled(tmp_path: Path) -> None:
+def test_a_childrens_book_test_item_without_its_answer_is_unlabeled(tmp_path: Path) -> None:
     (tmp_path / "f.txt").write_text("1 He sat .\n21 She XXXXX .\t\t\tran|left\n")
     task = LoglikelihoodChoice(context="{context}", choices=("{endings}",), label="answer")
     (item,) = task_of(task, CbtFormat(), "f.txt").items("dev", tmp_path)[0]
     assert (item.texts[0].options, item.gold) == (("ran .", "left ."), None)
 
 
-def test_a_column_that_a_table_lacks_is_an_error_and_so_is_that_of_train(tmp_path: Path) -> None:
+def test_a_missing_column_is_refused(tmp_path: Path) -> None:
     (tmp_path / "f.tsv").write_text("t\tz\nit is\tyes\n")
     with pytest.raises(BadInput, match=r"f.tsv:2: missing column y; the columns are t, z"):
         task_of(CLASSIFY, TsvFormat(), "f.tsv").items("dev", tmp_path)
     with pytest.raises(BadInput, match=r"f.jsonl:1: missing column y; the columns are t"):
-        task_of(CLASSIFY).items("train", written(tmp_path, [{"t": "it is"}]))
+        task_of(CLASSIFY).items("train", write_rows(tmp_path, [{"t": "it is"}]))
     (tmp_path / "f.json").write_text(json.dumps([{"t": "it is"}]))
     (item,) = task_of(CLASSIFY, JsonFormat(), "f.json").items("dev", tmp_path)[0]
     assert item.gold is None
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression", "ranking", "text_to_text"])
-def test_rows_without_text_are_said(kind: str, tmp_path: Path) -> None:
+def test_rows_without_text_are_noted(kind: str, tmp_path: Path) -> None:
     rows = [GOOD[kind], row(kind, {"t": " "}), GOOD[kind], row(kind, {"t": ""})]
-    items, records = task_of(KINDS[kind]).items("dev", written(tmp_path, rows))
+    items, records = task_of(KINDS[kind]).items("dev", write_rows(tmp_path, rows))
     assert len(items) == 4
     columns = "t or u" if kind == "ranking" else "t"
     assert records.notes == [f"2 of 4 rows have no text in {columns}: f.jsonl:2"]
 
 
-def test_classes_that_train_lacks_are_said() -> None:
+def test_classes_missing_from_train_are_noted() -> None:
     task = Classification(text="t", label="y", labels=("a", "b", "c", "d"))
     train, test = (
         [TaskItem(f"{n}", ("x",), gold) for n, gold in enumerate(golds)] for golds in ([0, 1, 0], [1, 2, 2, 0])
@@ -296,8 +294,8 @@ BLANKS = {
 
 
 @pytest.mark.parametrize("other", ["Rome B-LOC\t\n", "Rome\tB-LOC\n", "\tRome B-LOC\n", "Rome X\tB-LOC\n"])
-def test_a_tab_in_a_line_of_conll_is_a_blank_where_most_lines_have_none(other: str, tmp_path: Path) -> None:
-    """A tab behind the tag made one word of both, and the sentence had no answer, without a word."""
+def test_a_tab_in_conll_is_a_separator_if_most_lines_have_spaces(other: str, tmp_path: Path) -> None:
+    """Such a tab joined the word and its tag, so that the sentence silently lost its answer."""
     tag = TokenClassification(labels=("O", "B-LOC"))
     (tmp_path / "f.txt").write_text(f"she O\nsaw O\n{other}\nhe O\n")
     items, records = task_of(tag, ConllFormat(), "f.txt").items("dev", tmp_path)
@@ -308,7 +306,7 @@ def test_a_tab_in_a_line_of_conll_is_a_blank_where_most_lines_have_none(other: s
     assert records.notes == []
 
 
-def test_a_word_of_conll_has_blanks_where_most_lines_have_tabs(tmp_path: Path) -> None:
+def test_a_conll_word_may_contain_spaces_if_most_lines_have_tabs(tmp_path: Path) -> None:
     tag = TokenClassification(labels=("O", "B-LOC"))
     (tmp_path / "f.txt").write_text("-DOCSTART- O\n\nNew York\tB-LOC\nis\tO\n\nhe O\n")
     items, _ = task_of(tag, ConllFormat(), "f.txt").items("dev", tmp_path)
@@ -317,8 +315,8 @@ def test_a_word_of_conll_has_blanks_where_most_lines_have_tabs(tmp_path: Path) -
 
 @pytest.mark.parametrize("blank", BLANKS.values(), ids=BLANKS)
 @pytest.mark.parametrize("between", [" ", "\t", "  "])
-def test_a_word_of_conll_may_have_any_blank_but_those_between_columns(blank: str, between: str, tmp_path: Path) -> None:
-    """It was cut into columns, and its tag was a part of the word."""
+def test_a_conll_word_may_contain_any_space_except_the_separator(blank: str, between: str, tmp_path: Path) -> None:
+    """The word used to be split into columns, and its tag became a part of the word."""
     tag = TokenClassification(labels=("O", "B-LOC", "I-LOC"))
     (tmp_path / "f.txt").write_text(
         f"Rue{blank}de{between}B-LOC\r\nParis{between}I-LOC\r\n \t\r\nshe{between}O\r\n", "utf-8"

@@ -1,4 +1,4 @@
-"""What a task file may say: splits, grids; and that none of it needs torch."""
+"""Task files: splits and grids; reading them does not import torch."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_rows_that_belong_to_a_split_and_what_their_values_stand_for(data: Path) -> None:
+def test_rows_are_selected_and_values_are_mapped(data: Path) -> None:
     task = TaskFile(name="x", description="x", citation="x", files={"dev": split(exclude={"y": ("-",)})}, task=KIND)
     items, records = task.items("dev", data)
     assert (len(items), records.left_out, [item.gold for item in items[:2]]) == (80, 40, [0, 1])
@@ -53,7 +53,7 @@ def test_rows_that_belong_to_a_split_and_what_their_values_stand_for(data: Path)
     assert found.places[0] == "dev.jsonl:2"
 
 
-def test_rows_that_are_not_used_are_counted_in_a_line_each(data: Path) -> None:
+def test_unused_rows_are_counted_in_one_line_for_each_reason(data: Path) -> None:
     (data / "dev.jsonl").write_text((data / "dev.jsonl").read_text() + "{torn\n")
     records = split(exclude={"y": ("-",)}, include={"lang": ("de",)}).records(data)
     assert [note.split(" (")[0] for note in records.notes] == [
@@ -65,10 +65,8 @@ def test_rows_that_are_not_used_are_counted_in_a_line_each(data: Path) -> None:
 
 @pytest.mark.parametrize("keys", [{}, {"value_map": {"3": {"A": "a"}}}, {"exclude": {"3": ("-",)}}])
 @pytest.mark.parametrize("format", [TsvFormat(header=False), CsvFormat(header=False)])
-def test_short_rows_of_a_file_without_names_are_counted_and_the_others_used(
-    keys: Any, format: Any, tmp_path: Path
-) -> None:
-    """The columns that the task reads are needed, no others."""
+def test_rows_without_a_required_column_are_malformed(keys: Any, format: Any, tmp_path: Path) -> None:
+    """Only the columns that the task reads are required."""
     rows = [["1", "x", "one", "a"], ["2", "x"], ["3", "x", "two", "b", "more"], ["4"], ["5", "x", "three"]]
     (tmp_path / "in.txt").write_text("".join(("\t" if format.kind == "tsv" else ",").join(row) + "\n" for row in rows))
     files = {"dev": SplitRecords(paths=("in.txt",), format=format, columns={"text": "2", "label": "3"}, **keys)}
@@ -88,7 +86,7 @@ def test_short_rows_of_a_file_without_names_are_counted_and_the_others_used(
         replace(task, files={"dev": wrong}).items("dev", tmp_path)
 
 
-def test_tenths_share_out_all_rows_and_keep_equal_values_together(data: Path) -> None:
+def test_folds_partition_all_rows_and_keep_equal_values_together(data: Path) -> None:
     parts = [split(folds=(tenth,), fold_by="t").records(data).rows for tenth in range(10)]
     assert sum(map(len, parts)) == len(ROWS)
     texts = [{row["t"] for row in part} for part in parts]
@@ -99,7 +97,7 @@ def test_tenths_share_out_all_rows_and_keep_equal_values_together(data: Path) ->
     assert max(alone) < 40
 
 
-def test_other_places_have_formats_and_columns_of_their_own(tmp_path: Path) -> None:
+def test_fallback_files_have_their_own_formats_and_columns(tmp_path: Path) -> None:
     other = SplitRecords(paths=("a*.tsv", "b.tsv"), format=TsvFormat(header=False), columns={"text": "1", "label": "0"})
     task = TaskFile(name="x", description="x", citation="x", files={"dev": split(fallbacks=(other,))}, task=KIND)
     with pytest.raises(BadInput, match=r"task x, dev: .* no such file: dev\.jsonl or a\*\.tsv or b\.tsv"):
@@ -112,7 +110,7 @@ def test_other_places_have_formats_and_columns_of_their_own(tmp_path: Path) -> N
     }
 
 
-def test_a_file_with_a_bracket_in_its_name_is_a_file_and_an_absolute_path_is_one(tmp_path: Path) -> None:
+def test_brackets_in_file_names_and_absolute_paths_are_supported(tmp_path: Path) -> None:
     path = tmp_path / "my [1].jsonl"
     path.write_text(json.dumps(ROWS[0]))
     for paths in ("my [1].jsonl", str(path)):
@@ -136,13 +134,13 @@ def test_a_file_with_a_bracket_in_its_name_is_a_file_and_an_absolute_path_is_one
         ({"citation": " "}, "invalid citation: got ' ', expected the section, table or file"),
     ],
 )
-def test_a_grid_that_cannot_be(keys: dict[str, Any], said: str) -> None:
+def test_an_invalid_grid_is_refused(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match="expected") as caught:
         Grid(**({"learning_rates": (1e-5,), "batch_sizes": (16,), "epochs": (3,), "citation": "table 1"} | keys))
     assert said in str(caught.value)
 
 
-def test_cells_of_a_grid() -> None:
+def test_trials_of_a_grid_are_all_combinations() -> None:
     cells = Grid(
         learning_rates=(1e-5, 2e-5), batch_sizes=(8, 16), epochs=(2, 3), num_seeds=2, max_grad_norm=0, citation="x"
     ).cells()
@@ -158,7 +156,7 @@ def test_cells_of_a_grid() -> None:
     assert (cell.max_steps, cell.warmup_ratio, cell.lr_schedule) == (1_000, 0.25, "constant")
 
 
-def test_each_kind_says_how_a_net_is_asked() -> None:
+def test_each_kind_states_its_way_of_evaluation() -> None:
     assert {one.way for one in get_args(Tuned)} == {"tuned"}
     assert {one.way for one in get_args(Scored)} == {"scored"}
     assert {*get_args(Tuned), *get_args(Scored)} <= set(get_args(Kinds))
@@ -171,8 +169,8 @@ def test_a_task_file_is_read_without_torch() -> None:
 
 
 @pytest.mark.parametrize("name", ["../../esc", "a/b c", ".hidden", "", "a" * 61, "new\nline", "-rf"])
-def test_a_name_that_is_none_of_a_file_is_refused(name: str) -> None:
-    """`../../esc` was written outside of the folder of the run."""
+def test_an_invalid_name_is_refused(name: str) -> None:
+    """`../../esc` used to be written outside of the directory of the run."""
     allowed = "expected at most 60 letters, digits, _, - and ., starting with a letter or digit"
     with pytest.raises(ValueError, match=f"^name is {re.escape(repr(name))}, {allowed}$"):
         TaskFile(name=name, description="x", citation="x", files={"dev": split()}, task=KIND)
@@ -184,8 +182,8 @@ def test_a_name_that_is_none_of_a_file_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("keys", [{"include": {"lang": ("de",)}}, {"exclude": {"y": ("-",)}}, {"folds": (0,)}])
-def test_a_submission_is_of_all_rows(keys: Any) -> None:
-    """Rows that are left out shifted the answers behind them."""
+def test_a_submission_split_must_contain_all_rows(keys: Any) -> None:
+    """Excluded rows used to shift the answers after them."""
     about = {"name": "x", "description": "x", "citation": "x", "task": KIND, "leaderboard_files": {"dev": "x.tsv"}}
     for one in (split(**keys), split(fallbacks=(split(**keys),))):
         with pytest.raises(ValueError, match=r"invalid leaderboard_files: got 'dev', expected a split without include"):
@@ -193,7 +191,7 @@ def test_a_submission_is_of_all_rows(keys: Any) -> None:
     assert TaskFile(**about, files={"dev": split()}).leaderboard_files
 
 
-def test_a_name_has_letters_of_any_script() -> None:
+def test_a_name_may_have_letters_of_any_script() -> None:
     names = {"dev_zh-Hans.2": split(), "test_{variant}": split()}
     assert TaskFile(name="отзывы_1.0-a", description="x", citation="x", variants=("de",), files=names, task=KIND).name
 
@@ -219,8 +217,10 @@ TABLE = SplitRecords(paths=("dev.tsv",), format=TsvFormat())
         ),
     ],
 )
-def test_a_file_without_rows_is_said_to_be_one(content: str, given: dict[str, Any], said: str, tmp_path: Path) -> None:
-    """It was said not to be there."""
+def test_a_file_without_rows_is_refused_as_empty(
+    content: str, given: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    """The message used to say that the file did not exist."""
     (tmp_path / "dev.tsv").write_text(content)
     one = replace(TABLE, **given)
     task = TaskFile(name="x", description="x", citation="x", files={"dev": one}, task=KIND)
@@ -228,12 +228,12 @@ def test_a_file_without_rows_is_said_to_be_one(content: str, given: dict[str, An
     with pytest.raises(BadInput, match=f"^{re.escape(line)}$"):
         task.items("dev", tmp_path)
     assert split_availability(task, tmp_path)["dev"].wrong == line
-    if "include" in given:  # the file of all languages lacks one of them, and the others count
+    if "include" in given:  # the file of all languages has no rows of one language, but those of the others count
         task = replace(task, variants=("de",), files={"dev_de": replace(one, folds=())})
         assert (split_availability(task, tmp_path)["dev_de"].wrong == "") == bool(content.strip("ty\t\n"))
 
 
-def test_a_tenth_of_a_few_rows_may_be_empty(tmp_path: Path) -> None:
+def test_a_fold_of_a_few_rows_may_be_empty(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("t\ty\nx\ta\n")
     found = [
         len(
@@ -250,10 +250,8 @@ def test_a_tenth_of_a_few_rows_may_be_empty(tmp_path: Path) -> None:
     "kind", [replace(KIND, text="0", label="1"), Regression(text="0", label="-1", min_value=0, max_value=5)]
 )
 @pytest.mark.parametrize("format", [TsvFormat(), CsvFormat()])
-def test_a_first_row_that_is_taken_for_a_header_is_refused(
-    kind: Kinds, format: TsvFormat | CsvFormat, tmp_path: Path
-) -> None:
-    """Where columns are given by number, nothing said that the first row was lost."""
+def test_a_data_row_read_as_a_header_is_refused(kind: Kinds, format: TsvFormat | CsvFormat, tmp_path: Path) -> None:
+    """With numbered columns, the first row used to be lost silently."""
     mark, label = ("\t" if format.kind == "tsv" else ","), "a" if kind.kind == "classification" else "3.5"
     (tmp_path / "dev.tsv").write_text(f"good{mark}{label}\nbad{mark}{label}\n")
 
@@ -273,7 +271,7 @@ def test_a_first_row_that_is_taken_for_a_header_is_refused(
     (tmp_path / "dev.tsv").write_text(f"t{mark}y\ngood{mark}{label}\nbad{mark}{label}\n")
     assert items(one) == 2
     assert items(replace(one, value_map={"1": {"c": "a"}})) == 2
-    if kind.kind == "classification":  # what the labels are called in the file
+    if kind.kind == "classification":  # the name of a label in the file
         (tmp_path / "dev.tsv").write_text(f"good{mark}c\nbad{mark}c\n")
         with pytest.raises(BadInput, match="line 1 is read as a header, but has the label 'c' in column 1"):
             items(replace(one, value_map={"1": {"c": "a"}}))

@@ -34,18 +34,18 @@ def task(request: pytest.FixtureRequest, corpus: Path) -> Task:
     return made(request.param, corpus)
 
 
-def test_classes_are_equally_frequent(task: Task) -> None:
+def test_classes_are_balanced(task: Task) -> None:
     for examples in (task.pool, task.test):
         assert len(set(np.bincount(examples.label_N, minlength=len(task.classes)))) == 1
         assert 0 < len(examples) <= MOST_TESTS
 
 
-def test_no_row_of_the_test_can_be_trained_on(task: Task) -> None:
+def test_no_test_sequence_is_in_the_training_pool(task: Task) -> None:
     trained = {row["input_ids"].tobytes() for row in task.pool.rows}
     assert not [row for row in task.test.rows if row["input_ids"].tobytes() in trained]
 
 
-def test_rows_begin_and_end_as_the_model_knows_them_and_fit(task: Task, corpus: Path) -> None:
+def test_sequences_have_the_special_tokens_and_fit_the_model(task: Task, corpus: Path) -> None:
     vocab = Vocab.load(corpus / "vocab")
     for row in task.pool.rows:
         assert row["input_ids"][0] == vocab.cls
@@ -53,7 +53,7 @@ def test_rows_begin_and_end_as_the_model_knows_them_and_fit(task: Task, corpus: 
         assert len(row["input_ids"]) == len(row["token_type_ids"]) <= LENGTH
 
 
-def test_a_task_is_the_same_each_time_it_is_made(task: Task, corpus: Path) -> None:
+def test_a_task_is_deterministic(task: Task, corpus: Path) -> None:
     again = made(task.name, corpus)
     assert [row["input_ids"].tolist() for row in again.pool.rows] == [
         row["input_ids"].tolist() for row in task.pool.rows
@@ -61,19 +61,19 @@ def test_a_task_is_the_same_each_time_it_is_made(task: Task, corpus: Path) -> No
     assert again.test.label_N.tolist() == task.test.label_N.tolist()
 
 
-def test_labelled_rows_depend_on_the_seed_alone_and_are_balanced(task: Task) -> None:
+def test_labeled_sequences_depend_only_on_the_seed_and_are_balanced(task: Task) -> None:
     rows = [[row["input_ids"].tolist() for row in task.draw_labeled(20, seed).rows] for seed in (1, 1, 2)]
     assert rows[0] == rows[1] != rows[2]
     counts = np.bincount(task.draw_labeled(20, seed=1).label_N)
     assert counts.max() - counts.min() <= 1
 
 
-def test_more_labels_than_there_are_is_one_line_that_says_what_to_do(task: Task) -> None:
+def test_too_few_labels_are_refused_with_a_remedy(task: Task) -> None:
     with pytest.raises(DataError, match=r"too few labeled examples: got \d+ .* expected 10000; use fewer"):
         task.draw_labeled(10_000, seed=0)
 
 
-def test_rows_that_are_cut_are_told(corpus: Path) -> None:
+def test_truncated_sequences_are_noted(corpus: Path) -> None:
     store = TokenStore.open(corpus, "test")
     (shard,) = store.shards
     room = int(np.median(shard.num_tokens_N))
@@ -87,13 +87,13 @@ def test_rows_that_are_cut_are_told(corpus: Path) -> None:
     assert note.endswith(" pairs have a sentence of more than 5 tokens, truncated to those next to the other sentence")
 
 
-def test_source_names_the_sources(corpus: Path) -> None:
+def test_classes_of_source_classification_are_the_sources(corpus: Path) -> None:
     task = made("source_classification", corpus)
     assert set(task.classes) == {"topic0", "topic1", "topic2", "topic3"}
     assert task.chance == 0.25
 
 
-def test_a_pair_has_two_segments_of_neighbouring_sentences_or_of_two_sources(corpus: Path) -> None:
+def test_a_pair_has_adjacent_sentences_or_sentences_of_two_sources(corpus: Path) -> None:
     task, vocab = made("next_sentence", corpus), Vocab.load(corpus / "vocab")
     store = TokenStore.open(corpus, "test")
     (shard,) = store.shards
@@ -107,8 +107,8 @@ def test_a_pair_has_two_segments_of_neighbouring_sentences_or_of_two_sources(cor
         assert adjacent == (label == 0)
 
 
-def test_one_sentence_alone_does_not_give_the_answer_away(corpus: Path) -> None:
-    """Second sentences of negative pairs are second sentences of positive ones too."""
+def test_the_second_sentence_alone_does_not_reveal_the_label(corpus: Path) -> None:
+    """Second sentences of negative pairs are also second sentences of positive pairs."""
     task = made("next_sentence", corpus)
     seconds: dict[int, set[bytes]] = {0: set(), 1: set()}
     for row, label in zip(task.pool.rows + task.test.rows, np.r_[task.pool.label_N, task.test.label_N], strict=True):
@@ -116,13 +116,13 @@ def test_one_sentence_alone_does_not_give_the_answer_away(corpus: Path) -> None:
     assert len(seconds[0] & seconds[1]) > len(seconds[1]) / 4
 
 
-def test_a_corpus_of_one_source_has_no_source_task_and_says_so(tmp_path: Path) -> None:
+def test_a_corpus_of_one_source_has_no_source_classification(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"one source, expected at least two; remove the task"):
         made("source_classification", with_test_split(tmp_path / "mini", topics=1))
 
 
-def test_a_source_of_few_documents_does_not_cost_the_others_their_rows(tmp_path: Path) -> None:
-    """Sources of 60, 50 and 2 documents: two classes make 100 rows, three would make 6."""
+def test_a_small_source_does_not_reduce_the_examples_of_the_others(tmp_path: Path) -> None:
+    """Sources of 60, 50 and 2 documents: two classes give 100 examples, three would give 6."""
     columns = ([np.arange(10)] * 112, [np.ones(10, bool)] * 112, [np.ones(10, bool)] * 112)
     names = ["many"] * 60 + ["some"] * 50 + ["few"] * 2
     keys = [bytes([i, *bytes(14), i % 2]) for i in range(112)]

@@ -1,4 +1,4 @@
-"""Texts with columns in braces."""
+"""Texts with column names in braces."""
 
 import pytest
 
@@ -8,13 +8,13 @@ from training.tasks.templates import fill, in_two, is_template, listed
 ROW = {"a": "x", "n": 3, "many": ["y", "z"]}
 
 
-def test_columns_are_filled_in_and_what_stands_behind_the_last_is_apart() -> None:
+def test_columns_are_filled_in_and_the_rest_after_the_last_is_separate() -> None:
     assert in_two("{a} {{of}} {n}?\n", ROW, "r:1") == ("x {of} 3", "?\n")
     assert in_two("no column", ROW, "r:1") == ("", "no column")
     assert fill("{n}{a}!", ROW, "r:1") == "3x!"
 
 
-def test_a_column_alone_may_have_a_list() -> None:
+def test_a_single_column_may_contain_a_list() -> None:
     assert listed("{many}", ROW, "r:1") == ["y", "z"]
     assert listed("{a}", ROW, "r:1") == ["x"]
     with pytest.raises(BadInput, match=r"r:1: invalid many: got \['y', 'z'\], expected text"):
@@ -22,8 +22,8 @@ def test_a_column_alone_may_have_a_list() -> None:
 
 
 @pytest.mark.parametrize("text", ["{a", "a}", "{a!r}", "{a:>3}"])
-def test_what_is_no_template_is_one_line(text: str) -> None:
-    """A split may have one in place of the task's, which nothing has looked at before its files are read."""
+def test_an_invalid_template_is_refused(text: str) -> None:
+    """A split may replace the template of its task, which is not checked before its files are read."""
     assert not is_template(text)
     with pytest.raises(BadInput, match=r"r:1: .* expected text with columns in braces; write {{ and }} for braces"):
         fill(text, ROW, "r:1")
