@@ -88,7 +88,7 @@ def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> It
             else:
                 graph.run().wait_until_finish()
     except Exception as error:
-        if known := _known_error(error):
+        if known := _interrupt(error) or _known_error(error):
             raise known from None
         if log.exists():
             error.add_note(f"end of the worker log:\n{log.read_text(errors='replace')[-_TAIL:]}")
@@ -232,6 +232,16 @@ def _runner(options: PipelineOptions, processes: int, log: Path, pids: Path) -> 
     # if direct_running_mode were set, Beam would use its own worker command
     direct.direct_num_workers, direct.direct_running_mode = processes, None
     return FnApiRunner(SubprocessSDKEnvironment.from_command_string(workers.command(log, pids)))
+
+
+def _interrupt(error: BaseException | None) -> KeyboardInterrupt | None:
+    """The interrupt that `error` replaced, e.g. `orchestration.signals.Stopped`; None if there is none.
+
+    If a signal interrupts a DoFn in this process, Beam raises a RuntimeError with the text of the interrupt.
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _known_error(error: Exception) -> BaseException | None:

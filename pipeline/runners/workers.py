@@ -60,11 +60,12 @@ def command(log: Path, pids: Path) -> str:
     """The shell command that starts a worker. It writes output to `log` and its process ID to `pids`.
 
     Beam's own command fails on blanks in paths and writes to the terminal. This command always exits with 0, because
-    Beam prints a traceback for other codes; `run` monitors the workers.
+    Beam prints a traceback for other codes; `run` monitors the workers. Therefore it also ignores the signals that
+    Ctrl-C and Slurm send to all processes of a job.
     """
     client = Path(__file__).with_name("forkserver.py")
     request = [sys.executable, "-I", "-S", str(client), _forkserver()[1], str(log.absolute()), str(pids.absolute())]
-    return f"{shlex.join(request)} >>{shlex.quote(str(log))} 2>&1; true"
+    return f"trap '' INT TERM; {shlex.join(request)} >>{shlex.quote(str(log))} 2>&1; true"
 
 
 def run(job: Callable[[], object], pids: Path, failed: threading.Event) -> None:

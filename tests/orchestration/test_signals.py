@@ -35,6 +35,21 @@ def test_a_signal_raises_past_who_suppresses_errors_and_says_where(number: int, 
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, Preempted), (signal.SIGINT, KeyboardInterrupt)])
+def test_a_signal_during_a_beam_function_ends_the_job_in_one_line(
+    number: int, error: type[BaseException], tmp_path: Path
+) -> None:
+    """Beam turned the exception of the signal into a RuntimeError: a traceback and exit code 1."""
+    from pipeline.runners import beam, pipeline
+
+    with (
+        pytest.raises(error, match="^stopped in text; repeat the command to resume$"),
+        signals_raise(lambda: "stopped in text"),
+        pipeline(tmp_path, 0) as graph,
+    ):
+        graph | beam.Create([number]) | beam.Map(send)
+
+
 def test_further_signals_do_not_disturb_the_clearing_away(monkeypatch: pytest.MonkeyPatch) -> None:
     cleared = []
 

@@ -17,6 +17,10 @@ from preprocessing.manifest import Count, Ledger
 TWO = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 
 
+class Stop(KeyboardInterrupt):
+    """An interrupt like `orchestration.signals.Stopped`."""
+
+
 def fail(kind: str) -> None:
     """Fail in the way that `kind` names."""
     if kind == "ours":
@@ -27,6 +31,8 @@ def fail(kind: str) -> None:
         Path("/not/there").read_bytes()
     if kind == "interrupt":
         raise KeyboardInterrupt
+    if kind == "stop":
+        raise Stop
     if kind == "bug":
         raise ZeroDivisionError("a bug")
     if kind == "no network":
@@ -123,6 +129,11 @@ def test_an_option_and_its_value_may_be_two_arguments(tmp_path: Path) -> None:
 def test_an_interrupt_stays_an_interrupt(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         _run(tmp_path, "interrupt")
+
+
+def test_an_interrupt_of_our_own_class_keeps_its_class(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        _run(tmp_path, "stop")
 
 
 def test_a_run_prints_nothing_and_leaves_the_loggers_unchanged(
