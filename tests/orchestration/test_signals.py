@@ -43,7 +43,7 @@ def test_a_signal_during_a_beam_function_ends_the_job_in_one_line(
     from pipeline.runners import beam, pipeline
 
     with (
-        pytest.raises(error, match="^stopped in text; repeat the command to resume$"),
+        pytest.raises(error, match=r"^stopped in text; repeat the command to resume$"),
         signals_raise(lambda: "stopped in text"),
         pipeline(tmp_path, 0) as graph,
     ):
