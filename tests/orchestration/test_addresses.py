@@ -65,7 +65,7 @@ def test_every_writing_command_is_tested() -> None:
 
 @pytest.mark.parametrize("verb", COMMANDS_WITH_OUTPUT)
 def test_no_command_writes_to_a_url(verb: str, work_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It once wrote into a directory named `s3:` and exited with 0."""
+    """The command once wrote into a directory named `s3:` and exited with 0."""
     line = error_line([*words_of(verb), "--output-dir", "s3://bucket/x"], work_dir, capsys)
     assert line.startswith(
         "sesame: invalid --output-dir: got the URL s3://bucket/x, expected a local directory; mount the store"
@@ -140,7 +140,7 @@ def test_empty_directory_option_is_refused(
     "words", [["train", "bert_base", "--output-dir", "caf\udce9"], ["export", "bert_base", "caf\udce9"]]
 )
 def test_name_that_is_not_utf8_is_refused(words: list[str], work_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It once raised UnicodeEncodeError."""
+    """Such a name once raised UnicodeEncodeError."""
     assert "got caf\ufffd, expected a name in UTF-8" in error_line(words, work_dir, capsys)
 
 
@@ -158,7 +158,7 @@ def test_name_that_is_not_utf8_is_refused(words: list[str], work_dir: Path, caps
 def test_impossible_path_is_refused(
     option: str, words: list[str], name: str, work_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It once raised "OSError: File name too long" or "embedded null byte"."""
+    """Such a path once raised "OSError: File name too long" or "embedded null byte"."""
     message = error_line([*words, name], work_dir, capsys)
     is_null_byte = option == "--output-dir" and "\0" in name  # the option parser refuses NUL itself
     assert (

@@ -40,7 +40,7 @@ def flags(tmp_path: Path, text: Path) -> list[str]:
 
 @pytest.fixture
 def flags_with_corpus(tmp_path: Path, text: Path, flags: list[str]) -> list[str]:
-    """Flags of a job whose corpus is finished. The corpus has another text, so that no test must build it."""
+    """Flags of a job whose corpus is finished. The corpus has another text, so that no test has to build it."""
     stage = open_job(
         JobFlags(recipe="bert_base", scale="tiny", data=[str(text)], output_dir=tmp_path / "out")
     ).plan.corpus
@@ -229,7 +229,7 @@ def test_password_in_a_text_url_is_hidden(capsys) -> None:
 
 
 def test_run_of_two_steps_is_allowed(capsys) -> None:
-    """It was once refused with too few steps for a profile, which was not requested."""
+    """Such a run was once refused: it had too few steps for a profile, although no profile was requested."""
     assert main(["check", "bert_tiny", "phases.0.steps=2", "optimizer.warmup_steps=1"]) == 0
 
 
@@ -547,7 +547,7 @@ REQUIRED = {"export": ["to"], "register": ["--name", "mine"]}  # further require
 
 @contextmanager
 def show_wait_at_once(what: str) -> Iterator[None]:
-    """`show_wait` on a machine where everything is slow."""
+    """`show_wait` without its initial delay."""
     print(f"{what} ...", file=sys.stderr)
     yield
 
@@ -705,7 +705,7 @@ def test_run_skips_tasks_without_files_and_keeps_the_result(
     for task in ("cola", "mnli", "squad2", "cnndm", "wikitext2"):
         (line,) = [one for one in caplog.messages if one.startswith(f"left out: task {task}: ")]
         assert str(tmp_path / "data") in line
-    # the task was started, so the run has neither its score nor success
+    # the task started and failed, so the command does not succeed
     failed.append(Diverged("sst2, pretrained: loss nan"))
     assert (
         main(["run", *words, "--task-data-dir", str(tmp_path / "data"), "--max-train-samples", "8"])

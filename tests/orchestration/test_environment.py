@@ -189,7 +189,7 @@ def test_variables_are_set_only_inside_the_block(monkeypatch: pytest.MonkeyPatch
     assert (os.environ.get("NEW"), os.environ["KEPT"], os.environ["FOLDER"]) == (None, "before", "/a")
 
 
-# On the way to a job
+# Environment files of jobs
 
 
 def test_values_for_a_job_are_in_a_private_file_until_it_loads_them(
@@ -264,7 +264,7 @@ def test_failed_submission_deletes_its_environment_file(tmp_path: Path, monkeypa
 def test_refused_submission_deletes_only_its_own_environment_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It once deleted the file of the other command, whose job then failed."""
+    """The refused command once deleted the file of the other command, whose job then failed."""
     monkeypatch.setenv("MINE", CANARY)
     values = ("cluster.env.HF_TOKEN=${MINE}",)
     job = open_job(JobFlags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), output_dir=tmp_path))

@@ -20,13 +20,13 @@ from training.formats import save_weights
 from training.model import Model, ModelSpec
 
 
-def cell(name: str) -> Any:
+def make_trial(name: str) -> Any:
     return SimpleNamespace(name=name, job=SimpleNamespace(recipe=SimpleNamespace(num_steps=30)))
 
 
 def test_all_trials_share_one_progress_bar_that_also_shows_other_stages() -> None:
     events: list[Any] = []
-    first, second = cells = [cell("sop, seed 0"), cell("nsp, seed 0")]
+    first, second = cells = [make_trial("sop, seed 0"), make_trial("nsp, seed 0")]
     together = _TrialProgress(cells, events.append)
     together.of(first)({"stage": "starting workers", "workers": 1})
     together.update()
@@ -106,6 +106,8 @@ def test_missing_results_of_a_finished_table_are_logged_again(tmp_path: Path, mo
     monkeypatch.setattr(ablation.tracking, "unlogged_metrics", lacks.__getitem__)
     monkeypatch.setattr(ablation.tracking, "existing_run", lambda folder: SimpleNamespace(run_id="of the table"))
     monkeypatch.setattr(ablation, "_log", lambda plan, summary: given.append(summary))
-    monkeypatch.setattr(ablation, "_log_cell", lambda cell, tags: given.append((cell.name, tags["mlflow.parentRunId"])))
+    monkeypatch.setattr(
+        ablation, "_log_cell", lambda make_trial, tags: given.append((make_trial.name, tags["mlflow.parentRunId"]))
+    )
     ablation._log_missing(plan)
     assert given == [KEPT, ("a", "of the table")]

@@ -99,7 +99,7 @@ def test_grid_with_an_initial_task_fine_tunes_on_that_task_first(
 
 
 @pytest.fixture
-def on_mnli(target: EvalTarget, data: Path) -> EvalTrial:
+def mnli_trial(target: EvalTarget, data: Path) -> EvalTrial:
     """A trial on SST-2 that starts from a model fine-tuned on MNLI."""
     (data / "MNLI").mkdir()
     labels = ("contradiction", "entailment", "neutral")
@@ -121,7 +121,7 @@ def evaluate_without_cache(cell: EvalTrial) -> Any:
     return evaluate_cell(cell)
 
 
-def test_initial_task_is_trained_once_per_run_and_saved(on_mnli: EvalTrial, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_initial_task_is_trained_once_per_run_and_saved(mnli_trial: EvalTrial, monkeypatch: pytest.MonkeyPatch) -> None:
     made, before = list[str](), launch_cell._train_before
 
     def tuned(cell: EvalTrial, *more: Any) -> Any:
@@ -129,36 +129,36 @@ def test_initial_task_is_trained_once_per_run_and_saved(on_mnli: EvalTrial, monk
         return before(cell, *more)
 
     monkeypatch.setattr(launch_cell, "_train_before", tuned)
-    first = evaluate_without_cache(on_mnli)
-    assert evaluate_without_cache(on_mnli) == first
+    first = evaluate_without_cache(mnli_trial)
+    assert evaluate_without_cache(mnli_trial) == first
     assert len(made) == 1
-    (weights,) = (on_mnli.folder / launch_cell.BEGUN).glob("mnli-*/weights.safetensors")
+    (weights,) = (mnli_trial.folder / launch_cell.BEGUN).glob("mnli-*/weights.safetensors")
     whole = weights.read_bytes()
     weights.write_bytes(b"damaged")
-    assert evaluate_without_cache(on_mnli) == first  # trained again
+    assert evaluate_without_cache(mnli_trial) == first  # trained again
     assert (len(made), weights.read_bytes()) == (2, whole)
-    assert on_mnli.begin is not None
+    assert mnli_trial.begin is not None
     for other in (
-        replace(on_mnli, start="random"),
-        replace(on_mnli, begin=(on_mnli.begin[0], replace(on_mnli.begin[1], seed=7))),
+        replace(mnli_trial, start="random"),
+        replace(mnli_trial, begin=(mnli_trial.begin[0], replace(mnli_trial.begin[1], seed=7))),
     ):
         evaluate_without_cache(other)
-    assert on_mnli.data is not None
-    rows = on_mnli.data / "MNLI/train.tsv"
+    assert mnli_trial.data is not None
+    rows = mnli_trial.data / "MNLI/train.tsv"
     rows.write_text(rows.read_text().replace("film", "book"))
-    evaluate_without_cache(on_mnli)
+    evaluate_without_cache(mnli_trial)
     assert (len(made), len(list(weights.parent.parent.glob("mnli-*/spec.json")))) == (5, 4)
 
 
 def test_trial_waits_while_another_trains_the_shared_initial_task(
-    on_mnli: EvalTrial, monkeypatch: pytest.MonkeyPatch
+    mnli_trial: EvalTrial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = evaluate_without_cache(on_mnli)
-    (place,) = (on_mnli.folder / launch_cell.BEGUN).glob("mnli-*.lock")
+    first = evaluate_without_cache(mnli_trial)
+    (place,) = (mnli_trial.folder / launch_cell.BEGUN).glob("mnli-*.lock")
     found = list[Any]()
     monkeypatch.setattr(launch_cell, "_train_before", lambda *_: pytest.fail("made twice"))
     with launch_cell._lock(place, waits=True):
-        other = threading.Thread(target=lambda: found.append(evaluate_without_cache(on_mnli)), daemon=True)
+        other = threading.Thread(target=lambda: found.append(evaluate_without_cache(mnli_trial)), daemon=True)
         other.start()
         other.join(0.5)
         assert (other.is_alive(), found) == (True, [])

@@ -71,8 +71,8 @@ def test_task_is_scored_from_pretrained_and_random_weights_and_saved(
 def test_intervals_stay_inside_the_range_of_the_metric(
     metric: str, values: list[float], score: float, low: float, high: float
 ) -> None:
-    """A perplexity of two texts once had an interval of -79 to 79 million, and an accuracy gain one of up to 101.9
-    points."""
+    """The interval of a perplexity over two texts once was -79 to 79 million, and that of an accuracy gain reached
+    101.9 points."""
     plan: Any = SimpleNamespace(metric=metric, split="dev")
 
     def cells(start: str, of: list[float], score: float) -> Any:
@@ -169,7 +169,7 @@ def test_likelihood_scores_are_identical_when_repeated(
     (tmp_path / "blimp/data/x.jsonl").write_text(written)
     first = score_one(target, make_request(tmp_path, "blimp"))
     scores = first.starts["pretrained"].scores["test"]
-    # the two halves of the data belong to one area
+    # both halves of the data belong to one category
     assert scores["accuracy_in_argument_structure"] == scores["macro_accuracy"]
     (folder,) = (target.folder / "scores").glob("blimp-*")
     (answers,) = json.loads((folder / evaluate.PREDICTIONS).read_text()).values()

@@ -100,7 +100,7 @@ def test_task_is_logged_with_parameters_metrics_and_files(
     assert "MLflow" not in caplog.text
     client = client_of(run.uri)
 
-    def below(run_id: str) -> list[Any]:
+    def child_runs(run_id: str) -> list[Any]:
         experiment = client.get_run(run_id).info.experiment_id
         found = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{run_id}'")
         return sorted(found, key=lambda one: str(one.info.run_name))
@@ -108,7 +108,7 @@ def test_task_is_logged_with_parameters_metrics_and_files(
     def text(run_id: str, name: str) -> str:
         return Path(client.download_artifacts(run_id, name, str(tmp_path))).read_text(encoding="utf-8")
 
-    (task,) = below(run.run_id)
+    (task,) = child_runs(run.run_id)
     assert (task.data.params["chosen.pretrained.learning_rate"], task.data.params["paper.x.y"]) == ("0.2", "80.5")
     assert [point.value for point in client.get_metric_history(task.info.run_id, "pretrained_accuracy")] == [
         0.35,
@@ -120,7 +120,7 @@ def test_task_is_logged_with_parameters_metrics_and_files(
     assert text(task.info.run_id, "example.txt") == "Q: why?\nA: so"
     drawn = {file.path for file in client.list_artifacts(task.info.run_id, "figures")}
     assert drawn == {f"figures/{name}.png" for name in ("scores", "rates", "confusion")}
-    cells = below(task.info.run_id)
+    cells = child_runs(task.info.run_id)
     assert [one.data.params["seed"] for one in cells] == ["0", "1", "0", "1"]
     assert [one.data.metrics["dev_accuracy"] for one in cells] == [0.6, 0.725, 0.7, 0.825]
     losses = client.get_metric_history(cells[0].info.run_id, "loss")

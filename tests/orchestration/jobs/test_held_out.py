@@ -35,7 +35,8 @@ def job_of(*data: str, holdout_ratio: float | None = None) -> Job:
 def test_one_percent_of_text_from_data_is_held_out_by_default(
     text: Path, holdout_ratio: float | None, each: float
 ) -> None:
-    """The ratios of the demo corpus must not apply: its scale replaces the corpus of the recipe."""
+    """`--scale tiny` replaces the recipe's corpus with demo, whose ratios of 0.02 and 0.1 once applied to the user's
+    text."""
     for data in ([str(text)], [str(text), "demo"]):
         corpus = job_of(*data, holdout_ratio=holdout_ratio).corpus
         assert (corpus.validation_ratio, corpus.test_ratio) == (each, each)

@@ -194,7 +194,8 @@ def test_option_without_any_effect_is_refused_and_a_partial_effect_is_noted(
     every |= {"frozen_features": "last"}
     some: dict[str, Any] = {"max_steps": 2, "num_seeds": 2, "max_train_samples": (8,)}
     caplog.clear()
-    score_plan.check_flags([sst2], replace(asked, **every | some | {"epochs": ()}))  # epochs exclude max_steps
+    # epochs and max_steps exclude each other
+    score_plan.check_flags([sst2], replace(asked, **every | some | {"epochs": ()}))
     score_plan.check_flags([source], replace(asked, **some))
     score_plan.check_flags([blimp, source], asked)
     assert caplog.text == ""

@@ -174,7 +174,7 @@ def write_mnli(data: Path) -> Path:
 def test_hans_has_one_score_per_heuristic(
     target: EvalTarget, trial_names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its file contains all three heuristics in one table."""
+    """The file of HANS contains all three heuristics in one table."""
     columns = "gold_label sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse sentence1"
     columns += " sentence2 pairID heuristic subcase template"
     rows = [columns.split()]
@@ -224,7 +224,6 @@ def test_labeled_diagnostic_set_uses_the_three_class_correlation(tmp_path: Path)
     expected = (len(gold) * hits - products(gold, predicted)) / math.sqrt(
         (square - products(gold, gold)) * (square - products(predicted, predicted))
     )
-    # -
     assert task.task.scores(items, predicted) == {"matthews": pytest.approx(expected), "accuracy": hits / len(gold)}  # type: ignore[union-attr]
 
 

@@ -130,7 +130,7 @@ def test_directory_with_other_causes_is_reported_with_the_differing_keys(tmp_pat
 
 
 def test_several_earlier_scores_are_reported_in_one_line(tmp_path: Path):
-    """It was once one line for each earlier score, repeated for each new one."""
+    """Each earlier score once had its own line, repeated for each new one."""
     earlier, due = (
         [JobStage("scores", tmp_path, label, {"labels": labels}) for label in ("sst2", "cola") for labels in numbers]
         for numbers in ((1, 2), (3, 4))

@@ -30,7 +30,7 @@ def session() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def whole(corpus: Path, place: track.TrackingStore, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def reference_run(corpus: Path, place: track.TrackingStore, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The directory and the result of an undisturbed run, which is made once for all files."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     return folder, start(run_of(corpus, folder), place)

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a busy machine tak
 
 @pytest.fixture(scope="module", autouse=True)
 def session() -> Iterator[None]:
-    with ray_session(cpus=2, gpus=2):  # Ray gets two GPUs as a setting, whether or not they exist
+    with ray_session(cpus=2, gpus=2):  # Ray is configured with two GPUs, which need not exist
         yield
 
 

@@ -53,9 +53,9 @@ def test_progress_names_each_stage_in_order_and_reports_the_last_step(
 
 
 def test_killed_worker_causes_a_restart_without_lost_metrics(
-    whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
+    reference_run: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
 ) -> None:
-    whole_folder, undisturbed = whole
+    whole_folder, undisturbed = reference_run
     assert (
         start(run_of(corpus, tmp_path), place, on_progress=once_at(20, kill_a_worker)) == undisturbed
     )  # equal to the last bit
@@ -69,8 +69,8 @@ def test_killed_worker_causes_a_restart_without_lost_metrics(
         assert (tmp_path / name).read_bytes() == (whole_folder / name).read_bytes()
 
 
-def test_finished_run_has_figures_and_a_model_in_mlflow(whole: Any, place: track.TrackingStore) -> None:
-    folder, _ = whole
+def test_finished_run_has_figures_and_a_model_in_mlflow(reference_run: Any, place: track.TrackingStore) -> None:
+    folder, _ = reference_run
     run_id, client = mlflow_run(place, folder).info.run_id, track.client_of(place.uri)
     pictures = {each.path for each in client.list_artifacts(run_id, "figures")}
     assert pictures == {f"figures/{name}.png" for name in ("loss_curve", "learning_rate", "throughput")}
@@ -85,9 +85,9 @@ def test_finished_run_has_figures_and_a_model_in_mlflow(whole: Any, place: track
 
 
 def test_tensor_parallel_workers_save_complete_weights(
-    whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
+    reference_run: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
 ) -> None:
-    folder, _ = whole
+    folder, _ = reference_run
     shared = EngineSettings(tensor_parallel_size=2)
     start(run_of(corpus, tmp_path / "shared", engine=shared), place)
     found, wanted = (dict(losses(each)) for each in (tmp_path / "shared", folder))
@@ -98,9 +98,9 @@ def test_tensor_parallel_workers_save_complete_weights(
 
 
 def test_pipeline_parallel_workers_save_complete_weights(
-    whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
+    reference_run: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
 ) -> None:
-    folder, _ = whole
+    folder, _ = reference_run
     start(run_of(corpus, tmp_path / "staged", engine=EngineSettings(pipeline_parallel_size=2, zero_stage=1)), place)
     found, wanted = (dict(losses(each)) for each in (tmp_path / "staged", folder))
     assert found == pytest.approx(wanted, rel=1e-4)
@@ -121,7 +121,7 @@ def test_repeated_death_without_progress_ends_the_run(corpus: Path, place: track
 
 
 def test_sigterm_saves_a_checkpoint_and_the_same_command_resumes(
-    whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
+    reference_run: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
 ) -> None:
     stop = once_at(5, lambda: os.kill(os.getpid(), signal.SIGTERM))
     before = signal.getsignal(signal.SIGTERM)
@@ -132,17 +132,19 @@ def test_sigterm_saves_a_checkpoint_and_the_same_command_resumes(
     assert not (tmp_path / "weights").exists()
     assert 5 <= losses(tmp_path)[-1][0] < STEPS
 
-    whole_folder, undisturbed = whole
+    whole_folder, undisturbed = reference_run
     assert start(run_of(corpus, tmp_path), place) == undisturbed
     assert losses(tmp_path) == losses(whole_folder)
     assert mlflow_run(place, tmp_path).info.status == "FINISHED"
 
 
-def test_run_resumes_with_fewer_workers(whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path) -> None:
+def test_run_resumes_with_fewer_workers(
+    reference_run: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
+) -> None:
     with pytest.raises(Preempted):
         start(run_of(corpus, tmp_path), place, on_progress=once_at(5, lambda: os.kill(os.getpid(), signal.SIGTERM)))
     assert start(run_of(corpus, tmp_path), place, num_workers=1).finished
-    found, wanted = (dict(losses(folder)) for folder in (tmp_path, whole[0]))
+    found, wanted = (dict(losses(folder)) for folder in (tmp_path, reference_run[0]))
     assert found == pytest.approx(wanted, rel=1e-6)
 
 
@@ -168,8 +170,8 @@ def test_too_many_workers_give_a_one_line_error(
     assert waited["Ray has"].endswith(" free)")
 
 
-def test_evaluation_is_logged_as_child_runs(whole: Any, place: track.TrackingStore) -> None:
-    folder, _ = whole
+def test_evaluation_is_logged_as_child_runs(reference_run: Any, place: track.TrackingStore) -> None:
+    folder, _ = reference_run
     events: list[Mapping[str, Any]] = []
     (folder / "stage.json").write_text('{"hash": "of the run"}')
     asked = EvalRequest(

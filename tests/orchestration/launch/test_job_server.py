@@ -177,7 +177,7 @@ def test_client_waits_for_the_nodes_of_a_new_cluster(monkeypatch: pytest.MonkeyP
 def test_missing_num_workers_is_taken_from_the_target_cluster(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It once used the core count of the head node, which has no cores for training."""
+    """The command once used the core count of the head node, which has no cores for training."""
     words = [
         "submit",
         "gpt2",

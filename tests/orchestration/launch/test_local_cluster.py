@@ -128,7 +128,7 @@ def test_local_cluster_is_private_and_stops(
     assert json.loads(capfd.readouterr().out)["jobs"][0]["status"] == "SUCCEEDED"
     responses = {path: fetch(f"{url}/api/{path}", secret) for path in APIS}
     assert {status for status, _ in responses.values()} == {200}
-    assert "SESAME_ENVIRONMENT_FILE" in responses["jobs/"][1]  # the location of the values
+    assert "SESAME_ENVIRONMENT_FILE" in responses["jobs/"][1]  # the file with the values
     assert [path for path, (_, answer) in responses.items() if CANARY in answer] == []
     assert (lines, files_with(folder, CANARY), files_with(tmp_path, CANARY)) == ([], [], [])
     assert CANARY not in followed.out + followed.err

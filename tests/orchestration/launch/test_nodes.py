@@ -83,7 +83,7 @@ def slow_run(corpus: Path, folder: Path) -> Run:
 
 
 @pytest.fixture(scope="module")
-def whole(
+def reference_losses(
     local_cluster: LocalCluster, corpus: Path, place: track.TrackingStore, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[int, float]:
     """The losses of an undisturbed run on two nodes."""
@@ -109,7 +109,7 @@ def suspended_workers() -> Iterator[None]:
 @pytest.mark.timeout(1800)
 def test_run_shrinks_with_a_lost_node_and_grows_with_a_new_one(
     local_cluster: LocalCluster,
-    whole: dict[int, float],
+    reference_losses: dict[int, float],
     corpus: Path,
     place: track.TrackingStore,
     tmp_path: Path,
@@ -135,7 +135,7 @@ def test_run_shrinks_with_a_lost_node_and_grows_with_a_new_one(
     result = start(run, place, min_workers=1, restart_policy=launch.RestartPolicy(grow_s=1.0), on_progress=report)
     assert result.finished
     assert groups == [2, 1, 2]
-    assert dict(losses(tmp_path)) == pytest.approx(whole, rel=1e-6)
+    assert dict(losses(tmp_path)) == pytest.approx(reference_losses, rel=1e-6)
     assert [step for step, _ in losses(tmp_path)] == list(range(1, STEPS + 1))
     tags = mlflow_run(place, tmp_path).data.tags
     assert tags["num_workers"] == "2"

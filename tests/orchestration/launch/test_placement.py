@@ -26,7 +26,7 @@ def test_consecutive_ranks_share_a_node(monkeypatch: pytest.MonkeyPatch, caplog:
     with bind_to_loopback(), caplog.at_level(logging.WARNING):
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, **NODE})
         try:
-            for cpus in (5, 8):  # these nodes start no workers, so nothing can look for them
+            for cpus in (5, 8):  # the test starts no worker processes on them
                 cluster.add_node(num_cpus=cpus, **NODE)
             with (
                 ray_session(cluster.address, cpus=1),

@@ -174,8 +174,8 @@ def test_ray_directories_of_killed_commands_are_deleted(tmp_path: Path) -> None:
 
 
 def test_directories_of_other_users_and_links_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In /tmp, any user can create them. A directory of mode 0700 once ended the command, and a link led its lock to a
-    user's file."""
+    """In /tmp, any user can create them. A directory of mode 0700 once ended the command, and a link once made it lock
+    a file of the user."""
     folder, link = tmp_path / f"{session.PREFIX}killed", tmp_path / f"{session.PREFIX}link"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -23,8 +23,8 @@ STOPPED_S, RUNS_S = 0.3, 0.03
 
 @contextmanager
 def slow_processes() -> Iterator[list[psutil.Process]]:
-    """Inside the block, slow a listed worker to a tenth of its speed. On a busy machine, the other worker is still
-    faster."""
+    """Inside the block, reduce the speed of each listed worker to a tenth, so that it is slower even on a busy
+    machine."""
     found: list[psutil.Process] = []
     ended = threading.Event()
 

@@ -35,26 +35,26 @@ def raylet() -> psutil.Process:
     return found
 
 
-def check_same_run(folder: Path, whole: Any) -> None:
+def check_same_run(folder: Path, reference_run: Any) -> None:
     """Check that weights and losses equal the undisturbed run to the last bit, and that no partial file is left."""
     for name in ("weights/weights.safetensors", "export/model.safetensors"):
-        assert (folder / name).read_bytes() == (whole[0] / name).read_bytes()
-    assert losses(folder) == losses(whole[0])
+        assert (folder / name).read_bytes() == (reference_run[0] / name).read_bytes()
+    assert losses(folder) == losses(reference_run[0])
     assert not list(folder.rglob(".tmp-*"))
-    assert not (whole[0] / stacks.FOLDER).exists()
+    assert not (reference_run[0] / stacks.FOLDER).exists()
     assert not trainers()
 
 
 def test_stopped_worker_causes_a_restart_with_the_stacks_of_all_workers(
-    whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reference_run: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heartbeat, "OTHERS", 15)  # allow two minutes for imports, and for a stop inside a checkpoint
     stop = once_at(20, lambda: trainers()[0].suspend())
     assert (
         start(run_of(corpus, tmp_path), place, on_progress=stop, restart_policy=launch.RestartPolicy(hang_s=8.0))
-        == whole[1]
+        == reference_run[1]
     )
-    check_same_run(tmp_path, whole)
+    check_same_run(tmp_path, reference_run)
     stacks_by_rank = [stacks.file_of(tmp_path, rank).read_text() for rank in (0, 1)]
     assert sum("its state is stopped" in each for each in stacks_by_rank) == 1
     assert (
@@ -106,10 +106,10 @@ def test_sigterm_works_while_a_worker_is_stopped(
 
 
 def test_killed_raylet_is_replaced_by_a_new_ray(
-    whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
+    reference_run: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
 ) -> None:
-    assert start(run_of(corpus, tmp_path), place, on_progress=once_at(20, lambda: raylet().kill())) == whole[1]
-    check_same_run(tmp_path, whole)
+    assert start(run_of(corpus, tmp_path), place, on_progress=once_at(20, lambda: raylet().kill())) == reference_run[1]
+    check_same_run(tmp_path, reference_run)
 
 
 @contextmanager

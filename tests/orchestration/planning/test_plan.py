@@ -75,23 +75,22 @@ NETS: dict[str, tuple[Architecture, tuple[Loss, ...]]] = {
 }
 
 
-def _kept(trunk: Architecture, losses: tuple[Loss, ...]) -> float:
+def _activation_bytes(trunk: Architecture, losses: tuple[Loss, ...]) -> float:
     """Return the bytes that a forward pass saves for the backward pass, without weights, as torch reports them."""
     source = trunk.reads_source
-    # -
     rows = rows_of(trunk, [LENGTH] * ROWS, [LENGTH] * ROWS) if source else random_rows([LENGTH] * ROWS, VOCAB)  # type: ignore[arg-type]
     for row in rows:
         row["input_ids"] = row["input_ids"] % VOCAB
-    return _saved(Model(trunk, losses, VOCAB, seed=0), tensors(collate.unpadded(rows)))
+    return _count_saved_bytes(Model(trunk, losses, VOCAB, seed=0), tensors(collate.unpadded(rows)))
 
 
-def _kept_by(stage: Model, given: StageInputs) -> float:
+def _stage_activation_bytes(stage: Model, given: StageInputs) -> float:
     """Return the bytes that a pipeline stage saves for the backward pass."""
     rows = random_rows([LENGTH] * ROWS, VOCAB)
-    return _saved(stage, tensors(collate.unpadded(rows)), given)
+    return _count_saved_bytes(stage, tensors(collate.unpadded(rows)), given)
 
 
-def _saved(model: Model, batch: Any, *given: StageInputs) -> float:
+def _count_saved_bytes(model: Model, batch: Any, *given: StageInputs) -> float:
     own, seen = {weight.untyped_storage().data_ptr() for weight in model.parameters()}, dict[int, torch.Tensor]()
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -119,7 +118,7 @@ def test_planned_activations_of_a_block_match_torch(name: str) -> None:
     )
     layout = ParallelLayout(precision="fp32")
     stated = sum(2 * kept_by_block(stack, layout, cuda=False) for stack in trunk.blocks(work))
-    assert _kept(deep, losses) - _kept(trunk, losses) == pytest.approx(stated, rel=0.05)
+    assert _activation_bytes(deep, losses) - _activation_bytes(trunk, losses) == pytest.approx(stated, rel=0.05)
 
 
 def _workload(trunk: Architecture, losses: tuple[Loss, ...]) -> Workload:
@@ -206,7 +205,7 @@ def test_planned_activations_match_a_pipeline_stage(name: str) -> None:
     model = Model(trunk, losses, VOCAB, seed=0, stage=PipelineStage(0, 2))
     demand, layout = _workload(trunk, losses), ParallelLayout(pipeline=2, rows=ROWS, precision="fp32")
     kept, _ = activations(demand, layout, LENGTH, "first", cuda=False)
-    assert 2 * _kept_by(model, StageInputs(None, None)) == pytest.approx(kept, rel=0.05)
+    assert 2 * _stage_activation_bytes(model, StageInputs(None, None)) == pytest.approx(kept, rel=0.05)
 
 
 def _layout(**keys: Any) -> ParallelLayout:
@@ -349,7 +348,7 @@ def test_inaccurate_predictions_have_a_note(capsys: pytest.CaptureFixture[str]) 
     assert all(f"{run.name}: {run.source}; {run.note}" in message for run in far_off)
     assert all(
         name in message for name in ("BERT base", "RoBERTa large", "DistilBERT", "ALBERT large")
-    )  # from the table on the slides
+    )  # with the costs reported in slides
 
 
 def test_proposed_layouts_are_supported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,7 +364,7 @@ def test_largest_model_gets_a_layout_that_fits() -> None:
     best, *others = planning.find_best_layouts(demand, device, 2240)
     assert best.memory.peak < device.memory
     assert all(best.total_s <= other.total_s for other in others)
-    assert best.layout.tensor > 1  # layouts limited to data parallelism would send gradients between nodes
+    assert best.layout.tensor > 1  # without tensor parallelism, gradients would be sent between nodes
     published = (best.layout.data, best.layout.tensor, best.layout.pipeline)
     assert published == (8, 8, 35)  # section 2.3 of arXiv:2201.11990
 

@@ -191,7 +191,7 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class Law:
+class Distribution:
     """Distribution of the initial elements of a tensor: independent draws."""
 
     kind: str  # constant, normal, truncated, uniform
@@ -204,29 +204,29 @@ class Law:
         return {"truncated": 2 / CUT_STD, "uniform": 3**0.5}.get(self.kind, math.inf) * self.std
 
 
-ZERO = Law("constant", 0.0, 0.0)
+ZERO = Distribution("constant", 0.0, 0.0)
 
 
-def first(paper: Published, name: str, shape: tuple[int, ...], layers: int, width: int) -> Law:
+def initial_distribution(paper: Published, name: str, shape: tuple[int, ...], layers: int, width: int) -> Distribution:
     """Return the initial distribution of a tensor in a model with this many layers and this width.
 
     `shape` is [outputs, inputs]; a bias has the shape of its linear layer.
     """
     name, (outputs, inputs) = name.partition(": ")[2], shape
     if name == "LayerNorm/gamma":
-        return Law("normal", 1.0, paper.gain_std) if paper.gain_std else Law("constant", 1.0, 0.0)
+        return Distribution("normal", 1.0, paper.gain_std) if paper.gain_std else Distribution("constant", 1.0, 0.0)
     if name == "LayerNorm/beta":
         return ZERO
     if name.endswith("bias") and not re.fullmatch("r_[swr]_bias", name):
-        return Law("uniform", 0.0, (3 * inputs) ** -0.5) if paper.start == "torch" else ZERO
+        return Distribution("uniform", 0.0, (3 * inputs) ** -0.5) if paper.start == "torch" else ZERO
     if paper.start in ("torch", "glorot") and not name.endswith("kernel"):
-        return Law("normal", 0.0, inputs**-0.5)
+        return Distribution("normal", 0.0, inputs**-0.5)
     if paper.start == "torch":
-        return Law("uniform", 0.0, (3 * inputs) ** -0.5)
+        return Distribution("uniform", 0.0, (3 * inputs) ** -0.5)
     if paper.start == "glorot" or name in paper.left_to_tensorflow:
-        return Law("uniform", 0.0, (2 / (inputs + outputs)) ** 0.5)
+        return Distribution("uniform", 0.0, (2 / (inputs + outputs)) ** 0.5)
     if paper.start == "t5":
-        return Law("normal", 0.0, _of_t5(name, shape, width))
+        return Distribution("normal", 0.0, _of_t5(name, shape, width))
     std = paper.std
     if name in ("emb_projs/kernel", "out_projs/kernel"):
         std = 0.01  # proj_init_std
@@ -234,7 +234,11 @@ def first(paper: Published, name: str, shape: tuple[int, ...], layers: int, widt
         std = paper.positions_std
     if paper.scaled and name in ("attention_output/dense/kernel", "output/dense/kernel"):
         std = std / math.sqrt(2 * layers)
-    return Law("truncated", 0.0, CUT_STD * std) if paper.start == "truncated" else Law("normal", 0.0, std)
+    return (
+        Distribution("truncated", 0.0, CUT_STD * std)
+        if paper.start == "truncated"
+        else Distribution("normal", 0.0, std)
+    )
 
 
 def _of_t5(name: str, shape: tuple[int, ...], width: int) -> float:

@@ -40,14 +40,13 @@ def trunk_of(recipe: Recipe, tiny: Recipe, layers: int = LAYERS) -> Architecture
     changes |= {"hidden_dropout": 0.0, "attention_dropout": 0.0}
     if hasattr(positions, "max_position_embeddings"):
         most = min(positions.max_position_embeddings, POSITIONS + getattr(positions, "offset", 0))
-        # a spec
         changes["position_embedding"] = replace(positions, max_position_embeddings=most)  # type: ignore[type-var]
     elif positions.mem_len:
         changes["position_embedding"] = tiny.model.position_embedding
     if "embedding_size" in has:
         changes["embedding_size"] = WIDTH // 2 if trunk.table_width != trunk.hidden_size else 0
     if trunk.cutoffs:
-        changes["token_embedding"] = replace(trunk.token_embedding, cutoffs=CUTOFFS)  # type: ignore[type-var]  # a spec
+        changes["token_embedding"] = replace(trunk.token_embedding, cutoffs=CUTOFFS)  # type: ignore[type-var]
     return replace(trunk, **changes)
 
 
@@ -75,7 +74,7 @@ def gradients(
     return tuple(found)
 
 
-def apart(parameters: Mapping[str, Tensor]) -> dict[str, Array]:
+def separate_tensors(parameters: Mapping[str, Tensor]) -> dict[str, Array]:
     """Return the separate tensors of Sesame parameters in float64, by the names of the authors' code.
 
     Tensors of float64 parameters share their memory.

@@ -73,8 +73,9 @@ ALBERT = replace(
     warmup=3_125,
     steps=125_000,
 )
-# 15,625 updates with batches of 32K are 40 epochs. A tenth of the epochs has 512 tokens: 1,562 of the 8,599 steps (4.1,
-# re-warm-up; the rate decays as 1 - t / T). Peaks and warmups of both stages are those of NVIDIA's reproduction.
+# 15,625 updates with batches of 32K are 40 epochs. A tenth of the epochs has 512 tokens: 1,562 of the 8,599 steps
+# (section 4.1, re-warm-up; the rate decays as 1 - t / T). Peaks and warmups of both stages are those of NVIDIA's
+# reproduction.
 LAMB = replace(
     BERT,
     source="arXiv:1904.00962, 4.1 and table 1; NVIDIA/DeepLearningExamples: PyTorch BERT, pretrain_config.sh",
@@ -168,7 +169,7 @@ def gpt_3(peak: float, rows: int) -> Published:
         eps=1e-8,
         decay=0.1,
         scaled=True,
-        positions_std=0.01,  # 2.1: the initialization of GPT-2
+        positions_std=0.01,  # section 2.1: the initialization of GPT-2
         dropout=0.0,
         attention_dropout=0.0,
     )
@@ -281,7 +282,7 @@ MASS_MT = replace(
     XLM,
     source="README of microsoft/MASS (unsupervised translation); optim.py and transformer.py of MASS-unsupNMT",
     curve="root from the warm-up",
-    warmup=4_000,  # starts from 1e-7 there, from 0 here
+    warmup=4_000,  # the warmup starts from 1e-7 there, from 0 here
     beta2=0.98,
 )
 MASS = replace(
@@ -331,7 +332,7 @@ PUBLISHED: Final[dict[str, Published]] = {
     "bert_large_lamb": LAMB,
     "bert_wwm": replace(
         BERT, source="README of ymcui/Chinese-BERT-wwm", rule="lamb", warmup=20_000, steps=200_000
-    ),  # warmup of a tenth
+    ),  # warmup: a tenth of the steps
     "electra_base": ELECTRA,
     "electra_large": replace(ELECTRA, steps=1_750_000),
     "electra_small": replace(ELECTRA, peak=5e-4, steps=1_000_000),

@@ -106,10 +106,10 @@ def paper_weights(run: Run, paper: Published, at: int) -> tuple[dict[str, Array]
 @cache
 def _papers(run_json: str, paper: Published, at: int) -> tuple[dict[str, Array], ...]:
     run = Run.from_json(run_json)
-    own = Plain(paper, shrunk.apart(stored(run, 0)))
+    own = Plain(paper, shrunk.separate_tensors(stored(run, 0)))
     after = [dict(own.weights)]
     for step in range(STEPS):
-        own.step(shrunk.apart(gradients(run_json, step)), plain.rate(paper, at + step))
+        own.step(shrunk.separate_tensors(gradients(run_json, step)), plain.rate(paper, at + step))
         after.append(dict(own.weights))
     return tuple(after)
 
@@ -152,7 +152,7 @@ def largest_deviation(run: Run, after: tuple[dict[str, Array], ...]) -> float:
 
 
 def deviations(run: Run, after: tuple[dict[str, Array], ...], step: int) -> Iterator[float]:
-    for one, part in shrunk.apart(stored(run, step)).items():
+    for one, part in shrunk.separate_tensors(stored(run, step)).items():
         if one.endswith(": key/bias"):  # the exact gradient is 0, so only rounding remains
             continue
         expected, change = after[step][one], np.linalg.norm(after[step][one] - after[0][one])

@@ -18,7 +18,7 @@ from torch import nn
 
 from tests import family
 from tests.orchestration.published import plain, shrunk
-from tests.orchestration.published.plain import Array, Law, Plain
+from tests.orchestration.published.plain import Array, Distribution, Plain
 from tests.orchestration.published.table import PUBLISHED, Published
 from training.engines.local import LocalEngine
 from training.losses import Loss
@@ -97,7 +97,7 @@ def perturbed(trunk: Architecture, losses: tuple[Loss, ...]) -> dict[str, torch.
 def relative_error(engine: LocalEngine, papers: Plain, start: dict[str, Array], names: set[str]) -> float:
     """Return the largest deviation from the paper's weights, relative to the largest change within the tensor."""
     ratios = [0.0]
-    for one, part in shrunk.apart(
+    for one, part in shrunk.separate_tensors(
         {name: one for name, one in engine.model.named_parameters() if name in names}
     ).items():
         change, deviation = np.abs(papers.weights[one] - start[one]).max(), np.abs(part - papers.weights[one]).max()
@@ -123,7 +123,7 @@ def largest_error(
     """
     model = deepcopy(shrunk.model(trunk, losses))
     model.load_state_dict(perturbed(trunk, losses), strict=False)
-    engine, start = LocalEngine(model, optim, EngineSettings()), shrunk.apart(perturbed(trunk, losses))
+    engine, start = LocalEngine(model, optim, EngineSettings()), shrunk.separate_tensors(perturbed(trunk, losses))
     papers, batches, worst = Plain(paper, dict(start)), shrunk.gradients(trunk, losses, rows), 0.0
     ours = dict(model.named_parameters())
     for number, step in enumerate(steps):
@@ -131,7 +131,7 @@ def largest_error(
         for name, one in gradient.items():
             ours[name].grad = one.clone()
         engine.step(rate_at(optim, phases, step))
-        papers.step(shrunk.apart(gradient), plain.rate(paper, step))
+        papers.step(shrunk.separate_tensors(gradient), plain.rate(paper, step))
         worst = max(worst, relative_error(engine, papers, start, set(gradient)))
     return worst
 
@@ -237,19 +237,19 @@ def test_fused_queries_keys_and_values_are_detected(name: str, monkeypatch: pyte
 # Initial weights
 
 
-def initial_values(name: str) -> Iterator[tuple[str, Array, Law]]:
+def initial_values(name: str) -> Iterator[tuple[str, Array, Distribution]]:
     """Yield the name, initial values and expected distribution of each tensor of a recipe's model at width 128."""
     trunk, losses = shrunk_of(name)
     model, paper = shrunk.model(trunk, losses), published(name)
     shapes = {name: tuple(tensor.shape) for name, tensor in model.named_parameters()}
     for ours, tensor in model.named_parameters():
         inputs = shapes.get(ours.removesuffix("bias") + "weight", (0, shrunk.WIDTH))[-1]
-        for one, part in shrunk.apart({ours: tensor}).items():
+        for one, part in shrunk.separate_tensors({ours: tensor}).items():
             shape = (len(part), part.shape[-1] if part.ndim > 1 else inputs)
-            yield one, part, plain.first(paper, one, shape, shrunk.LAYERS, shrunk.WIDTH)
+            yield one, part, plain.initial_distribution(paper, one, shape, shrunk.LAYERS, shrunk.WIDTH)
 
 
-def describe_mismatch(values: Array, law: Law) -> str:
+def describe_mismatch(values: Array, law: Distribution) -> str:
     """Return how the values differ from draws of the distribution, or "" if they may be draws of it."""
     count = values.size
     if law.kind == "constant":
@@ -283,7 +283,7 @@ def test_draws_of_another_distribution_are_detected(kind: str) -> None:
         "truncated": normal[np.abs(normal) < 2][:16_384] / plain.CUT_STD,
         "uniform": rng.uniform(-1, 1, 16_384) * 3**0.5,
     }
-    law = Law(kind, 0.0, 0.02)
+    law = Distribution(kind, 0.0, 0.02)
     assert describe_mismatch(0.02 * draws[kind], law) == ""
     assert describe_mismatch(0.021 * draws[kind], law)
     assert describe_mismatch(0.02 * draws[kind] + 0.002, law)

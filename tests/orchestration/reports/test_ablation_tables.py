@@ -415,7 +415,8 @@ def test_difference_claim_is_evaluated() -> None:
 
 
 def test_claim_is_tested_over_seeds_and_questions() -> None:
-    """An order of three means once counted as reproduced, however much seeds and small samples varied."""
+    """An order of three means once counted as reproduced, regardless of the variation over seeds and of small
+    samples."""
     sure = {
         "none": {"SOP": [0.50, 0.51, 0.52], "MLM": [0.50, 0.51, 0.50]},
         "SOP": {"SOP": [0.70, 0.72, 0.71], "MLM": [0.51, 0.50, 0.50]},

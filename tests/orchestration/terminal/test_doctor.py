@@ -109,7 +109,7 @@ def test_missing_shared_memory_is_reported(tmp_path: Path):
 
 
 def test_limits_of_a_control_group_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under a limit of 2 GB and half a core, it once reported "2 cores, 24.3 GB of memory free"."""
+    """Under a limit of 2 GB and half a core, the doctor once reported "2 cores, 24.3 GB of memory free"."""
     monkeypatch.setattr(doctor.limits, "cores", lambda: Cores(0.5, "/sys/fs/cgroup/cpu/job"))
     monkeypatch.setattr(doctor.limits, "memory", lambda: MemoryLimit(2e9, 1.5e9, "/sys/fs/cgroup/memory/job"))
     found = doctor.cores_and_memory()

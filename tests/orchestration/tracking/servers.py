@@ -125,7 +125,7 @@ def mlflow_server(folder: Path) -> Iterator[str]:
             patch.setenv(name, value)
         for name in stores:
             patch.setattr(handlers, name, None, raising=False)
-        patch.setattr(utils, "_tracking_uri", None)  # the server reads it for its whole lifetime
+        patch.setattr(utils, "_tracking_uri", None)  # the server must use the settings above
         patch.setenv("MLFLOW_TRACKING_URI", "")  # monkeypatch then restores it, whatever the server sets
         patch.delenv("MLFLOW_TRACKING_URI")
         server = make_server("127.0.0.1", 0, app, threaded=True)

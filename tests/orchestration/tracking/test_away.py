@@ -298,7 +298,7 @@ class DelayedClient:
 def test_run_end_waits_for_a_heartbeat_in_progress(
     place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It once set the run to RUNNING after it was FINISHED."""
+    """A late heartbeat once set the run to RUNNING after it was FINISHED."""
     tracked, asked, proceed, client_of = (
         create_run(place, tmp_path),
         threading.Event(),
@@ -328,7 +328,7 @@ def test_pending_status_of_an_earlier_start_is_cleared(
 def test_run_reserves_disk_space_to_record_its_end(
     place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk, neither the store nor the run's directory could once record that the run had failed."""
+    """On a full disk, a failed run once could not be recorded, neither in the store nor in its directory."""
     tracked, noted = create_run(place, tmp_path), []
     monkeypatch.setattr(track, "add_pending", lambda folder, **lacks: noted.append((folder / track.ROOM).exists()))
     with track.heartbeat(tracked, tmp_path):

@@ -87,7 +87,7 @@ def test_corpus_run_has_settings_counts_and_the_corpus_digest(
     assert logged.data.params["corpus.sources.0.kind"] == "text"
     assert logged.data.params["corpus.clean.languages.0"] == "en"
     assert logged.data.params["vocab.vocab_size"] == "4096"
-    assert "corpus.clean.fix_text" not in logged.data.params  # has its default value
+    assert "corpus.clean.fix_text" not in logged.data.params  # default values are not logged
     assert logged.data.tags["command"] == "sesame corpus mine"
     assert logged.data.tags["sesame.run_dir"] == folder.as_uri()
     assert "/texts" in logged.data.tags["mlflow.note.content"]

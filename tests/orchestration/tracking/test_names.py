@@ -155,7 +155,7 @@ def test_one_entity_of_each_kind_is_read_back_from_a_real_store(tracked: track.T
     assert by_true_name(cell.data.metrics, cell.data.tags) == {"dev f1 (%)": 0.5, "loss": 2.0}
     assert task.inputs.dataset_inputs[0].dataset.name == "Biology (AP), 9th / #1"
     client = track.client_of(tracked.uri)
-    (page,) = [one.path for one in client.list_artifacts(task.info.run_id, "_")]  # "../table.md"
+    (page,) = [one.path for one in client.list_artifacts(task.info.run_id, "_")]  # the file "../table.md"
     assert Path(client.download_artifacts(task.info.run_id, page, str(tmp_path))).read_text(encoding="utf-8") == "text"
     assert len(client.list_artifacts(task.info.run_id, "figures")) == 1
 

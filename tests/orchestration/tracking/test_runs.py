@@ -451,12 +451,12 @@ def test_evaluation_is_a_child_run_with_trials_below(place: track.TrackingStore,
     log_task(tracked, record)
     client = track.client_of(place.uri)
 
-    def below(run_id: str) -> Any:
+    def child_run(run_id: str) -> Any:
         found = client.search_runs([mlflow_run(tracked).info.experiment_id], f"tags.mlflow.parentRunId = '{run_id}'")
         (child,) = found
         return child
 
-    task = below(tracked.run_id)
+    task = child_run(tracked.run_id)
     assert task.info.status == "FINISHED"
     assert task.info.run_name == f"eval/sst2 with 200 labels of {mlflow_run(tracked).info.run_name}"
     assert task.data.tags["sesame.run_dir"] == tmp_path.as_uri()
@@ -465,7 +465,7 @@ def test_evaluation_is_a_child_run_with_trials_below(place: track.TrackingStore,
     assert {each.path for each in client.list_artifacts(task.info.run_id)} == {"figures", "table.md"}
     (dataset,) = client.get_run(task.info.run_id).inputs.dataset_inputs
     assert (dataset.dataset.name, dataset.dataset.digest) == ("sst2", "d" * 36)
-    cell = below(task.info.run_id)
+    cell = child_run(task.info.run_id)
     assert (cell.info.run_name, cell.data.metrics["dev_accuracy"]) == ("sst2, seed 1", 0.75)
     assert points(track.TrackedRun(place.uri, cell.info.run_id), "loss") == [(1, 0.7), (2, 0.6), (3, 0.5)]
     assert mlflow_run(tracked).data.metrics["eval/sst2/pretrained_accuracy"] == 0.625
@@ -628,7 +628,8 @@ def test_database_error_is_one_line(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """MLflow writes each traceback to stderr, and SQLAlchemy its statement: a full disk once gave 170 lines."""
+    """MLflow writes each traceback to stderr, and SQLAlchemy its statement: a full disk once gave 170 lines of
+    output."""
     with (
         track.run(place, tmp_path, corpus, METADATA) as tracked,
         closing(sqlite3.connect(place.uri.removeprefix("sqlite:///"))) as other,
@@ -718,7 +719,7 @@ def test_known_run_continues_without_its_store_and_is_logged_later(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It was once refused, although its record is in its directory."""
+    """The run was once refused, although its record is in its directory."""
     monkeypatch.setattr(track, "HEARTBEAT_S", 0.1)
     with pytest.raises(Preempted), track.run(place, tmp_path, corpus, METADATA) as first:
         raise Preempted("stopped")

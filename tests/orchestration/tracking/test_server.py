@@ -16,7 +16,7 @@ HTML = b"<!doctype html><html><head><title>MLflow</title></head></html>"
 
 
 async def fake_ui(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
-    """An application that answers everything with its page, in two parts, or says that it has not changed."""
+    """An application that answers every request with its page in two parts, or with 304 if the browser has a copy."""
     if any(key == b"if-none-match" for key, _ in scope["headers"]):
         await send({"type": "http.response.start", "status": 304, "headers": []})
         await send({"type": "http.response.body"})

@@ -199,7 +199,8 @@ def test_model_is_registered_on_a_slow_server(slow: Proxy, tmp_path: Path) -> No
 def test_unexpected_response_is_described(
     fast: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, body: bytes, message: str
 ) -> None:
-    """It was once reported as unresponsive, in the words of four libraries; `{}` was taken for a run without an ID."""
+    """Such a server was once reported as unresponsive, in the words of four libraries; `{}` was taken for a run without
+    an ID."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     fast.status, fast.body = status, body
     with (
@@ -218,7 +219,7 @@ def test_doctor_accepts_a_slow_server(slow: Proxy, tmp_path: Path) -> None:
     assert not finding.remedy
 
 
-# Missing data is reported, and logged by the same command
+# Missing data: reported, and logged by the repeated command
 
 
 def test_missing_points_are_reported_until_they_are_logged(
@@ -254,7 +255,7 @@ def test_unsent_points_of_the_first_worker_are_sent_at_the_end(fast: Proxy, tmp_
 
 
 def test_repeated_command_logs_pending_data_to_a_slow_server(slow: Proxy, tmp_path: Path) -> None:
-    """It once reported each time that the server does not answer."""
+    """Each command once reported again that the server does not answer."""
     tracked = track.create_run(track.client_of(slow.uri), track.TrackingStore(slow.uri), "mini")
     (tmp_path / track.RUN_FILE).write_text(json.dumps({"uri": tracked.uri, "run_id": tracked.run_id}))
     record_steps(MetricLog(tmp_path, None), 30)
@@ -366,7 +367,7 @@ def test_refused_artifacts_name_the_credential_variables() -> None:
     assert summarize_error(error).endswith(CREDENTIAL_ADVICE)
 
 
-# How long to wait for a call, with a clock that only the test moves
+# Timeouts of calls, with a clock that only the tests advance
 
 
 @pytest.fixture

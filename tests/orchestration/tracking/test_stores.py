@@ -118,7 +118,7 @@ def test_store_is_complete_only_after_its_last_statement(made_store: tuple[Path,
 def test_incomplete_store_is_set_aside_and_created_again(
     made_store: tuple[Path, CreationStates], filled_names: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It once never worked again: "table trace_info already exists"."""
+    """Every later command once failed: "table trace_info already exists"."""
     half_made = [*made_store[1].kept, tmp_path / "empty.db"]
     (tmp_path / "empty.db").touch()
     for number, left in enumerate(half_made):
@@ -335,7 +335,7 @@ def test_unusual_directory_contains_its_store_and_artifacts(
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", UNUSUAL_NAMES)
 def test_run_in_an_unusual_directory_keeps_its_final_status(name: str, filled_names: list[str], tmp_path: Path) -> None:
-    """Its directory was once not found from its tag, so the run was set to FAILED."""
+    """The directory in the run's tag was once not found, so the run was set to FAILED."""
     place, folder = track.tracking_store(tmp_path / name), tmp_path / name / "run"
     with track.run(place, folder, None, METADATA) as tracked:
         pass
@@ -405,7 +405,7 @@ def test_invalid_store_address_gives_a_one_line_error(
 
 
 def test_missing_store_file_is_reported_as_missing(tmp_path: Path) -> None:
-    """`doctor` once reported that it answers, even if no store can be created there."""
+    """`doctor` once reported that such a store answers, even if no store can be created there."""
     assert examine_store(f"sqlite:///{tmp_path}/x.db") == (
         f"sqlite:///{tmp_path}/x.db does not exist: the first run creates it",
         "",
