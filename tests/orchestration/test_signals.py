@@ -27,7 +27,7 @@ def test_signal_is_not_suppressed_and_names_the_activity(number: int, error: typ
     def work() -> None:
         with contextlib.suppress(Exception):  # as a library does
             send(number)
-        pytest.fail("held up")
+        pytest.fail("the signal did not interrupt the work")
 
     message = "stopped while reading"
     with pytest.raises(error, match=f"{message}; repeat the command to resume"), signals_raise(lambda: message):

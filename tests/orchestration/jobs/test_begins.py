@@ -156,7 +156,7 @@ def test_trial_waits_while_another_trains_the_shared_initial_task(
     first = evaluate_without_cache(mnli_trial)
     (place,) = (mnli_trial.folder / launch_cell.BEGUN).glob("mnli-*.lock")
     found = list[Any]()
-    monkeypatch.setattr(launch_cell, "_train_before", lambda *_: pytest.fail("made twice"))
+    monkeypatch.setattr(launch_cell, "_train_before", lambda *_: pytest.fail("trained twice"))
     with launch_cell._lock(place, waits=True):
         other = threading.Thread(target=lambda: found.append(evaluate_without_cache(mnli_trial)), daemon=True)
         other.start()

@@ -56,12 +56,12 @@ def test_wikitext2_perplexity_is_not_compared_with_another_unit() -> None:
     ],
 )
 def test_unpublished_settings_are_stated_beside_the_reported_scores(recipe: str, words: str) -> None:
-    """These scores once stood beside "this training", although parts of the training were not published."""
+    """These scores were once labeled "this training", although parts of the training were not published."""
     assert words in load(recipe).reported_results["setting"]
 
 
 def test_roberta_pair_recipes_have_no_short_sequences() -> None:
-    """Section 3.1 of the paper; the reported scores were once of another training than these recipes."""
+    """Section 3.1 of the paper. These recipes once trained differently from the models with the reported scores."""
     for recipe in ("roberta_segment_pair", "roberta_sentence_pair"):
         assert load(recipe).science["data"]["packing"]["short_seq_prob"] == 0, recipe
 

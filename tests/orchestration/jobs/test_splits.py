@@ -267,7 +267,7 @@ def test_leaderboard_split_with_malformed_rows_is_refused(target: EvalTarget, da
     row = r"SST-2/test.tsv:2: .*; repair the file, .* numbered by row, or leave --leaderboard-dir out"
     with pytest.raises(BadInput, match=rf"^task sst2, test: malformed row in a split for a leaderboard: {row}$"):
         plan_tasks(target, make_request(data, for_leaderboard=True))
-    assert plan_tasks(target, make_request(data))[0].notes  # without a leaderboard the row is only noted
+    assert plan_tasks(target, make_request(data))[0].notes  # without --leaderboard-dir, the row only gives a note
 
 
 GLUE = {  # for each task: columns of train and dev, columns of test, and labels

@@ -54,7 +54,7 @@ def grpc_address(request: pytest.FixtureRequest) -> Iterator[str]:
     import grpc
 
     if request.param == "[::1]" and not Path("/proc/net/if_inet6").exists():
-        pytest.skip("no IPv6 here")
+        pytest.skip("IPv6 is not available")
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port(f"{request.param}:0")
     server.start()

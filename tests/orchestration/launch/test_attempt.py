@@ -46,7 +46,7 @@ def record_activity(current: Attempt, rank: int, doing: str, now_s: float, done:
 
 @pytest.mark.parametrize("doing", ["checkpoint", "evaluation", "first step", "exporting weights"])
 def test_stop_waits_for_work_longer_than_a_step(run: Run, doing: str) -> None:
-    """A checkpoint of more than 20 s was once lost, although the SIGTERM itself had requested it."""
+    """A checkpoint that took more than 20 s was once lost, although the SIGTERM itself had requested it."""
     current = attempt(run, StopRequest(15))
     record_activity(current, 0, doing, 100.0)
     record_activity(current, 1, STEP, 100.0)

@@ -260,6 +260,6 @@ def test_workers_share_and_save_the_initial_task(trials: list[EvalTrial], monkey
     found, failed = run_all([both, both], TrialResources(workers=2))
     assert failed == {}
     assert found[0] == found[1]
-    monkeypatch.setattr(eval_trial, "_train_before", lambda *_: pytest.fail("made twice"))
+    monkeypatch.setattr(eval_trial, "_train_before", lambda *_: pytest.fail("trained twice"))
     assert eval_trials.evaluate_cell(begins).losses
     assert len(list((begins.folder / eval_trial.BEGUN).glob("sst2-*/spec.json"))) == 1

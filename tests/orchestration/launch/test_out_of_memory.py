@@ -185,7 +185,7 @@ def little_memory() -> Iterator[Path]:
         group.mkdir()
         (group / "memory.limit_in_bytes").write_text(str(1 << 20))
     except OSError as error:
-        pytest.skip(f"no control group of memory can be made: {error}")
+        pytest.skip(f"cannot create a memory control group: {error}")
     yield group
     group.rmdir()
 
@@ -194,7 +194,7 @@ def little_memory() -> Iterator[Path]:
 @pytest.mark.timeout(1800)
 def test_worker_killed_by_the_kernel_for_memory_is_reported(little_memory: Path, tmp_path: Path) -> None:
     if "oom_kill " not in Path("/proc/vmstat").read_text(encoding="utf-8"):
-        pytest.skip("this kernel does not say how many processes it kills")
+        pytest.skip("the kernel does not report how many processes it kills")
     run, place = run_of(with_test_split(tmp_path / "corpus"), tmp_path / "run"), track.tracking_store(tmp_path / "out")
     squeeze = once_at(10, lambda: (little_memory / "cgroup.procs").write_text(str(trainers()[0].pid)))
     with (

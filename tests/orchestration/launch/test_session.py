@@ -103,7 +103,7 @@ def test_code_is_not_uploaded_again_if_the_ray_job_has_it(
 def test_ray_starts_with_processes_slower_than_its_default_timeout(
     process: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The names of the limits were read in Ray 2.60. If a later version renames them, this test fails after 30
+    """The names of the limits are those of Ray 2.60. If a later version renames them, this test fails after 30
     seconds."""
     import ray
     from ray._private import services
@@ -206,7 +206,7 @@ def test_invalid_ray_tmpdir_gives_a_one_line_error(tmp_path: Path, monkeypatch: 
         monkeypatch.setenv("RAY_TMPDIR", str(wrong))
         message = rf"^invalid RAY_TMPDIR: got {wrong} \(.*\), expected a writable directory .*; set RAY_TMPDIR to one$"
         with pytest.raises(BadInput, match=message), session.ray_session(cpus=1):
-            pytest.fail("begun")
+            pytest.fail("Ray was started")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_too_low_file_size_limit_gives_a_one_line_error_at_once(
     """With a low `ulimit -f`, the stage "starting Ray" once hung twice for three minutes; the limit must not be raised
     silently."""
     monkeypatch.setattr(session.resource, "getrlimit", lambda kind: (soft, hard))
-    monkeypatch.setattr(session.resource, "setrlimit", lambda kind, both: pytest.fail("raised"))
+    monkeypatch.setattr(session.resource, "setrlimit", lambda kind, both: pytest.fail("the limit was raised"))
     message = r"file size limit too low \(ulimit -f\): got .* MB, expected .* `ulimit -f unlimited`"
     with nullcontext() if is_enough else pytest.raises(ResourceError, match=message):
         session._check_file_limit()

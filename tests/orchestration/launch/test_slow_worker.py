@@ -62,7 +62,7 @@ def test_slower_worker_is_reported(
         assert start(run, place, on_progress=once_at(5, lambda: slow.append(trainers()[0]))).finished
     (pid,) = [each.pid for each in slow]
     messages = [record.getMessage() for record in caplog.records if "is slow" in record.getMessage()]
-    assert messages, f"no word in {time.monotonic() - began_s:.0f} s"
+    assert messages, f"no slow worker was reported in {time.monotonic() - began_s:.0f} s"
     assert all(f"process {pid} on" in each for each in messages), messages
     found = history(tmp_path / "run")["perf/slowest_worker_ratio"]
     assert max(value for _, value in found) > heartbeat.SLOWER

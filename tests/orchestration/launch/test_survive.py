@@ -119,7 +119,7 @@ def small_disk(folder: Path, size: str) -> Iterator[None]:
     if subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)], capture_output=True
     ).returncode:
-        pytest.skip("may not mount a file system")
+        pytest.skip("this process may not mount a file system")
     try:
         yield
     finally:

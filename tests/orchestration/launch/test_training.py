@@ -188,7 +188,7 @@ def test_placement_detects_a_lost_ray(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.raises(WorkerDied, match="Ray's raylet died"),
         placement.place_workers(WorkerRequirements(num_workers=1), EngineSettings(), {}),
     ):
-        pytest.fail("placed")
+        pytest.fail("the workers were placed")
 
 
 def test_signal_interrupts_the_restart_of_ray(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,7 +241,7 @@ def test_failed_figures_and_model_are_logged_later(
 def test_late_failure_of_an_abandoned_call_is_not_reported_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The late failure once named the earlier run, beside the messages of the next command."""
+    """The late failure was once reported among the messages of the next command."""
     monkeypatch.setattr(store_timeout, "ANSWER_S", 0.5)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with socket.create_server(("127.0.0.1", 0)) as silent:

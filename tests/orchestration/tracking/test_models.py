@@ -53,7 +53,7 @@ def store(place: track.TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
 
     def refuse(self: socket.socket, address: Any) -> None:
-        raise AssertionError(f"the network was asked: {address}")
+        raise AssertionError(f"unexpected network access: {address}")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
 

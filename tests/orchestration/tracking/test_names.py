@@ -161,7 +161,7 @@ def test_one_entity_of_each_kind_is_read_back_from_a_real_store(tracked: track.T
 
 
 def test_invalid_values_are_escaped_and_long_ones_truncated(tracked: track.TrackedRun) -> None:
-    """A server refuses a batch of long values in a script with many bytes per character."""
+    """A server refuses a batch of long values if the writing system needs many bytes per character."""
     client, run_id = track.client_of(tracked.uri), tracked.run_id
     sizes = list[int]()
 

@@ -127,7 +127,7 @@ def test_short_run_is_complete_when_it_ends(slow: Proxy, tmp_path: Path) -> None
     assert run.outputs.model_outputs
     assert pending_updates(folder) == {}
     assert begun <= 14, slow.asked
-    assert mirrored - begun <= 6, "what is known of a run is asked once, not once a key"
+    assert mirrored - begun <= 6, "the state of a run must be queried once, not once per key"
     assert slow.requests - mirrored <= 55, slow.asked
 
 
