@@ -14,8 +14,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from make_training.run import Run
-from make_training.specs import EngineSettings
 
 from orchestration import tracking
 from orchestration.launch import group as launch
@@ -26,6 +24,8 @@ from orchestration.progress import ignore_progress
 from orchestration.signals import StopRequest, stop_signals
 from preprocessing.errors import Preempted, ResourceError
 from tests.training.corpora import mini_run
+from training.run import Run
+from training.specs import EngineSettings
 
 WORKER = """
 import sys, time

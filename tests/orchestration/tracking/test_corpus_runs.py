@@ -20,7 +20,7 @@ from orchestration import figures, progress
 from orchestration.progress import ignore_progress
 from orchestration.tracking import corpus_metadata, corpus_progress, corpus_run, log_card
 from orchestration.tracking import corpus_runs as track_corpus
-from orchestration.tracking import run_ids as track
+from orchestration.tracking import runs as track
 from orchestration.tracking.corpus_runs import CorpusRun
 from pipeline.readers import TextReader
 from pipeline.spec import Clean, Corpus
