@@ -29,7 +29,7 @@ from orchestration.config import strict_yaml
 from preprocessing.errors import BadInput
 from preprocessing.files import checked_json, from_checked_json
 from preprocessing.manifest import FILE_NAME, Manifest
-from tests.orchestration.jobs.test_generation import DECODER, finished
+from tests.orchestration.jobs.test_generation import DECODER, write_finished_run
 from tests.training.corpora import mini_corpus
 from training import checkpoint
 from training.formats import sharded
@@ -191,7 +191,7 @@ def pickled(file: Path, way: str, mark: Path) -> None:
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
     """The directory of a finished run of a decoder, with its weights also in the format of transformers."""
-    folder = finished(DECODER, tmp_path / "net")
+    folder = write_finished_run(DECODER, tmp_path / "net")
     with (folder / launch.EXPORT / "config.json").open("r+") as file:
         config = json.load(file) | {"auto_map": {"AutoModel": "evil.Net", "AutoConfig": "evil.Config"}}
         file.seek(0)

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.scores import bars, curves, grammar, of_ngram, of_run, page_with, row_of, table
 from orchestration.reports import SCORE_FILE
-from tests.orchestration.reports.test_model_card import SCORE, keep
+from tests.orchestration.reports.test_model_card import SCORE, write_score
 from training.tasks import SelectedTrials, TaskScore
 
 PERPLEXITY = TaskScore(
@@ -29,18 +29,18 @@ GRAMMAR = TaskScore(
 
 def test_the_scores_of_the_finished_run_are_shown_and_no_others(tmp_path: Path) -> None:
     """`--every` leaves the number of the last step in the file of the finished run; a table measures runs as well."""
-    keep(tmp_path, "follows-0", replace(SCORE, chance=0.1, step=6), step=6)
-    keep(tmp_path, "follows-1", replace(SCORE, step=12))
-    keep(tmp_path, "wikitext2-1", PERPLEXITY)
-    measured = keep(tmp_path, "spanbert-1")
+    write_score(tmp_path, "follows-0", replace(SCORE, chance=0.1, step=6), step=6)
+    write_score(tmp_path, "follows-1", replace(SCORE, step=12))
+    write_score(tmp_path, "wikitext2-1", PERPLEXITY)
+    measured = write_score(tmp_path, "spanbert-1")
     (measured / "stage.json").write_text(json.dumps({"causes": {"run": "hash", "asked": {}}}))
     (measured / SCORE_FILE).write_text(json.dumps({"next_sentence": {"random": 0.5}}))
     assert [(row.task, row.guess) for row in of_run(tmp_path, "bert")] == [("next_sentence", "50.0"), ("wikitext2", "")]
 
 
 def test_two_scores_that_only_their_folders_tell_apart_are_one_line(tmp_path: Path) -> None:
-    keep(tmp_path, "follows-1")
-    keep(tmp_path, "follows-2")
+    write_score(tmp_path, "follows-1")
+    write_score(tmp_path, "follows-2")
     with pytest.raises(SystemExit, match="has another score of next_sentence; delete one of them"):
         of_run(tmp_path, "bert")
 

@@ -1,4 +1,4 @@
-"""Results are written to folders of this machine: an address is refused at once, whichever verb or key gets it."""
+"""Results are written to local directories: a URL is refused at once by every command and key."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ ADDRESSES = (
     "simplecache::s3://bucket/x", " s3://bucket/x", "C:/x",
 )  # fmt: skip
 COMMANDS: Any = typer.main.get_command(cli.app)
-NEEDS = {
+ARGUMENTS = {
     "recipe": "bert_base",
     "run": "bert_base",
     "prompts": "The",
@@ -27,8 +27,8 @@ NEEDS = {
     "table": "albert-sp",
     "job": "job",
 }
-MORE = {"register": ("--name", "mine")}
-WITH_OUT = [
+REQUIRED_OPTIONS = {"register": ("--name", "mine")}
+COMMANDS_WITH_OUTPUT = [
     verb
     for verb, command in COMMANDS.commands.items()
     if any("--output-dir" in option.opts for option in command.params)
@@ -36,13 +36,13 @@ WITH_OUT = [
 
 
 def words_of(verb: str) -> list[str]:
-    """What a verb cannot do without."""
+    """Return a command with its required arguments and options."""
     arguments = [one for one in COMMANDS.commands[verb].params if one.param_type_name == "argument" and one.required]
-    return [verb, *(NEEDS[one.name] for one in arguments), *MORE.get(verb, ())]
+    return [verb, *(ARGUMENTS[one.name] for one in arguments), *REQUIRED_OPTIONS.get(verb, ())]
 
 
-def refused(words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """What is said, in one line; nothing was written."""
+def error_line(words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the one-line error; check that nothing was written."""
     assert cli.main(words) == 2
     assert os.listdir(folder) == []
     captured = capsys.readouterr()
@@ -52,34 +52,36 @@ def refused(words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def work_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_every_verb_that_writes_is_here() -> None:
-    assert {"corpus", "train", "run", "eval", "ablation", "export", "register", "submit", "ui", "doctor"} <= {*WITH_OUT}
+def test_every_writing_command_is_tested() -> None:
+    assert {"corpus", "train", "run", "eval", "ablation", "export", "register", "submit", "ui", "doctor"} <= {
+        *COMMANDS_WITH_OUTPUT
+    }
 
 
-@pytest.mark.parametrize("verb", WITH_OUT)
-def test_no_verb_writes_to_an_address(verb: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It wrote into a folder named `s3:`, and ended with 0."""
-    line = refused([*words_of(verb), "--output-dir", "s3://bucket/x"], elsewhere, capsys)
+@pytest.mark.parametrize("verb", COMMANDS_WITH_OUTPUT)
+def test_no_command_writes_to_a_url(verb: str, work_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command once wrote into a directory named `s3:` and exited with 0."""
+    line = error_line([*words_of(verb), "--output-dir", "s3://bucket/x"], work_dir, capsys)
     assert line.startswith(
         "sesame: invalid --output-dir: got the URL s3://bucket/x, expected a local directory; mount the store"
     )
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_whatever_address_it_is(address: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "got the URL" in refused(["train", "bert_base", "--output-dir", address], elsewhere, capsys)
+def test_every_kind_of_url_is_refused(address: str, work_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "got the URL" in error_line(["train", "bert_base", "--output-dir", address], work_dir, capsys)
     with pytest.raises(BadInput, match=r"^invalid --output-dir: got the URL"):
         sesame.open("bert_base", scale="tiny", data="demo", output_dir=address)
-    assert os.listdir(elsewhere) == []
+    assert os.listdir(work_dir) == []
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["export", "bert_base", "s3://bucket/x"], "invalid DIR: got the URL s3://bucket/x"),
         (
@@ -92,27 +94,27 @@ def test_whatever_address_it_is(address: str, elsewhere: Path, capsys: pytest.Ca
         ),
     ],
 )
-def test_other_options_and_keys_that_name_a_folder(
-    words: list[str], said: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+def test_other_options_and_keys_refuse_a_url(
+    words: list[str], message: str, work_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert said in refused(words, elsewhere, capsys)
+    assert message in error_line(words, work_dir, capsys)
 
 
-def test_parts_and_functions_refuse_it_too(elsewhere: Path) -> None:
+def test_settings_and_functions_refuse_a_url(work_dir: Path) -> None:
     for nvme_dir in ("s3://bucket/x", "file:///x"):
         with pytest.raises(ValueError, match=r"invalid nvme_path: got .*, expected a directory on a local disk"):
             EngineSettings(zero_stage=3, offload_optimizer="nvme", nvme_path=nvme_dir)
     with pytest.raises(ValueError, match=r"invalid output_file: got .*, expected the path of a local file"):
         EngineSettings(deepspeed={"flops_profiler": {"output_file": "s3://bucket/x"}})
     with pytest.raises(BadInput, match=r"^invalid DIR: got the URL s3://bucket/x"):
-        export(elsewhere, Path("s3://bucket/x"))
+        export(work_dir, Path("s3://bucket/x"))
     with pytest.raises(BadInput, match=r"^invalid --leaderboard-dir: got the URL s3://bucket/x"):
         evaluate.submit([], [], Path("s3://bucket/x"))
-    assert os.listdir(elsewhere) == []
+    assert os.listdir(work_dir) == []
 
 
 @pytest.mark.parametrize("name", ["a:b", "s3:", "it's 50% #1?", "x@y", "-", "a+b&c"])
-def test_a_folder_with_an_odd_name_is_none(name: str) -> None:
+def test_directory_with_an_unusual_name_is_accepted(name: str) -> None:
     assert sesame.open("bert_base", scale="tiny", data="demo", output_dir=name)._flags.output_dir == Path(name)
 
 
@@ -127,23 +129,21 @@ def test_a_folder_with_an_odd_name_is_none(name: str) -> None:
         ["eval", "bert_base", "--leaderboard-dir="],
     ],
 )
-def test_no_folder_at_all_is_not_this_one(
-    words: list[str], elsewhere: Path, capsys: pytest.CaptureFixture[str]
+def test_empty_directory_option_is_refused(
+    words: list[str], work_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`--output-dir "$OUT"` with a variable that was not set wrote into the current folder."""
-    assert "got an empty value, expected a directory; use . for the current directory" in refused(
-        words, elsewhere, capsys
+    assert "got an empty value, expected a directory; use . for the current directory" in error_line(
+        words, work_dir, capsys
     )
 
 
 @pytest.mark.parametrize(
     "words", [["train", "bert_base", "--output-dir", "caf\udce9"], ["export", "bert_base", "caf\udce9"]]
 )
-def test_a_name_that_is_no_text_is_refused(
-    words: list[str], elsewhere: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It was a UnicodeEncodeError."""
-    assert "got caf\ufffd, expected a name in UTF-8" in refused(words, elsewhere, capsys)
+def test_name_that_is_not_utf8_is_refused(words: list[str], work_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such a name once raised UnicodeEncodeError."""
+    assert "got caf\ufffd, expected a name in UTF-8" in error_line(words, work_dir, capsys)
 
 
 @pytest.mark.parametrize("name", ["x" * 5_000, "a\0b"], ids=["too long", "with NUL"])
@@ -157,10 +157,10 @@ def test_a_name_that_is_no_text_is_refused(
         ("--output-dir", ["corpus", "gpt2", "--data", "demo", "--dry-run", "--output-dir"]),
     ],
 )
-def test_what_can_be_no_path_is_refused(
-    option: str, words: list[str], name: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+def test_impossible_path_is_refused(
+    option: str, words: list[str], name: str, work_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It was "OSError: File name too long", or "embedded null byte"."""
-    message = refused([*words, name], elsewhere, capsys)
+    message = error_line([*words, name], work_dir, capsys)
     assert f"invalid {option}: got {name[:3]!r}"[:-1] in message
     assert len(message) < 300

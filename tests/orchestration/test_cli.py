@@ -1,4 +1,4 @@
-"""The command: exit codes, one line per error, JSON on stdout, and light imports where an answer must be quick."""
+"""The `sesame` command: exit codes, one line per error, JSON on stdout, and light imports for quick answers."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from orchestration.terminal import output, show_wait
 from orchestration.tracking import ModelVersion
 from orchestration.version import sesame_version
 from preprocessing.errors import DataError, Diverged, Preempted, ResourceError
-from tests.orchestration.jobs.runs import finished_run, reviews
+from tests.orchestration.jobs.runs import finished_run, write_reviews
 from tests.training.corpora import mini_corpus
 from training.tasks import STARTS, SelectedTrials, TaskScore
 
@@ -39,8 +39,8 @@ def flags(tmp_path: Path, text: Path) -> list[str]:
 
 
 @pytest.fixture
-def made(tmp_path: Path, text: Path, flags: list[str]) -> list[str]:
-    """Flags of a job whose corpus is made (of another text, which the tests need not build)."""
+def flags_with_corpus(tmp_path: Path, text: Path, flags: list[str]) -> list[str]:
+    """Flags of a job whose corpus is finished. The corpus has another text, so that no test has to build it."""
     stage = open_job(
         JobFlags(recipe="bert_base", scale="tiny", data=[str(text)], output_dir=tmp_path / "out")
     ).plan.corpus
@@ -50,13 +50,13 @@ def made(tmp_path: Path, text: Path, flags: list[str]) -> list[str]:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    """Exit code and the last line of stderr; nothing is on stdout, and no traceback anywhere."""
+    """Return the exit code and the last line of stderr; stdout must be empty, and no traceback may appear."""
     code = main(words)
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "Traceback" not in said.err
-    assert said.err.splitlines()[-1].startswith("sesame: ")
-    return code, said.err.splitlines()[-1].removeprefix("sesame: ")
+    message = capsys.readouterr()
+    assert message.out == ""
+    assert "Traceback" not in message.err
+    assert message.err.splitlines()[-1].startswith("sesame: ")
+    return code, message.err.splitlines()[-1].removeprefix("sesame: ")
 
 
 TRAINED = {"step": 4, "tokens": 5, "loss": 2.5, "evaluation": {}}
@@ -64,7 +64,7 @@ NO_MORE = "invalid --published: got other arguments, expected --json at most; re
 RECIPES = "expected a name that `sesame recipes` lists, or a .yaml file"
 CORPORA = ", ".join(list_names("corpora"))
 ADDRESSES = "expected HOST:PORT, ray://HOST:PORT or auto, or no value to start Ray on this machine"
-BAD = {
+ERRORS = {
     "chek": "No such command 'chek'. Did you mean 'check'?",
     "check": "Missing argument 'RECIPE'.",
     "check bert_base --scal tiny": "No such option: --scal (Possible options: --scale)",
@@ -160,22 +160,22 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("words", BAD)
-def test_what_was_typed_wrong_is_said_in_one_line_with_exit_code_2(capsys, words):
-    assert refused(capsys, *words.split()) == (2, BAD[words])
+@pytest.mark.parametrize("words", ERRORS)
+def test_invalid_command_gives_one_line_and_exit_code_2(capsys, words):
+    assert refused(capsys, *words.split()) == (2, ERRORS[words])
 
 
 @pytest.mark.parametrize(
     "given", ["optimizer.learning_rate=" + "x" * 1_000_000, "model.num_hidden_layers=[" + "1," * 10_000 + "]"]
 )
-def test_a_line_is_short_however_much_was_given(given: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Five megabytes of a name were repeated whole."""
+def test_error_line_is_short_for_long_arguments(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name of five megabytes was once repeated completely."""
     code, line = refused(capsys, "check", "bert_base", given)
     assert (code, len(line) < 5_000) == (2, True)
     assert re.search(r" \[[\d,]+ more characters\] .*, expected a (whole )?number; see `sesame keys [a-z_.]+`$", line)
 
 
-def test_a_train_without_a_corpus_says_how_to_make_it(capsys, flags):
+def test_train_without_a_corpus_names_the_command_to_build_it(capsys, flags):
     code, line = refused(capsys, "train", *flags)
     assert code == 2
     assert line.endswith(
@@ -183,7 +183,7 @@ def test_a_train_without_a_corpus_says_how_to_make_it(capsys, flags):
     )
 
 
-def test_an_eval_without_a_run_says_how_to_train_it(capsys, flags):
+def test_eval_without_a_run_names_the_command_to_train_it(capsys, flags):
     code, line = refused(capsys, "eval", *flags)
     assert code == 2
     assert "not trained with these flags under" in line
@@ -196,10 +196,10 @@ MT_NLG = ["mt_nlg_530b", "--cluster", "one_gpu", "--data", "demo"]
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])
 @pytest.mark.parametrize("verb", ["run", "train"])
-def test_what_does_not_fit_is_refused_before_anything_is_announced_or_made(
+def test_job_that_does_not_fit_is_refused_before_any_stage(
     capsys, monkeypatch, tmp_path: Path, verb: str, more: list[str]
 ) -> None:
-    """The corpus was made first, and a dry run said what it would do."""
+    """The corpus was once built first, and a dry run announced stages that could not run."""
     words = [verb, *MT_NLG, "--output-dir", str(tmp_path / "out"), *more]
     assert main(words) == 4
     (line,) = (line for line in capsys.readouterr().err.splitlines() if not line.endswith(" ..."))
@@ -212,7 +212,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_announced_or_made(
 
 
 @pytest.mark.parametrize("verb", ["run", "train"])
-def test_what_was_assumed_of_the_devices_is_said(capsys, tmp_path: Path, verb: str) -> None:
+def test_assumed_devices_are_reported(capsys, tmp_path: Path, verb: str) -> None:
     words = [
         "bert_base",
         "--cluster",
@@ -227,7 +227,7 @@ def test_what_was_assumed_of_the_devices_is_said(capsys, tmp_path: Path, verb: s
     assert "assumed: each machine of the cluster is like this one" in capsys.readouterr().err.splitlines()
 
 
-def test_a_login_in_the_address_of_a_cluster_is_refused_and_not_shown(capsys) -> None:
+def test_login_in_a_cluster_address_is_refused_and_hidden(capsys) -> None:
     code, line = refused(
         capsys, "check", "gpt2", "--cluster", "cpu_cluster", "cluster.ray_address=ray://me:secretpw@head:1"
     )
@@ -236,18 +236,18 @@ def test_a_login_in_the_address_of_a_cluster_is_refused_and_not_shown(capsys) ->
     assert "secretpw" not in line
 
 
-def test_a_password_in_an_address_of_text_is_not_shown(capsys) -> None:
+def test_password_in_a_text_url_is_hidden(capsys) -> None:
     code, line = refused(capsys, "corpus", "gpt2", "--data", "http://me:secretpw@127.0.0.1:1/x.txt")
     assert code == 2
     assert line.startswith("http://***@127.0.0.1:1/x.txt: Cannot connect to host 127.0.0.1:1")
 
 
-def test_a_run_of_two_steps_is_allowed(capsys) -> None:
-    """It was said to have too few steps for a profile that nobody had asked for."""
+def test_run_of_two_steps_is_allowed(capsys) -> None:
+    """Such a run was once refused: it had too few steps for a profile, although no profile was requested."""
     assert main(["check", "bert_tiny", "phases.0.steps=2", "optimizer.warmup_steps=1"]) == 0
 
 
-def test_a_run_that_is_done_is_not_refused_where_it_would_not_fit(capsys, tmp_path: Path, text: Path) -> None:
+def test_finished_run_is_accepted_on_a_cluster_where_it_would_not_fit(capsys, tmp_path: Path, text: Path) -> None:
     words = [
         "bert_base",
         "--scale",
@@ -265,26 +265,26 @@ def test_a_run_that_is_done_is_not_refused_where_it_would_not_fit(capsys, tmp_pa
     assert main(["train", *words, "--dry-run", "--resume", "never"]) == 4
 
 
-def test_what_is_next_runs_on_the_same_cluster(capsys) -> None:
+def test_suggested_command_keeps_the_cluster(capsys) -> None:
     on = ["gpt2", "cluster.num_workers=4", "--cluster", "8xh100"]
-    assert answer(capsys, "plan", *on)["next"] == [f"sesame check {' '.join(on)}"]
-    assert answer(capsys, "check", *on)["next"] == [f"sesame run {' '.join(on)}"]
+    assert json_answer(capsys, "plan", *on)["next"] == [f"sesame check {' '.join(on)}"]
+    assert json_answer(capsys, "check", *on)["next"] == [f"sesame run {' '.join(on)}"]
 
 
-def test_keys_that_change_nothing_are_said(capsys) -> None:
+def test_keys_without_effect_are_reported(capsys) -> None:
     assert (
         main(["check", "gpt2", "cluster.scale_up_interval_minutes=3", "cluster.num_workers=2", "cluster.min_workers=2"])
         == 0
     )
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("cluster ")]
+    message = [line for line in capsys.readouterr().err.splitlines() if line.startswith("cluster ")]
     alone = "without ray_address, Ray starts on this machine only"
-    assert said == [
+    assert message == [
         f"cluster local: {key} has no effect: {alone}" for key in ("min_workers", "scale_up_interval_minutes")
     ]
 
 
 @pytest.mark.parametrize("verb", ["corpus", "run"])
-def test_a_runner_that_beam_does_not_have_is_refused_in_a_dry_run_too(capsys, flags, verb: str) -> None:
+def test_unknown_beam_runner_is_refused_in_a_dry_run_too(capsys, flags, verb: str) -> None:
     assert main([verb, *flags, "--dry-run", "--", "--runner=Nope"]) == 2
     assert (
         capsys.readouterr()
@@ -293,7 +293,7 @@ def test_a_runner_that_beam_does_not_have_is_refused_in_a_dry_run_too(capsys, fl
     )
 
 
-def test_packages_that_dataflow_lacks_are_named_before_mlflow_hears_of_a_run(
+def test_missing_dataflow_packages_are_reported_before_an_mlflow_run_is_created(
     capsys, monkeypatch, flags, tmp_path: Path
 ):
     from pipeline.runners import running
@@ -305,15 +305,15 @@ def test_packages_that_dataflow_lacks_are_named_before_mlflow_hears_of_a_run(
     assert not list((tmp_path / "out").glob("mlflow*"))
 
 
-def test_a_step_after_the_last_is_refused(capsys, made):
-    assert refused(capsys, "inspect", *made, "--step", "99999") == (
+def test_step_after_the_last_is_refused(capsys, flags_with_corpus):
+    assert refused(capsys, "inspect", *flags_with_corpus, "--step", "99999") == (
         2,
         "invalid step: got 99999, expected a step from 0 to 3999; give a step of this run",
     )
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "message"),
     [
         (DataError("too little text"), 3, "too little text"),
         (ResourceError("no port"), 4, "no port"),
@@ -326,16 +326,16 @@ def test_a_step_after_the_last_is_refused(capsys, made):
         (OSError(36, "Long", "/x"), 2, "/x: Long; check the path and its permissions, or give another --output-dir"),
     ],
 )  # fmt: skip
-def test_each_kind_of_failure_has_its_exit_code(capsys, monkeypatch, error, code, said):
+def test_each_kind_of_failure_has_its_exit_code(capsys, monkeypatch, error, code, message):
     def fail(flags: JobFlags) -> None:
         raise error
 
     monkeypatch.setattr(jobs, "open_job", fail)
-    assert refused(capsys, "check", "bert_base") == (code, said)
+    assert refused(capsys, "check", "bert_base") == (code, message)
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "message"),
     [
         (OSError(28, "Full", "/x/y"), 2, "no disk space (/x/y): the file system at /"),
         (MemoryError("malloc failed"), 4, "out of memory (malloc failed); raise the limit (ulimit -v)"),
@@ -346,27 +346,27 @@ def test_each_kind_of_failure_has_its_exit_code(capsys, monkeypatch, error, code
         (RuntimeError("can't start new thread"), 4, "can't start new thread: no more processes or threads; raise"),
     ],
 )  # fmt: skip
-def test_each_limit_of_a_machine_is_named(capsys, monkeypatch, error, code, said):
-    """Under `ulimit -v` and `-n` a command ended with a traceback."""
+def test_each_exceeded_system_limit_is_named(capsys, monkeypatch, error, code, message):
+    """Under `ulimit -v` and `ulimit -n`, a command once ended with a traceback."""
 
     def fail(flags: JobFlags) -> None:
         raise error
 
     monkeypatch.setattr(jobs, "open_job", fail)
     found, line = refused(capsys, "check", "bert_base")
-    assert (found, line[: len(said)]) == (code, said)
+    assert (found, line[: len(message)]) == (code, message)
 
 
-def test_a_current_folder_that_is_gone_is_one_line(capsys, monkeypatch, tmp_path):
+def test_deleted_current_directory_gives_a_one_line_error(capsys, monkeypatch, tmp_path):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     monkeypatch.setattr(jobs, "open_job", lambda flags: Path("x").absolute())
-    said = "the current directory was deleted or moved; change to an existing directory"
-    assert refused(capsys, "check", "bert_base") == (2, said)
+    message = "the current directory was deleted or moved; change to an existing directory"
+    assert refused(capsys, "check", "bert_base") == (2, message)
 
 
-def test_a_bug_of_ours_keeps_its_traceback(monkeypatch):
+def test_programming_error_keeps_its_traceback(monkeypatch):
     def fail(flags: JobFlags) -> None:
         raise AssertionError("ours")
 
@@ -375,17 +375,18 @@ def test_a_bug_of_ours_keeps_its_traceback(monkeypatch):
         main(["check", "bert_base"])
 
 
-def test_check_says_what_it_found_and_what_is_next(capsys):
+def test_check_prints_its_result_and_the_next_command(capsys):
     assert main(["check", "bert_base", "--cluster", "one_gpu"]) == 0
     first, *notes, second = capsys.readouterr().out.splitlines()
     assert first.startswith("ok  bert_base  1,000,000 steps, 4.3e10 tokens, 1 worker of cluster")
-    assert all("assumed" in note for note in notes)  # of a GPU, where this machine has none
+    assert all("assumed" in note for note in notes)  # about the GPU, if this machine has none
     assert second == "next  sesame run bert_base --cluster one_gpu"
 
 
 @pytest.mark.parametrize("cluster", list_names("clusters"))
-def test_each_cluster_file_is_one_that_a_recipe_runs_on(capsys, cluster: str):
-    """BERT's batches of 256 rows do not do for 1,024 workers; RoBERTa's of 8,192 do. Its layers have no 35 stages."""
+def test_each_cluster_file_works_with_a_recipe(capsys, cluster: str):
+    """BERT's batches of 256 sequences are too small for 1,024 workers; RoBERTa's of 8,192 are large enough. BERT's 12
+    layers cannot form 35 pipeline stages."""
     if cluster == "1024xh100":
         assert main(["check", "roberta_base", "--cluster", cluster]) == 0
         assert main(["check", "bert_base", "--cluster", cluster]) == 2
@@ -399,40 +400,40 @@ def test_each_cluster_file_is_one_that_a_recipe_runs_on(capsys, cluster: str):
         assert f"of cluster {cluster} " in capsys.readouterr().out
 
 
-def answer(capsys, *words):
-    """The one JSON document on stdout."""
+def json_answer(capsys, *words):
+    """Return the JSON document that is the only output on stdout."""
     assert main([*words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
-def test_check_answers_a_program(capsys):
-    values = answer(capsys, "check", "gpt2", "cluster.num_workers=2")
+def test_check_prints_json(capsys):
+    values = json_answer(capsys, "check", "gpt2", "cluster.num_workers=2")
     assert (values["workers"], values["next"]) == (2, ["sesame run gpt2 cluster.num_workers=2"])
     assert len(values["hash"]) == 64
 
 
-def test_recipes_is_a_table_a_tree_or_a_difference(capsys):
-    assert set(answer(capsys, "recipes")) == {*list_names("recipes"), "next"}
-    assert answer(capsys, "recipes", "roberta_base")["parameters"] == 124_697_433
+def test_recipes_prints_a_table_a_tree_or_a_difference(capsys):
+    assert set(json_answer(capsys, "recipes")) == {*list_names("recipes"), "next"}
+    assert json_answer(capsys, "recipes", "roberta_base")["parameters"] == 124_697_433
     assert (
         "removes next sentence prediction"
-        in answer(capsys, "recipes", "bert_base", "--diff", "roberta_base")["differences"]
+        in json_answer(capsys, "recipes", "bert_base", "--diff", "roberta_base")["differences"]
     )
     assert main(["recipes"]) == main(["recipes", "gpt2"]) == main(["recipes", "bert_base", "--diff", "gpt2"]) == 0
     shown = capsys.readouterr().out
     assert all(words in shown for words in ("110,106,428", "124,439,808", "124,697,433", "predicts next token"))
 
 
-def test_a_dry_run_touches_nothing(capsys, flags, tmp_path: Path):
-    values = answer(capsys, "run", *flags, "--dry-run")
+def test_dry_run_writes_nothing(capsys, flags, tmp_path: Path):
+    values = json_answer(capsys, "run", *flags, "--dry-run")
     assert {name: stage["state"] for name, stage in values["stages"].items()} == dict.fromkeys(
         ("text", "vocab", "corpus", "run"), "due"
     )
     assert not (tmp_path / "out").exists()
 
 
-def test_a_corpus_is_made_where_its_cluster_says(capsys, flags, tmp_path: Path):
-    """Its options are read by Beam before anything is done, in a dry run too."""
+def test_corpus_uses_the_beam_options_of_its_cluster(capsys, flags, tmp_path: Path):
+    """Beam parses the options before any work starts, also in a dry run."""
     cluster = tmp_path / "mine.yaml"
     cluster.write_text("name: mine\nbeam: {runner: FlinkRunner, options: {parallelism: 4, flink_mastr: far}}\n")
     for given in ("--direct-num-workers=4", "--dry-run", "--"):
@@ -441,8 +442,8 @@ def test_a_corpus_is_made_where_its_cluster_says(capsys, flags, tmp_path: Path):
         assert capsys.readouterr().err.splitlines()[-1].startswith(f"sesame: Beam options: unknown option {name!r}")
     for more in (["--dry-run"], []):
         assert main(["corpus", *flags, "--cluster", str(cluster), *more]) == 2
-        said = capsys.readouterr().err.splitlines()[-1]
-        assert said.startswith("sesame: Beam options: unknown option 'flink_mastr'")
+        message = capsys.readouterr().err.splitlines()[-1]
+        assert message.startswith("sesame: Beam options: unknown option 'flink_mastr'")
     assert not list((tmp_path / "out").rglob("*.arrow"))
     cluster.write_text("name: mine\nbeam: {runner: FlinkRunner, options: {parallelism: 4}}\n")
     assert main(["corpus", *flags, "--cluster", str(cluster), "--dry-run"]) == 0
@@ -458,66 +459,68 @@ def test_a_corpus_is_made_where_its_cluster_says(capsys, flags, tmp_path: Path):
     ],
     ids=lambda more: more[0],
 )
-def test_a_dry_run_ends_with_the_command_that_does_what_it_says(capsys, flags, more: list[str]):
+def test_dry_run_prints_the_command_for_the_real_run(capsys, flags, more: list[str]):
     verb, *rest = more
     assert main([verb, *flags, "--dry-run", "--json", *rest]) == 0
     assert json.loads(capsys.readouterr().out)["next"] == [shlex.join(["sesame", verb, *flags, "--json", *rest])]
 
 
-def test_the_format_of_the_text_is_said_and_can_be_forced(capsys, flags, text: Path):
+def test_text_format_is_reported_if_forced(capsys, flags, text: Path):
     main(["corpus", *flags, "--dry-run"])
     assert f"{text / 'a.txt'}: read as text, one document per" not in capsys.readouterr().err
     main(["corpus", "bert_base", "--scale", "tiny", "--data", f"line:{text}", "--dry-run"])
     assert f"{text}: read as text, one document per line" in capsys.readouterr().err
 
 
-def test_several_texts_are_one_corpus(capsys, text: Path):
-    values = answer(capsys, "corpus", "bert_base", "--data", str(text), "--data", f"jsonl:{text}/a.txt", "--dry-run")
+def test_several_texts_form_one_corpus(capsys, text: Path):
+    values = json_answer(
+        capsys, "corpus", "bert_base", "--data", str(text), "--data", f"jsonl:{text}/a.txt", "--dry-run"
+    )
     assert "/text_and_1_more-" in values["stages"]["text"]["folder"]
 
 
-def test_a_text_is_the_same_from_whatever_folder_it_is_named(capsys, text: Path, monkeypatch):
-    far = answer(capsys, "corpus", "bert_base", "--data", str(text), "--dry-run")
+def test_text_identity_does_not_depend_on_the_current_directory(capsys, text: Path, monkeypatch):
+    far = json_answer(capsys, "corpus", "bert_base", "--data", str(text), "--dry-run")
     monkeypatch.chdir(text.parent)
-    assert answer(capsys, "corpus", "bert_base", "--data", "text", "--dry-run")["stages"] == far["stages"]
+    assert json_answer(capsys, "corpus", "bert_base", "--data", "text", "--dry-run")["stages"] == far["stages"]
 
 
-def test_changed_text_is_another_stage(capsys, flags, text: Path):
-    before = answer(capsys, "corpus", *flags, "--dry-run")
+def test_changed_text_changes_its_stage(capsys, flags, text: Path):
+    before = json_answer(capsys, "corpus", *flags, "--dry-run")
     (text / "a.txt").write_text("Another document altogether. It is longer than the first one.\n")
-    assert answer(capsys, "corpus", *flags, "--dry-run")["stages"]["text"] != before["stages"]["text"]
+    assert json_answer(capsys, "corpus", *flags, "--dry-run")["stages"]["text"] != before["stages"]["text"]
 
 
-def test_inspect_shows_the_rows_of_a_step_with_their_labels(capsys, made):
-    values = answer(capsys, "inspect", *made, "--step", "3", "--rows", "2")
+def test_inspect_shows_the_sequences_of_a_step_with_labels(capsys, flags_with_corpus):
+    values = json_answer(capsys, "inspect", *flags_with_corpus, "--step", "3", "--rows", "2")
     first, second = values["samples"]
     assert (first["step"], first["row"], second["row"]) == (3, 0, 1)
     assert first["tokens"][0] == "[CLS]"
     masked = [(token, label) for token, label in zip(first["tokens"], first["labels"], strict=True) if label]
     assert len(masked) == max(1, round(0.15 * len(first["tokens"])))
     assert ("[MASK]", masked[0][1]) in masked or any(token == label for token, label in masked)
-    assert values == answer(capsys, "inspect", *made, "--step", "3", "--rows", "2")
+    assert values == json_answer(capsys, "inspect", *flags_with_corpus, "--step", "3", "--rows", "2")
     assert values["next"][0].endswith("--step 4")
 
 
-def test_inspect_marks_what_is_masked(capsys, made):
-    assert main(["inspect", *made, "--rows", "1"]) == 0
+def test_inspect_marks_masked_tokens(capsys, flags_with_corpus):
+    assert main(["inspect", *flags_with_corpus, "--rows", "1"]) == 0
     shown = capsys.readouterr().out
     assert "step 0, sequence 0:" in shown
     assert "[MASK](w" in shown
 
 
-def test_doctor_answers_and_ends_with_4_where_something_is_fatal(capsys, monkeypatch, tmp_path: Path):
+def test_doctor_exits_with_4_for_a_fatal_problem(capsys, monkeypatch, tmp_path: Path):
     from orchestration.terminal import doctor
 
     assert {"what", "found", "remedy", "fatal"} == set(
-        answer(capsys, "doctor", "--output-dir", str(tmp_path))["findings"][0]
+        json_answer(capsys, "doctor", "--output-dir", str(tmp_path))["findings"][0]
     )
     monkeypatch.setattr(doctor, "LIBRARIES", ("no-such-library",))
     assert main(["doctor", "--output-dir", str(tmp_path)]) == 4
 
 
-def test_quick_answers_import_nothing_heavy(tmp_path: Path, text: Path):
+def test_quick_commands_import_no_heavy_module(tmp_path: Path, text: Path):
     program = f"""
 import sys
 from orchestration.cli import main
@@ -539,8 +542,8 @@ assert "torch._dynamo" not in sys.modules, "torch's compiler, of seconds"
     assert done.returncode == 0, done.stderr
 
 
-class Stop:
-    """Instead of a module that is slow to import: it ends the command."""
+class StopImport:
+    """An import finder that ends the command instead of importing a slow module."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -550,12 +553,12 @@ class Stop:
             raise ResourceError(f"imports {name}")
 
 
-MORE = {"export": ["to"], "register": ["--name", "mine"]}  # what these verbs need besides
+REQUIRED = {"export": ["to"], "register": ["--name", "mine"]}  # further required arguments of these commands
 
 
 @contextmanager
-def said_at_once(what: str) -> Iterator[None]:
-    """`waiting` on a machine on which all takes long."""
+def show_wait_at_once(what: str) -> Iterator[None]:
+    """`show_wait` without its initial delay."""
     print(f"{what} ...", file=sys.stderr)
     yield
 
@@ -571,19 +574,19 @@ def said_at_once(what: str) -> Iterator[None]:
         ("register", "importing", "model_export"),
     ],
 )
-def test_what_is_slow_to_import_is_named_before(capsys, monkeypatch, flags, verb, stage, module):
+def test_slow_import_is_announced(capsys, monkeypatch, flags, verb, stage, module):
     name = f"orchestration.jobs.{module}"
     monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.delattr(jobs, module, raising=False)
-    monkeypatch.setattr(sys, "meta_path", [Stop(name), *sys.meta_path])
+    monkeypatch.setattr(sys, "meta_path", [StopImport(name), *sys.meta_path])
     for module in [name for name in sys.modules if name.startswith("orchestration.cli.")]:
-        monkeypatch.setattr(sys.modules[module], "show_wait", said_at_once, raising=False)
-    assert main([verb, *flags, *MORE.get(verb, ())]) == 4
+        monkeypatch.setattr(sys.modules[module], "show_wait", show_wait_at_once, raising=False)
+    assert main([verb, *flags, *REQUIRED.get(verb, ())]) == 4
     lines = capsys.readouterr().err.splitlines()
     assert lines[-2:] == [f"{stage} ...", f"sesame: imports {name}"]
 
 
-def test_what_takes_longer_than_a_moment_is_said(capsys, monkeypatch):
+def test_wait_is_announced_only_after_a_moment(capsys, monkeypatch):
     monkeypatch.setattr(output, "AT_ONCE_S", 60.0)
     with show_wait("importing"):
         pass
@@ -599,8 +602,8 @@ def test_what_takes_longer_than_a_moment_is_said(capsys, monkeypatch):
     assert capsys.readouterr().err == "importing ...\n"
 
 
-def test_keys_answers_people_and_programs(capsys):
-    values = answer(capsys, "keys", "optimizer.adamw")
+def test_keys_prints_text_and_json(capsys):
+    values = json_answer(capsys, "keys", "optimizer.adamw")
     (part,) = values["parts"]
     assert part["keys"][0] == {
         "name": "learning_rate", "type": "number", "default": "", "doc": "Peak learning rate.", "choices": []
@@ -618,25 +621,25 @@ def test_keys_answers_people_and_programs(capsys):
 
 
 @pytest.mark.parametrize("words", ["-h", "check -h", "run --help"])
-def test_both_names_of_help_work(capsys, words):
+def test_both_help_options_work(capsys, words):
     assert main(words.split()) == 0
     assert "Usage: sesame" in capsys.readouterr().out
 
 
-def test_the_version_is_that_of_the_distribution(capsys):
+def test_version_is_that_of_the_distribution(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"sesame {sesame_version()}\n"
 
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", ["", "--json"])
-def test_nothing_is_said_when_nobody_reads_the_answer(how):
+def test_closed_stdout_gives_no_error(how):
     command = f"{shlex.quote(sys.executable)} -m orchestration.cli recipes {how} | true"
     assert subprocess.run(["bash", "-c", command], capture_output=True, check=False).stderr == b""
 
 
 @pytest.mark.slow
-def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(capsys, tmp_path: Path):
+def test_run_goes_from_text_to_scores_and_repeats_nothing(capsys, tmp_path: Path):
     text = "the cat dog house tree sees likes near old new red green is was not"
     words = text.split()
     for source in ("north", "south"):
@@ -674,9 +677,9 @@ def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(c
     assert {score["task"] for score in first["scores"]} == {"source_classification", "next_sentence", "cloze"}
 
     assert main(["run", *job_flags, *small, "--json"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out) == first
-    assert said.err.count("done, skipped") == 4
+    message = capsys.readouterr()
+    assert json.loads(message.out) == first
+    assert message.err.count("done, skipped") == 4
 
     run = Path(first["folder"]).name
     assert main(["export", run, str(tmp_path / "hf"), "--output-dir", str(tmp_path / "out")]) == 0
@@ -686,17 +689,17 @@ def test_one_command_goes_from_text_to_scores_and_the_second_time_does_nothing(c
     assert main(["eval", run, "--output-dir", str(tmp_path / "out"), *small, "--json"]) == 0
 
 
-def test_one_command_leaves_out_the_tasks_whose_files_are_not_at_hand_and_ends_well(
-    capsys, monkeypatch, made, tmp_path: Path, caplog
+def test_run_skips_tasks_without_files_and_keeps_the_result(
+    capsys, monkeypatch, flags_with_corpus, tmp_path: Path, caplog
 ) -> None:
-    """The training is over by then: no task may lose its result."""
+    """The training is finished by then, so an unavailable task must not lose its result."""
     scored, failed = [], []
 
-    def trained(job, *more):
+    def fake_train(job, *more):
         finished_run(job.plan.run.folder)
         return TRAINED
 
-    def evaluated(folder, plans, *more, left_out):
+    def fake_evaluate(folder, plans, *more, left_out):
         scored.extend(plan.task for plan in plans)
         left_out += failed
         splits = {"dev": {"accuracy": (0.5, 0.75)}}
@@ -704,17 +707,20 @@ def test_one_command_leaves_out_the_tasks_whose_files_are_not_at_hand_and_ends_w
         return [TaskScore(plan.task, plan.metric, plan.split, "", starts) for plan in plans]
 
     for name in ("train", "train_locked"):
-        monkeypatch.setattr(pretrain, name, trained)
-    monkeypatch.setattr(ray_stages.evaluate, "evaluate", evaluated)
+        monkeypatch.setattr(pretrain, name, fake_train)
+    monkeypatch.setattr(ray_stages.evaluate, "evaluate", fake_evaluate)
     monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
-    words = [*made, "eval_tasks=[sst2,glue,squad2,cnndm,wikitext2]", "--progress", "none", "--json"]
-    assert main(["run", *words, "--task-data-dir", str(reviews(tmp_path / "data")), "--max-train-samples", "8"]) == 0
+    words = [*flags_with_corpus, "eval_tasks=[sst2,glue,squad2,cnndm,wikitext2]", "--progress", "none", "--json"]
+    assert (
+        main(["run", *words, "--task-data-dir", str(write_reviews(tmp_path / "data")), "--max-train-samples", "8"]) == 0
+    )
     (score,) = json.loads(capsys.readouterr().out)["scores"]
     assert (scored, score["task"], score["random"]) == (["sst2"], "sst2", [0.5, 0.75])
     for task in ("cola", "mnli", "squad2", "cnndm", "wikitext2"):
         (line,) = [one for one in caplog.messages if one.startswith(f"left out: task {task}: ")]
         assert str(tmp_path / "data") in line
-    failed.append(Diverged("sst2, pretrained: loss nan"))  # of a task that was begun: no score, and no success
+    # the task started and failed, so the command does not succeed
+    failed.append(Diverged("sst2, pretrained: loss nan"))
     assert (
         main(["run", *words, "--task-data-dir", str(tmp_path / "data"), "--max-train-samples", "8"])
         == Diverged.exit_code
@@ -722,24 +728,24 @@ def test_one_command_leaves_out_the_tasks_whose_files_are_not_at_hand_and_ends_w
     assert json.loads(capsys.readouterr().out)["result"]["step"]
 
 
-def test_one_command_without_a_folder_of_data_names_what_it_leaves_out(capsys, monkeypatch, made, caplog) -> None:
+def test_run_without_task_data_dir_names_the_skipped_tasks(capsys, monkeypatch, flags_with_corpus, caplog) -> None:
     for name in ("train", "train_locked"):
         monkeypatch.setattr(pretrain, name, lambda job, *more: finished_run(job.plan.run.folder) and TRAINED)
     monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
-    assert main(["run", *made, "eval_tasks=[glue,squad2]", "--progress", "none", "--json"]) == 0
+    assert main(["run", *flags_with_corpus, "eval_tasks=[glue,squad2]", "--progress", "none", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["scores"] == []
     assert "left out: glue, squad2: name the directory of their files with --task-data-dir DIR" in caplog.messages
 
 
 @pytest.mark.parametrize("verb", ["train", "run"])
-def test_intervals_are_flags_and_change_no_stage(monkeypatch, made, capsys, verb) -> None:
+def test_interval_options_change_no_stage(monkeypatch, flags_with_corpus, capsys, verb) -> None:
     asked = []
     for name in ("train", "train_locked"):
         monkeypatch.setattr(pretrain, name, lambda job, *more: asked.append(job) or TRAINED)
     monkeypatch.setattr(ray_stages, "_ray", lambda *more: nullcontext())
     words = [] if verb == "train" else ["eval_tasks=[]"]
-    assert main([verb, *made, *words, "--log-every", "3", "--eval-every", "20", "--save-every", "40"]) == 0
-    assert main([verb, *made, *words]) == 0
+    assert main([verb, *flags_with_corpus, *words, "--log-every", "3", "--eval-every", "20", "--save-every", "40"]) == 0
+    assert main([verb, *flags_with_corpus, *words]) == 0
     often, seldom = (job.pretraining() for job in asked)
     assert (often.log_every, often.eval_every, often.save_every) == (3, 20, 40)
     assert (seldom.log_every, seldom.eval_every, seldom.save_every) == (10, 1_000, 1_000)
@@ -748,69 +754,71 @@ def test_intervals_are_flags_and_change_no_stage(monkeypatch, made, capsys, verb
     assert "every" not in "".join(line for line in capsys.readouterr().out.splitlines() if " inspect " in line)
 
 
-def test_an_interval_of_no_steps_is_refused(capsys, made) -> None:
-    code, said = refused(capsys, "train", *made, "--log-every", "0")
+def test_interval_of_zero_steps_is_refused(capsys, flags_with_corpus) -> None:
+    code, message = refused(capsys, "train", *flags_with_corpus, "--log-every", "0")
     assert code == 2
-    assert "invalid --log-every: " in said
-    code, said = refused(capsys, "train", *made, "cluster.log_every=0")
-    assert (code, said) == (
+    assert "invalid --log-every: " in message
+    code, message = refused(capsys, "train", *flags_with_corpus, "cluster.log_every=0")
+    assert (code, message) == (
         2,
         "override cluster.log_every=0: invalid log_every: got 0, expected a number of steps from 1 up; "
         "see `sesame keys cluster.log_every`",
     )
 
 
-def test_a_profile_is_of_some_steps_that_the_run_has(capsys, made) -> None:
-    code, said = refused(capsys, "train", *made, "--profile-steps", "0")
-    assert (code, "invalid --profile-steps: " in said) == (2, True)
-    code, said = refused(capsys, "train", *made, "--profile-steps", "101")  # a trace of many has gigabytes
+def test_profile_steps_must_be_in_range(capsys, flags_with_corpus) -> None:
+    code, message = refused(capsys, "train", *flags_with_corpus, "--profile-steps", "0")
+    assert (code, "invalid --profile-steps: " in message) == (2, True)
+    code, message = refused(
+        capsys, "train", *flags_with_corpus, "--profile-steps", "101"
+    )  # a trace of many has gigabytes
     assert code == 2
-    assert "invalid profile_steps: got 101, expected a number of steps from 0 (none) to 100; see" in said
+    assert "invalid profile_steps: got 101, expected a number of steps from 0 (none) to 100; see" in message
 
 
-def test_the_command_line_reaches_the_run_without_passwords(monkeypatch, made) -> None:
+def test_command_line_is_recorded_without_passwords(monkeypatch, flags_with_corpus) -> None:
     asked = []
     for name in ("train", "train_locked"):
         monkeypatch.setattr(pretrain, name, lambda job, *more: asked.append(job) or TRAINED)
-    assert main(["train", *made, "--cluster", "local", "eval_tasks=[next_sentence]"]) == 0
+    assert main(["train", *flags_with_corpus, "--cluster", "local", "eval_tasks=[next_sentence]"]) == 0
     assert asked[0].command.startswith("sesame train bert_base --scale tiny --data ")
-    main(["check", "bert_base", "--data", "no://me:secret@host/text"])  # there is no such text
+    main(["check", "bert_base", "--data", "no://me:secret@host/text"])  # this text does not exist
     assert flags_of("bert_base", (), TextOptions()).command_line == "sesame check bert_base --data 'no://***@host/text'"
 
 
-def test_register_says_what_is_missing(capsys, made, tmp_path: Path) -> None:
+def test_register_reports_what_is_missing(capsys, flags_with_corpus, tmp_path: Path) -> None:
     out = ["--name", "mine", "--output-dir", str(tmp_path / "out")]
     assert refused(capsys, "register", "no_such_run", *out) == (
         2,
         f"invalid recipe: got no_such_run, {RECIPES}; use one of them, or the path of a file",
     )
-    code, said = refused(capsys, "register", *made, "--name", "mine")
+    code, message = refused(capsys, "register", *flags_with_corpus, "--name", "mine")
     assert code == 2
-    assert "not trained with these flags" in said
+    assert "not trained with these flags" in message
     folder = tmp_path / "out" / "runs" / "net-0123abcd"
     folder.mkdir(parents=True)
     (folder / "pretrain.json").write_text("{}")
     for name in ("net-0123abcd", "net-0123", str(folder)):
-        code, said = refused(capsys, "register", name, *out)
-        assert (code, said) == (
+        code, message = refused(capsys, "register", name, *out)
+        assert (code, message) == (
             2, f"{folder}: this run is not finished, so it has no model; resume it with `sesame train`"
         )  # fmt: skip
     (folder / "stage.json").write_text("{}")
     store = tmp_path / "gone.db"
     (folder / "mlflow.json").write_text(json.dumps({"uri": f"sqlite:///{store}", "run_id": "0" * 32}))
-    code, said = refused(capsys, "register", "net-0123", *out)
-    assert (code, said.startswith(f"{store}: no such store")) == (2, True)
+    code, message = refused(capsys, "register", "net-0123", *out)
+    assert (code, message.startswith(f"{store}: no such store")) == (2, True)
     assert not store.exists()
     assert refused(capsys, "register", "net-0123")[1:] == ("Missing option '--name'.",)
 
 
-def test_register_prints_the_version_and_how_to_load_it(capsys, monkeypatch) -> None:
+def test_register_prints_the_version_and_a_loading_command(capsys, monkeypatch) -> None:
     found = ModelVersion("mine", "3", "models:/mine/3", "sqlite:////out/mlflow.db", True, "The [MASK] of the town")
     monkeypatch.setattr(model_export, "register", lambda flags, name: found)
     assert main(["register", "net-0123", "--name", "mine"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("mine: version 3\n")
-    (line,) = (line.removeprefix("next").strip() for line in said.splitlines() if line.startswith("next"))
+    message = capsys.readouterr().out
+    assert message.startswith("mine: version 3\n")
+    (line,) = (line.removeprefix("next").strip() for line in message.splitlines() if line.startswith("next"))
     words = shlex.split(line)
     assert words[:4] == ["env", "MLFLOW_TRACKING_URI=sqlite:////out/mlflow.db", "python", "-c"]
     assert "mlflow.pyfunc.load_model('models:/mine/3').predict('The [MASK] of the town')" in words[4]
@@ -819,7 +827,7 @@ def test_register_prints_the_version_and_how_to_load_it(capsys, monkeypatch) -> 
     assert json.loads(capsys.readouterr().out)["number"] == "3"
 
 
-def test_weights_to_start_from_reach_the_workers_and_must_be_there(capsys, tmp_path):
+def test_init_checkpoint_reaches_the_workers_and_must_exist(capsys, tmp_path):
     (tmp_path / "config.json").touch()
     job = open_job(
         JobFlags(recipe="bert_base", overrides=[f"init_checkpoint={tmp_path}"], scale="tiny", output_dir=tmp_path)
@@ -831,34 +839,34 @@ def test_weights_to_start_from_reach_the_workers_and_must_be_there(capsys, tmp_p
     )
 
 
-ODD = "it's a $recipe #1.yaml"
+UNUSUAL_NAME = "it's a $recipe #1.yaml"
 
 
 @pytest.mark.parametrize(
     ("words", "printed"),
     [
-        (["recipes", ODD], ["check", ODD]),
-        (["recipes", ODD, "--diff", "gpt2"], ["check", "gpt2"]),
-        (["recipes", "gpt2", "--diff", ODD], ["check", ODD]),
-        (["check", ODD], ["run", ODD]),
+        (["recipes", UNUSUAL_NAME], ["check", UNUSUAL_NAME]),
+        (["recipes", UNUSUAL_NAME, "--diff", "gpt2"], ["check", "gpt2"]),
+        (["recipes", "gpt2", "--diff", UNUSUAL_NAME], ["check", UNUSUAL_NAME]),
+        (["check", UNUSUAL_NAME], ["run", UNUSUAL_NAME]),
     ],
 )
-def test_commands_that_are_printed_can_be_given_to_a_shell(
+def test_printed_commands_are_quoted_for_a_shell(
     words: list[str],
     printed: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A name with a blank was two words."""
+    """A name with spaces was once printed as two words."""
     monkeypatch.chdir(tmp_path)
     recipe = (Path(cli.__file__).parents[1] / "recipes" / "bert_base.yaml").read_text(encoding="utf-8")
-    Path(ODD).write_text(recipe.replace("name: bert_base", "name: mine"), encoding="utf-8")
+    Path(UNUSUAL_NAME).write_text(recipe.replace("name: bert_base", "name: mine"), encoding="utf-8")
     assert main(words) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next")]
     assert shlex.split(line) == ["next", "sesame", *printed]
 
 
-def test_the_commands_about_a_job_are_quoted_too() -> None:
+def test_job_commands_are_quoted_for_a_shell() -> None:
     words = ["sesame", "logs", "a job", "--follow", "--address", "http://host:1/?a b"]
     assert shlex.split(job_command("logs", "a job", "http://host:1/?a b", "--follow")) == words

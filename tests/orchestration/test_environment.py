@@ -1,4 +1,5 @@
-"""Variables of a cluster file: credentials are named, never written; what is lacking is one line before any work."""
+"""Variables of a cluster file: credentials are referenced by name and never written; missing ones are reported at
+once."""
 
 import json
 import os
@@ -18,7 +19,7 @@ from preprocessing.errors import BadInput, ResourceError
 CANARY = "canary-5e8f1b"
 
 
-def refused(*overrides: str) -> str:
+def env_error(*overrides: str) -> str:
     with pytest.raises(BadInput) as error:
         load_cluster("local", [f"cluster.{one}" for one in overrides])
     return str(error.value)
@@ -30,11 +31,11 @@ def refused(*overrides: str) -> str:
      "BASIC_AUTH", "AZURE_STORAGE_CONNECTION_STRING", "GOOGLE_CREDENTIALS", "SESSION_COOKIE", "SSH_PASSPHRASE",
      "MYSQL_PWD", "GITHUB_PAT"],
 )  # fmt: skip
-def test_a_credential_in_plain_text_is_refused_and_not_repeated(name: str) -> None:
+def test_plain_text_credential_is_refused_and_hidden(name: str) -> None:
     for value in (CANARY, f"${{A}}{CANARY}", f"'{CANARY} ${{A}}'"):
-        said = refused(f"env.{name}={value}")
-        assert f"invalid env.{name}: got a credential in plain text, expected ${{NAME}}; export" in said
-        assert CANARY not in said
+        message = env_error(f"env.{name}={value}")
+        assert f"invalid env.{name}: got a credential in plain text, expected ${{NAME}}; export" in message
+        assert CANARY not in message
     assert load_cluster("local", [f"cluster.env.{name}=${{MINE}}"]).env == {name: "${MINE}"}
 
 
@@ -43,13 +44,13 @@ def test_a_credential_in_plain_text_is_refused_and_not_repeated(name: str) -> No
     [f"http://me:{CANARY}@proxy:3128", f"http://me:pa$word{CANARY}@proxy", f"https://{CANARY}@host/simple",
      f"http://${{ME}}:{CANARY}@host", f"-Dstore.password={CANARY}", f"https://host/?token={CANARY}"],
 )  # fmt: skip
-def test_a_credential_inside_of_a_value_is_refused_and_not_repeated(value: str) -> None:
-    said = refused(f"env.SOME={value}")
-    assert "credential" in said
-    assert CANARY not in said
+def test_credential_inside_a_value_is_refused_and_hidden(value: str) -> None:
+    message = env_error(f"env.SOME={value}")
+    assert "credential" in message
+    assert CANARY not in message
 
 
-def test_a_login_by_name_is_none() -> None:
+def test_login_by_variable_name_is_accepted() -> None:
     for value in ("http://${LOGIN}@proxy:3128", "http://${ME}:${PASSWORD}@proxy", "https://host/a@b"):
         assert load_cluster("local", [f"cluster.env.HTTPS_PROXY={value}"]).env
 
@@ -60,14 +61,14 @@ def test_a_login_by_name_is_none() -> None:
      f'environment_config={{"env":{{"AWS_SECRET_ACCESS_KEY":{CANARY}}}}}', f"files=[a, 'fs.s3a.secret.key={CANARY}']",
      f'environment_config=\'{{"env":{{"AWS_SECRET_ACCESS_KEY":"{CANARY}"}}}}\'', f"s3_session_token={CANARY}"],
 )  # fmt: skip
-def test_a_credential_among_the_options_of_beam_is_refused_and_not_repeated(given: str) -> None:
-    said = refused(f"beam.options.{given}")
-    assert f"invalid beam.options.{given.partition('=')[0]}: got a credential, expected none; write it" in said
-    assert CANARY not in said
-    assert CANARY not in refused(f"beam={{options: {{{given.replace('=', ': ', 1)}}}}}")
+def test_credential_in_beam_options_is_refused_and_hidden(given: str) -> None:
+    message = env_error(f"beam.options.{given}")
+    assert f"invalid beam.options.{given.partition('=')[0]}: got a credential, expected none; write it" in message
+    assert CANARY not in message
+    assert CANARY not in env_error(f"beam={{options: {{{given.replace('=', ': ', 1)}}}}}")
 
 
-def test_options_of_beam_that_sound_like_a_credential_and_are_none() -> None:
+def test_beam_options_similar_to_credentials_are_accepted() -> None:
     for given in ("enable_hot_key_logging=true", "s3_access_key_id=AK", "spark_master_url=local[2]", "files=[a@b]"):
         assert load_cluster("local", [f"cluster.beam.options.{given}"]).beam.options
 
@@ -79,10 +80,10 @@ def test_options_of_beam_that_sound_like_a_credential_and_are_none() -> None:
      [f'--environment_config={{"env": {{"AWS_SECRET_ACCESS_KEY": "{CANARY}"}}}}'],
      ["--environment_config", f'{{"env": {{"AWS_SECRET_ACCESS_KEY": "{CANARY}"}}}}']],
 )  # fmt: skip
-def test_a_command_line_is_kept_without_the_credentials_that_beam_is_given(
+def test_recorded_command_line_has_no_beam_credentials(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is the tag `command` of the corpus in MLflow."""
+    """The command line becomes the MLflow tag `command` of the corpus."""
     kept: list[str] = []
 
     def look(job: Job, *_: object) -> None:
@@ -101,34 +102,36 @@ def test_a_command_line_is_kept_without_the_credentials_that_beam_is_given(
 
 
 @pytest.mark.parametrize("value", ["1", "true", "1.5", f"[{CANARY}]", f"{{a: {CANARY}}}"])
-def test_a_value_that_is_no_word_is_refused_and_not_repeated(value: str) -> None:
-    said = refused(f"env.DB_PASSWORD={value}")
-    assert "invalid env.DB_PASSWORD: got a value of type" in said
-    assert CANARY not in said
-    assert CANARY not in refused(f"env={CANARY}")
+def test_value_that_is_not_a_string_is_refused_and_hidden(value: str) -> None:
+    message = env_error(f"env.DB_PASSWORD={value}")
+    assert "invalid env.DB_PASSWORD: got a value of type" in message
+    assert CANARY not in message
+    assert CANARY not in env_error(f"env={CANARY}")
 
 
-def test_a_file_with_a_credential_is_refused_without_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cluster_file_with_a_credential_is_refused_and_hidden(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mine.yaml").write_text(f"name: mine\nenv:\n  NCCL_DEBUG: WARN\n  HF_TOKEN: {CANARY}\n")
     assert main(["check", "bert_base", "--cluster", str(tmp_path / "mine.yaml")]) == 2
-    said = capsys.readouterr().err
-    assert "mine.yaml: invalid env.HF_TOKEN: got a credential in plain text" in said
-    assert CANARY not in said
+    message = capsys.readouterr().err
+    assert "mine.yaml: invalid env.HF_TOKEN: got a credential in plain text" in message
+    assert CANARY not in message
 
 
 @pytest.mark.parametrize(
     "name", [*sorted(environment.RESERVED), "LD_PRELOAD", "PYTHONPATH", "RAY_AUTH_TOKEN", "SESAME_X"]
 )
-def test_what_sesame_and_ray_set_is_refused(name: str) -> None:
-    assert re.search(rf"invalid env\.{name}: got .*, expected another name; ", refused(f"env.{name}=x"))
+def test_variables_set_by_sesame_and_ray_are_refused(name: str) -> None:
+    assert re.search(rf"invalid env\.{name}: got .*, expected another name; ", env_error(f"env.{name}=x"))
 
 
 @pytest.mark.parametrize("value", ["${}", "${A B}", "${1A}", "${A", "${A:-x}"])
-def test_half_a_reference_is_refused(value: str) -> None:
-    assert "invalid env.A: got an invalid reference" in refused(f"env.A='{value}'")
+def test_malformed_reference_is_refused(value: str) -> None:
+    assert "invalid env.A: got an invalid reference" in env_error(f"env.A='{value}'")
 
 
-def test_what_is_lacking_is_one_line_before_any_work(
+def test_missing_variable_gives_a_one_line_error_before_any_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NOT_THERE", raising=False)
@@ -142,7 +145,7 @@ def test_what_is_lacking_is_one_line_before_any_work(
         "--output-dir",
         str(tmp_path),
     ]
-    said = "cluster: env.HF_TOKEN needs $NOT_THERE, which is not in the environment"
+    message = "cluster: env.HF_TOKEN needs $NOT_THERE, which is not in the environment"
     verbs = [
         ["run"],
         ["run", "--dry-run"],
@@ -153,14 +156,14 @@ def test_what_is_lacking_is_one_line_before_any_work(
     for verb, *more in verbs:
         assert main([verb, *values, *more]) == 2
         (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sesame: ")]
-        assert said in line
+        assert message in line
     assert not list(tmp_path.rglob("*.arrow"))
     assert main(["check", *values[:4]]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert message in line
 
 
-def test_values_are_in_no_file_of_a_cluster_and_not_in_the_identity_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_not_in_the_cluster_file_or_the_job_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", CANARY)
     flags = JobFlags(recipe="gpt2", overrides=("cluster.env.HF_TOKEN=${MINE}",), scale="tiny", data=("demo",))
     job = open_job(flags)
@@ -172,23 +175,23 @@ def test_values_are_in_no_file_of_a_cluster_and_not_in_the_identity_of_a_job(mon
     assert submission.identity(job, flags, "run") == first
 
 
-def test_a_process_has_the_variables_inside_the_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_are_set_only_inside_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOLDER", "/a")
     monkeypatch.setenv("KEPT", "before")
     monkeypatch.delenv("NEW", raising=False)
     env = {"NEW": "${FOLDER}", "KEPT": "now", "FOLDER": "${FOLDER}/b"}
     with environment.applied(env) as outer:
         assert [os.environ[name] for name in env] == ["/a", "now", "/a/b"]
-        with environment.applied(env) as inner:  # looked up once: not /a/b/b
+        with environment.applied(env) as inner:  # ${FOLDER} is expanded only once: not /a/b/b
             assert inner == outer
         assert os.environ["KEPT"] == "now"
     assert (os.environ.get("NEW"), os.environ["KEPT"], os.environ["FOLDER"]) == (None, "before", "/a")
 
 
-# On the way to a job
+# Environment files of jobs
 
 
-def test_values_for_a_job_lie_in_a_file_of_ours_alone_until_it_takes_them(
+def test_values_for_a_job_are_in_a_private_file_until_it_loads_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MINE", CANARY)
@@ -205,12 +208,12 @@ def test_values_for_a_job_lie_in_a_file_of_ours_alone_until_it_takes_them(
     assert os.environ["MINE"] == CANARY
     assert not file.exists()
     assert environment.FILE not in os.environ
-    environment.load_and_delete()  # nothing was left
+    environment.load_and_delete()  # a second call does nothing
     assert not environment.save({"NCCL_DEBUG": "WARN"}, file)
     assert not file.exists()
 
 
-def test_a_file_that_others_can_read_or_that_is_a_link_is_not_taken(
+def test_environment_file_that_is_readable_by_others_or_a_link_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MINE", CANARY)
@@ -218,14 +221,18 @@ def test_a_file_that_others_can_read_or_that_is_a_link_is_not_taken(
     environment.save({"HF_TOKEN": "${MINE}"}, file)
     file.chmod(0o644)
     link.symlink_to(file)
-    for given, said in ((file, "other users have access"), (link, "cannot read"), (tmp_path / "none", "cannot read")):
+    for given, message in (
+        (file, "other users have access"),
+        (link, "cannot read"),
+        (tmp_path / "none", "cannot read"),
+    ):
         monkeypatch.setenv(environment.FILE, str(given))
-        with pytest.raises(ResourceError, match=said):
+        with pytest.raises(ResourceError, match=message):
             environment.load_and_delete()
 
 
 @pytest.mark.parametrize("text", ["", '{"MINE": "canary', "\0\0", "[1]", '{"MINE": 1}'])
-def test_a_file_that_is_torn_is_one_line_without_its_values_and_goes(
+def test_damaged_environment_file_gives_a_one_line_error_and_is_deleted(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "job"
@@ -240,23 +247,23 @@ def test_a_file_that_is_torn_is_one_line_without_its_values_and_goes(
     assert not file.exists()
 
 
-def test_a_job_that_is_not_sent_leaves_no_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_submission_deletes_its_environment_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", CANARY)
     values = ("cluster.env.HF_TOKEN=${MINE}",)
     job = open_job(JobFlags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), output_dir=tmp_path))
     with submission.sent_environment(job, "gpt2-1") as variables:
         (file,) = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert variables == {environment.FILE: str(file)}
-    assert file.exists()  # the job takes it
+    assert file.exists()  # the job deletes the file
     with pytest.raises(ResourceError), submission.sent_environment(job, "gpt2-1"):
         raise ResourceError("no dashboard")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
 
 
-def test_of_two_senders_at_once_the_one_that_is_refused_takes_its_own_file_away(
+def test_refused_submission_deletes_only_its_own_environment_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It took the file of the other one, whose job then failed."""
+    """The refused command once deleted the file of the other command, whose job then failed."""
     monkeypatch.setenv("MINE", CANARY)
     values = ("cluster.env.HF_TOKEN=${MINE}",)
     job = open_job(JobFlags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), output_dir=tmp_path))
@@ -266,8 +273,8 @@ def test_of_two_senders_at_once_the_one_that_is_refused_takes_its_own_file_away(
         assert json.loads(Path(variables[environment.FILE]).read_text(encoding="utf-8")) == {"MINE": CANARY}
 
 
-def test_values_for_jobs_that_ended_and_never_began_are_removed(tmp_path: Path) -> None:
-    """Three attempts left three files."""
+def test_environment_files_of_ended_jobs_are_deleted(tmp_path: Path) -> None:
+    """Three attempts once left three files."""
     folder = tmp_path / submission.LEFT
     folder.mkdir()
     names = ("gpt2-1.0a", "gpt2-1-2.0b", "gpt2-1-3.0c", "gpt2-1-4.0d", "bert-1.0e")
@@ -275,13 +282,13 @@ def test_values_for_jobs_that_ended_and_never_began_are_removed(tmp_path: Path) 
         (folder / name).write_text(CANARY)
     status = {"gpt2-1": "FAILED", "gpt2-1-2": "STOPPED", "gpt2-1-3": "PENDING", "bert-1": "SUCCEEDED"}
     submission.remove_leftover_environments(
-        tmp_path, [SubmittedJob(id=name, status=said, command="") for name, said in status.items()]
+        tmp_path, [SubmittedJob(id=name, status=message, command="") for name, message in status.items()]
     )
     assert sorted(file.name for file in folder.iterdir()) == ["gpt2-1-3.0c", "gpt2-1-4.0d"]
     submission.remove_leftover_environments(tmp_path / "none", [])
 
 
-def test_what_a_cluster_calls_the_file_of_a_job_is_removed_only_where_it_can_be_that(tmp_path: Path) -> None:
+def test_only_a_valid_environment_file_of_the_job_is_deleted(tmp_path: Path) -> None:
     folder = tmp_path / submission.LEFT
     folder.mkdir()
     for path in (tmp_path / "gpt2-1.0a", folder / "gpt2-1-2.0a", folder / "gpt2-1.0a"):
@@ -293,10 +300,10 @@ def test_what_a_cluster_calls_the_file_of_a_job_is_removed_only_where_it_can_be_
 
 
 @pytest.mark.parametrize("has_home", [True, False])
-def test_libraries_keep_their_caches_where_the_user_may_write(
+def test_libraries_get_writable_cache_directories(
     has_home: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """matplotlib warns in each process where it cannot make its folder in the home."""
+    """matplotlib warns in each process if it cannot create its directory in the home directory."""
     monkeypatch.setattr(environment, "is_writable", lambda path: has_home)
     monkeypatch.setattr(environment, "user_cache", lambda: tmp_path)
     for name in environment.CACHES:

@@ -1,4 +1,4 @@
-"""Pictures: what their bars and lines stand for."""
+"""Figures: the values that bars and lines show."""
 
 import io
 import math
@@ -6,12 +6,12 @@ import math
 from orchestration import figures
 
 
-def test_the_bar_of_a_task_ends_at_the_median_of_its_seeds_as_its_table_does() -> None:
+def test_bar_height_is_the_median_over_seeds() -> None:
     (axes,) = figures.plot_comparison("rte", {"pretrained": (0.1, 0.7, 0.8), "random": (0.5,)}).axes
     assert [bar.get_height() for bar in axes.patches] == [0.7, 0.5]
 
 
-def test_a_loss_curve_has_the_parts_of_a_loss_only_where_they_are_several() -> None:
+def test_loss_curve_shows_partial_losses_only_if_there_are_several() -> None:
     points = [(10, 8.0), (20, 7.0)]
     one = {"train/loss": points, "train/next_token/loss": points, "eval/loss": points, "eval/next_token/loss": points}
     several = one | {"train/pairs/loss": points}
@@ -24,13 +24,13 @@ def test_a_loss_curve_has_the_parts_of_a_loss_only_where_they_are_several() -> N
     assert lines(several) == ["train", "train/next_token", "eval", "eval/next_token", "train/pairs"]
 
 
-def test_a_metric_is_written_in_words_beside_its_axis() -> None:
+def test_axis_label_is_the_metric_name_in_words() -> None:
     (axes,) = figures.plot_comparison("wikitext2", {"pretrained": (30.0,)}, ylabel="word_perplexity").axes
     assert axes.get_ylabel() == "word perplexity"
 
 
-def test_what_is_infinite_is_left_out_of_a_picture() -> None:
-    """As a perplexity of words may be."""
+def test_infinite_values_are_omitted_from_figures() -> None:
+    """A word perplexity can be infinite."""
     figures.plot_comparison("x", {"random": [math.inf], "pretrained": [2.0]}).savefig(io.BytesIO())
     bars = [figures.Bar("x", {"random": [math.inf], "pretrained": [2.0]}), figures.Bar("y", {"random": [math.nan]})]
     figures.plot_scores({"perplexity": bars}).savefig(io.BytesIO())

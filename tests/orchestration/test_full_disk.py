@@ -1,4 +1,4 @@
-"""Every verb that writes, with a limit of a file's size (`ulimit -f`) in place of a full disk."""
+"""Every command that writes, with a file size limit (`ulimit -f`) in place of a full disk."""
 
 import resource
 import shutil
@@ -17,7 +17,7 @@ SENTENCES = "The small river runs behind the old mill. Nobody knows who built it
 FLAGS = ("--scale", "tiny", "eval_tasks=[]", "phases.0.steps=210")
 UNFINISHED = (".tmp-*", ".*.unfinished", ".mlflow-*")
 KB = 1024
-VERBS = {  # the words of each, with TO for a folder to write to
+COMMANDS = {  # arguments of each command; TO stands for a directory to write to
     "corpus": "corpus bert_tiny data.tokenizer.vocab_size=600",
     "corpus_again_with_a_card": "corpus bert_tiny --data-card",
     "corpus_rows": "corpus bert_tiny --materialize",
@@ -32,7 +32,7 @@ VERBS = {  # the words of each, with TO for a folder to write to
 
 
 def sesame(*words: str, most_bytes: int = resource.RLIM_INFINITY) -> subprocess.CompletedProcess[str]:
-    """A command whose files, and those of all processes below it, can have so many bytes."""
+    """Run a command with a maximum file size, which also applies to its child processes."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
@@ -50,38 +50,38 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def out(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run."""
+    """Output directory with a finished run."""
     out = tmp_path_factory.mktemp("out")
     done = sesame("run", "gpt2", *FLAGS, "cluster.save_every=100", "--data", str(text), "--output-dir", str(out))
     assert done.returncode == 0, done.stderr
     return out
 
 
-def left_behind(*folders: Path) -> list[Path]:
-    """What is half written."""
+def partial_files(*folders: Path) -> list[Path]:
+    """Return partially written files and directories."""
     return [path for folder in folders for pattern in UNFINISHED for path in folder.rglob(pattern)]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("most_bytes", [4 * KB, 100 * KB])
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_that_cannot_write_says_so_in_one_line_and_leaves_nothing(
-    verb: str, most_bytes: int, text: Path, out: Path, tmp_path: Path
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_that_cannot_write_gives_a_one_line_error_and_leaves_nothing(
+    command: str, most_bytes: int, text: Path, out: Path, tmp_path: Path
 ) -> None:
     table = text.with_name("mine.csv")
     table.write_text("text,label\n" + "".join(f"text {number} is {number % 2},{number % 2}\n" for number in range(200)))
-    words = VERBS[verb].replace("TO", str(tmp_path / "to")).replace("CSV", str(table)).split()
+    words = COMMANDS[command].replace("TO", str(tmp_path / "to")).replace("CSV", str(table)).split()
     done = sesame(*words, *FLAGS, "--data", str(text), "--output-dir", str(out), most_bytes=most_bytes)
     assert done.returncode in (2, 4), done.stderr
     assert "Traceback" not in done.stderr
     assert [line for line in done.stderr.splitlines() if line.startswith("sesame: ")] == done.stderr.splitlines()[-1:]
-    assert not left_behind(out, tmp_path)
+    assert not partial_files(out, tmp_path)
     assert not (tmp_path / "to").exists()
 
 
-def test_the_disk_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An export to another disk named that of the current folder, with plenty of room."""
+def test_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export to another disk once named the disk of the current directory, which had free space."""
     asked = list[Path]()
     monkeypatch.setattr(full_disk, "find_mount", lambda folder: asked.append(folder) or ("/small", "tmpfs"))
     to = tmp_path / "a" / "b"
@@ -96,12 +96,10 @@ def test_the_disk_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("verb", ["corpus", "run"])
-def test_the_first_command_of_a_folder_that_cannot_write_leaves_one_that_works(
-    verb: str, text: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("command", ["corpus", "run"])
+def test_output_directory_works_after_a_first_failed_command(command: str, text: Path, tmp_path: Path) -> None:
     flags = (*FLAGS, "--data", str(text), "--output-dir", str(tmp_path))
-    done = sesame(verb, "gpt2", *flags, most_bytes=4 * KB)
+    done = sesame(command, "gpt2", *flags, most_bytes=4 * KB)
     assert done.returncode in (2, 4), done.stderr
     assert "Traceback" not in done.stderr
     assert sesame("corpus", "gpt2", *flags).returncode == 0

@@ -1,4 +1,4 @@
-"""GPUs of this machine, by a driver that is a few lines of shell."""
+"""Detection of local GPUs, with a shell script in place of the driver's tool."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ TWO = "NVIDIA H100 80GB HBM3, 81559\nNVIDIA H100 80GB HBM3, 81559"
 
 
 @pytest.mark.parametrize(("script", "number"), [(f"cat <<E\n{TWO}\nE", 2), ("exit 9", 0), (None, 0)])
-def test_gpus_are_those_that_the_driver_lists(
+def test_gpus_are_those_listed_by_the_driver(
     script: str | None, number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if script:

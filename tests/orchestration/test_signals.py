@@ -1,4 +1,4 @@
-"""Signals that raise, and signals that are noted."""
+"""Signals that raise exceptions, and signals that are recorded."""
 
 import contextlib
 import os
@@ -21,16 +21,16 @@ def send(number: int) -> None:
 
 
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, Preempted), (signal.SIGINT, KeyboardInterrupt)])
-def test_a_signal_raises_past_who_suppresses_errors_and_says_where(number: int, error: type[BaseException]) -> None:
+def test_signal_is_not_suppressed_and_names_the_activity(number: int, error: type[BaseException]) -> None:
     before = signal.getsignal(number)
 
     def work() -> None:
         with contextlib.suppress(Exception):  # as a library does
             send(number)
-        pytest.fail("held up")
+        pytest.fail("the signal did not interrupt the work")
 
-    said = "stopped while reading"
-    with pytest.raises(error, match=f"{said}; repeat the command to resume"), signals_raise(lambda: said):
+    message = "stopped while reading"
+    with pytest.raises(error, match=f"{message}; repeat the command to resume"), signals_raise(lambda: message):
         work()
     assert signal.getsignal(number) is before
 
@@ -50,7 +50,7 @@ def test_a_signal_during_a_beam_function_ends_the_job_in_one_line(
         graph | beam.Create([number]) | beam.Map(send)
 
 
-def test_further_signals_do_not_disturb_the_clearing_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_further_signals_do_not_interrupt_the_cleanup(monkeypatch: pytest.MonkeyPatch) -> None:
     cleared = []
 
     def work() -> None:
@@ -64,13 +64,13 @@ def test_further_signals_do_not_disturb_the_clearing_away(monkeypatch: pytest.Mo
     with pytest.raises(Preempted), signals_raise():
         work()
     assert cleared == [True]
-    monkeypatch.setattr(signals, "AGAIN_S", 0.0)  # it hangs: then they do
+    monkeypatch.setattr(signals, "AGAIN_S", 0.0)  # the cleanup counts as hanging, so the next signal raises
     with pytest.raises(Preempted), signals_raise():
         work()
     assert cleared == [True]
 
 
-def test_a_first_signal_is_noted_and_a_second_one_raises_at_once() -> None:
+def test_first_signal_is_recorded_and_second_raises_at_once() -> None:
     with stop_signals() as asked:
         send(signal.SIGTERM)
         assert asked.signal == signal.SIGTERM
@@ -84,15 +84,15 @@ def test_a_first_signal_is_noted_and_a_second_one_raises_at_once() -> None:
         twice()
 
 
-def test_who_notes_takes_over_from_who_raises() -> None:
+def test_inner_recording_replaces_outer_raising() -> None:
     with signals_raise(), stop_signals() as asked:
         send(signal.SIGTERM)
         assert asked.signal
     assert issubclass(Stopped, KeyboardInterrupt)
 
 
-def test_what_is_around_a_block_that_was_asked_to_stop_clears_away_undisturbed() -> None:
-    """A second SIGTERM while Ray was stopped left its folder behind."""
+def test_outer_cleanup_after_a_stop_is_not_interrupted() -> None:
+    """A second SIGTERM while Ray stopped once left Ray's directory behind."""
     cleared = []
 
     def work() -> None:
@@ -110,8 +110,8 @@ def test_what_is_around_a_block_that_was_asked_to_stop_clears_away_undisturbed()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
-def test_any_command_that_is_asked_to_end_says_so_in_one_line(number: int, code: int, tmp_path: Path) -> None:
-    """`sesame corpus` ended with SIGTERM's own number, and its unfinished files stayed."""
+def test_stopped_command_prints_one_line(number: int, code: int, tmp_path: Path) -> None:
+    """`sesame corpus` once exited with SIGTERM's own status, and its unfinished files stayed."""
     program = (
         "import sys, time\nfrom orchestration import cli\nfrom orchestration.cli.verbs import check\n"
         "def slow(*_, **__):\n    print('here', flush=True)\n    time.sleep(60)\n"
@@ -124,5 +124,5 @@ def test_any_command_that_is_asked_to_end_says_so_in_one_line(number: int, code:
     assert child.stdout is not None
     assert child.stdout.readline() == "here\n"
     child.send_signal(number)
-    _, said = child.communicate(timeout=60)
-    assert (child.returncode, said) == (code, "sesame: stopped; repeat the command to resume\n")
+    _, message = child.communicate(timeout=60)
+    assert (child.returncode, message) == (code, "sesame: stopped; repeat the command to resume\n")

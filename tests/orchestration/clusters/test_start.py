@@ -1,8 +1,8 @@
-"""Files that start a cluster: against the schemas of Ray and KubeRay, fields that SkyPilot documents, and run here.
+"""Check the files that start a cluster against the schemas of Ray and KubeRay and the documented fields of SkyPilot.
 
-No machine of a cloud was asked. kuberay-1.6.2.json is the custom resource of KubeRay, shortened. What SkyPilot takes is
-written down below, from its YAML specification (docs.skypilot.co/en/latest/reference/yaml-spec.html), as read on
-2026-11-25.
+Some files also run on this machine; none was tested in a cloud. kuberay-1.6.2.json is a shortened copy of KubeRay's
+custom resource definition. The SkyPilot fields below were copied from its YAML specification
+(docs.skypilot.co/en/latest/reference/yaml-spec.html) on 2026-11-25.
 """
 
 import json
@@ -40,38 +40,38 @@ SKY = {
 SKY_RESOURCES = {"infra": WORD, "accelerators": WORD, "image_id": WORD, "job_recovery": MAPPING}
 
 
-def documents(name: str) -> list[Any]:
+def load_documents(name: str) -> list[Any]:
     return list(yaml.safe_load_all((START / name).read_text()))
 
 
-def fits(values: dict[str, Any], fields: dict[str, type]) -> dict[str, Any]:
-    """The values, each of which is one of the fields, and of its type."""
+def check_fields(values: dict[str, Any], fields: dict[str, type]) -> dict[str, Any]:
+    """Return the values after checking that each key is a known field and that its value has the type of the field."""
     assert {key: type(value) for key, value in values.items()} == {key: fields.get(key) for key in values}
     return values
 
 
-def pinned(package: str) -> str:
-    """The version of constraints.txt."""
+def pinned_version(package: str) -> str:
+    """Return the package's version in constraints.txt."""
     return re.search(rf"^{package}==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]  # type: ignore[index]
 
 
-def commands() -> list[list[str]]:
-    """The commands of `sesame` in the files of this folder."""
+def sesame_commands() -> list[list[str]]:
+    """Return the `sesame` commands with --cluster that the files of this directory contain."""
     shown = "\n".join(path.read_text() for path in START.iterdir())
     found = re.findall(r"(?:slurm\.sh|sesame) ((?:run|submit|train) [^\n`]*--cluster [^\n`]*)", shown)
     return [shlex.split(line) for line in found]
 
 
-def test_commands_of_these_files_name_recipes_and_clusters_that_there_are() -> None:
-    assert len(commands()) >= 3
-    for _, _, *words in commands():
+def test_commands_name_existing_clusters() -> None:
+    assert len(sesame_commands()) >= 3
+    for _, _, *words in sesame_commands():
         cluster = words[words.index("--cluster") + 1]
         if not cluster.startswith("$"):
             assert load_cluster(cluster).ray_address == "auto"
-    assert load_cluster(documents("skypilot.yaml")[0]["envs"]["CLUSTER"]).ray_address == "auto"
+    assert load_cluster(load_documents("skypilot.yaml")[0]["envs"]["CLUSTER"]).ray_address == "auto"
 
 
-def test_every_file_runs_ray_with_a_token_and_opens_no_dashboard() -> None:
+def test_every_file_uses_token_authentication_and_keeps_the_dashboard_local() -> None:
     for name in ("ray_up.yaml", "slurm.sh", "skypilot.yaml", "Dockerfile"):
         assert "RAY_AUTH_MODE=token" in (START / name).read_text(), name
     for name in ("ray_up.yaml", "slurm.sh", "skypilot.yaml"):
@@ -81,7 +81,7 @@ def test_every_file_runs_ray_with_a_token_and_opens_no_dashboard() -> None:
         assert "0.0.0.0" not in (START / name).read_text()
 
 
-def test_no_file_holds_a_credential() -> None:
+def test_no_file_contains_a_credential() -> None:
     for path in START.iterdir():
         found = re.findall(r"(?i)(?:token|secret|password|key)\w*[=:] *([\w./+-]{16,})", path.read_text())
         assert not found, path
@@ -90,11 +90,11 @@ def test_no_file_holds_a_credential() -> None:
 # ray up
 
 
-def test_the_file_for_ray_up_fits_the_schema_of_the_pinned_ray() -> None:
+def test_ray_up_file_matches_the_schema_of_the_pinned_ray() -> None:
     from ray.autoscaler._private.util import prepare_config, validate_config
 
-    (config,) = documents("ray_up.yaml")
-    validate_config(filled := prepare_config(config))  # as `ray up` does
+    (config,) = load_documents("ray_up.yaml")
+    validate_config(filled := prepare_config(config))  # `ray up` calls the same two functions
     assert filled["head_start_ray_commands"] == config["head_start_ray_commands"]
     assert sum(kind.get("min_workers", 0) for kind in config["available_node_types"].values()) == config["max_workers"]
     with pytest.raises(Exception, match="max_workrs"):
@@ -104,31 +104,32 @@ def test_the_file_for_ray_up_fits_the_schema_of_the_pinned_ray() -> None:
 # KubeRay
 
 
-def closed(schema: Any) -> Any:
-    """The schema with unknown fields forbidden wherever it names some, as `kubectl` does."""
+def forbid_unknown_fields(schema: Any) -> Any:
+    """Return the schema with unknown fields forbidden in every object that declares its properties, as `kubectl`
+    does."""
     if isinstance(schema, list):
-        return [closed(one) for one in schema]
+        return [forbid_unknown_fields(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    inner = {key: closed(value) for key, value in schema.items()}
+    inner = {key: forbid_unknown_fields(value) for key, value in schema.items()}
     return {"additionalProperties": False, **inner} if isinstance(inner.get("properties"), dict) else inner
 
 
-def wrong(job: Any) -> list[str]:
-    """Where a RayJob is none by the schema of KubeRay's custom resource, and why."""
-    schema = closed(json.loads((Path(__file__).with_name("kuberay-1.6.2.json")).read_text())["schema"])
+def schema_errors(job: Any) -> list[str]:
+    """Return each violation of KubeRay's custom resource schema, with its location."""
+    schema = forbid_unknown_fields(json.loads((Path(__file__).with_name("kuberay-1.6.2.json")).read_text())["schema"])
     errors = jsonschema.Draft7Validator(schema).iter_errors(job)
     return [f"{'.'.join(map(str, one.absolute_path))}: {one.message}" for one in errors]
 
 
-def test_the_file_for_kuberay_fits_the_schema_of_its_custom_resource() -> None:
-    job, policy = documents("kuberay.yaml")
-    assert wrong(job) == []
+def test_kuberay_file_matches_the_custom_resource_schema() -> None:
+    job, policy = load_documents("kuberay.yaml")
+    assert schema_errors(job) == []
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
-    assert re.fullmatch("[a-z]([-a-z0-9]{0,45}[a-z0-9])?", job["metadata"]["name"])  # KubeRay adds to it
+    assert re.fullmatch("[a-z]([-a-z0-9]{0,45}[a-z0-9])?", job["metadata"]["name"])  # KubeRay appends a suffix
     cluster = job["spec"]["rayClusterSpec"]
     assert cluster["authOptions"] == {"mode": "token"}
-    assert cluster["rayVersion"] == pinned("ray")
+    assert cluster["rayVersion"] == pinned_version("ray")
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         pod = group["template"]["spec"]
         assert pod["securityContext"]["runAsNonRoot"]
@@ -136,8 +137,8 @@ def test_the_file_for_kuberay_fits_the_schema_of_its_custom_resource() -> None:
         (container,) = pod["containers"]
         assert container["resources"]["requests"] == container["resources"]["limits"]
         assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
-    assert cluster["headGroupSpec"]["serviceType"] == "ClusterIP"  # inside of the cluster alone
-    assert job["spec"]["backoffLimit"] == 0  # bad input is not tried again
+    assert cluster["headGroupSpec"]["serviceType"] == "ClusterIP"  # reachable only inside the cluster
+    assert job["spec"]["backoffLimit"] == 0  # invalid input is not retried
     assert (policy["kind"], policy["apiVersion"]) == ("NetworkPolicy", "networking.k8s.io/v1")
     assert policy["spec"]["policyTypes"] == ["Ingress"]
 
@@ -146,7 +147,7 @@ POD = "spec.rayClusterSpec.workerGroupSpecs.0.template.spec"
 
 
 @pytest.mark.parametrize(
-    ("where", "value", "said"),
+    ("where", "value", "message"),
     [
         ("spec.backoffLimt", 3, "spec: Additional properties are not allowed ('backoffLimt' was unexpected)"),
         ("spec.backoffLimit", "3", "spec.backoffLimit: '3' is not of type 'integer'"),
@@ -164,18 +165,18 @@ POD = "spec.rayClusterSpec.workerGroupSpecs.0.template.spec"
         (f"{POD}.volumes.0.persistentVolumeClaim.claim", "x", "('claim' was unexpected)"),
     ],
 )
-def test_a_fault_anywhere_in_the_file_for_kuberay_is_seen(where: str, value: Any, said: str) -> None:
-    job, _ = documents("kuberay.yaml")
+def test_schema_check_finds_an_error_anywhere_in_the_kuberay_file(where: str, value: Any, message: str) -> None:
+    job, _ = load_documents("kuberay.yaml")
     *path, last = where.split(".")
     place = job
     for step in path:
         place = place[int(step) if step.isdigit() else step]
     place[last] = value
-    assert said in wrong(job)[0]
+    assert message in schema_errors(job)[0]
 
 
-def test_its_machines_have_what_its_cluster_file_asks_for() -> None:
-    spec = documents("kuberay.yaml")[0]["spec"]
+def test_kuberay_workers_have_the_resources_of_the_cluster_file() -> None:
+    spec = load_documents("kuberay.yaml")[0]["spec"]
     cluster = load_cluster(re.search(r"--cluster (\S+)", spec["entrypoint"])[1])  # type: ignore[index]
     (group,) = spec["rayClusterSpec"]["workerGroupSpecs"]
     has = group["template"]["spec"]["containers"][0]["resources"]["limits"]
@@ -186,12 +187,13 @@ def test_its_machines_have_what_its_cluster_file_asks_for() -> None:
 # SkyPilot
 
 
-def test_the_file_for_skypilot_has_fields_of_its_specification() -> None:
-    (task,) = documents("skypilot.yaml")
-    fits(task, SKY)
-    fits(task["resources"], SKY_RESOURCES)
-    assert task["resources"]["job_recovery"] == {"recover_on_exit_codes": [Preempted.exit_code]}  # no error is repeated
-    assert task["resources"]["infra"] == "kubernetes"  # where `volumes` are
+def test_skypilot_file_uses_only_documented_fields() -> None:
+    (task,) = load_documents("skypilot.yaml")
+    check_fields(task, SKY)
+    check_fields(task["resources"], SKY_RESOURCES)
+    # errors are not retried
+    assert task["resources"]["job_recovery"] == {"recover_on_exit_codes": [Preempted.exit_code]}
+    assert task["resources"]["infra"] == "kubernetes"  # the `volumes` key requires Kubernetes
     assert set(task["secrets"].values()) == {None}
     cluster = load_cluster(task["envs"]["CLUSTER"])
     assert task["num_nodes"] * int(task["resources"]["accelerators"].split(":")[1]) == cluster.num_workers
@@ -201,19 +203,19 @@ def test_the_file_for_skypilot_has_fields_of_its_specification() -> None:
 # The image
 
 
-def instructions() -> list[tuple[str, str]]:
-    """Those of the Dockerfile, with their arguments, lines joined."""
+def dockerfile_instructions() -> list[tuple[str, str]]:
+    """Return the instructions of the Dockerfile with their arguments; continuation lines are joined."""
     lines = (START / "Dockerfile").read_text()
     joined = re.sub(r"\\\n\s*", " ", re.sub(r"^#.*\n", "", lines, flags=re.MULTILINE))
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in joined.splitlines() if line.strip())]
 
 
-def test_the_image_holds_what_make_setup_installs_and_all_that_it_reads() -> None:
-    found = instructions()
+def test_image_runs_make_setup_and_copies_every_needed_file() -> None:
+    found = dockerfile_instructions()
     known = {"FROM", "RUN", "USER", "WORKDIR", "COPY", "ENV", "CMD", "ENTRYPOINT"}
     assert {word for word, _ in found} <= known
     runs = [rest for word, rest in found if word == "RUN"]
-    assert runs[-1].startswith("make setup")  # the one way that there is, pinned by constraints.txt
+    assert runs[-1].startswith("make setup")  # the only documented installation, pinned by constraints.txt
     copied = [word for kind, rest in found if kind == "COPY" and "--from" not in rest for word in rest.split()[1:-1]]
     assert all((ROOT / name).exists() for name in copied)
     needs = {"Makefile", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "sesame.py"}
@@ -221,21 +223,21 @@ def test_the_image_holds_what_make_setup_installs_and_all_that_it_reads() -> Non
     users = [number for number, (word, _) in enumerate(found) if word == "USER"]
     assert users
     assert found[users[0]][1] == "sesame"
-    assert found[users[0] + 1 :].index(("RUN", runs[-1]))  # nobody is root where packages are installed
-    said = dict(found)
-    assert "latest" not in said["FROM"]
-    assert any(f"sdk:{pinned('apache-beam')} " in rest for _, rest in found)
+    assert found[users[0] + 1 :].index(("RUN", runs[-1]))  # packages are not installed as root
+    message = dict(found)
+    assert "latest" not in message["FROM"]
+    assert any(f"sdk:{pinned_version('apache-beam')} " in rest for _, rest in found)
     assert f"python{sys.version_info.major}.{sys.version_info.minor}" in "".join(rest for _, rest in found)
 
 
-def test_the_makefile_can_be_read_where_the_image_runs_it(tmp_path: Path) -> None:
-    """What setup would do there, with the files that the image has by then."""
+def test_make_setup_works_at_its_step_of_the_image_build(tmp_path: Path) -> None:
+    """A dry run of `make setup` works with the files that the image has copied before this step."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    words = next(rest for word, rest in instructions() if word == "RUN" and rest.startswith("make")).split()
-    said = subprocess.run([*words, "--dry-run"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert "torch==" + pinned("torch") in said
-    assert "-c constraints.txt" in said
+    words = next(rest for word, rest in dockerfile_instructions() if word == "RUN" and rest.startswith("make")).split()
+    message = subprocess.run([*words, "--dry-run"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "torch==" + pinned_version("torch") in message
+    assert "-c constraints.txt" in message
 
 
 # SLURM
@@ -255,8 +257,8 @@ true
 
 
 @pytest.fixture
-def slurm(tmp_path: Path) -> dict[str, str]:
-    """The environment of a job on two machines, both of which are this one."""
+def slurm_environment(tmp_path: Path) -> dict[str, str]:
+    """Environment of a job on two nodes; this machine stands for both."""
     programs = tmp_path / "programs"
     programs.mkdir()
     for name, code in (("srun", SRUN), ("scontrol", SCONTROL)):
@@ -273,7 +275,7 @@ def slurm(tmp_path: Path) -> dict[str, str]:
     return kept | variables | {"SLURM_SUBMIT_DIR": str(ROOT), "PATH": path, "PYTHONPATH": str(ROOT)}
 
 
-def test_the_script_for_slurm_is_one_of_bash_and_asks_for_time_to_write_a_checkpoint() -> None:
+def test_slurm_script_is_valid_bash_and_requests_time_for_a_checkpoint() -> None:
     script = START / "slurm.sh"
     subprocess.run(["bash", "-n", str(script)], check=True)
     asked = dict(re.findall(r"^#SBATCH --([\w-]+)=?(\S*)$", script.read_text(), re.MULTILINE))
@@ -284,17 +286,17 @@ def test_the_script_for_slurm_is_one_of_bash_and_asks_for_time_to_write_a_checkp
     assert os.access(script, os.X_OK)
 
 
-@pytest.mark.parametrize(("ends", "code", "requeued"), [("75", 75, True), ("0", 0, False), ("2", 2, False)])
-def test_a_job_of_slurm_that_is_stopped_is_queued_again(
-    slurm: dict[str, str], tmp_path: Path, ends: str, code: int, requeued: bool
+@pytest.mark.parametrize(("exit_status", "code", "requeued"), [("75", 75, True), ("0", 0, False), ("2", 2, False)])
+def test_preempted_slurm_job_is_requeued(
+    slurm_environment: dict[str, str], tmp_path: Path, exit_status: str, code: int, requeued: bool
 ) -> None:
-    """With stubs for Ray and the training: SIGTERM reaches this, its checkpoint is waited for, and Ray is ended."""
+    """Ray and the training are stubs. The script forwards SIGTERM, waits for the checkpoint, and stops Ray."""
     stubs = tmp_path / ".venv" / "bin"
     stubs.mkdir(parents=True)
     kinds = {
         "ray": 'echo "ray began" >>"$CALLS"; trap "echo ray ended >>$CALLS; exit" TERM; while :; do sleep 0.05; done',
         "python": "true",
-        "sesame": f'trap "sleep 0.5; echo checkpoint >>$CALLS; exit {ends}" TERM; echo "sesame $*" >>"$CALLS"\n'
+        "sesame": f'trap "sleep 0.5; echo checkpoint >>$CALLS; exit {exit_status}" TERM; echo "sesame $*" >>"$CALLS"\n'
         "while :; do sleep 0.05; done",
     }
     for name, script in kinds.items():
@@ -302,24 +304,24 @@ def test_a_job_of_slurm_that_is_stopped_is_queued_again(
         (stubs / name).chmod(0o755)
     calls = tmp_path / "calls"
     words = ["bash", str(START / "slurm.sh"), "run", "bert_base", "--data", "my text"]
-    job = subprocess.Popen(words, env=slurm | {"SLURM_SUBMIT_DIR": str(tmp_path)}, start_new_session=True)
+    job = subprocess.Popen(words, env=slurm_environment | {"SLURM_SUBMIT_DIR": str(tmp_path)}, start_new_session=True)
     try:
         upto = time.monotonic() + 60
         while not calls.exists() or "sesame run" not in calls.read_text():
             assert time.monotonic() < upto
             assert job.poll() is None
             time.sleep(0.05)
-        time.sleep(0.3)  # its trap is set
-        job.send_signal(signal.SIGTERM)  # B: to the script alone
+        time.sleep(0.3)  # wait until the stub has set its trap
+        job.send_signal(signal.SIGTERM)  # #SBATCH signal B: only the script gets it
         assert job.wait(30) == code
     finally:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
-    said = calls.read_text()
-    assert "sesame run bert_base --data my text\n" in said
-    assert "checkpoint\n" in said
-    assert (f"scontrol requeue {slurm['SLURM_JOB_ID']}" in said) == requeued
-    assert said.count("ray began") == said.count("ray ended") == 2
+    message = calls.read_text()
+    assert "sesame run bert_base --data my text\n" in message
+    assert "checkpoint\n" in message
+    assert (f"scontrol requeue {slurm_environment['SLURM_JOB_ID']}" in message) == requeued
+    assert message.count("ray began") == message.count("ray ended") == 2
 
 
 @pytest.mark.parametrize(
@@ -331,10 +333,10 @@ def test_a_job_of_slurm_that_is_stopped_is_queued_again(
         ("", ""),
     ],
 )
-def test_the_head_of_slurm_has_an_address_that_others_reach(
-    slurm: dict[str, str], tmp_path: Path, addresses: str, head: str
+def test_slurm_head_gets_an_address_that_other_nodes_can_reach(
+    slurm_environment: dict[str, str], tmp_path: Path, addresses: str, head: str
 ) -> None:
-    """Debian's 127.0.1.1 stands for the name of a machine: each of them would look for Ray on itself."""
+    """Debian maps the host name to 127.0.1.1, so each node would look for Ray on itself."""
     stubs = tmp_path / ".venv" / "bin"
     stubs.mkdir(parents=True)
     kinds = {"ray": 'trap "exit" TERM; while :; do sleep 0.05; done', "python": "true"}
@@ -344,7 +346,7 @@ def test_the_head_of_slurm_has_an_address_that_others_reach(
         (stubs / name).chmod(0o755)
     words = ["bash", str(START / "slurm.sh"), "run", "bert_base"]
     job = subprocess.run(
-        words, env=slurm | {"SLURM_SUBMIT_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=60
+        words, env=slurm_environment | {"SLURM_SUBMIT_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=60
     )
     if head:
         assert (job.returncode, job.stdout.rpartition(":")[0]) == (0, head)
@@ -356,8 +358,8 @@ def test_the_head_of_slurm_has_an_address_that_others_reach(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_script_for_slurm_trains_on_two_machines(slurm: dict[str, str], tmp_path: Path) -> None:
-    """Two Rays on this machine, one cluster: the training has a worker on each, and no process is left."""
+def test_slurm_script_trains_on_two_nodes(slurm_environment: dict[str, str], tmp_path: Path) -> None:
+    """Two Ray nodes on this machine form one cluster: each runs one training worker, and no process is left."""
     text.write(tmp_path / "text.jsonl", num_documents=300)
     (tmp_path / "two.yaml").write_text("name: two\nray_address: auto\nnum_workers: 2\nsample_prompts: []\n")
     words = [
@@ -370,14 +372,19 @@ def test_the_script_for_slurm_trains_on_two_machines(slurm: dict[str, str], tmp_
     place = ["--scale", "tiny", "--cluster", str(tmp_path / "two.yaml"), "--data", str(tmp_path / "text.jsonl")]
     command = ["bash", str(START / "slurm.sh"), *words, *place, "--output-dir", str(tmp_path / "out"), "--json"]
     job = subprocess.Popen(
-        command, env=slurm, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        env=slurm_environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
-        out, said = job.communicate(timeout=800)
+        out, message = job.communicate(timeout=800)
     finally:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
-    assert job.returncode == 0, said
+    assert job.returncode == 0, message
     answer = json.loads(out[out.index("{") :])
     assert answer["result"]["step"] == 6
     calls = (tmp_path / "calls").read_text()
@@ -387,7 +394,7 @@ def test_the_script_for_slurm_trains_on_two_machines(slurm: dict[str, str], tmp_
     assert "ray" not in left
 
 
-def test_the_guide_names_each_of_these_files_and_its_commands_are_theirs() -> None:
+def test_guide_names_each_file_and_quotes_its_commands() -> None:
     readme = (ROOT / "docs/guides/clusters.md").read_text()
     for path in START.iterdir():
         assert f"`{path.name}`" in readme, path

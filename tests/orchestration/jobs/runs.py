@@ -1,4 +1,4 @@
-"""A finished run of a tiny net with a vocabulary of its own, and files of a task that it can be scored on."""
+"""Build a finished run of a tiny model with its own vocabulary, and the task files on which it can be scored."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ WORDS = "good bad film book story plot actor scene a an the very not so it is wa
 
 
 def finished_run(folder: Path) -> Path:
-    """The folder of a run, with weights of a seed and a corpus of nothing but a vocabulary."""
+    """Write a run directory with randomly initialized weights and a corpus that has only a vocabulary."""
     corpus, vocab = folder.parent / "corpus", train(WordPiece(vocab_size=120), [WORDS] * 20)
     vocab.save(corpus / "vocab")
     trunk = Encoder(
@@ -42,16 +42,16 @@ def finished_run(folder: Path) -> Path:
     return folder
 
 
-def folder_of_transformers(folder: Path) -> Path:
-    """The same net as `transformers` reads it."""
+def write_transformers_directory(folder: Path) -> Path:
+    """Write the same model as a directory that `transformers` loads."""
     run = finished_run(folder.parent / "runs" / "bert_base_tiny-12345678")
     spec, state = load_weights(run / launch.WEIGHTS)
     to_transformers(state, spec, run.parent / "corpus" / "vocab", folder)
     return folder
 
 
-def reviews(folder: Path, train: int = 24, dev: int = 12) -> Path:
-    """SST-2 as GLUE distributes it: rows whose one telling word is their label."""
+def write_reviews(folder: Path, train: int = 24, dev: int = 12) -> Path:
+    """Write SST-2 in the format of GLUE; one word of each sentence determines its label."""
     (folder / "SST-2").mkdir(parents=True)
     for split, count in (("train", train), ("dev", dev)):
         lines = [f"the {('film', 'book', 'plot')[n % 3]} is {('bad', 'good')[n % 2]}\t{n % 2}" for n in range(count)]
@@ -59,16 +59,16 @@ def reviews(folder: Path, train: int = 24, dev: int = 12) -> Path:
     return folder
 
 
-def questions(folder: Path, train: int = 16, dev: int = 4) -> Path:
-    """SQuAD 1.1 as it is distributed: which word says what a thing is."""
+def write_questions(folder: Path, train: int = 16, dev: int = 4) -> Path:
+    """Write SQuAD 1.1 in its distributed format; each answer is the last word of its context."""
     folder.mkdir(parents=True)
     for split, count in (("train", train), ("dev", dev)):
         paragraphs = []
         for number in range(count):
             context = f"the {('film', 'book', 'plot')[number % 3]} is {('bad', 'good')[number % 2]}"
             answer = {"text": context.split()[-1], "answer_start": context.rindex(" ") + 1}
-            asked = {"id": str(number), "question": "the film is", "answers": [answer]}
-            paragraphs.append({"context": context, "qas": [asked]})
+            request = {"id": str(number), "question": "the film is", "answers": [answer]}
+            paragraphs.append({"context": context, "qas": [request]})
         written = json.dumps({"version": "1.1", "data": [{"title": "T", "paragraphs": paragraphs}]})
         (folder / f"{split}-v1.1.json").write_text(written)
     return folder
@@ -85,8 +85,8 @@ task: {{kind: classification, text: review, label: stars, labels: ["0", "1"]}}
 """
 
 
-def own(folder: Path, name: str = "mine", file: str = "mine.yaml", rows: int = 8) -> Path:
-    """A task file with its data beside it."""
+def write_task_file(folder: Path, name: str = "mine", file: str = "mine.yaml", rows: int = 8) -> Path:
+    """Write a task file and its data into the same directory."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / file).write_text(OWN.format(name=name))
     lines = [f"the film is {('bad', 'good')[n % 2]}\t{n % 2}" for n in range(rows)]
@@ -98,10 +98,10 @@ def own(folder: Path, name: str = "mine", file: str = "mine.yaml", rows: int = 8
 QUICK: dict[str, Any] = {"learning_rates": (3e-3,), "batch_sizes": (8,), "max_steps": 2, "num_seeds": 2}
 
 
-def wanted(data: Path | None, tasks: str = "sst2", **more: Any) -> EvalRequest:
+def make_request(data: Path | None, tasks: str = "sst2", **more: Any) -> EvalRequest:
     return EvalRequest(tasks=tasks_from_words(tasks), task_data_dir=data, **QUICK | more)
 
 
-def scored(net: EvalTarget, asked: EvalRequest) -> Any:
-    (score,) = evaluate.evaluate(net.folder, plan_tasks(net, asked), load_cluster("local"), ignore_progress)
+def score_one(target: EvalTarget, request: EvalRequest) -> Any:
+    (score,) = evaluate.evaluate(target.folder, plan_tasks(target, request), load_cluster("local"), ignore_progress)
     return score

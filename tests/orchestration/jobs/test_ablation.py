@@ -1,4 +1,4 @@
-"""What is shown of a table while its cells are made side by side, and how a cell is measured."""
+"""Progress of an ablation table whose trials run in parallel, and measures of a trial."""
 
 import json
 import math
@@ -20,13 +20,13 @@ from training.formats import save_weights
 from training.model import Model, ModelSpec
 
 
-def cell(name: str) -> Any:
+def make_trial(name: str) -> Any:
     return SimpleNamespace(name=name, job=SimpleNamespace(recipe=SimpleNamespace(num_steps=30)))
 
 
-def test_the_steps_of_all_cells_are_one_bar_that_says_what_is_done_beside_them() -> None:
+def test_all_trials_share_one_progress_bar_that_also_shows_other_stages() -> None:
     events: list[Any] = []
-    first, second = cells = [cell("sop, seed 0"), cell("nsp, seed 0")]
+    first, second = cells = [make_trial("sop, seed 0"), make_trial("nsp, seed 0")]
     together = _TrialProgress(cells, events.append)
     together.of(first)({"stage": "starting workers", "workers": 1})
     together.update()
@@ -47,12 +47,12 @@ def test_the_steps_of_all_cells_are_one_bar_that_says_what_is_done_beside_them()
     ]
 
 
-def test_a_loss_that_is_not_finite_rises_without_end() -> None:
+def test_rise_of_a_non_finite_loss_is_infinite() -> None:
     assert measure_rise([5.0, math.nan, 4.0]) == math.inf
     assert measure_rise([5.0, 4.0, 3.0]) == 0.0
 
 
-def test_a_cell_is_asked_for_its_loss_and_for_how_far_it_rose(tmp_path: Path) -> None:
+def test_measures_of_a_trial_are_its_loss_its_accuracy_and_its_loss_rise(tmp_path: Path) -> None:
     run = mini_run(mini_corpus(tmp_path / "corpus"), tmp_path)
     spec = ModelSpec(model=run.model, losses=run.losses, vocab_size=run.vocab_size)
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=3)
@@ -90,10 +90,8 @@ def test_a_cell_is_asked_for_its_loss_and_for_how_far_it_rose(tmp_path: Path) ->
 KEPT = {"scores": {}, "facts": {}, "outcome": ""}
 
 
-def test_what_mlflow_did_not_take_of_a_table_that_is_done_it_is_given_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The page, and the scores of the cell that it lacks, with the table that this belongs to."""
+def test_missing_results_of_a_finished_table_are_logged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page is logged again, and each missing trial is logged below the run of its table."""
     cells = [
         SimpleNamespace(name=name, row=name, seed=0, stage=SimpleNamespace(folder=tmp_path / name)) for name in "ab"
     ]
@@ -108,6 +106,8 @@ def test_what_mlflow_did_not_take_of_a_table_that_is_done_it_is_given_again(
     monkeypatch.setattr(ablation.tracking, "unlogged_metrics", lacks.__getitem__)
     monkeypatch.setattr(ablation.tracking, "existing_run", lambda folder: SimpleNamespace(run_id="of the table"))
     monkeypatch.setattr(ablation, "_log", lambda plan, summary: given.append(summary))
-    monkeypatch.setattr(ablation, "_log_cell", lambda cell, tags: given.append((cell.name, tags["mlflow.parentRunId"])))
+    monkeypatch.setattr(
+        ablation, "_log_cell", lambda make_trial, tags: given.append((make_trial.name, tags["mlflow.parentRunId"]))
+    )
     ablation._log_missing(plan)
     assert given == [KEPT, ("a", "of the table")]

@@ -1,4 +1,4 @@
-"""A corpus on the runner of a cluster file: in several processes here, and what reaches these."""
+"""Building a corpus with the Beam runner of a cluster file: local worker processes and their environment."""
 
 import os
 from pathlib import Path
@@ -17,8 +17,8 @@ from tests.golden import text
 TWO = "name: two\nbeam: {options: {direct_num_workers: 2, direct_running_mode: multi_processing}}\n"
 
 
-def built(tmp_path: Path, out: str, beam_args: tuple[str, ...] = (), **given: Any) -> str:
-    """The digest of a corpus."""
+def build_digest(tmp_path: Path, out: str, beam_args: tuple[str, ...] = (), **given: Any) -> str:
+    """Build the corpus and return its digest."""
     data = [str(tmp_path / "text.jsonl")]
     job = open_job(JobFlags(recipe="bert_base", scale="tiny", data=data, output_dir=tmp_path / out, **given))
     return corpus_job.untracked(job, beam_args, ignore_progress).digest
@@ -26,8 +26,10 @@ def built(tmp_path: Path, out: str, beam_args: tuple[str, ...] = (), **given: An
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_cluster_file_makes_a_corpus_in_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same corpus, byte for byte; options of the command line come after those of the file."""
+def test_cluster_file_builds_the_same_corpus_with_two_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The corpus has the same bytes as one built in one process. Command-line options override those of the file."""
     text.write(tmp_path / "text.jsonl", num_documents=400)
     (tmp_path / "two.yaml").write_text(TWO)
     seen, started = set[int](), workers._started
@@ -37,25 +39,25 @@ def test_a_cluster_file_makes_a_corpus_in_two_processes(tmp_path: Path, monkeypa
         return found
 
     monkeypatch.setattr(workers, "_started", look)
-    alone = built(tmp_path, "alone")
-    assert not seen  # so little text is read in this process
-    assert built(tmp_path, "two", cluster=str(tmp_path / "two.yaml")) == alone
+    alone = build_digest(tmp_path, "alone")
+    assert not seen  # so little text is read without worker processes
+    assert build_digest(tmp_path, "two", cluster=str(tmp_path / "two.yaml")) == alone
     assert len(seen) >= 2
     assert os.getpid() not in seen
     seen.clear()
     mode = ("--direct_running_mode=in_memory", "--direct_num_workers=1")
-    assert built(tmp_path, "again", mode, cluster=str(tmp_path / "two.yaml")) == alone
+    assert build_digest(tmp_path, "again", mode, cluster=str(tmp_path / "two.yaml")) == alone
     assert not seen
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", ["in_memory", "multi_processing"])
-def test_workers_of_beam_here_have_the_variables_of_the_cluster_file(
+def test_local_beam_workers_get_the_variables_of_the_cluster_file(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OF_BEAM", raising=False)
-    for value in ("first", "second"):  # another one in the same process, too
+    for value in ("first", "second"):  # the second value must replace the first within one process
         monkeypatch.setenv("MINE", value)
         file, words = tmp_path / value, [f"--direct_running_mode={mode}", "--direct_num_workers=2"]
         with environment.applied({"OF_BEAM": "${MINE}"}), pipeline(tmp_path, 0, words) as graph:
@@ -67,7 +69,7 @@ def test_workers_of_beam_here_have_the_variables_of_the_cluster_file(
         assert file.read_text() == value
 
 
-def test_what_does_not_reach_the_workers_of_a_runner_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_variables_that_a_runner_does_not_pass_on_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     job = open_job(JobFlags(recipe="bert_base", scale="tiny", data=["demo"], cluster="flink"))
     corpus_job._warn_of_local_variables(job.cluster.beam, {"HF_TOKEN": "hidden"})
     (record,) = caplog.records
@@ -78,8 +80,8 @@ def test_what_does_not_reach_the_workers_of_a_runner_is_said(caplog: pytest.LogC
     assert len(caplog.records) == 1
 
 
-def test_text_that_changes_between_the_command_and_its_job_is_refused(tmp_path: Path) -> None:
-    """The folder would have the name of a text that it does not hold."""
+def test_text_that_changes_after_planning_is_refused(tmp_path: Path) -> None:
+    """Otherwise the directory would be named after a text that it does not contain."""
     text.write(tmp_path / "text.jsonl", num_documents=40)
     job = open_job(
         JobFlags(recipe="bert_base", scale="tiny", data=[str(tmp_path / "text.jsonl")], output_dir=tmp_path / "out")

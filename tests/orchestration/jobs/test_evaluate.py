@@ -1,4 +1,4 @@
-"""Scores of tasks of files: what is done, kept and done again, what fails, what is told beside a score."""
+"""Evaluation of task files: trials are run, saved and reused; failed trials and notes are reported beside scores."""
 
 import json
 import shutil
@@ -23,10 +23,10 @@ from orchestration.progress import ignore_progress
 from preprocessing.errors import BadInput, Diverged, SesameError
 from tests.orchestration.jobs.runs import (
     QUICK,
-    questions,
-    reviews,
-    scored,
-    wanted,
+    make_request,
+    score_one,
+    write_questions,
+    write_reviews,
 )
 from training.evaluation import EvalResult
 from training.tasks import STARTS, Classification, ClozeItem, ClozeItems, SelectedTrials, TaskItem, TaskScore
@@ -34,8 +34,10 @@ from training.tasks import Task as HeldOut
 from training.tasks.part import LabeledExamples
 
 
-def test_a_task_is_scored_from_both_starts_and_kept(net: EvalTarget, data: Path, done: list[str]) -> None:
-    score = scored(net, wanted(data, with_baseline=True))
+def test_task_is_scored_from_pretrained_and_random_weights_and_saved(
+    target: EvalTarget, data: Path, trial_names: list[str]
+) -> None:
+    score = score_one(target, make_request(data, with_baseline=True))
     assert (score.task, score.metric, score.split, score.chance) == ("sst2", "accuracy", "dev", 0.5)
     assert {start: len(score.values(start)) for start in score.starts} == {"pretrained": 2, "random": 2}
     assert score.paper == {"glue.sst2 (test)": 93.5}
@@ -44,16 +46,16 @@ def test_a_task_is_scored_from_both_starts_and_kept(net: EvalTarget, data: Path,
     assert score.gain is not None
     assert (score.gain.seeds, score.gain.questions, set(score.intervals)) == (2, 12, {"pretrained", "random"})
     assert score.gain.difference == pytest.approx(np.mean(score.values("pretrained")) - np.mean(score.values("random")))
-    assert len(done) == 4
-    (folder,) = (net.folder / "scores").glob("sst2-*")
+    assert len(trial_names) == 4
+    (folder,) = (target.folder / "scores").glob("sst2-*")
     answers = json.loads((folder / evaluate.PREDICTIONS).read_text())
     assert set(answers) == {f"{start}, seed {seed}" for start in ("pretrained", "random") for seed in (0, 1)}
     assert len(answers["random, seed 1"]["dev"]) == 12
     asked = json.loads((folder / evaluate.QUESTIONS).read_text())
     assert (list(asked), len(asked["dev"])) == (["dev"], 12)
     assert asked["dev"][:2] == [{"place": "SST-2/dev.tsv:2", "gold": "0"}, {"place": "SST-2/dev.tsv:3", "gold": "1"}]
-    assert "| sst2 | accuracy | dev |" in (net.folder / "scores" / "table.md").read_text()
-    assert "sst2,,,pretrained,dev,accuracy,1," in (net.folder / "scores" / "table.csv").read_text()
+    assert "| sst2 | accuracy | dev |" in (target.folder / "scores" / "table.md").read_text()
+    assert "sst2,,,pretrained,dev,accuracy,1," in (target.folder / "scores" / "table.csv").read_text()
 
 
 @pytest.mark.parametrize(
@@ -66,10 +68,11 @@ def test_a_task_is_scored_from_both_starts_and_kept(net: EvalTarget, data: Path,
         ("bits_per_byte", [0.9, 0.1] * 50, 0.5, 0.4, 0.6),
     ],
 )
-def test_intervals_have_no_score_that_there_cannot_be(
+def test_intervals_stay_inside_the_range_of_the_metric(
     metric: str, values: list[float], score: float, low: float, high: float
 ) -> None:
-    """A perplexity of two texts was between -79 and 79 million, and a gain in accuracy up to 101.9 points."""
+    """The interval of a perplexity over two texts once was -79 to 79 million, and that of an accuracy gain reached
+    101.9 points."""
     plan: Any = SimpleNamespace(metric=metric, split="dev")
 
     def cells(start: str, of: list[float], score: float) -> Any:
@@ -88,16 +91,16 @@ def test_intervals_have_no_score_that_there_cannot_be(
     if metric in ("f1", "matthews"):
         assert low - high <= gain.low < gain.high <= high - low
     infinite = evaluate._interval(plan, cells("pretrained", [value + 800 for value in values], np.inf))
-    assert infinite is None  # it was from infinity to 1e304, which filled four lines of a table
+    assert infinite is None  # the interval once was infinity to 1e304, which filled four lines of a table
 
 
 @pytest.mark.parametrize(
     ("step", "labels", "named"), [(None, 20, "x with 20 labels"), (100, 0, "x at step 100"), (None, 0, "x")]
 )
-def test_a_constant_answer_is_said_of_the_score_that_it_is_of(
+def test_constant_answer_warning_names_its_score(
     step: int | None, labels: int, named: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Scores by labels and by steps had the same warning, each time, and none said which it was of."""
+    """All scores of a task once had the same warning, and no warning named its label count or step."""
     chosen = {"pretrained": SelectedTrials({}, {"dev": {"f1": (0.5,)}})}
     constant = {"pretrained": "one constant answer: 'a'"}
     score = TaskScore("x", "f1", "dev", "", chosen, step=step, labels=labels, constant=constant)
@@ -108,8 +111,8 @@ def test_a_constant_answer_is_said_of_the_score_that_it_is_of(
     assert f"task {named}, pretrained weights: one constant answer: 'a' (f1 50.0)" in caplog.text
 
 
-def test_what_of_held_out_documents_is_not_read_is_said_beside_the_score(
-    net: EvalTarget, done: list[str], monkeypatch: pytest.MonkeyPatch
+def test_truncated_held_out_documents_are_noted_beside_the_score(
+    target: EvalTarget, trial_names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(score_plan.held_out, "find_too_few", lambda *_: {})
     row = {
@@ -124,34 +127,38 @@ def test_what_of_held_out_documents_is_not_read_is_said_beside_the_score(
     }
     monkeypatch.setattr(launch_cell, "load_held_out_task", lambda name, *_: held_out[name])
     for name in held_out:
-        assert set(notes) <= set(scored(net, wanted(None, name, num_seeds=1)).notes)
+        assert set(notes) <= set(score_one(target, make_request(None, name, num_seeds=1)).notes)
 
 
-def test_answers_to_questions_with_ids_stand_beside_these(net: EvalTarget, tmp_path: Path, done: list[str]) -> None:
-    """No official script could be fed from bare triples."""
-    asked = EvalRequest(tasks=tasks_from_words("squad1"), task_data_dir=questions(tmp_path / "data", dev=2), **QUICK)
-    scored(net, asked)
-    (folder,) = (net.folder / "scores").glob("squad1-*")
+def test_predictions_are_saved_with_question_ids(target: EvalTarget, tmp_path: Path, trial_names: list[str]) -> None:
+    """The official script needs the question IDs."""
+    asked = EvalRequest(
+        tasks=tasks_from_words("squad1"), task_data_dir=write_questions(tmp_path / "data", dev=2), **QUICK
+    )
+    score_one(target, asked)
+    (folder,) = (target.folder / "scores").glob("squad1-*")
     (first, second) = json.loads((folder / evaluate.QUESTIONS).read_text())["dev"]
     assert (first["id"], second["id"]) == ("0", "1")
     assert first["gold"] == {"answers": ["bad"], "starts": [12]}
     assert len(json.loads((folder / evaluate.PREDICTIONS).read_text())["pretrained, seed 0"]["dev"]) == 2
 
 
-def test_what_is_done_is_not_done_again_and_has_the_same_bytes(net: EvalTarget, data: Path, done: list[str]) -> None:
-    first = scored(net, wanted(data))
-    files = {path: path.read_bytes() for path in (net.folder / "scores").rglob("*") if path.is_file()}
-    assert scored(net, wanted(data)) == first
-    assert len(done) == 2
+def test_finished_trials_are_reused_and_repeated_files_are_identical(
+    target: EvalTarget, data: Path, trial_names: list[str]
+) -> None:
+    first = score_one(target, make_request(data))
+    files = {path: path.read_bytes() for path in (target.folder / "scores").rglob("*") if path.is_file()}
+    assert score_one(target, make_request(data)) == first
+    assert len(trial_names) == 2
     assert {path: path.read_bytes() for path in files} == files
     for path in files:
         path.unlink()
-    scored(net, wanted(data))
+    score_one(target, make_request(data))
     assert {path: path.read_bytes() for path in files} == files
 
 
-def test_likelihoods_of_the_same_net_and_pairs_have_the_same_bytes(
-    net: EvalTarget, done: list[str], tmp_path: Path
+def test_likelihood_scores_are_identical_when_repeated(
+    target: EvalTarget, trial_names: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "blimp/data").mkdir(parents=True)
     pairs = [
@@ -160,73 +167,83 @@ def test_likelihoods_of_the_same_net_and_pairs_have_the_same_bytes(
     rows = [{"sentence_good": good, "sentence_bad": bad, "UID": good[4:8]} for good, bad in pairs]
     written = "".join(json.dumps(row | {"linguistics_term": "s-selection"}) + "\n" for row in rows)
     (tmp_path / "blimp/data/x.jsonl").write_text(written)
-    first = scored(net, wanted(tmp_path, "blimp"))
+    first = score_one(target, make_request(tmp_path, "blimp"))
     scores = first.starts["pretrained"].scores["test"]
-    assert scores["accuracy_in_argument_structure"] == scores["macro_accuracy"]  # of two halves, one area
-    (folder,) = (net.folder / "scores").glob("blimp-*")
+    # both halves of the data belong to one category
+    assert scores["accuracy_in_argument_structure"] == scores["macro_accuracy"]
+    (folder,) = (target.folder / "scores").glob("blimp-*")
     (answers,) = json.loads((folder / evaluate.PREDICTIONS).read_text()).values()
     assert len(answers["test"]) == len({str(one["nats"]) for one in answers["test"]}) == 4
-    files = {path: path.read_bytes() for path in (net.folder / "scores").rglob("*") if path.is_file()}
-    shutil.rmtree(net.folder / "scores")
-    assert scored(net, wanted(tmp_path, "blimp")) == first
-    assert len(done) == 2
-    assert {path: path.read_bytes() for path in (net.folder / "scores").rglob("*") if path.is_file()} == files
+    files = {path: path.read_bytes() for path in (target.folder / "scores").rglob("*") if path.is_file()}
+    shutil.rmtree(target.folder / "scores")
+    assert score_one(target, make_request(tmp_path, "blimp")) == first
+    assert len(trial_names) == 2
+    assert {path: path.read_bytes() for path in (target.folder / "scores").rglob("*") if path.is_file()} == files
 
 
-def test_a_share_of_a_few_rows_is_told(net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Of one row, which had also chosen the rate, it was a score like any other."""
-    (plan,) = plan_tasks(net, wanted(data, learning_rates=(1e-3, 3e-3)))
+def test_score_on_few_examples_is_noted(target: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One example once gave a score without a warning, though it had also selected the learning rate."""
+    (plan,) = plan_tasks(target, make_request(data, learning_rates=(1e-3, 3e-3)))
     said = "task sst2: its score is computed on 12 examples (dev), which also selected the hyperparameters: "
     said += "too few for a reliable score"
     assert plan.notes == (said,)
     assert said in caplog.text
-    (plan,) = plan_tasks(net, wanted(reviews(data.parent / "more", dev=30)))
+    (plan,) = plan_tasks(target, make_request(write_reviews(data.parent / "more", dev=30)))
     assert plan.notes == ()
 
 
-def test_a_kept_score_gets_what_is_known_of_it_now(net: EvalTarget, data: Path, done: list[str]) -> None:
-    """A figure of a paper from before, and no number of rows."""
-    first = scored(net, wanted(data))
-    (file,) = (net.folder / "scores").glob("sst2-*/scores.json")
+def test_saved_score_is_updated_with_current_reported_scores(
+    target: EvalTarget, data: Path, trial_names: list[str]
+) -> None:
+    """An older score file has another reported score and no example count."""
+    first = score_one(target, make_request(data))
+    (file,) = (target.folder / "scores").glob("sst2-*/scores.json")
     old = json.loads(file.read_text())
     del old[0]["starts"]["pretrained"]["scores"]["dev"]["rows"]
     file.write_text(json.dumps([old[0] | {"paper": {"glue.sst2": 93.5}}]))
-    assert scored(net, wanted(data)) == first
+    assert score_one(target, make_request(data)) == first
     assert json.loads(file.read_text())[0]["paper"] == first.paper
-    assert len(done) == 2
+    assert len(trial_names) == 2
 
 
-def test_a_wider_grid_does_the_new_cells_only(net: EvalTarget, data: Path, done: list[str]) -> None:
-    scored(net, wanted(data))
-    score = scored(net, wanted(data, learning_rates=(3e-3, 1e-3)))
-    assert len(done) == 4
+def test_wider_grid_runs_only_the_new_trials(target: EvalTarget, data: Path, trial_names: list[str]) -> None:
+    score_one(target, make_request(data))
+    score = score_one(target, make_request(data, learning_rates=(3e-3, 1e-3)))
+    assert len(trial_names) == 4
     assert (score.chosen_on, score.starts["pretrained"].how["learning_rate"] in (3e-3, 1e-3)) == ("dev", True)
 
 
-def test_the_page_has_all_finished_scores_of_a_run_in_whichever_order_they_were_asked_for(
-    net: EvalTarget, data: Path, done: list[str], tmp_path: Path
+def test_score_page_is_independent_of_the_evaluation_order(
+    target: EvalTarget, data: Path, trial_names: list[str], tmp_path: Path
 ) -> None:
     (data / "mine.csv").write_text((data / "SST-2/train.tsv").read_text().replace("\t", ","))
     mine = EvalRequest(tasks=tasks_from_words("", [f"{data}/mine.csv:sentence,label"]), **QUICK)
-    asked = [wanted(data), mine, wanted(data, learning_rates=(1e-3,)), wanted(data, max_train_samples=(12, 10_000))]
+    asked = [
+        make_request(data),
+        mine,
+        make_request(data, learning_rates=(1e-3,)),
+        make_request(data, max_train_samples=(12, 10_000)),
+    ]
     pages = []
     for order in (asked, asked[::-1]):
-        shutil.rmtree(net.folder / "scores", ignore_errors=True)
+        shutil.rmtree(target.folder / "scores", ignore_errors=True)
         scores = [
-            evaluate.evaluate(net.folder, plan_tasks(net, one), load_cluster("local"), ignore_progress) for one in order
+            evaluate.evaluate(target.folder, plan_tasks(target, one), load_cluster("local"), ignore_progress)
+            for one in order
         ]
         assert [len(found) for found in scores] == [1 if len(one.max_train_samples) == 0 else 2 for one in order]
-        assert evaluate.evaluate(net.folder, [], load_cluster("local"), ignore_progress) == []  # nothing fits
-        pages.append([(net.folder / "scores" / name).read_text() for name in ("table.md", "table.csv")])
+        # no task can be evaluated
+        assert evaluate.evaluate(target.folder, [], load_cluster("local"), ignore_progress) == []
+        pages.append([(target.folder / "scores" / name).read_text() for name in ("table.md", "table.csv")])
     assert pages[0] == pages[1]
-    hashes = [plan_tasks(net, one)[0].stage.hash[:8] for one in (asked[0], asked[2])]
+    hashes = [plan_tasks(target, one)[0].stage.hash[:8] for one in (asked[0], asked[2])]
     rows = [line.split(" | ")[0].removeprefix("| ") for line in pages[0][0].splitlines() if line.startswith("|")]
     assert rows[2:] == ["mine", "sst2", *(f"sst2 ({one})" for one in sorted(hashes))]
     assert f"* sst2 ({hashes[1]}), pretrained: " in pages[0][0]
 
 
-def test_an_interrupted_grid_goes_on_with_the_missing_cells(
-    net: EvalTarget, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+def test_interrupted_grid_resumes_with_the_missing_trials(
+    target: EvalTarget, data: Path, trial_names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     all_of_it = launch.run_trials
 
@@ -236,65 +253,71 @@ def test_an_interrupted_grid_goes_on_with_the_missing_cells(
 
     monkeypatch.setattr(launch, "run_trials", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        scored(net, wanted(data))
+        score_one(target, make_request(data))
     monkeypatch.setattr(launch, "run_trials", all_of_it)
-    scored(net, wanted(data))
-    assert len(done) == len(set(done)) == 2
+    score_one(target, make_request(data))
+    assert len(trial_names) == len(set(trial_names)) == 2
 
 
-def test_a_kind_of_task_whose_numbers_moved_is_scored_anew(
-    net: EvalTarget, data: Path, monkeypatch: pytest.MonkeyPatch
+def test_new_numerics_version_of_a_task_type_invalidates_its_scores(
+    target: EvalTarget, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (before,) = plan_tasks(net, wanted(data))
+    (before,) = plan_tasks(target, make_request(data))
     monkeypatch.setattr(Classification, "numerics", 1)
-    (now,) = plan_tasks(net, wanted(data))
+    (now,) = plan_tasks(target, make_request(data))
     assert now.stage.hash != before.stage.hash
     assert {now.file_of(cell).name for cell in now.cells}.isdisjoint(before.file_of(cell).name for cell in before.cells)
 
 
-def test_other_rows_of_the_data_are_another_score_and_other_words_about_it_are_not(net: EvalTarget, data: Path) -> None:
+def test_changed_data_needs_a_new_score_but_a_changed_description_does_not(target: EvalTarget, data: Path) -> None:
     def folder(asked: EvalRequest) -> str:
-        (plan,) = plan_tasks(net, asked)
+        (plan,) = plan_tasks(target, asked)
         return plan.stage.folder.name
 
-    before = folder(wanted(data))
+    before = folder(make_request(data))
     file = data / "SST-2/dev.tsv"
     (task,) = tasks_from_words("sst2")
     assert not isinstance(task, str)
-    assert folder(replace(wanted(data), tasks=[replace(task, description="another title", note="a note")])) == before
+    assert (
+        folder(replace(make_request(data), tasks=[replace(task, description="another title", note="a note")])) == before
+    )
     file.write_text(file.read_text().replace("the film is bad", "a film is bad"))
-    assert folder(wanted(data)) != before
-    assert folder(wanted(data, max_train_samples=(12,))) != folder(wanted(data))
+    assert folder(make_request(data)) != before
+    assert folder(make_request(data, max_train_samples=(12,))) != folder(make_request(data))
 
 
-def test_several_numbers_of_labels_are_a_score_each(net: EvalTarget, data: Path, done: list[str]) -> None:
-    plans = plan_tasks(net, wanted(data, max_train_samples=(20, 8, 12, 10_000)))
+def test_each_label_count_has_its_own_score(target: EvalTarget, data: Path, trial_names: list[str]) -> None:
+    plans = plan_tasks(target, make_request(data, max_train_samples=(20, 8, 12, 10_000)))
     rows = len(plans[-1].items["train"])
     assert [plan.labels for plan in plans] == [8, 12, 20, rows]
-    assert plans[-1].stage.folder == plan_tasks(net, wanted(data))[0].stage.folder  # all rows are all rows
-    (whole,) = evaluate.evaluate(net.folder, plan_tasks(net, wanted(data)), load_cluster("local"), ignore_progress)
-    scores = evaluate.evaluate(net.folder, [*plans[:2], plans[-1]], load_cluster("local"), ignore_progress)
-    assert (whole.labels, [score.labels for score in scores]) == (0, [8, 12, rows])  # kept, and said as it is asked for
-    assert [score.paper for score in scores] == [{}, {}, whole.paper]  # of no part of the labels
+    # the maximum uses the directory of an unlimited task
+    assert plans[-1].stage.folder == plan_tasks(target, make_request(data))[0].stage.folder
+    (whole,) = evaluate.evaluate(
+        target.folder, plan_tasks(target, make_request(data)), load_cluster("local"), ignore_progress
+    )
+    scores = evaluate.evaluate(target.folder, [*plans[:2], plans[-1]], load_cluster("local"), ignore_progress)
+    # the score is saved once and shown with the requested label count
+    assert (whole.labels, [score.labels for score in scores]) == (0, [8, 12, rows])
+    assert [score.paper for score in scores] == [{}, {}, whole.paper]  # a reduced label count has no reported score
     assert [score.starts["pretrained"].scores["dev"]["train_rows"] for score in scores] == [(8,), (12,), (rows,)]
-    assert "sst2,,12,pretrained,dev,accuracy,1," in (net.folder / "scores" / "table.csv").read_text()
-    assert "* sst2 with 8 labels, pretrained:" in (net.folder / "scores" / "table.md").read_text()
-    assert len(done) == 6
+    assert "sst2,,12,pretrained,dev,accuracy,1," in (target.folder / "scores" / "table.csv").read_text()
+    assert "* sst2 with 8 labels, pretrained:" in (target.folder / "scores" / "table.md").read_text()
+    assert len(trial_names) == 6
 
 
-def test_a_task_for_which_nothing_is_trained_is_done_once(net: EvalTarget, tmp_path: Path) -> None:
+def test_task_without_training_ignores_label_counts(target: EvalTarget, tmp_path: Path) -> None:
     (tmp_path / "blimp/data").mkdir(parents=True)
     row = {"sentence_good": "the film is good", "sentence_bad": "the film are good", "linguistics_term": "agreement"}
     (tmp_path / "blimp/data/agreement.jsonl").write_text(
         json.dumps(row | {"UID": "agreement", "field": "syntax"}) + "\n"
     )
-    (plan,) = plan_tasks(net, wanted(tmp_path, "blimp", max_train_samples=(8, 12)))
+    (plan,) = plan_tasks(target, make_request(tmp_path, "blimp", max_train_samples=(8, 12)))
     assert plan.labels == 0
-    (longer,) = plan_tasks(net, wanted(tmp_path, "blimp", max_seq_length=64))
+    (longer,) = plan_tasks(target, make_request(tmp_path, "blimp", max_seq_length=64))
     assert longer.stage.folder == plan.stage.folder
 
 
-def test_scores_along_labels_are_drawn_a_line_for_each_start() -> None:
+def test_label_count_figure_has_a_line_per_initialization() -> None:
     def score(labels: int, value: float, step: int | None = None) -> TaskScore:
         starts = {start: SelectedTrials({}, {"dev": {"accuracy": (value,)}}) for start in STARTS}
         return TaskScore("sst2", "accuracy", "dev", "", starts, labels=labels, step=step)
@@ -312,8 +335,8 @@ def test_scores_along_labels_are_drawn_a_line_for_each_start() -> None:
     ]  # fmt: skip
 
 
-def test_a_failed_cell_is_named_and_the_others_count(
-    net: EvalTarget, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+def test_failed_trial_is_named_and_the_other_trials_count(
+    target: EvalTarget, data: Path, trial_names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = evaluate_cell
 
@@ -323,21 +346,21 @@ def test_a_failed_cell_is_named_and_the_others_count(
         return whole(cell, count)
 
     monkeypatch.setattr("orchestration.launch.eval_trial.evaluate_cell", diverges)
-    score = scored(net, wanted(data))
+    score = score_one(target, make_request(data))
     assert len(score.values("pretrained")) == 1
     assert score.failed == ("sst2, pretrained, 0.003 x 8 x 2 steps, seed 1: loss nan; lower the rate",)
-    assert "no score of sst2, pretrained" in (net.folder / "scores" / "table.md").read_text()
-    (plan,) = plan_tasks(net, wanted(data))
-    assert plan.stage.state == "begun"  # the same command tries it again
+    assert "no score of sst2, pretrained" in (target.folder / "scores" / "table.md").read_text()
+    (plan,) = plan_tasks(target, make_request(data))
+    assert plan.stage.state == "begun"  # the same command runs the failed trial again
     monkeypatch.setattr("orchestration.launch.eval_trial.evaluate_cell", whole)
-    assert scored(net, wanted(data)).failed == ()
+    assert score_one(target, make_request(data)).failed == ()
     assert plan.stage.state == "done"
 
 
-def test_a_task_of_which_all_cells_fail_is_named_beside_one_that_has_scores(
-    net: EvalTarget,
+def test_fully_failed_task_is_reported_beside_a_scored_task(
+    target: EvalTarget,
     data: Path,
-    done: list[str],
+    trial_names: list[str],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
@@ -352,9 +375,9 @@ def test_a_task_of_which_all_cells_fail_is_named_beside_one_that_has_scores(
     monkeypatch.setattr("orchestration.launch.eval_trial.evaluate_cell", refuses)
     (data / "mine.csv").write_text((data / "SST-2/train.tsv").read_text().replace("\t", ","))
     tasks = tasks_from_words("sst2", [f"{data}/mine.csv:sentence,label"])
-    plans = plan_tasks(net, EvalRequest(tasks=tasks, task_data_dir=data, **QUICK))
+    plans = plan_tasks(target, EvalRequest(tasks=tasks, task_data_dir=data, **QUICK))
     errors: list[SesameError] = []
-    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore_progress, left_out=errors)
+    scores = evaluate.evaluate(target.folder, plans, load_cluster("local"), ignore_progress, left_out=errors)
     assert ([score.task for score in scores], list(map(str, errors))) == (["sst2"], ["its rows are too long"])
     assert "left out: task mine: its rows are too long" in caplog.text
     more = [
@@ -372,13 +395,13 @@ def test_a_task_of_which_all_cells_fail_is_named_beside_one_that_has_scores(
     ]
     tasks = ["--tasks", "sst2", "--csv", f"{data}/mine.csv:sentence,label"]
     assert (
-        main(["eval", str(net.folder), "--output-dir", str(net.folder.parent.parent), *tasks, *more]) == 2
-    )  # as it is named
+        main(["eval", str(target.folder), "--output-dir", str(target.folder.parent.parent), *tasks, *more]) == 2
+    )  # this command was given the failing task by name
     assert [score["task"] for score in json.loads(capsys.readouterr().out)["scores"]] == ["sst2"]
 
 
-def test_random_weights_alone_are_no_score(
-    net: EvalTarget, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+def test_baseline_alone_is_not_a_score(
+    target: EvalTarget, data: Path, trial_names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = evaluate_cell
 
@@ -389,23 +412,23 @@ def test_random_weights_alone_are_no_score(
 
     monkeypatch.setattr("orchestration.launch.eval_trial.evaluate_cell", diverges)
     with pytest.raises(Diverged, match="loss nan"):
-        scored(net, wanted(data, with_baseline=True))
+        score_one(target, make_request(data, with_baseline=True))
 
 
-def test_a_task_of_which_all_cells_fail_raises_what_the_first_did(
-    net: EvalTarget, data: Path, done: list[str], monkeypatch: pytest.MonkeyPatch
+def test_fully_failed_task_raises_the_first_error(
+    target: EvalTarget, data: Path, trial_names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def diverges(cell: EvalTrial, count: Path | None = None) -> Any:
         raise Diverged(f"{cell.name}: nan")
 
     monkeypatch.setattr("orchestration.launch.eval_trial.evaluate_cell", diverges)
     with pytest.raises(Diverged, match="seed 0: nan"):
-        scored(net, wanted(data))
+        score_one(target, make_request(data))
 
 
-def test_notes_are_those_of_the_chosen_cells_and_name_a_seed_that_differs(net: EvalTarget, data: Path) -> None:
-    """A threshold of another rate stood beside the score."""
-    (plan,) = plan_tasks(net, wanted(data, learning_rates=(1e-3, 3e-3), with_baseline=True))
+def test_score_has_the_notes_of_the_selected_trials_by_seed(target: EvalTarget, data: Path) -> None:
+    """A score once had the threshold of another learning rate beside it."""
+    (plan,) = plan_tasks(target, make_request(data, learning_rates=(1e-3, 3e-3), with_baseline=True))
     results = []
     for cell in plan.cells:
         assert cell.tuning is not None
@@ -419,7 +442,7 @@ def test_notes_are_those_of_the_chosen_cells_and_name_a_seed_that_differs(net: E
     assert evaluate._summarize(plan, results[-4:], {}).notes == score.notes
 
 
-def test_labelled_rows_are_drawn_by_the_seed() -> None:
+def test_labeled_examples_are_sampled_by_seed() -> None:
     items = [TaskItem(str(n), (str(n),), n) for n in range(10)]
     assert draw_items(items, 4, seed=0) == draw_items(items, 4, seed=0) != draw_items(items, 4, seed=1)
     assert draw_items(items, 40, seed=0) != items

@@ -1,4 +1,4 @@
-"""Scores in MLflow: nested runs, data, prompts, figures, the page, averages. On sqlite, and without Ray."""
+"""Scores in MLflow: nested runs, datasets, prompts, figures, the page and averages. Tests use SQLite and no Ray."""
 
 import json
 import logging
@@ -34,8 +34,8 @@ HANS = Classification(
 
 
 @pytest.fixture(autouse=True)
-def ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cells have results at once: an accuracy by rate and seed, and the answers of HANS."""
+def instant_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials return results at once: an accuracy that depends on learning rate and seed, and predictions of HANS."""
 
     def grid(cells: Sequence[EvalTrial], room: Any, on_done: Callable[[int, Any], str], *more: Any) -> dict[int, Any]:
         for number, cell in enumerate(cells):
@@ -54,7 +54,7 @@ def metric_of(name: str) -> str:
     return GLUE.get(name.split(",")[0], "accuracy")
 
 
-def plan(folder: Path, task: str, kind: Any = HANS, rates: Sequence[float] = (), **more: Any) -> TaskPlan:
+def make_plan(folder: Path, task: str, kind: Any = HANS, rates: Sequence[float] = (), **more: Any) -> TaskPlan:
     tunings = [
         Tuning(batch_size=8, epochs=1.0, learning_rate=rate, seed=seed) for rate in rates for seed in (0, 1)
     ] or [None]
@@ -77,30 +77,30 @@ def plan(folder: Path, task: str, kind: Any = HANS, rates: Sequence[float] = (),
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the store is: it takes seconds to make."""
+    """Output directory with the MLflow store; creating a store takes seconds."""
     return tmp_path_factory.mktemp("out")
 
 
 @pytest.fixture
 def run(out: Path, tmp_path: Path) -> tracking.TrackedRun:
-    """The run of a pretraining, which is over."""
+    """The finished MLflow run of a pretraining."""
     metadata = tracking.Metadata("mini", {}, {})
     with tracking.run(tracking.tracking_store(out), tmp_path / "mini-12345678", None, metadata) as tracked:
         return tracked
 
 
-def test_a_task_is_in_mlflow_with_all_that_is_known_of_it(
+def test_task_is_logged_with_parameters_metrics_and_files(
     run: tracking.TrackedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "mini-12345678"
     (score,) = evaluate.evaluate(
-        folder, [plan(folder, "hans", rates=(0.1, 0.2))], load_cluster("local"), ignore_progress
+        folder, [make_plan(folder, "hans", rates=(0.1, 0.2))], load_cluster("local"), ignore_progress
     )
     assert score.starts["pretrained"].how["learning_rate"] == 0.2
     assert "MLflow" not in caplog.text
     client = client_of(run.uri)
 
-    def below(run_id: str) -> list[Any]:
+    def child_runs(run_id: str) -> list[Any]:
         experiment = client.get_run(run_id).info.experiment_id
         found = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{run_id}'")
         return sorted(found, key=lambda one: str(one.info.run_name))
@@ -108,7 +108,7 @@ def test_a_task_is_in_mlflow_with_all_that_is_known_of_it(
     def text(run_id: str, name: str) -> str:
         return Path(client.download_artifacts(run_id, name, str(tmp_path))).read_text(encoding="utf-8")
 
-    (task,) = below(run.run_id)
+    (task,) = child_runs(run.run_id)
     assert (task.data.params["chosen.pretrained.learning_rate"], task.data.params["paper.x.y"]) == ("0.2", "80.5")
     assert [point.value for point in client.get_metric_history(task.info.run_id, "pretrained_accuracy")] == [
         0.35,
@@ -120,7 +120,7 @@ def test_a_task_is_in_mlflow_with_all_that_is_known_of_it(
     assert text(task.info.run_id, "example.txt") == "Q: why?\nA: so"
     drawn = {file.path for file in client.list_artifacts(task.info.run_id, "figures")}
     assert drawn == {f"figures/{name}.png" for name in ("scores", "rates", "confusion")}
-    cells = below(task.info.run_id)
+    cells = child_runs(task.info.run_id)
     assert [one.data.params["seed"] for one in cells] == ["0", "1", "0", "1"]
     assert [one.data.metrics["dev_accuracy"] for one in cells] == [0.6, 0.725, 0.7, 0.825]
     losses = client.get_metric_history(cells[0].info.run_id, "loss")
@@ -132,27 +132,30 @@ def test_a_task_is_in_mlflow_with_all_that_is_known_of_it(
         assert text(run.run_id, f"scores/{name}") == (folder / "scores" / name).read_text()
 
 
-def test_averages_of_glue_are_there_once_its_tasks_are_in_whichever_command(
+def test_glue_average_is_logged_once_all_tasks_have_scores(
     run: tracking.TrackedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, client = tmp_path / "mini-12345678", client_of(run.uri)
-    plans = [plan(folder, task, kind=None) for task in GLUE]
+    plans = [make_plan(folder, task, kind=None) for task in GLUE]
     for some in (plans[:5], plans[5:]):
         assert "eval/glue/average_dev" not in client.get_run(run.run_id).data.metrics
         evaluate.evaluate(folder, some, load_cluster("local"), ignore_progress)
     assert client.get_run(run.run_id).data.metrics["eval/glue/average_dev"] == 0.375
     assert "GLUE, average as dev: 37.5" in (folder / "scores/table.md").read_text()
     assert "MLflow" not in caplog.text
-    evaluate.evaluate(folder, [plan(folder, "rte", rates=(0.1,), chosen_on="")], load_cluster("local"), ignore_progress)
-    assert "GLUE, average" not in (folder / "scores/table.md").read_text()  # which of the two RTE is it?
+    evaluate.evaluate(
+        folder, [make_plan(folder, "rte", rates=(0.1,), chosen_on="")], load_cluster("local"), ignore_progress
+    )
+    # the average is ambiguous because RTE has two scores
+    assert "GLUE, average" not in (folder / "scores/table.md").read_text()
 
 
-def test_a_net_of_transformers_gets_a_run_of_its_own(
+def test_transformers_model_gets_its_own_mlflow_run(
     out: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "evals" / "bert-12345678"
     for _ in range(2):
-        evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore_progress, out)
+        evaluate.evaluate(folder, [make_plan(folder, "hans")], load_cluster("local"), ignore_progress, out)
     tracked = tracking.existing_run(folder)
     assert tracked is not None
     whole = client_of(tracked.uri).get_run(tracked.run_id)
@@ -161,32 +164,32 @@ def test_a_net_of_transformers_gets_a_run_of_its_own(
     assert "MLflow" not in caplog.text
 
 
-def test_a_store_that_is_away_costs_a_warning_and_no_score(
+def test_unavailable_store_gives_a_warning_and_keeps_scores(
     run: tracking.TrackedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "mini-12345678"
     (folder / "mlflow.json").write_text(json.dumps({"uri": run.uri, "run_id": "f" * 32}))
     with caplog.at_level(logging.WARNING):
-        evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore_progress)
+        evaluate.evaluate(folder, [make_plan(folder, "hans")], load_cluster("local"), ignore_progress)
     assert "MLflow does not accept the scores of hans" in caplog.text
     assert "MLflow does not accept the table of scores" in caplog.text
     assert "| hans |" in (folder / "scores/table.md").read_text()
 
 
-def test_what_mlflow_did_not_take_it_is_given_by_the_next_command(
+def test_next_command_logs_the_missing_scores(
     run: tracking.TrackedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "mini-12345678"
     asked = load_cluster("local"), ignore_progress
     kept = (folder / "mlflow.json").read_bytes()
     (folder / "mlflow.json").write_text(json.dumps({"uri": run.uri, "run_id": "f" * 32}))
-    evaluate.evaluate(folder, [plan(folder, "hans")], *asked)
+    evaluate.evaluate(folder, [make_plan(folder, "hans")], *asked)
     assert len(tracking.unlogged_metrics(folder)) == 2
     (folder / "mlflow.json").write_bytes(kept)
     caplog.clear()
-    assert plan(folder, "hans").stage.state == "done"
-    for _ in range(2):  # and once only
-        evaluate.evaluate(folder, [plan(folder, "hans")], *asked)
+    assert make_plan(folder, "hans").stage.state == "done"
+    for _ in range(2):  # the second command logs nothing new
+        evaluate.evaluate(folder, [make_plan(folder, "hans")], *asked)
     assert (caplog.text, tracking.unlogged_metrics(folder), tracking.pending_updates(folder)) == ("", set(), {})
     client = client_of(run.uri)
     experiment = client.get_run(run.run_id).info.experiment_id
@@ -194,7 +197,7 @@ def test_what_mlflow_did_not_take_it_is_given_by_the_next_command(
     assert len(client.list_artifacts(run.run_id, "scores")) == 2
 
 
-def test_a_store_that_is_silent_is_not_waited_for(
+def test_unresponsive_store_does_not_block_evaluation(
     run: tracking.TrackedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("ANSWER_S", "SLOW_S"):
@@ -203,13 +206,13 @@ def test_a_store_that_is_silent_is_not_waited_for(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
         (folder / "mlflow.json").write_text(json.dumps({"uri": uri, "run_id": run.run_id}))
-        evaluate.evaluate(folder, [plan(folder, "hans")], load_cluster("local"), ignore_progress)
+        evaluate.evaluate(folder, [make_plan(folder, "hans")], load_cluster("local"), ignore_progress)
     assert caplog.text.count("no answer within") == 2
     assert len(tracking.unlogged_metrics(folder)) == 2
 
 
-def test_more_parameters_than_mlflow_takes_in_one_call_are_all_there(run: tracking.TrackedRun) -> None:
-    """Of a task that begins with another one there are 106 beside random weights."""
+def test_more_parameters_than_one_mlflow_call_accepts_are_all_logged(run: tracking.TrackedRun) -> None:
+    """A task with an initial task and a baseline has 106 parameters."""
     params = {"chosen": {str(number): number for number in range(120)}, "long": "x" * 7_000}
     tracking.log_task(run, tracking.TaskRecord("rte", params, {}, {}))
     client = client_of(run.uri)
@@ -221,11 +224,11 @@ def test_more_parameters_than_mlflow_takes_in_one_call_are_all_there(run: tracki
 # Figures
 
 
-def confused(kind: Any, answers: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
-    """What the confusion is drawn of: labels, counts, other columns."""
+def confusion_arguments(kind: Any, answers: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
+    """Return the arguments of the confusion plot: labels, counts and other columns."""
     drawn: list[Any] = []
     monkeypatch.setattr(figures, "plot_confusion", lambda title, *what: drawn.append(what))
-    one = plan(Path("run"), "hans", kind=kind)
+    one = make_plan(Path("run"), "hans", kind=kind)
     results = [(one.cells[0], EvalResult({"test": {"accuracy": 1.0}}, {"test": answers}))]
     score = TaskScore(
         "hans", "accuracy", "test", "", {"pretrained": SelectedTrials({}, {"test": {"accuracy": (1.0,)}})}
@@ -234,23 +237,23 @@ def confused(kind: Any, answers: list[str], monkeypatch: pytest.MonkeyPatch) -> 
     return drawn[0]
 
 
-def test_a_confusion_has_labels_as_they_count_and_what_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = ["non-entailment", "entailment", "entailment"]  # of a contradiction, an entailment, a neutral pair
-    assert confused(HANS, answers, monkeypatch) == (["non-entailment", "entailment"], [[1, 1], [0, 1]], [])
+def test_confusion_matrix_uses_merged_labels_and_an_other_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = ["non-entailment", "entailment", "entailment"]  # labels: contradiction, entailment, neutral
+    assert confusion_arguments(HANS, answers, monkeypatch) == (["non-entailment", "entailment"], [[1, 1], [0, 1]], [])
     written = TextToText(task=replace(HANS, merge_labels={}))
-    labels, counts, others = confused(written, ["", "entailment", "contradiction"], monkeypatch)
+    labels, counts, others = confusion_arguments(written, ["", "entailment", "contradiction"], monkeypatch)
     assert (labels, others) == (list(HANS.labels), ["other"])
     assert counts == [[0, 0, 0, 1], [0, 1, 0, 0], [1, 0, 0, 0]]
 
 
-def test_a_confusion_is_drawn_with_its_other_column() -> None:
+def test_confusion_figure_includes_the_other_column() -> None:
     (axes,) = figures.plot_confusion("t", ["no", "yes"], [[1, 2, 0], [0, 1, 4]], ["other"]).axes
     assert [one.get_text() for one in axes.get_xticklabels()] == ["no", "yes", "other"]
     assert [one.get_text() for one in axes.get_yticklabels()] == ["no", "yes"]
     assert [one.get_text() for one in axes.texts] == ["1", "2", "0", "0", "1", "4"]
 
 
-def test_all_tasks_are_in_the_figure_by_their_unit_with_each_seed_and_what_papers_print() -> None:
+def test_score_figure_groups_tasks_by_unit_with_seeds_and_reported_scores() -> None:
     def score(task: str, metric: str, *values: float, **more: Any) -> TaskScore:
         return TaskScore(
             task, metric, "test", "", {"pretrained": SelectedTrials({}, {"test": {metric: values}})}, **more
@@ -276,7 +279,7 @@ def test_all_tasks_are_in_the_figure_by_their_unit_with_each_seed_and_what_paper
     assert list(panels["word perplexity"].lines[-1].get_ydata()) == [37.5]
 
 
-def test_curves_of_shares_and_of_perplexities_are_figures_of_their_own() -> None:
+def test_curves_of_different_units_are_separate_figures() -> None:
     def score(metric: str, labels: int, value: float) -> TaskScore:
         starts = {"pretrained": SelectedTrials({}, {"test": {metric: (value,)}})}
         return TaskScore("mine", metric, "test", "", starts, labels=labels)
@@ -287,18 +290,18 @@ def test_curves_of_shares_and_of_perplexities_are_figures_of_their_own() -> None
     assert [list(drawn[name].axes[0].lines[0].get_ydata()) for name in sorted(drawn)[1:]] == [[50.0, 50.0], [0.5, 0.5]]
 
 
-def test_a_task_that_was_scored_before_has_a_curve_over_the_steps_too(
+def test_earlier_scored_task_still_gets_a_curve_over_steps(
     run: tracking.TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With another grid: then two scores of the finished run are told apart by their hash, and the checkpoints' too."""
+    """The tasks have different grids, so scores of the finished run and of checkpoints differ by hash."""
     folder, drawn = tmp_path / "mini-12345678", list[dict[str, Any]]()
     (folder / evaluate.RESULT).write_text(json.dumps({"step": 20}))
     monkeypatch.setattr(
         figures, "plot_curves", lambda lines, *_, **__: drawn.append(dict(lines)) or figures._new_axes("y")[0]
     )
     asked = load_cluster("local"), ignore_progress
-    evaluate.evaluate(folder, [plan(folder, "hans", rates=(0.1,), chosen_on="")], *asked)
-    whole = plan(folder, "hans")
+    evaluate.evaluate(folder, [make_plan(folder, "hans", rates=(0.1,), chosen_on="")], *asked)
+    whole = make_plan(folder, "hans")
     at_step = stages.JobStage("scores", folder / "scores", "hans", {**whole.stage.causes, "step": 10})
     evaluate.evaluate(folder, [replace(whole, step=10, stage=at_step), replace(whole, step=20)], *asked)
     assert [(list(line), [step for step, _ in line]) for line in drawn[-1].values()] == [
@@ -306,4 +309,5 @@ def test_a_task_that_was_scored_before_has_a_curve_over_the_steps_too(
     ]
     client = client_of(run.uri)
     points = client.get_metric_history(run.run_id, "eval/hans/pretrained_accuracy")
-    assert sorted(point.step for point in points) == [10, 20, 20]  # the finished run is at its last step from the start
+    # all scores of the finished run are logged at its last step
+    assert sorted(point.step for point in points) == [10, 20, 20]

@@ -1,4 +1,4 @@
-"""Grids of hyper-parameters: which one a net gets, what a command changes of it, what is refused."""
+"""Hyperparameter grids: which grid a model gets, what the command line overrides, and what is refused."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,39 +10,39 @@ from orchestration.jobs.eval_request import EvalRequest, EvalTarget, tasks_from_
 from orchestration.jobs.grids import SMALL, grid_of
 from orchestration.jobs.score_plan import plan_tasks
 from preprocessing.errors import BadInput
-from tests.orchestration.jobs.runs import own, wanted
+from tests.orchestration.jobs.runs import make_request, write_task_file
 from training.specs import EngineSettings
 
 
-def test_a_grid_that_takes_the_best_weights_on_dev_wants_them(net: EvalTarget, data: Path) -> None:
+def test_grid_that_selects_weights_on_dev_requires_a_dev_split_and_full_weights(target: EvalTarget, data: Path) -> None:
     (task,) = tasks_from_words("sst2")
     assert not isinstance(task, str)
     grid = replace(task.grids["bert"], learning_rates=(1e-3,), num_evaluations=2)
     mine = replace(task, grids={"mine": grid})
     asked = EvalRequest(tasks=[mine], task_data_dir=data, grid="mine", num_seeds=1)
-    assert plan_tasks(net, asked)[0].cells
+    assert plan_tasks(target, asked)[0].cells
     with pytest.raises(BadInput, match=r"set cluster\.engine\.zero_stage=2"):
-        plan_tasks(net, replace(asked, machine=EngineSettings(precision="bf16", zero_stage=3)))
+        plan_tasks(target, replace(asked, machine=EngineSettings(precision="bf16", zero_stage=3)))
     (data / "SST-2/test-labeled.tsv").write_text((data / "SST-2/dev.tsv").read_text())
     (data / "SST-2/dev.tsv").unlink()
     with pytest.raises(BadInput, match="selects the weights that are best on dev, but there is no labeled dev split"):
-        plan_tasks(net, asked)
+        plan_tasks(target, asked)
 
 
-def test_the_grid_is_that_of_the_paper_of_the_net_and_small_nets_have_larger_rates(net: EvalTarget) -> None:
+def test_model_gets_the_grid_of_its_paper_and_small_models_get_the_small_grid(target: EvalTarget) -> None:
     (task,) = tasks_from_words("sst2")
     assert not isinstance(task, str)
     large = {"parameters": 110_000_000}
     for name, grid in (("bert_base", "bert"), ("roberta_large", "roberta"), ("electra_base", "electra_base")):
-        assert grid_of(replace(net, name=name, **large), task, "")[0] == grid
-    assert grid_of(net, task, "")[1] is SMALL
-    assert grid_of(net, task, "miniatures")[0] == "miniatures"
+        assert grid_of(replace(target, name=name, **large), task, "")[0] == grid
+    assert grid_of(target, task, "")[1] is SMALL
+    assert grid_of(target, task, "miniatures")[0] == "miniatures"
     with pytest.raises(BadInput, match="task sst2: invalid --grid: got burt, expected one of its grids \\(bert, "):
-        grid_of(net, task, "burt")
+        grid_of(target, task, "burt")
 
 
 @pytest.mark.parametrize(
-    ("name", "grid", "said"),
+    ("name", "grid", "message"),
     [
         ("xlnet_base", "", "xlnet_base has no grid for this task; BERT's grid is used"),
         ("xlnet_base", "roberta", ""),
@@ -50,17 +50,19 @@ def test_the_grid_is_that_of_the_paper_of_the_net_and_small_nets_have_larger_rat
         ("albert_base", "", ""),
     ],
 )
-def test_a_net_without_a_grid_of_its_own_is_told(net: EvalTarget, data: Path, name: str, grid: str, said: str) -> None:
+def test_model_without_its_own_grid_is_noted(
+    target: EvalTarget, data: Path, name: str, grid: str, message: str
+) -> None:
     (plan,) = plan_tasks(
-        replace(net, name=name, parameters=110_000_000), EvalRequest(tasks_from_words("sst2"), data, grid=grid)
+        replace(target, name=name, parameters=110_000_000), EvalRequest(tasks_from_words("sst2"), data, grid=grid)
     )
-    assert plan.remarks == ((said,) if said else ())
-    assert said in plan.grid_description
+    assert plan.remarks == ((message,) if message else ())
+    assert message in plan.grid_description
 
 
-def test_each_cell_of_the_papers_grid_is_planned(net: EvalTarget, data: Path) -> None:
+def test_every_trial_of_the_published_grid_is_planned(target: EvalTarget, data: Path) -> None:
     asked = EvalRequest(tasks=tasks_from_words("sst2"), task_data_dir=data, grid="bert", num_seeds=3)
-    (plan,) = plan_tasks(net, asked)
+    (plan,) = plan_tasks(target, asked)
     assert [cell.tuning.learning_rate for cell in plan.cells if cell.tuning][::3] == [5e-5, 4e-5, 3e-5, 2e-5]
     assert {cell.tuning.epochs for cell in plan.cells if cell.tuning} == {3}
     grid = "sst2: grid bert: 5e-5 4e-5 3e-5 2e-5 x batches of 32 x 3 epochs, 3 runs each"
@@ -68,7 +70,7 @@ def test_each_cell_of_the_papers_grid_is_planned(net: EvalTarget, data: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("grid", "given", "runs", "said"),
+    ("grid", "given", "runs", "message"),
     [
         ("roberta", {}, 5, "5 runs each (section 5.1, table 10, from memory)"),
         ("roberta", {"num_seeds": 3}, 3, "3 runs each (section 5.1, table 10, from memory); its paper has 5 runs"),
@@ -86,65 +88,63 @@ def test_each_cell_of_the_papers_grid_is_planned(net: EvalTarget, data: Path) ->
         ("bert", {"max_steps": 100}, 3, "100 steps, 3 runs each (section 4.1; best rate on dev, from memory)"),
     ],
 )
-def test_runs_and_warm_up_are_those_of_the_grid_and_what_is_asked_for_counts(
-    net: EvalTarget, data: Path, grid: str, given: dict[str, Any], runs: int, said: str
+def test_seeds_and_warmup_come_from_the_grid_unless_overridden(
+    target: EvalTarget, data: Path, grid: str, given: dict[str, Any], runs: int, message: str
 ) -> None:
     (task,) = tasks_from_words("sst2")
     assert not isinstance(task, str)
     best = replace(SMALL, num_seeds=2, reported_statistic="best", citation="me")
     mine = replace(task, grids={**task.grids, "best": best, "one": replace(best, num_seeds=1)})
-    (plan,) = plan_tasks(net, EvalRequest(tasks=[mine], task_data_dir=data, grid=grid, **given))
+    (plan,) = plan_tasks(target, EvalRequest(tasks=[mine], task_data_dir=data, grid=grid, **given))
     assert {cell.tuning.seed for cell in plan.cells if cell.tuning} == set(range(runs))
-    assert said in plan.grid_description
-    share = 1256 / 20_935 if grid == "albert" else 0.06 if grid == "roberta" else 0.1
-    assert {cell.tuning.warmup_ratio for cell in plan.cells if cell.tuning} == {share}
+    assert message in plan.grid_description
+    warmup_ratio = 1256 / 20_935 if grid == "albert" else 0.06 if grid == "roberta" else 0.1
+    assert {cell.tuning.warmup_ratio for cell in plan.cells if cell.tuning} == {warmup_ratio}
 
 
-def test_features_of_a_frozen_net_are_asked_for_and_what_does_not_go_with_them_is_one_line(
-    net: EvalTarget, data: Path
-) -> None:
-    (plan,) = plan_tasks(net, wanted(data, frozen_features="last_four"))
+def test_frozen_features_are_planned_and_incompatible_grids_are_refused(target: EvalTarget, data: Path) -> None:
+    (plan,) = plan_tasks(target, make_request(data, frozen_features="last_four"))
     assert {cell.tuning.frozen_features for cell in plan.cells if cell.tuning} == {"last_four"}
     assert "x 2 steps, 2 runs each, last_four of a frozen model (" in plan.grid_description
     with pytest.raises(
         BadInput, match=r"task sst2, grid electra_base: layerwise_lr_decay is .*; give another grid with"
     ):
-        plan_tasks(net, wanted(data, grid="electra_base", frozen_features="last"))
+        plan_tasks(target, make_request(data, grid="electra_base", frozen_features="last"))
 
 
-def test_hyperparameters_are_never_chosen_on_test(net: EvalTarget, data: Path) -> None:
+def test_hyperparameters_are_never_selected_on_test(target: EvalTarget, data: Path) -> None:
     (data / "SST-2/dev.tsv").rename(data / "SST-2/test-labeled.tsv")
     with pytest.raises(BadInput, match=r"selecting one of 2 hyperparameter settings needs a labeled dev split"):
-        plan_tasks(net, wanted(data, learning_rates=(1e-3, 2e-3)))
-    (plan,) = plan_tasks(net, wanted(data))
+        plan_tasks(target, make_request(data, learning_rates=(1e-3, 2e-3)))
+    (plan,) = plan_tasks(target, make_request(data))
     assert (plan.split, plan.chosen_on) == ("test_labelled", "")
 
 
-def test_a_value_that_is_given_twice_counts_once(net: EvalTarget, data: Path) -> None:
-    """Its seeds counted twice."""
-    (plan,) = plan_tasks(net, wanted(data, learning_rates=(1e-3, 1e-3, 2e-3), batch_sizes=(8, 8), num_seeds=2))
+def test_repeated_value_counts_once(target: EvalTarget, data: Path) -> None:
+    """A repeated value once doubled the number of trials and seeds."""
+    (plan,) = plan_tasks(target, make_request(data, learning_rates=(1e-3, 1e-3, 2e-3), batch_sizes=(8, 8), num_seeds=2))
     assert len(plan.cells) == 4
     assert "0.001 0.002 x batches of 8 x 2 steps, 2 runs each" in plan.grid_description
-    (plan,) = plan_tasks(net, wanted(data, epochs=(1.0, 1.0), max_steps=0, num_seeds=2))
+    (plan,) = plan_tasks(target, make_request(data, epochs=(1.0, 1.0), max_steps=0, num_seeds=2))
     assert len(plan.cells) == 2
     (task,) = tasks_from_words("sst2")
     assert not isinstance(task, str)
     mine = replace(
         task, grids={"mine": replace(SMALL, learning_rates=(1e-3, 1e-3), batch_sizes=(8, 8), epochs=(1.0, 1.0))}
     )
-    (plan,) = plan_tasks(net, EvalRequest([mine], data, grid="mine"))
+    (plan,) = plan_tasks(target, EvalRequest([mine], data, grid="mine"))
     assert len(plan.cells) == 3
 
 
-def test_the_grids_of_a_task_of_ones_own_are_meant(net: EvalTarget, data: Path, tmp_path: Path) -> None:
-    """Its only grid was not used for a net of less than 20 million parameters."""
-    large = replace(net, name="bert_base", parameters=110_000_000)
-    file = own(tmp_path / "mine")
+def test_own_task_uses_the_grids_of_its_file(target: EvalTarget, data: Path, tmp_path: Path) -> None:
+    """The only grid of a task file was once ignored for models with less than 20 million parameters."""
+    large = replace(target, name="bert_base", parameters=110_000_000)
+    file = write_task_file(tmp_path / "mine")
     file.write_text(
         file.read_text()
         + "grids:\n  quick: {learning_rates: [2e-4], batch_sizes: [8], epochs: [1], citation: tried here}\n"
     )
-    for one in (net, large):
+    for one in (target, large):
         (plan,) = plan_tasks(one, EvalRequest(tasks_from_words(str(file))))
         quick = "mine: grid quick (the only grid of its file): 0.0002 x batches of 8 x 1 epochs"
         assert plan.grid_description.startswith(quick)
@@ -153,7 +153,7 @@ def test_the_grids_of_a_task_of_ones_own_are_meant(net: EvalTarget, data: Path, 
         file.read_text() + "  slow: {learning_rates: [1e-5], batch_sizes: [8], epochs: [9], citation: tried here}\n"
     )
     others = r"its file has quick, slow; select one with --grid"
-    (plan,) = plan_tasks(net, EvalRequest(tasks_from_words(str(file))))
+    (plan,) = plan_tasks(target, EvalRequest(tasks_from_words(str(file))))
     assert plan.grid_description.startswith(f"mine: grid of small models ({others}): 0.001 0.0003 x")
     (plan,) = plan_tasks(large, EvalRequest(tasks_from_words(str(file))))
     assert plan.grid_description.startswith(f"mine: grid of BERT ({others}): 5e-5 3e-5 2e-5 x")
@@ -168,5 +168,5 @@ def test_the_grids_of_a_task_of_ones_own_are_meant(net: EvalTarget, data: Path, 
     why = "xlnet_base has no grid for this task; BERT's grid is used; its file has quick, slow, bert; "
     why += "select one with --grid"
     assert plan.grid_description.startswith(f"mine: grid bert ({why}): 1e-6 x")
-    (plan,) = plan_tasks(net, EvalRequest(tasks_from_words("sst2"), data))
+    (plan,) = plan_tasks(target, EvalRequest(tasks_from_words("sst2"), data))
     assert plan.grid_description.startswith("sst2: grid of small models: 0.001 0.0003 x")

@@ -1,4 +1,4 @@
-"""What is held out of a text, who is told, and for which tasks that is too little."""
+"""Held-out text: how much of a corpus is held out, where it is reported, and for which tasks it is too little."""
 
 import json
 import logging
@@ -27,57 +27,58 @@ def text(tmp_path: Path) -> Path:
     return tmp_path / "text.txt"
 
 
-def job_of(*data: str, share: float | None = None) -> Job:
-    return open_job(JobFlags(recipe="bert_base", scale="tiny", data=data, holdout_ratio=share))
+def job_of(*data: str, holdout_ratio: float | None = None) -> Job:
+    return open_job(JobFlags(recipe="bert_base", scale="tiny", data=data, holdout_ratio=holdout_ratio))
 
 
-@pytest.mark.parametrize(("share", "each"), [(None, 0.005), (0.1, 0.05), (0.0, 0.0)])
-def test_of_text_that_is_named_one_percent_is_held_out_unless_asked(
-    text: Path, share: float | None, each: float
+@pytest.mark.parametrize(("holdout_ratio", "each"), [(None, 0.005), (0.1, 0.05), (0.0, 0.0)])
+def test_one_percent_of_text_from_data_is_held_out_by_default(
+    text: Path, holdout_ratio: float | None, each: float
 ) -> None:
-    """It was the .02 and .1 of the demo, which the scale puts in the place of the recipe's own corpus."""
+    """`--scale tiny` replaces the recipe's corpus with demo, whose ratios of 0.02 and 0.1 once applied to the user's
+    text."""
     for data in ([str(text)], [str(text), "demo"]):
-        corpus = job_of(*data, share=share).corpus
+        corpus = job_of(*data, holdout_ratio=holdout_ratio).corpus
         assert (corpus.validation_ratio, corpus.test_ratio) == (each, each)
 
 
 @pytest.mark.parametrize("data", [[], ["demo"]])
-def test_a_named_corpus_keeps_its_own_shares(data: list[str]) -> None:
+def test_named_corpus_keeps_its_own_ratios(data: list[str]) -> None:
     corpus = job_of(*data).corpus
     assert (corpus.validation_ratio, corpus.test_ratio) == (0.02, 0.1)
     with pytest.raises(
         BadInput, match=r"^--holdout-ratio works only with text from --data: corpus demo holds out 2 % and 10 "
     ):
-        job_of(*data, share=0.2)
+        job_of(*data, holdout_ratio=0.2)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.0, 7.0, float("nan")])
-def test_a_share_that_is_none_is_refused(text: Path, share: float) -> None:
+@pytest.mark.parametrize("holdout_ratio", [-0.1, 1.0, 7.0, float("nan")])
+def test_invalid_holdout_ratio_is_refused(text: Path, holdout_ratio: float) -> None:
     with pytest.raises(
         BadInput, match=r"^invalid --holdout-ratio: got \S+, expected at least 0 and less than 1; change it$"
     ):
-        job_of(str(text), share=share)
+        job_of(str(text), holdout_ratio=holdout_ratio)
 
 
-def test_what_is_held_out_is_announced(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_held_out_fractions_are_reported(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["bert_base", "--scale", "tiny", "--dry-run", "--output-dir", str(text.parent / "out")]
     for verb in ("corpus", "run", "train"):
         assert main([verb, *given, "--data", str(text)]) == 0
-        said = (
+        message = (
             "held out of text: 0.5 % for validation, 0.5 % for downstream tasks; change it with --holdout-ratio RATIO"
         )
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert main(["corpus", *given, "--data", "demo"]) == 0
-    said = "held out of demo: 2 % for validation, 10 % for downstream tasks; change it with your own corpus file"
-    assert said in capsys.readouterr().err
+    message = "held out of demo: 2 % for validation, 10 % for downstream tasks; change it with your own corpus file"
+    assert message in capsys.readouterr().err
 
 
-def test_a_share_is_kept_to_the_last_digit(text: Path) -> None:
+def test_holdout_ratio_keeps_all_digits_in_the_command(text: Path) -> None:
     command = JobFlags(recipe="bert_base", data=[str(text)], holdout_ratio=0.12345678).command("train")
     assert "--holdout-ratio 0.12345678" in command
 
 
-def test_the_share_is_kept_in_the_commands_that_follow(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_suggested_commands_keep_the_holdout_ratio(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["bert_base", "--scale", "tiny", "--data", str(text), "--holdout-ratio", ".3"]
     assert main(["corpus", *given, "--output-dir", str(text.parent / "out"), "--dry-run", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
@@ -89,7 +90,7 @@ def test_the_share_is_kept_in_the_commands_that_follow(text: Path, capsys: pytes
         assert "--holdout-ratio 0.3" in capsys.readouterr().err
 
 
-def test_the_rows_at_hand_and_what_to_ask_for_are_said(tmp_path: Path) -> None:
+def test_too_few_labeled_examples_are_reported_with_a_remedy(tmp_path: Path) -> None:
     corpus = with_test_split(tmp_path / "corpus")
     assert held_out.find_too_few(corpus, ["source_classification", "next_sentence"], 16) == {}
     found = held_out.find_too_few(corpus, ["source_classification", "next_sentence", "no such task"], 5_000)
@@ -100,54 +101,53 @@ def test_the_rows_at_hand_and_what_to_ask_for_are_said(tmp_path: Path) -> None:
         assert line.endswith("hold out more of the text (--holdout-ratio .1, or test_ratio in its corpus file)")
 
 
-def test_a_corpus_that_holds_nothing_out_is_a_line_for_each_task(tmp_path: Path) -> None:
+def test_corpus_without_held_out_documents_is_reported_for_each_task(tmp_path: Path) -> None:
     mini_corpus(tmp_path / "corpus")
     assert "test" not in Manifest.load(tmp_path / "corpus").splits
     found = held_out.find_too_few(tmp_path / "corpus", ["source_classification", "next_sentence"], 16)
     assert "has no held-out documents; hold out more of the text (--holdout-ratio .1" in found["next_sentence"]
 
 
-def net_on(corpus: Path, folder: Path) -> EvalTarget:
-    """A finished run on a corpus."""
+def target_on(corpus: Path, folder: Path) -> EvalTarget:
+    """Return a finished run on a corpus."""
     return EvalTarget(folder=folder, hash="of the run", name="bert_base_tiny", parameters=1, corpus=corpus)
 
 
-def test_an_evaluation_for_which_nothing_is_held_out_is_one_line_before_ray_starts(tmp_path: Path) -> None:
-    """It was a BadInput of the shards, from a worker."""
+def test_evaluation_without_held_out_documents_is_refused_before_ray_starts(tmp_path: Path) -> None:
+    """Otherwise a worker would raise BadInput when it reads the shards."""
     mini_corpus(tmp_path / "corpus")
     wanted = EvalRequest(tasks=["source_classification", "next_sentence"], num_seeds=1, max_train_samples=(16,))
     with pytest.raises(
         DataError, match=r"task source_classification: .* no held-out documents.*\ntask next_sentence: "
     ):
-        plan_tasks(net_on(tmp_path / "corpus", tmp_path), wanted)
+        plan_tasks(target_on(tmp_path / "corpus", tmp_path), wanted)
 
 
-def test_a_task_for_which_nothing_is_trained_is_the_same_with_any_number_of_labels(tmp_path: Path) -> None:
-    net = net_on(with_test_split(tmp_path / "corpus"), tmp_path / "run")
-    plans = plan_tasks(net, EvalRequest(tasks=["cloze", "next_sentence"], num_seeds=1, max_train_samples=(4, 8)))
+def test_task_without_training_ignores_label_counts(tmp_path: Path) -> None:
+    target = target_on(with_test_split(tmp_path / "corpus"), tmp_path / "run")
+    plans = plan_tasks(target, EvalRequest(tasks=["cloze", "next_sentence"], num_seeds=1, max_train_samples=(4, 8)))
     assert [(plan.task, plan.labels) for plan in plans] == [("cloze", 0), ("next_sentence", 4), ("next_sentence", 8)]
-    assert plans[0].stage.folder == plan_tasks(net, EvalRequest(tasks=["cloze"], num_seeds=1))[0].stage.folder
+    assert plans[0].stage.folder == plan_tasks(target, EvalRequest(tasks=["cloze"], num_seeds=1))[0].stage.folder
 
 
-def test_what_was_left_out_is_said_each_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The second time, the scores were shown as if nothing else had been asked for."""
-    net = net_on(with_test_split(tmp_path / "corpus", topics=1), tmp_path / "run")
+def test_skipped_task_is_reported_by_every_command(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The second command once showed the scores without naming the task that was left out."""
+    target = target_on(with_test_split(tmp_path / "corpus", topics=1), tmp_path / "run")
     wanted = EvalRequest(tasks=["source_classification", "next_sentence"], num_seeds=1, max_train_samples=(16,))
     for state in ("due", "done"):
-        (plan,) = plan_tasks(net, wanted)
+        (plan,) = plan_tasks(target, wanted)
         assert (plan.task, plan.stage.state) == ("next_sentence", state)
         plan.stage.finish()
     assert caplog.text.count("left out: task source_classification: the held-out documents") == 2
 
 
-def test_train_and_run_say_before_they_train_which_tasks_have_too_little(
-    text: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tasks_with_too_few_examples_are_reported_before_training(text: Path, caplog: pytest.LogCaptureFixture) -> None:
     stage = open_job(
         JobFlags(recipe="bert_base", scale="tiny", data=[str(text)], output_dir=text.parent / "out")
     ).plan.corpus
     with caplog.at_level(logging.WARNING):
-        assert held_out.tasks_without_text(stage, ["source_classification", "next_sentence"], 200) == []  # not made yet
+        # the corpus does not exist yet
+        assert held_out.tasks_without_text(stage, ["source_classification", "next_sentence"], 200) == []
         with_test_split(stage.folder, topics=1)
         stage.finish()
         assert held_out.tasks_without_text(stage, ["source_classification", "next_sentence"], 5_000) == [
@@ -157,10 +157,10 @@ def test_train_and_run_say_before_they_train_which_tasks_have_too_little(
     assert caplog.text.count("no scores: task ") == 2
 
 
-def test_a_table_is_not_trained_where_its_tasks_have_too_few_rows(
+def test_ablation_is_not_trained_if_its_tasks_have_too_few_examples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was trained, and then could not be measured."""
+    """Otherwise the trials would be trained and could not be measured."""
     (tmp_path / "text.txt").write_text("A text.\n")
     flags = JobFlags(recipe="x", scale="tiny", data=(str(tmp_path / "text.txt"),), output_dir=tmp_path / "out")
     table = next(one for one in tables.TABLES.values() if any(m.kind == "task" for m in one.columns.values()))
@@ -171,7 +171,7 @@ def test_a_table_is_not_trained_where_its_tasks_have_too_few_rows(
 
 
 @pytest.mark.parametrize(
-    ("num", "test", "own", "said"),
+    ("num", "test", "is_own_text", "message"),
     [
         (
             739,
@@ -186,20 +186,20 @@ def test_a_table_is_not_trained_where_its_tasks_have_too_few_rows(
         (0, 0.005, True, "news has about 0 documents, 0 of them held out.*; give more text"),
     ],
 )
-def test_too_few_documents_are_foreseen(num: int, test: float, own: bool, said: str) -> None:
+def test_too_few_documents_are_predicted_with_a_remedy(num: int, test: float, is_own_text: bool, message: str) -> None:
     (line,) = held_out.warn_of_few_documents(
-        Corpus(name="news", test_ratio=test), num, ["source_classification", "glue"], own
+        Corpus(name="news", test_ratio=test), num, ["source_classification", "glue"], is_own_text
     )
     assert line.startswith("no scores expected for source_classification: ")
-    assert re.search(said, line), line
+    assert re.search(message, line), line
 
 
 @pytest.mark.parametrize(("num", "tasks"), [(8_000, ["source_classification"]), (739, ["glue"]), (739, [])])
-def test_what_is_enough_is_not_spoken_of(num: int, tasks: list[str]) -> None:
+def test_enough_documents_give_no_warning(num: int, tasks: list[str]) -> None:
     assert held_out.warn_of_few_documents(Corpus(name="news"), num, tasks, own=True) == []
 
 
-def test_it_is_said_before_anything_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warning_comes_before_any_stage_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = "".join(f"A document with the number {number}. It has two sentences.\n" for number in range(739))
     (tmp_path / "texts.txt").write_text(lines)
     given = [
@@ -212,12 +212,12 @@ def test_it_is_said_before_anything_is_made(tmp_path: Path, capsys: pytest.Captu
         str(tmp_path / "out"),
     ]
     assert main(["run", *given, "--dry-run"]) == 0
-    said = " ".join(capsys.readouterr().err.split())
-    assert "texts has about 739 documents, 4 of them held out" in said
+    message = " ".join(capsys.readouterr().err.split())
+    assert "texts has about 739 documents, 4 of them held out" in message
     assert not (tmp_path / "out").exists()
 
 
-def test_documents_of_much_text_are_guessed(tmp_path: Path) -> None:
+def test_document_count_of_large_text_is_estimated(tmp_path: Path) -> None:
     for number in range(9):
         lines = (
             f"A document with the number {number} {line}. It has two sentences and some words.\n"

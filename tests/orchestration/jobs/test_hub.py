@@ -1,4 +1,4 @@
-"""`sesame export --push-to-hub`: the few requests that a hub gets, from a server of this test; none without it."""
+"""`sesame export --push-to-hub`: the requests sent to a test server; without the flag none is sent."""
 
 import base64
 import json
@@ -15,13 +15,13 @@ import pytest
 
 from orchestration.jobs import export
 from preprocessing.errors import BadInput, ResourceError, SesameError
-from tests.orchestration.jobs.test_pretrain import SPANBERT, finished
+from tests.orchestration.jobs.test_pretrain import SPANBERT, write_finished_run
 
 TOKEN = "hf_of_a_test"
 
 
 class Hub(ThreadingHTTPServer):
-    """As much of a hub of models as an upload takes."""
+    """A model hub with the endpoints that an upload needs."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Requests)
@@ -102,12 +102,13 @@ def server() -> Iterator[Hub]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return finished(SPANBERT, tmp_path_factory.mktemp("runs") / "bert_base_tiny-12345678")
+    return write_finished_run(SPANBERT, tmp_path_factory.mktemp("runs") / "bert_base_tiny-12345678")
 
 
 @pytest.fixture
 def settings(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What is set where one pushes; huggingface_hub has read its own settings when it was imported."""
+    """Set the variables of a user who uploads. huggingface_hub read its own settings at import, so they are patched
+    too."""
     from huggingface_hub import constants
 
     found = {"HF_ENDPOINT": server.url, "HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "home")}
@@ -119,7 +120,9 @@ def settings(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> di
 
 
 @pytest.mark.slow
-def test_a_push_uploads_the_folder_as_it_is(server: Hub, settings: dict[str, str], run: Path, tmp_path: Path) -> None:
+def test_push_uploads_the_exported_directory_unchanged(
+    server: Hub, settings: dict[str, str], run: Path, tmp_path: Path
+) -> None:
     done = subprocess.run(
         [
             sys.executable,
@@ -144,13 +147,15 @@ def test_a_push_uploads_the_folder_as_it_is(server: Hub, settings: dict[str, str
     assert not [path for path in server.asked if "telemetry" in path or "harness" in path]
 
 
-def test_nothing_is_asked_without_the_flag(server: Hub, settings: dict[str, str], run: Path, tmp_path: Path) -> None:
+def test_export_without_the_flag_sends_no_request(
+    server: Hub, settings: dict[str, str], run: Path, tmp_path: Path
+) -> None:
     export(run, tmp_path / "hf")
     assert server.asked == []
 
 
 @pytest.mark.parametrize(
-    ("environment", "repo", "error", "said"),
+    ("environment", "repo", "error", "message"),
     [
         (
             {"HF_HUB_OFFLINE": "1"},
@@ -168,7 +173,7 @@ def test_nothing_is_asked_without_the_flag(server: Hub, settings: dict[str, str]
         ({}, "no name/of one/", BadInput, "invalid repository name"),
     ],
 )
-def test_a_hub_that_cannot_be_reached_is_said_before_anything_is_written(
+def test_unusable_hub_is_reported_before_anything_is_written(
     server: Hub,
     settings: dict[str, str],
     run: Path,
@@ -177,18 +182,18 @@ def test_a_hub_that_cannot_be_reached_is_said_before_anything_is_written(
     environment: dict[str, str],
     repo: str,
     error: type[SesameError],
-    said: str,
+    message: str,
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(error, match=said) as refused:
+    with pytest.raises(error, match=message) as refused:
         export(run, tmp_path / "hf", repo=repo)
     assert "\n" not in str(refused.value)
     assert not list(tmp_path.glob("*hf*"))
     assert not server.files
 
 
-def test_an_upload_that_fails_leaves_the_folder_and_says_how_to_go_on(
+def test_failed_upload_keeps_the_directory_and_names_the_upload_command(
     server: Hub, settings: dict[str, str], run: Path, tmp_path: Path
 ) -> None:
     server.refuses = True

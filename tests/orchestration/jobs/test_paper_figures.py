@@ -1,4 +1,4 @@
-"""Figures of papers beside scores: each has the split that its recipe says it is of."""
+"""Reported scores of papers: each has the split that its recipe states."""
 
 import pytest
 
@@ -30,11 +30,11 @@ from orchestration.jobs.paper_figures import paper_figures, split_of
         ("gpt2", "wikitext103.perplexity", ""),
     ],
 )
-def test_a_figure_is_of_the_split_that_its_recipe_says(recipe: str, figure: str, split: str) -> None:
+def test_reported_score_has_the_split_that_its_recipe_states(recipe: str, figure: str, split: str) -> None:
     assert split_of(figure, load(recipe).reported_results) == split
 
 
-def test_every_figure_of_a_fine_tuned_task_has_a_split() -> None:
+def test_every_reported_score_of_a_fine_tuned_task_has_a_split() -> None:
     tasks = [load_task(name) for name in list_names("tasks") if name != "unavailable"]
     for recipe in list_names("recipes"):
         expected = load(recipe).reported_results
@@ -42,8 +42,8 @@ def test_every_figure_of_a_fine_tuned_task_has_a_split() -> None:
             assert all(" (" in figure for figure in paper_figures(task, expected)), (recipe, task.name)
 
 
-def test_the_perplexity_of_wikitext2_is_beside_no_figure_of_another_unit() -> None:
-    """GPT-2's 29.41 is per token, as others measured it; the score is per word."""
+def test_wikitext2_perplexity_is_not_compared_with_another_unit() -> None:
+    """GPT-2's 29.41, as measured by others, is per token; this score is per word."""
     assert paper_figures(load_task("wikitext2"), load("gpt2").reported_results) == {}
 
 
@@ -55,19 +55,19 @@ def test_the_perplexity_of_wikitext2_is_beside_no_figure_of_another_unit() -> No
         ("xlm_tlm", "how many steps is not published"),
     ],
 )
-def test_what_is_not_published_of_a_training_is_said_beside_its_figures(recipe: str, words: str) -> None:
-    """They stood beside "this training"."""
+def test_unpublished_settings_are_stated_beside_the_reported_scores(recipe: str, words: str) -> None:
+    """These scores were once labeled "this training", although parts of the training were not published."""
     assert words in load(recipe).reported_results["setting"]
 
 
-def test_pairs_of_roberta_have_no_short_rows() -> None:
-    """Section 3.1 of the paper; its figures were of another training than these recipes."""
+def test_roberta_pair_recipes_have_no_short_sequences() -> None:
+    """Section 3.1 of the paper. These recipes once trained differently from the models with the reported scores."""
     for recipe in ("roberta_segment_pair", "roberta_sentence_pair"):
         assert load(recipe).science["data"]["packing"]["short_seq_prob"] == 0, recipe
 
 
-def test_figures_that_others_print_of_a_net_stand_apart_from_those_of_its_paper() -> None:
-    """BERT's exact matches of SQuAD in table 2 on dev, and 85.083 on its leaderboard; SWAG of the first GPT."""
+def test_scores_reported_by_others_are_separate_from_those_of_the_paper() -> None:
+    """BERT's exact match on SQuAD dev in table 2, its 85.083 on the leaderboard, and SWAG of the first GPT."""
     bert, gpt = load("bert_large").reported_results, load("gpt1").reported_results
     assert (bert["squad"]["em"], load("bert_base").reported_results["squad"]["em"]) == (84.1, 80.8)
     apart = bert["also"]["this net on test, of SQuAD 1.1 one that learnt TriviaQA before"]

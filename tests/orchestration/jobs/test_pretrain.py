@@ -1,4 +1,4 @@
-"""`sesame export`: what of a finished run goes to transformers, and what that does not have."""
+"""`sesame export`: the parts of a finished run that transformers can load, and errors for the others."""
 
 import shutil
 from contextlib import suppress
@@ -33,8 +33,8 @@ SPANBERT = ModelSpec(
 )
 
 
-def finished(spec: ModelSpec, folder: Path) -> Path:
-    """A run folder as the first worker leaves it."""
+def write_finished_run(spec: ModelSpec, folder: Path) -> Path:
+    """Write a run directory as the first worker leaves it."""
     tokenization.train(tokenization.WordPiece(vocab_size=100), ["The quick brown fox"]).save(
         folder / "corpus" / "vocab"
     )
@@ -57,16 +57,16 @@ def finished(spec: ModelSpec, folder: Path) -> Path:
     return folder
 
 
-def test_class_and_the_head_that_is_left_out_are_named(tmp_path: Path) -> None:
-    files, becomes, _ = export(finished(SPANBERT, tmp_path / "run"), tmp_path / "hf")
+def test_export_names_its_class_and_the_omitted_head(tmp_path: Path) -> None:
+    files, becomes, _ = export(write_finished_run(SPANBERT, tmp_path / "run"), tmp_path / "hf")
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)
     assert becomes.startswith("BertForMaskedLM, without its span_boundary head")
 
 
-def test_the_trunk_alone_is_what_auto_model_takes(tmp_path: Path) -> None:
-    from transformers import AutoModel  # slow to import
+def test_export_without_heads_loads_with_auto_model(tmp_path: Path) -> None:
+    from transformers import AutoModel  # imported here because it is slow
 
-    run = finished(SPANBERT, tmp_path / "run")
+    run = write_finished_run(SPANBERT, tmp_path / "run")
     _, becomes, _ = export(run, tmp_path / "hf", heads=False)
     assert becomes == "BertModel"
     _, info = AutoModel.from_pretrained(tmp_path / "hf", output_loading_info=True)
@@ -74,7 +74,7 @@ def test_the_trunk_alone_is_what_auto_model_takes(tmp_path: Path) -> None:
     assert "from transformers import AutoModel, AutoTokenizer" in (tmp_path / "hf" / "README.md").read_text()
 
 
-def test_net_that_transformers_does_not_have_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_model_without_a_transformers_class_gives_a_one_line_error(tmp_path: Path) -> None:
     spec = replace(
         SPANBERT,
         model=Encoder(num_hidden_layers=1, hidden_size=32, num_attention_heads=4, type_vocab_size=0),
@@ -83,18 +83,18 @@ def test_net_that_transformers_does_not_have_is_refused_in_one_line(tmp_path: Pa
     with pytest.raises(
         BadInput, match=r"transformers has no class for this encoder \(.*type_vocab_size 0\)"
     ) as refused:
-        export(finished(spec, tmp_path / "run"), tmp_path / "hf")
+        export(write_finished_run(spec, tmp_path / "run"), tmp_path / "hf")
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "hf").exists()
 
 
-def test_run_that_is_not_finished_is_refused(tmp_path: Path) -> None:
+def test_unfinished_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not finished"):
         export(tmp_path, tmp_path / "hf")
 
 
-def test_a_kept_step_of_a_run_that_goes_on_is_exported_with_that_step_s_weights(tmp_path: Path) -> None:
-    run = finished(replace(SPANBERT, losses=(MaskedTokens(),)), tmp_path / "run")
+def test_saved_step_of_an_unfinished_run_is_exported(tmp_path: Path) -> None:
+    run = write_finished_run(replace(SPANBERT, losses=(MaskedTokens(),)), tmp_path / "run")
     for folder in ("weights", "export"):
         shutil.rmtree(run / folder)
     other = stored_run(run)
@@ -115,7 +115,7 @@ def test_a_kept_step_of_a_run_that_goes_on_is_exported_with_that_step_s_weights(
         export(run, tmp_path / "other", step=5, repo="a/b")
 
 
-def test_the_first_and_the_last_samples_of_a_run_are_those_before_and_after(tmp_path: Path) -> None:
+def test_samples_before_and_after_are_those_of_the_first_and_last_step(tmp_path: Path) -> None:
     assert samples_of(tmp_path) == {}
     (tmp_path / launch.SAMPLES).mkdir()
     for step in (0, 5, 10):

@@ -1,4 +1,4 @@
-"""Pretraining and evaluation share one Ray, which is started only where one of them is still to do."""
+"""Pretraining and evaluation share one Ray session, which starts only if one of them has work to do."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,8 +34,8 @@ def finish(stage: stages.JobStage) -> None:
 
 
 @pytest.fixture
-def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What happens, in order: Ray starts and ends, a stage is done."""
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the events in order: Ray starts and ends, a stage finishes."""
     events: list[str] = []
 
     @contextmanager
@@ -63,57 +63,57 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return events
 
 
-def do(job: Job, resume: Any = "allow") -> None:
+def run_job(job: Job, resume: Any = "allow") -> None:
     ray_stages.pretrain_and_evaluate(
         job, resume, ignore_progress, EvalRequest(tasks=job.recipe.eval_tasks, num_seeds=1, max_train_samples=(20,))
     )
 
 
-def test_both_stages_are_done_on_one_ray(happened: list[str], text: Path) -> None:
-    do(job_of(text, "cluster.num_workers=1"))
-    assert happened == [f"Ray of {cores()} cores starts", "trained", "evaluated", "Ray ends"]
+def test_both_stages_share_one_ray_session(events: list[str], text: Path) -> None:
+    run_job(job_of(text, "cluster.num_workers=1"))
+    assert events == [f"Ray of {cores()} cores starts", "trained", "evaluated", "Ray ends"]
 
 
-def test_it_has_room_for_all_workers(happened: list[str], text: Path) -> None:
-    do(job_of(text, "cluster.num_workers=16", "cluster.cpus_per_worker=20"))
-    assert happened[0] == "Ray of 320 cores starts"
+def test_ray_session_has_the_cores_of_all_workers(events: list[str], text: Path) -> None:
+    run_job(job_of(text, "cluster.num_workers=16", "cluster.cpus_per_worker=20"))
+    assert events[0] == "Ray of 320 cores starts"
 
 
-def test_a_recipe_without_evals_is_trained_only(happened: list[str], text: Path) -> None:
-    do(job_of(text, "eval_tasks=[]"))
-    assert happened[1:] == ["trained", "Ray ends"]
+def test_recipe_without_eval_tasks_is_only_trained(events: list[str], text: Path) -> None:
+    run_job(job_of(text, "eval_tasks=[]"))
+    assert events[1:] == ["trained", "Ray ends"]
 
 
-def test_for_a_run_that_is_done_only_the_evaluation_may_start_ray(happened: list[str], text: Path) -> None:
+def test_finished_run_does_not_start_ray_for_training(events: list[str], text: Path) -> None:
     job = job_of(text)
     finish(job.plan.run)
-    do(job)
-    assert happened == ["trained", "evaluated"]
+    run_job(job)
+    assert events == ["trained", "evaluated"]
 
 
-def test_a_run_that_is_to_begin_anew_is_trained_on_ray(happened: list[str], text: Path) -> None:
+def test_finished_run_is_trained_again_with_resume_never(events: list[str], text: Path) -> None:
     job = job_of(text, "eval_tasks=[]")
     finish(job.plan.run)
-    do(job, "never")
-    assert happened[1:] == ["trained", "Ray ends"]
+    run_job(job, "never")
+    assert events[1:] == ["trained", "Ray ends"]
 
 
-def test_too_little_held_out_for_any_task_is_said_before_training_and_ends_without_scores(
-    happened: list[str], text: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_run_without_enough_held_out_text_trains_and_returns_no_scores(
+    events: list[str], text: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Training went on, and its result was lost in an error."""
+    """Training once continued, and its result was then lost in an error."""
     monkeypatch.setattr(held_out, "find_too_few", lambda corpus, tasks, labels: dict.fromkeys(tasks, "too few rows"))
     job = job_of(text, "eval_tasks=[source_classification,next_sentence]")
     finish(job.plan.corpus)
     (job.plan.corpus.folder / stages.COMMITS["corpus"]).touch()
     wanted = EvalRequest(tasks=job.recipe.eval_tasks, num_seeds=1, max_train_samples=(20,))
     assert ray_stages.pretrain_and_evaluate(job, "allow", ignore_progress, wanted) == ({"step": 4}, [])
-    assert happened[1:] == ["trained", "Ray ends"]
+    assert events[1:] == ["trained", "Ray ends"]
     assert caplog.text.count("no scores: too few rows") == 2
 
 
-def test_a_run_that_another_process_is_at_is_left_as_it_is_before_ray_starts(happened: list[str], text: Path) -> None:
-    """`--resume never` moved the files of a living run away."""
+def test_run_used_by_another_process_is_refused_before_ray_starts(events: list[str], text: Path) -> None:
+    """`--resume never` once moved the files of a running training away."""
     job = job_of(text)
     folder = job.plan.run.folder
     with hold_lock(folder):
@@ -121,4 +121,4 @@ def test_a_run_that_another_process_is_at_is_left_as_it_is_before_ray_starts(hap
             with pytest.raises(ResourceError, match=r"process \d+ on .* is writing here"):
                 ray_stages.pretrain_and_evaluate(job, resume, ignore_progress, EvalRequest(tasks=[]))
         assert [path.name for path in folder.iterdir()] == [".owner.json"]
-    assert happened == []
+    assert events == []

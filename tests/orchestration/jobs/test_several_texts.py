@@ -1,4 +1,4 @@
-"""Several --data: what a corpus file among them says of its text is never dropped in silence."""
+"""Several --data arguments: settings of a corpus file that would not apply to all text are refused."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def corpus_file(folder: Path, name: str, *lines: str) -> str:
     return f"{name}.yaml"
 
 
-def opened(*data: str, holdout_ratio: float | None = None, recipe: str = "bert_base") -> object:
+def open_corpus(*data: str, holdout_ratio: float | None = None, recipe: str = "bert_base") -> object:
     return open_job(JobFlags(recipe=recipe, scale="tiny", data=data, holdout_ratio=holdout_ratio)).corpus
 
 
@@ -43,42 +43,42 @@ def opened(*data: str, holdout_ratio: float | None = None, recipe: str = "bert_b
         ("max_shard_mb: 4", "max_shard_mb"),
     ],
 )
-@pytest.mark.parametrize("turned", [False, True])
-def test_a_corpus_file_that_says_more_than_its_sources_is_refused(
-    line: str, key: str, turned: bool, folder: Path
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_corpus_file_with_more_settings_than_sources_is_refused_beside_text(
+    line: str, key: str, is_reversed: bool, folder: Path
 ) -> None:
     given = [corpus_file(folder, "strict", line), "my.csv"]
     with pytest.raises(
         BadInput, match=f"--data strict.yaml: its {key} would not apply to my.csv; use it as the only --data"
     ) as error:
-        opened(*(given[::-1] if turned else given))
+        open_corpus(*(given[::-1] if is_reversed else given))
     assert "\n" not in str(error.value)
-    assert opened(given[0])  # alone it may say what it likes
+    assert open_corpus(given[0])  # alone, the file may have any settings
 
 
-def test_one_without_more_than_its_sources_is_text_as_any(folder: Path) -> None:
-    corpus = opened(corpus_file(folder, "plain"), "my.csv")
+def test_corpus_file_with_only_sources_is_accepted_beside_text(folder: Path) -> None:
+    corpus = open_corpus(corpus_file(folder, "plain"), "my.csv")
     assert len(corpus.sources) == 2  # type: ignore[attr-defined]
 
 
-def test_two_corpus_files_are_not_mixed_either(folder: Path) -> None:
+def test_two_corpus_files_with_different_settings_are_refused(folder: Path) -> None:
     strict, plain = corpus_file(folder, "strict", "dedup: {line_min_chars: 60}"), corpus_file(folder, "plain")
     with pytest.raises(BadInput, match=r"its dedup would not apply to plain\.yaml"):
-        opened(plain, strict)
+        open_corpus(plain, strict)
 
 
-def test_shares_that_the_command_says_are_no_matter(folder: Path) -> None:
+def test_holdout_ratio_replaces_the_ratios_of_a_corpus_file(folder: Path) -> None:
     given = [corpus_file(folder, "mine", "test_ratio: 0.2"), "my.csv"]
-    assert opened(*given, holdout_ratio=0.1).test_ratio == 0.05  # type: ignore[attr-defined]
+    assert open_corpus(*given, holdout_ratio=0.1).test_ratio == 0.05  # type: ignore[attr-defined]
 
 
-def test_a_shipped_corpus_may_stand_beside_text(folder: Path) -> None:
-    assert len(opened("demo", "a.txt").sources) == 2  # type: ignore[attr-defined]
+def test_built_in_corpus_is_accepted_beside_text(folder: Path) -> None:
+    assert len(open_corpus("demo", "a.txt").sources) == 2  # type: ignore[attr-defined]
     with pytest.raises(BadInput, match=r"--data demo_phrases: its phrases would not apply to a\.txt"):
-        opened("demo_phrases", "a.txt")
+        open_corpus("demo_phrases", "a.txt")
 
 
-def test_a_corpus_file_is_no_text_of_a_group(folder: Path) -> None:
+def test_corpus_file_is_refused_as_text_of_a_group(folder: Path) -> None:
     strict = corpus_file(folder, "strict", "dedup: {minhash: true}")
     given = [f"{group}=a.txt" for group in ("webtext2", "books1", "books2", "wikipedia")]
     data = (f"common_crawl={strict}", *given)
@@ -87,9 +87,9 @@ def test_a_corpus_file_is_no_text_of_a_group(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["bert_base", "t5_base", "transformer_xl_base"])
-def test_a_vocabulary_that_loses_white_space_is_refused_before_anything_is_read(recipe: str, folder: Path) -> None:
+def test_tokenizer_that_loses_whitespace_is_refused_if_the_corpus_keeps_it(recipe: str, folder: Path) -> None:
     code = corpus_file(folder, "code", "clean: {whitespace: keep}")
     said = r"invalid value .*, expected .*byte_level_bpe.* with clean\.whitespace: keep"
     with pytest.raises(BadInput, match=said):
-        opened(code, recipe=recipe)
-    assert opened(code, recipe="gpt2")
+        open_corpus(code, recipe=recipe)
+    assert open_corpus(code, recipe="gpt2")

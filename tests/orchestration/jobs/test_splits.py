@@ -1,4 +1,4 @@
-"""On which splits a task is scored, and the files of a submission."""
+"""The splits on which a task is scored, and the files for a leaderboard."""
 
 import json
 import math
@@ -18,17 +18,17 @@ from orchestration.jobs.score_plan import plan_supported_tasks, plan_tasks
 from orchestration.progress import ignore_progress
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import (
-    scored,
-    wanted,
+    make_request,
+    score_one,
 )
 from training.evaluation import EvalResult
 
 
 @pytest.mark.parametrize(("dev", "best", "warnings"), [("dev", "1", 0), ("test_labelled", "0", 1)])
-def test_the_seed_of_a_submission_is_chosen_on_dev_or_not_at_all(
-    net: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture, dev: str, best: str, warnings: int
+def test_leaderboard_seed_is_selected_only_on_dev(
+    target: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture, dev: str, best: str, warnings: int
 ) -> None:
-    (plan,) = plan_tasks(net, wanted(data))
+    (plan,) = plan_tasks(target, make_request(data))
     cells = [
         (cell, EvalResult({dev: {"accuracy": accuracy}}, {"test": [str(number)]}))
         for number, (cell, accuracy) in enumerate(zip(plan.cells, (0.5, 0.75), strict=True))
@@ -37,20 +37,20 @@ def test_the_seed_of_a_submission_is_chosen_on_dev_or_not_at_all(
     assert caplog.text.count("no labeled dev split to select a seed with") == warnings
 
 
-def test_what_a_reader_must_know_of_a_task_stands_beside_its_score(
-    net: EvalTarget, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
+def test_note_of_a_task_is_shown_beside_its_score(
+    target: EvalTarget, data: Path, trial_names: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     (task,) = tasks_from_words("sst2")
     assert not isinstance(task, str)
-    noted = replace(wanted(data, num_seeds=1), tasks=[replace(task, note="two of three options")])
-    assert scored(net, noted).notes[0] == "two of three options"
-    assert "* sst2: two of three options\n" in (net.folder / "scores/table.md").read_text()
-    assert plan_tasks(net, noted)[0].stage == plan_tasks(net, wanted(data, num_seeds=1))[0].stage
-    assert "two of three options" not in caplog.text  # it warns of nothing
+    noted = replace(make_request(data, num_seeds=1), tasks=[replace(task, note="two of three options")])
+    assert score_one(target, noted).notes[0] == "two of three options"
+    assert "* sst2: two of three options\n" in (target.folder / "scores/table.md").read_text()
+    assert plan_tasks(target, noted)[0].stage == plan_tasks(target, make_request(data, num_seeds=1))[0].stage
+    assert "two of three options" not in caplog.text  # a note is not a warning
 
 
-def test_the_first_option_that_is_always_right_is_no_majority(net: EvalTarget, tmp_path: Path) -> None:
-    """Where a file lists the right option first, the most frequent answer would be right at 100 %."""
+def test_always_first_correct_choice_gives_no_majority_baseline(target: EvalTarget, tmp_path: Path) -> None:
+    """If a file always lists the correct choice first, the most frequent answer would have an accuracy of 100 %."""
     (task,) = tasks_from_words("wsc273")
     assert not isinstance(task, str)
     file = tmp_path / task.files["test"].paths[0]
@@ -58,7 +58,7 @@ def test_the_first_option_that_is_always_right_is_no_majority(net: EvalTarget, t
     row = {"context_options": ["the film is", "the book is"], "continuation": "so good", "gold": 0}
     file.write_text(json.dumps(row) + "\n")
     (plan,) = plan_tasks(
-        net, EvalRequest(tasks=[replace(task, task=replace(task.task, label=""))], task_data_dir=tmp_path)
+        target, EvalRequest(tasks=[replace(task, task=replace(task.task, label=""))], task_data_dir=tmp_path)
     )
     assert (plan.metric, plan.chance) == ("accuracy", None)
 
@@ -77,33 +77,33 @@ task: {kind: classification, text: sentence, label: label, labels: ["0", "1"]}
 """
 
 
-def test_a_task_is_scored_on_the_splits_that_it_names_and_on_no_other(
-    net: EvalTarget, data: Path, done: list[str], caplog: pytest.LogCaptureFixture
+def test_task_is_scored_on_the_mean_of_its_named_splits(
+    target: EvalTarget, data: Path, trial_names: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As XQuAD, which learns English and is compared on English dev, and XNLI."""
+    """XQuAD and XNLI work like this: they train on English, and XQuAD has an English dev split."""
     (data / "mine.yaml").write_text(LANGUAGES)
-    asked = wanted(data, tasks=f"{data}/mine.yaml", num_seeds=1)
-    said = (
+    asked = make_request(data, tasks=f"{data}/mine.yaml", num_seeds=1)
+    message = (
         f"task mine: its score is computed on test_de, test_fr, test_th, but {data} has no labeled file of these splits"
     )
-    with pytest.raises(BadInput, match=re.escape(said)):
-        plan_tasks(net, asked)
-    assert plan_supported_tasks(net, asked) == []
-    assert f"left out: {said}; looked for de.tsv" in caplog.text
+    with pytest.raises(BadInput, match=re.escape(message)):
+        plan_tasks(target, asked)
+    assert plan_supported_tasks(target, asked) == []
+    assert f"left out: {message}; looked for de.tsv" in caplog.text
     (data / "de.tsv").write_text("sentence\tlabel\nthe film is good\t1\nthe book is good\t1\n")
-    score = scored(net, asked)
+    score = score_one(target, asked)
     assert (score.split, score.chance) == ("test_de", 1)
     assert f"its score is computed on test_de only, because {data} has no labeled test_fr, test_th" in caplog.text
     (data / "th.tsv").write_text("sentence\tlabel\nthe film is bad\t0\nthe book is good\t1\n")
-    score = scored(net, asked)
+    score = score_one(target, asked)
     assert (score.split, score.chance) == ("mean", 0.75)
     assert f"its score is the mean over test_de, test_th, because {data} has no labeled test_fr" in caplog.text
     by_split = {split: metrics["accuracy"][0] for split, metrics in score.starts["pretrained"].scores.items()}
     assert list(by_split) == ["dev", "test_de", "test_th", "mean"]
-    page = (net.folder / "scores" / "table.md").read_text()
+    page = (target.folder / "scores" / "table.md").read_text()
     assert re.search(r"^\* mine \(\w{8}\): mean: over test_de, test_th$", page, re.MULTILINE)
     assert score.values("pretrained") == ((by_split["test_de"] + by_split["test_th"]) / 2,)
-    assert len(done) == 2
+    assert len(trial_names) == 2
 
 
 PAIRS_OF = """
@@ -118,10 +118,10 @@ task: {kind: loglikelihood_choice, choices: ["{good}", "{bad}"], metrics: [accur
 
 
 @pytest.mark.parametrize("odd", ["ab", "a", "b", ""])
-def test_a_mean_has_the_items_that_some_of_its_splits_lack(
-    odd: str, net: EvalTarget, done: list[str], tmp_path: Path
+def test_mean_over_splits_handles_examples_that_cannot_be_scored(
+    odd: str, target: EvalTarget, trial_names: list[str], tmp_path: Path
 ) -> None:
-    """A row in one of them that could not be scored was a KeyError when all was scored, or counted as scored."""
+    """An unscorable row in one split once raised a KeyError at the end, or counted as scored."""
     (tmp_path / "pairs.yaml").write_text(PAIRS_OF)
     pairs = [
         (f"the {thing} is {how}", f"the {thing} {how} is") for thing in ("film", "plot") for how in ("good", "bad")
@@ -131,7 +131,7 @@ def test_a_mean_has_the_items_that_some_of_its_splits_lack(
         (tmp_path / f"{part}.jsonl").write_text(
             "".join(json.dumps({"good": good, "bad": bad}) + "\n" for good, bad in rows)
         )
-    score = scored(net, wanted(tmp_path, f"{tmp_path}/pairs.yaml"))
+    score = score_one(target, make_request(tmp_path, f"{tmp_path}/pairs.yaml"))
     by = score.starts["pretrained"].scores
     parts = [by[f"test_{part}"] for part in "ab"]
     assert score.values("pretrained") == (pytest.approx(sum(one["accuracy"][0] for one in parts) / 2),)
@@ -139,31 +139,31 @@ def test_a_mean_has_the_items_that_some_of_its_splits_lack(
     assert [one["rows"] for one in (*parts, by["mean"])] == [(4.0,), (4.0,), (8.0,)]
     low, high = score.intervals["pretrained"]
     apart = [one["accuracy_high"][0] - one["accuracy_low"][0] for one in parts]
-    assert 0 < high - low < min(apart)  # of twice as many questions
+    assert 0 < high - low < min(apart)  # the mean covers twice as many questions
 
 
-def test_the_diagnostic_set_is_no_dev_split_of_mnli(
-    net: EvalTarget, data: Path, done: list[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+def test_diagnostic_set_is_not_scored_on_mnli_dev(
+    target: EvalTarget, data: Path, trial_names: list[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    mnli(data)
+    write_mnli(data)
     (data / "AX").mkdir()
     for task, split in (("ax", "test_labelled"), ("hans", "test_lexical_overlap, .*")):
         with pytest.raises(
             BadInput, match=f"task {task}: its score is computed on {split}, but .* has no labeled file of these"
         ):
-            plan_tasks(net, wanted(data, tasks=task))
+            plan_tasks(target, make_request(data, tasks=task))
     (data / "AX/AX.tsv").write_text("index\tsentence1\tsentence2\n0\tthe film is good\tit is\n")
-    plans = plan_tasks(net, wanted(data, tasks="ax", for_leaderboard=True, num_seeds=1))
+    plans = plan_tasks(target, make_request(data, tasks="ax", for_leaderboard=True, num_seeds=1))
     assert "the result is computed on dev and is not the score of this task" in caplog.text
-    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore_progress)
+    scores = evaluate.evaluate(target.folder, plans, load_cluster("local"), ignore_progress)
     assert evaluate.submit(plans, scores, tmp_path / "to") == ["AX.tsv"]
 
 
 LABELS = ("contradiction", "entailment", "neutral")
 
 
-def mnli(data: Path) -> Path:
-    """MNLI as GLUE distributes it, train and matched dev."""
+def write_mnli(data: Path) -> Path:
+    """Write MNLI in the format of GLUE: train and matched dev."""
     lines = ["\t".join([str(n), *"abcdefg", "the film is good", "so it is", LABELS[n % 3]]) for n in range(9)]
     (data / "MNLI").mkdir(parents=True)
     for split in ("train", "dev_matched"):
@@ -171,41 +171,41 @@ def mnli(data: Path) -> Path:
     return data
 
 
-def test_hans_has_a_score_for_each_heuristic(
-    net: EvalTarget, done: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_hans_has_one_score_per_heuristic(
+    target: EvalTarget, trial_names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its file has all three of them in one table."""
+    """The file of HANS contains all three heuristics in one table."""
     columns = "gold_label sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse sentence1"
     columns += " sentence2 pairID heuristic subcase template"
     rows = [columns.split()]
     for n, heuristic in enumerate(("lexical_overlap", "subsequence", "constituent", "subsequence")):
         label = ("non-entailment", "entailment")[n % 2]
         rows.append([label, *"abcd", "the film is good", "so it is", f"ex{n}", heuristic, f"{heuristic}_x", "t1"])
-    data = mnli(tmp_path / "nli")
+    data = write_mnli(tmp_path / "nli")
     (data / "heuristics_evaluation_set.txt").write_text("".join("\t".join(row) + "\n" for row in rows))
     drawn: list[Any] = []
     monkeypatch.setattr(evaluate.figures, "plot_confusion", lambda title, *what: drawn.append(what))
-    (plan,) = plan_tasks(net, wanted(data, tasks="hans", num_seeds=1))
+    (plan,) = plan_tasks(target, make_request(data, tasks="hans", num_seeds=1))
     assert {split: len(items) for split, items in plan.items.items() if split.startswith("test")} == {
         "test_lexical_overlap": 1,
         "test_subsequence": 2,
         "test_constituent": 1,
     }
-    (score,) = evaluate.evaluate(net.folder, [plan], load_cluster("local"), ignore_progress)
+    (score,) = evaluate.evaluate(target.folder, [plan], load_cluster("local"), ignore_progress)
     by_split = {split: metrics["accuracy"][0] for split, metrics in score.starts["pretrained"].scores.items()}
     tests = [value for split, value in by_split.items() if split.startswith("test_")]
     assert (score.split, len(tests), score.values("pretrained")) == ("mean", 3, (pytest.approx(sum(tests) / 3),))
-    page = (net.folder / "scores/table.md").read_text()
+    page = (target.folder / "scores/table.md").read_text()
     assert all(f"test_{one} accuracy" in page for one in ("lexical_overlap", "subsequence", "constituent"))
     evaluate._confusion(plan, evaluate._load_results(plan), score)
     ((labels, counts, _),) = drawn
     assert (labels, sum(map(sum, counts))) == (["non-entailment", "entailment"], 4)
 
 
-def test_the_labelled_diagnostic_set_is_scored_by_the_correlation_of_three_classes(tmp_path: Path) -> None:
-    """Gorodkin's R_K, from the counts of what was said for what."""
+def test_labeled_diagnostic_set_uses_the_three_class_correlation(tmp_path: Path) -> None:
+    """Gorodkin's R_K, computed from the counts of labels and predictions."""
     columns = "Lexical Semantics,Predicate-Argument Structure,Logic,Knowledge,Domain,Premise,Hypothesis,Label"
-    said = ["entailment", "neutral", "neutral", "contradiction", "entailment", "entailment", "neutral", "neutral"]
+    predicted = ["entailment", "neutral", "neutral", "contradiction", "entailment", "entailment", "neutral", "neutral"]
     gold = ["entailment", "neutral", "contradiction", "contradiction", "neutral", "entailment", "neutral", "entailment"]
     rows = [["Lexical entailment", "", "", "", "News", f"Premise {n}.", "It is.", one] for n, one in enumerate(gold)]
     (tmp_path / "diagnostic").mkdir()
@@ -220,32 +220,32 @@ def test_the_labelled_diagnostic_set_is_scored_by_the_correlation_of_three_class
     def products(one: list[str], other: list[str]) -> int:
         return sum(one.count(label) * other.count(label) for label in LABELS)
 
-    hits, square = sum(map(str.__eq__, gold, said)), len(gold) ** 2
-    expected = (len(gold) * hits - products(gold, said)) / math.sqrt(
-        (square - products(gold, gold)) * (square - products(said, said))
+    hits, square = sum(map(str.__eq__, gold, predicted)), len(gold) ** 2
+    expected = (len(gold) * hits - products(gold, predicted)) / math.sqrt(
+        (square - products(gold, gold)) * (square - products(predicted, predicted))
     )
-    assert task.task.scores(items, said) == {"matthews": pytest.approx(expected), "accuracy": hits / len(gold)}  # type: ignore[union-attr]
+    assert task.task.scores(items, predicted) == {"matthews": pytest.approx(expected), "accuracy": hits / len(gold)}  # type: ignore[union-attr]
 
 
-def test_no_figure_of_a_paper_is_beside_a_sample(net: EvalTarget, tmp_path: Path) -> None:
+def test_sample_split_has_no_reported_score(target: EvalTarget, tmp_path: Path) -> None:
     (tmp_path / "summaries").mkdir()
     with zipfile.ZipFile(tmp_path / "summaries/cnndm_sample.zip", "w") as archive:
         archive.writestr("train_sample.csv", "article,highlights\na film,good\n")
-    writer = replace(net, expected={"tldr": {"rouge_1": 29.34}})
-    (plan,) = plan_tasks(writer, wanted(tmp_path, tasks="cnndm_tldr"))
+    writer = replace(target, expected={"tldr": {"rouge_1": 29.34}})
+    (plan,) = plan_tasks(writer, make_request(tmp_path, tasks="cnndm_tldr"))
     assert (plan.split, plan.paper) == ("test_sample", {})
     (tmp_path / "cnn_dm").mkdir()
     (tmp_path / "cnn_dm/test.csv").write_text("article,highlights\na film,good\n")
-    (plan,) = plan_tasks(writer, wanted(tmp_path, tasks="cnndm_tldr"))
+    (plan,) = plan_tasks(writer, make_request(tmp_path, tasks="cnndm_tldr"))
     assert (plan.split, plan.paper) == ("test", {"tldr.rouge_1": 29.34})
 
 
-def test_a_submission_has_a_file_for_each_split_without_labels(
-    net: EvalTarget, data: Path, done: list[str], tmp_path: Path
+def test_leaderboard_files_cover_each_unlabeled_split(
+    target: EvalTarget, data: Path, trial_names: list[str], tmp_path: Path
 ) -> None:
     (data / "SST-2/test.tsv").write_text("index\tsentence\n0\tthe film is good\n1\tthe film is bad\n")
-    plans = plan_tasks(net, wanted(data, for_leaderboard=True))
-    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore_progress)
+    plans = plan_tasks(target, make_request(data, for_leaderboard=True))
+    scores = evaluate.evaluate(target.folder, plans, load_cluster("local"), ignore_progress)
     assert evaluate.submit(plans, scores, tmp_path / "to") == ["SST-2.tsv"]
     lines = (tmp_path / "to/SST-2.tsv").read_text().splitlines()
     assert (lines[0], [line.split("\t")[0] for line in lines[1:]]) == ("index\tprediction", ["0", "1"])
@@ -254,23 +254,23 @@ def test_a_submission_has_a_file_for_each_split_without_labels(
     assert evaluate.submit([failed, *plans], scores, tmp_path / "to") == ["SST-2.tsv"]
 
 
-def test_a_submission_without_anything_to_submit_is_refused_before_anything_runs(net: EvalTarget, data: Path) -> None:
-    """It was refused after all fine-tunings, and their scores were not shown."""
-    asked = wanted(data, for_leaderboard=True)
+def test_leaderboard_request_without_unlabeled_splits_is_refused(target: EvalTarget, data: Path) -> None:
+    """The error once came after all fine-tuning, and no scores were shown."""
+    asked = make_request(data, for_leaderboard=True)
     with pytest.raises(BadInput, match=r"^--leaderboard-dir: none of these tasks has an unlabeled leaderboard split"):
-        score_plan.check_flags(plan_tasks(net, asked), asked)
+        score_plan.check_flags(plan_tasks(target, asked), asked)
 
 
-def test_a_split_with_malformed_rows_is_not_submitted(net: EvalTarget, data: Path) -> None:
-    """Its answers were numbered without the row, each behind it under the index of another."""
+def test_leaderboard_split_with_malformed_rows_is_refused(target: EvalTarget, data: Path) -> None:
+    """Predictions were once numbered without the skipped row, so that later ones had a wrong index."""
     (data / "SST-2/test.tsv").write_text("index\tsentence\n0\tthe film\tis good\n1\tthe film is bad\n")
     row = r"SST-2/test.tsv:2: .*; repair the file, .* numbered by row, or leave --leaderboard-dir out"
     with pytest.raises(BadInput, match=rf"^task sst2, test: malformed row in a split for a leaderboard: {row}$"):
-        plan_tasks(net, wanted(data, for_leaderboard=True))
-    assert plan_tasks(net, wanted(data))[0].notes  # told, as it is not submitted
+        plan_tasks(target, make_request(data, for_leaderboard=True))
+    assert plan_tasks(target, make_request(data))[0].notes  # without --leaderboard-dir, the row only gives a note
 
 
-GLUE = {  # the columns of a task and the number of the label, of train and dev; of test; the labels
+GLUE = {  # for each task: columns of train and dev, columns of test, and labels
     "CoLA": ("- label - text", "index text", "0 1"),
     "SST-2": ("text label", "index text", "0 1"),
     "MRPC": ("label id id text text", "index id id text text", "0 1"),
@@ -287,8 +287,8 @@ GLUE = {  # the columns of a task and the number of the label, of train and dev;
 FILES = {"MNLI": ("MNLI-m", "MNLI-mm")}
 
 
-def glue(data: Path) -> Path:
-    """All of GLUE as it is distributed, eight rows to learn from and two without labels."""
+def write_glue(data: Path) -> Path:
+    """Write all of GLUE in its distributed format: eight training examples, and two without labels."""
     for task, (columns, of_test, labels) in GLUE.items():
         (data / task).mkdir(parents=True)
 
@@ -309,10 +309,10 @@ def glue(data: Path) -> Path:
     return data
 
 
-def test_a_submission_to_glue_has_all_eleven_files(net: EvalTarget, done: list[str], tmp_path: Path) -> None:
-    data = glue(tmp_path / "glue")
-    plans = plan_tasks(net, wanted(data, tasks="glue", for_leaderboard=True, num_seeds=1, max_steps=1))
-    scores = evaluate.evaluate(net.folder, plans, load_cluster("local"), ignore_progress)
+def test_glue_leaderboard_has_all_eleven_files(target: EvalTarget, trial_names: list[str], tmp_path: Path) -> None:
+    data = write_glue(tmp_path / "glue")
+    plans = plan_tasks(target, make_request(data, tasks="glue", for_leaderboard=True, num_seeds=1, max_steps=1))
+    scores = evaluate.evaluate(target.folder, plans, load_cluster("local"), ignore_progress)
     files = [name for task in GLUE for name in FILES.get(task, (task,))]
     assert len(files) == 11
     assert evaluate.submit(plans, scores, tmp_path / "to") == sorted(f"{name}.tsv" for name in files)

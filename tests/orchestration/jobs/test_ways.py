@@ -1,4 +1,4 @@
-"""Each way to evaluate: two evaluations give the same bytes, and a cell gives the same scores on a GPU."""
+"""Each evaluation method: repeated evaluations give the same bytes, and a trial gives the same scores on a GPU."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from orchestration.jobs.score_plan import TaskPlan, plan_tasks
 from orchestration.launch.eval_trial import EvalTrial, evaluate_cell
 from orchestration.progress import ignore_progress
 from preprocessing.errors import BadInput
-from tests.orchestration.jobs.runs import finished_run, reviews
+from tests.orchestration.jobs.runs import finished_run, write_reviews
 from training.finetuning import loop
 from training.specs import EngineSettings
 from training.tasks.part import Way
@@ -30,7 +30,7 @@ DEVICES: Final = [
         "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
     ),
 ]
-each_way = pytest.mark.parametrize("way", get_args(Way))
+each_method = pytest.mark.parametrize("way", get_args(Way))
 
 
 PAIRS: Final = "".join(
@@ -57,26 +57,24 @@ task: {kind: text_to_text, name: sst2, fields: [sentence], label_words: {"0": ba
 """
 
 
-def plan(way: Way, folder: Path) -> TaskPlan:
-    """A task of the way for a tiny net, a few rows of it, at one rate."""
-    net, data = (
+def make_plan(way: Way, folder: Path) -> TaskPlan:
+    """Plan a task of this method for a tiny model, with a few examples and one learning rate."""
+    target, data = (
         eval_target.target_of_run(finished_run(folder / "runs" / "bert_base_tiny-12345678")),
-        reviews(folder / "data"),
+        write_reviews(folder / "data"),
     )
     (data / "blimp/data").mkdir(parents=True)
     (data / "blimp/data/x.jsonl").write_text(PAIRS)
     (data / "in_words.yaml").write_text(IN_WORDS)
     task = {"tuned": "sst2", "scored": "blimp", "written": f"{data}/in_words.yaml"}[way]
     how: dict[str, Any] = {"learning_rates": (2e-2,), "batch_sizes": (8,), "max_steps": STEPS, "num_seeds": 1}
-    (found,) = plan_tasks(net, EvalRequest(tasks=tasks_from_words(task), task_data_dir=data, **how))
+    (found,) = plan_tasks(target, EvalRequest(tasks=tasks_from_words(task), task_data_dir=data, **how))
     assert found.kind.way == way
     return found
 
 
-@each_way
-def test_two_evaluations_of_each_way_write_the_same_bytes(
-    way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@each_method
+def test_repeated_evaluation_writes_the_same_bytes(way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def grid(cells: Sequence[EvalTrial], room: Any, on_done: Callable[[int, Any], str], *more: Any) -> dict[int, Any]:
         for number, cell in enumerate(cells):
             on_done(number, evaluate_cell(cell))
@@ -84,22 +82,25 @@ def test_two_evaluations_of_each_way_write_the_same_bytes(
 
     monkeypatch.setattr(launch, "run_trials", grid)
     monkeypatch.setattr(launch, "ray_session", lambda *_, **__: nullcontext())
-    wrote = []
+    written = []
     for folder in (tmp_path / "first", tmp_path / "again"):
-        found = plan(way, folder)
+        found = make_plan(way, folder)
         run = found.cells[0].folder
         (score,) = evaluate.evaluate(run, [found], load_cluster("local"), ignore_progress)
         assert score.starts
         scores = run / "scores"
-        wrote.append({path.relative_to(scores): path.read_bytes() for path in scores.rglob("*") if path.is_file()})
-    assert wrote[0] == wrote[1]
-    assert {path.name for path in wrote[0]} >= {"table.md", "table.csv", evaluate.PREDICTIONS}
+        written.append({path.relative_to(scores): path.read_bytes() for path in scores.rglob("*") if path.is_file()})
+    assert written[0] == written[1]
+    assert {path.name for path in written[0]} >= {"table.md", "table.csv", evaluate.PREDICTIONS}
 
 
 @pytest.fixture
 def no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU draws from a generator of its own, so that nothing that dropout has touched can be compared with a CPU: of
-    a head (.1) and of attention weights, whose losses part within a dozen steps at a rate of 2e-2."""
+    """Turn dropout off: a GPU has its own random generator, so results with dropout differ from a CPU.
+
+    Without this, dropout in the head (0.1) and in attention weights makes losses diverge within a dozen steps at a rate
+    of 2e-2.
+    """
     attention = torch.nn.functional.scaled_dot_product_attention
 
     def undropped(*given: Any, dropout_p: float = 0.0, **more: Any) -> torch.Tensor:
@@ -110,23 +111,23 @@ def no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", undropped)
 
 
-@each_way
+@each_method
 @pytest.mark.usefixtures("no_dropout")
-def test_what_a_device_draws_does_not_count_in_the_comparison(
+def test_losses_without_dropout_do_not_depend_on_random_numbers(
     way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other draws on the same device, as on another one: losses are those of the next test to the last bit."""
-    (cell,) = plan(way, tmp_path).cells
+    """Other random numbers change no loss by a single bit, so the next test may compare two devices."""
+    (cell,) = make_plan(way, tmp_path).cells
     wanted = evaluate_cell(cell)
     seeded = loop._noise_seed
     monkeypatch.setattr(loop, "_noise_seed", lambda *address: seeded(*address) ^ 1)
     assert evaluate_cell(cell).losses == wanted.losses
 
 
-@each_way
-def test_data_of_a_task_that_change_between_plan_and_cell_are_one_line(way: Way, tmp_path: Path) -> None:
-    """Scores of the new ones were kept as those of the old ones."""
-    (cell,) = plan(way, tmp_path).cells
+@each_method
+def test_task_data_that_changes_after_planning_is_refused(way: Way, tmp_path: Path) -> None:
+    """Scores of the changed data were once saved as scores of the original data."""
+    (cell,) = make_plan(way, tmp_path).cells
     for file in (tmp_path / "data").rglob("*.[jt]s*"):
         if file.suffix in (".tsv", ".jsonl"):
             file.write_text(file.read_text().replace(" good", " fine").replace("film", "work"))
@@ -134,11 +135,11 @@ def test_data_of_a_task_that_change_between_plan_and_cell_are_one_line(way: Way,
         evaluate_cell(cell)
 
 
-@each_way
+@each_method
 @pytest.mark.usefixtures("no_dropout")
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_cell_of_each_way_on_each_device(way: Way, device: Any, tmp_path: Path) -> None:
-    (cell,) = plan(way, tmp_path).cells
+def test_trial_has_the_same_scores_on_each_device(way: Way, device: Any, tmp_path: Path) -> None:
+    (cell,) = make_plan(way, tmp_path).cells
     found, wanted = (evaluate_cell(replace(cell, machine=EngineSettings(device=name))) for name in (device, "cpu"))
     assert found.losses == pytest.approx(wanted.losses, abs=0.05)
     assert len(found.losses) == (0 if way == "scored" else STEPS)

@@ -1,4 +1,4 @@
-"""What the tests of groups share: a text, a store of MLflow, a Ray, and a run that nothing disturbs."""
+"""Fixtures for tests of worker groups: a corpus, an MLflow store, a Ray session, and an undisturbed run."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,13 +24,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[None]:
-    """A Ray with two cores, for the tests of a file that ask for it."""
+    """A Ray session with two cores, for the tests of a file that request it."""
     with ray_session(cpus=2):
         yield
 
 
 @pytest.fixture(scope="session")
-def whole(corpus: Path, place: track.TrackingStore, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A run that nothing disturbed: its folder and result. It is made once for all files."""
+def reference_run(corpus: Path, place: track.TrackingStore, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The directory and the result of an undisturbed run, which is made once for all files."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     return folder, start(run_of(corpus, folder), place)

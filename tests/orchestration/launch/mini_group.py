@@ -1,4 +1,4 @@
-"""Sixty steps of the mini-world by a group of two workers, and what looks at them."""
+"""Train sixty steps of the mini-world with a group of two workers, and inspect the run."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -29,15 +29,15 @@ def start(run: Run, place: track.TrackingStore, num_workers: int = 2, **more: An
     )
 
 
-def look(place: track.TrackingStore, folder: Path) -> Any:
-    """The MLflow run of a folder."""
+def mlflow_run(place: track.TrackingStore, folder: Path) -> Any:
+    """Return the MLflow run of a directory."""
     tracked = track.existing_run(folder)
     assert tracked
     return track.client_of(place.uri).get_run(tracked.run_id)
 
 
 def trainers() -> list[psutil.Process]:
-    """The workers that train; those of a raylet that was killed are zombies."""
+    """Return the training workers. Workers of a killed raylet remain as zombies."""
     found = []
     for each in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
@@ -50,7 +50,7 @@ def losses(folder: Path) -> list[tuple[int, float]]:
 
 
 def once_at(step: int, act: Callable[[], object]) -> Report:
-    """A progress report that acts once, when the run has reached `step`."""
+    """Return a progress callback that calls `act` once, when the run has reached `step`."""
     due = [True]
 
     def report(event: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Where Ray is: a dead address is one line within seconds, and a Ray of our own listens on 127.0.0.1 alone."""
+"""Ray addresses: a dead address gives a one-line error within seconds, and a local Ray listens only on loopback."""
 
 import os
 import socket
@@ -15,46 +15,46 @@ from preprocessing.errors import ResourceError
 
 
 @pytest.fixture
-def listening():
-    """The port of a server that never says a word."""
+def silent_port():
+    """The port of a server that accepts connections and never answers."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
         yield server.getsockname()[1]
 
 
-def refused(where: str) -> str:
+def address_error(text: str) -> str:
     began = time.monotonic()
     with pytest.raises(ResourceError) as error:
-        resolve_address(where)
+        resolve_address(text)
     assert time.monotonic() - began < 15
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
-def test_an_address_where_nothing_listens_is_one_line() -> None:
-    assert refused("127.0.0.1:1").startswith("ray_address 127.0.0.1:1: no Ray answers; ")
-    assert "no Ray answers" in refused("ray://127.0.0.1:1")
+def test_closed_port_gives_a_one_line_error() -> None:
+    assert address_error("127.0.0.1:1").startswith("ray_address 127.0.0.1:1: no Ray answers; ")
+    assert "no Ray answers" in address_error("ray://127.0.0.1:1")
 
 
-def test_a_port_of_something_else_is_one_line(listening: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`ray.init` tried for 122 s, then it ended the process."""
+def test_port_of_another_program_gives_a_one_line_error(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ray.init` tried for 122 s and then ended the process."""
     monkeypatch.setattr(address, "GRPC_S", 0.5)
-    assert "the server there is not Ray" in refused(f"127.0.0.1:{listening}")
+    assert "the server there is not Ray" in address_error(f"127.0.0.1:{silent_port}")
 
 
-@pytest.mark.parametrize("wrong", ["a..b:6379", f"{'a' * 70}.example:6379", f"127.0.0.1:{10**30}"])
-def test_a_host_or_a_port_that_cannot_be_is_one_line(wrong: str) -> None:
-    assert "no Ray answers; check host and port" in refused(wrong)
+@pytest.mark.parametrize("invalid", ["a..b:6379", f"{'a' * 70}.example:6379", f"127.0.0.1:{10**30}"])
+def test_impossible_host_or_port_gives_a_one_line_error(invalid: str) -> None:
+    assert "no Ray answers; check host and port" in address_error(invalid)
 
 
 @pytest.fixture(params=["127.0.0.1", "[::1]"])
-def answering(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The address of a server of gRPC."""
+def grpc_address(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a gRPC server."""
     import grpc
 
     if request.param == "[::1]" and not Path("/proc/net/if_inet6").exists():
-        pytest.skip("no IPv6 here")
+        pytest.skip("IPv6 is not available")
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port(f"{request.param}:0")
     server.start()
@@ -62,26 +62,27 @@ def answering(request: pytest.FixtureRequest) -> Iterator[str]:
     server.stop(None)
 
 
-def test_a_proxy_of_the_environment_is_not_asked(answering: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A good Ray was "something that is no Ray" where http_proxy is set; IPv6 was a target without brackets."""
+def test_proxy_variables_are_ignored(grpc_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With http_proxy set, a working Ray was once reported as not Ray. An IPv6 address needs brackets in the gRPC
+    target."""
     for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
         monkeypatch.delenv(name, raising=False)
     for name in ("http_proxy", "https_proxy", "grpc_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    assert resolve_address(answering) == answering
+    assert resolve_address(grpc_address) == grpc_address
 
 
-@pytest.mark.parametrize("wrong", ["nonsense", "host:port", ":6379"])
-def test_what_is_no_address_is_one_line(wrong: str) -> None:
-    assert "expected HOST:PORT" in refused(wrong)
+@pytest.mark.parametrize("invalid", ["nonsense", "host:port", ":6379"])
+def test_malformed_address_gives_a_one_line_error(invalid: str) -> None:
+    assert "expected HOST:PORT" in address_error(invalid)
 
 
-def test_auto_takes_the_address_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_uses_ray_address_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    assert refused("auto").startswith("ray_address auto (127.0.0.1:1): no Ray answers; ")
+    assert address_error("auto").startswith("ray_address auto (127.0.0.1:1): no Ray answers; ")
 
 
-def test_the_switch_for_loopback_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loopback_setting_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     from ray._private import ray_constants
 
     monkeypatch.setenv(address.LOOPBACK, "1")
@@ -92,8 +93,8 @@ def test_the_switch_for_loopback_is_put_back(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_ray_of_our_own_listens_on_loopback_alone() -> None:
-    """All of its processes listened on all interfaces, the store and the raylet too."""
+def test_local_ray_listens_only_on_loopback() -> None:
+    """All processes of Ray, including the GCS and the raylet, once listened on all interfaces."""
     import ray
 
     with ray_session(cpus=1):

@@ -1,4 +1,4 @@
-"""The values of `env` reach the workers, and stand in no file, table, log or command line on the way."""
+"""The values of `env` reach the workers, and appear in no file, Ray API response, log or command line."""
 
 import json
 import os
@@ -26,7 +26,7 @@ APIS = ("jobs/", "v0/actors?detail=1", "v0/tasks?detail=1", "v0/workers?detail=1
 
 
 def files_with(folder: Path, words: str) -> list[str]:
-    """The files of a folder, hidden ones too, that have these words; links are not followed."""
+    """Return the files below a directory, including hidden ones, that contain this text; links are not followed."""
     found = []
     for place, _, names in os.walk(folder):
         for path in (Path(place) / name for name in names):
@@ -37,10 +37,10 @@ def files_with(folder: Path, words: str) -> list[str]:
 
 @contextmanager
 def command_lines(words: str) -> Iterator[list[str]]:
-    """Command lines of processes that have these words, looked at five times a second while the block runs."""
+    """Collect the command lines that contain this text; processes are checked five times per second in the block."""
     found, ended = list[str](), threading.Event()
 
-    def look() -> None:
+    def watch() -> None:
         while not ended.wait(0.2):
             for process in psutil.process_iter():
                 try:
@@ -50,7 +50,7 @@ def command_lines(words: str) -> Iterator[list[str]]:
                 if words in line:
                     found.append(line)
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=watch)
     thread.start()
     try:
         yield found
@@ -59,12 +59,12 @@ def command_lines(words: str) -> Iterator[list[str]]:
         thread.join()
 
 
-def seen(worker: Worker) -> dict[str, Any]:
-    """What is in a worker's process."""
+def worker_state(worker: Worker) -> dict[str, Any]:
+    """Return HF_TOKEN and whether torch is imported in a worker's process."""
     return {"HF_TOKEN": os.environ.get("HF_TOKEN"), "torch": "torch" in sys.modules}
 
 
-def test_a_worker_has_them_before_it_imports_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_gets_variables_before_it_imports_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
     monkeypatch.delenv("HF_TOKEN", raising=False)
@@ -75,16 +75,17 @@ def test_a_worker_has_them_before_it_imports_torch(tmp_path: Path, monkeypatch: 
         ) as group,
     ):
         (worker,) = group.start(Worker)
-        assert ray.get(worker.__ray_call__.remote(seen))["HF_TOKEN"] is None
+        assert ray.get(worker.__ray_call__.remote(worker_state))["HF_TOKEN"] is None
         ray.get(worker.start.remote(str(tmp_path), group.env))
-        assert ray.get(worker.__ray_call__.remote(seen)) == {"HF_TOKEN": CANARY, "torch": False}
+        assert ray.get(worker.__ray_call__.remote(worker_state)) == {"HF_TOKEN": CANARY, "torch": False}
         assert CANARY not in repr(group)
 
 
-def test_no_file_log_table_or_command_line_has_them(
+def test_credentials_appear_in_no_file_log_or_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A whole run: corpus in two processes of Beam, two Ray workers, fine-tuning, MLflow; Ray's dashboard is asked."""
+    """A whole run: a corpus with two Beam processes, two Ray workers, fine-tuning, MLflow, and requests to Ray's
+    dashboard."""
     monkeypatch.setenv("OF_THIS_USER", CANARY)
     text.write(tmp_path / "text.jsonl", num_documents=1_500)
     of_ray, asked, end = list[str](), dict[str, str](), session._end
@@ -131,14 +132,15 @@ def test_no_file_log_table_or_command_line_has_them(
     assert (of_ray, lines) == ([], [])
     assert files_with(tmp_path, CANARY) == []
     assert CANARY not in said.out + said.err
-    assert files_with(tmp_path / "out", "OF_THIS_USER")  # the name is kept: in MLflow, with the cluster file
+    assert files_with(tmp_path / "out", "OF_THIS_USER")  # the variable name is stored in MLflow with the cluster file
     assert json.dumps(CANARY) not in json.dumps(dict(os.environ)).replace(f'"OF_THIS_USER": "{CANARY}"', "")
 
 
-def test_a_network_interface_of_the_cluster_file_counts(
+def test_network_interface_of_the_cluster_file_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Gloo refuses one that is not there: so the variable has come before its first connection."""
+    """Gloo refuses a missing interface, so this error shows that the variable was set before Gloo's first
+    connection."""
     text.write(tmp_path / "text.jsonl", num_documents=200)
     place = ["--data", str(tmp_path / "text.jsonl"), "--output-dir", str(tmp_path / "out"), "--scale", "tiny"]
     recipe = [

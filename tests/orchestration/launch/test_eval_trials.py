@@ -1,4 +1,4 @@
-"""Grids of evaluations on Ray: sized from the cluster, tried again, named."""
+"""Evaluation trials on Ray: number of parallel trials, retries, and reported errors."""
 
 import os
 import time
@@ -26,7 +26,7 @@ from orchestration.launch import (
 )
 from orchestration.progress import ignore_progress
 from preprocessing.errors import Preempted, ResourceError
-from tests.orchestration.jobs.runs import finished_run, questions, reviews
+from tests.orchestration.jobs.runs import finished_run, write_questions, write_reviews
 from training.evaluation import EvalResult
 from training.specs import EngineSettings
 from training.tasks import TaskFile
@@ -36,17 +36,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a busy machine tak
 
 @pytest.fixture(scope="module", autouse=True)
 def session() -> Iterator[None]:
-    with ray_session(cpus=2, gpus=2):  # that there are two is what Ray is told, not what there is
+    with ray_session(cpus=2, gpus=2):  # Ray is configured with two GPUs, which need not exist
         yield
 
 
 @pytest.fixture
-def some(tmp_path: Path) -> list[EvalTrial]:
-    """Four cells of SST-2, of two steps each."""
+def trials(tmp_path: Path) -> list[EvalTrial]:
+    """Four trials of SST-2 with two steps each."""
     net = eval_target.target_of_run(finished_run(tmp_path / "out" / "runs" / "bert_base_tiny-12345678"))
     wanted = EvalRequest(
         tasks=tasks_from_words("sst2"),
-        task_data_dir=reviews(tmp_path / "data"),
+        task_data_dir=write_reviews(tmp_path / "data"),
         learning_rates=(3e-3,),
         batch_sizes=(8,),
         max_steps=2,
@@ -56,8 +56,8 @@ def some(tmp_path: Path) -> list[EvalTrial]:
     return list(plan.cells)
 
 
-def done(
-    given: list[EvalTrial], room: TrialResources, asked: StopRequest | None = None
+def run_all(
+    given: list[EvalTrial], resources: TrialResources, asked: StopRequest | None = None
 ) -> tuple[dict[int, EvalResult], dict[int, Any]]:
     found = dict[int, EvalResult]()
 
@@ -65,17 +65,17 @@ def done(
         found[number] = one
         return "done"
 
-    return found, run_trials(given, room, on_done, asked or StopRequest(), ignore_progress)
+    return found, run_trials(given, resources, on_done, asked or StopRequest(), ignore_progress)
 
 
-def test_cells_on_ray_have_the_scores_that_they_have_here(some: list[EvalTrial]) -> None:
-    found, failed = done(some, TrialResources())
+def test_trials_on_ray_have_the_scores_of_local_trials(trials: list[EvalTrial]) -> None:
+    found, failed = run_all(trials, TrialResources())
     assert failed == {}
-    assert [found[number].scores for number in range(4)] == [eval_trials.evaluate_cell(cell).scores for cell in some]
+    assert [found[number].scores for number in range(4)] == [eval_trials.evaluate_cell(cell).scores for cell in trials]
 
 
-def at_once(cell: EvalTrial, count: Path | None = None) -> EvalResult:
-    """How many cells were at work together, by files in a folder."""
+def count_parallel(cell: EvalTrial, count: Path | None = None) -> EvalResult:
+    """Return as accuracy the number of trials that run at the same time, counted by files in a directory."""
     mark = cell.folder / f"at-work-{os.getpid()}-{time.monotonic_ns()}"
     mark.touch()
     time.sleep(2)
@@ -85,17 +85,17 @@ def at_once(cell: EvalTrial, count: Path | None = None) -> EvalResult:
 
 
 @pytest.mark.parametrize(
-    ("room", "most"), [(TrialResources(), 2), (TrialResources(cpus=1, gpus=2), 1), (TrialResources(cpus=2), 1)]
+    ("resources", "expected"), [(TrialResources(), 2), (TrialResources(cpus=1, gpus=2), 1), (TrialResources(cpus=2), 1)]
 )
-def test_there_are_as_many_at_once_as_the_cluster_file_says(
-    some: list[EvalTrial], room: TrialResources, most: int, monkeypatch: pytest.MonkeyPatch
+def test_number_of_parallel_trials_follows_the_cluster_file(
+    trials: list[EvalTrial], resources: TrialResources, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eval_trials, "evaluate_cell", at_once)
-    found, _ = done(some, room)
-    assert max(one.scores["dev"]["accuracy"] for one in found.values()) == most
+    monkeypatch.setattr(eval_trials, "evaluate_cell", count_parallel)
+    found, _ = run_all(trials, resources)
+    assert max(one.scores["dev"]["accuracy"] for one in found.values()) == expected
 
 
-def dies_once(cell: EvalTrial, count: Path | None = None) -> EvalResult:
+def fail_once(cell: EvalTrial, count: Path | None = None) -> EvalResult:
     mark = cell.folder / "has-died"
     if not mark.exists():
         mark.touch()
@@ -103,44 +103,44 @@ def dies_once(cell: EvalTrial, count: Path | None = None) -> EvalResult:
     return EvalResult({"dev": {"accuracy": 1.0}}, {})
 
 
-def test_an_error_that_is_none_of_ours_is_tried_again(some: list[EvalTrial], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eval_trials, "evaluate_cell", dies_once)
-    found, failed = done(some[:1], TrialResources())
+def test_unexpected_error_is_retried(trials: list[EvalTrial], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eval_trials, "evaluate_cell", fail_once)
+    found, failed = run_all(trials[:1], TrialResources())
     assert (len(found), failed) == (1, {})
 
 
-def the_third_dies(cell: EvalTrial, count: Path | None = None) -> EvalResult:
+def kill_third(cell: EvalTrial, count: Path | None = None) -> EvalResult:
     if cell.tuning and cell.tuning.seed == 2:
         os._exit(1)
     return EvalResult({"dev": {"accuracy": 1.0}}, {})
 
 
-def test_a_cell_whose_process_dies_each_time_is_named_and_the_others_are_done(
-    some: list[EvalTrial], monkeypatch: pytest.MonkeyPatch
+def test_trial_whose_process_always_dies_is_reported_and_others_finish(
+    trials: list[EvalTrial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eval_trials, "evaluate_cell", the_third_dies)
-    found, failed = done(some, TrialResources())
+    monkeypatch.setattr(eval_trials, "evaluate_cell", kill_third)
+    found, failed = run_all(trials, TrialResources())
     assert set(found) == {0, 1, 3}
     assert {number: str(error) for number, error in failed.items()} == {
         2: "the process died in each attempt; check in dmesg whether memory ran out"
     }
 
 
-def the_third_has_a_bug(cell: EvalTrial, count: Path | None = None) -> EvalResult:
+def fail_third(cell: EvalTrial, count: Path | None = None) -> EvalResult:
     if cell.tuning and cell.tuning.seed == 2:
         (cell.folder / f"tried-{time.monotonic_ns()}").touch()
         raise RuntimeError("a library lost its way\nand says more")
     return EvalResult({"dev": {"accuracy": 1.0}}, {})
 
 
-def test_an_error_that_comes_again_is_named_and_the_others_are_done(
-    some: list[EvalTrial], monkeypatch: pytest.MonkeyPatch
+def test_repeated_error_is_reported_and_other_trials_finish(
+    trials: list[EvalTrial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eval_trials, "evaluate_cell", the_third_has_a_bug)
-    found, failed = done(some, TrialResources())
+    monkeypatch.setattr(eval_trials, "evaluate_cell", fail_third)
+    found, failed = run_all(trials, TrialResources())
     assert set(found) == {0, 1, 3}
     assert {number: str(error) for number, error in failed.items()} == {2: "RuntimeError: a library lost its way"}
-    assert len(list(some[0].folder.glob("tried-*"))) == 2
+    assert len(list(trials[0].folder.glob("tried-*"))) == 2
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_an_error_that_comes_again_is_named_and_the_others_are_done(
         ObjectLostError("a" * 56, None, ""),
     ],
 )
-def test_an_error_of_rays_own_is_tried_again_and_named(
-    error: RayError, some: list[EvalTrial], monkeypatch: pytest.MonkeyPatch
+def test_ray_error_is_retried_once_and_reported(
+    error: RayError, trials: list[EvalTrial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The third cell has it each time, the second once."""
+    """The third trial raises the error each time, the second trial once."""
     tries, whole = Counter[int](), ray.get
 
     def get(future: Any) -> EvalResult:
@@ -164,57 +164,55 @@ def test_an_error_of_rays_own_is_tried_again_and_named(
             raise error
         return whole(future)
 
-    monkeypatch.setattr(eval_trials, "evaluate_cell", its_seed)
+    monkeypatch.setattr(eval_trials, "evaluate_cell", seed_as_accuracy)
     monkeypatch.setattr(ray, "get", get)
-    found, failed = done(some, TrialResources())
+    found, failed = run_all(trials, TrialResources())
     assert set(found) == {0, 1, 3}
     assert tries == {0: 1, 1: 2, 2: 2, 3: 1}
     assert str(failed[2]) == f"{type(error).__name__}: {str(error).splitlines()[0]}"
 
 
-def its_seed(cell: EvalTrial, count: Path | None = None) -> EvalResult:
+def seed_as_accuracy(cell: EvalTrial, count: Path | None = None) -> EvalResult:
     assert cell.tuning is not None
     return EvalResult({"dev": {"accuracy": float(cell.tuning.seed)}}, {})
 
 
-def test_an_error_of_the_command_itself_is_none_of_a_cell(
-    some: list[EvalTrial], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupt_ends_the_command(trials: list[EvalTrial], monkeypatch: pytest.MonkeyPatch) -> None:
     def get(future: Any) -> EvalResult:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(eval_trials, "evaluate_cell", its_seed)
+    monkeypatch.setattr(eval_trials, "evaluate_cell", seed_as_accuracy)
     monkeypatch.setattr(ray, "get", get)
     with pytest.raises(KeyboardInterrupt):
-        done(some[:1], TrialResources())
+        run_all(trials[:1], TrialResources())
 
 
-def test_a_cell_for_which_there_is_no_machine_is_one_line_and_no_endless_wait(some: list[EvalTrial]) -> None:
+def test_trial_that_never_fits_gives_a_one_line_error(trials: list[EvalTrial]) -> None:
     with pytest.raises(
         ResourceError, match=r"an evaluation needs 3 GPUs according to the cluster file, but Ray has 2 in all; select"
     ):
-        done(some, TrialResources(gpus=3))
+        run_all(trials, TrialResources(gpus=3))
 
 
-def test_a_signal_ends_the_grid_and_what_is_done_stays(some: list[EvalTrial]) -> None:
+def test_signal_ends_the_grid_with_a_resume_message(trials: list[EvalTrial]) -> None:
     with pytest.raises(Preempted, match=r"stopped with 4 of 4 evaluations unfinished; repeat the command to resume"):
-        done(some, TrialResources(), StopRequest(signal=15))
+        run_all(trials, TrialResources(), StopRequest(signal=15))
 
 
-def test_a_cell_in_bfloat16_goes_through_deepspeed(some: list[EvalTrial]) -> None:
-    half = replace(some[0], machine=EngineSettings(precision="bf16", zero_stage=2))
-    found, failed = done([half], TrialResources())
+def test_bfloat16_trial_runs_with_deepspeed(trials: list[EvalTrial]) -> None:
+    half = replace(trials[0], machine=EngineSettings(precision="bf16", zero_stage=2))
+    found, failed = run_all([half], TrialResources())
     assert failed == {}
     assert 0 <= found[0].scores["dev"]["accuracy"] <= 1
     assert len(found[0].losses) == 2
 
 
 @pytest.mark.parametrize("zero", [2, 3])
-def test_two_workers_of_one_fine_tuning_learn_what_one_does(some: list[EvalTrial], zero: Any, tmp_path: Path) -> None:
+def test_fine_tuning_with_two_workers_matches_one_worker(trials: list[EvalTrial], zero: Any, tmp_path: Path) -> None:
     net, squad = (
-        eval_target.target_of_run(some[0].folder),
-        questions(tmp_path / "data/SQuAD", train=17).parent,
-    )  # the last batch of an epoch has one row
+        eval_target.target_of_run(trials[0].folder),
+        write_questions(tmp_path / "data/SQuAD", train=17).parent,
+    )  # the last batch of an epoch has one example
     wanted = EvalRequest(
         tasks=tasks_from_words("squad1"),
         task_data_dir=squad,
@@ -225,41 +223,43 @@ def test_two_workers_of_one_fine_tuning_learn_what_one_does(some: list[EvalTrial
     )
     (cell,) = plan_tasks(net, wanted)[0].cells
     assert cell.tuning is not None
-    still = replace(cell, tuning=replace(cell.tuning, dropout=0.0))  # each worker draws noise of its own
+    # dropout is off because each worker has its own random generator
+    still = replace(cell, tuning=replace(cell.tuning, dropout=0.0))
     alone = eval_trials.evaluate_cell(still)
     machine = replace(
         still.machine, zero_stage=zero, param_persistence_threshold=0, micro_batch_tokens=32
-    )  # several passes a worker
+    )  # several micro-batches per worker
     together = replace(still, machine=machine)
-    found, failed = done([together, together], TrialResources(workers=2))
+    found, failed = run_all([together, together], TrialResources(workers=2))
     assert failed == {}
     assert found[0].losses == pytest.approx(alone.losses, abs=1e-4)
     assert found[0].scores == alone.scores
     assert found[0] == found[1]
 
 
-def test_what_one_of_two_workers_raises_comes_as_it_is(some: list[EvalTrial]) -> None:
-    assert some[0].tuning is not None
-    unfrozen = replace(some[0], tuning=replace(some[0].tuning, gradual_unfreezing=True))
-    _, failed = done([unfrozen], TrialResources(workers=2))
+def test_error_of_one_of_two_workers_is_raised_unchanged(trials: list[EvalTrial]) -> None:
+    assert trials[0].tuning is not None
+    unfrozen = replace(trials[0], tuning=replace(trials[0].tuning, gradual_unfreezing=True))
+    _, failed = run_all([unfrozen], TrialResources(workers=2))
     assert "use one worker without ZeRO" in str(failed[0])
 
 
-def test_a_group_that_never_fits_is_one_line(some: list[EvalTrial]) -> None:
+def test_worker_group_that_never_fits_gives_a_one_line_error(trials: list[EvalTrial]) -> None:
     with pytest.raises(ResourceError, match=r"needs 4 CPUs according to the cluster file, but Ray has 2 in all"):
-        done(some, TrialResources(cpus=2, workers=2))
+        run_all(trials, TrialResources(cpus=2, workers=2))
 
 
-def test_two_workers_begin_with_the_same_and_keep_it(some: list[EvalTrial], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here with SST-2 itself. The second group reads what the first one has made, and so does a process alone."""
+def test_workers_share_and_save_the_initial_task(trials: list[EvalTrial], monkeypatch: pytest.MonkeyPatch) -> None:
+    """SST-2 is its own initial task. The second group and a single process reuse the weights that the first group
+    saved."""
     (task,) = tasks_from_words("sst2")
     assert isinstance(task, TaskFile)
-    assert some[0].tuning is not None
-    begins = replace(some[0], begin=(task, some[0].tuning), tuning=replace(some[0].tuning, init_task="sst2"))
+    assert trials[0].tuning is not None
+    begins = replace(trials[0], begin=(task, trials[0].tuning), tuning=replace(trials[0].tuning, init_task="sst2"))
     both = replace(begins, machine=EngineSettings(zero_stage=2))
-    found, failed = done([both, both], TrialResources(workers=2))
+    found, failed = run_all([both, both], TrialResources(workers=2))
     assert failed == {}
     assert found[0] == found[1]
-    monkeypatch.setattr(eval_trial, "_train_before", lambda *_: pytest.fail("made twice"))
+    monkeypatch.setattr(eval_trial, "_train_before", lambda *_: pytest.fail("trained twice"))
     assert eval_trials.evaluate_cell(begins).losses
     assert len(list((begins.folder / eval_trial.BEGUN).glob("sst2-*/spec.json"))) == 1

@@ -1,4 +1,4 @@
-"""Jobs of another cluster: what is sent, what its dashboard may answer, each in one line."""
+"""Jobs on another cluster: uploaded files, and a one-line error for each possible dashboard response."""
 
 import json
 import os
@@ -31,7 +31,8 @@ JOB = {"type": "SUBMISSION", "entrypoint": "sesame", "runtime_env": {"env_vars":
 
 @contextmanager
 def dashboard(answers: dict[str, tuple[int, Any]]) -> Iterator[str]:
-    """The address of a server that answers a path with a status and a JSON document, all others with 404."""
+    """Run a server that answers each given path with a status and a body, and other paths with 404; yield its
+    address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -59,8 +60,8 @@ def dashboard(answers: dict[str, tuple[int, Any]]) -> Iterator[str]:
 RAY = {"/api/version": (200, {"version": "4", "ray_version": "2.60.0", "ray_commit": "", "session_name": ""})}
 
 
-def test_what_is_sent_is_our_code_and_nothing_else(tmp_path: Path) -> None:
-    """With `/*` alone Ray sent an empty package, and the job ran whatever code was installed there."""
+def test_upload_contains_only_the_code_of_sesame(tmp_path: Path) -> None:
+    """With the pattern `/*` alone, Ray once uploaded an empty package, and the job ran the installed code."""
     from ray._private.runtime_env.packaging import create_package
 
     package = tmp_path / "package.zip"
@@ -69,10 +70,10 @@ def test_what_is_sent_is_our_code_and_nothing_else(tmp_path: Path) -> None:
     assert {name.split("/")[0] for name in files} == set(job_server.SHIPPED)
     assert {"sesame.py", "orchestration/recipes/bert_base.yaml"} < set(files)
     assert not any("__pycache__" in name for name in files)
-    assert package.stat().st_size < 20e6  # Ray takes 100 MB at most
+    assert package.stat().st_size < 20e6  # Ray accepts at most 100 MB
 
 
-def test_the_address_is_that_of_the_option_then_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_address_option_precedes_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://other:8265")
     assert server_url("here:8265") == "http://here:8265"
     assert server_url("") == "http://other:8265"
@@ -82,22 +83,22 @@ def test_the_address_is_that_of_the_option_then_that_of_the_environment(monkeypa
 
 
 @pytest.mark.parametrize("wrong", ["ray://head:10001", "http://", "auto:x", "http://me:password@head:8265"])
-def test_what_is_no_address_of_a_dashboard_is_one_line_without_its_password(wrong: str) -> None:
+def test_invalid_dashboard_address_is_refused_without_its_password(wrong: str) -> None:
     with pytest.raises(BadInput) as error:
         server_url(wrong)
     assert "expected http://HOST:PORT" in str(error.value)
     assert "password" not in str(error.value)
 
 
-def test_the_environment_does_not_lead_to_another_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray's own client takes RAY_API_SERVER_ADDRESS, whatever address it is given."""
+def test_environment_does_not_redirect_to_another_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's own client prefers RAY_API_SERVER_ADDRESS over its address argument."""
     with dashboard({**RAY, "/api/jobs/": (200, [])}) as url:
         monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:1")
         monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:1")
         assert JobServer(url).jobs() == []
 
 
-def test_jobs_are_listed_by_age_without_what_their_environment_holds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_are_listed_by_age_without_environment_values(capsys: pytest.CaptureFixture[str]) -> None:
     jobs = [
         JOB | {"submission_id": "new", "status": "RUNNING", "start_time": 2000},
         JOB | {"submission_id": "old", "status": "FAILED", "start_time": 1000, "end_time": 3000, "message": "it [x]"},
@@ -116,7 +117,7 @@ def test_jobs_are_listed_by_age_without_what_their_environment_holds(capsys: pyt
     assert "secret" not in json.dumps(values) + shown
 
 
-def test_a_job_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_job_gives_a_one_line_error(capsys: pytest.CaptureFixture[str]) -> None:
     with dashboard(RAY) as url:
         for verb in (["status"], ["logs"], ["logs", "--follow"], ["stop"]):
             assert main([*verb, "mine", "--address", url]) == 2
@@ -124,7 +125,7 @@ def test_a_job_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str])
             assert line == f"sesame: invalid job mine: {url} has no such job; list the jobs with `sesame status`"
 
 
-def test_values_that_a_job_never_took_are_removed_when_it_is_stopped_or_something_is_sent(tmp_path: Path) -> None:
+def test_unused_environment_files_are_deleted_on_stop_and_submit(tmp_path: Path) -> None:
     folder = tmp_path / submission.LEFT
     folder.mkdir()
     stopped, failed = folder / "mine.0a", folder / "old.0b"
@@ -145,23 +146,23 @@ def test_values_that_a_job_never_took_are_removed_when_it_is_stopped_or_somethin
         assert list(folder.iterdir()) == []
 
 
-def nodes(*resources: dict[str, float], dead: int = 0) -> dict[str, tuple[int, Any]]:
-    """What a dashboard answers where its cluster has machines with these resources, and `dead` that are gone."""
+def node_response(*resources: dict[str, float], dead: int = 0) -> dict[str, tuple[int, Any]]:
+    """Return the dashboard's node list: live nodes with these resources, and `dead` nodes."""
     there = [{"state": "ALIVE", "resources_total": one} for one in resources]
     gone = [{"state": "DEAD", "resources_total": {"CPU": 64.0}}] * dead
     return {"/api/v0/nodes?limit=10000": (200, {"data": {"result": {"result": [*there, *gone]}}})}
 
 
-def test_a_cluster_says_how_many_workers_it_has_room_for() -> None:
-    machines = nodes({"memory": 1e9}, {"CPU": 9.0, "GPU": 2.0}, {"CPU": 16.0, "GPU": 8.0}, dead=1)
+def test_cluster_reports_how_many_workers_fit() -> None:
+    machines = node_response({"memory": 1e9}, {"CPU": 9.0, "GPU": 2.0}, {"CPU": 16.0, "GPU": 8.0}, dead=1)
     with dashboard(RAY | machines) as url:
         server = JobServer(url)
         assert server.num_nodes() == 3
         assert (server.room(4, 0), server.room(4, 1), server.room(1, 1), server.room(32, 0)) == (6, 6, 10, 0)
 
 
-def test_the_machines_of_a_cluster_that_has_just_started_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its dashboard answered before its first machine was known."""
+def test_client_waits_for_the_nodes_of_a_new_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dashboard of a new cluster answers before its first node is registered."""
     monkeypatch.setattr(job_server, "POLL_S", 0.01)
     with dashboard(RAY) as url:
         server = JobServer(url)
@@ -173,10 +174,10 @@ def test_the_machines_of_a_cluster_that_has_just_started_are_waited_for(monkeypa
         assert server.room(1, 0) == 0
 
 
-def test_a_cluster_file_without_a_number_of_workers_takes_those_of_the_cluster_it_is_sent_to(
+def test_missing_num_workers_is_taken_from_the_target_cluster(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It took the cores of the head, which has none for training."""
+    """The command once used the core count of the head node, which has no cores for training."""
     words = [
         "submit",
         "gpt2",
@@ -190,20 +191,21 @@ def test_a_cluster_file_without_a_number_of_workers_takes_those_of_the_cluster_i
         "--json",
     ]
     names = set()
-    for machines, number in (([{}, {"CPU": 3.0}, {"CPU": 3.0}], 6), ([{"CPU": 64.0}], 32)):  # a batch has 32 rows
-        with dashboard(RAY | {"/api/jobs/": (200, [])} | nodes(*machines)) as url:
+    # the batch of 32 sequences limits the second case
+    for machines, number in (([{}, {"CPU": 3.0}, {"CPU": 3.0}], 6), ([{"CPU": 64.0}], 32)):
+        with dashboard(RAY | {"/api/jobs/": (200, [])} | node_response(*machines)) as url:
             assert main([*words, "--address", url]) == 0
         answer = json.loads(capsys.readouterr().out)
         assert f" cluster.num_workers={number} " in answer["command"]
         names.add(answer["job"])
-    assert len(names) == 1  # the same work
-    with dashboard(RAY | {"/api/jobs/": (200, [])} | nodes({})) as url:
+    assert len(names) == 1  # all commands describe the same work
+    with dashboard(RAY | {"/api/jobs/": (200, [])} | node_response({})) as url:
         assert main([*words, "--address", url]) == 4
     assert "has resources for 0 workers, but local needs at least 1" in capsys.readouterr().err
 
 
-def test_what_does_not_fit_is_not_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whether GPUs are here does not count; what the largest that there are hold does."""
+def test_job_that_does_not_fit_is_not_submitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """GPUs of the local machine do not matter; the memory of the largest known GPU does."""
     words = ["submit", "mt_nlg_530b", "--data", "demo", "--output-dir", str(tmp_path)]
     with dashboard(RAY | {"/api/jobs/": (200, [])}) as url:
         for on in (["one_gpu"], ["one_gpu", "cluster.gpu_type=l4"]):
@@ -215,7 +217,7 @@ def test_what_does_not_fit_is_not_sent(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "message"),
     [
         (401, "set RAY_AUTH_MODE=token"),
         (403, "set RAY_AUTH_MODE=token"),
@@ -224,17 +226,17 @@ def test_what_does_not_fit_is_not_sent(tmp_path: Path, capsys: pytest.CaptureFix
         (200, "cannot follow the logs of mine (HTTP 200)"),
     ],
 )
-def test_what_a_stream_of_logs_answers_is_one_line(status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_stream_error_gives_a_one_line_error(status: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     job = JOB | {"submission_id": "mine", "status": "RUNNING"}
     stream = {"/api/jobs/mine": (200, job), "/api/jobs/mine/logs/tail": (status, "x")}
     with dashboard({**RAY, **stream}) as url:
         assert main(["logs", "mine", "--follow", "--address", url]) == 4
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sesame: ")]
-    assert said in line
+    assert message in line
 
 
 @pytest.mark.parametrize(
-    ("answers", "said"),
+    ("answers", "message"),
     [
         ({}, "not a dashboard of Ray 2"),
         ({"/api/version": (200, "<html>")}, "not a dashboard of Ray 2"),
@@ -243,13 +245,13 @@ def test_what_a_stream_of_logs_answers_is_one_line(status: int, said: str, capsy
         ({"/api/version": (403, "another")}, "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE"),
     ],
 )
-def test_what_else_a_server_answers_is_one_line(answers: dict[str, Any], said: str) -> None:
-    with dashboard(answers) as url, pytest.raises(ResourceError, match=said) as error:
+def test_unexpected_server_response_gives_a_one_line_error(answers: dict[str, Any], message: str) -> None:
+    with dashboard(answers) as url, pytest.raises(ResourceError, match=message) as error:
         JobServer(url)
     assert "\n" not in str(error.value)
 
 
-def test_a_dead_or_silent_address_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_or_silent_address_gives_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_server, "FIRST_S", 0.3)
     with pytest.raises(ResourceError, match="no Ray dashboard answers"):
         JobServer("http://127.0.0.1:1")
@@ -260,8 +262,8 @@ def test_a_dead_or_silent_address_is_one_line(monkeypatch: pytest.MonkeyPatch) -
             JobServer(f"http://127.0.0.1:{server.getsockname()[1]}")
 
 
-def test_a_head_that_has_just_started_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its dashboard answered with 500: "No available agent to submit job, please try again later"."""
+def test_submission_waits_for_a_new_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dashboard of a new head answers with 500: "No available agent to submit job, please try again later"."""
     answers = [RuntimeError("Request failed with status code 500: No available agent to submit job"), None]
 
     class Client:
@@ -278,7 +280,7 @@ def test_a_head_that_has_just_started_is_waited_for(monkeypatch: pytest.MonkeyPa
         JobServer("http://head:8265").submit("mine", "sesame")
 
 
-def test_following_and_one_document_are_not_both(capsys: pytest.CaptureFixture[str]) -> None:
+def test_follow_and_json_are_mutually_exclusive(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", "mine", "--follow", "--json", "--address", "http://127.0.0.1:1"]) == 2
     assert "give one of them" in capsys.readouterr().err
 
@@ -291,8 +293,8 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The dashboard of a Ray that is stopped again, by its process group."""
-    folder = Path("/tmp") / f"sj-{os.getpid()}"  # a short path: Ray puts sockets below it
+    """The dashboard address of a Ray head, which is stopped at the end."""
+    folder = Path("/tmp") / f"sj-{os.getpid()}"  # a short path, because Ray creates sockets below it
     port = free_port()
     words = [
         str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={free_port()}",
@@ -323,7 +325,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_recipe_is_sent_stopped_with_a_checkpoint_sent_again_and_done(
+def test_job_is_submitted_stopped_resubmitted_and_finished(
     cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text.write(tmp_path / "text.jsonl", num_documents=300)
@@ -353,7 +355,7 @@ def test_a_recipe_is_sent_stopped_with_a_checkpoint_sent_again_and_done(
         return json.loads(capsys.readouterr().out or "{}")
 
     name = answer("submit", *recipe)["job"]
-    answer("submit", *recipe, code=4)  # it is at it
+    answer("submit", *recipe, code=4)  # the job is already running
     upto = time.monotonic() + 300
     while "pretrain: " not in (written := answer("logs", name)["logs"]):
         assert time.monotonic() < upto, written
@@ -375,8 +377,8 @@ def test_a_recipe_is_sent_stopped_with_a_checkpoint_sent_again_and_done(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_command_of_ray_sends_a_training_as_the_readme_says(cluster: str, tmp_path: Path) -> None:
-    """`ray job submit --working-dir .`: Ray refused a second working directory, and now the job brings the code."""
+def test_readme_command_submits_a_training_with_ray(cluster: str, tmp_path: Path) -> None:
+    """`ray job submit --working-dir .`: Ray refuses a second working directory, so Sesame must not add one."""
     text.write(tmp_path / "text.jsonl", num_documents=300)
     (tmp_path / "one.yaml").write_text("name: one\nray_address: auto\nnum_workers: 1\nsample_prompts: []\n")
     phases = 'phases=[{"seq_length": 32, "global_batch_size": 8,"steps":6}]'

@@ -1,4 +1,4 @@
-"""What Ray is given of this machine is what the control groups of this process allow."""
+"""Ray gets only the cores and the memory that the control groups of this process allow."""
 
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,19 @@ from orchestration.launch.out_of_memory import MemoryUse
 from preprocessing import limits
 
 
-def test_ray_has_the_cores_and_the_memory_of_a_control_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_gets_the_cores_and_memory_of_the_control_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "cores", lambda root=limits.ROOT: limits.Cores(3.5))
     monkeypatch.setattr(limits, "memory", lambda root=limits.ROOT: limits.MemoryLimit(4e9, 3e9))
     monkeypatch.setenv("RAY_AUTH_TOKEN", "x")
-    given: dict[str, Any] = {}
-    monkeypatch.setattr(ray, "init", lambda *_, **more: given.update(more))
+    settings: dict[str, Any] = {}
+    monkeypatch.setattr(ray, "init", lambda *_, **more: settings.update(more))
     session._start_here(tmp_path, launch.cores(), 0, dashboard=False, quiet={})
-    assert (given["num_cpus"], given["_memory"]) == (2, 3_000_000_000)  # 1 GB a process, and 2 for Ray and the command
+    # 1 GB per process, and 2 GB for Ray and the command
+    assert (settings["num_cpus"], settings["_memory"]) == (2, 3_000_000_000)
 
 
-def test_a_worker_is_full_by_the_group_that_has_least_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit was looked for in the root group alone, and page cache counted as used."""
+def test_memory_is_full_if_the_tightest_group_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of a parent group counts, and page cache does not count as used."""
     monkeypatch.setattr(limits, "find_tightest_limit", lambda: limits.MemoryLimit(8e9, 0.5e9, "/sys/fs/cgroup/job"))
     now = MemoryUse.now()
     assert (now.machine, now.limit, now.is_full) == (7.5e9, 8e9, True)

@@ -1,4 +1,4 @@
-"""A Ray cluster of this machine alone: who may enter, where it listens, that it ends; a job with credentials on it."""
+"""A local Ray cluster: access, listening addresses, shutdown, and a job with credentials."""
 
 import json
 import os
@@ -27,8 +27,8 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def asked(url: str, token: str = "") -> tuple[int, str]:
-    """The status and the text of an answer."""
+def fetch(url: str, token: str = "") -> tuple[int, str]:
+    """Return the status and the text of an HTTP response."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -37,7 +37,7 @@ def asked(url: str, token: str = "") -> tuple[int, str]:
         return error.code, ""
 
 
-def test_a_folder_that_others_may_enter_gets_no_token(tmp_path: Path) -> None:
+def test_directory_with_access_for_others_gets_no_token(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     (tmp_path / "link").symlink_to(tmp_path)
     for folder in ("open", "link"):
@@ -46,17 +46,17 @@ def test_a_folder_that_others_may_enter_gets_no_token(tmp_path: Path) -> None:
         assert not (tmp_path / folder / "token").exists()
 
 
-def test_what_is_not_up_goes_down_without_a_word(tmp_path: Path) -> None:
+def test_stopping_without_a_cluster_does_nothing(tmp_path: Path) -> None:
     local_cluster.stop_cluster(tmp_path)
     assert local_cluster.main(["sideways"]) == 2
 
 
-def test_a_cluster_has_the_cores_of_a_control_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not those of the machine: its raylets share them."""
-    begun = list[list[str]]()
+def test_cluster_has_the_cores_of_the_control_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The raylets share the cores of the control group, not those of the machine."""
+    started = list[list[str]]()
 
     def stop(folder: Path, name: str, words: list[str]) -> None:
-        begun.append(words)
+        started.append(words)
         if name != "head":
             raise ResourceError("enough is known")
 
@@ -64,17 +64,17 @@ def test_a_cluster_has_the_cores_of_a_control_group(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(local_cluster, "_start", stop)
     monkeypatch.setattr(local_cluster, "_wait_for_server", lambda *given: None)
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
-        monkeypatch.setenv(name, "")  # so that it is as before afterwards
+        monkeypatch.setenv(name, "")  # monkeypatch then restores the variable
     (folder := tmp_path / "cluster").mkdir(mode=0o700)
     with pytest.raises(ResourceError, match="enough is known"):
         local_cluster.start_cluster(folder)
-    head, raylet = begun
+    head, raylet = started
     assert ("--num-cpus=0" in head, "--num-cpus=3" in raylet) == (True, True)
 
 
 @pytest.fixture
 def folder(without_token: None) -> Iterator[Path]:
-    """A folder with a short path: Ray puts sockets below it; whatever runs there is ended."""
+    """A directory with a short path, because Ray creates sockets below it. A cluster in it is stopped at the end."""
     place = Path("/tmp") / f"sh-{os.getpid()}"
     yield place
     local_cluster.stop_cluster(place)
@@ -82,7 +82,7 @@ def folder(without_token: None) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_cluster_of_this_machine_is_for_its_user_alone_and_ends(
+def test_local_cluster_is_private_and_stops(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     url = local_cluster.start_cluster(folder, free_port(), free_port())
@@ -98,7 +98,7 @@ def test_a_cluster_of_this_machine_is_for_its_user_alone_and_ends(
     assert len(sockets) > 8
     assert {each.laddr.ip for each in sockets} <= LOOPBACK
     secret = token.read_text()
-    assert [asked(f"{url}/api/jobs/", given)[0] for given in ("", "wrong", secret)] == [401, 403, 200]
+    assert [fetch(f"{url}/api/jobs/", given)[0] for given in ("", "wrong", secret)] == [401, 403, 200]
     with pytest.raises(ResourceError, match="is already running"):
         local_cluster.start_cluster(folder)
 
@@ -126,10 +126,10 @@ def test_a_cluster_of_this_machine_is_for_its_user_alone_and_ends(
     followed = capfd.readouterr()
     assert main(["status", job, "--address", url, "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["jobs"][0]["status"] == "SUCCEEDED"
-    told = {path: asked(f"{url}/api/{path}", secret) for path in APIS}
-    assert {status for status, _ in told.values()} == {200}
-    assert "SESAME_ENVIRONMENT_FILE" in told["jobs/"][1]  # where they lay
-    assert [path for path, (_, answer) in told.items() if CANARY in answer] == []
+    responses = {path: fetch(f"{url}/api/{path}", secret) for path in APIS}
+    assert {status for status, _ in responses.values()} == {200}
+    assert "SESAME_ENVIRONMENT_FILE" in responses["jobs/"][1]  # the file with the values
+    assert [path for path, (_, answer) in responses.items() if CANARY in answer] == []
     assert (lines, files_with(folder, CANARY), files_with(tmp_path, CANARY)) == ([], [], [])
     assert CANARY not in followed.out + followed.err
     assert not list((tmp_path / "out" / ".environment").iterdir())

@@ -1,4 +1,4 @@
-"""No memory left: what is said of it, and which micro-batch would fit."""
+"""Out of memory: the error message, and the suggested micro-batch size."""
 
 import os
 import pickle
@@ -45,22 +45,22 @@ def run_with(**machine: Any) -> Any:
         OSError(12, "Cannot allocate memory"),
     ],
 )
-def test_every_allocator_is_understood(error: Exception) -> None:
+def test_error_of_every_allocator_is_recognized(error: Exception) -> None:
     assert is_of_memory(error)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("size mismatch"), OSError(28, "No space left on device"), ValueError()])
-def test_other_errors_stay_what_they_are(error: Exception) -> None:
+def test_other_errors_are_raised_unchanged(error: Exception) -> None:
     with pytest.raises(type(error)), explain_out_of_memory(run_with(), 0, lambda: "step 3"):
         raise error
 
 
-def test_an_error_of_ours_stays_what_it_is() -> None:
+def test_error_of_sesame_is_raised_unchanged() -> None:
     with pytest.raises(BadInput, match="out of memory"), explain_out_of_memory(run_with(), 0, lambda: "step 3"):
         raise BadInput("a file named out of memory")
 
 
-def test_a_gpu_without_memory_is_one_line_that_survives_the_way_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_out_of_memory_is_one_line_and_can_be_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 71 * GB)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 * GB, 80 * GB))
     run = run_with(device="cuda", precision="bf16", micro_batch_tokens=65_536)
@@ -104,7 +104,7 @@ except OutOfMemory as error:
 
 
 @pytest.mark.slow
-def test_a_limit_of_addresses_is_told_with_what_there_was(tmp_path: Path) -> None:
+def test_address_space_limit_is_reported_with_usage(tmp_path: Path) -> None:
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
@@ -113,18 +113,18 @@ def test_a_limit_of_addresses_is_told_with_what_there_was(tmp_path: Path) -> Non
     assert "with cluster.engine.micro_batch_tokens 192,000" in found.stdout
 
 
-# Which micro-batch would fit
+# Suggested micro-batch size
 
 
 def on_one_gpu(micro_tokens: int) -> Any:
     return load_cluster("one_gpu", [f"cluster.engine.micro_batch_tokens={micro_tokens}", "cluster.gpu_type=h100"])
 
 
-def tokens_in(hint: str) -> int:
+def suggested_tokens(hint: str) -> int:
     return int(hint.rpartition("micro_batch_tokens=")[2].split(";")[0])
 
 
-def test_what_would_fit_is_the_most_that_the_plan_has_room_for() -> None:
+def test_suggestion_is_the_largest_micro_batch_that_fits() -> None:
     recipe, cluster = load("bert_base"), on_one_gpu(512 * 1024)
     demand = planning.workload_of(recipe)
     length = demand.longest.seq_length
@@ -134,38 +134,41 @@ def test_what_would_fit_is_the_most_that_the_plan_has_room_for() -> None:
         layout = planning.ParallelLayout(zero=2, rows=tokens // length, precision=one.engine.precision)
         return planning.device_memory(demand, layout, length).peak
 
-    fits = tokens_in(planning.suggest_settings(recipe, cluster, 10 * GB, 12 * GB))
+    fits = suggested_tokens(planning.suggest_settings(recipe, cluster, 10 * GB, 12 * GB))
     assert planned(fits) <= 0.95 * 12 * GB < planned(fits + length)
     assert fits % length == 0
-    less = tokens_in(planning.suggest_settings(recipe, cluster, planned(256 * length) + 2 * GB, 12 * GB))
-    assert planned(less) <= 0.95 * 12 * GB - 2 * GB < planned(less + length)  # 2 GB that the plan knows nothing of
+    less = suggested_tokens(planning.suggest_settings(recipe, cluster, planned(256 * length) + 2 * GB, 12 * GB))
+    assert planned(less) <= 0.95 * 12 * GB - 2 * GB < planned(less + length)  # 2 GB that the plan does not include
 
 
-def test_where_the_plan_has_room_for_what_failed_it_is_half() -> None:
-    assert tokens_in(planning.suggest_settings(load("bert_base"), on_one_gpu(32 * 512), 5 * GB, 80 * GB)) == 16 * 512
+def test_suggestion_is_half_if_the_plan_expected_the_failed_size_to_fit() -> None:
+    assert (
+        suggested_tokens(planning.suggest_settings(load("bert_base"), on_one_gpu(32 * 512), 5 * GB, 80 * GB))
+        == 16 * 512
+    )
 
 
-def test_where_nothing_fits_other_keys_are_named() -> None:
-    said = planning.suggest_settings(load("gpt2"), on_one_gpu(1024), 3 * GB, 2 * GB)
-    assert "not even one sequence of 1024 tokens" in said
-    assert "activation_checkpointing=full" in said
+def test_other_keys_are_suggested_if_no_micro_batch_fits() -> None:
+    message = planning.suggest_settings(load("gpt2"), on_one_gpu(1024), 3 * GB, 2 * GB)
+    assert "not even one sequence of 1024 tokens" in message
+    assert "activation_checkpointing=full" in message
 
 
-def test_the_command_says_what_would_fit_and_how_to_go_on() -> None:
+def test_error_suggests_a_size_and_how_to_resume() -> None:
     recipe, cluster = load("bert_base"), on_one_gpu(512 * 1024)
     with pytest.raises(ResourceError) as raised, advise_on_memory(recipe, cluster):
         raise OutOfMemory("run: worker 3 ran out of memory", 10 * GB, 12 * GB)
-    said = str(raised.value)
-    assert said.startswith("run: worker 3 ran out of memory; ")
-    assert "would fit: set cluster.engine.micro_batch_tokens=" in said
-    assert said.endswith("then repeat the command to resume from the newest checkpoint")
+    message = str(raised.value)
+    assert message.startswith("run: worker 3 ran out of memory; ")
+    assert "would fit: set cluster.engine.micro_batch_tokens=" in message
+    assert message.endswith("then repeat the command to resume from the newest checkpoint")
     assert raised.value.exit_code == 4
 
 
-# Killed
+# Killed by the kernel
 
 
-def test_a_machine_is_full_by_the_smaller_of_its_own_and_its_groups_limit() -> None:
+def test_memory_is_full_near_its_limit() -> None:
     assert MemoryUse(1, 95, 100).is_full
     assert not MemoryUse(1, 85, 100).is_full
     assert not MemoryUse().is_full
@@ -176,22 +179,22 @@ def test_a_machine_is_full_by_the_smaller_of_its_own_and_its_groups_limit() -> N
 
 @pytest.fixture
 def little_memory() -> Iterator[Path]:
-    """A control group with a megabyte; skips where none can be made."""
+    """A control group limited to 1 MB; the test is skipped if no group can be created."""
     group = Path(f"/sys/fs/cgroup/memory/sesame-test-{os.getpid()}")
     try:
         group.mkdir()
         (group / "memory.limit_in_bytes").write_text(str(1 << 20))
     except OSError as error:
-        pytest.skip(f"no control group of memory can be made: {error}")
+        pytest.skip(f"cannot create a memory control group: {error}")
     yield group
     group.rmdir()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_worker_that_the_kernel_kills_for_want_of_memory_is_told_as_that(little_memory: Path, tmp_path: Path) -> None:
+def test_worker_killed_by_the_kernel_for_memory_is_reported(little_memory: Path, tmp_path: Path) -> None:
     if "oom_kill " not in Path("/proc/vmstat").read_text(encoding="utf-8"):
-        pytest.skip("this kernel does not say how many processes it kills")
+        pytest.skip("the kernel does not report how many processes it kills")
     run, place = run_of(with_test_split(tmp_path / "corpus"), tmp_path / "run"), track.tracking_store(tmp_path / "out")
     squeeze = once_at(10, lambda: (little_memory / "cgroup.procs").write_text(str(trainers()[0].pid)))
     with (

@@ -1,4 +1,4 @@
-"""Where the workers of a group are on a cluster of several nodes."""
+"""Placement of a group's workers on a cluster with several nodes."""
 
 import logging
 from collections import Counter
@@ -16,22 +16,22 @@ NODE = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "object_stor
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_ranks_in_a_row_are_on_one_node(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Of more than sixteen bundles that are alike Ray 2.60 mixes the nodes."""
+def test_consecutive_ranks_share_a_node(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Ray 2.60 mixes the nodes if there are more than sixteen equal bundles."""
     from ray.cluster_utils import Cluster
 
     for name, seconds in PATIENCE.items():
         monkeypatch.setenv(name, str(seconds))
-    needs = WorkerRequirements(num_workers=21)
+    requirements = WorkerRequirements(num_workers=21)
     with bind_to_loopback(), caplog.at_level(logging.WARNING):
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 8, **NODE})
         try:
-            for cpus in (5, 8):  # which nobody looks for: no worker is started
+            for cpus in (5, 8):  # the test starts no worker processes on them
                 cluster.add_node(num_cpus=cpus, **NODE)
             with (
                 ray_session(cluster.address, cpus=1),
-                watch_nodes(needs) as nodes,
-                placement.place_workers(needs, EngineSettings(tensor_parallel_size=4), {}, nodes=nodes) as group,
+                watch_nodes(requirements) as nodes,
+                placement.place_workers(requirements, EngineSettings(tensor_parallel_size=4), {}, nodes=nodes) as group,
             ):
                 node_of = placement._node_of(group.placement)
                 found = [node_of[bundle] for bundle in group.bundles]
@@ -43,7 +43,7 @@ def test_ranks_in_a_row_are_on_one_node(monkeypatch: pytest.MonkeyPatch, caplog:
     assert not caplog.records
 
 
-def test_a_group_that_is_on_two_nodes_is_counted() -> None:
+def test_groups_divided_between_nodes_are_counted() -> None:
     nodes = [*"aaaaabbb"]
     assert placement.count_divided_groups(nodes, together=4) == 1
     assert placement.count_divided_groups(nodes, together=8) == 1

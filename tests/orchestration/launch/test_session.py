@@ -1,4 +1,4 @@
-"""The connection to Ray: what happens where it is slow to start."""
+"""The Ray session: slow starts, limits, signals, and leftovers of killed commands."""
 
 import json
 import os
@@ -21,42 +21,42 @@ NO_STORE = RuntimeError("Timed out waiting for file /tmp/session/gcs_server_port
 
 
 def start(monkeypatch: pytest.MonkeyPatch, *outcomes: Exception | None) -> int:
-    """How often Ray is started when its starts end like this."""
+    """Return how often Ray is started if its starts have these outcomes."""
     left = list(outcomes)
 
-    def begin(*args: Any) -> None:
+    def fake_start(*args: Any) -> None:
         if error := left.pop(0):
             raise error
 
-    monkeypatch.setattr(session, "_start_here", begin)
+    monkeypatch.setattr(session, "_start_here", fake_start)
     session._start_with_retry(Path(), 1, 0, False, {})
     return len(outcomes) - len(left)
 
 
-def test_a_start_that_was_too_slow_is_repeated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_start_is_retried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert start(monkeypatch, None) == 1
     assert start(monkeypatch, SLOW, None) == 2
     assert start(monkeypatch, NO_STORE, None) == 2
 
 
-def test_a_machine_that_is_too_busy_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_slow_start_gives_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ResourceError, match="too busy; repeat the command later"):
         start(monkeypatch, SLOW, SLOW)
 
 
-def test_any_other_failure_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_failure_is_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match="no space"):
         start(monkeypatch, OSError("no space"))
 
 
 @pytest.mark.parametrize("name", session.PATIENCE)
-def test_ray_gives_each_of_its_processes_minutes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_timeouts_of_ray_are_at_least_three_minutes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(name, raising=False)
     assert start(monkeypatch, None) == 1
     assert int(os.environ[name]) >= 180
 
 
-def test_who_wants_to_wait_longer_says_so_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_timeout_of_the_environment_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     name = next(iter(session.PATIENCE))
     monkeypatch.setenv(name, "900")
     assert start(monkeypatch, None) == 1
@@ -64,22 +64,22 @@ def test_who_wants_to_wait_longer_says_so_in_the_environment(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("workers", "cpus", "gpus", "fit"),
+    ("workers", "cpus", "gpus", "expected"),
     [(1, 1, 0, 5), (2, 1, 0, 2), (1, 1, 1, 2), (2, 2, 1, 1), (3, 3, 0, 1), (1, 1, 4, 1)],
 )
-def test_groups_run_side_by_side_as_many_as_there_is_room_for_but_at_least_one(
-    workers: int, cpus: int, gpus: int, fit: int, monkeypatch: pytest.MonkeyPatch
+def test_number_of_parallel_groups_is_limited_by_resources(
+    workers: int, cpus: int, gpus: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray
 
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 5.0, "GPU": 2.0, "memory": 1e9})
-    assert session.count_free_groups(workers, cpus, gpus) == fit
+    assert session.count_free_groups(workers, cpus, gpus) == expected
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 5.0})
     assert session.count_free_groups(1, 1, 1) == 1
 
 
 @pytest.mark.parametrize(
-    ("job", "ships"),
+    ("job", "includes_code"),
     [
         ({}, True),
         ({"runtime_env": None}, True),
@@ -87,12 +87,12 @@ def test_groups_run_side_by_side_as_many_as_there_is_room_for_but_at_least_one(
         ({"runtime_env": {"working_dir": "gcs://_ray_pkg_1.zip"}}, False),
     ],
 )
-def test_a_ray_job_that_has_brought_the_code_is_not_given_it_again(
-    job: dict[str, Any], ships: bool, monkeypatch: pytest.MonkeyPatch
+def test_code_is_not_uploaded_again_if_the_ray_job_has_it(
+    job: dict[str, Any], includes_code: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`ray job submit --working-dir .` failed: "Failed to merge the Job's runtime env"."""
     monkeypatch.setenv(session.JOB, json.dumps(job))
-    assert ("working_dir" in session._code_to_send()) == ships
+    assert ("working_dir" in session._code_to_send()) == includes_code
     monkeypatch.delenv(session.JOB)
     assert "working_dir" in session._code_to_send()
 
@@ -100,10 +100,11 @@ def test_a_ray_job_that_has_brought_the_code_is_not_given_it_again(
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("process", ["RAYLET_EXECUTABLE", "GCS_SERVER_EXECUTABLE"])
-def test_ray_starts_though_its_processes_take_longer_than_it_gives_them_by_itself(
+def test_ray_starts_with_processes_slower_than_its_default_timeout(
     process: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Read in Ray 2.60: should a later one call its limits by other names, this test fails after 30 seconds."""
+    """The names of the limits are those of Ray 2.60. If a later version renames them, this test fails after 30
+    seconds."""
     import ray
     from ray._private import services
 
@@ -118,7 +119,7 @@ def test_ray_starts_though_its_processes_take_longer_than_it_gives_them_by_itsel
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_workers_have_the_priority_of_who_starts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_inherit_the_priority_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
     monkeypatch.delenv(session.NICENESS, raising=False)
@@ -129,14 +130,14 @@ def test_workers_have_the_priority_of_who_starts_them(monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_sigterm_is_ours_while_ray_ends_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray 2.60 puts the system's action in its place, in C, where signal.getsignal does not see it."""
+def test_sigterm_is_handled_while_ray_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray 2.60 restores the default action in C code, which signal.getsignal does not show."""
     from ray._private.node import Node
 
     ends, seen = Node.kill_all_processes, list[bool]()
 
     def look(node: Node, *args: Any, **how: Any) -> None:
-        seen.append(caught(signal.SIGTERM))
+        seen.append(has_handler(signal.SIGTERM))
         ends(node, *args, **how)
 
     monkeypatch.setattr(Node, "kill_all_processes", look)
@@ -146,34 +147,35 @@ def test_sigterm_is_ours_while_ray_ends_its_processes(monkeypatch: pytest.Monkey
     assert all(seen)
 
 
-def caught(number: signal.Signals) -> bool:
-    """Whether this process has a handler for a signal, as the system knows it."""
+def has_handler(number: signal.Signals) -> bool:
+    """Return whether this process has a handler for a signal, according to the kernel."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (number - 1) & 1)
 
 
-def test_folders_of_ray_whose_command_was_killed_are_removed_and_others_are_not(tmp_path: Path) -> None:
+def test_ray_directories_of_killed_commands_are_deleted(tmp_path: Path) -> None:
     of_killed, of_living, of_others = (tmp_path / f"{session.PREFIX}{name}" for name in ("killed", "living", "others"))
     for folder in (of_killed, of_living, of_others):
         (folder / "session" / "logs").mkdir(parents=True)
     (of_killed / OWNER).write_text('{"pid": 1, "host": "here", "since": "yesterday"}')
     (tmp_path / "raylet").symlink_to(shutil.which("sleep") or "")
     left = subprocess.Popen([str(of_killed), "60"], executable=tmp_path / "raylet")
-    other = subprocess.Popen([str(of_killed), "60"], executable="sleep")  # somebody reads its logs
-    with (of_killed / "session" / "logs" / "agent.log").open("w") as log:  # its title hides its arguments
+    other = subprocess.Popen([str(of_killed), "60"], executable="sleep")  # another program reads its logs
+    with (of_killed / "session" / "logs" / "agent.log").open("w") as log:  # the process title hides its arguments
         agent = subprocess.Popen(["ray::DashboardAgent", "60"], executable="sleep", stdout=log)
     with hold_lock(of_living):
         session._remove_abandoned(tmp_path)
-    assert agent.wait(10) == -signal.SIGKILL  # its raylet was gone before
+    assert agent.wait(10) == -signal.SIGKILL  # its raylet had already ended
     assert sorted(path.name for path in tmp_path.iterdir()) == ["raylet", of_living.name, of_others.name]
-    assert left.wait(10) == -signal.SIGKILL  # a Ray that outlived its command
+    assert left.wait(10) == -signal.SIGKILL  # this Ray outlived its command
     assert other.poll() is None
     other.kill()
     other.wait()
 
 
-def test_folders_of_another_user_and_links_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In /tmp anybody can make them; one of mode 0700 ended the command, and a link led its lock to a file of ours."""
+def test_directories_of_other_users_and_links_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In /tmp, any user can create them. A directory of mode 0700 once ended the command, and a link once made it lock
+    a file of the user."""
     folder, link = tmp_path / f"{session.PREFIX}killed", tmp_path / f"{session.PREFIX}link"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -189,7 +191,7 @@ def test_folders_of_another_user_and_links_are_not_looked_at(tmp_path: Path, mon
     assert (folder.exists(), (elsewhere / OWNER).exists()) == (False, True)
 
 
-def test_a_folder_that_cannot_be_looked_into_ends_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_directory_does_not_end_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(self: Path) -> bool:
         raise PermissionError
 
@@ -198,13 +200,13 @@ def test_a_folder_that_cannot_be_looked_into_ends_no_command(tmp_path: Path, mon
     session._remove_abandoned(tmp_path)
 
 
-def test_a_folder_for_ray_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_ray_tmpdir_gives_a_one_line_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     for wrong in (tmp_path / "none", tmp_path / "file"):
         monkeypatch.setenv("RAY_TMPDIR", str(wrong))
-        said = rf"^invalid RAY_TMPDIR: got {wrong} \(.*\), expected a writable directory .*; set RAY_TMPDIR to one$"
-        with pytest.raises(BadInput, match=said), session.ray_session(cpus=1):
-            pytest.fail("begun")
+        message = rf"^invalid RAY_TMPDIR: got {wrong} \(.*\), expected a writable directory .*; set RAY_TMPDIR to one$"
+        with pytest.raises(BadInput, match=message), session.ray_session(cpus=1):
+            pytest.fail("Ray was started")
 
 
 @pytest.mark.parametrize(
@@ -218,12 +220,13 @@ def test_a_folder_for_ray_that_is_not_there_is_one_line(tmp_path: Path, monkeypa
         (1 << 30, 1 << 30, True),
     ],
 )
-def test_a_limit_of_files_that_ray_cannot_start_with_is_one_line_at_once(
+def test_too_low_file_size_limit_gives_a_one_line_error_at_once(
     soft: int, hard: int, is_enough: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`ulimit -f` left "starting Ray" for three minutes, twice; then it was raised without a word."""
+    """With a low `ulimit -f`, the stage "starting Ray" once hung twice for three minutes; the limit must not be raised
+    silently."""
     monkeypatch.setattr(session.resource, "getrlimit", lambda kind: (soft, hard))
-    monkeypatch.setattr(session.resource, "setrlimit", lambda kind, both: pytest.fail("raised"))
-    said = r"file size limit too low \(ulimit -f\): got .* MB, expected .* `ulimit -f unlimited`"
-    with nullcontext() if is_enough else pytest.raises(ResourceError, match=said):
+    monkeypatch.setattr(session.resource, "setrlimit", lambda kind, both: pytest.fail("the limit was raised"))
+    message = r"file size limit too low \(ulimit -f\): got .* MB, expected .* `ulimit -f unlimited`"
+    with nullcontext() if is_enough else pytest.raises(ResourceError, match=message):
         session._check_file_limit()

@@ -1,4 +1,4 @@
-"""A real worker that is slower than the other one is named."""
+"""A worker process that is slower than the other is reported."""
 
 import logging
 import threading
@@ -22,9 +22,9 @@ STOPPED_S, RUNS_S = 0.3, 0.03
 
 
 @contextmanager
-def slowed() -> Iterator[list[psutil.Process]]:
-    """Inside the block, the worker that is put into the list has a tenth of the time: however busy the machine is, the
-    other one is faster."""
+def slow_processes() -> Iterator[list[psutil.Process]]:
+    """Inside the block, reduce the speed of each listed worker to a tenth, so that it is slower even on a busy
+    machine."""
     found: list[psutil.Process] = []
     ended = threading.Event()
 
@@ -35,7 +35,7 @@ def slowed() -> Iterator[list[psutil.Process]]:
                     each.suspend()
                     ended.wait(STOPPED_S)
                     each.resume()
-                except psutil.Error:  # it has ended
+                except psutil.Error:  # the process has ended
                     return
 
     thread = threading.Thread(target=slow)
@@ -49,7 +49,7 @@ def slowed() -> Iterator[list[psutil.Process]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_worker_that_is_slower_than_the_other_is_named(
+def test_slower_worker_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(heartbeat, "EVERY_S", 3.0)
@@ -58,12 +58,12 @@ def test_a_worker_that_is_slower_than_the_other_is_named(
         corpus, tmp_path / "run", phases=(Phase(seq_length=48, global_batch_size=64, steps=200),), eval_every=0
     )
     began_s = time.monotonic()
-    with ray_session(cpus=2), slowed() as slow:
+    with ray_session(cpus=2), slow_processes() as slow:
         assert start(run, place, on_progress=once_at(5, lambda: slow.append(trainers()[0]))).finished
     (pid,) = [each.pid for each in slow]
-    said = [record.getMessage() for record in caplog.records if "is slow" in record.getMessage()]
-    assert said, f"no word in {time.monotonic() - began_s:.0f} s"
-    assert all(f"process {pid} on" in each for each in said), said
+    messages = [record.getMessage() for record in caplog.records if "is slow" in record.getMessage()]
+    assert messages, f"no slow worker was reported in {time.monotonic() - began_s:.0f} s"
+    assert all(f"process {pid} on" in each for each in messages), messages
     found = history(tmp_path / "run")["perf/slowest_worker_ratio"]
     assert max(value for _, value in found) > heartbeat.SLOWER
     assert all(record.levelno == logging.WARNING for record in caplog.records if "is slow" in record.getMessage())

@@ -1,4 +1,4 @@
-"""Groups of two Ray workers on the mini-world: stopped by SIGSTOP, without their raylet, with a full disk, ended."""
+"""Groups of two Ray workers on the mini-world: SIGSTOP, a killed raylet, a full disk, and early signals."""
 
 import os
 import signal
@@ -35,33 +35,35 @@ def raylet() -> psutil.Process:
     return found
 
 
-def same(folder: Path, whole: Any) -> None:
-    """Weights and losses of a run are those of the undisturbed one, to the last bit; nothing is half written."""
+def check_same_run(folder: Path, reference_run: Any) -> None:
+    """Check that weights and losses equal the undisturbed run to the last bit, and that no partial file is left."""
     for name in ("weights/weights.safetensors", "export/model.safetensors"):
-        assert (folder / name).read_bytes() == (whole[0] / name).read_bytes()
-    assert losses(folder) == losses(whole[0])
+        assert (folder / name).read_bytes() == (reference_run[0] / name).read_bytes()
+    assert losses(folder) == losses(reference_run[0])
     assert not list(folder.rglob(".tmp-*"))
-    assert not (whole[0] / stacks.FOLDER).exists()
+    assert not (reference_run[0] / stacks.FOLDER).exists()
     assert not trainers()
 
 
-def test_a_worker_that_is_stopped_costs_a_restart_with_the_stacks_of_all(
-    whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_stopped_worker_causes_a_restart_with_the_stacks_of_all_workers(
+    reference_run: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "OTHERS", 15)  # two minutes to import, or where it is stopped in a checkpoint
+    monkeypatch.setattr(heartbeat, "OTHERS", 15)  # allow two minutes for imports, and for a stop inside a checkpoint
     stop = once_at(20, lambda: trainers()[0].suspend())
     assert (
         start(run_of(corpus, tmp_path), place, on_progress=stop, restart_policy=launch.RestartPolicy(hang_s=8.0))
-        == whole[1]
+        == reference_run[1]
     )
-    same(tmp_path, whole)
-    told = [stacks.file_of(tmp_path, rank).read_text() for rank in (0, 1)]
-    assert sum("its state is stopped" in each for each in told) == 1
-    assert sum("training/loop.py" in each for each in told) == 1  # where the other one waits, with all below it
+    check_same_run(tmp_path, reference_run)
+    stacks_by_rank = [stacks.file_of(tmp_path, rank).read_text() for rank in (0, 1)]
+    assert sum("its state is stopped" in each for each in stacks_by_rank) == 1
+    assert (
+        sum("training/loop.py" in each for each in stacks_by_rank) == 1
+    )  # the stack of the waiting worker is complete
 
 
-class Mute:
-    """A worker that answers nothing any more."""
+class UnresponsiveWorker:
+    """A worker that stops answering."""
 
     def start(self, folder: Path) -> StartedWorker:
         self.stacks = stacks.Stacks(folder, 0)
@@ -71,9 +73,9 @@ class Mute:
         time.sleep(600)
 
 
-def test_a_mute_worker_of_another_machine_writes_its_stacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No signal reaches it from here: a task of Ray's beside it sends one."""
-    worker = ray.remote(Mute).remote()
+def test_unresponsive_worker_on_another_node_writes_its_stacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A local signal cannot reach the worker, so a Ray task on its node sends one."""
+    worker = ray.remote(UnresponsiveWorker).remote()
     begun = ray.get(worker.start.remote(tmp_path))
     worker.hang.remote()
     elsewhere = replace(begun, node="0a" * (len(begun.node) // 2))
@@ -87,7 +89,7 @@ def test_a_mute_worker_of_another_machine_writes_its_stacks(tmp_path: Path, monk
     ray.kill(worker)
 
 
-def test_sigterm_is_answered_though_a_worker_is_stopped(
+def test_sigterm_works_while_a_worker_is_stopped(
     corpus: Path, place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_s = []
@@ -103,34 +105,36 @@ def test_sigterm_is_answered_though_a_worker_is_stopped(
     assert not trainers()
 
 
-def test_a_raylet_that_is_killed_costs_a_new_ray(
-    whole: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
+def test_killed_raylet_is_replaced_by_a_new_ray(
+    reference_run: Any, corpus: Path, place: track.TrackingStore, tmp_path: Path
 ) -> None:
-    assert start(run_of(corpus, tmp_path), place, on_progress=once_at(20, lambda: raylet().kill())) == whole[1]
-    same(tmp_path, whole)
+    assert start(run_of(corpus, tmp_path), place, on_progress=once_at(20, lambda: raylet().kill())) == reference_run[1]
+    check_same_run(tmp_path, reference_run)
 
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[None]:
-    """`folder` on a file system of so much memory; skips where this process may not mount."""
+    """Mount a memory file system of this size at `folder`; skip the test if this process may not mount."""
     folder.mkdir()
     if subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)], capture_output=True
     ).returncode:
-        pytest.skip("may not mount a file system")
+        pytest.skip("this process may not mount a file system")
     try:
         yield
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def names(folder: Path) -> list[str]:
-    """Of the checkpoints that are whole."""
+def checkpoint_names(folder: Path) -> list[str]:
+    """Return the names of the complete checkpoints."""
     return sorted(path.name for path in folder.glob("step-*"))
 
 
 @pytest.mark.parametrize("at", ["checkpoint", "end"])
-def test_a_full_disk_in_a_worker_is_one_line(at: str, corpus: Path, place: track.TrackingStore, tmp_path: Path) -> None:
+def test_full_disk_in_a_worker_gives_a_one_line_error(
+    at: str, corpus: Path, place: track.TrackingStore, tmp_path: Path
+) -> None:
     disk = tmp_path / "disk"
     with small_disk(disk, "64m"):
         run = run_of(corpus, disk / "run", **({"save_every": 15} if at == "checkpoint" else {"save_every": 1000}))
@@ -139,11 +143,11 @@ def test_a_full_disk_in_a_worker_is_one_line(at: str, corpus: Path, place: track
 
         def fill() -> None:
             workers = trainers()
-            while at == "checkpoint" and not names(disk / "run" / "checkpoints"):
+            while at == "checkpoint" and not checkpoint_names(disk / "run" / "checkpoints"):
                 time.sleep(0.01)
-            for worker in workers:  # they write too
+            for worker in workers:  # the workers write to the disk too
                 worker.suspend()
-            kept[:] = names(disk / "run" / "checkpoints")
+            kept[:] = checkpoint_names(disk / "run" / "checkpoints")
             with (disk / "other").open("wb") as file:
                 left = os.statvfs(disk)
                 file.write(b"x" * (left.f_bavail * left.f_frsize - 40_000))
@@ -157,7 +161,7 @@ def test_a_full_disk_in_a_worker_is_one_line(at: str, corpus: Path, place: track
         assert not (disk / "run" / "weights").exists()
         assert bool(kept) == (at == "checkpoint")
         left = {path.name for path in (disk / "run" / "checkpoints").glob("*")}
-        assert set(kept) <= left == set(names(disk / "run" / "checkpoints"))
+        assert set(kept) <= left == set(checkpoint_names(disk / "run" / "checkpoints"))
         (disk / "other").unlink()
         assert start(run, place).finished
 
@@ -195,13 +199,13 @@ except KeyboardInterrupt as error:
         ("importing DeepSpeed", signal.SIGTERM, 75),
     ],
 )
-def test_a_signal_before_the_first_step_ends_in_one_line_and_leaves_nothing(
+def test_signal_before_the_first_step_ends_with_one_line_and_no_process(
     stage: str, number: int, code: int, corpus: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "asked.json").write_text(run_of(corpus, folder).to_json())
-    of_ray = Path(tempfile.mkdtemp(prefix="s-", dir="/tmp"))  # a short path, for Ray's sockets
+    of_ray = Path(tempfile.mkdtemp(prefix="s-", dir="/tmp"))  # a short path for Ray's sockets
     environment = os.environ | {"RAY_TMPDIR": str(of_ray)}
     command = [sys.executable, "-c", PROGRAM, str(folder), str(tmp_path / "out")]
     child = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=PIPE, stderr=PIPE, text=True)
@@ -214,10 +218,10 @@ def test_a_signal_before_the_first_step_ends_in_one_line_and_leaves_nothing(
             child.send_signal(number)
             break
     asked_s = time.monotonic()
-    _, said = child.communicate(timeout=300)
-    assert (child.returncode, len(said.splitlines())) == (code, 1), said
-    assert "repeat the command to resume" in said
+    _, message = child.communicate(timeout=300)
+    assert (child.returncode, len(message.splitlines())) == (code, 1), message
+    assert "repeat the command to resume" in message
     assert time.monotonic() - asked_s < 60
     psutil.wait_procs(below, timeout=10)
     assert not [each for each in below if each.is_running()]
-    of_ray.rmdir()  # it is empty
+    of_ray.rmdir()  # fails if the directory is not empty

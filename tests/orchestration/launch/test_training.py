@@ -1,4 +1,4 @@
-"""What happens around the groups of a run: workers of an earlier command, an old record, a Ray that is gone."""
+"""Events around the worker groups of a run: workers of an earlier command, an old metrics record, a lost Ray."""
 
 import logging
 import os
@@ -37,8 +37,8 @@ time.sleep(600)
 """
 
 
-class Enough(Exception):
-    """The rest does not matter here."""
+class StopTest(Exception):
+    """Ends a test early; the later code is not under test."""
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def run(tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def earlier(run: Run) -> Iterator[subprocess.Popen[str]]:
-    """A worker of a command that was killed."""
+def earlier_worker(run: Run) -> Iterator[subprocess.Popen[str]]:
+    """A worker of a killed command."""
     worker = subprocess.Popen([sys.executable, "-c", WORKER, run.folder], stdout=subprocess.PIPE, text=True)
     try:
         assert worker.stdout
@@ -68,70 +68,70 @@ def start(run: Run, on_progress: Any) -> None:
 # Workers of an earlier command
 
 
-def test_nothing_is_moved_or_read_before_earlier_workers_have_ended(
-    earlier: subprocess.Popen[str], run: Run, monkeypatch: pytest.MonkeyPatch
+def test_run_waits_for_earlier_workers_before_it_touches_files(
+    earlier_worker: subprocess.Popen[str], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They train on until Ray ends them: a new start cut the record that they went on to write."""
+    """Earlier workers train until Ray ends them. A new start once truncated the record that they still wrote."""
     record, stages = Path(run.folder) / tracking.METRICS_FILE, list[str]()
     record.write_text("")
 
-    def look(event: Mapping[str, Any]) -> None:
+    def check_event(event: Mapping[str, Any]) -> None:
         stages.append(event["stage"])
         assert record.exists() == (event["stage"] == "waiting for earlier workers")
         if event["stage"] != "waiting for earlier workers":
-            raise Enough
-        earlier.kill()
+            raise StopTest
+        earlier_worker.kill()
 
-    monkeypatch.setattr(launch, "kill_abandoned", lambda folder: [])  # they are those of another machine
-    with pytest.raises(Enough):
-        start(run_anew(run), look)
+    monkeypatch.setattr(launch, "kill_abandoned", lambda folder: [])  # simulate workers on another machine
+    with pytest.raises(StopTest):
+        start(run_without_resume(run), check_event)
     assert list(dict.fromkeys(stages)) == ["waiting for earlier workers", "opening MLflow"]
 
 
-def run_anew(run: Run) -> Run:
+def run_without_resume(run: Run) -> Run:
     return mini_run(Path(run.corpus), Path(run.folder), resume="never")
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
-def test_earlier_workers_of_this_machine_are_ended_at_once(
-    earlier: subprocess.Popen[str], is_stopped: bool, run: Run, caplog: pytest.LogCaptureFixture
+def test_earlier_workers_on_this_machine_are_killed_at_once(
+    earlier_worker: subprocess.Popen[str], is_stopped: bool, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A stopped one stayed: "end them and repeat the command", after a minute."""
+    """A suspended worker once stayed, and the user was told after a minute to end it."""
     if is_stopped:
-        earlier.send_signal(signal.SIGSTOP)
+        earlier_worker.send_signal(signal.SIGSTOP)
     stages = list[str]()
 
-    def look(event: Mapping[str, Any]) -> None:
+    def check_event(event: Mapping[str, Any]) -> None:
         stages.append(event["stage"])
         if event["stage"] != "waiting for earlier workers":
-            raise Enough
+            raise StopTest
 
-    with pytest.raises(Enough):
-        start(run, look)
-    assert earlier.wait(10) == -signal.SIGKILL
-    assert f"ended processes [{earlier.pid}], workers of an earlier command" in caplog.text
+    with pytest.raises(StopTest):
+        start(run, check_event)
+    assert earlier_worker.wait(10) == -signal.SIGKILL
+    assert f"ended processes [{earlier_worker.pid}], workers of an earlier command" in caplog.text
 
 
-@pytest.mark.usefixtures("earlier")
-def test_a_signal_ends_the_wait_for_earlier_workers(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("earlier_worker")
+def test_signal_ends_the_wait_for_earlier_workers(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "kill_abandoned", lambda folder: [])
     with pytest.raises(Preempted, match="stopped while workers of an earlier command were ending"):
         start(run, lambda event: os.kill(os.getpid(), signal.SIGTERM))
 
 
-@pytest.mark.usefixtures("earlier")
-def test_earlier_workers_that_stay_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("earlier_worker")
+def test_remaining_earlier_workers_give_a_one_line_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "LEFT_S", 0.1)
-    monkeypatch.setattr(launch, "kill_abandoned", lambda folder: [])  # they are those of another machine
+    monkeypatch.setattr(launch, "kill_abandoned", lambda folder: [])  # simulate workers on another machine
     with pytest.raises(ResourceError, match="workers of an ended command still use"):
         start(run, ignore_progress)
 
 
-# An old record
+# Old record
 
 
-def test_each_resume_never_begins_a_new_record_and_keeps_all_old_ones(tmp_path: Path) -> None:
-    """The third one wrote over the first; what MLflow lacked of an old one went to the new run."""
+def test_resume_never_keeps_every_old_record(tmp_path: Path) -> None:
+    """The third record once overwrote the first, and pending MLflow data of an old run went to the new run."""
     for number in range(3):
         (tmp_path / tracking.METRICS_FILE).write_text(f"{number}")
         (tmp_path / tracking.RUN_FILE).write_text(f"{number}")
@@ -145,10 +145,10 @@ def test_each_resume_never_begins_a_new_record_and_keeps_all_old_ones(tmp_path: 
     }
 
 
-# A Ray that is gone
+# Lost Ray
 
 
-def training(run: Run, stop_request: StopRequest) -> launch.Training:
+def make_training(run: Run, stop_request: StopRequest) -> launch.Training:
     return launch.Training(
         run,
         WorkerRequirements(num_workers=1),
@@ -162,25 +162,25 @@ def training(run: Run, stop_request: StopRequest) -> launch.Training:
 
 
 @contextmanager
-def lost(*given: Any) -> Iterator[Any]:
+def raise_worker_died(*given: Any) -> Iterator[Any]:
     raise WorkerDied("Ray's raylet died", 0)
     yield
 
 
-def test_a_ray_that_dies_while_workers_are_placed_is_started_again(
+def test_ray_that_dies_during_placement_is_restarted(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     renewed: list[str] = []
-    monkeypatch.setattr(launch, "place_workers", lost)
+    monkeypatch.setattr(launch, "place_workers", raise_worker_died)
     monkeypatch.setattr(launch, "find_fault", lambda: "Ray's raylet")
     monkeypatch.setattr(launch, "renew", lambda: renewed.append("Ray"))
     monkeypatch.setattr(tracking, "log_tags", lambda *what, **tags: None)
     with caplog.at_level(logging.WARNING), pytest.raises(ResourceError, match="raylet died after step 0, 3 times"):
-        training(run, StopRequest()).result()
+        make_training(run, StopRequest()).result()
     assert renewed == ["Ray", "Ray"]
 
 
-def test_who_waits_for_a_place_sees_that_ray_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_placement_detects_a_lost_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     of_ray = import_module("ray.util.placement_group")
     monkeypatch.setattr(of_ray, "placement_group", lambda *given, **how: SimpleNamespace(wait=lambda wait_s: False))
     monkeypatch.setattr(placement, "find_fault", lambda: "Ray's raylet")
@@ -188,11 +188,11 @@ def test_who_waits_for_a_place_sees_that_ray_is_gone(monkeypatch: pytest.MonkeyP
         pytest.raises(WorkerDied, match="Ray's raylet died"),
         placement.place_workers(WorkerRequirements(num_workers=1), EngineSettings(), {}),
     ):
-        pytest.fail("placed")
+        pytest.fail("the workers were placed")
 
 
-def test_a_signal_does_not_wait_for_a_new_ray(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was only noted, while Ray took up to six minutes."""
+def test_signal_interrupts_the_restart_of_ray(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal was once only recorded, while Ray took up to six minutes to start."""
 
     def renew() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -200,40 +200,39 @@ def test_a_signal_does_not_wait_for_a_new_ray(run: Run, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(launch, "renew", renew)
     with pytest.raises(Preempted, match="stopped while Ray was started again"), stop_signals() as asked:
-        training(run, asked)._renew()
+        make_training(run, asked)._renew()
     with pytest.raises(Preempted, match="stopped while Ray was started again"):
-        training(run, StopRequest(signal.SIGTERM))._renew()
+        make_training(run, StopRequest(signal.SIGTERM))._renew()
 
 
-def test_workers_that_lose_each_other_again_and_again_are_one_line(
+def test_repeated_connection_loss_gives_a_one_line_error(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tracking, "log_tags", lambda *what, **tags: None)
-    each = training(run, StopRequest())
+    training_run = make_training(run, StopRequest())
     with caplog.at_level(logging.WARNING):
-        each._count_death(WorkersDisconnected("a worker lost its connection to the others (...)", 7))
-        each._count_death(WorkersDisconnected("a worker lost its connection to the others (...)", 7))
+        training_run._count_death(WorkersDisconnected("a worker lost its connection to the others (...)", 7))
+        training_run._count_death(WorkersDisconnected("a worker lost its connection to the others (...)", 7))
     with pytest.raises(
         ResourceError, match=r"after step 7, 3 times without progress; check the network between"
     ) as found:
-        each._count_death(WorkersDisconnected("a worker lost its connection to the others (...)", 7))
+        training_run._count_death(WorkersDisconnected("a worker lost its connection to the others (...)", 7))
     assert "\n" not in str(found.value)
 
 
-def test_a_worker_that_dies_again_on_a_node_that_is_gone_is_no_restart_in_vain(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray says it only seconds later, and gives workers to that node until then: these deaths must not end the run."""
+def test_death_on_a_lost_node_does_not_count_as_a_failed_restart(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray reports a lost node only seconds later and places workers on it until then. Such deaths must not end the
+    run."""
     monkeypatch.setattr(launch, "NOTICED_S", 0.3)
     asked_for: list[Any] = []
     answers = iter(["", "", "node 10.0.0.7"])
     nodes = SimpleNamespace(describe_missing=lambda ids: asked_for.append(ids) or next(answers, ""))
-    each, group = training(run, StopRequest()), cast(Any, SimpleNamespace(nodes=("a", "b")))
-    each.nodes, each.furthest = cast(Any, nodes), 20
+    training_run, group = make_training(run, StopRequest()), cast(Any, SimpleNamespace(nodes=("a", "b")))
+    training_run.nodes, training_run.furthest = cast(Any, nodes), 20
     died = WorkerDied("worker 0 died (no cause known)", 21)
-    assert each._explain_death(died, group) is died  # there was progress: on with it at once
+    assert training_run._explain_death(died, group) is died  # there was progress, so the run restarts at once
     assert asked_for == []
     again = WorkerDied("a worker died (no cause known)", 15)
-    found = each._explain_death(again, group)
+    found = training_run._explain_death(again, group)
     assert (type(found), str(found), found.step) == (NodeDied, "node 10.0.0.7 is gone", 15)
-    assert each._explain_death(again, group) is again  # all of its nodes are there
+    assert training_run._explain_death(again, group) is again  # all nodes are available

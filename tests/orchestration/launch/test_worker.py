@@ -1,4 +1,4 @@
-"""What a worker says to whoever looks on, and what the first one leaves behind when a run is finished."""
+"""The status that a worker reports, and the files that the first worker writes when a run is finished."""
 
 import re
 from dataclasses import replace
@@ -33,14 +33,14 @@ def engine(run: Run) -> LocalEngine:
     return LocalEngine(build_model(run), run.optimizer, run.engine)
 
 
-def test_a_net_that_transformers_has_is_exported(run: Run) -> None:
+def test_supported_model_is_exported(run: Run) -> None:
     assert export_weights(run, engine(run)) == ""
     assert (Path(run.folder) / EXPORT / "config.json").is_file()
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_an_export_that_has_changed_since_is_not_given_away(run: Run, name: str) -> None:
-    """A flipped bit was copied, exit 0; a file that somebody has put beside the others is nobody's business."""
+def test_changed_export_is_refused(run: Run, name: str) -> None:
+    """An export with a flipped bit was once copied with exit code 0. Additional files of the user do not matter."""
     folder = Path(run.folder)
     export_weights(run, engine(run))
     (folder / EXPORT / "notes.txt").write_text("mine")
@@ -59,7 +59,8 @@ def test_an_export_that_has_changed_since_is_not_given_away(run: Run, name: str)
         export(folder, folder / "to")
     write_run(run)
     (folder / EXPORT).rename(folder / "elsewhere")
-    with pytest.raises(BadInput, match=r"export: is missing; delete stage\.json beside export"):  # was a traceback
+    # this once gave a traceback
+    with pytest.raises(BadInput, match=r"export: is missing; delete stage\.json beside export"):
         export(folder, folder / "to")
     (folder / "elsewhere").rename(folder / EXPORT)
     (folder / EXPORTED).write_text("{}")
@@ -69,49 +70,48 @@ def test_an_export_that_has_changed_since_is_not_given_away(run: Run, name: str)
     assert model_export._checked_export(folder) == folder / EXPORT
 
 
-def test_why_a_net_is_not_exported_is_said_in_one_line(run: Run) -> None:
+def test_unsupported_model_reports_the_reason_in_one_line(run: Run) -> None:
     run = replace(run, model=replace(run.model, type_vocab_size=0), losses=run.losses[:1])
-    said = export_weights(run, engine(run))
-    assert re.match(r"export: transformers has no class for this encoder \(.*type_vocab_size 0", said)
-    assert "\n" not in said
+    message = export_weights(run, engine(run))
+    assert re.match(r"export: transformers has no class for this encoder \(.*type_vocab_size 0", message)
+    assert "\n" not in message
     assert (Path(run.folder) / WEIGHTS / "spec.json").is_file()
     assert not (Path(run.folder) / EXPORT).exists()
 
 
-def test_the_export_beats_at_each_tensor_and_file(run: Run) -> None:
-    """The files of a large net take hours, in which nothing else is heard of the worker."""
+def test_export_sends_a_heartbeat_for_each_tensor_and_file(run: Run) -> None:
+    """The files of a large model take hours to write, and the worker sends no other heartbeat meanwhile."""
     beats: list[int] = []
     net = engine(run)
     assert export_weights(run, net, lambda: beats.append(1)) == ""
-    tensors, files = len(net.full_state()), 1  # hashed when it is read; tensors are while they are written
+    # files are hashed when they are read; tensors are hashed while they are written
+    tensors, files = len(net.full_state()), 1
     assert len(beats) >= 2 * tensors - 2 + files
     beats.clear()
     worker.keeper(run, net, lambda: beats.append(1))(3)
     assert len(beats) == tensors
 
 
-def test_the_first_step_of_a_process_is_named_whatever_comes_before_it() -> None:
-    each = Worker(0, 1)
-    told = []
+def test_first_step_of_a_process_is_named_first_step() -> None:
+    current = Worker(0, 1)
+    activities = []
     for done, doing in [(7, "samples"), (7, ""), (8, ""), (8, "checkpoint"), (8, ""), (9, "rollback"), (6, "")]:
-        each.set_activity(done, doing)
-        told.append(each.activity)
-    assert told == ["samples", "first step", STEP, "checkpoint", STEP, "rollback", "first step"]
-    assert each.poll().heartbeat.beats == 7
+        current.set_activity(done, doing)
+        activities.append(current.activity)
+    assert activities == ["samples", "first step", STEP, "checkpoint", STEP, "rollback", "first step"]
+    assert current.poll().heartbeat.beats == 7
 
 
-def test_a_poll_has_the_last_event_of_each_stage_in_order() -> None:
-    each = Worker(0, 1)
-    each.events.extend({"stage": stage, "done": done} for done, stage in enumerate(["a", "a", "b", "b", "c"]))
-    answer = each.poll()
+def test_poll_returns_the_last_event_of_each_stage() -> None:
+    current = Worker(0, 1)
+    current.events.extend({"stage": stage, "done": done} for done, stage in enumerate(["a", "a", "b", "b", "c"]))
+    answer = current.poll()
     assert (answer.step, answer.warnings) == (0, [])
     assert answer.events == [{"stage": "a", "done": 1}, {"stage": "b", "done": 3}, {"stage": "c", "done": 4}]
-    assert not each.poll().events
+    assert not current.poll().events
 
 
-def test_the_steps_of_a_fine_tuning_are_counted_in_a_file_a_few_times_a_second(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fine_tuning_steps_are_written_at_limited_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
     monkeypatch.setattr(worker, "monotonic", lambda: now_s)
     file = tmp_path / "0"
@@ -124,11 +124,11 @@ def test_the_steps_of_a_fine_tuning_are_counted_in_a_file_a_few_times_a_second(
     assert seen == [0, 0, 2, 2]
     with file.open() as reader:
         count(4)
-        assert reader.read() == "2"  # who reads while it is written sees the old file, not an empty one
+        assert reader.read() == "2"  # a concurrent reader sees the old file, not an empty one
     assert _read_count(file) == 4
 
 
-def test_a_fine_tuning_goes_on_where_nobody_can_be_told(tmp_path: Path) -> None:
+def test_fine_tuning_continues_if_steps_cannot_be_written(tmp_path: Path) -> None:
     worker.step_counter(tmp_path / "gone" / "0")(1)
     worker.step_counter(None)(1)
 
@@ -136,14 +136,14 @@ def test_a_fine_tuning_goes_on_where_nobody_can_be_told(tmp_path: Path) -> None:
 # Samples
 
 
-def test_samples_are_written_at_each_evaluation_and_change_nothing(tmp_path: Path) -> None:
-    losses, given = {}, decoder(tmp_path)
+def test_samples_are_written_at_each_evaluation_without_changing_training(tmp_path: Path) -> None:
+    losses, decoder_run = {}, make_decoder_run(tmp_path)
     for prompts in ((), ("w7 w9", "")):
-        run = replace(given, sample_prompts=prompts, eval_every=8, folder=str(tmp_path / f"run{len(prompts)}"))
+        run = replace(decoder_run, sample_prompts=prompts, eval_every=8, folder=str(tmp_path / f"run{len(prompts)}"))
         Path(run.folder).mkdir()
-        with_net, metrics = engine(run), MetricLog(Path(run.folder), None, system=False)
-        write_samples = worker.sample_writer(run, with_net, metrics)
-        pretrain(run, with_net, metrics, Callbacks(write_samples=write_samples))
+        local_engine, metrics = engine(run), MetricLog(Path(run.folder), None, system=False)
+        write_samples = worker.sample_writer(run, local_engine, metrics)
+        pretrain(run, local_engine, metrics, Callbacks(write_samples=write_samples))
         metrics.close()
         losses[prompts] = history(Path(run.folder))["train/loss"]
         names = sorted(file.name for file in (Path(run.folder) / "samples").glob("*"))
@@ -153,14 +153,14 @@ def test_samples_are_written_at_each_evaluation_and_change_nothing(tmp_path: Pat
     assert first != last
     assert last.count("\n---\n") == 1
     assert last.startswith("w7 w9")
-    with_net.model.train()
-    assert generate_samples(with_net.model, vocab_of(run), run.sample_prompts, seed=run.seed) == last.strip("\n").split(
-        "\n\n---\n\n"
-    )
-    assert with_net.model.training
+    local_engine.model.train()
+    assert generate_samples(local_engine.model, vocab_of(run), run.sample_prompts, seed=run.seed) == last.strip(
+        "\n"
+    ).split("\n\n---\n\n")
+    assert local_engine.model.training
 
 
-def decoder(folder: Path) -> Run:
+def make_decoder_run(folder: Path) -> Run:
     corpus = mini_corpus(folder / "corpus", num_train=3, num_validation=1)
     return gpt(mini_run(corpus, folder / "run"))
 
@@ -170,7 +170,7 @@ def vocab_of(run: Run) -> Vocab:
 
 
 @pytest.mark.parametrize(("zero", "samples"), [(3, ["one prompt"])])
-def test_samples_with_zero_3_are_refused_and_the_usual_ones_left_out(zero: int, samples: list[str]) -> None:
+def test_samples_are_refused_with_zero_stage_3_and_have_no_default_there(zero: int, samples: list[str]) -> None:
     usual = load_cluster("local", [f"cluster.engine.zero_stage={zero}"])
     assert usual.samples_of(load("gpt2", scale="tiny")) == ()
     assert len(load_cluster("local").samples_of(load("gpt2", scale="tiny"))) == 3

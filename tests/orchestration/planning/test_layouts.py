@@ -1,4 +1,4 @@
-"""Layouts: what fits in all phases, in the memory of devices and hosts, and how a hint becomes a cluster that runs."""
+"""Parallel layouts: memory of devices and hosts in every phase, and hints that give a working cluster file."""
 
 import json
 from dataclasses import replace
@@ -34,17 +34,17 @@ SHORT_AND_LONG = (
         ("bert_base", "local", ["tensor_parallel_size=4", "micro_batch_tokens=9999999"]),
     ],
 )
-def test_memory_is_looked_at_whatever_else_is_odd(recipe: str, cluster: str, keys: list[str]) -> None:
+def test_memory_is_checked_despite_other_unusual_settings(recipe: str, cluster: str, keys: list[str]) -> None:
     given = [f"cluster.engine.{key}" for key in keys] + (["cluster.num_workers=4"] if cluster == "local" else [])
     with pytest.raises(ResourceError, match="each device needs"):
         planning.refuse_what_does_not_fit(load(recipe), load_cluster(cluster, given))
 
 
-# Rows
+# Sequences
 
 
 @pytest.mark.parametrize("name", ["bert_base", *TWO_SIDED])
-def test_a_micro_batch_has_the_rows_that_the_loader_gives_it(name: str) -> None:
+def test_planned_micro_batch_has_the_sequences_of_the_loader(name: str) -> None:
     demand = workload_of(load(name))
     phase = Phase(seq_length=64, global_batch_size=48, steps=1)
     machine = EngineSettings(micro_batch_tokens=10 * 64)
@@ -59,7 +59,7 @@ def test_a_micro_batch_has_the_rows_that_the_loader_gives_it(name: str) -> None:
     assert (layout.rows, layout_in_phase(layout, demand, phase).rows) == (rows, rows)
 
 
-def test_t5_has_half_the_rows_of_its_tokens() -> None:
+def test_t5_sequences_count_twice_in_a_micro_batch() -> None:
     demand, cluster = workload_of(load("t5_base")), load_cluster("8xh100")
     length = demand.longest.seq_length
     own = planning.estimate_run(demand.recipe, cluster).own.choice.layout
@@ -68,7 +68,7 @@ def test_t5_has_half_the_rows_of_its_tokens() -> None:
     assert int(fits.rpartition("micro_batch_tokens=")[2].split(";")[0]) % (2 * length) == 0
 
 
-def test_each_phase_has_its_own_rows_and_the_largest_need_counts() -> None:
+def test_each_phase_has_its_own_micro_batch_and_the_largest_memory_counts() -> None:
     recipe = load("bert_base", SHORT_AND_LONG)
     own = planning.estimate_run(recipe, load_cluster("8xh100")).own
     demand, machine = workload_of(recipe), load_cluster("8xh100").engine
@@ -85,13 +85,13 @@ def test_each_phase_has_its_own_rows_and_the_largest_need_counts() -> None:
         1,
     ]
     best = planning.find_best_layouts(demand, DEVICES["h100"], 8)
-    assert max(choice.layout.rows for choice in best) > 8  # the batch of one phase is no limit for another
+    assert max(choice.layout.rows for choice in best) > 8  # the small batch of one phase does not limit the other
 
 
-# Memory of hosts
+# Host memory
 
 
-def test_what_is_offloaded_must_fit_into_the_host() -> None:
+def test_offloaded_memory_must_fit_into_the_host() -> None:
     demand = workload_of(load("mt_nlg_530b"))
     layout = ParallelLayout(data=32, zero=3, checkpointing="full", offload=True)
     _, needed = peak_memory(demand, layout, cuda=True)
@@ -107,17 +107,17 @@ def test_what_is_offloaded_must_fit_into_the_host() -> None:
     )
 
 
-def test_a_host_that_is_too_small_is_refused_and_the_need_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_small_host_is_refused_with_the_required_memory(capsys: pytest.CaptureFixture[str]) -> None:
     given = ["zero_stage=3", "activation_checkpointing=full", "offload_optimizer=cpu", "micro_batch_tokens=2048"]
     assert main(["check", "gpt3_175b", "--cluster", "8xh100", *(f"cluster.engine.{key}" for key in given)]) == 4
-    said = capsys.readouterr().err
-    assert "the host of 8 devices needs 3." in said
-    assert "hosts of h100 have 2.0 TB" in said
+    message = capsys.readouterr().err
+    assert "the host of 8 devices needs 3." in message
+    assert "hosts of h100 have 2.0 TB" in message
     assert main(["plan", "gpt3_175b", "--cluster", "8xh100", *(f"cluster.engine.{key}" for key in given)]) == 0
     assert "host of 8 devices" in capsys.readouterr().out
 
 
-def test_what_lies_on_a_disk_is_not_in_the_host_and_takes_its_time() -> None:
+def test_nvme_offload_uses_no_host_memory_and_slows_the_update() -> None:
     demand, device = workload_of(load("gpt2")), DEVICES["h100"]
     to_host = ParallelLayout(data=8, zero=3, offload=True, offload_parameters=True)
     to_disk = replace(to_host, optimizer_on_disk=True, parameters_on_disk=True)
@@ -161,13 +161,13 @@ CLUSTERS: list[tuple[str, list[str]]] = [
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", ["mt_nlg_530b", "gpt3_175b", "t5_11b", "bert_base", "albert_xxlarge", "xlnet_large"])
 @pytest.mark.parametrize("number", range(len(CLUSTERS)))
-def test_a_hint_can_be_pasted(name: str, number: int) -> None:
+def test_hint_gives_a_cluster_that_fits(name: str, number: int) -> None:
     base, keys = CLUSTERS[number]
     given, recipe = [f"cluster.{key}" for key in keys], load(name)
     cluster = load_cluster(base, given)
-    said = _refused(recipe, cluster)
-    hint = said.partition("the smallest layout that fits: ")[2].split()
-    assert hint or not said or "no number " in said
+    message = _refused(recipe, cluster)
+    hint = message.partition("the smallest layout that fits: ")[2].split()
+    assert hint or not message or "no number " in message
     hinted = load_cluster(base, given + hint)
     assert not hint or (check(recipe, hinted), _refused(recipe, hinted)) == ([], "")
 
@@ -180,7 +180,7 @@ def _refused(recipe: Recipe, cluster: Cluster) -> str:
     return ""
 
 
-def test_a_hint_resets_what_the_cluster_file_has() -> None:
+def test_hint_overrides_the_settings_of_the_cluster_file() -> None:
     cluster = load_cluster("2240xa100", ["cluster.gpu_type=v100", "cluster.engine.precision=fp32"])
     keys = set(ParallelLayout(data=4, zero=3, micro_tokens=2048, precision="fp32", offload=True).overrides(cluster))
     assert keys == {
@@ -193,7 +193,7 @@ def test_a_hint_resets_what_the_cluster_file_has() -> None:
     }
 
 
-def test_a_machine_of_cpus_has_no_more_workers_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_workers_are_limited_by_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_estimate, "cores", lambda: 2)
     monkeypatch.setattr(devices, "cores", lambda: 2)
     with pytest.raises(ResourceError, match=r"no number of devices on this machine is enough; with h100 GPUs use \d+"):
@@ -206,7 +206,7 @@ def test_a_machine_of_cpus_has_no_more_workers_than_cores(monkeypatch: pytest.Mo
 # Devices
 
 
-def test_float32_runs_at_its_own_peak() -> None:
+def test_float32_uses_its_own_peak_speed() -> None:
     demand, device = workload_of(load("gpt2")), DEVICES["a100"]
     half, single = (
         step_seconds(demand, ParallelLayout(precision=kind), device, 1024, 64).products for kind in ("bf16", "fp32")
@@ -217,24 +217,24 @@ def test_float32_runs_at_its_own_peak() -> None:
     assert 0.3 < own.mfu < 1
 
 
-@pytest.mark.parametrize("ask", [planning.estimate_run, planning.refuse_what_does_not_fit])
-def test_precision_that_devices_lack_is_refused(ask: Any) -> None:
+@pytest.mark.parametrize("function", [planning.estimate_run, planning.refuse_what_does_not_fit])
+def test_unsupported_precision_is_refused(function: Any) -> None:
     with pytest.raises(BadInput, match="precision is bf16, which v100 does not support; set "):
-        ask(load("gpt2"), load_cluster("8xh100", ["cluster.gpu_type=v100"]))
+        function(load("gpt2"), load_cluster("8xh100", ["cluster.gpu_type=v100"]))
     with pytest.raises(BadInput, match=r"invalid cluster\.gpu_type: got 'tpu_v3', expected one of v100_16gb"):
-        ask(load("gpt2"), load_cluster("8xh100", ["cluster.gpu_type=tpu_v3"]))
+        function(load("gpt2"), load_cluster("8xh100", ["cluster.gpu_type=tpu_v3"]))
 
 
-def test_proposals_have_the_precision_of_the_cluster() -> None:
+def test_proposed_layouts_keep_the_precision() -> None:
     given = ["cluster.gpu_type=v100", "cluster.engine.precision=fp16"]
     found = planning.estimate_run(load("gpt2"), load_cluster("8xh100", given))
     assert {one.choice.layout.precision for one in found.better} == {"fp16"}
-    assert {one.choice.layout.pipeline for one in found.better} == {1}  # which does not go with fp16
+    assert {one.choice.layout.pipeline for one in found.better} == {1}  # pipeline parallelism does not support fp16
     assert "fp16" in found.own.choice.layout.describe()
 
 
 @pytest.mark.parametrize(
-    ("said", "like", "is_assumed"),
+    ("message", "similar", "is_assumed"),
     [
         ("Tesla V100-SXM2-16GB, 16384", "v100_16gb", False),
         ("Tesla V100-SXM2-32GB, 32768", "v100", False),
@@ -247,59 +247,59 @@ def test_proposals_have_the_precision_of_the_cluster() -> None:
         ("NVIDIA RTX A6000, 49140", "l40s", True),
     ],
 )
-def test_a_gpu_of_this_machine_is_known_by_its_name(
-    monkeypatch: pytest.MonkeyPatch, said: str, like: str, is_assumed: bool
+def test_local_gpu_is_recognized_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, message: str, similar: str, is_assumed: bool
 ) -> None:
-    name, _, mib = said.rpartition(", ")
+    name, _, mib = message.rpartition(", ")
     monkeypatch.setattr(devices, "list_gpus", lambda: [(name, float(mib) * 2**20)])
     here = devices.detect_gpu()
     assert here
     found, assumed = here
-    assert (found.bandwidth, found.price) == (DEVICES[like].bandwidth, DEVICES[like].price)
+    assert (found.bandwidth, found.price) == (DEVICES[similar].bandwidth, DEVICES[similar].price)
     assert bool(assumed) == is_assumed
-    assert not assumed or f"assumed the speed of {like}" in assumed
+    assert not assumed or f"assumed the speed of {similar}" in assumed
 
 
-def test_what_is_assumed_is_said_with_ok(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_the_assumed_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(devices, "list_gpus", list)
     assert main(["check", "bert_base", "--cluster", "one_gpu"]) == 0
-    said = "h100 assumed: one_gpu does not set gpu_type, and this machine has no GPU; set cluster.gpu_type"
-    assert said in capsys.readouterr().out
+    message = "h100 assumed: one_gpu does not set gpu_type, and this machine has no GPU; set cluster.gpu_type"
+    assert message in capsys.readouterr().out
     assert main(["check", "bert_base", "--cluster", "one_gpu", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["notes"][0] == said
+    assert json.loads(capsys.readouterr().out)["notes"][0] == message
     assert main(["plan", "bert_base", "--cluster", "one_gpu", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["assumed"] == said
+    assert json.loads(capsys.readouterr().out)["assumed"] == message
 
 
 @pytest.mark.parametrize(("recipe", "device"), [("gpt2", "h100"), ("gpt3_6_7b", "b200"), ("gpt3_13b", "b200")])
-def test_a_gpu_that_nobody_names_is_the_usual_one_that_has_room(
+def test_unnamed_gpu_is_the_first_usual_one_with_enough_memory(
     recipe: str, device: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was the largest of all, so that each plan of one_gpu was told in the time and money of a B200; what is refused
-    fits none that is known, whether it is planned, checked or sent to a cluster."""
+    """The plan once assumed the largest GPU, so its time and price were those of a B200. A recipe is refused only if it
+    fits no known GPU."""
     monkeypatch.setattr(devices, "list_gpus", list)
     cluster, net = load_cluster("one_gpu", ["engine.micro_batch_tokens=2048"]), load(recipe)
     found = planning.estimate_run(net, cluster)
     assert found.device.name == device
     for elsewhere in (False, True):
         try:
-            (said, *_) = planning.refuse_what_does_not_fit(net, cluster, elsewhere=elsewhere)
+            (message, *_) = planning.refuse_what_does_not_fit(net, cluster, elsewhere=elsewhere)
         except ResourceError as error:
             assert found.why_not
-            said = str(error)
-        assert f"{device} assumed: one_gpu does not set gpu_type" in said
+            message = str(error)
+        assert f"{device} assumed: one_gpu does not set gpu_type" in message
 
 
-def test_a_cluster_that_is_somewhere_else_has_not_this_machines_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_cluster_does_not_use_the_gpus_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "list_gpus", lambda: (("NVIDIA L4", 24e9),))
     there = load_cluster("one_gpu", ["ray_address=10.0.0.1:6379"])
     assert run_estimate.devices_of(load_cluster("one_gpu"), 1)[1] == ""
     assert run_estimate.devices_of(there, 1)[1] == "assumed: each machine of the cluster is like this one (NVIDIA L4)"
-    device, said = run_estimate.devices_of(there, 1, elsewhere=True)
-    assert (device.name, said) == ("h100", "h100 assumed: one_gpu does not set gpu_type; set cluster.gpu_type")
+    device, message = run_estimate.devices_of(there, 1, elsewhere=True)
+    assert (device.name, message) == ("h100", "h100 assumed: one_gpu does not set gpu_type; set cluster.gpu_type")
 
 
-def test_a_moment_in_which_a_core_is_odd_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_core_speed_ignores_outliers(monkeypatch: pytest.MonkeyPatch) -> None:
     odd = iter([0.01, 0.01, 9.0, 9.0, *[0.5] * 6])
     clock = [0.0, True]
 
@@ -313,24 +313,24 @@ def test_a_moment_in_which_a_core_is_odd_does_not_count(monkeypatch: pytest.Monk
     assert (flops, bandwidth) == pytest.approx((8 * 2 * 384**3 / 0.5, 2 * 2 * 32e6 / 0.5))
 
 
-def test_workers_that_share_cores_are_as_slow_as_that() -> None:
+def test_workers_that_share_cores_are_planned_as_slower() -> None:
     cluster, cores = load_cluster("local"), int(devices.cores())
-    alone, said = run_estimate.devices_of(replace(cluster, num_workers=cores), cores)
+    alone, message = run_estimate.devices_of(replace(cluster, num_workers=cores), cores)
     shared, slow = run_estimate.devices_of(replace(cluster, num_workers=4 * cores), 4 * cores)
-    assert said == ""
+    assert message == ""
     assert slow == f"slow: {4 * cores} workers request {4 * cores} cores, but this machine has {cores}"
     assert shared.flops == pytest.approx(alone.flops / 4)
 
 
-def test_loader_processes_that_have_no_cores_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dataloader_processes_without_free_cores_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe, cluster = load("bert_base"), load_cluster("local", ["num_workers=2", "engine.dataloader_num_workers=2"])
-    said = []
+    message = []
     for number in (4.0, 6.0, 2.5):
         monkeypatch.setattr(run_estimate, "cores", lambda number=number: number)
         notes = planning.refuse_what_does_not_fit(recipe, cluster)
-        said.append([note for note in notes if "loader" in note])
+        message.append([note for note in notes if "loader" in note])
     lower = "lower cluster.engine.dataloader_num_workers"
-    assert said == [
+    assert message == [
         [f"slow: 4 dataloader processes for 2 workers, but only 2 free cores; {lower}"],
         [],
         [f"slow: 4 dataloader processes for 2 workers, but only 0.5 free cores; {lower}"],
@@ -338,7 +338,7 @@ def test_loader_processes_that_have_no_cores_are_said(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("number", [0.5, 1.5])
-def test_part_of_a_core_is_planned_as_that(number: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fraction_of_a_core_is_planned_as_a_fraction(number: float, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (run_estimate, devices):
         monkeypatch.setattr(module, "cores", lambda: number)
     whole = run_estimate.devices_of(load_cluster("local"), 1, timed=False)[0]
@@ -348,10 +348,10 @@ def test_part_of_a_core_is_planned_as_that(number: float, monkeypatch: pytest.Mo
     assert slow == f"slow: 2 workers request 2 cores, but this machine has {number:g}"
 
 
-# check and plan
+# The commands `check` and `plan`
 
 
-def test_check_and_plan_refuse_the_same() -> None:
+def test_check_and_plan_agree_on_what_fits() -> None:
     recipe, cluster = load("megatron_8b"), load_cluster("64xa100")
     found = planning.estimate_run(recipe, cluster)
     assert 0.95 < memory_ratio(found.own.choice.memory, found.device) <= REFUSED
@@ -366,7 +366,7 @@ def test_check_and_plan_refuse_the_same() -> None:
         planning.refuse_what_does_not_fit(recipe, more)
 
 
-def test_keys_that_a_plan_does_not_count_are_named() -> None:
+def test_keys_outside_the_plan_are_reported() -> None:
     given = ["torch_compile=true", "padding=padded", "zero_stage=3", f"deepspeed.{HPZ}=8"]
     cluster = load_cluster("64xa100", [f"cluster.engine.{key}" for key in given])
     assert planning.refuse_what_does_not_fit(load("gpt2"), cluster) == [
@@ -374,14 +374,14 @@ def test_keys_that_a_plan_does_not_count_are_named() -> None:
     ]
 
 
-def test_a_plan_says_what_is_sent_and_what_checkpointing_saves(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_shows_communication_and_activation_memory(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["plan", "gpt2", "--cluster", "8xh100"]
     assert main(asked) == 0
-    said = capsys.readouterr().out
-    assert "sent per device and step" in said
-    assert [f"activations with activation_checkpointing={kind}" in said for kind in ("none", "selective", "full")] == [
-        True
-    ] * 3
+    message = capsys.readouterr().out
+    assert "sent per device and step" in message
+    assert [
+        f"activations with activation_checkpointing={kind}" in message for kind in ("none", "selective", "full")
+    ] == [True] * 3
     assert main([*asked, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["own"]["sent_bytes"][0]["total"] > found["own"]["sent_bytes"][0]["reducing"] > 0
@@ -389,7 +389,7 @@ def test_a_plan_says_what_is_sent_and_what_checkpointing_saves(capsys: pytest.Ca
     assert kinds["full"]["activations"] < kinds["none"]["activations"] == found["own"]["memory_bytes"]["activations"]
 
 
-def test_stages_and_shared_rows_have_their_traffic_and_time() -> None:
+def test_pipeline_and_sequence_parallelism_have_communication_and_time() -> None:
     demand, device = workload_of(load("gpt2")), DEVICES["h100"]
     width, tokens = 768, 64 * 1024
     piped = ParallelLayout(pipeline=4, zero=1, rows=4)
@@ -397,16 +397,17 @@ def test_stages_and_shared_rows_have_their_traffic_and_time() -> None:
     assert passing == pytest.approx(2 * tokens * width * 2 + 6 * demand.weights.tables)
     shared = ParallelLayout(sequence=8, rows=4)
     exchanged = communication_volume(demand, shared, 1024, 64).sequence
-    assert exchanged == pytest.approx(12 * 8 * 7 / 8 * tokens / 8 * width * 2)  # layers, exchanges, of a ring
+    # layers, exchanges per layer, fraction sent in a ring
+    assert exchanged == pytest.approx(12 * 8 * 7 / 8 * tokens / 8 * width * 2)
     assert step_seconds(demand, shared, device, 1024, 64).sequence == pytest.approx(exchanged / device.link)
     again = communication_volume(demand, replace(shared, checkpointing="full"), 1024, 64).sequence
     assert again == pytest.approx(1.5 * exchanged)
 
 
-# The best
+# Best layouts
 
 
-def test_a_deadline_is_met_on_few_devices() -> None:
+def test_deadline_is_met_with_the_fewest_devices() -> None:
     recipe, cluster = load("bert_base"), load_cluster("8xh100")
     demand, device = workload_of(recipe), DEVICES["h100"]
     deadline = planning.find_best_layouts(demand, device, 3, count=1)[0].total_s * 1.0001
@@ -416,10 +417,10 @@ def test_a_deadline_is_met_on_few_devices() -> None:
     assert found.wanted.choice.total_s <= deadline
 
 
-def test_runners_up_are_different_and_of_use() -> None:
+def test_alternative_layouts_are_useful() -> None:
     demand = workload_of(load("gpt2"))
     found = planning.find_best_layouts(demand, DEVICES["h100"], 8, count=99)
-    assert all(one.layout.checkpointing != "selective" for one in found)  # kernels of a GPU keep no scores
+    assert all(one.layout.checkpointing != "selective" for one in found)  # GPU kernels keep no attention scores
     core = devices.measure_cores(1, 2, timed=False)
     assert not any(
         one.layout.offload for one in planning.find_best_layouts(demand, replace(core, memory=1e12), 2, count=99)

@@ -1,4 +1,4 @@
-"""What a net has in memory at most, each trunk and each loss, beside its plan: one pass on a CPU, without DeepSpeed."""
+"""Measured peak memory of each architecture and loss beside its plan: one pass on a CPU, without DeepSpeed."""
 
 import gc
 from dataclasses import replace
@@ -20,7 +20,7 @@ from training.model import Model
 from training.specs import Architecture, EngineSettings
 
 ROWS, LENGTH, VOCAB, WIDTH = 8, 128, 8_192, 128
-# next to no states of rows before
+# almost no memory of previous sequences
 ALONE = ("model.position_embedding.mem_len=1", "model.position_embedding.reuse_len=1", "data.packing.reuse_len=1")
 NETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "bert": ("bert_base", ()),
@@ -35,7 +35,7 @@ NETS: dict[str, tuple[str, tuple[str, ...]]] = {
     "xlnet": ("xlnet_base", ALONE),
     "transformer-xl": ("transformer_xl_base", ("model.position_embedding.mem_len=0",
     "model.token_embedding.cutoffs=[2000,4000]")),
-    "longformer, a window as long as rows": ("longformer_base", ()),
+    "longformer, a window as long as the sequence": ("longformer_base", ()),
     "longformer": ("longformer_base", ("model.attention_window.size=32",)),
     "electra": ("electra_base", ()),
     "electra, all-tokens MLM": (
@@ -52,7 +52,7 @@ NETS: dict[str, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-def small(name: str) -> Recipe:
+def small_recipe(name: str) -> Recipe:
     recipe = load(*NETS[name])
     sizes: dict[str, Any] = {
         "num_hidden_layers": 2,
@@ -68,7 +68,7 @@ def small(name: str) -> Recipe:
 
 
 def peak(recipe: Recipe, folder: Path) -> float:
-    """Bytes of a second forward and backward pass at most, what the first one has left included."""
+    """Return the peak bytes of a second forward and backward pass, including memory that the first pass left."""
     batch = unpadded(made_up(recipe, small_vocab(recipe, folder), ROWS, LENGTH))
     model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0)
     engine, weights = (
@@ -87,9 +87,9 @@ def peak(recipe: Recipe, folder: Path) -> float:
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", NETS)
-def test_the_peak_of_a_pass_is_planned(name: str, tmp_path: Path) -> None:
-    """Losses that keep whole logits were left out, and windows were counted as if no key were copied."""
-    recipe = small(name)
+def test_planned_peak_matches_a_measured_pass(name: str, tmp_path: Path) -> None:
+    """The plan once omitted losses that keep whole logits, and assumed that attention windows copy no keys."""
+    recipe = small_recipe(name)
     plan = device_memory(workload_of(recipe), ParallelLayout(rows=ROWS, zero=0, precision="fp32"), LENGTH, cuda=False)
     passing = plan.activations + plan.logits + max(plan.slices, plan.handed, plan.backward)
     found = peak(recipe, tmp_path) / (plan.weights + plan.gradients + passing)
@@ -105,23 +105,24 @@ def test_the_peak_of_a_pass_is_planned(name: str, tmp_path: Path) -> None:
         ("gpt2", False),
     ],
 )
-def test_whole_logits_grow_with_a_micro_batch(name: str, is_whole: bool) -> None:
-    """Their plan ended at the size of a slice, 2^23 of them, whatever the rows."""
+def test_whole_logits_grow_with_the_micro_batch(name: str, is_whole: bool) -> None:
+    """The planned logits were once limited to one slice of 2^23, whatever the number of sequences."""
     few, many = (
-        device_memory(workload_of(small(name)), ParallelLayout(rows=rows), LENGTH).slices for rows in (1_000, 2_000)
+        device_memory(workload_of(small_recipe(name)), ParallelLayout(rows=rows), LENGTH).slices
+        for rows in (1_000, 2_000)
     )
     assert many / few == pytest.approx(2 if is_whole else 1)
 
 
-def test_all_trunks_and_losses_are_measured() -> None:
+def test_all_architectures_and_losses_are_measured() -> None:
     recipes = [load(*NETS[name]) for name in NETS]
     assert {type(recipe.model) for recipe in recipes} == set(get_args(Architecture))
     assert {type(loss) for recipe in recipes for loss in recipe.losses} == set(get_args(Loss))
 
 
-def test_the_gradient_of_a_table_is_copied_as_the_head_hands_it_on() -> None:
-    """A GPT of 4.2 billion weights, all offloaded, took 4.45e9 bytes of a GPU for a plan of 3.73e9: of the table's
-    gradient in float32 there is a second copy, times that of the loss, and a third in 16 bit."""
+def test_copies_of_the_token_table_gradient_are_planned() -> None:
+    """A fully offloaded GPT of 4.2 billion weights used 4.45e9 bytes of a GPU, but the plan was 3.73e9. The table's
+    float32 gradient has a second copy, multiplied by the loss's gradient, and a third in 16 bit."""
     recipe = load("gpt2", ["model.num_hidden_layers=20", "model.hidden_size=4096", "model.num_attention_heads=32"])
     layout = ParallelLayout(zero=3, rows=1, checkpointing="full", offload=True, offload_parameters=True)
     needed = device_memory(workload_of(recipe), layout, 512)

@@ -1,5 +1,5 @@
-"""Optimisers, schedules and first weights of the papers and their authors' code, and a plain implementation of them.
+"""Optimizers, schedules and initial weights from the papers and the authors' code, and an independent implementation.
 
-Read table.py (the numbers of each recipe, and where they are printed), plain.py (the mathematics, of numpy alone), then
-shrunk.py (the nets of the recipes at width 128).
+Read table.py (the numbers of each recipe, with their sources), plain.py (the mathematics in numpy only), then shrunk.py
+(the models of the recipes at width 128).
 """

@@ -1,7 +1,7 @@
-"""Schedules, decay masks, optimisers and first weights as the papers have them: numpy, one tensor at a time.
+"""Schedules, weight decay masks, optimizers and initial weights as in the papers: numpy, one tensor at a time.
 
-Nothing here comes from training/: tensors have names like those of the authors' code, and queries, keys and values are
-three of them.
+Nothing here is imported from training/. Tensors have names like those in the authors' code, with separate queries, keys
+and values.
 """
 
 import math
@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from tests.orchestration.published.table import Published
 
 Array = NDArray[np.float64]
-HEAD_WIDTH = 64  # of the nets at width 128
-CUT_STD = 0.8796256610342398  # deviation of a standard normal that is cut at two
+HEAD_WIDTH = 64  # for models of width 128
+CUT_STD = 0.8796256610342398  # standard deviation of a standard normal distribution truncated at two
 
-# Our names, from the end, and those of the authors' code: {} is where in the net. "kernel" and "bias" of linears.
+# Patterns for the ends of Sesame's parameter names, and the names in the authors' code. The group before the end is the
+# location in the model. A linear layer has a "kernel" and a "bias".
 _ENDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"(.*)attention\.qkv\.(weight|bias)", ("query", "key", "value")),
     (r"(.*)(?:attention|cross)\.key_value\.(weight|bias)", ("key", "value")),
@@ -41,7 +42,7 @@ _ENDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 _NORM = re.compile(r"(.*?)(?:[a-z_]*norm)\.(weight|bias)")
 _TABLE = re.compile(r"(.*)\b(?:tokens|positions|segments|languages|distances|offsets|clusters\.\d+)\.weight")
-_OTHERS = {  # parameters of their own, by the end of their name
+_OTHERS = {  # standalone parameters, by the end of their name
     "biases.content": "r_w_bias",
     "biases.distance": "r_r_bias",
     "biases.segment": "r_s_bias",
@@ -57,7 +58,8 @@ _OTHERS = {  # parameters of their own, by the end of their name
 
 @cache
 def names_of(ours: str) -> tuple[str, ...]:
-    """The names of the tensors in a parameter of ours, which may be several; each ends as in the authors' code.
+    """Return the tensor names of a Sesame parameter, which may contain several tensors, with endings of the authors'
+    code.
 
     >>> names_of("trunk.blocks.0.attention.qkv.bias")[1]
     'trunk.blocks.0.attention.qkv.bias: key/bias'
@@ -75,7 +77,8 @@ def names_of(ours: str) -> tuple[str, ...]:
 
 
 def decays(paper: Published, name: str) -> bool:
-    """Whether a tensor has weight decay: by names, as google-research/bert and zihangdai/xlnet; in fairseq all have."""
+    """Return whether a tensor has weight decay. google-research/bert and zihangdai/xlnet decide by name; fairseq decays
+    all."""
     name = name.partition(": ")[2]
     if paper.decays == "all" or re.search("r_s_bias|r_r_bias|r_w_bias", name):
         return True
@@ -83,7 +86,7 @@ def decays(paper: Published, name: str) -> bool:
 
 
 def rate(paper: Published, step: int) -> float:
-    """Learning rate of the update that follows `step` others."""
+    """Return the learning rate of the update after `step` others."""
     if paper.again and step >= paper.again[0]:
         begin, peak, warmup, steps = paper.again
         return rate(replace(paper, peak=peak, warmup=warmup, steps=steps, again=None), step - begin)
@@ -123,7 +126,7 @@ def rate(paper: Published, step: int) -> float:
 
 @dataclass
 class Plain:
-    """Weights and the state of their optimiser, by the names of the authors' code."""
+    """Weights and optimizer state, by the names of the authors' code."""
 
     paper: Published
     weights: dict[str, Array]
@@ -149,7 +152,7 @@ class Plain:
         return state["m"], state["v"]
 
     def _adam(self, name: str, gradient: Array, rate: float) -> None:
-        """arXiv:1711.05101, algorithm 2; without the two corrections google-research/bert, optimization.py."""
+        """arXiv:1711.05101, algorithm 2; without both bias corrections it is google-research/bert, optimization.py."""
         (m, v), weight = self._moments(name, gradient), self.weights[name]
         if self.paper.corrected:
             m, v = m / (1 - self.paper.beta1**self.updates), v / (1 - self.paper.beta2**self.updates)
@@ -159,7 +162,7 @@ class Plain:
         self.weights[name] = weight - rate * update
 
     def _lamb(self, name: str, gradient: Array, rate: float) -> None:
-        """google-research/albert, lamb_optimizer.py: what does not decay has no ratio either."""
+        """google-research/albert, lamb_optimizer.py: without weight decay the trust ratio is 1."""
         (m, v), weight = self._moments(name, gradient), self.weights[name]
         update, ratio = m / (np.sqrt(v) + self.paper.eps), 1.0
         if decays(self.paper, name):
@@ -169,7 +172,7 @@ class Plain:
         self.weights[name] = weight - rate * ratio * update
 
     def _adafactor(self, name: str, gradient: Array, rate: float) -> None:
-        """tensorflow/mesh, optimize.py, in the settings of T5; rowanz/grover, optimization_adafactor.py."""
+        """tensorflow/mesh, optimize.py, with the settings of T5; rowanz/grover, optimization_adafactor.py."""
         weight, square = self.weights[name], gradient**2 + 1e-30
         kept = self.paper.kept or 1 - self.updates**-0.8
         state = self.state.setdefault(name, {})
@@ -188,40 +191,42 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class Law:
-    """What the elements of a tensor begin with: independent draws."""
+class Distribution:
+    """Distribution of the initial elements of a tensor: independent draws."""
 
     kind: str  # constant, normal, truncated, uniform
     mean: float
-    std: float  # of the draws themselves
+    std: float  # standard deviation after truncation
 
     @property
     def bound(self) -> float:
-        """The farthest from the mean that there may be."""
+        """Largest possible distance from the mean."""
         return {"truncated": 2 / CUT_STD, "uniform": 3**0.5}.get(self.kind, math.inf) * self.std
 
 
-ZERO = Law("constant", 0.0, 0.0)
+ZERO = Distribution("constant", 0.0, 0.0)
 
 
-def first(paper: Published, name: str, shape: tuple[int, ...], layers: int, width: int) -> Law:
-    """What a tensor of a net of so many layers of this width begins with; `shape` is [outputs, inputs], of a bias too,
-    whose linear it is."""
+def initial_distribution(paper: Published, name: str, shape: tuple[int, ...], layers: int, width: int) -> Distribution:
+    """Return the initial distribution of a tensor in a model with this many layers and this width.
+
+    `shape` is [outputs, inputs]; a bias has the shape of its linear layer.
+    """
     name, (outputs, inputs) = name.partition(": ")[2], shape
     if name == "LayerNorm/gamma":
-        return Law("normal", 1.0, paper.gain_std) if paper.gain_std else Law("constant", 1.0, 0.0)
+        return Distribution("normal", 1.0, paper.gain_std) if paper.gain_std else Distribution("constant", 1.0, 0.0)
     if name == "LayerNorm/beta":
         return ZERO
     if name.endswith("bias") and not re.fullmatch("r_[swr]_bias", name):
-        return Law("uniform", 0.0, (3 * inputs) ** -0.5) if paper.start == "torch" else ZERO
+        return Distribution("uniform", 0.0, (3 * inputs) ** -0.5) if paper.start == "torch" else ZERO
     if paper.start in ("torch", "glorot") and not name.endswith("kernel"):
-        return Law("normal", 0.0, inputs**-0.5)
+        return Distribution("normal", 0.0, inputs**-0.5)
     if paper.start == "torch":
-        return Law("uniform", 0.0, (3 * inputs) ** -0.5)
+        return Distribution("uniform", 0.0, (3 * inputs) ** -0.5)
     if paper.start == "glorot" or name in paper.left_to_tensorflow:
-        return Law("uniform", 0.0, (2 / (inputs + outputs)) ** 0.5)
+        return Distribution("uniform", 0.0, (2 / (inputs + outputs)) ** 0.5)
     if paper.start == "t5":
-        return Law("normal", 0.0, _of_t5(name, shape, width))
+        return Distribution("normal", 0.0, _of_t5(name, shape, width))
     std = paper.std
     if name in ("emb_projs/kernel", "out_projs/kernel"):
         std = 0.01  # proj_init_std
@@ -229,12 +234,16 @@ def first(paper: Published, name: str, shape: tuple[int, ...], layers: int, widt
         std = paper.positions_std
     if paper.scaled and name in ("attention_output/dense/kernel", "output/dense/kernel"):
         std = std / math.sqrt(2 * layers)
-    return Law("truncated", 0.0, CUT_STD * std) if paper.start == "truncated" else Law("normal", 0.0, std)
+    return (
+        Distribution("truncated", 0.0, CUT_STD * std)
+        if paper.start == "truncated"
+        else Distribution("normal", 0.0, std)
+    )
 
 
 def _of_t5(name: str, shape: tuple[int, ...], width: int) -> float:
-    """mesh_tensorflow: attention.py (the scale is in the queries), layers.py, vocab_embedding.py."""
+    """mesh_tensorflow: attention.py (the scale is part of the queries), layers.py, vocab_embedding.py."""
     if name == "table":
-        return 1.0 if shape[1] == width else width**-0.5  # tokens; distances
+        return 1.0 if shape[1] == width else width**-0.5  # tokens; relative distances
     inputs = shape[1]
     return (inputs * HEAD_WIDTH) ** -0.5 if name == "query/kernel" else inputs**-0.5

@@ -1,4 +1,4 @@
-"""The net of a recipe at width 128, which begins and moves as the recipe says, and its tensors one at a time."""
+"""Models of the recipes at width 128 with the published initialization and optimizer, and their separate tensors."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -18,14 +18,15 @@ from training.model import Model
 from training.specs import Architecture
 
 LAYERS, WIDTH, HEADS, INNER, VOCAB, POSITIONS = 2, 128, 2, 192, 200, 130
-TOKENS = ("input_ids", "source_input_ids", "targets")  # columns of a batch that are cut to the vocabulary
+# columns of a batch whose token IDs are taken modulo the vocabulary size
+TOKENS = ("input_ids", "source_input_ids", "targets")
 CUTOFFS = (60, 110, 160)
 
 
 def trunk_of(recipe: Recipe, tiny: Recipe, layers: int = LAYERS) -> Architecture:
-    """The trunk of a recipe with fewer, narrower layers, and without dropout; nothing else of it changes.
+    """Return the architecture of a recipe with fewer, narrower layers and without dropout; nothing else changes.
 
-    The positions of its rows, where these have a memory, are those of the tiny recipe.
+    Models with a memory get the position embedding of the tiny recipe.
     """
     trunk, positions = recipe.model, recipe.model.position_embedding
     has = {field.name for field in fields(trunk)}
@@ -39,19 +40,19 @@ def trunk_of(recipe: Recipe, tiny: Recipe, layers: int = LAYERS) -> Architecture
     changes |= {"hidden_dropout": 0.0, "attention_dropout": 0.0}
     if hasattr(positions, "max_position_embeddings"):
         most = min(positions.max_position_embeddings, POSITIONS + getattr(positions, "offset", 0))
-        changes["position_embedding"] = replace(positions, max_position_embeddings=most)  # type: ignore[type-var]  # a spec
+        changes["position_embedding"] = replace(positions, max_position_embeddings=most)  # type: ignore[type-var]
     elif positions.mem_len:
         changes["position_embedding"] = tiny.model.position_embedding
     if "embedding_size" in has:
         changes["embedding_size"] = WIDTH // 2 if trunk.table_width != trunk.hidden_size else 0
     if trunk.cutoffs:
-        changes["token_embedding"] = replace(trunk.token_embedding, cutoffs=CUTOFFS)  # type: ignore[type-var]  # a spec
+        changes["token_embedding"] = replace(trunk.token_embedding, cutoffs=CUTOFFS)  # type: ignore[type-var]
     return replace(trunk, **changes)
 
 
 @cache
 def model(trunk: Architecture, losses: tuple[Loss, ...]) -> Model:
-    """The net in float64, as it begins. Copy it before it is changed."""
+    """Return the model in float64 with its initial weights. Copy it before changing it."""
     return Model(trunk, losses, VOCAB, seed=0).double()
 
 
@@ -59,7 +60,7 @@ def model(trunk: Architecture, losses: tuple[Loss, ...]) -> Model:
 def gradients(
     trunk: Architecture, losses: tuple[Loss, ...], name: str, count: int = 3
 ) -> tuple[dict[str, Tensor], ...]:
-    """Gradients of the net on batches of the rows of a recipe, by our names; without those that nothing reads."""
+    """Return gradients on batches of a recipe, by Sesame's parameter names; unused parameters are omitted."""
     net = deepcopy(model(trunk, losses))
     found = []
     torch.manual_seed(0)
@@ -73,9 +74,11 @@ def gradients(
     return tuple(found)
 
 
-def apart(parameters: Mapping[str, Tensor]) -> dict[str, Array]:
-    """The tensors in parameters of ours, by the names of the authors' code, in float64, and in the memory of the
-    parameters where these are float64 too."""
+def separate_tensors(parameters: Mapping[str, Tensor]) -> dict[str, Array]:
+    """Return the separate tensors of Sesame parameters in float64, by the names of the authors' code.
+
+    Tensors of float64 parameters share their memory.
+    """
     found = {}
     for name, parameter in parameters.items():
         names = names_of(name)

@@ -1,6 +1,7 @@
-"""How each paper of the family trains: read in the papers and in their authors' code, and never from a recipe.
+"""Training settings of each paper of the family, read from the papers and the authors' code, never from a recipe.
 
-None is what no paper and no code says. Rates, warm-ups and horizons that a paper gives in tokens are worked out here.
+None means that neither the paper nor the code states the value. Rates, warmups and horizons given in tokens are
+converted to steps here.
 """
 
 from dataclasses import dataclass, replace
@@ -8,15 +9,15 @@ from typing import Final, Literal
 
 Rule = Literal["adam", "lamb", "adafactor"]
 Curve = Literal[
-    "linear from 0",  # polynomial_decay of the global step; the warm-up stands in its place (google-research/bert)
+    "linear from 0",  # polynomial_decay of the global step; replaced during warmup (google-research/bert)
     "linear from 0 times warm-up",  # google-research/electra
     "linear from the warm-up",  # fairseq, XLNet
     "cube from the warm-up",
     "cosine from the warm-up",
     "cosine from 0",  # CosineAnnealingLR of the global step (Transformer-XL, pytorch/train.py)
-    "cosine from the warm-up, stopped",  # max(cosine to 0, least rate) (Megatron-LM, learning_rates.py of 2019)
-    "root from the warm-up",  # 1 / sqrt(step) after the warm-up (fairseq, XLM)
-    "root",  # 1 / sqrt(max(step, warm-up)) (T5)
+    "cosine from the warm-up, stopped",  # max(cosine to 0, minimum rate) (Megatron-LM, learning_rates.py of 2019)
+    "root from the warm-up",  # 1 / sqrt(step) after warmup (fairseq, XLM)
+    "root",  # 1 / sqrt(max(step, warmup)) (T5)
     "constant",
 ]
 Start = Literal["normal", "truncated", "torch", "glorot", "t5"]
@@ -24,34 +25,34 @@ Start = Literal["normal", "truncated", "torch", "glorot", "t5"]
 
 @dataclass(frozen=True)
 class Published:
-    """Of a recipe. Numbers of steps are of updates; a share is of the peak."""
+    """Published training settings of a recipe. Steps count updates; ratios refer to the peak learning rate."""
 
     source: str
     rule: Rule
     curve: Curve
     peak: float | None
     warmup: int | None
-    steps: int | None  # of the decay, from step 0
-    least: float = 0.0  # share of the peak at the end of the decay
+    steps: int | None  # length of the decay, counted from step 0
+    least: float = 0.0  # rate at the end of the decay, as a fraction of the peak
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-6
-    corrected: bool = True  # for the bias of the first moments
+    corrected: bool = True  # whether the bias of the moments is corrected
     decay: float = 0.01
     decays: Literal["matrices", "all"] = "matrices"
-    clip: float = 1.0  # global norm; 0: none
-    again: tuple[int, float, int, int] | None = None  # after so many updates: a peak, a warm-up and steps of their own
-    relative: bool = True  # Adafactor: rates times the root mean square of the weights
-    kept: float = 0.0  # Adafactor: share of the squares that is kept; 0: 1 - step^-0.8
+    clip: float = 1.0  # maximum global norm; 0: no clipping
+    again: tuple[int, float, int, int] | None = None  # second stage: first update, peak, warmup and steps
+    relative: bool = True  # Adafactor: rates multiplied by the root mean square of the weights
+    kept: float = 0.0  # Adafactor: decay rate of the squares; 0: 1 - step^-0.8
     start: Start = "normal"
     std: float = 0.02
-    scaled: bool = False  # residual projections begin by 1 / sqrt(2 L)
-    gain_std: float = 0.0  # of the gains of norms
-    positions_std: float = 0.0  # of the table of positions; 0: as all else
-    left_to_tensorflow: tuple[str, ...] = ()  # linears that are Glorot's
+    scaled: bool = False  # residual projections are scaled by 1 / sqrt(2 L) at initialization
+    gain_std: float = 0.0  # standard deviation of the gains of norms
+    positions_std: float = 0.0  # standard deviation of the position table; 0: like all others
+    left_to_tensorflow: tuple[str, ...] = ()  # linear layers with Glorot initialization
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    inner_dropout: bool = False  # inside of the feed-forward layer too
+    inner_dropout: bool = False  # dropout inside the feed-forward layer too
 
 
 BERT = Published(
@@ -72,8 +73,9 @@ ALBERT = replace(
     warmup=3_125,
     steps=125_000,
 )
-# 15,625 updates with 32K rows are 40 epochs, a tenth of them with 512 tokens: 1,562 of the 8,599 (4.1, re-warm-up; the
-# rate falls as 1 - t / T). The peaks and warm-ups of the two stages are those with which NVIDIA repeated it
+# 15,625 updates with batches of 32K are 40 epochs. A tenth of the epochs has 512 tokens: 1,562 of the 8,599 steps
+# (section 4.1, re-warm-up; the rate decays as 1 - t / T). Peaks and warmups of both stages are those of NVIDIA's
+# reproduction.
 LAMB = replace(
     BERT,
     source="arXiv:1904.00962, 4.1 and table 1; NVIDIA/DeepLearningExamples: PyTorch BERT, pretrain_config.sh",
@@ -83,7 +85,7 @@ LAMB = replace(
     steps=7_037,
     again=(7_037, 4e-3, 200, 1_562),
 )
-# fairseq: optim/adam.py is given all parameters, so that norms and biases decay; init_bert_params is a plain normal
+# fairseq gives all parameters to optim/adam.py, so norms and biases decay too; init_bert_params is a plain normal.
 ROBERTA = Published(
     "arXiv:1907.11692, table 9; fairseq: optim/adam.py, polynomial_decay_schedule.py, init_bert_params",
     rule="adam",
@@ -108,7 +110,7 @@ SPANBERT = Published(
     eps=1e-8,
     decays="all",
 )
-# Of 2.4 million steps, which the decay is of; the run ends after 1.2 million
+# The decay covers 2.4 million steps; the run ends after 1.2 million.
 SPANBERT_SCHEMES = replace(SPANBERT, source="arXiv:1907.10529, 6: the checkpoints at 1.2 million steps")
 ELECTRA = Published(
     "arXiv:2003.10555, table 6; google-research/electra: optimization.py, modeling.py, run_pretraining.py",
@@ -143,7 +145,7 @@ GPT_1 = Published(
 )
 GPT_2 = replace(
     GPT_1,
-    source="GPT-2, 2.3, openai/gpt-2: model.py: nothing but the first weights; the rest is GPT-1's",
+    source="GPT-2, 2.3, openai/gpt-2: model.py states only the initial weights; the rest is GPT-1's",
     peak=None,
     steps=None,
     scaled=True,
@@ -152,7 +154,8 @@ GPT_2 = replace(
 
 
 def gpt_3(peak: float, rows: int) -> Published:
-    """arXiv:2005.14165, table 2.1 and appendix B, with batches of so many rows of 2,048 tokens."""
+    """Return the settings of arXiv:2005.14165, table 2.1 and appendix B, for a batch of `rows` sequences of 2,048
+    tokens."""
     tokens = rows * 2_048
     return Published(
         "arXiv:2005.14165, table 2.1 and appendix B",
@@ -166,7 +169,7 @@ def gpt_3(peak: float, rows: int) -> Published:
         eps=1e-8,
         decay=0.1,
         scaled=True,
-        positions_std=0.01,  # 2.1: the initialisation of GPT-2
+        positions_std=0.01,  # section 2.1: the initialization of GPT-2
         dropout=0.0,
         attention_dropout=0.0,
     )
@@ -174,7 +177,7 @@ def gpt_3(peak: float, rows: int) -> Published:
 
 MT_NLG = replace(
     gpt_3(5e-5, 1_920),
-    source="arXiv:2201.11990, 3.2: a billion tokens of warm-up, a decay over 340 billion",
+    source="arXiv:2201.11990, 3.2: a warmup of a billion tokens, a decay over 340 billion",
     warmup=round(1e9 / (1_920 * 2_048)),
     steps=round(340e9 / (1_920 * 2_048)),
     std=4e-3,
@@ -193,7 +196,7 @@ MEGATRON = Published(
 )
 MEGATRON_BERT = replace(
     MEGATRON,
-    source="arXiv:1909.08053, 4.2; learning_rates.py of 2019; eps is that of the optimiser",
+    source="arXiv:1909.08053, 4.2; learning_rates.py of 2019; eps is the default of the optimizer",
     curve="linear from the warm-up",
     peak=1e-4,
     warmup=10_000,
@@ -264,7 +267,7 @@ XLNET = Published(
     inner_dropout=True,
 )
 XLM = Published(
-    "README of facebookresearch/XLM (section I.2 and its optimiser); optim.py, model/transformer.py, train.py (clip)",
+    "README of facebookresearch/XLM (section I.2 and its optimizer); optim.py, model/transformer.py, train.py (clip)",
     rule="adam",
     curve="constant",
     peak=1e-4,
@@ -279,19 +282,19 @@ MASS_MT = replace(
     XLM,
     source="README of microsoft/MASS (unsupervised translation); optim.py and transformer.py of MASS-unsupNMT",
     curve="root from the warm-up",
-    warmup=4_000,  # from 1e-7 there, from 0 here
+    warmup=4_000,  # the warmup starts from 1e-7 there, from 0 here
     beta2=0.98,
 )
 MASS = replace(
     ROBERTA,
-    source="README of microsoft/MASS (summarisation); s2s_model.py of MASS-summarization",
+    source="README of microsoft/MASS (summarization); s2s_model.py of MASS-summarization",
     peak=5e-4,
     warmup=10_000,
     steps=125_000,
 )
 LONGFORMER = replace(
     ROBERTA,
-    source="arXiv:2004.05150, 5; clip and what decays: convert_model_to_long.ipynb of allenai/longformer",
+    source="arXiv:2004.05150, 5; clipping and decayed parameters: convert_model_to_long.ipynb of allenai/longformer",
     curve="cube from the warm-up",
     peak=3e-5,
     warmup=500,
@@ -301,7 +304,7 @@ LONGFORMER = replace(
 )
 UNILM = replace(
     BERT,
-    source="arXiv:1905.03197, 3.1; it does not say whether moments are corrected, and begins with BERT's weights",
+    source="arXiv:1905.03197, 3.1; it does not state the bias correction, and starts from BERT's weights",
     peak=3e-5,
     warmup=40_000,
     steps=770_000,
@@ -329,7 +332,7 @@ PUBLISHED: Final[dict[str, Published]] = {
     "bert_large_lamb": LAMB,
     "bert_wwm": replace(
         BERT, source="README of ymcui/Chinese-BERT-wwm", rule="lamb", warmup=20_000, steps=200_000
-    ),  # warm-up of a tenth
+    ),  # warmup: a tenth of the steps
     "electra_base": ELECTRA,
     "electra_large": replace(ELECTRA, steps=1_750_000),
     "electra_small": replace(ELECTRA, peak=5e-4, steps=1_000_000),
@@ -374,5 +377,5 @@ PUBLISHED: Final[dict[str, Published]] = {
     "unilm_large": UNILM,
     **dict.fromkeys(("xlm_clm", "xlm_mlm", "xlm_tlm"), XLM),
     "xlnet_large": XLNET,
-    "xlnet_base": replace(XLNET, source="arXiv:1906.08237, 3.2, says no rates", peak=None, warmup=None, steps=None),
+    "xlnet_base": replace(XLNET, source="arXiv:1906.08237, 3.2, states no rates", peak=None, warmup=None, steps=None),
 }

@@ -1,4 +1,4 @@
-"""Validation is of the same rows in the same streams on any number of workers, for every net of the family."""
+"""Validation reads the same sequences in the same streams on any number of workers, for every model family."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,11 +19,11 @@ from training.loop import evaluate
 from training.model import Model
 from training.score import Score
 
-NUM_ROWS = 21  # of which a stream is made for each 16: fewer than workers
+NUM_ROWS = 21  # each stream has 16 sequences, so there are fewer streams than workers
 
 
 def signature(name: str) -> str:
-    """What decides which rows and draws a net has; of recipes that agree in it one is enough."""
+    """Return the properties that decide a model's sequences and random draws; one recipe per signature is tested."""
     one = family.recipe(name, "tiny")
     plain = family.recipe(name)
     kinds = [one.data.packing.kind, one.masking.kind, one.objective.kind, one.model.kind]
@@ -37,14 +37,14 @@ NAMES = list({signature(name): name for name in family.RECIPES}.values())
 
 @dataclass
 class Group:
-    """Workers that are threads."""
+    """Workers that run as threads."""
 
     world: int
 
     def __post_init__(self) -> None:
         self.barrier, self.given = Barrier(self.world, timeout=60), dict[int, Sequence[float]]()
 
-    def reduced(self, rank: int, values: Sequence[float]) -> list[float]:
+    def reduce(self, rank: int, values: Sequence[float]) -> list[float]:
         self.given[rank] = values
         self.barrier.wait()
         sums = [float(sum(each)) for each in zip(*self.given.values(), strict=True)]
@@ -53,7 +53,7 @@ class Group:
 
 
 class Engine:
-    """One of them, with a net of its own."""
+    """Engine of one worker, with its own copy of the model."""
 
     counts = True
 
@@ -62,30 +62,30 @@ class Engine:
         self.data_rank, self.data_world = rank, group.world
 
     def reduce_sums(self, values: Sequence[float]) -> list[float]:
-        return self.group.reduced(self.rank, values)
+        return self.group.reduce(self.rank, values)
 
     def scored(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, Mapping[str, Score]]]:
         for batch in batches:
-            inside = {key: array % VOCAB if key in TOKENS else array for key, array in batch.items()}
-            yield batch, self.model({key: torch.from_numpy(np.asarray(array)) for key, array in inside.items()})
+            in_vocab = {key: array % VOCAB if key in TOKENS else array for key, array in batch.items()}
+            yield batch, self.model({key: torch.from_numpy(np.asarray(array)) for key, array in in_vocab.items()})
 
 
-def evaluated(name: str, world: int, **machine: Any) -> dict[str, float]:
-    """The metrics of an evaluation by so many workers."""
+def evaluate_on(name: str, world: int, **machine: Any) -> dict[str, float]:
+    """Return the metrics of an evaluation with this many workers."""
     tiny, plain = family.recipe(name, "tiny"), family.recipe(name)
     losses = tiny.losses
     net = model(trunk_of(plain, tiny), losses)
     run = cast(Any, SimpleNamespace(losses=losses, seed=0, steps=1, eval_rows=NUM_ROWS))
     group, whole = Group(world), family.loader(tiny, steps=1)
 
-    def one(rank: int) -> dict[str, float]:
+    def run_worker(rank: int) -> dict[str, float]:
         loader = replace(whole, rank=rank, world=world, machine=replace(whole.machine, **machine))
         engine = cast(Any, Engine(deepcopy(net), group, rank))
         with torch.no_grad():
             return evaluate(run, engine, loader, whole.phases[0].seq_length)
 
     with ThreadPoolExecutor(world) as threads:
-        found = list(threads.map(one, range(world)))
+        found = list(threads.map(run_worker, range(world)))
     assert all(each == found[0] for each in found)
     return found[0]
 
@@ -95,16 +95,16 @@ LAYOUTS: list[tuple[int, dict[str, Any]]] = [(2, {}), (3, {}), (2, {"padding": "
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", NAMES)
-def test_an_evaluation_is_the_same_on_any_number_of_workers(name: str) -> None:
-    """ELECTRA's was another one by 5e-3: each worker drew its own replacements."""
-    alone = evaluated(name, 1)
+def test_evaluation_does_not_depend_on_the_number_of_workers(name: str) -> None:
+    """ELECTRA's metrics once differed by 5e-3, because each worker sampled its own replacements."""
+    alone = evaluate_on(name, 1)
     for world, machine in LAYOUTS:
-        assert evaluated(name, world, **machine) == pytest.approx(alone, rel=2e-6, abs=1e-7), (world, machine)
+        assert evaluate_on(name, world, **machine) == pytest.approx(alone, rel=2e-6, abs=1e-7), (world, machine)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "electra" in name])
-def test_an_evaluation_is_the_same_each_time_and_draws_anew_in_training(name: str) -> None:
-    assert evaluated(name, 1) == evaluated(name, 1)
+def test_evaluation_is_reproducible_but_training_draws_new_samples(name: str) -> None:
+    assert evaluate_on(name, 1) == evaluate_on(name, 1)
     state: Callable[[], Any] = torch.get_rng_state
     torch.manual_seed(1)
     before = state()

@@ -1,6 +1,5 @@
-"""The loop and DeepSpeed take the steps of the papers: ZeRO on one worker, against losses, gradients and updates that
-are made outside of both. The rows are those of the mini-world, whatever the recipe reads.
-"""
+"""The training loop and DeepSpeed make the steps of the papers: ZeRO on one worker is compared with an implementation
+outside both. All recipes read sequences of the mini-world."""
 
 import json
 import os
@@ -34,9 +33,10 @@ from training.specs import EngineSettings, Phase
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).parents[3]
-# Of the way that a tensor has gone; and of its weights, in each step: float32's own, all there is of small ways.
+# Tolerances: relative to the change of a tensor, and float32 rounding of its weights per step, which dominates for
+# small changes.
 TIGHT, FLOAT32 = 5e-5, 1.2e-7
-# Recipes with the ZeRO stage that they run on, and what of their paper is changed to see that it would be noticed.
+# Recipes with their ZeRO stage, and a changed setting of their paper that the comparison must detect.
 RUNS: dict[str, tuple[int, dict[str, Any]]] = {
     "bert_base": (1, {"corrected": True}),
     "bert_large": (2, {"decays": "all"}),
@@ -52,28 +52,28 @@ RUNS: dict[str, tuple[int, dict[str, Any]]] = {
 EDGES = ("start", "peak")
 
 
-def at_of(name: str, edge: str) -> int:
-    """The first of the twenty steps."""
+def first_step(name: str, edge: str) -> int:
+    """Return the first of the twenty steps."""
     warmup = published(name).warmup
     assert warmup is not None
     return max(0, warmup - STEPS // 2) if edge == "peak" else 0
 
 
 def run_of(name: str, corpus: Path, folder: Path) -> Run:
-    """The net, losses, optimiser and number of steps of a recipe, on rows of the mini-world."""
+    """Return a run with a recipe's model, losses, optimizer and number of steps, on sequences of the mini-world."""
     recipe, (trunk, losses) = family.recipe(name), stepping(name)
     run = mini_run(corpus, folder)
     run = {"decoder": gpt, "encoder_decoder": two_sided}.get(trunk.kind, lambda same: same)(run)
     machine = EngineSettings(
         zero_stage=RUNS[name][0], micro_batch_tokens=96, param_persistence_threshold=0
-    )  # a step is several micro-batches
+    )  # a step has several micro-batches
     phases = (Phase(seq_length=48, global_batch_size=9, steps=recipe.num_steps),)
     return replace(run, model=trunk, losses=losses, optimizer=recipe.optimizer, phases=phases, engine=machine)
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What the worker did: a folder for each run."""
+class WorkerResults:
+    """The worker's results: a directory for each run."""
 
     corpus: Path
     folder: Path
@@ -83,10 +83,10 @@ class Seen:
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+def results(tmp_path_factory: pytest.TempPathFactory) -> WorkerResults:
     folder = tmp_path_factory.mktemp("published")
-    found = Seen(mini_corpus(folder / "corpus"), folder)
-    jobs = [{"run": found.run(name, edge).to_json(), "at": at_of(name, edge)} for name in RUNS for edge in EDGES]
+    found = WorkerResults(mini_corpus(folder / "corpus"), folder)
+    jobs = [{"run": found.run(name, edge).to_json(), "at": first_step(name, edge)} for name in RUNS for edge in EDGES]
     (folder / "jobs.json").write_text(json.dumps(jobs))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -98,31 +98,33 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     return found
 
 
-def papers(run: Run, paper: Published, at: int) -> tuple[dict[str, Array], ...]:
-    """The weights of the paper before the first step and after each, by the names of the authors' code."""
+def paper_weights(run: Run, paper: Published, at: int) -> tuple[dict[str, Array], ...]:
+    """Return the weights of the paper before the first step and after each step, by the names of the authors' code."""
     return _papers(run.to_json(), paper, at)
 
 
 @cache
 def _papers(run_json: str, paper: Published, at: int) -> tuple[dict[str, Array], ...]:
     run = Run.from_json(run_json)
-    own = Plain(paper, shrunk.apart(stored(run, 0)))
+    own = Plain(paper, shrunk.separate_tensors(stored(run, 0)))
     after = [dict(own.weights)]
     for step in range(STEPS):
-        own.step(shrunk.apart(gradients(run_json, step)), plain.rate(paper, at + step))
+        own.step(shrunk.separate_tensors(gradients(run_json, step)), plain.rate(paper, at + step))
         after.append(dict(own.weights))
     return tuple(after)
 
 
 def stored(run: Run, step: int) -> dict[str, Tensor]:
-    """The worker's weights after so many steps."""
+    """Return the worker's weights after this many steps."""
     return safetensors.torch.load_file(Path(run.folder) / f"step-{step}.safetensors")
 
 
 @cache
 def gradients(run_json: str, step: int) -> dict[str, Tensor]:
-    """The gradient of a step, outside of loop and engine, at the weights that the worker had then: at others, that
-    differ in their last bits, a unit of a relu now and then falls on the other side."""
+    """Compute a step's gradient outside the loop and engine, at the worker's own weights.
+
+    Weights that differ in their last bits would sometimes put a ReLU unit on the other side of zero.
+    """
     run = Run.from_json(run_json)
     weights = {name: weight.requires_grad_() for name, weight in stored(run, step).items()}
     batches = open_loader(run, rank=0, world=1).at(step)
@@ -134,7 +136,7 @@ def gradients(run_json: str, step: int) -> dict[str, Tensor]:
 def mean_loss(
     run: Run, model: torch.nn.Module, weights: dict[str, Tensor], batches: list[dict[str, np.ndarray]]
 ) -> Tensor:
-    """The weighted sum of the means of each loss over all micro-batches of a step."""
+    """Return the weighted sum of each loss's mean over all micro-batches of a step."""
     total = torch.zeros(())
     counts = {loss.kind: sum(loss.count(batch) for batch in batches) for loss in run.losses}
     for batch in batches:
@@ -144,36 +146,36 @@ def mean_loss(
     return total
 
 
-def farthest(run: Run, after: tuple[dict[str, Array], ...]) -> float:
-    """The longest that a tensor is off after any step, in units of what is allowed."""
-    return max(one for step in range(STEPS + 1) for one in distances(run, after, step))
+def largest_deviation(run: Run, after: tuple[dict[str, Array], ...]) -> float:
+    """Return the largest deviation of a tensor after any step, relative to the tolerance."""
+    return max(one for step in range(STEPS + 1) for one in deviations(run, after, step))
 
 
-def distances(run: Run, after: tuple[dict[str, Array], ...], step: int) -> Iterator[float]:
-    for one, part in shrunk.apart(stored(run, step)).items():
-        if one.endswith(": key/bias"):  # its gradient is 0 but for rounding
+def deviations(run: Run, after: tuple[dict[str, Array], ...], step: int) -> Iterator[float]:
+    for one, part in shrunk.separate_tensors(stored(run, step)).items():
+        if one.endswith(": key/bias"):  # the exact gradient is 0, so only rounding remains
             continue
-        theirs, way = after[step][one], np.linalg.norm(after[step][one] - after[0][one])
-        allowed = TIGHT * way + FLOAT32 * (1 + step) * np.linalg.norm(theirs) + 1e-12
-        yield float(np.linalg.norm(part - theirs) / allowed)
+        expected, change = after[step][one], np.linalg.norm(after[step][one] - after[0][one])
+        allowed = TIGHT * change + FLOAT32 * (1 + step) * np.linalg.norm(expected) + 1e-12
+        yield float(np.linalg.norm(part - expected) / allowed)
 
 
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("name", RUNS)
-def test_the_loop_takes_the_steps_of_the_paper(seen: Seen, name: str, edge: str) -> None:
-    run = seen.run(name, edge)
-    assert farthest(run, papers(run, published(name), at_of(name, edge))) < 1
+def test_loop_makes_the_steps_of_the_paper(results: WorkerResults, name: str, edge: str) -> None:
+    run = results.run(name, edge)
+    assert largest_deviation(run, paper_weights(run, published(name), first_step(name, edge))) < 1
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_another_paper_is_noticed(seen: Seen, name: str) -> None:
-    run = seen.run(name, "peak")
+def test_changed_paper_setting_is_detected(results: WorkerResults, name: str) -> None:
+    run = results.run(name, "peak")
     other = replace(published(name), **RUNS[name][1])
-    assert farthest(run, papers(run, other, at_of(name, "peak"))) > 2
+    assert largest_deviation(run, paper_weights(run, other, first_step(name, "peak"))) > 2
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_rates_of_fifty_steps_later_are_noticed(seen: Seen, name: str) -> None:
-    """A single step is little in a warm-up of ten thousand; the rates themselves are compared to a millionth."""
-    run = seen.run(name, "peak")
-    assert farthest(run, papers(run, published(name), at_of(name, "peak") + 50)) > 2
+def test_rates_of_fifty_steps_later_are_detected(results: WorkerResults, name: str) -> None:
+    """One step is small in a warmup of ten thousand steps; test_published.py compares the rates themselves to 1e-6."""
+    run = results.run(name, "peak")
+    assert largest_deviation(run, paper_weights(run, published(name), first_step(name, "peak") + 50)) > 2

@@ -1,4 +1,5 @@
-"""One DeepSpeed worker, as a program: the loop takes twenty steps of each run, and the weights after each are kept.
+"""One DeepSpeed worker as a program: the loop makes twenty steps of each run, and the weights after each step are
+saved.
 
 python -m tests.orchestration.published.worker PORT JOBS.json
 """
@@ -24,7 +25,7 @@ STEPS = 20
 
 
 def train(run: Run, at: int) -> None:
-    """Twenty steps with the rates from step `at` on; step-0.safetensors has the first weights."""
+    """Make twenty steps with the rates from step `at` on; step-0.safetensors has the initial weights."""
     engine = zero.DeepSpeedEngine(build_model(run), run.optimizer, run.engine)
     folder, update, done = Path(run.folder), engine.step, 0
     folder.mkdir(parents=True)
@@ -56,4 +57,4 @@ def main(port: str, jobs_file: str) -> None:
 if __name__ == "__main__":
     main(*sys.argv[1:])
     sys.stdout.flush()
-    os._exit(0)  # gloo's threads abort the process every fourth time it ends by itself
+    os._exit(0)  # gloo's threads abort about every fourth normal exit

@@ -1,4 +1,4 @@
-"""The ablations of papers are options of their recipes: each fits together, and its net takes a batch."""
+"""Ablations of papers as recipe overrides: each combination is valid, and its model accepts a batch."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ ELECTRA = {  # arXiv:2003.10555, 3.2 and 3.5
     ],
     "All-tokens MLM": ["losses=[{kind: masked_tokens}, {kind: replaced_token_detection, predict: original}]"],
     "adversarial": ["losses=[{kind: adversarial}, {kind: replaced_token_detection}]"],
-    "a sample is never right": ["model.allow_correct=false"],
+    "sampled tokens are never correct": ["model.allow_correct=false"],
     "uniform generator": ["model.sample_from=uniform", "losses=[{kind: replaced_token_detection}]"],
     "all weights tied": ["model.generator_size_ratio=1", "model.weight_sharing=all"],
     "two stages": [
@@ -36,15 +36,15 @@ ABLATIONS = [("electra_base", name, overrides) for name, overrides in ELECTRA.it
     ),
     (
         "transformer_xl_base",
-        "tokens see as many",
+        "equal context for all tokens",
         ["model.position_embedding.same_length=true"],
-    ),  # the authors' evaluations
-    ("unilm_large", "a target from anywhere", ["data.packing.negative_prob=0.5"]),
+    ),  # as in the authors' evaluations
+    ("unilm_large", "random target segment", ["data.packing.negative_prob=0.5"]),
 ]
 
 
 @pytest.mark.parametrize(("recipe", "overrides"), [pytest.param(*case[::2], id=case[1]) for case in ABLATIONS])
-def test_an_ablation_is_an_option_that_fits_together_and_takes_a_batch(recipe: str, overrides: list[str]) -> None:
+def test_ablation_is_valid_and_its_model_accepts_a_batch(recipe: str, overrides: list[str]) -> None:
     one = load(recipe, overrides, scale="tiny")
     assert list(check(one, load_cluster("local", ["num_workers=1"]))) == []
     (batch,) = family.loader(one, steps=1).at(0)

@@ -1,4 +1,4 @@
-"""The data card: its facts are counted again by hand, and nothing of a document is taken for markup."""
+"""The data card: facts equal an independent count, and document text is never interpreted as markup."""
 
 import os
 import re
@@ -36,18 +36,18 @@ def bert() -> Recipe:
 
 
 @pytest.fixture(scope="module")
-def mini(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mini_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return mini_corpus(tmp_path_factory.mktemp("mini") / "corpus", num_train=40, num_validation=8)
 
 
 @pytest.fixture(scope="module")
-def known(mini: Path, bert: Recipe) -> DataCardFacts:
-    return card.facts_of(mini, bert)
+def facts(mini_path: Path, bert: Recipe) -> DataCardFacts:
+    return card.facts_of(mini_path, bert)
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus whose documents and sources are full of markup, in a vocabulary that gives any text back as it was."""
+def hostile_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus whose documents and sources contain much markup, with a vocabulary that reproduces any text exactly."""
     folder = tmp_path_factory.mktemp("hostile")
     texts = [f"{HOSTILE} This is document {number}. It ends." for number in range(12)]
     words = tokenization.train(tokenization.ByteLevelBPE(vocab_size=400, special_tokens="roberta"), texts)
@@ -81,22 +81,22 @@ def save_manifest(folder: Path, words: tokenization.Vocab, shard: ShardInfo) -> 
 
 
 @pytest.fixture(scope="module")
-def escaped(hostile: Path) -> DataCardFacts:
-    return card.facts_of(hostile, load("roberta_base", scale="tiny"))
+def hostile_facts(hostile_path: Path) -> DataCardFacts:
+    return card.facts_of(hostile_path, load("roberta_base", scale="tiny"))
 
 
 @pytest.fixture(scope="module")
-def page(escaped: DataCardFacts) -> str:
-    return card.html(escaped, card.pictures(escaped))
+def page(hostile_facts: DataCardFacts) -> str:
+    return card.html(hostile_facts, card.pictures(hostile_facts))
 
 
 # Facts
 
 
-def test_words_are_counted_by_how_many_pieces_they_have(mini: Path, known: DataCardFacts) -> None:
+def test_words_are_counted_by_number_of_tokens(mini_path: Path, facts: DataCardFacts) -> None:
     counted: Counter[int] = Counter()
     for split in ("train", "validation"):
-        for shard in TokenStore.open(mini, split).shards:
+        for shard in TokenStore.open(mini_path, split).shards:
             for number in range(len(shard)):
                 starts = shard.document(number)["word_starts"].tolist()
                 pieces = 0
@@ -105,37 +105,37 @@ def test_words_are_counted_by_how_many_pieces_they_have(mini: Path, known: DataC
                     if is_start:
                         counted[pieces] += 1
                         pieces = 0
-    assert known.vocabulary.words_of == tuple(counted[pieces] for pieces in range(1, 7))
+    assert facts.vocabulary.words_of == tuple(counted[pieces] for pieces in range(1, 7))
     assert counted[2] > 0
-    assert known.vocabulary.words == counted.total()
+    assert facts.vocabulary.words == counted.total()
 
 
-def test_pieces_are_counted_and_ranked(mini: Path, known: DataCardFacts) -> None:
-    shards = [shard for split in ("train", "validation") for shard in TokenStore.open(mini, split).shards]
+def test_tokens_are_counted_and_ranked(mini_path: Path, facts: DataCardFacts) -> None:
+    shards = [shard for split in ("train", "validation") for shard in TokenStore.open(mini_path, split).shards]
     counted = Counter(np.concatenate([shard.ids_T for shard in shards]).tolist())
-    words = tokenization.Vocab.load(mini / "vocab")
-    (piece, count), *_ = known.vocabulary.top
+    words = tokenization.Vocab.load(mini_path / "vocab")
+    (piece, count), *_ = facts.vocabulary.top
     assert count == max(counted.values())
     assert tokenization.shown_piece(words, max(counted, key=lambda id: (counted[id], -id))) == piece
-    assert known.vocabulary.unused == words.size - len(words.special_ids) - len(counted)
-    assert known.vocabulary.zipf[-1] == (len(counted), min(counted.values()))
-    assert dict(known.vocabulary.covered)[10] == sum(count for _, count in counted.most_common(10))
+    assert facts.vocabulary.unused == words.size - len(words.special_ids) - len(counted)
+    assert facts.vocabulary.zipf[-1] == (len(counted), min(counted.values()))
+    assert dict(facts.vocabulary.covered)[10] == sum(count for _, count in counted.most_common(10))
 
 
-def test_documents_and_sentences_are_measured(mini: Path, known: DataCardFacts) -> None:
-    shards = [shard for split in ("train", "validation") for shard in TokenStore.open(mini, split).shards]
+def test_document_and_sentence_lengths_are_counted(mini_path: Path, facts: DataCardFacts) -> None:
+    shards = [shard for split in ("train", "validation") for shard in TokenStore.open(mini_path, split).shards]
     lengths = sorted(length for shard in shards for length in shard.num_tokens_N.tolist())
-    assert known.documents.count == len(lengths) == 48
-    assert known.documents.quantiles["shortest"] == lengths[0]
-    assert known.documents.quantiles["median"] == lengths[23]
-    assert known.documents.quantiles["longest"] == lengths[-1]
-    assert known.sentences.count == sum(len(shard.sentence_at_M) for shard in shards)
-    assert known.sentences.mean == pytest.approx(sum(lengths) / known.sentences.count)
-    assert 7 <= known.sentences.quantiles["shortest"] <= known.sentences.quantiles["longest"] <= 12
+    assert facts.documents.count == len(lengths) == 48
+    assert facts.documents.quantiles["shortest"] == lengths[0]
+    assert facts.documents.quantiles["median"] == lengths[23]
+    assert facts.documents.quantiles["longest"] == lengths[-1]
+    assert facts.sentences.count == sum(len(shard.sentence_at_M) for shard in shards)
+    assert facts.sentences.mean == pytest.approx(sum(lengths) / facts.sentences.count)
+    assert 7 <= facts.sentences.quantiles["shortest"] <= facts.sentences.quantiles["longest"] <= 12
 
 
 @pytest.mark.parametrize("lengths", [[1], [1, 1, 2, 3], [7, 8, 9, 4096], [5, 1_000_003]])
-def test_a_histogram_has_a_bin_for_every_length(lengths: list[int]) -> None:
+def test_histogram_covers_every_length(lengths: list[int]) -> None:
     found = card_facts._lengths(Counter(lengths))
     assert sum(found.bins) == len(lengths)
     assert found.edges[0] <= lengths[0]
@@ -143,45 +143,45 @@ def test_a_histogram_has_a_bin_for_every_length(lengths: list[int]) -> None:
     assert len(found.edges) == len(found.bins) + 1
 
 
-def test_facts_do_not_depend_on_how_much_is_counted_at_once(
-    mini: Path, bert: Recipe, known: DataCardFacts, monkeypatch: pytest.MonkeyPatch
+def test_facts_do_not_depend_on_the_chunk_size(
+    mini_path: Path, bert: Recipe, facts: DataCardFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(card_facts, "_TOKENS_AT_ONCE", 150)
-    shard = TokenStore.open(mini, "train").shards[0]
+    shard = TokenStore.open(mini_path, "train").shards[0]
     ranges = list(card_facts._token_ranges(shard.offset_N1))
     assert len(ranges) > 10
     assert [start for start, _ in ranges[1:]] == [stop for _, stop in ranges[:-1]]
     assert (ranges[0][0], ranges[-1][1]) == (0, shard.num_tokens)
-    assert card.facts_of(mini, bert) == known
+    assert card.facts_of(mini_path, bert) == facts
 
 
-def test_a_sample_is_spread_over_all_shards(mini: Path) -> None:
-    shards = [Shard(mini / name) for name in ("train-00000-of-00001.arrow", "validation-00000-of-00001.arrow")]
+def test_sampled_documents_are_spread_over_all_shards(mini_path: Path) -> None:
+    shards = [Shard(mini_path / name) for name in ("train-00000-of-00001.arrow", "validation-00000-of-00001.arrow")]
     picked = [(shard.path.name.split("-")[0], i) for shard, i in card_facts._spread(shards, 6)]
     assert picked == [("train", 4), ("train", 12), ("train", 20), ("train", 28), ("train", 36), ("validation", 4)]
     assert len(list(card_facts._spread(shards, 1_000))) == 48
 
 
-def test_drops_are_told_in_the_order_in_which_a_document_meets_them(escaped: DataCardFacts) -> None:
-    assert list(escaped.dropped) == ["not_text", "gopher_ratio", "trimmed", "duplicate", "near_duplicate"]
+def test_drop_reasons_are_listed_in_processing_order(hostile_facts: DataCardFacts) -> None:
+    assert list(hostile_facts.dropped) == ["not_text", "gopher_ratio", "trimmed", "duplicate", "near_duplicate"]
 
 
-def test_what_is_left_ends_with_what_is_kept(escaped: DataCardFacts) -> None:
-    rows = card._funnel(escaped).parts[0].rows
+def test_funnel_table_ends_with_the_kept_documents(hostile_facts: DataCardFacts) -> None:
+    rows = card._funnel(hostile_facts).parts[0].rows
     left = [(row[3], row[6]) for row in rows]
     assert left[0] == ("20", "2,000")
     assert left[-2] == left[-1] == ("12", "1,000")
 
 
-def test_the_funnel_shows_what_each_reason_takes(escaped: DataCardFacts) -> None:
-    documents, sizes = card.pictures(escaped)["funnel"].axes
+def test_funnel_figure_shows_the_drops_of_each_reason(hostile_facts: DataCardFacts) -> None:
+    documents, sizes = card.pictures(hostile_facts)["funnel"].axes
     names = [label.get_text() for label in documents.get_yticklabels()]
     assert names == ["read", "not text", "gopher ratio", "trimmed", "duplicate", "near duplicate", "kept"]
     assert [text.get_text().strip() for text in documents.texts] == ["20", "-3", "-1", "0", "-2", "-2", "12"]
     assert [text.get_text().strip() for text in sizes.texts][-2:] == ["-200", "1,000"]
 
 
-def test_the_settings_name_no_folder_of_this_machine(mini: Path, bert: Recipe, tmp_path: Path) -> None:
+def test_settings_contain_no_local_directory(mini_path: Path, bert: Recipe, tmp_path: Path) -> None:
     spec = Corpus(
         name="mine",
         sources=(
@@ -194,7 +194,7 @@ def test_the_settings_name_no_folder_of_this_machine(mini: Path, bert: Recipe, t
         decontaminate=Decontaminate(paths=("/home/me/evals.jsonl",)),
         phrases="/home/me/phrases.txt",
     )
-    made = card.facts_of(mini, bert, spec).settings
+    made = card.facts_of(mini_path, bert, spec).settings
     assert made["sources"] == "2 x gutenberg, jsonl (text_key body)"
     assert made["dedup.reference_corpora.0"] == "old"
     assert made["phrases"] == "phrases.txt"
@@ -205,25 +205,25 @@ def test_the_settings_name_no_folder_of_this_machine(mini: Path, bert: Recipe, t
 # Training samples
 
 
-def test_each_objective_that_fits_the_vocabulary_is_shown_once(known: DataCardFacts, escaped: DataCardFacts) -> None:
-    assert known.examples[0].recipe == "bert_base_tiny"
-    assert "bert_base" not in [each.recipe for each in known.examples]
-    names = [each.recipe for each in escaped.examples]
+def test_each_compatible_objective_is_shown_once(facts: DataCardFacts, hostile_facts: DataCardFacts) -> None:
+    assert facts.examples[0].recipe == "bert_base_tiny"
+    assert "bert_base" not in [each.recipe for each in facts.examples]
+    names = [each.recipe for each in hostile_facts.examples]
     assert names[0] == "roberta_base_tiny"
     assert {"gpt2"} <= set(names)
     assert not {"bert_base", "roberta_base"} & set(names)
 
 
-def test_a_sample_has_its_labels_behind_what_is_masked(known: DataCardFacts, escaped: DataCardFacts) -> None:
-    masked = [token for token in known.examples[0].tokens if token.label]
-    assert 3 <= len(masked) <= 0.3 * len(known.examples[0].tokens)
+def test_sample_shows_labels_after_masked_tokens(facts: DataCardFacts, hostile_facts: DataCardFacts) -> None:
+    masked = [token for token in facts.examples[0].tokens if token.label]
+    assert 3 <= len(masked) <= 0.3 * len(facts.examples[0].tokens)
     assert any(token.text.strip() == "[MASK]" for token in masked)
     assert all(re.fullmatch(r"w\d+", token.label) for token in masked)
-    (causal,) = (each for each in escaped.examples if each.recipe == "gpt2")
+    (causal,) = (each for each in hostile_facts.examples if each.recipe == "gpt2")
     assert not any(token.label for token in causal.tokens)
 
 
-def test_a_corpus_too_small_for_a_row_says_so(tmp_path: Path, bert: Recipe) -> None:
+def test_too_small_corpus_is_noted_instead_of_a_sample(tmp_path: Path, bert: Recipe) -> None:
     folder = mini_corpus(tmp_path / "corpus", num_train=1, num_validation=1)
     first = card.facts_of(folder, bert).examples[0]
     assert first.tokens == ()
@@ -238,7 +238,7 @@ def test_a_corpus_too_small_for_a_row_says_so(tmp_path: Path, bert: Recipe) -> N
 
 
 class Tags(HTMLParser):
-    """Every tag with its attributes; closing tags fit the opening ones."""
+    """Collects all tags with their attributes and checks that closing tags match opening tags."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -260,7 +260,7 @@ class Tags(HTMLParser):
         self.said += data
 
 
-def test_a_script_in_a_document_stays_text(page: str) -> None:
+def test_script_in_a_document_is_shown_as_text(page: str) -> None:
     tags = Tags(page)
     assert {tag for tag, _ in tags.found}.isdisjoint({"script", "link", "iframe", "object"})
     assert "<script>alert('x')</script>" in tags.said
@@ -268,7 +268,7 @@ def test_a_script_in_a_document_stays_text(page: str) -> None:
     assert "bad <i>json</i>" in tags.said
 
 
-def test_the_page_needs_no_other_file(page: str) -> None:
+def test_page_needs_no_other_file(page: str) -> None:
     for tag, attributes in Tags(page).found:
         for name in ("src", "href"):
             value = attributes.get(name)
@@ -278,33 +278,33 @@ def test_the_page_needs_no_other_file(page: str) -> None:
     assert page.count("data:image/png;base64,") == 4
 
 
-def test_every_link_of_the_page_has_its_section(page: str) -> None:
+def test_every_link_of_the_page_has_a_section(page: str) -> None:
     tags = Tags(page).found
     targets = [attributes["href"] for tag, attributes in tags if tag == "a"]
     assert targets == [f"#{attributes['id']}" for tag, attributes in tags if tag == "section"]
     assert len(set(targets)) == len(targets) == 12
 
 
-def test_a_page_without_pictures_tells_the_histograms_in_lines(known: DataCardFacts) -> None:
-    page = card.html(known, {})
+def test_page_without_pictures_shows_text_histograms(facts: DataCardFacts) -> None:
+    page = card.html(facts, {})
     assert "<img" not in page
     assert "####" in page
 
 
-def test_markdown_keeps_a_document_inside_its_fence(escaped: DataCardFacts) -> None:
-    text = card.markdown(escaped)
-    assert f"`````text\n{HOSTILE}" in text  # one more than the longest run of the document
+def test_markdown_fence_is_longer_than_backticks_in_the_document(hostile_facts: DataCardFacts) -> None:
+    text = card.markdown(hostile_facts)
+    assert f"`````text\n{HOSTILE}" in text  # one more than the longest run of backticks in the document
     assert r"\<b\>\|source\_\*1\*\|\</b\> second line" in text
 
 
-def test_markdown_tables_have_as_many_cells_in_each_row(escaped: DataCardFacts) -> None:
-    tables = re.findall(r"(?:^\|.*\n)+", card.markdown(escaped), re.MULTILINE)
+def test_markdown_tables_have_equal_numbers_of_columns(hostile_facts: DataCardFacts) -> None:
+    tables = re.findall(r"(?:^\|.*\n)+", card.markdown(hostile_facts), re.MULTILINE)
     assert len(tables) >= 8
     for table in tables:
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1, table
 
 
-def test_what_is_asked_is_marked_in_both() -> None:
+def test_predicted_tokens_are_marked_in_markdown_and_html() -> None:
     tokens = (ShownToken(" ", "[CLS]", "", True), ShownToken(" ", "<a", "b&c"), ShownToken("", "d"))
     sections = [card_page.Section("S", "", (card_page.CardSample("head", "said", tokens),))]
     assert "[CLS] {<a = b&c}d" in card_page.markdown("t", sections)
@@ -315,7 +315,7 @@ def test_what_is_asked_is_marked_in_both() -> None:
     "text",
     ["<script>alert(1)</script>", "</pre></section><h1>", "'\"><img src=x onerror=alert(1)>", "{{ 7 * 7 }} {% raw %}"],
 )
-def test_hostile_text_is_escaped_in_each_place(text: str) -> None:
+def test_hostile_text_is_escaped_in_every_part(text: str) -> None:
     tokens = (ShownToken("", text), ShownToken(" ", text, text), ShownToken("", text, "", True))
     parts = (
         card_page.CardTable((text, text), ((text, text),)),
@@ -332,14 +332,14 @@ def test_hostile_text_is_escaped_in_each_place(text: str) -> None:
 
 
 @pytest.mark.parametrize("control", ["\u202e", "\u2066", "\x00", "\x1b", "\x9b"])
-def test_a_control_character_is_shown_as_its_code(control: str) -> None:
+def test_control_character_is_shown_as_its_code(control: str) -> None:
     sections = [card_page.Section("S", "", (card_page.Quote(f"a{control}b", f"c{control}d"),))]
     for page in (card_page.html("t", sections, {}), card_page.markdown("t", sections)):
         assert control not in page
         assert f"c\\u{ord(control):04x}d" in page
 
 
-def test_the_page_can_be_used_without_sight_and_without_a_mouse(page: str) -> None:
+def test_page_is_accessible(page: str) -> None:
     tags = Tags(page).found
     ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
     named = [attributes["aria-labelledby"] for _, attributes in tags if "aria-labelledby" in attributes]
@@ -355,10 +355,10 @@ def test_the_page_can_be_used_without_sight_and_without_a_mouse(page: str) -> No
 # Files
 
 
-def test_the_same_corpus_elsewhere_gives_the_same_bytes(mini: Path, bert: Recipe, tmp_path: Path) -> None:
-    shutil.copytree(mini, tmp_path / "moved")
+def test_moved_corpus_gives_the_same_bytes(mini_path: Path, bert: Recipe, tmp_path: Path) -> None:
+    shutil.copytree(mini_path, tmp_path / "moved")
     first, second = (
-        card.write(corpus, bert, tmp_path / name) for name, corpus in {"a": mini, "b": tmp_path / "moved"}.items()
+        card.write(corpus, bert, tmp_path / name) for name, corpus in {"a": mini_path, "b": tmp_path / "moved"}.items()
     )
     assert [file.name for file in first] == ["data_card.md", "data_card.html"]
     for one, other in zip(first, second, strict=True):
@@ -367,7 +367,7 @@ def test_the_same_corpus_elsewhere_gives_the_same_bytes(mini: Path, bert: Recipe
 
 
 @pytest.mark.slow
-def test_another_process_gives_the_same_bytes(mini: Path, tmp_path: Path) -> None:
+def test_other_processes_give_the_same_bytes(mini_path: Path, tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from orchestration.config import load\n"
         "from orchestration.reports.data_card import card as data_card\n"
@@ -376,7 +376,7 @@ def test_another_process_gives_the_same_bytes(mini: Path, tmp_path: Path) -> Non
     )
     for seed in ("1", "2"):
         subprocess.run(
-            [sys.executable, "-c", program, str(mini), str(tmp_path / seed)],
+            [sys.executable, "-c", program, str(mini_path), str(tmp_path / seed)],
             check=True,
             cwd=Path(card.__file__).parents[3],
             env=os.environ | {"PYTHONHASHSEED": seed},
@@ -385,7 +385,7 @@ def test_another_process_gives_the_same_bytes(mini: Path, tmp_path: Path) -> Non
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
 
 
-def test_a_ledger_without_drops_is_drawn(known: DataCardFacts) -> None:
-    empty = replace(known, seen=Count(), kept=Count(), dropped={})
+def test_funnel_without_drops_is_drawn(facts: DataCardFacts) -> None:
+    empty = replace(facts, seen=Count(), kept=Count(), dropped={})
     assert set(card.pictures(empty)) == {"funnel", "document_lengths", "sentence_lengths", "zipf"}
     assert "0 documents with 0 tokens" in card.markdown(empty)

@@ -1,4 +1,4 @@
-"""The family in words: trees of parts, a table of all, and differences that read like an abstract."""
+"""Descriptions of the model family: trees of parts, a table of all recipes, and differences in sentences."""
 
 import json
 import re
@@ -20,13 +20,13 @@ MODELS = Path(__file__).parents[3] / "docs" / "reference" / "models.md"
 
 
 def parts(node):
-    """Every part of a tree, the outer ones first."""
+    """Yield every part of a tree; outer parts come first."""
     yield node
     for part in node.parts:
         yield from parts(part)
 
 
-def test_a_net_is_a_tree_of_readable_parts():
+def test_model_is_a_tree_of_named_parts():
     named = {part.name: part for part in build_tree(recipe("bert_base")).parts}
     assert list(named) == ["tokens", "positions", "segments", "embedding norm", "12 blocks", "heads"]
     blocks = named["12 blocks"]
@@ -34,33 +34,33 @@ def test_a_net_is_a_tree_of_readable_parts():
     assert blocks.parameters == 12 * 7_087_872
 
 
-def test_what_all_layers_share_is_counted_once():
+def test_shared_parameters_are_counted_once():
     albert = build_tree(recipe("albert_base"))
     assert {part.name: part.parameters for part in parts(albert)}["attention"] == 4 * (768 * 768 + 768)
 
 
 @pytest.mark.parametrize("name", ["bert_base", "albert_base", "electra_small", "t5_small", "transformer_xl_base"])
-def test_the_parts_of_a_net_add_up(name):
+def test_parameters_of_the_parts_add_up(name):
     whole = build_tree(recipe(name))
     for part in parts(whole):
         assert part.parameters == part.own + sum(inner.parameters for inner in part.parts)
     assert whole.parameters == recipe(name).reported_results["parameters"]
 
 
-def test_parameters_are_counted_where_the_paper_does_not_speak_of_them():
+def test_parameters_are_counted_for_changed_recipes():
     assert load("bert_base", ["model.num_hidden_layers=13"]).reported_results == {}
     assert family.count_parameters(load("bert_base", ["model.num_hidden_layers=13"])) == 110_106_428 + 7_087_872
     assert family.count_parameters(load("bert_base", scale="tiny")) < 1_000_000
 
 
-def test_bert_costs_what_six_flops_per_weight_and_token_say():
+def test_bert_flops_are_six_per_weight_and_token():
     one = recipe("bert_base")
     weights = 85_000_000 + 0.15 * 23_440_896
     assert training_flops(one) == pytest.approx(6 * weights * one.num_tokens, rel=0.1)
 
 
-def test_t5_costs_a_full_source_and_a_fifth_of_it_as_answers():
-    """The decoder reads 114 tokens for the 512 of the encoder, and keys and values of all of these."""
+def test_t5_flops_include_the_encoder_and_short_targets():
+    """The decoder reads 114 tokens for each 512 tokens of the encoder, and the keys and values of all 512."""
     one = recipe("t5_base")
     encoder, crossed, looked_at = 85e6, 14e6, 2 * 12 * 512 * 768
     decoder, answer = 99e6, 24.7e6
@@ -68,7 +68,7 @@ def test_t5_costs_a_full_source_and_a_fifth_of_it_as_answers():
     assert training_flops(one) == pytest.approx(work, rel=0.05)
 
 
-def test_roberta_against_bert_reads_like_the_abstract_of_its_paper():
+def test_difference_of_bert_and_roberta():
     lines = describe_difference(recipe("bert_base"), recipe("roberta_base"))
     assert lines[:11] == [
         "trains on the text of books_wiki_news, instead of wikipedia_books",
@@ -86,7 +86,7 @@ def test_roberta_against_bert_reads_like_the_abstract_of_its_paper():
     ]
 
 
-def test_albert_against_bert_reads_like_the_abstract_of_its_paper():
+def test_difference_of_bert_and_albert():
     lines = describe_difference(recipe("bert_base"), recipe("albert_base"))
     assert lines[1:5] == [
         "packing: pairs of segments, 50% swapped (SOP), "
@@ -104,7 +104,7 @@ def test_albert_against_bert_reads_like_the_abstract_of_its_paper():
     ]
 
 
-def test_spanbert_against_bert_reads_like_the_abstract_of_its_paper():
+def test_difference_of_bert_and_spanbert():
     lines = describe_difference(recipe("bert_base_cased"), recipe("spanbert_base"))
     assert lines[:5] == [
         "packing: full sentences packed inside documents, overlong sentences dropped, "
@@ -117,7 +117,7 @@ def test_spanbert_against_bert_reads_like_the_abstract_of_its_paper():
     ]
 
 
-def test_transformer_xl_against_gpt2_reads_like_the_difference_of_their_papers():
+def test_difference_of_gpt2_and_transformer_xl():
     lines = describe_difference(recipe("gpt2"), recipe("transformer_xl_base"))
     assert lines[2] == (
         "packing: streams of continuous text; each sequence continues the previous one, instead of continuous text"
@@ -130,7 +130,7 @@ def test_transformer_xl_against_gpt2_reads_like_the_difference_of_their_papers()
     ]
 
 
-def test_bart_against_t5_reads_like_the_difference_of_their_papers():
+def test_difference_of_t5_and_bart():
     lines = describe_difference(recipe("t5_base"), recipe("bart_base"))
     assert lines[2:5] == [
         "packing: full sentences packed inside documents, instead of continuous text",
@@ -146,7 +146,7 @@ def test_bart_against_t5_reads_like_the_difference_of_their_papers():
     } <= set(lines)
 
 
-def test_pegasus_against_bart_reads_like_the_difference_of_their_papers():
+def test_difference_of_bart_and_pegasus():
     lines = describe_difference(recipe("bart_base"), recipe("pegasus_base"))
     assert lines[2:4] == [
         "predicts the gap sentences, instead of the whole text",
@@ -162,7 +162,7 @@ def test_pegasus_against_bart_reads_like_the_difference_of_their_papers():
     } <= set(lines)
 
 
-def test_a_difference_that_no_sentence_covers_is_listed_by_its_key():
+def test_difference_without_a_sentence_is_listed_by_its_key():
     lines = describe_difference(
         recipe("bert_base"), load("bert_base", ["optimizer.beta2=0.98", "model.hidden_dropout=0.0"])
     )
@@ -174,11 +174,11 @@ def test_a_difference_that_no_sentence_covers_is_listed_by_its_key():
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_differs_from_itself_in_nothing(name):
+def test_recipe_does_not_differ_from_itself(name):
     assert len(describe_difference(recipe(name), recipe(name))) == 1
 
 
-SAID = {
+CHANGES = {
     "bert_base": [
         "data.corpus=x", "data.tokenizer.vocab_size=99", "data.tokenizer.lowercase=false",
         "data.packing.short_seq_prob=0.5",
@@ -230,13 +230,13 @@ SAID = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "override"), [(name, override) for name in SAID for override in SAID[name]])
-def test_no_change_goes_unsaid(name, override):
+@pytest.mark.parametrize(("name", "override"), [(name, override) for name in CHANGES for override in CHANGES[name]])
+def test_every_change_is_reported(name, override):
     lines = describe_difference(recipe(name), load(name, [override]))
     assert [line for line in lines if not line.startswith("keeps the architecture")]
 
 
-def test_parts_are_said_in_words():
+def test_parts_are_described_in_words():
     assert SegmentPair(negatives="swapped").describe() == "pairs of segments, 50% swapped (SOP)"
     assert Contiguous(unit="sentence", cross_documents=False).describe() == "full sentences packed inside documents"
     assert WholeWordMasking().describe() == "15% of the tokens, in whole words"
@@ -285,11 +285,11 @@ ORACLES = {
 
 
 @pytest.mark.parametrize("name", ORACLES)
-def test_a_net_is_compared_with_the_class_that_computes_it(name):
+def test_oracle_is_the_class_that_computes_the_same_model(name):
     assert family.oracle(recipe(name)) == ORACLES[name]
 
 
-def test_the_table_of_the_family_has_a_row_for_each_recipe():
+def test_family_table_has_a_row_per_recipe():
     table = family.markdown(family.sort_recipes(map(recipe, RECIPES))).splitlines()
     assert [cell.strip() for cell in table[0].strip("|").split("|")] == list(family.COLUMNS)
     assert {line.count("|") for line in table} == {len(family.COLUMNS) + 1}
@@ -297,16 +297,16 @@ def test_the_table_of_the_family_has_a_row_for_each_recipe():
     assert "[RoBERTa](https://arxiv.org/abs/1907.11692)" in "\n".join(table)
 
 
-def test_the_table_of_the_models_page_is_what_the_command_prints():
+def test_models_page_contains_the_printed_table():
     found = re.findall(r"^\| recipe \| paper .*\n(?:\|.*\n)+", MODELS.read_text(), re.MULTILINE)
     assert found == [family.markdown(family.sort_recipes(map(recipe, RECIPES))) + "\n"]
 
 
 @pytest.mark.slow
-def test_the_table_answers_a_program_and_a_person():
+def test_recipes_command_prints_json_and_markdown():
     command = [sys.executable, "-m", "orchestration.cli", "recipes", "--markdown"]
-    told = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
-    assert told["gpt2_xl"]["parameters"] == 1_557_611_200
-    assert told["gpt2_xl"]["oracle"] == "GPT2LMHeadModel"
+    table = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert table["gpt2_xl"]["parameters"] == 1_557_611_200
+    assert table["gpt2_xl"]["oracle"] == "GPT2LMHeadModel"
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert printed == family.markdown(family.sort_recipes(map(recipe, RECIPES))) + "\n"

@@ -1,4 +1,4 @@
-"""The tables of metrics and tags name what the code logs, and nothing else."""
+"""The tables of metrics and tags list exactly the names that the code logs."""
 
 import ast
 import re
@@ -18,8 +18,8 @@ COMPOSED = ("eval/<metric>", "system/<metric>", "<split>_<metric>", "train/loss_
 LOGGED = re.compile(r"(train|eval|perf|ckpt)/[\w/]+")
 
 
-def strings(file: Path) -> Iterator[str]:
-    """The strings of a file; in an f-string each value becomes x. Docstrings are left out."""
+def yield_strings(file: Path) -> Iterator[str]:
+    """Yield the strings of a file without docstrings; in an f-string, each value becomes x."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
@@ -30,15 +30,15 @@ def strings(file: Path) -> Iterator[str]:
             yield node.value
 
 
-def test_each_metric_of_the_code_is_in_a_table() -> None:
-    found = {text: file.name for file in FILES for text in strings(file) if LOGGED.fullmatch(text)}
+def test_each_metric_of_the_code_is_documented() -> None:
+    found = {text: file.name for file in FILES for text in yield_strings(file) if LOGGED.fullmatch(text)}
     assert "train/learning_rate" in found
-    composed = ("eval/x/x", "train/x_spike")  # f"eval/{task}/{key}": rows of SCORE_METRICS and COMPOSED
+    composed = ("eval/x/x", "train/x_spike")  # f"eval/{task}/{key}": documented in SCORE_METRICS and COMPOSED
     assert not {text: file for text, file in found.items() if not is_documented(text) and text not in composed}
 
 
-def tags(file: Path) -> Iterator[str]:
-    """Names of tags in a file: arguments of functions that log tags, and keys of dictionaries of tags."""
+def yield_tags(file: Path) -> Iterator[str]:
+    """Yield the tag names of a file: arguments of functions that log tags, and keys of dictionaries of tags."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         values: list[ast.AST] = []
         if isinstance(node, ast.Call):
@@ -52,20 +52,20 @@ def tags(file: Path) -> Iterator[str]:
         yield from (key.value for each in dicts for key in each.keys if isinstance(key, ast.Constant))
 
 
-def test_each_tag_of_the_code_is_in_the_table() -> None:
-    found = {tag: file.name for file in FILES if file.is_relative_to(TABLES.parents[1]) for tag in tags(file)}
+def test_each_tag_of_the_code_is_documented() -> None:
+    found = {tag: file.name for file in FILES if file.is_relative_to(TABLES.parents[1]) for tag in yield_tags(file)}
     assert {"restarts", "skip_steps", "outcome", "net", "command", "table"} <= set(found)
     assert not {tag: file for tag, file in found.items() if not is_documented(tag, TAGS)}
 
 
 @pytest.mark.parametrize("loss", get_args(Loss), ids=lambda loss: loss.__name__)
-def test_the_accuracy_of_each_loss_is_in_the_table(loss: type) -> None:
+def test_accuracy_of_each_loss_is_documented(loss: type) -> None:
     assert is_documented(f"train/{loss.accuracy}", TRAINING_METRICS)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("one", [*METRICS, *TAGS], ids=lambda one: one.name)
-def test_each_row_of_a_table_is_written_by_the_code(one: LoggedName) -> None:
-    """Each of its words is in the code."""
+def test_each_documented_name_is_used_by_the_code(one: LoggedName) -> None:
+    """Each word of its name is in the code."""
     if one.name in COMPOSED:
         return
     words = [word.strip("_") for word in re.split(r"<\w+>|[/.]", one.name) if word.strip("_")]

@@ -1,4 +1,4 @@
-"""The model card: what a hub reads at its top, what people read below, and nothing of the machine."""
+"""The model card: front matter for the Hub, text for readers, and no local paths."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from orchestration.jobs import runs, stages
 from orchestration.reports import SCORE_FILE, SCORE_MARK
 from orchestration.reports.model_card import card, model_card
 from preprocessing.errors import BadInput
-from tests.orchestration.jobs.test_pretrain import SPANBERT, finished
+from tests.orchestration.jobs.test_pretrain import SPANBERT, write_finished_run
 from tests.training.corpora import mini_corpus
 from training.tasks import SelectedTrials, TaskScore
 
@@ -32,8 +32,8 @@ SCORE = TaskScore(
 POOR = replace(SCORE, starts={"pretrained": SelectedTrials({}, {"test": {"accuracy": (0.1, 0.1)}})})
 
 
-def keep(run: Path, name: str, score: TaskScore = SCORE, **causes: Any) -> Path:
-    """The folder of a finished score, as `sesame eval` leaves it."""
+def write_score(run: Path, name: str, score: TaskScore = SCORE, **causes: Any) -> Path:
+    """Write the directory of a finished score, as `sesame eval` does."""
     folder = run / "scores" / name
     folder.mkdir(parents=True)
     (folder / SCORE_FILE).write_text(json.dumps([asdict(score)]))
@@ -43,8 +43,8 @@ def keep(run: Path, name: str, score: TaskScore = SCORE, **causes: Any) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A finished run with a result and scores, on a corpus that is there."""
-    folder = finished(SPANBERT, tmp_path / "bert_base_tiny-12345678")
+    """A finished run with a result and scores, and its corpus."""
+    folder = write_finished_run(SPANBERT, tmp_path / "bert_base_tiny-12345678")
     shutil.rmtree(folder / "corpus")
     mini_corpus(folder / "corpus")
     (folder / runs.RESULT).write_text(
@@ -52,7 +52,7 @@ def run(tmp_path: Path) -> Path:
             {"step": 12, "tokens": 3_456, "loss": 5.25, "evaluation": {"eval/loss": 5.5, "eval/perplexity": None}}
         )
     )
-    keep(folder, "next_sentence-1")
+    write_score(folder, "next_sentence-1")
     return folder
 
 
@@ -61,8 +61,8 @@ def front_matter(text: str) -> dict[str, Any]:
     return yaml.safe_load(matter)
 
 
-def test_the_front_matter_is_as_the_hub_wants_it(run: Path) -> None:
-    from huggingface_hub import ModelCard  # slow to import
+def test_front_matter_is_valid_for_the_hub(run: Path) -> None:
+    from huggingface_hub import ModelCard  # imported here because it is slow
 
     text = model_card(run, license="cc-by-4.0")
     found = front_matter(text)
@@ -77,9 +77,9 @@ def test_the_front_matter_is_as_the_hub_wants_it(run: Path) -> None:
     )
 
 
-def test_recipe_data_scores_and_licence_are_told(run: Path) -> None:
+def test_card_shows_recipe_data_scores_and_license(run: Path) -> None:
     text = model_card(run)
-    for said in (
+    for expected in (
         "| named after | BERT, Devlin et al. 2018, arXiv:1810.04805 |",
         "| scale | tiny |",
         "| masking | 15% of the tokens |",
@@ -93,67 +93,67 @@ def test_recipe_data_scores_and_licence_are_told(run: Path) -> None:
         "The license of the weights was not stated",
         "keeps the licenses of its sources",
     ):
-        assert said in text
+        assert expected in text
 
 
 FOLLOWS = "| next_sentence | accuracy, test | 80.0 +- 7.1 | 55.0 +- 7.1 | not tested | majority 50.0 |"
 
 
-def rows(run: Path) -> list[str]:
-    """What the card says of scores."""
+def score_lines(run: Path) -> list[str]:
+    """Return the table rows of next_sentence scores on the card."""
     return [line for line in model_card(run).splitlines() if line.startswith("| next_sentence")]
 
 
-def test_the_score_of_the_last_step_with_all_labels_is_told(run: Path) -> None:
-    """The one of the finished run may have the number of its last step in its file: `--checkpoints-every` does so."""
-    keep(run, "next_sentence-0", POOR, step=6)
-    keep(run, "next_sentence-2", POOR, labels=200)
-    keep(run, "next_sentence-3", POOR, step=9)
-    assert rows(run) == [FOLLOWS]
+def test_card_shows_the_score_of_the_last_step_with_all_labels(run: Path) -> None:
+    """With `--checkpoints-every`, the score of the finished run may name the last step in its file."""
+    write_score(run, "next_sentence-0", POOR, step=6)
+    write_score(run, "next_sentence-2", POOR, labels=200)
+    write_score(run, "next_sentence-3", POOR, step=9)
+    assert score_lines(run) == [FOLLOWS]
     shutil.rmtree(run / "scores" / "next_sentence-1")
-    keep(run, "next_sentence-1", replace(SCORE, step=12))
-    assert rows(run) == [FOLLOWS]
+    write_score(run, "next_sentence-1", replace(SCORE, step=12))
+    assert score_lines(run) == [FOLLOWS]
 
 
-def test_a_score_of_another_step_or_of_some_labels_is_told_as_such(run: Path) -> None:
+def test_score_of_another_step_or_label_count_is_named(run: Path) -> None:
     shutil.rmtree(run / "scores")
-    keep(run, "next_sentence-0", SCORE, step=6, labels=200)
-    assert rows(run) == [FOLLOWS.replace("next_sentence", "next_sentence at step 6 with 200 labels")]
+    write_score(run, "next_sentence-0", SCORE, step=6, labels=200)
+    assert score_lines(run) == [FOLLOWS.replace("next_sentence", "next_sentence at step 6 with 200 labels")]
 
 
-def test_a_score_that_lacks_cells_and_what_is_none_is_not_told(run: Path) -> None:
-    half = keep(run, "next_sentence-9", POOR)
+def test_unfinished_scores_and_other_directories_are_omitted(run: Path) -> None:
+    half = write_score(run, "next_sentence-9", POOR)
     (half / stages.MARK).unlink()
     table = run / "scores" / "spanbert-1"
     table.mkdir()
     (table / stages.MARK).write_text(json.dumps({"causes": {"asked": {}}}))
-    assert rows(run) == [FOLLOWS]
+    assert score_lines(run) == [FOLLOWS]
 
 
-def test_two_scores_of_a_task_are_named_apart(run: Path) -> None:
-    """Of other grids, lengths or data."""
-    keep(run, "next_sentence-2", POOR)
-    assert [row.split(" | ")[0] for row in rows(run)] == ["| next_sentence (1)", "| next_sentence (2)"]
+def test_two_scores_of_a_task_are_numbered(run: Path) -> None:
+    """The scores have different grids, lengths or data."""
+    write_score(run, "next_sentence-2", POOR)
+    assert [row.split(" | ")[0] for row in score_lines(run)] == ["| next_sentence (1)", "| next_sentence (2)"]
     results = front_matter(model_card(run))["model-index"][0]["results"]
     assert [one["dataset"]["name"] for one in results] == [
         f"next_sentence ({n}) (made from held-out text)" for n in (1, 2)
     ]
 
 
-def test_the_parameters_are_counted_in_the_file(run: Path) -> None:
+def test_parameters_are_counted_in_the_weights_file(run: Path) -> None:
     from training.formats import load_weights
 
     _, weights = load_weights(run / launch.WEIGHTS)
     assert f"with {sum(tensor.numel() for tensor in weights.values()):,} parameters" in model_card(run)
 
 
-def test_no_path_of_the_machine_is_in_it(run: Path) -> None:
+def test_card_contains_no_local_path(run: Path) -> None:
     assert str(run.parent) not in model_card(run)
 
 
-def test_what_a_run_does_not_have_yet_is_left_out(tmp_path: Path) -> None:
-    """MLflow gets the card when training ends: there are no scores then, and the corpus may be gone."""
-    folder = finished(SPANBERT, tmp_path / "run")
+def test_missing_parts_of_a_run_are_omitted(tmp_path: Path) -> None:
+    """MLflow gets the card at the end of training: there are no scores yet, and the corpus may be gone."""
+    folder = write_finished_run(SPANBERT, tmp_path / "run")
     text = model_card(folder)
     assert "The corpus of the run was not found." in text
     assert "No downstream task was evaluated" in text
@@ -164,7 +164,7 @@ def test_what_a_run_does_not_have_yet_is_left_out(tmp_path: Path) -> None:
         model_card(tmp_path)
 
 
-def test_its_names_of_files_are_those_that_others_write() -> None:
+def test_file_names_match_those_of_the_writers() -> None:
     assert (card.WEIGHTS, card.EXPORT) == (launch.WEIGHTS, launch.EXPORT)
     assert card.RESULT == runs.RESULT
     assert SCORE_MARK == stages.MARK

@@ -1,4 +1,4 @@
-"""The table of downstream scores."""
+"""The table of task scores."""
 
 import csv
 import io
@@ -22,12 +22,12 @@ def score(task: str, **more: object) -> TaskScore:
     return TaskScore(task, **values)  # type: ignore[arg-type]
 
 
-def test_shares_are_percent_and_columns_without_anything_are_left_out() -> None:
+def test_fractions_are_percentages_and_empty_columns_are_omitted() -> None:
     (row,) = score_rows([score("squad", paper={"squad.f1": 88.5})])
     assert row == {"task": "squad", "metric": "f1", "split": "dev", "pretrained": "81.0 +- 1.0", "paper": "f1 88.5"}
 
 
-def test_the_gain_over_random_weights_is_beside() -> None:
+def test_gain_over_random_weights_is_shown() -> None:
     one = score("squad")
     random = SelectedTrials({}, {"dev": {"f1": (0.5, 0.5, 0.5), "exact": (0.3, 0.3, 0.3)}})
     both = score("squad", starts={**one.starts, "random": random}, chance=0.25, labels=200)
@@ -43,7 +43,7 @@ def test_the_gain_over_random_weights_is_beside() -> None:
     assert score_rows([score("lambada", starts=single)])[0]["p"] == "one example"
 
 
-def test_intervals_and_a_constant_answer_stand_beside_the_score() -> None:
+def test_interval_and_constant_answer_are_shown_beside_the_score() -> None:
     one = score("mrpc", intervals={"pretrained": (0.752, 0.861)}, constant={"pretrained": "one constant answer: 'yes'"})
     assert score_rows([one])[0]["pretrained"] == "81.0 +- 1.0 [75.2, 86.1], constant answer"
     assert "95 % confidence interval" in score_page("bert", [one])
@@ -54,8 +54,8 @@ def test_intervals_and_a_constant_answer_stand_beside_the_score() -> None:
     assert score_rows([read])[0]["pretrained"] == "35.1 [30.0, 41.0]"
 
 
-def test_a_note_is_said_once_with_the_scores_that_it_is_of() -> None:
-    """Scored at nine checkpoints, a task had each of its notes nine times on its page."""
+def test_note_is_printed_once_with_its_scores() -> None:
+    """Notes of a task scored at nine checkpoints were once printed nine times on its page."""
     steps = [score("rte", step=100 * n, notes=("cut", *(["one"] if n == 1 else []))) for n in range(1, 10)]
     page = score_page("bert", [*steps, score("mrpc", notes=("cut",))])
     assert [line for line in page.splitlines() if line.startswith("* ") and "pretrained" not in line] == [
@@ -65,7 +65,7 @@ def test_a_note_is_said_once_with_the_scores_that_it_is_of() -> None:
     ]
 
 
-def test_what_is_kept_of_a_score_is_read_back(tmp_path: Path) -> None:
+def test_saved_score_is_loaded_unchanged(tmp_path: Path) -> None:
     one = score(
         "rte", gain=PairedDifference(0.1, 0.0, 0.2, 0.05, 3, 71), intervals={"pretrained": (0.5, 0.6)}, notes=("a",)
     )
@@ -76,8 +76,8 @@ def test_what_is_kept_of_a_score_is_read_back(tmp_path: Path) -> None:
     assert load_score(tmp_path) == replace(one, gain=None, intervals={})
 
 
-def test_majority_and_chance_are_two_words_for_two_things() -> None:
-    """The share of the most frequent answer was called chance."""
+def test_majority_and_chance_are_separate_values() -> None:
+    """The fraction of the most frequent answer was once called chance."""
 
     def row(**counted: tuple[float, ...]) -> dict[str, str]:
         starts = {"pretrained": SelectedTrials({}, {"test": {"accuracy": (0.6,)} | counted})}
@@ -93,7 +93,7 @@ def test_majority_and_chance_are_two_words_for_two_things() -> None:
     assert row(chance=(0.5,)) == {"chance": "50.0"}
 
 
-def test_what_is_no_share_has_its_unit_and_rows_are_counted() -> None:
+def test_other_metrics_have_a_unit_and_examples_are_counted() -> None:
     one = score("wiki", metric="word_perplexity", split="test", starts={"pretrained": SelectedTrials({}, {"test": {
         "word_perplexity": (884745.0,)}})})  # fmt: skip
     both = score_rows(
@@ -103,12 +103,12 @@ def test_what_is_no_share_has_its_unit_and_rows_are_counted() -> None:
     assert [(values["rows"], values["train_rows"]) for values in score_values([one])] == [(None, None)]
 
 
-def test_the_split_of_a_papers_figure_is_beside_it() -> None:
+def test_split_of_a_reported_score_is_shown() -> None:
     (row,) = score_rows([score("rte", paper={"glue.rte (test)": 66.4, "glue.mnli_m": 84.6})])
     assert row["paper"] == "rte 66.4 (test), mnli_m 84.6"
 
 
-def test_the_page_says_what_was_chosen_all_metrics_and_what_failed() -> None:
+def test_page_lists_selected_hyperparameters_metrics_and_failures() -> None:
     page = score_page("bert_base", [score("squad", failed=("squad, seed 2: loss nan",))])
     assert "# Scores of bert_base" in page
     assert "| squad | f1 | dev | 81.0 +- 1.0 |" in page
@@ -119,14 +119,14 @@ def test_the_page_says_what_was_chosen_all_metrics_and_what_failed() -> None:
     assert "* squad: no score of squad, seed 2: loss nan" in page
 
 
-def test_steps_stand_in_the_place_of_epochs() -> None:
+def test_max_steps_replaces_epochs() -> None:
     how = {"learning_rate": 3e-4, "batch_size": 32, "epochs": 3.0, "max_steps": 200}
     one = score("squad", starts={"pretrained": SelectedTrials(how, {"dev": {"f1": (0.5,)}})})
     assert "learning_rate 0.0003, batch_size 32, max_steps 200 (best on dev): " in score_page("bert_base", [one])
 
 
-def test_counts_and_logits_are_no_percent() -> None:
-    """What stands beside perplexities and SQuAD 2.0's F1 in the scores of a split."""
+def test_counts_and_logits_are_not_percentages() -> None:
+    """These values appear beside perplexities and the F1 of SQuAD 2.0 in the scores of a split."""
     read = {"token_perplexity": (9.5,), "tokens": (5000.0,), "window": (256.0,), "memory": (0.0,), "cut": (12.0,)}
     one = score("wiki", metric="token_perplexity", starts={"pretrained": SelectedTrials({}, {"dev": read})})
     page = score_page("gpt2", [one])
@@ -136,7 +136,7 @@ def test_counts_and_logits_are_no_percent() -> None:
     assert "dev f1 60.0 +- 14.1; dev best_f1 75.0 +- 0.0; dev best_f1_thresh 3.0 +- 0.6" in page
 
 
-SHARES = {
+FRACTIONS = {
     *("accuracy", "accuracy_token", "accuracy_character", "accuracy_byte", "accuracy_unconditional"),
     *("accuracy_low", "accuracy_high", "ties", "ties_token", "chance", "majority", "macro_accuracy", "macro_low"),
     *("macro_high", "accuracy_of_anaphor_agreement", "accuracy_middle", "last_word", "last_token", "f1"),
@@ -150,20 +150,20 @@ OTHERS = {
 }
 
 
-def test_every_metric_of_every_kind_is_a_share_or_is_not() -> None:
-    assert {scale_value(0.5, name) for name in SHARES} == {50.0}
+def test_every_metric_is_classified_as_fraction_or_other() -> None:
+    assert {scale_value(0.5, name) for name in FRACTIONS} == {50.0}
     assert {scale_value(20.0, name) for name in OTHERS} == {20.0}
-    assert set().union(*METRICS.values()) <= SHARES | OTHERS
+    assert set().union(*METRICS.values()) <= FRACTIONS | OTHERS
 
 
-def test_each_value_is_a_line_of_csv() -> None:
+def test_each_value_is_a_csv_line() -> None:
     lines = list(csv.reader(io.StringIO(score_csv([score("squad")]))))
     assert lines[0] == ["task", "step", "labels", "start", "split", "metric", "number", "value"]
     assert lines[2] == ["squad", "", "", "pretrained", "dev", "f1", "1", "0.82"]
     assert len(lines) == 7
 
 
-def test_for_a_program_the_values_of_a_start_are_at_the_top() -> None:
+def test_json_has_the_values_of_an_initialization_at_the_top_level() -> None:
     (values,) = score_values([score("squad")])
     assert values["pretrained"] == (0.81, 0.82, 0.80)
     assert values["margin"] is None

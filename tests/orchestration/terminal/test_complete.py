@@ -1,4 +1,4 @@
-"""What the shell is told when a word is to be completed: quickly, and without torch."""
+"""Shell completion: quick, and without importing torch."""
 
 import os
 import shlex
@@ -14,8 +14,8 @@ from orchestration.terminal import complete
 ROOT = Path(__file__).parents[3]
 
 
-def completed(line: str, folder: Path = ROOT, shell: str = "bash") -> list[str]:
-    """What a line could become, its last word being the one that is typed."""
+def complete_line(line: str, folder: Path = ROOT, shell: str = "bash") -> list[str]:
+    """Return the completions of the last word of a command line."""
     words = line.split(" ")
     asked = {
         "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
@@ -29,22 +29,22 @@ def completed(line: str, folder: Path = ROOT, shell: str = "bash") -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_verbs_and_recipes_are_completed() -> None:
-    assert completed("sesame che") == ["check"]
-    assert completed("sesame check bert_base") == ["bert_base", "bert_base_cased"]
+def test_commands_and_recipes_are_completed() -> None:
+    assert complete_line("sesame che") == ["check"]
+    assert complete_line("sesame check bert_base") == ["bert_base", "bert_base_cased"]
 
 
-def test_keys_are_completed_behind_a_recipe() -> None:
-    assert {"optimizer.beta1=", "optimizer.beta2="} == set(completed("sesame check gpt2 optimizer.beta"))
+def test_keys_are_completed_after_a_recipe() -> None:
+    assert {"optimizer.beta1=", "optimizer.beta2="} == set(complete_line("sesame check gpt2 optimizer.beta"))
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_zsh_and_fish_see_the_value_of_a_key(shell: str) -> None:
-    assert "0.00025" in " ".join(completed("sesame train gpt2 optimizer.learning_r", shell=shell))
+def test_zsh_and_fish_show_the_value_of_a_key(shell: str) -> None:
+    assert "0.00025" in " ".join(complete_line("sesame train gpt2 optimizer.learning_r", shell=shell))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_for_a_shell_asks_for_completions(shell: str, tmp_path: Path) -> None:
+def test_shell_script_requests_completions(shell: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "orchestration.cli", "--show-completion", shell]
     environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     script = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
@@ -53,7 +53,7 @@ def test_the_script_for_a_shell_asks_for_completions(shell: str, tmp_path: Path)
 
 def test_bash_completes_with_the_script(tmp_path: Path) -> None:
     sesame = tmp_path / "sesame"
-    root, python = shlex.quote(str(ROOT)), shlex.quote(sys.executable)  # folders may have blanks in their names
+    root, python = shlex.quote(str(ROOT)), shlex.quote(sys.executable)  # paths may contain spaces
     sesame.write_text(f'#!/bin/sh\nPYTHONPATH={root} exec {python} -m orchestration.cli "$@"\n')
     sesame.chmod(0o755)
     lines = f"""
@@ -68,20 +68,20 @@ def test_bash_completes_with_the_script(tmp_path: Path) -> None:
 
 
 class Context:
-    """What is read of typer's context."""
+    """The part of typer's context that the completion reads."""
 
     def __init__(self, **params: object) -> None:
         self.params = params
 
 
-FAR = ["1024xh100", "2240xa100", "64xa100", "8xh100", "cpu_cluster"]
+REMOTE = ["1024xh100", "2240xa100", "64xa100", "8xh100", "cpu_cluster"]
 
 
-def test_clusters_corpora_tables_and_parts() -> None:
+def test_clusters_corpora_tables_and_parts_are_completed() -> None:
     assert (
         complete.cluster("")
         == list_names("clusters")
-        == [*FAR, "dataflow", "flink", "local", "one_gpu", "portable", "spark"]
+        == [*REMOTE, "dataflow", "flink", "local", "one_gpu", "portable", "spark"]
     )
     assert complete.corpus("") == list_names("corpora")
     assert complete.recipe("") == list_names("recipes")
@@ -94,20 +94,20 @@ def test_clusters_corpora_tables_and_parts() -> None:
     ]
 
 
-def test_runs_are_those_of_the_folder(tmp_path: Path) -> None:
+def test_runs_of_the_output_directory_are_completed(tmp_path: Path) -> None:
     (tmp_path / "runs" / "bert_base_tiny-912a72f8").mkdir(parents=True)
     assert complete.run(Context(output_dir=tmp_path), "bert_base_t") == ["bert_base_tiny-912a72f8"]
     assert complete.run(Context(), "bert_base_c") == ["bert_base_cased"]
 
 
-def test_a_whole_key_also_has_its_value() -> None:
+def test_completed_key_also_offers_its_value() -> None:
     found = complete.override(Context(recipe="gpt2"), "optimizer.learning_r")
     assert [word for word, _ in found] == ["optimizer.learning_rate=", "optimizer.learning_rate=0.00025"]
     assert complete.override(Context(recipe="gpt2"), "init") == [("init_checkpoint=", "")]
     assert complete.override(Context(recipe="no_such"), "optimizer.learning_r") == []
 
 
-def test_every_key_that_is_offered_can_be_given_with_its_value() -> None:
+def test_every_offered_key_is_valid_with_its_value() -> None:
     from orchestration.config import load, load_cluster, split_overrides
 
     for recipe in ("bert_base", "t5_small", "xlnet_base"):
@@ -118,7 +118,7 @@ def test_every_key_that_is_offered_can_be_given_with_its_value() -> None:
         assert load_cluster("local", [each for each in of_cluster if not each.endswith("=")]) == load_cluster("local")
 
 
-def test_no_completion_imports_what_is_slow() -> None:
+def test_completion_imports_no_slow_module() -> None:
     program = """
 import sys
 from orchestration.terminal import complete

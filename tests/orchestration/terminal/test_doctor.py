@@ -1,4 +1,4 @@
-"""The doctor: each finding says what is there, and what to do where something is missing."""
+"""The doctor: each check reports what it found, and a remedy for each problem."""
 
 import socket
 from pathlib import Path
@@ -25,7 +25,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def test_every_finding_has_a_name_and_something_found(tmp_path: Path):
+def test_every_check_has_a_name_and_a_result(tmp_path: Path):
     found = doctor.run_checks(tmp_path)
     assert all(finding.what and finding.found for finding in found)
     assert {"python", "torch", "compiler", "/dev/shm", "disk", "ui port", "ray", "mlflow"} <= {
@@ -33,18 +33,18 @@ def test_every_finding_has_a_name_and_something_found(tmp_path: Path):
     }
 
 
-def test_what_is_fatal_has_a_remedy(tmp_path: Path):
+def test_fatal_problems_have_a_remedy(tmp_path: Path):
     assert all(finding.remedy for finding in doctor.run_checks(tmp_path) if finding.fatal)
 
 
-def test_a_missing_library_is_fatal(monkeypatch: pytest.MonkeyPatch):
+def test_missing_library_is_fatal(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(doctor, "LIBRARIES", ("no-such-library",))
     assert list(doctor.versions())[1:] == [
         doctor.HealthCheck("no-such-library", "not installed", "run `make setup`", fatal=True)
     ]
 
 
-def test_a_missing_compiler_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_missing_compiler_is_not_fatal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(doctor.sys, "executable", str(tmp_path / "python"))
     finding = doctor.compiler()
@@ -52,12 +52,12 @@ def test_a_missing_compiler_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_
     assert not finding.fatal
 
 
-def test_a_port_in_use_gets_another_one_proposed(busy_port, free_port):
+def test_port_in_use_suggests_another_port(busy_port, free_port):
     assert doctor.ui_port(busy_port).remedy.startswith(f"run `sesame ui --port {busy_port + 1}`")
     assert doctor.ui_port(free_port).remedy == ""
 
 
-def test_ray_is_asked_at_its_address():
+def test_ray_is_checked_at_its_address():
     def ask(address: str) -> str:
         if address == "dead:1":
             raise ResourceError("address dead:1: no Ray answers there; check host and port")
@@ -70,7 +70,7 @@ def test_ray_is_asked_at_its_address():
     assert doctor.ray_address("dead:1", ask) == dead
 
 
-def test_mlflow_is_asked_at_its_address(tmp_path: Path, busy_port, free_port):
+def test_mlflow_is_checked_at_its_address(tmp_path: Path, busy_port, free_port):
     assert str(tmp_path / "mlflow.db") in doctor.tracking("", tmp_path).found
     assert doctor.tracking(f"http://127.0.0.1:{busy_port}/path", tmp_path).found.endswith("answers")
     assert "unset MLFLOW_TRACKING_URI" in doctor.tracking(f"http://127.0.0.1:{free_port}", tmp_path).remedy
@@ -81,35 +81,35 @@ def test_mlflow_is_asked_at_its_address(tmp_path: Path, busy_port, free_port):
     assert doctor.tracking("mlflow:5000", tmp_path).remedy == "set MLFLOW_TRACKING_URI to http://mlflow:5000"
 
 
-def test_the_disk_is_that_of_the_nearest_folder_that_is_there(tmp_path: Path):
+def test_disk_is_that_of_the_nearest_existing_directory(tmp_path: Path):
     assert doctor.disk(tmp_path / "not" / "yet").found.endswith(f"GB free at {tmp_path}")
 
 
-def test_a_folder_that_cannot_be_written_is_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_unwritable_directory_is_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
     finding = doctor.disk(tmp_path)
     assert finding.fatal
     assert finding.remedy == "give another directory: --output-dir DIR"
 
 
-def test_a_file_where_the_folder_should_be_is_fatal(tmp_path: Path):
+def test_file_in_place_of_the_directory_is_fatal(tmp_path: Path):
     (tmp_path / "out").touch()
     for out in (tmp_path / "out", tmp_path / "out" / "deeper"):
         assert doctor.disk(out).fatal
 
 
-def test_a_full_disk_is_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_full_disk_is_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1e8}))
     assert doctor.disk(tmp_path).fatal
     assert doctor.shared_memory(tmp_path).remedy
 
 
-def test_absent_shared_memory_has_a_remedy(tmp_path: Path):
+def test_missing_shared_memory_is_reported(tmp_path: Path):
     assert doctor.shared_memory(tmp_path / "shm").found == "absent"
 
 
-def test_limits_of_a_control_group_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under 2 GB and half a core it said "2 cores, 24.3 GB of memory free"."""
+def test_limits_of_a_control_group_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under a limit of 2 GB and half a core, the doctor once reported "2 cores, 24.3 GB of memory free"."""
     monkeypatch.setattr(doctor.limits, "cores", lambda: Cores(0.5, "/sys/fs/cgroup/cpu/job"))
     monkeypatch.setattr(doctor.limits, "memory", lambda: MemoryLimit(2e9, 1.5e9, "/sys/fs/cgroup/memory/job"))
     found = doctor.cores_and_memory()

@@ -1,4 +1,4 @@
-"""A terminal that wants text and nothing else gets no control sequence: NO_COLOR, or TERM=dumb."""
+"""With NO_COLOR or TERM=dumb, a terminal gets no control sequence."""
 
 import os
 import pty
@@ -21,18 +21,18 @@ with show_progress("auto") as report:
 CLI = ["-m", "orchestration.cli"]
 COMMANDS = {
     "help": [*CLI, "--help"],
-    "help of a verb": [*CLI, "run", "--help"],
+    "help of a command": [*CLI, "run", "--help"],
     "a table": [*CLI, "recipes"],
     "a tree": [*CLI, "recipes", "gpt2"],
     "keys": [*CLI, "keys", "optimizer"],
     "a check": [*CLI, "check", "bert_base"],
-    "a refusal": [*CLI, "chek"],
+    "an error": [*CLI, "chek"],
     "bars": ["-c", STAGES],
 }
 
 
-def on_a_terminal(command: list[str], **environment: str) -> str:
-    """All that a command writes to a terminal."""
+def run_on_terminal(command: list[str], **environment: str) -> str:
+    """Return everything that a command writes to a terminal."""
     ours, theirs = pty.openpty()
     plain = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "TERM", "FORCE_COLOR")}
     given = plain | {"TERM": "xterm-256color"} | environment
@@ -44,7 +44,7 @@ def on_a_terminal(command: list[str], **environment: str) -> str:
     while True:
         try:
             part = os.read(ours, 65536)
-        except OSError:  # on Linux: whoever wrote is gone
+        except OSError:  # on Linux: the writer has exited
             break
         if not part:
             break
@@ -57,28 +57,28 @@ def on_a_terminal(command: list[str], **environment: str) -> str:
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_color_writes_no_control_sequence(command: str) -> None:
-    said = on_a_terminal(COMMANDS[command], NO_COLOR="1")
-    assert said.strip()
-    assert "\x1b" not in said
+    output = run_on_terminal(COMMANDS[command], NO_COLOR="1")
+    assert output.strip()
+    assert "\x1b" not in output
 
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("command", ["bars", "a table", "help"])
-def test_nor_does_a_dumb_terminal_get_one(command: str) -> None:
-    assert "\x1b" not in on_a_terminal(COMMANDS[command], TERM="dumb")
+def test_dumb_terminal_gets_no_control_sequence(command: str) -> None:
+    assert "\x1b" not in run_on_terminal(COMMANDS[command], TERM="dumb")
 
 
 @pytest.mark.slow
-def test_another_terminal_gets_bars_and_colours() -> None:
-    assert "\x1b[" in on_a_terminal(COMMANDS["bars"])
-    assert "\x1b[" in on_a_terminal(COMMANDS["a tree"])
+def test_other_terminal_gets_bars_and_colors() -> None:
+    assert "\x1b[" in run_on_terminal(COMMANDS["bars"])
+    assert "\x1b[" in run_on_terminal(COMMANDS["a tree"])
 
 
 @pytest.mark.parametrize(
     ("environment", "plain"),
     [({}, False), ({"NO_COLOR": ""}, False), ({"NO_COLOR": "1"}, True), ({"TERM": "dumb"}, True)],
 )
-def test_no_color_counts_where_it_is_not_empty(
+def test_no_color_counts_if_it_is_not_empty(
     environment: dict[str, str], plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)

@@ -13,7 +13,7 @@ from orchestration.terminal import progress, stage
 
 
 class Clock:
-    """Seconds that a test sets."""
+    """A clock that a test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 100.0
@@ -25,8 +25,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def said(report: Callable[[Any], None], capsys: pytest.CaptureFixture[str], mode: progress.Mode) -> list[str]:
-    """The lines of stderr; nothing is on stdout."""
+def progress_lines(report: Callable[[Any], None], capsys: pytest.CaptureFixture[str], mode: progress.Mode) -> list[str]:
+    """Return the lines of stderr; stdout must be empty."""
     with progress.show_progress(mode) as shown:
         report(shown)
     printed = capsys.readouterr()
@@ -34,8 +34,8 @@ def said(report: Callable[[Any], None], capsys: pytest.CaptureFixture[str], mode
     return printed.err.splitlines()
 
 
-@pytest.mark.parametrize("mode", ["plain", "auto"])  # auto: stderr is no terminal here
-def test_a_line_stands_where_a_stage_begins_and_where_it_ends(
+@pytest.mark.parametrize("mode", ["plain", "auto"])  # auto: stderr is not a terminal here
+def test_plain_progress_has_a_line_at_start_and_end_of_a_stage(
     mode: progress.Mode, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(report: Any) -> None:
@@ -45,7 +45,7 @@ def test_a_line_stands_where_a_stage_begins_and_where_it_ends(
             report({"stage": "read", "done": done, "total": 3})
         report({"stage": "encode", "done": 1, "total": 1, "tokens": 1_234_567})
 
-    assert said(work, capsys, mode) == [
+    assert progress_lines(work, capsys, mode) == [
         "importing Beam ...",
         "importing Beam: 0:25",
         "read: 1/3",
@@ -55,7 +55,7 @@ def test_a_line_stands_where_a_stage_begins_and_where_it_ends(
     ]
 
 
-def test_a_stage_that_says_nothing_gets_a_line_an_interval(
+def test_silent_stage_gets_a_line_per_interval(
     clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.001)
@@ -71,16 +71,16 @@ def test_a_stage_that_says_nothing_gets_a_line_an_interval(
     assert "progress" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_many_events_are_a_line_an_interval(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_events_give_a_line_per_interval(capsys: pytest.CaptureFixture[str]) -> None:
     def work(report: Any) -> None:
         for done in range(4_000):
             report({"stage": "pretrain", "done": done, "total": 4_000})
 
-    assert len(said(work, capsys, "plain")) == 2
+    assert len(progress_lines(work, capsys, "plain")) == 2
 
 
 @pytest.mark.parametrize("mode", ["plain", "rich"])
-def test_what_was_begun_is_said_to_have_stopped_where_there_is_an_error(
+def test_stage_that_ends_with_an_error_is_shown_as_stopped(
     mode: progress.Mode, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(report: Any) -> None:
@@ -89,31 +89,31 @@ def test_what_was_begun_is_said_to_have_stopped_where_there_is_an_error(
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        said(work, capsys, mode)
+        progress_lines(work, capsys, mode)
     assert "starting Ray: stopped after 0:07" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mode", ["plain", "rich"])
-def test_a_stage_that_another_follows_before_its_end_has_stopped(
+def test_stage_followed_by_another_before_its_end_is_shown_as_stopped(
     mode: progress.Mode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(report: Any) -> None:
         report({"stage": "pretrain", "done": 20, "total": 60})
-        report({"stage": "starting workers"})  # one has died
+        report({"stage": "starting workers"})  # a worker has died
         report({"stage": "pretrain", "done": 60, "total": 60})
 
-    text = "\n".join(said(work, capsys, mode))
+    text = "\n".join(progress_lines(work, capsys, mode))
     assert "pretrain: 20/60  stopped after 0:00" in text
     assert "pretrain: 60/60  0:00" in text
 
 
-def test_no_progress_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_none_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.show_progress("none") as report:
         report({"stage": "read", "done": 1})
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_end_of_a_bar_stays_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_final_line_of_a_bar_stays_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.show_progress("rich") as report:
         report({"stage": "pretrain", "done": 1, "total": 2, "loss": 4.25})
         report({"stage": "pretrain", "done": 2, "total": 2, "loss": 4.125})
@@ -122,7 +122,7 @@ def test_the_end_of_a_bar_stays_on_stderr(capsys: pytest.CaptureFixture[str]) ->
     assert printed.out == ""
 
 
-def test_no_bar_is_left_when_its_stage_is_over(clock: Clock) -> None:
+def test_bar_is_removed_when_its_stage_ends(clock: Clock) -> None:
     console = Console(record=True, width=80, force_terminal=True, file=io.StringIO())
     drawn = progress._make_bars(console)
     bars = progress.BarProgress(drawn)
@@ -139,7 +139,7 @@ def test_no_bar_is_left_when_its_stage_is_over(clock: Clock) -> None:
     ]
 
 
-def test_messages_of_the_log_stand_above_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_messages_are_printed_above_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     before = io.StringIO()
     handler = logging.StreamHandler(before)
     monkeypatch.setattr(logging.root, "handlers", [handler])
@@ -149,59 +149,59 @@ def test_messages_of_the_log_stand_above_the_bars(monkeypatch: pytest.MonkeyPatc
     assert handler.stream is before
 
 
-def test_reports_that_go_together_all_get_an_event() -> None:
+def test_combined_reports_all_get_an_event() -> None:
     got: list[object] = []
     combine_reports(got.append, ignore_progress, got.append)({"stage": "read"})
     assert got == [{"stage": "read"}] * 2
 
 
-# A corpus that grows
+# Progress of a corpus
 
 
-def grown(done: int, **more: int) -> dict[str, object]:
+def corpus_event(done: int, **more: int) -> dict[str, object]:
     return {"stage": "corpus", "done": done, "total": 10, "documents": 30 * done, "bytes": 4_000_000 * done} | more
 
 
-def test_rates_are_those_of_this_process_and_not_of_the_parts_it_found() -> None:
+def test_rates_ignore_parts_of_an_earlier_process() -> None:
     pace = Pace()
-    assert pace(grown(6, tokens=6_000), 50.0) == CorpusRates()
-    assert pace(grown(7, tokens=8_000), 54.0) == CorpusRates(1_000_000.0, 500.0, left_s=12.0)
+    assert pace(corpus_event(6, tokens=6_000), 50.0) == CorpusRates()
+    assert pace(corpus_event(7, tokens=8_000), 54.0) == CorpusRates(1_000_000.0, 500.0, left_s=12.0)
 
 
-def test_rates_stand_still_and_the_time_left_runs_while_a_part_is_at_work() -> None:
+def test_time_left_decreases_between_events_while_rates_stay() -> None:
     pace = Pace()
-    pace(grown(0), 0.0)
-    assert pace(grown(2), 8.0) == CorpusRates(1_000_000.0, 0.0, left_s=32.0)
-    assert pace(grown(2), 11.0) == CorpusRates(1_000_000.0, 0.0, left_s=29.0)
-    assert pace(grown(2), 500.0).left_s == 0.0
+    pace(corpus_event(0), 0.0)
+    assert pace(corpus_event(2), 8.0) == CorpusRates(1_000_000.0, 0.0, left_s=32.0)
+    assert pace(corpus_event(2), 11.0) == CorpusRates(1_000_000.0, 0.0, left_s=29.0)
+    assert pace(corpus_event(2), 500.0).left_s == 0.0
 
 
-def test_the_line_of_a_corpus_has_documents_sizes_rates_and_the_time_left(clock: Clock) -> None:
+def test_corpus_line_has_documents_sizes_rates_and_time_left(clock: Clock) -> None:
     shown = stage.StageProgress("corpus")
-    shown(grown(0, tokens=0))
+    shown(corpus_event(0, tokens=0))
     assert shown.running(80) == "corpus: 0/10  0 documents  0.0 MB"
     clock.now_s += 20.0
-    shown(grown(2, tokens=50_000))
+    shown(corpus_event(2, tokens=50_000))
     assert shown.running(80) == "corpus: 2/10  1:20 left  60 documents  8.0 MB  0.4 MB/s  2,500 tok/s"
     clock.now_s += 80.0
-    shown(grown(10, tokens=250_000))
+    shown(corpus_event(10, tokens=250_000))
     assert shown.ended(80) == "corpus: 10/10  1:40  300 documents  40.0 MB  0.4 MB/s  2,500 tok/s"
 
 
-def test_a_stage_without_tokens_shows_no_rate_of_them(clock: Clock) -> None:
+def test_stage_without_tokens_shows_no_token_rate(clock: Clock) -> None:
     shown = stage.StageProgress("text")
-    shown(grown(0, tokens=0) | {"stage": "text"})
+    shown(corpus_event(0, tokens=0) | {"stage": "text"})
     clock.now_s += 10.0
-    shown(grown(10, tokens=0) | {"stage": "text"})
+    shown(corpus_event(10, tokens=0) | {"stage": "text"})
     assert shown.ended(80) == "text: 10/10  0:10  300 documents  40.0 MB  4.0 MB/s"
 
 
-def test_a_bar_of_a_corpus_shows_its_rates_and_its_own_time_left(clock: Clock) -> None:
+def test_corpus_bar_shows_rates_and_time_left(clock: Clock) -> None:
     console = Console(record=True, width=80, force_terminal=True, file=io.StringIO())
     report = progress.BarProgress(progress._make_bars(console))
-    report(grown(0, tokens=0))
-    clock.now_s += 45.0  # longer than what rich remembers
-    report(grown(1, tokens=9_000))
+    report(corpus_event(0, tokens=0))
+    clock.now_s += 45.0  # longer than the window of rich's speed estimate
+    report(corpus_event(1, tokens=9_000))
     console.print(report.drawn.get_renderable())
     first, second = console.export_text().splitlines()
     assert "1/10 0:45  6:45 left" in first

@@ -1,4 +1,4 @@
-"""A stage in one line of 80 columns, whatever its figures are."""
+"""A stage's progress fits in one line of 80 columns for any values."""
 
 import io
 from typing import Any
@@ -20,14 +20,14 @@ FINETUNE |= {"steps_per_s": 1_234.5, "ended": "119/120 cells"}
 EVERY = [TYPICAL, WORST, CORPUS, FINETUNE]
 
 
-def stage(event: dict[str, Any]) -> StageProgress:
+def make_stage(event: dict[str, Any]) -> StageProgress:
     made = StageProgress(event["stage"])
     made(event)
     return made
 
 
-def drawn(event: dict[str, Any]) -> list[str]:
-    """What a terminal of 80 columns shows while a stage runs."""
+def draw_bar(event: dict[str, Any]) -> list[str]:
+    """Return the lines that a terminal of 80 columns shows while a stage runs."""
     console = Console(width=80, record=True, force_terminal=True, file=io.StringIO())
     bars = progress.BarProgress(progress._make_bars(console))
     bars(event)
@@ -37,38 +37,44 @@ def drawn(event: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("event", EVERY, ids=lambda event: f"{event['stage']}-{event['done']}")
 def test_no_line_is_wider_than_80_columns(event: dict[str, Any]) -> None:
-    made = stage(event)
+    made = make_stage(event)
     assert len(made.running(80)) <= 80
     assert len(made.ended(80)) <= 80
     assert len(made.ended(80, stopped=True)) <= 80
 
 
 @pytest.mark.parametrize("event", EVERY, ids=lambda event: f"{event['stage']}-{event['done']}")
-def test_a_bar_and_its_figures_are_two_lines_of_80_columns(event: dict[str, Any]) -> None:
-    lines = drawn(event)
+def test_bar_and_its_metrics_are_two_lines_of_80_columns(event: dict[str, Any]) -> None:
+    lines = draw_bar(event)
     assert len(lines) == 2
     assert max(map(len, lines)) <= 80
     assert f"{event['done']:,}/{event['total']:,}" in lines[0]
     assert "left" in lines[0]
 
 
-def test_steps_rate_time_left_use_and_held_out_loss_are_in_the_line() -> None:
-    assert stage(TYPICAL).running(80) == ("pretrain: 600/4,000  12:34 left  11.8K tok/s  MFU 43%  held-out 4.412")
-    assert stage(WORST).running(80) == "pretrain: 999,999/1,000,000  9d 23h left  1.23M tok/s  MFU 100%  held-out 10.12"
+def test_line_has_steps_rate_time_left_mfu_and_held_out_loss() -> None:
+    assert make_stage(TYPICAL).running(80) == ("pretrain: 600/4,000  12:34 left  11.8K tok/s  MFU 43%  held-out 4.412")
+    assert (
+        make_stage(WORST).running(80)
+        == "pretrain: 999,999/1,000,000  9d 23h left  1.23M tok/s  MFU 100%  held-out 10.12"
+    )
 
 
-def test_all_figures_are_below_the_bar() -> None:
-    assert drawn(TYPICAL)[1].strip() == "11.8K tok/s  MFU 43%  loss 4.215  held-out 4.412"
-    assert drawn(WORST)[1].strip() == "1.23M tok/s  MFU 100%  loss 10.12  held-out 10.12  evaluation"
+def test_all_metrics_are_below_the_bar() -> None:
+    assert draw_bar(TYPICAL)[1].strip() == "11.8K tok/s  MFU 43%  loss 4.215  held-out 4.412"
+    assert draw_bar(WORST)[1].strip() == "1.23M tok/s  MFU 100%  loss 10.12  held-out 10.12  evaluation"
 
 
-@pytest.mark.parametrize(("loss", "said"), [(float("nan"), "loss nan"), (float("inf"), "loss inf")])
-def test_a_loss_that_is_not_finite_is_shown_as_it_is(loss: float, said: str) -> None:
-    assert stage({"stage": "pretrain", "done": 9, "total": 9, "loss": loss}).ended(80) == f"pretrain: 9/9  0:00  {said}"
+@pytest.mark.parametrize(("loss", "message"), [(float("nan"), "loss nan"), (float("inf"), "loss inf")])
+def test_non_finite_loss_is_shown(loss: float, message: str) -> None:
+    assert (
+        make_stage({"stage": "pretrain", "done": 9, "total": 9, "loss": loss}).ended(80)
+        == f"pretrain: 9/9  0:00  {message}"
+    )
 
 
-def test_a_stage_without_figures_is_its_name_and_its_clock() -> None:
-    made = stage({"stage": "importing Beam"})
+def test_stage_without_metrics_shows_its_name_and_time() -> None:
+    made = make_stage({"stage": "importing Beam"})
     assert made.running(80) == "importing Beam ..."
     made.began_s -= 65
     assert made.running(80) == "importing Beam: 1:05"
@@ -76,10 +82,10 @@ def test_a_stage_without_figures_is_its_name_and_its_clock() -> None:
     assert made.ended(80, stopped=True) == "importing Beam: stopped after 1:05"
 
 
-def test_a_stage_that_does_not_reach_its_total_has_stopped() -> None:
-    assert stage({"stage": "finetune", "done": 4, "total": 4}).ended(80) == "finetune: 4/4  0:00"
-    assert stage({"stage": "finetune", "done": 3, "total": 4}).ended(80) == "finetune: 3/4  stopped after 0:00"
+def test_stage_that_does_not_reach_its_total_is_shown_as_stopped() -> None:
+    assert make_stage({"stage": "finetune", "done": 4, "total": 4}).ended(80) == "finetune: 4/4  0:00"
+    assert make_stage({"stage": "finetune", "done": 3, "total": 4}).ended(80) == "finetune: 3/4  stopped after 0:00"
 
 
-def test_what_fits_nowhere_ends_in_dots() -> None:
+def test_truncated_text_ends_in_dots() -> None:
     assert fit_to_width([("far", "1,000,000/1,000,000")], 10) == "1,000,0..."

@@ -1,4 +1,4 @@
-"""`sesame tasks`: what tasks there are, and what of their data is at hand."""
+"""`sesame tasks`: the list of tasks, and the availability of their data."""
 
 import io
 import json
@@ -11,13 +11,13 @@ from orchestration.cli import main
 from orchestration.config import list_names, tasks_of
 from orchestration.reports import find_available_tasks
 from orchestration.terminal import views
-from tests.orchestration.jobs.runs import own
+from tests.orchestration.jobs.runs import write_task_file
 from training.tasks import SplitAvailability
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A bit of GLUE: RTE whole but for its test, SST-2 with a malformed row, CoLA with a label that is none."""
+    """Parts of GLUE: RTE without test, SST-2 with a malformed row, CoLA with an invalid label."""
     for folder in ("RTE", "glue/SST-2", "CoLA"):
         (tmp_path / folder).mkdir(parents=True)
     rte = "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\tc\td\tnot_entailment\n"
@@ -29,15 +29,15 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shown(part: object, width: int = 80) -> list[str]:
+def render(part: object, width: int = 80) -> list[str]:
     console = Console(file=io.StringIO(), width=width, highlight=False)
     console.print(part)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
 
-def test_a_line_for_each_task_with_the_rows_of_its_splits(data: Path) -> None:
+def test_each_task_has_a_line_with_examples_per_split(data: Path) -> None:
     tasks = tasks_of("rte,sst2,cola,xquad")
-    lines = shown(views.tasks(tasks, find_available_tasks(tasks, data)))
+    lines = render(views.tasks(tasks, find_available_tasks(tasks, data)))
     assert lines[0].split() == ["task", "kind", "metric", "train", "dev", "test", "others"]
     assert [line.split() for line in lines[1:5]] == [
         ["rte", "classification", "accuracy", "2", "2", "-"],
@@ -46,26 +46,26 @@ def test_a_line_for_each_task_with_the_rows_of_its_splits(data: Path) -> None:
         ["xquad", "extractive_qa", "f1", "-", "-", "0", "of", "11"],
     ]
     assert lines[5] == "examples per split; -: no file, *: without labels, !: malformed (see below)"
-    said = " ".join(lines[6:])
-    assert "task sst2, dev: malformed rows are left out: glue/SST-2/dev.tsv:3: got 1 columns" in said
-    assert "task cola, dev: CoLA/dev.tsv:1: invalid 1: got '2', expected 0 or 1" in said
+    message = " ".join(lines[6:])
+    assert "task sst2, dev: malformed rows are left out: glue/SST-2/dev.tsv:3: got 1 columns" in message
+    assert "task cola, dev: CoLA/dev.tsv:1: invalid 1: got '2', expected 0 or 1" in message
 
 
-def test_all_tasks_stand_in_eighty_columns(data: Path) -> None:
+def test_task_list_fits_eighty_columns(data: Path) -> None:
     tasks = tasks_of()
     for found in ({}, find_available_tasks(tasks, data)):
-        lines = shown(views.tasks(tasks, found))
+        lines = render(views.tasks(tasks, found))
         assert {line.split()[0] for line in lines if line.strip()} >= set(list_names("tasks"))
         assert max(map(len, lines)) <= 80
     named = [
         line
-        for line in shown(views.tasks(tasks, find_available_tasks(tasks, data)))
+        for line in render(views.tasks(tasks, find_available_tasks(tasks, data)))
         if line.split()[0] in list_names("tasks")
     ]
-    assert len(named) == len(tasks)  # with data, a line for each, none folded
+    assert len(named) == len(tasks)  # with data, each task has its own line
 
 
-def test_the_verb_for_people_and_for_programs(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tasks_command_prints_text_and_json(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "glue", "--task-data-dir", str(data)]) == 0
     out = capsys.readouterr().out
     assert "rte" in out
@@ -79,7 +79,7 @@ def test_the_verb_for_people_and_for_programs(data: Path, capsys: pytest.Capture
     assert "Named entity recognition of emerging and rare entities" in capsys.readouterr().out
 
 
-def test_a_task_with_its_files_and_grids(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_single_task_is_shown_with_files_and_grids(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "rte", "--task-data-dir", str(data)]) == 0
     out = capsys.readouterr().out
     assert "dev: 2" in out
@@ -88,9 +88,7 @@ def test_a_task_with_its_files_and_grids(data: Path, capsys: pytest.CaptureFixtu
     assert "bert: 5e-5 4e-5 3e-5 2e-5 x batches of 32 x 3 epochs (section 4.1; best rate on dev, from memory)" in out
 
 
-def test_a_task_of_likelihoods_is_shown_as_scored_without_training(
-    data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_likelihood_task_is_shown_as_scored_without_training(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (data / "BLiMP.zip").write_bytes(b"")
     assert main(["tasks", "blimp", "--task-data-dir", str(data)]) == 0
     out = capsys.readouterr().out
@@ -98,7 +96,7 @@ def test_a_task_of_likelihoods_is_shown_as_scored_without_training(
         "loglikelihood_choice: macro_accuracy, accuracy; scored without fine-tuning, at the sequence length of the "
         "model" in out
     )
-    assert "BLiMP.zip" in out  # which is no archive
+    assert "BLiMP.zip" in out  # not a valid archive
     assert main(["tasks", "wikitext103", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["wikitext103"]
     assert (found["kind"], found["way"], found["reported_keys"]) == ("perplexity", "scored", ["wikitext103.perplexity"])
@@ -107,7 +105,7 @@ def test_a_task_of_likelihoods_is_shown_as_scored_without_training(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["tasks", "--task-data-dir", "/no/such"], "--task-data-dir /no/such: no such directory; check the path"),
         (
@@ -126,20 +124,20 @@ def test_a_task_of_likelihoods_is_shown_as_scored_without_training(
         (["tasks", "no/such.yaml"], "no/such.yaml: cannot read the file (No such file or directory); check"),
     ],
 )
-def test_what_is_wrong_is_one_line_with_exit_code_2(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_invalid_tasks_command_gives_one_line_and_exit_code_2(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
     lines = capsys.readouterr()
     assert lines.out == ""
-    assert lines.err.splitlines()[-1].startswith(f"sesame: {said}")
+    assert lines.err.splitlines()[-1].startswith(f"sesame: {message}")
 
 
-def test_files_beside_a_task_file_are_shown_and_the_command_that_is_named_next_exists(
+def test_files_beside_a_task_file_are_shown_and_the_next_command_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`next sesame tasks mine` named a task that nothing finds by its name."""
-    first, second = own(tmp_path / "a b", "one"), own(tmp_path / "b", "two")
+    """`next sesame tasks mine` once suggested a task that cannot be found by its name."""
+    first, second = write_task_file(tmp_path / "a b", "one"), write_task_file(tmp_path / "b", "two")
     monkeypatch.chdir(tmp_path / "b")
     assert main(["tasks", str(first)]) == 0
     out = " ".join(capsys.readouterr().out.split())
@@ -157,7 +155,7 @@ def test_files_beside_a_task_file_are_shown_and_the_command_that_is_named_next_e
     )
 
 
-def test_no_rows_are_not_marked_as_rows_without_labels() -> None:
+def test_empty_split_is_not_marked_as_unlabeled() -> None:
     (task,) = tasks_of("rte")
     found = {
         task.name: {
@@ -166,4 +164,4 @@ def test_no_rows_are_not_marked_as_rows_without_labels() -> None:
             "test": SplitAvailability(rows=2, labelled=2),
         }
     }
-    assert shown(views.tasks([task], found))[1].split()[-3:] == ["0", "3*", "2"]
+    assert render(views.tasks([task], found))[1].split()[-3:] == ["0", "3*", "2"]

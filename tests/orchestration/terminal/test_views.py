@@ -1,4 +1,4 @@
-"""What the verbs show of a corpus."""
+"""Console views of a corpus, generated samples and task examples."""
 
 from rich.console import Console
 
@@ -7,7 +7,7 @@ from preprocessing.manifest import Count, Ledger, Manifest
 from training.tasks import TaskScore
 
 
-def test_what_a_repair_adds_is_not_called_dropped() -> None:
+def test_added_bytes_are_not_shown_as_dropped() -> None:
     ledger = Ledger(Count(3, 90), Count(2, 95), {"added": Count(0, -20), "too_short": Count(1, 15)})
     assert ledger.balanced()
     console = Console(width=80)
@@ -18,7 +18,7 @@ def test_what_a_repair_adds_is_not_called_dropped() -> None:
     assert "1 dropped: too_short 15" in lines
 
 
-def test_what_a_net_writes_is_shown_before_and_after_in_a_paragraph_each() -> None:
+def test_samples_before_and_after_pretraining_are_shown_as_paragraphs() -> None:
     found = {"before": ["Return the the the"], "after": ["Return the name\n\nof " + "a " * 200]}
     lines = views.samples(found).plain.splitlines()
     assert lines[:3] == [
@@ -31,7 +31,7 @@ def test_what_a_net_writes_is_shown_before_and_after_in_a_paragraph_each() -> No
     assert views.samples({}).plain == ""
 
 
-def test_examples_of_several_steps_are_named_with_their_step() -> None:
+def test_examples_of_several_steps_name_their_step() -> None:
     said = [TaskScore("cloze", "accuracy", "test", "", {}, step, examples={"pretrained": "a b"}) for step in (200, 400)]
     assert views.examples(said).plain.splitlines()[::2] == [
         "cloze at step 200, after pretraining:",

@@ -1,4 +1,5 @@
-"""Servers of MLflow: one that is there and no more, and a proxy before a real one that lets every answer wait."""
+"""Test servers for MLflow: one that only answers health checks, and a proxy that delays the answers of a real
+server."""
 
 import http.client
 import threading
@@ -20,7 +21,7 @@ HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "content-length",
 
 
 class Health(BaseHTTPRequestHandler):
-    """A server that is there, whatever else it has to do; it wants a password."""
+    """A server that answers every request with 401, because it requires a password."""
 
     def do_GET(self) -> None:
         self.send_response(401)
@@ -31,9 +32,9 @@ class Health(BaseHTTPRequestHandler):
 
 
 class Proxy(ThreadingHTTPServer):
-    """A server that asks another one, and gives its answers `delay_s` later; `asked` counts requests by their path.
+    """A proxy that forwards requests to another server and delays each answer; `asked` counts requests by path.
 
-    While `status` is given, it answers everything but /health with that, and with `body`.
+    While `status` is set, it answers everything except /health with `status` and `body`.
     """
 
     daemon_threads = True
@@ -47,7 +48,7 @@ class Proxy(ThreadingHTTPServer):
 
     @property
     def requests(self) -> int:
-        """Requests so far, without the questions whether it is there."""
+        """Number of requests so far, without health checks."""
         return sum(count for path, count in self.asked.items() if path != "GET /health")
 
 
@@ -71,7 +72,7 @@ class _Forward(BaseHTTPRequestHandler):
             headers = [(key, value) for key, value in found.getheaders() if key.lower() not in HOP_BY_HOP]
             self._answer(found.status, headers, found.read())
             target.close()
-        except OSError:  # whoever asked, or the server, has gone
+        except OSError:  # the client or the server has gone
             self.close_connection = True
 
     def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
@@ -91,7 +92,7 @@ class _Forward(BaseHTTPRequestHandler):
 
 @contextmanager
 def proxy(target: str, delay_s: float = 0.0) -> Iterator[Proxy]:
-    """A running proxy before the server at `target`."""
+    """Run a proxy in front of the server at `target`."""
     with Proxy(target, delay_s) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
@@ -103,8 +104,8 @@ def proxy(target: str, delay_s: float = 0.0) -> Iterator[Proxy]:
 
 @contextmanager
 def mlflow_server(folder: Path) -> Iterator[str]:
-    """The address of MLflow's own server, in threads of this process; its store and its artifacts are in `folder`."""
-    with warnings.catch_warnings():  # of what it imports
+    """Run MLflow's own server in threads of this process, with store and artifacts in `folder`; yield its address."""
+    with warnings.catch_warnings():  # imported modules emit warnings
         warnings.simplefilter("ignore")
         from mlflow.server import app, constants, fastapi_app, handlers  # noqa: F401
     from mlflow.tracking._tracking_service import utils
@@ -117,17 +118,15 @@ def mlflow_server(folder: Path) -> Iterator[str]:
         constants.ARTIFACTS_DESTINATION_ENV_VAR: (folder / "artifacts").as_uri(),
         constants.SERVE_ARTIFACTS_ENV_VAR: "true",
     }
-    client_of(tracking_store(folder).uri)  # makes the store
+    client_of(tracking_store(folder).uri)  # creates the store
     stores = ("_tracking_store", "_model_registry_store", "_artifact_repo")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():
             patch.setenv(name, value)
         for name in stores:
             patch.setattr(handlers, name, None, raising=False)
-        patch.setattr(
-            utils, "_tracking_uri", None
-        )  # the server's own is that of its process, for as long as it is there
-        patch.setenv("MLFLOW_TRACKING_URI", "")  # so that it is as before afterwards, whatever the server sets
+        patch.setattr(utils, "_tracking_uri", None)  # the server must use the settings above
+        patch.setenv("MLFLOW_TRACKING_URI", "")  # monkeypatch then restores it, whatever the server sets
         patch.delenv("MLFLOW_TRACKING_URI")
         server = make_server("127.0.0.1", 0, app, threaded=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)

@@ -1,4 +1,4 @@
-"""A store that is away, hangs or fails: nothing waits for it, and nothing of a run is lost."""
+"""A store that is unavailable, hangs or fails: a run waits only briefly and loses no data."""
 
 import json
 import logging
@@ -49,8 +49,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def mute(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a server that takes connections and never answers, which is waited for for a second."""
+def unresponsive_uri(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a server that accepts connections and never answers; clients wait for one second."""
     monkeypatch.setattr(store_timeout, "ANSWER_S", 1.0)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -58,14 +58,14 @@ def mute(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def begun(place: track.TrackingStore, folder: Path) -> track.TrackedRun:
-    """A run of `folder` that the store knows, and knows no more of."""
+def create_run(place: track.TrackingStore, folder: Path) -> track.TrackedRun:
+    """Create an MLflow run of `folder` in the store, without any metadata."""
     tracked = track.create_run(track.client_of(place.uri), place, "mini")
     (folder / track.RUN_FILE).write_text(json.dumps({"uri": tracked.uri, "run_id": tracked.run_id}))
     return tracked
 
 
-def look(tracked: track.TrackedRun) -> Any:
+def mlflow_run(tracked: track.TrackedRun) -> Any:
     return track.client_of(tracked.uri).get_run(tracked.run_id)
 
 
@@ -77,11 +77,10 @@ def fail(*args: object, **more: object) -> None:
 
 
 @pytest.mark.slow
-def test_a_known_run_goes_on_where_its_store_is_locked_before_this_process_opens_it(
-    place: track.TrackingStore, tmp_path: Path
-) -> None:
-    """In a process of its own: MLflow keeps a store that it has opened, and then needs no database to make a client."""
-    begun(place, tmp_path)
+def test_known_run_continues_while_its_store_is_locked(place: track.TrackingStore, tmp_path: Path) -> None:
+    """A separate process is needed: MLflow caches opened stores, and then needs no database access to create a
+    client."""
+    create_run(place, tmp_path)
     program = (
         "import sys; from pathlib import Path; from orchestration.tracking import runs as track\n"
         "folder, place = Path(sys.argv[1]), track.TrackingStore(sys.argv[2])\n"
@@ -105,19 +104,19 @@ def test_a_known_run_goes_on_where_its_store_is_locked_before_this_process_opens
     assert (kept["status"], kept["tags"]["mlflow.source.name"]) == ("FINISHED", "sesame")
 
 
-def test_a_new_run_does_not_wait_for_a_server_that_never_answers(mute: str, tmp_path: Path) -> None:
-    track.load_mlflow(mute)
+def test_new_run_is_refused_if_the_server_never_answers(unresponsive_uri: str, tmp_path: Path) -> None:
+    track.load_mlflow(unresponsive_uri)
     with (
         pytest.raises(
             ResourceError, match=r"^MLflow at .* does not answer \(.*timed out.*\); check MLFLOW_TRACKING_URI$"
         ),
-        track.run(track.TrackingStore(mute), tmp_path, None, METADATA),
+        track.run(track.TrackingStore(unresponsive_uri), tmp_path, None, METADATA),
     ):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_that_is_gone_just_after_it_was_opened_gets_later_what_the_run_says(
+def test_metadata_is_logged_later_if_the_store_fails_after_opening(
     place: track.TrackingStore,
     corpus: Path,
     tmp_path: Path,
@@ -129,10 +128,10 @@ def test_a_store_that_is_gone_just_after_it_was_opened_gets_later_what_the_run_s
         with track.run(place, tmp_path, corpus, METADATA) as tracked:
             pass
     assert "MLflow does not accept the metadata of the run: gone in between" in caplog.text
-    assert look(tracked).info.status == "FINISHED"
-    assert "recipe_hash" not in look(tracked).data.tags
+    assert mlflow_run(tracked).info.status == "FINISHED"
+    assert "recipe_hash" not in mlflow_run(tracked).data.tags
     catch_up(tmp_path, place, ignore_progress)
-    found = look(tracked)
+    found = mlflow_run(tracked)
     assert (found.data.tags["recipe_hash"], found.data.params) == ("abc", {"peak": "0.001"})
     assert [one.dataset.name for one in found.inputs.dataset_inputs] == ["mini_world"]
     kept = track.client_of(place.uri).download_artifacts(tracked.run_id, "recipe.yaml", str(tmp_path))
@@ -140,10 +139,10 @@ def test_a_store_that_is_gone_just_after_it_was_opened_gets_later_what_the_run_s
     assert pending_updates(tmp_path) == {}
 
 
-def test_a_store_that_fails_otherwise_makes_no_second_run(
+def test_store_error_does_not_create_a_second_run(
     place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun(place, tmp_path)
+    create_run(place, tmp_path)
 
     class Failing:
         def get_run(self, run_id: str) -> None:
@@ -153,14 +152,14 @@ def test_a_store_that_fails_otherwise_makes_no_second_run(
         track._resume(Failing(), place, tmp_path)
 
 
-def test_what_a_killed_start_has_left_of_a_model_is_removed(place: track.TrackingStore, tmp_path: Path) -> None:
+def test_partial_model_of_a_killed_command_is_deleted(place: track.TrackingStore, tmp_path: Path) -> None:
     (tmp_path / ".mlflow-x1" / "model").mkdir(parents=True)
     with track.run(place, tmp_path, None, METADATA):
         assert not list(tmp_path.glob(".mlflow-*"))
 
 
-def test_a_store_that_is_gone_is_not_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A worker that outlived its killed command for seconds made a new folder where the old one had been."""
+def test_deleted_store_is_not_created_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A worker that outlived its killed command once created a new directory in place of the deleted one."""
     gone = tmp_path / "gone" / "mlflow.db"
     log = MetricLog(tmp_path, track.TrackedRun(f"sqlite:///{gone}", "0" * 32), system=False)
     log(1, {"train/loss": 3.0})
@@ -172,30 +171,30 @@ def test_a_store_that_is_gone_is_not_made_anew(tmp_path: Path, caplog: pytest.Lo
 # Tags
 
 
-def test_tags_that_a_store_does_not_take_are_told_later(
-    place: track.TrackingStore, mute: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_tags_that_a_store_does_not_accept_are_logged_later(
+    place: track.TrackingStore, unresponsive_uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tracked = begun(place, tmp_path)
-    track.log_tags(track.TrackedRun(mute, tracked.run_id), tmp_path, skip_steps=[3, 4])
+    tracked = create_run(place, tmp_path)
+    track.log_tags(track.TrackedRun(unresponsive_uri, tracked.run_id), tmp_path, skip_steps=[3, 4])
     assert pending_updates(tmp_path) == {"tags": {"skip_steps": "[3, 4]"}}
     assert "MLflow does not accept skip_steps of the run: no answer within 1 s" in caplog.text
     track.log_tags(tracked, tmp_path, restarts=2)
-    tags = look(tracked).data.tags
+    tags = mlflow_run(tracked).data.tags
     assert (tags["skip_steps"], tags["restarts"]) == ("[3, 4]", "2")
     assert pending_updates(tmp_path) == {}
 
 
-def test_what_a_worker_runs_on_is_told_later(place: track.TrackingStore, tmp_path: Path) -> None:
-    tracked = begun(place, tmp_path)
+def test_hardware_tags_of_a_worker_are_logged_later(place: track.TrackingStore, tmp_path: Path) -> None:
+    tracked = create_run(place, tmp_path)
     away = track.TrackedRun("sqlite:////proc/no/such/folder.db", tracked.run_id)
     MetricLog(tmp_path, away, system=False, tags={"hardware.gpus": "8 x H100"}).close()
     assert pending_updates(tmp_path) == {"tags": {"hardware.gpus": "8 x H100"}}
     catch_up(tmp_path, place, ignore_progress)
-    assert look(tracked).data.tags["hardware.gpus"] == "8 x H100"
+    assert mlflow_run(tracked).data.tags["hardware.gpus"] == "8 x H100"
     assert pending_updates(tmp_path) == {}
 
 
-def test_a_value_that_is_noted_while_an_older_one_is_told_stays(tmp_path: Path) -> None:
+def test_newer_pending_value_is_kept_while_an_older_one_is_logged(tmp_path: Path) -> None:
     add_logged(tmp_path, {"tags": {"restarts": "1", "num_workers": "2"}})
     sent = {"tags": dict(pending_updates(tmp_path)["tags"])}
     add_logged(tmp_path, {"tags": {"restarts": "2"}})
@@ -205,26 +204,26 @@ def test_a_value_that_is_noted_while_an_older_one_is_told_stays(tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
-def test_restarts_of_all_commands_add_up(tmp_path: Path) -> None:
+def test_restarts_are_counted_across_commands(tmp_path: Path) -> None:
     assert [group._increment(tmp_path / group.RESTARTS) for _ in range(3)] == [1, 2, 3]
     (tmp_path / group.RESTARTS).write_text("[")
     assert group._increment(tmp_path / group.RESTARTS) == 1
 
 
-def test_a_new_record_takes_nothing_of_the_old_one(tmp_path: Path) -> None:
+def test_new_record_sets_all_old_files_aside(tmp_path: Path) -> None:
     add_pending(tmp_path, points=3)
     group._increment(tmp_path / group.RESTARTS)
     group._set_aside(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old-mlflow-behind.json", "old-restarts.json"]
 
 
-# The end
+# At the end
 
 
-def test_figures_and_model_that_fail_are_noted_and_told_later(
+def test_failed_figures_and_model_are_logged_later(
     place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tracked = begun(place, tmp_path)
+    tracked = create_run(place, tmp_path)
     log = MetricLog(tmp_path, tracked, system=False)
     for step in (1, 2):
         log(step, {"train/loss": 3.0})
@@ -239,10 +238,10 @@ def test_figures_and_model_that_fail_are_noted_and_told_later(
     assert pending_updates(tmp_path) == {}
 
 
-def test_a_call_that_fails_after_it_was_given_up_is_not_said_again(
+def test_late_failure_of_an_abandoned_call_is_not_reported_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It spoke of the run before, beside what the next command said."""
+    """The late failure was once reported among the messages of the next command."""
     monkeypatch.setattr(store_timeout, "ANSWER_S", 0.5)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -254,17 +253,17 @@ def test_a_call_that_fails_after_it_was_given_up_is_not_said_again(
     assert caplog.text.count("MLflow does not accept metrics") == 1
 
 
-def test_figures_are_not_waited_for_where_a_server_never_answers(mute: str, tmp_path: Path) -> None:
+def test_figures_are_pending_if_the_server_never_answers(unresponsive_uri: str, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "time": 1.0, "metrics": {"train/loss": 3.0}}\n')
-    group.log_results(tmp_path, track.TrackedRun(mute, "0" * 32), True)
+    group.log_results(tmp_path, track.TrackedRun(unresponsive_uri, "0" * 32), True)
     assert pending_updates(tmp_path) == {"points": 1, "results": True}
 
 
-def test_a_run_that_a_slow_database_does_not_close_is_closed_by_the_next_command(
+def test_next_command_closes_a_run_left_open_by_a_slow_database(
     place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As over a wide network: a store that is no server and no file of sqlite."""
-    tracked, once = begun(place, tmp_path), threading.Event()
+    """A store over a slow network that is neither a server nor an SQLite file."""
+    tracked, is_inside = create_run(place, tmp_path), threading.Event()
 
     def while_there(uri: str, call: Any) -> None:
         raise TimeoutError("no answer within 1 s")
@@ -272,19 +271,19 @@ def test_a_run_that_a_slow_database_does_not_close_is_closed_by_the_next_command
     with monkeypatch.context() as patch:
         patch.setattr(track, "wait_while_available", while_there)
         with track.heartbeat(tracked, tmp_path):
-            once.set()
-    assert look(tracked).info.status == "RUNNING"
+            is_inside.set()
+    assert mlflow_run(tracked).info.status == "RUNNING"
     assert pending_updates(tmp_path) == {"status": "FINISHED", "detail": ""}
     catch_up(tmp_path, place, ignore_progress)
-    assert look(tracked).info.status == "FINISHED"
+    assert mlflow_run(tracked).info.status == "FINISHED"
     assert pending_updates(tmp_path) == {}
 
 
-class Late:
-    """A client that says only after a while that a run is RUNNING."""
+class DelayedClient:
+    """A client that is slow to set a run to RUNNING."""
 
-    def __init__(self, client: Any, asked: threading.Event, go_on: threading.Event) -> None:
-        self.client, self.asked, self.go_on = client, asked, go_on
+    def __init__(self, client: Any, asked: threading.Event, proceed: threading.Event) -> None:
+        self.client, self.asked, self.go_on = client, asked, proceed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.client, name)
@@ -296,36 +295,41 @@ class Late:
         self.client.update_run(run_id, status=status, **more)
 
 
-def test_a_heartbeat_on_its_way_when_a_run_ends_is_waited_for(
+def test_run_end_waits_for_a_heartbeat_in_progress(
     place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It called the run RUNNING, after it had been FINISHED."""
-    tracked, asked, go_on, client_of = begun(place, tmp_path), threading.Event(), threading.Event(), track.client_of
+    """A late heartbeat once set the run to RUNNING after it was FINISHED."""
+    tracked, asked, proceed, client_of = (
+        create_run(place, tmp_path),
+        threading.Event(),
+        threading.Event(),
+        track.client_of,
+    )
     monkeypatch.setattr(track, "HEARTBEAT_S", 0.01)
-    monkeypatch.setattr(track, "client_of", lambda uri: Late(client_of(uri), asked, go_on))
+    monkeypatch.setattr(track, "client_of", lambda uri: DelayedClient(client_of(uri), asked, proceed))
     with track.heartbeat(tracked, tmp_path, is_open=False):
         assert asked.wait(60)
-        threading.Timer(0.2, go_on.set).start()
+        threading.Timer(0.2, proceed.set).start()
     assert client_of(place.uri).get_run(tracked.run_id).info.status == "FINISHED"
 
 
-def test_how_an_earlier_start_ended_is_forgotten_by_one_that_goes_on_without_the_store(
+def test_pending_status_of_an_earlier_start_is_cleared(
     place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tracked = begun(place, tmp_path)
+    tracked = create_run(place, tmp_path)
     add_pending(tmp_path, status="KILLED", detail="stopped")
     monkeypatch.setattr(track, "_open_run", lambda *args: (tracked, False))
     with track.run(place, tmp_path, None, METADATA):
         assert "status" not in pending_updates(tmp_path)
-    assert look(tracked).info.status == "FINISHED"
+    assert mlflow_run(tracked).info.status == "FINISHED"
     assert pending_updates(tmp_path) == {}
 
 
-def test_a_run_keeps_room_on_its_disk_to_note_how_it_ended(
+def test_run_reserves_disk_space_to_record_its_end(
     place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a disk without a byte left neither the store nor the run's folder took that it had failed."""
-    tracked, noted = begun(place, tmp_path), []
+    """On a full disk, a failed run once could not be recorded, neither in the store nor in its directory."""
+    tracked, noted = create_run(place, tmp_path), []
     monkeypatch.setattr(track, "add_pending", lambda folder, **lacks: noted.append((folder / track.ROOM).exists()))
     with track.heartbeat(tracked, tmp_path):
         assert (tmp_path / track.ROOM).stat().st_blocks * 512 >= track.ROOM_BYTES
@@ -333,10 +337,10 @@ def test_a_run_keeps_room_on_its_disk_to_note_how_it_ended(
     assert not (tmp_path / track.ROOM).exists()
 
 
-def test_a_file_that_is_gone_holds_up_no_other(
+def test_deleted_pending_file_does_not_block_others(
     place: track.TrackingStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tracked = begun(place, tmp_path)
+    tracked = create_run(place, tmp_path)
     (tmp_path / "there.txt").write_text("text")
     add_pending(tmp_path, files=[["gone.txt", "samples"], ["there.txt", "samples"]])
     with caplog.at_level(logging.WARNING):
@@ -347,11 +351,11 @@ def test_a_file_that_is_gone_holds_up_no_other(
     assert pending_updates(tmp_path) == {}
 
 
-# How long a call may take
+# Timeouts of calls
 
 
 @pytest.mark.slow
-def test_a_long_call_is_waited_for_as_long_as_the_store_answers(mute: str) -> None:
+def test_long_call_may_continue_while_the_store_answers(unresponsive_uri: str) -> None:
     def late() -> str:
         time.sleep(1.5)
         return "done"
@@ -365,11 +369,11 @@ def test_a_long_call_is_waited_for_as_long_as_the_store_answers(mute: str) -> No
             wait_while_available(uri, late, 0.7)
         server.shutdown()
     with pytest.raises(TimeoutError, match="no answer within"):
-        wait_while_available(mute, late)
+        wait_while_available(unresponsive_uri, late)
 
 
-def test_a_database_is_there_where_it_takes_connections(mute: str) -> None:
-    database = mute.replace("http://", "postgresql+psycopg://ann:secret@") + "/db"
+def test_database_is_available_if_it_accepts_connections(unresponsive_uri: str) -> None:
+    database = unresponsive_uri.replace("http://", "postgresql+psycopg://ann:secret@") + "/db"
     assert describe_failure(database, 0.5) == ""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -380,7 +384,7 @@ def test_a_database_is_there_where_it_takes_connections(mute: str) -> None:
 # Passwords
 
 
-def test_a_password_is_neither_kept_nor_said_and_the_same_command_goes_on(
+def test_password_is_neither_stored_nor_printed_and_the_command_continues(
     place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = track.TrackingStore("http://ann:secret@127.0.0.1:9")
@@ -400,7 +404,7 @@ def test_a_password_is_neither_kept_nor_said_and_the_same_command_goes_on(
     assert "http://***@127.0.0.1:9 does not answer" in caplog.text
 
 
-def test_what_a_run_says_can_be_kept_as_json(corpus: Path, tmp_path: Path) -> None:
-    says: Mapping[str, Any] = collect_metadata(METADATA, tmp_path, corpus)
-    assert json.loads(json.dumps(says)) == says
-    assert says["tags"]["host"] == os.uname().nodename
+def test_metadata_of_a_run_is_json(corpus: Path, tmp_path: Path) -> None:
+    metadata: Mapping[str, Any] = collect_metadata(METADATA, tmp_path, corpus)
+    assert json.loads(json.dumps(metadata)) == metadata
+    assert metadata["tags"]["host"] == os.uname().nodename

@@ -1,4 +1,4 @@
-"""A corpus in MLflow, on sqlite: one run per corpus, how it ended, its progress, its data card."""
+"""Corpora in MLflow on SQLite: one run per corpus, its final status, its progress and its data card."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ from pipeline.spec import Clean, Corpus
 from preprocessing.errors import Preempted
 from preprocessing.manifest import Count, Ledger, Manifest
 from preprocessing.tokenization import WordPiece
-from tests.orchestration.tracking.test_stores import ODD
+from tests.orchestration.tracking.test_stores import UNUSUAL_NAMES
 from tests.training.corpora import mini_corpus
 
 SPEC = Corpus(name="mine", sources=(TextReader(path="/texts"),), clean=Clean(languages=("en",)))
@@ -41,17 +41,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus; tests copy it, each under a name, and so a digest, of its own."""
+    """A corpus. Tests copy it under different names, so that each copy has its own digest."""
     return mini_corpus(tmp_path_factory.mktemp("text") / "corpus", num_train=3, num_validation=1)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return tmp_path / "it's a corpus"  # what a filter of MLflow would stumble over
+    return tmp_path / "it's a corpus"  # an apostrophe would break an unescaped MLflow filter
 
 
-def make(folder: Path, finished: Path) -> Manifest:
-    """The corpus is made: shards and, with drops in it, a manifest."""
+def build_corpus(folder: Path, finished: Path) -> Manifest:
+    """Copy the corpus and write a manifest with dropped documents."""
     shutil.copytree(finished, folder, dirs_exist_ok=True)
     found = Manifest.load(folder)
     tokens = sum(shard.tokens for shard in found.shards)
@@ -61,7 +61,7 @@ def make(folder: Path, finished: Path) -> Manifest:
     return named
 
 
-def look(run: CorpusRun) -> Any:
+def mlflow_run(run: CorpusRun) -> Any:
     return track.client_of(run.tracked.uri).get_run(run.tracked.run_id)
 
 
@@ -70,34 +70,34 @@ def points(run: CorpusRun, key: str) -> list[float]:
     return [point.value for point in sorted(history, key=lambda point: point.timestamp)]
 
 
-def runs(place: track.TrackingStore) -> set[str]:
+def run_ids(place: track.TrackingStore) -> set[str]:
     client = track.client_of(place.uri)
     among = client.get_experiment_by_name(track_corpus.EXPERIMENT)
     return {found.info.run_id for found in client.search_runs([among.experiment_id])} if among else set()
 
 
-def test_a_run_tells_settings_counts_and_the_corpus_that_came_of_it(
+def test_corpus_run_has_settings_counts_and_the_corpus_digest(
     place: track.TrackingStore, finished: Path, folder: Path
 ) -> None:
     with corpus_run(place, folder, METADATA) as run:
-        assert look(run).info.status == "RUNNING"
-        manifest = make(folder, finished)
-    told = look(run)
-    assert told.info.status == "FINISHED"
-    assert told.data.params["corpus.sources.0.kind"] == "text"
-    assert told.data.params["corpus.clean.languages.0"] == "en"
-    assert told.data.params["vocab.vocab_size"] == "4096"
-    assert "corpus.clean.fix_text" not in told.data.params  # has its default value
-    assert told.data.tags["command"] == "sesame corpus mine"
-    assert told.data.tags["sesame.run_dir"] == folder.as_uri()
-    assert "/texts" in told.data.tags["mlflow.note.content"]
-    assert told.data.tags["sesame.corpus_digest"] == manifest.digest
-    values = told.data.metrics
+        assert mlflow_run(run).info.status == "RUNNING"
+        manifest = build_corpus(folder, finished)
+    logged = mlflow_run(run)
+    assert logged.info.status == "FINISHED"
+    assert logged.data.params["corpus.sources.0.kind"] == "text"
+    assert logged.data.params["corpus.clean.languages.0"] == "en"
+    assert logged.data.params["vocab.vocab_size"] == "4096"
+    assert "corpus.clean.fix_text" not in logged.data.params  # default values are not logged
+    assert logged.data.tags["command"] == "sesame corpus mine"
+    assert logged.data.tags["sesame.run_dir"] == folder.as_uri()
+    assert "/texts" in logged.data.tags["mlflow.note.content"]
+    assert logged.data.tags["sesame.corpus_digest"] == manifest.digest
+    values = logged.data.metrics
     assert (values["documents"], values["bytes"]) == (4, 500)
     assert values["tokens"] == values["train/tokens"] + values["validation/tokens"] > 100
     assert (values["dropped/too_short/documents"], values["dropped/too_short/bytes"]) == (2, 100)
     assert values["seconds"] > 0
-    (lineage,) = told.inputs.dataset_inputs
+    (lineage,) = logged.inputs.dataset_inputs
     assert (lineage.dataset.name, lineage.dataset.digest) == (manifest.name, manifest.digest[:36])
     assert [(each.key, each.value) for each in lineage.tags] == [("mlflow.data.context", "corpus")]
     told_file = track.client_of(place.uri).download_artifacts(run.tracked.run_id, "corpus.json")
@@ -107,60 +107,60 @@ def test_a_run_tells_settings_counts_and_the_corpus_that_came_of_it(
 @pytest.mark.parametrize(
     ("error", "status"), [(ValueError("a bug"), "FAILED"), (Preempted("stop"), "KILLED"), (None, "FINISHED")]
 )
-def test_what_leaves_the_block_decides_how_it_ends(
+def test_exception_decides_the_final_status(
     error: BaseException | None, status: str, place: track.TrackingStore, finished: Path, folder: Path
 ) -> None:
     with pytest.raises(type(error)) if error else nullcontext(), corpus_run(place, folder, METADATA) as run:
-        make(folder, finished)
+        build_corpus(folder, finished)
         if error:
             raise error
-    assert look(run).info.status == status
+    assert mlflow_run(run).info.status == status
 
 
-def test_a_run_that_left_no_corpus_has_failed(place: track.TrackingStore, folder: Path) -> None:
+def test_run_without_a_finished_corpus_has_failed(place: track.TrackingStore, folder: Path) -> None:
     with pytest.raises(Exception, match="not a finished corpus"), corpus_run(place, folder, METADATA) as run:
         pass
-    assert look(run).info.status == "FAILED"
+    assert mlflow_run(run).info.status == "FAILED"
 
 
-def test_repeating_the_command_adds_nothing(place: track.TrackingStore, finished: Path, folder: Path) -> None:
+def test_repeated_command_adds_nothing(place: track.TrackingStore, finished: Path, folder: Path) -> None:
     with corpus_run(place, folder, METADATA) as first:
-        make(folder, finished)
-    before, known = look(first), runs(place)
+        build_corpus(folder, finished)
+    before, known = mlflow_run(first), run_ids(place)
     with corpus_run(place, folder, METADATA) as second:
         assert second.is_known
         assert second.tracked == first.tracked
         assert corpus_progress(second) is ignore_progress
-    assert runs(place) == known
-    after = look(second)
+    assert run_ids(place) == known
+    after = mlflow_run(second)
     assert (after.data.metrics, after.data.tags) == (before.data.metrics, before.data.tags)
     assert (after.info.status, after.info.end_time) == ("FINISHED", before.info.end_time)
 
 
-def test_a_corpus_that_was_moved_is_known_by_its_digest(
-    place: track.TrackingStore, finished: Path, folder: Path
-) -> None:
+def test_moved_corpus_is_found_by_its_digest(place: track.TrackingStore, finished: Path, folder: Path) -> None:
     with corpus_run(place, folder, METADATA) as first:
-        make(folder, finished)
+        build_corpus(folder, finished)
     shutil.move(folder, folder.with_name("moved"))
     with corpus_run(place, folder.with_name("moved"), METADATA) as second:
         assert second.is_known
         assert second.tracked == first.tracked
 
 
-def test_a_job_that_goes_on_has_the_run_that_it_began(place: track.TrackingStore, finished: Path, folder: Path) -> None:
+def test_resumed_job_continues_its_run(place: track.TrackingStore, finished: Path, folder: Path) -> None:
     with pytest.raises(Preempted), corpus_run(place, folder, METADATA) as first:
         raise Preempted("stop")
     with corpus_run(place, folder, METADATA) as second:
         assert second == first
-        make(folder, finished)
-    assert look(second).info.status == "FINISHED"
+        build_corpus(folder, finished)
+    assert mlflow_run(second).info.status == "FINISHED"
 
 
 @pytest.mark.one_in(5)
-@pytest.mark.parametrize("name", ODD)
-def test_a_corpus_in_an_odd_folder_goes_on_in_its_run(name: str, place: track.TrackingStore, tmp_path: Path) -> None:
-    """Its folder is part of what the store is asked for."""
+@pytest.mark.parametrize("name", UNUSUAL_NAMES)
+def test_corpus_in_an_unusual_directory_continues_its_run(
+    name: str, place: track.TrackingStore, tmp_path: Path
+) -> None:
+    """The store query contains the directory."""
     with pytest.raises(Preempted), corpus_run(place, tmp_path / name, METADATA) as first:
         raise Preempted("stopped")
     with pytest.raises(Preempted), corpus_run(place, tmp_path / name, METADATA) as second:
@@ -170,16 +170,18 @@ def test_a_corpus_in_an_odd_folder_goes_on_in_its_run(name: str, place: track.Tr
     assert first == second != other
 
 
-def test_another_corpus_in_the_folder_is_another_run(place: track.TrackingStore, finished: Path, folder: Path) -> None:
+def test_another_corpus_in_the_directory_gets_another_run(
+    place: track.TrackingStore, finished: Path, folder: Path
+) -> None:
     with corpus_run(place, folder, METADATA) as first:
-        make(folder, finished)
+        build_corpus(folder, finished)
     (folder / "manifest.json").unlink()
     with corpus_run(place, folder, METADATA) as second:
-        make(folder, finished)
+        build_corpus(folder, finished)
     assert second.tracked != first.tracked
 
 
-def test_a_corpus_whose_owner_seems_to_live_is_made_by_who_holds_its_lock(
+def test_lock_holder_takes_over_from_a_recorded_live_owner(
     place: track.TrackingStore, finished: Path, folder: Path
 ) -> None:
     parent = psutil.Process(os.getppid())
@@ -190,7 +192,7 @@ def test_a_corpus_whose_owner_seems_to_live_is_made_by_who_holds_its_lock(
     track.tag(run.tracked, **{track.OWNER: json.dumps(asdict(other))})
     with corpus_run(place, folder, METADATA) as again:
         assert again == run
-        make(folder, finished)
+        build_corpus(folder, finished)
 
 
 # Progress
@@ -200,7 +202,7 @@ def event(done: int, stage: str = "text") -> dict[str, object]:
     return {"stage": stage, "done": done, "total": 4, "documents": 10 * done, "bytes": 100 * done, "tokens": 5 * done}
 
 
-def test_progress_is_kept_in_batches_and_at_the_end_of_a_stage(
+def test_progress_is_logged_in_intervals_and_at_the_end_of_a_stage(
     place: track.TrackingStore, finished: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1_000.0
@@ -215,13 +217,13 @@ def test_progress_is_kept_in_batches_and_at_the_end_of_a_stage(
             for done in (3, 4):
                 report(event(done))
             report({"stage": "vocabulary"})
-        make(folder, finished)
-    assert points(run, "text/documents") == [0, 30, 40]  # at 0, 6 and 6 seconds
+        build_corpus(folder, finished)
+    assert points(run, "text/documents") == [0, 30, 40]  # after 0, 6 and 6 seconds
     assert points(run, "text/bytes_per_second") == [0, 50, pytest.approx(400 / 6)]
     assert points(run, "text/tokens_per_second")[1] == 2.5
 
 
-def test_progress_is_over_the_seconds_since_the_run_began(
+def test_progress_step_is_the_seconds_since_the_run_started(
     place: track.TrackingStore, finished: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with corpus_run(place, folder, METADATA) as run:
@@ -229,12 +231,12 @@ def test_progress_is_over_the_seconds_since_the_run_began(
         with monkeypatch.context() as patched:
             patched.setattr(track_corpus, "time", SimpleNamespace(monotonic=time.monotonic, time=lambda: later))
             corpus_progress(run)(event(4))
-        make(folder, finished)
+        build_corpus(folder, finished)
     (point,) = track.client_of(place.uri).get_metric_history(run.tracked.run_id, "text/tokens")
     assert 89 <= point.step < 150
 
 
-def test_a_store_that_fails_costs_one_warning(
+def test_failing_store_gives_one_warning(
     place: track.TrackingStore, finished: Path, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING), corpus_run(place, folder, METADATA) as run:
@@ -247,17 +249,17 @@ def test_a_store_that_fails_costs_one_warning(
         report(event(4, "corpus"))
         run.progress.close()
         track.client_of(place.uri).restore_run(run.tracked.run_id)
-        make(folder, finished)
+        build_corpus(folder, finished)
     assert caplog.text.count("MLflow does not accept the progress of the corpus") == 1
-    assert look(run).info.status == "FINISHED"
+    assert mlflow_run(run).info.status == "FINISHED"
 
 
-# The card
+# Data card
 
 
-def test_a_card_is_kept_once(place: track.TrackingStore, finished: Path, folder: Path) -> None:
+def test_data_card_is_logged_once(place: track.TrackingStore, finished: Path, folder: Path) -> None:
     with corpus_run(place, folder, METADATA) as run:
-        make(folder, finished)
+        build_corpus(folder, finished)
     page = folder.parent / "data_card.html"
     page.write_text("first")
     drawn = {"zipf": figures.plot_zipf([(1, 10), (2, 5)])}
@@ -272,7 +274,7 @@ def test_a_card_is_kept_once(place: track.TrackingStore, finished: Path, folder:
     assert [file.path for file in client.list_artifacts(run.tracked.run_id, "figures")] == ["figures/zipf.png"]
 
 
-def test_the_progress_of_a_corpus_does_not_wait_for_a_server_that_never_answers() -> None:
+def test_corpus_progress_does_not_wait_for_an_unresponsive_server() -> None:
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen(8)

@@ -1,4 +1,4 @@
-"""Finished nets as MLflow models: the calls by which MLflow's users load, register and find them; the registry."""
+"""Finished models in MLflow: loading, registering and finding them with MLflow's own functions; the model registry."""
 
 import importlib.metadata
 import json
@@ -38,7 +38,7 @@ RUSSIAN = ("один", "два", "три", "четыре", "пять", "шест
 VOCABS = {"bert": tokenization.WordPiece(vocab_size=100), "gpt": tokenization.ByteLevelBPE(vocab_size=300)}
 SPECS = {"bert": BERT, "gpt": GPT}
 
-LOADS = pytest.mark.filterwarnings("ignore")  # of the libraries that load; what we write is written without warnings
+LOADS = pytest.mark.filterwarnings("ignore")  # warnings of the loading libraries; Sesame's own code emits none
 
 
 @pytest.fixture(scope="module")
@@ -48,18 +48,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
 
 @pytest.fixture
 def store(place: track.TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MLflow's functions ask the store, and nothing else can be asked for anything."""
+    """MLflow's functions use the test store, and any network access fails."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", place.uri)
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
 
     def refuse(self: socket.socket, address: Any) -> None:
-        raise AssertionError(f"the network was asked: {address}")
+        raise AssertionError(f"unexpected network access: {address}")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
-def exported(kind: str, folder: Path) -> Path:
-    """A run folder with an export in it, as the first worker leaves it."""
+def write_export(kind: str, folder: Path) -> Path:
+    """Write a run directory with an export, as the first worker leaves it."""
     tokenization.train(VOCABS[kind], TEXT).save(folder / "vocab")
     spec = SPECS[kind]
     weights = dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
@@ -67,17 +67,17 @@ def exported(kind: str, folder: Path) -> Path:
     return folder
 
 
-def logged(kind: str, place: track.TrackingStore, folder: Path) -> track.TrackedRun:
-    """The run of a folder, whose model is in the store."""
+def log_model_run(kind: str, place: track.TrackingStore, folder: Path) -> track.TrackedRun:
+    """Return the run of a directory whose model is logged."""
     about = track.Metadata(kind, {"seed": 0}, note="A small net.")
-    with track.run(place, exported(kind, folder), None, about) as tracked:
+    with track.run(place, write_export(kind, folder), None, about) as tracked:
         track.log_scores(tracked, {"eval/loss": 2.5})
         models.log_model(tracked, folder / "export")
     return tracked
 
 
-def mlmodel(place: track.TrackingStore, tracked: track.TrackedRun) -> tuple[Any, Path]:
-    """What MLmodel says, and the folder that it is in."""
+def load_mlmodel(place: track.TrackingStore, tracked: track.TrackedRun) -> tuple[Any, Path]:
+    """Return the parsed MLmodel file and its directory."""
     from mlflow.models import Model as Described
 
     client = track.client_of(place.uri)
@@ -86,7 +86,7 @@ def mlmodel(place: track.TrackingStore, tracked: track.TrackedRun) -> tuple[Any,
     return Described.load(str(folder)), folder
 
 
-def test_a_vocabulary_of_no_words_has_an_example_too(tmp_path: Path) -> None:
+def test_vocabulary_without_words_has_an_example(tmp_path: Path) -> None:
     for pieces in (["w5", "w6"], ["##", "--"]):
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]
         (tmp_path / "pieces.txt").write_text("".join(f"{word}\n" for word in words))
@@ -99,30 +99,30 @@ def test_a_vocabulary_of_no_words_has_an_example_too(tmp_path: Path) -> None:
 
 @LOADS
 @pytest.mark.parametrize(("kind", "net"), [("bert", "BertForMaskedLM"), ("gpt", "GPT2LMHeadModel")])
-def test_a_model_is_loaded_found_and_registered_as_any_of_mlflow(
+def test_model_works_with_mlflow_functions(
     kind: str, net: str, place: track.TrackingStore, store: None, tmp_path: Path
 ) -> None:
     import mlflow
 
-    tracked = logged(kind, place, tmp_path)
+    tracked = log_model_run(kind, place, tmp_path)
     uri = f"runs:/{tracked.run_id}/model"
     pipeline = mlflow.transformers.load_model(uri)
     assert type(pipeline.model).__name__ == net
     loaded = mlflow.pyfunc.load_model(uri)
     example = loaded.input_example
-    assert len(pipeline(example)) > 0  # the positions of the small net suffice
+    assert len(pipeline(example)) > 0  # the positions of the small model suffice
     assert [type(answer) for answer in loaded.predict([example, example])] == [str, str]
     version = mlflow.register_model(uri, f"by hand, {kind}")
     assert mlflow.pyfunc.load_model(f"models:/{version.name}/{version.version}").predict(example)
     experiment = mlflow.get_run(tracked.run_id).info.experiment_id
     found = mlflow.search_logged_models(experiment_ids=[experiment], output_format="list")
-    (ours,) = (model for model in found if model.source_run_id == tracked.run_id)
-    assert (ours.name, str(ours.status), ours.params) == ("model", "READY", {"seed": "0"})
-    assert [(metric.key, metric.value) for metric in ours.metrics] == [("eval/loss", 2.5)]
+    (own,) = (model for model in found if model.source_run_id == tracked.run_id)
+    assert (own.name, str(own.status), own.params) == ("model", "READY", {"seed": "0"})
+    assert [(metric.key, metric.value) for metric in own.metrics] == [("eval/loss", 2.5)]
 
 
 @LOADS
-def test_a_discriminator_gives_vectors_of_the_tokens(
+def test_discriminator_returns_token_vectors(
     place: track.TrackingStore, store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow
@@ -130,41 +130,41 @@ def test_a_discriminator_gives_vectors_of_the_tokens(
     recipe = load("electra_base", scale="tiny")
     spec = ModelSpec(model=recipe.model, losses=recipe.losses, vocab_size=320)
     monkeypatch.setitem(SPECS, "bert", spec)
-    loaded = mlflow.pyfunc.load_model(f"runs:/{logged('bert', place, tmp_path).run_id}/model")
+    loaded = mlflow.pyfunc.load_model(f"runs:/{log_model_run('bert', place, tmp_path).run_id}/model")
     vectors = loaded.predict("The people of the town")
     assert vectors.ndim == 2
     assert vectors.shape[1] == recipe.model.hidden_size
     assert (
         "the vectors of the first of several texts"
-        in (mlmodel(place, known(tmp_path))[1] / "model_card.md").read_text()
+        in (load_mlmodel(place, existing_run(tmp_path))[1] / "model_card.md").read_text()
     )
 
 
-def known(folder: Path) -> track.TrackedRun:
+def existing_run(folder: Path) -> track.TrackedRun:
     tracked = track.existing_run(folder)
     assert tracked
     return tracked
 
 
 @LOADS
-def test_a_caller_says_how_much_is_generated(place: track.TrackingStore, store: None, tmp_path: Path) -> None:
+def test_caller_sets_the_number_of_generated_tokens(place: track.TrackingStore, store: None, tmp_path: Path) -> None:
     import mlflow
 
-    loaded = mlflow.pyfunc.load_model(f"runs:/{logged('gpt', place, tmp_path).run_id}/model")
+    loaded = mlflow.pyfunc.load_model(f"runs:/{log_model_run('gpt', place, tmp_path).run_id}/model")
     (short,), (long,) = (loaded.predict("The people", params={"max_new_tokens": number}) for number in (1, 30))
     assert len(short) < len(long)
 
 
 @LOADS
 @pytest.mark.parametrize("kind", list(SPECS))
-def test_mlmodel_says_what_mlflow_itself_would_write(
+def test_mlmodel_equals_the_file_that_mlflow_writes(
     kind: str, place: track.TrackingStore, store: None, tmp_path: Path
 ) -> None:
     import mlflow
     import transformers
 
-    ours, folder = mlmodel(place, logged(kind, place, tmp_path / "run"))
-    flavour = ours.flavors["transformers"]
+    own, folder = load_mlmodel(place, log_model_run(kind, place, tmp_path / "run"))
+    flavour = own.flavors["transformers"]
     net = getattr(transformers, flavour["pipeline_model_type"]).from_pretrained(folder / "model")
     words = transformers.PreTrainedTokenizerFast.from_pretrained(folder / "components" / "tokenizer")
     mlflow.transformers.save_model(
@@ -175,21 +175,22 @@ def test_mlmodel_says_what_mlflow_itself_would_write(
         model_card=type("Card", (), {"text": "", "data": type("Data", (), {"license": "other", "to_dict": dict})})(),
     )
     theirs = mlflow.models.Model.load(str(tmp_path / "theirs"))
-    of_place = {"source_model_name", "tokenizer_type"}  # the folder it came from; transformers has two names for it
+    # the source directory differs, and transformers has two names for the tokenizer class
+    of_place = {"source_model_name", "tokenizer_type"}
     assert {key: value for key, value in flavour.items() if key not in of_place} == {
         key: value for key, value in theirs.flavors["transformers"].items() if key not in of_place
     }
-    assert ours.flavors["python_function"] == theirs.flavors["python_function"]
-    assert ours.saved_input_example_info == theirs.saved_input_example_info
-    assert (ours.signature.inputs, ours.signature.outputs) == (theirs.signature.inputs, theirs.signature.outputs)
+    assert own.flavors["python_function"] == theirs.flavors["python_function"]
+    assert own.saved_input_example_info == theirs.saved_input_example_info
+    assert (own.signature.inputs, own.signature.outputs) == (theirs.signature.inputs, theirs.signature.outputs)
     files = {path.relative_to(tmp_path / "theirs") for path in (tmp_path / "theirs").rglob("*") if path.is_file()}
     assert files - {path.relative_to(folder) for path in folder.rglob("*")} <= {Path("LICENSE.txt")} | {
         file for file in files if file.name in ("model_card_data.yaml", "generation_config.json")
     }
 
 
-def test_weights_are_not_copied_and_nothing_is_pickled(place: track.TrackingStore, tmp_path: Path) -> None:
-    _, folder = mlmodel(place, logged("bert", place, tmp_path))
+def test_weights_are_linked_and_nothing_is_pickled(place: track.TrackingStore, tmp_path: Path) -> None:
+    _, folder = load_mlmodel(place, log_model_run("bert", place, tmp_path))
     assert os.path.samefile(folder / "model" / "model.safetensors", tmp_path / "export" / "model.safetensors")
     suffixes = {path.suffix for path in folder.rglob("*") if path.is_file()}
     assert suffixes <= {"", ".json", ".md", ".safetensors", ".txt", ".yaml"}
@@ -203,15 +204,15 @@ def test_weights_are_copied_to_another_disk(
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(os, "link", cross)
-    _, folder = mlmodel(place, logged("bert", place, tmp_path))
-    theirs, ours = folder / "model" / "model.safetensors", tmp_path / "export" / "model.safetensors"
-    assert theirs.read_bytes() == ours.read_bytes()
-    assert not os.path.samefile(theirs, ours)
+    _, folder = load_mlmodel(place, log_model_run("bert", place, tmp_path))
+    theirs, own = folder / "model" / "model.safetensors", tmp_path / "export" / "model.safetensors"
+    assert theirs.read_bytes() == own.read_bytes()
+    assert not os.path.samefile(theirs, own)
 
 
-def test_the_card_says_what_the_model_is_and_how_it_is_loaded(place: track.TrackingStore, tmp_path: Path) -> None:
-    tracked = logged("bert", place, tmp_path)
-    _, folder = mlmodel(place, tracked)
+def test_card_describes_the_model_and_its_loading(place: track.TrackingStore, tmp_path: Path) -> None:
+    tracked = log_model_run("bert", place, tmp_path)
+    _, folder = load_mlmodel(place, tracked)
     card = (folder / "model_card.md").read_text()
     assert "A small net." in card
     assert "`BertForMaskedLM` of transformers, task `fill-mask`" in card
@@ -220,17 +221,15 @@ def test_the_card_says_what_the_model_is_and_how_it_is_loaded(place: track.Track
     assert tags["sesame.model_status"] == "fill-mask by BertForMaskedLM"
 
 
-def test_a_run_that_goes_on_after_its_model_was_logged_has_one_model(
-    place: track.TrackingStore, tmp_path: Path
-) -> None:
-    tracked = logged("bert", place, tmp_path)
-    first = mlmodel(place, tracked)[0].model_id
+def test_model_is_logged_once_per_run(place: track.TrackingStore, tmp_path: Path) -> None:
+    tracked = log_model_run("bert", place, tmp_path)
+    first = load_mlmodel(place, tracked)[0].model_id
     assert models.log_model(tracked, tmp_path / "export") == first
-    assert mlmodel(place, tracked)[0].model_id == first
+    assert load_mlmodel(place, tracked)[0].model_id == first
 
 
 @LOADS
-def test_a_model_is_logged_without_transformers_and_loads_where_it_is(
+def test_model_is_logged_without_transformers_installed(
     place: track.TrackingStore, store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow
@@ -245,15 +244,15 @@ def test_a_model_is_logged_without_transformers_and_loads_where_it_is(
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "transformers", None)  # `import transformers` fails
         without.setattr(importlib.metadata, "version", lacking)
-        tracked = logged("bert", place, tmp_path)
-    ours, folder = mlmodel(place, tracked)
-    assert "transformers_version" not in ours.flavors["transformers"]
+        tracked = log_model_run("bert", place, tmp_path)
+    own, folder = load_mlmodel(place, tracked)
+    assert "transformers_version" not in own.flavors["transformers"]
     assert "transformers>=5" in (folder / "requirements.txt").read_text().splitlines()
     assert mlflow.pyfunc.load_model(f"runs:/{tracked.run_id}/model").predict("The [MASK] of the town")
 
 
 @LOADS
-def test_a_net_without_a_pipeline_is_loaded_in_pieces_and_its_run_says_so(
+def test_model_without_a_pipeline_loads_as_components_and_is_tagged(
     place: track.TrackingStore, store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow
@@ -261,17 +260,17 @@ def test_a_net_without_a_pipeline_is_loaded_in_pieces_and_its_run_says_so(
     recipe = load("pegasus_base", scale="tiny")
     spec = ModelSpec(model=recipe.model, losses=recipe.losses, vocab_size=320)
     monkeypatch.setitem(SPECS, "bert", spec)
-    tracked = logged("bert", place, tmp_path)
-    ours, _ = mlmodel(place, tracked)
-    assert list(ours.flavors) == ["transformers"]
+    tracked = log_model_run("bert", place, tmp_path)
+    own, _ = load_mlmodel(place, tracked)
+    assert list(own.flavors) == ["transformers"]
     pieces = mlflow.transformers.load_model(f"runs:/{tracked.run_id}/model", return_type="components")
     assert type(pieces["model"]).__name__ == "PegasusForConditionalGeneration"
-    said = track.client_of(place.uri).get_run(tracked.run_id).data.tags["sesame.model_status"]
-    assert "load it with return_type='components': transformers 5 has no pipeline for an encoder-decoder" in said
-    assert "\n" not in said
+    message = track.client_of(place.uri).get_run(tracked.run_id).data.tags["sesame.model_status"]
+    assert "load it with return_type='components': transformers 5 has no pipeline for an encoder-decoder" in message
+    assert "\n" not in message
 
 
-def test_the_example_is_of_pieces_that_the_vocabulary_knows(tmp_path: Path) -> None:
+def test_example_uses_known_tokens(tmp_path: Path) -> None:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *RUSSIAN]
     (tmp_path / "pieces.txt").write_text("".join(f"{word}\n" for word in words))
     tokenization.train(tokenization.WordPiece(vocab_size=len(words), path=str(tmp_path / "pieces.txt")), ()).save(
@@ -284,17 +283,17 @@ def test_the_example_is_of_pieces_that_the_vocabulary_knows(tmp_path: Path) -> N
     assert "[UNK]" not in example
 
 
-# The registry
+# Registry
 
 
 @LOADS
-def test_a_model_is_registered_once_and_its_versions_are_counted(
+def test_model_is_registered_once_with_numbered_versions(
     place: track.TrackingStore, store: None, tmp_path: Path
 ) -> None:
     import mlflow
 
     one, two = tmp_path / "one", tmp_path / "two"
-    logged("bert", place, one), logged("bert", place, two)
+    log_model_run("bert", place, one), log_model_run("bert", place, two)
     first = models.register(one, one / "export", "counted")
     assert (first.number, first.uri, first.is_new) == ("1", "models:/counted/1", True)
     assert models.register(one, one / "export", "counted") == replace(first, is_new=False)
@@ -307,43 +306,43 @@ def test_a_model_is_registered_once_and_its_versions_are_counted(
     assert "A small net." in version.description
 
 
-def test_a_run_whose_model_was_not_logged_has_it_logged_then(place: track.TrackingStore, tmp_path: Path) -> None:
-    with track.run(place, exported("bert", tmp_path), None, track.Metadata("bert")):
+def test_registering_logs_a_missing_model(place: track.TrackingStore, tmp_path: Path) -> None:
+    with track.run(place, write_export("bert", tmp_path), None, track.Metadata("bert")):
         pass
     assert models.register(tmp_path, tmp_path / "export", "later").number == "1"
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("damage", "message"),
     [
         (lambda folder: (folder / track.RUN_FILE).unlink(), "it has no MLflow run"),
-        (lambda folder: forget(folder, uri="sqlite:////no/such/store.db"), "/no/such/store.db: no such store"),
-        (lambda folder: forget(folder, run_id="0" * 32), "Run with id=0{32} not found"),
+        (lambda folder: change_run_file(folder, uri="sqlite:////no/such/store.db"), "/no/such/store.db: no such store"),
+        (lambda folder: change_run_file(folder, run_id="0" * 32), "Run with id=0{32} not found"),
     ],
 )
-def test_a_run_that_cannot_be_asked_for_is_one_line(
-    spoil: Any, said: str, place: track.TrackingStore, tmp_path: Path
+def test_unavailable_run_gives_a_one_line_error(
+    damage: Any, message: str, place: track.TrackingStore, tmp_path: Path
 ) -> None:
-    logged("bert", place, tmp_path)
-    spoil(tmp_path)
-    with pytest.raises(BadInput, match=said) as refused:
+    log_model_run("bert", place, tmp_path)
+    damage(tmp_path)
+    with pytest.raises(BadInput, match=message) as refused:
         models.register(tmp_path, tmp_path / "export", "never")
     assert "\n" not in str(refused.value)
 
 
-def forget(folder: Path, **changes: str) -> None:
-    known = json.loads((folder / track.RUN_FILE).read_text())
-    known.pop("checksum")
-    (folder / track.RUN_FILE).write_text(json.dumps(known | changes))
+def change_run_file(folder: Path, **changes: str) -> None:
+    existing_run = json.loads((folder / track.RUN_FILE).read_text())
+    existing_run.pop("checksum")
+    (folder / track.RUN_FILE).write_text(json.dumps(existing_run | changes))
 
 
-def test_a_name_that_mlflow_does_not_take_is_one_line(place: track.TrackingStore, tmp_path: Path) -> None:
-    logged("bert", place, tmp_path)
+def test_invalid_model_name_gives_a_one_line_error(place: track.TrackingStore, tmp_path: Path) -> None:
+    log_model_run("bert", place, tmp_path)
     with pytest.raises(BadInput, match="invalid model name: got 'a/b'"):
         models.register(tmp_path, tmp_path / "export", "a/b")
 
 
-def test_a_run_without_a_model_says_why(place: track.TrackingStore, tmp_path: Path) -> None:
+def test_run_without_a_model_reports_the_reason(place: track.TrackingStore, tmp_path: Path) -> None:
     with track.run(place, tmp_path, None, track.Metadata("strange", tags={models.STATE: "none: no such class"})):
         pass
     with pytest.raises(BadInput, match=r"has no MLflow model to register \(none: no such class\)"):

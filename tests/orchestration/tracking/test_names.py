@@ -1,4 +1,5 @@
-"""What is named in MLflow: one of each kind is sent to a real store and read back, and no two names ever meet."""
+"""Names in MLflow: one entity of each kind is written to a real store and read back, and different names stay
+different."""
 
 import ast
 import json
@@ -27,7 +28,7 @@ from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput
 from training.tasks import SelectedTrials, TaskScore
 
-REFUSED = (
+INVALID = (
     "paper.glue.mrpc (test)",
     "accuracy_of_Biology (AP), 9th",
     "pretrained_f1 of C#",
@@ -55,9 +56,9 @@ REFUSED = (
     "\udcff surrogate",
     "zero\x00byte",
     " padded ",
-    names.key("paper.glue.mrpc (test)"),  # a name that looks like one that was mapped
+    names.key("paper.glue.mrpc (test)"),  # a name that looks like a mapped name
 )
-FINE = ("train/loss", "eval/rte/pretrained_accuracy", "語/精度", "Accuracy", "accuracy", "a b", "a:b", "x" * 250)
+VALID = ("train/loss", "eval/rte/pretrained_accuracy", "語/精度", "Accuracy", "accuracy", "a b", "a:b", "x" * 250)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def stored(run_id: str, uri: str) -> Any:
 
 
 def child(tracked: track.TrackedRun) -> Any:
-    """The newest run below this one."""
+    """Return the newest child run."""
     client = track.client_of(tracked.uri)
     experiment = stored(tracked.run_id, tracked.uri).info.experiment_id
     found = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{tracked.run_id}'")
@@ -87,10 +88,10 @@ def printable(name: str) -> str:
     return names.value(name)
 
 
-def test_a_name_that_is_fine_stays_and_another_is_taken_too() -> None:
-    for name in FINE:
+def test_valid_names_are_kept_and_invalid_ones_are_mapped_to_valid_names() -> None:
+    for name in VALID:
         assert names.key(name) == name
-    for name in (*REFUSED, *FINE):
+    for name in (*INVALID, *VALID):
         for check in (validation._validate_param_name, validation._validate_metric_name, validation._validate_tag_name):
             check(names.key(name))
         verify_artifact_path(names.path(name))
@@ -100,8 +101,8 @@ def test_a_name_that_is_fine_stays_and_another_is_taken_too() -> None:
 
 
 @pytest.mark.parametrize("to", [names.key, names.path, names.title])
-def test_no_two_names_meet_whatever_their_case(to: Callable[[str], str]) -> None:
-    every = [*REFUSED, *FINE, *map(names.key, REFUSED), *map(names.path, REFUSED), *map(names.title, REFUSED)]
+def test_different_names_stay_different_regardless_of_case(to: Callable[[str], str]) -> None:
+    every = [*INVALID, *VALID, *map(names.key, INVALID), *map(names.path, INVALID), *map(names.title, INVALID)]
     every = list(dict.fromkeys(every))
     assert len(set(map(to, every))) == len(every)
     changed = [to(name).lower() for name in every if to(name) != name]
@@ -109,7 +110,7 @@ def test_no_two_names_meet_whatever_their_case(to: Callable[[str], str]) -> None
 
 
 @given(st.text(max_size=30), st.text(max_size=30))
-def test_any_two_texts_have_two_names_that_mlflow_takes(one: str, other: str) -> None:
+def test_any_two_texts_have_different_valid_names(one: str, other: str) -> None:
     for to in (names.key, names.path, names.title):
         assert (to(one) == to(other)) == (one == other)
     validation._validate_metric_name(names.key(one))
@@ -117,22 +118,22 @@ def test_any_two_texts_have_two_names_that_mlflow_takes(one: str, other: str) ->
 
 
 @given(st.text(alphabet="ab-x0123456789abcdef/. (", max_size=40))
-def test_a_name_is_never_that_of_a_mapped_one(name: str) -> None:
+def test_name_never_collides_with_a_mapped_name(name: str) -> None:
     assert names.key(names.key(name)) != names.key(name) or names.key(name) == name
 
 
-def test_an_artifact_keeps_its_ending() -> None:
+def test_artifact_keeps_its_file_extension() -> None:
     assert names.path("figures/a#b.png").endswith(".png")
     assert names.path("figures/scores_by_step_word perplexity.png") == "figures/scores_by_step_word perplexity.png"
 
 
-def test_one_of_each_kind_is_read_back_from_a_real_store(tracked: track.TrackedRun, tmp_path: Path) -> None:
-    """Metrics, parameters, tags, texts, figures, a dataset and runs, with names that MLflow refuses."""
+def test_one_entity_of_each_kind_is_read_back_from_a_real_store(tracked: track.TrackedRun, tmp_path: Path) -> None:
+    """Metrics, parameters, tags, texts, figures, a dataset and runs whose names MLflow refuses."""
     record = tracking.TaskRecord(
         "Biology (AP), 9th / #1",
-        params={"paper": dict.fromkeys(REFUSED, 1.5)},
-        series={name: [number, number + 0.5] for number, name in enumerate(REFUSED)},
-        headline={name: float(number) for number, name in enumerate((*REFUSED, *FINE))},
+        params={"paper": dict.fromkeys(INVALID, 1.5)},
+        series={name: [number, number + 0.5] for number, name in enumerate(INVALID)},
+        headline={name: float(number) for number, name in enumerate((*INVALID, *VALID))},
         figures={"scores of C#": figures.plot_curves({"a": [(1, 2.0)]}, "y")},
         files={"../table.md": "text"},
         dataset="d" * 64,
@@ -144,23 +145,23 @@ def test_one_of_each_kind_is_read_back_from_a_real_store(tracked: track.TrackedR
     assert task.info.run_name.startswith("eval/Biology (AP), 9th / #1 of mini")
     assert {one.info.status for one in (task, cell)} == {"FINISHED"}
     headline = by_true_name(whole.metrics, whole.tags)
-    wanted = {printable(f"eval/{record.name}/{name}"): number for number, name in enumerate((*REFUSED, *FINE))}
+    wanted = {printable(f"eval/{record.name}/{name}"): number for number, name in enumerate((*INVALID, *VALID))}
     assert {name: headline[name] for name in wanted} == wanted
     series = by_true_name(task.data.metrics, task.data.tags)
-    assert series == {printable(name): number + 0.5 for number, name in enumerate(REFUSED)}
+    assert series == {printable(name): number + 0.5 for number, name in enumerate(INVALID)}
     params = by_true_name(task.data.params, task.data.tags)
-    assert params == {printable(f"paper.{name}"): "1.5" for name in REFUSED}
+    assert params == {printable(f"paper.{name}"): "1.5" for name in INVALID}
     assert by_true_name(cell.data.params, cell.data.tags) == {"peak (max)": "0.001"}
     assert by_true_name(cell.data.metrics, cell.data.tags) == {"dev f1 (%)": 0.5, "loss": 2.0}
     assert task.inputs.dataset_inputs[0].dataset.name == "Biology (AP), 9th / #1"
     client = track.client_of(tracked.uri)
-    (page,) = [one.path for one in client.list_artifacts(task.info.run_id, "_")]  # "../table.md"
+    (page,) = [one.path for one in client.list_artifacts(task.info.run_id, "_")]  # the file "../table.md"
     assert Path(client.download_artifacts(task.info.run_id, page, str(tmp_path))).read_text(encoding="utf-8") == "text"
     assert len(client.list_artifacts(task.info.run_id, "figures")) == 1
 
 
-def test_values_that_databases_refuse_are_taken_and_a_long_one_says_so(tracked: track.TrackedRun) -> None:
-    """A batch of long values in a script of many bytes is more than a server takes at once."""
+def test_invalid_values_are_escaped_and_long_ones_truncated(tracked: track.TrackedRun) -> None:
+    """A server refuses a batch of long values if the writing system needs many bytes per character."""
     client, run_id = track.client_of(tracked.uri), tracked.run_id
     sizes = list[int]()
 
@@ -181,14 +182,14 @@ def test_values_that_databases_refuse_are_taken_and_a_long_one_says_so(tracked: 
     assert max(sizes) < validation.MAX_BATCH_LOG_REQUEST_SIZE
 
 
-def test_parameters_that_would_have_one_name_are_both_there() -> None:
+def test_parameters_with_colliding_names_are_all_kept() -> None:
     assert len(metadata.flatten_params({"a": {"b.c": 1, "b": {"c": 2}}, "a.b": {"c": 3}, "a.b.c": 4})) == 4
 
 
-def test_every_figure_of_every_recipe_and_task_is_a_name_that_mlflow_takes(
+def test_reported_scores_of_all_recipes_and_tasks_have_valid_names(
     tracked: track.TrackedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The figures of 278 pairs of a recipe and a task, as the run of a task gives them to MLflow."""
+    """The reported scores of 278 pairs of recipe and task, as the run of a task logs them."""
     monkeypatch.setattr(evaluate, "_figures", lambda *_: {})
     monkeypatch.setattr(evaluate, "score_page", lambda *_: "")
     tasks = [load_task(name) for name in all_names("tasks") if name != "unavailable"]
@@ -203,7 +204,7 @@ def test_every_figure_of_every_recipe_and_task_is_a_name_that_mlflow_takes(
             score = TaskScore(task.name, task.metric, "test", "", starts, paper=paper)
             record = evaluate._record(plan, [], score)
             flat = metadata.flatten_params(record.params)
-            assert [names.key(name) for name in flat] == list(flat)  # readable: none needs another name
+            assert [names.key(name) for name in flat] == list(flat)  # readable: no name is mapped
             assert sum(name.startswith("paper.") for name in flat) == len(paper)
             for name in (*record.series, *(f"eval/{record.name}/{one}" for one in record.headline)):
                 validation._validate_metric_name(name)
@@ -216,46 +217,44 @@ def test_every_figure_of_every_recipe_and_task_is_a_name_that_mlflow_takes(
 
 
 @pytest.mark.parametrize("name", ["", " ", "a/b", "a:b", "..", "x" * 300, "a\nb"])
-def test_the_name_of_a_model_is_kept_or_refused(name: str, tmp_path: Path) -> None:
+def test_model_name_is_kept_or_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="invalid model name"):
         tracking.register(tmp_path, tmp_path, name)
     assert names.model("bert (mine), 2nd") == "bert (mine), 2nd"
 
 
 @pytest.mark.parametrize("name", [" ", "x" * 501, "a\nb"])
-def test_the_name_of_an_experiment_is_kept_or_refused(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_experiment_name_is_kept_or_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", name)
     with pytest.raises(BadInput, match="invalid experiment name"):
         track.experiment(None, tracking.tracking_store(tmp_path))
 
 
-def test_a_try_that_broke_off_leaves_no_failed_run_once_another_is_through(
+def test_failed_logging_attempt_is_removed_after_a_successful_one(
     tracked: track.TrackedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells = [tracking.TrialRecord(name, {}, {"f1": 0.5}) for name in ("seed 0", "seed 1")]
     record = tracking.TaskRecord("broken", {}, {"f1": [0.5]}, {"f1": 0.5}, files={"table.md": "text"}, cells=cells)
     client = track.client_of(tracked.uri)
 
-    def full(*_: object) -> None:
+    def disk_full(*_: object) -> None:
         raise OSError("disk full")
 
     with monkeypatch.context() as broken:
-        broken.setattr(MlflowClient, "log_text", full)
+        broken.setattr(MlflowClient, "log_text", disk_full)
         with pytest.raises(OSError, match="full"):
             tracking.log_task(tracked, record)
     assert child(tracked).info.status == "FAILED"
-    assert child(tracked).data.metrics == {"f1": 0.5}  # scores come first
+    assert child(tracked).data.metrics == {"f1": 0.5}  # scores are logged first
     whole = MlflowClient.set_terminated
 
-    def full_in_a_cell(self: Any, run_id: str, *more: Any) -> None:
+    def disk_full_in_a_trial(self: Any, run_id: str, *more: Any) -> None:
         whole(self, run_id, *more)
         if self.get_run(run_id).info.run_name == "seed 0":
-            full()
+            disk_full()
 
     with monkeypatch.context() as broken:
-        broken.setattr(MlflowClient, "set_terminated", full_in_a_cell)
+        broken.setattr(MlflowClient, "set_terminated", disk_full_in_a_trial)
         with pytest.raises(OSError, match="full"):
             tracking.log_task(tracked, record)
     for _ in range(2):
@@ -269,10 +268,10 @@ def test_a_try_that_broke_off_leaves_no_failed_run_once_another_is_through(
         for one in client.search_runs([experiment])
         if "seed" in one.info.run_name
     ]
-    assert sorted(of) == sorted([one.info.run_id for one in tasks] * 2)  # none without its task
+    assert sorted(of) == sorted([one.info.run_id for one in tasks] * 2)  # no trial run without its task run
 
 
-def test_what_is_refused_is_not_advised_to_be_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_request_has_no_advice_to_retry(caplog: pytest.LogCaptureFixture) -> None:
     remedy = "; the same command again logs them"
     for error in (MlflowException("no", error_code=1000), ConnectionError("away")):
         with caplog.at_level(logging.WARNING), track.log_and_suppress("the scores", remedy):
@@ -282,17 +281,17 @@ def test_what_is_refused_is_not_advised_to_be_tried_again(caplog: pytest.LogCapt
     assert remedy in away
 
 
-def test_nothing_else_makes_entities_of_names() -> None:
-    """Each call of MLflow's client that takes a name is given one by this module, or a constant of ours."""
+def test_only_the_names_module_creates_named_entities() -> None:
+    """Each call of MLflow's client with a name uses this module or a constant of Sesame."""
     folder, found = Path(names.__file__).parent, list[str]()
     for file in sorted(folder.glob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if not isinstance(node, ast.Call) or file.name == "names.py":
                 continue
             what = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            said = ast.unparse(node)
-            if what in ("Metric", "Param", "RunTag") and "point.key" not in said:  # of the store itself
-                found.append(f"{file.name}: {said}")
-            if what in ("log_text", "log_figure") and "names.path(" not in said and len(node.args) > 2:
-                found.append(f"{file.name}: {said}")
+            source = ast.unparse(node)
+            if what in ("Metric", "Param", "RunTag") and "point.key" not in source:  # made by the store itself
+                found.append(f"{file.name}: {source}")
+            if what in ("log_text", "log_figure") and "names.path(" not in source and len(node.args) > 2:
+                found.append(f"{file.name}: {source}")
     assert found == []

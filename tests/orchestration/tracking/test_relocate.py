@@ -1,4 +1,4 @@
-"""A folder of ours that was moved or copied: its runs go on in the store that lies in it, with their artifacts."""
+"""A moved or copied output directory: its runs continue in its store, with their artifacts."""
 
 import shutil
 from dataclasses import replace
@@ -22,20 +22,20 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("was", "becomes"), [("before", "is now"), ("was? 50%", "is now"), ("before", "now? 50%20 #1")]
 )
-def test_a_store_that_was_moved_has_its_artifacts_where_it_is_now(
+def test_moved_store_has_its_artifacts_at_the_new_place(
     corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, was: str, becomes: str
 ) -> None:
-    """The run went on, and its artifacts were written where it had been."""
+    """The run once continued, but its artifacts were written to the old place."""
     before, now = tmp_path / was, tmp_path / becomes
     with track.run(track.tracking_store(before), before / "runs" / "a", corpus, METADATA) as tracked:
         pass
     assert (before / "artifacts").is_dir()
     before.rename(now)
-    utils._artifact_repos_cache.clear()  # of this process, which is another command's from here on
+    utils._artifact_repos_cache.clear()  # simulate a new process, because MLflow caches artifact repositories
     folder = now / "runs" / "a"
     assert track.existing_run(folder) == replace(
         tracked, uri=track.tracking_store(now).uri
-    )  # for what asks the folder alone
+    )  # for code that has only the directory
     with track.run(track.tracking_store(now), folder, corpus, METADATA) as again:
         (now / "page.txt").write_text("text")
         track.client_of(again.uri).log_artifact(again.run_id, str(now / "page.txt"))
@@ -45,13 +45,13 @@ def test_a_store_that_was_moved_has_its_artifacts_where_it_is_now(
     assert sum("its artifacts are now read and written at the new place" in one for one in caplog.messages) == 1
 
 
-def test_a_copy_of_a_store_is_one_of_its_own(corpus: Path, tmp_path: Path) -> None:
-    """With both there, the run of the copy was logged into the store that it was copied from."""
+def test_copied_store_is_independent(corpus: Path, tmp_path: Path) -> None:
+    """With both directories present, the run of the copy was once logged to the original store."""
     first, second = tmp_path / "first", tmp_path / "it's 50%? a copy"
     with track.run(track.tracking_store(first), first / "runs" / "a", corpus, METADATA) as tracked:
         pass
     shutil.copytree(first, second)
-    utils._artifact_repos_cache.clear()  # of this process, which is another command's from here on
+    utils._artifact_repos_cache.clear()  # simulate a new process, because MLflow caches artifact repositories
     folder = second / "runs" / "a"
     assert track.existing_run(first / "runs" / "a") == tracked
     assert track.existing_run(folder) == replace(tracked, uri=track.tracking_store(second).uri)
@@ -69,12 +69,12 @@ def test_a_copy_of_a_store_is_one_of_its_own(corpus: Path, tmp_path: Path) -> No
     assert [len(list(out.glob("artifacts/**/page.txt"))) for out in (first, second)] == [0, 1]
 
 
-def test_a_store_that_somebody_names_is_no_copy(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder of the run has a store too, of other runs."""
+def test_store_set_by_the_user_is_not_relocated(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output directory of the run also has a store, with other runs."""
     out = tmp_path / "out"
     with track.run(track.tracking_store(out), out / "runs" / "other", corpus, METADATA):
         pass
-    monkeypatch.chdir(tmp_path)  # where MLflow puts the artifacts of such a store
+    monkeypatch.chdir(tmp_path)  # MLflow puts the artifacts of such a store into the current directory
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri := track.tracking_store(tmp_path / "elsewhere").uri)
     with track.run(track.tracking_store(out), out / "runs" / "a", corpus, METADATA) as tracked:
         pass

@@ -1,4 +1,4 @@
-"""MLflow as it is, on sqlite: the life of a run, its metrics, and what it says about itself."""
+"""MLflow on SQLite: the lifecycle of a run, its metrics and its metadata."""
 
 import errno
 import json
@@ -60,12 +60,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def experiment(place: track.TrackingStore, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The number of the experiment in which our runs are."""
+    """The ID of the experiment that contains the runs."""
     with track.run(place, tmp_path_factory.mktemp("first"), corpus, METADATA) as tracked:
-        return str(look(tracked).info.experiment_id)
+        return str(mlflow_run(tracked).info.experiment_id)
 
 
-def look(tracked: track.TrackedRun) -> Any:
+def mlflow_run(tracked: track.TrackedRun) -> Any:
     return track.client_of(tracked.uri).get_run(tracked.run_id)
 
 
@@ -74,7 +74,7 @@ def points(tracked: track.TrackedRun, key: str) -> list[tuple[int, float]]:
     return sorted((point.step, point.value) for point in found)
 
 
-# The life of a run
+# Lifecycle of a run
 
 
 @pytest.mark.parametrize(
@@ -87,36 +87,36 @@ def points(tracked: track.TrackedRun, key: str) -> list[tuple[int, float]]:
         (SystemExit(1), "KILLED"),
     ],
 )
-def test_what_leaves_the_block_decides_how_a_run_ends(
+def test_exception_decides_the_final_status(
     error: BaseException | None, status: str, place: track.TrackingStore, corpus: Path, tmp_path: Path
 ) -> None:
     with (
         pytest.raises(type(error)) if error else nullcontext(),
         track.run(place, tmp_path, corpus, METADATA) as tracked,
     ):
-        assert look(tracked).info.status == "RUNNING"
+        assert mlflow_run(tracked).info.status == "RUNNING"
         if error:
             raise error
-    assert look(tracked).info.status == status
-    assert look(tracked).data.tags["sesame.exit_reason"].startswith(type(error).__name__ if error else "")
+    assert mlflow_run(tracked).info.status == status
+    assert mlflow_run(tracked).data.tags["sesame.exit_reason"].startswith(type(error).__name__ if error else "")
 
 
-def test_a_folder_keeps_its_run(place: track.TrackingStore, corpus: Path, tmp_path: Path) -> None:
+def test_directory_keeps_its_run(place: track.TrackingStore, corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(Preempted), track.run(place, tmp_path, corpus, METADATA) as first:
         raise Preempted("stopped")
     with track.run(place, tmp_path, corpus, METADATA) as second:
         assert second == first
-    assert look(second).info.status == "FINISHED"
+    assert mlflow_run(second).info.status == "FINISHED"
 
 
-def test_a_run_that_the_store_has_lost_is_made_anew(place: track.TrackingStore, corpus: Path, tmp_path: Path) -> None:
+def test_run_missing_from_the_store_is_created_again(place: track.TrackingStore, corpus: Path, tmp_path: Path) -> None:
     (tmp_path / track.RUN_FILE).write_text(json.dumps({"uri": place.uri, "run_id": "0" * 32}))
     with track.run(place, tmp_path, corpus, METADATA) as tracked:
-        assert look(tracked).info.status == "RUNNING"
+        assert mlflow_run(tracked).info.status == "RUNNING"
 
 
 def owner(silent_s: float = 0.0, **changes: Any) -> track.Owner:
-    """This process, or another one, last heard of `silent_s` seconds before now."""
+    """Return this process as owner, with changes; its last heartbeat was `silent_s` seconds ago."""
     return replace(track.Owner.me(), **changes, beat=time.time() - silent_s)
 
 
@@ -124,15 +124,17 @@ def owner(silent_s: float = 0.0, **changes: Any) -> track.Owner:
     ("of", "dead"),
     [
         pytest.param({"pid": 2**22 + 1}, True, id="no such process"),
-        pytest.param({"began": "this boot:1"}, True, id="its number belongs to another process now"),
-        pytest.param({"began": "", "started": 0.0}, True, id="the same, as earlier versions say it"),
-        pytest.param({"started": 0.0}, False, id="this process, and the clock was set"),
+        pytest.param({"began": "this boot:1"}, True, id="its process ID was reused"),
+        pytest.param(
+            {"began": "", "started": 0.0}, True, id="its process ID was reused, recorded by an earlier version"
+        ),
+        pytest.param({"started": 0.0}, False, id="this process, after a clock change"),
         pytest.param({}, False, id="this process"),
         pytest.param({"host": "elsewhere"}, False, id="another machine"),
         pytest.param({"host": "elsewhere", "silent_s": 2 * track.STALE_S}, True, id="another machine, long silent"),
     ],
 )
-def test_the_runs_of_owners_that_are_gone_are_closed(
+def test_runs_of_dead_owners_are_closed(
     of: dict[str, Any], dead: bool, place: track.TrackingStore, experiment: str
 ) -> None:
     client = track.client_of(place.uri)
@@ -142,7 +144,7 @@ def test_the_runs_of_owners_that_are_gone_are_closed(
     client.set_terminated(run_id)
 
 
-def test_runs_of_other_programs_are_left_alone(place: track.TrackingStore, experiment: str) -> None:
+def test_runs_of_other_programs_are_unchanged(place: track.TrackingStore, experiment: str) -> None:
     client = track.client_of(place.uri)
     run_id = client.create_run(experiment).info.run_id
     assert run_id not in track.reap(place)
@@ -150,17 +152,17 @@ def test_runs_of_other_programs_are_left_alone(place: track.TrackingStore, exper
 
 
 OTHERS: dict[str, dict[str, Any]] = {
-    "a process that lives": {},
+    "a live process": {},
     "a zombie": {"zombie": True},
     "another host": {"host": "elsewhere"},
-    "another host of a clock that is ahead": {"host": "elsewhere", "beat": 4e9},
+    "another host with a fast clock": {"host": "elsewhere", "beat": 4e9},
     "an earlier version": {"began": ""},
 }
 
 
 @contextmanager
-def other(zombie: bool = False, **changes: Any) -> Iterator[track.Owner]:
-    """Another process; a zombie is one that was killed, and that nobody has waited for."""
+def other_process(zombie: bool = False, **changes: Any) -> Iterator[track.Owner]:
+    """Start another process and yield it as owner; a zombie is a killed process that was not waited for."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         started = psutil.Process(process.pid).create_time()
@@ -175,20 +177,24 @@ def other(zombie: bool = False, **changes: Any) -> Iterator[track.Owner]:
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_a_run_is_his_who_holds_the_lock_whoever_its_tags_name(
+def test_lock_holder_owns_the_run_regardless_of_its_tags(
     kind: str, place: track.TrackingStore, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A driver that was killed and not waited for blocked its run: "process 18928 on vm is at work in it"."""
-    with hold_lock(tmp_path), other(**OTHERS[kind]) as before, track.run(place, tmp_path, corpus, METADATA) as tracked:
+    """A killed driver that was not waited for once blocked its run: "process 18928 on vm is at work in it"."""
+    with (
+        hold_lock(tmp_path),
+        other_process(**OTHERS[kind]) as before,
+        track.run(place, tmp_path, corpus, METADATA) as tracked,
+    ):
         track.tag(tracked, **{track.OWNER: json.dumps(asdict(before))})
         with track.run(place, tmp_path, corpus, METADATA) as again:
             assert again == tracked
-            assert json.loads(look(again).data.tags[track.OWNER])["pid"] == os.getpid()
+            assert json.loads(mlflow_run(again).data.tags[track.OWNER])["pid"] == os.getpid()
     assert "is at work in it" not in caplog.text
 
 
-@pytest.mark.parametrize(("kind", "warns"), [("a process that lives", True), ("a zombie", False)])
-def test_where_a_disk_has_no_locks_an_owner_that_lives_is_a_warning(
+@pytest.mark.parametrize(("kind", "warns"), [("a live process", True), ("a zombie", False)])
+def test_live_owner_gives_a_warning_on_a_disk_without_locks(
     kind: str,
     warns: bool,
     place: track.TrackingStore,
@@ -201,7 +207,7 @@ def test_where_a_disk_has_no_locks_an_owner_that_lives_is_a_warning(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(lock.fcntl, "flock", refuse)
-    with other(**OTHERS[kind]) as before, track.run(place, tmp_path, corpus, METADATA) as tracked:
+    with other_process(**OTHERS[kind]) as before, track.run(place, tmp_path, corpus, METADATA) as tracked:
         track.tag(tracked, **{track.OWNER: json.dumps(asdict(before))})
         with track.run(place, tmp_path, corpus, METADATA) as again:
             assert again == tracked
@@ -210,25 +216,25 @@ def test_where_a_disk_has_no_locks_an_owner_that_lives_is_a_warning(
 
 @pytest.mark.parametrize("kind", OTHERS)
 @pytest.mark.parametrize("is_locked", [False, True])
-def test_a_run_is_closed_where_nobody_holds_the_lock_of_its_folder(
+def test_run_is_closed_if_its_directory_is_not_locked(
     kind: str, is_locked: bool, place: track.TrackingStore, corpus: Path, tmp_path: Path
 ) -> None:
-    """Also where its owner was on another host, which nobody can look at, or clocks say otherwise."""
+    """This also holds for an owner on another host, which cannot be checked, and for wrong clocks."""
     client = track.client_of(place.uri)
     with track.run(place, tmp_path / "run", corpus, METADATA) as tracked:
         pass
     client.update_run(tracked.run_id, status="RUNNING")
-    with other(**OTHERS[kind]) as before, hold_lock(tmp_path / "run") if is_locked else nullcontext():
+    with other_process(**OTHERS[kind]) as before, hold_lock(tmp_path / "run") if is_locked else nullcontext():
         track.tag(tracked, **{track.OWNER: json.dumps(asdict(before))})
         assert (tracked.run_id in track.reap(place)) != is_locked
     client.set_terminated(tracked.run_id)
 
 
 @pytest.mark.parametrize("closed", ["folder", "record"])
-def test_runs_of_another_user_whose_folder_is_closed_are_no_fault_of_the_store(
+def test_unreadable_runs_of_another_user_are_ignored(
     closed: str, place: track.TrackingStore, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that several users share: "MLflow does not answer (Permission denied)", for each of them."""
+    """In a store shared by several users, each of them once got "MLflow does not answer (Permission denied)"."""
     client = track.client_of(place.uri)
     with track.run(place, tmp_path / "theirs", corpus, METADATA) as theirs:
         pass
@@ -249,7 +255,7 @@ def test_runs_of_another_user_whose_folder_is_closed_are_no_fault_of_the_store(
     monkeypatch.setattr(Path, "stat", refuse(stat))
     monkeypatch.setattr(Path, "read_bytes", refuse(read))
     with track.run(place, tmp_path / "mine", corpus, METADATA) as mine:
-        assert look(mine).info.status == "RUNNING"
+        assert mlflow_run(mine).info.status == "RUNNING"
     client.set_terminated(theirs.run_id)
 
 
@@ -260,7 +266,7 @@ ODD_OWNERS = [
 
 
 @pytest.mark.parametrize("tag", [*ODD_OWNERS, '{"host": "h", "pid": 5, "started": 0, "beat": 0, "later": 1}'])
-def test_an_owner_of_another_version_is_no_traceback(
+def test_malformed_owner_tag_gives_no_traceback(
     tag: str, place: track.TrackingStore, corpus: Path, tmp_path: Path
 ) -> None:
     client = track.client_of(place.uri)
@@ -269,25 +275,25 @@ def test_an_owner_of_another_version_is_no_traceback(
     track.tag(tracked, **{track.OWNER: tag, track.FOLDER: (tmp_path / "elsewhere").as_uri()})
     client.update_run(tracked.run_id, status="RUNNING")
     is_known = tag not in ODD_OWNERS
-    assert (tracked.run_id in track.reap(place)) == is_known  # it has been silent for long
+    assert (tracked.run_id in track.reap(place)) == is_known  # it has been silent for a long time
     client.set_terminated(tracked.run_id)
 
 
-def test_evaluations_that_hold_no_lock_are_looked_up_by_their_process(
+def test_evaluations_without_a_lock_are_checked_by_their_process(
     place: track.TrackingStore, corpus: Path, tmp_path: Path
 ) -> None:
     client = track.client_of(place.uri)
     with track.run(place, tmp_path / "run", corpus, METADATA) as tracked:
         pass
-    for kind, is_closed in (("a process that lives", False), ("a zombie", True)):
-        with other(**OTHERS[kind]) as before:
+    for kind, is_closed in (("a live process", False), ("a zombie", True)):
+        with other_process(**OTHERS[kind]) as before:
             tags = {track.OWNER: json.dumps(asdict(before)), track.FOLDER: (tmp_path / "run").as_uri()}
-            child = client.create_run(look(tracked).info.experiment_id, tags=tags).info.run_id
+            child = client.create_run(mlflow_run(tracked).info.experiment_id, tags=tags).info.run_id
             assert (child in track.reap(place)) == is_closed
             client.set_terminated(child)
 
 
-def test_a_store_that_does_not_answer_is_one_line(corpus: Path, tmp_path: Path) -> None:
+def test_unusable_store_gives_a_one_line_error(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("no database")
     with (
         pytest.raises(ResourceError, match=r"MLflow at sqlite:.* does not answer .*MLFLOW_TRACKING_URI"),
@@ -296,7 +302,7 @@ def test_a_store_that_does_not_answer_is_one_line(corpus: Path, tmp_path: Path) 
         pass
 
 
-def test_a_store_that_fails_at_the_end_does_not_hide_how_the_run_ended(
+def test_store_failure_at_the_end_does_not_hide_the_original_error(
     place: track.TrackingStore, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lose_the_run() -> None:
@@ -310,7 +316,7 @@ def test_a_store_that_fails_at_the_end_does_not_hide_how_the_run_ended(
 
 
 @pytest.mark.slow
-def test_a_run_whose_process_was_killed_is_closed_at_the_next_start(corpus: Path, tmp_path: Path) -> None:
+def test_run_of_a_killed_process_is_closed_at_the_next_start(corpus: Path, tmp_path: Path) -> None:
     program = (
         "import os, sys; from pathlib import Path; from orchestration.tracking import runs as track\n"
         "out, corpus = map(Path, sys.argv[1:])\n"
@@ -323,24 +329,22 @@ def test_a_run_whose_process_was_killed_is_closed_at_the_next_start(corpus: Path
     assert died.returncode == -9
     tracked = track.existing_run(tmp_path / "run")
     assert tracked
-    assert look(tracked).info.status == "RUNNING"
+    assert mlflow_run(tracked).info.status == "RUNNING"
     assert track.reap(track.tracking_store(tmp_path)) == [tracked.run_id]
-    assert look(tracked).info.status == "FAILED"
+    assert mlflow_run(tracked).info.status == "FAILED"
 
 
-# What it says about itself
+# Metadata
 
 
-def test_a_run_tells_parameters_tags_and_the_corpus_it_was_made_from(
-    place: track.TrackingStore, corpus: Path, tmp_path: Path
-) -> None:
+def test_run_has_parameters_tags_and_its_corpus(place: track.TrackingStore, corpus: Path, tmp_path: Path) -> None:
     with track.run(place, tmp_path, corpus, METADATA) as tracked:
         pass
-    told = look(tracked)
-    assert told.data.params == {"optimizer.learning_rate": "0.001", "phases.0.steps": "7"}
-    assert told.data.tags["recipe_hash"] == "abc"
-    assert told.data.tags["host"] == platform.node()
-    (lineage,) = told.inputs.dataset_inputs
+    logged = mlflow_run(tracked)
+    assert logged.data.params == {"optimizer.learning_rate": "0.001", "phases.0.steps": "7"}
+    assert logged.data.tags["recipe_hash"] == "abc"
+    assert logged.data.tags["host"] == platform.node()
+    (lineage,) = logged.inputs.dataset_inputs
     digest = Manifest.load(corpus).digest
     assert (lineage.dataset.name, lineage.dataset.digest) == ("mini_world", digest[:36])
     assert json.loads(lineage.dataset.profile)["digest"] == digest
@@ -350,15 +354,15 @@ def test_a_run_tells_parameters_tags_and_the_corpus_it_was_made_from(
     assert recipe.read_text(encoding="utf-8") == "name: mini\n"
 
 
-def test_a_run_tells_where_it_is_what_it_is_and_what_it_ran_on(
+def test_run_has_directory_description_and_hardware_tags(
     place: track.TrackingStore, corpus: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "mini-10a7c2f4"
     with track.run(place, folder, corpus, METADATA) as tracked:
         pass
-    told = look(tracked)
-    assert told.info.run_name == "mini-10a7"
-    tags = told.data.tags
+    logged = mlflow_run(tracked)
+    assert logged.info.run_name == "mini-10a7"
+    tags = logged.data.tags
     assert tags["mlflow.note.content"] == "* a small net"
     assert tags["sesame.run_dir"] == folder.as_uri()
     assert tags["library.torch"] == version("torch")
@@ -368,29 +372,30 @@ def test_a_run_tells_where_it_is_what_it_is_and_what_it_ran_on(
     assert tags["hardware.processor"]
 
 
-def test_a_worker_says_what_it_runs_on(place: track.TrackingStore, corpus: Path, tmp_path: Path) -> None:
+def test_worker_logs_its_hardware(place: track.TrackingStore, corpus: Path, tmp_path: Path) -> None:
     with track.run(place, tmp_path, corpus, METADATA) as tracked:
         MetricLog(tmp_path, tracked, system=False, tags={"host": "node-7", "hardware.gpus": "8 x H100"}).close()
-    tags = look(tracked).data.tags
+    tags = mlflow_run(tracked).data.tags
     assert (tags["host"], tags["hardware.gpus"]) == ("node-7", "8 x H100")
 
 
-def test_a_run_that_goes_on_tells_the_values_of_the_new_start(
-    place: track.TrackingStore, corpus: Path, tmp_path: Path
-) -> None:
+def test_resumed_run_logs_the_tags_of_the_new_start(place: track.TrackingStore, corpus: Path, tmp_path: Path) -> None:
     for zero in (1, 3):
         with track.run(place, tmp_path, corpus, replace(METADATA, tags={"cluster.engine.zero_stage": zero})) as tracked:
             pass
-    told = look(tracked)
-    assert (told.data.tags["cluster.engine.zero_stage"], told.data.params["optimizer.learning_rate"]) == ("3", "0.001")
+    logged = mlflow_run(tracked)
+    assert (logged.data.tags["cluster.engine.zero_stage"], logged.data.params["optimizer.learning_rate"]) == (
+        "3",
+        "0.001",
+    )
 
 
-def test_the_ui_takes_our_experiments_for_those_of_model_training(place: track.TrackingStore, experiment: str) -> None:
+def test_experiments_are_marked_as_model_training(place: track.TrackingStore, experiment: str) -> None:
     kind = track.client_of(place.uri).get_experiment(experiment).tags["mlflow.experimentKind"]
     assert kind == "custom_model_development"
 
 
-def test_an_experiment_of_another_day_or_kind_keeps_what_it_says(place: track.TrackingStore) -> None:
+def test_existing_experiment_keeps_its_kind(place: track.TrackingStore) -> None:
     client = track.client_of(place.uri)
     older = client.create_experiment("older")
     genai = client.create_experiment("agents", tags={"mlflow.experimentKind": "genai_development"})
@@ -399,10 +404,9 @@ def test_an_experiment_of_another_day_or_kind_keeps_what_it_says(place: track.Tr
     assert kinds == ["custom_model_development", "genai_development"]
 
 
-def test_an_experiment_that_another_command_makes_at_the_same_time_is_taken(
-    place: track.TrackingStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both find none, one is first: the other one's error is no "MLflow does not answer"."""
+def test_experiment_created_simultaneously_is_used(place: track.TrackingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both commands find no experiment, and one creates it first. The other's error must not be "MLflow does not
+    answer"."""
     client = track.client_of(place.uri)
     first = client.create_experiment("at once")
     look_up, answers = client.get_experiment_by_name, [None]
@@ -412,7 +416,7 @@ def test_an_experiment_that_another_command_makes_at_the_same_time_is_taken(
         track._new_experiment(client, place, "n" * 600)
 
 
-def test_artifacts_go_below_the_out_folder_whatever_the_current_one_is(
+def test_artifacts_are_written_below_the_output_directory(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -424,14 +428,12 @@ def test_artifacts_go_below_the_out_folder_whatever_the_current_one_is(
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-def test_a_tracking_server_that_is_named_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configured_tracking_server_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5001")
     assert track.tracking_store(tmp_path) == track.TrackingStore("http://127.0.0.1:5001")
 
 
-def test_an_evaluation_is_a_child_of_the_run_with_its_cells_below(
-    place: track.TrackingStore, corpus: Path, tmp_path: Path
-) -> None:
+def test_evaluation_is_a_child_run_with_trials_below(place: track.TrackingStore, corpus: Path, tmp_path: Path) -> None:
     with track.run(place, tmp_path, corpus, METADATA) as tracked:
         pass
     series = {"pretrained_accuracy": [0.5, 0.75], "random_accuracy": [0.25, 0.25]}
@@ -449,24 +451,24 @@ def test_an_evaluation_is_a_child_of_the_run_with_its_cells_below(
     log_task(tracked, record)
     client = track.client_of(place.uri)
 
-    def below(run_id: str) -> Any:
-        found = client.search_runs([look(tracked).info.experiment_id], f"tags.mlflow.parentRunId = '{run_id}'")
+    def child_run(run_id: str) -> Any:
+        found = client.search_runs([mlflow_run(tracked).info.experiment_id], f"tags.mlflow.parentRunId = '{run_id}'")
         (child,) = found
         return child
 
-    task = below(tracked.run_id)
+    task = child_run(tracked.run_id)
     assert task.info.status == "FINISHED"
-    assert task.info.run_name == f"eval/sst2 with 200 labels of {look(tracked).info.run_name}"
+    assert task.info.run_name == f"eval/sst2 with 200 labels of {mlflow_run(tracked).info.run_name}"
     assert task.data.tags["sesame.run_dir"] == tmp_path.as_uri()
     assert task.data.params == {"labels": "200", "chosen.pretrained.peak": "0.0003"}
     assert points(track.TrackedRun(place.uri, task.info.run_id), "pretrained_accuracy") == [(0, 0.5), (1, 0.75)]
     assert {each.path for each in client.list_artifacts(task.info.run_id)} == {"figures", "table.md"}
     (dataset,) = client.get_run(task.info.run_id).inputs.dataset_inputs
     assert (dataset.dataset.name, dataset.dataset.digest) == ("sst2", "d" * 36)
-    cell = below(task.info.run_id)
+    cell = child_run(task.info.run_id)
     assert (cell.info.run_name, cell.data.metrics["dev_accuracy"]) == ("sst2, seed 1", 0.75)
     assert points(track.TrackedRun(place.uri, cell.info.run_id), "loss") == [(1, 0.7), (2, 0.6), (3, 0.5)]
-    assert look(tracked).data.metrics["eval/sst2/pretrained_accuracy"] == 0.625
+    assert mlflow_run(tracked).data.metrics["eval/sst2/pretrained_accuracy"] == 0.625
     assert points(tracked, "eval/sst2/by_labels/pretrained_accuracy") == [(200, 0.625)]
 
 
@@ -479,7 +481,7 @@ def tracked(place: track.TrackingStore, corpus: Path, tmp_path: Path) -> track.T
         return tracked
 
 
-def test_every_point_arrives_in_order(tracked: track.TrackedRun, tmp_path: Path) -> None:
+def test_every_point_is_logged_in_order(tracked: track.TrackedRun, tmp_path: Path) -> None:
     log = MetricLog(tmp_path, tracked, system=False)
     for step in range(2500):
         log(step, {"train/loss": step / 4})
@@ -489,10 +491,8 @@ def test_every_point_arrives_in_order(tracked: track.TrackedRun, tmp_path: Path)
     assert metrics.history(tmp_path)["train/loss"] == wanted
 
 
-def test_a_restarted_worker_records_no_step_twice_and_leaves_none_out(
-    tracked: track.TrackedRun, tmp_path: Path
-) -> None:
-    killed = MetricLog(tmp_path, None)  # killed before its first flush: nothing of it is in MLflow
+def test_restarted_worker_records_every_step_once(tracked: track.TrackedRun, tmp_path: Path) -> None:
+    killed = MetricLog(tmp_path, None)  # killed before its first flush: MLflow has none of it
     for step in range(1, 8):
         killed(step, {"train/loss": float(step)})
     restarted = MetricLog(tmp_path, tracked, system=False)  # from the checkpoint of step 4
@@ -506,7 +506,7 @@ def test_a_restarted_worker_records_no_step_twice_and_leaves_none_out(
     assert points(tracked, "train/loss") == metrics.history(tmp_path)["train/loss"]
 
 
-def test_a_line_that_a_kill_cut_short_is_dropped_and_its_step_recorded_again(tmp_path: Path) -> None:
+def test_partial_last_line_is_replaced(tmp_path: Path) -> None:
     log = MetricLog(tmp_path, None)
     log(1, {"train/loss": 3.0})
     log.close()
@@ -518,31 +518,31 @@ def test_a_line_that_a_kill_cut_short_is_dropped_and_its_step_recorded_again(tmp
     assert metrics.history(tmp_path) == {"train/loss": [(1, 3.0), (2, 2.0)]}
 
 
-TAKEN: dict[str, Any] = {
+TAMPERING: dict[str, Any] = {
     "emptied": lambda file: file.write_text(""),
     "cut in a line": lambda file: os.truncate(file, 10),
     "cut in the second line": lambda file: os.truncate(file, file.read_bytes().index(b"\n") + 10),
     "cut between lines": lambda file: os.truncate(file, file.read_bytes().index(b"\n") + 1),
-    "gone": lambda file: file.unlink(),
-    "exchanged": lambda file: (file.unlink(), file.write_text("")),
+    "deleted": lambda file: file.unlink(),
+    "replaced": lambda file: (file.unlink(), file.write_text("")),
 }
 
 
 @pytest.mark.parametrize("is_last", [False, True])
-@pytest.mark.parametrize("how", TAKEN)
-def test_points_that_are_taken_out_of_the_record_while_it_is_written_are_told(
+@pytest.mark.parametrize("how", TAMPERING)
+def test_points_removed_from_the_record_during_training_are_reported(
     how: str, is_last: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """metrics.jsonl emptied while training lost its steps without a word."""
+    """A truncation of metrics.jsonl during training once lost steps without a warning."""
     log, file = MetricLog(tmp_path, None), tmp_path / metrics.METRICS_FILE
     for step in (1, 2):
         log(step, {"train/loss": float(step)})
-    TAKEN[how](file)
+    TAMPERING[how](file)
     if not is_last:
         log(3, {"train/loss": 3.0})
     log.close()
-    said = [record.getMessage() for record in caplog.records]
-    assert said == [
+    message = [record.getMessage() for record in caplog.records]
+    assert message == [
         f"{file}: another program truncated or replaced it during training; restore it when training has ended",
         f"{file}: lacks points up to step 2, which another program removed; restore the file from a copy",
     ]
@@ -550,7 +550,7 @@ def test_points_that_are_taken_out_of_the_record_while_it_is_written_are_told(
     assert metrics.history(tmp_path).get("train/loss", []) == kept + ([] if is_last else [(3, 3.0)])
 
 
-def test_a_record_that_nobody_touches_is_said_nothing_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unchanged_record_gives_no_message(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for start in (0, 10):
         log = MetricLog(tmp_path, None)
         for step in range(start, start + 10):
@@ -559,7 +559,7 @@ def test_a_record_that_nobody_touches_is_said_nothing_of(tmp_path: Path, caplog:
     assert caplog.records == []
 
 
-def test_a_damaged_line_is_named_and_what_to_do(tmp_path: Path) -> None:
+def test_damaged_line_is_named_with_a_remedy(tmp_path: Path) -> None:
     log = MetricLog(tmp_path, None)
     for step in (1, 2, 3):
         log(step, {"train/loss": float(step)})
@@ -573,24 +573,24 @@ def test_a_damaged_line_is_named_and_what_to_do(tmp_path: Path) -> None:
     assert metrics.history(tmp_path)["train/loss"] == [(1, 1.0), (2, 2.0), (3, 3.0)]
 
 
-def test_a_run_whose_file_of_mlflow_is_garbled_goes_on_as_another_one(
+def test_run_with_a_damaged_mlflow_file_gets_a_new_mlflow_run(
     place: track.TrackingStore, corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with track.run(place, tmp_path, corpus, METADATA) as first:
         pass
-    digit = first.run_id[0]  # another one was taken for the name of a run that the store does not know
+    digit = first.run_id[0]  # the changed ID once counted as a run that the store does not have
     text = (tmp_path / track.RUN_FILE).read_text()
     (tmp_path / track.RUN_FILE).write_text(
         text.replace(first.run_id, ("0" if digit != "0" else "1") + first.run_id[1:])
     )
     with track.run(place, tmp_path, corpus, METADATA) as second:
-        assert look(second).info.status == "RUNNING"
+        assert mlflow_run(second).info.status == "RUNNING"
     assert second.run_id != first.run_id
     assert track.existing_run(tmp_path) == second
     assert f"{tmp_path / track.RUN_FILE}: damaged, so a new MLflow run replaces this one" in caplog.text
 
 
-def test_infinity_is_no_number_and_not_a_very_large_one(tracked: track.TrackedRun, tmp_path: Path) -> None:
+def test_infinity_is_logged_as_nan(tracked: track.TrackedRun, tmp_path: Path) -> None:
     log = MetricLog(tmp_path, tracked, system=False)
     log(1, {"train/grad_norm": float("inf")})
     log.close()
@@ -598,7 +598,7 @@ def test_infinity_is_no_number_and_not_a_very_large_one(tracked: track.TrackedRu
     assert value != value
 
 
-def test_a_store_that_refuses_costs_a_warning_and_no_point(
+def test_refusing_store_gives_a_warning_and_loses_no_point(
     tracked: track.TrackedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -612,8 +612,8 @@ def test_a_store_that_refuses_costs_a_warning_and_no_point(
 
 
 @pytest.fixture
-def mute(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The address of a server that takes connections and never answers, which is waited for for a second."""
+def unresponsive_uri(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The address of a server that accepts connections and never answers; clients wait for one second."""
     monkeypatch.setattr(store_timeout, "ANSWER_S", 1.0)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -621,14 +621,15 @@ def mute(monkeypatch: pytest.MonkeyPatch) -> Any:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def test_an_error_of_the_database_is_one_line(
+def test_database_error_is_one_line(
     place: track.TrackingStore,
     corpus: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """MLflow writes the traceback of each to stderr, SQLAlchemy its statement: 170 lines where a disk was full."""
+    """MLflow writes each traceback to stderr, and SQLAlchemy its statement: a full disk once gave 170 lines of
+    output."""
     with (
         track.run(place, tmp_path, corpus, METADATA) as tracked,
         closing(sqlite3.connect(place.uri.removeprefix("sqlite:///"))) as other,
@@ -643,10 +644,10 @@ def test_an_error_of_the_database_is_one_line(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_importing_mlflow_is_not_counted_against_the_store(
+def test_import_of_mlflow_does_not_count_as_waiting_for_the_store(
     tracked: track.TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On a busy machine it took 18 seconds: a store that was there "did not answer", however often it was asked."""
+    """On a busy machine the import took 18 seconds, so an available store always "did not answer"."""
     loaded_in = list[str]()
 
     def load(uri: str) -> None:
@@ -655,7 +656,7 @@ def test_importing_mlflow_is_not_counted_against_the_store(
     monkeypatch.setattr(track, "load_mlflow", load)
     monkeypatch.setattr(metrics, "load_mlflow", load)
     assert not track.explain_missing_run(tracked)
-    assert loaded_in[0] != "mlflow call"  # which is waited for for some seconds
+    assert loaded_in[0] != "mlflow call"  # this thread has a timeout of some seconds
     loaded_in.clear()
     log = MetricLog(tmp_path, tracked, system=False)
     log(1, {"train/loss": 3.0})
@@ -665,15 +666,15 @@ def test_importing_mlflow_is_not_counted_against_the_store(
     assert "does not accept" not in caplog.text
 
 
-def test_a_server_that_never_answers_is_waited_for_for_a_second_and_gets_all_later(
-    mute: str,
+def test_unresponsive_server_gets_all_points_later(
+    unresponsive_uri: str,
     tracked: track.TrackedRun,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(metrics, "FLUSH_S", 0.1)
-    log = MetricLog(tmp_path, track.TrackedRun(mute, tracked.run_id), system=False)
+    log = MetricLog(tmp_path, track.TrackedRun(unresponsive_uri, tracked.run_id), system=False)
     (tmp_path / "sample.txt").write_text("a sample")
     log.mirror(tmp_path / "sample.txt", "samples")
     for step in range(20):
@@ -691,7 +692,7 @@ def test_a_server_that_never_answers_is_waited_for_for_a_second_and_gets_all_lat
 
 @contextmanager
 def locked(place: track.TrackingStore) -> Iterator[None]:
-    """Another process writes to the store inside the block, and goes on and on."""
+    """Another process holds a write lock on the store inside the block."""
     other = sqlite3.connect(place.uri.removeprefix("sqlite:///"), isolation_level=None, timeout=60)
     other.execute("BEGIN EXCLUSIVE")
     try:
@@ -701,66 +702,68 @@ def locked(place: track.TrackingStore) -> Iterator[None]:
         other.close()
 
 
-def test_a_call_that_is_not_answered_is_given_up_and_one_that_fails_fails(mute: str) -> None:
-    answered = threading.Event()
+def test_unanswered_call_times_out_and_failing_call_raises(unresponsive_uri: str) -> None:
+    response_status = threading.Event()
     with pytest.raises(TimeoutError, match="no answer within 1 s"):
-        wait_while_available(mute, answered.wait)
-    answered.set()
-    assert wait_while_available(mute, answered.wait)
+        wait_while_available(unresponsive_uri, response_status.wait)
+    response_status.set()
+    assert wait_while_available(unresponsive_uri, response_status.wait)
     with pytest.raises(ValueError, match="its own"):
-        wait_while_available(mute, lambda: int("its own"))
+        wait_while_available(unresponsive_uri, lambda: int("its own"))
 
 
-def test_a_run_that_the_store_knows_goes_on_without_it_and_is_told_later(
+def test_known_run_continues_without_its_store_and_is_logged_later(
     place: track.TrackingStore,
     corpus: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It was refused, though its record is in its folder."""
+    """The run was once refused, although its record is in its directory."""
     monkeypatch.setattr(track, "HEARTBEAT_S", 0.1)
     with pytest.raises(Preempted), track.run(place, tmp_path, corpus, METADATA) as first:
         raise Preempted("stopped")
-    assert look(first).info.status == "KILLED"
+    assert mlflow_run(first).info.status == "KILLED"
     with ExitStack() as running:
         with locked(place):
             tracked = running.enter_context(track.run(place, tmp_path, corpus, METADATA))
             log = MetricLog(tmp_path, tracked, system=False)
             log(1, {"train/loss": 4.0})
         until = time.monotonic() + 60
-        while look(tracked).info.status != "RUNNING" and time.monotonic() < until:
+        while mlflow_run(tracked).info.status != "RUNNING" and time.monotonic() < until:
             time.sleep(0.1)
-        assert look(tracked).info.status == "RUNNING"
+        assert mlflow_run(tracked).info.status == "RUNNING"
         log.close()
     assert tracked == first
     assert "training continues; metrics will be synced later" in caplog.text
-    assert look(tracked).info.status == "FINISHED"
+    assert mlflow_run(tracked).info.status == "FINISHED"
     assert points(tracked, "train/loss") == [(1, 4.0)]
     assert pending_updates(tmp_path) == {}
 
 
-def test_a_new_run_is_refused_where_no_store_is(mute: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_run_is_refused_without_a_store(
+    unresponsive_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with (
         pytest.raises(ResourceError, match="does not answer"),
-        track.run(track.TrackingStore(mute), tmp_path, None, METADATA),
+        track.run(track.TrackingStore(unresponsive_uri), tmp_path, None, METADATA),
     ):
         pass
 
 
-def test_a_store_that_was_removed_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_store_is_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(track, "client_of", lambda uri: f"a client of {uri}")
     monkeypatch.setattr(track, "reap", lambda place: [])
     place = track.tracking_store(tmp_path / "removed")
     assert track.query_store(place, str) == f"a client of {place.uri}"
 
 
-def test_how_a_run_ended_is_told_later_where_the_store_is_locked_then(
+def test_final_status_is_logged_later_if_the_store_is_locked(
     place: track.TrackingStore, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next start called a run FAILED that was FINISHED."""
+    """The next start once set the finished run to FAILED."""
     with sqlite3.connect(place.uri.removeprefix("sqlite:///"), isolation_level=None, timeout=60) as other:
         with track.run(place, tmp_path, corpus, METADATA) as tracked:
             other.execute("BEGIN EXCLUSIVE")
@@ -768,47 +771,45 @@ def test_how_a_run_ended_is_told_later_where_the_store_is_locked_then(
     other.close()
     assert pending_updates(tmp_path)["status"] == "FINISHED"
     for thread in threading.enumerate():
-        if thread.name == "mlflow call":  # it may get through after all
+        if thread.name == "mlflow call":  # the call may still succeed
             thread.join()
     gone = json.dumps(asdict(owner(pid=2**22 + 1)))
     client = track.client_of(place.uri)
     client.update_run(tracked.run_id, status="RUNNING")
     client.set_tag(tracked.run_id, track.OWNER, gone)
     assert tracked.run_id in track.reap(place)
-    assert look(tracked).info.status == "FINISHED"
+    assert mlflow_run(tracked).info.status == "FINISHED"
     assert pending_updates(tmp_path) == {}
 
 
-def test_a_run_is_closed_as_it_ended_where_its_store_has_another_address(
+def test_run_keeps_its_final_status_if_its_store_has_another_address(
     place: track.TrackingStore, tmp_path: Path
 ) -> None:
-    """`sesame ui`, which knows the file behind a server that was away, called a run FAILED that was FINISHED."""
+    """`sesame ui` knows the database file behind an unavailable server. It once set the finished run to FAILED."""
     client = track.client_of(place.uri)
     tracked = track.create_run(client, place, "by a server")
-    told = {"uri": "http://127.0.0.1:1", "run_id": tracked.run_id}
-    (tmp_path / track.RUN_FILE).write_text(json.dumps(told))
+    run_file = {"uri": "http://127.0.0.1:1", "run_id": tracked.run_id}
+    (tmp_path / track.RUN_FILE).write_text(json.dumps(run_file))
     client.set_tag(tracked.run_id, track.FOLDER, tmp_path.as_uri())
     client.set_tag(tracked.run_id, track.OWNER, json.dumps(asdict(owner(pid=2**22 + 1))))
     add_pending(tmp_path, status="FINISHED", detail="")
     assert tracked.run_id in track.reap(place)
-    assert look(tracked).info.status == "FINISHED"
+    assert mlflow_run(tracked).info.status == "FINISHED"
     assert pending_updates(tmp_path) == {}
 
 
-def test_how_a_run_ended_is_told_to_a_store_that_says_something_else(
-    place: track.TrackingStore, tmp_path: Path
-) -> None:
-    """Each repetition of the command said that it mirrors, and left it FAILED."""
+def test_pending_final_status_replaces_that_of_the_store(place: track.TrackingStore, tmp_path: Path) -> None:
+    """Each repeated command once reported that it logs pending data, and left the run FAILED."""
     tracked = track.create_run(track.client_of(place.uri), place, "called failed")
     track.client_of(place.uri).set_terminated(tracked.run_id, "FAILED")
     (tmp_path / track.RUN_FILE).write_text(json.dumps(asdict(tracked)))
     add_pending(tmp_path, status="FINISHED", detail="")
     catch_up(tmp_path, place, ignore_progress)
-    assert look(tracked).info.status == "FINISHED"
+    assert mlflow_run(tracked).info.status == "FINISHED"
     assert pending_updates(tmp_path) == {}
 
 
-def test_system_metrics_are_kept(
+def test_system_metrics_are_logged(
     place: track.TrackingStore, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.2")
@@ -816,17 +817,15 @@ def test_system_metrics_are_kept(
     with track.run(place, tmp_path, corpus, METADATA) as tracked:
         log = MetricLog(tmp_path, tracked)
         until = time.monotonic() + 240
-        while time.monotonic() < until and "system/cpu_utilization_percentage" not in look(tracked).data.metrics:
+        while time.monotonic() < until and "system/cpu_utilization_percentage" not in mlflow_run(tracked).data.metrics:
             time.sleep(0.1)
         log.close()
     assert {"system/cpu_utilization_percentage", "system/system_memory_usage_megabytes"} <= set(
-        look(tracked).data.metrics
+        mlflow_run(tracked).data.metrics
     )
 
 
-def test_nothing_of_mlflow_is_printed_between_our_answers(
-    monkeypatch: pytest.MonkeyPatch, place: track.TrackingStore
-) -> None:
+def test_mlflow_prints_nothing_to_stdout(monkeypatch: pytest.MonkeyPatch, place: track.TrackingStore) -> None:
     from mlflow.environment_variables import MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT as SILENT
 
     monkeypatch.delenv(SILENT.name, raising=False)
@@ -837,7 +836,7 @@ def test_nothing_of_mlflow_is_printed_between_our_answers(
 # Figures
 
 
-def test_a_run_gets_the_figures_for_which_it_has_points() -> None:
+def test_run_gets_figures_only_for_metrics_with_points() -> None:
     history = {"train/loss": [(1, 5.0), (2, 4.0)], "eval/loss": [(2, 4.5)], "train/learning_rate": [(1, 0.1), (2, 0.2)]}
     drawn = figures.plot_training(history)
     assert sorted(drawn) == ["learning_rate", "loss_curve"]
@@ -847,7 +846,7 @@ def test_a_run_gets_the_figures_for_which_it_has_points() -> None:
 # The UI
 
 
-def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+def test_port_in_use_gives_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").touch()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -857,7 +856,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_ui_serves_runs_and_their_figures_on_the_loopback_address(corpus: Path, tmp_path: Path) -> None:
+def test_ui_serves_runs_and_figures_on_loopback(corpus: Path, tmp_path: Path) -> None:
     with track.run(track.tracking_store(tmp_path), tmp_path / "run", corpus, METADATA) as tracked:
         track.log_figures(tracked, {"loss_curve": figures.plot_curves({"loss": [(1, 2.0), (2, 1.0)]}, "loss")})
     with socket.socket() as probe:
@@ -870,21 +869,22 @@ def test_the_ui_serves_runs_and_their_figures_on_the_loopback_address(corpus: Pa
     served = subprocess.Popen([sys.executable, "-c", program], cwd=Path(track.__file__).parents[2])
     try:
         address = f"http://127.0.0.1:{port}"
-        page = fetched(f"{address}/")
+        page = fetch_when_ready(f"{address}/")
         assert f"<head><script>{server.SCRIPT}</script>".encode() in page
         (script,) = re.findall(rb"static/js/main[.a-z0-9]*js", page)
-        code = fetched(f"{address}/static-files/{script.decode()}")  # which keeps in the browser what ours sets
+        code = fetch_when_ready(f"{address}/static-files/{script.decode()}")  # the UI stores these keys in the browser
         keys = [key.removesuffix("_v1").encode() for key in server.KEPT]
         assert [key for key in keys if key not in code] == []
         picture = f"{address}/get-artifact?path=figures/loss_curve.png&run_uuid={tracked.run_id}"
-        assert fetched(picture).startswith(b"\x89PNG")
+        assert fetch_when_ready(picture).startswith(b"\x89PNG")
         create, kind = f"{address}/api/2.0/mlflow/experiments/create", {"Content-Type": "application/json"}
         outside = json.dumps({"name": "outside", "artifact_location": "file:///tmp#/../../etc"}).encode()
         assert {
-            "another host": answered(f"{address}/", {"Host": "evil.example"}),  # a name that leads here (DNS rebinding)
-            "another page": answered(create, {**kind, "Origin": "http://evil.example"}, b'{"name": "theirs"}'),
-            "out of the artifacts": answered(picture.replace("figures/", "../../../")),
-            "out of a location": answered(create, kind, outside),
+            # a name that resolves to this host (DNS rebinding)
+            "another host": response_status(f"{address}/", {"Host": "evil.example"}),
+            "another page": response_status(create, {**kind, "Origin": "http://evil.example"}, b'{"name": "theirs"}'),
+            "out of the artifacts": response_status(picture.replace("figures/", "../../../")),
+            "out of a location": response_status(create, kind, outside),
         } == {"another host": 403, "another page": 403, "out of the artifacts": 400, "out of a location": 400}
         here = psutil.Process(served.pid)
         listening = {
@@ -901,8 +901,8 @@ def test_the_ui_serves_runs_and_their_figures_on_the_loopback_address(corpus: Pa
         served.wait()
 
 
-def answered(url: str, headers: Mapping[str, str] = MappingProxyType({}), body: bytes | None = None) -> int:
-    """The status of an answer."""
+def response_status(url: str, headers: Mapping[str, str] = MappingProxyType({}), body: bytes | None = None) -> int:
+    """Return the status of an HTTP response."""
     try:
         with urllib.request.urlopen(urllib.request.Request(url, body, dict(headers)), timeout=120) as answer:
             return int(answer.status)
@@ -910,8 +910,8 @@ def answered(url: str, headers: Mapping[str, str] = MappingProxyType({}), body: 
         return error.code
 
 
-def fetched(url: str) -> bytes:
-    """The answer, once the server gives one."""
+def fetch_when_ready(url: str) -> bytes:
+    """Return the response body, as soon as the server gives one."""
     until = time.monotonic() + 120
     while True:
         try:
@@ -924,7 +924,7 @@ def fetched(url: str) -> bytes:
 
 
 @pytest.mark.parametrize("folder", ["/proc/no such place", "file/below"])
-def test_a_folder_that_cannot_be_made_is_not_blamed_on_mlflow(folder: str, tmp_path: Path) -> None:
+def test_uncreatable_directory_is_not_reported_as_an_mlflow_failure(folder: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(
         BadInput, match=r"(no such place|file/below): cannot be created \(.*\); set another --output-dir, or"
@@ -932,7 +932,7 @@ def test_a_folder_that_cannot_be_made_is_not_blamed_on_mlflow(folder: str, tmp_p
         track.query_store(track.tracking_store(tmp_path / folder), lambda client: None)
 
 
-def test_files_of_a_run_are_mirrored_and_of_one_name_the_last_stays(tracked: track.TrackedRun, tmp_path: Path) -> None:
+def test_files_are_mirrored_and_the_last_of_a_name_is_kept(tracked: track.TrackedRun, tmp_path: Path) -> None:
     log, file = MetricLog(tmp_path, tracked, system=False), tmp_path / "samples" / "step-4.txt"
     file.parent.mkdir()
     for text in ("first", "again"):
@@ -945,9 +945,7 @@ def test_files_of_a_run_are_mirrored_and_of_one_name_the_last_stays(tracked: tra
     assert Path(kept).read_text(encoding="utf-8") == "again"
 
 
-def test_what_a_decoder_writes_while_it_learns_is_in_its_run(
-    tracked: track.TrackedRun, corpus: Path, tmp_path: Path
-) -> None:
+def test_samples_of_a_decoder_are_logged(tracked: track.TrackedRun, corpus: Path, tmp_path: Path) -> None:
     run = replace(gpt(mini_run(corpus, tmp_path)), sample_prompts=("w7 w9", ""), eval_every=2)
     run = replace(run, phases=(replace(run.phases[0], steps=4),))
     log, engine = MetricLog(tmp_path, tracked, system=False), LocalEngine(build_model(run), run.optimizer, run.engine)
@@ -965,21 +963,21 @@ def test_what_a_decoder_writes_while_it_learns_is_in_its_run(
         assert logged.startswith("w7 w9")
 
 
-def test_two_runs_log_the_same_dataset_at_the_same_moment() -> None:
-    """MLflow's sqlite store says so when another run has added the dataset after it looked for it."""
+def test_dataset_logged_simultaneously_by_two_runs_is_accepted() -> None:
+    """MLflow's SQLite store raises this error if another run adds the dataset between lookup and insert."""
     from mlflow.entities import Dataset
 
-    said: list[Exception] = [MlflowException("(sqlite3.IntegrityError) UNIQUE constraint failed: datasets.name")]
-    logged: list[str] = []
+    message: list[Exception] = [MlflowException("(sqlite3.IntegrityError) UNIQUE constraint failed: datasets.name")]
+    dataset_names: list[str] = []
 
     class Client:
         def log_inputs(self, run_id: str, inputs: Any) -> None:
-            if said:
-                raise said.pop()
-            logged.extend(one.dataset.name for one in inputs)
+            if message:
+                raise message.pop()
+            dataset_names.extend(one.dataset.name for one in inputs)
 
     log_dataset(Client(), "run", Dataset("mini", "0", "local", "{}"), "training")
-    assert logged == ["mini"]
-    said.append(MlflowException("no such run"))
+    assert dataset_names == ["mini"]
+    message.append(MlflowException("no such run"))
     with pytest.raises(MlflowException, match="no such run"):
         log_dataset(Client(), "run", Dataset("mini", "0", "local", "{}"), "training")

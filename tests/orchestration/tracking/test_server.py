@@ -1,4 +1,4 @@
-"""The page of the MLflow UI, with the line of script that is put into it."""
+"""The page of the MLflow UI, with Sesame's script inserted."""
 
 import asyncio
 import sys
@@ -15,8 +15,8 @@ from preprocessing.errors import BadInput, ResourceError
 HTML = b"<!doctype html><html><head><title>MLflow</title></head></html>"
 
 
-async def theirs(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
-    """An application that answers everything with its page, in two parts, or says that it has not changed."""
+async def fake_ui(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
+    """An application that answers every request with its page in two parts, or with 304 if the browser has a copy."""
     if any(key == b"if-none-match" for key, _ in scope["headers"]):
         await send({"type": "http.response.start", "status": 304, "headers": []})
         await send({"type": "http.response.body"})
@@ -27,8 +27,8 @@ async def theirs(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callab
     await send({"type": "http.response.body", "body": HTML[20:]})
 
 
-def answer(path: str, *headers: tuple[bytes, bytes]) -> tuple[dict[bytes, bytes], bytes]:
-    """Headers and body of what is sent."""
+def get_response(path: str, *headers: tuple[bytes, bytes]) -> tuple[dict[bytes, bytes], bytes]:
+    """Return the headers and the body of the response."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -38,23 +38,23 @@ def answer(path: str, *headers: tuple[bytes, bytes]) -> tuple[dict[bytes, bytes]
         raise AssertionError
 
     scope = {"type": "http", "path": path, "headers": list(headers)}
-    asyncio.run(server.with_script(theirs)(scope, receive, send))
+    asyncio.run(server.with_script(fake_ui)(scope, receive, send))
     return dict(sent[0]["headers"]), b"".join(message.get("body", b"") for message in sent[1:])
 
 
-def test_the_page_begins_with_our_script() -> None:
-    headers, body = answer("/")
+def test_page_starts_with_the_script() -> None:
+    headers, body = get_response("/")
     assert body == HTML.replace(b"<head>", f"<head><script>{server.SCRIPT}</script>".encode())
     assert headers[b"content-length"] == str(len(body)).encode()
     assert b"etag" not in headers
 
 
-def test_a_page_that_the_browser_has_kept_is_sent_anew() -> None:
-    assert answer("/", (b"if-none-match", b"1"))[1].startswith(b"<!doctype html><html><head><script>")
+def test_cached_page_is_sent_again() -> None:
+    assert get_response("/", (b"if-none-match", b"1"))[1].startswith(b"<!doctype html><html><head><script>")
 
 
-def test_everything_else_is_left_alone() -> None:
-    assert answer("/static-files/main.js")[1] == HTML
+def test_other_files_are_unchanged() -> None:
+    assert get_response("/static-files/main.js")[1] == HTML
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ def test_everything_else_is_left_alone() -> None:
         ("mlflow.settings.telemetry.enabled_v1", "false"),
     ],
 )
-def test_the_script_sets_what_nobody_has_set(key: str, value: str) -> None:
+def test_script_sets_only_unset_values(key: str, value: str) -> None:
     assert f"localStorage.getItem('{key}')??localStorage.setItem('{key}','{value}');" in server.SCRIPT
 
 
-def test_the_address_is_that_of_the_view_of_model_training() -> None:
+def test_address_opens_the_model_training_view() -> None:
     assert server.address(5000).endswith(":5000/#/experiments?workflowType=machine_learning")
 
 
-def test_runs_that_go_to_a_server_are_looked_at_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ui_of_a_tracking_server_is_recommended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     with pytest.raises(
         BadInput, match=r"with its own UI at http://127\.0\.0\.1:9; open that UI, or unset the variable"
@@ -82,7 +82,7 @@ def test_runs_that_go_to_a_server_are_looked_at_there(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["nothing", "a b"])
-def test_a_folder_without_runs_is_refused_and_stays_as_it_was(
+def test_directory_without_runs_is_refused_and_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -92,7 +92,7 @@ def test_a_folder_without_runs_is_refused_and_stays_as_it_was(
     assert capsys.readouterr().err == ""
 
 
-def test_where_the_ui_is_is_said_when_it_will_be_there(
+def test_address_of_the_ui_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     started: list[str] = []
@@ -111,7 +111,7 @@ def test_where_the_ui_is_is_said_when_it_will_be_there(
     assert f"shows the runs of {other} in" in capsys.readouterr().err
 
 
-def test_a_store_that_is_damaged_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_store_gives_a_one_line_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / "mlflow.db").write_bytes(b"this is no store\n" * 100)
     with pytest.raises(ResourceError, match=r"does not answer \(.+\); check MLFLOW_TRACKING_URI$"):

@@ -1,7 +1,7 @@
-"""A tracking server that is slow is not away: whatever it is asked, the end is waited for, and all is there then.
+"""A slow tracking server counts as available: every call is waited for, and all data is logged.
 
-A proxy before MLflow's own server lets every answer wait. Delays are a share of those that users have met, as is the
-time after which a store is asked whether it is there; nothing here depends on how long anything takes.
+A proxy in front of MLflow's own server delays every answer. The delays, and the time until a store is probed, are
+scaled down from those that users have reported. No test depends on how long anything takes.
 """
 
 import json
@@ -47,13 +47,13 @@ from orchestration.tracking.store_timeout import (
 )
 from preprocessing.errors import BadInput, ResourceError
 from tests.orchestration.tracking.servers import Proxy, mlflow_server, proxy
-from tests.orchestration.tracking.test_models import exported
+from tests.orchestration.tracking.test_models import write_export
 from tests.training.corpora import mini_corpus
 
-SHARE = 0.2  # of the delays
+SCALE = 0.2  # factor for the delays
 METADATA = track.Metadata("mini", {"peak": 1e-3}, {"recipe_hash": "abc"}, "* a net", {"recipe.yaml": "name: mini\n"})
 KEYS = [f"train/metric_{number}" for number in range(19)]
-WANTED = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+CREDENTIAL_ADVICE = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
 
 
 @pytest.fixture(scope="module")
@@ -64,17 +64,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def prompt(server: str) -> Iterator[Proxy]:
-    """A proxy that lets no answer wait."""
+def fast(server: str) -> Iterator[Proxy]:
+    """A proxy without a delay."""
     with proxy(server) as asked:
         yield asked
 
 
 @pytest.fixture(params=[0.1, *(pytest.param(delay_s, marks=pytest.mark.slow) for delay_s in (0.5, 2.0))])
 def slow(request: pytest.FixtureRequest, server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy that lets every answer wait."""
-    monkeypatch.setattr(store_timeout, "PROBE_S", SHARE * store_timeout.PROBE_S)
-    with proxy(server, SHARE * request.param) as asked:
+    """A proxy that delays every answer."""
+    monkeypatch.setattr(store_timeout, "PROBE_S", SCALE * store_timeout.PROBE_S)
+    with proxy(server, SCALE * request.param) as asked:
         yield asked
 
 
@@ -84,41 +84,41 @@ def without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
 
 
-def direct(server: Proxy, tracked: track.TrackedRun) -> tuple[Any, Any]:
-    """A client that nothing delays, and the run."""
+def read_directly(server: Proxy, tracked: track.TrackedRun) -> tuple[Any, Any]:
+    """Return a client without the proxy, and the run."""
     client = track.client_of(f"http://127.0.0.1:{server.target.port}")
     return client, client.get_run(tracked.run_id)
 
 
-def recorded(log: MetricLog, steps: int) -> None:
+def record_steps(log: MetricLog, steps: int) -> None:
     for step in range(1, steps + 1):
         log(step, {key: float(step) for key in KEYS})
 
 
 def is_complete(server: Proxy, tracked: track.TrackedRun, steps: int) -> bool:
-    client, _ = direct(server, tracked)
+    client, _ = read_directly(server, tracked)
     histories = (client.get_metric_history(tracked.run_id, key) for key in KEYS)
     return all([point.step for point in points] == list(range(1, steps + 1)) for points in histories)
 
 
-# Verbs
+# Commands
 
 
-def test_a_short_run_is_whole_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
-    """Runs of 30 steps ended FINISHED with none of their points."""
+def test_short_run_is_complete_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
+    """Runs of 30 steps once ended as FINISHED without any points."""
     mini_corpus(tmp_path / "corpus", num_train=3, num_validation=1)
-    folder = exported("bert", tmp_path / "run")
+    folder = write_export("bert", tmp_path / "run")
     with track.run(track.TrackingStore(slow.uri), folder, tmp_path / "corpus", METADATA) as tracked:
         begun = slow.requests
         log = MetricLog(folder, tracked, system=False, tags={"hardware.gpus": "8 x H100"})
         (folder / "sample.txt").write_text("a sample")
         log.mirror(folder / "sample.txt", "samples")
-        recorded(log, 30)
+        record_steps(log, 30)
         seen = list[Mapping[str, Any]]()
         log.close(seen.append)
         mirrored = slow.requests
         group.log_results(folder, tracked, True)
-    client, run = direct(slow, tracked)
+    client, run = read_directly(slow, tracked)
     assert is_complete(slow, tracked, 30)
     assert [(event["done"], event["total"]) for event in seen] == [(0, 570), (570, 570)]
     assert (run.info.status, run.data.tags["sesame.exit_reason"]) == ("FINISHED", "")
@@ -127,11 +127,11 @@ def test_a_short_run_is_whole_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
     assert run.outputs.model_outputs
     assert pending_updates(folder) == {}
     assert begun <= 14, slow.asked
-    assert mirrored - begun <= 6, "what is known of a run is asked once, not once a key"
+    assert mirrored - begun <= 6, "the state of a run must be queried once, not once per key"
     assert slow.requests - mirrored <= 55, slow.asked
 
 
-def test_a_corpus_is_whole_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
+def test_corpus_run_is_complete_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
     folder = tmp_path / "corpus"
     with corpus_run(track.TrackingStore(slow.uri), folder, METADATA) as run:
         report = corpus_progress(run)
@@ -141,7 +141,7 @@ def test_a_corpus_is_whole_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
         page = tmp_path / "data_card.md"
         page.write_text("a card")
         log_card(run, [page], {"zipf": figures.plot_zipf([(1, 10), (2, 5)])})
-    client, found = direct(slow, run.tracked)
+    client, found = read_directly(slow, run.tracked)
     assert found.info.status == "FINISHED"
     assert client.get_metric_history(run.tracked.run_id, "text/documents")[-1].value == 4
     assert {"card", "figures"} <= {file.path for file in client.list_artifacts(run.tracked.run_id)}
@@ -149,7 +149,9 @@ def test_a_corpus_is_whole_when_it_ends(slow: Proxy, tmp_path: Path) -> None:
     assert slow.requests <= 34, slow.asked
 
 
-def test_scores_and_tables_are_there_at_once(slow: Proxy, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_scores_and_tables_are_logged_immediately(
+    slow: Proxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with track.run(track.TrackingStore(slow.uri), tmp_path, None, METADATA):
         pass
     begun = slow.requests
@@ -164,7 +166,7 @@ def test_scores_and_tables_are_there_at_once(slow: Proxy, tmp_path: Path, caplog
     mirror(tmp_path, "more", "more scores", lambda run: log_scores(run, {"average": 0.5}))
     tracked = track.existing_run(tmp_path)
     assert tracked
-    client, run = direct(slow, tracked)
+    client, run = read_directly(slow, tracked)
     assert {"eval/mine/accuracy", "MLM", "average"} <= set(run.data.metrics)
     found = client.search_runs([run.info.experiment_id], f"tags.mlflow.parentRunId = '{tracked.run_id}'")
     assert [child.info.status for child in found] == ["FINISHED"]
@@ -174,8 +176,8 @@ def test_scores_and_tables_are_there_at_once(slow: Proxy, tmp_path: Path, caplog
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_model_is_registered(slow: Proxy, tmp_path: Path) -> None:
-    folder = exported("bert", tmp_path / "run")
+def test_model_is_registered_on_a_slow_server(slow: Proxy, tmp_path: Path) -> None:
+    folder = write_export("bert", tmp_path / "run")
     with track.run(track.TrackingStore(slow.uri), folder, None, METADATA):
         pass
     version = register(folder, folder / "export", f"mine-{slow.delay_s}")
@@ -184,7 +186,7 @@ def test_a_model_is_registered(slow: Proxy, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "said"),
+    ("status", "body", "message"),
     [
         (500, b"no", "answers 500 (Internal Server Error): the server, or a proxy before it, fails"),
         (503, b"no", "answers 503 (Service Unavailable): the server, or a proxy before it, fails"),
@@ -194,71 +196,72 @@ def test_a_model_is_registered(slow: Proxy, tmp_path: Path) -> None:
         (200, b"{}", "answers, but not like MLflow: check the address"),
     ],
 )
-def test_what_answers_otherwise_than_mlflow_is_not_said_to_be_silent(
-    prompt: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, body: bytes, said: str
+def test_unexpected_response_is_described(
+    fast: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, body: bytes, message: str
 ) -> None:
-    """It was said not to answer, in the words of four libraries; `{}` was a run without an id."""
+    """Such a server was once reported as unresponsive, in the words of four libraries; `{}` was taken for a run without
+    an ID."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    prompt.status, prompt.body = status, body
+    fast.status, fast.body = status, body
     with (
-        pytest.raises(ResourceError, match=f"^MLflow at {prompt.uri} {re.escape(said)}; check MLFLOW_TRACKING_URI$"),
-        track.run(track.TrackingStore(prompt.uri), tmp_path / "run", None, METADATA),
+        pytest.raises(ResourceError, match=f"^MLflow at {fast.uri} {re.escape(message)}; check MLFLOW_TRACKING_URI$"),
+        track.run(track.TrackingStore(fast.uri), tmp_path / "run", None, METADATA),
     ):
         pass
     if body != b"{}":
-        assert examine_store(prompt.uri) == (f"{prompt.uri} {said}", "check MLFLOW_TRACKING_URI")
+        assert examine_store(fast.uri) == (f"{fast.uri} {message}", "check MLFLOW_TRACKING_URI")
     assert not (tmp_path / "run" / track.RUN_FILE).exists()
 
 
-def test_the_doctor_says_how_slow_it_is(slow: Proxy, tmp_path: Path) -> None:
+def test_doctor_accepts_a_slow_server(slow: Proxy, tmp_path: Path) -> None:
     finding = doctor.tracking(slow.uri, tmp_path, examine_store)
     assert finding.found.startswith(f"{slow.uri} answers")
     assert not finding.remedy
 
 
-# What is not there is said, and comes with the same command
+# Missing data: reported, and logged by the repeated command
 
 
-def test_a_run_whose_points_are_not_available_says_so_until_they_are(
-    prompt: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_missing_points_are_reported_until_they_are_logged(
+    fast: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*args: object, **more: object) -> None:
         raise OSError("too many points")
 
-    with track.run(track.TrackingStore(prompt.uri), tmp_path, None, METADATA) as tracked:
+    with track.run(track.TrackingStore(fast.uri), tmp_path, None, METADATA) as tracked:
         log = MetricLog(tmp_path, tracked, system=False)
-        recorded(log, 4)
+        record_steps(log, 4)
         with monkeypatch.context() as patch:
             patch.setattr(MetricLog, "_mirror_pending", refuse)
             log.close()
             group.log_results(tmp_path, tracked, True)
-    _, run = direct(prompt, tracked)
+    _, run = read_directly(fast, tracked)
     assert run.info.status == "FINISHED"
     assert run.data.tags["sesame.exit_reason"] == f"MLflow lacks 76 points of it, which are stored in {tmp_path}"
     assert "it lacks 76 points" in caplog.text
-    catch_up(tmp_path, track.TrackingStore(prompt.uri), ignore_progress)
-    _, run = direct(prompt, tracked)
-    assert is_complete(prompt, tracked, 4)
+    catch_up(tmp_path, track.TrackingStore(fast.uri), ignore_progress)
+    _, run = read_directly(fast, tracked)
+    assert is_complete(fast, tracked, 4)
     assert run.data.tags["sesame.exit_reason"] == ""
     assert pending_updates(tmp_path) == {}
 
 
-def test_points_that_the_first_worker_has_not_sent_are_sent_at_the_end(prompt: Proxy, tmp_path: Path) -> None:
-    """It was killed just after its last step: nothing had noted that they are lacking."""
-    with track.run(track.TrackingStore(prompt.uri), tmp_path, None, METADATA) as tracked:
-        recorded(MetricLog(tmp_path, None), 4)
+def test_unsent_points_of_the_first_worker_are_sent_at_the_end(fast: Proxy, tmp_path: Path) -> None:
+    """The worker was killed just after its last step, so nothing had recorded the missing points."""
+    with track.run(track.TrackingStore(fast.uri), tmp_path, None, METADATA) as tracked:
+        record_steps(MetricLog(tmp_path, None), 4)
         group.log_results(tmp_path, tracked, True)
-    assert is_complete(prompt, tracked, 4)
+    assert is_complete(fast, tracked, 4)
 
 
-def test_the_same_command_mirrors_for_real_where_the_server_is_slow(slow: Proxy, tmp_path: Path) -> None:
-    """It said once more that the server does not answer, each time."""
+def test_repeated_command_logs_pending_data_to_a_slow_server(slow: Proxy, tmp_path: Path) -> None:
+    """Each command once reported again that the server does not answer."""
     tracked = track.create_run(track.client_of(slow.uri), track.TrackingStore(slow.uri), "mini")
     (tmp_path / track.RUN_FILE).write_text(json.dumps({"uri": tracked.uri, "run_id": tracked.run_id}))
-    recorded(MetricLog(tmp_path, None), 30)
+    record_steps(MetricLog(tmp_path, None), 30)
     store_timeout.add_pending(tmp_path, points=570, status="FINISHED", detail="")
     catch_up(tmp_path, track.TrackingStore(slow.uri), ignore_progress)
-    _, run = direct(slow, tracked)
+    _, run = read_directly(slow, tracked)
     assert is_complete(slow, tracked, 30)
     assert run.info.status == "FINISHED"
     assert pending_updates(tmp_path) == {}
@@ -267,22 +270,24 @@ def test_the_same_command_mirrors_for_real_where_the_server_is_slow(slow: Proxy,
 # Credentials
 
 
-def test_a_new_run_without_credentials_is_told_which_variables_to_set(prompt: Proxy, tmp_path: Path) -> None:
-    prompt.status = 401
+def test_new_run_without_credentials_names_the_variables(fast: Proxy, tmp_path: Path) -> None:
+    fast.status = 401
     with (
-        pytest.raises(BadInput, match=rf"^MLflow at {prompt.uri}: requires a user and a password \(401\); {WANTED}$"),
-        track.run(track.TrackingStore(prompt.uri), tmp_path / "run", None, METADATA),
+        pytest.raises(
+            BadInput, match=rf"^MLflow at {fast.uri}: requires a user and a password \(401\); {CREDENTIAL_ADVICE}$"
+        ),
+        track.run(track.TrackingStore(fast.uri), tmp_path / "run", None, METADATA),
     ):
         pass
     assert not (tmp_path / "run").exists()
-    finding = doctor.tracking(prompt.uri, tmp_path, examine_store)
+    finding = doctor.tracking(fast.uri, tmp_path, examine_store)
     assert finding == doctor.HealthCheck(
-        "mlflow", f"{prompt.uri}: requires a user and a password (401)", WANTED, fatal=True
+        "mlflow", f"{fast.uri}: requires a user and a password (401)", CREDENTIAL_ADVICE, fatal=True
     )
 
 
 @pytest.mark.parametrize(
-    ("status", "given", "said"),
+    ("status", "given", "message"),
     [
         (401, {"USERNAME": "ann", "PASSWORD": "secret"}, "user ann or the password is not accepted (401)"),
         (401, {"TOKEN": "secret"}, "the token is not accepted (401)"),
@@ -290,59 +295,59 @@ def test_a_new_run_without_credentials_is_told_which_variables_to_set(prompt: Pr
         (403, {"USERNAME": "ann", "PASSWORD": "secret"}, "permission denied to user ann (403)"),
     ],
 )
-def test_credentials_that_are_refused_are_said_and_not_shown(
-    status: int, given: Mapping[str, str], said: str, prompt: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_refused_credentials_are_reported_without_the_secret(
+    status: int, given: Mapping[str, str], message: str, fast: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in given.items():
         monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", value)
-    prompt.status = status
-    with pytest.raises(BadInput) as refused, track.run(track.TrackingStore(prompt.uri), tmp_path, None, METADATA):
+    fast.status = status
+    with pytest.raises(BadInput) as refused, track.run(track.TrackingStore(fast.uri), tmp_path, None, METADATA):
         pass
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN" in str(refused.value)
     assert "secret" not in str(refused.value)
 
 
-def test_a_known_run_goes_on_where_its_credentials_have_expired(
-    prompt: Proxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_known_run_continues_with_expired_credentials(
+    fast: Proxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with track.run(track.TrackingStore(prompt.uri), tmp_path, None, METADATA) as first:
+    with track.run(track.TrackingStore(fast.uri), tmp_path, None, METADATA) as first:
         pass
-    prompt.status = 401
-    with track.run(track.TrackingStore(prompt.uri), tmp_path, None, METADATA) as tracked:
-        recorded(log := MetricLog(tmp_path, tracked, system=False), 1)
+    fast.status = 401
+    with track.run(track.TrackingStore(fast.uri), tmp_path, None, METADATA) as tracked:
+        record_steps(log := MetricLog(tmp_path, tracked, system=False), 1)
         log.close()
         mirror(tmp_path, "mine", "the scores of mine", lambda run: log_scores(run, {"average": 0.5}))
     assert tracked == first
-    assert f"{WANTED}: training continues; metrics will be synced later" in caplog.text
+    assert f"{CREDENTIAL_ADVICE}: training continues; metrics will be synced later" in caplog.text
     for what in (
         "metrics",
         "the scores of mine (repeat the command to log them)",
         "the final status FINISHED of the run",
     ):
-        assert any(f"MLflow does not accept {what}" in one and WANTED in one for one in caplog.messages)
-    catch_up(tmp_path, track.TrackingStore(prompt.uri), ignore_progress)
-    assert f"does not answer (requires a user and a password (401); {WANTED})" in caplog.text
-    prompt.status = 0
-    catch_up(tmp_path, track.TrackingStore(prompt.uri), ignore_progress)
-    _, run = direct(prompt, tracked)
+        assert any(f"MLflow does not accept {what}" in one and CREDENTIAL_ADVICE in one for one in caplog.messages)
+    catch_up(tmp_path, track.TrackingStore(fast.uri), ignore_progress)
+    assert f"does not answer (requires a user and a password (401); {CREDENTIAL_ADVICE})" in caplog.text
+    fast.status = 0
+    catch_up(tmp_path, track.TrackingStore(fast.uri), ignore_progress)
+    _, run = read_directly(fast, tracked)
     assert (run.info.status, run.data.metrics[KEYS[0]]) == ("FINISHED", 1.0)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_model_is_not_registered_without_credentials(prompt: Proxy, tmp_path: Path) -> None:
-    folder = exported("bert", tmp_path / "run")
-    with track.run(track.TrackingStore(prompt.uri), folder, None, METADATA):
+def test_model_is_not_registered_without_credentials(fast: Proxy, tmp_path: Path) -> None:
+    folder = write_export("bert", tmp_path / "run")
+    with track.run(track.TrackingStore(fast.uri), folder, None, METADATA):
         pass
-    prompt.status = 401
+    fast.status = 401
     with pytest.raises(BadInput) as refused:
         register(folder, folder / "export", "mine-without")
-    assert WANTED in str(refused.value)
+    assert CREDENTIAL_ADVICE in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_a_server_whose_certificate_python_does_not_trust_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MLflow may trust it: MLFLOW_TRACKING_INSECURE_TLS, or a bundle of requests' own."""
+def test_server_with_an_untrusted_certificate_counts_as_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow may trust it through MLFLOW_TRACKING_INSECURE_TLS or the certificate bundle of requests."""
 
     def refuse(reason: Exception) -> None:
         def urlopen(*args: object, **more: object) -> None:
@@ -356,18 +361,18 @@ def test_a_server_whose_certificate_python_does_not_trust_is_there(monkeypatch: 
     assert store_timeout.describe_failure("https://host") != ""
 
 
-def test_artifacts_that_are_refused_name_the_variables_too() -> None:
+def test_refused_artifacts_name_the_credential_variables() -> None:
     error = OSError("401 Client Error: UNAUTHORIZED for url: http://host/artifacts")
     error.response = SimpleNamespace(status_code=401)  # type: ignore[attr-defined]
-    assert summarize_error(error).endswith(WANTED)
+    assert summarize_error(error).endswith(CREDENTIAL_ADVICE)
 
 
-# How long a call is waited for, by a clock that only the test moves
+# Timeouts of calls, with a clock that only the tests advance
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """`now_s` is the time of the store's waiting room, `answers` what a probe finds, `asked` how many there were."""
+    """`now_s` is the current time, `answers` the result of a probe, and `asked` the number of probes."""
     found = SimpleNamespace(now_s=0.0, answers=True, asked=0)
     monkeypatch.setattr(store_timeout, "time", SimpleNamespace(monotonic=lambda: found.now_s))
     monkeypatch.setattr(store_timeout, "_silent", set())
@@ -375,7 +380,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.fixture
-def waiting(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> CallTimeout:
+def call_timeout(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> CallTimeout:
     found = CallTimeout("http://store")
 
     def asked() -> None:
@@ -389,50 +394,59 @@ def waiting(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> CallTime
     return found
 
 
-def waited_s(waiting: Any, clock: SimpleNamespace, probed_each_s: float, heard_each_s: float, most_s: float) -> float:
-    """Seconds until the call is given up; `most_s` where it is not."""
-    while clock.now_s < most_s and not waiting.is_over():
+def seconds_until_abandoned(
+    call_timeout: Any, clock: SimpleNamespace, probe_interval_s: float, answer_interval_s: float, most_s: float
+) -> float:
+    """Return the seconds until the call is abandoned, or `most_s` if it is not."""
+    while clock.now_s < most_s and not call_timeout.is_over():
         clock.now_s += 0.25
-        if probed_each_s and clock.now_s % probed_each_s == 0:
-            waiting.probe()
-        if heard_each_s and clock.now_s % heard_each_s == 0:
-            waiting.record_answer()
+        if probe_interval_s and clock.now_s % probe_interval_s == 0:
+            call_timeout.probe()
+        if answer_interval_s and clock.now_s % answer_interval_s == 0:
+            call_timeout.record_answer()
     return clock.now_s
 
 
 @pytest.mark.parametrize(
-    ("answers", "probed_each_s", "heard_each_s", "expected_s"),
+    ("answers", "probe_interval_s", "answer_interval_s", "expected_s"),
     [
-        (True, 0, 2.0, 600.0),  # each of its requests is answered: to the end
-        (True, 2.0, 0, store_timeout.MOST_S),  # a request that is not, though the store is there
-        (True, 9.0, 0, store_timeout.MOST_S),  # however slow it says that
+        (True, 0, 2.0, 600.0),  # each request is answered: no limit
+        (True, 2.0, 0, store_timeout.MOST_S),  # a request is not answered, though probes are
+        (True, 9.0, 0, store_timeout.MOST_S),  # the interval of the probes does not matter
         (True, 0, 9.0, 600.0),
-        (True, 0, 0, store_timeout.ANSWER_S + 0.5),  # nothing is heard of it
-        (False, 0.5, 0, store_timeout.FAILED_S),  # it is refused
-        (False, 0.5, 0.5, 600.0),  # its /health fails, and nothing else
+        (True, 0, 0, store_timeout.ANSWER_S + 0.5),  # nothing is answered
+        (False, 0.5, 0, store_timeout.FAILED_S),  # probes are refused
+        (False, 0.5, 0.5, 600.0),  # only probes fail
     ],
 )
-def test_a_call_is_waited_for_as_long_as_answers_come(
-    answers: bool, probed_each_s: float, heard_each_s: float, expected_s: float, waiting: Any, clock: SimpleNamespace
+def test_call_is_waited_for_while_answers_arrive(
+    answers: bool,
+    probe_interval_s: float,
+    answer_interval_s: float,
+    expected_s: float,
+    call_timeout: Any,
+    clock: SimpleNamespace,
 ) -> None:
     clock.answers = answers
-    found_s = waited_s(waiting, clock, probed_each_s, heard_each_s, 600.0)
+    found_s = seconds_until_abandoned(call_timeout, clock, probe_interval_s, answer_interval_s, 600.0)
     assert found_s == pytest.approx(expected_s, abs=0.5)
 
 
-def test_a_store_that_was_given_up_is_not_waited_for_as_long_again(waiting: Any, clock: SimpleNamespace) -> None:
-    assert waited_s(waiting, clock, 0, 0, 600.0) > store_timeout.ANSWER_S
+def test_abandoned_store_has_a_shorter_timeout(call_timeout: Any, clock: SimpleNamespace) -> None:
+    assert seconds_until_abandoned(call_timeout, clock, 0, 0, 600.0) > store_timeout.ANSWER_S
     began_s, again = clock.now_s, CallTimeout("http://store")
     again._probe = lambda: None  # type: ignore[method-assign]
-    assert waited_s(again, clock, 0, 0, 600.0) - began_s == pytest.approx(store_timeout.SLOW_S + 0.5, abs=0.5)
+    assert seconds_until_abandoned(again, clock, 0, 0, 600.0) - began_s == pytest.approx(
+        store_timeout.SLOW_S + 0.5, abs=0.5
+    )
     again.record_answer()
     assert "http://store" not in store_timeout._silent
 
 
-def test_every_answer_of_a_client_is_heard_by_who_waits_for_the_call() -> None:
+def test_client_answers_reach_the_waiting_call() -> None:
     heard = list[str]()
     client: Any = MonitoredClient(SimpleNamespace(get_run=lambda run_id: run_id, name="a client"))
-    assert (client.get_run("a"), client.name) == ("a", "a client")  # nobody waits
+    assert (client.get_run("a"), client.name) == ("a", "a client")  # no call is being waited for
 
     class Listening(CallTimeout):
         def record_answer(self) -> None:

@@ -1,4 +1,5 @@
-"""Stores of MLflow: which there are, what they need, and the one of a folder, which is there whole or not at all."""
+"""MLflow stores: supported kinds, their requirements, and the store of an output directory, which is complete or
+absent."""
 
 import os
 import shlex
@@ -26,16 +27,18 @@ from orchestration.tracking.store_timeout import (
     summarize_error,
 )
 from preprocessing.errors import BadInput
-from tests.orchestration.conftest import MADE_BY_MLFLOW
-from tests.orchestration.tracking.test_models import exported
+from tests.orchestration.conftest import FILL_WITH_MLFLOW
+from tests.orchestration.tracking.test_models import write_export
 
 ROOT = Path(stores.__file__).parents[2]
 METADATA = track.Metadata("mini", {"peak": 1e-3}, {}, "", {"recipe.yaml": "name: mini\n"})
 
 
-class States:
-    """What a kill would leave of a store's file at each statement by which it is made: whether it is whole then, and
-    some of these files."""
+class CreationStates:
+    """Copy a store's file before each SQL statement of its creation, as a kill would leave it.
+
+    `whole` records whether each copy counts as complete; `kept` has some of the copies.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.statements = folder, 0
@@ -44,13 +47,13 @@ class States:
 
     def look(self, *args: Any) -> None:
         self.statements += 1
-        made = next(self.folder.glob(".tmp-mlflow.db-*[0-9a-f]"), None)
-        if made is None:
+        made_store = next(self.folder.glob(".tmp-mlflow.db-*[0-9a-f]"), None)
+        if made_store is None:
             return
         copy = self.folder / "copies" / f"{self.statements}" / "mlflow.db"
         copy.parent.mkdir(parents=True)
         for suffix in ("", "-journal"):
-            if (source := Path(f"{made}{suffix}")).exists():
+            if (source := Path(f"{made_store}{suffix}")).exists():
                 shutil.copy(source, f"{copy}{suffix}")
         self.whole.append(stores.is_whole(copy))
         if self.statements in (3, 40) or self.statements % 200 == 0:
@@ -60,18 +63,18 @@ class States:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, States]:
-    """A whole store, and the states in which its file was before."""
+def made_store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CreationStates]:
+    """A complete store, and the states of its file during creation."""
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
     folder = tmp_path_factory.mktemp("made")
-    states = States(folder)
+    states = CreationStates(folder)
     track.load_mlflow(database_uri(folder / "mlflow.db"))
     event.listen(Engine, "before_cursor_execute", states.look)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(stores, "_fill", MADE_BY_MLFLOW)
+            patch.setattr(stores, "_fill", FILL_WITH_MLFLOW)
             stores.make(folder / "mlflow.db")
     finally:
         event.remove(Engine, "before_cursor_execute", states.look)
@@ -79,13 +82,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, States]:
 
 
 @pytest.fixture
-def fill(made: tuple[Path, States], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Stores are made by copying one; the names of those that were."""
+def filled_names(made_store: tuple[Path, CreationStates], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Create stores by copying one; return the names of the created files."""
     names = list[str]()
 
     def copy(file: Path, artifacts: str) -> None:
         names.append(file.name)
-        shutil.copy(made[0], file)
+        shutil.copy(made_store[0], file)
 
     monkeypatch.setattr(stores, "_fill", copy)
     return names
@@ -96,27 +99,27 @@ def tables(file: Path) -> set[str]:
         return {name for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
-def beside(file: Path) -> list[str]:
+def sibling_names(file: Path) -> list[str]:
     return sorted(path.name for path in file.parent.iterdir())
 
 
-# The file of a folder
+# The file of a directory
 
 
-def test_a_store_is_whole_after_its_last_statement_alone(made: tuple[Path, States]) -> None:
-    file, states = made
+def test_store_is_complete_only_after_its_last_statement(made_store: tuple[Path, CreationStates]) -> None:
+    file, states = made_store
     assert states.statements > 200
     assert len(states.whole) > 200
     assert not any(states.whole)
     assert stores.is_whole(file)
-    assert beside(file) == ["copies", "mlflow.db"]
+    assert sibling_names(file) == ["copies", "mlflow.db"]
 
 
-def test_one_that_was_left_half_made_is_set_aside_and_made_anew(
-    made: tuple[Path, States], fill: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_incomplete_store_is_set_aside_and_created_again(
+    made_store: tuple[Path, CreationStates], filled_names: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It never worked again: "table trace_info already exists"."""
-    half_made = [*made[1].kept, tmp_path / "empty.db"]
+    """Every later command once failed: "table trace_info already exists"."""
+    half_made = [*made_store[1].kept, tmp_path / "empty.db"]
     (tmp_path / "empty.db").touch()
     for number, left in enumerate(half_made):
         folder = tmp_path / str(number)
@@ -126,14 +129,16 @@ def test_one_that_was_left_half_made_is_set_aside_and_made_anew(
                 shutil.copy(f"{left}{suffix}", folder / f"mlflow.db{suffix}")
         stores.make(folder / "mlflow.db")
         assert stores.is_whole(folder / "mlflow.db")
-        aside = [name for name in beside(folder / "mlflow.db") if name != "mlflow.db"]
+        aside = [name for name in sibling_names(folder / "mlflow.db") if name != "mlflow.db"]
         assert all(name.startswith("half-made-") for name in aside)
         assert f"the old file is {folder / aside[0]}" in caplog.text
-    assert len(fill) == len(half_made)
+    assert len(filled_names) == len(half_made)
 
 
-def test_what_is_no_half_made_store_is_left_alone(fill: list[str], made: tuple[Path, States], tmp_path: Path) -> None:
-    for name, content in {"damaged.db": b"this is no store\n" * 100, "whole.db": made[0].read_bytes()}.items():
+def test_damaged_complete_or_locked_store_is_left_unchanged(
+    filled_names: list[str], made_store: tuple[Path, CreationStates], tmp_path: Path
+) -> None:
+    for name, content in {"damaged.db": b"this is no store\n" * 100, "whole.db": made_store[0].read_bytes()}.items():
         (tmp_path / name).write_bytes(content)
         stores.make(tmp_path / name)
         assert (tmp_path / name).read_bytes() == content
@@ -142,11 +147,11 @@ def test_what_is_no_half_made_store_is_left_alone(fill: list[str], made: tuple[P
         other.execute("CREATE TABLE experiments (name)")
         other.execute("BEGIN EXCLUSIVE")
         stores.make(locked)
-    assert fill == []
+    assert filled_names == []
     assert tables(locked) == {"experiments"}
 
 
-def test_a_file_of_another_kind_is_kept_under_another_name(fill: list[str], tmp_path: Path) -> None:
+def test_other_database_is_kept_under_another_name(filled_names: list[str], tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as other:
         other.execute("CREATE TABLE recipes (name)")
     stores.make(tmp_path / "mlflow.db")
@@ -163,8 +168,8 @@ STAGES = {
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_kill_at_any_stage_leaves_a_folder_that_works(
-    stage: str, fill: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_directory_works_after_a_kill_at_any_stage(
+    stage: str, filled_names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, is_after = STAGES[stage]
     real: Callable[..., None] = getattr(stores, name)
@@ -181,11 +186,11 @@ def test_a_kill_at_any_stage_leaves_a_folder_that_works(
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     stores.make(tmp_path / "mlflow.db")
     assert stores.is_whole(tmp_path / "mlflow.db")
-    left = {path for path in beside(tmp_path / "mlflow.db") if not path.startswith(".tmp-")}
+    left = {path for path in sibling_names(tmp_path / "mlflow.db") if not path.startswith(".tmp-")}
     assert left == {"mlflow.db"}
 
 
-def test_an_error_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(file: Path, artifacts: str) -> None:
         file.write_bytes(b"half")
         raise KeyboardInterrupt
@@ -193,37 +198,37 @@ def test_an_error_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(stores, "_fill", stopped)
     with pytest.raises(KeyboardInterrupt):
         stores.make(tmp_path / "new" / "mlflow.db")
-    assert beside(tmp_path / "new" / "mlflow.db") == []
+    assert sibling_names(tmp_path / "new" / "mlflow.db") == []
 
 
-def test_first_commands_at_once_make_one_store(
-    made: tuple[Path, States], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_simultaneous_first_commands_create_one_store(
+    made_store: tuple[Path, CreationStates], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, names = threading.Barrier(3), list[str]()
 
-    def fill(file: Path, artifacts: str) -> None:
+    def copy_store(file: Path, artifacts: str) -> None:
         names.append(file.name)
-        shutil.copy(made[0], file)
+        shutil.copy(made_store[0], file)
 
-    def command() -> None:
+    def run_command() -> None:
         begun.wait(60)
         stores.make(tmp_path / "mlflow.db")
 
-    monkeypatch.setattr(stores, "_fill", fill)
-    commands = [threading.Thread(target=command) for _ in range(3)]
+    monkeypatch.setattr(stores, "_fill", copy_store)
+    commands = [threading.Thread(target=run_command) for _ in range(3)]
     for each in commands:
         each.start()
     for each in commands:
         each.join(60)
     assert len(names) == 1
-    assert beside(tmp_path / "mlflow.db") == ["mlflow.db"]
+    assert sibling_names(tmp_path / "mlflow.db") == ["mlflow.db"]
 
 
-def test_where_a_disk_has_no_locks_the_first_store_stays(
-    fill: list[str], made: tuple[Path, States], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_first_store_stays_on_a_disk_without_locks(
+    filled_names: list[str], made_store: tuple[Path, CreationStates], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The later one would take the runs of the first with it."""
-    file, other = tmp_path / "mlflow.db", made[0].read_bytes() + bytes(4096)
+    """A later store must not replace the first one, which has runs."""
+    file, other = tmp_path / "mlflow.db", made_store[0].read_bytes() + bytes(4096)
     real = stores._rename
 
     def late(temporary: Path, file: Path) -> None:
@@ -233,11 +238,11 @@ def test_where_a_disk_has_no_locks_the_first_store_stays(
     monkeypatch.setattr(stores, "_rename", late)
     stores.make(file)
     assert file.read_bytes() == other
-    assert beside(file) == ["mlflow.db"]
+    assert sibling_names(file) == ["mlflow.db"]
 
 
-def test_a_disk_without_hard_links_has_a_store_too(
-    fill: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_store_is_created_on_a_disk_without_hard_links(
+    filled_names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*args: object) -> None:
         raise OSError(95, "Operation not supported")
@@ -265,8 +270,8 @@ with track.run(track.tracking_store(Path(sys.argv[1])), Path(sys.argv[1]) / "run
 """
 
 
-def command(out: Path, kill_at: int = 0) -> "subprocess.Popen[str]":
-    """A first command of a folder, killed at a statement; 0: at none."""
+def start_command(out: Path, kill_at: int = 0) -> "subprocess.Popen[str]":
+    """Start a first command in a directory; it is killed at the given SQL statement (0: never)."""
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(out), str(kill_at)], cwd=ROOT, text=True, stdout=-1, stderr=-1
     )
@@ -274,12 +279,12 @@ def command(out: Path, kill_at: int = 0) -> "subprocess.Popen[str]":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("statement", [1, 30, 300, 600])
-def test_a_first_command_that_was_killed_is_repeated(statement: int, tmp_path: Path) -> None:
-    killed = command(tmp_path, statement)
+def test_killed_first_command_can_be_repeated(statement: int, tmp_path: Path) -> None:
+    killed = start_command(tmp_path, statement)
     killed.communicate()
     assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / "mlflow.db").exists()
-    again = command(tmp_path)
+    again = start_command(tmp_path)
     found, error = again.communicate()
     assert again.returncode == 0, error
     assert track.client_of(track.tracking_store(tmp_path).uri).get_run(found.strip()).info.status == "FINISHED"
@@ -287,29 +292,29 @@ def test_a_first_command_that_was_killed_is_repeated(statement: int, tmp_path: P
 
 
 @pytest.mark.slow
-def test_two_first_commands_at_once_both_work(tmp_path: Path) -> None:
-    both = [command(tmp_path), subprocess.Popen(
+def test_two_simultaneous_first_commands_both_work(tmp_path: Path) -> None:
+    both = [start_command(tmp_path), subprocess.Popen(
         [sys.executable, "-c", PROGRAM.replace('"run", None', '"other", None'), str(tmp_path), "0"],
         cwd=ROOT, text=True, stdout=-1, stderr=-1,
     )]  # fmt: skip
-    said = [each.communicate() for each in both]
-    assert [each.returncode for each in both] == [0, 0], said
+    message = [each.communicate() for each in both]
+    assert [each.returncode for each in both] == [0, 0], message
 
 
-# Addresses that are made of a path
+# Addresses made of a path
 
-ODD = (
+UNUSUAL_NAMES = (
     "what?", "a?mode=ro", "50%", "%41%2f", "#1", "a&b=c", "it's", 'a"b', "two words", "a+b", "a:b", "s3:", "x@y",
     "é ü 中文", "a;b", "[x]", "{x}", "~", "a\\b", "$HOME",
 )  # fmt: skip
 
 
 @pytest.mark.one_in(5)
-@pytest.mark.parametrize("name", ODD)
-def test_the_store_and_the_artifacts_of_an_odd_folder_lie_in_it(
-    name: str, fill: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", UNUSUAL_NAMES)
+def test_unusual_directory_contains_its_store_and_artifacts(
+    name: str, filled_names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a question mark the store was elsewhere, and the next command found it empty."""
+    """With a question mark, the store was once created elsewhere, and the next command found it empty."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     out = tmp_path / name
@@ -328,9 +333,9 @@ def test_the_store_and_the_artifacts_of_an_odd_folder_lie_in_it(
 
 
 @pytest.mark.one_in(5)
-@pytest.mark.parametrize("name", ODD)
-def test_a_run_in_an_odd_folder_is_closed_as_it_ended(name: str, fill: list[str], tmp_path: Path) -> None:
-    """The folder in its tag was not found, so that it was called FAILED."""
+@pytest.mark.parametrize("name", UNUSUAL_NAMES)
+def test_run_in_an_unusual_directory_keeps_its_final_status(name: str, filled_names: list[str], tmp_path: Path) -> None:
+    """The directory in the run's tag was once not found, so the run was set to FAILED."""
     place, folder = track.tracking_store(tmp_path / name), tmp_path / name / "run"
     with track.run(place, folder, None, METADATA) as tracked:
         pass
@@ -343,7 +348,7 @@ def test_a_run_in_an_odd_folder_is_closed_as_it_ended(name: str, fill: list[str]
     assert client.get_run(tracked.run_id).info.status == "FINISHED"
 
 
-# Which stores there are
+# Kinds of stores
 
 
 @pytest.mark.parametrize(
@@ -359,20 +364,20 @@ def test_a_run_in_an_odd_folder_is_closed_as_it_ended(name: str, fill: list[str]
         ("mssql+pymssql://ann:secret@host/db", "pymssql"),
     ],
 )
-def test_a_database_without_its_driver_names_the_package(
+def test_missing_database_driver_names_its_package(
     uri: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     with pytest.raises(BadInput) as refused:
         track.tracking_store(tmp_path)
-    said = str(refused.value)
-    assert said.startswith(f"MLFLOW_TRACKING_URI is {uri.replace('ann:secret', '***')}, which needs the module ")
-    assert package in said.partition("install it: pip install ")[2]
+    message = str(refused.value)
+    assert message.startswith(f"MLFLOW_TRACKING_URI is {uri.replace('ann:secret', '***')}, which needs the module ")
+    assert package in message.partition("install it: pip install ")[2]
     assert examine_store(uri)[1].startswith("install it: pip install ")
 
 
 @pytest.mark.parametrize(
-    ("uri", "said"),
+    ("uri", "message"),
     [
         ("s3://bucket/x", "MLflow has no store s3:, expected one of http, https, postgresql"),
         ("oracle://host/db", "MLflow has no store oracle:"),
@@ -390,17 +395,17 @@ def test_a_database_without_its_driver_names_the_package(
         ("127.0.0.1:5000", "set it to http://127.0.0.1:5000"),
     ],
 )
-def test_an_address_of_no_store_is_one_line(
-    uri: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_invalid_store_address_gives_a_one_line_error(
+    uri: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    with pytest.raises(BadInput, match=said) as refused:
+    with pytest.raises(BadInput, match=message) as refused:
         track.tracking_store(tmp_path)
     assert "\n" not in str(refused.value)
 
 
-def test_a_file_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
-    """`doctor` said that it does, and of a place where none can be made too."""
+def test_missing_store_file_is_reported_as_missing(tmp_path: Path) -> None:
+    """`doctor` once reported that such a store answers, even if no store can be created there."""
     assert examine_store(f"sqlite:///{tmp_path}/x.db") == (
         f"sqlite:///{tmp_path}/x.db does not exist: the first run creates it",
         "",
@@ -410,7 +415,7 @@ def test_a_file_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("uri", ["http://host", "https://host/path", "databricks", "databricks://profile"])
-def test_addresses_that_mlflow_knows_are_taken(uri: str) -> None:
+def test_addresses_that_mlflow_supports_are_accepted(uri: str) -> None:
     assert stores.check_store_address(uri) == uri
 
 
@@ -425,19 +430,19 @@ def test_addresses_that_mlflow_knows_are_taken(uri: str) -> None:
         ("sftp://host/x", "pysftp"),
     ],
 )
-def test_artifacts_that_nothing_installed_can_reach_name_the_package(location: str, package: str) -> None:
+def test_unreachable_artifacts_name_the_missing_package(location: str, package: str) -> None:
     with pytest.raises(BadInput, match=rf"^MLflow stores artifacts in .*, which needs .* install .*{package}"):
         stores.check_artifacts(location)
 
 
-def test_artifacts_in_no_known_place_are_one_line() -> None:
+def test_unknown_artifact_location_is_refused() -> None:
     for location in ("file:///tmp/x", "/tmp/x", "mlflow-artifacts:/", "https://host/x"):
         stores.check_artifacts(location)
     with pytest.raises(BadInput, match="has no client for foo:, expected one of s3"):
         stores.check_artifacts("foo://x")
 
 
-def test_a_new_run_is_refused_where_its_artifacts_could_not_be_kept(fill: list[str], tmp_path: Path) -> None:
+def test_new_run_is_refused_if_artifacts_cannot_be_stored(filled_names: list[str], tmp_path: Path) -> None:
     place = track.TrackingStore(track.tracking_store(tmp_path).uri, "s3://bucket/x")
     with (
         pytest.raises(BadInput, match="needs the module boto3, which is not installed; install it: pip install boto3"),
@@ -447,15 +452,17 @@ def test_a_new_run_is_refused_where_its_artifacts_could_not_be_kept(fill: list[s
     assert track.client_of(place.uri).search_runs(["0", "1"]) == []
 
 
-def test_a_module_that_is_missing_later_is_named_with_its_package() -> None:
+def test_missing_module_names_its_package() -> None:
     error = ModuleNotFoundError("No module named 'boto3'", name="boto3")
     assert summarize_error(error) == suggest_package("boto3")
 
 
 @pytest.mark.one_in(8)
-@pytest.mark.parametrize("name", ODD)
-def test_the_model_of_a_run_in_an_odd_folder_is_registered(name: str, fill: list[str], tmp_path: Path) -> None:
-    place, folder = track.tracking_store(tmp_path / name), exported("bert", tmp_path / name / "run")
+@pytest.mark.parametrize("name", UNUSUAL_NAMES)
+def test_model_of_a_run_in_an_unusual_directory_is_registered(
+    name: str, filled_names: list[str], tmp_path: Path
+) -> None:
+    place, folder = track.tracking_store(tmp_path / name), write_export("bert", tmp_path / name / "run")
     with track.run(place, folder, None, METADATA):
         pass
     version = register(folder, folder / "export", "mine")
@@ -465,8 +472,8 @@ def test_the_model_of_a_run_in_an_odd_folder_is_registered(name: str, fill: list
     assert (folder_of(found.source) / "MLmodel").is_file()
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_the_line_that_loads_an_export_is_one_of_python_in_a_shell(name: str) -> None:
+@pytest.mark.parametrize("name", UNUSUAL_NAMES)
+def test_printed_loading_command_works_in_a_shell(name: str) -> None:
     (python, option, code) = shlex.split(shared.python_command(f"folder = {shared.python_literal(name)}"))
     exec(code, found := dict[str, Any]())
     assert (python, option, found["folder"]) == ("python", "-c", name)
