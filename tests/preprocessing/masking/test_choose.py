@@ -291,12 +291,12 @@ def test_a_rate_outside_0_to_1_is_refused(rate):
 def test_ngram_keys_are_checked():
     with pytest.raises(ValueError, match=r"invalid masking.max_ngram: got 0, expected a positive number of words"):
         NgramMasking(max_ngram=0)
-    with pytest.raises(ValueError, match=r"masking.max_predictions_per_seq is -1"):
+    with pytest.raises(ValueError, match=r"masking.max_predictions_per_seq: got -1"):
         NgramMasking(max_predictions_per_seq=-1)
 
 
 def test_span_keys_are_checked():
-    with pytest.raises(ValueError, match=r"masking.geometric_p is 1.0"):
+    with pytest.raises(ValueError, match=r"masking.geometric_p: got 1.0"):
         SpanMasking(geometric_p=1.0)
-    with pytest.raises(ValueError, match=r"masking.max_span_length is 0"):
+    with pytest.raises(ValueError, match=r"masking.max_span_length: got 0"):
         SpanMasking(max_span_length=0)

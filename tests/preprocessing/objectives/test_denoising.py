@@ -289,7 +289,7 @@ def test_required_columns_follow_the_noise_types() -> None:
         ),
         ({"noise_types": ("document_rotation", "document_rotation")}, "each at most once"),
         ({"mask_ratio": 0}, r"invalid objective\.mask_ratio: got 0, expected a fraction greater than 0"),
-        ({"poisson_lambda": 0}, r"objective\.poisson_lambda is 0"),
+        ({"poisson_lambda": 0}, r"objective\.poisson_lambda: got 0"),
         (
             {"permute_sentence_ratio": 2},
             r"invalid objective\.permute_sentence_ratio: got 2, expected a fraction from 0 to 1",

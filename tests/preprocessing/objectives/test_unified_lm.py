@@ -148,7 +148,7 @@ def test_probabilities_are_checked() -> None:
         UnifiedLM(bidirectional_prob=1 / 6)
     with pytest.raises(ValueError, match="expected no negative fraction"):
         UnifiedLM(bidirectional_prob=-1 / 3, seq2seq_prob=1.0)
-    with pytest.raises(ValueError, match=r"objective.mask_replace_prob is 2"):
+    with pytest.raises(ValueError, match=r"objective.mask_replace_prob: got 2"):
         UnifiedLM(mask_replace_prob=2)
     assert UnifiedLM().raw_length(512, NoMasking()) == MaskedLM().raw_length(512, NoMasking()) == 512
 

@@ -210,7 +210,7 @@ def test_an_empty_shard_has_no_sequences():
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"language_sampling_alpha": 1.5}, "packing.language_sampling_alpha is 1.5"),
+        ({"language_sampling_alpha": 1.5}, "packing.language_sampling_alpha: got 1.5"),
         ({"languages": ("en", "en")}, "packing.languages is .*each at most once"),
     ],
 )

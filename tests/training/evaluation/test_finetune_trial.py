@@ -220,7 +220,7 @@ def test_the_trials_of_a_grid_are_all_combinations() -> None:
             "invalid optimizer: got 'adafactor', expected adamw with these beta2",
         ),
         ({"optimizer": "adafactor", "beta2": 0.9}, "invalid optimizer: got 'adafactor', expected adamw, because beta2"),
-        ({"min_lr_ratio": 2.0}, "min_lr_ratio is 2.0"),
+        ({"min_lr_ratio": 2.0}, "min_lr_ratio: got 2.0"),
         ({"sum_orders": True}, "invalid sum_orders: got True, expected False, except with input_format gpt1"),
         (
             {"sum_orders": True, "input_format": "gpt1", "both_orders": True},

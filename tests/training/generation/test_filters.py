@@ -169,14 +169,14 @@ def test_no_draw_has_probability_zero() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: GenerationLimits(max_new_tokens=0), "max_new_tokens is 0"),
+        (lambda: GenerationLimits(max_new_tokens=0), "max_new_tokens: got 0"),
         (
             lambda: GenerationLimits(max_new_tokens=4, min_new_tokens=5),
             "invalid min_new_tokens: got 5, expected 0 to 4",
         ),
-        (lambda: GenerationLimits(force_eos=True), "force_eos is True"),
-        (lambda: SampledDecoding(temperature=0), "temperature is 0"),
-        (lambda: SampledDecoding(top_p=0), "top_p is 0"),
+        (lambda: GenerationLimits(force_eos=True), "force_eos: got True"),
+        (lambda: SampledDecoding(temperature=0), "temperature: got 0"),
+        (lambda: SampledDecoding(top_p=0), "top_p: got 0"),
     ],
 )
 def test_invalid_values_are_refused(make: Callable[[], object], message: str) -> None:

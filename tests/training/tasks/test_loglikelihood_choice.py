@@ -382,10 +382,10 @@ def test_a_list_as_label_is_refused() -> None:
         ({"context": "{q"}, "invalid context: got '{q', expected a text with columns in braces"),
         ({"context": "{q!r}"}, "context is"),
         ({"choices": ("a", "}")}, "choices 1 is"),
-        ({"metrics": ("f1",)}, "metrics is 'f1'"),
-        ({"metrics": ("macro_accuracy",)}, "subset is ''"),
-        ({"num_fewshot": -1}, "num_fewshot is -1"),
-        ({"blank_at": "at"}, "blank_at is 'at'"),
+        ({"metrics": ("f1",)}, "metrics: got 'f1'"),
+        ({"metrics": ("macro_accuracy",)}, "subset: got ''"),
+        ({"num_fewshot": -1}, "num_fewshot: got -1"),
+        ({"blank_at": "at"}, "blank_at: got 'at'"),
     ],
 )
 def test_invalid_keys_are_refused_in_one_line(keys: Any, said: str) -> None:

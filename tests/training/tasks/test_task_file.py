@@ -172,10 +172,10 @@ def test_a_task_file_is_read_without_torch() -> None:
 def test_an_invalid_name_is_refused(name: str) -> None:
     """`../../esc` used to be written outside of the directory of the run."""
     allowed = "expected at most 60 letters, digits, _, - and ., starting with a letter or digit"
-    with pytest.raises(ValueError, match=f"^name is {re.escape(repr(name))}, {allowed}$"):
+    with pytest.raises(ValueError, match=f"^invalid name: got {re.escape(repr(name))}, {allowed}$"):
         TaskFile(name=name, description="x", citation="x", files={"dev": split()}, task=KIND)
     for given in ({"files": {f"dev_{name}/x": split()}}, {"leaderboard_files": {"dev": f"{name}/x"}}):
-        with pytest.raises(ValueError, match=f"(files|leaderboard_files.dev) is '.*', {allowed}$"):
+        with pytest.raises(ValueError, match=f"(files|leaderboard_files.dev): got '.*', {allowed}$"):
             TaskFile(
                 **{"name": "x", "description": "x", "citation": "x", "files": {"dev": split()}, "task": KIND} | given
             )
