@@ -61,6 +61,13 @@ def open_document(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], st
     if name_or_path in known:
         where = f"{folder}/{name_or_path}.yaml"
         return strict_yaml.read(HOME / where, where), where
+    if folder == "recipes" and (Path(name_or_path) / "config.json").is_file():
+        remedy = f"to start from its weights, use RECIPE init_checkpoint={name_or_path}"
+        raise BadInput(
+            error_messages.invalid(
+                "recipe", f"{name_or_path}, a directory of transformers", "a name or a .yaml file", remedy
+            )
+        )
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         if (stem := Path(name_or_path).stem) in known and not Path(name_or_path).exists():
             raise BadInput(

@@ -7,7 +7,7 @@ reader (reader.py).
 import glob
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -170,20 +170,20 @@ def absolute(given: str, folder: Path, readers: Sequence[type[R]]) -> str:
 
 
 def left_out(sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list[str]:
-    """Messages about files that the sources do not read, one per directory; [] if they read all files."""
-    of_folder: dict[str, list[Reader]] = {}
-    for source in sources:
-        if "path" in source.located and _may_be_folder(source.place):
-            of_folder.setdefault(source.place, []).append(source)
-    return [line for folder, its_sources in of_folder.items() for line in _left_out(folder, its_sources, readers)]
+    """Messages about files that no source reads, one per directory; [] if the sources read all files."""
+    located = [source for source in sources if "path" in source.located]
+    folders = dict.fromkeys(source.place for source in located if _may_be_folder(source.place))
+    if not folders:
+        return []
+    read = {file.path for source in located for sides in source.files() for file in sides}
+    return [line for folder in folders for line in _left_out(folder, read, readers)]
 
 
 def _may_be_folder(path: str) -> bool:
     return files.is_url(local(path)) or Path(local(path)).is_dir() or is_archive(path)
 
 
-def _left_out(folder: str, sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list[str]:
-    read = {file.path for source in sources for sides in source.files() for file in sides}
+def _left_out(folder: str, read: Set[str], readers: Sequence[type[Reader]]) -> list[str]:
     looked_at, groups = dict[str, list[str]](), dict[str, list[InputFile]]()
     for file in find(folder):
         if file.path in read:

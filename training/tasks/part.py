@@ -13,9 +13,8 @@ from preprocessing.shards import TokenStore
 from preprocessing.spec import ScaleOverrides
 from preprocessing.tokenization import Vocab
 
-MORE: Final = (
-    "hold out more of the text (--holdout-ratio .1, or test_ratio in its corpus file)"  # remedy at the end of messages
-)
+# the remedy at the end of messages
+MORE: Final = "hold out more of the text (a larger --holdout-ratio, or test_ratio in its corpus file)"
 LABELS: Final = 200  # default number of labeled examples of a fine-tuning
 LENGTH: Final = 64  # maximum tokens of a sequence, with special tokens; fewer for a model with fewer positions
 

@@ -296,7 +296,10 @@ def _step_order(reason: str) -> tuple[int, str]:
 def _statistics(counted: Mapping[str, Any]) -> dict[str, str]:
     """Other statistics of the manifest by dotted key, without those that the card counts itself."""
     others = {key: value for key, value in counted.items() if key not in ("sentences", "words", "unknown")}
-    return {key: _as_text(value) for key, value in islice(flatten(others), _STATISTICS) if _as_text(value)}
+    names = {"evaluation_texts.texts": "evaluation_texts"}
+    return {
+        names.get(key, key): _as_text(value) for key, value in islice(flatten(others), _STATISTICS) if _as_text(value)
+    }
 
 
 def _settings(spec: Corpus) -> dict[str, str]:

@@ -519,6 +519,12 @@ def test_an_override_wins_over_the_scale():
     assert load("bert_base", ["model.num_hidden_layers=3"], scale="tiny").model.num_hidden_layers == 3
 
 
+def test_a_directory_of_transformers_is_answered_with_init_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(BadInput, match=rf"invalid recipe: got {tmp_path}, .*use RECIPE init_checkpoint={tmp_path}$"):
+        load(str(tmp_path))
+
+
 def test_an_unknown_scale_is_refused():
     assert refusal(scale="tny") == "invalid --scale: got 'tny', expected one of tiny, small; did you mean tiny?"
 

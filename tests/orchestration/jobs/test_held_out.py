@@ -98,14 +98,14 @@ def test_too_few_labeled_examples_are_reported_with_a_remedy(tmp_path: Path) -> 
     for task, line in found.items():
         assert line.startswith(f"task {task}: too few labeled examples: got ")
         assert "(--max-train-samples " in line
-        assert line.endswith("hold out more of the text (--holdout-ratio .1, or test_ratio in its corpus file)")
+        assert line.endswith("hold out more of the text (a larger --holdout-ratio, or test_ratio in its corpus file)")
 
 
 def test_corpus_without_held_out_documents_is_reported_for_each_task(tmp_path: Path) -> None:
     mini_corpus(tmp_path / "corpus")
     assert "test" not in Manifest.load(tmp_path / "corpus").splits
     found = held_out.find_too_few(tmp_path / "corpus", ["source_classification", "next_sentence"], 16)
-    assert "has no held-out documents; hold out more of the text (--holdout-ratio .1" in found["next_sentence"]
+    assert "has no held-out documents; hold out more of the text (a larger --holdout-ratio" in found["next_sentence"]
 
 
 def target_on(corpus: Path, folder: Path) -> EvalTarget:

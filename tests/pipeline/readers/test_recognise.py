@@ -85,6 +85,11 @@ class TestSeveralFormats:
         assert sorted(texts(*found)) == ["From CSV.", "From JSON lines."]
         assert left_out(found) == [f"{path}: files not read: README.md (text; to read it, pass --data text:FILE)"]
 
+    def test_a_file_that_another_source_reads_is_not_reported(self, tmp_path: Path) -> None:
+        path = _folder(tmp_path, "a.csv", "g.jsonl")
+        text = write(tmp_path, "What this folder is.", "README.md")
+        assert left_out([*recognise(path), TextReader(path=str(text))]) == []
+
     def test_splits_and_their_names_depend_only_on_the_files(self, tmp_path: Path) -> None:
         path = _folder(tmp_path)
         found = recognise(path)
