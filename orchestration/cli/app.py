@@ -65,13 +65,14 @@ def _usage(error: TyperException, words: Sequence[str]) -> str:
     """The message for a usage error. It suggests the new name of an option of version 0.1, or the key for an
     option that does not exist.
     """
-    from orchestration.config import explain_option, key_of
+    from orchestration.config import explain_option, find_override, key_of
 
     option = getattr(error, "option_name", "") or ""
     verb = words[0] if words else ""
     if now := renames.new_option(verb, option):
         return f"{option} was renamed to {now} in 0.2"
-    if key := key_of(option.lstrip("-").replace("-", "_")):
+    name = option.lstrip("-").replace("-", "_")
+    if key := key_of(name) or find_override(name):
         return f"invalid option: got {option}, expected {key}=VALUE, because it is a key; write it after the recipe"
     parameter = getattr(error, "param", None)
     if parameter and (message := explain_option(error.__cause__, _type_of(verb, parameter.name))):

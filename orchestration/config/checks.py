@@ -1,6 +1,6 @@
 """Finds problems of a recipe on a cluster before it runs, without data, torch or a GPU.
 
-The rules read the facts of parts (class variables such as `reads_source`), not their kinds, so they also check new
+The rules read the facts of parts (class variables), not their kinds, so they also check new
 parts.
 """
 

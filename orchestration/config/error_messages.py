@@ -105,13 +105,21 @@ def _parts(annotation: Any) -> list[type]:
 
 
 def iterate_leaves(root: type, data: Any) -> Iterator[str]:
-    """Every dotted key of a file like `data`, without the keys inside lists and mappings."""
+    """Every dotted key of a file like `data`, without the keys inside mappings; of a list, those of the first item."""
     part = find_chosen_class(root, data)
     for name, annotation in annotations(part).items() if part else ():
         if _parts(annotation):
             yield from (f"{name}.{leaf}" for leaf in iterate_leaves(annotation, _child(data, name)))
+        elif item := _item_class(annotation):
+            yield from (f"{name}.0.{leaf}" for leaf in annotations(item))
         else:
             yield name
+
+
+def _item_class(annotation: Any) -> type | None:
+    """The class of the items of a list of one class, such as `phases`; None for other annotations."""
+    item = next(iter(typing.get_args(annotation)), None) if typing.get_origin(annotation) is tuple else None
+    return item if isinstance(item, type) and dataclasses.is_dataclass(item) else None
 
 
 class KeyMessage(NamedTuple):

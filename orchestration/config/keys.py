@@ -160,6 +160,20 @@ def key_names() -> tuple[str, ...]:
     return tuple(name for name in found if name)
 
 
+def find_override(name: str) -> str:
+    """The only key of a recipe or cluster file that ends with `name`, as an override writes it; otherwise "".
+
+    >>> find_override("tensor_parallel_size"), find_override("steps"), find_override("kind")
+    ('cluster.engine.tensor_parallel_size', 'phases.0.steps', '')
+    """
+    places = {part.path for part in parts() if any(key.name == name for key in part.keys)}
+    files = ("data", "masking", "objective", "losses", "model", "optimizer", "phases", "cluster", "loss_spikes")
+    of_runs = [place for place in places if place.partition(".")[0] in files]
+    if len(of_runs) != 1:
+        return ""
+    return f"{of_runs[0]}.{name}".replace("phases.", "phases.0.").replace("losses.", "losses.0.")
+
+
 def _without_numbers(dotted: str) -> str:
     return re.sub(r"\.\d+(?=\.|$)", "", dotted.strip("."))
 

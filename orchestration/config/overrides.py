@@ -119,8 +119,11 @@ def set_value(document: Any, key: str, value: Any, where: str) -> None:
         else:
             expected = "keys and list items that exist"
             raise BadInput(f"{where}: {error_messages.invalid('key', key, expected, f'correct the step {step}')}")
+    if isinstance(document, list) and document and not isinstance(last, int):
+        item = ".".join([*map(str, parents), "0", last])
+        raise BadInput(f"{where}: {error_messages.invalid('key', key, 'a list item and its key', f'write {item}')}")
     if isinstance(document, list) and (not isinstance(last, int) or last >= len(document)):
-        expected = f"a list index below {len(document)}" if document else "an item of a list that is not empty"
+        expected = f"an index from 0 to {len(document) - 1}" if document else "an item of a list that is not empty"
         raise BadInput(f"{where}: {error_messages.invalid('key', key, expected, 'count from 0')}")
     if not isinstance(document, dict | list):
         expected = f"a key inside a mapping or a list, not inside {document!r}"

@@ -82,6 +82,10 @@ ERRORS = {
     "`--` for corpus and run only; remove them",
     "check gpt2 --lr 1e-4": "invalid option: got --lr, expected optimizer.learning_rate=VALUE, because it is a "
     "key; write it after the recipe",
+    "check gpt2 --global-batch-size 16": "invalid option: got --global-batch-size, expected "
+    "phases.0.global_batch_size=VALUE, because it is a key; write it after the recipe",
+    "check gpt2 --tensor-parallel-size 2": "invalid option: got --tensor-parallel-size, expected "
+    "cluster.engine.tensor_parallel_size=VALUE, because it is a key; write it after the recipe",
     "check gpt2 --quux red": "No such option: --quux",
     "eval gpt2 --num-seeds 0": "invalid --num-seeds: got '0', expected a number from 1 up; see `sesame eval --help`",
     "eval gpt2 --max-steps 1.5": "invalid --max-steps: got '1.5', expected a whole number; see `sesame eval --help`",
@@ -90,18 +94,16 @@ ERRORS = {
     "eval gpt2 --frozen-features middle": "invalid --frozen-features: got 'middle', expected one of none, last, "
     "last_four, scalar_mix; see `sesame eval --help`",
     "check gpt2 engine.precision=bf16": "override engine.precision=bf16: invalid key: got engine, expected a key of "
-    "the "
-    "recipe; write cluster.engine.precision=bf16, because it is a key of the cluster",
+    "the recipe; write cluster.engine.precision=bf16, because it is a key of the cluster",
     "check gpt2 phases[0].steps=9": "override phases[0].steps=9: invalid key: got phases[0].steps, expected dots "
-    "around "
-    "the number of a list item; write phases.0.steps=9",
+    "around the number of a list item; write phases.0.steps=9",
     "check gpt2 data.tokenizer.vocab_size=1": "override data.tokenizer.vocab_size=1: "
-    "invalid data.tokenizer.vocab_size: got 1, expected a whole number from 257 up; see `sesame keys "
+    "invalid data.tokenizer.vocab_size: got 1, expected an integer of at least 257; see `sesame keys "
     "data.tokenizer.vocab_size`",
     "check gpt2 --scale huge": "invalid --scale: got 'huge', expected one of tiny, small; use one of them",
     "check gpt2 data.corpus=dmo": f"invalid corpus: got dmo, expected one of {CORPORA}, or a .yaml file; did you "
     f"mean demo?",
-    "check gpt2 --data /no/such": "/no/such: no such file or folder; check the path",
+    "check gpt2 --data /no/such": "/no/such: no such file or directory; check the path",
     "check bert_base model.type_vocab_size=1": "bert_base: invalid model.type_vocab_size: got 1, expected 2 or more, "
     "the "
     "number of segments of data.packing segment_pair; use model kind encoder or two_stream or "
@@ -145,8 +147,8 @@ ERRORS = {
     "invalid YAML: got a number of 31 digits, expected at most 20; use a smaller one",
     f"check gpt2 model.num_hidden_layers={'9' * 5000}": "override model.num_hidden_layers, line 1: "
     "invalid YAML: got a number of 5000 digits, expected at most 20; use a smaller one",
-    "check gpt2 name=../../evil": "override name=../../evil: invalid name: got '../../evil', expected a word of "
-    "letters, digits, _ . + and -, a letter or digit first, 100 at most; see `sesame keys name`",
+    "check gpt2 name=../../evil": "override name=../../evil: invalid name: got '../../evil', expected 1 to 100 "
+    "letters, digits, _ . + and -, with a letter or digit first; see `sesame keys name`",
     "ui --port 65536": "invalid --port: got '65536', expected a number up to 65535; see `sesame ui --help`",
     "doctor --port 0": "invalid --port: got '0', expected a number from 1 up; see `sesame doctor --help`",
     "status --address http://127.0.0.1:99999": "invalid --address: got http://127.0.0.1:99999, "

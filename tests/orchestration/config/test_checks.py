@@ -103,7 +103,7 @@ def test_no_row_has_more_runs_than_its_choice_says(masking: Masking) -> None:
     [
         ("bert_base", [], CPU, "the first update has learning rate 0"),
         ("gpt2", [], GPU, "the initial weights are rounded to bf16 once"),
-        ("pegasus_base", [], CPU, "a row of one sentence is predicted from [MASK] alone"),
+        ("pegasus_base", [], CPU, "a sequence of one sentence is predicted from [MASK] only"),
         ("bert_base", ["optimizer.warmup_steps=0"], CPU, ""),
         ("t5_base", [], CPU, ""),  # its rate begins at the peak
     ],
@@ -117,7 +117,7 @@ def test_what_is_unexpected_is_said(recipe: str, overrides: list[str], cluster: 
 def test_check_says_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "pegasus_base", "--cluster", "one_gpu"]) == 0
     told = capsys.readouterr().err
-    assert "a row of one sentence is predicted from [MASK] alone" in told
+    assert "a sequence of one sentence is predicted from [MASK] only" in told
     assert "the initial weights are rounded to bf16 once" in told
 
 

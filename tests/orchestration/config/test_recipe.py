@@ -170,6 +170,7 @@ def refusal(*overrides, recipe="bert_base", scale=""):
     [
         ("optimizer.peek=1", "invalid key: got optimizer.peek, expected one of the keys learning_rate"),
         ("learning_rate=1", "invalid key: got learning_rate, expected a key of the file; did you mean optimizer.learn"),
+        ("steps=9", "invalid key: got steps, expected a key of the file; did you mean phases.0.steps?"),
         ("optimizer.zzzz=1", "invalid key: got optimizer.zzzz, expected one of the keys"),
         ("model.kind=encodr", "invalid model.kind: got 'encodr', expected one of encoder, decoder, encoder_decoder, t"),
         ("masking={rate: 0.2}", "invalid masking.kind: got no value, expected one of none, token, whole_word, ent"),
@@ -280,7 +281,12 @@ def test_a_missing_key_is_named(tmp_path: Path):
         ),
         (
             "phases.7={}",
-            "override phases.7={}: invalid key: got phases.7, expected a list index below 2; count from 0",
+            "override phases.7={}: invalid key: got phases.7, expected an index from 0 to 1; count from 0",
+        ),
+        (
+            "phases.steps=9",
+            "override phases.steps=9: invalid key: got phases.steps, expected a list item and its key; write "
+            "phases.0.steps",
         ),
         (
             "optimizer.learning_rate.x=1",

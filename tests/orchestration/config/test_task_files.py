@@ -364,8 +364,12 @@ def test_the_files_of_a_users_own_task_lie_below_the_data_folder_or_beside_it(tm
             "invalid task.kind: got 'clasify', expected one of classification, regression, token_classification, "
             "multiple_choice, ranking, extractive_qa, loglikelihood_choice",
         ),
-        ("kind: tsv", "kind: tvs", "invalid files.dev.format.kind: got 'tvs', expected tsv, csv, jsonl"),
-        ("paths: [", "pahts: [", "files.dev.pahts is not a key of files.dev; did you mean files.dev.paths?"),
+        ("kind: tsv", "kind: tvs", "invalid files.dev.format.kind: got 'tvs', expected one of tsv, csv, jsonl"),
+        (
+            "paths: [",
+            "pahts: [",
+            "invalid key: got files.dev.pahts, expected a key of files.dev; did you mean files.dev.paths?",
+        ),
         ("task: {", "score_splits: [test]\ntask: {", "invalid score_splits: got 'test', expected dev"),
         (
             "  dev:",
