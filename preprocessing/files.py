@@ -56,10 +56,10 @@ def write_atomic(path: Path | str, content: bytes | Callable[[BinaryIO], object]
 def whole_folder(to: Path) -> Iterator[Path]:
     """Create a directory atomically: yield an unfinished directory that becomes `to` when the block ends.
 
-    `to` must be missing or empty; if the block fails, this is restored. The unfinished directory is a sibling of `to`.
-    If `to` exists, it is inside `to`, because `to` may be a mount point, or its parent may not be writable. Files of a
-    killed command are removed first. Raises ResourceError if another command is writing to `to`, and BadInput if
-    another command created `to` during the block.
+    `to` must be missing or empty; if the block fails, `to` is again as before. The unfinished directory is a sibling of
+    `to`. If `to` exists, it is inside `to`, because `to` may be a mount point, or its parent may not be writable.
+    Files of a killed command are removed first. Raises ResourceError if another command is writing to `to`, and
+    BadInput if another command created `to` during the block.
     """
     to = Path(os.path.realpath(to))
     is_there = to.is_dir()
