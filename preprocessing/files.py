@@ -127,8 +127,7 @@ def remove_unfinished(folder: Path | str) -> int:
 def remove_tree(folder: Path) -> None:
     """Remove an unfinished directory if it exists. Raises OSError.
 
-    The directory is renamed first. So if another process renames it to its final name at the same moment, no file of it
-    is removed.
+    The directory is renamed first. So no file is lost if another process gives it its final name at the same moment.
     """
     doomed = folder.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
     try:
@@ -141,7 +140,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def npy(array: np.ndarray) -> bytes:
-    """The content of a .npy file. If numpy writes a file itself and the disk is full, its error has no errno."""
+    """The content of a .npy file. numpy does not write the file, because its error for a full disk has no errno."""
     file = io.BytesIO()
     np.save(file, array, allow_pickle=False)
     return file.getvalue()

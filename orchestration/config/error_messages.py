@@ -170,7 +170,7 @@ def explain(error: ValidationError, root: type, data: Any) -> list[KeyMessage]:
 def explain_option(error: BaseException | None, annotation: Any) -> str:
     """The message for the value of a command line option of this type, without the name of the option.
 
-    It is "" unless pydantic raised the error; typer reads the values of options with pydantic.
+    Typer reads the values of options with pydantic. The message is "" for errors that pydantic did not raise.
 
     >>> from pydantic import Field, TypeAdapter
     >>> try:

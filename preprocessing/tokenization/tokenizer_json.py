@@ -59,7 +59,7 @@ def inside(path: Path, *names: str) -> Path:
 
 
 class OtherScheme(BadInput):
-    """A tokenizer.json does not have the scheme of the requested kind; the message is for a scheme without any kind."""
+    """A tokenizer.json does not have the scheme of the requested kind. The message states that no kind supports it."""
 
     def __init__(self, path: Path, scheme: Scheme) -> None:
         self.path, self.scheme = path, scheme

@@ -17,7 +17,7 @@ tokens of its word, because they would reveal it (Kauf and Ivanova 2023, arXiv:2
 """
 PSEUDO_KINDS: Final = get_args(PseudoKind)
 Result = TypeVar("Result")
-_CACHE_SIZE: Final = 512  # cached encodings: enough for requests of one context, which are consecutive
+_CACHE_SIZE: Final = 512  # cached encodings; requests of one context are consecutive, so few suffice
 
 
 class Request(NamedTuple):
