@@ -28,12 +28,12 @@ _ESCAPES: Final = re.compile(
 )  # escape sequences of ISO-2022 and HZ, which are ASCII
 _ESCAPED: Final = ("iso2022", "hz")
 # fractions of the non-ASCII bytes of a file; in a legacy encoding, at most half of them are valid UTF-8 by chance
-_DAMAGED: Final = 0.9  # from this fraction of valid UTF-8, the file is damaged UTF-8
-_MIXED: Final = 0.1  # from this fraction in lines of valid UTF-8, the file has two encodings
+_DAMAGED: Final = 0.9  # if at least this fraction is valid UTF-8, the file is damaged UTF-8
+_MIXED: Final = 0.1  # if at least this fraction is in lines of valid UTF-8, the file has two encodings
 
-# from this confidence of chardet, a result is accepted; correct results for a page of text have at least 0.25
+# minimum confidence of chardet to accept a result; correct results for a page of text have at least 0.25
 _SURE: Final = 0.2
-# chardet's minimum confidence; below _SURE, it must be _LEAD times that of any encoding that gives another text
+# minimum confidence to accept a result that is _LEAD times as likely as any encoding that gives another text
 _LEAST: Final = 0.1
 _LEAD: Final = 1.1
 _USUAL: Final = "cp1252"  # preferred if several encodings decode the bytes to the same text
@@ -158,7 +158,7 @@ def _of_odd(lines: bytes, mixed: bool) -> Encoding:
 
 def _guess(data: bytes) -> list[tuple[str, float]]:
     """Candidate codecs, the most likely first, each with chardet's confidence; ("", 0) if there are none."""
-    import chardet  # takes 60 ms, which text in UTF-8 does not need
+    import chardet  # imported here because the import takes 60 ms, and UTF-8 needs no guess
 
     found = chardet.detect_all(data, max_bytes=MOST_LOOKED_AT)
     return [(codec(str(each["encoding"] or "")), float(each["confidence"] or 0)) for each in found] or [("", 0.0)]

@@ -67,13 +67,13 @@ class Diverged(SesameError):
 
 
 class MiscountedLoss(SesameError):
-    """A bug in a loss: its head does not score the targets that it counts before the forward pass."""
+    """A bug in a loss: its head does not score the targets that the loss counts before the forward pass."""
 
     exit_code = 1
 
 
 class MiscountedWeights(SesameError):
-    """A bug in an architecture or a loss: its weights differ from those that it states and memory planning uses."""
+    """A bug in an architecture or a loss: its weights differ from the weights that it states for memory planning."""
 
     exit_code = 1
 

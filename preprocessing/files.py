@@ -56,10 +56,10 @@ def write_atomic(path: Path | str, content: bytes | Callable[[BinaryIO], object]
 def whole_folder(to: Path) -> Iterator[Path]:
     """Create a directory atomically: yield an unfinished directory that becomes `to` when the block ends.
 
-    `to` must be missing or empty; if the block fails, this is restored. The unfinished directory is a sibling of `to`.
-    If `to` exists, it is inside `to`, because `to` may be a mount point, or its parent may not be writable. Files of a
-    killed command are removed first. Raises ResourceError if another command is writing to `to`, and BadInput if
-    another command created `to` during the block.
+    `to` must be missing or empty; if the block fails, `to` is again as before. The unfinished directory is a sibling of
+    `to`. If `to` exists, it is inside `to`, because `to` may be a mount point, or its parent may not be writable.
+    Files of a killed command are removed first. Raises ResourceError if another command is writing to `to`, and
+    BadInput if another command created `to` during the block.
     """
     to = Path(os.path.realpath(to))
     is_there = to.is_dir()
@@ -127,8 +127,7 @@ def remove_unfinished(folder: Path | str) -> int:
 def remove_tree(folder: Path) -> None:
     """Remove an unfinished directory if it exists. Raises OSError.
 
-    The directory is renamed first. So if another process renames it to its final name at the same moment, no file of it
-    is removed.
+    The directory is renamed first. So no file is lost if another process gives it its final name at the same moment.
     """
     doomed = folder.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
     try:
@@ -141,7 +140,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def npy(array: np.ndarray) -> bytes:
-    """The content of a .npy file. If numpy writes a file itself and the disk is full, its error has no errno."""
+    """The content of a .npy file. numpy does not write the file, because its error for a full disk has no errno."""
     file = io.BytesIO()
     np.save(file, array, allow_pickle=False)
     return file.getvalue()

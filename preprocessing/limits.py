@@ -174,7 +174,7 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
 
 
 def _place(point: Path, top: str, path: str) -> tuple[bool, Path, Path]:
-    """Whether the result is certain, the directory of the group `path`, and the mount point `point`.
+    """Find the directory of the group `path`: return whether it is certain, the directory, and `point`.
 
     `top` is the group at the root of the mount. If the path leads out of the mount or of the namespace (/../..), the
     result is the group that lists this process. Otherwise it is the longest suffix of the path that exists, because a

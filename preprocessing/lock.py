@@ -217,7 +217,7 @@ def _lock(path: Path) -> int | None:
 
 
 def _owner(path: Path) -> str:
-    """The owner of a lock, as text; read again while the file names no process, or one that has ended."""
+    """The owner of a lock, as text. The file is read again as long as it names no running process."""
     for _ in range(20):
         if name := _named_owner(path):
             return name

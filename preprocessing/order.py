@@ -78,7 +78,7 @@ def deal(position_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
 
 
 def _deal_sorted(turn_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
-    """`deal` for shares in descending order; `turn_N` numbers the positions of these groups only."""
+    """The same as `deal`, for shares in descending order; `turn_N` counts only the positions of these groups."""
     group_N = np.zeros(len(turn_N), np.int64)
     if len(share_G) == 1 or not len(turn_N):
         return group_N, turn_N

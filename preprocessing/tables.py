@@ -20,7 +20,7 @@ _SEPARATORS: Final = (",", "\t", ";", "|")
 _TABS: Final = (".tsv", ".tab")
 _LOOKED_AT: Final = 50  # rows from which a table is detected
 _ALIKE: Final = 0.9  # smallest fraction of these rows that have as many cells as the header
-_MOST_AGAIN: Final = 0.9  # largest fraction of the bytes to read a second time
+_MOST_AGAIN: Final = 0.9  # maximum fraction of the bytes that are read twice
 
 
 class TextLine(NamedTuple):

@@ -23,7 +23,7 @@ Keys = tuple[str | int, ...]
 _MAX_LISTED: Final = 30  # names in a message
 _MAX_DEPTH: Final = 200  # nested lists and mappings that pydantic's JSON parser reads
 _FILES: Final = {"Recipe": "", "Cluster": "cluster", "CorpusFile": "corpus", "TaskFile": "task"}
-"""Class of a file -> the first step of its paths in `sesame keys`."""
+"""The class of a file, and the first step of all paths of this file in `sesame keys`."""
 
 
 def find_nearest(word: str, known: typing.Iterable[str], cutoff: float = 0.5) -> str:
@@ -178,7 +178,7 @@ def explain(error: ValidationError, root: type, data: Any) -> list[KeyMessage]:
 def explain_option(error: BaseException | None, annotation: Any) -> str:
     """The message for the value of a command line option of this type, without the name of the option.
 
-    It is "" unless pydantic raised the error; typer reads the values of options with pydantic.
+    Typer reads the values of options with pydantic. The message is "" for errors that pydantic did not raise.
 
     >>> from pydantic import Field, TypeAdapter
     >>> try:
@@ -305,7 +305,7 @@ def _explain_check(problem: _Problem) -> list[KeyMessage]:
     if not isinstance(error, InvalidValue):
         return [KeyMessage(problem.key, f"invalid {problem.key or 'file'}: {error}")]
     key = _whole_key(problem.key, error.key)
-    first = key.partition(" ")[0]  # the error may name a sum of two keys
+    first = key.partition(" ")[0]  # the error may name a sum, such as `a + b`
     where = dataclasses.replace(
         problem, path=tuple(int(step) if step.isdecimal() else step for step in first.split("."))
     )
@@ -450,7 +450,7 @@ def _whole_key(place: str, key: str) -> str:
 
 
 def _in_table(root: type, path: Keys) -> str:
-    """A path as renames.tsv has it: without numbers; in a task file with `task.` and with * for each split and grid.
+    """A path in the form of renames.tsv: without numbers; for a task file, with `task.`, and * for splits and grids.
 
     >>> from training.tasks import TaskFile
     >>> _in_table(TaskFile, ("files", "dev", "or_else", 0, "member")), _in_table(int, ("losses", 0))

@@ -118,7 +118,7 @@ def translate(asked: str) -> tuple[str, ...]:
 
 
 def entries(found: Sequence[KeyGroup]) -> list[Entry]:
-    """The keys of parts; keys that are equal in several kinds are one entry."""
+    """The keys of parts; if several kinds have an equal key, it has only one entry."""
     merged = dict[tuple[str, KeyDoc], tuple[str, ...]]()
     for part in found:
         for key in part.keys:

@@ -40,11 +40,11 @@ _FORM: Final = "FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL"
 
 
 def task_of_csv(given: str) -> tuple[TaskFile, str]:
-    """The task for a value of `--csv`, i.e. a table and its columns, and a line that describes it.
+    """The task for a value of `--csv` (a table and its columns), and one line that describes the task.
 
     Labels are the values of the last column, without blanks around them; rows without a label are left out. If the
     labels are numbers that are not all whole, the task is regression. Training has eight tenths of the rows, dev and
-    test one tenth each; the text of a row selects its split, so that rows with equal texts stay together.
+    test have one tenth each. The text of a row selects its split, so that rows with equal texts stay together.
 
     BadInput if the file or a column does not exist, if the file has the name of a task of Sesame, or if there are fewer
     than two or too many labels.

@@ -74,9 +74,12 @@ class Recipe:
         default="", doc="Directory of initial weights, exported by Sesame or transformers; empty: random weights."
     )
     seed: int = key(default=0, doc="Seed for data order, initialization and dropout.")
-    # Keys that are not scores: `citation` (the tables); `setting` (the training with these scores); `split` (dev, test,
-    # or one per score that has one); `printed` (the size that the paper prints, and the reason if it differs from
-    # `parameters`); `also` (scores of other trainings or splits, by a description).
+    # Keys that are not scores:
+    # - `citation`: the tables of the paper.
+    # - `setting`: the training with these scores.
+    # - `split`: dev, test, or one per score that has one.
+    # - `printed`: the size that the paper prints, and the reason if it differs from `parameters`.
+    # - `also`: scores of other trainings or splits, by a description.
     reported_results: dict[str, Any] = key(
         default_factory=dict, doc="Results that the paper reports, with their source and split."
     )
@@ -217,7 +220,9 @@ class Cluster:
     env: dict[str, str] = key(
         default_factory=dict, doc="Environment variables of the workers; credentials only as ${NAME}."
     )
-    ray_dashboard: bool = key(default=False, doc="Whether the Ray started here serves its dashboard on 127.0.0.1.")
+    ray_dashboard: bool = key(
+        default=False, doc="Whether Ray serves its dashboard on 127.0.0.1, if the run starts Ray itself."
+    )
     engine: EngineSettings = key(default=EngineSettings(), doc="Engine of one worker.")
     loss_spikes: LossSpikes = key(default=LossSpikes(), doc="Detection of loss spikes and the response to them.")
     beam: BeamSettings = key(default=BeamSettings(), doc="Apache Beam runner that builds the corpus.")

@@ -81,7 +81,7 @@ def _demo(document: dict[str, Any]) -> str:
 
 
 def _parts(annotation: Any, values: Any, given: bool = True) -> Iterator[tuple[Any, dict[str, Any], set[str]]]:
-    """The class of each mapping in a document, the mapping, and those of its keys that the user wrote.
+    """For each mapping in a document: its class, the mapping, and the keys that the user wrote in it.
 
     A missing part is added to the document with its default values, so that a scale can change them.
     """

@@ -13,7 +13,7 @@ from preprocessing.spec import ScaleOverrides, key, require, spec
 
 @spec
 class NgramMasking:
-    """Runs of 1 to `max_ngram` whole words that share no word (ALBERT, arXiv:1909.11942, 3.1).
+    """Runs of 1 to `max_ngram` whole words, without overlap (ALBERT, arXiv:1909.11942, 3.1).
 
     A number of words n is drawn with probability proportional to 1/n (0.545, 0.273 and 0.182, mean 1.636). A start is
     then drawn uniformly from the places where n words are free; if there is no such place, n - 1 words are tried. The

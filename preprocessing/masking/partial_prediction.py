@@ -19,8 +19,8 @@ class PartialPrediction:
     as a circle. Each step draws a number of words n from 1 to `max_ngram`, with probability proportional to 1/n. The
     next `group_size` * n words are the context, in which n consecutive words at a random position are selected. A run
     that crosses a special token or the end of the half is cut there into two n-grams. If the circle ends before the
-    budget is full, uniformly drawn single tokens fill the rest. These are about one in a hundred selected tokens, or
-    one in ten if words have four tokens.
+    budget is full, uniformly drawn single tokens fill the rest. About one in a hundred selected tokens is drawn
+    in this way, or one in ten if words have four tokens.
 
     The paper describes spans of tokens; the reference (`_sample_mask` in data_utils.py) uses words, as here. The
     reference differs in these points:

@@ -219,9 +219,9 @@ def infill_lengths(mean: float, budget: int, rng: np.random.Generator) -> Ints:
 
 
 def _sentence_order(special_S: Bools, starts_S: Bools, fraction: float, rng: np.random.Generator) -> Ints:
-    """Return the index of the token for each position after a fraction of the sentences of each document change places.
+    """Return a new order of the tokens: for each position, the index of its token.
 
-    The number of these sentences is rounded up.
+    In each document, a fraction of the sentences, rounded up, change places.
     """
     begin_N = starts_S.nonzero()[0]  # each special token counts as a sentence
     special_N = special_S[begin_N]

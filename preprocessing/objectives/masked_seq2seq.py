@@ -19,8 +19,8 @@ class MaskedSeq2Seq:
     The encoder reads the sequence with its selected tokens masked as in objective `mlm`. Before each selected token,
     the decoder reads the token that precedes it in the sequence, with the position of that token.
 
-    With `hide_masked_from_decoder` the decoder does not attend to the encoder's states at [MASK]: the reference's
-    `enc_mask`, which its code for summarization does not have. With one selected token this is masked language
+    With `hide_masked_from_decoder` the decoder does not attend to the encoder's states at [MASK]. The reference
+    does this with `enc_mask`, but not in its code for summarization. With one selected token this is masked language
     modeling. With all tokens selected it is a causal language model, since the encoder reads only masks. The reference
     may also predict the end token of a sentence; here only ordinary tokens are selected.
     """

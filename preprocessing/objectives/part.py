@@ -75,7 +75,7 @@ class ObjectivePart(Protocol):
         """Return the maximum number of sentinel tokens that a sequence of `num_tokens` tokens can need."""
 
     def frame(self, frame: Frame) -> Frame:
-        """Return the special tokens around a text that the model reads, if the packing adds those of `frame`."""
+        """Return the frame of the texts that the model reads; `frame` is that of the packing."""
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         """Return the sequence that the model reads, with the column `labels`."""

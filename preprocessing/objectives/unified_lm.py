@@ -37,8 +37,8 @@ class UnifiedLM:
 
     A pair whose second segment does not follow the first (label 1) always has the bidirectional mode. In another mode,
     its second segment would be predicted from an unrelated text. `negative_prob` of the packing should be half of
-    `bidirectional_prob`. Then half of the bidirectional sequences are negative pairs, and the other modes have their
-    fractions of all sequences.
+    `bidirectional_prob`. Then half of the bidirectional sequences are negative pairs, and the fractions of all modes
+    are those of the keys.
     """
 
     kind: Literal["unified_lm"] = "unified_lm"

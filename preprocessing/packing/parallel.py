@@ -22,7 +22,7 @@ class _Texts(NamedTuple):
     end_X: Ints
     language_X: Ints
     pair_2R: Ints  # indices of both sides of each translation pair
-    num_unaligned: int  # documents without sides, from sources of translations
+    num_unaligned: int  # documents without sides in sources that have translations
 
 
 @spec
@@ -159,8 +159,8 @@ class ParallelSentences:
     ) -> tuple[Ints, Ints]:
         """Return indices of monolingual sequences and of translation pairs, with repetitions.
 
-        The repetitions follow `language_sampling_alpha` and `translation_ratio`. `rows` and `pairs` each hold the
-        languages and the lengths with special tokens, which the fraction of tokens includes.
+        The repetitions follow `language_sampling_alpha` and `translation_ratio`. `rows` and `pairs` each hold
+        languages and lengths. Lengths and the ratio include special tokens.
         """
         (language_R, long_row_R), (languages_R2, long_pair_R) = rows, pairs
         row_R = (

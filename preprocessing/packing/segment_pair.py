@@ -207,7 +207,7 @@ class SegmentPair:
     def _dialogues(self, bounds_N1: Ints, own: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
         """Return the same as `_chunks` for dialogues.
 
-        A sequence has three turns, or two or four so that no turn is left over. B is the last turn.
+        A sequence has three turns; some have two or four, so that no turn is left over. B is the last turn.
         """
         num_turns_N = np.diff(bounds_N1[: own + 1])
         num_rows_N = np.where(num_turns_N >= 2, num_turns_N // _TURNS + (num_turns_N % _TURNS == 2), 0)

@@ -64,10 +64,10 @@ def relocate_spans(
 ) -> tuple[tuple[int, int], ...]:
     """Find the spans of a raw text in its cleaned form `text`; return them in order, without the removed ones.
 
-    `clean` is the function that made `text` from the raw text. If cleaning the parts between the ends of spans gives
-    the same text, except for white space, the new spans follow from their lengths. Otherwise the words of each span are
-    searched for. If they occur several times, the place nearest to the expected one is used. Spans outside of the raw
-    text, or that overlap an earlier span, are left out.
+    `clean` is the function that made `text` from the raw text. The raw text is cut at the ends of spans, and each part
+    is cleaned. If the cleaned parts form `text`, except for white space, their lengths give the new spans. Otherwise
+    the words of each span are searched for. If they occur several times, the place nearest to the expected one is
+    used. Spans outside of the raw text, or that overlap an earlier span, are left out.
 
     >>> relocate_spans("A  cat.\\t<b> The cat sat.", [(16, 19)], "A cat. The cat sat.")
     ((11, 14),)

@@ -33,12 +33,12 @@ _DAMAGE: Final = re.compile(
 # All text that ftfy regards as mojibake matches the pattern _ODD, as a test verifies. It matches a character of ftfy's
 # categories that is not a Greek, Cyrillic or small Latin letter, next to another character of these categories. It also
 # matches A with circumflex, A with tilde, OE and oe. Characters of other scripts are in no category. The pattern of
-# ftfy is 20 times slower, so it is only applied around these matches; none of its alternatives is longer.
+# ftfy is 20 times slower, so it is only applied to the text around these matches.
 _LETTERS: Final = ("lower_common", "upper_common", "lower_accented", "kaomoji", "common")
 _RARE: Final = "".join(chars for name, chars in MOJIBAKE_CATEGORIES.items() if name not in _LETTERS) + "\xb0\xd9\u0402"
 _ANY: Final = "".join(MOJIBAKE_CATEGORIES.values())
 _ODD: Final = re.compile(rf"[{_RARE}](?:(?=[{_ANY}])|(?<=[{_ANY}].)|(?<=[\xc2\xc3\u0152]))|\u0153", re.DOTALL)
-_AROUND: Final = 6
+_AROUND: Final = 6  # characters before and after a match; no alternative of ftfy's pattern is longer
 _LINE_BEGINS: Final = ("\n\xc2 ", "\n\xc3 ")  # ftfy finds these only at the start of its input, which is one line
 _FEW: Final = 100  # with fewer characters per match than this, the rest of the text is checked at once
 

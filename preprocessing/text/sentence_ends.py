@@ -37,7 +37,7 @@ _HARD_BEYOND: Final = (
     "\U00011ef8\U00011f43\U00011f44\U00016a6e\U00016a6f\U00016af5\U00016b37\U00016b38\U00016b44\U00016d6e\U00016d6f"
     "\U00016e98\U0001bc9f\U0001da88"
 )
-_AROUND_BEYOND: Final = "\U00010a56-\U0001da88"  # one range around them, which is faster to search than all of them
+_AROUND_BEYOND: Final = "\U00010a56-\U0001da88"  # one range that contains them all: a search for it is faster
 _MARK: Final = f"{_SOFT}{_CJK}{_FULL_WIDTH_STOP}{_HARD}"
 _CJK_OPENING: Final = "\u2018\u201c\u3008\u300a\u300c\u300e\u3010\u3014\uff08"
 _CJK_CLOSING: Final = "\"'\u2019\u201d\u3009\u300b\u300d\u300f\u3011\u3015\uff09)\\]"
@@ -95,7 +95,7 @@ def _has_layout(text: str) -> bool:
 
 
 def _with_layout(text: str, pieces: Iterable[str]) -> list[str]:
-    """Split a text where these pieces of it end, and keep its white space, in which the pieces may differ from it."""
+    """Split a text at the ends of `pieces`, which equal the text except for white space; its white space is kept."""
     found, start, stop = list[str](), 0, 0
     for piece in pieces:
         for run in piece.split():

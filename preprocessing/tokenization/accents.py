@@ -15,7 +15,8 @@ from preprocessing.tokenization.vocab import Vocab
 _WORD: Final = re.compile(r"\S{1,20}")  # some scripts have no spaces between words
 _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _LAYOUTS: Final = ("a b", "a  b", "a\tb", "a\nb", "a\n\nb", "a\n\n\nb", "a\n  b")
-_MAX_LOST: Final = 0.005  # fraction of characters; English text loses a tenth of this, in foreign names
+# maximum fraction of lost characters; English text loses a tenth of this, because of foreign names
+_MAX_LOST: Final = 0.005
 
 
 def keeps_whitespace(vocab: Vocab) -> bool:

@@ -59,7 +59,7 @@ def inside(path: Path, *names: str) -> Path:
 
 
 class OtherScheme(BadInput):
-    """A tokenizer.json has another scheme than the requested kind; the message states that no kind supports it."""
+    """A tokenizer.json does not have the scheme of the requested kind. The message states that no kind supports it."""
 
     def __init__(self, path: Path, scheme: Scheme) -> None:
         self.path, self.scheme = path, scheme

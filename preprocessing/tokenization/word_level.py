@@ -47,7 +47,7 @@ class WordLevel:
     is_of_bytes: ClassVar[bool] = False
     sample_mb: ClassVar[int] = 1 << 20  # no limit: training only counts words, and most tokens are rare words
     scale_overrides: ClassVar[ScaleOverrides] = {
-        # With 4,096 tokens a seventh of the demo corpus, which is not tokenized, would be unknown
+        # The demo corpus is not tokenized, so with 4,096 tokens a seventh of its words would be unknown
         "tiny": {"vocab_size": 16_384, "padded_vocab_size": 0},
         "small": {"vocab_size": 16_384, "padded_vocab_size": 0},
     }

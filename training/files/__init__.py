@@ -2,7 +2,8 @@
 
 Start with record.py (records and the interface of a format), then tables.py (TSV, CSV), one of the formats. Other
 formats are json_files.py, conll.py, squad.py, coqa.py, cbt.py, lines.py and whole_file.py. archives.py opens a file
-or a member of an archive. A new format is a file here and one line in the union. No torch in here.
+or a member of an archive. To add a format, add one file here and one member to the union `Formats`. This package does
+not import torch.
 """
 
 import json

@@ -17,7 +17,9 @@ from preprocessing.errors import BadInput
 from preprocessing.stand_ins import LOOKED_AT, require_itself
 
 _OPEN: Final[Mapping[str, Callable[..., IO[Any]]]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_MAGIC: Final[Mapping[bytes, Callable[..., IO[Any]]]] = {  # compression by the first bytes of a tar file
+_MAGIC: Final[
+    Mapping[bytes, Callable[..., IO[Any]]]
+] = {  # first bytes of a tar file -> function that opens this compression
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
     b"\xfd7zXZ\x00": lzma.open,

@@ -14,11 +14,11 @@ class SquadFormat:
 
     Columns: `id`, `question`, `context`, `title`, `answers` and `starts`. The last two are lists: the texts of the
     answers, and the positions of their first characters in the context. Both are empty if `is_impossible` is true: the
-    question has no answer (2.0). Both are None if the file has no answers, or only blank ones, although `is_impossible`
-    is not true: the question is unlabeled.
+    question has no answer (2.0). If `is_impossible` is not true and the file has no answers, or only
+    blank ones, the question is unlabeled, and both are None.
 
-    A start is -1 if the text is not at that place (176 of CMRC's 3,219). Such an answer counts for a score, but is not
-    used for training.
+    A start is -1 if the context does not have the text of the answer at the given place (176 of CMRC's 3,219).
+    Such an answer counts for a score, but is not used for training.
     """
 
     kind: Literal["squad"] = "squad"

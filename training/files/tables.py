@@ -154,7 +154,7 @@ def _why(lines: Sequence[str], begins: int, error: csv.Error) -> str:
 
 
 def _named(names: Sequence[str]) -> list[str]:
-    """The column names of the first line. A name of several columns gets a suffix, since it is ambiguous.
+    """The column names of the first line. If several columns have the same name, it gets a suffix.
 
     Raises BadInput if a name is the number of another column.
 

@@ -183,8 +183,8 @@ def detokenize(text: str) -> str:
 def windows(count: int, window: int, stride: int) -> list[tuple[int, int, int]]:
     """Return (begin, first, stop) of each window over `count` tokens.
 
-    A window predicts the tokens from `first` to before `stop`; its context starts at `begin`, where -1 is the start
-    token of a text. The first window predicts `window` tokens, the others `stride`, and the last one the rest. Each
+    A window predicts the tokens `first` to `stop` - 1. Its context starts at token `begin`; -1 is the start token of
+    the text. The first window predicts `window` tokens, the others `stride`, and the last one the rest. Each
     context has as many tokens as fit.
 
     >>> windows(10, window=4, stride=4)

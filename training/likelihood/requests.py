@@ -17,7 +17,7 @@ tokens of its word, because they would reveal it (Kauf and Ivanova 2023, arXiv:2
 """
 PSEUDO_KINDS: Final = get_args(PseudoKind)
 Result = TypeVar("Result")
-_CACHE_SIZE: Final = 512  # cached encodings: enough for requests of one context, which are consecutive
+_CACHE_SIZE: Final = 512  # cached encodings; requests of one context are consecutive, so few suffice
 
 
 class Request(NamedTuple):
@@ -128,8 +128,7 @@ def encoder(vocab: Vocab) -> TextEncoder:
 
 
 def _start_of(encode: Encode, context: str, continuations: tuple[str, ...]) -> tuple[bool, int]:
-    """Whether one of the continuations shares a token with the context, and the character where scoring of all
-    starts."""
+    """Whether any continuation shares a token with the context, and the character at which scoring starts for all."""
     before, wholes = encode(context) if context else (), [encode(context + each) for each in continuations]
     if all(_begins(whole, before, len(context)) for whole in wholes):
         return False, len(context)
@@ -172,7 +171,7 @@ def _begins(whole: Sequence[tuple[int, int, int]], before: Sequence[tuple[int, i
 
 
 def _last_end(at: int, encodings: Sequence[Sequence[tuple[int, int, int]]]) -> int:
-    """The last character up to `at` that is not inside a token of any encoding.
+    """The largest position up to `at` that is inside no token of any encoding.
 
     >>> _last_end(5, [[(0, 0, 2), (1, 3, 5)], [(0, 0, 2), (2, 3, 6)]])
     3

@@ -3,7 +3,7 @@
 Reading order: labels.py (accuracy, F1, correlations of GLUE), squad.py (exact match and F1 of answers), cmrc.py (the
 same for Chinese), mlqa.py (for seven languages), entities.py (CoNLL), texts.py (BLEU, ROUGE, CoQA), glue.py
 (averages, leaderboard files) and significance.py (intervals of scores and tests of differences). Standard metrics
-come from libraries: scikit-learn, scipy, seqeval, sacrebleu, rouge-score. No torch in here.
+come from libraries: scikit-learn, scipy, seqeval, sacrebleu, rouge-score. This package does not import torch.
 """
 
 from training.metrics.cmrc import cmrc

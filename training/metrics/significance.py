@@ -5,7 +5,7 @@ with readers and cases in radiology. The variance of a mean is estimated by the 
 / S + s^2_questions / Q. Clark's min F' does the same (1973, "The language-as-fixed-effect fallacy"). Quantiles are
 those of t with S - 1 and Q - 1 degrees of freedom, weighted by the two parts (Cochran and Cox 1950). With three seeds,
 Satterthwaite's degrees of freedom reject too often if seeds contribute most of the variance. If few questions differ, a
-t test rejects too often. So p is at least that of a sign-flip permutation test over questions, which is exact.
+t test rejects too often; then p is at least the p of a sign-flip permutation test over questions, which is exact.
 """
 
 import math
@@ -51,8 +51,9 @@ def unit_values(score: Score, units: Sequence[Sequence[int]]) -> list[float]:
     """The value of each unit (a question, or the questions of one text) in a score.
 
     The mean of the values is the score. Their variance, divided by their number, is the variance of the score. If the
-    score is a mean over questions, the value of a unit of one question is its score. For other metrics (F1,
-    correlations, BLEU), values are pseudo-values of the jackknife, of at most 100 blocks of units.
+    score is a mean over questions, a unit of one question has the score of this question as its value. For other
+    metrics (F1, correlations, BLEU), the units form at most 100 blocks, and values are the jackknife's pseudo-values of
+    the blocks.
 
     >>> unit_values(lambda numbers: sum([1.0, 0.0, 1.0][n] for n in numbers) / len(numbers), [[0], [1], [2]])
     [1.0, 0.0, 1.0]
@@ -118,7 +119,7 @@ class _Spread:
         return math.sqrt(self.variance)
 
     def quantile(self, p: float = LEVEL) -> float:
-        """The number of standard errors that the mean exceeds, in either direction, with probability p."""
+        """The quantile: with probability p, the error of the mean is larger than this number of standard errors."""
         of_seeds = _quantile(self.seeds - 1, p) if self.of_seeds else 0.0
         of_questions = _quantile(self.questions - 1, p) if self.questions > 1 else 0.0
         if not self.variance:
@@ -159,7 +160,7 @@ def interval(value_SQ: Floats, score: float, *, is_share: bool = True) -> tuple[
 
 
 def paired_difference(one_SQ: Floats, other_SQ: Floats, difference: float | None = None) -> PairedDifference | None:
-    """Test the difference of two initializations on the same questions (columns) and seeds (rows), in paired rows.
+    """Test the difference of two initializations; both arrays have the same seeds (rows) and questions (columns).
 
     With one seed, the test is over questions only. Returns None for one question, and for values that are not
     finite: comparisons with NaN are false, which would give p = 0.0005.
@@ -181,7 +182,7 @@ def paired_difference(one_SQ: Floats, other_SQ: Floats, difference: float | None
 
 
 def over_seeds(value_S: Sequence[float], of_questions: float = 0.0, questions: int = 0) -> PairedDifference | None:
-    """Test a mean of 0 over seeds, for scores without values per question (Student 1908); None for one seed.
+    """Test whether a mean over seeds is 0, if there are no values per question (Student 1908); None for one seed.
 
     `of_questions` is the part of the variance that comes from the `questions` questions, if it is known.
     """

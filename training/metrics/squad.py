@@ -84,7 +84,7 @@ def squad2(
     There are also scores over questions with (`HasAns_...`) and without (`NoAns_...`) an answer, and with the best
     no-answer threshold (`best_...`, `best_..._thresh`). `no_answer` has the no-answer score of each question; above
     `threshold`, the prediction counts as no answer. Questions without a prediction are left out. The best threshold
-    is fitted to the scored questions themselves: report this, or fit it on one half of the questions.
+    is fitted to the scored questions themselves: say so in reports, or fit it on one half of the questions.
     """
     golds_by_id = {id: _non_empty(answers) for id, answers in golds.items() if id in predictions}
     if not golds_by_id:

@@ -45,8 +45,8 @@ def chrf(golds: Sequence[str], predicted: Sequence[str]) -> SignedScore:
 def rouge(golds: Sequence[str], predicted: Sequence[str], *, stem: bool = True) -> dict[str, float]:
     """F1 of ROUGE-1, -2, -L and -Lsum in percent (Lin 2004), as means over the texts.
 
-    L compares whole texts. Lsum compares lines, with one sentence per line, as in papers on CNN/DailyMail, with
-    `stem`. ROUGE uses only the characters a-z and 0-9, so text in other scripts scores 0. Raises ValueError if all
+    L compares whole texts. Lsum compares lines; each line should be one sentence. Papers on CNN/DailyMail report Lsum
+    with `stem`. ROUGE uses only the characters a-z and 0-9, so text in other scripts scores 0. Raises ValueError if all
     references have no such characters.
     """
     from rouge_score.rouge_scorer import RougeScorer

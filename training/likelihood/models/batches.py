@@ -82,10 +82,10 @@ def evaluation_mode(model: Model) -> Iterator[None]:
 def by_length(
     values: Sequence[T], size: Callable[[T], int], micro_tokens: int, least: float = 0.0
 ) -> Iterator[list[T]]:
-    """Yield all values in batches, the longest first.
+    """Yield batches of the values, the longest values first.
 
-    A batch has at most `micro_tokens` tokens with padding, or a single value. No value is shorter than `least` times
-    the longest of its batch.
+    A padded batch has at most `micro_tokens` tokens, unless it has only one value. The size of each value is at least
+    `least` times the largest size in its batch.
 
     >>> list(by_length(["a", "bb", "ccc", "d"], len, 4)), list(by_length(["a", "bb", "ccc"], len, 9, least=0.6))
     ([['ccc'], ['bb', 'a'], ['d']], [['ccc', 'bb'], ['a']])

@@ -126,7 +126,7 @@ def _in_order(model: Model, numbers: Sequence[int], pairs: Sequence[Pair]) -> di
 def _at(
     model: Model, hidden: Tensor, at: Sequence[int], targets: Sequence[int], counts: Sequence[int]
 ) -> list[TokenLogP]:
-    """Apply the head to targets at the given states; split the results into runs of `counts`."""
+    """Apply the head to the targets at these states; return one result per continuation, of `counts` tokens each."""
     columns = {"targets_at": torch.tensor(at), "targets": torch.tensor(targets)}
     columns = {name: column.to(hidden.device) for name, column in columns.items()}
     log_p_M, right_M = head_of(model, CAUSAL).log_p(hidden, columns, model.trunk.table)  # type: ignore[arg-type]

@@ -111,7 +111,7 @@ def _read(template: Template, encoder: TextEncoder, request: Request, longest: i
 
 
 def _masked(row: TemplatedRow, at: int, mask: int, kind: PseudoKind) -> Row:
-    """The sequence with the token at position `at` masked, and as the only label."""
+    """The sequence in which the token at position `at` is masked; this token is the only label."""
     ids_S, labels_S = row.ids.copy(), np.full(len(row.ids), IGNORE, np.int32)
     labels_S[at] = ids_S[at]
     later = (row.word == row.word[at]) & (np.arange(len(ids_S)) > at)

@@ -124,7 +124,7 @@ def _sizes(model: Model, window: int, stride: int, carry: bool) -> tuple[int, in
 
 
 def _memory(trunk: Architecture) -> int:
-    """The number of tokens before a window that the memory holds in an evaluation."""
+    """The size of the memory in an evaluation: the number of tokens before a window."""
     return (
         trunk.position_embedding.reach(training=False)[0]
         if isinstance(trunk.position_embedding, RelativePositions)

@@ -111,8 +111,8 @@ class SourceAndTarget(NamedTuple):
 def sides(template: Template, encoder: TextEncoder, request: Request) -> SourceAndTarget:
     """Return the source and the target of a request.
 
-    If this continuation, or one compared with it, shares a token with the context, it is encoded alone, because the
-    encoder reads the whole context.
+    The encoder reads the whole context. So the continuation is encoded alone if it shares a token with the context, or
+    if a continuation compared with it does.
     """
     context, continuation = split_at_word(request)
     joined = join_request(encoder, request)
