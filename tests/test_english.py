@@ -96,7 +96,7 @@ def test_phrases_with_a_correct_use_are_allowed(text: str) -> None:
         "A share of the rows is masked.",
         "All but for the first one.",
         "What is kept of a text.",
-        "invalid rate: got 2, expected a number up to 1",
+        "rate is 2, allowed is a number up to 1",
         "x is no part and no key",
         "The model knows no such token.",
         "Tokenisation of the text.",

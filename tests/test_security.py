@@ -293,7 +293,7 @@ def test_a_manifest_of_a_checkpoint_names_files_of_its_own(name: str, tmp_path: 
     folder = tmp_path / checkpoint.name(1)
     folder.mkdir()
     (folder / checkpoint.MANIFEST).write_text(json.dumps({"files": {name: {"bytes": 0, "sha256": ""}}}))
-    assert "is no file of its own" in str(checkpoint.find_fault(folder))
+    assert "which is outside of this directory" in str(checkpoint.find_fault(folder))
 
 
 def test_a_file_that_a_checkpoint_does_not_list_is_not_read(tmp_path: Path) -> None:

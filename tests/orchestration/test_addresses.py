@@ -104,7 +104,7 @@ def test_settings_and_functions_refuse_a_url(work_dir: Path) -> None:
     for nvme_dir in ("s3://bucket/x", "file:///x"):
         with pytest.raises(ValueError, match=r"invalid nvme_path: got .*, expected a directory on a local disk"):
             EngineSettings(zero_stage=3, offload_optimizer="nvme", nvme_path=nvme_dir)
-    with pytest.raises(ValueError, match=r"invalid output_file: got .*, expected the path of a local file"):
+    with pytest.raises(ValueError, match=r"output_file: got .*, expected the path of a local file"):
         EngineSettings(deepspeed={"flops_profiler": {"output_file": "s3://bucket/x"}})
     with pytest.raises(BadInput, match=r"^invalid DIR: got the URL s3://bucket/x"):
         export(work_dir, Path("s3://bucket/x"))

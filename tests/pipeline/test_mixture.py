@@ -320,7 +320,7 @@ def test_a_group_without_remaining_documents_is_named(
     [
         ([("a", -1)], "invalid mixture.weight: got -1, expected a number above 0"),
         ([("a", 0)], "invalid mixture.weight: got 0, expected a number above 0"),
-        ([("a", float("inf"))], "mixture.weight is inf"),
+        ([("a", float("inf"))], "mixture.weight: got inf"),
         ([("a", float("nan"))], "mixture.weight: got nan"),
         ([("a b", 1)], "invalid mixture.name: got 'a b', expected letters"),
         ([("a", 1), ("a", 2)], "invalid mixture: got .*, expected unique group names"),

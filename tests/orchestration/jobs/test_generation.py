@@ -136,7 +136,7 @@ def test_invalid_generation_request_gives_a_one_line_error(tmp_path: Path, capsy
     for values, message in (
         ({"greedy": True, "top_k": 3}, "belong to several decoding methods"),
         ({"num_beams": 2, "top_p": 0.5}, "belong to several decoding methods"),
-        ({"top_p": 2.0}, "top_p is 2.0, expected"),
+        ({"top_p": 2.0}, "invalid top_p: got 2.0, expected"),
     ):
         with pytest.raises(BadInput, match=message):
             generate_texts(folder, ["The fox"], values=values, max_new_tokens=5, seed=0)

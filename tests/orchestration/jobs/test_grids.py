@@ -107,7 +107,7 @@ def test_frozen_features_are_planned_and_incompatible_grids_are_refused(target: 
     assert {cell.tuning.frozen_features for cell in plan.cells if cell.tuning} == {"last_four"}
     assert "x 2 steps, 2 runs each, last_four of a frozen model (" in plan.grid_description
     with pytest.raises(
-        BadInput, match=r"task sst2, grid electra_base: layerwise_lr_decay is .*; give another grid with"
+        BadInput, match=r"task sst2, grid electra_base: invalid layerwise_lr_decay: got .*; give another grid with"
     ):
         plan_tasks(target, make_request(data, grid="electra_base", frozen_features="last"))
 

@@ -124,7 +124,7 @@ def test_text_without_groups_reports_that_weights_are_not_used(tmp_path: Path):
             r"invalid --data: got crawl=.*, expected GROUP=PATH with a group of corpus common_crawl_books \(common_c",
         ),
         (["common_crawl={}", "{}"], r"with a group of corpus common_crawl_books"),
-        (["wikipedia=/nowhere"], r"/nowhere: no such file or folder"),
+        (["wikipedia=/nowhere"], r"/nowhere: no such file or directory"),
         (
             ["books1={}", "books1={}"],
             r"^invalid --data: got /.*text/mine\.jsonl more than once, expected each path once, in one group",
@@ -156,7 +156,10 @@ def test_group_for_a_corpus_without_groups_is_refused(tmp_path: Path):
         ),
         ("[{name: a}]", r"invalid mixture\.0\.weight: got no value, expected a number"),
         ("[{name: a, weight: 1, sources: [{kind: tex, path: x}]}]", r"invalid mixture\.0\.sources\.0\.kind: got 'tex'"),
-        ("[{name: a, weight: 1}, {name: a, weight: 1}]", r"invalid mixture: got \['a', 'a'\], expected each name once"),
+        (
+            "[{name: a, weight: 1}, {name: a, weight: 1}]",
+            r"invalid mixture: got \['a', 'a'\], expected unique group names",
+        ),
     ],
 )
 def test_error_in_a_corpus_file_names_its_location(mixture: str, message: str, tmp_path: Path):

@@ -50,9 +50,9 @@ def test_wikitext2_perplexity_is_not_compared_with_another_unit() -> None:
 @pytest.mark.parametrize(
     ("recipe", "words"),
     [
-        ("xlnet_base", "batches, steps and rate are not published"),
-        ("xlm_mlm", "how many steps is not published"),
-        ("xlm_tlm", "how many steps is not published"),
+        ("xlnet_base", "batch size, steps and learning rate are not published"),
+        ("xlm_mlm", "the number of steps is not published"),
+        ("xlm_tlm", "the number of steps is not published"),
     ],
 )
 def test_unpublished_settings_are_stated_beside_the_reported_scores(recipe: str, words: str) -> None:

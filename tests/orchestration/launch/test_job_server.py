@@ -109,7 +109,7 @@ def test_jobs_are_listed_by_age_without_environment_values(capsys: pytest.Captur
         assert main(["status", "--address", url]) == 0
         shown = capsys.readouterr().out
         assert "FAILED" in shown
-        assert "0:00:02  it [x]" in shown
+        assert "0:00:02   it [x]" in shown
         assert f"next  sesame logs new --address {url}" in shown
         assert main(["status", "--address", url, "--json"]) == 0
         values = json.loads(capsys.readouterr().out)
@@ -282,7 +282,7 @@ def test_submission_waits_for_a_new_head(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_follow_and_json_are_mutually_exclusive(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", "mine", "--follow", "--json", "--address", "http://127.0.0.1:1"]) == 2
-    assert "give one of them" in capsys.readouterr().err
+    assert "expected only one of them; remove one" in capsys.readouterr().err
 
 
 def free_port() -> int:

@@ -422,7 +422,7 @@ def test_plan_command_prints_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert "requested" in message
     assert main(["plan"]) == 2
     assert main(["plan", "gpt2", "--deadline", "soon"]) == 2
-    assert "--deadline is soon" in capsys.readouterr().err
+    assert "invalid --deadline: got soon" in capsys.readouterr().err
 
 
 def test_unknown_gpu_type_is_refused() -> None:

@@ -112,7 +112,7 @@ def test_a_path_after_a_kind_becomes_absolute(given: str, expected: str) -> None
 
 
 def test_an_invalid_path_for_a_reader_is_refused_in_one_line() -> None:
-    with pytest.raises(BadInput, match=r"^parallel:a\.en: parallel\.paths is [^\n]+ at least two paths$"):
+    with pytest.raises(BadInput, match=r"^parallel:a\.en: invalid parallel\.paths: got [^\n]+ at least two paths$"):
         sniff("parallel:a.en")
 
 

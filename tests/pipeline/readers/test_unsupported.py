@@ -169,8 +169,8 @@ def _parquet() -> bytes:
 
 SOUND = {"jsonl": TEXT, "jsonl.gz": gzip.compress(TEXT), "csv": b"text,id\nWords,1\n", "parquet": _parquet()}
 OTHERS = {
-    "a pointer": (LFS, tuple(SOUND), "pointer of Git LFS", "git lfs pull"),
-    "a page": (PAGE, tuple(SOUND), "page of HTML", "download it again"),
+    "a pointer": (LFS, tuple(SOUND), "Git LFS pointer", "git lfs pull"),
+    "a page": (PAGE, tuple(SOUND), "HTML page", "download it again"),
     "XML": (b"<?xml version='1.0'?><a/>", ("jsonl", "csv", "parquet"), "XML", "rename it to .xml"),
     "a PDF": (PDF, tuple(SOUND), "PDF", "pdftotext"),
     "a zip": (_zip("a.txt"), tuple(SOUND), "zip archive", "unpack"),
@@ -179,7 +179,7 @@ OTHERS = {
     "text": (WORDS, ("jsonl.gz", "parquet"), "text", "rename"),
     "Parquet": (_parquet(), ("jsonl", "jsonl.gz", "csv"), "Parquet", "rename it to .parquet"),
     "Parquet in gzip": (gzip.compress(_parquet()), ("jsonl.gz",), "Parquet", "rename it to .parquet"),
-    "a page in gzip": (gzip.compress(PAGE), ("jsonl.gz",), "page of HTML", "download it again"),
+    "a page in gzip": (gzip.compress(PAGE), ("jsonl.gz",), "HTML page", "download it again"),
 }
 
 
@@ -216,7 +216,7 @@ class TestWrongExtension:
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a", "a.html", "a.xml", "a.zip", "a.tar"])
 def test_a_git_lfs_pointer_is_refused_under_any_name(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, LFS, name)
-    with pytest.raises(BadInput, match=r"a pointer of Git LFS[^\n]+`git lfs pull`$"):
+    with pytest.raises(BadInput, match=r"a Git LFS pointer[^\n]+`git lfs pull`$"):
         recognise(path)
 
 

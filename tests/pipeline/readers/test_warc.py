@@ -361,9 +361,7 @@ def test_records_with_too_large_lengths_are_copied_only_a_few_times(
         return found
 
     monkeypatch.setattr(warc._Records, "more", counting_more)
-    record = re.sub(
-        rb"Content-Length: \d+", b"Content-Length: 30000", web_record("response", html(PROSE)), counting_more=1
-    )
+    record = re.sub(rb"Content-Length: \d+", b"Content-Length: 30000", web_record("response", html(PROSE)), count=1)
     found = _read(tmp_path, content := record * 1_000, limit=1_000)
     assert [one.text for one in found[:-200]] == ["Some prose."] * 800
     assert sum(held) < 12 * len(content)

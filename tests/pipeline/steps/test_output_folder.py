@@ -54,7 +54,7 @@ def test_other_system_errors_are_unchanged(tmp_path: Path) -> None:
 def test_a_file_instead_of_the_directory_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(BadInput, match=r"^[^\n]+give a folder[^\n]+$"), locked_directory(path, 0):
+        with pytest.raises(BadInput, match=r"^[^\n]+give a directory[^\n]+$"), locked_directory(path, 0):
             pass
 
 

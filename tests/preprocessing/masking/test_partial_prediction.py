@@ -124,7 +124,7 @@ def test_block_fragments_round_down_and_short_sequences_have_one_fragment(num_to
 def test_block_size_defaults_to_no_blocks_and_must_not_be_negative():
     assert FragmentMasking() == FragmentMasking(block_size=0)
     with pytest.raises(
-        ValueError, match=r"invalid masking.block_size: got -1, expected a number of tokens from 1 up, or 0"
+        ValueError, match=r"invalid masking.block_size: got -1, expected a positive number of tokens, or 0"
     ):
         FragmentMasking(block_size=-1)
 

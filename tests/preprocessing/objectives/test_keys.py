@@ -35,7 +35,7 @@ OUTSIDE: list[tuple[type[Objective], dict[str, Any], str]] = [
     (
         MaskedLM,
         {"mask_replace_prob": 0.8, "random_replace_prob": 0.3},
-        r"objective\.mask_replace_prob \+ random_replace_prob is 1.1",
+        r"objective\.mask_replace_prob \+ random_replace_prob: got 1.1",
     ),
     (MaskedSeq2Seq, {"mask_replace_prob": 1.5}, r"objective\.mask_replace_prob: got 1.5"),
     (UnifiedLM, {"random_replace_prob": 1.5}, r"objective\.random_replace_prob: got 1.5"),
@@ -43,17 +43,17 @@ OUTSIDE: list[tuple[type[Objective], dict[str, Any], str]] = [
     (
         UnifiedLM,
         {"bidirectional_prob": 1 / 6},
-        r"objective\.bidirectional_prob \+ seq2seq_prob \+ left_to_right_prob \+ right_to_left_prob is 0.83",
+        r"objective\.bidirectional_prob \+ seq2seq_prob \+ left_to_right_prob \+ right_to_left_prob: got 0.83",
     ),
     (
         UnifiedLM,
         {"bidirectional_prob": 1 / 2},
-        r"objective\.bidirectional_prob \+ seq2seq_prob \+ left_to_right_prob \+ right_to_left_prob is 1.16",
+        r"objective\.bidirectional_prob \+ seq2seq_prob \+ left_to_right_prob \+ right_to_left_prob: got 1.16",
     ),
     (
         UnifiedLM,
         {"bidirectional_prob": 0, "seq2seq_prob": 0, "left_to_right_prob": 0, "right_to_left_prob": 0},
-        r"invalid right_to_left_prob: got 0, expected 1",
+        r"right_to_left_prob: got 0, expected 1",
     ),
     (PermutationLM, {"perm_size": 0}, r"objective\.perm_size: got 0"),
     (

@@ -141,7 +141,7 @@ def test_probabilities_are_checked() -> None:
     with pytest.raises(
         ValueError,
         match=(
-            r"objective.bidirectional_prob \+ seq2seq_prob \+ left_to_right_prob \+ right_to_left_prob is 0.83\d*, "
+            r"objective.bidirectional_prob \+ seq2seq_prob \+ left_to_right_prob \+ right_to_left_prob: got 0.83\d*, "
             r"expected 1"
         ),
     ):

@@ -211,7 +211,7 @@ def test_an_empty_shard_has_no_sequences():
     ("keys", "said"),
     [
         ({"language_sampling_alpha": 1.5}, "packing.language_sampling_alpha: got 1.5"),
-        ({"languages": ("en", "en")}, "packing.languages is .*each at most once"),
+        ({"languages": ("en", "en")}, "packing.languages: got .*each at most once"),
     ],
 )
 def test_parallel_keys_are_checked(keys, said):
@@ -232,7 +232,7 @@ def test_without_languages_there_is_no_language_column():
 
 
 def test_a_single_sentence_without_a_language_is_bad_input():
-    with pytest.raises(BadInput, match=r"source 'wiki' does not say its language: name a file or folder after one of"):
+    with pytest.raises(BadInput, match=r"cannot infer the language of source 'wiki'; include one of"):
         rows_of(SingleSentence(languages=NAMES), bitext([("wiki", [[3]])]), 16)
 
 

@@ -248,8 +248,8 @@ def test_a_masking_recipe_requires_a_mask_token_in_the_file(folders: dict[str, P
     file = folders["sentencepiece_bpe"]
     kind = ("data.tokenizer.kind=sentencepiece_bpe", "data.tokenizer.lowercase=false", f"data.tokenizer.path={file}")
     assert problems("bert_base", *kind) == [
-        f"objective: mlm needs a mask token, {file} has none; say which it is by mask_token in its "
-        "tokenizer_config.json, or name another file"
+        f"invalid data.tokenizer: got no mask token in {file}, expected one, because objective mlm needs it; set "
+        "mask_token in the tokenizer_config.json next to the file, or use another file"
     ]
 
 

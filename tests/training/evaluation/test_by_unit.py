@@ -73,7 +73,7 @@ def test_the_majority_answer_is_scored_by_the_same_metric(task: Any, given: list
     assert said
     (note,) = of_constant("dev", said, len(guess), task.metrics[0], scores)
     assert f"constant prediction: all {len(guess)} are {said}" in note
-    assert f"would score {task.metrics[0]} {majority:.4g}" in note
+    assert f"gold answer for all gives {task.metrics[0]} {majority:.4g}" in note
 
 
 def test_without_gold_answers_there_is_no_majority() -> None:

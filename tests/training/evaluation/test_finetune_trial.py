@@ -217,9 +217,8 @@ def test_the_trials_of_a_grid_are_all_combinations() -> None:
         ({"head_layer_gap": 1}, "invalid head_layer_gap: got 1, expected 2 without layerwise_lr_decay"),
         (
             {"optimizer": "adafactor", "beta2": 0.9},
-            "invalid optimizer: got 'adafactor', expected adamw with these beta2",
+            "invalid optimizer: got 'adafactor', expected adamw, because beta2",
         ),
-        ({"optimizer": "adafactor", "beta2": 0.9}, "invalid optimizer: got 'adafactor', expected adamw, because beta2"),
         ({"min_lr_ratio": 2.0}, "min_lr_ratio: got 2.0"),
         ({"sum_orders": True}, "invalid sum_orders: got True, expected False, except with input_format gpt1"),
         (

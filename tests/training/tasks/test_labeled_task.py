@@ -412,7 +412,7 @@ BILOU = ("O", "B-PER", "I-PER", "L-PER", "U-PER")
         ),
         (BILOU, {"scheme": "IOB1"}, "invalid labels: got ['L-PER', 'U-PER'], expected O, B-..., I-... for scheme IOB1"),
         (BILOU, {"scheme": "IOBES"}, "['L-PER', 'U-PER'], expected O, B-..., I-..., E-..., S-... for scheme IOBES"),
-        (("O", "PER"), {"metrics": ("accuracy", "recall")}, "labels is ['PER'], expected"),
+        (("O", "PER"), {"metrics": ("accuracy", "recall")}, "invalid labels: got ['PER'], expected"),
     ],
 )
 def test_labels_outside_of_the_scheme_are_refused_before_reading(

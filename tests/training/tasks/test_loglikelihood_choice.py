@@ -378,10 +378,10 @@ def test_a_list_as_label_is_refused() -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"choices": ()}, "choices is"),
+        ({"choices": ()}, "invalid choices: got"),
         ({"context": "{q"}, "invalid context: got '{q', expected a text with columns in braces"),
-        ({"context": "{q!r}"}, "context is"),
-        ({"choices": ("a", "}")}, "choices 1 is"),
+        ({"context": "{q!r}"}, "invalid context: got"),
+        ({"choices": ("a", "}")}, "invalid choices 1: got"),
         ({"metrics": ("f1",)}, "metrics: got 'f1'"),
         ({"metrics": ("macro_accuracy",)}, "subset: got ''"),
         ({"num_fewshot": -1}, "num_fewshot: got -1"),

@@ -94,7 +94,10 @@ def test_a_model_learns_the_correct_sentence(vocab: Vocab) -> None:
 
 @pytest.mark.parametrize(
     ("keys", "said"),
-    [({"labels": ("1", "1")}, "two, wrong and right"), ({"text_pair": ""}, "invalid pair: got '', expected a column")],
+    [
+        ({"labels": ("1", "1")}, "two, wrong and right"),
+        ({"text_pair": ""}, "invalid text_pair: got '', expected a column"),
+    ],
 )
 def test_invalid_keys_are_refused_in_one_line(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):

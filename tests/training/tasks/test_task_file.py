@@ -130,7 +130,7 @@ def test_brackets_in_file_names_and_absolute_paths_are_supported(tmp_path: Path)
             {"warmup_steps": 100},
             "invalid warmup_steps: got 100, expected a fraction of the steps, or fewer steps than `max_steps`",
         ),
-        ({"epochs": (), "max_steps": 10, "warmup_steps": 10}, "warmup_steps is 10, expected"),
+        ({"epochs": (), "max_steps": 10, "warmup_steps": 10}, "invalid warmup_steps: got 10, expected"),
         ({"citation": " "}, "invalid citation: got ' ', expected the section, table or file"),
     ],
 )
