@@ -753,7 +753,7 @@ class Code(RunFile):
 
 
 class Lacks(RunFile):
-    """A damaged file of pending updates of MLflow: it gets all points again, so that no message is required."""
+    """A damaged file of pending updates of MLflow: MLflow receives all points again, so that no message is required."""
 
     name = BEHIND
 

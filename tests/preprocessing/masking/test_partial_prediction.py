@@ -63,7 +63,7 @@ def test_every_partition_into_noise_spans_is_equally_likely():
     rng, one = MASKING.at(0, 0), text_sequence(10)
     rows = [RandomSpans(rate=0.4, mean_noise_span_length=2.0)(one, rng) for _ in range(15_000)]
     found = Counter(tuple(hit_S.tolist()) for hit_S in rows)
-    assert len(found) == 3 * 5  # 4 as an ordered sum of two numbers, times 6 as an ordered sum of two numbers
+    assert len(found) == 3 * 5  # 4 and 6 are ordered sums of two numbers in 3 and 5 ways
     assert fits(np.array(list(found.values())), np.ones(15))
 
 
