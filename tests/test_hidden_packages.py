@@ -111,7 +111,7 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 def test_workers_of_ray_import_sesame(trap: Path) -> None:
-    """They used to die "without a known cause", because Ray puts the current directory first on the path of its workers."""
+    """They used to die "without a known cause", because Ray puts the current directory first on their path."""
     import ray
 
     from orchestration.launch import ray_session

@@ -1095,7 +1095,7 @@ def test_flatten_gives_the_path_and_value_of_every_leaf():
     ("cores", "memory", "workers"), [(0.5, 64e9, 1), (8, 64e9, 8), (8, 2e9, 1), (8, 6e9, 4), (2.9, 64e9, 2)]
 )
 def test_workers_are_limited_by_cores_and_memory_of_the_control_group(monkeypatch, cores, memory, workers):
-    """With limits of 2 GB and half a core, there used to be one worker per core of the machine, and the kernel killed them."""
+    """With 2 GB and half a core, there used to be one worker per core of the machine, and the kernel killed them."""
     monkeypatch.setattr(limits, "cores", lambda root=limits.ROOT: limits.Cores(cores))
     monkeypatch.setattr(limits, "memory", lambda root=limits.ROOT: limits.MemoryLimit(memory, memory))
     assert load_cluster("local").count_workers(load("bert_base")) == workers

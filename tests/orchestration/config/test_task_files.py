@@ -493,7 +493,7 @@ def test_columns_of_original_multiple_choice_files_are_read(tmp_path: Path) -> N
     ]
 
 
-ROWS = {  # task.split: number of rows, and of rows with the second label if known; scores.md 1.1, 1.3, README of the data
+ROWS = {  # task.split: number of rows, and of rows with label 1 if known; scores.md 1.1 and 1.3, README of the data
     "cola.dev": (1_043, 721),
     "cola.train": (8_551, None),
     "sst2.train": (67_349, None),
