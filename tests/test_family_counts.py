@@ -185,7 +185,7 @@ def test_pegasus_has_the_parameters_of_transformers_without_the_sinusoids(name: 
     with torch.device("meta"):
         config = hf().PegasusConfig(vocab_size=table_rows(one.data.tokenizer), d_model=trunk.hidden_size, **sides)
         theirs = hf().PegasusForConditionalGeneration(config)
-    tensors = {name: tensor.numel() for name, tensor in theirs.named_parameters()}  # shared tensors once
+    tensors = {name: tensor.numel() for name, tensor in theirs.named_parameters()}  # shared tensors count once
     positions = [tensors.pop(f"model.{side}.embed_positions.weight") for side in ("encoder", "decoder")]
     assert positions == [config.max_position_embeddings * trunk.hidden_size] * 2
     assert one.reported_results["parameters"] == sum(tensors.values())

@@ -43,7 +43,7 @@ def test_a_seed_determines_the_points_and_their_random_numbers() -> None:
     assert len({point.rng.random() for point in points()}) == len(points())
 
 
-def test_more_points_than_pairs_are_other_points() -> None:
+def test_more_points_than_pairs_are_all_different() -> None:
     pairs = len(points())
     assert len(set(points(2 * pairs + 1))) == 2 * pairs + 1
     assert points(1)[0].drawn(1).random() != points(1)[0].rng.random()
@@ -62,7 +62,7 @@ def test_processes_are_found_by_their_mark_after_their_parents_have_ended(tmp_pa
     assert marked(mark) == []
 
 
-def test_a_moment_that_does_not_come_is_missed(tmp_path: Path) -> None:
+def test_a_moment_that_does_not_occur_raises_an_error(tmp_path: Path) -> None:
     command = Command(["true"], {}, tmp_path / "log", new_mark())
     with pytest.raises(Missed, match="ended with 0"):
         command.until(lambda: False, 20)

@@ -142,7 +142,7 @@ def test_no_scored_row_is_used_for_training_or_selection() -> None:
     assert read_twice(dataclasses.replace(halves, files=both)) == [("train", "test")]
 
 
-def test_xquad_selects_on_articles_without_test_questions(tmp_path: Path) -> None:
+def test_xquad_selects_hyperparameters_on_articles_without_test_questions(tmp_path: Path) -> None:
     """All of its 1,190 questions come from SQuAD's dev set."""
     task = load_task("xquad")
     paths = [path for split in ("train", "dev") for path in task.files[split].paths]
@@ -207,8 +207,8 @@ def test_a_recipe_is_evaluated_on_the_tasks_of_its_reported_results() -> None:
             assert tasks & set(load(recipe).eval_tasks), (recipe, figure)
 
 
-def test_no_reason_and_no_key_of_a_task_is_unused() -> None:
-    """Every reason, and every result listed by a task, is reported by a recipe."""
+def test_every_reason_and_every_result_of_a_task_is_reported_by_a_recipe() -> None:
+    """Reasons explain why a reported result has no task."""
     figures = {figure for _, figure in quoted()}
     known = figures | {figure.partition(".")[0] for figure in figures}
     assert not {name for name in find_unavailable() if name not in known}
@@ -850,7 +850,7 @@ def test_text_to_text_tasks_use_the_words_of_t5(task: str, record: dict[str, Any
     assert kind.target(item) == target
 
 
-def test_a_decoder_on_top_of_an_encoder_gives_the_answers_of_the_encoder_as_text() -> None:
+def test_the_tasks_with_a_new_and_a_pretrained_decoder_are_otherwise_equal() -> None:
     """The two tasks read the same files, and differ only in the decoder."""
     fresh, own = (load_task(f"multi30k_{name}") for name in ("decoder", "en_de"))
     assert isinstance(fresh.task, Generation)
