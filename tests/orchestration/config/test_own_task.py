@@ -220,7 +220,7 @@ def packed(path: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize(("name", "mark", "encoding"), TABLES.values(), ids=TABLES)
 def test_a_table_is_read_like_a_table_of_a_corpus(name: str, mark: str, encoding: str, tmp_path: Path) -> None:
-    """Delimiters other than commas used to be read as text of a single column, and encodings other than UTF-8 were refused."""
+    """Tables with other delimiters used to be read as a single column, and encodings other than UTF-8 were refused."""
     text = io.StringIO(newline="")
     csv.writer(text, delimiter=mark).writerows([("t", "y"), *ROWS])
     packed(tmp_path / name, text.getvalue().encode(encoding))

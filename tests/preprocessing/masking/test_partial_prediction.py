@@ -166,7 +166,7 @@ def half_ngrams(long_O: np.ndarray, goal: int, rng: np.random.Generator) -> list
 
 
 def first_two(count: int) -> list[list[tuple[int, int]]]:
-    """Return the first two n-grams of each draw over one-token words; leave out draws that continue at the first word."""
+    """Return the first two n-grams of each draw over one-token words; leave out draws that wrap around."""
     rng = MASKING.at(0, 0)
     found = [half_ngrams(np.ones(2_000, int), 43, rng) for _ in range(count)]
     # the circle of words is not cut between these n-grams
