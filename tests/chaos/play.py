@@ -89,7 +89,7 @@ def _play_once(point: Point, ground: Ground, undisturbed: Ended, tries: int) -> 
         else:
             shutil.rmtree(scene.folder)
         with suppress(OSError):
-            scene.ray.rmdir()  # not empty only after a failure
+            scene.ray.rmdir()  # the directory is empty except after a failure
     return outcome
 
 

@@ -99,7 +99,7 @@ OTHERS: dict[str, Architecture] = {
     "t5, far": replace(T5, position_embedding=RelativeBias(num_buckets=8, max_distance=6)),
 }
 END, START = 3, {"t5": 1, "bart": 2}  # IDs in the vocabulary of this test: [PAD] and </s>
-MANY = tuple(range(80))  # end tokens: so many that random models end sequences at all lengths
+MANY = tuple(range(80))  # many end tokens, so that random models end sequences at all lengths
 METHODS: dict[str, tuple[Method, GenerationLimits]] = {
     "greedy": (GreedyDecoding(), GenerationLimits(max_new_tokens=14, ends=(END,))),
     "greedy, limits": (
