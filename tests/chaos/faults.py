@@ -178,7 +178,7 @@ class Terminate(KillDriver):
 
 
 class TerminateTwice(Terminate):
-    """SIGTERM twice, as from an impatient scheduler."""
+    """SIGTERM twice, as some schedulers send it."""
 
     def strike(self, scene: Scene) -> None:
         super().strike(scene)

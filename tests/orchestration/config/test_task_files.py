@@ -722,7 +722,7 @@ def test_halves_contain_all_rows_and_share_no_text(name: str, shares: int, share
 @pytest.mark.parametrize(
     ("name", "shares", "rows"), [("race_halves", 0, (4_887, 4_934)), ("scitail_halves", 1, (1_304, 2_126))]
 )
-def test_halves_of_dev_are_train_and_dev_and_share_no_text_with_test(
+def test_a_dev_set_is_halved_into_train_and_dev_without_texts_of_test(
     name: str, shares: int, rows: tuple[int, int], shared: Path
 ) -> None:
     task = load_task(name)
