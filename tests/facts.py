@@ -33,7 +33,7 @@ def _is_inner(name: str) -> bool:
 
 
 def parts_of(union: Any, *more: Any) -> list[Any]:
-    """A part of each class of a union without required keys, and `more`; so new classes are tested automatically.
+    """One part of each class in a union whose keys all have defaults, and `more`; new classes are thus tested too.
 
     >>> from preprocessing.masking import Masking, TokenMasking
     >>> [part.kind for part in parts_of(Masking, TokenMasking(sample_alpha=0.5))][:2]

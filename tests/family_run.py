@@ -33,7 +33,7 @@ from tests.family import RECIPES
 
 # few labels, because a small text has few examples; their number also depends on the version of Python
 EVAL = ["eval_tasks=[next_sentence]", "--max-train-samples", "40", "--num-seeds", "1"]
-HOLD_OUT = 0.2  # of text other than the demo; half of it is for the tasks, as in the demo
+HOLD_OUT = 0.2  # fraction of text other than the demo; half of it is for the tasks, as in the demo
 HEAD = "| recipe | s | tokens | held-out loss | downstream |\n|---|---|---|---|---|"
 
 

@@ -23,8 +23,8 @@ def _is_inside(module: str, packages: Sequence[str]) -> bool:
 class Doors(Contract):
     """Modules outside of a package may import only the package itself, its `__init__`, not the modules inside of it.
 
-    We call a package a room and its `__init__` the door. Every module may also import the door of a package inside a
-    package.
+    We call a package a room and its `__init__` the door.
+    Every module may also import the door of a nested package.
 
     Options: `packages`, the root packages; `may_pass`, modules and packages that may import modules inside the packages
     of their own root.

@@ -63,12 +63,12 @@ def test_the_drawing_has_the_layers_of_the_contract_from_top_to_bottom() -> None
 
 
 @pytest.mark.parametrize("floor", FLOORS)
-def test_the_table_of_a_floor_lists_its_rooms(floor: str) -> None:
+def test_the_table_of_a_layer_lists_its_packages(floor: str) -> None:
     assert {name.removesuffix("/") for name in _rows(floor) if name.endswith("/")} == _rooms(floor)
 
 
 @pytest.mark.parametrize("floor", FLOORS)
-def test_the_table_of_a_floor_has_the_packages_of_its_contract(floor: str) -> None:
+def test_the_table_of_a_layer_has_the_third_party_packages_of_its_contract(floor: str) -> None:
     allowed = _allowed(floor)
     assert _floor_wide(floor) == allowed.pop(FLOOR_WIDE)
     rows = {name.removesuffix("/").removesuffix(".py"): packages for name, packages in _rows(floor).items()}

@@ -1,4 +1,4 @@
-"""A class name means one thing: public classes have names that are unique in the repository."""
+"""The names of public classes are unique in the repository."""
 
 import ast
 from collections import defaultdict

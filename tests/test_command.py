@@ -53,7 +53,7 @@ def test_text_and_names_are_utf_8_in_a_locale_of_ascii(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_locale_of_utf_8_is_left_alone() -> None:
+def test_a_utf_8_locale_is_unchanged() -> None:
     done = command("check", "bérta", LC_ALL="C.UTF-8")
     assert done.stderr.startswith("sesame: invalid recipe: got bérta, expected a name that")
 
@@ -83,7 +83,7 @@ def test_a_missing_package_of_a_verb_is_reported_in_one_line(
     assert line.startswith("sesame: No module named 'yaml' in this Python")
 
 
-def test_a_missing_module_of_sesame_is_a_bug() -> None:
+def test_a_missing_module_of_sesame_is_reported_as_a_bug() -> None:
     from preprocessing.errors import missing_module
 
     with pytest.raises(ModuleNotFoundError):

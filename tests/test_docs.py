@@ -56,7 +56,7 @@ def test_each_block_has_a_language_that_a_test_covers(page: Path) -> None:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
-    """Page -> the directory in which its light commands have run."""
+    """Page -> the directory in which its quick commands have run."""
     return {}
 
 
@@ -69,7 +69,7 @@ LIGHT = [
 
 
 @pytest.mark.parametrize(("page", "line"), LIGHT)
-def test_light_commands_work(
+def test_quick_commands_work(
     page: Path,
     line: str,
     prepared: dict[Path, Path],
@@ -109,9 +109,7 @@ IN_ORDER = [
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", IN_ORDER)
-def test_a_page_works_from_its_first_command_to_its_last(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_commands_of_a_page_work_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the commands and Python blocks in order in one directory, with enough text for 200 labeled examples."""
     pages.prepare(tmp_path, page, num_documents=5_000 if is_slow(page) else 300)
     pages.enter(tmp_path, monkeypatch)
@@ -158,7 +156,7 @@ def faults(line: str) -> list[str]:
 def test_verbs_and_options_exist(page: Path) -> None:
     lines = [line for block in pages.blocks(page, "sh", "console") for line in pages.commands(block)]
     lines = [line[line.index("sesame ") :] for line in lines if re.search(r"(^|[\s/])sesame ", line)]
-    if not page.is_relative_to(pages.DOCS / "results"):  # these pages keep the commands of their time
+    if not page.is_relative_to(pages.DOCS / "results"):  # these pages keep the commands of older versions
         lines += pages.inline_commands(page)
     unknown = [f"{line}: {fault}" for line in lines for fault in faults(line)]
     assert not unknown
@@ -168,7 +166,7 @@ YAML = [block for page in ALL_PAGES for block in pages.blocks(page, "yaml")]
 
 
 @pytest.mark.parametrize("block", YAML, ids=str)
-def test_yaml_is_a_file_of_sesame_or_a_part_of_one(block: Block, tmp_path: Path) -> None:
+def test_a_yaml_block_is_a_file_of_sesame_or_a_part_of_one(block: Block, tmp_path: Path) -> None:
     document = yaml.safe_load(block.code)
     kind = pages.kind_of_yaml(document)
     assert kind, f"{block}: no recipe, corpus, cluster or task file has these keys: {list(document)}"
@@ -197,7 +195,7 @@ def test_yaml_is_a_file_of_sesame_or_a_part_of_one(block: Block, tmp_path: Path)
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=name_of)
-def test_json_is_json(page: Path) -> None:
+def test_json_blocks_are_valid_json(page: Path) -> None:
     for block in pages.blocks(page, "json"):
         assert json.loads(block.code) is not None
 

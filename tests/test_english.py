@@ -105,7 +105,7 @@ def test_phrases_with_a_correct_use_are_allowed(text: str) -> None:
         "| a | b |\n|---|---|\n| `net` | its net |",
     ],
 )
-def test_a_riddle_is_found(text: str) -> None:
+def test_a_banned_phrase_is_detected(text: str) -> None:
     assert banned_phrases(text) != []
 
 

@@ -122,7 +122,7 @@ def test_each_extension_is_one_new_file_and_one_line_in_a_union() -> None:
 @pytest.mark.parametrize(
     "block", [block for kind in ("python", "yaml") for block in blocks(kind, "is=")], ids=lambda block: block.label
 )
-def test_what_the_page_shows_of_the_checkout_is_what_it_has(block: Block) -> None:
+def test_blocks_that_show_a_file_of_the_checkout_equal_the_file(block: Block) -> None:
     assert block.code == (ROOT / block.label.removeprefix("is=")).read_text()
 
 

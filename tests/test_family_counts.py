@@ -85,7 +85,7 @@ def test_a_tiny_model_trains_a_step_on_sequences_of_its_recipe(name: str) -> Non
 
 
 @pytest.mark.parametrize(("part", "name"), [(SentencePair, "loss sentence_pair"), (Encoder, "trunk")])
-def test_a_part_that_states_wrong_weights_is_named(part: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_with_a_wrong_number_of_weights_is_named(part: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stated = part.weights
     monkeypatch.setattr(part, "weights", lambda self, *given: stated(self, *given) + type(stated(self, *given))(1))
     tiny = recipe("bert_base", "tiny")
@@ -112,7 +112,7 @@ SHARING = {  # ALBERT-base without the weights of its heads: reference/family.md
 
 
 @pytest.mark.parametrize(("embedding", "sharing"), SHARING)
-def test_albert_shares_as_its_table_says(embedding: int, sharing: str) -> None:
+def test_albert_has_the_shared_parameters_of_its_table(embedding: int, sharing: str) -> None:
     """The table counts the pooler, which is part of our head for sentence pairs."""
     one = load("albert_base", [f"model.embedding_size={embedding}", f"model.parameter_sharing={sharing}"])
     whole = build_tree(one)
@@ -122,7 +122,7 @@ def test_albert_shares_as_its_table_says(embedding: int, sharing: str) -> None:
 
 
 @pytest.mark.parametrize("name", POOLER)
-def test_spanbert_is_the_published_one_except_for_the_pooler_that_no_loss_reads(name: str) -> None:
+def test_spanbert_has_the_published_parameters_without_the_unused_pooler(name: str) -> None:
     width = recipe(name).model.hidden_size
     assert recipe(name).reported_results["parameters"] + width * width + width == POOLER[name]
     assert any(isinstance(loss, SpanBoundary) for loss in recipe(name).losses)
@@ -173,7 +173,7 @@ def test_gpts_without_a_published_count_are_counted_in_closed_form(name: str) ->
 
 
 @pytest.mark.parametrize("name", ["pegasus_base", "pegasus_large"])
-def test_pegasus_is_the_published_one_and_that_of_transformers_except_for_its_sinusoids(name: str) -> None:
+def test_pegasus_has_the_parameters_of_transformers_without_the_sinusoids(name: str) -> None:
     """223M and 568M (arXiv:1912.08777, section 6); the class also stores two untrained position tables."""
     one, trunk = recipe(name), recipe(name).model
     sizes = {
@@ -185,7 +185,7 @@ def test_pegasus_is_the_published_one_and_that_of_transformers_except_for_its_si
     with torch.device("meta"):
         config = hf().PegasusConfig(vocab_size=table_rows(one.data.tokenizer), d_model=trunk.hidden_size, **sides)
         theirs = hf().PegasusForConditionalGeneration(config)
-    tensors = {name: tensor.numel() for name, tensor in theirs.named_parameters()}  # shared tensors once
+    tensors = {name: tensor.numel() for name, tensor in theirs.named_parameters()}  # shared tensors count once
     positions = [tensors.pop(f"model.{side}.embed_positions.weight") for side in ("encoder", "decoder")]
     assert positions == [config.max_position_embeddings * trunk.hidden_size] * 2
     assert one.reported_results["parameters"] == sum(tensors.values())
@@ -225,7 +225,7 @@ def is_printed_as(parameters: int, printed: str) -> bool:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_published_size_is_that_of_the_model_or_has_a_reason(name: str) -> None:
+def test_a_published_size_equals_that_of_the_model_or_has_a_reason(name: str) -> None:
     """`reported_results.printed` is the rounded size of the model, or a number followed by a reason."""
     printed, _, reason = recipe(name).reported_results.get("printed", "").partition(", ")
     if printed:

@@ -49,7 +49,7 @@ def test_a_file_that_hides_a_package_is_named_in_one_line(tmp_path: Path, name: 
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"sesame: {line}\n")
 
 
-def test_several_files_are_named_together_and_those_of_a_path_with_their_directory(tmp_path: Path) -> None:
+def test_several_files_in_a_directory_of_the_path_are_named_together(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     for name in ("pipeline.py", "training.py"):
         (tmp_path / "there" / name).write_text(TRAP)
@@ -60,7 +60,7 @@ def test_several_files_are_named_together_and_those_of_a_path_with_their_directo
     )
 
 
-def test_the_command_itself_prints_the_line(tmp_path: Path) -> None:
+def test_the_installed_command_prints_the_message(tmp_path: Path) -> None:
     """The environment variable PYTHONPATH puts the directory of the user first."""
     (tmp_path / "training.py").write_text(TRAP)
     script = tmp_path / "bin" / "sesame"
@@ -75,8 +75,8 @@ def test_the_command_itself_prints_the_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_a_directory_without_code_hides_nothing(tmp_path: Path, name: str) -> None:
-    """With an editable installation it did: its finder is last, so Python took the directory for a package."""
+def test_a_directory_without_code_hides_no_package(tmp_path: Path, name: str) -> None:
+    """With an editable installation, whose finder is the last one, Python used to import the directory as a package."""
     (tmp_path / name).mkdir()
     (tmp_path / name / "notes.txt").write_text("mine")
     finder = f"""
@@ -111,7 +111,7 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 def test_workers_of_ray_import_sesame(trap: Path) -> None:
-    """They died "without a known cause", because Ray puts the current directory first on the path of its workers."""
+    """They used to die "without a known cause", because Ray puts the current directory first on their path."""
     import ray
 
     from orchestration.launch import ray_session

@@ -80,7 +80,7 @@ def test_each_verb_works_in_a_read_only_installation(verb: str, out: Path, home:
 
 
 def test_make_setup_refuses_a_read_only_checkout(home: Path, tmp_path: Path) -> None:
-    """pip failed in the middle of the installation with a traceback."""
+    """pip used to fail in the middle of the installation with a traceback."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     words = ["make", "setup", f"PYTHON={sys.executable}"]

@@ -10,8 +10,8 @@ from tests.pages import ROOT
 README = ROOT / "README.md"
 
 
-def test_make_eval_takes_a_recipe_or_the_folder_of_a_run(tmp_path: Path) -> None:
-    """The directory of a run has its scale, so the command refused --scale with it."""
+def test_make_eval_accepts_a_recipe_or_the_directory_of_a_run(tmp_path: Path) -> None:
+    """`sesame eval` refuses `--scale` with the directory of a run, because the run already has a scale."""
 
     def printed(recipe: str) -> str:
         return subprocess.run(
@@ -27,8 +27,8 @@ def test_the_readme_is_short() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 200
 
 
-def test_no_page_claims_more_certainty_of_a_gain_than_its_test() -> None:
-    """Pages called a gain "beyond the seeds"; without any effect, one case in eight satisfied that criterion."""
+def test_no_page_calls_a_gain_certain_without_a_significance_test() -> None:
+    """Pages used to call a gain "beyond the seeds"; without a true effect, one case in eight met that criterion."""
     notebook = json.loads((ROOT / "docs" / "sesame.ipynb").read_text(encoding="utf-8"))
     found = ["".join(cell["source"]) for cell in notebook["cells"]]
     found += [page.read_text(encoding="utf-8") for page in pages.pages()]

@@ -29,7 +29,7 @@ LENGTH = 64
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the corpora. Recipes with the same tokenizer share one, and the text is read only once."""
+    """The directory of the corpora. Recipes with the same tokenizer share a corpus, and the text is read only once."""
     folder = tmp_path_factory.mktemp("real_text")
     (folder / "documentation.yaml").write_text(TEXT)
     return folder

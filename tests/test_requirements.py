@@ -37,7 +37,7 @@ def _imports(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("requirement", [one for extra in EXTRAS.values() for one in extra], ids=str)
-def test_each_requirement_refuses_a_release_that_was_not_tried(requirement: Requirement) -> None:
+def test_each_requirement_refuses_an_untested_release(requirement: Requirement) -> None:
     assert requirement.specifier, "has no version"
     assert not requirement.specifier.contains(ABOVE), f"{requirement}: has no upper bound"
 
@@ -52,7 +52,7 @@ def test_each_requirement_admits_the_pinned_release_and_not_the_next_major_one(r
 
 
 @pytest.mark.parametrize("text", ["tokenizers==1.0.0", "tokenizers==1.0.0rc3", "typer==1.0"])
-def test_releases_without_what_we_call_are_refused(text: str) -> None:
+def test_releases_without_the_functions_that_we_call_are_refused(text: str) -> None:
     """tokenizers 1.0 has no trainers, no AddedToken and no offsets."""
     other = Requirement(text)
     (version,) = [Version(one.version) for one in other.specifier]

@@ -104,7 +104,7 @@ def _is_everywhere(argument: ast.expr) -> bool:
      "from json import load\nload(file)", "from yaml import safe_load\nsafe_load(text)", "re.compile(text)",
      "subprocess.run(words, shell=False)", "text.replace('::', ':')[0] + '0.0.0.0/0'"],
 )  # fmt: skip
-def test_the_walk_of_the_source_lets_pass(code: str) -> None:
+def test_safe_code_is_accepted(code: str) -> None:
     assert not list(faults(code))
 
 
@@ -149,17 +149,17 @@ def test_the_walk_of_the_source_lets_pass(code: str) -> None:
         ("loop.create_server(make, host=None)", "loop.create_server listens to the network"),
     ],
 )
-def test_the_walk_of_the_source_sees(code: str, fault: str) -> None:
+def test_unsafe_code_is_detected(code: str, fault: str) -> None:
     assert fault in list(faults(code))
 
 
-def test_no_source_unpickles_runs_text_or_extracts_an_archive() -> None:
+def test_no_source_file_unpickles_data_runs_text_or_extracts_archives() -> None:
     assert len(SOURCES) > 300
     found = {(str(path.relative_to(ROOT)), said) for path in SOURCES for said in faults(path.read_text())}
     assert found == PROBES
 
 
-def test_the_one_reader_of_yaml_is_a_safe_loader(tmp_path: Path) -> None:
+def test_the_only_yaml_loader_is_a_safe_loader(tmp_path: Path) -> None:
     import yaml
 
     assert issubclass(strict_yaml._Loader, yaml.SafeLoader)
@@ -209,7 +209,7 @@ def net(tmp_path: Path) -> Path:
         ("model.pt", r"only pickled weights \(model.pt\)|model.safetensors is missing"),
     ],
 )
-def test_weights_of_others_that_are_a_pickle_run_no_code(
+def test_pickled_weights_from_elsewhere_run_no_code(
     name: str, said: str, way: str, net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All other files are valid, so each command reaches the weights."""
@@ -227,7 +227,7 @@ def test_weights_of_others_that_are_a_pickle_run_no_code(
 
 
 @pytest.mark.parametrize("way", ["pickle", "torch"])
-def test_weights_of_a_run_that_are_a_pickle_run_no_code(
+def test_pickled_weights_in_a_run_directory_run_no_code(
     way: str, net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mark, weights = tmp_path / "ran", net / launch.WEIGHTS / "weights.safetensors"
@@ -244,7 +244,7 @@ def test_weights_of_a_run_that_are_a_pickle_run_no_code(
     assert not mark.exists()
 
 
-def test_an_array_or_a_corpus_that_is_a_pickle_runs_no_code(tmp_path: Path) -> None:
+def test_a_pickled_array_or_corpus_runs_no_code(tmp_path: Path) -> None:
     import numpy as np
 
     mark, text = tmp_path / "ran", tmp_path / "text"
@@ -270,7 +270,7 @@ OUTSIDE = ("../outside", "/etc/passwd", "folder/file", "..")
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_a_manifest_of_a_corpus_names_files_beside_it(name: str, tmp_path: Path) -> None:
+def test_a_corpus_manifest_may_name_only_files_in_its_directory(name: str, tmp_path: Path) -> None:
     corpus = mini_corpus(tmp_path / "corpus")
     file = corpus / FILE_NAME
     values = from_checked_json(file.read_bytes())
@@ -281,7 +281,7 @@ def test_a_manifest_of_a_corpus_names_files_beside_it(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_an_index_of_weights_names_files_beside_it(name: str, tmp_path: Path) -> None:
+def test_an_index_of_weights_may_name_only_files_in_its_directory(name: str, tmp_path: Path) -> None:
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(BadInput, match="expected a file in the same directory"):
@@ -289,15 +289,15 @@ def test_an_index_of_weights_names_files_beside_it(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_a_manifest_of_a_checkpoint_names_files_of_its_own(name: str, tmp_path: Path) -> None:
+def test_a_checkpoint_manifest_may_name_only_its_own_files(name: str, tmp_path: Path) -> None:
     folder = tmp_path / checkpoint.name(1)
     folder.mkdir()
     (folder / checkpoint.MANIFEST).write_text(json.dumps({"files": {name: {"bytes": 0, "sha256": ""}}}))
     assert "which is outside of this directory" in str(checkpoint.find_fault(folder))
 
 
-def test_a_file_that_a_checkpoint_does_not_list_is_not_read(tmp_path: Path) -> None:
-    """Any file next to those of the workers was read without checking its hash."""
+def test_a_file_missing_from_the_checkpoint_manifest_is_not_read(tmp_path: Path) -> None:
+    """Any file beside those of the workers used to be read without a check of its hash."""
     folder = tmp_path / checkpoint.name(1)
     folder.mkdir()
     files = {checkpoint.part_name(0): {"bytes": 0, "sha256": ""}}
@@ -306,7 +306,7 @@ def test_a_file_that_a_checkpoint_does_not_list_is_not_read(tmp_path: Path) -> N
     assert checkpoint._parts(folder) == [folder / checkpoint.part_name(0)]
 
 
-def test_members_of_an_archive_leave_no_folder(tmp_path: Path) -> None:
+def test_members_of_an_archive_are_not_written_outside_of_the_directory(tmp_path: Path) -> None:
     """Archives are read in memory, so names of members are never used as paths."""
     inside = tmp_path / "inside"
     inside.mkdir()
@@ -339,8 +339,8 @@ def _meet(rank: int, port: int, heard: Any) -> None:
     torch.distributed.destroy_process_group()
 
 
-def test_workers_of_one_machine_meet_on_loopback() -> None:
-    """The key-value store of torch listened on all interfaces."""
+def test_workers_on_one_machine_listen_only_on_loopback() -> None:
+    """The key-value store of torch used to listen on all interfaces."""
     from tests.orchestration.launch.test_local_cluster import free_port
 
     ways, port = multiprocessing.get_context("spawn"), free_port()
@@ -368,7 +368,9 @@ def test_workers_of_one_machine_meet_on_loopback() -> None:
         ("head", False),
     ],
 )
-def test_workers_of_several_machines_do_not(address: str, here: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_local_address_counts_as_a_local_rendezvous(
+    address: str, here: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from training.engines import loopback
 
     monkeypatch.setenv("MASTER_ADDR", address)
@@ -377,7 +379,9 @@ def test_workers_of_several_machines_do_not(address: str, here: bool, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_ray_of_our_own_is_for_its_user_alone(without_token: None, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_local_ray_cluster_is_accessible_only_to_its_user(
+    without_token: None, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Its API requires the token, its dashboard is off by default and only on loopback, and its directory is private.
 
     Ray itself makes the directory accessible to everybody.

@@ -106,7 +106,7 @@ class DataFrame:
     ],
     ids=lambda value: str(value)[:30].partition(" object at ")[0],
 )
-def test_a_value_of_another_kind_is_one_line(name: str, value: Any, said: str, tmp_path: Path) -> None:
+def test_an_argument_of_a_wrong_type_is_a_one_line_error(name: str, value: Any, said: str, tmp_path: Path) -> None:
     given = {"output_dir": tmp_path / "out", **GOOD, "recipe": "bert_base"} | {name: value}
     with pytest.raises(sesame.BadInput, match=said.replace("_", ".")) as error:
         sesame.open(given.pop("recipe"), **given)
@@ -115,7 +115,7 @@ def test_a_value_of_another_kind_is_one_line(name: str, value: Any, said: str, t
     assert not (tmp_path / "out").exists()
 
 
-def test_paths_and_lists_of_them_are_taken(tmp_path: Path) -> None:
+def test_data_may_be_a_path_or_a_list_of_paths(tmp_path: Path) -> None:
     (tmp_path / "odd\nname.txt").write_text("A document about nothing. It has two sentences.\n")
     odd = tmp_path / "odd\nname.txt"
     for data in (odd, str(odd), [odd], (str(odd),)):
@@ -123,7 +123,7 @@ def test_paths_and_lists_of_them_are_taken(tmp_path: Path) -> None:
         assert [source.place for source in job.corpus.sources] == [str(odd)]
 
 
-def test_a_session_is_opened_with_flags_and_overrides_are_text() -> None:
+def test_a_session_requires_flags_and_overrides_as_text() -> None:
     with pytest.raises(
         sesame.BadInput, match=r"invalid flags: got a dict, expected JobFlags .*; call sesame\.open instead"
     ):
@@ -149,7 +149,7 @@ def test_a_session_is_opened_with_flags_and_overrides_are_text() -> None:
     ],
     ids=range(11),
 )
-def test_what_a_session_is_asked_is_checked(bert: sesame.Session, call: Any, said: str) -> None:
+def test_arguments_of_session_methods_are_checked(bert: sesame.Session, call: Any, said: str) -> None:
     with pytest.raises(sesame.BadInput, match=said) as error:
         call(bert)
     assert "\n" not in str(error.value)
@@ -158,13 +158,13 @@ def test_what_a_session_is_asked_is_checked(bert: sesame.Session, call: Any, sai
 # The module
 
 
-def test_importing_it_imports_nothing_heavy() -> None:
+def test_importing_sesame_imports_no_large_package() -> None:
     code = f"import sesame, sys; print([name for name in {HEAVY} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_it_holds_no_job_of_its_own() -> None:
+def test_the_module_contains_no_jobs() -> None:
     """Import contracts cannot check a file outside of a package, so this test does."""
     tree = ast.parse((ROOT / "sesame.py").read_text())
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -197,7 +197,7 @@ def test_python_m_sesame_is_the_command() -> None:
     assert (done.returncode, done.stderr) == (2, "sesame: No such command 'chek'. Did you mean 'check'?\n")
 
 
-def test_the_distribution_has_a_name_of_its_own_and_the_module_is_in_it() -> None:
+def test_the_distribution_has_its_own_name_and_contains_the_module() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     assert f'name = "{DISTRIBUTION}"' in project
     assert 'py-modules = ["sesame"]' in project
@@ -206,14 +206,14 @@ def test_the_distribution_has_a_name_of_its_own_and_the_module_is_in_it() -> Non
         sesame.no_such_name  # noqa: B018
 
 
-def test_it_knows_the_recipes() -> None:
+def test_recipes_lists_the_shipped_recipes() -> None:
     assert {"bert_base", "gpt2", "t5_base"} <= set(sesame.recipes())
 
 
 # A session
 
 
-def test_what_is_wrong_is_the_error_of_the_command() -> None:
+def test_a_session_raises_the_errors_of_the_command() -> None:
     with pytest.raises(sesame.SesameError, match="did you mean bert_base") as error:
         sesame.open("bert_bse")
     assert isinstance(error.value, sesame.BadInput)
@@ -221,7 +221,7 @@ def test_what_is_wrong_is_the_error_of_the_command() -> None:
         sesame.open("bert_base").examples()
 
 
-def test_its_folders_are_those_of_the_command(bert: sesame.Session, tmp_path: Path) -> None:
+def test_a_session_uses_the_same_directories_as_the_command(bert: sesame.Session, tmp_path: Path) -> None:
     flags = JobFlags(
         recipe="bert_base",
         overrides=["cluster.num_workers=1"],
@@ -234,7 +234,7 @@ def test_its_folders_are_those_of_the_command(bert: sesame.Session, tmp_path: Pa
     assert repr(bert) == "bert_base_tiny on a, 4,000 steps (corpus done, run due)"
 
 
-def test_what_is_read_and_held_out_is_said_before_a_corpus_is_made(
+def test_files_and_held_out_text_are_reported_before_the_corpus_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "text").mkdir()
@@ -248,7 +248,7 @@ def test_what_is_read_and_held_out_is_said_before_a_corpus_is_made(
     assert "held out of text: 0.5 % for validation" in said
 
 
-def test_tasks_without_text_are_said_before_a_training(
+def test_tasks_without_text_are_reported_before_training(
     bert: sesame.Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(pretrain, "train", lambda *more: {})
@@ -256,7 +256,7 @@ def test_tasks_without_text_are_said_before_a_training(
     assert "no scores: task next_sentence" in caplog.text
 
 
-def test_rows_are_those_that_inspect_shows_and_print_as_text(bert: sesame.Session) -> None:
+def test_examples_equal_those_of_inspect_and_print_as_text(bert: sesame.Session) -> None:
     from orchestration.terminal.inspect import decode_examples
 
     rows = bert.examples(step=3, count=2)
@@ -268,7 +268,7 @@ def test_rows_are_those_that_inspect_shows_and_print_as_text(bert: sesame.Sessio
             bert.examples(step=step)
 
 
-def test_a_batch_has_all_rows_of_its_step_and_the_model_takes_it(bert: sesame.Session) -> None:
+def test_a_batch_has_all_sequences_of_its_step_and_is_valid_input_of_the_model(bert: sesame.Session) -> None:
     batch = bert.batch(step=3)
     assert len(batch["lengths"]) == 32
     assert int(batch["lengths"].sum()) == len(batch["input_ids"])
@@ -281,7 +281,7 @@ def test_a_batch_has_all_rows_of_its_step_and_the_model_takes_it(bert: sesame.Se
         bert.batch(step=4_000)
 
 
-def test_a_short_training_is_another_run_in_the_proportions_of_the_recipe(
+def test_a_short_training_is_a_separate_run_with_the_proportions_of_the_recipe(
     bert: sesame.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[Any] = []
@@ -299,16 +299,16 @@ def test_a_short_training_is_another_run_in_the_proportions_of_the_recipe(
 
 
 @pytest.mark.parametrize(("steps", "counts"), [(1_000, [900, 100]), (7, [6, 1]), (3, [3])])
-def test_each_phase_of_a_short_run_keeps_its_share(steps: int, counts: list[int]) -> None:
+def test_each_phase_of_a_short_run_keeps_its_fraction_of_the_steps(steps: int, counts: list[int]) -> None:
     from orchestration.config import load
 
     short = load("bert_base", sesame._shorter(load("bert_base"), steps))
     assert [phase.steps for phase in short.phases] == counts
     assert [phase.seq_length for phase in short.phases] == [128, 512][: len(counts)]
-    assert short.optimizer.warmup_steps == max(1, steps // 100)  # as 10,000 of a million
+    assert short.optimizer.warmup_steps == max(1, steps // 100)  # the recipe has 10,000 of a million
 
 
-def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_equal_those_of_eval_and_print_as_a_table(bert: sesame.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(sesame.BadInput, match="not trained with these flags"):
         bert.evaluate()
     asked: list[Any] = []
@@ -355,14 +355,14 @@ def test_scores_are_those_of_eval_and_print_as_a_table(bert: sesame.Session, mon
         ({"tasks": [3]}, r"^invalid tasks: got \[3\], expected text"),
     ],
 )
-def test_values_of_scores_that_are_of_another_kind_are_one_line(
+def test_an_evaluate_argument_of_a_wrong_type_is_a_one_line_error(
     bert: sesame.Session, given: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(sesame.BadInput, match=said):
         bert.evaluate(*([given.pop("tasks")] if "tasks" in given else []), **given)
 
 
-def test_scores_take_lists_of_names_numbers_alone_and_tables(
+def test_evaluate_accepts_lists_of_names_single_numbers_and_tables(
     bert: sesame.Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[Any] = []
@@ -401,7 +401,7 @@ def test_scores_take_lists_of_names_numbers_alone_and_tables(
 # The notebook
 
 
-def test_the_notebook_shows_small_outputs_and_nothing_of_a_machine() -> None:
+def test_the_notebook_has_small_outputs_and_no_machine_paths() -> None:
     text = NOTEBOOK.read_text()
     assert json.loads(text)["nbformat"] == 4
     assert len(text) < 30_000
@@ -409,13 +409,13 @@ def test_the_notebook_shows_small_outputs_and_nothing_of_a_machine() -> None:
     assert all(cell["outputs"] for cell in notebook.cells(NOTEBOOK) if notebook.code(cell))
 
 
-def test_the_notebook_does_what_the_module_promises() -> None:
+def test_the_notebook_uses_the_methods_of_a_session() -> None:
     used = set(re.findall(r"bert\.(\w+)\(", "".join(map(notebook.code, notebook.cells(NOTEBOOK)))))
     assert {"examples", "batch", "model", "train", "evaluate", "export"} <= used
     assert used <= set(dir(sesame.Session))
 
 
-def test_a_cell_shows_what_it_prints_and_its_last_expression() -> None:
+def test_a_cell_returns_its_printed_output_and_its_last_expression() -> None:
     names: dict[str, Any] = {}
     assert notebook.run_cell("x = 2\nprint('a')\nx + 1", names) == "a\n3"
     assert notebook.run_cell("y = x", names) == ""
@@ -425,7 +425,7 @@ def test_a_cell_shows_what_it_prints_and_its_last_expression() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_cells_of_the_notebook_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copy(NOTEBOOK, "sesame.ipynb")
     outputs = notebook.run(Path("sesame.ipynb"))

@@ -69,7 +69,7 @@ def _config(path: Path) -> object:
     ],
 )
 @pytest.mark.parametrize("content", [LFS, PAGE])
-def test_each_reader_of_a_users_file_says_what_it_is(
+def test_each_reader_of_user_files_names_pointers_and_html_pages(
     tmp_path: Path, name: str, read: Callable[[Path], object], content: bytes
 ) -> None:
     (tmp_path / name).write_bytes(content)

@@ -20,7 +20,7 @@ class Config:
         self.cleanups.append(cleanup)
 
 
-def test_a_run_of_the_tests_has_a_folder_of_its_own_until_it_ends(
+def test_a_test_run_has_its_own_temporary_directory_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))

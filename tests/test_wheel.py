@@ -19,7 +19,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_recipes_corpora_clusters_and_the_module_are_in_it(wheel: Path) -> None:
+def test_the_wheel_contains_recipes_corpora_clusters_and_the_module(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = {
         str(path.relative_to(ROOT))
@@ -34,7 +34,7 @@ def test_recipes_corpora_clusters_and_the_module_are_in_it(wheel: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_installed_of_it_works_outside_of_a_checkout(wheel: Path, tmp_path: Path) -> None:
+def test_the_installed_wheel_works_outside_of_a_checkout(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     code = (
         "import sys; sys.path = [path for path in sys.path if path]; "

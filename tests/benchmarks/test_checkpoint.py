@@ -1,4 +1,4 @@
-"""What a checkpoint costs: its pause as a share of a step, and steps while it is written."""
+"""The cost of a checkpoint: its pause as a fraction of a step, and the duration of steps while it is written."""
 
 from pathlib import Path
 
@@ -8,7 +8,9 @@ from benchmarks import checkpoint
 from benchmarks.memory import Case
 
 
-def test_the_pause_and_the_steps_beside_it_are_said_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pause_and_the_steps_during_a_save_are_measured_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checkpoint, "load", lambda name: Case(layers=1, width=64, vocab=512).recipe)
     found = checkpoint.measured("bert_base", rounds=2, rows=2, length=16, folder=tmp_path)
     seconds, steps = found["seconds"], found["steps"]

@@ -1,4 +1,4 @@
-"""The program for one GPU, at tiny size on a CPU."""
+"""The benchmark for one GPU, run with tiny models on a CPU."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from benchmarks import gpu
 
 
-def test_the_deepest_gpt_that_a_plan_gives_room() -> None:
+def test_the_deepest_gpt_fits_the_given_memory() -> None:
     room = gpu.TINY.memory
     small, _ = gpu.deepest(gpu.TINY, room)
     larger, needed = gpu.deepest(gpu.TINY, room + 8e6)
@@ -15,7 +15,7 @@ def test_the_deepest_gpt_that_a_plan_gives_room() -> None:
     assert needed.peak <= room + 8e6
 
 
-@pytest.mark.slow  # a process for each part that imports DeepSpeed or transformers
+@pytest.mark.slow  # each part runs in a process that imports DeepSpeed or transformers
 @pytest.mark.parametrize("part", ["bert_base", "gpt2", "largest"])
 def test_each_part_runs_on_a_cpu(part: str) -> None:
     said = json.loads(gpu.one(part, tiny=True))

@@ -1,4 +1,4 @@
-"""What is measured of training together: bytes on their way, processor time of many processes, and the tables."""
+"""Measurements of several workers: bytes that they send, CPU time of their processes, and the tables of results."""
 
 import subprocess
 import sys
@@ -16,15 +16,15 @@ from benchmarks.scale import Tree, begun, exchanged, overhead_table
 
 @pytest.fixture
 def of_two() -> Iterator[None]:
-    """A group of two workers, of which one is here: nothing is sent."""
+    """A simulated group of two workers, which sends nothing; this process is one of them."""
     torch.distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     yield
     torch.distributed.destroy_process_group()
 
 
 @pytest.mark.usefixtures("of_two")
-def test_bytes_that_a_ring_of_two_sends() -> None:
-    """A sum of all is sent twice, what is gathered or scattered once, half of it by each of two."""
+def test_a_ring_of_two_workers_sends_the_expected_bytes() -> None:
+    """Each of two workers sends half of a tensor: twice for all-reduce, once for all-gather and reduce-scatter."""
     with exchanged() as sent:
         torch.distributed.all_reduce(torch.zeros(100))
         assert sent[0] == 400
@@ -34,7 +34,7 @@ def test_bytes_that_a_ring_of_two_sends() -> None:
         assert sent[0] == 400 + 200 + 200
 
 
-def test_processor_time_of_a_process_and_of_its_children() -> None:
+def test_cpu_time_of_a_process_and_its_children_is_measured() -> None:
     burn = "import time\nwhile time.process_time() < {}: pass"
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn.format(0.6)!r}])"
     began = time.time()
@@ -45,7 +45,7 @@ def test_processor_time_of_a_process_and_of_its_children() -> None:
     assert others < most
 
 
-def test_turns_become_medians_and_ratios_of_each_turn() -> None:
+def test_the_table_has_medians_and_the_ratios_of_each_repetition() -> None:
     turns = [
         {"sesame": {"wall": ours, "worker": ours, "others": 0.01}, "bare": {"wall": 1.0, "worker": 1.0}}
         for ours in (1.0, 1.5, 1.1)
@@ -53,13 +53,13 @@ def test_turns_become_medians_and_ratios_of_each_turn() -> None:
     assert "| wall time | 1.1000 s | 1.0000 s | 1.100 (1.000, 1.100, 1.500) |" in overhead_table(turns)
 
 
-def test_a_command_that_fails_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_command_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCALE_ROOM", str(tmp_path))
     with pytest.raises(RuntimeError, match="exit 3"):
         begun([sys.executable, "-c", "raise SystemExit(3)"])
 
 
-def test_a_part_that_is_measured_again_leaves_the_others(tmp_path: Path) -> None:
+def test_a_repeated_measurement_replaces_only_its_own_section(tmp_path: Path) -> None:
     (stages, _), (overhead, _) = scale.PARTS["stages"], scale.PARTS["overhead"]
     file = tmp_path / "scale.md"
     for title, text in ((overhead, "before"), (stages, "| a |\n\nb"), (overhead, "after")):

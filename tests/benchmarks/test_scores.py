@@ -1,4 +1,4 @@
-"""Scores of several nets side by side: which of a run folder are shown, what stays on a page, what is drawn."""
+"""The page of scores of several models: which scores of a run it shows, which text it keeps, and its figures."""
 
 import json
 from dataclasses import replace
@@ -27,8 +27,8 @@ GRAMMAR = TaskScore(
 )
 
 
-def test_the_scores_of_the_finished_run_are_shown_and_no_others(tmp_path: Path) -> None:
-    """`--every` leaves the number of the last step in the file of the finished run; a table measures runs as well."""
+def test_only_scores_of_the_finished_run_are_shown(tmp_path: Path) -> None:
+    """With `--every`, the score of the finished run has the last step; earlier steps and ablations are left out."""
     write_score(tmp_path, "follows-0", replace(SCORE, chance=0.1, step=6), step=6)
     write_score(tmp_path, "follows-1", replace(SCORE, step=12))
     write_score(tmp_path, "wikitext2-1", PERPLEXITY)
@@ -38,14 +38,14 @@ def test_the_scores_of_the_finished_run_are_shown_and_no_others(tmp_path: Path) 
     assert [(row.task, row.guess) for row in of_run(tmp_path, "bert")] == [("next_sentence", "50.0"), ("wikitext2", "")]
 
 
-def test_two_scores_that_only_their_folders_tell_apart_are_one_line(tmp_path: Path) -> None:
+def test_two_scores_of_one_task_in_a_run_are_a_one_line_error(tmp_path: Path) -> None:
     write_score(tmp_path, "follows-1")
     write_score(tmp_path, "follows-2")
     with pytest.raises(SystemExit, match="has another score of next_sentence; delete one of them"):
         of_run(tmp_path, "bert")
 
 
-def test_the_table_has_the_rows_of_a_task_together_with_most_labels_first() -> None:
+def test_the_table_groups_rows_by_task_and_sorts_by_number_of_labels() -> None:
     few = replace(SCORE, labels=200, starts={"pretrained": SCORE.starts["random"]})
     rows = [row_of("bert", few), row_of("gpt2", PERPLEXITY), row_of("bert", SCORE), row_of("gpt2", GRAMMAR)]
     assert table(rows).splitlines()[2:] == [
@@ -56,7 +56,7 @@ def test_the_table_has_the_rows_of_a_task_together_with_most_labels_first() -> N
     ]
 
 
-def test_a_page_keeps_its_words_and_the_rows_of_other_nets() -> None:
+def test_a_page_keeps_its_text_and_the_rows_of_other_models() -> None:
     page, rows = page_with("# Scores\n\nBefore.\n", [row_of("bert", SCORE), row_of("gpt2", PERPLEXITY)])
     page += "\nBehind.\n"
     better = replace(SCORE, starts={"pretrained": SelectedTrials({}, {"test": {"accuracy": (0.9, 0.9)}})})
@@ -72,14 +72,14 @@ def test_a_page_keeps_its_words_and_the_rows_of_other_nets() -> None:
     assert rows[1] == found[1]
 
 
-def test_bars_are_of_shares_with_both_starts_and_most_labels() -> None:
+def test_bars_show_fractions_with_both_initializations_and_the_most_labels() -> None:
     few = replace(SCORE, labels=200)
     (axes,) = bars([row_of("bert", one) for one in (few, SCORE, PERPLEXITY, GRAMMAR)]).axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["next sentence\naccuracy"]
     assert [bar.get_height() for bar in axes.patches] == [80.0]
 
 
-def test_curves_are_over_labelled_rows_and_want_several() -> None:
+def test_curves_require_several_numbers_of_labeled_examples() -> None:
     rows = [row_of("bert", replace(SCORE, labels=labels)) for labels in (2_000, 200)]
     (axes,) = curves(rows, ["next_sentence"]).axes
     assert [list(line.get_xdata()) for line in axes.lines if line.get_linestyle() in ("-", ":")] == [[200, 2_000]] * 2
@@ -87,13 +87,13 @@ def test_curves_are_over_labelled_rows_and_want_several() -> None:
         curves(rows[:1], ["next_sentence"])
 
 
-def test_grammar_has_the_interval_of_nets_and_n_grams() -> None:
+def test_the_grammar_figure_has_models_and_ngrams() -> None:
     (axes,) = grammar([row_of("gpt2", GRAMMAR), of_ngram({"ngrams": [1, 2], "blimp": BLIMP})]).axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["gpt2", "2-gram"]
     assert [round(bar.get_height(), 1) for bar in axes.patches] == [60.3, 60.3]
 
 
-def test_a_page_of_before_loses_the_words_that_were_no_test() -> None:
+def test_a_page_of_the_old_format_loses_its_claims_without_a_test() -> None:
     page = table([row_of("bert", SCORE)]).replace("| p |", "| beyond the seeds |").replace("not tested |", "yes |")
     new, rows = page_with(page, [row_of("gpt2", PERPLEXITY)])
     assert [row.p for row in rows] == ["", "one seed"]

@@ -42,7 +42,7 @@ def after_each_end(scene: Scene, code: int) -> Iterator[str]:
     stored, pending = scene.store.status(scene.run_id), pending_updates(scene.run).get("status")
     is_opened = scene.verb == "train" and scene.now.line_time_s(
         "opening MLflow"
-    )  # else the status is from a killed start
+    )  # otherwise an earlier, killed start has set the status
     if is_opened and scene.run_id and STATUS.get(code) not in (stored, pending):
         yield f"after {code}: status {stored or 'missing'} in MLflow, {pending or 'missing'} in the run directory"
 

@@ -20,7 +20,7 @@ LOOK_S: Final = 0.005  # interval for checking whether a moment has come
 
 
 class Missed(Exception):
-    """A moment did not come: the command ended before, or the time limit passed."""
+    """A moment did not occur: the command ended before, or the time limit passed."""
 
 
 def new_mark() -> int:

@@ -178,7 +178,7 @@ class Terminate(KillDriver):
 
 
 class TerminateTwice(Terminate):
-    """SIGTERM twice, as from an impatient scheduler."""
+    """SIGTERM twice, as some schedulers send it."""
 
     def strike(self, scene: Scene) -> None:
         super().strike(scene)
@@ -753,7 +753,7 @@ class Code(RunFile):
 
 
 class Lacks(RunFile):
-    """A damaged file of pending updates of MLflow: it gets all points again, so that no message is required."""
+    """A damaged file of pending updates of MLflow: MLflow receives all points again, so that no message is required."""
 
     name = BEHIND
 

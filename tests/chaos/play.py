@@ -37,7 +37,7 @@ class Outcome:
     codes: list[int] = field(default_factory=list)  # exit codes of the starts
     seconds: float = 0.0
     next_step_s: float = 0.0  # time from the strike to the next logged step, if the same start continued
-    start_s: float = 0.0  # part of it: until the new worker processes had started and imported their packages
+    start_s: float = 0.0  # part of that time, until the new worker processes had started and imported their packages
     tries: int = 1
     unhit: str = ""  # why the fault hit nothing in the last try
     logs: str = ""
@@ -89,7 +89,7 @@ def _play_once(point: Point, ground: Ground, undisturbed: Ended, tries: int) -> 
         else:
             shutil.rmtree(scene.folder)
         with suppress(OSError):
-            scene.ray.rmdir()  # not empty only after a failure
+            scene.ray.rmdir()  # the directory is empty except after a failure
     return outcome
 
 

@@ -43,7 +43,7 @@ def test_a_seed_determines_the_points_and_their_random_numbers() -> None:
     assert len({point.rng.random() for point in points()}) == len(points())
 
 
-def test_more_points_than_pairs_are_other_points() -> None:
+def test_more_points_than_pairs_are_all_different() -> None:
     pairs = len(points())
     assert len(set(points(2 * pairs + 1))) == 2 * pairs + 1
     assert points(1)[0].drawn(1).random() != points(1)[0].rng.random()
@@ -62,7 +62,7 @@ def test_processes_are_found_by_their_mark_after_their_parents_have_ended(tmp_pa
     assert marked(mark) == []
 
 
-def test_a_moment_that_does_not_come_is_missed(tmp_path: Path) -> None:
+def test_a_moment_that_does_not_occur_raises_an_error(tmp_path: Path) -> None:
     command = Command(["true"], {}, tmp_path / "log", new_mark())
     with pytest.raises(Missed, match="ended with 0"):
         command.until(lambda: False, 20)
@@ -179,7 +179,7 @@ def test_a_point_whose_fault_hits_nothing_is_repeated_and_fails_in_the_end() -> 
 # The traces that a fault must leave
 
 
-def test_the_watchdog_leaves_stacks_of_each_rank(tmp_path: Path) -> None:
+def test_the_watchdog_must_write_stack_traces_of_each_rank(tmp_path: Path) -> None:
     scene, fault = scene_of(tmp_path, HUNG), faults.StopWorker()
     assert len(list(fault.wrong(scene, DONE))) == 2
     for rank in (0, 1):
@@ -189,7 +189,7 @@ def test_the_watchdog_leaves_stacks_of_each_rank(tmp_path: Path) -> None:
     assert not list(fault.wrong(scene, DONE))
 
 
-def test_an_end_without_memory_names_a_micro_batch(tmp_path: Path) -> None:
+def test_an_out_of_memory_message_must_name_a_micro_batch_that_fits(tmp_path: Path) -> None:
     without = scene_of(
         tmp_path / "a", "sesame: worker 1 ran out of memory, with cluster.engine.micro_batch_tokens 4,096"
     )
@@ -202,7 +202,7 @@ def test_an_end_without_memory_names_a_micro_batch(tmp_path: Path) -> None:
     assert list(faults.KillForMemory().wrong(scene_of(tmp_path / "c", DIED), DONE))
 
 
-def test_a_slow_disk_does_not_cost_the_last_checkpoint(tmp_path: Path) -> None:
+def test_a_stop_on_a_slow_disk_must_not_lose_the_last_checkpoint(tmp_path: Path) -> None:
     line = "sesame: runs/bert_base: stopped after step 12 without a checkpoint of this step, because workers did not "
     line += "answer"
     assert list(faults.TerminateOnSlowDisk().wrong(scene_of(tmp_path, line), PREEMPTED))
@@ -217,7 +217,7 @@ def test_damage_flips_any_single_bit(tmp_path: Path) -> None:
     assert len(faults.damaged(rng, content, cut=True)) < len(content)
 
 
-def test_damage_must_be_noticed(tmp_path: Path) -> None:
+def test_damage_must_be_reported(tmp_path: Path) -> None:
     scene = scene_of(tmp_path, "sesame: corpora/text/train-0.arrow: is damaged")
     shard = faults.Shard()
     shard.path = scene.out / "train-0.arrow"
@@ -231,7 +231,7 @@ def test_damage_must_be_noticed(tmp_path: Path) -> None:
     assert faults.Checkpoint().seen(older, DONE)
 
 
-def test_a_checkpoint_damaged_at_work_counts_if_no_newer_one_was_written(tmp_path: Path) -> None:
+def test_damage_to_a_checkpoint_is_a_hit_only_if_it_is_the_newest_one(tmp_path: Path) -> None:
     fault = faults.DamageAtWork()
     fault.sent = True
     assert not fault.hit(scene_of(tmp_path / "a", DIED), DONE)
@@ -239,7 +239,7 @@ def test_a_checkpoint_damaged_at_work_counts_if_no_newer_one_was_written(tmp_pat
     assert fault.hit(scene_of(tmp_path / "b", DIED), DONE)
 
 
-def test_a_record_is_flipped_so_that_a_line_is_invalid(tmp_path: Path) -> None:
+def test_a_flipped_bit_of_metrics_makes_a_line_invalid(tmp_path: Path) -> None:
     scene, record = scene_of(tmp_path), faults.Record()
     record.before = b'{"step": 2, "time": 1.0, "metrics": {"train/loss": 3.0}}\n' * 3
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""The same models on DeepSpeed without our engine, as its documentation describes: where it fails or differs.
+"""Train the models on DeepSpeed as its documentation describes, without our engine, to find failures and differences.
 
 https://www.deepspeed.ai/getting-started and /docs/config-json: `loss = engine(batch)` is the mean over a micro-batch,
 followed by `engine.backward(loss)` and `engine.step()`. Losses are averaged over `gradient_accumulation_steps` and over

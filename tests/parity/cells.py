@@ -1,5 +1,7 @@
-"""The axes of parity, and the selection of cells (combinations of values) that are trained. The whole product has
-thousands."""
+"""The axes of parity, and the selection of cells (combinations of values) that are trained.
+
+The full product has thousands of cells.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields

@@ -66,7 +66,7 @@ def layout(cell: Cell) -> str:
 def markdown(
     heading: Sequence[str], outcomes: Sequence[Outcome], plainly: Sequence[Cell], refused: Mapping[str, int]
 ) -> str:
-    """The page as text. `plainly` are the cells of the full product; `refused` counts the cells by message."""
+    """The page as text. `plainly` contains the cells of the full product; `refused` counts the cells by message."""
     by_cell = {one.cell: one for one in outcomes}
     others = [one for one in outcomes if one.cell not in set(plainly)]
     parts = [

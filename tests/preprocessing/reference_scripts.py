@@ -141,7 +141,7 @@ def _instances(
     for _ in range(duplicates):
         for number in range(len(shuffled)):
             for a, b, label in _pairs(shuffled, number, room, short, negative, rng):
-                _truncate(a, b, room, rng)  # here and not in a second pass: its draws precede those of the next pair
+                _truncate(a, b, room, rng)  # not in a second pass, because its draws precede those of the next pair
                 found.append(_masked(a, b, label, masking, rng))
     rng.shuffle(found)
     return found

@@ -98,7 +98,7 @@ def test_turns_at_large_positions_are_exact():
     who, turn = deal(np.arange(at, at + 101), shares_of(GPT3))
     had = turns(at, shares_of(GPT3))
     for number, weight in enumerate(GPT3):
-        assert abs(had[number] - at * weight / 101) < 6  # 2**-31 of the positions, plus one turn
+        assert abs(had[number] - at * weight / 101) < 6  # error of at most 2**-31 of the positions, plus one turn
         if (who == number).any():
             assert turn[who == number][0] == had[number]
 

@@ -205,12 +205,12 @@ def test_only_broken_checkpoints_are_an_error_and_not_a_new_start(tmp_path: Path
         restore(tmp_path)
 
 
-def test_resume_must_requires_a_checkpoint(tmp_path: Path) -> None:
+def test_the_option_resume_must_requires_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no checkpoint to resume from; start with --resume allow"):
         restore(tmp_path, "must")
 
 
-def test_resume_never_moves_the_old_checkpoints_aside(tmp_path: Path) -> None:
+def test_the_option_resume_never_renames_old_checkpoints(tmp_path: Path) -> None:
     for _ in range(2):
         write(tmp_path / "checkpoints", 7)
         assert restore(tmp_path / "checkpoints", "never") == (None, b"")
@@ -371,7 +371,9 @@ def test_a_checkpoint_may_be_copied_elsewhere(tmp_path: Path) -> None:
     assert restore(tmp_path / "there") == ({"step": 1}, content(1))
 
 
-def test_a_fault_that_one_worker_finds_is_known_to_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_that_one_worker_finds_is_reported_to_all_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first worker finds no fault in its files; the sums over the workers say that another worker did."""
     write(tmp_path, 1, 2)
     engine = Disk()

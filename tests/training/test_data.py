@@ -88,7 +88,7 @@ def test_padded_and_unpadded_batches_have_the_same_targets(run: Run) -> None:
     assert np.array_equal(padded["targets"], unpadded["targets"])
 
 
-def test_a_phase_of_the_same_length_continues_and_one_of_another_starts_its_own_order(run: Run) -> None:
+def test_a_phase_of_the_same_length_continues_the_order_and_another_length_starts_a_new_order(run: Run) -> None:
     whole = open_loader(replace(run, phases=(Phase(seq_length=48, global_batch_size=3, steps=6),)), 0, 1)
     phases = (
         Phase(seq_length=48, global_batch_size=3, steps=2),

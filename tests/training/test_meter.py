@@ -63,7 +63,7 @@ def test_narrow_embeddings_are_projected_and_make_the_softmax_cheaper() -> None:
     assert multiplied(Encoder(**SIZE, embedding_size=2)) == 8 * 2 * 4 + 2 * (8 * LINEARS + 32 * PAIR) + 3 * 10 * 2
 
 
-def test_a_window_saves_distant_pairs() -> None:
+def test_a_window_excludes_the_cost_of_distant_pairs() -> None:
     pairs = 2 * (2 + 3 + 3 + 2)
     assert (
         multiplied(Encoder(**SIZE, attention_window=SlidingWindow(size=2)))

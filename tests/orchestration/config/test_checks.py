@@ -1,4 +1,4 @@
-"""Lengths and objectives that cannot go together are refused before anything is made; what is unexpected is said."""
+"""Incompatible lengths and objectives are refused before a run; unexpected settings are reported."""
 
 import ast
 import re
@@ -32,11 +32,15 @@ CPU, GPU = load_cluster("local"), load_cluster("one_gpu")
             "t5_iid",
             ["phases.0.seq_length=700"],
             "or lower phases.0.seq_length to 667",
-        ),  # 3 rows in 10,000 have more than 100
+        ),  # 3 sequences in 10,000 have more than 100 spans
         ("t5_iid", ["masking.rounding=independent"], "expected at least 256, one sentinel"),
         ("t5_iid", ["masking={kind: whole_word, rate: 0.3}"], "raise it to 154"),
         ("t5_iid", ["masking={kind: span, rate: 0.3}"], "invalid data.tokenizer.extra_ids: got 100"),
-        ("t5_base", ["phases.0.seq_length=2048"], "or lower phases.0.seq_length to 1809"),  # each row has 114
+        (
+            "t5_base",
+            ["phases.0.seq_length=2048"],
+            "or lower phases.0.seq_length to 1809",
+        ),  # each sequence has 114 spans
         ("t5_base", ["data.tokenizer.extra_ids=20"], "raise it to 28"),
         (
             "xlnet_base",
@@ -45,7 +49,7 @@ CPU, GPU = load_cluster("local"), load_cluster("one_gpu")
         ),
     ],
 )
-def test_a_length_that_the_objective_cannot_have_is_refused(recipe: str, overrides: list[str], said: str) -> None:
+def test_a_length_incompatible_with_the_objective_is_refused(recipe: str, overrides: list[str], said: str) -> None:
     (line,) = [line for line in check(load(recipe, overrides), GPU) if "phases.0.seq_length" in line]
     assert said in line
 
@@ -57,12 +61,12 @@ def test_a_length_that_the_objective_cannot_have_is_refused(recipe: str, overrid
         ("t5_iid", ["phases.0.seq_length=667"]),
         ("t5_iid", ["phases.0.seq_length=1024", "data.tokenizer.extra_ids=154"]),
         ("t5_base", ["phases.0.seq_length=1809"]),
-        ("t5_bert_style", ["phases.0.seq_length=2048"]),  # one sentinel for all
+        ("t5_bert_style", ["phases.0.seq_length=2048"]),  # one sentinel for all spans
         ("t5_drop", ["phases.0.seq_length=2048"]),  # none
         ("xlnet_base", ["phases.0.seq_length=261", "objective.perm_size=8"]),
     ],
 )
-def test_a_length_that_it_can_have_is_not(recipe: str, overrides: list[str]) -> None:
+def test_a_length_compatible_with_the_objective_is_accepted(recipe: str, overrides: list[str]) -> None:
     assert check(load(recipe, overrides), GPU) == []
 
 
@@ -83,7 +87,7 @@ CHOICES: tuple[Masking, ...] = (
 
 
 @pytest.mark.parametrize("masking", CHOICES, ids=repr)
-def test_no_row_has_more_runs_than_its_choice_says(masking: Masking) -> None:
+def test_no_sequence_has_more_masked_runs_than_its_masking_states(masking: Masking) -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         num_tokens = int(rng.integers(1, 40))
@@ -105,24 +109,24 @@ def test_no_row_has_more_runs_than_its_choice_says(masking: Masking) -> None:
         ("gpt2", [], GPU, "the initial weights are rounded to bf16 once"),
         ("pegasus_base", [], CPU, "a sequence of one sentence is predicted from [MASK] only"),
         ("bert_base", ["optimizer.warmup_steps=0"], CPU, ""),
-        ("t5_base", [], CPU, ""),  # its rate begins at the peak
+        ("t5_base", [], CPU, ""),  # its learning rate starts at the peak
     ],
 )
-def test_what_is_unexpected_is_said(recipe: str, overrides: list[str], cluster: object, said: str) -> None:
+def test_unexpected_settings_are_reported(recipe: str, overrides: list[str], cluster: object, said: str) -> None:
     found = find_remarks(load(recipe, overrides), cluster)  # type: ignore[arg-type]
     assert bool(found) == bool(said)
     assert said in "\n".join(found)
 
 
-def test_check_says_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_check_prints_the_remarks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "pegasus_base", "--cluster", "one_gpu"]) == 0
     told = capsys.readouterr().err
     assert "a sequence of one sentence is predicted from [MASK] only" in told
     assert "the initial weights are rounded to bf16 once" in told
 
 
-def test_each_key_that_a_message_names_is_a_key() -> None:
-    """`phases.warmup_steps_steps` was in a message, and `tensor_parallel` instead of `tensor_parallel_size`."""
+def test_each_key_named_in_a_message_exists() -> None:
+    """Messages used to name `phases.warmup_steps_steps`, and `tensor_parallel` instead of `tensor_parallel_size`."""
     known = {step for name in key_names() for step in name.split(".")} | {"per_sequence", "tokenizer_config"}
     constants = [
         node.value

@@ -1,4 +1,4 @@
-"""Every error that pydantic can find in a file has a message of ours, and the command that the message names exists."""
+"""Every validation error of pydantic has a message of Sesame, and each command named in a message works."""
 
 import copy
 import json
@@ -43,7 +43,7 @@ OPTIONS: Final[Mapping[str, frozenset[str]]] = {
     "dict": frozenset({"keys_schema", "values_schema", "strict"}),
     "literal": frozenset({"expected"}),
 }
-"""Type of a node -> its settings that add no error type; a limit such as `ge` or `min_length` would add one."""
+"""Type of a node -> its settings that add no error type; a limit such as `ge` or `min_length` adds one."""
 
 COMMON: Final = frozenset({"type", "ref", "metadata", "serialization"})
 
@@ -76,7 +76,7 @@ def test_each_error_type_of_our_files_has_a_message() -> None:
     assert possible == SENTENCES.keys()
 
 
-def test_no_type_of_a_key_has_a_limit_of_pydantic() -> None:
+def test_no_key_has_a_limit_that_pydantic_checks() -> None:
     """`Annotated[int, Field(ge=1)]` would raise greater_than_equal, which has no message; parts use `require`."""
     nodes_with_options = [node for node in all_nodes() if node["type"] in OPTIONS]
     assert len(nodes_with_options) > 500
@@ -115,7 +115,7 @@ def with_value(document: Any, place: tuple[Any, ...], value: Any) -> Any:
 
 @cache
 def errors_of(file: tuple[type, Any, str]) -> tuple[frozenset[str], frozenset[str]]:
-    """The error types, and the messages, of wrong values at each place of a file."""
+    """The error types and the messages for wrong values at each place of a file."""
     root, folder, name = file
     document, _ = open_document(folder, name)
     kinds, texts = set(), set()
@@ -131,7 +131,7 @@ def errors_of(file: tuple[type, Any, str]) -> tuple[frozenset[str], frozenset[st
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file[2])
-def test_each_wrong_value_of_a_key_has_a_message_of_one_form(file: tuple[type, Any, str]) -> None:
+def test_each_message_about_a_wrong_value_has_the_same_form(file: tuple[type, Any, str]) -> None:
     form = re.compile(r"invalid [^:]+: got .+, expected .+; .+|\S+ was renamed to \S+ in 0\.2", re.DOTALL)
     _, texts = errors_of(file)
     assert len(texts) > 30
@@ -140,7 +140,7 @@ def test_each_wrong_value_of_a_key_has_a_message_of_one_form(file: tuple[type, A
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file[2])
-def test_each_command_in_a_message_finds_the_key(file: tuple[type, Any, str]) -> None:
+def test_each_command_in_a_message_finds_its_key(file: tuple[type, Any, str]) -> None:
     asked = {word for text in errors_of(file)[1] for word in re.findall(r"`sesame keys ([^`]*)`", text)}
     assert asked
     for name in asked:
@@ -148,7 +148,7 @@ def test_each_command_in_a_message_finds_the_key(file: tuple[type, Any, str]) ->
 
 
 def test_the_wrong_values_raise_all_error_types_but_one() -> None:
-    """So the table above is that of pydantic. Only nesting raises json_invalid."""
+    """This verifies the table RAISES above; only too deep nesting raises json_invalid."""
     seen = frozenset[str]().union(*(errors_of(file)[0] for file in FILES))
     assert seen == SENTENCES.keys() - {"json_invalid"}
 
@@ -161,7 +161,7 @@ def test_deep_nesting_has_a_message() -> None:
     assert message.text == ("invalid file: got deeper nesting, expected at most 200 nested levels; remove some")
 
 
-def test_an_error_type_without_a_sentence_has_a_message_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_error_type_has_a_general_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestration.config.error_messages.SENTENCES", {})
     document, _ = open_document("recipes", "gpt2")
     document["seed"] = "many"
@@ -171,7 +171,7 @@ def test_an_error_type_without_a_sentence_has_a_message_too(monkeypatch: pytest.
     assert message.text == "invalid seed: got 'many', expected another one; see `sesame keys seed`"
 
 
-def test_an_invalid_value_survives_a_process() -> None:
+def test_an_invalid_value_error_can_be_pickled() -> None:
     with pytest.raises(InvalidValue) as raised:
         require(False, "masking.rate", 1.5, "a fraction between 0 and 1")
     again = pickle.loads(pickle.dumps(raised.value))

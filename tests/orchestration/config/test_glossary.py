@@ -1,4 +1,4 @@
-"""The names that transformers and Megatron-LM have for our keys are answered with ours."""
+"""If a file uses a key name of transformers or Megatron-LM, the error message gives Sesame's name."""
 
 import dataclasses
 import re
@@ -21,7 +21,7 @@ AT_THE_TOP = {field.name for part in (Recipe, Cluster, EngineSettings) for field
 
 
 def keys_of(value: Any, prefix: str = "") -> set[str]:
-    """Every dotted key below a part, those of lists without their number."""
+    """Every dotted key of a part; keys of list elements have no index."""
     found: set[str] = set()
     if isinstance(value, tuple):
         return set().union(*(keys_of(one, prefix) for one in value))
@@ -32,24 +32,24 @@ def keys_of(value: Any, prefix: str = "") -> set[str]:
 
 @pytest.fixture(scope="module")
 def known() -> set[str]:
-    """Every key of every recipe, of a cluster and of a corpus."""
+    """Every key of the recipes, of a cluster and of a corpus."""
     recipes = set().union(*(keys_of(load(name)) for name in list_names("recipes")))
     recipes |= keys_of(load("gpt3_125m", ["model.attention_window={kind: alternating, size: 256}"]))
     corpora = {f"{part.path}.{key.name}" for part in parts() if part.path.startswith("corpus") for key in part.keys}
     return recipes | corpora | keys_of(load_cluster("local"), "cluster.")
 
 
-def test_there_are_names_for_more_than_forty_keys() -> None:
+def test_the_glossary_covers_more_than_forty_keys() -> None:
     assert len(FOREIGN) > 90
     assert len(set(KEYS.values())) > 40
 
 
 @pytest.mark.parametrize("key", sorted({*KEYS.values(), *(key for key in NOTES if not key.startswith("grids."))}))
-def test_each_key_of_the_glossary_is_a_key_of_a_recipe_or_a_cluster(key: str, known: set[str]) -> None:
+def test_each_key_of_the_glossary_exists(key: str, known: set[str]) -> None:
     assert key.replace("phases.0.", "phases.") in known
 
 
-def test_no_foreign_name_is_the_name_of_our_key_for_it() -> None:
+def test_no_foreign_name_equals_the_name_of_its_key() -> None:
     assert not [name for name, key in KEYS.items() if name == key.rpartition(".")[2]]
 
 
@@ -96,12 +96,12 @@ def test_no_foreign_name_is_the_name_of_our_key_for_it() -> None:
         ),
     ],
 )
-def test_the_loader_answers_a_foreign_name(given: str, answer: str) -> None:
+def test_an_override_with_a_foreign_name_is_refused_with_the_right_key(given: str, answer: str) -> None:
     with pytest.raises(BadInput, match=f"^override {re.escape(given)}: {answer.replace('?', '[?]')}$"):
         load("bert_base", [given])
 
 
-def test_a_cluster_file_answers_too() -> None:
+def test_a_cluster_override_with_a_foreign_name_is_refused_with_the_right_key() -> None:
     with pytest.raises(BadInput, match=r"invalid key: got engine\.bf16, expected engine\.precision"):
         load_cluster("local", ["cluster.engine.bf16=true"])
     with pytest.raises(BadInput, match=r"invalid key: got bf16, expected engine\.precision; rename it$"):
@@ -111,26 +111,26 @@ def test_a_cluster_file_answers_too() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FOREIGN if name not in AT_THE_TOP])
-def test_every_foreign_name_is_answered_at_the_top_of_a_recipe(name: str) -> None:
+def test_every_foreign_name_at_the_top_of_a_recipe_is_refused_with_the_right_key(name: str) -> None:
     with pytest.raises(BadInput, match=f"invalid key: got {name}, expected {KEYS[name]}"):
         load("bert_base", [f"{name}=1"])
 
 
-def test_a_cluster_has_the_keys_that_the_glossary_names() -> None:
+def test_cluster_keys_of_the_glossary_exist() -> None:
     ours = {key.removeprefix("cluster.") for key in KEYS.values() if key.startswith("cluster.")}
     assert ours <= keys_of(Cluster(name="x"))
 
 
-def test_each_kind_of_the_glossary_is_a_kind_of_a_part() -> None:
+def test_each_kind_of_the_glossary_exists() -> None:
     members = [member for union, _ in UNIONS for member in typing.get_args(union)]
     ours = {kind_of(member) for member in members} | {"learned", "sinusoidal", "relative", "buckets"}
     assert {kind for kinds in KINDS.values() for kind in kinds} <= ours
-    for union, _ in UNIONS:  # a name of ours stands for itself
+    for union, _ in UNIONS:  # an existing kind is not mapped to another one
         kinds = {kind_of(member) for member in typing.get_args(union)}
         assert not [name for name, meant in KINDS.items() if name in kinds and kinds & set(meant)]
 
 
-def test_a_name_without_a_key_has_no_key() -> None:
+def test_names_listed_as_absent_have_no_key() -> None:
     assert not set(ABSENT) & set(KEYS)
 
 
@@ -154,14 +154,14 @@ def answer_of(tmp_path: Path, text: str) -> str:
     return str(refused.value).removeprefix(f"{tmp_path / 'mine.yaml'}: ")
 
 
-def test_the_task_of_these_tests_is_valid(tmp_path: Path) -> None:
+def test_the_task_file_of_these_tests_is_valid(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(TASK)
     assert load_task(str(tmp_path / "mine.yaml")).name == "mine"
 
 
 @pytest.mark.parametrize("name", sorted(TASK_KEYS))
-def test_a_task_file_answers_a_foreign_name_with_a_key_of_a_task(tmp_path: Path, name: str) -> None:
-    """`learning_rate` was answered with optimizer.learning_rate, which a task file does not have."""
+def test_a_task_file_with_a_foreign_name_is_refused_with_the_right_key(tmp_path: Path, name: str) -> None:
+    """The message about `learning_rate` used to name optimizer.learning_rate, which a task file does not have."""
     key = TASK_KEYS[name]
     answer = answer_of(tmp_path, f"{name}: 1{TASK}")
     assert answer.startswith(f"invalid key: got {name}, expected {key}")
@@ -182,20 +182,22 @@ def test_a_task_file_answers_a_foreign_name_with_a_key_of_a_task(tmp_path: Path,
         ("task: {", "text_colunm", "task.text; did you mean text_column? Sesame calls it text"),
     ],
 )
-def test_a_part_of_a_task_answers_with_its_own_key(tmp_path: Path, place: str, name: str, answer: str) -> None:
+def test_a_part_of_a_task_with_a_foreign_name_is_refused_with_its_own_key(
+    tmp_path: Path, place: str, name: str, answer: str
+) -> None:
     line = answer_of(tmp_path, TASK.replace(place, f"{place}{name}: 1, ")).splitlines()[0]
     where = {"bert: {": "grids.bert.", "dev: {": "files.dev.", "task: {": "task."}[place]
     assert line == f"invalid key: got {where}{name}, expected {answer}"
 
 
 @pytest.mark.parametrize("name", ["n_embd", "mlm_probability", "gradient_checkpointing"])
-def test_a_task_file_does_not_answer_with_a_key_of_a_recipe(tmp_path: Path, name: str) -> None:
+def test_messages_about_a_task_file_name_no_recipe_keys(tmp_path: Path, name: str) -> None:
     answer = answer_of(tmp_path, f"{name}: 1{TASK}")
     assert answer.startswith(f"invalid key: got {name}, expected one of the keys name, description, ")
     assert answer.endswith("; remove it, see `sesame keys task`")
 
 
-def test_a_corpus_file_does_not_answer_with_a_key_of_a_recipe(tmp_path: Path) -> None:
+def test_messages_about_a_corpus_file_name_no_recipe_keys(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("name: mine\ndupe_factor: 3\n")
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""`sesame keys`: every key has one plain sentence where it is declared, and a part or key is found by its name."""
+"""`sesame keys`: every key is documented by one plain sentence at its declaration; parts and keys are found by name."""
 
 import dataclasses
 import importlib
@@ -24,7 +24,7 @@ def names(asked: str) -> list[str]:
 
 
 def faults(sentence: str) -> list[str]:
-    """What is wrong with a meaning."""
+    """The rules that a key's documentation breaks."""
     rules = {
         "1 to 100 characters": 1 <= len(sentence) <= 100,
         "a capital letter first": sentence[:1].isupper(),
@@ -37,20 +37,20 @@ def faults(sentence: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("part", "key"), EVERY, ids=lambda each: each.name)
-def test_every_key_has_a_meaning_of_one_plain_sentence(part: keys.KeyGroup, key: keys.KeyDoc) -> None:
+def test_every_key_is_documented_by_one_plain_sentence(part: keys.KeyGroup, key: keys.KeyDoc) -> None:
     assert key.doc, f"{part.name}.{key.name}: declare it as `{key.name}: ... = key(default=..., doc=...)`"
     assert faults(key.doc) == [], f"{part.name}.{key.name}: {key.doc}"
     assert key.type
 
 
 @pytest.mark.parametrize("part", keys.parts(), ids=lambda part: part.name)
-def test_every_part_has_a_docstring_that_says_what_it_is(part: keys.KeyGroup) -> None:
+def test_every_part_has_a_docstring_in_plain_English(part: keys.KeyGroup) -> None:
     assert faults(part.doc) == [], f"{part.name}: {part.doc}"
     assert ">>>" not in part.details, f"{part.name}: move the doctest to a method"
     assert banned_phrases(part.details) == []
 
 
-def test_a_fault_of_a_meaning_is_found() -> None:
+def test_invalid_documentation_of_a_key_is_detected() -> None:
     assert faults("Number of tokens, e.g. 512.") == []
     assert [len(faults(bad)) for bad in ("", "of rows", "Of rows.", "Rows. Tokens.", "x" * 101, "A net.")] == [
         3,
@@ -63,12 +63,12 @@ def test_a_fault_of_a_meaning_is_found() -> None:
 
 
 @pytest.mark.parametrize(("path", "root"), [("", Recipe), ("cluster", Cluster), ("corpus", Corpus), ("task", TaskFile)])
-def test_the_keys_at_the_top_are_the_fields_of_the_file(path: str, root: type) -> None:
+def test_top_level_keys_are_the_fields_of_the_file(path: str, root: type) -> None:
     top = next(part for part in keys.parts() if part.path == path)
     assert [key.name for key in top.keys] == [field.name for field in dataclasses.fields(root)]
 
 
-def test_there_are_parts_of_every_kind() -> None:
+def test_parts_of_all_files_are_listed() -> None:
     assert len(EVERY) > 400
     known = set(keys.key_names())
     assert {"optimizer.lamb", "model.generator_discriminator", "masking.span", "losses.sentence_pair"} <= known
@@ -93,7 +93,7 @@ def test_there_are_parts_of_every_kind() -> None:
         ("optimizer.eps", []),
     ],
 )
-def test_a_part_is_found_by_its_path_its_end_or_its_kind(asked: str, found: list[str]) -> None:
+def test_a_part_is_found_by_its_path_the_end_of_its_path_or_its_kind(asked: str, found: list[str]) -> None:
     assert names(asked) == found
 
 
@@ -104,19 +104,19 @@ def test_a_key_is_found_in_each_kind_that_has_it() -> None:
     assert [part.path for part in keys.find_keys("phases.0.steps")] == ["phases"]
 
 
-def test_equal_keys_of_several_kinds_are_one_entry() -> None:
+def test_equal_keys_of_several_kinds_share_one_entry() -> None:
     required, own = keys.entries(keys.find_keys("optimizer.learning_rate"))
     assert (required.path, required.kinds) == ("optimizer.learning_rate", ("adamw", "lamb", "lion", "muon"))
     assert (own.kinds, own.key.default) == (("adafactor",), "0.01")
 
 
-def test_the_entry_of_a_part_is_that_of_its_key() -> None:
+def test_the_entry_of_a_part_documents_the_key_that_contains_it() -> None:
     (entry,) = keys.entries_at("masking")
     assert (entry.key.default, entry.key.type.split(" | ")[:2]) == ("none", ["none", "token"])
     assert keys.entries_at("cluster") == []
 
 
-def test_a_part_with_parts_inside_of_it_has_them_all() -> None:
+def test_the_parts_of_a_path_include_nested_parts() -> None:
     assert {
         "model.encoder",
         "model.decoder",
@@ -125,7 +125,7 @@ def test_a_part_with_parts_inside_of_it_has_them_all() -> None:
     } <= set(names("model"))
 
 
-def test_a_part_inside_another_one_names_the_kinds_that_have_it() -> None:
+def test_a_nested_part_lists_the_kinds_that_contain_it() -> None:
     within = Counter(kind for part in keys.find_parts("model.position_embedding.learned") for kind in part.within)
     assert within == {"encoder": 1, "decoder": 1, "generator_discriminator": 1, "encoder_decoder": 1}
 
@@ -146,7 +146,7 @@ def test_a_part_inside_another_one_names_the_kinds_that_have_it() -> None:
         ),
     ],
 )
-def test_an_unknown_name_is_answered_with_the_nearest_one(asked: str, answer: str) -> None:
+def test_an_unknown_name_is_refused_with_the_most_similar_one(asked: str, answer: str) -> None:
     with pytest.raises(BadInput) as error:
         keys.find_keys(asked)
     assert str(error.value) == answer
@@ -157,7 +157,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_one(asked: str, answer: st
     [
         ("lr", ("optimizer.learning_rate",)),
         ("model.n_embd", ("model.hidden_size",)),
-        ("block_size", ("block_size",)),  # also a key of ours
+        ("block_size", ("block_size",)),  # also a key of Sesame
         ("NSP", ("sentence_pair", "segment_pair")),
         ("data_collator", ("masking",)),
         ("qqqq", ("qqqq",)),
@@ -167,7 +167,7 @@ def test_a_name_of_another_library_is_translated(asked: str, ours: tuple[str, ..
     assert keys.translate(asked) == ours
 
 
-def test_types_defaults_and_meanings_are_those_of_the_fields() -> None:
+def test_types_defaults_and_docs_come_from_the_fields() -> None:
     (adamw,) = keys.find_parts("optimizer.adamw")
     by_name = {key.name: key for key in adamw.keys}
     assert by_name["learning_rate"] == keys.KeyDoc("learning_rate", "number", "", "Peak learning rate.", ())
@@ -196,7 +196,7 @@ class Sub(Base):
     wanted: int = key(doc="Number.")
 
 
-def test_a_meaning_stands_in_the_field_and_changes_nothing_else() -> None:
+def test_the_documentation_of_a_field_does_not_affect_its_class() -> None:
     assert [doc_of(Sub, name) for name in ("rate", "names", "plain", "wanted")] == ["Rate.", "Names.", "", "Number."]
     assert Sub(wanted=3) == Sub(rate=0.25, names=(), plain=1, wanted=3)
     assert dataclasses.asdict(dataclasses.replace(Base(), rate=1.0)) == {"rate": 1.0, "names": (), "plain": 1}
@@ -204,7 +204,7 @@ def test_a_meaning_stands_in_the_field_and_changes_nothing_else() -> None:
         Sub()  # type: ignore[call-arg]
 
 
-# Keys of ours with the name and the meaning of an attribute of transformers: part -> its class there, and the keys
+# Keys with the name and meaning of attributes of transformers: part -> pairs of a class of transformers and keys
 OF_TRANSFORMERS: dict[str, list[tuple[str, str]]] = {
     "model.encoder": [
         ("BertConfig", "num_hidden_layers hidden_size num_attention_heads intermediate_size type_vocab_size"),
@@ -240,7 +240,9 @@ OF_TRANSFORMERS: dict[str, list[tuple[str, str]]] = {
     [(part, *pair) for part, pairs in OF_TRANSFORMERS.items() for pair in pairs],
     ids=lambda each: each if " " not in each else "",
 )
-def test_a_name_of_transformers_is_one_of_its_class(part: str, theirs: str, keys_of_both: str) -> None:
+def test_keys_with_names_of_transformers_are_attributes_of_its_classes(
+    part: str, theirs: str, keys_of_both: str
+) -> None:
     ours = {key.name for each in keys.find_parts(part) if each.name == part for key in each.keys}
     cls: typing.Any = getattr(importlib.import_module("transformers"), theirs)
     fields = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()

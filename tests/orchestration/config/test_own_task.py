@@ -1,4 +1,4 @@
-"""A user's own table as a task: labels and columns are found, and said."""
+"""A user's own table as a task: labels and columns are detected and reported."""
 
 import csv
 import gzip
@@ -24,7 +24,7 @@ def table(folder: Path, name: str = "my.csv", rows: int = 200) -> Path:
     return path
 
 
-def test_labels_are_found_in_the_file_and_said(tmp_path: Path) -> None:
+def test_labels_are_detected_in_the_file_and_reported(tmp_path: Path) -> None:
     path = table(tmp_path)
     task, said = task_of_csv(f"{path}:text,label")
     items = {split: task.items(split, Path("/"))[0] for split in task.files}
@@ -40,7 +40,7 @@ def test_labels_are_found_in_the_file_and_said(tmp_path: Path) -> None:
     assert ('Text 0, said "so"',) in texts["train"] | texts["dev"] | texts["test"]
 
 
-def test_two_texts_and_other_formats(tmp_path: Path) -> None:
+def test_two_text_columns_and_other_formats_are_supported(tmp_path: Path) -> None:
     path = tmp_path / "pairs: mine [1].jsonl"
     path.write_text("".join(json.dumps({"a": f"a{n}", "b": "b", "y": n % 3}) + "\n" for n in range(60)))
     task, said = task_of_csv(f"{path}:a, b ,y")
@@ -59,7 +59,7 @@ def test_two_texts_and_other_formats(tmp_path: Path) -> None:
     assert (task.task.min_value, task.task.max_value) == (1.5, 4)
 
 
-def test_whole_numbers_are_labels_in_the_order_of_numbers(tmp_path: Path) -> None:
+def test_whole_numbers_are_labels_in_numerical_order(tmp_path: Path) -> None:
     path = tmp_path / "my.csv"
     path.write_text("t,y\n" + "".join(f"x{n},{n % 11}\n" for n in range(33)))
     task, _ = task_of_csv(f"{path}:t,y")
@@ -101,7 +101,7 @@ def test_whole_numbers_are_labels_in_the_order_of_numbers(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_what_is_wrong_is_one_line(columns: str, content: str | None, said: str, tmp_path: Path) -> None:
+def test_an_invalid_table_is_a_one_line_error(columns: str, content: str | None, said: str, tmp_path: Path) -> None:
     path = table(tmp_path)
     if content is not None:
         path.write_text(content)
@@ -111,7 +111,7 @@ def test_what_is_wrong_is_one_line(columns: str, content: str | None, said: str,
     assert said in str(caught.value)
 
 
-def test_a_file_that_is_not_there_or_no_table_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_file_or_one_that_is_no_table_is_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"invalid file: got .*my\.csv, expected a file that exists; check the path$"):
         task_of_csv(f"{tmp_path / 'my.csv'}:text,label")
     with pytest.raises(
@@ -122,7 +122,7 @@ def test_a_file_that_is_not_there_or_no_table_is_one_line(tmp_path: Path) -> Non
         task_of_csv("my.csv")
 
 
-def test_the_name_of_a_table_becomes_one_of_a_file(tmp_path: Path) -> None:
+def test_the_task_name_is_a_valid_file_name_derived_from_the_table(tmp_path: Path) -> None:
     task, _ = task_of_csv(f"{table(tmp_path, 'my reviews: (2) .csv')}:text,label")
     assert task.name == "my_reviews_2"
     assert task_of_csv(f"{table(tmp_path, '-+-.csv')}:text,label")[0].name == "table"
@@ -134,8 +134,8 @@ def labels_of(task: TaskFile) -> set[str]:
     return {task.task.labels[item.gold] for item in items}
 
 
-def test_rows_without_a_label_are_left_out_and_blanks_around_labels_are_none(tmp_path: Path) -> None:
-    """Nothing was a class of its own, and so were "neg " and "neg"."""
+def test_rows_without_a_label_are_left_out_and_labels_are_stripped(tmp_path: Path) -> None:
+    """The empty label used to be a class, and "neg " and "neg" used to be two classes."""
     path = tmp_path / "my.csv"
     path.write_text("t,y\n" + "".join(f"x{n},{('pos', ' neg ', 'neg', '', '  ')[n % 5]}\n" for n in range(200)))
     task, said = task_of_csv(f"{path}:t,y")
@@ -150,7 +150,7 @@ def test_rows_without_a_label_are_left_out_and_blanks_around_labels_are_none(tmp
     assert {item.gold for item in task.items("train", Path("/"))[0]} == {1.5, 2}
 
 
-def test_null_is_no_label(tmp_path: Path) -> None:
+def test_null_means_that_the_label_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "my.jsonl"
     rows = [{"t": f"x{n}", "y": (None, 0, 1, 1)[n % 4]} for n in range(80)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -180,7 +180,7 @@ def test_null_is_no_label(tmp_path: Path) -> None:
         ('{"t": "a", "y": "NaN"}\n', "invalid y: got 'NaN' (my.jsonl:1), expected text or a number, or nothing if"),
     ],
 )
-def test_what_is_no_label_is_refused(rows: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_label_is_refused(rows: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "my.jsonl"
     path.write_text(rows)
     with pytest.raises(BadInput) as caught:
@@ -188,7 +188,7 @@ def test_what_is_no_label_is_refused(rows: str, said: str, tmp_path: Path) -> No
     assert str(caught.value).startswith(f"--csv {path}:t,y: {said}")
 
 
-def test_a_table_without_a_header_is_refused_where_columns_are_numbers(tmp_path: Path) -> None:
+def test_a_table_without_a_header_is_refused_if_columns_are_numbered(tmp_path: Path) -> None:
     path = tmp_path / "my.csv"
     path.write_text("".join(f"x{n},{('neg', 'pos')[n % 2]}\n" for n in range(20)))
     with pytest.raises(
@@ -219,8 +219,8 @@ def packed(path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(("name", "mark", "encoding"), TABLES.values(), ids=TABLES)
-def test_a_table_is_read_as_that_of_a_corpus(name: str, mark: str, encoding: str, tmp_path: Path) -> None:
-    """Other marks than commas made one column of a row, and other encodings than UTF-8 were refused."""
+def test_a_table_is_read_like_a_table_of_a_corpus(name: str, mark: str, encoding: str, tmp_path: Path) -> None:
+    """Tables with other delimiters used to be read as a single column, and encodings other than UTF-8 were refused."""
     text = io.StringIO(newline="")
     csv.writer(text, delimiter=mark).writerows([("t", "y"), *ROWS])
     packed(tmp_path / name, text.getvalue().encode(encoding))
@@ -235,8 +235,8 @@ def test_a_table_is_read_as_that_of_a_corpus(name: str, mark: str, encoding: str
 
 
 @pytest.mark.parametrize("lacking", ["t", "y"])
-def test_an_object_without_a_column_costs_itself_alone(lacking: str, tmp_path: Path) -> None:
-    """It cost the whole table."""
+def test_an_object_without_a_column_is_left_out(lacking: str, tmp_path: Path) -> None:
+    """It used to make the whole table fail."""
     rows = [{"t": f"x{n}", "y": n % 2} for n in range(40)]
     del rows[5][lacking]
     (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -248,7 +248,7 @@ def test_an_object_without_a_column_costs_itself_alone(lacking: str, tmp_path: P
 
 
 def test_numbers_with_decimal_commas_are_scores(tmp_path: Path) -> None:
-    """They were eleven classes, 0,0 and 0,5 and so on."""
+    """They used to be eleven classes such as 0,0 and 0,5."""
     path = tmp_path / "my.csv"
     path.write_text("t;y\n" + "".join(f"x{n};{n % 11 / 2}".replace(".", ",") + "\n" for n in range(60)) + "x;\n")
     task, said = task_of_csv(f"{path}:t,y")
@@ -257,7 +257,7 @@ def test_numbers_with_decimal_commas_are_scores(tmp_path: Path) -> None:
     assert sorted(item.gold for item in items) == sorted(n % 11 / 2 for n in range(60))
 
 
-def test_commas_that_may_be_those_of_thousands_are_refused(tmp_path: Path) -> None:
+def test_commas_that_may_separate_thousands_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "my.csv"
     path.write_text("t;y\n" + "".join(f"x{n};{n % 5},000\n" for n in range(60)))
     with pytest.raises(
@@ -268,8 +268,8 @@ def test_commas_that_may_be_those_of_thousands_are_refused(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("odd", ["inf", "n/a", "?", "2,5"])
 @pytest.mark.parametrize("count", [9, 60])
-def test_a_word_among_numbers_is_named(odd: str, count: int, tmp_path: Path) -> None:
-    """It made a class of each number; of many it was said that there are too many labels."""
+def test_a_value_that_is_not_a_number_is_named(odd: str, count: int, tmp_path: Path) -> None:
+    """It used to turn each number into a class, and many numbers were reported as too many labels."""
     path = tmp_path / "my.csv"
     path.write_text("t;y\n" + "".join(f"x{n};{n / 2}\n" for n in range(count)) + f"x;{odd}\n")
     with pytest.raises(
@@ -278,15 +278,15 @@ def test_a_word_among_numbers_is_named(odd: str, count: int, tmp_path: Path) -> 
         task_of_csv(f"{path}:t,y")
 
 
-def test_names_of_columns_have_no_blanks_around_them(tmp_path: Path) -> None:
-    """As in the tables of a corpus."""
+def test_column_names_are_stripped(tmp_path: Path) -> None:
+    """Column names are also stripped in tables of a corpus."""
     path = tmp_path / "my.csv"
     path.write_text(" t , y \n" + "".join(f"x{n},{n % 2}\n" for n in range(60)))
     assert "60 rows (train " in task_of_csv(f"{path}:t,y")[1]
     assert len(texts(CsvReader(path=str(path), text_key="t"))) == 60
 
 
-def test_a_quotation_mark_that_is_not_closed_costs_its_row(tmp_path: Path) -> None:
+def test_an_unclosed_quotation_mark_makes_its_row_malformed(tmp_path: Path) -> None:
     path = tmp_path / "my.csv"
     path.write_text("t,y\n" + "".join(f"x{n},{n % 2}\n" for n in range(40)) + '"so,1\n' + "y,0\n" * 9)
     said = task_of_csv(f"{path}:t,y")[1]
@@ -298,7 +298,7 @@ def test_a_quotation_mark_that_is_not_closed_costs_its_row(tmp_path: Path) -> No
     )
 
 
-def test_an_encoding_other_than_utf8_is_said(tmp_path: Path) -> None:
+def test_an_encoding_other_than_utf8_is_reported(tmp_path: Path) -> None:
     path, french = tmp_path / "my.csv", "Le café était froid et la crème brûlée trop sucrée"
     path.write_bytes("".join(["t,y\n", *(f"{french} {n},{n % 2}\n" for n in range(40))]).encode("cp1252"))
     task, said = task_of_csv(f"{path}:t,y")
@@ -319,8 +319,8 @@ def test_an_encoding_other_than_utf8_is_said(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_rows_that_share_their_first_text_are_said_to(rows: list[Any], said: str, tmp_path: Path) -> None:
-    """The message had the folder "." in it, and no word of the texts."""
+def test_rows_that_share_their_first_text_are_refused(rows: list[Any], said: str, tmp_path: Path) -> None:
+    """The message used to name the directory "." and did not mention the equal texts."""
     path = tmp_path / "my.csv"
     path.write_text("a,b,y\n" + "".join(f"{a},{b},{y}\n" for a, b, y in rows))
     with pytest.raises(BadInput) as caught:
@@ -331,8 +331,8 @@ def test_rows_that_share_their_first_text_are_said_to(rows: list[Any], said: str
 
 
 @pytest.mark.parametrize("values", [("1.5", ""), ("1.5", "1.50"), ("0,5", "0,5")])
-def test_one_number_in_all_rows_is_nothing_to_predict(values: tuple[str, str], tmp_path: Path) -> None:
-    """It was a ValueError of the task's range."""
+def test_equal_numbers_in_all_rows_are_refused(values: tuple[str, str], tmp_path: Path) -> None:
+    """The range of the task used to raise a ValueError."""
     path = tmp_path / "my.csv"
     path.write_text("t;y\n" + "".join(f"x{n};{values[n % 2]}\n" for n in range(40)))
     with pytest.raises(
@@ -341,8 +341,8 @@ def test_one_number_in_all_rows_is_nothing_to_predict(values: tuple[str, str], t
         task_of_csv(f"{path}:t,y")
 
 
-def test_texts_that_are_lists_are_no_traceback(tmp_path: Path) -> None:
-    """They were "unhashable type"."""
+def test_a_list_as_text_is_a_one_line_error(tmp_path: Path) -> None:
+    """Lists used to raise the error "unhashable type"."""
     path = tmp_path / "my.jsonl"
     path.write_text("".join(json.dumps({"t": [f"x{n}"], "y": n % 2}) + "\n" for n in range(60)))
     task, _ = task_of_csv(f"{path}:t,y")
@@ -351,7 +351,7 @@ def test_texts_that_are_lists_are_no_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("values", [(True, False), ("true", "false")])
-def test_booleans_of_json_are_labels(values: tuple[Any, Any], tmp_path: Path) -> None:
+def test_json_booleans_are_labels(values: tuple[Any, Any], tmp_path: Path) -> None:
     path = tmp_path / "my.jsonl"
     path.write_text("".join(json.dumps({"t": f"x{n}", "y": values[n % 2]}) + "\n" for n in range(60)))
     task, said = task_of_csv(f"{path}:t,y")

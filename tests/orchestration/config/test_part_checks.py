@@ -1,4 +1,4 @@
-"""A part without a fact is refused before anything runs, with the fact, the class and the file that explains it."""
+"""A part that lacks a fact is refused before a run; the message names the fact, its class and the explaining file."""
 
 import shutil
 import typing
@@ -22,7 +22,7 @@ from training.tasks import TaskPart
 
 @spec
 class Half:
-    """A choice that forgets most of its facts."""
+    """A masking part without most of its facts."""
 
     kind: Literal["half"] = "half"
     required_columns: ClassVar[frozenset[str]] = frozenset()
@@ -49,18 +49,18 @@ def test_a_part_without_a_fact_is_refused_by_name(monkeypatch: pytest.MonkeyPatc
         part_checks.check_facts.cache_clear()
 
 
-def test_a_class_that_is_no_part_is_refused() -> None:
+def test_a_class_without_the_spec_decorator_is_refused() -> None:
     assert "put @spec above the class" in part_checks.find_missing_facts(int, TaskPart)
 
 
 @spec
 class Twice(NoMasking):
-    """A choice of a kind that another one has."""
+    """A masking part whose kind another part already has."""
 
     kind: Literal["none"] = "none"
 
 
-def test_two_parts_of_one_kind_are_refused_by_name() -> None:
+def test_two_parts_of_the_same_kind_are_refused_by_name() -> None:
     assert part_checks.find_duplicate_kind(NoMasking | TokenMasking) == ""
     said = part_checks.find_duplicate_kind(NoMasking | Twice)
     assert said.endswith(
@@ -69,7 +69,7 @@ def test_two_parts_of_one_kind_are_refused_by_name() -> None:
     )
 
 
-def test_a_part_that_its_union_forgets_is_named_with_the_line_to_add(
+def test_a_part_missing_from_its_union_is_refused_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "forgotten.py").write_text('kind: Literal["forgotten"] = "forgotten"\n')
@@ -83,12 +83,12 @@ def test_a_part_that_its_union_forgets_is_named_with_the_line_to_add(
         load("bert_base", ["masking={kind: forgotten}"])
 
 
-def test_a_kind_that_another_union_has_is_not_forgotten() -> None:
+def test_a_kind_of_another_union_is_not_reported_as_missing() -> None:
     assert part_checks.find_unlisted_part(typing.get_args(Architecture), "sinusoidal") == ""
     assert part_checks.find_unlisted_part(typing.get_args(Masking), "cloze") == ""
 
 
-def test_a_loss_cannot_ask_for_a_column_that_no_batch_has() -> None:
+def test_a_loss_cannot_require_a_column_that_batches_lack() -> None:
     said = impossible(
         Contiguous(unit="token"), TokenMasking(), MaskedLM(), {"frequent": frozenset({"labels", "counts"})}
     )
@@ -98,7 +98,9 @@ def test_a_loss_cannot_ask_for_a_column_that_no_batch_has() -> None:
     )
 
 
-def test_the_union_of_vocabularies_is_named_with_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tokenizer_part_is_reported_with_the_file_of_its_union(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copy(Path(preprocessing.tokenization.__file__).with_name("specs.py"), tmp_path)
     (tmp_path / "chars.py").write_text('kind: Literal["chars"] = "chars"\n')
     monkeypatch.setattr(preprocessing.tokenization, "__file__", str(tmp_path / "__init__.py"))
@@ -109,7 +111,7 @@ def test_the_union_of_vocabularies_is_named_with_its_own_file(tmp_path: Path, mo
         load("bert_base", ["data.tokenizer={kind: chars}"])
 
 
-def test_parts_inside_of_a_trunk_need_their_facts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_nested_in_a_trunk_require_their_facts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part_checks, "INNER", {PositionEmbedding: (Half,)})
     part_checks.check_facts.cache_clear()
     try:

@@ -1,4 +1,4 @@
-"""Recipes, clusters, corpora: read strictly, with a suggestion for every slip; composed, checked, hashed."""
+"""Recipes, clusters and corpora: strict reading with suggestions for typos, composition, checks and hashes."""
 
 import copy
 import dataclasses
@@ -36,7 +36,7 @@ from training.losses import Loss
 from training.optimizers import Adafactor, Optimizer
 from training.specs import AlternatingWindow, Architecture, LearnedPositions
 
-UNIONS = {  # of the parts of a recipe, at their places
+UNIONS = {  # key of a recipe -> the union of its parts
     "data.tokenizer": TokenizerSpec,
     "data.packing": Packing,
     "masking": Masking,
@@ -79,7 +79,7 @@ def put(document, dotted, value):
 
 
 def keys(value, prefix=""):
-    """Every dotted key of a document, inner ones too."""
+    """Every dotted key of a document, including nested keys."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
         yield from [f"{prefix}{key}"] if isinstance(value, dict) else []
@@ -87,7 +87,7 @@ def keys(value, prefix=""):
 
 
 def all_recipe_documents():
-    bert = plain(load("bert_base")) | {"reported_results": {}}  # whose keys are free
+    bert = plain(load("bert_base")) | {"reported_results": {}}  # its keys are not fixed
     yield bert
     for place, union in UNIONS.items():
         for part in get_args(union):
@@ -100,7 +100,7 @@ def all_recipe_documents():
 
 
 def with_inner_parts(document, place, part):
-    """The document with each part of a union that its part at a place can have inside, at any depth."""
+    """Copies of the document, one for each part that can be nested, at any depth, in the part at `place`."""
     hints = get_type_hints(part)
     for name in [field.name for field in dataclasses.fields(part)]:
         for inner in get_args(hints[name]):
@@ -114,7 +114,7 @@ def with_inner_parts(document, place, part):
 
 
 def all_documents():
-    """(reader, document, key) once for each key that any recipe, cluster or corpus can have."""
+    """(reader, document, key), once for each key of any recipe, cluster or corpus."""
     seen = set()
     corpora = [plain(spec.Corpus(name="x", sources=(source,))) for source in SOURCES]
     groups = [(load, all_recipe_documents()), (load_corpus, corpora), (load_cluster, [plain(Cluster(name="x"))])]
@@ -128,7 +128,7 @@ def all_documents():
 
 
 def slips(word):
-    """Words at one edit (or one swap of neighbours) from `word`."""
+    """Typos of `word`: one character doubled, added, removed or swapped."""
     middle = len(word) // 2
     yield word[:middle] + word[middle] + word[middle:]
     yield word + "x"
@@ -139,7 +139,7 @@ def slips(word):
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("reader", "document", "key"), all_documents())
-def test_a_slip_in_any_key_names_the_key_that_was_meant(tmp_path: Path, reader, document, key):
+def test_a_typo_in_any_key_is_reported_with_the_correct_key(tmp_path: Path, reader, document, key):
     head, _, last = key.rpartition(".")
     siblings = at(document, head) if head else document
     for slip in slips(last):
@@ -213,7 +213,7 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         "invalid model.attention_window.kind: got 'alternating', expected one of full, sliding"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_said_with_its_key_and_what_is_allowed(override, said):
+def test_a_wrong_value_is_reported_with_its_key_and_the_allowed_values(override, said):
     message = refusal(override)
     assert message.startswith(f"override {override}: {said}")
     assert "\n" not in message
@@ -240,7 +240,7 @@ def test_a_wrong_value_is_said_with_its_key_and_what_is_allowed(override, said):
         ),
     ],
 )
-def test_what_relative_positions_do_not_go_with_is_refused(override, said):
+def test_settings_incompatible_with_relative_positions_are_refused(override, said):
     message = refusal(override, recipe="transformer_xl_base")
     assert message.startswith(f"override {override}: {said}")
     assert "\n" not in message
@@ -300,11 +300,11 @@ def test_a_missing_key_is_named(tmp_path: Path):
         ),
     ],
 )
-def test_an_override_that_fits_nowhere_is_said(override, said):
+def test_an_override_of_an_unknown_key_is_refused(override, said):
     assert refusal(override) == said
 
 
-def test_an_unknown_name_gets_the_nearest_one():
+def test_an_unknown_name_is_refused_with_the_most_similar_one():
     with pytest.raises(
         BadInput, match=r"invalid recipe: got bert_bse, expected a name that .*did you mean bert_base\?"
     ):
@@ -315,7 +315,7 @@ def test_an_unknown_name_gets_the_nearest_one():
         load("no/such.yaml")
 
 
-def test_overrides_reach_into_lists_and_replace_whole_parts():
+def test_overrides_change_list_elements_and_replace_whole_parts():
     recipe = load(
         "bert_base", ["phases.1.steps=7", "masking={kind: span, geometric_p: 0.3}", "optimizer.learning_rate=2e-4"]
     )
@@ -326,7 +326,7 @@ def test_overrides_reach_into_lists_and_replace_whole_parts():
     )
 
 
-def test_an_override_inside_of_a_part_that_is_left_out_leaves_its_other_values_as_they_are():
+def test_an_override_of_a_part_missing_from_the_file_keeps_its_other_defaults():
     assert load(
         "bert_base", ["model.position_embedding.init_method=sinusoidal"]
     ).model.position_embedding == LearnedPositions(max_position_embeddings=512, init_method="sinusoidal")
@@ -335,7 +335,7 @@ def test_an_override_inside_of_a_part_that_is_left_out_leaves_its_other_values_a
     assert banded.position_embedding == LearnedPositions(max_position_embeddings=1_024, init_std=0.01)
 
 
-def test_overrides_of_the_cluster_go_to_the_cluster():
+def test_overrides_of_the_cluster_are_separated_from_those_of_the_recipe():
     of_recipe, of_cluster = split_overrides(["seed=3", "cluster.num_workers=5", "cluster.engine.zero_stage=3"])
     cluster = load_cluster("local", of_cluster)
     assert of_recipe == ["seed=3"]
@@ -343,7 +343,7 @@ def test_overrides_of_the_cluster_go_to_the_cluster():
 
 
 @pytest.mark.parametrize("name", list_names("recipes"))
-def test_a_shipped_recipe_is_15_to_45_lines_beside_its_figures_and_named_as_its_file(name):
+def test_a_shipped_recipe_has_15_to_45_lines_plus_results_and_the_name_of_its_file(name):
     figures = re.compile(r"^reported_results:\n(?:  .*\n)+\n", re.MULTILINE)
     text = (HOME / "recipes" / f"{name}.yaml").read_text()
     assert len(figures.findall(text)) == 1
@@ -352,13 +352,13 @@ def test_a_shipped_recipe_is_15_to_45_lines_beside_its_figures_and_named_as_its_
 
 
 @pytest.mark.parametrize("name", list_names("recipes"))
-def test_a_shipped_recipe_says_what_its_paper_found_and_where(name):
+def test_a_shipped_recipe_has_the_parameters_and_citation_of_its_paper(name):
     assert {"parameters", "citation"} <= shipped(name).reported_results.keys()
 
 
 @pytest.mark.parametrize("name", list_names("recipes"))
-def test_a_shipped_recipe_says_of_what_training_its_figures_are(name):
-    """This training, another one, or none: no figure is taken for one of the recipe that is not."""
+def test_a_shipped_recipe_states_which_training_gave_its_reported_results(name):
+    """The results come from this training or another one, or there are none; the recipe must state which."""
     expected = shipped(name).reported_results
     said = expected["setting"]
     scores = expected.keys() - {"parameters", "printed", "citation", "setting", "split", "also"}
@@ -370,19 +370,19 @@ def test_a_shipped_recipe_says_of_what_training_its_figures_are(name):
     assert not scores or "split" in expected or "no fine-tuning" in said
 
 
-def test_figures_of_multi_task_training_are_said_to_be_such():
-    """T5's own nets learnt supervised tasks as well; the recipes have the unsupervised text alone."""
+def test_results_of_multi_task_training_are_marked():
+    """The published T5 models were also trained on supervised tasks; the recipes use only the unsupervised text."""
     multi = {
         name
         for name in list_names("recipes")
         if shipped(name).reported_results["setting"].startswith("another training")
     }
     assert multi == {"t5_small", "t5_large", "t5_3b", "t5_11b"}
-    assert shipped("t5_base").reported_results["squad"] == {"em": 83.01}  # 85.44 with supervised tasks
+    assert shipped("t5_base").reported_results["squad"] == {"em": 83.01}  # 85.44 if trained on supervised tasks too
 
 
 @pytest.mark.parametrize(("key", "value"), [("setting", "[this]"), ("setting", '""'), ("citation", "7")])
-def test_what_is_said_of_figures_is_text(tmp_path: Path, key, value):
+def test_comments_on_reported_results_must_be_text(tmp_path: Path, key, value):
     text = re.sub(rf"^  {key}: .*$", f"  {key}: {value}", (HOME / "recipes" / "gpt2.yaml").read_text(), flags=re.M)
     (tmp_path / "x.yaml").write_text(text)
     with pytest.raises(BadInput, match=rf"invalid reported_results\.{key}: got .*, expected text"):
@@ -390,7 +390,7 @@ def test_what_is_said_of_figures_is_text(tmp_path: Path, key, value):
 
 
 @pytest.mark.parametrize("name", ["xlm_mlm", "xlm_clm", "xlm_tlm"])
-def test_xlm_reads_shuffled_lines_in_lower_case_without_accents(name):
+def test_xlm_reads_shuffled_lower_case_lines_without_accents(name):
     data = shipped(name).data
     assert (data.tokenizer.lowercase, data.tokenizer.strip_accents, data.packing.sentence_order) == (
         True,
@@ -402,7 +402,7 @@ def test_xlm_reads_shuffled_lines_in_lower_case_without_accents(name):
 
 
 @pytest.mark.parametrize("name", list_names("corpora"))
-def test_a_shipped_corpus_is_named_as_its_file(name):
+def test_a_shipped_corpus_has_the_name_of_its_file(name):
     assert load_corpus(name).name == name
 
 
@@ -411,7 +411,7 @@ def test_the_corpus_of_each_shipped_recipe_is_shipped():
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_a_scale_keeps_the_initialisation_in_step_with_the_width(scale):
+def test_a_scale_adapts_the_initialization_to_the_width(scale):
     trunk = load("bert_base", scale=scale).model
     assert trunk.init_std == pytest.approx(0.02 * (768 / trunk.hidden_size) ** 0.5, rel=0.02)
 
@@ -467,7 +467,7 @@ SHRUNK = [
 
 
 @pytest.mark.parametrize(("name", "values"), SHRUNK)
-def test_a_scale_puts_a_value_only_where_a_part_has_the_key(name, values):
+def test_a_scale_changes_only_keys_that_a_part_has(name, values):
     tiny = shipped(name, "tiny")
     for key, value in values.items():
         found = tiny
@@ -476,18 +476,18 @@ def test_a_scale_puts_a_value_only_where_a_part_has_the_key(name, values):
         assert found == value, key
 
 
-def test_an_override_of_a_scaled_recipe_leaves_the_scale_as_it_is():
+def test_an_override_does_not_change_later_loads_at_that_scale():
     assert load("bert_base", ["phases.0.steps=7"], scale="tiny").phases[0].steps == 7
     assert load("bert_base", scale="tiny").phases[0].steps == 4_000
 
 
-def test_what_a_paper_found_is_not_expected_of_a_changed_recipe():
+def test_a_changed_recipe_has_no_reported_results():
     assert shipped("bert_base").reported_results["glue"]["mnli_m"] == 84.6
     assert load("bert_base", ["seed=1"]).reported_results == shipped("bert_base", "tiny").reported_results == {}
 
 
 @pytest.mark.parametrize("count", ["many", "0", "1.5", "yes"])
-def test_expected_parameters_are_a_number(tmp_path: Path, count):
+def test_reported_parameters_must_be_a_number(tmp_path: Path, count):
     (tmp_path / "x.yaml").write_text((HOME / "recipes" / "gpt2.yaml").read_text().replace("124_439_808", count))
     with pytest.raises(
         BadInput, match=r"invalid reported_results\.parameters: got .*, expected a whole number from 1 up"
@@ -506,14 +506,14 @@ def test_expected_parameters_are_a_number(tmp_path: Path, count):
         ),
     ],
 )
-def test_the_split_of_a_paper_s_figures_is_dev_or_test(tmp_path: Path, split: str, said: str):
+def test_the_split_of_reported_results_is_dev_or_test(tmp_path: Path, split: str, said: str):
     recipe = (HOME / "recipes" / "gpt2.yaml").read_text()
     (tmp_path / "x.yaml").write_text(recipe.replace("reported_results:\n", f"reported_results:\n  {split}\n"))
     with pytest.raises(BadInput, match=said):
         load(str(tmp_path / "x.yaml"))
 
 
-def test_the_corpora_of_the_demo_are_in_the_checkout():
+def test_the_demo_corpora_are_in_the_checkout():
     assert Path(load_corpus("demo_phrases").phrases).read_text(encoding="utf-8").count("\n") > 100
     english, esperanto = (
         Path(path).read_text(encoding="utf-8").splitlines() for path in load_corpus("demo_parallel").sources[1].paths
@@ -521,11 +521,11 @@ def test_the_corpora_of_the_demo_are_in_the_checkout():
     assert len(english) == len(esperanto) == 2_000
 
 
-def test_an_override_wins_over_the_scale():
+def test_an_override_takes_precedence_over_the_scale():
     assert load("bert_base", ["model.num_hidden_layers=3"], scale="tiny").model.num_hidden_layers == 3
 
 
-def test_a_directory_of_transformers_is_answered_with_init_checkpoint(tmp_path: Path) -> None:
+def test_a_directory_of_transformers_is_refused_with_the_remedy_init_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(BadInput, match=rf"invalid recipe: got {tmp_path}, .*use RECIPE init_checkpoint={tmp_path}$"):
         load(str(tmp_path))
@@ -535,7 +535,7 @@ def test_an_unknown_scale_is_refused():
     assert refusal(scale="tny") == "invalid --scale: got 'tny', expected one of tiny, small; did you mean tiny?"
 
 
-def test_bert_learns_as_its_paper_says():
+def test_bert_has_the_training_settings_of_its_paper():
     recipe = load("bert_base")
     assert (recipe.num_steps, recipe.optimizer.learning_rate, recipe.optimizer.warmup_steps, recipe.optimizer.eps) == (
         1_000_000,
@@ -547,7 +547,7 @@ def test_bert_learns_as_its_paper_says():
     assert not recipe.optimizer.bias_correction
 
 
-def test_roberta_learns_as_its_paper_says():
+def test_roberta_has_the_training_settings_of_its_paper():
     recipe = load("roberta_base")
     assert (recipe.num_steps, recipe.optimizer.learning_rate, recipe.optimizer.warmup_steps) == (500_000, 6e-4, 24_000)
     assert (recipe.optimizer.beta2, recipe.optimizer.max_grad_norm, recipe.data.static_masks) == (0.98, 0, 0)
@@ -740,13 +740,13 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize(("name", "overrides", "said"), IMPOSSIBLE)
-def test_an_impossible_recipe_is_refused_with_what_to_do(name, overrides, said):
+def test_an_impossible_recipe_is_refused_with_a_remedy(name, overrides, said):
     problems = check(load(name, overrides), load_cluster("local", ["num_workers=2"]))
     assert any(said in problem for problem in problems), problems
     assert all("\n" not in problem for problem in problems)
 
 
-def test_a_row_must_fit_into_a_micro_batch():
+def test_a_sequence_must_fit_into_a_micro_batch():
     problems = check(load("gpt2"), load_cluster("local", ["num_workers=1", "engine.micro_batch_tokens=1000"]))
     assert problems == [
         "invalid cluster.engine.micro_batch_tokens: got 1000, expected at least 1024, the tokens of one sequence of "
@@ -777,14 +777,14 @@ UNSPLIT = [
 
 
 @pytest.mark.parametrize(("name", "tensor", "said"), UNSPLIT)
-def test_a_net_that_cannot_be_split_is_refused_with_what_to_do(name, tensor, said):
+def test_a_model_that_cannot_be_split_is_refused_with_a_remedy(name, tensor, said):
     given = ["num_workers=24", f"engine.tensor_parallel_size={tensor}"]
     (problem,) = check(load(name), load_cluster("local", given))
     assert said in problem
     assert "\n" not in problem
 
 
-def test_an_optimiser_that_needs_whole_tensors_is_refused_with_others_that_do_not(monkeypatch):
+def test_an_optimizer_that_needs_whole_tensors_is_refused_with_alternatives(monkeypatch):
     monkeypatch.setattr(Adafactor, "takes_slices", False)
     (problem,) = check(load("t5_11b"), load_cluster("local", ["num_workers=24", "engine.tensor_parallel_size=8"]))
     expected = "expected 1 with optimizer kind adafactor, which needs whole tensors; set it to 1, or use adamw or lamb"
@@ -825,7 +825,7 @@ UNSTAGED = [
 
 
 @pytest.mark.parametrize(("name", "stages", "said"), UNSTAGED)
-def test_a_net_that_has_no_stages_is_refused_with_what_to_do(name, stages, said):
+def test_a_model_without_pipeline_stages_is_refused_with_a_remedy(name, stages, said):
     given = ["num_workers=24", f"engine.pipeline_parallel_size={stages}", "engine.zero_stage=1"]
     problems = check(load(name), load_cluster("local", given))
     assert any(said in problem for problem in problems), problems
@@ -845,7 +845,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize(("name", "workers", "tensor", "stages"), LAYOUTS)
-def test_published_layouts_can_be_written_down(name, workers, tensor, stages):
+def test_published_parallel_layouts_are_valid(name, workers, tensor, stages):
     given = [
         f"num_workers={workers}",
         f"engine.tensor_parallel_size={tensor}",
@@ -875,7 +875,7 @@ UNCHUNKED = [
 
 
 @pytest.mark.parametrize(("name", "sequence", "said"), UNCHUNKED)
-def test_tokens_that_cannot_be_shared_are_refused_with_what_to_do(name, sequence, said):
+def test_invalid_sequence_parallelism_is_refused_with_a_remedy(name, sequence, said):
     (problem,) = check(
         load(name), load_cluster("local", ["num_workers=24", f"engine.sequence_parallel_size={sequence}"])
     )
@@ -883,7 +883,7 @@ def test_tokens_that_cannot_be_shared_are_refused_with_what_to_do(name, sequence
     assert "\n" not in problem
 
 
-def test_heads_are_shared_by_both_sorts_of_groups():
+def test_tensor_and_sequence_parallel_workers_share_the_attention_heads():
     both = ["num_workers=16", "engine.tensor_parallel_size=4", "engine.sequence_parallel_size=4"]
     assert check(load("gpt3_6_7b"), load_cluster("local", both)) == []
     (problem,) = check(
@@ -892,7 +892,7 @@ def test_heads_are_shared_by_both_sorts_of_groups():
     assert "a multiple of the 32 workers that share sequences)" in problem
 
 
-def test_workers_are_whole_groups_that_share_a_net():
+def test_the_number_of_workers_is_a_multiple_of_the_group_size():
     with pytest.raises(
         BadInput,
         match=r"invalid num_workers: got 3, expected 0, or a multiple of engine\.tensor_parallel_size x .* \(2\)",
@@ -910,7 +910,7 @@ def test_workers_are_whole_groups_that_share_a_net():
     ]
 
 
-def test_the_hash_is_of_the_science_alone():
+def test_the_hash_ignores_names_papers_evaluation_tasks_and_results():
     recipe = load("bert_base")
     assert (
         recipe.hash
@@ -934,12 +934,12 @@ def test_every_other_key_changes_the_hash():
     assert len(hashes | {recipe.hash}) == len(changed) + 1
 
 
-def test_the_hash_is_the_same_wherever_the_recipe_is_read_from(tmp_path: Path):
+def test_the_hash_does_not_depend_on_the_file_of_the_recipe(tmp_path: Path):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(plain(load("gpt2")), sort_keys=True))
     assert load(str(tmp_path / "mine.yaml")).hash == load("gpt2").hash
 
 
-def test_paths_of_a_corpus_file_begin_at_its_folder(tmp_path: Path):
+def test_paths_in_a_corpus_file_are_relative_to_its_directory(tmp_path: Path):
     (tmp_path / "mine.yaml").write_text("name: mine\nsources: [{kind: text, path: books}, {kind: python_docs}]")
     books, installed = load_corpus(str(tmp_path / "mine.yaml")).sources
     assert books == readers.TextReader(path=str(tmp_path / "books"))
@@ -957,7 +957,7 @@ def test_paths_of_a_corpus_file_begin_at_its_folder(tmp_path: Path):
         ("skip_steps=[7, 41]", "invalid cluster.skip_steps: got 41, expected steps up to 40, the last one; remove it"),
     ],
 )
-def test_steps_that_a_run_does_not_have_are_refused(override: str, problem: str) -> None:
+def test_steps_beyond_the_end_of_a_run_are_refused(override: str, problem: str) -> None:
     recipe = load(
         "bert_base", ["phases=[{seq_length: 128, global_batch_size: 256, steps: 40}]", "optimizer.warmup_steps=4"]
     )
@@ -976,12 +976,12 @@ def test_steps_that_a_run_does_not_have_are_refused(override: str, problem: str)
         ("loss_spikes.sigma=5", "invalid key: got loss_spikes.sigma, "),
     ],
 )
-def test_what_a_cluster_cannot_skip_or_profile_is_refused(override: str, message: str) -> None:
+def test_invalid_steps_to_skip_or_profile_are_refused(override: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         load_cluster("local", [override])
 
 
-def test_a_cluster_without_a_number_of_workers_takes_the_cores_but_no_more_than_rows():
+def test_by_default_a_cluster_has_one_worker_per_core_but_no_more_workers_than_sequences():
     recipe = load("bert_base", ["phases=[{seq_length: 8, global_batch_size: 1, steps: 1}]"])
     assert load_cluster("local").count_workers(recipe) == 1
     assert load_cluster("local", ["num_workers=3"]).count_workers(recipe) == 3
@@ -990,8 +990,8 @@ def test_a_cluster_without_a_number_of_workers_takes_the_cores_but_no_more_than_
 HPZ = ["engine.zero_stage=3", "engine.deepspeed={zero_optimization: {zero_hpz_partition_size: 4}}"]
 
 
-def test_workers_are_whole_partitions_of_deepspeed(monkeypatch):
-    """With 6 workers and partitions of 4 each worker ended in a traceback."""
+def test_the_number_of_workers_is_a_multiple_of_the_partition_size_of_deepspeed(monkeypatch):
+    """With 6 workers and partitions of 4, each worker used to end with a traceback."""
     with pytest.raises(
         BadInput, match=r"invalid num_workers: got 6, expected 0, or a multiple of .*partition_size, i.e. of 4"
     ):
@@ -999,14 +999,16 @@ def test_workers_are_whole_partitions_of_deepspeed(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(11)))
     cluster, recipe = load_cluster("local", HPZ), load("bert_base")
     assert cluster.count_workers(recipe) == 8
-    assert cluster.workers_in(3, recipe) == 4  # one partition at least
-    assert cluster.workers_in(11, load("bert_base", ["phases.0.global_batch_size=5"])) == 4  # no more than rows
+    assert cluster.workers_in(3, recipe) == 4  # at least one partition
+    assert (
+        cluster.workers_in(11, load("bert_base", ["phases.0.global_batch_size=5"])) == 4
+    )  # no more workers than sequences
     both = load_cluster("local", ["engine.sequence_parallel_size=6", *HPZ])
     assert both.workers_in(40, recipe) == 36
 
 
-def test_a_cluster_of_gpus_without_a_number_of_workers_takes_the_gpus(monkeypatch):
-    """It took the cores of this machine, divided by those of a worker."""
+def test_by_default_a_cluster_with_gpus_has_one_worker_per_gpu(monkeypatch):
+    """It used to have the number of cores divided by the cores of a worker."""
     monkeypatch.setattr("orchestration.config.hardware.list_gpus", lambda: 3 * (("a GPU", 1e9),))
     cluster = load_cluster("one_gpu", ["num_workers=0"])
     assert cluster.count_workers(load("bert_base")) == 3
@@ -1015,12 +1017,12 @@ def test_a_cluster_of_gpus_without_a_number_of_workers_takes_the_gpus(monkeypatc
     assert with_tensor.count_workers(load("bert_base")) == 2
 
 
-def test_cores_have_no_make_of_a_gpu():
+def test_a_cpu_cluster_has_no_gpu_type():
     with pytest.raises(BadInput, match="invalid gpu_type: got 'h100', expected empty with device cpu"):
         load_cluster("local", ["gpu_type=h100"])
 
 
-def test_a_cluster_that_runs_elsewhere_says_how_many_workers_it_has():
+def test_a_remote_cluster_requires_the_number_of_workers():
     (problem,) = check(load("bert_base"), load_cluster("local", ["ray_address=auto"]))
     assert problem.startswith(
         "invalid cluster.num_workers: got 0, which counts the workers of this machine only, expected a"
@@ -1051,7 +1053,7 @@ def test_a_cluster_that_runs_elsewhere_says_how_many_workers_it_has():
         ("local", ["beam.options={direct_num_workers: 4}"], []),
     ],
 )
-def test_keys_of_a_cluster_that_change_nothing_are_named(name: str, overrides: list[str], keys: list[str]) -> None:
+def test_keys_of_a_cluster_without_effect_are_reported(name: str, overrides: list[str], keys: list[str]) -> None:
     said = find_ignored_keys(load_cluster(name, overrides))
     assert [line.split()[2] for line in said] == keys
     assert all(line.startswith(f"cluster {name}: ") for line in said)
@@ -1066,7 +1068,7 @@ def test_keys_of_a_cluster_that_change_nothing_are_named(name: str, overrides: l
         (["cluster.eval_every=20", "cluster.log_every=1"], 1, 20, 1_000),
     ],
 )
-def test_evaluations_are_as_often_as_checkpoints_unless_the_cluster_says_otherwise(
+def test_by_default_a_run_evaluates_as_often_as_it_saves(
     overrides: list[str], log: int, evaluate: int, save: int
 ) -> None:
     intervals = load_cluster("local", overrides).intervals(load("bert_base"))
@@ -1079,7 +1081,7 @@ def test_a_short_run_saves_four_times() -> None:
     assert load_cluster("local").intervals(few)["save_every"] == 6
 
 
-def test_a_device_and_its_gpus_must_agree():
+def test_the_device_and_the_number_of_gpus_must_agree():
     with pytest.raises(BadInput, match="invalid gpus_per_worker: got 1, expected 0 with device cpu"):
         load_cluster("local", ["gpus_per_worker=1"])
     for name, number, allowed in (("local", -1, "0 with device cpu"), ("one_gpu", 2, "1 with device cuda")):
@@ -1091,15 +1093,15 @@ def test_a_device_and_its_gpus_must_agree():
         load_cluster("one_gpu", ["engine.zero_stage=0"])
 
 
-def test_flat_names_every_leaf():
+def test_flatten_gives_the_path_and_value_of_every_leaf():
     assert dict(flatten({"a": {"b": [1, {"c": 2}]}, "d": []})) == {"a.b.0": 1, "a.b.1.c": 2, "d": []}
 
 
 @pytest.mark.parametrize(
     ("cores", "memory", "workers"), [(0.5, 64e9, 1), (8, 64e9, 8), (8, 2e9, 1), (8, 6e9, 4), (2.9, 64e9, 2)]
 )
-def test_workers_are_no_more_than_a_control_group_has_cores_and_memory_for(monkeypatch, cores, memory, workers):
-    """Under 2 GB and half a core there were as many as the machine has cores, and the kernel ended them."""
+def test_workers_are_limited_by_cores_and_memory_of_the_control_group(monkeypatch, cores, memory, workers):
+    """With 2 GB and half a core, there used to be one worker per core of the machine, and the kernel killed them."""
     monkeypatch.setattr(limits, "cores", lambda root=limits.ROOT: limits.Cores(cores))
     monkeypatch.setattr(limits, "memory", lambda root=limits.ROOT: limits.MemoryLimit(memory, memory))
     assert load_cluster("local").count_workers(load("bert_base")) == workers

@@ -1,4 +1,4 @@
-"""What `--scale` changes is said by the parts: each of their keys is one of theirs, and a recipe has it."""
+"""Each part declares which of its keys `--scale` changes; each such key exists and is used by a recipe."""
 
 import dataclasses
 import typing
@@ -14,15 +14,15 @@ from preprocessing.spec import AtMost
 
 WITH_A_BAND = load(
     "gpt3_125m", ["model.attention_window={kind: alternating, size: 256}"]
-)  # no paper says how wide it was
+)  # no paper gives the width of its window
 
 OTHER_OPTIMISERS = [
     load("gpt2", [f"optimizer={{kind: {kind}, learning_rate: 1e-4}}"]) for kind in ("lion", "muon")
-]  # no recipe's
+]  # not used in any recipe
 
 
 def classes(annotation: Any) -> Iterator[type]:
-    """Every class of parts that a recipe can have, inside of each other."""
+    """Every class of parts that a recipe can contain, at any depth."""
     for option in options(annotation):
         if typing.get_origin(option) is tuple:
             yield from classes(typing.get_args(option)[0])
@@ -73,20 +73,20 @@ def test_the_walk_finds_the_parts_of_a_recipe() -> None:
 
 
 @pytest.mark.parametrize(("kind", "scale", "key"), SHRUNK, ids=str)
-def test_each_key_of_a_scale_is_a_field_that_a_recipe_has(kind: type, scale: str, key: str, used: set[type]) -> None:
+def test_each_key_of_a_scale_is_a_field_that_a_recipe_uses(kind: type, scale: str, key: str, used: set[type]) -> None:
     assert scale in SCALES
     assert key in annotations(kind)
     assert any(issubclass(one, kind) for one in used), f"no recipe has {kind.__name__}"
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_a_part_that_a_recipe_leaves_to_its_default_is_shrunk_too(scale: str) -> None:
+def test_a_part_with_its_default_value_is_scaled_too(scale: str) -> None:
     recipe = load("bert_base", scale=scale)
-    assert recipe.model.position_embedding.init_method == "sinusoidal"  # bert_base.yaml says nothing of positions
+    assert recipe.model.position_embedding.init_method == "sinusoidal"  # bert_base.yaml does not set positions
     assert recipe.model.position_embedding.max_position_embeddings == 512
 
 
-def test_a_bound_is_put_only_where_a_recipe_says_more() -> None:
+def test_an_upper_bound_changes_only_larger_values() -> None:
     assert load("transformer_xl_base", scale="tiny").model.mem_len == 64
     assert load("transformer_xl_base", ["model.position_embedding.mem_len=8"]).model.mem_len == 8
     assert isinstance(
@@ -106,7 +106,7 @@ def test_a_bound_is_put_only_where_a_recipe_says_more() -> None:
         ("xlm_tlm", "demo_parallel"),
     ],
 )
-def test_a_scale_takes_the_text_that_has_what_the_rows_want(name: str, text: str) -> None:
+def test_a_scale_selects_the_demo_corpus_that_its_sequences_require(name: str, text: str) -> None:
     assert load(name, scale="tiny").data.corpus == text
 
 
@@ -118,10 +118,10 @@ def test_a_scale_takes_the_text_that_has_what_the_rows_want(name: str, text: str
         ("electra_small", [32, 128]),
         ("gpt2", [128]),
         ("t5_base", [128]),
-        ("xlnet_base", [128]),  # its rows go on from the last 64 tokens of those before them
+        ("xlnet_base", [128]),  # each sequence continues from the last 64 tokens of the previous one
     ],
 )
-def test_masked_tokens_are_learned_on_short_rows_first(name: str, lengths: list[int]) -> None:
+def test_masked_language_models_start_with_short_sequences(name: str, lengths: list[int]) -> None:
     assert [phase.seq_length for phase in load(name, scale="small").phases] == lengths
     assert [phase.seq_length for phase in load(name, scale="tiny").phases] == [64]
     (own,) = load(name, ["phases=[{seq_length: 64, global_batch_size: 8, steps: 300}]"], "small").phases
@@ -129,7 +129,7 @@ def test_masked_tokens_are_learned_on_short_rows_first(name: str, lengths: list[
 
 
 @pytest.mark.parametrize("name", list_names("recipes"))
-def test_every_recipe_has_rows_and_steps_at_each_scale(name: str) -> None:
+def test_lengths_and_steps_of_every_recipe_are_valid_at_each_scale(name: str) -> None:
     for scale in SCALES:
         recipe = load(name, scale=scale)
         assert all(phase.seq_length <= recipe.model.longest for phase in recipe.phases)
@@ -139,6 +139,6 @@ def test_every_recipe_has_rows_and_steps_at_each_scale(name: str) -> None:
 @pytest.mark.parametrize(
     "document", [{"objective": 3}, {"objective": {"losses": 3}}, {"objective": {"losses": [3]}}, {}]
 )
-def test_a_scale_over_what_is_no_recipe_leaves_the_words_to_the_loader(document: dict[str, Any]) -> None:
+def test_scaling_an_invalid_recipe_raises_no_error(document: dict[str, Any]) -> None:
     shrink(document, "small", Recipe)
     assert [phase["seq_length"] for phase in document["phases"]] == [128]

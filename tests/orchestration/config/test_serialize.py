@@ -1,4 +1,4 @@
-"""What is not a default, and recipes and clusters as YAML: both come back as what they were."""
+"""Recipes and clusters written as YAML, in full or without default values, load as the same objects."""
 
 from pathlib import Path
 
@@ -11,9 +11,7 @@ from orchestration.config import list_names, load, load_cluster, to_non_defaults
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("scale", ["", "tiny"])
 @pytest.mark.parametrize("name", list_names("recipes"))
-def test_a_recipe_comes_back_from_its_yaml_and_from_what_is_not_a_default(
-    name: str, scale: str, tmp_path: Path
-) -> None:
+def test_a_recipe_survives_yaml_with_and_without_default_values(name: str, scale: str, tmp_path: Path) -> None:
     recipe = load(name, scale=scale)
     for text in (to_yaml(recipe), yaml.safe_dump(to_non_defaults(recipe))):
         (tmp_path / "recipe.yaml").write_text(text)
@@ -21,13 +19,13 @@ def test_a_recipe_comes_back_from_its_yaml_and_from_what_is_not_a_default(
 
 
 @pytest.mark.parametrize("name", list_names("clusters"))
-def test_a_cluster_comes_back_from_its_yaml(name: str, tmp_path: Path) -> None:
+def test_a_cluster_survives_yaml(name: str, tmp_path: Path) -> None:
     cluster = load_cluster(name, ["cluster.log_every=3"])
     (tmp_path / "cluster.yaml").write_text(to_yaml(cluster))
     assert load_cluster(str(tmp_path / "cluster.yaml")) == cluster
 
 
-def test_only_what_differs_from_the_defaults_is_told() -> None:
+def test_only_values_that_differ_from_the_defaults_are_included() -> None:
     told = to_non_defaults(load("bert_base"))
     assert "seed" not in told
     assert "weight_decay" not in told["optimizer"]

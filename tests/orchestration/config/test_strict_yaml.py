@@ -1,4 +1,4 @@
-"""The strict loader: YAML 1.2 scalars, and an error with its line for everything that YAML does behind one's back."""
+"""The strict YAML loader reads scalars as in YAML 1.2, and refuses misleading features of YAML with the line number."""
 
 import math
 from pathlib import Path
@@ -37,7 +37,7 @@ from preprocessing.errors import BadInput
         ("[1, a]", [1, "a"]),
     ],
 )
-def test_scalars_are_those_of_yaml_1_2(text, value):
+def test_scalars_are_read_as_in_yaml_1_2(text, value):
     found = parse(f"key: {text}", "here")["key"]
     assert found == value
     assert type(found) is type(value)
@@ -73,7 +73,7 @@ def test_nan_is_a_number():
         ("[" * 600, "f.yaml: invalid YAML: got too many nested lists and mappings, expected fewer"),
     ],
 )
-def test_what_misleads_is_an_error_of_one_line(text, message):
+def test_a_misleading_feature_is_a_one_line_error(text, message):
     with pytest.raises(BadInput) as refused:
         parse(text, "f.yaml")
     assert str(refused.value).startswith(message)
@@ -89,7 +89,7 @@ def test_what_misleads_is_an_error_of_one_line(text, message):
         (None, "f.yaml: cannot read the file (No such file or directory); check the path"),
     ],
 )
-def test_a_file_must_be_readable_and_hold_one_mapping(tmp_path: Path, content, message):
+def test_a_file_must_be_readable_and_contain_one_mapping(tmp_path: Path, content, message):
     if content is not None:
         (tmp_path / "f.yaml").write_bytes(content)
     with pytest.raises(BadInput) as refused:
@@ -97,5 +97,5 @@ def test_a_file_must_be_readable_and_hold_one_mapping(tmp_path: Path, content, m
     assert str(refused.value).startswith(message)
 
 
-def test_a_merge_key_is_a_key_like_any_other():
+def test_a_merge_key_is_an_ordinary_key():
     assert parse("<<: {a: 1}", "here") == {"<<": {"a": 1}}

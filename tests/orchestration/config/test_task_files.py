@@ -1,4 +1,4 @@
-"""Task files: each loads, its scores belong to its kind, and recipes quote no figure without one."""
+"""Task files: each file loads, its metrics fit its kind, and the results that recipes report belong to a task."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ from training.tasks import (
 from training.tasks import TASKS as HELD_OUT
 
 TASKS = list_names("tasks")
-METRICS = {  # what scores of a kind may be called; scores.md 1.1 to 1.4
+METRICS = {  # kind of task -> its possible metrics; scores.md 1.1 to 1.4
     "classification": {"accuracy", "f1", "macro_f1", "matthews"},
     "regression": {"spearman", "pearson"},
     "token_classification": {"f1", "precision", "recall", "accuracy"},
@@ -58,7 +58,7 @@ every_task = pytest.mark.parametrize("name", TASKS)
 
 
 @every_task
-def test_a_task_file_loads_and_its_metrics_belong_to_its_kind(name: str) -> None:
+def test_a_task_file_loads_and_its_metrics_fit_its_kind(name: str) -> None:
     task = load_task(name)
     assert task.name == name
     assert task.description
@@ -72,7 +72,7 @@ def test_a_task_file_loads_and_its_metrics_belong_to_its_kind(name: str) -> None
             assert not [path for path in one.paths if EACH in path or Path(path).is_absolute()]
 
 
-def test_every_kind_has_a_file_and_unavailable_is_none() -> None:
+def test_every_kind_has_a_file_and_unavailable_is_not_a_task() -> None:
     assert {load_task(name).task.kind for name in TASKS} == set(map(kind_of, get_args(Kinds))) == METRICS.keys()
     assert "unavailable" not in TASKS
     glue = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"}
@@ -80,15 +80,15 @@ def test_every_kind_has_a_file_and_unavailable_is_none() -> None:
 
 
 BESIDE = {"test_sample", "test_labelled", "test_2017", "test_mismatched"}
-"""Further tests of tasks whose score is of `test` or `dev`."""
+"""Additional test splits of tasks whose score is that of `test` or `dev`."""
 
 
 def silent(tasks: Sequence[TaskFile]) -> set[str]:
-    """Tasks that do not say what their score is of, though it is of neither `test` nor `dev`, or of a data set that is
-    not the one they learn: else they would be scored on what is only there to learn from."""
+    """Tasks that need `score_splits` and lack it: their score is that of neither `test` nor `dev`, or of another data
+    set than `train`. They would otherwise be scored on text that is only for training."""
 
     def sets(split: SplitRecords) -> set[str]:
-        """The folders of the data sets: glue/MNLI, xquad."""
+        """The directories of the data sets, e.g. glue/MNLI or xquad."""
         every = [path for one in (split, *split.fallbacks) for path in one.paths]
         paths = [path.removeprefix("../").split("/") for path in every]
         return {"/".join(path[: 2 if path[0] in ("glue", "ner") else 1]) for path in paths if len(path) > 1}
@@ -103,14 +103,14 @@ def silent(tasks: Sequence[TaskFile]) -> set[str]:
     return found
 
 
-def test_every_task_says_what_its_score_is_of_where_that_is_not_its_own_test_or_dev() -> None:
+def test_a_task_names_its_scored_splits_if_they_are_not_its_own_test_or_dev() -> None:
     assert silent(tasks_of()) == set()
     without = [dataclasses.replace(task, score_splits=()) for task in tasks_of()]
     assert silent(without) == {"xquad", "xnli", "xnli_halves", "mlqa", "hans", "ax", "ax_text", "wikigold"}
 
 
 def read_twice(task: TaskFile) -> list[tuple[str, str]]:
-    """Pairs of splits that read a file in common and are not told apart by its rows."""
+    """Pairs of splits that read the same file, and whose rows are not shown to be different."""
     places = {
         name: {(path, one.archive_member): one for one in (split, *split.fallbacks) for path in one.paths}
         for name, split in task.files.items()
@@ -132,9 +132,9 @@ def read_twice(task: TaskFile) -> list[tuple[str, str]]:
     ]
 
 
-def test_no_rows_are_learned_or_chosen_on_and_scored() -> None:
+def test_no_scored_row_is_used_for_training_or_selection() -> None:
     assert {task.name: read_twice(task) for task in tasks_of() if read_twice(task)} == {
-        "mlqa": [("dev", "dev_en")],  # what is chosen on, among the dev sets of all languages
+        "mlqa": [("dev", "dev_en")],  # the selection split is one of the dev sets of all languages
         "xnli": [("dev", "dev_en")],
     }
     halves = load_task("mnli_halves")
@@ -142,8 +142,8 @@ def test_no_rows_are_learned_or_chosen_on_and_scored() -> None:
     assert read_twice(dataclasses.replace(halves, files=both)) == [("train", "test")]
 
 
-def test_xquad_chooses_on_articles_that_are_not_asked_about(tmp_path: Path) -> None:
-    """Its questions are of SQuAD's dev set, all 1,190 of them."""
+def test_xquad_selects_hyperparameters_on_articles_without_test_questions(tmp_path: Path) -> None:
+    """All of its 1,190 questions come from SQuAD's dev set."""
     task = load_task("xquad")
     paths = [path for split in ("train", "dev") for path in task.files[split].paths]
     assert not [path for path in paths if "dev" in path]
@@ -157,7 +157,7 @@ def test_xquad_chooses_on_articles_that_are_not_asked_about(tmp_path: Path) -> N
 
 
 def quoted() -> Iterator[tuple[str, str]]:
-    """Recipe and figure: ("bert_base", "glue.mnli_m")."""
+    """Pairs of a recipe and a reported result, e.g. ("bert_base", "glue.mnli_m")."""
     for recipe in list_names("recipes"):
         for name, figure in load(recipe).reported_results.items():
             if name in ("parameters", "printed", "citation", "setting", "split", "also"):
@@ -166,7 +166,7 @@ def quoted() -> Iterator[tuple[str, str]]:
 
 
 def unaccounted(figures: set[str]) -> dict[str, str]:
-    """Figures that no task file measures and for which no reason is given, or for which there is both."""
+    """Reported results with neither a task file nor a reason for its absence, or with both."""
     tasks, reasons = tasks_of(), find_unavailable()
     measured = {figure for task in tasks for figure in task.reported_keys}
     measured |= {f"{task.group}.average" for task in tasks if task.group}
@@ -178,26 +178,26 @@ def unaccounted(figures: set[str]) -> dict[str, str]:
     return found
 
 
-def test_every_figure_that_a_recipe_quotes_is_of_a_task_file_or_has_a_reason() -> None:
+def test_every_reported_result_has_a_task_file_or_a_reason_for_its_absence() -> None:
     assert unaccounted({figure for _, figure in quoted()}) == {}
 
 
-def test_albert_is_scored_on_the_five_tasks_of_its_average() -> None:
+def test_albert_is_evaluated_on_the_five_tasks_of_its_average() -> None:
     averages = {recipe for recipe, figure in quoted() if figure == "average"}
     assert averages == {"albert_base", "albert_large", "albert_xlarge"}
     for recipe in averages:
         assert {"squad1", "squad2", "mnli", "sst2", "race"} <= set(load(recipe).eval_tasks)
 
 
-def test_a_figure_of_no_task_is_found() -> None:
-    """The test above can fail."""
+def test_a_reported_result_without_a_task_is_detected() -> None:
+    """This shows that the test above can fail."""
     assert unaccounted({"glue.mnli_m", "winograd.accuracy", "wmt", "lambada.accuracy"}) == {
         "winograd.accuracy": "no file and no reason",
         "wmt": "no file and no reason",
     }
 
 
-def test_a_recipe_is_scored_on_the_tasks_whose_figures_it_quotes() -> None:
+def test_a_recipe_is_evaluated_on_the_tasks_of_its_reported_results() -> None:
     measured_by = dict[str, set[str]]()
     for task in tasks_of():
         for figure in task.reported_keys:
@@ -207,8 +207,8 @@ def test_a_recipe_is_scored_on_the_tasks_whose_figures_it_quotes() -> None:
             assert tasks & set(load(recipe).eval_tasks), (recipe, figure)
 
 
-def test_no_reason_and_no_figure_is_left_over() -> None:
-    """A reason, or a figure of a task, that no recipe quotes any more."""
+def test_every_reason_and_every_result_of_a_task_is_reported_by_a_recipe() -> None:
+    """Reasons explain why a reported result has no task."""
     figures = {figure for _, figure in quoted()}
     known = figures | {figure.partition(".")[0] for figure in figures}
     assert not {name for name in find_unavailable() if name not in known}
@@ -216,11 +216,11 @@ def test_no_reason_and_no_figure_is_left_over() -> None:
     assert all(reason.strip() for reason in find_unavailable().values())
 
 
-# What the grids are: scores.md 2
+# Grids: scores.md 2
 
 
 def grid(task: str, paper: str) -> dict[str, Any]:
-    """The keys of a grid as they are given to a fine-tuning, without those that all have."""
+    """The keys of a task's grid, with their values."""
     return dataclasses.asdict(load_task(task).grids[paper])
 
 
@@ -237,7 +237,9 @@ def grid(task: str, paper: str) -> dict[str, Any]:
         ("stsb", 2e-5, 16, 3_598, 214),
     ],
 )
-def test_the_commands_of_roberta(task: str, rate: float, batch: int, steps: int, warmup: int) -> None:
+def test_the_grids_of_roberta_have_the_settings_of_its_commands(
+    task: str, rate: float, batch: int, steps: int, warmup: int
+) -> None:
     found = grid(task, "roberta_code")
     assert (found["learning_rates"], found["batch_sizes"], found["max_steps"]) == ((rate,), (batch,), steps)
     assert found["warmup_steps"] == warmup
@@ -263,14 +265,16 @@ def test_the_commands_of_roberta(task: str, rate: float, batch: int, steps: int,
         ("race", 2e-5, 32, 0.1, 12_000, 1_000),
     ],
 )
-def test_table_14_of_albert(task: str, rate: float, batch: int, dropout: float, steps: int, warmup: int) -> None:
+def test_the_grids_of_albert_have_the_values_of_its_table_14(
+    task: str, rate: float, batch: int, dropout: float, steps: int, warmup: int
+) -> None:
     found = grid(task, "albert")
     assert (found["learning_rates"], found["batch_sizes"], found["dropout"]) == ((rate,), (batch,), dropout)
     assert (found["max_steps"], found["warmup_steps"], found["max_seq_length"]) == (steps, warmup, 512)
     assert found["unverified"]
 
 
-def test_grids_of_rates_batches_and_epochs() -> None:
+def test_grids_combine_learning_rates_batch_sizes_and_epochs() -> None:
     cells = load_task("cola").grids["miniatures"].cells()
     assert len({(cell.learning_rate, cell.batch_size) for cell in cells}) == len(cells) == 20
     assert {cell.epochs for cell in cells} == {4}
@@ -336,7 +340,7 @@ def written(folder: Path, old: str = "", new: str = "") -> str:
     return str(folder / "mine.yaml")
 
 
-def test_the_files_of_a_users_own_task_lie_below_the_data_folder_or_beside_it(tmp_path: Path) -> None:
+def test_files_of_a_user_task_are_in_the_data_directory_or_beside_the_task_file(tmp_path: Path) -> None:
     task = load_task(written(tmp_path))
     elsewhere = tmp_path / "data"
     elsewhere.mkdir()
@@ -385,7 +389,7 @@ def test_the_files_of_a_users_own_task_lie_below_the_data_folder_or_beside_it(tm
         ("  dev:", "  dev_{variant}:", "invalid variants: got [], expected the words that {variant} stands for"),
     ],
 )
-def test_a_wrong_key_is_one_line_with_its_place(old: str, new: str, said: str, tmp_path: Path) -> None:
+def test_a_wrong_key_is_a_one_line_error_with_its_path(old: str, new: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
         load_task(written(tmp_path, old, new))
     (line,) = str(caught.value).splitlines()
@@ -400,14 +404,14 @@ def test_a_wrong_key_is_one_line_with_its_place(old: str, new: str, said: str, t
         ("dev", "a\tb\nfine\t2\n", "task mine, dev: mine.tsv:2: invalid b: got '2', expected 0 or 1"),
         ("dev", "a\tc\nfine\t1\n", "task mine, dev: mine.tsv:2: missing column b; the columns are a, c"),
         (
-            "dev",  # as R writes tables, with a name for each row
+            "dev",  # as written by R, with a name for each row
             "a\tb\n1\tfine\t1\n2\tbad\t0\n",
             "task mine, dev: all rows are malformed; correct the file: "
             "mine.tsv:2: got 3 columns, expected 2 as in the first line",
         ),
     ],
 )
-def test_what_is_wrong_with_a_split_is_one_line(split: str, content: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_split_is_a_one_line_error(split: str, content: str, said: str, tmp_path: Path) -> None:
     task = load_task(written(tmp_path))
     (tmp_path / "mine.tsv").write_text(content)
     with pytest.raises(BadInput) as caught:
@@ -423,7 +427,7 @@ def test_malformed_rows_are_counted_and_named(tmp_path: Path) -> None:
     assert found.malformed == ("mine.tsv:3: got 1 columns, expected 2 as in the first line",)
 
 
-# The rows of original distributions, as far as they are at hand
+# Rows of the original distributions of data sets
 
 
 def one_split(task: str, split: str, data: Path, name: str, content: str) -> list[Any]:
@@ -433,8 +437,8 @@ def one_split(task: str, split: str, data: Path, name: str, content: str) -> lis
     return [(item.texts, item.gold) for item in load_task(task).items(split, data)[0]]
 
 
-def test_columns_of_original_distributions(tmp_path: Path) -> None:
-    """Formats that are not at hand, as their papers' files have them."""
+def test_columns_of_original_distributions_are_read(tmp_path: Path) -> None:
+    """The test writes data sets that are missing in shared/ in the format of their original files."""
     mnli = "\t".join(["index", *"abcdefg", "s1", "s2", *[f"label{n}" for n in range(1, 6)], "gold_label"])
     row = "\t".join(["0", *"abcdefg", "He left.", "He stayed.", *["neutral"] * 5, "contradiction"])
     assert one_split("mnli", "dev_mismatched", tmp_path, "MNLI/dev_mismatched.tsv", f"{mnli}\n{row}\n") == [
@@ -467,7 +471,7 @@ def test_columns_of_original_distributions(tmp_path: Path) -> None:
     assert one_split("sick_r", "train", tmp_path, "SICK/SICK.txt", sick) == [(("a", "b"), 4.7)]
 
 
-def test_columns_of_original_distributions_with_options(tmp_path: Path) -> None:
+def test_columns_of_original_multiple_choice_files_are_read(tmp_path: Path) -> None:
     story = "InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,"
     story += "RandomFifthSentenceQuiz1,RandomFifthSentenceQuiz2,AnswerRightEnding\n"
     story += 'x,"Ann, 5.",Two.,Three.,Four.,Good end.,Bad end.,2\n'
@@ -493,7 +497,7 @@ def test_columns_of_original_distributions_with_options(tmp_path: Path) -> None:
     ]
 
 
-ROWS = {  # task.split: rows, rows with the second label where that is known; scores.md 1.1 and 1.3, the data's README
+ROWS = {  # task.split: number of rows, and of rows with label 1 if known; scores.md 1.1 and 1.3, README of the data
     "cola.dev": (1_043, 721),
     "cola.train": (8_551, None),
     "sst2.train": (67_349, None),
@@ -555,7 +559,7 @@ ROWS = {  # task.split: rows, rows with the second label where that is known; sc
 @pytest.mark.one_in(3)
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ROWS)
-def test_the_rows_of_the_files_at_hand(name: str, shared: Path) -> None:
+def test_the_shared_files_have_the_known_numbers_of_rows(name: str, shared: Path) -> None:
     task, split = load_task(name.partition(".")[0]), name.partition(".")[2]
     items, records = task.items(split, shared / "downstream")
     rows, second = ROWS[name]
@@ -565,7 +569,7 @@ def test_the_rows_of_the_files_at_hand(name: str, shared: Path) -> None:
 
 
 @pytest.mark.shared
-def test_answers_entities_and_majorities_of_the_files_at_hand(shared: Path) -> None:
+def test_the_shared_files_have_the_known_numbers_of_answers_and_entities(shared: Path) -> None:
     data = shared / "downstream"
     without = [not item.gold[1] for item in load_task("squad2").items("dev", data)[0]]
     assert (sum(without), len(without)) == (3_168, 6_078)
@@ -580,7 +584,7 @@ def test_answers_entities_and_majorities_of_the_files_at_hand(shared: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.shared
-def test_what_is_asked_about_the_first_item_of_tasks_of_likelihoods(shared: Path) -> None:
+def test_the_first_item_of_each_likelihood_task_has_the_expected_prompt(shared: Path) -> None:
     asked = {}
     for name in ("blimp", "boolq", "piqa", "arc_easy", "copa", "lambada", "wsc273", "pdp", "gap"):
         task = load_task(name)
@@ -602,7 +606,7 @@ def test_what_is_asked_about_the_first_item_of_tasks_of_likelihoods(shared: Path
 
 
 @pytest.mark.shared
-def test_majorities_of_tasks_of_likelihoods_and_words_of_wikitext(shared: Path) -> None:
+def test_likelihood_tasks_have_the_known_majorities_and_wikitext_the_known_word_count(shared: Path) -> None:
     def majority(name: str) -> float:
         gold = [item.gold for item in load_task(name).items("dev", shared / "downstream")[0]]
         return max(map(gold.count, set(gold))) / len(gold)
@@ -611,7 +615,7 @@ def test_majorities_of_tasks_of_likelihoods_and_words_of_wikitext(shared: Path) 
     assert found == pytest.approx({"boolq": 0.622, "copa": 0.55, "commonsense_qa": 0.403}, abs=5e-4)
     for data in (shared / "downstream", shared):
         ((item,), _) = load_task("wikitext2").items("test", data)
-        assert PerplexityText(item.texts[0], line_ends=True).words == 245_569  # with <eos>, as papers count
+        assert PerplexityText(item.texts[0], line_ends=True).words == 245_569  # includes <eos>, as in papers
 
 
 @pytest.mark.slow
@@ -636,7 +640,7 @@ def test_blimp_has_the_twelve_phenomena_of_its_paper(shared: Path) -> None:
     }
 
 
-def test_examples_and_questions_of_one_file_have_no_row_in_common() -> None:
+def test_prompt_examples_and_questions_of_one_file_are_different_rows() -> None:
     for name in ("boolq_few", "piqa_few", "arc_easy_few", "lambada_one", "lambada_few"):
         train, other = (split.fallbacks[-1] if split.fallbacks else split for split in load_task(name).files.values())
         assert train.paths == other.paths
@@ -644,8 +648,8 @@ def test_examples_and_questions_of_one_file_have_no_row_in_common() -> None:
         assert not set(train.folds) & set(other.folds)
 
 
-def test_columns_of_original_distributions_with_likelihoods(tmp_path: Path) -> None:
-    """The same question as that of the files at hand."""
+def test_columns_of_original_files_of_likelihood_tasks_are_read(tmp_path: Path) -> None:
+    """The questions equal those of the files in shared/."""
 
     def asked(name: str, split: str, path: str, record: Any) -> tuple[Any, int]:
         content = record if isinstance(record, str) else json.dumps(record)
@@ -676,7 +680,7 @@ def test_columns_of_original_distributions_with_likelihoods(tmp_path: Path) -> N
         assert (options.subset, options.area) == ("x", "argument_structure")
 
 
-def test_a_childrens_book_and_traditional_chinese(tmp_path: Path) -> None:
+def test_childrens_book_test_and_drcd_are_read(tmp_path: Path) -> None:
     blank = "1 It was May .\n2 The XXXXX sang .\tking\t\tcastle|king\n"
     for short, name in (("cn", "CN_test_2500ex"), ("ne", "NE_test_2500ex")):
         ((options,), gold), *_ = one_split(f"cbt_{short}", "test", tmp_path, f"CBTest/data/cbtest_{name}.txt", blank)
@@ -689,7 +693,7 @@ def test_a_childrens_book_and_traditional_chinese(tmp_path: Path) -> None:
     assert found == [(("哪裡?", "在大學。"), ("q", ["大學"], [1]))]
 
 
-def test_stretches_of_enwik8_and_sentences_of_lm1b(tmp_path: Path) -> None:
+def test_enwik8_is_split_by_bytes_and_lm1b_by_lines(tmp_path: Path) -> None:
     enwik8 = load_task("enwik8")
     formats = [split.format for split in enwik8.files.values()]
     assert [(one.start, one.stop) for one in formats if isinstance(one, WholeFileFormat)] == [
@@ -707,7 +711,7 @@ def test_stretches_of_enwik8_and_sentences_of_lm1b(tmp_path: Path) -> None:
     ("name", "shares"),
     [("mnli_halves", 0), ("snli_halves", 0), ("squad1_halves", 1), ("squad2_halves", 1), ("cmrc_halves", 1)],
 )
-def test_halves_have_all_rows_and_no_text_in_common(name: str, shares: int, shared: Path) -> None:
+def test_halves_contain_all_rows_and_share_no_text(name: str, shares: int, shared: Path) -> None:
     task = load_task(name)
     splits = {split: task.items(split, shared / "downstream")[0] for split in task.files}
     whole = load_task(name.removesuffix("_halves")).items("dev", shared / "downstream")[0]
@@ -722,7 +726,7 @@ def test_halves_have_all_rows_and_no_text_in_common(name: str, shares: int, shar
 @pytest.mark.parametrize(
     ("name", "shares", "rows"), [("race_halves", 0, (4_887, 4_934)), ("scitail_halves", 1, (1_304, 2_126))]
 )
-def test_a_dev_set_to_learn_and_choose_on_and_a_test_set(
+def test_a_dev_set_is_halved_into_train_and_dev_without_texts_of_test(
     name: str, shares: int, rows: tuple[int, int], shared: Path
 ) -> None:
     task = load_task(name)
@@ -734,18 +738,18 @@ def test_a_dev_set_to_learn_and_choose_on_and_a_test_set(
 
 
 @pytest.mark.shared
-def test_halves_of_xnli_are_of_the_same_premises_in_each_language(shared: Path) -> None:
+def test_halves_of_xnli_have_the_same_premises_in_each_language(shared: Path) -> None:
     task, data = load_task("xnli_halves"), shared / "downstream"
     splits = {split: task.items(split, data)[0] for split in task.files}
     learned = {item.texts[0] for split in ("train", "dev") for item in splits[split]}
     assert not learned & {item.texts[0] for item in splits["test_en"]}
     assert len(splits["train"]) + len(splits["dev"]) + len(splits["test_en"]) == 2_490
     lines = [[(item.place.rpartition(":")[2], item.gold) for item in splits[f"test_{word}"]] for word in task.variants]
-    assert all(each == lines[0] for each in lines)  # the languages' files have the same pairs in the same lines
+    assert all(each == lines[0] for each in lines)  # files of all languages have the same pairs on the same lines
 
 
 @pytest.mark.shared
-def test_halves_of_wikigold_are_of_whole_articles(shared: Path) -> None:
+def test_halves_of_wikigold_contain_whole_articles(shared: Path) -> None:
     task, data = load_task("wikigold_halves"), shared / "downstream"
     articles = [{row["document"] for row in split.records(data).rows} for split in task.files.values()]
     assert sum(map(len, articles)) == len(set.union(*articles)) == 145
@@ -753,14 +757,14 @@ def test_halves_of_wikigold_are_of_whole_articles(shared: Path) -> None:
 
 
 @pytest.mark.shared
-def test_a_few_rows_of_mrpc_with_a_byte_order_mark(shared: Path) -> None:
+def test_rows_of_mrpc_are_read_after_a_byte_order_mark(shared: Path) -> None:
     items, _ = load_task("mrpc").items("dev", shared / "downstream/fixtures/hf/tests_samples")
     assert items[0].texts[0].startswith("He said the foodservice pie business doesn 't")
     assert [item.gold for item in items][:2] == [1, 0]
 
 
-def test_parts_of_a_task_are_those_of_its_door() -> None:
-    """What other rooms build tasks with."""
+def test_the_package_of_tasks_exports_the_parts_of_a_task_file() -> None:
+    """Other packages use these classes to build tasks."""
     splits = {"dev": SplitRecords(paths=("a.csv",), format=load_task("swag").files["dev"].format)}
     for kind in (
         Regression(text="a", label="b", min_value=0, max_value=1),
@@ -775,7 +779,7 @@ def test_parts_of_a_task_are_those_of_its_door() -> None:
 
 
 @every_task
-def test_every_labelled_task_is_text_to_text_by_its_name(name: str) -> None:
+def test_every_labeled_task_has_a_text_to_text_form_by_name(name: str) -> None:
     task, asked = load_task(name), f"{name}_text"
     if asked in TASKS:
         found = load_task(asked)
@@ -799,7 +803,7 @@ def test_every_labelled_task_is_text_to_text_by_its_name(name: str) -> None:
     assert found.grids["t5"] == T5
 
 
-def test_a_recipe_and_a_command_may_name_the_form_as_text() -> None:
+def test_a_recipe_and_a_command_may_name_the_text_to_text_form() -> None:
     glue = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"}
     found = {task.name for task in tasks_of("race_text,glue_text,piqa_text")}
     assert found == {"race_text", "piqa_text", *(f"{name}_text" for name in glue)}
@@ -811,7 +815,7 @@ def test_a_recipe_and_a_command_may_name_the_form_as_text() -> None:
         load("t5_small", ["eval_tasks=[source_classification, nonsense_text]"])
 
 
-def test_t5_is_scored_by_what_it_writes() -> None:
+def test_t5_is_evaluated_on_its_generated_answers() -> None:
     recipes = [name for name in list_names("recipes") if name.startswith("t5_")]
     assert len(recipes) == 11
     asked = [set(load(recipe).eval_tasks) - set(HELD_OUT) for recipe in recipes]
@@ -842,7 +846,7 @@ def test_t5_is_scored_by_what_it_writes() -> None:
         ),
     ],
 )
-def test_the_words_of_t5(task: str, record: dict[str, Any], source: str, target: str) -> None:
+def test_text_to_text_tasks_use_the_words_of_t5(task: str, record: dict[str, Any], source: str, target: str) -> None:
     kind = load_task(f"{task}_text").task
     assert isinstance(kind, TextToText | Generation)
     (item,) = kind.items(Records(rows=[record], places=["x:1"]), {})
@@ -850,8 +854,8 @@ def test_the_words_of_t5(task: str, record: dict[str, Any], source: str, target:
     assert kind.target(item) == target
 
 
-def test_a_decoder_on_top_of_an_encoder_translates_what_the_encoder_alone_does() -> None:
-    """General sequence in both forms, on the same files."""
+def test_the_tasks_with_a_new_and_a_pretrained_decoder_are_otherwise_equal() -> None:
+    """The two tasks read the same files, and differ only in the decoder."""
     fresh, own = (load_task(f"multi30k_{name}") for name in ("decoder", "en_de"))
     assert isinstance(fresh.task, Generation)
     assert fresh.task.generation.decoder == "random"
@@ -875,7 +879,7 @@ def test_a_decoder_on_top_of_an_encoder_translates_what_the_encoder_alone_does()
         ("wic", "WiC", [{"sentence1": "a", "sentence2": "b", "word": "w", "label": True, "start1": 0}], "True"),
     ],
 )
-def test_labels_of_superglue_that_are_no_texts_are_words(
+def test_labels_of_superglue_that_are_not_text_become_words(
     task: str, folder: str, rows: list[dict[str, Any]], targets: str, tmp_path: Path
 ) -> None:
     (tmp_path / "superglue" / folder).mkdir(parents=True)

@@ -112,7 +112,7 @@ class TestTabs:
         content = _written(rows, delimiter="\t")
         assert counted(sniff(write(tmp_path, content, "a.tsv")), len(content)) == DOCS
 
-    def test_a_quoted_header_means_quoted_cells(self, tmp_path: Path) -> None:
+    def test_with_a_quoted_header_cells_may_be_quoted(self, tmp_path: Path) -> None:
         content = _written([["id", "text"], ["1", "One."], ["2", "Two."]], delimiter="\t", quoting=csv.QUOTE_ALL)
         assert counted(sniff(write(tmp_path, content, "a.tsv")), len(content)) == ["One.", "Two."]
 

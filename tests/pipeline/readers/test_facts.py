@@ -79,7 +79,7 @@ class TestNamed:
         source = sniff(f"{name}:a,b")
         assert (type(source), source.place) == (reader, "a,b")
 
-    def test_located_keys_are_keys(self, reader: type[Reader], name: str) -> None:
+    def test_keys_listed_as_paths_are_keys_of_the_reader(self, reader: type[Reader], name: str) -> None:
         assert set(reader.located) <= {key.name for key in fields(reader.named(name, "a,b"))}
 
     def test_anchoring_makes_paths_absolute_and_keeps_other_keys(self, reader: type[Reader], name: str) -> None:

@@ -162,7 +162,7 @@ def test_a_zstd_window_above_128_mb_is_refused(tmp_path: Path) -> None:
         assert (file.read(), describe_fault(file)) == (b"", "truncated")
 
 
-def test_the_extension_of_a_compressed_file_is_the_one_before(tmp_path: Path) -> None:
+def test_the_extension_of_a_compressed_file_is_the_part_before_the_compression(tmp_path: Path) -> None:
     for name in ("a.jsonl.bz2", "b.txt.gz", "c.jsonl"):
         (tmp_path / name).touch()
     assert [file.label for file in find(str(tmp_path), (".jsonl",))] == ["a.jsonl.bz2", "c.jsonl"]

@@ -44,7 +44,7 @@ def test_a_page_is_recognized_by_its_first_element_or_its_name(tmp_path: Path, n
     assert isinstance(sniff(write(tmp_path, begin + "<HTML><BODY>One.</BODY></HTML>", name)), HtmlReader)
 
 
-def test_a_file_name_is_enough_and_a_similar_word_is_not(tmp_path: Path) -> None:
+def test_a_file_name_is_sufficient_and_a_word_like_html_is_not(tmp_path: Path) -> None:
     assert isinstance(sniff(write(tmp_path, "<p>A part of a page.</p>", "part.html")), HtmlReader)
     assert isinstance(sniff(write(tmp_path, "<htmlish> is no element.\n", "a.txt")), TextReader)
 

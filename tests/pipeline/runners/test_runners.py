@@ -41,7 +41,7 @@ def build(corpus: Corpus, out: Path, beam_args: tuple[str, ...]) -> Manifest:
 
 
 class Submitted(Exception):
-    """Carries a graph at the moment of its submission."""
+    """Raised in place of a submission; it contains the graph."""
 
     def __init__(self, graph: Any) -> None:
         self.graph = graph

@@ -69,7 +69,7 @@ def test_text_dropped_by_cleaning_does_not_count(corpus: Corpus) -> None:
 def test_the_command_reports_the_override_and_leaves_no_files(
     corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error used to come after the whole text stage, as `ask for more`."""
+    """The error used to come only after the whole text stage, with the message `ask for more`."""
     given = ["bert_base", "--scale", "tiny", "--data", str(tmp_path / "text"), "--output-dir", str(tmp_path / "out")]
     assert main(["corpus", *given, "--progress", "none"]) == 2
     assert "for this text" in (last := capsys.readouterr().err.splitlines()[-1])

@@ -94,6 +94,6 @@ def test_an_ngram_is_at_most_as_long_as_the_remaining_budget() -> None:
 
 def test_the_context_of_an_ngram_is_limited_to_the_remaining_tokens() -> None:
     six = [PartialPrediction()._ngrams([1] * 6, 1, MASKING.at(0, sample)) for sample in range(200)]
-    assert {left for _, _, left in six} == {0}  # one word out of six; all six are left
+    assert {left for _, _, left in six} == {0}  # a context of one out of six words; all six still remain
     five = [PartialPrediction()._ngrams([1] * 5, 1, MASKING.at(0, sample)) for sample in range(200)]
     assert {left for _, _, left in five} == {0, 1}

@@ -98,7 +98,7 @@ def test_token_keys_are_checked(keys, said):
 
 @pytest.mark.parametrize(("level", "specials"), [(1.0, [0, 9]), (0.0, [0, 9])], ids=["characters", "units"])
 def test_ernie_masks_12_replaces_1_5_and_keeps_1_5_percent(level, specials):
-    """A draw above .15 leaves a token, above .03 masks it, above .015 replaces it; below, it is a kept target."""
+    """A draw above .15 makes the token no target, above .03 a mask, above .015 a random token, else a kept token."""
     one = row(10, specials, word_starts=[1, 3, 5, 7])
     one |= {"unit_starts": one["word_starts"]}
     masking, kinds = EntityMasking(rounding="independent", token_level_prob=level), np.zeros(4, int)

@@ -63,7 +63,7 @@ def test_every_partition_into_noise_spans_is_equally_likely():
     rng, one = MASKING.at(0, 0), text_sequence(10)
     rows = [RandomSpans(rate=0.4, mean_noise_span_length=2.0)(one, rng) for _ in range(15_000)]
     found = Counter(tuple(hit_S.tolist()) for hit_S in rows)
-    assert len(found) == 3 * 5  # 4 as an ordered sum of two numbers, times 6 as an ordered sum of two numbers
+    assert len(found) == 3 * 5  # 4 and 6 are ordered sums of two numbers in 3 and 5 ways
     assert fits(np.array(list(found.values())), np.ones(15))
 
 
@@ -166,7 +166,7 @@ def half_ngrams(long_O: np.ndarray, goal: int, rng: np.random.Generator) -> list
 
 
 def first_two(count: int) -> list[list[tuple[int, int]]]:
-    """Return the first two n-grams over one-token words, from rounds that do not wrap around."""
+    """Return the first two n-grams of each draw over one-token words; leave out draws that wrap around."""
     rng = MASKING.at(0, 0)
     found = [half_ngrams(np.ones(2_000, int), 43, rng) for _ in range(count)]
     # the circle of words is not cut between these n-grams

@@ -250,7 +250,7 @@ def test_whole_words_are_hidden_after_their_sentences_moved() -> None:
         assert len(ids) < 18
 
 
-def test_short_and_special_only_sequences_stay_unchanged_or_short() -> None:
+def test_noise_adds_no_tokens_to_very_short_sequences() -> None:
     for noise in ALONE:
         assert noisy_source(noise, noise_input(2)).tolist() == [CLS, SEP]
         for sample in range(50):

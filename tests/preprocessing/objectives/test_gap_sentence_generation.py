@@ -384,7 +384,7 @@ def test_facts_of_gap_sentence_generation() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.6])
-def test_shares_are_the_token_fractions_without_masks_and_ends(rate: float) -> None:
+def test_shares_are_fractions_of_tokens_without_masks_and_end_tokens(rate: float) -> None:
     gap, sentences = (
         GapSentenceGeneration(gap_sentences_ratio=rate),
         [[*range(10 + start, 60 + start)] for start in range(0, 500, 50)],

@@ -183,7 +183,7 @@ def test_descriptions_are_one_line(objective: Objective, line: str) -> None:
         (GapSentenceGeneration(gap_sentences_ratio=0.25), NoMasking(), (0.75, 0.25)),
     ],
 )
-def test_shares_are_the_fractions_that_both_sides_read(
+def test_shares_are_the_fractions_of_tokens_on_each_side(
     objective: Objective, masking: Masking, shares: tuple[float, float]
 ) -> None:
     assert objective.shares(masking) == shares

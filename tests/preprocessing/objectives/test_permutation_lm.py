@@ -32,7 +32,7 @@ def indices(after: dict[str, np.ndarray], block: int) -> np.ndarray:
 
 
 def reference_perm_mask(after: dict[str, np.ndarray], block: int) -> np.ndarray:
-    """Return perm_mask [S, S] of a sequence of blocks: True if the query (first) may not see the key (second)."""
+    """Return perm_mask [S, S] of a sequence of blocks: True if the query (first) may not attend to the key (second)."""
     is_target_S, special_S = after["hits"] > 0, after["special_tokens_mask"]
     hidden_SS = np.zeros((len(special_S), len(special_S)), dtype=bool)
     index_S = indices(after, block)
@@ -67,7 +67,7 @@ def test_indices_are_a_permutation_of_each_block() -> None:
         assert [sorted(part.tolist()) for part in np.split(index_S, [16, 32])] == [[*range(16)]] * 2 + [[*range(8)]]
 
 
-def test_no_query_sees_its_own_token_or_a_later_block() -> None:
+def test_no_query_attends_to_its_own_token_or_a_later_block() -> None:
     after = made(64, 32, [31, 63])
     sees_SS = after["rank"][None, :] <= after["reach"][:, None]
     assert not sees_SS.diagonal()[after["hits"] > 0].any()
@@ -75,7 +75,7 @@ def test_no_query_sees_its_own_token_or_a_later_block() -> None:
     assert sees_SS[32:, :32].all()
 
 
-def test_other_tokens_see_no_targets_and_are_seen_by_all() -> None:
+def test_other_tokens_attend_to_no_targets_and_all_tokens_attend_to_them() -> None:
     after = made(32, 32, [30, 31])
     plain_S = (after["hits"] == 0) & ~after["special_tokens_mask"]
     sees_SS = after["rank"][None, :] <= after["reach"][:, None]
@@ -83,7 +83,7 @@ def test_other_tokens_see_no_targets_and_are_seen_by_all() -> None:
     assert not sees_SS[np.ix_(plain_S, ~plain_S)].any()
 
 
-def test_a_target_sees_only_targets_earlier_in_the_order() -> None:
+def test_a_target_attends_only_to_targets_earlier_in_the_order() -> None:
     for sample in range(20):
         after = made(64, 64, [62, 63], sample)
         at_M = np.flatnonzero(after["hits"])

@@ -119,7 +119,7 @@ def test_a_and_b_are_not_interleaved_unlike_in_electra():
     mended = {
         reference_contiguous([20, 15, 3, 40], 64, np.random.default_rng(seed), mended=True)[0] for seed in range(50)
     }
-    assert (23, 38) in found  # 20 + 3, while the 15 between them are in B
+    assert (23, 38) in found  # A has 20 + 3 tokens, and the 15 tokens between them are in B
     assert mended == {(20, 41), (35, 26), (62, 0)}
     ours = {
         sizes(row)

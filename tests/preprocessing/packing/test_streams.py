@@ -109,7 +109,7 @@ def test_a_of_a_backward_sequence_ends_at_a_sentence_start():
     text = random_shard(300)
     plan = StreamPair(reuse_len=64).plan(text, 192, 0, SEGMENT.at(0, 0), backward=True)
     line_starts = set((text.sentence_at_M + np.searchsorted(text.offset_N1, text.sentence_at_M, "right") - 1).tolist())
-    is_cut_R = plan.stop_RP[:, 2] != plan.start_RP[:, 1]  # B is from elsewhere, or A was shortened
+    is_cut_R = plan.stop_RP[:, 2] != plan.start_RP[:, 1]  # B is a random segment, or A was shortened
     assert set(plan.start_RP[~is_cut_R, 1].tolist()) <= line_starts
     assert np.mean(~is_cut_R) > 0.2
     assert abs(plan.counts["negatives"] / len(plan) - 0.5) < 0.03
@@ -122,7 +122,7 @@ def test_half_of_the_pairs_are_random_and_both_kinds_start_with_a_sentence():
     line_starts = set((text.sentence_at_M + np.searchsorted(text.offset_N1, text.sentence_at_M, "right") - 1).tolist())
     assert abs(plan.counts["negatives"] / len(plan) - 0.5) < 0.02
     assert set(plan.start_RP[:, 2].tolist()) <= line_starts
-    goes_on = plan.start_RP[:, 2] == plan.stop_RP[:, 1]  # unless A was shortened
+    goes_on = plan.start_RP[:, 2] == plan.stop_RP[:, 1]  # B directly follows A; false if A was shortened
     assert goes_on.any()
     assert not goes_on.all()
 

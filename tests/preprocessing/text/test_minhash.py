@@ -34,7 +34,7 @@ def test_the_fraction_of_equal_signature_values_is_the_jaccard_similarity(simila
 
 
 @pytest.mark.parametrize("size", [3, 40, 3000])
-def test_each_member_is_the_minimum_equally_often(size: int) -> None:
+def test_each_hash_is_the_minimum_equally_often(size: int) -> None:
     """Chi-square over permutations: how often each n-gram has the minimum, at 4 sigma of the normal approximation."""
     rng = np.random.default_rng(size)
     counts = np.zeros(size)

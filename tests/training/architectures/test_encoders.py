@@ -445,7 +445,7 @@ def test_token_without_a_language_has_the_first_language() -> None:
     assert not torch.equal(trunk(batch), trunk(batch | {"languages": batch["input_ids"] * 0 + 1}))
 
 
-def test_a_head_that_no_class_has_is_dropped_and_named(vocabs: list[Path], tmp_path: Path) -> None:
+def test_a_head_that_no_class_of_transformers_has_is_left_out_and_named(vocabs: list[Path], tmp_path: Path) -> None:
     spec = spec_of(replace(BERT, type_vocab_size=1), MaskedTokens(), SpanBoundary())
     model = built(spec)
     to_transformers(weights(model), spec, vocabs[0], tmp_path)

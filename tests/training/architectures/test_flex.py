@@ -94,7 +94,7 @@ def test_attention_with_a_block_mask_equals_attention_with_a_dense_mask(
         module.register_forward_hook(lambda module, given, states: made.append(module))
     torch.testing.assert_close(net(batch), wanted, rtol=0, atol=1e-5)
     assert len(calls) == asked
-    assert made == projections  # each one once
+    assert made == projections  # each module is called once
 
 
 @pytest.mark.slow

@@ -135,7 +135,7 @@ def test_a_run_without_its_memory_has_other_losses(run: Run, make: Make, tmp_pat
             "micro_batch_tokens",
             None,
             "micro_batch_tokens unknown, but this run has micro_batch_tokens 64",
-        ),  # as before there was the key
+        ),  # as in checkpoints older than this key
     ],
 )
 def test_a_run_in_another_layout_starts_with_an_empty_memory_and_a_note(

@@ -137,7 +137,7 @@ def dropout_of(share: Share) -> tuple[torch.Tensor, torch.Tensor]:
     return inside, F.dropout(torch.ones(100))
 
 
-def test_workers_drop_different_heads_and_the_same_states() -> None:
+def test_workers_draw_different_dropout_for_heads_and_equal_dropout_for_states() -> None:
     (first, behind), (second, behind_too) = dropout_of(Share(0, 2)), dropout_of(Share(1, 2))
     assert not torch.equal(first, second)
     assert torch.equal(behind, behind_too)

@@ -140,14 +140,14 @@ def test_unpadded_gradients_equal_padded_gradients(trunk: Architecture) -> None:
     torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-6)
 
 
-def test_sequences_of_one_length_are_not_moved() -> None:
+def test_sequences_of_equal_length_are_not_rearranged() -> None:
     batch = unpadded(random_rows([6, 6, 6], VOCAB))
     rows = layout(batch, "bidirectional")
     assert rows.place_T is None
     assert rows.seen is None
 
 
-def test_sequences_of_one_length_have_the_same_states_as_alone() -> None:
+def test_sequences_of_equal_length_have_the_same_states_as_alone() -> None:
     rows, trunk = random_rows([6, 6, 6], VOCAB), built(ENCODER, BERT).trunk
     alone = torch.cat([trunk(unpadded([row])) for row in rows])
     torch.testing.assert_close(trunk(unpadded(rows)), alone, rtol=0, atol=1e-6)

@@ -34,8 +34,7 @@ def test_the_lock_of_a_killed_build_disables_the_operator(folder: Path) -> None:
 
 
 def test_the_operator_is_disabled_without_ninja(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading it stopped the run with "ninja not being installed", also if a limit of open files prevented ninja from
-    running."""
+    """Loading used to stop the run with "ninja not being installed", even if the limit of open files was the cause."""
     (folder / f"{ops.NAME}.so").touch()
     assert ops.ready()
     monkeypatch.setenv("PATH", str(folder))

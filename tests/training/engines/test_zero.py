@@ -225,7 +225,7 @@ MOVES = {(1, "fp32"): (1, 3), (2, "fp32"): (3, 1), (2, "bf16"): (2, 3)}
 
 @pytest.fixture(scope="module")
 def seen(request: pytest.FixtureRequest, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """The results of one worker and of two workers: every run that ends by itself, and one that does not.
+    """The results of one worker and of two workers: all runs that finish, and one run that is killed.
 
     If no slow test of this module is selected, only the runs of QUICK are trained.
     """

@@ -64,8 +64,7 @@ NONE = [("q", [], [])] * 4 + [("q", ["Paris"], [0])] * 2
     ],
 )
 def test_the_majority_answer_is_scored_by_the_same_metric(task: Any, given: list[TaskItem], majority: float) -> None:
-    """MRPC's F1 was reported without its majority baseline: 81.2 for one constant answer stood beside the paper's
-    88.9."""
+    """MRPC's F1 used to have no majority baseline, although one constant answer has 81.2 and the paper 88.9."""
     guess = task.majority(given)
     scores = with_majority(task, given, guess)
     assert scores["majority"] == scores[task.metrics[0]] == pytest.approx(majority)

@@ -239,7 +239,7 @@ def test_a_decoder_predicts_only_the_answer(vocab: Vocab) -> None:
     assert form.prompt(question).ids.tolist() == [vocab.sep, *question]
 
 
-def test_an_encoder_masks_only_the_answer_and_anew_in_each_epoch(vocab: Vocab) -> None:
+def test_an_encoder_masks_only_the_answer_and_draws_new_masks_in_each_epoch(vocab: Vocab) -> None:
     form = prompt_format_of(net("unilm", vocab), GenerationSettings(max_new_tokens=6, target_mask_prob=0.5))
     question, answer = vocab.encode("ape bee ="), form.answer_ids("bee ape cat dog")[0]
     read = [vocab.cls, *question, vocab.sep]

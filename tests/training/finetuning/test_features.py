@@ -76,7 +76,7 @@ def test_a_frozen_trunk_has_no_dropout() -> None:
 
 @pytest.mark.parametrize("name", ["optimizer", "lr_schedule", "frozen_features", "input_format"])
 def test_an_unknown_value_of_frozen_features_is_refused(name: str) -> None:
-    """`frozen_features: mean` was treated as the last layer."""
+    """`frozen_features: mean` used to be treated as the last layer."""
     with pytest.raises(ValueError, match=f"invalid {name}: got 'mean', expected .* or "):
         Tuning(**{name: "mean"})  # type: ignore[arg-type]
 

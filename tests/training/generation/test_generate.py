@@ -99,7 +99,7 @@ OTHERS: dict[str, Architecture] = {
     "t5, far": replace(T5, position_embedding=RelativeBias(num_buckets=8, max_distance=6)),
 }
 END, START = 3, {"t5": 1, "bart": 2}  # IDs in the vocabulary of this test: [PAD] and </s>
-MANY = tuple(range(80))  # end tokens: so many that random models end sequences at all lengths
+MANY = tuple(range(80))  # many end tokens, so that random models end sequences at all lengths
 METHODS: dict[str, tuple[Method, GenerationLimits]] = {
     "greedy": (GreedyDecoding(), GenerationLimits(max_new_tokens=14, ends=(END,))),
     "greedy, limits": (
@@ -184,7 +184,7 @@ def test_a_sequence_does_not_depend_on_the_rest_of_its_batch(name: str, method: 
 
 
 @pytest.mark.parametrize("same_length", [False, True])
-def test_a_cache_and_a_memory_forget_the_same_tokens(same_length: bool) -> None:
+def test_a_cache_and_a_memory_drop_the_same_tokens(same_length: bool) -> None:
     """The model reads far more tokens than its memory holds, one by one, through the memory of training and through a
     cache."""
     trunk = replace(XL, position_embedding=RelativePositions(mem_len=5, clamp_len=3, same_length=same_length))
@@ -399,7 +399,7 @@ def test_a_cache_does_not_change_the_tokens_of_a_masked_language_model(
     assert method != "greedy" or any(len(row.ids) > 3 for row in cached)
 
 
-def test_a_mask_attends_to_the_text_before_it_and_a_prompt_to_itself() -> None:
+def test_a_mask_attends_to_the_text_before_it_and_a_prompt_only_to_the_prompt() -> None:
     """Each token is the best one at a mask after all previous tokens, by the model's own loss."""
     trunk = Encoder(
         num_hidden_layers=2,

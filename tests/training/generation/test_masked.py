@@ -1,4 +1,4 @@
-"""Generation by masked language models: Gibbs sampling follows the joint distribution, mask-predict its own steps."""
+"""Masked language models generate text: Gibbs sampling from the joint distribution, and mask-predict."""
 
 from collections import Counter
 

@@ -25,7 +25,7 @@ def expected_weights(sharing: Sharing, embedding: int) -> int:
     feed_forwards = 1 if sharing in ("feed_forward", "all") else layers
     tables = (
         VOCAB_SIZE + ENCODER.position_embedding.max_position_embeddings + ENCODER.type_vocab_size + 2
-    ) * embedding  # 2 for their norm
+    ) * embedding  # the norm has 2
     widen = (embedding + 1) * width if embedding != width else 0
     head = (width + 1) * embedding + 2 * embedding + VOCAB_SIZE
     return tables + widen + attentions * attention + feed_forwards * feed_forward + head

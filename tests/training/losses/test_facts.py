@@ -67,7 +67,7 @@ def test_a_scale_sets_only_keys_of_the_loss(loss: Loss) -> None:
 
 
 @every_loss
-def test_visibility_and_models_of_a_loss_are_those_of_trunks(loss: Loss) -> None:
+def test_the_visibility_and_models_of_a_loss_are_among_those_of_trunks(loss: Loss) -> None:
     assert set() < loss.sees <= {"bidirectional", "causal", "per_sequence"}
     assert set() < loss.reads <= {"net", "generator", "discriminator"}
 

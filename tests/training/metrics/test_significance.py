@@ -107,7 +107,7 @@ def test_few_differing_questions_are_not_significant_even_with_equal_seeds() -> 
 
 @pytest.mark.parametrize(("value", "difference"), [(np.nan, 0.1), (np.inf, 0.1), (1.0, np.nan)])
 def test_values_that_are_not_finite_give_no_result(value: float, difference: float) -> None:
-    """p was 0.0005, because every comparison with NaN is false."""
+    """p used to be 0.0005, because every comparison with NaN is false."""
     one = np.ones((3, 10))
     one[0, 0] = value
     assert paired_difference(one, np.zeros((3, 10)), difference) is None

@@ -67,8 +67,10 @@ def lion(weight: np.ndarray, gradients: list[np.ndarray], spec: Lion) -> np.ndar
 
 
 def muon(weight: np.ndarray, gradients: list[np.ndarray], spec: Muon) -> np.ndarray:
-    """Muon after Keller Jordan, "Muon", 2024: the polynomial acts on the singular values. AdamW for all but
-    matrices."""
+    """Muon after Keller Jordan, "Muon", 2024: the polynomial acts on the singular values.
+
+    Other parameters than matrices are updated by AdamW.
+    """
     if weight.ndim == 1:
         adamw = AdamW(
             learning_rate=spec.learning_rate, beta1=spec.beta1, beta2=spec.beta2, eps=spec.eps, weight_decay=0.0

@@ -336,7 +336,7 @@ def test_invalid_records_are_refused_in_one_line(keys: Any, record: Any, said: s
         (["2", "1", "1"], "o:1: ambiguous gold '2': the index of one choice and the text of another; list the labels"),
     ],
 )
-def test_digits_are_indexes_or_texts_of_choices_in_all_rows_of_a_split(labels: list[str], golds: Any) -> None:
+def test_labels_of_digits_are_all_indexes_or_all_texts_of_choices_in_a_split(labels: list[str], golds: Any) -> None:
     task = LoglikelihoodChoice(choices=("{o}",), label="gold")
     rows = [{"o": ["1", "2", "3"], "gold": label} for label in labels]
     given = Records(rows=list(rows), places=[f"o:{n + 1}" for n in range(3)])

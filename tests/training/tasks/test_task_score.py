@@ -34,7 +34,7 @@ def test_of_equal_hyperparameters_the_first_of_the_grid_is_selected() -> None:
     assert select_trials(cells, "accuracy", "dev")["random"].how == {"learning_rate": 3e-4}
 
 
-def test_hyperparameters_with_diverged_seeds_lose() -> None:
+def test_hyperparameters_with_diverged_seeds_are_not_selected() -> None:
     cells = [cell("pretrained", 1e-4, seed, dev, dev) for seed, dev in enumerate((0.80, 0.82, 0.81))]
     lucky = cell("pretrained", 1e-3, 2, 0.83, 0.83)
     assert select_trials([lucky, *cells], "accuracy", "dev")["pretrained"].how == {"learning_rate": 1e-4}

@@ -8,7 +8,7 @@ from training.tasks.templates import fill, in_two, is_template, listed
 ROW = {"a": "x", "n": 3, "many": ["y", "z"]}
 
 
-def test_columns_are_filled_in_and_the_rest_after_the_last_is_separate() -> None:
+def test_a_template_is_filled_in_and_split_after_its_last_column() -> None:
     assert in_two("{a} {{of}} {n}?\n", ROW, "r:1") == ("x {of} 3", "?\n")
     assert in_two("no column", ROW, "r:1") == ("", "no column")
     assert fill("{n}{a}!", ROW, "r:1") == "3x!"
