@@ -25,7 +25,7 @@ from orchestration.launch import ENDED, JobServer, job_server, server_url
 from preprocessing.errors import BadInput, ResourceError
 from tests.golden import text
 
-README = (job_server.ROOT / "README.md").read_text()
+GUIDE = (Path(__file__).parents[3] / "docs" / "guides" / "clusters.md").read_text(encoding="utf-8")
 JOB = {"type": "SUBMISSION", "entrypoint": "sesame", "runtime_env": {"env_vars": {"KEY": "secret"}}}
 
 
@@ -377,7 +377,7 @@ def test_job_is_submitted_stopped_resubmitted_and_finished(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_readme_command_submits_a_training_with_ray(cluster: str, tmp_path: Path) -> None:
+def test_the_command_of_the_guide_submits_a_training_with_ray(cluster: str, tmp_path: Path) -> None:
     """`ray job submit --working-dir .`: Ray refuses a second working directory, so Sesame must not add one."""
     text.write(tmp_path / "text.jsonl", num_documents=300)
     (tmp_path / "one.yaml").write_text("name: one\nray_address: auto\nnum_workers: 1\nsample_prompts: []\n")
@@ -385,14 +385,13 @@ def test_readme_command_submits_a_training_with_ray(cluster: str, tmp_path: Path
     place = ["--data", str(tmp_path / "text.jsonl"), "--output-dir", str(tmp_path / "out")]
     of_job = ["gpt2", phases, "optimizer.warmup_steps=2", "eval_tasks=[]", "--scale", "tiny", *place]
     assert main(["corpus", *of_job, "--progress", "none"]) == 0
-    asked = shlex.split(re.search(r"`(ray job submit [^`]*)`", README)[1])  # type: ignore[index]
-    excludes = re.search(r"--runtime-env-json '([^']*)'", README)[1]  # type: ignore[index]
+    asked = shlex.split(re.search(r"\$ (ray job submit .*)", GUIDE)[1])  # type: ignore[index]
     sent = asked[: asked.index("--")]
     sent[sent.index("--address") + 1] = cluster
     command = ["sesame", "train", *of_job, "--cluster", str(tmp_path / "one.yaml")]
     folder = Path(sys.executable).parent
     done = subprocess.run(
-        [str(folder / "ray"), *sent[1:], "--runtime-env-json", excludes, "--submission-id", "raw", "--", *command],
+        [str(folder / "ray"), *sent[1:], "--submission-id", "raw", "--", *command],
         cwd=job_server.ROOT,
         env={**os.environ, "PATH": os.pathsep.join([str(folder), os.environ["PATH"]])},
         capture_output=True,
