@@ -67,7 +67,9 @@ def on(corpus: Path, folder: Path, net: str, layout: str, **more: Any) -> Run:
     """A run in a layout, with several micro-batches per step."""
     run = NETS[net](mini_run(corpus, folder / f"{net} {layout}"))
     machine = EngineSettings(**{"micro_batch_tokens": 96, "param_persistence_threshold": 0, **LAYOUTS[layout], **more})
-    return replace(run, engine=machine, phases=(replace(run.phases[0], steps=6, batch=SHORT[0].global_batch_size),))
+    return replace(
+        run, engine=machine, phases=(replace(run.phases[0], steps=6, global_batch_size=SHORT[0].global_batch_size),)
+    )
 
 
 @pytest.fixture(scope="module")

@@ -208,7 +208,7 @@ def test_a_loss_spike_in_the_last_stage_is_skipped_by_all_stages(
     policy: Policy, skipped: list[int], corpus: Path, tmp_path: Path
 ) -> None:
     spiky = LossSpikes(policy=policy, window_steps=5, threshold_sigmas=30.0)
-    changes = {"phases": (Phase(seq_length=48, global_batch_size=9, steps=12),), "stability": spiky, "save_every": 3}
+    changes = {"phases": (Phase(seq_length=48, global_batch_size=9, steps=12),), "loss_spikes": spiky, "save_every": 3}
     run = Cell("bert", 1).run(corpus, tmp_path, **changes)
     (found,) = outcome(2, [job(run, spike_at=8)], tmp_path / "group")
     assert found["skip_steps"] == skipped
