@@ -71,8 +71,9 @@ def _usage(error: TyperException, words: Sequence[str]) -> str:
     verb = words[0] if words else ""
     if now := renames.new_option(verb, option):
         return f"{option} was renamed to {now} in 0.2"
+    is_unknown = hasattr(error, "possibilities")  # only typer's NoSuchOption, whose class is private, has them
     name = option.lstrip("-").replace("-", "_")
-    if key := key_of(name) or find_override(name):
+    if is_unknown and (key := key_of(name) or find_override(name)):
         return f"invalid option: got {option}, expected {key}=VALUE, because it is a key; write it after the recipe"
     parameter = getattr(error, "param", None)
     if parameter and (message := explain_option(error.__cause__, _type_of(verb, parameter.name))):

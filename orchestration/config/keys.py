@@ -166,12 +166,13 @@ def find_override(name: str) -> str:
     >>> find_override("tensor_parallel_size"), find_override("steps"), find_override("kind")
     ('cluster.engine.tensor_parallel_size', 'phases.0.steps', '')
     """
-    places = {part.path for part in parts() if any(key.name == name for key in part.keys)}
-    files = ("data", "masking", "objective", "losses", "model", "optimizer", "phases", "cluster", "loss_spikes")
-    of_runs = [place for place in places if place.partition(".")[0] in files]
-    if len(of_runs) != 1:
+    named = (part for part in parts() if any(key.name == name for key in part.keys))
+    places = {part.path for part in named if part.path.partition(".")[0] not in ("corpus", "task")}
+    if len(places) != 1:
         return ""
-    return f"{of_runs[0]}.{name}".replace("phases.", "phases.0.").replace("losses.", "losses.0.")
+    first, *others = [*filter(None, places.pop().split(".")), name]
+    is_list = typing.get_origin(annotations(Recipe).get(first)) is tuple and others
+    return ".".join([first, *(["0"] if is_list else []), *others])
 
 
 def _without_numbers(dotted: str) -> str:

@@ -86,6 +86,7 @@ ERRORS = {
     "phases.0.global_batch_size=VALUE, because it is a key; write it after the recipe",
     "check gpt2 --tensor-parallel-size 2": "invalid option: got --tensor-parallel-size, expected "
     "cluster.engine.tensor_parallel_size=VALUE, because it is a key; write it after the recipe",
+    "train gpt2 --log-every": "Option '--log-every' requires an argument.",
     "check gpt2 --quux red": "No such option: --quux",
     "eval gpt2 --num-seeds 0": "invalid --num-seeds: got '0', expected a number from 1 up; see `sesame eval --help`",
     "eval gpt2 --max-steps 1.5": "invalid --max-steps: got '1.5', expected a whole number; see `sesame eval --help`",
