@@ -26,9 +26,9 @@ help: ## List the targets
 
 setup: $(READY) ## Create .venv and install all pinned packages
 $(READY): pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "Sesame needs Python 3.11: set its path with 'make setup PYTHON=/path/to/python3.11'" >&2; exit 2; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "Sesame needs Python 3.11: set its path with 'make setup PYTHON=/path/to/python3.11'" >&2; exit 2; }
 	@test -w . -a \( ! -e .venv -o -w .venv \) || { echo "setup: $(CURDIR) is not writable: ask its owner to run 'make setup', or clone the repository into your own directory" >&2; exit 2; }
-	@test -x .venv/bin/python || { echo "setup: creating .venv"; $(PYTHON) -m venv .venv; }
+	@test -x .venv/bin/python || { echo "setup: creating .venv"; "$(PYTHON)" -m venv .venv; }
 	@echo "setup: installing the pinned packages (minutes; about 2.5 GB, more if the index has the CUDA build of torch)"
 	@python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0 -c constraints.txt
 	@python -m pip uninstall --quiet --quiet --disable-pip-version-check --yes sesame # the former name of the distribution, if installed

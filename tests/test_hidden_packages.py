@@ -87,11 +87,11 @@ def test_a_directory_without_code_hides_no_package(tmp_path: Path, name: str) ->
                 return importlib.machinery.PathFinder.find_spec(name, [{str(ROOT)!r}]) if path is None else None
         sys.meta_path.append(Last())
         import sesame, {name}
-        print({name}.__file__, len(sesame.recipes()) > 80)
+        print({name}.__file__, len(sesame.recipes()) > 80, sep="\\n")
     """
     (tmp_path / "look.py").write_text(textwrap.dedent(finder))
     done = run(tmp_path, "-c", "exec(open('look.py').read())")
-    assert done.stdout.split() == [str(ROOT / name / "__init__.py"), "True"], done.stderr
+    assert done.stdout.splitlines() == [str(ROOT / name / "__init__.py"), "True"], done.stderr
 
 
 def test_a_module_of_the_user_that_is_imported_already_is_named(tmp_path: Path) -> None:
