@@ -219,9 +219,9 @@ def largest(sizes: Sizes) -> dict[str, Any]:
     return {
         "weights": workload_of(recipe).parameters,
         "layers": recipe.model.num_hidden_layers,
-        "planned_bytes": plan.peak - plan.context,
+        "planned_bytes": plan.peak - plan.cuda_context,
         "peak_bytes": peak,
-        "ratio": (plan.peak - plan.context) / peak,
+        "ratio": (plan.peak - plan.cuda_context) / peak,
         "room_bytes": room,
         "planned_host_bytes": plan.host,
         "seconds": min(took),

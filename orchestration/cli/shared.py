@@ -62,14 +62,25 @@ def recognized(job: "Job") -> list[str]:
 def refuse_impossible(job: "Job", resume: str) -> list[str]:
     """Check that a job can run, unless its run is finished, and return assumptions about its devices, one line each.
 
-    BadInput if a variable of `env` is unset, ResourceError if GPUs are missing or the run does not fit into memory.
+    BadInput if a variable of `env` is unset or the weights of `init_checkpoint` do not fit, ResourceError if GPUs are
+    missing or the run does not fit into memory.
     """
     from orchestration import planning
 
     if job.plan.run.state == "done" and resume != "never":
         return []
     environment.resolve(job.cluster.env, os.environ)
+    check_initial_weights(job)
     return planning.refuse_what_cannot_be(job.recipe, job.cluster)
+
+
+def check_initial_weights(job: "Job") -> None:
+    """Check that the weights of `init_checkpoint` fit the model. Torch is imported only if the recipe has this key."""
+    if job.recipe.init_checkpoint:
+        with show_wait("reading the initial weights"):
+            from training.formats import require_fitting_weights
+
+            require_fitting_weights(Path(job.recipe.init_checkpoint), job.recipe.model, job.recipe.losses)
 
 
 def check_beam(job: "Job", given: Sequence[str]) -> None:

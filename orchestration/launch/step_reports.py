@@ -33,6 +33,8 @@ class StepReporter:
         self.done, self.activity = done, activity
         figures = {name: self.figures[name] for name in FIGURES.values() if name in self.figures}
         event: dict[str, Any] = {"stage": "pretrain", "done": done, "total": self.run.steps, **figures}
+        if self.first_done > 0:
+            event["resumed_at"] = self.first_done
         if self.pace_s:
             event["left_s"] = self.left_s()
         if now := activity or ("" if self.pace_s or done == self.run.steps else f"step {done + 1}"):

@@ -29,18 +29,20 @@ class DeviceMemory:
     gradients: float
     master: float
     optimizer: float
-    reserved: float = 0.0  # permanent buffers: the bucket of ZeRO-3, and the buffers that offloading copies through
+    permanent_buffers: float = 0.0  # the bucket of ZeRO-3, and the buffers that offloading copies through
     gathered: float = 0.0  # ZeRO-3: weights of the layers that are gathered at the moment
     buckets: float = 0.0  # buckets of gradients, in the backward pass
     activations: float = 0.0
-    lent: float = 0.0  # last stage of a pipeline: the token table of the first stage, and its gradient in float32
-    logits: float = 0.0  # stored by the heads: features, and a gradient of the token table in float32
-    slices: float = 0.0  # slices of logits, before the backward pass
-    handed: float = 0.0  # copies of the token table's gradient: one scaled by the loss gradient, one in 16 bits
-    backward: float = 0.0  # gradients of activations in a block
-    reducing: float = 0.0  # copies of a bucket during reduction, minus the activations that are already freed
-    update: float = 0.0  # temporary memory of an update
-    context: float = 0.0
+    # last stage of a pipeline: the token table of the first stage, and its gradient in float32
+    first_stage_table: float = 0.0
+    head_inputs: float = 0.0  # stored by the heads: features, and a gradient of the token table in float32
+    logit_slices: float = 0.0  # slices of logits, before the backward pass
+    # copies of the token table's gradient: one scaled by the loss gradient, one in 16 bits
+    table_gradients: float = 0.0
+    activation_gradients: float = 0.0  # gradients of activations in a block
+    reduction_copies: float = 0.0  # copies of a bucket during reduction, minus the activations that are already freed
+    update_copies: float = 0.0  # temporary memory of an update
+    cuda_context: float = 0.0
     host: float = 0.0  # offloaded states in host memory, in addition to the device memory
     disk: float = 0.0  # offloaded states on a local disk
 
@@ -51,9 +53,11 @@ class DeviceMemory:
     @property
     def peak(self) -> float:
         """Maximum bytes at any time."""
-        back = max(self.slices, self.handed, self.buckets + self.backward + self.reducing)
-        passing = self.gathered + self.activations + self.lent + self.logits + back
-        return self.states + self.reserved + max(passing, self.update) + self.context
+        back = max(
+            self.logit_slices, self.table_gradients, self.buckets + self.activation_gradients + self.reduction_copies
+        )
+        passing = self.gathered + self.activations + self.first_stage_table + self.head_inputs + back
+        return self.states + self.permanent_buffers + max(passing, self.update_copies) + self.cuda_context
 
     def items(self) -> Iterator[tuple[str, float]]:
         """Name and bytes of each item that is not zero."""
@@ -89,10 +93,10 @@ def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End,
     weights, size, zero = weights_of(demand, layout, stage), layout.bytes_per_weight, layout.zero
     owned = weights / layout.replicas if zero else weights
     kept_blocks, passing = activations(demand, layout, length, stage, cuda=cuda)
-    of_heads, slices, handed = logits(demand, layout, length)
+    of_heads, slices, table_gradients = logits(demand, layout, length)
     lent = 0.0
     if layout.pipeline > 1 and stage == "first":
-        of_heads = slices = handed = 0.0
+        of_heads = slices = table_gradients = 0.0
     elif layout.pipeline > 1:
         lent = (size + 4) * demand.weights.tables / layout.tensor
     bucket, copies = _buckets(layout, weights)
@@ -119,18 +123,22 @@ def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End,
         states["gradients"] += offloaded["copies"]
     return DeviceMemory(
         **states,
-        reserved=(bucket if zero == 3 else 0.0) + offloaded["buffers"] + (0.0 if cuda else offloaded["host_buffers"]),
+        permanent_buffers=(bucket if zero == 3 else 0.0)
+        + offloaded["buffers"]
+        + (0.0 if cuda else offloaded["host_buffers"]),
         gathered=size * (min(weights - whole, layout.live) + ahead) if zero == 3 else 0.0,
         buckets=bucket if zero < 3 else 0.0,
         activations=kept_blocks,
-        lent=lent,
-        logits=of_heads,
-        slices=slices,
-        handed=handed,
-        backward=passing,
-        reducing=max(0.0, copies - done * (kept_blocks + of_heads), of_table - kept_blocks - of_heads - passing),
-        update=_update(layout, weights, owned),
-        context=CONTEXT if cuda else 0.0,
+        first_stage_table=lent,
+        head_inputs=of_heads,
+        logit_slices=slices,
+        table_gradients=table_gradients,
+        activation_gradients=passing,
+        reduction_copies=max(
+            0.0, copies - done * (kept_blocks + of_heads), of_table - kept_blocks - of_heads - passing
+        ),
+        update_copies=_update(layout, weights, owned),
+        cuda_context=CONTEXT if cuda else 0.0,
         host=sum(offloaded.values()) - offloaded["buffers"] - on_disk if cuda else 0.0,
         disk=on_disk,
     )
@@ -336,7 +344,7 @@ def logits(demand: Workload, layout: ParallelLayout, length: int) -> tuple[float
     table is copied twice: scaled by the gradient of the loss, and in the precision of the table.
     """
     trunk, size = demand.recipe.model, layout.bytes_per_weight
-    work, total, slices, handed = demand.work(layout.rows / layout.sequence, length), 0.0, 0.0, 0.0
+    work, total, slices, table_gradients = demand.work(layout.rows / layout.sequence, length), 0.0, 0.0, 0.0
     for loss in demand.recipe.losses:
         targets = loss.targets(work)
         total += (
@@ -348,10 +356,10 @@ def logits(demand: Workload, layout: ParallelLayout, length: int) -> tuple[float
                 slices = max(slices, loss.kept_logits * 4 * targets * answers)
                 continue
             total += 4 * answers * trunk.table_width
-            handed = max(handed, (4 if size == 4 else 4 + size) * answers * trunk.table_width)
+            table_gradients = max(table_gradients, (4 if size == 4 else 4 + size) * answers * trunk.table_width)
             at_once = max(LOGITS_AT_ONCE, answers)
             # Logits and their softmax are in float32. In 16 bits, their gradient is stored, too. With several slices,
             # more is stored during the next slice.
             times = (3 if size == 4 else 4) if targets * answers > at_once else 2 if size == 4 else 2.5
             slices = max(slices, times * 4 * min(targets * answers, at_once))
-    return total, slices, handed
+    return total, slices, table_gradients

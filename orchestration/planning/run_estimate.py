@@ -104,6 +104,10 @@ class RunEstimate:
     wanted: CostedLayout | None = None  # the layout that meets the deadline or the budget
     unmet: str = ""  # reason why no layout does
 
+    def overrides(self, costed: CostedLayout) -> list[str]:
+        """Overrides that give this cluster file the layout."""
+        return list(costed.choice.layout.overrides(self.cluster))
+
     def values(self) -> dict[str, Any]:
         return {
             "recipe": self.recipe.name,
@@ -120,8 +124,8 @@ class RunEstimate:
             "activation_checkpointing": {
                 kind: {"activations": one.activations, "peak": one.peak} for kind, one in self.checkpointing.items()
             },
-            "better": [one.values() for one in self.better],
-            "wanted": self.wanted.values() if self.wanted else None,
+            "better": [one.values() | {"overrides": self.overrides(one)} for one in self.better],
+            "wanted": self.wanted.values() | {"overrides": self.overrides(self.wanted)} if self.wanted else None,
             "unmet": self.unmet,
         }
 
@@ -380,8 +384,8 @@ def _find_layout_for_goal(
                 estimate, wanted=min(meeting, key=lambda one: (one.choice.layout.devices, one.choice.total_s))
             )
         fastest = min(tried, key=lambda one: one.choice.total_s)
-        num_devices = fastest.choice.layout.devices
-        return replace(estimate, unmet=f"at best {format_duration(fastest.choice.total_s)}, on {num_devices:,} devices")
+        layout = f"{format_duration(fastest.choice.total_s)} on {fastest.choice.layout.devices:,} devices"
+        return replace(estimate, unmet=f"no layout of these devices meets the deadline; the fastest one needs {layout}")
     if not estimate.device.price:
         return replace(estimate, unmet="these devices have no price; set cluster.usd_per_device_hour")
     affordable = [one for one in tried if one.usd <= budget]
@@ -389,7 +393,10 @@ def _find_layout_for_goal(
         return replace(estimate, wanted=min(affordable, key=lambda one: one.choice.total_s))
     cheapest = min(tried, key=lambda one: one.usd)
     steps = int(estimate.recipe.num_steps * budget / cheapest.usd)
-    reason = f"at least ${cheapest.usd:,.0f}; ${budget:,.0f} buys {steps:,} of {estimate.recipe.num_steps:,} steps"
+    reason = (
+        f"no layout of these devices is within the budget; the cheapest one costs ${cheapest.usd:,.0f}, and "
+        f"${budget:,.0f} buys {steps:,} of {estimate.recipe.num_steps:,} steps"
+    )
     return replace(estimate, unmet=reason)
 
 

@@ -111,4 +111,4 @@ def predict_timed_steps(runs: Sequence[TimedStep] = STEPS) -> Iterator[TimedPred
         demand = workload_of(load(run.recipe, run.overrides))
         step = step_seconds(demand, run.layout, device, run.length, run.batch, filled=run.filled)
         needed = device_memory(demand, run.layout, run.length)
-        yield TimedPrediction(run, demand.parameters, step.total, (needed.peak - needed.context) / 2**30)
+        yield TimedPrediction(run, demand.parameters, step.total, (needed.peak - needed.cuda_context) / 2**30)

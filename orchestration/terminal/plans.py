@@ -16,6 +16,27 @@ from orchestration.planning import (
     format_duration,
 )
 
+MEMORY = {  # items of the memory (planning.DeviceMemory)
+    "weights": "weights",
+    "gradients": "gradients of weights",
+    "master": "float32 master weights",
+    "optimizer": "optimizer states",
+    "permanent_buffers": "permanent buffers",
+    "gathered": "gathered weights (ZeRO-3)",
+    "buckets": "gradient buckets",
+    "activations": "activations",
+    "first_stage_table": "token table of the first stage",
+    "head_inputs": "inputs of the heads",
+    "logit_slices": "logits, one slice at a time",
+    "table_gradients": "gradient of the token table",
+    "activation_gradients": "gradients of activations",
+    "reduction_copies": "copies for gradient reduction",
+    "update_copies": "temporary tensors of the update",
+    "cuda_context": "CUDA and its libraries",
+    "host": "offloaded to the host",
+    "disk": "offloaded to disk",
+}
+
 WORDS = {  # parts of the time
     "products": "matrix products",
     "attention": "attention",
@@ -55,16 +76,16 @@ def plan_view(plan: RunEstimate) -> Group:
     if plan.device.kind == "cuda":
         head.append(f"times are from a roofline model, with the overheads of Sesame's code {CALIBRATED}")
     parts: list[RenderableType] = [Text(line) for line in head]
-    parts += [_memory(plan), _time(own), _sent(own)]
-    parts += [Text(note) for note in plan.notes]
     if plan.why_not:
         parts.append(Text(f"impossible: {plan.why_not}", "red"))
+    parts += [_memory(plan), _time(own), _sent(own)]
+    parts += [Text(note) for note in plan.notes]
     if plan.better:
-        parts.append(_layouts("the fastest layouts on these devices", plan.better))
+        parts.append(_layouts("the fastest layouts on these devices, with their overrides", plan, plan.better))
     else:
         parts.append(Text("no layout of these devices has enough memory", "red"))
     if plan.wanted:
-        parts.append(_layouts("requested", (plan.wanted,)))
+        parts.append(_layouts("requested", plan, (plan.wanted,)))
     elif plan.unmet:
         parts.append(Text(f"requested: {plan.unmet}", "red"))
     return Group(*parts)
@@ -136,8 +157,8 @@ def _memory(plan: RunEstimate) -> Table:
     table.add_column("")
     table.add_column("", justify="right")
     for name, value in own.choice.memory.items():
-        table.add_row(name, format_bytes(value))
-    table.add_row("peak", format_bytes(own.choice.memory.peak), style="bold")
+        table.add_row(MEMORY[name], format_bytes(value))
+    table.add_row("peak (less than the sum)", format_bytes(own.choice.memory.peak), style="bold")
     if host := own.choice.memory.host:
         node = own.device.per_node
         text = f"{format_bytes(node * host)} of {format_bytes(node * own.device.host)}"
@@ -176,12 +197,14 @@ def _time(own: CostedLayout) -> Table:
     return table
 
 
-def _layouts(title: str, layouts: tuple[CostedLayout, ...]) -> Table:
+def _layouts(title: str, plan: RunEstimate, layouts: tuple[CostedLayout, ...]) -> Table:
+    """A row for each layout; below it, the overrides that select the layout."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for name in ("layout", "memory", "MFU", "time", "cost"):
         table.add_column(name, justify="left" if name == "layout" else "right")
     for one in layouts:
         cost = f"${one.usd:,.0f}" if one.device.price else ""
         peak = format_bytes(one.choice.memory.peak)
-        table.add_row(one.choice.layout.describe(), peak, f"{one.mfu:.1%}", format_duration(one.choice.total_s), cost)
+        layout = Text.assemble(one.choice.layout.describe(), ("\n" + " ".join(plan.overrides(one)), "dim"))
+        table.add_row(layout, peak, f"{one.mfu:.1%}", format_duration(one.choice.total_s), cost)
     return table

@@ -16,12 +16,13 @@ FORMATS = {  # formats of these values; other values follow their names
     "steps_per_s": "{} steps/s",
     "mfu": "MFU {}",
     "held_out": "held-out {}",
+    "resumed_at": "resumed at step {}",
     "ended": "{}",
     "now": "{}",
     "last": "{}",
 }
 NO_FIGURES = ("stage", "done", "total", "left_s")
-LEFT_OUT = ("now", "loss", "bytes_per_s", "steps_per_s", "mfu")  # left out in this order if a line is too long
+LEFT_OUT = ("now", "loss", "bytes_per_s", "steps_per_s", "mfu", "resumed_at")  # left out in this order if a line is too long
 
 
 class StageProgress:
@@ -125,6 +126,8 @@ def fit_to_width(words: Iterable[tuple[str, str]], width: int) -> str:
 def _number(key: str, value: object) -> str:
     if key == "mfu" and isinstance(value, float):
         return f"{value:.0%}"
+    if key == "resumed_at":
+        return str(value)
     if isinstance(value, float) and (abs(value) < 1000 or not math.isfinite(value)):
         return f"{value:.4g}"
     return format_number(value) if isinstance(value, int | float) else str(value)

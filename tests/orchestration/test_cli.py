@@ -15,7 +15,7 @@ from orchestration import cli, jobs
 from orchestration.cli import main
 from orchestration.cli.groups import TextOptions
 from orchestration.cli.shared import flags_of, job_command
-from orchestration.config import list_names
+from orchestration.config import list_names, load
 from orchestration.jobs import JobFlags, model_export, open_job, pretrain, ray_stages
 from orchestration.terminal import output, show_wait
 from orchestration.tracking import ModelVersion
@@ -23,6 +23,8 @@ from orchestration.version import sesame_version
 from preprocessing.errors import DataError, Diverged, Preempted, ResourceError
 from tests.orchestration.jobs.runs import finished_run, write_reviews
 from tests.training.corpora import mini_corpus
+from training.formats import save_weights
+from training.model import Model, ModelSpec
 from training.tasks import STARTS, SelectedTrials, TaskScore
 
 
@@ -272,6 +274,37 @@ def test_suggested_command_keeps_the_cluster(capsys) -> None:
     on = ["gpt2", "cluster.num_workers=4", "--cluster", "8xh100"]
     assert json_answer(capsys, "plan", *on)["next"] == [f"sesame check {' '.join(on)}"]
     assert json_answer(capsys, "check", *on)["next"] == [f"sesame run {' '.join(on)}"]
+
+
+def test_impossible_plan_is_followed_by_a_check_that_passes(capsys) -> None:
+    """The suggested command selects the fastest layout that fits."""
+    (command,) = json_answer(capsys, "plan", "gpt3_175b", "--cluster", "1024xh100")["next"]
+    words = shlex.split(command)[1:]
+    assert words[:4] == ["check", "gpt3_175b", "--cluster", "1024xh100"]
+    assert "cluster.engine.tensor_parallel_size=4" in words
+    assert main(words) == 0
+
+
+def test_plan_says_at_its_top_that_a_layout_is_impossible(capsys) -> None:
+    assert main(["plan", "gpt3_175b", "--cluster", "1024xh100"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    (impossible,) = [number for number, line in enumerate(lines) if line.startswith("impossible: each device needs")]
+    assert impossible < lines.index("memory per device")
+
+
+def test_check_compares_the_initial_weights_with_the_recipe(capsys, tmp_path: Path) -> None:
+    recipe = load("bert_base", (), "tiny")
+    model = Model(recipe.model, recipe.losses, 64, seed=1)
+    save_weights(
+        dict(model.named_parameters()), ModelSpec(model=recipe.model, losses=recipe.losses, vocab_size=64), tmp_path
+    )
+    words = ["bert_base", "--scale", "tiny", f"init_checkpoint={tmp_path}"]
+    assert main(["check", *words]) == 0
+    capsys.readouterr()
+    code, line = refused(capsys, "check", *words, "model.num_hidden_layers=3")
+    assert code == 2
+    assert "missing weight trunk." in line
+    assert "set init_checkpoint to a model of the same architecture" in line
 
 
 def test_keys_without_effect_are_reported(capsys) -> None:

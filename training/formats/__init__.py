@@ -11,7 +11,7 @@ from training.formats.format import TransformersPipeline
 from training.formats.load import from_transformers
 from training.formats.sharded import files as weight_files
 from training.formats.sharded import with_heartbeat
-from training.formats.start import build_model, describe_model
+from training.formats.start import build_model, describe_model, require_fitting_weights
 from training.formats.weights import load_spec, load_weights, save_weights
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "load_weights",
     "model_type",
     "pipeline",
+    "require_fitting_weights",
     "save_weights",
     "to_transformers",
     "weight_files",

@@ -1,7 +1,7 @@
 """Initial weights from another run or from transformers, adapted to an architecture with more positions."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -13,6 +13,7 @@ from preprocessing.errors import BadInput
 from training import checkpoint
 from training.architectures import ONLY, WHOLE, PipelineStage, Share
 from training.formats.load import Lazy, LazyTensor, load_lazily
+from training.losses import Loss
 from training.model import Model
 from training.run import CHECKPOINTS, Run
 from training.specs import Architecture
@@ -69,6 +70,16 @@ def load_init_checkpoint(model: Model, folder: Path) -> None:
     for name, value in _select_weights(model, folder).items():
         cut = model.trunk.cuts.get(name)
         model.get_parameter(name).copy_(cut.of(value()) if cut else value())
+
+
+def require_fitting_weights(folder: Path, architecture: Architecture, losses: Sequence[Loss]) -> None:
+    """Raise BadInput if a model of this architecture cannot start with the weights in `folder`.
+
+    Only names and shapes are compared. The vocabulary of the model is assumed to be that of the directory.
+    """
+    spec, _ = load_lazily(folder)
+    with torch.device("meta"):
+        _select_weights(Model(architecture, tuple(losses), spec.vocab_size, seed=0), folder)
 
 
 def _select_weights(model: Model, folder: Path, workers: Workers = ALONE) -> Lazy:

@@ -5,7 +5,7 @@ import os
 from orchestration import environment
 from orchestration.cli import options
 from orchestration.cli.groups import TextOptions
-from orchestration.cli.shared import open_flags
+from orchestration.cli.shared import check_initial_weights, open_flags
 from orchestration.terminal import CommandResult, announce, print_answer
 
 
@@ -26,6 +26,7 @@ def check(
     flags, job = open_flags(recipe, overrides, TextOptions(scale, data, holdout_ratio), cluster=cluster)
     workers = job.cluster.count_workers(job.recipe)
     environment.resolve(job.cluster.env, os.environ)
+    check_initial_weights(job)
     notes = planning.refuse_what_does_not_fit(job.recipe, job.cluster)
     announce((), [*find_ignored_keys(job.cluster), *find_remarks(job.recipe, job.cluster)])
     values = {"recipe": job.recipe.name, "hash": job.recipe.hash, "workers": workers, "notes": notes}

@@ -44,4 +44,6 @@ def plan(
     money = options.parse_amount("--budget", budget, {"usd": 1.0, "": 1.0}, "500usd")
     within = options.parse_amount("--deadline", deadline, {"d": 86_400.0, "h": 3_600.0, "m": 60.0}, "3d or 12h")
     found = planning.estimate_run(job.recipe, job.cluster, budget=money, deadline_s=within)
-    return print_answer(CommandResult((plans.plan_view(found),), found.values(), (flags.command("check"),)), as_json)
+    use = found.wanted or (found.better[0] if found.why_not and found.better else None)
+    command = " ".join((flags.command("check"), *(found.overrides(use) if use else ())))
+    return print_answer(CommandResult((plans.plan_view(found),), found.values(), (command,)), as_json)

@@ -7,6 +7,7 @@ import pytest
 
 from orchestration.launch import step_reports
 from orchestration.launch.step_reports import FineTunings, StepReporter
+from orchestration.terminal.stage import figures
 from tests.training.corpora import mini_run
 from training.run import Run
 from training.specs import Phase
@@ -42,7 +43,7 @@ def test_last_logged_metrics_are_shown_in_a_fixed_order(clock: Clock) -> None:
     reporter.log({"train/loss": 4.0, "train/learning_rate": 1e-3, "perf/tokens_per_second": 900.0})
     reporter.log({"eval/loss": 4.5})
     reporter.update(3)
-    assert list(events[-1].items())[3:-1] == [("tokens_per_s", 900.0), ("loss", 4.0), ("held_out", 4.5)]
+    assert list(events[-1].items())[3:6] == [("tokens_per_s", 900.0), ("loss", 4.0), ("held_out", 4.5)]
 
 
 def test_time_left_ignores_the_first_step_and_includes_evaluations(clock: Clock) -> None:
@@ -80,6 +81,8 @@ def test_resumed_run_reports_from_its_step(clock: Clock) -> None:
         reporter.update(done)
         clock.now_s += 3.0
     assert (events[0]["done"], events[-1]["left_s"]) == (6, pytest.approx(2 * 3.0))
+    assert {event["resumed_at"] for event in events} == {6}
+    assert ("resumed_at", "resumed at step 6") in figures(events[0])
 
 
 def test_time_left_is_zero_at_the_end(clock: Clock) -> None:
@@ -88,7 +91,7 @@ def test_time_left_is_zero_at_the_end(clock: Clock) -> None:
     for done in (7, 8, 9, 10, 10):
         reporter.update(done)
         clock.now_s += 1.0
-    assert events[-1] == {"stage": "pretrain", "done": 10, "total": 10, "left_s": 0.0}
+    assert events[-1] == {"stage": "pretrain", "done": 10, "total": 10, "resumed_at": 7, "left_s": 0.0}
 
 
 def test_fine_tuning_reports_steps_and_step_rate(clock: Clock) -> None:

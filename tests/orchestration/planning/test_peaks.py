@@ -91,7 +91,9 @@ def test_planned_peak_matches_a_measured_pass(name: str, tmp_path: Path) -> None
     """The plan once omitted losses that keep whole logits, and assumed that attention windows copy no keys."""
     recipe = small_recipe(name)
     plan = device_memory(workload_of(recipe), ParallelLayout(rows=ROWS, zero=0, precision="fp32"), LENGTH, cuda=False)
-    passing = plan.activations + plan.logits + max(plan.slices, plan.handed, plan.backward)
+    passing = (
+        plan.activations + plan.head_inputs + max(plan.logit_slices, plan.table_gradients, plan.activation_gradients)
+    )
     found = peak(recipe, tmp_path) / (plan.weights + plan.gradients + passing)
     assert 0.7 < found < 1.05
 
@@ -108,7 +110,7 @@ def test_planned_peak_matches_a_measured_pass(name: str, tmp_path: Path) -> None
 def test_whole_logits_grow_with_the_micro_batch(name: str, is_whole: bool) -> None:
     """The planned logits were once limited to one slice of 2^23, whatever the number of sequences."""
     few, many = (
-        device_memory(workload_of(small_recipe(name)), ParallelLayout(rows=rows), LENGTH).slices
+        device_memory(workload_of(small_recipe(name)), ParallelLayout(rows=rows), LENGTH).logit_slices
         for rows in (1_000, 2_000)
     )
     assert many / few == pytest.approx(2 if is_whole else 1)
@@ -126,5 +128,5 @@ def test_copies_of_the_token_table_gradient_are_planned() -> None:
     recipe = load("gpt2", ["model.num_hidden_layers=20", "model.hidden_size=4096", "model.num_attention_heads=32"])
     layout = ParallelLayout(zero=3, rows=1, checkpointing="full", offload=True, offload_parameters=True)
     needed = device_memory(workload_of(recipe), layout, 512)
-    assert needed.handed == 6 * 50_257 * 4_096
-    assert (needed.peak - needed.context) / 2**30 == pytest.approx(4.15, rel=0.05)
+    assert needed.table_gradients == 6 * 50_257 * 4_096
+    assert (needed.peak - needed.cuda_context) / 2**30 == pytest.approx(4.15, rel=0.05)

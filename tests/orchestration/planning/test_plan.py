@@ -219,7 +219,7 @@ def test_reduction_buckets_are_planned() -> None:
 
     def buckets(**keys: Any) -> float:
         found = planning.device_memory(demand, _layout(**keys), LENGTH, cuda=False)
-        return found.buckets + found.reserved
+        return found.buckets + found.permanent_buffers
 
     # plus this worker's part of a micro-batch's gradients
     assert buckets(zero_stage=2) == 4 * BUCKET + 4 * demand.parameters / 2
@@ -407,7 +407,9 @@ def test_deadline_and_budget_select_devices() -> None:
     assert by_deadline.wanted
     assert by_deadline.wanted.choice.total_s <= 30 * 3_600.0
     assert by_deadline.wanted.choice.layout.devices < 8
-    assert planning.estimate_run(recipe, cluster, deadline_s=60.0).unmet.startswith("at best")
+    assert planning.estimate_run(recipe, cluster, deadline_s=60.0).unmet.startswith(
+        "no layout of these devices meets the deadline; "
+    )
     low_budget = planning.estimate_run(recipe, cluster, budget=1.0)
     assert "buy" in low_budget.unmet
     high_budget = planning.estimate_run(recipe, cluster, budget=1_000.0)

@@ -10,7 +10,7 @@ from preprocessing.errors import BadInput
 from tests.training.batches import random_rows, unpadded
 from tests.training.parity import ONE_PAD, ZERO_PAD, built, vocabulary, weights
 from training.formats import save_weights, to_transformers
-from training.formats.start import load_init_checkpoint
+from training.formats.start import load_init_checkpoint, require_fitting_weights
 from training.losses import MaskedTokens, SentencePair
 from training.model import Model, ModelSpec
 from training.specs import Encoder, LearnedPositions, SlidingWindow
@@ -127,3 +127,16 @@ def test_another_trunk_is_refused(keys: dict[str, int], message: str, tmp_path: 
     save_weights(weights(built(BERT)), BERT, tmp_path)
     with pytest.raises(BadInput, match=message):
         started(replace(BERT, model=replace(BERT.model, **keys)), tmp_path)
+
+
+def test_shapes_are_compared_without_building_the_model(tmp_path: Path) -> None:
+    save_weights(weights(built(ROBERTA)), ROBERTA, tmp_path)
+    require_fitting_weights(tmp_path, LONGFORMER.model, LONGFORMER.losses)
+    wider = replace(ROBERTA.model, hidden_size=64)
+    with pytest.raises(
+        BadInput, match=r"invalid shape of trunk\.tokens\.weight: got \[320, 32\], expected \[320, 64\]"
+    ):
+        require_fitting_weights(tmp_path, wider, ROBERTA.losses)
+    deeper = replace(ROBERTA.model, num_hidden_layers=3)
+    with pytest.raises(BadInput, match=r"missing weight trunk\.blocks\.2\."):
+        require_fitting_weights(tmp_path, deeper, ROBERTA.losses)
