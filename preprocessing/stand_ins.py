@@ -34,7 +34,7 @@ class StandIn(NamedTuple):
     todo: str
 
     def error(self, path: Path | str) -> BadInput:
-        return BadInput(f"{path}: is {self.what}; {self.todo}")
+        return BadInput(f"{path}: unexpected content: {self.what}; {self.todo}")
 
 
 def stands_in(start: bytes) -> StandIn | None:

@@ -73,5 +73,5 @@ def test_each_reader_of_user_files_names_pointers_and_html_pages(
     tmp_path: Path, name: str, read: Callable[[Path], object], content: bytes
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(BadInput, match=rf"^[^\n]*{name}: is an? (?:Git LFS pointer|HTML page)[^\n]+$"):
+    with pytest.raises(BadInput, match=rf"^[^\n]*{name}: unexpected content: an? (?:Git LFS pointer|HTML page)[^\n]+$"):
         read(tmp_path / name)

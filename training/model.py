@@ -41,7 +41,7 @@ class ModelSpec:
 
     def __post_init__(self) -> None:
         check_losses(self.model, self.losses)
-        require(self.vocab_size >= 1, "vocab_size", self.vocab_size, "a whole number from 1 up")
+        require(self.vocab_size >= 1, "vocab_size", self.vocab_size, "an integer of at least 1")
 
 
 class Model(nn.Module):

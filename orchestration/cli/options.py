@@ -262,10 +262,10 @@ def parse_numbers(option: str, given: str, kind: type[Number], least: int = 0) -
     try:
         found = tuple(kind(word) for word in given.split(",") if word)
     except ValueError:
-        noun = "whole numbers" if kind is int else "numbers"
+        noun = "integers" if kind is int else "numbers"
         raise BadInput(f"invalid {option}: got {given}, expected {noun} with commas; write them like 16,32") from None
     if any(one <= 0 or one < least for one in found):
-        limit = f"from {least} up" if least else "above 0"
+        limit = f"of at least {least}" if least else "above 0"
         raise BadInput(f"invalid {option}: got {given}, expected numbers {limit}; correct them")
     return found
 

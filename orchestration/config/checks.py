@@ -273,7 +273,7 @@ def _check_numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
         yield invalid(
             "cluster.num_workers",
             "0, which counts the workers of this machine only",
-            "a number from 1 up with ray_address",
+            "a number of at least 1 with ray_address",
             "set it to the number of workers of the Ray cluster",
         )
     for number, phase in enumerate(recipe.phases):

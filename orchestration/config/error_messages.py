@@ -185,7 +185,7 @@ def explain_option(error: BaseException | None, annotation: Any) -> str:
     ...     TypeAdapter(typing.Annotated[int, Field(ge=1)]).validate_python("0")
     ... except ValidationError as error:
     ...     explain_option(error, int)
-    "got '0', expected a number from 1 up"
+    "got '0', expected a number of at least 1"
     """
     if not isinstance(error, ValidationError):
         return ""
@@ -198,7 +198,7 @@ def explain_option(error: BaseException | None, annotation: Any) -> str:
 
 
 _LIMITS: Final = {
-    "greater_than_equal": "a number from {ge} up",
+    "greater_than_equal": "a number of at least {ge}",
     "less_than_equal": "a number up to {le}",
     "int_parsing_size": "a number with fewer digits",
 }
@@ -248,7 +248,7 @@ def _expected(annotation: Any) -> str:
     """The values of a type, as a message lists them.
 
     >>> _expected(int), _expected(float | None), _expected(typing.Literal["pre", "post"])
-    ('a whole number', 'a number or null', 'one of pre, post')
+    ('an integer', 'a number or null', 'one of pre, post')
     """
     choices = _choices(annotation)
     found = [f"one of {', '.join(choices)}"] if choices else []
@@ -264,7 +264,7 @@ def _expected(annotation: Any) -> str:
 
 
 _TYPES: Final = {
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
     str: "text",
     bool: "true or false",
@@ -396,7 +396,7 @@ def _explain_unknown_kind(problem: _Problem) -> list[KeyMessage]:
 
 
 SENTENCES: Final[Mapping[str, Callable[[_Problem], list[KeyMessage]]]] = {
-    "int_type": partial(_explain_type, "a whole number"),
+    "int_type": partial(_explain_type, "an integer"),
     "float_type": partial(_explain_type, "a number"),
     "string_type": partial(_explain_type, "text"),
     "bool_type": partial(_explain_type, "true or false"),

@@ -20,7 +20,7 @@ from preprocessing.spec import choices_of, doc_of
 from training.tasks import TaskFile
 
 FILES: Final = {"": Recipe, "cluster": Cluster, "corpus": CorpusFile, "task": TaskFile}
-WORDS: Final = {int: "whole number", float: "number", str: "word", bool: "true or false", type(None): "null"}
+WORDS: Final = {int: "integer", float: "number", str: "word", bool: "true or false", type(None): "null"}
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _type(annotation: Any) -> str:
     """An annotation as text.
 
     >>> _type(tuple[int, ...]), _type(typing.Literal["pre", "post"]), _type(float | None)
-    ('list of whole number', 'pre | post', 'number | null')
+    ('list of integer', 'pre | post', 'number | null')
     """
     names = []
     for option in options(annotation):

@@ -53,7 +53,7 @@ class Data:
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
-        require(self.static_masks >= 0, "data.static_masks", self.static_masks, "a number from 0 up")
+        require(self.static_masks >= 0, "data.static_masks", self.static_masks, "a number of at least 0")
 
 
 @spec
@@ -96,7 +96,7 @@ class Recipe:
         require(len(set(kinds)) == len(kinds), "losses", kinds, "each kind at most once")
         require(len(self.phases) > 0, "phases", [], "one phase or more")
         count = self.reported_results.get("parameters", 1)
-        require(type(count) is int and count > 0, "reported_results.parameters", count, "a whole number from 1 up")
+        require(type(count) is int and count > 0, "reported_results.parameters", count, "an integer of at least 1")
         for name in ("citation", "setting"):
             text = self.reported_results.get(name, "none")
             require(isinstance(text, str) and text.strip() != "", f"reported_results.{name}", text, "text")
@@ -127,7 +127,7 @@ class Recipe:
                 "a result of reported_results",
             )
             require(split in SPLITS_OF_RESULTS, "reported_results.split", split, " or ".join(SPLITS_OF_RESULTS))
-        require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 up, below 2**63")
+        require(0 <= self.seed < 2**63, "seed", self.seed, "an integer from 0 to 2**63 - 1")
         for number, task in enumerate(self.eval_tasks):
             require(
                 is_shipped_task(task),
@@ -238,21 +238,21 @@ class Cluster:
             "false with ray_address; use the dashboard of that Ray cluster",
         )
         require(self.num_workers >= 0, "num_workers", self.num_workers, "a number from 0 (all of this machine) up")
-        allowed = f"a number from 0 (num_workers) to {self.num_workers}" if self.num_workers else "a number from 0 up"
+        allowed = (
+            f"a number from 0 (num_workers) to {self.num_workers}" if self.num_workers else "a number of at least 0"
+        )
         require(
             0 <= self.min_workers <= (self.num_workers or self.min_workers), "min_workers", self.min_workers, allowed
         )
         for name in ("scale_up_interval_minutes", "hang_timeout_minutes"):
             minutes = getattr(self, name)
             require(0 <= minutes < math.inf, name, minutes, "a number of minutes from 0 (never) up")
-        require(self.cpus_per_worker >= 1, "cpus_per_worker", self.cpus_per_worker, "a number of cores from 1 up")
-        require(
-            self.finetuning_workers >= 1, "finetuning_workers", self.finetuning_workers, "a number of workers from 1 up"
-        )
-        require(self.max_restarts >= 0, "max_restarts", self.max_restarts, "a number from 0 up")
-        require(self.log_every >= 1, "log_every", self.log_every, "a number of steps from 1 up")
+        require(self.cpus_per_worker >= 1, "cpus_per_worker", self.cpus_per_worker, "at least 1 core")
+        require(self.finetuning_workers >= 1, "finetuning_workers", self.finetuning_workers, "at least 1 worker")
+        require(self.max_restarts >= 0, "max_restarts", self.max_restarts, "a number of at least 0")
+        require(self.log_every >= 1, "log_every", self.log_every, "at least 1 step")
         for name in ("eval_every", "save_every", "keep_checkpoint_every", "save_weights_every"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "a number of steps from 0 up")
+            require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0 steps")
         require(
             0 <= self.usd_per_device_hour <= 1e6,
             "usd_per_device_hour",
@@ -265,10 +265,8 @@ class Cluster:
             self.profile_steps,
             "a number of steps from 0 (none) to 100",
         )
-        require(
-            self.keep_checkpoints >= 1, "keep_checkpoints", self.keep_checkpoints, "a number of checkpoints from 1 up"
-        )
-        require(all(step >= 1 for step in self.skip_steps), "skip_steps", list(self.skip_steps), "steps from 1 up")
+        require(self.keep_checkpoints >= 1, "keep_checkpoints", self.keep_checkpoints, "at least 1 checkpoint")
+        require(all(step >= 1 for step in self.skip_steps), "skip_steps", list(self.skip_steps), "steps of at least 1")
         require(
             self._has_all_weights or self.sample_prompts in ((), SAMPLES),
             "sample_prompts",

@@ -16,7 +16,7 @@ import yaml
 from preprocessing.errors import BadInput
 from preprocessing.stand_ins import require_itself
 
-MAX_DIGITS = 20  # digits of a whole number; no key needs more
+MAX_DIGITS = 20  # digits of an integer; no key needs more
 
 
 class _Loader(yaml.SafeLoader):

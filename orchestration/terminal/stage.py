@@ -22,7 +22,14 @@ FORMATS = {  # formats of these values; other values follow their names
     "last": "{}",
 }
 NO_FIGURES = ("stage", "done", "total", "left_s")
-LEFT_OUT = ("now", "loss", "bytes_per_s", "steps_per_s", "mfu", "resumed_at")  # left out in this order if a line is too long
+LEFT_OUT = (
+    "now",
+    "loss",
+    "bytes_per_s",
+    "steps_per_s",
+    "mfu",
+    "resumed_at",
+)  # left out in this order if a line is too long
 
 
 class StageProgress:

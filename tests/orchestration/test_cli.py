@@ -90,8 +90,9 @@ ERRORS = {
     "cluster.engine.tensor_parallel_size=VALUE, because it is a key; write it after the recipe",
     "train gpt2 --log-every": "Option '--log-every' requires an argument.",
     "check gpt2 --quux red": "No such option: --quux",
-    "eval gpt2 --num-seeds 0": "invalid --num-seeds: got '0', expected a number from 1 up; see `sesame eval --help`",
-    "eval gpt2 --max-steps 1.5": "invalid --max-steps: got '1.5', expected a whole number; see `sesame eval --help`",
+    "eval gpt2 --num-seeds 0": "invalid --num-seeds: got '0', expected a number of at least 1; see `sesame eval "
+    "--help`",
+    "eval gpt2 --max-steps 1.5": "invalid --max-steps: got '1.5', expected an integer; see `sesame eval --help`",
     "generate gpt2 x --temperature hot": "invalid --temperature: got 'hot', expected a number; see `sesame generate "
     "--help`",
     "eval gpt2 --frozen-features middle": "invalid --frozen-features: got 'middle', expected one of none, last, "
@@ -125,7 +126,7 @@ ERRORS = {
     "device cpu; see `sesame keys cluster.gpu_type`",
     "check gpt2 cluster.ray_address=auto": "gpt2: invalid cluster.num_workers: got 0, which counts the workers of "
     "this machine "
-    "only, expected a number from 1 up with ray_address; set it to the number of workers of the Ray cluster",
+    "only, expected a number of at least 1 with ray_address; set it to the number of workers of the Ray cluster",
     "check GPT2": f"invalid recipe: got GPT2, {RECIPES}; did you mean gpt2?",
     "check gpt2.yaml": "gpt2.yaml: no such file; for the recipe of Sesame, write gpt2",
     "check gpt2 --cluster 8xh100.yaml": "8xh100.yaml: no such file; for the cluster of Sesame, write 8xh100",
@@ -153,7 +154,7 @@ ERRORS = {
     "check gpt2 name=../../evil": "override name=../../evil: invalid name: got '../../evil', expected 1 to 100 "
     "letters, digits, _ . + and -, with a letter or digit first; see `sesame keys name`",
     "ui --port 65536": "invalid --port: got '65536', expected a number up to 65535; see `sesame ui --help`",
-    "doctor --port 0": "invalid --port: got '0', expected a number from 1 up; see `sesame doctor --help`",
+    "doctor --port 0": "invalid --port: got '0', expected a number of at least 1; see `sesame doctor --help`",
     "status --address http://127.0.0.1:99999": "invalid --address: got http://127.0.0.1:99999, "
     "expected http://HOST:PORT of a Ray dashboard; use port 8265 (6379 and ray:// are not the dashboard)",
     "inspect ./docs": "./docs: has no pretrain.json, so it is not a run; use the directory or name of a run, "
@@ -797,7 +798,7 @@ def test_interval_of_zero_steps_is_refused(capsys, flags_with_corpus) -> None:
     code, message = refused(capsys, "train", *flags_with_corpus, "cluster.log_every=0")
     assert (code, message) == (
         2,
-        "override cluster.log_every=0: invalid log_every: got 0, expected a number of steps from 1 up; "
+        "override cluster.log_every=0: invalid log_every: got 0, expected at least 1 step; "
         "see `sesame keys cluster.log_every`",
     )
 

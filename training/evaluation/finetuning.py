@@ -29,7 +29,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name in ("labels", "steps", "batch"):
-            require(getattr(self, name) >= 1, f"budget.{name}", getattr(self, name), "a whole number from 1 up")
+            require(getattr(self, name) >= 1, f"budget.{name}", getattr(self, name), "an integer of at least 1")
 
     def tuning(self, seed: int) -> Tuning:
         """The fine-tuning settings, with a seed for the choice of examples, their order, the head and dropout."""

@@ -58,7 +58,7 @@ class RowLabel:
     weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
 
     def __post_init__(self) -> None:
-        require(self.classes >= 2, "classes", self.classes, "a whole number from 2 up")
+        require(self.classes >= 2, "classes", self.classes, "an integer of at least 2")
 
     def count(self, batch: Arrays) -> int:
         return int((batch["label"] != IGNORE).sum())
@@ -97,7 +97,7 @@ class TokenTag:
     weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
 
     def __post_init__(self) -> None:
-        require(self.classes >= 2, "classes", self.classes, "a whole number from 2 up")
+        require(self.classes >= 2, "classes", self.classes, "an integer of at least 2")
 
     def count(self, batch: Arrays) -> int:
         return len(batch["targets"])

@@ -25,7 +25,7 @@ class TargetTokens:
     weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
 
     def __post_init__(self) -> None:
-        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a fraction from 0 up to (not including) 1")
+        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a fraction of at least 0 and below 1")
 
     def count(self, batch: Arrays) -> int:
         return len(batch["targets"])
@@ -52,7 +52,7 @@ class MaskedTargetTokens:
     weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
 
     def __post_init__(self) -> None:
-        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a fraction from 0 up to (not including) 1")
+        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "a fraction of at least 0 and below 1")
 
     def count(self, batch: Arrays) -> int:
         return len(batch["targets"])

@@ -82,27 +82,27 @@ class Tuning:
         ):
             require(getattr(self, name) in get_args(words), name, getattr(self, name), " or ".join(get_args(words)))
         require(self.learning_rate > 0, "learning_rate", self.learning_rate, "a rate above 0")
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "a whole number from 1 up")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "an integer of at least 1")
         require(self.epochs > 0, "epochs", self.epochs, "a number above 0")
-        require(self.max_steps >= 0, "max_steps", self.max_steps, "a whole number from 0 up")
+        require(self.max_steps >= 0, "max_steps", self.max_steps, "an integer of at least 0")
         require(0 <= self.warmup_ratio < 1, "warmup_ratio", self.warmup_ratio, "a fraction of the steps, below 1")
         require(0 <= self.min_lr_ratio <= 1, "min_lr_ratio", self.min_lr_ratio, "a fraction of the peak, from 0 to 1")
         require(0 < self.layerwise_lr_decay <= 1, "layerwise_lr_decay", self.layerwise_lr_decay, "above 0, at most 1")
-        require(self.head_layer_gap >= 0, "head_layer_gap", self.head_layer_gap, "a whole number from 0 up")
+        require(self.head_layer_gap >= 0, "head_layer_gap", self.head_layer_gap, "an integer of at least 0")
         require(
             self.dropout is None or 0 <= self.dropout < 1,
             "dropout",
             self.dropout,
-            "a fraction from 0 up to (not including) 1",
+            "a fraction of at least 0 and below 1",
         )
         for name in ("lm_loss_weight", "no_answer_loss_weight"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "a weight from 0 up")
-        require(self.num_evaluations >= 0, "num_evaluations", self.num_evaluations, "a whole number from 0 up")
+            require(getattr(self, name) >= 0, name, getattr(self, name), "a weight of at least 0")
+        require(self.num_evaluations >= 0, "num_evaluations", self.num_evaluations, "an integer of at least 0")
         require(
             self.max_seq_length == 0 or self.max_seq_length >= 8,
             "max_seq_length",
             self.max_seq_length,
-            "0, or a number of tokens from 8 up",
+            "0, or at least 8 tokens",
         )
         self._check_consistency()
 

@@ -39,7 +39,7 @@ class GibbsDecoding:
     top_k: int = key(default=0, doc="Number of most probable tokens to sample from; 0: all.")
 
     def __post_init__(self) -> None:
-        require(self.sweeps >= 1, "sweeps", self.sweeps, "a whole number from 1 up")
+        require(self.sweeps >= 1, "sweeps", self.sweeps, "an integer of at least 1")
         require(0 <= self.warm <= self.sweeps, "warm", self.warm, f"0 to {self.sweeps} (sweeps)")
         SampledDecoding(temperature=self.temperature, top_k=self.top_k)  # validates the shared keys
 
@@ -55,7 +55,7 @@ class MaskPredict:
     iterations: int = key(default=10, doc="Number of iterations.")
 
     def __post_init__(self) -> None:
-        require(self.iterations >= 1, "iterations", self.iterations, "a whole number from 1 up")
+        require(self.iterations >= 1, "iterations", self.iterations, "an integer of at least 1")
 
 
 @dataclass(frozen=True)

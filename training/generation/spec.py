@@ -27,7 +27,7 @@ class GenerationLimits:
     )
 
     def __post_init__(self) -> None:
-        require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "a whole number from 1 up")
+        require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "an integer of at least 1")
         require(
             0 <= self.min_new_tokens <= self.max_new_tokens,
             "min_new_tokens",
@@ -44,7 +44,7 @@ class GenerationLimits:
             self.no_repeat_ngram_size >= 0,
             "no_repeat_ngram_size",
             self.no_repeat_ngram_size,
-            "a whole number from 0 up; 0 allows any",
+            "an integer of at least 0; 0 allows any",
         )
         require(bool(self.ends) or not self.force_eos, "force_eos", self.force_eos, "false, because ends is empty")
 
@@ -70,7 +70,7 @@ class SampledDecoding:
         require(
             self.temperature > 0, "temperature", self.temperature, "a number above 0; greedy is a method of its own"
         )
-        require(self.top_k >= 0, "top_k", self.top_k, "a whole number from 0 up; 0 keeps all")
+        require(self.top_k >= 0, "top_k", self.top_k, "an integer of at least 0; 0 keeps all")
         require(0 < self.top_p <= 1, "top_p", self.top_p, "a number above 0 and up to 1")
 
 
@@ -90,7 +90,7 @@ class BeamSearch:
     stop: Literal["hopeless", "never", "full"] = key(default="hopeless", doc="Stopping criterion of a prompt.")
 
     def __post_init__(self) -> None:
-        require(self.num_beams >= 1, "num_beams", self.num_beams, "a whole number from 1 up")
+        require(self.num_beams >= 1, "num_beams", self.num_beams, "an integer of at least 1")
 
 
 Method = GreedyDecoding | SampledDecoding | BeamSearch

@@ -37,7 +37,7 @@ class SpanBoundary:
 
     def __post_init__(self) -> None:
         for name in ("max_pair_targets", "position_embedding_size"):
-            require(getattr(self, name) >= 1, f"losses.{name}", getattr(self, name), "a whole number from 1 up")
+            require(getattr(self, name) >= 1, f"losses.{name}", getattr(self, name), "an integer of at least 1")
 
     def describe(self, context: LossContext) -> str:
         return add_weight(self.weight, "span boundaries")

@@ -80,7 +80,7 @@ class SlidingWindow:
 
     def __post_init__(self) -> None:
         even = self.size > 0 and self.size % 2 == 0
-        require(even, "model.attention_window.size", self.size, "an even number of tokens from 2 up")
+        require(even, "model.attention_window.size", self.size, "an even number of at least 2 tokens")
 
     @property
     def global_first(self) -> bool:
@@ -135,7 +135,7 @@ class AlternatingWindow:
     global_first: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require(self.size >= 1, "model.attention_window.size", self.size, "a number of tokens from 1 up")
+        require(self.size >= 1, "model.attention_window.size", self.size, "at least 1 token")
 
     @property
     def sides(self) -> tuple[int, int]:

@@ -47,7 +47,7 @@ OTHERS: Final[Mapping[str, tuple[type, ...]]] = {
     "output_file": (str,),
     "prof_ops": (list,),
 }
-LEAST: Final[Mapping[str, int]] = {  # minimum of the other keys, which are whole numbers; 0 if missing
+LEAST: Final[Mapping[str, int]] = {  # minimum of the other keys, which are integers; 0 if missing
     **dict.fromkeys(("reduce_bucket_size", "zero_hpz_partition_size", "loss_scale_window", "hysteresis"), 1),
     **dict.fromkeys(("block_size", "intra_op_parallelism", "queue_depth", "profile_step", "top_modules"), 1),
     "module_depth": -1,
@@ -127,8 +127,8 @@ def _check_value(name: str, value: object) -> None:
         return require(fits, f"engine.deepspeed.{name}", value, allowed)
     least, number = LEAST.get(key, 0), value if fits and isinstance(value, int | float) else math.nan
     fits = least <= number < 2**63 and (key in OTHERS or number == int(number))
-    kind = "number" if key in OTHERS else "whole number"
-    return require(fits, f"engine.deepspeed.{name}", value, f"a {kind} from {least} up")
+    kind = "a number" if key in OTHERS else "an integer"
+    return require(fits, f"engine.deepspeed.{name}", value, f"{kind} of at least {least}")
 
 
 def check_effect(given: Mapping[str, Any], zero: int, precision: str, to_disk: bool) -> None:

@@ -61,7 +61,7 @@ class Encoder(Stack):
 
     def __post_init__(self) -> None:
         Stack.__post_init__(self)
-        require(self.embedding_size >= 0, "model.embedding_size", self.embedding_size, "a whole number from 0 up")
+        require(self.embedding_size >= 0, "model.embedding_size", self.embedding_size, "an integer of at least 0")
         require(
             1 <= self.num_hidden_groups <= self.num_hidden_layers,
             "model.num_hidden_groups",

@@ -38,21 +38,21 @@ class Phase:
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
-        require(self.seq_length >= 8, "phases.seq_length", self.seq_length, "a number of tokens from 8 up")
+        require(self.seq_length >= 8, "phases.seq_length", self.seq_length, "at least 8 tokens")
         require(
             self.global_batch_size >= 1,
             "phases.global_batch_size",
             self.global_batch_size,
-            "a number of sequences from 1 up",
+            "at least 1 sequence",
         )
-        require(self.steps >= 1, "phases.steps", self.steps, "a number of steps from 1 up")
+        require(self.steps >= 1, "phases.steps", self.steps, "at least 1 step")
         require(
             0 <= self.learning_rate < 100,
             "phases.learning_rate",
             self.learning_rate,
             "0 (the schedule continues) or a learning rate below 100",
         )
-        require(self.warmup_steps >= 0, "phases.warmup_steps", self.warmup_steps, "a number of steps from 0 up")
+        require(self.warmup_steps >= 0, "phases.warmup_steps", self.warmup_steps, "at least 0 steps")
         alone = self.warmup_steps > 0 and not self.learning_rate
         require(
             not alone,
@@ -119,30 +119,28 @@ class EngineSettings:
     )
 
     def __post_init__(self) -> None:
-        require(
-            self.micro_batch_tokens >= 1, "micro_batch_tokens", self.micro_batch_tokens, "a number of tokens from 1 up"
-        )
+        require(self.micro_batch_tokens >= 1, "micro_batch_tokens", self.micro_batch_tokens, "at least 1 token")
         require(
             self.init_timeout_seconds >= 1,
             "init_timeout_seconds",
             self.init_timeout_seconds,
-            "a number of seconds from 1 up",
+            "at least 1 second",
         )
-        require(self.cpu_threads >= 1, "cpu_threads", self.cpu_threads, "a number from 1 up")
+        require(self.cpu_threads >= 1, "cpu_threads", self.cpu_threads, "a number of at least 1")
         require(
             self.tensor_parallel_size >= 1,
             "tensor_parallel_size",
             self.tensor_parallel_size,
-            "a number of workers from 1 up",
+            "at least 1 worker",
         )
         pipeline, sequence = self.pipeline_parallel_size, self.sequence_parallel_size
-        require(pipeline >= 1, "pipeline_parallel_size", pipeline, "a number of stages from 1 up")
-        require(sequence >= 1, "sequence_parallel_size", sequence, "a number of workers from 1 up")
+        require(pipeline >= 1, "pipeline_parallel_size", pipeline, "at least 1 stage")
+        require(sequence >= 1, "sequence_parallel_size", sequence, "at least 1 worker")
         require(
             self.dataloader_num_workers >= 0,
             "dataloader_num_workers",
             self.dataloader_num_workers,
-            "a number from 0 up",
+            "a number of at least 0",
         )
         allowed = "false with tensor, pipeline or sequence parallelism; this combination is not tested"
         require(not (self.torch_compile and self.workers_per_row > 1), "torch_compile", self.torch_compile, allowed)
@@ -156,7 +154,7 @@ class EngineSettings:
             self.param_persistence_threshold >= 0,
             "param_persistence_threshold",
             self.param_persistence_threshold,
-            "a number of elements from 0 up",
+            "at least 0 elements",
         )
         check_further(self.deepspeed)
         self._check_layout()

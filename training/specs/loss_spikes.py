@@ -45,6 +45,6 @@ class LossSpikes:
             self.threshold_sigmas,
             "a number of deviations above 0",
         )
-        require(self.window_steps >= 2, "loss_spikes.window_steps", self.window_steps, "a number of updates from 2 up")
-        require(self.max_skips >= 1, "loss_spikes.max_skips", self.max_skips, "a number of batches from 1 up")
-        require(self.skip_before >= 0, "loss_spikes.skip_before", self.skip_before, "a number of batches from 0 up")
+        require(self.window_steps >= 2, "loss_spikes.window_steps", self.window_steps, "at least 2 updates")
+        require(self.max_skips >= 1, "loss_spikes.max_skips", self.max_skips, "at least 1 batch")
+        require(self.skip_before >= 0, "loss_spikes.skip_before", self.skip_before, "at least 0 batches")

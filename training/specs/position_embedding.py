@@ -82,9 +82,9 @@ class _Table:
             self.max_position_embeddings >= 1,
             "model.position_embedding.max_position_embeddings",
             self.max_position_embeddings,
-            "a whole number from 1 up",
+            "an integer of at least 1",
         )
-        require(self.offset >= 0, "model.position_embedding.offset", self.offset, "a whole number from 0 up")
+        require(self.offset >= 0, "model.position_embedding.offset", self.offset, "an integer of at least 0")
 
     @property
     def rows(self) -> int:
@@ -169,7 +169,7 @@ class SinusoidalPositions:
             self.max_position_embeddings >= 1,
             "model.position_embedding.max_position_embeddings",
             self.max_position_embeddings,
-            "a whole number from 1 up",
+            "an integer of at least 1",
         )
 
     def describe(self) -> str:
@@ -302,7 +302,9 @@ class RelativeBias:
     reuse_len: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        require(self.num_buckets >= 4, "model.position_embedding.num_buckets", self.num_buckets, "a number from 4 up")
+        require(
+            self.num_buckets >= 4, "model.position_embedding.num_buckets", self.num_buckets, "a number of at least 4"
+        )
         far = self.max_distance > self.num_buckets // 2
         allowed = f"more than half of num_buckets ({self.num_buckets})"
         require(far, "model.position_embedding.max_distance", self.max_distance, allowed)
@@ -312,4 +314,4 @@ class RelativeBias:
 
 
 def _check_tokens(name: str, tokens: int) -> None:
-    require(tokens >= 0, f"model.position_embedding.{name}", tokens, "a number of tokens from 0 up")
+    require(tokens >= 0, f"model.position_embedding.{name}", tokens, "at least 0 tokens")

@@ -52,9 +52,9 @@ class Stack:
 
     def __post_init__(self) -> None:
         for name in ("num_hidden_layers", "hidden_size", "num_attention_heads"):
-            require(getattr(self, name) >= 1, f"model.{name}", getattr(self, name), "a whole number from 1 up")
+            require(getattr(self, name) >= 1, f"model.{name}", getattr(self, name), "an integer of at least 1")
         for name in ("head_dim", "intermediate_size"):
-            require(getattr(self, name) >= 0, f"model.{name}", getattr(self, name), "a whole number from 0 up")
+            require(getattr(self, name) >= 0, f"model.{name}", getattr(self, name), "an integer of at least 0")
         fits = self.head_dim > 0 or self.hidden_size % self.num_attention_heads == 0
         require(
             fits, "model.num_attention_heads", self.num_attention_heads, f"a divisor of hidden_size {self.hidden_size}"
@@ -123,16 +123,16 @@ class Stack:
 
     def split_over(self, workers: int) -> str:
         sizes = {"model.num_attention_heads": self.num_attention_heads, "model.intermediate_size": self.inner_width}
-        odd = [f"invalid {key}: got {size}" for key, size in sizes.items() if size % workers]
-        return f"{odd[0]}, expected a multiple of the {workers} workers that share a model" if odd else ""
+        odd = [f"{key} is {size}" for key, size in sizes.items() if size % workers]
+        return f"{odd[0]}, not a multiple of the {workers} workers that share a model" if odd else ""
 
     def layers_over(self, stages: int) -> str:
         """`stages_over` of one stack of blocks with separate weights."""
         if self.num_hidden_layers >= stages:
             return ""
         return (
-            f"invalid model.num_hidden_layers: got {self.num_hidden_layers}, expected at least one for "
-            f"each of the {stages} stages"
+            f"model.num_hidden_layers is {self.num_hidden_layers}, but each of the {stages} stages needs at least one "
+            "layer"
         )
 
     def heads_over(self, workers: int) -> str:
@@ -140,8 +140,8 @@ class Stack:
         if self.num_attention_heads % workers == 0:
             return ""
         return (
-            f"invalid model.num_attention_heads: got {self.num_attention_heads}, expected a multiple of the {workers} "
-            f"workers that share sequences"
+            f"model.num_attention_heads is {self.num_attention_heads}, not a multiple of the {workers} workers that "
+            "share sequences"
         )
 
     def fits(self, losses: Sequence[LossFacts]) -> str:

@@ -66,7 +66,7 @@ class AdaptiveEmbedding:
             self.cutoffs,
             "increasing token IDs",
         )
-        require(self.div_val >= 1, "model.token_embedding.div_val", self.div_val, "a number from 1 up")
+        require(self.div_val >= 1, "model.token_embedding.div_val", self.div_val, "a number of at least 1")
 
     def describe(self) -> str:
         cuts = ", ".join(f"{cut:,}" for cut in self.cutoffs)

@@ -81,7 +81,7 @@ class ExtractiveQA:
 
     def __post_init__(self) -> None:
         for name in ("doc_stride", "max_query_length", "max_answer_length"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "a whole number from 1 up")
+            require(getattr(self, name) >= 1, name, getattr(self, name), "an integer of at least 1")
         require(
             self.f1_unit == "words" or self.squad_version == 1, "f1_unit", self.f1_unit, "words with squad_version 2"
         )

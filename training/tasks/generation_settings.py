@@ -73,15 +73,15 @@ class GenerationSettings:
 
     def __post_init__(self) -> None:
         for name in ("num_fewshot", "max_source_length", "max_sentences", "no_repeat_ngram_size", "top_k"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "a whole number from 0 up")
-        require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "a whole number from 1 up")
+            require(getattr(self, name) >= 0, name, getattr(self, name), "an integer of at least 0")
+        require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "an integer of at least 1")
         require(
             0 <= self.min_new_tokens <= self.max_new_tokens,
             "min_new_tokens",
             self.min_new_tokens,
             f"0 to {self.max_new_tokens} (max_new_tokens)",
         )
-        require(self.num_beams >= 1, "num_beams", self.num_beams, "a whole number from 1 up")
+        require(self.num_beams >= 1, "num_beams", self.num_beams, "an integer of at least 1")
         require(
             self.num_beams == 1 or not self.is_sampling,
             "num_beams",
@@ -94,7 +94,7 @@ class GenerationSettings:
             0 <= self.label_smoothing < 1,
             "label_smoothing",
             self.label_smoothing,
-            "a fraction from 0 up to (not including) 1",
+            "a fraction of at least 0 and below 1",
         )
         require(
             0 < self.target_mask_prob <= 1, "target_mask_prob", self.target_mask_prob, "a fraction above 0, at most 1"

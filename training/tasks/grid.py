@@ -91,7 +91,7 @@ class Grid:
             self.warmup_steps,
             "a fraction of the steps, or fewer steps than `max_steps`",
         )
-        require(self.num_seeds >= 0, "num_seeds", self.num_seeds, "a whole number from 0 up")
+        require(self.num_seeds >= 0, "num_seeds", self.num_seeds, "an integer of at least 0")
         require(self.citation.strip() != "", "citation", self.citation, "the section, table or file of the grid")
 
     @property

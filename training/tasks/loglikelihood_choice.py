@@ -149,7 +149,7 @@ class LoglikelihoodChoice:
 
     def __post_init__(self) -> None:
         require(len(self.choices) >= 1, "choices", list(self.choices), "one or more texts")
-        require(self.num_fewshot >= 0, "num_fewshot", self.num_fewshot, "a whole number from 0 up")
+        require(self.num_fewshot >= 0, "num_fewshot", self.num_fewshot, "an integer of at least 0")
         require(not self.blank_at or self.blank != "", "blank_at", self.blank_at, "empty, because blank is empty")
         has_subsets = "macro_accuracy" not in self.metrics or self.subset != ""
         require(has_subsets, "subset", self.subset, "a text with columns in braces, for macro_accuracy")

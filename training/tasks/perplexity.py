@@ -54,7 +54,7 @@ class PerplexityTask:
 
     def __post_init__(self) -> None:
         for name in ("window", "stride"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "a number of tokens from 0 up")
+            require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0 tokens")
         require(not (self.carry_memory and self.stride), "stride", self.stride, "0 with carry_memory")
         for name in self.metrics:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))

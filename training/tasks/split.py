@@ -48,7 +48,7 @@ class SplitRecords:
 
     def __post_init__(self) -> None:
         require(len(self.paths) > 0, "paths", [], "one path or more")
-        require(set(self.folds) <= set(range(10)), "folds", list(self.folds), "whole numbers from 0 to 9")
+        require(set(self.folds) <= set(range(10)), "folds", list(self.folds), "integers from 0 to 9")
 
     def records(self, data: Path) -> Records:
         """Read the records of the files. Raises BadInput if none of the paths exists."""

@@ -64,7 +64,7 @@ class TaskFile:
     most_letters: ClassVar[int] = 60  # maximum length of a name; leaves room for a hash in file names
 
     def __post_init__(self) -> None:
-        require(self.max_seq_length >= 8, "max_seq_length", self.max_seq_length, "a number of tokens from 8 up")
+        require(self.max_seq_length >= 8, "max_seq_length", self.max_seq_length, "at least 8 tokens")
         require(len(self.files) > 0, "files", {}, "one split or more")
         _check_name("name", self.name)
         for word in self.variants:

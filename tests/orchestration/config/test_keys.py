@@ -176,7 +176,7 @@ def test_types_defaults_and_docs_come_from_the_fields() -> None:
     (adafactor,) = keys.find_parts("adafactor")
     assert {key.name: key for key in adafactor.keys}["learning_rate"].doc == "Peak learning rate."
     (whole,) = keys.find_parts("whole_file")
-    assert [(key.type, key.default) for key in whole.keys] == [("whole number", "0"), ("whole number | null", "null")]
+    assert [(key.type, key.default) for key in whole.keys] == [("integer", "0"), ("integer | null", "null")]
 
 
 @spec

@@ -179,10 +179,10 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("optimizer.learning_rate=-1", "invalid optimizer.learning_rate: got -1.0, expected a learning rate above 0 a"),
         ("optimizer.learning_rate=.nan", "invalid optimizer.learning_rate: got nan, expected a learning rate"),
         ("optimizer.learning_rate=0", "invalid optimizer.learning_rate: got 0.0, expected a learning rate"),
-        ("optimizer.warmup_steps=soon", "invalid optimizer.warmup_steps: got 'soon', expected a whole number"),
-        ("optimizer.warmup_steps=", "invalid optimizer.warmup_steps: got no value, expected a whole number"),
-        ("phases.0.steps=1.5", "invalid phases.0.steps: got 1.5, expected a whole number"),
-        ("phases.1.steps=0", "invalid phases.1.steps: got 0, expected a number of steps from 1 up"),
+        ("optimizer.warmup_steps=soon", "invalid optimizer.warmup_steps: got 'soon', expected an integer"),
+        ("optimizer.warmup_steps=", "invalid optimizer.warmup_steps: got no value, expected an integer"),
+        ("phases.0.steps=1.5", "invalid phases.0.steps: got 1.5, expected an integer"),
+        ("phases.1.steps=0", "invalid phases.1.steps: got 0, expected at least 1 step"),
         ("phases.1.learning_rate=-1", "invalid phases.1.learning_rate: got -1.0, expected 0 (the schedule continues)"),
         ("phases.1.warmup_steps=5", "invalid phases.1.warmup_steps: got 5, expected 0 without phases.learning_rate"),
         ("phases.1.lenght=8", "invalid key: got phases.1.lenght, expected a key of phases.1; did you mean"),
@@ -197,8 +197,8 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("masking.rate=0", "invalid masking.rate: got 0.0, expected a fraction greater than 0 and at most 1"),
         ("losses=[]", "invalid losses: got [], expected one loss or more"),
         ("eval_tasks=[gleu]", "invalid eval_tasks.0: got 'gleu', expected source_classification, next_sentence, cloze"),
-        ("seed=-1", "invalid seed: got -1, expected a whole number from 0 up"),
-        ("model.type_vocab_size=2.0", "invalid model.type_vocab_size: got 2.0, expected a whole number"),
+        ("seed=-1", "invalid seed: got -1, expected an integer from 0 to 2**63 - 1"),
+        ("model.type_vocab_size=2.0", "invalid model.type_vocab_size: got 2.0, expected an integer"),
         ("model.position_embedding=learned", "invalid model.position_embedding: got 'learned', expected a mapping of"),
         ("model.position_embedding={max_position_embeddings: 9}",
         "invalid model.position_embedding.kind: got no value, expected one of learned, sinusoidal"),
@@ -206,9 +206,9 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         ("model.position_embedding.kind=learnd",
         "invalid model.position_embedding.kind: got 'learnd', expected one of learned, sinusoidal; did you"),
         ("model.position_embedding.max_position_embeddings=0",
-        "invalid model.position_embedding.max_position_embeddings: got 0, expected a whole number from 1 up"),
+        "invalid model.position_embedding.max_position_embeddings: got 0, expected an integer of at least 1"),
         ("model.attention_window={kind: sliding, size: 7}",
-        "invalid model.attention_window.size: got 7, expected an even number of tokens"),
+        "invalid model.attention_window.size: got 7, expected an even number of at least 2 tokens"),
         ("model.attention_window={kind: alternating, size: 7}",
         "invalid model.attention_window.kind: got 'alternating', expected one of full, sliding"),
     ],
@@ -490,7 +490,7 @@ def test_a_changed_recipe_has_no_reported_results():
 def test_reported_parameters_must_be_a_number(tmp_path: Path, count):
     (tmp_path / "x.yaml").write_text((HOME / "recipes" / "gpt2.yaml").read_text().replace("124_439_808", count))
     with pytest.raises(
-        BadInput, match=r"invalid reported_results\.parameters: got .*, expected a whole number from 1 up"
+        BadInput, match=r"invalid reported_results\.parameters: got .*, expected an integer of at least 1"
     ):
         load(str(tmp_path / "x.yaml"))
 
@@ -759,7 +759,7 @@ UNSPLIT = [
         "bert_base",
         8,
         "invalid cluster.engine.tensor_parallel_size: got 8, expected a degree that the model supports ("
-        "invalid model.num_attention_heads",
+        "model.num_attention_heads is 12, not a multiple of the 8 workers",
     ),
     (
         "gpt2",
@@ -819,7 +819,7 @@ UNSTAGED = [
     (
         "gpt2",
         24,
-        "at least one for each of the 24 stages); use another one, e.g. 1",
+        "but each of the 24 stages needs at least one layer); use another one, e.g. 1",
     ),
 ]
 
@@ -860,7 +860,7 @@ UNCHUNKED = [
         "bert_base",
         8,
         "invalid cluster.engine.sequence_parallel_size: got 8, expected a degree that the model supports ("
-        "invalid model.num_attention_heads",
+        "model.num_attention_heads is 12, not a multiple of the 8 workers",
     ),
     ("t5_base", 2, "model.kind is encoder_decoder, which does not support sequence parallelism); use another one"),
     ("xlnet_base", 2, "model.kind is two_stream, which does not support sequence parallelism"),
@@ -968,7 +968,7 @@ def test_steps_beyond_the_end_of_a_run_are_refused(override: str, problem: str) 
     ("override", "message"),
     [
         ("profile_steps=-1", r"invalid profile_steps: got -1, expected a number of steps from 0 \(none\) to 100"),
-        ("skip_steps=[0]", r"invalid skip_steps: got \[0\], expected steps from 1 up"),
+        ("skip_steps=[0]", r"invalid skip_steps: got \[0\], expected steps of at least 1"),
         (
             "loss_spikes.policy=ignore",
             "invalid loss_spikes.policy: got 'ignore', expected one of off, warn, fail, skip, rollback",

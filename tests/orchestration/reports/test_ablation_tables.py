@@ -314,7 +314,7 @@ def test_unknown_table_name_suggests_the_nearest() -> None:
             "ablation albert-sp --scale huge --dry-run",
             "invalid --scale: got 'huge', expected one of tiny, small; use one of them",
         ),
-        ("ablation albert-sp --num-seeds 0", "invalid --num-seeds: got '0', expected a number from 1 up"),
+        ("ablation albert-sp --num-seeds 0", "invalid --num-seeds: got '0', expected a number of at least 1"),
         (
             "ablation albert-sp model.num_hidden_layer=3 --dry-run",
             "invalid key: got model.num_hidden_layer, expected a key of model",

@@ -222,7 +222,7 @@ def test_a_loss_spike_in_the_last_stage_is_skipped_by_all_stages(
 
 def test_invalid_pipeline_settings_are_refused() -> None:
     for keys, said in (
-        ({"pipeline_parallel_size": 0}, "invalid pipeline_parallel_size: got 0, expected a number of stages from 1 up"),
+        ({"pipeline_parallel_size": 0}, "invalid pipeline_parallel_size: got 0, expected at least 1 stage"),
         (
             {"pipeline_parallel_size": 2, "zero_stage": 2},
             "invalid zero_stage: got 2, expected 0 or 1 with pipeline parallelism: 2 and 3 would",

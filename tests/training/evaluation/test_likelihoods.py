@@ -324,7 +324,7 @@ def test_unsuitable_models_and_keys_are_refused_in_one_line(tmp_path: Path) -> N
     with pytest.raises(BadInput, match="no text to predict"):
         evaluate_likelihoods(net_of("gpt2"), PerplexityTask(), {"test": []})
     for keys, said in (
-        ({"stride": -1}, "invalid stride: got -1, expected a number of tokens from 0 up"),
+        ({"stride": -1}, "invalid stride: got -1, expected at least 0 tokens"),
         ({"stride": 4, "carry_memory": True}, "invalid stride: got 4, expected 0 with carry_memory"),
         ({"metrics": ("accuracy",)}, "invalid metrics: got 'accuracy', expected token_perplexity or"),
     ):

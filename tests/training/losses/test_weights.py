@@ -79,7 +79,7 @@ def test_a_head_of_electra_is_as_wide_as_its_model(loss: Loss) -> None:
 @pytest.mark.parametrize("key", ["max_pair_targets", "position_embedding_size"])
 def test_span_boundary_sizes_are_at_least_one(key: str) -> None:
     assert getattr(SpanBoundary(**{key: 1}), key) == 1
-    with pytest.raises(ValueError, match=rf"invalid losses\.{key}: got 0, expected a whole number from 1 up"):
+    with pytest.raises(ValueError, match=rf"invalid losses\.{key}: got 0, expected an integer of at least 1"):
         SpanBoundary(**{key: 0})
 
 

@@ -83,9 +83,9 @@ def test_invalid_keys_are_refused_in_one_line(keys: Any, said: str) -> None:
     [
         ({"num_beams": 2, "top_k": 3}, "invalid num_beams: got 2, expected 1 if tokens are sampled"),
         ({"min_new_tokens": 9, "max_new_tokens": 4}, "invalid min_new_tokens: got 9, expected 0 to 4"),
-        ({"label_smoothing": 1.0}, "invalid label_smoothing: got 1.0, expected a fraction from 0 up to"),
+        ({"label_smoothing": 1.0}, "invalid label_smoothing: got 1.0, expected a fraction of at least 0 and below 1"),
         ({"target_mask_prob": 0.0}, "invalid target_mask_prob: got 0.0, expected a fraction above 0"),
-        ({"num_fewshot": -1}, "invalid num_fewshot: got -1, expected a whole number from 0 up"),
+        ({"num_fewshot": -1}, "invalid num_fewshot: got -1, expected an integer of at least 0"),
     ],
 )
 def test_invalid_generation_settings_are_refused_in_one_line(keys: Any, said: str) -> None:
