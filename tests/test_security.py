@@ -155,7 +155,7 @@ def test_unsafe_code_is_detected(code: str, fault: str) -> None:
 
 def test_no_source_file_unpickles_data_runs_text_or_extracts_archives() -> None:
     assert len(SOURCES) > 300
-    found = {(str(path.relative_to(ROOT)), said) for path in SOURCES for said in faults(path.read_text())}
+    found = {(str(path.relative_to(ROOT)), actual) for path in SOURCES for actual in faults(path.read_text())}
     assert found == PROBES
 
 
@@ -202,7 +202,7 @@ def net(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("way", ["pickle", "torch"])
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("model.safetensors", "model.safetensors: not a safetensors file"),
         ("pytorch_model.bin", r"only pickled weights \(pytorch_model.bin\)|model.safetensors is missing"),
@@ -210,7 +210,7 @@ def net(tmp_path: Path) -> Path:
     ],
 )
 def test_pickled_weights_from_elsewhere_run_no_code(
-    name: str, said: str, way: str, net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, message: str, way: str, net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All other files are valid, so each command reaches the weights."""
     mark, folder, out = tmp_path / "ran", net / launch.EXPORT, ["--output-dir", str(tmp_path / "out")]
@@ -221,7 +221,7 @@ def test_pickled_weights_from_elsewhere_run_no_code(
         capsys.readouterr()
         assert main([*words, *out]) == 2
         error = capsys.readouterr().err
-        assert re.search(said, error)
+        assert re.search(message, error)
         assert "Traceback" not in error
     assert not mark.exists()
 
@@ -394,8 +394,8 @@ def test_a_local_ray_cluster_is_accessible_only_to_its_user(
         assert not ray._private.worker._global_node.webui_url
     assert "dashboard" not in capfd.readouterr().err
     with ray_session(cpus=1, dashboard=True):
-        said = capfd.readouterr().err
-        url, _, file = said.strip().splitlines()[-1].removeprefix("Ray dashboard: ").partition("; its token is in ")
+        actual = capfd.readouterr().err
+        url, _, file = actual.strip().splitlines()[-1].removeprefix("Ray dashboard: ").partition("; its token is in ")
         token = Path(file)
         folders = [token, token.parent]
         assert [stat.S_IMODE(path.stat().st_mode) for path in folders] == [0o600, 0o700]

@@ -60,11 +60,11 @@ class DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         *(
-            ("data", value, said)
-            for value, said in [
+            ("data", value, message)
+            for value, message in [
                 (None, "invalid data: got None, expected a path"),
                 (3, "invalid data: got 3, expected a path"),
                 ({"text": ["a"]}, "invalid data: got a dict, expected a path .*; save it as Parquet or JSON lines"),
@@ -84,8 +84,8 @@ class DataFrame:
             ]
         ),
         *(
-            ("recipe", value, said)
-            for value, said in [
+            ("recipe", value, message)
+            for value, message in [
                 (None, "invalid recipe: got None"),
                 (["bert_base"], "invalid recipe: got a list"),
                 ({}, "invalid recipe: got a dict"),
@@ -106,9 +106,9 @@ class DataFrame:
     ],
     ids=lambda value: str(value)[:30].partition(" object at ")[0],
 )
-def test_an_argument_of_a_wrong_type_is_a_one_line_error(name: str, value: Any, said: str, tmp_path: Path) -> None:
+def test_an_argument_of_a_wrong_type_is_a_one_line_error(name: str, value: Any, message: str, tmp_path: Path) -> None:
     given = {"output_dir": tmp_path / "out", **GOOD, "recipe": "bert_base"} | {name: value}
-    with pytest.raises(sesame.BadInput, match=said.replace("_", ".")) as error:
+    with pytest.raises(sesame.BadInput, match=message.replace("_", ".")) as error:
         sesame.open(given.pop("recipe"), **given)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 400
@@ -133,7 +133,7 @@ def test_a_session_requires_flags_and_overrides_as_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda bert: bert.examples("1"), "invalid step: got '1', expected an integer"),
         (lambda bert: bert.examples(0, None), "invalid count: got None"),
@@ -149,8 +149,8 @@ def test_a_session_requires_flags_and_overrides_as_text() -> None:
     ],
     ids=range(11),
 )
-def test_arguments_of_session_methods_are_checked(bert: sesame.Session, call: Any, said: str) -> None:
-    with pytest.raises(sesame.BadInput, match=said) as error:
+def test_arguments_of_session_methods_are_checked(bert: sesame.Session, call: Any, message: str) -> None:
+    with pytest.raises(sesame.BadInput, match=message) as error:
         call(bert)
     assert "\n" not in str(error.value)
 
@@ -242,10 +242,10 @@ def test_files_and_held_out_text_are_reported_before_the_corpus_is_made(
     (tmp_path / "text" / "b.pdf").write_bytes(b"%PDF-1.7")
     monkeypatch.setattr("orchestration.jobs.corpus.corpus", lambda *more: None)
     sesame.open("bert_base", scale="tiny", data=tmp_path / "text", output_dir=tmp_path / "out").corpus()
-    said = capsys.readouterr().err
-    assert "read as jsonl" in said
-    assert "b.pdf" in said
-    assert "held out of text: 0.5 % for validation" in said
+    actual = capsys.readouterr().err
+    assert "read as jsonl" in actual
+    assert "b.pdf" in actual
+    assert "held out of text: 0.5 % for validation" in actual
 
 
 def test_tasks_without_text_are_reported_before_training(
@@ -333,7 +333,7 @@ def test_scores_equal_those_of_eval_and_print_as_a_table(bert: sesame.Session, m
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (
             {"rate": 3},
@@ -356,9 +356,9 @@ def test_scores_equal_those_of_eval_and_print_as_a_table(bert: sesame.Session, m
     ],
 )
 def test_an_evaluate_argument_of_a_wrong_type_is_a_one_line_error(
-    bert: sesame.Session, given: dict[str, Any], said: str
+    bert: sesame.Session, given: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(sesame.BadInput, match=said):
+    with pytest.raises(sesame.BadInput, match=message):
         bert.evaluate(*([given.pop("tasks")] if "tasks" in given else []), **given)
 
 

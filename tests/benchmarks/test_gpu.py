@@ -18,9 +18,9 @@ def test_the_deepest_gpt_fits_the_given_memory() -> None:
 @pytest.mark.slow  # each part runs in a process that imports DeepSpeed or transformers
 @pytest.mark.parametrize("part", ["bert_base", "gpt2", "largest"])
 def test_each_part_runs_on_a_cpu(part: str) -> None:
-    said = json.loads(gpu.one(part, tiny=True))
+    actual = json.loads(gpu.one(part, tiny=True))
     if part == "largest":
-        assert 0.8 < said["ratio"] < 1.2
+        assert 0.8 < actual["ratio"] < 1.2
     else:
-        assert len(said) == 2
-        assert all(way["tokens_per_s"] > 0 for way in said.values())
+        assert len(actual) == 2
+        assert all(way["tokens_per_s"] > 0 for way in actual.values())

@@ -111,9 +111,9 @@ def _where() -> str:
     return f"{where}, torch {version('torch')}, DeepSpeed {version('deepspeed')}"
 
 
-def _without_override(said: str) -> str:
+def _without_override(expected_message: str) -> str:
     """The message of `sesame check` without its prefix about the override."""
-    return said.partition(": ")[2] if said.startswith("override ") else said
+    return expected_message.partition(": ")[2] if expected_message.startswith("override ") else expected_message
 
 
 def _reference(cell: Cell) -> Cell:

@@ -28,7 +28,7 @@ Told = Callable[[str, Seen], None]
 """Called with the name of a job and its result."""
 
 
-def train_in_groups(jobs: Mapping[str, Any], world: int, folder: Path, program: str, told: Told) -> dict[str, Seen]:
+def train_in_groups(jobs: Mapping[str, Any], world: int, folder: Path, program: str, reported: Told) -> dict[str, Seen]:
     """Train all jobs on groups of `world` workers and return the results by name. A failing job ends its group, and a
     new group trains the other jobs."""
     found: dict[str, Seen] = {}
@@ -38,7 +38,7 @@ def train_in_groups(jobs: Mapping[str, Any], world: int, folder: Path, program: 
         number += 1
         for name, seen in _until_one_fails([jobs[name] for name in names], names, world, folder / str(number), program):
             found[name] = seen
-            told(name, seen)
+            reported(name, seen)
     return found
 
 
@@ -90,12 +90,13 @@ def _last_line(folder: Path, rank: int) -> str:
     return (raised or lines or [f"worker {rank} ended without a message"])[-1]
 
 
-def in_lanes(jobs: Mapping[str, Any], lanes: int, folder: Path, program: str, told: Told) -> dict[str, Seen]:
+def in_lanes(jobs: Mapping[str, Any], lanes: int, folder: Path, program: str, reported: Told) -> dict[str, Seen]:
     """Like `train_in_groups`, for jobs of one worker each, on `lanes` groups at a time."""
     names = list(jobs)
     with ThreadPoolExecutor(lanes) as pool:
         parts = [{name: jobs[name] for name in names[lane::lanes]} for lane in range(lanes)]
         runs = [
-            pool.submit(train_in_groups, part, 1, folder / f"lane-{n}", program, told) for n, part in enumerate(parts)
+            pool.submit(train_in_groups, part, 1, folder / f"lane-{n}", program, reported)
+            for n, part in enumerate(parts)
         ]
         return {name: seen for run in runs for name, seen in run.result().items()}

@@ -116,6 +116,6 @@ def _stages(by_cell: Mapping[Cell, Outcome], plainly: Sequence[Cell]) -> Iterabl
     """One line for each model and layout, with a column for each stage."""
     lines = dict[tuple[str, str], list[str]]()
     for cell in plainly:
-        said = by_cell[cell].verdict if cell in by_cell else ""
-        lines.setdefault((cell.net, layout(cell)), [""] * len(AXES["zero"]))[AXES["zero"].index(cell.zero)] = said
+        actual = by_cell[cell].verdict if cell in by_cell else ""
+        lines.setdefault((cell.net, layout(cell)), [""] * len(AXES["zero"]))[AXES["zero"].index(cell.zero)] = actual
     return ([*key, *columns] for key, columns in lines.items())

@@ -96,9 +96,9 @@ for job in jobs:
 def test_a_new_group_trains_the_other_cells_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "worker_of_test.py").write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    told: list[str] = []
+    reported: list[str] = []
     jobs = {"a": "good", "b": "bad", "c": "good"}
-    seen = train_in_groups(jobs, 1, tmp_path / "group", "worker_of_test", lambda name, _: told.append(name))
-    assert told == ["a", "b", "c"]
+    seen = train_in_groups(jobs, 1, tmp_path / "group", "worker_of_test", lambda name, _: reported.append(name))
+    assert reported == ["a", "b", "c"]
     assert seen == {"a": Seen([1.0], 0.5), "b": Seen([], error="ValueError: this one is bad"), "c": Seen([1.0], 0.5)}
     assert json.loads((tmp_path / "group" / "2" / "jobs.json").read_text()) == ["good"]

@@ -72,9 +72,9 @@ def kill_worker(out: Path, job: "subprocess.Popen[str]", rng: np.random.Generato
     """The job reports it in one line and ends; the death of a worker without remaining work may have no effect."""
     assert wait_until(lambda: workers(out) or job.poll() is not None)
     os.kill(int(rng.choice(workers(out))), signal.SIGKILL)
-    _, said = job.communicate()
-    assert (job.returncode, said.count("\n")) in [(0, 0), (4, 1)], said
-    assert job.returncode == 0 or said.startswith("a Beam worker died")
+    _, actual = job.communicate()
+    assert (job.returncode, actual.count("\n")) in [(0, 0), (4, 1)], actual
+    assert job.returncode == 0 or actual.startswith("a Beam worker died")
     assert not session(job.pid)
     assert not [path for path in out.rglob(".*") if path.is_file()]
 
@@ -99,8 +99,8 @@ def test_a_job_with_a_killed_worker_and_a_killed_job_has_the_same_result(
         assert made.items() <= now.items(), "a finished part was made again"
         made = now
     with start(whole.source, tmp_path, 512, *TWO) as job:
-        _, said = job.communicate()
-        assert job.returncode == 0, said
+        _, actual = job.communicate()
+        assert job.returncode == 0, actual
     assert content(tmp_path) == whole.content
     assert made == {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in made}
     assert not session(job.pid)
@@ -163,9 +163,9 @@ class TestOneWriter:
         for number in range(15):
             for rival in rivals:
                 print(tmp_path / str(number), file=rival.stdin)
-            said = {rival.pid: read_line(rival) for rival in rivals}
-            (holder,) = (pid for pid, line in said.items() if line == "holds")
-            (refusal,) = (line for pid, line in said.items() if pid != holder)
+            actual = {rival.pid: read_line(rival) for rival in rivals}
+            (holder,) = (pid for pid, line in actual.items() if line == "holds")
+            (refusal,) = (line for pid, line in actual.items() if pid != holder)
             who = f"process {holder} on {platform.node()} (since {datetime.now().year}-"
             assert refusal.startswith(f"{tmp_path / str(number)}: {who}")
             for rival in rivals:
@@ -277,10 +277,10 @@ class TestAFullDisk:
         source = write_stories(tmp_path / "stories.jsonl", kb=2000)
         words = ["corpus", "bert_base", "--scale", "tiny", "--data", str(source), "--progress", "none"]
         assert main([*words, "--output-dir", str(disk("3200k"))]) == 2
-        said = capsys.readouterr()
+        actual = capsys.readouterr()
         assert re.fullmatch(
             r"sesame: \S+: not enough disk space: got 2\.\d MB, expected over 2\.\d MB; [^\n]+",
-            said.err.splitlines()[-1],
+            actual.err.splitlines()[-1],
         )
-        assert "Traceback" not in said.err
+        assert "Traceback" not in actual.err
         assert main([*words, "--output-dir", str(disk("64m"))]) == 0

@@ -182,10 +182,10 @@ def test_sound_documents_give_the_same_shards_beside_malformed_input(read: Read)
 def test_too_many_rejects_stop_the_job_with_the_top_reasons_and_no_result(read: Read, tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"^corpus hostile: \d+ of \d+ documents are unreadable \(truncated 5, bad_json"
-    ) as told:
+    ) as reported:
         read_text(corpus_of(read.folder, hostile=True, max_unreadable_ratio=0.2), tmp_path, HERE)
-    assert "\n" not in str(told.value)
-    assert f"{tmp_path / 'rejects'}" in str(told.value)
+    assert "\n" not in str(reported.value)
+    assert f"{tmp_path / 'rejects'}" in str(reported.value)
     assert not (tmp_path / "text.json").exists()
 
 
@@ -207,8 +207,8 @@ def test_the_command_exits_with_3_if_too_much_is_unreadable(
         str(tmp_path),
     ]
     assert main([*words, "--progress", "none"]) == 3
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert "3 of 12 documents are unreadable (bad_json 3), at most 0.05 is allowed; see " in said
+    actual = capsys.readouterr().err.splitlines()[-1]
+    assert "3 of 12 documents are unreadable (bad_json 3), at most 0.05 is allowed; see " in actual
     assert not list(tmp_path.rglob("text.json"))
 
 
@@ -236,8 +236,8 @@ def test_an_endless_line_and_a_decompression_bomb_take_little_memory(tmp_path: P
                 for _ in range(256):
                     bomb.write(b"x" * (16 << 20))
         command = [sys.executable, "-c", PEAK, str(folder), str(tmp_path / f"{name}-out")]
-        said, peak = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
+        actual, peak = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
         peaks[name] = int(peak)
-        assert ("bomb" in said, "too_long" in said) == (name == "hostile",) * 2
+        assert ("bomb" in actual, "too_long" in actual) == (name == "hostile",) * 2
     # a line of 40 MB is in memory three times: as read, joined, and decoded
     assert peaks["hostile"] <= peaks["clean"] + 160, peaks

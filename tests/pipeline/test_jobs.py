@@ -258,15 +258,15 @@ class TestResume:
 
 @pytest.mark.usefixtures("many_parts")
 def test_progress_counts_all_splits_and_then_all_shards(stories: Path, tmp_path: Path) -> None:
-    told: list[dict[str, Any]] = []
-    texts = read_text(corpus_of(stories), tmp_path / "text", report=told.append)
-    last = [event for event in told if event["stage"] == "text"][-1]
+    reported: list[dict[str, Any]] = []
+    texts = read_text(corpus_of(stories), tmp_path / "text", report=reported.append)
+    last = [event for event in reported if event["stage"] == "text"][-1]
     assert (last["done"], last["documents"]) == (len(texts.parts), 60)
     train_vocab(tmp_path / "text", SMALL, tmp_path / "vocab")
     manifest = encode_corpus(
-        tmp_path / "text", tmp_path / "vocab", corpus_of(stories), tmp_path / "corpus", report=told.append
+        tmp_path / "text", tmp_path / "vocab", corpus_of(stories), tmp_path / "corpus", report=reported.append
     )
-    last = [event for event in told if event["stage"] == "corpus"][-1]
+    last = [event for event in reported if event["stage"] == "corpus"][-1]
     assert last["done"] == last["total"] == len(manifest.shards)
     assert last["tokens"] == manifest.ledger.kept.tokens
 
@@ -337,9 +337,9 @@ def test_a_sample_of_languages_is_at_most_as_large_as_requested(
 
 def test_the_manifest_contains_no_machine_paths(stories: Path, tmp_path: Path) -> None:
     build(corpus_of(stories), tmp_path)
-    said = (tmp_path / "corpus" / "manifest.json").read_text()
-    assert str(tmp_path) not in said
-    assert json.loads(said)["statistics"]["sentences"] == 60 * 7
+    actual = (tmp_path / "corpus" / "manifest.json").read_text()
+    assert str(tmp_path) not in actual
+    assert json.loads(actual)["statistics"]["sentences"] == 60 * 7
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"splits": 3}', b"\xff"])

@@ -316,7 +316,7 @@ def test_a_group_without_remaining_documents_is_named(
 
 
 @pytest.mark.parametrize(
-    ("groups", "said"),
+    ("groups", "message"),
     [
         ([("a", -1)], "invalid mixture.weight: got -1, expected a number above 0"),
         ([("a", 0)], "invalid mixture.weight: got 0, expected a number above 0"),
@@ -326,8 +326,8 @@ def test_a_group_without_remaining_documents_is_named(
         ([("a", 1), ("a", 2)], "invalid mixture: got .*, expected unique group names"),
     ],
 )
-def test_invalid_mixtures_are_refused(groups: list[tuple[str, float]], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_mixtures_are_refused(groups: list[tuple[str, float]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Corpus(name="x", mixture=tuple(MixtureGroup(name=name, weight=weight) for name, weight in groups))
 
 

@@ -201,8 +201,8 @@ def groups() -> Iterator[dict[str, Path]]:
 def test_a_process_in_a_real_cgroup_reads_its_limits(groups: dict[str, Path]) -> None:
     joins = "import os, sys\nfor group in sys.argv[1:]:\n open(f'{group}/cgroup.procs', 'w').write(str(os.getpid()))\n"
     command = [sys.executable, "-c", joins + SAYS, *map(str, groups.values())]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert [float(word) for word in said] == [2_000_003_072.0, 0.5]
+    actual = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert [float(word) for word in actual] == [2_000_003_072.0, 0.5]
 
 
 # Who asks

@@ -252,14 +252,14 @@ def test_sequences_have_the_declared_number_of_segments(parts):
 
 def test_unified_lm_needs_two_segments():
     problem = impossible(Contiguous(unit="sentence"), TokenMasking(), UnifiedLM(), {"masked_tokens": LABELS})
-    said = "objective 'unified_lm' needs sequences of 2 segments, but packing 'contiguous' makes 1"
-    assert problem == f"{said}: use packing kind 'segment_pair'"
+    message = "objective 'unified_lm' needs sequences of 2 segments, but packing 'contiguous' makes 1"
+    assert problem == f"{message}: use packing kind 'segment_pair'"
 
 
 def test_unified_lm_refuses_the_three_segments_of_stream_pair():
     problem = impossible(StreamPair(), TokenMasking(), UnifiedLM(), {"masked_tokens": LABELS})
-    said = "objective 'unified_lm' needs sequences of 2 segments, but packing 'stream_pair' makes 3"
-    assert problem == f"{said}: use packing kind 'segment_pair'"
+    message = "objective 'unified_lm' needs sequences of 2 segments, but packing 'stream_pair' makes 3"
+    assert problem == f"{message}: use packing kind 'segment_pair'"
 
 
 def test_a_vocabulary_without_sentinels_is_bad_input():

@@ -375,12 +375,12 @@ def test_a_metric_of_a_head_is_the_mean_over_the_targets_of_its_loss(run: Run) -
 
 
 def test_activity_is_reported_before_each_step_evaluation_and_checkpoint(run: Run) -> None:
-    told: list[tuple[int, str]] = []
+    reported: list[tuple[int, str]] = []
     run = replace(run, phases=(Phase(seq_length=48, global_batch_size=8, steps=4),), eval_every=2, save_every=3)
     engine = Spy(run)
-    pretrain(run, engine, lambda step, metrics: None, Callbacks(report_activity=lambda *each: told.append(each)))
+    pretrain(run, engine, lambda step, metrics: None, Callbacks(report_activity=lambda *each: reported.append(each)))
     evaluation, checkpoint = "evaluation", "checkpoint"
-    assert told == [
+    assert reported == [
         (0, ""), (1, ""),
         (2, evaluation), (2, ""),
         (3, checkpoint), (3, ""),
@@ -391,22 +391,22 @@ def test_activity_is_reported_before_each_step_evaluation_and_checkpoint(run: Ru
 
 def test_everything_that_takes_longer_than_a_step_is_reported(run: Run) -> None:
     """Samples, kept weights and the export of a profile used to look like steps that hang."""
-    told, did = list[tuple[int, str]](), list[tuple[int, str]]()
+    reported, did = list[tuple[int, str]](), list[tuple[int, str]]()
     run = replace(run, phases=(Phase(seq_length=48, global_batch_size=8, steps=7),), eval_every=4, save_weights_every=5)
     run = replace(run, sample_prompts=("",), profile_steps=2)
 
     def look(step: int) -> None:
-        did.append(told[-1])
+        did.append(reported[-1])
 
-    callbacks = Callbacks(report_activity=lambda *each: told.append(each), write_samples=look, save_weights=look)
+    callbacks = Callbacks(report_activity=lambda *each: reported.append(each), write_samples=look, save_weights=look)
     pretrain(run, Spy(run), lambda step, metrics: None, callbacks)
     assert did == [(0, "samples"), (4, "samples"), (5, "weights"), (7, "samples")]
-    assert told[told.index((5, "weights")) :][1:4] == [(5, ""), (5, "profile"), (5, "")]
+    assert reported[reported.index((5, "weights")) :][1:4] == [(5, ""), (5, "profile"), (5, "")]
 
 
 def test_a_run_that_is_asked_to_stop_reports_its_last_checkpoint(run: Run) -> None:
-    told: list[tuple[int, str]] = []
+    reported: list[tuple[int, str]] = []
     engine = Spy(run)
-    callbacks = Callbacks(should_stop=lambda: engine.done == 2, report_activity=lambda *each: told.append(each))
+    callbacks = Callbacks(should_stop=lambda: engine.done == 2, report_activity=lambda *each: reported.append(each))
     pretrain(run, engine, lambda step, metrics: None, callbacks)
-    assert told[-2:] == [(2, ""), (2, "checkpoint")]
+    assert reported[-2:] == [(2, ""), (2, "checkpoint")]

@@ -108,9 +108,9 @@ def test_of_an_adaptive_softmax_only_the_first_cluster_is_counted() -> None:
 
 def test_an_encoder_decoder_has_encoder_decoder_and_cross_attention_costs() -> None:
     work = BatchWork(tokens=8, squares=32, targets=8, source_tokens=12, source_squares=72, crossed=48)
-    read, said = 12 * LINEARS + 72 * PAIR, 8 * LINEARS + 16 * PAIR
+    read, actual = 12 * LINEARS + 72 * PAIR, 8 * LINEARS + 16 * PAIR
     crossed = (8 + 12) * KEYS_VALUES + 48 * PAIR
-    assert multiplied(EncoderDecoder(**SIZE), work) == 2 * (read + said + crossed) + 8 * 10 * 4
+    assert multiplied(EncoderDecoder(**SIZE), work) == 2 * (read + actual + crossed) + 8 * 10 * 4
 
 
 def test_the_second_stream_has_one_query_for_each_target() -> None:

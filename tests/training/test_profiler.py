@@ -70,8 +70,8 @@ def test_a_run_that_ends_during_profiling_is_noted(
     trained(replace(run, phases=(replace(run.phases[0], steps=5),)))
     assert "Means of 2 steps" in (tmp_path / "short" / "profile" / "table.txt").read_text()
     trained(replace(run, folder=str(tmp_path / "shorter"), phases=(replace(run.phases[0], steps=3),)))
-    (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert said == "no profile: only 3 steps were left; profiling starts after 3 steps"
+    (actual,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert actual == "no profile: only 3 steps were left; profiling starts after 3 steps"
 
 
 def test_a_step_that_was_not_run_is_not_counted(corpus: Path, tmp_path: Path) -> None:

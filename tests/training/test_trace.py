@@ -124,12 +124,12 @@ def test_a_kernel_without_a_known_launch_counts_by_its_own_time() -> None:
 
 
 def test_events_of_torch_are_converted() -> None:
-    def event(**said: object) -> SimpleNamespace:
-        said = {
+    def event(**values: object) -> SimpleNamespace:
+        values = {
             "name": "aten::mm", "start_ns": 5, "duration_ns": 7, "device_type": DeviceType.CPU, "start_thread_id": 3,
             "correlation_id": 9, "linked_correlation_id": 0, "is_user_annotation": False, "is_hidden_event": False,
-        } | said  # fmt: skip
-        return SimpleNamespace(**{name: lambda value=value: value for name, value in said.items()})
+        } | values  # fmt: skip
+        return SimpleNamespace(**{name: lambda value=value: value for name, value in values.items()})
 
     found = events_of([
         event(), event(name="gemm", device_type=DeviceType.CUDA, linked_correlation_id=9), event(is_hidden_event=True),

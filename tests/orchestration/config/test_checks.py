@@ -25,7 +25,7 @@ CPU, GPU = load_cluster("local"), load_cluster("one_gpu")
 
 
 @pytest.mark.parametrize(
-    ("recipe", "overrides", "said"),
+    ("recipe", "overrides", "message"),
     [
         ("t5_iid", ["phases.0.seq_length=1024"], "expected at least 154, one sentinel for each span"),
         (
@@ -49,9 +49,9 @@ CPU, GPU = load_cluster("local"), load_cluster("one_gpu")
         ),
     ],
 )
-def test_a_length_incompatible_with_the_objective_is_refused(recipe: str, overrides: list[str], said: str) -> None:
+def test_a_length_incompatible_with_the_objective_is_refused(recipe: str, overrides: list[str], message: str) -> None:
     (line,) = [line for line in check(load(recipe, overrides), GPU) if "phases.0.seq_length" in line]
-    assert said in line
+    assert message in line
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_no_sequence_has_more_masked_runs_than_its_masking_states(masking: Maski
 
 
 @pytest.mark.parametrize(
-    ("recipe", "overrides", "cluster", "said"),
+    ("recipe", "overrides", "cluster", "message"),
     [
         ("bert_base", [], CPU, "the first update has learning rate 0"),
         ("gpt2", [], GPU, "the initial weights are rounded to bf16 once"),
@@ -112,17 +112,17 @@ def test_no_sequence_has_more_masked_runs_than_its_masking_states(masking: Maski
         ("t5_base", [], CPU, ""),  # its learning rate starts at the peak
     ],
 )
-def test_unexpected_settings_are_reported(recipe: str, overrides: list[str], cluster: object, said: str) -> None:
+def test_unexpected_settings_are_reported(recipe: str, overrides: list[str], cluster: object, message: str) -> None:
     found = find_remarks(load(recipe, overrides), cluster)  # type: ignore[arg-type]
-    assert bool(found) == bool(said)
-    assert said in "\n".join(found)
+    assert bool(found) == bool(message)
+    assert message in "\n".join(found)
 
 
 def test_the_command_check_prints_the_remarks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "pegasus_base", "--cluster", "one_gpu"]) == 0
-    told = capsys.readouterr().err
-    assert "a sequence of one sentence is predicted from [MASK] only" in told
-    assert "the initial weights are rounded to bf16 once" in told
+    reported = capsys.readouterr().err
+    assert "a sequence of one sentence is predicted from [MASK] only" in reported
+    assert "the initial weights are rounded to bf16 once" in reported
 
 
 def test_each_key_named_in_a_message_exists() -> None:

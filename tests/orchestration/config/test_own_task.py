@@ -26,10 +26,10 @@ def table(folder: Path, name: str = "my.csv", rows: int = 200) -> Path:
 
 def test_labels_are_detected_in_the_file_and_reported(tmp_path: Path) -> None:
     path = table(tmp_path)
-    task, said = task_of_csv(f"{path}:text,label")
+    task, actual = task_of_csv(f"{path}:text,label")
     items = {split: task.items(split, Path("/"))[0] for split in task.files}
     sizes = ", ".join(f"{split} {len(found)}" for split, found in items.items())
-    assert said == f"{path}: 200 rows ({sizes}), 2 labels: neg (100), pos (100)"
+    assert actual == f"{path}: 200 rows ({sizes}), 2 labels: neg (100), pos (100)"
     assert isinstance(task.task, Classification)
     assert (task.name, task.task.labels, task.metric) == ("my", ("neg", "pos"), "accuracy")
     assert sum(map(len, items.values())) == 200
@@ -43,16 +43,16 @@ def test_labels_are_detected_in_the_file_and_reported(tmp_path: Path) -> None:
 def test_two_text_columns_and_other_formats_are_supported(tmp_path: Path) -> None:
     path = tmp_path / "pairs: mine [1].jsonl"
     path.write_text("".join(json.dumps({"a": f"a{n}", "b": "b", "y": n % 3}) + "\n" for n in range(60)))
-    task, said = task_of_csv(f"{path}:a, b ,y")
-    assert said.endswith("), 3 labels: 0 (20), 1 (20), 2 (20)")
+    task, actual = task_of_csv(f"{path}:a, b ,y")
+    assert actual.endswith("), 3 labels: 0 (20), 1 (20), 2 (20)")
     assert isinstance(task.task, Classification)
     assert (task.task.text, task.task.text_pair) == ("a", "b")
     assert task.items("train", Path("/"))[0][0].texts[1] == "b"
     path = tmp_path / "my.tsv"
     path.write_text('t\ty\n"open quote\t1.5\nb\t4\nshort\n')
-    task, said = task_of_csv(f"{path}:t,y")
+    task, actual = task_of_csv(f"{path}:t,y")
     sizes = "(train 2, dev 0, test 0)"
-    assert said == f"{path}: 2 rows {sizes}, y is a number from 1.5 to 4; 1 malformed rows, the first: my.tsv:4: " + (
+    assert actual == f"{path}: 2 rows {sizes}, y is a number from 1.5 to 4; 1 malformed rows, the first: my.tsv:4: " + (
         "got 1 columns, expected 2 as in the first line"
     )
     assert isinstance(task.task, Regression)
@@ -68,7 +68,7 @@ def test_whole_numbers_are_labels_in_numerical_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "content", "said"),
+    ("columns", "content", "message"),
     [
         ("text", None, "expected FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL; write it like my.csv:text,label"),
         ("text,", None, "expected FILE:TEXT,LABEL or FILE:TEXT,SECOND_TEXT,LABEL; write it like my.csv:text,label"),
@@ -101,14 +101,14 @@ def test_whole_numbers_are_labels_in_numerical_order(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_invalid_table_is_a_one_line_error(columns: str, content: str | None, said: str, tmp_path: Path) -> None:
+def test_an_invalid_table_is_a_one_line_error(columns: str, content: str | None, message: str, tmp_path: Path) -> None:
     path = table(tmp_path)
     if content is not None:
         path.write_text(content)
     with pytest.raises(BadInput) as caught:
         task_of_csv(f"{path}:{columns}")
     assert str(caught.value).startswith((f"--csv {path}:{columns}: ", f"invalid --csv: got {path}:{columns}, "))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_missing_file_or_one_that_is_no_table_is_a_one_line_error(tmp_path: Path) -> None:
@@ -138,15 +138,15 @@ def test_rows_without_a_label_are_left_out_and_labels_are_stripped(tmp_path: Pat
     """The empty label used to be a class, and "neg " and "neg" used to be two classes."""
     path = tmp_path / "my.csv"
     path.write_text("t,y\n" + "".join(f"x{n},{('pos', ' neg ', 'neg', '', '  ')[n % 5]}\n" for n in range(200)))
-    task, said = task_of_csv(f"{path}:t,y")
-    assert said.endswith(", 2 labels: neg (80), pos (40); left out 80 rows without a label")
-    assert f"{path}: 120 rows (train " in said
+    task, actual = task_of_csv(f"{path}:t,y")
+    assert actual.endswith(", 2 labels: neg (80), pos (40); left out 80 rows without a label")
+    assert f"{path}: 120 rows (train " in actual
     assert labels_of(task) == {"neg", "pos"}
     notes = [note for split in task.files for note in task.items(split, Path("/"))[1].notes]
     assert sum(int(note.split(" of ")[0]) for note in notes) == 80
     path.write_text("t,y\n" + "".join(f"x{n},{('1.5 ', '', '2')[n % 3]}\n" for n in range(99)))
-    task, said = task_of_csv(f"{path}:t,y")
-    assert said.endswith("y is a number from 1.5 to 2; left out 33 rows without a label")
+    task, actual = task_of_csv(f"{path}:t,y")
+    assert actual.endswith("y is a number from 1.5 to 2; left out 33 rows without a label")
     assert {item.gold for item in task.items("train", Path("/"))[0]} == {1.5, 2}
 
 
@@ -154,8 +154,8 @@ def test_null_means_that_the_label_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "my.jsonl"
     rows = [{"t": f"x{n}", "y": (None, 0, 1, 1)[n % 4]} for n in range(80)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    task, said = task_of_csv(f"{path}:t,y")
-    assert said.endswith("2 labels: 0 (20), 1 (40); left out 20 rows without a label")
+    task, actual = task_of_csv(f"{path}:t,y")
+    assert actual.endswith("2 labels: 0 (20), 1 (40); left out 20 rows without a label")
     assert labels_of(task) == {"0", "1"}
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"t": "a", "y": "None"}]))
     with pytest.raises(
@@ -164,15 +164,15 @@ def test_null_means_that_the_label_is_missing(tmp_path: Path) -> None:
     ):
         task_of_csv(f"{path}:t,y")
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"t": "lacks its label"}]))
-    said = task_of_csv(f"{path}:t,y")[1]
-    assert said.endswith("1 malformed rows, the first: my.jsonl:81: has no column y; its columns are t")
+    actual = task_of_csv(f"{path}:t,y")[1]
+    assert actual.endswith("1 malformed rows, the first: my.jsonl:81: has no column y; its columns are t")
     path.write_text(json.dumps({"t": "lacks its label"}) + "\n")
     with pytest.raises(BadInput, match=r"invalid column: got y, expected one of t; use one of these columns$"):
         task_of_csv(f"{path}:t,y")
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "message"),
     [
         ('{"t": "a", "y": "x"}\n{"t": "b", "y": [0]}\n', "invalid y: got [0] (my.jsonl:2), expected text or a number"),
         ('{"t": "a", "y": "x"}\n{"t": "b", "y": {}}\n', "invalid y: got {} (my.jsonl:2), expected text or a number"),
@@ -180,12 +180,12 @@ def test_null_means_that_the_label_is_missing(tmp_path: Path) -> None:
         ('{"t": "a", "y": "NaN"}\n', "invalid y: got 'NaN' (my.jsonl:1), expected text or a number, or nothing if"),
     ],
 )
-def test_an_invalid_label_is_refused(rows: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_label_is_refused(rows: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "my.jsonl"
     path.write_text(rows)
     with pytest.raises(BadInput) as caught:
         task_of_csv(f"{path}:t,y")
-    assert str(caught.value).startswith(f"--csv {path}:t,y: {said}")
+    assert str(caught.value).startswith(f"--csv {path}:t,y: {message}")
 
 
 def test_a_table_without_a_header_is_refused_if_columns_are_numbered(tmp_path: Path) -> None:
@@ -224,10 +224,10 @@ def test_a_table_is_read_like_a_table_of_a_corpus(name: str, mark: str, encoding
     text = io.StringIO(newline="")
     csv.writer(text, delimiter=mark).writerows([("t", "y"), *ROWS])
     packed(tmp_path / name, text.getvalue().encode(encoding))
-    task, said = task_of_csv(f"{tmp_path / name}:t,y")
-    assert "60 rows (train " in said
-    assert "2 labels: neg (30), pos (30)" in said
-    assert ("; read as cp1252" in said) == (encoding in ("latin-1", "cp1252"))
+    task, actual = task_of_csv(f"{tmp_path / name}:t,y")
+    assert "60 rows (train " in actual
+    assert "2 labels: neg (30), pos (30)" in actual
+    assert ("; read as cp1252" in actual) == (encoding in ("latin-1", "cp1252"))
     items = [item for split in task.files for item in task.items(split, Path("/"))[0]]
     assert sorted(item.texts[0] for item in items) == sorted(text for text, _ in ROWS)
     named = {"latin-1": "cp1252", "cp1252": "cp1252"}.get(encoding, "")
@@ -240,8 +240,8 @@ def test_an_object_without_a_column_is_left_out(lacking: str, tmp_path: Path) ->
     rows = [{"t": f"x{n}", "y": n % 2} for n in range(40)]
     del rows[5][lacking]
     (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    task, said = task_of_csv(f"{tmp_path / 'my.jsonl'}:t,y")
-    assert said.endswith(
+    task, actual = task_of_csv(f"{tmp_path / 'my.jsonl'}:t,y")
+    assert actual.endswith(
         f"1 malformed rows, the first: my.jsonl:6: has no column {lacking}; its columns are {'ty'.replace(lacking, '')}"
     )
     assert sum(len(task.items(split, Path("/"))[0]) for split in task.files) == 39
@@ -251,8 +251,8 @@ def test_numbers_with_decimal_commas_are_scores(tmp_path: Path) -> None:
     """They used to be eleven classes such as 0,0 and 0,5."""
     path = tmp_path / "my.csv"
     path.write_text("t;y\n" + "".join(f"x{n};{n % 11 / 2}".replace(".", ",") + "\n" for n in range(60)) + "x;\n")
-    task, said = task_of_csv(f"{path}:t,y")
-    assert "y is a number from 0 to 5, read with decimal commas; left out 1 rows without a label" in said
+    task, actual = task_of_csv(f"{path}:t,y")
+    assert "y is a number from 0 to 5, read with decimal commas; left out 1 rows without a label" in actual
     items = [item for split in task.files for item in task.items(split, Path("/"))[0]]
     assert sorted(item.gold for item in items) == sorted(n % 11 / 2 for n in range(60))
 
@@ -289,9 +289,9 @@ def test_column_names_are_stripped(tmp_path: Path) -> None:
 def test_an_unclosed_quotation_mark_makes_its_row_malformed(tmp_path: Path) -> None:
     path = tmp_path / "my.csv"
     path.write_text("t,y\n" + "".join(f"x{n},{n % 2}\n" for n in range(40)) + '"so,1\n' + "y,0\n" * 9)
-    said = task_of_csv(f"{path}:t,y")[1]
-    assert "49 rows" in said
-    assert said.endswith(
+    actual = task_of_csv(f"{path}:t,y")[1]
+    assert "49 rows" in actual
+    assert actual.endswith(
         "1 malformed rows, the first: my.csv:42: invalid row: "
         "a quotation mark is not closed, or is closed before the end "
         "of its cell"
@@ -301,13 +301,13 @@ def test_an_unclosed_quotation_mark_makes_its_row_malformed(tmp_path: Path) -> N
 def test_an_encoding_other_than_utf8_is_reported(tmp_path: Path) -> None:
     path, french = tmp_path / "my.csv", "Le café était froid et la crème brûlée trop sucrée"
     path.write_bytes("".join(["t,y\n", *(f"{french} {n},{n % 2}\n" for n in range(40))]).encode("cp1252"))
-    task, said = task_of_csv(f"{path}:t,y")
-    assert said.endswith("2 labels: 0 (20), 1 (20); read as cp1252")
+    task, actual = task_of_csv(f"{path}:t,y")
+    assert actual.endswith("2 labels: 0 (20), 1 (20); read as cp1252")
     assert task.items("train", Path("/"))[0][0].texts[0].startswith(french)
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "expected_message"),
     [
         (
             [("same", str(n), n % 2) for n in range(40)],
@@ -319,13 +319,13 @@ def test_an_encoding_other_than_utf8_is_reported(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_rows_that_share_their_first_text_are_refused(rows: list[Any], said: str, tmp_path: Path) -> None:
+def test_rows_that_share_their_first_text_are_refused(rows: list[Any], expected_message: str, tmp_path: Path) -> None:
     """The message used to name the directory "." and did not mention the equal texts."""
     path = tmp_path / "my.csv"
     path.write_text("a,b,y\n" + "".join(f"{a},{b},{y}\n" for a, b, y in rows))
     with pytest.raises(BadInput) as caught:
         task_of_csv(f"{path}:a,b,y")
-    assert str(caught.value).startswith(f"--csv {path}:a,b,y: invalid table: got {said}")
+    assert str(caught.value).startswith(f"--csv {path}:a,b,y: invalid table: got {expected_message}")
     remedy = "add more texts to a, or name the other column of a pair first"
     assert str(caught.value).endswith(f"(rows with equal texts stay in one split); {remedy}")
 
@@ -354,6 +354,6 @@ def test_a_list_as_text_is_a_one_line_error(tmp_path: Path) -> None:
 def test_json_booleans_are_labels(values: tuple[Any, Any], tmp_path: Path) -> None:
     path = tmp_path / "my.jsonl"
     path.write_text("".join(json.dumps({"t": f"x{n}", "y": values[n % 2]}) + "\n" for n in range(60)))
-    task, said = task_of_csv(f"{path}:t,y")
-    assert said.lower().endswith("2 labels: false (30), true (30)")
+    task, actual = task_of_csv(f"{path}:t,y")
+    assert actual.lower().endswith("2 labels: false (30), true (30)")
     assert len(labels_of(task)) == 2

@@ -62,8 +62,8 @@ class Twice(NoMasking):
 
 def test_two_parts_of_the_same_kind_are_refused_by_name() -> None:
     assert part_checks.find_duplicate_kind(NoMasking | TokenMasking) == ""
-    said = part_checks.find_duplicate_kind(NoMasking | Twice)
-    assert said.endswith(
+    actual = part_checks.find_duplicate_kind(NoMasking | Twice)
+    assert actual.endswith(
         "test_part_checks.py: invalid part Twice: got kind 'none', expected another kind than in "
         "preprocessing/masking/none.py; rename the kind"
     )
@@ -75,11 +75,11 @@ def test_a_part_missing_from_its_union_is_refused_with_the_remedy(
     (tmp_path / "forgotten.py").write_text('kind: Literal["forgotten"] = "forgotten"\n')
     (tmp_path / "__init__.py").write_text("\nMasking = NoMasking | TokenMasking\n")
     monkeypatch.setattr(preprocessing.masking, "__file__", str(tmp_path / "__init__.py"))
-    said = (
+    message = (
         "invalid masking.kind: got 'forgotten', expected one of .*; "
         "add the class in preprocessing/masking/forgotten.py to the union Masking in preprocessing/masking/__init__.py"
     )
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         load("bert_base", ["masking={kind: forgotten}"])
 
 
@@ -89,10 +89,10 @@ def test_a_kind_of_another_union_is_not_reported_as_missing() -> None:
 
 
 def test_a_loss_cannot_require_a_column_that_batches_lack() -> None:
-    said = impossible(
+    actual = impossible(
         Contiguous(unit="token"), TokenMasking(), MaskedLM(), {"frequent": frozenset({"labels", "counts"})}
     )
-    assert said == (
+    assert actual == (
         "loss 'frequent' needs column 'counts', which only masking and objective can read: "
         "remove it from the required columns of the loss"
     )

@@ -166,7 +166,7 @@ def refusal(*overrides, recipe="bert_base", scale=""):
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "expected_message"),
     [
         ("optimizer.peek=1", "invalid key: got optimizer.peek, expected one of the keys learning_rate"),
         ("learning_rate=1", "invalid key: got learning_rate, expected a key of the file; did you mean optimizer.learn"),
@@ -213,14 +213,14 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         "invalid model.attention_window.kind: got 'alternating', expected one of full, sliding"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_reported_with_its_key_and_the_allowed_values(override, said):
+def test_a_wrong_value_is_reported_with_its_key_and_the_allowed_values(override, expected_message):
     message = refusal(override)
-    assert message.startswith(f"override {override}: {said}")
+    assert message.startswith(f"override {override}: {expected_message}")
     assert "\n" not in message
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "expected_message"),
     [
         (
             "model.attention_window={kind: alternating, size: 7}",
@@ -240,9 +240,9 @@ def test_a_wrong_value_is_reported_with_its_key_and_the_allowed_values(override,
         ),
     ],
 )
-def test_settings_incompatible_with_relative_positions_are_refused(override, said):
+def test_settings_incompatible_with_relative_positions_are_refused(override, expected_message):
     message = refusal(override, recipe="transformer_xl_base")
-    assert message.startswith(f"override {override}: {said}")
+    assert message.startswith(f"override {override}: {expected_message}")
     assert "\n" not in message
 
 
@@ -267,7 +267,7 @@ def test_a_missing_key_is_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         (
             "optimizer.learning_rate",
@@ -300,8 +300,8 @@ def test_a_missing_key_is_named(tmp_path: Path):
         ),
     ],
 )
-def test_an_override_of_an_unknown_key_is_refused(override, said):
-    assert refusal(override) == said
+def test_an_override_of_an_unknown_key_is_refused(override, message):
+    assert refusal(override) == message
 
 
 def test_an_unknown_name_is_refused_with_the_most_similar_one():
@@ -360,14 +360,14 @@ def test_a_shipped_recipe_has_the_parameters_and_citation_of_its_paper(name):
 def test_a_shipped_recipe_states_which_training_gave_its_reported_results(name):
     """The results come from this training or another one, or there are none; the recipe must state which."""
     expected = shipped(name).reported_results
-    said = expected["setting"]
+    actual = expected["setting"]
     scores = expected.keys() - {"parameters", "printed", "citation", "setting", "split", "also"}
     beginnings = (
         r"this |an equally long |the released |a training whose |one model that |a model for each |another training"
     )
-    assert bool(re.match(beginnings, said)) == bool(scores)
-    assert said.startswith("no results except the size") != bool(scores)
-    assert not scores or "split" in expected or "no fine-tuning" in said
+    assert bool(re.match(beginnings, actual)) == bool(scores)
+    assert actual.startswith("no results except the size") != bool(scores)
+    assert not scores or "split" in expected or "no fine-tuning" in actual
 
 
 def test_results_of_multi_task_training_are_marked():
@@ -496,7 +496,7 @@ def test_reported_parameters_must_be_a_number(tmp_path: Path, count):
 
 
 @pytest.mark.parametrize(
-    ("split", "said"),
+    ("split", "message"),
     [
         ("split: tset", r"invalid reported_results\.split: got 'tset', expected dev or test"),
         ("split: {lambada: train}", r"invalid reported_results\.split: got 'train', expected dev or test"),
@@ -506,10 +506,10 @@ def test_reported_parameters_must_be_a_number(tmp_path: Path, count):
         ),
     ],
 )
-def test_the_split_of_reported_results_is_dev_or_test(tmp_path: Path, split: str, said: str):
+def test_the_split_of_reported_results_is_dev_or_test(tmp_path: Path, split: str, message: str):
     recipe = (HOME / "recipes" / "gpt2.yaml").read_text()
     (tmp_path / "x.yaml").write_text(recipe.replace("reported_results:\n", f"reported_results:\n  {split}\n"))
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         load(str(tmp_path / "x.yaml"))
 
 
@@ -739,10 +739,10 @@ IMPOSSIBLE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "overrides", "said"), IMPOSSIBLE)
-def test_an_impossible_recipe_is_refused_with_a_remedy(name, overrides, said):
+@pytest.mark.parametrize(("name", "overrides", "message"), IMPOSSIBLE)
+def test_an_impossible_recipe_is_refused_with_a_remedy(name, overrides, message):
     problems = check(load(name, overrides), load_cluster("local", ["num_workers=2"]))
-    assert any(said in problem for problem in problems), problems
+    assert any(message in problem for problem in problems), problems
     assert all("\n" not in problem for problem in problems)
 
 
@@ -776,11 +776,11 @@ UNSPLIT = [
 ]
 
 
-@pytest.mark.parametrize(("name", "tensor", "said"), UNSPLIT)
-def test_a_model_that_cannot_be_split_is_refused_with_a_remedy(name, tensor, said):
+@pytest.mark.parametrize(("name", "tensor", "message"), UNSPLIT)
+def test_a_model_that_cannot_be_split_is_refused_with_a_remedy(name, tensor, message):
     given = ["num_workers=24", f"engine.tensor_parallel_size={tensor}"]
     (problem,) = check(load(name), load_cluster("local", given))
-    assert said in problem
+    assert message in problem
     assert "\n" not in problem
 
 
@@ -824,11 +824,11 @@ UNSTAGED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "stages", "said"), UNSTAGED)
-def test_a_model_without_pipeline_stages_is_refused_with_a_remedy(name, stages, said):
+@pytest.mark.parametrize(("name", "stages", "message"), UNSTAGED)
+def test_a_model_without_pipeline_stages_is_refused_with_a_remedy(name, stages, message):
     given = ["num_workers=24", f"engine.pipeline_parallel_size={stages}", "engine.zero_stage=1"]
     problems = check(load(name), load_cluster("local", given))
-    assert any(said in problem for problem in problems), problems
+    assert any(message in problem for problem in problems), problems
     assert all("\n" not in problem for problem in problems)
 
 
@@ -874,12 +874,12 @@ UNCHUNKED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "sequence", "said"), UNCHUNKED)
-def test_invalid_sequence_parallelism_is_refused_with_a_remedy(name, sequence, said):
+@pytest.mark.parametrize(("name", "sequence", "message"), UNCHUNKED)
+def test_invalid_sequence_parallelism_is_refused_with_a_remedy(name, sequence, message):
     (problem,) = check(
         load(name), load_cluster("local", ["num_workers=24", f"engine.sequence_parallel_size={sequence}"])
     )
-    assert said in problem
+    assert message in problem
     assert "\n" not in problem
 
 
@@ -1054,9 +1054,9 @@ def test_a_remote_cluster_requires_the_number_of_workers():
     ],
 )
 def test_keys_of_a_cluster_without_effect_are_reported(name: str, overrides: list[str], keys: list[str]) -> None:
-    said = find_ignored_keys(load_cluster(name, overrides))
-    assert [line.split()[2] for line in said] == keys
-    assert all(line.startswith(f"cluster {name}: ") for line in said)
+    actual = find_ignored_keys(load_cluster(name, overrides))
+    assert [line.split()[2] for line in actual] == keys
+    assert all(line.startswith(f"cluster {name}: ") for line in actual)
 
 
 @pytest.mark.parametrize(

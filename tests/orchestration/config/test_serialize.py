@@ -26,8 +26,8 @@ def test_a_cluster_survives_yaml(name: str, tmp_path: Path) -> None:
 
 
 def test_only_values_that_differ_from_the_defaults_are_included() -> None:
-    told = to_non_defaults(load("bert_base"))
-    assert "seed" not in told
-    assert "weight_decay" not in told["optimizer"]
-    assert told["model"]["num_hidden_layers"] == 12  # has no default
+    reported = to_non_defaults(load("bert_base"))
+    assert "seed" not in reported
+    assert "weight_decay" not in reported["optimizer"]
+    assert reported["model"]["num_hidden_layers"] == 12  # has no default
     assert to_non_defaults(load("bert_base", ["optimizer.weight_decay=0.02"]))["optimizer"]["weight_decay"] == 0.02

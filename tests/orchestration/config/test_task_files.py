@@ -350,7 +350,7 @@ def test_files_of_a_user_task_are_in_the_data_directory_or_beside_the_task_file(
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         (
             "description: is it good\n",
@@ -389,16 +389,16 @@ def test_files_of_a_user_task_are_in_the_data_directory_or_beside_the_task_file(
         ("  dev:", "  dev_{variant}:", "invalid variants: got [], expected the words that {variant} stands for"),
     ],
 )
-def test_a_wrong_key_is_a_one_line_error_with_its_path(old: str, new: str, said: str, tmp_path: Path) -> None:
+def test_a_wrong_key_is_a_one_line_error_with_its_path(old: str, new: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
         load_task(written(tmp_path, old, new))
     (line,) = str(caught.value).splitlines()
     assert line.startswith(f"{tmp_path / 'mine.yaml'}: ")
-    assert said in line
+    assert message in line
 
 
 @pytest.mark.parametrize(
-    ("split", "content", "said"),
+    ("split", "content", "message"),
     [
         ("test", "a\tb\nfine\t1\n", "task mine: invalid split: got test, expected one of dev"),
         ("dev", "a\tb\nfine\t2\n", "task mine, dev: mine.tsv:2: invalid b: got '2', expected 0 or 1"),
@@ -411,12 +411,12 @@ def test_a_wrong_key_is_a_one_line_error_with_its_path(old: str, new: str, said:
         ),
     ],
 )
-def test_an_invalid_split_is_a_one_line_error(split: str, content: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_split_is_a_one_line_error(split: str, content: str, message: str, tmp_path: Path) -> None:
     task = load_task(written(tmp_path))
     (tmp_path / "mine.tsv").write_text(content)
     with pytest.raises(BadInput) as caught:
         task.items(split, tmp_path)
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
 def test_malformed_rows_are_counted_and_named(tmp_path: Path) -> None:

@@ -184,10 +184,10 @@ def test_likelihood_scores_are_identical_when_repeated(
 def test_score_on_few_examples_is_noted(target: EvalTarget, data: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One example once gave a score without a warning, though it had also selected the learning rate."""
     (plan,) = plan_tasks(target, make_request(data, learning_rates=(1e-3, 3e-3)))
-    said = "task sst2: its score is computed on 12 examples (dev), which also selected the hyperparameters: "
-    said += "too few for a reliable score"
-    assert plan.notes == (said,)
-    assert said in caplog.text
+    message = "task sst2: its score is computed on 12 examples (dev), which also selected the hyperparameters: "
+    message += "too few for a reliable score"
+    assert plan.notes == (message,)
+    assert message in caplog.text
     (plan,) = plan_tasks(target, make_request(write_reviews(data.parent / "more", dev=30)))
     assert plan.notes == ()
 

@@ -42,8 +42,8 @@ def instant_trials(monkeypatch: pytest.MonkeyPatch) -> None:
             tuning = cell.tuning
             score = 0.5 + (tuning.seed / 8 + tuning.learning_rate if tuning else 0.25)
             by_split = {"dev": {metric_of(cell.name): score}, "test": {metric_of(cell.name): score / 2}}
-            said = {"test": ["entailment", "non-entailment", "non-entailment"]}
-            on_done(number, EvalResult(by_split, said, [2.0, 1.0] if tuning else (), example="Q: why?\nA: so"))
+            actual = {"test": ["entailment", "non-entailment", "non-entailment"]}
+            on_done(number, EvalResult(by_split, actual, [2.0, 1.0] if tuning else (), example="Q: why?\nA: so"))
         return {}
 
     monkeypatch.setattr(launch, "run_trials", grid)

@@ -228,9 +228,9 @@ def test_novelty_reports_the_overlap_with_the_corpus_and_its_location(
     (longest,) = row["novelty"]["longest"]
     assert (longest["source"], longest["at"], longest["start"], longest["stop"]) == ("mine", 20, 0, 12)
     assert main(["generate", str(folder), "The fox", "--novelty", "--output-dir", str(tmp_path)]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "the corpus contains 100 % of its tokens, 92 % of its 2-grams" in said
-    assert "tokens 0 to 12 are in document 0 of train-00000-of-00001.arrow (mine)" in said
+    actual = " ".join(capsys.readouterr().out.split())
+    assert "the corpus contains 100 % of its tokens, 92 % of its 2-grams" in actual
+    assert "tokens 0 to 12 are in document 0 of train-00000-of-00001.arrow (mine)" in actual
 
 
 def test_t5_source_starts_without_a_special_token() -> None:

@@ -89,7 +89,7 @@ def test_corpus_file_is_refused_as_text_of_a_group(folder: Path) -> None:
 @pytest.mark.parametrize("recipe", ["bert_base", "t5_base", "transformer_xl_base"])
 def test_tokenizer_that_loses_whitespace_is_refused_if_the_corpus_keeps_it(recipe: str, folder: Path) -> None:
     code = corpus_file(folder, "code", "clean: {whitespace: keep}")
-    said = r"invalid value .*, expected .*byte_level_bpe.* with clean\.whitespace: keep"
-    with pytest.raises(BadInput, match=said):
+    message = r"invalid value .*, expected .*byte_level_bpe.* with clean\.whitespace: keep"
+    with pytest.raises(BadInput, match=message):
         open_corpus(code, recipe=recipe)
     assert open_corpus(code, recipe="gpt2")

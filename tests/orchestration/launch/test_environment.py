@@ -123,15 +123,15 @@ def test_credentials_appear_in_no_file_log_or_command_line(
     ]
     with command_lines(CANARY) as lines:
         code = main(["run", *recipe, *values, *place, "--", "--direct_num_workers=2"])
-    said = capfd.readouterr()
-    assert code == 0, said.err
-    assert "Ray dashboard: " in said.err
+    actual = capfd.readouterr()
+    assert code == 0, actual.err
+    assert "Ray dashboard: " in actual.err
     assert len(asked) == len(APIS)
     assert [path for path, answer in asked.items() if CANARY in answer] == []
     assert "Worker" in asked["v0/actors?detail=1"]
     assert (of_ray, lines) == ([], [])
     assert files_with(tmp_path, CANARY) == []
-    assert CANARY not in said.out + said.err
+    assert CANARY not in actual.out + actual.err
     assert files_with(tmp_path / "out", "OF_THIS_USER")  # the variable name is stored in MLflow with the cluster file
     assert json.dumps(CANARY) not in json.dumps(dict(os.environ)).replace(f'"OF_THIS_USER": "{CANARY}"', "")
 

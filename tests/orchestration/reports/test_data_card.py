@@ -244,7 +244,7 @@ class Tags(HTMLParser):
         super().__init__()
         self.found: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
-        self.said = ""
+        self.actual = ""
         self.feed(page)
         assert self.open == []
 
@@ -257,15 +257,15 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.said += data
+        self.actual += data
 
 
 def test_script_in_a_document_is_shown_as_text(page: str) -> None:
     tags = Tags(page)
     assert {tag for tag, _ in tags.found}.isdisjoint({"script", "link", "iframe", "object"})
-    assert "<script>alert('x')</script>" in tags.said
-    assert "<b>|source_*1*|</b>" in tags.said
-    assert "bad <i>json</i>" in tags.said
+    assert "<script>alert('x')</script>" in tags.actual
+    assert "<b>|source_*1*|</b>" in tags.actual
+    assert "bad <i>json</i>" in tags.actual
 
 
 def test_page_needs_no_other_file(page: str) -> None:
@@ -306,7 +306,7 @@ def test_markdown_tables_have_equal_numbers_of_columns(hostile_facts: DataCardFa
 
 def test_predicted_tokens_are_marked_in_markdown_and_html() -> None:
     tokens = (ShownToken(" ", "[CLS]", "", True), ShownToken(" ", "<a", "b&c"), ShownToken("", "d"))
-    sections = [card_page.Section("S", "", (card_page.CardSample("head", "said", tokens),))]
+    sections = [card_page.Section("S", "", (card_page.CardSample("head", "actual", tokens),))]
     assert "[CLS] {<a = b&c}d" in card_page.markdown("t", sections)
     assert "<i>[CLS]</i> <mark>&lt;a</mark><b>(b&amp;c)</b>d" in card_page.html("t", sections, {})
 
@@ -327,7 +327,7 @@ def test_hostile_text_is_escaped_in_every_part(text: str) -> None:
     tags = Tags(card_page.html(text, [card_page.Section(text, text, parts)], {"drawn": b"png"}))
     assert {tag for tag, _ in tags.found}.isdisjoint({"script"})
     assert [tag for tag, _ in tags.found].count("img") == [tag for tag, _ in tags.found].count("h1") == 1
-    assert tags.said.count(text) == 18
+    assert tags.actual.count(text) == 18
     assert [attributes["alt"] for tag, attributes in tags.found if tag == "img"] == [text]
 
 

@@ -32,8 +32,10 @@ def test_samples_before_and_after_pretraining_are_shown_as_paragraphs() -> None:
 
 
 def test_examples_of_several_steps_name_their_step() -> None:
-    said = [TaskScore("cloze", "accuracy", "test", "", {}, step, examples={"pretrained": "a b"}) for step in (200, 400)]
-    assert views.examples(said).plain.splitlines()[::2] == [
+    actual = [
+        TaskScore("cloze", "accuracy", "test", "", {}, step, examples={"pretrained": "a b"}) for step in (200, 400)
+    ]
+    assert views.examples(actual).plain.splitlines()[::2] == [
         "cloze at step 200, after pretraining:",
         "cloze at step 400, after pretraining:",
     ]

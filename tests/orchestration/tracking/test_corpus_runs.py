@@ -263,8 +263,8 @@ def test_data_card_is_logged_once(place: track.TrackingStore, finished: Path, fo
     page = folder.parent / "data_card.html"
     page.write_text("first")
     drawn = {"zipf": figures.plot_zipf([(1, 10), (2, 5)])}
-    for said in ("first", "second"):
-        page.write_text(said)
+    for content in ("first", "second"):
+        page.write_text(content)
         with corpus_run(place, folder, METADATA) as again:
             log_card(again, [page], drawn)
     client = track.client_of(place.uri)

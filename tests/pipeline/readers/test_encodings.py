@@ -78,9 +78,9 @@ def _read(path: Path, **keys: str) -> tuple[str, str]:
 def test_text_in_each_encoding_is_read_correctly(tmp_path: Path, language: str, encoding: str) -> None:
     text = _text(language)
     (tmp_path / "a.txt").write_bytes(text.encode(encoding))
-    found, said = _read(tmp_path / "a.txt")
+    found, actual = _read(tmp_path / "a.txt")
     assert found == text
-    assert said
+    assert actual
 
 
 def test_utf8_is_not_reported(tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_utf8_is_not_reported(tmp_path: Path) -> None:
 def test_one_bad_byte_in_utf8_is_one_lost_character_and_no_other_encoding(tmp_path: Path) -> None:
     good = _text("ru").encode()
     (tmp_path / "a.txt").write_bytes(good[:200] + b"\xff" + good[200:])
-    found, said = _read(tmp_path / "a.txt")
-    assert said == ""
+    found, actual = _read(tmp_path / "a.txt")
+    assert actual == ""
     assert found.count("\ufffd") in (1, 2, 3)  # 0xFF may be inside a character
     assert len(found) - len(_text("ru")) <= 3
 

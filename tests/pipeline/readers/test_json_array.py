@@ -182,8 +182,8 @@ class TestEncodings:
         source = sniff(write(tmp_path, content, "a.json"))
         assert isinstance(source, JsonArrayReader)
         assert texts(source) == [self.WORDS] * 5
-        said = {record.encoding for record in read(source)}
-        assert said == {""} if encoding == "utf-8-sig" else all(name.startswith(encoding[:6]) for name in said)
+        actual = {record.encoding for record in read(source)}
+        assert actual == {""} if encoding == "utf-8-sig" else all(name.startswith(encoding[:6]) for name in actual)
 
     def test_invalid_utf8_is_counted(self, tmp_path: Path) -> None:
         content = json.dumps([self.WORDS] * 9, ensure_ascii=False).encode()[:-1] + b',\n"caf\xe9"]'

@@ -228,8 +228,8 @@ class TestDatasets:
         found = recognise(path)
         assert found == [TableReader(path=path)]
         assert texts(*found) == ["One.", "Two."]
-        said = " ".join([found[0].describe(), *left_out(found)])
-        assert "split 'train'; not read: test, validation (set `split` of the source to select another)" in said
+        actual = " ".join([found[0].describe(), *left_out(found)])
+        assert "split 'train'; not read: test, validation (set `split` of the source to select another)" in actual
         assert texts(TableReader(path=path, split="test")) == ["Held out."]
 
     def test_a_missing_training_split_is_an_error_with_the_existing_splits(self, tmp_path: Path) -> None:

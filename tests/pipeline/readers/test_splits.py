@@ -256,7 +256,7 @@ def test_sniff_recognizes_tables(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "source"),
+    ("first_bytes", "source"),
     [
         ("jsonl:no such file", JsonlReader(path="no such file")),
         ("jsonl:s3://bucket/a", JsonlReader(path="s3://bucket/a")),
@@ -267,8 +267,8 @@ def test_sniff_recognizes_tables(tmp_path: Path, kind: str) -> None:
         ("parallel:a.en,a.fr", ParallelReader(paths=("a.en", "a.fr"))),
     ],
 )
-def test_sniff_accepts_a_given_format_without_a_check(said: str, source: Source) -> None:
-    assert sniff(said) == source
+def test_sniff_accepts_a_given_format_without_a_check(first_bytes: str, source: Source) -> None:
+    assert sniff(first_bytes) == source
 
 
 def test_sniff_does_not_take_a_protocol_for_a_format() -> None:

@@ -100,8 +100,8 @@ def test_a_job_server_and_workers_on_two_networks_make_the_same_corpus(
         for machine, port in ((server, JOBS), (pool, WORKERS)):
             wait_until_it_listens(machine, port)
         job = server.start("tests.pipeline.faults", str(source), str(tmp_path / "there"), "300", *arguments)
-        _, said = job.communicate()
-        assert job.returncode == 0, said
+        _, actual = job.communicate()
+        assert job.returncode == 0, actual
         received = int(pool.run("cat", f"/sys/class/net/{pool.name}/statistics/rx_bytes"))
     finally:
         for process in started:

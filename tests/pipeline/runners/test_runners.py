@@ -112,17 +112,17 @@ def test_options_of_the_shipped_clusters_are_valid_for_beam(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"paralelism": 4}, "unknown option 'paralelism'"),
         ({"parallelism": "many"}, "argument --parallelism: invalid int value: 'many'"),
         ({"direct_running_mode": "threads"}, "invalid choice: 'threads'"),
     ],
 )
-def test_an_unknown_or_invalid_beam_option_is_a_one_line_error(options: dict[str, Any], said: str) -> None:
+def test_an_unknown_or_invalid_beam_option_is_a_one_line_error(options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput) as error:
         check_options(BeamSettings(runner="FlinkRunner", options=options).arguments)
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -142,7 +142,7 @@ def test_a_beam_switch_set_to_false_is_off(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("enable_streaming_engine", "got false, but Beam cannot switch it off"),
         ("s3_verify", "got false, expected a value"),
@@ -150,8 +150,8 @@ def test_a_beam_switch_set_to_false_is_off(name: str) -> None:
         ("paralelism", "unknown option"),
     ],
 )
-def test_a_beam_option_that_cannot_be_false_is_refused(name: str, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_a_beam_option_that_cannot_be_false_is_refused(name: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         check_options(BeamSettings(options={name: False}).arguments)
 
 

@@ -154,22 +154,22 @@ def test_importing_beam_prints_nothing_and_adds_no_log_handler() -> None:
 
 
 def test_progress_is_the_sum_of_the_seals(tmp_path: Path) -> None:
-    told: list[dict[str, object]] = []
+    reported: list[dict[str, object]] = []
     for number in range(2):
         part = tmp_path / f"part{number}.arrow"
         part.touch()
         seal(part, ledger=Ledger(kept=Count(3, 20, 5)).to_dict())
-    with report_progress("corpus", tmp_path, ["part0.arrow", "part1.arrow", "part2.arrow"], told.append):
+    with report_progress("corpus", tmp_path, ["part0.arrow", "part1.arrow", "part2.arrow"], reported.append):
         pass
-    assert told[-1] == {"stage": "corpus", "done": 2, "total": 3, "documents": 6, "bytes": 40, "tokens": 10}
+    assert reported[-1] == {"stage": "corpus", "done": 2, "total": 3, "documents": 6, "bytes": 40, "tokens": 10}
 
 
 def test_the_time_after_the_last_part_is_reported_as_finishing(tmp_path: Path) -> None:
-    told: list[dict[str, object]] = []
+    reported: list[dict[str, object]] = []
     finishing = threading.Event()
 
     def report(event: dict[str, object]) -> None:
-        told.append(event)
+        reported.append(event)
         if event["stage"] == "finishing text":
             finishing.set()
 
@@ -178,7 +178,7 @@ def test_the_time_after_the_last_part_is_reported_as_finishing(tmp_path: Path) -
         part.touch()
         seal(part, ledger=Ledger(kept=Count(3, 20, 5)).to_dict())
         assert finishing.wait(250)
-    assert [(event["stage"], event.get("done")) for event in told][-2:] == [("text", 1), ("finishing text", None)]
+    assert [(event["stage"], event.get("done")) for event in reported][-2:] == [("text", 1), ("finishing text", None)]
 
 
 def test_without_a_listener_nothing_is_watched(tmp_path: Path) -> None:

@@ -202,8 +202,8 @@ def test_unreadable_parts_of_reference_corpora_are_reported(tmp_path: Path, capl
     )
     ledger = read_text(corpus, tmp_path / "out", HERE).ledger
     assert 0 < ledger.kept.documents == 60 - ledger.dropped["known"].documents
-    said = "dedup.reference_corpora: unreadable parts are ignored in 1 file: old.jsonl.gz (truncated)"
-    assert said in caplog.messages
+    message = "dedup.reference_corpora: unreadable parts are ignored in 1 file: old.jsonl.gz (truncated)"
+    assert message in caplog.messages
 
 
 def test_a_truncated_side_is_damage_of_both_files(tmp_path: Path) -> None:
@@ -222,8 +222,8 @@ def test_empty_files_are_counted_and_named(tmp_path: Path, caplog: pytest.LogCap
         (tmp_path / "in" / f"{number}.jsonl").write_bytes(b"" if number % 2 else _lines(60 * number))
     ledger = _read(tmp_path / "in").ledger
     assert (ledger.kept.documents, ledger.dropped["empty"].documents) == (180, 3)
-    said = "text of c: empty: 3 files: 1.jsonl, 3.jsonl, 5.jsonl; if this is unexpected, replace them"
-    assert said in caplog.messages
+    message = "text of c: empty: 3 files: 1.jsonl, 3.jsonl, 5.jsonl; if this is unexpected, replace them"
+    assert message in caplog.messages
 
 
 def test_skipped_records_do_not_lower_the_damage_ratio(tmp_path: Path) -> None:

@@ -88,8 +88,8 @@ class TestMinhash:
     def test_the_report_names_both_documents_of_a_pair(self, tmp_path: Path) -> None:
         words = long_story(1)
         pair = sorted([" ".join(words), edit(words, 1, 0.02)], key=text_key)
-        (told,) = duplicate_report(read(tmp_path, [*pair, story(3)], dedup=self.NEAR))
-        assert (told["reason"], told["kept_key"], told["key"]) == (
+        (reported,) = duplicate_report(read(tmp_path, [*pair, story(3)], dedup=self.NEAR))
+        assert (reported["reason"], reported["kept_key"], reported["key"]) == (
             "near_duplicate",
             text_key(pair[0]).hex(),
             text_key(pair[1]).hex(),
@@ -142,7 +142,7 @@ class TestReferenceCorpora:
         texts = read(tmp_path / "new", fresh, dedup=Dedup(reference_corpora=(str(tmp_path / "corpus"),)))
         assert kept(texts) == set(fresh[10:])
         assert texts.ledger.dropped["known"].documents == 10
-        assert {told["kept_source"] for told in duplicate_report(texts)} == {""}
+        assert {reported["kept_source"] for reported in duplicate_report(texts)} == {""}
 
     def test_near_duplicates_of_a_reference_text_are_dropped(self, tmp_path: Path) -> None:
         words = [long_story(number) for number in range(10)]
@@ -210,7 +210,7 @@ class TestLines:
         texts = read_text(corpus, tmp_path / "text", HERE)
         assert texts.ledger.dropped["near_duplicate"].documents == 1
         assert all(paragraph in "".join(kept(texts)) for paragraph in paragraphs)
-        assert {told["reason"] for told in duplicate_report(texts)} == {"near_duplicate"}
+        assert {reported["reason"] for reported in duplicate_report(texts)} == {"near_duplicate"}
         assert texts.ledger.balanced()
 
     @pytest.mark.slow

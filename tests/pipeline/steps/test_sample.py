@@ -31,11 +31,11 @@ def test_a_too_small_vocabulary_is_refused_before_the_text_is_read(corpus: Corpu
     with pytest.raises(BadInput) as error:
         require_room(spec, corpus)
     least = spec.least_size(sample.documents(corpus))
-    said = (
+    message = (
         f"tokenizer.vocab_size: invalid value {spec.vocab_size}, expected at least {least} for this text; set "
         f"data.tokenizer.vocab_size="
     )
-    assert str(error.value) == f"{said}{8192 if isinstance(spec, WordPiece) else 4096}"
+    assert str(error.value) == f"{message}{8192 if isinstance(spec, WordPiece) else 4096}"
 
 
 def test_a_large_enough_vocabulary_is_accepted(corpus: Corpus) -> None:

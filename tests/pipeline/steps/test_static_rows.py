@@ -141,15 +141,15 @@ def test_stored_sequences_equal_those_of_the_loader(
 ) -> None:
     monkeypatch.setattr(static_rows, "_AT_ONCE", 7)
     monkeypatch.setattr(static_rows, "_ROWS_BYTES", 10_000)
-    said = materialise(_static(corpus, parts), tmp_path / "rows")
+    actual = materialise(_static(corpus, parts), tmp_path / "rows")
     store = TokenStore.open(corpus, "train")
     loader = ExampleDataset(store, Vocab.load(store.vocab_dir), ExampleSpec(**parts, seed=3), length=48)
-    tables = [pa.ipc.open_file(tmp_path / "rows" / file["name"]).read_all() for file in said["files"]]
+    tables = [pa.ipc.open_file(tmp_path / "rows" / file["name"]).read_all() for file in actual["files"]]
     found = pa.concat_tables(tables)
     copies = range(parts["static_masks"])
     wanted = [loader.row(copy, sample) for copy in copies for sample in range(loader.count(copy))]
     assert len(tables) > 1
-    assert found.num_rows == len(wanted) == sum(said["rows"])
+    assert found.num_rows == len(wanted) == sum(actual["rows"])
     for name in found.column_names:
         for column, row in zip(found[name].to_pylist(), wanted, strict=True):
             np.testing.assert_array_equal(column, row[name], err_msg=name)

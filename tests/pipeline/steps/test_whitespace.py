@@ -77,9 +77,9 @@ def test_a_filter_that_strips_lines_is_refused_with_whitespace_keep() -> None:
 
 def test_lost_indentation_is_reported(code: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     build(tmp_path, ByteLevelBPE(vocab_size=300), TextReader(path=str(code)), Clean(min_chars=1))
-    said = [record.getMessage() for record in caplog.records if "indented" in record.getMessage()]
-    assert len(said) == 1
-    assert "clean.whitespace: keep" in said[0]
+    actual = [record.getMessage() for record in caplog.records if "indented" in record.getMessage()]
+    assert len(actual) == 1
+    assert "clean.whitespace: keep" in actual[0]
 
 
 def test_indentation_of_prose_is_not_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -71,7 +71,7 @@ def test_an_uncounted_token_is_as_rare_as_a_token_counted_once():
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"sample_alpha": 2.0}, "invalid masking.sample_alpha: got 2.0, expected a number from 0 to 1"),
         (
@@ -88,8 +88,8 @@ def test_an_uncounted_token_is_as_rare_as_a_token_counted_once():
         ),
     ],
 )
-def test_token_keys_are_checked(keys, said):
-    with pytest.raises(ValueError, match=said):
+def test_token_keys_are_checked(keys, message):
+    with pytest.raises(ValueError, match=message):
         TokenMasking(**keys)
 
 

@@ -240,8 +240,9 @@ def test_single_tokens_fill_the_budget_that_ngrams_leave():
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"), [({"group_size": 1}, "masking.group_size: got 1"), ({"max_ngram": 0}, "masking.max_ngram: got 0")]
+    ("keys", "message"),
+    [({"group_size": 1}, "masking.group_size: got 1"), ({"max_ngram": 0}, "masking.max_ngram: got 0")],
 )
-def test_partial_prediction_keys_are_checked(keys, said):
-    with pytest.raises(ValueError, match=said):
+def test_partial_prediction_keys_are_checked(keys, message):
+    with pytest.raises(ValueError, match=message):
         PartialPrediction(**keys)

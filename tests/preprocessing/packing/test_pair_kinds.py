@@ -187,7 +187,7 @@ def test_two_separators_fit_in_the_length(documents, copy, unit):
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         (
             {"negatives": "random", "single_segment_prob": 0.1},
@@ -199,6 +199,6 @@ def test_two_separators_fit_in_the_length(documents, copy, unit):
         ),
     ],
 )
-def test_incompatible_pair_keys_are_refused(keys, said):
-    with pytest.raises(ValueError, match=said):
+def test_incompatible_pair_keys_are_refused(keys, message):
+    with pytest.raises(ValueError, match=message):
         SegmentPair(**keys)

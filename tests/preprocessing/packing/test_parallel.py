@@ -208,14 +208,14 @@ def test_an_empty_shard_has_no_sequences():
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"language_sampling_alpha": 1.5}, "packing.language_sampling_alpha: got 1.5"),
         ({"languages": ("en", "en")}, "packing.languages: got .*each at most once"),
     ],
 )
-def test_parallel_keys_are_checked(keys, said):
-    with pytest.raises(ValueError, match=said):
+def test_parallel_keys_are_checked(keys, message):
+    with pytest.raises(ValueError, match=message):
         ParallelSentences(**keys)
 
 

@@ -95,10 +95,10 @@ def test_roberta_directories_give_the_ids_of_transformers(tmp_path: Path) -> Non
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_albert_directories_give_the_ids_of_transformers(lowercase: bool, keeps: bool, tmp_path: Path) -> None:
-    said = {"do_lower_case": lowercase, "keep_accents": keeps}
-    folder = save_spiece(tmp_path / "ours", config={"model_type": "albert"}, tokenizer_config=said)
+    actual = {"do_lower_case": lowercase, "keep_accents": keeps}
+    folder = save_spiece(tmp_path / "ours", config={"model_type": "albert"}, tokenizer_config=actual)
     pieces, table = tokens_and_charsmap(folder)
-    theirs = hf().AlbertTokenizer(vocab=pieces, _spm_precompiled_charsmap=table, **said)
+    theirs = hf().AlbertTokenizer(vocab=pieces, _spm_precompiled_charsmap=table, **actual)
     assert_same_ids(folder, theirs)
     theirs.save_pretrained(tmp_path / "theirs")
     assert_same_ids(tmp_path / "theirs", theirs)
@@ -106,8 +106,8 @@ def test_albert_directories_give_the_ids_of_transformers(lowercase: bool, keeps:
 
 def test_xlnet_directories_give_the_ids_of_transformers(tmp_path: Path) -> None:
     """The template is A <sep> B <sep> <cls>; the last token has its own segment."""
-    said = {"do_lower_case": False, "tokenizer_class": "XLNetTokenizer"}
-    folder = save_spiece(tmp_path / "ours", tokenizer_config=said)
+    actual = {"do_lower_case": False, "tokenizer_class": "XLNetTokenizer"}
+    folder = save_spiece(tmp_path / "ours", tokenizer_config=actual)
     pieces, table = tokens_and_charsmap(folder)
     names = {"sep_token": "[SEP]", "cls_token": "[CLS]", "mask_token": "[MASK]"}
     theirs = hf().XLNetTokenizer(vocab=pieces, unk_id=1, _spm_precompiled_charsmap=table, **names)

@@ -205,16 +205,16 @@ def test_a_named_but_missing_token_is_refused(folders: dict[str, Path], tmp_path
 
 
 def test_a_file_with_another_case_setting_than_the_recipe_is_refused(folders: dict[str, Path]) -> None:
-    said = refusal(spec_of("wordpiece", folders["wordpiece"], lowercase=True))
-    assert "tokenizer.lowercase: invalid value true, expected false for" in said
-    assert said.endswith("; set data.tokenizer.lowercase=false")
-    said = refusal(spec_of("unigram", folders["unigram"], lowercase=False))
-    assert "tokenizer.lowercase: invalid value false, expected true for" in said
-    assert said.endswith("; set data.tokenizer.lowercase=true")
+    actual = refusal(spec_of("wordpiece", folders["wordpiece"], lowercase=True))
+    assert "tokenizer.lowercase: invalid value true, expected false for" in actual
+    assert actual.endswith("; set data.tokenizer.lowercase=false")
+    actual = refusal(spec_of("unigram", folders["unigram"], lowercase=False))
+    assert "tokenizer.lowercase: invalid value false, expected true for" in actual
+    assert actual.endswith("; set data.tokenizer.lowercase=true")
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [
         ({"type": "BPE", "end_of_word_suffix": "</w>"}, "got BPE with suffix '</w>' at the end of words; use a"),
         ({"type": "WordPiece", "continuing_subword_prefix": "@@"}, "prefix '@@' inside words"),
@@ -223,9 +223,9 @@ def test_a_file_with_another_case_setting_than_the_recipe_is_refused(folders: di
         ({"type": "WordLevel"}, "got WordLevel with no mark of spaces"),
     ],
 )
-def test_a_scheme_without_known_word_starts_is_refused(tmp_path: Path, model: dict[str, str], said: str) -> None:
+def test_a_scheme_without_known_word_starts_is_refused(tmp_path: Path, model: dict[str, str], message: str) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
-    assert said in refusal(WordPiece(path=str(tmp_path)))
+    assert message in refusal(WordPiece(path=str(tmp_path)))
 
 
 def test_a_directory_without_a_vocabulary_is_refused(tmp_path: Path) -> None:

@@ -110,9 +110,9 @@ def test_only_chosen_tokens_are_replaced() -> None:
 
 def test_the_fraction_of_replaced_tokens_is_logged(corpus: Path, tmp_path: Path) -> None:
     run = electra_run(mini_run(corpus, tmp_path, phases=(Phase(seq_length=48, global_batch_size=9, steps=2),)))
-    engine, told = LocalEngine(build_model(run), run.optimizer, run.engine), dict[int, dict[str, float]]()
-    pretrain(run, engine, told.__setitem__)
-    for step, metrics in told.items():
+    engine, reported = LocalEngine(build_model(run), run.optimizer, run.engine), dict[int, dict[str, float]]()
+    pretrain(run, engine, reported.__setitem__)
+    for step, metrics in reported.items():
         (batch,) = open_loader(run, 0, 1).at(step - 1)
         asked_for = len(batch["targets"]) / batch["lengths"].sum()
         assert 0.5 * asked_for < metrics["train/replaced_share"] <= asked_for  # a new model is rarely right

@@ -82,7 +82,7 @@ def run(corpus: Path, tmp_path: Path) -> Run:
 
 def train(run: Run, die_at: int = -1) -> tuple[TrainingResult, list[float], LocalEngine]:
     """The result of the run, its losses, and the engine."""
-    engine, told = LocalEngine(build_model(run), run.optimizer, run.engine), dict[int, dict[str, float]]()
+    engine, reported = LocalEngine(build_model(run), run.optimizer, run.engine), dict[int, dict[str, float]]()
     update, done = engine.step, 0
 
     def step(rate: float) -> Any:
@@ -93,8 +93,8 @@ def train(run: Run, die_at: int = -1) -> tuple[TrainingResult, list[float], Loca
         return update(rate)
 
     engine.step = step  # type: ignore[method-assign]
-    result = pretrain(run, engine, lambda step, metrics: told.setdefault(step, {}).update(metrics))
-    return result, [metrics["train/loss"] for metrics in told.values() if "train/loss" in metrics], engine
+    result = pretrain(run, engine, lambda step, metrics: reported.setdefault(step, {}).update(metrics))
+    return result, [metrics["train/loss"] for metrics in reported.values() if "train/loss" in metrics], engine
 
 
 @pytest.mark.one_in(2)
@@ -290,5 +290,5 @@ def test_a_run_with_memory_moves_from_one_worker_to_two_and_back(group, make, co
     shutil.rmtree(Path(first.folder) / "checkpoints" / "step-000000014")
     (again,) = outcome(2, [job(first)], tmp_path / "again")
     assert losses(again) == pytest.approx(wanted[12:], rel=1e-6)
-    said = "".join(file.read_text() for file in tmp_path.rglob("*.log"))
-    assert "forgotten" not in said
+    actual = "".join(file.read_text() for file in tmp_path.rglob("*.log"))
+    assert "forgotten" not in actual

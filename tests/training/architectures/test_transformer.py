@@ -349,14 +349,14 @@ def test_the_deviation_of_positions_overrides_every_init_method(init: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"init_std": -1.0}, "got -1.0, expected a pos"),
         ({"init_method": "sinusoidal", "init_std": 0.01}, "0 with init_method sinusoidal"),
     ],
 )
-def test_invalid_deviations_of_positions_are_refused(keys: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_deviations_of_positions_are_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         LearnedPositions(max_position_embeddings=512, **keys)
 
 

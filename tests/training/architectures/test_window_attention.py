@@ -212,7 +212,7 @@ def test_a_window_with_another_attention_mask_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("window", "longest", "said"),
+    ("window", "longest", "message"),
     [
         (FullAttention(), 1, ""),
         (SlidingWindow(size=8), 5, ""),
@@ -229,6 +229,6 @@ def test_a_window_with_another_attention_mask_is_refused() -> None:
         ),
     ],
 )
-def test_a_window_that_covers_every_sequence_is_reported(window: AttentionWindow, longest: int, said: str) -> None:
-    assert window.fits(longest).startswith(said)
-    assert bool(window.fits(longest)) == bool(said)
+def test_a_window_that_covers_every_sequence_is_reported(window: AttentionWindow, longest: int, message: str) -> None:
+    assert window.fits(longest).startswith(message)
+    assert bool(window.fits(longest)) == bool(message)

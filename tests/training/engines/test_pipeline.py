@@ -221,7 +221,7 @@ def test_a_loss_spike_in_the_last_stage_is_skipped_by_all_stages(
 
 
 def test_invalid_pipeline_settings_are_refused() -> None:
-    for keys, said in (
+    for keys, message in (
         ({"pipeline_parallel_size": 0}, "invalid pipeline_parallel_size: got 0, expected at least 1 stage"),
         (
             {"pipeline_parallel_size": 2, "zero_stage": 2},
@@ -240,7 +240,7 @@ def test_invalid_pipeline_settings_are_refused() -> None:
             "invalid torch_compile: got True, expected false with tensor, pipel",
         ),
     ):
-        with pytest.raises(ValueError, match=re.escape(said)) as caught:
+        with pytest.raises(ValueError, match=re.escape(message)) as caught:
             EngineSettings(**keys)  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
 

@@ -142,8 +142,8 @@ def outcome(world: int, jobs: list[dict[str, Any]], folder: Path, last_is_killed
         for worker in workers:
             worker.kill()
             worker.wait()
-    said = [(folder / f"{rank}.log").read_text()[-2000:] for rank in range(world)]
-    assert codes == ([-signal.SIGKILL] if last_is_killed else [0] * world), said
+    actual = [(folder / f"{rank}.log").read_text()[-2000:] for rank in range(world)]
+    assert codes == ([-signal.SIGKILL] if last_is_killed else [0] * world), actual
     return json.loads((folder / "out.json").read_text())
 
 
@@ -292,9 +292,9 @@ def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Plain:
 
 def in_one_process(run: Run) -> Plain:
     engine = LocalEngine(build_model(run), run.optimizer, run.engine)
-    told: dict[int, dict[str, float]] = {}
-    pretrain(run, engine, lambda step, metrics: told.setdefault(step, {}).update(metrics))
-    return Plain([metrics["train/loss"] for metrics in told.values()], engine.full_state(), told[run.steps])
+    reported: dict[int, dict[str, float]] = {}
+    pretrain(run, engine, lambda step, metrics: reported.setdefault(step, {}).update(metrics))
+    return Plain([metrics["train/loss"] for metrics in reported.values()], engine.full_state(), reported[run.steps])
 
 
 @each(cell, world=(1, 2), zero=STAGES, micro_tokens=SPLITS)

@@ -68,10 +68,10 @@ def test_the_majority_answer_is_scored_by_the_same_metric(task: Any, given: list
     guess = task.majority(given)
     scores = with_majority(task, given, guess)
     assert scores["majority"] == scores[task.metrics[0]] == pytest.approx(majority)
-    said = constant(guess)
-    assert said
-    (note,) = of_constant("dev", said, len(guess), task.metrics[0], scores)
-    assert f"constant prediction: all {len(guess)} are {said}" in note
+    actual = constant(guess)
+    assert actual
+    (note,) = of_constant("dev", actual, len(guess), task.metrics[0], scores)
+    assert f"constant prediction: all {len(guess)} are {actual}" in note
     assert f"gold answer for all gives {task.metrics[0]} {majority:.4g}" in note
 
 
@@ -82,7 +82,7 @@ def test_without_gold_answers_there_is_no_majority() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "said"),
+    ("answers", "message"),
     [
         (["1"] * 8, "'1'"),
         (["1"] * 7 + ["0"], ""),
@@ -95,8 +95,8 @@ def test_without_gold_answers_there_is_no_majority() -> None:
         ([], ""),
     ],
 )
-def test_a_constant_answer_is_detected_for_every_kind(answers: list[Any], said: str) -> None:
-    assert constant(answers) == said
+def test_a_constant_answer_is_detected_for_every_kind(answers: list[Any], message: str) -> None:
+    assert constant(answers) == message
 
 
 def test_a_choice_is_constant_only_if_all_questions_have_the_same_choices() -> None:
@@ -164,5 +164,5 @@ def test_values_compute_only_the_first_metric(task: Any, other: Any, monkeypatch
 
     monkeypatch.setattr(other, "METRICS", {**other.METRICS, task.metrics[1]: never})
     given = items([0, 1, 1, 0, 1, 0])
-    said: list[Any] = [0.1, 0.9, 0.3, 0.2, 0.8, 0.1] if other is regression else ["0", "1", "0", "0", "1", "0"]
-    assert len(units_of(task, given, said)) == 6
+    actual: list[Any] = [0.1, 0.9, 0.3, 0.2, 0.8, 0.1] if other is regression else ["0", "1", "0", "0", "1", "0"]
+    assert len(units_of(task, given, actual)) == 6

@@ -173,7 +173,7 @@ def test_each_key_of_a_grid_is_passed_to_its_trials() -> None:
         "warmup_ratio",
         "seed",
     }  # learning_rates, batch_sizes, warmup_steps, num_seeds
-    told = {
+    reported = {
         "learning_rates",
         "batch_sizes",
         "warmup_steps",
@@ -183,7 +183,7 @@ def test_each_key_of_a_grid_is_passed_to_its_trials() -> None:
         "unverified",
         "note",
     }  # tested below; three are documentation only
-    assert of_grid.keys() - of_tuning.keys() == told
+    assert of_grid.keys() - of_tuning.keys() == reported
     assert of_tuning.keys() >= VARIED
 
 
@@ -327,12 +327,12 @@ def test_sum_orders_adds_the_states_of_both_orders_before_the_head(kind: str, de
 
     for index_N in orders(8, 3, 10, tuning.seed):
         chosen = [pairs(8)[number] for number in index_N]
-        said = torch.stack([linear(extract(*one.texts) + extract(*one.texts[::-1])) for one in chosen])  # type: ignore[operator]
+        actual = torch.stack([linear(extract(*one.texts) + extract(*one.texts[::-1])) for one in chosen])  # type: ignore[operator]
         golds = torch.tensor([one.gold for one in chosen])
         loss = (
-            torch.nn.functional.cross_entropy(said, golds)
+            torch.nn.functional.cross_entropy(actual, golds)
             if kind == "classification"
-            else ((said[:, 0] - golds) ** 2).mean()
+            else ((actual[:, 0] - golds) ** 2).mean()
         )
         optimizer.zero_grad()
         loss.backward()
@@ -459,11 +459,11 @@ def test_a_head_may_predict_that_a_question_has_no_answer() -> None:
 
 
 def test_the_weights_with_the_best_dev_score_are_used(encoder: EvaluatedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    said, of_regress = list[float](), Regression.scores
+    actual, of_regress = list[float](), Regression.scores
 
     def scores(task: Regression, items: Sequence[TaskItem], predictions: Sequence[float]) -> dict[str, float]:
         found = of_regress(task, items, predictions)
-        said.append(found["spearman"])
+        actual.append(found["spearman"])
         return found
 
     monkeypatch.setattr(Regression, "scores", scores)
@@ -477,7 +477,7 @@ def test_the_weights_with_the_best_dev_score_are_used(encoder: EvaluatedModel, m
     )
     given = {"train": learned, "dev": opposite}
     found = finetune_task(encoder, task, given, tuning, length=24, keep=kept.update)
-    on_way, last = said[:8], said[8:]
+    on_way, last = actual[:8], actual[8:]
     assert last[:1] == [max(on_way)]
     assert on_way[-1] < max(on_way)  # otherwise the last weights would be the best
     best = 2 * (on_way.index(max(on_way)) + 1)
@@ -585,14 +585,14 @@ def test_a_missing_pooler_is_noted_and_a_new_task_head_is_not(
     assert encoder.weights is not None
     pooler = {"weight": torch.zeros(16, 16), "bias": torch.zeros(16)}
     whole = {**encoder.weights, **{f"heads.pair_label.pooler.{name}": x for name, x in pooler.items()}}
-    said, without, random = (
+    actual, without, random = (
         run(replace(encoder, weights=weights), replace(BASE, max_steps=1)).notes
         for weights in (whole, encoder.weights, None)
     )
-    assert said == random  # no note if all weights are random, because that is intended
+    assert actual == random  # no note if all weights are random, because that is intended
     assert without == (
         "randomly initialized, because the model has no such weights: heads.row_label.summary.pooler",
-        *said,
+        *actual,
     )
 
 
@@ -614,5 +614,5 @@ def test_unlabeled_questions_and_missing_classes_are_noted(
     )
     assert "train: 2 of 8 questions have no answer in the file, and are ignored" in found.notes
     assert "train: no example with the label 'no', so the model cannot learn to predict it" in found.notes
-    said = "1 of 2 gold answers do not occur in train, and cannot be learned: 'no' (1)"
-    assert f"dev: {said}" in found.notes
+    message = "1 of 2 gold answers do not occur in train, and cannot be learned: 'no' (1)"
+    assert f"dev: {message}" in found.notes

@@ -166,6 +166,6 @@ def test_a_model_without_segments_accepts_pairs() -> None:
 
 
 def test_on_step_is_called_after_each_step() -> None:
-    told: list[int] = []
-    finetune(ENCODER, None, TASK, Budget(labels=20, steps=3), seed=3, on_step=told.append)
-    assert told == [1, 2, 3]
+    reported: list[int] = []
+    finetune(ENCODER, None, TASK, Budget(labels=20, steps=3), seed=3, on_step=reported.append)
+    assert reported == [1, 2, 3]

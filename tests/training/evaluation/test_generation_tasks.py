@@ -159,10 +159,10 @@ def test_examples_come_from_train_and_long_questions_keep_their_end(vocab: Vocab
     found = evaluate_generation(pretrained(net("decoder", vocab)), TASK, {"dev": [long]})
     assert "dev: 1 of 1 questions do not fit the model: truncated" in found.notes
     strange = replace(long, texts=(TaskPrompt((), "Ω", "="),))
-    for tuning, said in ((None, "dev: 1 of 2 questions have"), (Tuning(max_steps=1), "train: 1 of 4 examples have")):
+    for tuning, message in ((None, "dev: 1 of 2 questions have"), (Tuning(max_steps=1), "train: 1 of 4 examples have")):
         given = {"train": [*reversals(3, 0), strange], "dev": [*reversals(1, 1), strange]}
         notes = evaluate_generation(pretrained(net("decoder", vocab)), TASK, given, tuning).notes
-        assert any(note.startswith(f"{said} words or characters that are not in the vocabulary") for note in notes)
+        assert any(note.startswith(f"{message} words or characters that are not in the vocabulary") for note in notes)
         assert ("dev: 1 of 2 questions are also in train" in notes) == (tuning is not None)
     many = replace(shot, generation=replace(shot.generation, num_fewshot=9))
     assert any(
@@ -183,7 +183,7 @@ def test_stop_tokens_are_those_with_the_stop_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "tuning", "said"),
+    ("name", "changes", "tuning", "message"),
     [
         ("encoder", {}, None, "an encoder generates text only after fine-tuning"),
         ("decoder", {"decoder": "random"}, None, "it is not an encoder"),
@@ -197,10 +197,10 @@ def test_stop_tokens_are_those_with_the_stop_text() -> None:
     ],
 )
 def test_an_unsuitable_model_is_refused_in_one_line(
-    name: str, changes: Any, tuning: Tuning | None, said: str, vocab: Vocab
+    name: str, changes: Any, tuning: Tuning | None, message: str, vocab: Vocab
 ) -> None:
     task = replace(TASK, generation=replace(TASK.generation, **changes))
-    with pytest.raises(BadInput, match=said) as caught:
+    with pytest.raises(BadInput, match=message) as caught:
         evaluate_generation(
             pretrained(net(name, vocab)), task, {"train": reversals(4, 0), "dev": reversals(2, 1)}, tuning
         )
@@ -337,11 +337,13 @@ def test_keys_without_effect_on_generation_are_refused(key: str, given: Any, voc
 def test_the_predictions_are_those_of_the_best_weights_on_dev(
     name: str, decoder: Any, vocab: Vocab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said, weights, of_kind, with_weights = list[float](), list[Any](), Generation.scores, module._with_weights
+    actual, weights, of_kind, with_weights = list[float](), list[Any](), Generation.scores, module._with_weights
 
     def scores(task: Generation, items: Any, predictions: Any) -> dict[str, float]:
-        said.append([0.2, 0.6, 0.6, 0.4][len(said)] if len(said) < 4 else 1.0)  # independent of the generated texts
-        return of_kind(task, items, predictions) | {"exact": said[-1]}
+        actual.append(
+            [0.2, 0.6, 0.6, 0.4][len(actual)] if len(actual) < 4 else 1.0
+        )  # independent of the generated texts
+        return of_kind(task, items, predictions) | {"exact": actual[-1]}
 
     def taken(model: Model, given: Any) -> Model:
         weights.append({name: tensor.detach().clone() for name, tensor in given.items()})
@@ -402,9 +404,9 @@ def test_a_head_without_pretrained_weights_is_noted(vocab: Vocab) -> None:
     whole = pretrained(net("encoder", vocab))
     assert whole.weights is not None
     bare = replace(whole, weights={name: x for name, x in whole.weights.items() if name.startswith("trunk.")})
-    said = [evaluate_generation(each, TASK, items, Tuning(max_steps=1)).notes[0] for each in (whole, bare)]
-    assert said[0].startswith("dev: ")
-    assert said[1].startswith("randomly initialized, because the model has no such weights: heads.")
+    actual = [evaluate_generation(each, TASK, items, Tuning(max_steps=1)).notes[0] for each in (whole, bare)]
+    assert actual[0].startswith("dev: ")
+    assert actual[1].startswith("randomly initialized, because the model has no such weights: heads.")
     found = evaluate_generation(
         replace(whole, weights=None), TASK, items, Tuning(max_steps=1)
     )  # no note if all weights are random, because that is intended
@@ -445,8 +447,8 @@ def test_unlabeled_train_items_are_ignored(vocab: Vocab) -> None:
     known, tuning = reversals(8, 0), Tuning(batch_size=4, max_steps=1)
     hidden, dev = replace(known[0], place="x:8", gold=None), reversals(4, 1)
     found = evaluate_generation(net("decoder", vocab), TASK, {"train": [*known, hidden], "dev": [*dev, hidden]}, tuning)
-    said = "1 of {} questions have no answer in the file, and are ignored"
-    assert {f"train: {said.format(9)}", f"dev: {said.format(5)}"} <= {*found.notes}
+    message = "1 of {} questions have no answer in the file, and are ignored"
+    assert {f"train: {message.format(9)}", f"dev: {message.format(5)}"} <= {*found.notes}
     assert found.losses == evaluate_generation(net("decoder", vocab), TASK, {"train": known, "dev": dev}, tuning).losses
     shots = replace(TASK, generation=replace(TASK.generation, num_fewshot=1))
     assert (

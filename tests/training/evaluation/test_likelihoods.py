@@ -98,11 +98,11 @@ def test_examples_of_a_prompt_come_from_train_which_is_not_scored(tmp_path: Path
 
 
 def test_progress_is_reported(tmp_path: Path) -> None:
-    told = list[tuple[int, float]]()
+    reported = list[tuple[int, float]]()
     evaluate_likelihoods(
-        net_of("gpt2"), BLIMP, items_of(BLIMP, tmp_path, test=PAIRS), on_step=lambda *done: told.append(done)
+        net_of("gpt2"), BLIMP, items_of(BLIMP, tmp_path, test=PAIRS), on_step=lambda *done: reported.append(done)
     )
-    assert told[-1] == (6, 6)
+    assert reported[-1] == (6, 6)
 
 
 def test_electra_is_scored_by_its_generator_with_trained_and_random_weights(tmp_path: Path) -> None:
@@ -206,8 +206,8 @@ def test_items_that_cannot_be_scored_are_left_out_and_noted(kind: str, tmp_path:
     assert found.example == others.example
     with pytest.raises(BadInput) as caught:
         evaluate_likelihoods(asked, BLIMP, {"test": items["test"][4:]})
-    said = "test.jsonl:5: the continuation ' ' has no token after ''; 1 more items cannot be scored either"
-    assert str(caught.value) == said
+    message = "test.jsonl:5: the continuation ' ' has no token after ''; 1 more items cannot be scored either"
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("against", ["words", "options"])
@@ -255,11 +255,11 @@ def test_an_item_with_too_few_other_examples_is_left_out_and_noted(tmp_path: Pat
     rows = [{"q": str(number), "good": "fox", "bad": "box"} for number in range(3)]
     found = evaluate_likelihoods(net_of("gpt2"), task, items_of(task, tmp_path, test=rows, train=rows[:2]))
     assert (found.scores["test"]["left_out"], found.example.count("fox")) == (2.0, 3)
-    said = (
+    message = (
         "2 of 3 items are left out, and do not count in the scores: "
         "test.jsonl:1: too few examples: got 1 that differ from "
     )
-    assert any(note.startswith(f"test: {said}") for note in found.notes)
+    assert any(note.startswith(f"test: {message}") for note in found.notes)
 
 
 def test_continuations_that_share_a_token_with_their_context_are_counted(tmp_path: Path) -> None:
@@ -269,8 +269,10 @@ def test_continuations_that_share_a_token_with_their_context_are_counted(tmp_pat
     found = evaluate_likelihoods(net_of("gpt2"), task, items_of(task, tmp_path, test=rows))
     assert found.scores["test"]["ties"] == 0
     assert found.scores["test"]["shares_token"] == 1
-    said = "2 of 4 continuations share a token with their context: they are scored from the last common token boundary"
-    assert any(note.startswith(f"test: {said}") for note in found.notes)
+    message = (
+        "2 of 4 continuations share a token with their context: they are scored from the last common token boundary"
+    )
+    assert any(note.startswith(f"test: {message}") for note in found.notes)
 
 
 def test_the_perplexity_of_lines_is_that_of_all_lines_together(tmp_path: Path) -> None:
@@ -323,10 +325,10 @@ def test_unsuitable_models_and_keys_are_refused_in_one_line(tmp_path: Path) -> N
         evaluate_likelihoods(net_of("gpt2"), PerplexityTask(carry_memory=True), items)
     with pytest.raises(BadInput, match="no text to predict"):
         evaluate_likelihoods(net_of("gpt2"), PerplexityTask(), {"test": []})
-    for keys, said in (
+    for keys, message in (
         ({"stride": -1}, "invalid stride: got -1, expected at least 0 tokens"),
         ({"stride": 4, "carry_memory": True}, "invalid stride: got 4, expected 0 with carry_memory"),
         ({"metrics": ("accuracy",)}, "invalid metrics: got 'accuracy', expected token_perplexity or"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             PerplexityTask(**keys)  # type: ignore[arg-type]

@@ -119,14 +119,14 @@ def test_a_column_name_that_is_the_number_of_another_column_is_refused(
     format: files.RecordFormat, mark: str, tmp_path: Path
 ) -> None:
     """It was used in place of the column with that number."""
-    for line, said in (
+    for line, message in (
         ("good,0", "has a column named 0, which is the number of another column (from 0, or from the end)"),
         ("-1,text", "has a column named -1, which is the number of another column (from 0, or from the end)"),
     ):
         with pytest.raises(BadInput) as caught:
             found(tmp_path, f"{line}\n1,2,3\n".replace(",", mark), format)
         remedy = "rename it, or set header: false if the line is a row"
-        assert str(caught.value) == f"{tmp_path / 'in.txt'}: line 1 {said}; {remedy}"
+        assert str(caught.value) == f"{tmp_path / 'in.txt'}: line 1 {message}; {remedy}"
     for line in ("text,label,,", "0,1,2,3", "2019,2020,2018,a", "a,b,-2,-1"):
         assert len(found(tmp_path, f"{line}\nx,y,z,1\n".replace(",", mark), format)) == 1
 
@@ -163,11 +163,11 @@ def test_the_encoding_of_a_table_is_detected_or_an_error_names_it(tmp_path: Path
     assert files.read(tmp_path, "in.txt", TableFormat(encoding="utf-8")).malformed == [
         "in.txt:2: 1 characters are invalid in utf-8"
     ]
-    for keys, said in (
+    for keys, message in (
         ({"encoding": "no such"}, "invalid encoding: got 'no such', expected an enc"),
         ({"delimiter": ";;"}, "one"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             TableFormat(**keys)
 
 
@@ -485,6 +485,6 @@ def test_an_unpaired_surrogate_makes_its_record_malformed_in_every_format(half: 
     for format, content in contents:
         records = found(tmp_path, content, format)
         assert len(records) == 2
-        (said,) = records.malformed
-        assert said.startswith("in.txt:2: unpaired surrogate \\u")
+        (actual,) = records.malformed
+        assert actual.startswith("in.txt:2: unpaired surrogate \\u")
         assert "\U0001f600" in records.rows[0].values()

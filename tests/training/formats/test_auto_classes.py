@@ -53,9 +53,9 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @contextmanager
 def assert_silent() -> Iterator[None]:
     """Fail if Python or the log of transformers has a warning."""
-    said: list[str] = []
+    actual: list[str] = []
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: actual.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("transformers")
     logger.addHandler(handler)
     try:
@@ -64,7 +64,7 @@ def assert_silent() -> Iterator[None]:
             yield
     finally:
         logger.removeHandler(handler)
-    assert said == []
+    assert actual == []
 
 
 def exported(case: str, vocabularies: dict[str, Path], folder: Path, **more: Any) -> str:

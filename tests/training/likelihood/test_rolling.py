@@ -141,7 +141,7 @@ def test_windows_with_a_memory_of_everything_equal_one_long_sequence(kind: str) 
 
 
 @pytest.mark.parametrize(
-    ("kind", "keys", "said"),
+    ("kind", "keys", "message"),
     [
         ("gpt2", {"carry": True}, "the model has no memory"),
         ("gpt2", {"window": 33}, "invalid window: got 33, expected 1 to 32"),
@@ -150,6 +150,6 @@ def test_windows_with_a_memory_of_everything_equal_one_long_sequence(kind: str) 
         ("bert", {}, "cannot compute likelihoods"),
     ],
 )
-def test_invalid_windows_and_strides_are_refused(kind: str, keys: dict[str, int], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_invalid_windows_and_strides_are_refused(kind: str, keys: dict[str, int], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         perplexity(net(kind), vocabulary(kind), [PerplexityText("fox")], **keys)

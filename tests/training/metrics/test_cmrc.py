@@ -73,8 +73,8 @@ def reference_f1(gold: str, predicted: str) -> float:
 def test_random_answers_have_the_f1_of_the_script() -> None:
     rng = np.random.default_rng(0)
     parts = [*"北京大学的年，《aB- ", " ", "GPT", "1998", "2", "1,000", "3.5"]  # noqa: RUF001
-    said = ["".join(rng.choice(parts, rng.integers(0, 9))) for _ in range(3_000)]
-    for first, second, predicted in zip(said[::3], said[1::3], said[2::3], strict=True):
+    actual = ["".join(rng.choice(parts, rng.integers(0, 9))) for _ in range(3_000)]
+    for first, second, predicted in zip(actual[::3], actual[1::3], actual[2::3], strict=True):
         bare = [
             "".join(char for char in text.lower().strip() if char not in MARKS) for text in (first, second, predicted)
         ]

@@ -105,10 +105,10 @@ def reference_f1(gold: list[str], predicted: list[str]) -> float:
 def test_random_questions_of_all_languages_equal_the_reference() -> None:
     rng = np.random.default_rng(0)
     for _ in range(1_000):
-        said = [rng.choice([" ", ""]).join(rng.choice(PARTS, rng.integers(0, 7))) for _ in range(3)]
+        actual = [rng.choice([" ", ""]).join(rng.choice(PARTS, rng.integers(0, 7))) for _ in range(3)]
         language = str(rng.choice(LANGUAGES))
-        first, second, predicted = (reference_normalize(text, language) for text in said)
-        assert mlqa({"1": said[:2]}, {"1": said[2]}, {"1": language}) == pytest.approx(
+        first, second, predicted = (reference_normalize(text, language) for text in actual)
+        assert mlqa({"1": actual[:2]}, {"1": actual[2]}, {"1": language}) == pytest.approx(
             {
                 "exact": 100 * float(predicted in (first, second)),
                 "f1": 100 * max(reference_f1(gold.split(), predicted.split()) for gold in (first, second)),

@@ -107,13 +107,13 @@ def official(
     """The output of evaluate-v2.0.py, computed question by question."""
     found: dict[str, float] = {}
     for name, metric in (
-        ("exact", lambda gold, said: float(reference_normalize(gold) == reference_normalize(said))),
+        ("exact", lambda gold, message: float(reference_normalize(gold) == reference_normalize(message))),
         ("f1", reference_f1_version_2),
     ):
         raw = {}
-        for id, said in predictions.items():
+        for id, message in predictions.items():
             raw[id] = max(
-                metric(gold, said) for gold in [gold for gold in golds[id] if reference_normalize(gold)] or [""]
+                metric(gold, message) for gold in [gold for gold in golds[id] if reference_normalize(gold)] or [""]
             )
         after = {id: float(not golds[id]) if no_answer[id] > threshold else raw[id] for id in raw}
         for prefix, of in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):

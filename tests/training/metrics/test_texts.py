@@ -107,11 +107,11 @@ def reference_coqa(golds: list[str], predicted: str) -> float:
         return [word for word in kept.split() if word not in ("a", "an", "the")]
 
     def overlap(gold: str) -> float:
-        right, said = words(gold), words(predicted)
-        if not right or not said:
-            return float(right == said)
-        same = sum(min(right.count(word), said.count(word)) for word in set(right))
-        return 2 * same / (len(right) + len(said))
+        right, actual = words(gold), words(predicted)
+        if not right or not actual:
+            return float(right == actual)
+        same = sum(min(right.count(word), actual.count(word)) for word in set(right))
+        return 2 * same / (len(right) + len(actual))
 
     if len(golds) == 1:
         return overlap(golds[0])

@@ -52,34 +52,34 @@ def test_a_prompt_keeps_its_end_and_an_answer_may_be_a_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ({"a": "x"}, "x:1: missing column b; the columns are a"),
         ({"a": ["x"], "b": "y"}, "x:1: invalid a: got ['x'], expected text"),
         ({"a": "x", "b": [{}]}, "x:1: invalid b: got {}, expected text"),
     ],
 )
-def test_an_invalid_row_is_refused_in_one_line(row: dict[str, Any], said: str) -> None:
+def test_an_invalid_row_is_refused_in_one_line(row: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput) as caught:
         items_of(TASK, [row])
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"metrics": ("bleurt",)}, "invalid metrics: got 'bleurt', expected rouge1 or"),
         ({"prompt": "{a!r}"}, "invalid prompt: got '{a!r}', expected a text with columns in braces"),
         ({"prompt": "{a"}, "invalid prompt: got '{a', expected a text with columns in braces"),
     ],
 )
-def test_invalid_keys_are_refused_in_one_line(keys: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said.replace("{", r"\{")):
+def test_invalid_keys_are_refused_in_one_line(keys: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("{", r"\{")):
         Generation(**{"prompt": "{a}", "answer": "{b}"} | keys)
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"num_beams": 2, "top_k": 3}, "invalid num_beams: got 2, expected 1 if tokens are sampled"),
         ({"min_new_tokens": 9, "max_new_tokens": 4}, "invalid min_new_tokens: got 9, expected 0 to 4"),
@@ -88,8 +88,8 @@ def test_invalid_keys_are_refused_in_one_line(keys: Any, said: str) -> None:
         ({"num_fewshot": -1}, "invalid num_fewshot: got -1, expected an integer of at least 0"),
     ],
 )
-def test_invalid_generation_settings_are_refused_in_one_line(keys: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_generation_settings_are_refused_in_one_line(keys: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         GenerationSettings(**keys)
 
 
@@ -168,11 +168,11 @@ CHINESE = "北京大学 2020 年"
 
 def test_references_in_a_script_that_rouge_drops_are_counted() -> None:
     items = items_of(ROUGE, [{"a": "x", "b": text} for text in (CHINESE, "naïve café", "北京", "?", "so 1")])
-    said = "2 of 5 references have mostly letters other than a-z and 0-9, which ROUGE drops; chrF uses all letters"
-    assert ROUGE.notes(items, ["x"] * 5)[-1] == said
+    message = "2 of 5 references have mostly letters other than a-z and 0-9, which ROUGE drops; chrF uses all letters"
+    assert ROUGE.notes(items, ["x"] * 5)[-1] == message
     assert ROUGE.notes(items[1:2], ["x"]) == [ROUGE.notes(items, ["x"] * 5)[0]]
     plain = Generation(prompt="{a}", answer="{b}", metrics=("chrf",))
-    assert said not in plain.notes(items, ["x"] * 5)
+    assert message not in plain.notes(items, ["x"] * 5)
 
 
 def test_references_without_text_for_rouge_are_refused_when_read() -> None:
@@ -210,8 +210,8 @@ def test_without_room_examples_are_left_out_first() -> None:
 
     question = TaskPrompt(("ab", "cd"), "efg", "!")
     for room, wanted, cut in ((8, "abcdefg!", ""), (6, "cdefg!", "fewer examples"), (4, "efg!", "fewer examples")):
-        ids, said = ids_of(question, letters, room)
-        assert ("".join(map(chr, ids)), said) == (wanted, cut)
+        ids, actual = ids_of(question, letters, room)
+        assert ("".join(map(chr, ids)), actual) == (wanted, cut)
     assert ids_of(question, letters, 3) == (letters("ef!"), "truncated")
 
 

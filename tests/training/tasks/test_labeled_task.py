@@ -217,7 +217,7 @@ def test_an_invalid_row_is_refused_in_one_line(kind: str, name: str, content: st
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "message"),
     [
         ({"words": [*"abc"], "tags": ["O", "O"]}, "invalid tags: got 2 tags, expected 3, one per word"),
         ({"words": ["a"], "tags": ["O", "O"]}, "invalid tags: got 2 tags, expected 1, one per word"),
@@ -227,10 +227,10 @@ def test_an_invalid_row_is_refused_in_one_line(kind: str, name: str, content: st
         ({"words": None, "tags": ["O"]}, "invalid words: got None, expected a list of texts"),
     ],
 )
-def test_words_and_tags_must_match(record: dict[str, Any], said: str) -> None:
+def test_words_and_tags_must_match(record: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput) as caught:
         TAG.items(Records([record], ["dev.jsonl:1"]), {})
-    assert str(caught.value) == f"dev.jsonl:1: {said}"
+    assert str(caught.value) == f"dev.jsonl:1: {message}"
 
 
 @pytest.mark.parametrize("kind", ["multiple_choice", "token_classification"])
@@ -277,10 +277,10 @@ def labeled(*golds: Any) -> list[TaskItem]:
 
 
 def test_f1_uses_the_positive_label_and_names_it() -> None:
-    items, said = labeled(1, 1, 0, 0, None), ["1", "0", "0", "0", "0"]
+    items, actual = labeled(1, 1, 0, 0, None), ["1", "0", "0", "0", "0"]
     for labels, positive, share in ((("0", "1"), "", 2 / 3), (("0", "1"), "0", 0.8), (("1", "0"), "0", 2 / 3)):
         task = Classification(text="a", label="b", labels=labels, positive_label=positive, metrics=("f1",))
-        answers = [labels[int(one)] for one in said]
+        answers = [labels[int(one)] for one in actual]
         assert task.scores(items, answers)["f1"] == pytest.approx(share)
         assert task.notes(items, answers) == [f"f1 has the positive label '{positive or labels[1]}'"]
     three = Classification(text="a", label="b", labels=("0", "1", "2"), positive_label="2", metrics=("f1",))
@@ -349,8 +349,8 @@ def test_identical_training_answers_are_noted(
         [TaskItem(str(n), texts, golds[n]) for n in range(3)],
     )
     of = "words" if task.kind == "token_classification" else "answers"
-    said = f"all {len(same) * (2 if of == 'words' else 1)} {of} are {one}: the model can learn no other answer"
-    assert task.encode(same, vocab, 24, training=True).notes == [said]
+    message = f"all {len(same) * (2 if of == 'words' else 1)} {of} are {one}: the model can learn no other answer"
+    assert task.encode(same, vocab, 24, training=True).notes == [message]
     assert task.encode(same, vocab, 24, training=False).notes == []
     assert task.encode(other, vocab, 24, training=True).notes == []
 
@@ -382,8 +382,8 @@ def test_iobes_tags_are_scored_from_file_to_score(vocab: Vocab, tmp_path: Path) 
     items = task.items(DEV["token_classification"].records(tmp_path), {})
     encoded = task.encode(items, vocab, 24, training=False)
     labels = [[row["labels"][row["labels"] >= 0] for row in rows] for rows in encoded.examples]
-    said = torch.eye(5)[torch.from_numpy(np.concatenate([row for rows in labels for row in rows])).long()]
-    predictions = task.predictions(items, encoded, [([0, 1], {"token_tag": said})])
+    actual = torch.eye(5)[torch.from_numpy(np.concatenate([row for rows in labels for row in rows])).long()]
+    predictions = task.predictions(items, encoded, [([0, 1], {"token_tag": actual})])
     assert predictions == [["B-PER", "I-PER", "E-PER", "O", "S-LOC"], ["B-PER", "E-PER"]]
     assert task.scores(items, predictions) == {"f1": 1.0, "precision": 1.0, "recall": 1.0}
     predictions[1][1] = "I-PER"
@@ -427,8 +427,8 @@ def test_labels_outside_of_the_scheme_are_refused_before_reading(
 def test_part_of_speech_tags_are_scored_by_word() -> None:
     task = TokenClassification(labels=("NN", "VB", "DT"), metrics=("accuracy", "macro_f1"))
     items = [TaskItem("1", (("a", "b"),), ["DT", "NN"]), TaskItem("2", (("a", "b"),), ["NN", "VB"])]
-    said = [["DT", "NN"], ["NN", "NN"]]
-    assert task.scores(items, said) == {"accuracy": 0.75, "macro_f1": pytest.approx((1 + 0.8 + 0) / 3)}
+    actual = [["DT", "NN"], ["NN", "NN"]]
+    assert task.scores(items, actual) == {"accuracy": 0.75, "macro_f1": pytest.approx((1 + 0.8 + 0) / 3)}
     cut = [["DT", "O"], ["NN", "VB"]]  # a truncated word is wrong, and O is not a class
     assert task.scores(items, cut) == {"accuracy": 0.75, "macro_f1": pytest.approx((1 + 2 / 3 + 1) / 3)}
 
@@ -496,8 +496,8 @@ def test_group_scores_are_those_of_files_with_that_name(vocab: Vocab, tmp_path: 
 def test_labels_that_may_count_from_1_are_noted(labels: str, golds: tuple[int, ...], is_said: bool) -> None:
     task = replace(CHOOSE, labels=tuple(labels))
     found = [TaskItem(str(n), ("x", "y", ("a", "b", "c")), gold) for n, gold in enumerate(golds)]
-    said = "choice 0 is correct in none of 3 questions: if the file counts choices from 1"
-    assert [note.startswith(said) for note in task.notes(found, ["0"] * 3)] == [True] * is_said
+    message = "choice 0 is correct in none of 3 questions: if the file counts choices from 1"
+    assert [note.startswith(message) for note in task.notes(found, ["0"] * 3)] == [True] * is_said
 
 
 def test_first_tokens_of_words_are_found() -> None:
@@ -580,47 +580,47 @@ def test_questions_with_the_same_id_are_scored_separately(keys: dict[str, Any]) 
     task = ExtractiveQA(**({"squad_version": 2} | keys))
     golds = ["Ada", "Ada", "program", "London"]
     items = [TaskItem(f"dev.json:{n}", (f"Who {n} ?", TEXT), ("x", [gold], [0])) for n, gold in enumerate(golds, 1)]
-    said = [SpanPrediction(text, -5.0, text) for text in ("Ada", "Ada", "program", "Babbage")]
-    scores = task.scores(items, said)
+    actual = [SpanPrediction(text, -5.0, text) for text in ("Ada", "Ada", "program", "Babbage")]
+    scores = task.scores(items, actual)
     assert (scores["f1"], scores["exact"]) == (0.75, 0.75)
     shared = "4 of 4 questions share their ID with another one (dev.json:1 and dev.json:2): each is scored separately"
-    assert task.notes(items, said) == [shared]
-    assert as_text(task, "mine").notes(items, said) == [shared]
-    assert task.notes(questions(["Ada"], ["Babbage"]), said) == []
+    assert task.notes(items, actual) == [shared]
+    assert as_text(task, "mine").notes(items, actual) == [shared]
+    assert task.notes(questions(["Ada"], ["Babbage"]), actual) == []
 
 
 def test_the_no_answer_threshold_is_the_best_one_on_dev() -> None:
     items = questions(["Ada"], ["Babbage"], [], [])
     odds = [("Ada", -5.0), ("Babbage", -1.0), ("London", -0.5), ("It", 3.0)]
-    said = [SpanPrediction("" if none > 0 else best, none, best) for best, none in odds]
-    assert SPAN.scores(items, said)["f1"] == 0.75
-    task, note = SPAN.fit_threshold("dev", items, said)
+    actual = [SpanPrediction("" if none > 0 else best, none, best) for best, none in odds]
+    assert SPAN.scores(items, actual)["f1"] == 0.75
+    task, note = SPAN.fit_threshold("dev", items, actual)
     assert task.null_score_diff_threshold == -1.0
     assert note.startswith("the no-answer threshold is -1 logits: the best for f1 on dev")
-    scores = task.scores(items, said)
+    scores = task.scores(items, actual)
     assert (scores["f1"], scores["exact"], scores["best_f1"], scores["best_f1_thresh"]) == (1.0, 1.0, 1.0, -1.0)
     assert scores["best_exact_thresh"] == -1.0
-    assert SPAN.scores(items, said)["best_f1"] == 1.0  # independent of the predicted answers
+    assert SPAN.scores(items, actual)["best_f1"] == 1.0  # independent of the predicted answers
 
 
 def test_if_no_answer_is_always_best_no_question_is_answered() -> None:
     """The official search returns a threshold of 0 here, below which both questions would be answered."""
-    items, said = questions([], ["Ada"]), [SpanPrediction("It", -3.0, "It"), SpanPrediction("so", -2.0, "so")]
-    task, _ = SPAN.fit_threshold("dev", items, said)
-    assert task.scores(items, said)["f1"] == 0.5
-    assert task.scores(items, said)["best_f1_thresh"] == 0.0
+    items, actual = questions([], ["Ada"]), [SpanPrediction("It", -3.0, "It"), SpanPrediction("so", -2.0, "so")]
+    task, _ = SPAN.fit_threshold("dev", items, actual)
+    assert task.scores(items, actual)["f1"] == 0.5
+    assert task.scores(items, actual)["best_f1_thresh"] == 0.0
     assert task.null_score_diff_threshold == -4.0
 
 
 def test_a_given_threshold_is_kept_and_it_is_0_without_a_dev_split() -> None:
-    fixed, items, said = (
+    fixed, items, actual = (
         replace(SPAN, null_score_diff_threshold=-2.75),
         questions(["Ada"]),
         [SpanPrediction("Ada", -1.0, "Ada")],
     )
-    assert fixed.fit_threshold("dev", items, said) == (fixed, "")
-    assert fixed.scores(items, said)["f1"] == 0
-    assert replace(SPAN, squad_version=1).fit_threshold("dev", items, said) == (replace(SPAN, squad_version=1), "")
+    assert fixed.fit_threshold("dev", items, actual) == (fixed, "")
+    assert fixed.scores(items, actual)["f1"] == 0
+    assert replace(SPAN, squad_version=1).fit_threshold("dev", items, actual) == (replace(SPAN, squad_version=1), "")
     task, note = SPAN.fit_threshold("", [], [])
     assert (task.null_score_diff_threshold, note) == (
         0.0,

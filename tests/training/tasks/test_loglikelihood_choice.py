@@ -177,8 +177,8 @@ def test_last_token_metrics_differ_from_last_word_metrics(tmp_path: Path) -> Non
     assert scores["perplexity"] == pytest.approx(math.exp(3.0))
     assert scores["last_token_perplexity"] == pytest.approx(math.exp(2.0))
     assert task.predictions(found, chosen)[0] == {"answer": "signs", "nats": [-3.0], "greedy": False}
-    said = task.notes(found, chosen, NGramLikelihood(fit(np.array([1]), np.array([True]), 3), None))  # type: ignore[arg-type]
-    assert [line.partition(":")[0] for line in said[1:]] == [
+    actual = task.notes(found, chosen, NGramLikelihood(fit(np.array([1]), np.array([True]), 3), None))  # type: ignore[arg-type]
+    assert [line.partition(":")[0] for line in actual[1:]] == [
         "last_word",
         "perplexity",
         "last_token, last_token_perplexity",
@@ -191,7 +191,7 @@ NGRAM = NGramLikelihood(fit(np.array([1]), np.array([True]), 3), None)  # type: 
 def test_a_note_says_that_labels_may_count_from_1(tmp_path: Path) -> None:
     task = LoglikelihoodChoice(context="{q}", choices=("{o}",), label="gold")
     rows = [{"q": f"x{n}", "o": [*"abcd"], "gold": 1 + n % 3} for n in range(6)]
-    said = (
+    message = (
         "choice 0 is correct in none of 6 questions: if the file counts choices from 1, set `labels` accordingly, as "
         '["1", "2"]'
     )
@@ -200,14 +200,14 @@ def test_a_note_says_that_labels_may_count_from_1(tmp_path: Path) -> None:
         found = items(task, tmp_path, *rows)
         return task.notes(found, task.chosen(task.asked(found), by_length), NGRAM)
 
-    assert notes(task, *rows)[-1] == said
-    assert notes(replace(task, labels=("0", "1", "2", "3")), *rows)[-1] == said
+    assert notes(task, *rows)[-1] == message
+    assert notes(replace(task, labels=("0", "1", "2", "3")), *rows)[-1] == message
     for other in (
         notes(task, *rows, rows[0] | {"gold": 0}),
         notes(task, *rows[:2]),  # too few questions for the note
         notes(replace(task, labels=("1", "2", "3", "4")), *rows),
     ):
-        assert said not in other
+        assert message not in other
         assert len(other) == 2
 
 
@@ -310,7 +310,7 @@ def test_a_pronoun_is_found_by_its_offset_and_rows_without_an_answer_are_left_ou
 
 
 @pytest.mark.parametrize(
-    ("keys", "record", "said"),
+    ("keys", "record", "message"),
     [
         ({}, {"q": "x", "o": ["a", "b"], "gold": 3}, r"dev.jsonl:1: invalid gold: got '3', expected 0 or 1 or a or b"),
         ({"labels": ("A", "B")}, {"q": "x", "o": ["a", "b"], "gold": "C"}, r"invalid gold: got 'C', expected A or B"),
@@ -321,9 +321,9 @@ def test_a_pronoun_is_found_by_its_offset_and_rows_without_an_answer_are_left_ou
         ({"blank": "_"}, {"q": "x", "o": ["a", "b"], "gold": 0}, r"dev.jsonl:1: no blank _ in 'x'"),
     ],
 )
-def test_invalid_records_are_refused_in_one_line(keys: Any, record: Any, said: str, tmp_path: Path) -> None:
+def test_invalid_records_are_refused_in_one_line(keys: Any, record: Any, message: str, tmp_path: Path) -> None:
     task = LoglikelihoodChoice(context="{q}", choices=("{o}",), label="gold", **keys)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         items(task, tmp_path, record)
 
 
@@ -376,7 +376,7 @@ def test_a_list_as_label_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"choices": ()}, "invalid choices: got"),
         ({"context": "{q"}, "invalid context: got '{q', expected a text with columns in braces"),
@@ -388,9 +388,9 @@ def test_a_list_as_label_is_refused() -> None:
         ({"blank_at": "at"}, "blank_at: got 'at'"),
     ],
 )
-def test_invalid_keys_are_refused_in_one_line(keys: Any, said: str) -> None:
+def test_invalid_keys_are_refused_in_one_line(keys: Any, message: str) -> None:
     given: dict[str, Any] = {"choices": ("{o}",)}
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         LoglikelihoodChoice(**given | keys)
 
 

@@ -53,13 +53,13 @@ def test_every_pair_is_predicted_within_its_group(vocab: Vocab) -> None:
     encoded = TASK.encode(ROWS, vocab, 32, training=False)
     assert encoded.stands_for == [[0, 2], [1], [3, 4]]
     logits = torch.tensor([[0.0, 2.0], [1.5, -torch.inf], [-1.0, -2.0]])
-    said = TASK.predictions(ROWS, encoded, [([0, 1, 2], {"option_choice": logits})])
-    assert said == ["0", "1", "1", "1", "0"]  # the second has no competitor, and its score is above the mean
+    actual = TASK.predictions(ROWS, encoded, [([0, 1, 2], {"option_choice": logits})])
+    assert actual == ["0", "1", "1", "1", "0"]  # the second has no competitor, and its score is above the mean
     low = TASK.predictions(
         ROWS, encoded, [([2], {"option_choice": logits[:1]}), ([0, 1], {"option_choice": -logits[:2]})]
     )
     assert low == ["1", "0", "0", "0", "1"]
-    assert TASK.scores(ROWS, said) == {"accuracy": 0.2}
+    assert TASK.scores(ROWS, actual) == {"accuracy": 0.2}
 
 
 def test_a_model_learns_the_correct_sentence(vocab: Vocab) -> None:
@@ -93,14 +93,14 @@ def test_a_model_learns_the_correct_sentence(vocab: Vocab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"labels": ("1", "1")}, "two, wrong and right"),
         ({"text_pair": ""}, "invalid text_pair: got '', expected a column"),
     ],
 )
-def test_invalid_keys_are_refused_in_one_line(keys: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_keys_are_refused_in_one_line(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Ranking(**{"text": "a", "text_pair": "b", "label": "c", "labels": ("0", "1")} | keys)
 
 

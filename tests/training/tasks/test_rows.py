@@ -105,20 +105,20 @@ def write_rows(folder: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])
-@pytest.mark.parametrize(("kind", "changes", "said"), BAD)
+@pytest.mark.parametrize(("kind", "changes", "message"), BAD)
 def test_a_malformed_row_leaves_out_only_itself(
-    kind: str, changes: dict[str, Any], said: str, split: str, tmp_path: Path
+    kind: str, changes: dict[str, Any], message: str, split: str, tmp_path: Path
 ) -> None:
     """A label out of range, or a cell that is not text, used to make the whole split fail."""
     rows = [GOOD[kind], row(kind, changes), GOOD[kind], GOOD[kind], row(kind, changes)]
     items, records = task_of(KINDS[kind]).items(split, write_rows(tmp_path, rows))
     assert [item.place for item in items] == ["f.jsonl:1", "f.jsonl:3", "f.jsonl:4"]
-    assert records.notes == [f"malformed rows are left out: f.jsonl:2: {said} (and 1 more), also f.jsonl:5"]
+    assert records.notes == [f"malformed rows are left out: f.jsonl:2: {message} (and 1 more), also f.jsonl:5"]
 
 
-@pytest.mark.parametrize(("kind", "changes", "said"), BAD)
+@pytest.mark.parametrize(("kind", "changes", "message"), BAD)
 def test_a_file_with_mostly_malformed_rows_is_refused(
-    kind: str, changes: dict[str, Any], said: str, tmp_path: Path
+    kind: str, changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     """In this case, the task file is wrong: it lacks a class, or names another column."""
     if ... in changes.values():
@@ -126,7 +126,7 @@ def test_a_file_with_mostly_malformed_rows_is_refused(
     rows = [GOOD[kind], *[row(kind, changes)] * 2]
     with pytest.raises(BadInput) as caught:
         task_of(KINDS[kind]).items("dev", write_rows(tmp_path, rows))
-    assert str(caught.value) == f"task x, dev: f.jsonl:2: {said}; 1 more of 3 rows cannot be used"
+    assert str(caught.value) == f"task x, dev: f.jsonl:2: {message}; 1 more of 3 rows cannot be used"
 
 
 @pytest.mark.parametrize(("kind", "value"), HIDDEN, ids=repr)
@@ -211,15 +211,17 @@ def test_questions_with_an_empty_answer_are_unlabeled(version: Any, text: str | 
     assert [item.gold for item in items] == [None, ("1", ["text"], [2]), nothing]
 
 
-@pytest.mark.parametrize("said", ["false", "no", 2, []])
-def test_an_invalid_is_impossible_makes_the_question_malformed(said: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("invalid", ["false", "no", 2, []])
+def test_an_invalid_is_impossible_makes_the_question_malformed(invalid: Any, tmp_path: Path) -> None:
     """The text "false" counted as true, so that the answer was dropped silently."""
     answers = [{"text": "is", "answer_start": 3}]
-    asked = [{"id": "1", "question": "what", "is_impossible": is_none, "answers": answers} for is_none in (False, said)]
+    asked = [
+        {"id": "1", "question": "what", "is_impossible": is_none, "answers": answers} for is_none in (False, invalid)
+    ]
     (tmp_path / "f.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": "it is so", "qas": [*asked]}]}]}))
     items, records = task_of(ExtractiveQA(squad_version=2), SquadFormat(), "f.json").items("dev", tmp_path)
     assert [item.gold for item in items] == [("1", ["is"], [3])]
-    assert records.malformed == [f"f.json:2: invalid is_impossible: got {said!r}, expected true or false"]
+    assert records.malformed == [f"f.json:2: invalid is_impossible: got {invalid!r}, expected true or false"]
 
 
 def test_sentences_of_a_file_without_tags_are_unlabeled(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_brackets_in_file_names_and_absolute_paths_are_supported(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         (
             {"max_steps": 10},
@@ -134,10 +134,10 @@ def test_brackets_in_file_names_and_absolute_paths_are_supported(tmp_path: Path)
         ({"citation": " "}, "invalid citation: got ' ', expected the section, table or file"),
     ],
 )
-def test_an_invalid_grid_is_refused(keys: dict[str, Any], said: str) -> None:
+def test_an_invalid_grid_is_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match="expected") as caught:
         Grid(**({"learning_rates": (1e-5,), "batch_sizes": (16,), "epochs": (3,), "citation": "table 1"} | keys))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_trials_of_a_grid_are_all_combinations() -> None:
@@ -200,7 +200,7 @@ TABLE = SplitRecords(paths=("dev.tsv",), format=TsvFormat())
 
 
 @pytest.mark.parametrize(
-    ("content", "given", "said"),
+    ("content", "given", "expected_message"),
     [
         ("", {}, "dev.tsv has no rows; give a file with data"),
         ("t\ty\n\n", {}, "dev.tsv has no rows; give a file with data"),
@@ -218,13 +218,13 @@ TABLE = SplitRecords(paths=("dev.tsv",), format=TsvFormat())
     ],
 )
 def test_a_file_without_rows_is_refused_as_empty(
-    content: str, given: dict[str, Any], said: str, tmp_path: Path
+    content: str, given: dict[str, Any], expected_message: str, tmp_path: Path
 ) -> None:
     """The message used to say that the file did not exist."""
     (tmp_path / "dev.tsv").write_text(content)
     one = replace(TABLE, **given)
     task = TaskFile(name="x", description="x", citation="x", files={"dev": one}, task=KIND)
-    line = f"task x, dev: {said.replace('dev.tsv', str(tmp_path / 'dev.tsv'))}"
+    line = f"task x, dev: {expected_message.replace('dev.tsv', str(tmp_path / 'dev.tsv'))}"
     with pytest.raises(BadInput, match=f"^{re.escape(line)}$"):
         task.items("dev", tmp_path)
     assert split_availability(task, tmp_path)["dev"].wrong == line
@@ -261,11 +261,11 @@ def test_a_data_row_read_as_a_header_is_refused(kind: Kinds, format: TsvFormat |
         )
 
     one = replace(TABLE, format=format)
-    said = (
+    message = (
         f"^task x, dev: {tmp_path / 'dev.tsv'}: line 1 is read as a header, but has the label '{label}' in column -?1"
     )
     for of in (kind, as_text(kind, "x")):
-        with pytest.raises(BadInput, match=f"{said}; set header: false in the format$"):
+        with pytest.raises(BadInput, match=f"{message}; set header: false in the format$"):
             items(one, of)
     assert items(replace(one, format=replace(format, header=False))) == 2
     (tmp_path / "dev.tsv").write_text(f"t{mark}y\ngood{mark}{label}\nbad{mark}{label}\n")
