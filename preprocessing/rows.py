@@ -107,7 +107,7 @@ class ExampleDataset:
         """(epoch, sample) at the positions start ... stop - 1; faster than calling `at` for each position."""
         return [(epoch, sample) for epoch, sample in self._order.addresses(start, stop).tolist()]
 
-    def realised(self, stop: int) -> list[RealizedShare]:
+    def realized_shares(self, stop: int) -> list[RealizedShare]:
         """The sequences, tokens and epochs of each group at the positions before `stop`, in the order of the store.
 
         Text without groups counts as one group. The number of sequences is exact. The tokens and epochs assume

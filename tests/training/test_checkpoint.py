@@ -320,8 +320,8 @@ def test_a_full_disk_during_a_save_is_reported_in_one_line_and_keeps_the_previou
 def test_a_background_save_contains_the_weights_at_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread is paused while the weights change. The directory appears only after all workers have confirmed their
     files."""
-    go_on, written = threading.Event(), saving.write
-    monkeypatch.setattr(saving, "write", lambda *given: go_on.wait(60) and written(*given))
+    may_continue, written = threading.Event(), saving.write
+    monkeypatch.setattr(saving, "write", lambda *given: may_continue.wait(60) and written(*given))
     weights = torch.arange(250.0)
     engine = Disk()
     monkeypatch.setattr(
@@ -333,7 +333,7 @@ def test_a_background_save_contains_the_weights_at_the_call(tmp_path: Path, monk
     assert begun.votes() == SaverVotes()
     begun.apply_votes(SaverVotes())
     assert checkpoint.find_newest(tmp_path) is None
-    go_on.set()
+    may_continue.set()
     wait([begun._work])
     assert begun.votes() == SaverVotes(written=1)
     begun.apply_votes(SaverVotes(written=1))

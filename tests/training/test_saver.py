@@ -62,14 +62,14 @@ def fail_in_step(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException)
 
 def delay_writing(monkeypatch: pytest.MonkeyPatch) -> list[threading.Event]:
     """Writing a checkpoint waits for the event."""
-    write, go_on = saving.write, [threading.Event()]
+    write, may_continue = saving.write, [threading.Event()]
 
     def slowly(*given: Any) -> Any:
-        assert go_on[0].wait(60)
+        assert may_continue[0].wait(60)
         return write(*given)
 
     monkeypatch.setattr(saving, "write", slowly)
-    return go_on
+    return may_continue
 
 
 ENDS: dict[str, Callable[[pytest.MonkeyPatch, Run], Run]] = {
@@ -119,12 +119,12 @@ def test_no_thread_process_or_file_remains_after_training(
 def test_a_checkpoint_in_progress_is_finished_after_an_error(
     run: Run, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on = delay_writing(monkeypatch)
+    may_continue = delay_writing(monkeypatch)
     learn = loop.Learner.learn
 
     def learned(self: Any, step: int, *given: Any) -> Any:
         if step == 5:
-            go_on[0].set()
+            may_continue[0].set()
             raise error
         return learn(self, step, *given)
 
@@ -139,15 +139,15 @@ def test_a_checkpoint_that_cannot_be_finished_after_an_error_is_a_warning(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fail_in_step(monkeypatch, 4, Fault())
-    go_on = threading.Event()
+    may_continue = threading.Event()
 
     def full(*given: Any) -> Any:
-        assert go_on.wait(60)
+        assert may_continue.wait(60)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(saving, "write", full)
     finish = Saver.finish_alone
-    monkeypatch.setattr(Saver, "finish_alone", lambda self: go_on.set() or finish(self))
+    monkeypatch.setattr(Saver, "finish_alone", lambda self: may_continue.set() or finish(self))
     with pytest.raises(Fault), caplog.at_level(logging.WARNING):
         pretrain(run, LocalEngine(build_model(run), run.optimizer, run.engine), ignore)
     assert "the checkpoint of step 4 is incomplete: [Errno 28] No space left on device" in caplog.text
@@ -156,12 +156,12 @@ def test_a_checkpoint_that_cannot_be_finished_after_an_error_is_a_warning(
 
 def test_each_attempt_has_its_own_unfinished_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next `pretrain` of a process used the directory of the previous one, or removed it."""
-    go_on = delay_writing(monkeypatch)
+    may_continue = delay_writing(monkeypatch)
     first, second = (saver(Disk(content(step)), tmp_path, background=True) for step in (1, 2))
     first.save(7, {"of": "first"})
     second.save(7, {"of": "second"})
     assert first._unfinished != second._unfinished
-    go_on[0].set()
+    may_continue[0].set()
     first.close()
     assert '"first"' in (tmp_path / checkpoint.name(7) / checkpoint.STATE).read_text()
     second.close()
@@ -213,11 +213,11 @@ def two_savers(folder: Path) -> list[Saver]:
 
 
 def test_workers_finish_a_checkpoint_that_all_have_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go_on = delay_writing(monkeypatch)
+    may_continue = delay_writing(monkeypatch)
     first, other = two_savers(tmp_path)
     for each in (first, other):
         each.save(3, {"step": 3})
-    threading.Timer(0.2, go_on[0].set).start()
+    threading.Timer(0.2, may_continue[0].set).start()
     with outliving():
         ended = threading.Thread(target=other.close)
         ended.start()

@@ -82,7 +82,7 @@ class Backbone(nn.Module):
         """
         raise no_writer(self.trunk)
 
-    def go_on(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
+    def forward_cached(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
         """Return the states [B, S, D] that predict the token after each new token, and the cache with the new tokens.
 
         The batch is padded and contains only new tokens: `positions` are `cache.positions`, `lengths` count new tokens.

@@ -88,9 +88,9 @@ class EncoderDecoderModel(Backbone):
         )
         return replace(cache, source=held, source_seen=rows.seen)
 
-    def go_on(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
+    def forward_cached(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
         cache = cache.with_room(batch["input_ids"].shape[1])
-        hidden = self.decoder.go_on(self.tokens(batch["input_ids"]), batch, cache)
+        hidden = self.decoder.forward_cached(self.tokens(batch["input_ids"]), batch, cache)
         return self._scaled(hidden), cache.after(batch)
 
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -155,7 +155,7 @@ class Seq2SeqStack(nn.Module):
             x = self.blocks.run(block, x, rows, source)
         return self.finish(x)
 
-    def go_on(self, x: Tensor, batch: Mapping[str, Tensor], cache: KVCache) -> Tensor:
+    def forward_cached(self, x: Tensor, batch: Mapping[str, Tensor], cache: KVCache) -> Tensor:
         """States of new tokens in the decoder. The cache contains the previous tokens and the source."""
         x, holding = self.embed(x, batch), cache.holding(batch["input_ids"].shape[1])
         if self.distances is not None:

@@ -244,7 +244,7 @@ class RelativeDecoder(Backbone):
             like,
         )
 
-    def go_on(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
+    def forward_cached(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
         """Return the states of new tokens and the next cache.
 
         Each token, also in the prompt, attends to the tokens that would be in its memory if tokens were read one at a

@@ -138,7 +138,7 @@ class Transformer(InputEmbeddings):
             self.tokens.weight,
         )
 
-    def go_on(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
+    def forward_cached(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
         new = batch["input_ids"].shape[1]
         cache = cache.with_room(new)
         return self._states_of_new(batch, cache.holding(new)), cache.after(batch)

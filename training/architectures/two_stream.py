@@ -113,7 +113,7 @@ class TwoStreamModel(Backbone):
         heads = self.trunk.num_attention_heads, self.trunk.width_of_head
         return empty_cache(len(batch["lengths"]), self.trunk.num_hidden_layers, heads, self.tokens.weight)
 
-    def go_on(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
+    def forward_cached(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
         """Return a query state after each new token, as in `next_states`, and the cache with the new tokens.
 
         A query attends to the cached keys and values of the content stream.

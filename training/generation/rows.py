@@ -114,7 +114,7 @@ def step(model: Model, rows: GenerationBatch) -> tuple[Tensor, GenerationBatch]:
         return scores(model, model.trunk.next_states(_batch(rows, 0, rows.lengths_B) | dict(rows.source))), rows
     cached_B = rows.cache.lengths_B
     new_B = rows.lengths_B - cached_B.cpu()
-    hidden, cache = model.trunk.go_on(_batch(rows, cached_B, new_B), rows.cache)
+    hidden, cache = model.trunk.forward_cached(_batch(rows, cached_B, new_B), rows.cache)
     rows, last_B = replace(rows, cache=cache), (new_B - 1).to(hidden.device)
     feature_BD = hidden[torch.arange(len(hidden), device=hidden.device), last_B]
     return scores(model, feature_BD), rows

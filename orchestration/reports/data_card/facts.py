@@ -175,9 +175,9 @@ def _mixture(store: TokenStore, vocab: Vocab, recipe: Recipe) -> Iterator[MixedG
             if by_tokens
             else phase.steps * phase.global_batch_size
         )
-    realised = [rows[length].realised(stop) for length, stop in positions.items()]
+    realized = [rows[length].realized_shares(stop) for length, stop in positions.items()]
     for number, name in enumerate(sorted(store.manifest.mixture)):
-        group, parts = store.manifest.mixture[name], [part[number] for part in realised]
+        group, parts = store.manifest.mixture[name], [part[number] for part in realized]
         yield MixedGroup(
             name=name,
             weight=group.weight,

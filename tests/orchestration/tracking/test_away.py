@@ -283,7 +283,7 @@ class DelayedClient:
     """A client that is slow to set a run to RUNNING."""
 
     def __init__(self, client: Any, asked: threading.Event, proceed: threading.Event) -> None:
-        self.client, self.asked, self.go_on = client, asked, proceed
+        self.client, self.asked, self.may_continue = client, asked, proceed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.client, name)
@@ -291,7 +291,7 @@ class DelayedClient:
     def update_run(self, run_id: str, status: str = "", **more: Any) -> None:
         if status == "RUNNING":
             self.asked.set()
-            assert self.go_on.wait(60)
+            assert self.may_continue.wait(60)
         self.client.update_run(run_id, status=status, **more)
 
 

@@ -77,15 +77,15 @@ class TestEncodings:
         content = _page(f"<p>{WORDS * 3}</p>", declared).encode(charset)
         assert texts(sniff(write(tmp_path, content, "a.html"))) == [(WORDS * 3).strip()]
 
-    @pytest.mark.parametrize("message", ["utf-16", "utf-32", "idna", "undefined", "punycode"])
-    def test_an_impossible_declared_encoding_is_ignored(self, tmp_path: Path, message: str) -> None:
-        content = _page(f"<p>{WORDS * 3}</p>", f'<meta charset="{message}">').encode("cp1251")
+    @pytest.mark.parametrize("charset", ["utf-16", "utf-32", "idna", "undefined", "punycode"])
+    def test_an_impossible_declared_encoding_is_ignored(self, tmp_path: Path, charset: str) -> None:
+        content = _page(f"<p>{WORDS * 3}</p>", f'<meta charset="{charset}">').encode("cp1251")
         assert texts(sniff(write(tmp_path, content, "a.html"))) == [(WORDS * 3).strip()]
 
-    @pytest.mark.parametrize("message", ["", '<meta charset="iso-2022-jp">'])
-    def test_iso2022_pages_are_read(self, tmp_path: Path, message: str) -> None:
+    @pytest.mark.parametrize("declared", ["", '<meta charset="iso-2022-jp">'])
+    def test_iso2022_pages_are_read(self, tmp_path: Path, declared: str) -> None:
         words = "古い町は川のほとりにあり、夏になると全国から多くの人々が訪れます。"
-        source = sniff(write(tmp_path, _page(f"<p>{words}</p>", message).encode("iso2022_jp"), "a.html"))
+        source = sniff(write(tmp_path, _page(f"<p>{words}</p>", declared).encode("iso2022_jp"), "a.html"))
         assert [(record.text.strip(), record.encoding) for record in read(source)] == [(words, "iso2022_jp")]
 
     @pytest.mark.parametrize("charset", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])

@@ -195,7 +195,7 @@ def test_a_cache_and_a_memory_drop_the_same_tokens(same_length: bool) -> None:
     with torch.no_grad():
         for at in range(200):
             batch = begun | {"input_ids": ids_BS[:, at : at + 1], "positions": cache.positions(1)}
-            found, cache = net.go_on(batch, cache)
+            found, cache = net.forward_cached(batch, cache)
             wanted = net(batch | {"slot": torch.tensor(0), "fresh": torch.tensor([at == 0] * 2)})
             torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
             sizes.add(cache.layers[0].shape[1])
