@@ -1,9 +1,9 @@
 """The key-value cache: keys and values of the previous tokens of each sequence, for generation.
 
-The model stores no cache: `Backbone.forward_cached` takes a cache and returns the next one. Token t of a sequence is in slot t,
-until the first tokens are dropped. Sequences of different lengths therefore need no padding on the left, and positions
-are the same as in training. Axes as in layers.py; S new tokens of a sequence, C slots in use, R slots in memory, U
-tokens of a source.
+The model stores no cache: `Backbone.forward_cached` takes a cache and returns the next one. Token t of a sequence is in
+slot t, until the first tokens are dropped. Sequences of different lengths therefore need no padding on the left, and
+positions are the same as in training. Axes as in layers.py; S new tokens of a sequence, C slots in use, R slots in
+memory, U tokens of a source.
 """
 
 from collections.abc import Mapping
