@@ -227,8 +227,8 @@ def exit_codes() -> str:
         ending = f", with the message\n\n```text\n{message}\n```" if message else "."
         lines += [f"`{command}` ends with code {code}{ending}", ""]
     lines += [
-        "Codes 5, 75 and 130 end a run; see [Pretraining and resuming](../guides/pretraining-and-resuming.md). Code 3 is",
-        "that of `sesame corpus` if too many documents are unreadable, among other cases.",
+        "Codes 5, 75 and 130 end a run; see [Pretraining and resuming](../guides/pretraining-and-resuming.md). Code 3",
+        "ends `sesame corpus` if too many documents are unreadable, among other cases.",
     ]
     return _page("Exit codes and errors", about, lines)
 

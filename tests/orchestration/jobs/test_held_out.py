@@ -226,3 +226,11 @@ def test_document_count_of_large_text_is_estimated(tmp_path: Path) -> None:
         (tmp_path / f"{number}.txt").write_text("".join(lines))
     found = about_how_many([TextReader(path=str(tmp_path), document_unit="line")], 32, 10_000)
     assert found == pytest.approx(81_000, rel=0.05)
+
+
+def test_document_count_of_files_of_different_sizes_is_estimated(tmp_path: Path) -> None:
+    """The sample has more large files than small ones; the estimate was once the number of files of their size."""
+    for number in range(400):
+        (tmp_path / f"{number}.txt").write_text("A few words. " * (5 if number % 20 else 20_000))
+    found = about_how_many([TextReader(path=str(tmp_path), document_unit="document")], 32, 1_000_000)
+    assert found == pytest.approx(400, rel=0.35)
