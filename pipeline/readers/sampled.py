@@ -1,7 +1,6 @@
 """Samples of an input before it is read completely, and an estimate of its number of documents."""
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -12,7 +11,7 @@ from pipeline.readers.splits import InputSplit, plan_splits, records
 
 SAMPLE_BYTES: Final = 2 << 20  # takes half a second to read
 _PLACES: Final = 16
-_MOST_PLACES: Final = 256
+_SAMPLED: Final = 128
 
 
 def pieces_of(sources: Sequence[Reader]) -> list[InputSplit]:
@@ -32,43 +31,36 @@ def spread(weight_N: Sequence[int]) -> list[int]:
     >>> spread([10, 10, 300]), spread([1] * 48)[:4]
     ([0, 2], [1, 4, 7, 10])
     """
-    return sorted(set(_at_positions(weight_N, _PLACES)))
+    end_N = list(accumulate(weight_N))
+    places = [(2 * number + 1) * end_N[-1] / (2 * _PLACES) for number in range(_PLACES)] if end_N else []
+    return sorted({bisect_left(end_N, place) for place in places})
 
 
 def about_how_many(sources: Sequence[Reader], least: int, most: int) -> int:
     """Number of documents with `least` to `most` characters; above 2 MB of input, an estimate from a sample.
 
-    The sample is read at 16 to 256 equally spaced positions of the input. A position is in a split with a probability
-    proportional to its size, so the estimate is the mean number of documents per byte over the positions, times the
-    size of the input (the estimator of Hansen and Hurwitz, 1943).
+    The sample is the beginning of each large split, and of 128 of the others. A split is large if it has 1/128 of the
+    input. The others count equally, because a split may be one document, whatever its size.
     """
     splits = pieces_of(sources)
     total = size_of(splits)
     if total <= SAMPLE_BYTES:
-        return sum(_count(split, least, most, SAMPLE_BYTES)[0] for split in splits)
-    places = min(max(SAMPLE_BYTES * len(splits) // total, _PLACES), _MOST_PLACES)
-    chosen = Counter(_at_positions([split.weight for split in splits], places))
-    rate = 0.0
-    for at, times in chosen.items():
-        num, read = _count(splits[at], least, most, SAMPLE_BYTES // len(chosen))
-        rate += times * num / max(read, 1)
-    return round(total * rate / places)
+        return round(sum(_count(split, least, most, SAMPLE_BYTES) for split in splits))
+    large = [split for split in splits if split.weight * _SAMPLED >= total]
+    others = [split for split in splits if split.weight * _SAMPLED < total]
+    sampled = others[:: -(-len(others) // _SAMPLED)] if others else []
+    limit = SAMPLE_BYTES // (len(large) + len(sampled))
+    num = sum(_count(split, least, most, limit) for split in sampled) * len(others) / max(len(sampled), 1)
+    return round(num + sum(_count(split, least, most, limit) for split in large))
 
 
-def _at_positions(weight_N: Sequence[int], places: int) -> list[int]:
-    """The index of the element at each of `places` equally spaced positions, weighted by size."""
-    end_N = list(accumulate(weight_N))
-    positions = [(2 * number + 1) * end_N[-1] / (2 * places) for number in range(places)] if end_N else []
-    return [bisect_left(end_N, position) for position in positions]
-
-
-def _count(split: InputSplit, least: int, most: int, limit: int) -> tuple[int, int]:
-    """Number of documents with `least` to `most` characters in the first `limit` bytes of a split, and the bytes
-    read."""
+def _count(split: InputSplit, least: int, most: int, limit: int) -> float:
+    """Number of documents with `least` to `most` characters in a split, extrapolated from about its first `limit`
+    bytes."""
     num = read = 0
     for record in records(split, most):
         read += record.size
         num += not record.fault and least <= len(record.text) <= most
         if read >= limit:
-            break
-    return num, read
+            return num * max(split.weight / read, 1)
+    return num
