@@ -14,6 +14,7 @@ from orchestration.planning.published_runs import ComparedRun, compare_published
 from orchestration.planning.run_estimate import (
     CostedLayout,
     RunEstimate,
+    describe_layout,
     estimate_run,
     format_bytes,
     format_duration,
@@ -40,6 +41,7 @@ __all__ = [
     "Workload",
     "communication_volume",
     "compare_published_runs",
+    "describe_layout",
     "device_memory",
     "device_of",
     "estimate_run",

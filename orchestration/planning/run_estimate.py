@@ -101,6 +101,8 @@ class RunEstimate:
     notes: tuple[str, ...]  # notes on that layout: little free memory, keys that are not counted
     checkpointing: dict[str, DeviceMemory]  # its memory with each kind of activation checkpointing
     better: tuple[CostedLayout, ...]  # the best layouts on the same devices
+    hint: str = ""  # the smallest number of devices on which a layout fits, if none fits on these devices
+    goal: str = ""  # what the user asked for, e.g. the fewest devices that meet a deadline
     wanted: CostedLayout | None = None  # the layout that meets the deadline or the budget
     unmet: str = ""  # reason why no layout does
 
@@ -125,6 +127,8 @@ class RunEstimate:
                 kind: {"activations": one.activations, "peak": one.peak} for kind, one in self.checkpointing.items()
             },
             "better": [one.values() | {"overrides": self.overrides(one)} for one in self.better],
+            "hint": self.hint,
+            "goal": self.goal,
             "wanted": self.wanted.values() | {"overrides": self.overrides(self.wanted)} if self.wanted else None,
             "unmet": self.unmet,
         }
@@ -148,8 +152,14 @@ def estimate_run(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadl
     kinds: tuple[Checkpointing, ...] = get_args(Checkpointing)
     each = {str(kind): peak_memory(demand, replace(layout, checkpointing=kind), cuda=cuda)[1] for kind in kinds}
     notes = _notes(cluster, device, layout, needed)
-    estimate = RunEstimate(recipe, cluster, demand, device, assumed, own, why_not, notes, each, better)
+    hint = "" if better else _hint(demand, cluster, layout)
+    estimate = RunEstimate(recipe, cluster, demand, device, assumed, own, why_not, notes, each, better, hint)
     return _find_layout_for_goal(estimate, devices, budget, deadline_s, layout) if budget or deadline_s else estimate
+
+
+def describe_layout(recipe: Recipe, cluster: Cluster) -> str:
+    """The layout of a cluster file for a recipe, in one line."""
+    return _cluster_layout(recipe, cluster, workload_of(recipe)).describe()
 
 
 def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster, *, elsewhere: bool = False) -> list[str]:
@@ -359,6 +369,8 @@ def _find_layout_for_goal(
 ) -> RunEstimate:
     """The estimate with the layout that meets a deadline on the fewest devices, or a budget in the shortest time."""
     tried: list[CostedLayout] = []
+    goal = "the fewest devices that meet the deadline" if deadline_s else "the fastest layout within the budget"
+    estimate = replace(estimate, goal=goal)
 
     def is_met(count: int) -> bool:
         """Whether `count` devices meet the deadline. Adds all computed layouts to `tried`."""

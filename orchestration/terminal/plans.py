@@ -26,11 +26,11 @@ MEMORY = {  # items of the memory (planning.DeviceMemory)
     "buckets": "gradient buckets",
     "activations": "activations",
     "first_stage_table": "token table of the first stage",
-    "head_inputs": "inputs of the heads",
+    "head_inputs": "hidden states at the output heads",
     "logit_slices": "logits, one slice at a time",
     "table_gradients": "gradient of the token table",
     "activation_gradients": "gradients of activations",
-    "reduction_copies": "copies for gradient reduction",
+    "reduction_copies": "copies of gradients during their reduction",
     "update_copies": "temporary tensors of the update",
     "cuda_context": "CUDA and its libraries",
     "host": "offloaded to the host",
@@ -44,11 +44,11 @@ WORDS = {  # parts of the time
     "launches": "launches and small kernels",
     "recomputed": "recomputation",
     "traffic": "norms, activations, dropout",
-    "tensor": "tensor-parallel sums",
-    "sequence": "sequence-parallel exchanges",
+    "tensor": "tensor-parallel all-reduces",
+    "sequence": "sequence-parallel all-to-alls",
     "gathering": "gathering weights (ZeRO-3)",
     "reducing": "summing gradients",
-    "passing": "states between stages",
+    "passing": "activations between pipeline stages",
     "bubble": "pipeline bubble",
     "update": "weight update",
 }
@@ -58,9 +58,9 @@ SENT = {  # parts of the communication
     "reducing": "gradients",
     "gathering": "weights of layers (ZeRO-3)",
     "spreading": "updated weights",
-    "tensor": "tensor-parallel sums",
-    "sequence": "sequence-parallel exchanges",
-    "passing": "states between stages",
+    "tensor": "tensor-parallel all-reduces",
+    "sequence": "sequence-parallel all-to-alls",
+    "passing": "activations between pipeline stages",
 }
 
 
@@ -78,16 +78,17 @@ def plan_view(plan: RunEstimate) -> Group:
     parts: list[RenderableType] = [Text(line) for line in head]
     if plan.why_not:
         parts.append(Text(f"impossible: {plan.why_not}", "red"))
-    parts += [_memory(plan), _time(own), _sent(own)]
+    parts.append(_memory(plan))
+    parts += [] if plan.why_not else [_time(own), _sent(own)]
     parts += [Text(note) for note in plan.notes]
     if plan.better:
         parts.append(_layouts("the fastest layouts on these devices, with their overrides", plan, plan.better))
     else:
-        parts.append(Text("no layout of these devices has enough memory", "red"))
+        parts.append(Text(f"no layout of these devices has enough memory; {plan.hint}", "red"))
     if plan.wanted:
-        parts.append(_layouts("requested", plan, (plan.wanted,)))
-    elif plan.unmet:
-        parts.append(Text(f"requested: {plan.unmet}", "red"))
+        parts.append(_layouts(plan.goal, plan, (plan.wanted,)))
+    elif plan.unmet and plan.better:
+        parts.append(Text(plan.unmet, "red"))
     return Group(*parts)
 
 
@@ -158,7 +159,7 @@ def _memory(plan: RunEstimate) -> Table:
     table.add_column("", justify="right")
     for name, value in own.choice.memory.items():
         table.add_row(MEMORY[name], format_bytes(value))
-    table.add_row("peak (less than the sum)", format_bytes(own.choice.memory.peak), style="bold")
+    table.add_row("peak (not all at once)", format_bytes(own.choice.memory.peak), style="bold")
     if host := own.choice.memory.host:
         node = own.device.per_node
         text = f"{format_bytes(node * host)} of {format_bytes(node * own.device.host)}"

@@ -178,7 +178,9 @@ def test_error_line_is_short_for_long_arguments(given: str, capsys: pytest.Captu
     """A name of five megabytes was once repeated completely."""
     code, line = refused(capsys, "check", "bert_base", given)
     assert (code, len(line) < 5_000) == (2, True)
-    assert re.search(r" \[[\d,]+ more characters\] .*, expected a (whole )?number; see `sesame keys [a-z_.]+`$", line)
+    assert re.search(
+        r" \[[\d,]+ more characters\] .*, expected an? (integer|number); see `sesame keys [a-z_.]+`$", line
+    )
 
 
 def test_train_without_a_corpus_names_the_command_to_build_it(capsys, flags):
@@ -271,6 +273,30 @@ def test_finished_run_is_accepted_on_a_cluster_where_it_would_not_fit(capsys, tm
     assert main(["train", *words, "--dry-run", "--resume", "never"]) == 4
 
 
+def test_dry_run_of_training_says_that_the_corpus_is_missing(capsys, flags: list[str]) -> None:
+    """It once printed "would do: corpus, run", although only `sesame run` makes a corpus."""
+    assert main(["train", *flags, "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    assert "would do: run\n" in out
+    assert "make it first with `sesame corpus`, or use `sesame run`" in err
+
+
+def test_unfitting_plan_says_how_many_devices_fit(capsys) -> None:
+    given = ["plan", "gpt3_175b", "--cluster", "8xh100", "--deadline", "34d"]
+    assert json_answer(capsys, *given)["next"] == []
+    assert main(given) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "no layout of these devices has enough memory; the smallest layout that fits: cluster.num_workers=16" in out
+    assert "cost" not in out
+
+
+def test_suggested_layout_replaces_the_given_keys(capsys) -> None:
+    given = ["gpt3_175b", "--cluster", "8xh100", "cluster.num_workers=64", "--deadline", "1000d"]
+    answer = json_answer(capsys, "plan", *given)
+    assert answer["goal"] == "the fewest devices that meet the deadline"
+    assert answer["next"][0].count("cluster.num_workers=") == 1
+
+
 def test_suggested_command_keeps_the_cluster(capsys) -> None:
     on = ["gpt2", "cluster.num_workers=4", "--cluster", "8xh100"]
     assert json_answer(capsys, "plan", *on)["next"] == [f"sesame check {' '.join(on)}"]
@@ -281,7 +307,7 @@ def test_impossible_plan_is_followed_by_a_check_that_passes(capsys) -> None:
     """The suggested command selects the fastest layout that fits."""
     (command,) = json_answer(capsys, "plan", "gpt3_175b", "--cluster", "1024xh100")["next"]
     words = shlex.split(command)[1:]
-    assert words[:4] == ["check", "gpt3_175b", "--cluster", "1024xh100"]
+    assert words[:2] == ["check", "gpt3_175b"]
     assert "cluster.engine.tensor_parallel_size=4" in words
     assert main(words) == 0
 
@@ -414,7 +440,8 @@ def test_programming_error_keeps_its_traceback(monkeypatch):
 
 def test_check_prints_its_result_and_the_next_command(capsys):
     assert main(["check", "bert_base", "--cluster", "one_gpu"]) == 0
-    first, *notes, second = capsys.readouterr().out.splitlines()
+    first, layout, *notes, second = capsys.readouterr().out.splitlines()
+    assert layout == "layout  1 device: data 1, bf16, ZeRO 2, micro-batch 128"
     assert first.startswith("ok  bert_base  1,000,000 steps, 4.3e10 tokens, 1 worker of cluster")
     assert all("assumed" in note for note in notes)  # about the GPU, if this machine has none
     assert second == "next  sesame run bert_base --cluster one_gpu"
@@ -431,7 +458,7 @@ def test_each_cluster_file_works_with_a_recipe(capsys, cluster: str):
     elif cluster == "2240xa100":
         assert main(["check", "mt_nlg_530b", "--cluster", cluster]) == 0
         assert main(["check", "bert_base", "--cluster", cluster]) == 2
-        assert "at least one for each of the 35 stages); use another one, e.g. 1" in capsys.readouterr().err
+        assert "each of the 35 stages needs at least one layer); use another one, e.g. 1" in capsys.readouterr().err
     else:
         assert main(["check", "bert_base", "--cluster", cluster]) == 0
         assert f"of cluster {cluster} " in capsys.readouterr().out

@@ -29,6 +29,7 @@ def check(
     check_initial_weights(job)
     notes = planning.refuse_what_does_not_fit(job.recipe, job.cluster)
     announce((), [*find_ignored_keys(job.cluster), *find_remarks(job.recipe, job.cluster)])
-    values = {"recipe": job.recipe.name, "hash": job.recipe.hash, "workers": workers, "notes": notes}
+    layout = planning.describe_layout(job.recipe, job.cluster)
+    values = {"recipe": job.recipe.name, "hash": job.recipe.hash, "workers": workers, "layout": layout, "notes": notes}
     shown = views.checked(job.recipe, workers, job.cluster.name)
-    return print_answer(CommandResult((shown, *notes), values, (flags.command("run"),)), as_json)
+    return print_answer(CommandResult((shown, f"layout  {layout}", *notes), values, (flags.command("run"),)), as_json)

@@ -1,5 +1,7 @@
 """sesame plan"""
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -45,5 +47,16 @@ def plan(
     within = options.parse_amount("--deadline", deadline, {"d": 86_400.0, "h": 3_600.0, "m": 60.0}, "3d or 12h")
     found = planning.estimate_run(job.recipe, job.cluster, budget=money, deadline_s=within)
     use = found.wanted or (found.better[0] if found.why_not and found.better else None)
-    command = " ".join((flags.command("check"), *(found.overrides(use) if use else ())))
-    return print_answer(CommandResult((plans.plan_view(found),), found.values(), (command,)), as_json)
+    chosen = dataclasses.replace(flags, overrides=replace_keys(flags.overrides, found.overrides(use) if use else ()))
+    next_ = () if found.why_not and not use else (chosen.command("check"),)
+    return print_answer(CommandResult((plans.plan_view(found),), found.values(), next_), as_json)
+
+
+def replace_keys(overrides: Sequence[str], new: Sequence[str]) -> list[str]:
+    """The overrides without those whose keys `new` sets, and then `new`.
+
+    >>> replace_keys(["cluster.num_workers=64", "seed=1"], ["cluster.num_workers=16"])
+    ['seed=1', 'cluster.num_workers=16']
+    """
+    keys = {override.partition("=")[0] for override in new}
+    return [*(override for override in overrides if override.partition("=")[0] not in keys), *new]

@@ -25,8 +25,10 @@ def train(
 ) -> int:
     """Pretrain with Ray and DeepSpeed on an existing corpus; resume from the latest checkpoint."""
     flags, job = open_flags(recipe, [*(overrides or ()), *training.overrides()], run, cluster=cluster)
-    due = stages_of(job)[2:]
+    corpus, *due = stages_of(job)[2:]
     notes = refuse_impossible(job, training.resume)
+    if corpus.state != "done":
+        notes.append(f"corpus: missing ({corpus.folder}); make it first with `sesame corpus`, or use `sesame run`")
     announce(due, [*recognized(job), *notes])
     if output.dry_run:
         return print_answer(print_plan(due, quote_command()), output.as_json)
