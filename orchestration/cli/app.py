@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         root = typer.main.get_command(app)
         if COMPLETE in os.environ:
             root(prog_name="sesame")
-        with root.make_context("sesame", ours or ["--help"], obj=beam) as context:
+        with root.make_context("sesame", [*ours] or ["--help"], obj=beam) as context:
             TYPED.set(tuple(given))
             with signals_raise():
                 return int(root.invoke(context) or 0)

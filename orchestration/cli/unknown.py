@@ -1,5 +1,6 @@
 """Messages for unknown commands and options: they name an option of the same command, or the key of a file."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,7 +59,7 @@ def _same_option(given: str, verb: str, commands: Mapping[str, Any]) -> str:
     known, name = _options(commands[verb]), glossary.plain(given)
     key = glossary.key_of(given, "task" if verb == "eval" else "")
     same = f"--{name.replace('_', '-')}"
-    meant = (same, f"{same}s", *glossary.OPTIONS.get(key, ()), *glossary.OPTIONS.get(name, ()))
+    meant = (same, f"{same}s", *glossary.OPTIONS.get(key, ()), *glossary.OPTION_NAMES.get(name.rpartition(".")[2], ()))
     return next((option for option in meant if option in known), "")
 
 
@@ -72,7 +73,9 @@ def _key(given: str, verb: str) -> tuple[str, str] | None:
         key = glossary.key_of(given, "task") or (f"grids.NAME.{name}" if name in of_grid else "")
         if key:
             return f"{key} of a task file, because it is a key", "write it into your own task file"
-    key = glossary.key_of(given) or find_override(name)
+    ours = find_override(name)
+    is_ours = f".{re.sub(r'[.][0-9]+', '', ours)}".endswith(f".{glossary.plain(given)}")
+    key = glossary.key_of(given) or (ours if is_ours else "")
     if key:
         note = glossary.note_of(given, key)
         shown = f"{key}={glossary.value_of(given) or 'VALUE'}" + (f" ({note})" if note else "")

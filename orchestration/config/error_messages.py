@@ -44,7 +44,7 @@ def explain_unknown_name(name: str, folder: str, known: Sequence[str], groups: f
     family = [one for one in known if one.startswith(f"{glossary.plain(name.lower())}_")]
     nearest = find_nearest(name.lower(), [*known, *groups])
     remedy = f"did you mean {nearest}?" if nearest else "use one of them, or the path of a file"
-    if 1 < len(family) <= _MAX_FAMILY:
+    if 1 < len(family) <= _MAX_FAMILY and glossary.plain(name.lower()) not in known:
         remedy = f"did you mean one of {', '.join(family)}?"
     if folder == "clusters":
         remedy = _cluster_of_size(name.lower(), known) or remedy
@@ -359,6 +359,9 @@ def _explain_other(problem: _Problem) -> list[KeyMessage]:
 
 def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
     root, data, path = problem.root, problem.data, problem.path
+    below, known_elsewhere = _leaves_below(problem), glossary.names(_FILES[root.__name__])
+    if any(leaf.key in known_elsewhere for leaf in below):  # validation was also a key of version 0.1
+        return [message for leaf in below for message in _section_of_another_library(leaf)]
     if renamed := _renamed_key(root, data, path):
         return renamed
     parent, name = path[:-1], str(path[-1])
@@ -374,7 +377,7 @@ def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
         return _unknown_key(problem, *instead)
     if key := glossary.key_of(name, file):
         return _foreign_key(problem, key, keys)
-    if messages := [message for each in _leaves_below(problem) for message in _section_of_another_library(each)]:
+    if messages := [message for leaf in below for message in _section_of_another_library(leaf)]:
         return messages
     if meant := _key_elsewhere(problem):
         return _unknown_key(problem, f"a key of {_dotted(parent) or 'the file'}", f"did you mean {meant}?", meant)
@@ -424,8 +427,7 @@ def _section_of_another_library(problem: _Problem) -> list[KeyMessage]:
         return _unknown_key(problem, *instead)
     if key := glossary.key_of(problem.key, _FILES[problem.root.__name__]):
         return _foreign_key(problem, key, [])
-    meant = _key_elsewhere(problem)
-    return _unknown_key(problem, "a key of the file", f"did you mean {meant}?", meant) if meant else []
+    return []
 
 
 def _unknown_key(problem: _Problem, expected: str, remedy: str, suggested: str = "") -> list[KeyMessage]:

@@ -23,13 +23,13 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "model": ("model_type", "config", "architecture"),
     "model.num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
     "model.hidden_size": ("n_embd", "d_model", "dim", "encoder_embed_dim"),
-    "model.num_attention_heads": ("n_head", "num_heads", "attention_heads"),
+    "model.num_attention_heads": ("n_head", "n_heads", "num_heads", "attention_heads"),
     "model.head_dim": ("d_kv", "d_head", "kv_channels"),
     "model.intermediate_size": ("n_inner", "d_ff", "d_inner", "ffn_hidden_size"),
     "model.embedding_size": ("d_embed",),
     "model.activation": ("hidden_act", "activation_function", "dense_act_fn", "activation_fn"),
     "model.norm_position": ("do_layer_norm_before", "normalize_before"),
-    "model.norm_eps": ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon"),
+    "model.norm_eps": ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_epsilon"),
     "model.hidden_dropout": ("hidden_dropout_prob", "resid_pdrop", "dropout_rate", "dropout"),
     "model.attention_dropout": ("attention_probs_dropout_prob", "attn_pdrop"),
     "model.init_std": ("initializer_range", "init_method_std"),
@@ -43,9 +43,14 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "model.token_embedding.cutoffs": ("adaptive_softmax_cutoff",),
     "optimizer.kind": ("optim_type", "optimizer_type", "optimizer_name"),
     "optimizer.learning_rate": ("lr",),
-    "optimizer.warmup_steps": ("num_warmup_steps", "lr_warmup_iters", "warmup_updates"),
-    "optimizer.lr_schedule": ("lr_scheduler_type", "scheduler", "lr_decay_style"),
-    "optimizer.min_lr_ratio": ("min_lr_rate", "min_lr"),
+    "optimizer.warmup_steps": (
+        "num_warmup_steps",
+        "lr_warmup_iters",
+        "warmup_updates",
+        "lr_scheduler.warmup_steps",
+    ),
+    "optimizer.lr_schedule": ("lr_scheduler_type", "scheduler", "lr_decay_style", "decay_type"),
+    "optimizer.min_lr_ratio": ("min_lr_rate", "min_lr", "min_lr_factor", "lr_min"),
     "optimizer.lr_decay_steps": ("num_training_steps", "lr_decay_iters"),
     "optimizer.max_grad_norm": ("gradient_clipping", "clip_grad", "clip_norm", "max_norm"),
     "optimizer.beta1": ("adam_beta1",),
@@ -53,10 +58,11 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "optimizer.eps": ("adam_epsilon", "adam_eps"),
     "phases": ("num_train_epochs", "epochs"),
     "phases.0.seq_length": ("max_seq_length", "block_size", "max_length", "tokens_per_sample", "seq_len"),
-    "phases.0.global_batch_size": ("train_batch_size", "batch_size"),
-    "phases.0.steps": ("max_steps", "train_iters", "max_update"),
+    "phases.0.global_batch_size": ("train_batch_size", "batch_size", "training.global_batch_size"),
+    "phases.0.steps": ("max_steps", "train_iters", "max_update", "training.steps"),
     "init_checkpoint": ("model_name_or_path", "resume_from", "load", "resume_from_checkpoint", "initial_load_path"),
     "eval_tasks": ("task_name", "tasks"),
+    "seed": ("training.seed", "debug.seed"),
     "cluster.engine.micro_batch_tokens": (
         "per_device_train_batch_size",
         "gradient_accumulation_steps",
@@ -65,7 +71,12 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
         "max_tokens",
     ),
     "cluster.engine.precision": ("bf16", "fp16", "torch_dtype", "params_dtype", "mixed_precision_param"),
-    "cluster.engine.zero_stage": ("zero_optimization", "use_distributed_optimizer", "fsdp", "data_parallel_shard_degree"),
+    "cluster.engine.zero_stage": (
+        "zero_optimization",
+        "use_distributed_optimizer",
+        "fsdp",
+        "data_parallel_shard_degree",
+    ),
     "cluster.engine.tensor_parallel_size": (
         "tp_size",
         "autotp_size",
@@ -181,6 +192,7 @@ _VALUES: Final[Mapping[str, str]] = {
     "bf16": "bf16",
     "use_distributed_optimizer": "1",
     "fsdp": "3",
+    "data_parallel_shard_degree": "3",
     "gradient_checkpointing": "full",
     "recompute_activations": "selective",
     "cpu_offload": "cpu",
@@ -188,11 +200,11 @@ _VALUES: Final[Mapping[str, str]] = {
     "do_lower_case": "true",
 }
 
-# Our key -> the options that set it, and name elsewhere without a key -> our options. The first option that the command
-# has is used.
+# Our key -> the options that set it. The first option that the command has is used.
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "data.corpus": ("--data",),
     "eval_tasks": ("--tasks",),
+    "seed": ("--seed",),
     "cluster.log_every": ("--log-every",),
     "cluster.eval_every": ("--eval-every",),
     "cluster.save_every": ("--save-every",),
@@ -202,6 +214,10 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "grids.NAME.learning_rates": ("--learning-rates",),
     "grids.NAME.batch_sizes": ("--batch-sizes",),
     "grids.NAME.epochs": ("--epochs",),
+}
+
+# Name elsewhere without a key in Sesame -> our options. The first option that the command has is used.
+OPTION_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "data_dir": ("--task-data-dir", "--data"),
     "limit": ("--max-train-samples",),
     "save": ("--output-dir",),

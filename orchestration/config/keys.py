@@ -135,8 +135,6 @@ def translate(asked: str) -> tuple[str, ...]:
         return (asked,)
     if key := glossary.key_of(asked):
         return (key,)
-    if "." in asked and (key := find_override(name)):
-        return (key,)
     return glossary.KINDS.get(name.lower(), (asked,))
 
 
