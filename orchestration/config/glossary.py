@@ -312,13 +312,16 @@ def names(file: str = "") -> Mapping[str, str]:
 def key_of(name: str, file: str = "") -> str:
     """Our key for a name of another library in such a file, or "". Sections before the name may be unknown.
 
+    The section `validation` of torchtitan repeats names of `training`, which are not translated.
+
     >>> key_of("lr"), key_of("n_embd"), key_of("colour"), key_of("lr", "task")
     ('optimizer.learning_rate', 'model.hidden_size', '', 'grids.NAME.learning_rates')
     >>> key_of("--train-iters"), key_of("parallelism.tensor_parallel_degree"), key_of("checkpoint.interval")
     ('phases.0.steps', 'cluster.engine.tensor_parallel_size', 'cluster.save_every')
     """
     known, whole = names(file), plain(name)
-    return known.get(whole) or known.get(whole.rpartition(".")[2], "")
+    section, _, name = whole.rpartition(".")
+    return known.get(whole) or ("" if section == "validation" else known.get(name, ""))
 
 
 def note_of(name: str, key: str) -> str:

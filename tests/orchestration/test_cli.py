@@ -96,8 +96,8 @@ ERRORS = {
     "key; write it after the recipe",
     "check gpt2 --training.steps=3": "invalid option: got --training.steps, expected phases.0.steps=VALUE, because it "
     "is a key; write it after the recipe",
-    "check gpt2 --validation.steps 3": "invalid option: got --validation.steps, expected an option of `sesame check`; "
-    "see `sesame check --help`",
+    "check gpt2 --validation.seq_len 3": "invalid option: got --validation.seq_len, expected an option of `sesame "
+    "check`; see `sesame check --help`",
     "check gpt2 --save-interval 3": "invalid option: got --save-interval, expected cluster.save_every=VALUE, because "
     "it is a key; write it after the recipe",
     "check gpt2 --output-dir x": "invalid option: got --output-dir, expected an option of `sesame check`; leave it "
