@@ -194,7 +194,8 @@ def test_python_m_sesame_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "sesame", "--version"], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"sesame {sesame_version()}\n")
     done = subprocess.run([sys.executable, "-m", "sesame", "chek"], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, "sesame: No such command 'chek'. Did you mean 'check'?\n")
+    assert done.returncode == 2
+    assert done.stderr.startswith("sesame: invalid command: got chek, expected ")
 
 
 def test_the_distribution_has_its_own_name_and_contains_the_module() -> None:

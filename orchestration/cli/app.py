@@ -4,7 +4,7 @@ import inspect
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from time import perf_counter
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from orchestration import environment, system_errors
-from orchestration.cli import verbs
+from orchestration.cli import unknown, verbs
 from orchestration.cli.groups import flatten_options
 from orchestration.cli.shared import TYPED
 from orchestration.signals import signals_raise
@@ -46,7 +46,8 @@ def sesame(
 
 
 for _name, _verb in verbs.VERBS.items():
-    app.command(_name)(flatten_options(_verb))
+    # The part of `sesame keys` may be an option of another library, e.g. --train-iters.
+    app.command(_name, context_settings={"ignore_unknown_options": _name == "keys"})(flatten_options(_verb))
 
 
 def _empty_folder(words: Sequence[str]) -> str:
@@ -62,24 +63,28 @@ def _empty_folder(words: Sequence[str]) -> str:
 
 
 def _usage(error: TyperException, words: Sequence[str]) -> str:
-    """The message for a usage error. It suggests the new name of an option of version 0.1, or the key for an
-    option that does not exist.
-    """
-    from orchestration.config import explain_option, find_override, key_of
+    """The message for a usage error. For an unknown command or option, it suggests one that exists, or a key."""
+    from orchestration.config import explain_option
 
     option = getattr(error, "option_name", "") or ""
     verb = words[0] if words else ""
     if now := renames.new_option(verb, option):
         return f"{option} was renamed to {now} in 0.2"
-    is_unknown = hasattr(error, "possibilities")  # only typer's NoSuchOption, whose class is private, has them
-    name = option.lstrip("-").replace("-", "_")
-    if is_unknown and (key := key_of(name) or find_override(name)):
-        return f"invalid option: got {option}, expected {key}=VALUE, because it is a key; write it after the recipe"
+    if hasattr(error, "possibilities"):  # only typer's NoSuchOption, whose class is private, has them
+        return unknown.explain_option(option, verb if verb in verbs.VERBS else "", _commands())
+    if verb and verb not in verbs.VERBS and not verb.startswith("-"):
+        return unknown.explain_command(verb)
     parameter = getattr(error, "param", None)
     if parameter and (message := explain_option(error.__cause__, _type_of(verb, parameter.name))):
         name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
         return f"invalid {name}: {message}; see `sesame {verb} --help`"
     return error.format_message().replace("\n", " ")
+
+
+def _commands() -> Mapping[str, Any]:
+    """The commands of the app as click reads them, by name."""
+    root: Any = typer.main.get_command(app)
+    return root.commands
 
 
 def _type_of(verb: str, parameter: str) -> Any:
@@ -115,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         root = typer.main.get_command(app)
         if COMPLETE in os.environ:
             root(prog_name="sesame")
-        with root.make_context("sesame", ours or ["--help"], obj=beam) as context:
+        with root.make_context("sesame", [*ours] or ["--help"], obj=beam) as context:
             TYPED.set(tuple(given))
             with signals_raise():
                 return int(root.invoke(context) or 0)

@@ -8,8 +8,7 @@ serialize.py writes a recipe as YAML. own_task.py makes a task from a table of t
 """
 
 from orchestration.config.checks import check, find_ignored_keys, find_remarks
-from orchestration.config.error_messages import explain_option, find_nearest
-from orchestration.config.glossary import key_of
+from orchestration.config.error_messages import explain_option, find_nearest, invalid
 from orchestration.config.keys import (
     Entry,
     KeyGroup,
@@ -52,9 +51,9 @@ __all__ = [
     "find_remarks",
     "find_unavailable",
     "flatten",
+    "invalid",
     "is_shipped_task",
     "key_names",
-    "key_of",
     "list_names",
     "load",
     "load_cluster",

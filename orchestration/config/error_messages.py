@@ -6,6 +6,7 @@ is `invalid KEY: got VALUE, expected VALUES; remedy`. The text of pydantic's own
 
 import dataclasses
 import difflib
+import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ from preprocessing.spec import InvalidValue
 
 Keys = tuple[str | int, ...]
 _MAX_LISTED: Final = 30  # names in a message
+_MAX_FAMILY: Final = 15  # names of a family in a remedy
+_DEVICES_OF_A_MACHINE: Final = 8
 _MAX_DEPTH: Final = 200  # nested lists and mappings that pydantic's JSON parser reads
 _FILES: Final = {"Recipe": "", "Cluster": "cluster", "CorpusFile": "corpus", "TaskFile": "task"}
 """The class of a file, and the first step of all paths of this file in `sesame keys`."""
@@ -37,10 +40,39 @@ def find_nearest(word: str, known: typing.Iterable[str], cutoff: float = 0.5) ->
 
 def explain_unknown_name(name: str, folder: str, known: Sequence[str], groups: frozenset[str]) -> str:
     """The message for a name that is neither a file nor in a directory of Sesame, with the nearest known name."""
-    nearest = find_nearest(name.lower(), [*known, *groups])
     names = f"one of {', '.join(known)}" if len(known) <= _MAX_LISTED else f"a name that `sesame {folder}` lists"
+    family = [one for one in known if one.startswith(f"{glossary.plain(name.lower())}_")]
+    nearest = find_nearest(name.lower(), [*known, *groups])
     remedy = f"did you mean {nearest}?" if nearest else "use one of them, or the path of a file"
+    if 1 < len(family) <= _MAX_FAMILY and glossary.plain(name.lower()) not in known:
+        remedy = f"did you mean one of {', '.join(family)}?"
+    if folder == "clusters":
+        remedy = _cluster_of_size(name.lower(), known) or remedy
     return invalid(noun_of(folder), name, f"{names}, or a .yaml file", remedy)
+
+
+def _cluster_of_size(name: str, known: Sequence[str]) -> str:
+    """The remedy for a cluster name such as 1024xa100: a known cluster with this GPU type, and the number of workers.
+
+    >>> _cluster_of_size("1024xa100", ["64xa100", "1024xh100"]), _cluster_of_size("gpu", ["64xa100"])
+    ('use --cluster 64xa100 cluster.num_workers=1024', '')
+    >>> _cluster_of_size("4xb200", ["64xa100", "1024xh100"])
+    'use --cluster one_gpu cluster.gpu_type=b200 cluster.num_workers=4'
+    """
+    wanted = _SIZE.fullmatch(name)
+    if not wanted or name in known:
+        return ""
+    size, gpu = int(wanted[1]), wanted[2]
+    sizes = sorted(int(found[1]) for one in known if (found := _SIZE.fullmatch(one)) and found[2] == gpu)
+    if not sizes:
+        return f"use --cluster one_gpu cluster.gpu_type={gpu} cluster.num_workers={size}"
+    several = [each for each in sizes if each > _DEVICES_OF_A_MACHINE] if size > _DEVICES_OF_A_MACHINE else []
+    sizes = several or sizes
+    start = max((each for each in sizes if each <= size), default=sizes[0])
+    return f"use --cluster {start}x{gpu} cluster.num_workers={size}"
+
+
+_SIZE: Final = re.compile(r"(\d{1,9})x(\w+)")
 
 
 def noun_of(folder: str) -> str:
@@ -327,6 +359,9 @@ def _explain_other(problem: _Problem) -> list[KeyMessage]:
 
 def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
     root, data, path = problem.root, problem.data, problem.path
+    below, known_elsewhere = _leaves_below(problem), glossary.names(_FILES[root.__name__])
+    if any(leaf.key in known_elsewhere for leaf in below):  # validation was also a key of version 0.1
+        return [message for leaf in below for message in _section_of_another_library(leaf)]
     if renamed := _renamed_key(root, data, path):
         return renamed
     parent, name = path[:-1], str(path[-1])
@@ -338,19 +373,61 @@ def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
     if part and kinds:
         return _unknown_key(problem, known, f"remove it, or use {_dotted(parent)} of kind {' or '.join(kinds)}")
     file = _FILES[root.__name__]
-    if (instead := glossary.ABSENT.get(name)) and file in ("", "cluster"):
-        return _unknown_key(problem, instead, "use this key")
+    if (instead := glossary.ABSENT.get(glossary.plain(name))) and file in ("", "cluster"):
+        return _unknown_key(problem, *instead)
     if key := glossary.key_of(name, file):
         return _foreign_key(problem, key, keys)
+    if messages := [message for leaf in below for message in _section_of_another_library(leaf)]:
+        return messages
+    if meant := _key_elsewhere(problem):
+        return _unknown_key(problem, f"a key of {_dotted(parent) or 'the file'}", f"did you mean {meant}?", meant)
     nearest = find_nearest(name, keys)
     foreign = find_nearest(name, [*keys, *glossary.names(file)], cutoff=0.8)
     if (key := glossary.key_of(foreign, file)) and foreign not in keys:
         return _foreign_key(problem, key, keys, foreign)
-    elsewhere = (leaf for leaf in iterate_leaves(root, data) if leaf.split(".")[-1] == name)
-    meant = _dotted((*parent, nearest)) if nearest else next(elsewhere, "")
-    if meant:
+    if nearest:
+        meant = _dotted((*parent, nearest))
         return _unknown_key(problem, f"a key of {_dotted(parent) or 'the file'}", f"did you mean {meant}?", meant)
     return _unknown_key(problem, known, f"remove it, {dataclasses.replace(problem, path=parent).help()}")
+
+
+def _key_elsewhere(problem: _Problem) -> str:
+    """The first key of the file whose last part is the name of the unknown key; otherwise the only key of all kinds
+    with this name; "" if there is none."""
+    name = glossary.plain(str(problem.path[-1]))
+    found = (leaf for leaf in iterate_leaves(problem.root, problem.data) if leaf.split(".")[-1] == name)
+    declared = set(_declared(problem.root, name, ()))
+    return next(found, "") or (declared.pop() if len(declared) == 1 else "")
+
+
+def _declared(part: type, name: str, around: tuple[type, ...]) -> Iterator[str]:
+    """The keys of this name in a part and in all kinds of the parts inside it, without lists and mappings."""
+    for key, annotation in annotations(part).items():
+        if key == name:
+            yield key
+        for inner in _parts(annotation):
+            if inner not in (part, *around):
+                yield from (f"{key}.{leaf}" for leaf in _declared(inner, name, (*around, part)))
+
+
+def _leaves_below(problem: _Problem) -> list[_Problem]:
+    """The keys inside the value of an unknown key, e.g. `training.steps` for `training`."""
+    if not isinstance(problem.value, dict):
+        return []
+    below = (
+        dataclasses.replace(problem, path=(*problem.path, str(step)), value=inner)
+        for step, inner in problem.value.items()
+    )
+    return [leaf for each in below for leaf in ([each] if not isinstance(each.value, dict) else _leaves_below(each))]
+
+
+def _section_of_another_library(problem: _Problem) -> list[KeyMessage]:
+    """The message for a key in a section that Sesame lacks, e.g. `training.steps`; [] without a key of this meaning."""
+    if instead := glossary.ABSENT.get(glossary.plain(str(problem.path[-1]))):
+        return _unknown_key(problem, *instead)
+    if key := glossary.key_of(problem.key, _FILES[problem.root.__name__]):
+        return _foreign_key(problem, key, [])
+    return []
 
 
 def _unknown_key(problem: _Problem, expected: str, remedy: str, suggested: str = "") -> list[KeyMessage]:
@@ -360,14 +437,17 @@ def _unknown_key(problem: _Problem, expected: str, remedy: str, suggested: str =
 
 def _foreign_key(problem: _Problem, key: str, keys: list[str], meant: str = "") -> list[KeyMessage]:
     """The message for a key of another library, with our key; `meant` is its correct spelling if it is misspelled."""
-    file, ours = _FILES[problem.root.__name__], key.rpartition(".")[2]
+    file, ours, name = _FILES[problem.root.__name__], key.rpartition(".")[2], meant or problem.key
     is_elsewhere = file in ("", "cluster") and (file == "cluster") != key.startswith("cluster.")
     here = _dotted((*problem.path[:-1], ours)) if ours in keys else key.removeprefix("cluster." if file else "")
-    note = f", {glossary.NOTES[key]}" if key in glossary.NOTES else ""
-    remedy = f"write it into the {'recipe' if file else 'cluster file'}" if is_elsewhere else "rename it"
-    return _unknown_key(
-        problem, f"{here}{note}", f"did you mean {meant}? Sesame calls it {ours}" if meant else remedy, here
-    )
+    value = "" if problem.value is False else glossary.value_of(name)
+    note = glossary.note_of(name, key)
+    expected = f"{here}{f'={value}' if value else ''}{f' ({note})' if note else ''}"
+    remedy = "rename it"
+    if is_elsewhere:
+        in_file = "it in the recipe" if file else f"{key.removeprefix('cluster.')} in the cluster file"
+        remedy = f"write this full key after the recipe, or {in_file}"
+    return _unknown_key(problem, expected, f"did you mean {meant}? Sesame calls it {ours}" if meant else remedy, here)
 
 
 def _explain_missing_kind(problem: _Problem) -> list[KeyMessage]:

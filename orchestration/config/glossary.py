@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Final
 
-# Our key -> its names in transformers (configurations, TrainingArguments, data collators), Megatron-LM, fairseq and the
-# reference scripts. A key of a cluster file begins with `cluster.`.
+# Our key -> its names in transformers (configurations, TrainingArguments, data collators), Megatron-LM, torchtitan,
+# fairseq and the reference scripts. A key of a cluster file begins with `cluster.`.
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "data.corpus": ("dataset_name", "train_file", "data_path", "input_file"),
+    "data.corpus": ("dataset_name", "train_file", "data_path", "input_file", "dataset", "dataset_path"),
     "data.tokenizer": ("tokenizer_name", "tokenizer_model"),
     "data.tokenizer.kind": ("tokenizer_class", "tokenizer_type"),
     "data.tokenizer.lowercase": ("do_lower_case",),
-    "data.tokenizer.path": ("vocab_file", "tokenizer_file", "merge_file"),
+    "data.tokenizer.path": ("vocab_file", "tokenizer_file", "merge_file", "tokenizer_path", "hf_assets_path"),
     "data.packing": ("group_texts",),
     "data.packing.short_seq_prob": ("short_seq_probability",),
     "masking": ("data_collator",),
@@ -23,14 +23,14 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "model": ("model_type", "config", "architecture"),
     "model.num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
     "model.hidden_size": ("n_embd", "d_model", "dim", "encoder_embed_dim"),
-    "model.num_attention_heads": ("n_head", "num_heads", "attention_heads"),
+    "model.num_attention_heads": ("n_head", "n_heads", "num_heads", "attention_heads"),
     "model.head_dim": ("d_kv", "d_head", "kv_channels"),
     "model.intermediate_size": ("n_inner", "d_ff", "d_inner", "ffn_hidden_size"),
     "model.embedding_size": ("d_embed",),
     "model.activation": ("hidden_act", "activation_function", "dense_act_fn", "activation_fn"),
     "model.norm_position": ("do_layer_norm_before", "normalize_before"),
-    "model.norm_eps": ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon"),
-    "model.hidden_dropout": ("hidden_dropout_prob", "resid_pdrop", "dropout_rate"),
+    "model.norm_eps": ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_epsilon"),
+    "model.hidden_dropout": ("hidden_dropout_prob", "resid_pdrop", "dropout_rate", "dropout"),
     "model.attention_dropout": ("attention_probs_dropout_prob", "attn_pdrop"),
     "model.init_std": ("initializer_range", "init_method_std"),
     "model.type_vocab_size": ("num_tokentypes",),
@@ -43,44 +43,79 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "model.token_embedding.cutoffs": ("adaptive_softmax_cutoff",),
     "optimizer.kind": ("optim_type", "optimizer_type", "optimizer_name"),
     "optimizer.learning_rate": ("lr",),
-    "optimizer.warmup_steps": ("num_warmup_steps", "lr_warmup_iters", "warmup_updates"),
-    "optimizer.lr_schedule": ("lr_scheduler_type", "scheduler", "lr_decay_style"),
-    "optimizer.min_lr_ratio": ("min_lr_rate", "min_lr"),
+    "optimizer.warmup_steps": (
+        "num_warmup_steps",
+        "lr_warmup_iters",
+        "warmup_updates",
+        "lr_scheduler.warmup_steps",
+    ),
+    "optimizer.lr_schedule": ("lr_scheduler_type", "scheduler", "lr_decay_style", "decay_type"),
+    "optimizer.min_lr_ratio": ("min_lr_rate", "min_lr", "min_lr_factor", "lr_min"),
     "optimizer.lr_decay_steps": ("num_training_steps", "lr_decay_iters"),
-    "optimizer.max_grad_norm": ("gradient_clipping", "clip_grad", "clip_norm"),
+    "optimizer.max_grad_norm": ("gradient_clipping", "clip_grad", "clip_norm", "max_norm"),
     "optimizer.beta1": ("adam_beta1",),
     "optimizer.beta2": ("adam_beta2",),
     "optimizer.eps": ("adam_epsilon", "adam_eps"),
     "phases": ("num_train_epochs", "epochs"),
-    "phases.0.seq_length": ("max_seq_length", "block_size", "max_length", "tokens_per_sample"),
-    "phases.0.global_batch_size": ("train_batch_size", "batch_size"),
-    "phases.0.steps": ("max_steps", "train_iters", "max_update"),
-    "init_checkpoint": ("model_name_or_path", "resume_from", "load"),
+    "phases.0.seq_length": ("max_seq_length", "block_size", "max_length", "tokens_per_sample", "seq_len"),
+    "phases.0.global_batch_size": ("train_batch_size", "batch_size", "training.global_batch_size"),
+    "phases.0.steps": ("max_steps", "train_iters", "max_update", "training.steps"),
+    "init_checkpoint": ("model_name_or_path", "resume_from", "load", "resume_from_checkpoint", "initial_load_path"),
     "eval_tasks": ("task_name", "tasks"),
+    "seed": ("training.seed", "debug.seed"),
     "cluster.engine.micro_batch_tokens": (
         "per_device_train_batch_size",
         "gradient_accumulation_steps",
         "micro_batch_size",
+        "local_batch_size",
         "max_tokens",
     ),
-    "cluster.engine.precision": ("bf16", "fp16", "torch_dtype", "params_dtype"),
-    "cluster.engine.zero_stage": ("zero_optimization", "use_distributed_optimizer"),
-    "cluster.engine.tensor_parallel_size": ("tp_size", "autotp_size", "tensor_model_parallel_size"),
-    "cluster.engine.pipeline_parallel_size": ("pp_size", "pipeline_model_parallel_size"),
-    "cluster.engine.sequence_parallel_size": ("sp_size", "context_parallel_size"),
+    "cluster.engine.precision": ("bf16", "fp16", "torch_dtype", "params_dtype", "mixed_precision_param"),
+    "cluster.engine.zero_stage": (
+        "zero_optimization",
+        "use_distributed_optimizer",
+        "fsdp",
+        "data_parallel_shard_degree",
+    ),
+    "cluster.engine.tensor_parallel_size": (
+        "tp_size",
+        "autotp_size",
+        "tensor_model_parallel_size",
+        "tensor_parallel_degree",
+    ),
+    "cluster.engine.pipeline_parallel_size": (
+        "pp_size",
+        "pipeline_model_parallel_size",
+        "pipeline_parallel_degree",
+    ),
+    "cluster.engine.sequence_parallel_size": (
+        "sp_size",
+        "context_parallel_size",
+        "context_parallel_degree",
+        "sequence_parallel",
+    ),
     "cluster.engine.activation_checkpointing": (
         "gradient_checkpointing",
         "recompute_granularity",
         "recompute_activations",
+        "activation_checkpoint.mode",
     ),
     "cluster.engine.offload_optimizer": ("offload_optimizer_device", "cpu_offload"),
     "cluster.engine.offload_param": ("offload_param_device", "cpu_offload_params"),
     "cluster.engine.dataloader_num_workers": ("num_workers",),
-    "cluster.num_workers": ("nproc_per_node", "num_processes", "world_size", "num_gpus"),
-    "cluster.log_every": ("logging_steps", "log_interval"),
-    "cluster.eval_every": ("eval_steps", "eval_interval", "validate_interval"),
-    "cluster.save_every": ("save_steps", "save_interval"),
-    "cluster.keep_checkpoints": ("save_total_limit", "keep_last_epochs"),
+    "cluster.num_workers": (
+        "nproc_per_node",
+        "num_processes",
+        "world_size",
+        "num_gpus",
+        "nnodes",
+        "num_nodes",
+        "nodes",
+    ),
+    "cluster.log_every": ("logging_steps", "log_interval", "log_freq"),
+    "cluster.eval_every": ("eval_steps", "eval_interval", "validate_interval", "validation.freq"),
+    "cluster.save_every": ("save_steps", "save_interval", "checkpoint.interval"),
+    "cluster.keep_checkpoints": ("save_total_limit", "keep_last_epochs", "keep_latest_k"),
 }
 
 # The same for task files: names in transformers' TrainingArguments and examples, and in lm-eval. NAME stands
@@ -122,12 +157,71 @@ TASK_KEYS: Final[Mapping[str, str]] = {name: key for key, names in _TASK_NAMES.i
 
 # Our key -> how its values differ from those of other libraries.
 NOTES: Final[Mapping[str, str]] = {
+    "data.corpus": "a corpus name or a .yaml file, while --data PATH reads other text",
     "model.norm_position": "pre or post",
     "optimizer.min_lr_ratio": "as a fraction of the peak",
     "phases": "in steps instead of epochs",
     "grids.NAME.warmup_steps": "below 1 a fraction of all steps",
-    "cluster.engine.micro_batch_tokens": "in tokens instead of sequences; gradient accumulation follows from it",
+    "cluster.engine.micro_batch_tokens": "in tokens instead of sequences, without gradient accumulation steps",
     "cluster.engine.pipeline_parallel_size": "stages of 1F1B, without interleaving",
+    "cluster.engine.sequence_parallel_size": "Ulysses instead of ring attention",
+}
+
+_RESUMES: Final = "weights of a new run, because the same command resumes a stopped run"
+_DEVICES: Final = "the number of devices of all nodes"
+
+# Name elsewhere -> how its values differ from those of our key, if the note of the key does not apply to all names.
+_NAME_NOTES: Final[Mapping[str, str]] = {
+    "load": _RESUMES,
+    "resume_from": _RESUMES,
+    "resume_from_checkpoint": _RESUMES,
+    "initial_load_path": _RESUMES,
+    "model_name_or_path": "a directory, not a name on a hub",
+    "dataset_name": "not a name on a hub",
+    "dataset": "not a name on a hub",
+    "nnodes": _DEVICES,
+    "num_nodes": _DEVICES,
+    "nodes": _DEVICES,
+    "nproc_per_node": _DEVICES,
+    "sequence_parallel": "Ulysses: the number of workers that share the tokens of a micro-batch",
+}
+
+# Name elsewhere of a value or a switch -> the value of our key.
+_VALUES: Final[Mapping[str, str]] = {
+    "fp16": "fp16",
+    "bf16": "bf16",
+    "use_distributed_optimizer": "1",
+    "fsdp": "3",
+    "data_parallel_shard_degree": "3",
+    "gradient_checkpointing": "full",
+    "recompute_activations": "selective",
+    "cpu_offload": "cpu",
+    "cpu_offload_params": "cpu",
+    "do_lower_case": "true",
+}
+
+# Our key -> the options that set it. The first option that the command has is used.
+OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "data.corpus": ("--data",),
+    "eval_tasks": ("--tasks",),
+    "seed": ("--seed",),
+    "cluster.log_every": ("--log-every",),
+    "cluster.eval_every": ("--eval-every",),
+    "cluster.save_every": ("--save-every",),
+    "name": ("--tasks",),
+    "files": ("--csv",),
+    "max_seq_length": ("--max-seq-length",),
+    "grids.NAME.learning_rates": ("--learning-rates",),
+    "grids.NAME.batch_sizes": ("--batch-sizes",),
+    "grids.NAME.epochs": ("--epochs",),
+}
+
+# Name elsewhere without a key in Sesame -> our options. The first option that the command has is used.
+OPTION_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "data_dir": ("--task-data-dir", "--data"),
+    "limit": ("--max-train-samples",),
+    "save": ("--output-dir",),
+    "dump_folder": ("--output-dir",),
 }
 
 # Name elsewhere -> our kinds; errors suggest the first one that the key allows.
@@ -168,10 +262,43 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "fixed": ("sinusoidal",),
 }
 
-# Name elsewhere without a key in Sesame -> what to use instead.
-ABSENT: Final[Mapping[str, str]] = {
-    "warmup_ratio": "a number of steps, optimizer.warmup_steps",
+# Name elsewhere without a key in Sesame -> what to use instead, and the remedy.
+ABSENT: Final[Mapping[str, tuple[str, str]]] = {
+    "warmup_ratio": ("a number of steps, optimizer.warmup_steps", "use this key"),
+    **dict.fromkeys(("output_dir", "save", "dump_folder"), ("the option --output-dir", "use this option")),
+    "cluster": ("the option --cluster", "use this option"),
+    "scale": ("the option --scale", "use this option"),
+    "holdout_ratio": ("the option --holdout-ratio", "use this option"),
+    "resume": ("the option --resume", "use this option"),
+    "report_to": ("no such key, because MLflow records each run", "leave it out"),
 }
+
+# Name elsewhere of a command -> our command.
+COMMANDS: Final[Mapping[str, str]] = {
+    "finetune": "eval",
+    "evaluate": "eval",
+    "test": "eval",
+    "pretrain": "train",
+    "fit": "train",
+    "preprocess": "corpus",
+    "tokenize": "corpus",
+    "prepare": "corpus",
+    "convert": "export",
+    "list": "recipes",
+    "ls": "recipes",
+    "models": "recipes",
+    "config": "keys",
+    "cancel": "stop",
+}
+
+
+def plain(name: str) -> str:
+    """A name as a key writes it: without leading dashes, and with underscores.
+
+    >>> plain("--train-iters")
+    'train_iters'
+    """
+    return name.lstrip("-").replace("-", "_")
 
 
 def names(file: str = "") -> Mapping[str, str]:
@@ -183,9 +310,33 @@ def names(file: str = "") -> Mapping[str, str]:
 
 
 def key_of(name: str, file: str = "") -> str:
-    """Our key for a name of another library in such a file, or "".
+    """Our key for a name of another library in such a file, or "". Sections before the name may be unknown.
+
+    The section `validation` of torchtitan repeats names of `training`, which are not translated.
 
     >>> key_of("lr"), key_of("n_embd"), key_of("colour"), key_of("lr", "task")
     ('optimizer.learning_rate', 'model.hidden_size', '', 'grids.NAME.learning_rates')
+    >>> key_of("--train-iters"), key_of("parallelism.tensor_parallel_degree"), key_of("checkpoint.interval")
+    ('phases.0.steps', 'cluster.engine.tensor_parallel_size', 'cluster.save_every')
     """
-    return names(file).get(name, "")
+    known, whole = names(file), plain(name)
+    section, _, name = whole.rpartition(".")
+    return known.get(whole) or ("" if section == "validation" else known.get(name, ""))
+
+
+def note_of(name: str, key: str) -> str:
+    """How the values of our key differ from those of a name of another library, or "".
+
+    >>> note_of("min_lr", "optimizer.min_lr_ratio"), note_of("lr", "optimizer.learning_rate")
+    ('as a fraction of the peak', '')
+    """
+    return _NAME_NOTES.get(plain(name).rpartition(".")[2]) or NOTES.get(key, "")
+
+
+def value_of(name: str) -> str:
+    """The value of our key for a switch of another library, e.g. fp16; otherwise "".
+
+    >>> value_of("--fp16"), value_of("lr")
+    ('fp16', '')
+    """
+    return _VALUES.get(plain(name).rpartition(".")[2], "")

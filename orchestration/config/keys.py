@@ -90,7 +90,7 @@ def find_keys(asked: str) -> list[KeyGroup]:
 
     BadInput if there is no such key.
     """
-    if found := _with_key(_without_numbers(asked)):
+    if found := _with_key(_without_numbers(asked)) or _containing(asked):
         return found
     expected = "a part, a kind or a key of a file"
     raise BadInput(invalid("PART", asked, expected, _hint(_without_numbers(asked))))
@@ -103,16 +103,37 @@ def _with_key(asked: str) -> list[KeyGroup]:
     return [dataclasses.replace(part, keys=keys) for part, keys in found if keys]
 
 
+def _containing(word: str) -> list[KeyGroup]:
+    """The parts with the keys whose names have `word` as one or several of their words."""
+    if word not in {each for part in parts() for key in part.keys for each in _words(key.name)}:
+        return []
+    found = ((part, tuple(key for key in part.keys if word in _words(key.name))) for part in parts())
+    return [dataclasses.replace(part, keys=keys) for part, keys in found if keys]
+
+
+@cache
+def _words(name: str) -> frozenset[str]:
+    """All sequences of words in the name of a key.
+
+    >>> sorted(_words("a_b_c"))
+    ['a', 'a_b', 'a_b_c', 'b', 'b_c', 'c']
+    """
+    words = name.split("_")
+    places = range(len(words) + 1)
+    return frozenset("_".join(words[begin:end]) for begin in places for end in places if begin < end)
+
+
 def translate(asked: str) -> tuple[str, ...]:
     """Our names for a name of another library; the name itself if it is ours, or unknown.
 
     >>> translate("n_embd"), translate("nsp"), translate("optimizer.eps")
     (('model.hidden_size',), ('sentence_pair', 'segment_pair'), ('optimizer.eps',))
     """
+    asked = glossary.plain(asked)
     name = asked.rpartition(".")[2]
     if find_parts(asked) or _with_key(_without_numbers(asked)):
         return (asked,)
-    if key := glossary.key_of(name):
+    if key := glossary.key_of(asked):
         return (key,)
     return glossary.KINDS.get(name.lower(), (asked,))
 
@@ -142,7 +163,7 @@ def entries_at(path: str) -> list[Entry]:
 def _hint(asked: str) -> str:
     """A remedy for an unknown part or key: the nearest one."""
     if instead := glossary.ABSENT.get(asked.rpartition(".")[2]):
-        return f"use {instead}"
+        return instead[1] if instead[0].startswith("no ") else f"use {instead[0]}"
     ends = dict[str, str]()  # the first steps of a path may be omitted
     for name in key_names():
         ends.setdefault(".".join(name.split(".")[-1 - asked.count(".") :]), name)
@@ -163,11 +184,16 @@ def key_names() -> tuple[str, ...]:
 def find_override(name: str) -> str:
     """The only key of a recipe or cluster file that ends with `name`, as an override writes it; otherwise "".
 
+    A key of a phase is not found if another part has a key of this name, because it replaces that key in one phase.
+
     >>> find_override("tensor_parallel_size"), find_override("steps"), find_override("kind")
     ('cluster.engine.tensor_parallel_size', 'phases.0.steps', '')
+    >>> find_override("learning_rate")
+    'optimizer.learning_rate'
     """
     named = (part for part in parts() if any(key.name == name for key in part.keys))
     places = {part.path for part in named if part.path.partition(".")[0] not in ("corpus", "task")}
+    places = places - {"phases"} or places
     if len(places) != 1:
         return ""
     first, *others = [*filter(None, places.pop().split(".")), name]

@@ -68,6 +68,11 @@ def open_document(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], st
                 "recipe", f"{name_or_path}, a directory of transformers", "a name or a .yaml file", remedy
             )
         )
+    is_yaml = name_or_path.endswith((".yaml", ".yml"))
+    if folder == "recipes" and name_or_path and not is_yaml and (found := _no_recipe(name_or_path)):
+        got, remedy = found
+        expected = "a name that `sesame recipes` lists, or a .yaml file"
+        raise BadInput(error_messages.invalid("recipe", got, expected, remedy))
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         if (stem := Path(name_or_path).stem) in known and not Path(name_or_path).exists():
             raise BadInput(
@@ -76,3 +81,16 @@ def open_document(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], st
         return strict_yaml.read(Path(name_or_path), name_or_path), name_or_path
     groups = task_groups() if folder == "tasks" else frozenset[str]()
     raise BadInput(error_messages.explain_unknown_name(name_or_path, folder, known, groups))
+
+
+def _no_recipe(given: str) -> tuple[str, str] | None:
+    """What an argument is that names no recipe, and the remedy: text, or a model of a hub; None if it is unknown."""
+    path = Path(given)
+    if path.is_dir():
+        return f"{given}, a directory", f"use RECIPE --data {given} if it contains your text"
+    if path.is_file() and path.suffix:
+        return f"{given}, a file", f"use RECIPE --data {given} if it contains your text"
+    if re.fullmatch(r"[\w.-]*\w/\w[\w.-]*", given):
+        remedy = "download the model, because names on a hub are not read, and use RECIPE init_checkpoint=DIR"
+        return f"{given}, which is not a file", remedy
+    return None

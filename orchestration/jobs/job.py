@@ -288,8 +288,8 @@ def _grouped(data: Sequence[str], default: Corpus) -> Corpus | None:
     if not default.mixture:
         given = next(given for given, (name, _) in zip(data, split, strict=True) if name)
         raise BadInput(
-            f"--data {given}: no such file and no such group, because corpus {default.name} is not a mixture; check "
-            "the path, or select a mixture, e.g. data.corpus=common_crawl_books"
+            f"invalid --data: got {given}, expected an existing path, because corpus {default.name} has no groups; "
+            "check the path, or write a corpus file with `mixture` (docs/guides/corpora.md) and use --data FILE"
         )
     known = [group.name for group in default.mixture]
     for given, (name, _) in zip(data, split, strict=True):

@@ -16,6 +16,7 @@ from training.tasks import TASKS
 
 RESULT = "result.json"
 TRAIN_AGAIN = f"delete {stages.MARK} beside it, then repeat the same `sesame train` command to write it again"
+_RUN_NAME = re.compile(r"[^/]+-[0-9a-f]{8}|[^/]+-[0-9a-f]{4}")  # whole, or as in MLflow
 EVALS = "evals.json"  # the evaluation tasks of its recipe; they do not change the run
 
 
@@ -116,5 +117,10 @@ def _find_named_run(flags: JobFlags) -> Path | None:
     elif "/" in flags.recipe and Path(flags.recipe).is_dir():
         raise BadInput(
             f"{flags.recipe}: has no {launch.RUN}, so it is not a run; use the directory or name of a run, or a recipe"
+        )
+    elif _RUN_NAME.fullmatch(flags.recipe) and not Path(flags.recipe).exists():
+        raise BadInput(
+            f"invalid RUN: got {flags.recipe}, expected the name of a run in {runs}; name the directory of its results "
+            "with --output-dir"
         )
     return folder_of_run

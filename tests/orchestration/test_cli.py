@@ -22,6 +22,7 @@ from orchestration.tracking import ModelVersion
 from orchestration.version import sesame_version
 from preprocessing.errors import DataError, Diverged, Preempted, ResourceError
 from tests.orchestration.jobs.runs import finished_run, write_reviews
+from tests.pages import ROOT
 from tests.training.corpora import mini_corpus
 from training.formats import save_weights
 from training.model import Model, ModelSpec
@@ -67,9 +68,10 @@ RECIPES = "expected a name that `sesame recipes` lists, or a .yaml file"
 CORPORA = ", ".join(list_names("corpora"))
 ADDRESSES = "expected HOST:PORT, ray://HOST:PORT or auto, or no value to start Ray on this machine"
 ERRORS = {
-    "chek": "No such command 'chek'. Did you mean 'check'?",
+    "chek": "invalid command: got chek, expected a command that `sesame --help` lists; did you mean check?",
     "check": "Missing argument 'RECIPE'.",
-    "check bert_base --scal tiny": "No such option: --scal (Possible options: --scale)",
+    "check bert_base --scal tiny": "invalid option: got --scal, expected an option of `sesame check`; did you mean "
+    "--scale?",
     "check bert_bse": f"invalid recipe: got bert_bse, {RECIPES}; did you mean bert_base?",
     "eval no_such_run": f"invalid recipe: got no_such_run, {RECIPES}; use one of them, or the path of a file",
     "check no/such.yaml": "no/such.yaml: cannot read the file (No such file or directory); check the path and its "
@@ -88,8 +90,51 @@ ERRORS = {
     "phases.0.global_batch_size=VALUE, because it is a key; write it after the recipe",
     "check gpt2 --tensor-parallel-size 2": "invalid option: got --tensor-parallel-size, expected "
     "cluster.engine.tensor_parallel_size=VALUE, because it is a key; write it after the recipe",
+    "check gpt2 --learning-rate 1": "invalid option: got --learning-rate, expected optimizer.learning_rate=VALUE, "
+    "because it is a key; write it after the recipe",
+    "check gpt2 --masking.rate .1": "invalid option: got --masking.rate, expected masking.rate=VALUE, because it is a "
+    "key; write it after the recipe",
+    "check gpt2 --training.steps=3": "invalid option: got --training.steps, expected phases.0.steps=VALUE, because it "
+    "is a key; write it after the recipe",
+    "check gpt2 --validation.seq_len 3": "invalid option: got --validation.seq_len, expected an option of `sesame "
+    "check`; see `sesame check --help`",
+    "check gpt2 --save-interval 3": "invalid option: got --save-interval, expected cluster.save_every=VALUE, because "
+    "it is a key; write it after the recipe",
+    "check gpt2 --output-dir x": "invalid option: got --output-dir, expected an option of `sesame check`; leave it "
+    "out, because corpus and other commands have --output-dir",
+    "check gpt2 --follow": "invalid option: got --follow, expected an option of `sesame check`; leave it out, because "
+    "only logs has --follow",
+    "train gpt2 --micro-batch-size 4": "invalid option: got --micro-batch-size, expected "
+    "cluster.engine.micro_batch_tokens=VALUE (in tokens instead of sequences, without gradient accumulation steps), "
+    "because it is a key; write it after the recipe",
+    "train gpt2 --fp16": "invalid option: got --fp16, expected cluster.engine.precision=fp16, because it is a key; "
+    "write it after the recipe",
+    "train gpt2 --load x": "invalid option: got --load, expected init_checkpoint=VALUE (weights of a new run, because "
+    "the same command resumes a stopped run), because it is a key; write it after the recipe",
+    "train gpt2 --context-parallel-size 2": "invalid option: got --context-parallel-size, expected "
+    "cluster.engine.sequence_parallel_size=VALUE (Ulysses instead of ring attention), because it is a key; write it "
+    "after the recipe",
+    "train gpt2 --num-nodes 2": "invalid option: got --num-nodes, expected cluster.num_workers=VALUE (the number of "
+    "devices of all nodes), because it is a key; write it after the recipe",
+    "train gpt2 --report_to none": "invalid option: got --report_to, expected no such key, because MLflow records each "
+    "run; leave it out",
+    "eval gpt2 --weight_decay 1": "invalid option: got --weight_decay, expected grids.NAME.weight_decay of a task "
+    "file, because it is a key; write it into your own task file",
+    "--quux check gpt2": "invalid option: got --quux, expected a command first; see `sesame --help`",
+    "finetune gpt2": "invalid command: got finetune, expected a command that `sesame --help` lists; did you mean eval?",
+    "zzzz": "invalid command: got zzzz, expected a command that `sesame --help` lists; see `sesame --help`",
+    "keys --jsn": "invalid PART: got jsn, expected a part, a kind or a key of a file; did you mean "
+    "corpus.sources.json?",
+    "train docs": f"invalid recipe: got docs, a directory, {RECIPES}; use RECIPE --data docs if it contains your text",
+    "corpus ./README.md": f"invalid recipe: got ./README.md, a file, {RECIPES}; use RECIPE --data ./README.md if it "
+    "contains your text",
+    "train FacebookAI/roberta-base": "invalid recipe: got FacebookAI/roberta-base, which is not a file, "
+    f"{RECIPES}; download the model, because names on a hub are not read, and use RECIPE init_checkpoint=DIR",
+    "export roberta_base_tiny-de40f3d1 x": "invalid RUN: got roberta_base_tiny-de40f3d1, expected the name of a run in "
+    "work/runs; name the directory of its results with --output-dir",
     "train gpt2 --log-every": "Option '--log-every' requires an argument.",
-    "check gpt2 --quux red": "No such option: --quux",
+    "check gpt2 --quux red": "invalid option: got --quux, expected an option of `sesame check`; see `sesame "
+    "check --help`",
     "eval gpt2 --num-seeds 0": "invalid --num-seeds: got '0', expected a number of at least 1; see `sesame eval "
     "--help`",
     "eval gpt2 --max-steps 1.5": "invalid --max-steps: got '1.5', expected an integer; see `sesame eval --help`",
@@ -169,6 +214,57 @@ ERRORS = {
 @pytest.mark.parametrize("words", ERRORS)
 def test_invalid_command_gives_one_line_and_exit_code_2(capsys, words):
     assert refused(capsys, *words.split()) == (2, ERRORS[words])
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("train --save-interval", "--save-every"),
+        ("run --save_steps", "--save-every"),
+        ("train --checkpoint.interval", "--save-every"),
+        ("train --data-path", "--data"),
+        ("train --train_file", "--data"),
+        ("train --dataset_name", "--data (not a name on a hub)"),
+        ("train --output_dir", "--output-dir"),
+        ("train --job.dump_folder", "--output-dir"),
+        ("eval --num_train_epochs", "--epochs"),
+        ("eval --max_steps", "--max-steps"),
+        ("eval --per_device_train_batch_size", "--batch-sizes"),
+        ("eval --task_name", "--tasks"),
+        ("eval --learning_rate", "--learning-rates"),
+    ],
+)
+def test_an_option_of_another_library_is_answered_with_an_option_of_the_command(capsys, line: str, option: str) -> None:
+    verb, theirs = line.split()
+    answer = f"invalid option: got {theirs}, expected {option}; rename it"
+    assert refused(capsys, verb, "gpt2", theirs, "3") == (2, answer)
+
+
+TABLES = (ROOT / "docs" / "guides" / "from-other-libraries.md").read_text(encoding="utf-8")
+ROWS = [line.strip("| ").split(" | ") for line in TABLES.splitlines() if line.startswith("| ") and "`" in line]
+FLAGS = [
+    ("eval" if len(columns) == 2 else "train", theirs, re.findall("`([^`]+)`", columns[-1])[0])
+    for columns in ROWS
+    if columns[-1] not in ("Sesame", "`sesame eval`")
+    for theirs in re.findall("`([^`]+)`", " ".join(columns[:-1]))
+]
+
+
+def test_the_page_for_users_of_other_libraries_has_many_flags() -> None:
+    assert len(FLAGS) > 90
+
+
+@pytest.mark.parametrize(("verb", "theirs", "ours"), FLAGS, ids=lambda each: each)
+def test_each_flag_of_the_page_for_users_of_other_libraries_has_this_answer(
+    capsys, verb: str, theirs: str, ours: str
+) -> None:
+    option = theirs if theirs.startswith("--") else f"--{theirs}"
+    if option == ours:  # an option of Sesame
+        return
+    code, line = refused(capsys, verb, "gpt2", option, "3")
+    expected = rf"invalid option: got {re.escape(option)}, expected {re.escape(ours)}(=\w+)?( \(.*\))?(, because.*)?; "
+    assert code == 2
+    assert re.match(expected, line)
 
 
 @pytest.mark.parametrize(
@@ -672,6 +768,12 @@ def test_keys_prints_text_and_json(capsys):
     assert part["keys"][0] == {
         "name": "learning_rate", "type": "number", "default": "", "doc": "Peak learning rate.", "choices": []
     }  # fmt: skip
+    assert main(["keys", "--fp16"]) == 0
+    assert "--fp16 is called cluster.engine.precision=fp16 in Sesame" in capsys.readouterr().out
+    for name in ("train-iters", "--train-iters", "training.steps"):
+        found = json_answer(capsys, "keys", name)
+        assert [part["path"] for part in found["parts"]] == ["phases"]
+        assert found["next"] == []
     assert main(["keys", "phases.0.steps"]) == 0
     assert "Number of steps" in capsys.readouterr().out
     assert main(["keys", "masking.none"]) == 0

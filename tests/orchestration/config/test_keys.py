@@ -160,11 +160,26 @@ def test_an_unknown_name_is_refused_with_the_most_similar_one(asked: str, answer
         ("block_size", ("block_size",)),  # also a key of Sesame
         ("NSP", ("sentence_pair", "segment_pair")),
         ("data_collator", ("masking",)),
+        ("--train-iters", ("phases.0.steps",)),
+        ("training.steps", ("phases.0.steps",)),
+        ("--masking.rate", ("masking.rate",)),
         ("qqqq", ("qqqq",)),
     ],
 )
 def test_a_name_of_another_library_is_translated(asked: str, ours: tuple[str, ...]) -> None:
     assert keys.translate(asked) == ours
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("tensor", ["tensor_parallel_size"]),
+        ("parallel", ["tensor_parallel_size", "pipeline_parallel_size", "sequence_parallel_size"]),
+        ("tensor_parallel", ["tensor_parallel_size"]),
+    ],
+)
+def test_a_word_of_a_name_finds_the_keys_that_contain_it(word: str, found: list[str]) -> None:
+    assert [key.name for part in keys.find_keys(word) for key in part.keys] == found
 
 
 def test_types_defaults_and_docs_come_from_the_fields() -> None:

@@ -170,6 +170,16 @@ def refusal(*overrides, recipe="bert_base", scale=""):
     [
         ("optimizer.peek=1", "invalid key: got optimizer.peek, expected one of the keys learning_rate"),
         ("learning_rate=1", "invalid key: got learning_rate, expected a key of the file; did you mean optimizer.learn"),
+        ("hidden_size=64", "invalid key: got hidden_size, expected a key of the file; did you mean model.hidden_size?"),
+        (
+            "vocab_size=64",
+            "invalid key: got vocab_size, expected a key of the file; did you mean data.tokenizer.vocab_size?",
+        ),
+        (
+            "max_position_embeddings=64",
+            "invalid key: got max_position_embeddings, expected a key of the file; did you mean "
+            "model.position_embedding.max_position_embeddings?",
+        ),
         ("steps=9", "invalid key: got steps, expected a key of the file; did you mean phases.0.steps?"),
         ("optimizer.zzzz=1", "invalid key: got optimizer.zzzz, expected one of the keys"),
         ("model.kind=encodr", "invalid model.kind: got 'encodr', expected one of encoder, decoder, encoder_decoder, t"),
@@ -311,6 +321,14 @@ def test_an_unknown_name_is_refused_with_the_most_similar_one():
         load("bert_bse")
     with pytest.raises(BadInput, match=r"did you mean local\?"):
         load_cluster("locl")
+    with pytest.raises(BadInput, match=r"did you mean one of gpt3_125m, gpt3_13b, .*gpt3_760m\?$"):
+        load("gpt3")
+    with pytest.raises(BadInput, match=r"; use --cluster 64xa100 cluster\.num_workers=1024$"):
+        load_cluster("1024xa100")
+    with pytest.raises(BadInput, match=r"; use --cluster 1024xh100 cluster\.num_workers=512$"):
+        load_cluster("512xh100")
+    with pytest.raises(BadInput, match=r"; use --cluster one_gpu cluster\.gpu_type=b200 cluster\.num_workers=4$"):
+        load_cluster("4xb200")
     with pytest.raises(BadInput, match=r"no/such\.yaml: cannot read the file \(No such file or directory\); check"):
         load("no/such.yaml")
 

@@ -141,7 +141,8 @@ def test_invalid_groups_give_a_one_line_error(data: list[str], message: str, tmp
 
 def test_group_for_a_corpus_without_groups_is_refused(tmp_path: Path):
     with pytest.raises(
-        BadInput, match=r"no such file and no such group, because corpus demo is not a mixture; .*data\.corpus="
+        BadInput,
+        match=r"got books1=/nowhere, expected an existing path, because corpus demo has no groups; .* `mixture` ",
     ):
         open_job(JobFlags(recipe="gpt3_125m", scale="tiny", data=["books1=/nowhere"], output_dir=tmp_path))
 
