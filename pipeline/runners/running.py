@@ -160,13 +160,13 @@ def check_options(beam_args: Sequence[str]) -> PipelineOptions:
     return options
 
 
-def check_here(beam_args: Sequence[str]) -> PipelineOptions:
-    """Like `check_options`. Also raises ResourceError if packages of the runner are not installed, or if nothing
-    listens at the job endpoint; Beam would wait for it without a message.
+def check_here(beam_args: Sequence[str], connect: bool = True) -> PipelineOptions:
+    """Like `check_options`. Also raises ResourceError if packages of the runner are not installed, or, with `connect`,
+    if nothing listens at the job endpoint. Beam would wait for a job server without a message.
     """
     options = check_options(beam_args)
     runner = (options.view_as(StandardOptions).runner or "").rpartition(".")[2].lower()
-    if runner.removesuffix("runner") in _PORTABLE:
+    if connect and runner.removesuffix("runner") in _PORTABLE:
         _require_job_server(options.view_as(PortableOptions).job_endpoint or "")
     if "dataflow" in runner:
         try:
