@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from pipeline.readers import Source
 from preprocessing.credentials import has_credential, is_credential
 from preprocessing.spec import InvalidValue, key, require, require_name, spec
-from preprocessing.text import Whitespace
+from preprocessing.text import LANGUAGES, Whitespace, nearest_code
 
 
 @spec
@@ -28,7 +28,9 @@ class Clean:
     mask_pii: tuple[Literal["email", "ip", "phone"], ...] = key(
         default=(), doc="Types of personal data that placeholders replace."
     )
-    languages: tuple[str, ...] = key(default=(), doc="ISO 639-1 codes of the languages to keep; []: all.")
+    languages: tuple[str, ...] = key(
+        default=(), doc="Codes of the languages to keep, in lower case, e.g. en (ISO 639-1); []: all."
+    )
     # The papers are cited in preprocessing/text/filters.py.
     filters: tuple[Literal["c4", "gopher_quality", "gopher_repetition"], ...] = key(
         default=(), doc="Quality filters to apply, in the order given."
@@ -55,6 +57,13 @@ class Clean:
         return plain
 
     def __post_init__(self) -> None:
+        for code in self.languages:
+            if code not in LANGUAGES:
+                remedy = (
+                    f"use {nearest}" if (nearest := nearest_code(code)) else "see docs/guides/corpora.md for all codes"
+                )
+                expected = "a code of py3langid in lower case, e.g. en, de, zh"
+                raise InvalidValue("clean.languages", repr(code), f"{expected}; {remedy}", code)
         require(self.min_chars >= 1, "clean.min_chars", self.min_chars, "1 or more characters")
         most = 100_000_000  # a document is held in memory
         holds = self.min_chars <= self.max_chars <= most

@@ -15,7 +15,7 @@ from orchestration.terminal import show_wait
 from preprocessing.credentials import without_credentials
 
 if TYPE_CHECKING:
-    from orchestration.jobs import Job, JobFlags, JobPlan
+    from orchestration.jobs import Job, JobFlags, JobPlan, JobStage
     from orchestration.launch import JobServer
 
 TYPED = ContextVar[tuple[str, ...]]("TYPED", default=())
@@ -83,13 +83,15 @@ def check_initial_weights(job: "Job") -> None:
             require_fitting_weights(Path(job.recipe.init_checkpoint), job.recipe.model, job.recipe.losses)
 
 
-def check_beam(job: "Job", given: Sequence[str]) -> None:
-    """Check the Beam options of a cluster and those after `--`. Beam is imported only if options exist."""
+def check_beam(job: "Job", given: Sequence[str], stages: Sequence["JobStage"]) -> None:
+    """Check the Beam options of a cluster and those after `--`, and, if one of `stages` is to be built, whether a job
+    server listens. Beam is imported only if options exist.
+    """
     if words := [*job.cluster.beam.arguments, *given]:
         with show_wait("importing Beam"):
             from pipeline.runners import check_here
 
-        check_here(words)
+        check_here(words, connect=any(stage.state != "done" for stage in stages))
 
 
 def warn_of_few_rows(job: "Job") -> None:

@@ -260,6 +260,22 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "absolute": ("learned",),
     "sinus": ("sinusoidal",),
     "fixed": ("sinusoidal",),
+    "parquet": ("table",),
+    "arrow": ("table",),
+    "feather": ("table",),
+    "datasets": ("table",),
+    "json_lines": ("jsonl",),
+    "jsonlines": ("jsonl",),
+    "ndjson": ("jsonl",),
+    "tsv": ("csv",),
+    "txt": ("text",),
+    "plain": ("text",),
+    "lines": ("text",),
+    "htm": ("html",),
+    "tei": ("xml",),
+    "wet": ("warc",),
+    "common_crawl": ("warc",),
+    "wikipedia": ("wiki_dump",),
 }
 
 # Name elsewhere without a key in Sesame -> what to use instead, and the remedy.

@@ -61,10 +61,11 @@ def untracked(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
 def arguments_of(job: Job, beam_args: Sequence[str]) -> list[str]:
     """Beam's options of a job: those of its cluster, then `beam_args`.
 
-    Raises BadInput for options unknown to Beam, ResourceError if packages of the runner are not installed.
+    Raises BadInput for options unknown to Beam, ResourceError if packages of the runner are not installed, or if
+    something is to be built and nothing listens at the job endpoint.
     """
     arguments = [*job.cluster.beam.arguments, *beam_args]
-    check_here(arguments)
+    check_here(arguments, connect=any(stage.state != "done" for stage in job.plan[:3]))
     return arguments
 
 

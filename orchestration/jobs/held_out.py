@@ -42,13 +42,14 @@ def with_split_ratios(corpus: Corpus, share: float | None, own: bool) -> Corpus:
     return replace(corpus, validation_ratio=share / 2, test_ratio=share / 2)
 
 
-def describe_split_ratios(corpus: Corpus, own: bool) -> str:
-    """The held-out fractions and their purpose, in one line.
+def describe_split_ratios(corpus: Corpus, own: bool, file: str = "") -> str:
+    """The held-out fractions and their purpose, in one line. `file` is the corpus file of the user, if any.
 
     >>> describe_split_ratios(Corpus(name="news"), own=True)
     'held out of news: 0.5 % for validation, 0.5 % for downstream tasks; change it with --holdout-ratio RATIO'
     """
-    option = "--holdout-ratio RATIO" if own else "your own corpus file"
+    keys = f"validation_ratio and test_ratio in {file or 'your own corpus file'}"
+    option = "--holdout-ratio RATIO" if own else keys
     return (
         f"held out of {corpus.name}: {_percent(corpus.validation_ratio)} for validation, {_percent(corpus.test_ratio)} "
         f"for downstream tasks; change it with {option}"

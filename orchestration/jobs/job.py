@@ -22,7 +22,7 @@ from orchestration.config import (
 )
 from orchestration.jobs import held_out, stages
 from orchestration.planning import device_of
-from pipeline.readers import Source, about_how_many, left_out, plan_splits, recognise
+from pipeline.readers import Source, about_how_many, left_out, plan_splits, recognise, recognise_reference
 from pipeline.spec import Corpus, MixtureGroup
 from preprocessing.errors import BadInput
 from preprocessing.folders import require_local_path
@@ -87,6 +87,7 @@ class Job:
     notes: tuple[str, ...] = ()  # notes about the text, printed with the description of the sources
     command: str = ""  # the command line of this job
     own_text: bool = False  # whether the text comes from --data and not from a named corpus
+    corpus_file: str = ""  # the corpus file of the user, if --data is one
 
     @property
     def source_notes(self) -> list[str]:
@@ -97,7 +98,7 @@ class Job:
             *lines,
             *_describe_mixture(self.corpus),
             *self.notes,
-            held_out.describe_split_ratios(self.corpus, self.own_text),
+            held_out.describe_split_ratios(self.corpus, self.own_text, self.corpus_file),
         ]
 
     @property
@@ -199,7 +200,17 @@ def open_job(flags: JobFlags) -> Job:
         raise BadInput(f"{flags.recipe}: corpus {corpus.name}: {without_whitespace(recipe.data.tokenizer.kind)}")
     if problems := check(recipe, cluster):
         raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
-    return Job(recipe, cluster, corpus, flags.output_dir, notes if unweighted else (), flags.command_line, own_text=own)
+    file = next((given for given in flags.data if not own and given not in list_names("corpora")), "")
+    return Job(
+        recipe,
+        cluster,
+        corpus,
+        flags.output_dir,
+        notes if unweighted else (),
+        flags.command_line,
+        own_text=own,
+        corpus_file=file,
+    )
 
 
 def _given_names(flags: JobFlags) -> list[tuple[str, str]]:
@@ -234,7 +245,10 @@ def inputs_of(corpus: Corpus) -> str:
     decontamination."""
     others = [*corpus.dedup.reference_corpora, *corpus.decontaminate.paths]
     corpora = [path for path in others if (Path(path) / FILE_NAME).is_file()]
-    sources = [*corpus.sources, *(source for path in others if path not in corpora for source in recognise(path))]
+    keys = dict.fromkeys(corpus.decontaminate.paths, "decontaminate.paths")
+    keys |= dict.fromkeys(corpus.dedup.reference_corpora, "dedup.reference_corpora")
+    texts = [path for path in others if path not in corpora]
+    sources = [*corpus.sources, *(source for path in texts for source in recognise_reference(path, keys[path]))]
     phrases = Path(corpus.phrases)
     units = phrases.read_text(encoding="utf-8", errors="replace") if phrases.is_file() else ""
     digests = [Manifest.load(path).digest for path in corpora]

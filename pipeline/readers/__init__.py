@@ -28,6 +28,7 @@ from pipeline.readers.warc import WarcReader
 from pipeline.readers.wiki_dump import WikiDumpReader
 from pipeline.readers.wikiextractor import WikiExtractorReader
 from pipeline.readers.xml_text import XmlReader
+from preprocessing.errors import BadInput
 
 __all__ = [
     "CUT_OFF",
@@ -64,6 +65,7 @@ __all__ = [
     "plan_splits",
     "portable",
     "recognise",
+    "recognise_reference",
     "records",
     "size_of",
     "sniff",
@@ -100,6 +102,16 @@ def recognise(path: str) -> list[Source]:
     ([TextReader(kind='text', path='books/*.txt', document_unit='paragraphs', extensions=(), encoding='')], 'body')
     """
     return splits.recognise(path, READERS)
+
+
+def recognise_reference(path: str, key: str) -> list[Source]:
+    """Like `recognise`, for a path in a key of a corpus file, e.g. decontaminate.paths. Errors name the key."""
+    try:
+        return recognise(path)
+    except BadInput as error:
+        what, select, _ = str(error).partition("; select a ")
+        remedy = "; add # and its name to the path, PATH#NAME" if select else ""
+        raise BadInput(f"{key}: {what}{remedy}") from None
 
 
 def sniff(path: str) -> Source:

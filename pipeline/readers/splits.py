@@ -7,6 +7,7 @@ reader (reader.py).
 import glob
 import json
 import os
+import shlex
 from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -35,6 +36,7 @@ _TEXTS: Final = (".txt", ".text", ".md", "")  # file extensions of prose
 _FIELDS: Final = ("text_key", "element")  # keys that select the text in a file
 _MOST_LOOKED_AT: Final = 20  # files tested per extension of a directory
 _MOST_SHOWN: Final = 6
+_ONE_FILE: Final = ":FILE"  # end of the remedy for an unread file
 R = TypeVar("R", bound=Reader)
 
 
@@ -194,9 +196,26 @@ def _left_out(folder: str, read: Set[str], readers: Sequence[type[Reader]]) -> l
         groups.setdefault(what, []).append(file)
     if not groups:
         return []
-    shown = [f"{each[0].label}{_more(len(each) - 1)} ({what})" for what, each in groups.items()]
+    unread = {file.path for each in groups.values() for file in each}
+    shown = []
+    for what, each in groups.items():
+        others = (read | unread) - {file.path for file in each}
+        remedy = _with_pattern(what, Path(local(folder)), each, others)
+        shown.append(f"{each[0].label}{_more(len(each) - 1)} ({remedy})")
     more = sum(map(len, list(groups.values())[_MOST_SHOWN:]))
     return [f"{folder}: files not read: {'; '.join(shown[:_MOST_SHOWN])}{_more(more)}"]
+
+
+def _with_pattern(what: str, folder: Path, found: Sequence[InputFile], others: Set[str]) -> str:
+    """The description of several files with a glob for them, if they are local and no other file matches it."""
+    suffixes = {"".join(Path(file.path).suffixes[-2 if file.compression else -1 :]) for file in found}
+    kind, ending = what.partition(";")[0], suffixes.pop()
+    is_shared = any(path.endswith(ending) for path in others)
+    if not what.endswith(_ONE_FILE) or len(found) < 2 or suffixes or not ending or is_shared or not folder.is_dir():
+        return what
+    below = "**/" if any(Path(file.path).parent != folder for file in found) else ""
+    pattern = f"{glob.escape(str(folder))}/{below}*{ending}"
+    return f"{kind}; to read them, pass --data {shlex.quote(f'{kind}:{pattern}')}"
 
 
 def _describe_unread(file: InputFile, readers: Sequence[type[Reader]]) -> str:
@@ -205,7 +224,11 @@ def _describe_unread(file: InputFile, readers: Sequence[type[Reader]]) -> str:
         source = _of_group(file.path, "text", [file], False, True, readers)
     except BadInput as error:
         return str(error).removeprefix(f"{file.path}: ")
-    return f"{source.kind}; to read it, pass --data {source.kind}:FILE" if source else "; ".join(describe_format(file))
+    return (
+        f"{source.kind}; to read it, pass --data {source.kind}{_ONE_FILE}"
+        if source
+        else "; ".join(describe_format(file))
+    )
 
 
 def _more(count: int) -> str:

@@ -28,6 +28,7 @@ from pipeline.readers import (
     left_out,
     plan_splits,
     recognise,
+    recognise_reference,
     records,
 )
 from pipeline.runners import Report, beam, pipeline, report_progress
@@ -305,7 +306,8 @@ def _ngram_file(corpus: Corpus) -> str:
     decontaminate = corpus.decontaminate
     if not decontaminate.paths:
         return ""
-    splits = [split.name for path in decontaminate.paths for split in plan_splits(recognise(path))]
+    found = [recognise_reference(path, "decontaminate.paths") for path in decontaminate.paths]
+    splits = [split.name for sources in found for split in plan_splits(sources)]
     made_of = [sorted(splits), decontaminate.ngram_size, corpus.clean.fix_text, _NGRAMS_VERSION]
     return _name("ngrams", *made_of).replace(".arrow", ".npy")
 

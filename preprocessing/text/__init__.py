@@ -8,7 +8,7 @@ pii.py. Duplicates: ngrams.py, minhash.py, decontaminate.py. Phrases and words: 
 from preprocessing.text.chinese_words import chinese_word_starts
 from preprocessing.text.decontaminate import fewest_words, ngram_hashes, shared_ngrams
 from preprocessing.text.filters import apply_rules
-from preprocessing.text.language_id import language
+from preprocessing.text.language_id import LANGUAGES, language, nearest_code
 from preprocessing.text.minhash import bands_of, components, shingles, signature
 from preprocessing.text.phrases import Gazetteer, Spans, move_spans, num_without_token, phrase_starts, relocate_spans
 from preprocessing.text.pii import Edits, mask_pii
@@ -18,6 +18,7 @@ from preprocessing.text.sentence_lengths import describe_implausible, describe_u
 from preprocessing.text.tidy import Whitespace, decode, from_cesu8, normalize, text_key
 
 __all__ = [
+    "LANGUAGES",
     "Edits",
     "Gazetteer",
     "Spans",
@@ -35,6 +36,7 @@ __all__ = [
     "lines_as_sentences",
     "mask_pii",
     "move_spans",
+    "nearest_code",
     "ngram_hashes",
     "normalize",
     "num_without_token",

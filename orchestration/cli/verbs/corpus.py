@@ -40,7 +40,7 @@ def corpus(
     wanted = [*stages_of(job)[:3], *static]
     announce(wanted, recognized(job))
     if output.dry_run:
-        check_beam(job, context.obj)
+        check_beam(job, context.obj, wanted)
         return print_answer(print_plan(wanted, quote_command()), output.as_json)
     from orchestration.terminal import show_progress
 

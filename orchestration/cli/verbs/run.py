@@ -37,7 +37,7 @@ def run(
     notes = refuse_impossible(job, training.resume)
     announce(due, [*recognized(job), *notes])
     if output.dry_run:
-        check_beam(job, context.obj)
+        check_beam(job, context.obj, due[:3])
         return print_answer(print_plan(due, quote_command()), output.as_json)
     from orchestration.terminal import show_progress, views
 

@@ -27,6 +27,11 @@ if TYPE_CHECKING:  # importing it takes a second
 __all__ = ["DataCardFacts", "facts_of", "html", "markdown", "pictures", "save", "write"]
 
 NAMES: Final = ("data_card.md", "data_card.html")
+_LABELS: Final = {  # statistics of the manifest whose keys do not say what they count
+    "repaired.documents": "documents with invalid bytes",
+    "repaired.sequences": "invalid byte sequences, replaced by U+FFFD",
+    "masked": "personal data replaced by placeholders",
+}
 _BAR: Final = 40  # characters of the longest bar of a histogram in Markdown
 
 
@@ -119,7 +124,7 @@ def _summary(known: DataCardFacts) -> Section:
         "mean sentence length": f"{known.sentences.mean:,.1f} tokens",
         "tokens per word": _ratio(kept.tokens, pieces.words),
         "unknown tokens": _share(pieces.unknown, kept.tokens),
-        **{_words(key): value for key, value in known.statistics.items()},
+        **{_LABELS.get(key, _words(key)): value for key, value in known.statistics.items()},
     }
     return Section("Summary", said, (CardTable(("fact", "value"), tuple(rows.items()), 2),))
 
@@ -185,8 +190,8 @@ def _group_counts(known: DataCardFacts) -> CardTable:
 
 def _funnel(known: DataCardFacts) -> Section:
     said = (
-        "Each byte that was read is either kept or counted under one reason below. Text that a step removes from a "
-        "document adds bytes to the reason, but no document."
+        "Each byte that was read is either kept or counted under one reason below. `trimmed` counts the bytes that "
+        "cleaning removes from documents that remain, so it has bytes, but no documents."
     )
     seen, rows, left = known.seen, [], known.seen
     for reason, count in known.dropped.items():
@@ -297,8 +302,8 @@ def _made(known: DataCardFacts) -> Section:
 
 def _words(key: str) -> str:
     """
-    >>> _words("repaired.too_long")
-    'repaired too long'
+    >>> _words("rejected.too_long")
+    'rejected too long'
     """
     return key.replace("_", " ").replace(".", " ")
 

@@ -1123,3 +1123,27 @@ def test_workers_are_limited_by_cores_and_memory_of_the_control_group(monkeypatc
     monkeypatch.setattr(limits, "cores", lambda root=limits.ROOT: limits.Cores(cores))
     monkeypatch.setattr(limits, "memory", lambda root=limits.ROOT: limits.MemoryLimit(memory, memory))
     assert load_cluster("local").count_workers(load("bert_base")) == workers
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [("eng", "use en"), ("EN", "use en"), ("english", "use en"), ("xx", "see docs/guides/corpora.md")],
+)
+def test_an_unknown_language_is_refused(tmp_path: Path, code: str, remedy: str) -> None:
+    """Every document used to be dropped, because no text is identified as such a language."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"name: mine\nclean: {{languages: [de, {code}]}}\n")
+    with pytest.raises(
+        BadInput, match=rf"invalid clean\.languages: got '{code}', expected a code of py3langid in .*; {remedy}"
+    ):
+        load_corpus(str(file))
+
+
+@pytest.mark.parametrize(
+    ("kind", "meant"), [("parquet", "table"), ("arrow", "table"), ("ndjson", "jsonl"), ("tsv", "csv"), ("txt", "text")]
+)
+def test_the_kind_of_a_source_is_suggested_by_the_format_of_its_files(tmp_path: Path, kind: str, meant: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"name: mine\nsources: [{{kind: {kind}, path: x}}]\n")
+    with pytest.raises(BadInput, match=rf"invalid sources\.0\.kind: got '{kind}', expected one of .*; use {meant}$"):
+        load_corpus(str(file))

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from orchestration import environment
+from orchestration.cli import main
 from orchestration.jobs import JobFlags, open_job
 from orchestration.jobs import corpus as corpus_job
 from orchestration.progress import ignore_progress
-from pipeline.runners import beam, pipeline, workers
+from pipeline.runners import beam, pipeline, running, workers
 from preprocessing.errors import BadInput
 from tests.golden import text
 
@@ -93,3 +94,20 @@ def test_text_that_changes_after_planning_is_refused(tmp_path: Path) -> None:
     ):
         corpus_job.untracked(job, (), ignore_progress)
     assert not list((tmp_path / "out").rglob("manifest.json"))
+
+
+def test_a_job_server_is_needed_only_to_build_a_part_of_the_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "_CONNECT_SECONDS", 0.1)
+    text.write(tmp_path / "text.jsonl", num_documents=60)
+    words = ["corpus", "bert_base", "--scale", "tiny", "--data", str(tmp_path / "text.jsonl"), "--progress", "none"]
+    words += ["--output-dir", str(tmp_path / "out"), "--cluster", "portable"]
+    more = ["--", "--job_endpoint=127.0.0.1:1"]
+    for dry in (["--dry-run"], []):
+        assert main([*words, *dry, *more]) == 4
+        assert "sesame: Beam: invalid job_endpoint: got 127.0.0.1:1 (" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").glob("text/*/*.arrow"))
+    build_digest(tmp_path, "out")
+    for dry in (["--dry-run"], []):
+        assert main([*words, *dry, *more]) == 0

@@ -69,7 +69,7 @@ def test_held_out_fractions_are_reported(text: Path, capsys: pytest.CaptureFixtu
         )
         assert message in capsys.readouterr().err
     assert main(["corpus", *given, "--data", "demo"]) == 0
-    message = "held out of demo: 2 % for validation, 10 % for downstream tasks; change it with your own corpus file"
+    message = "10 % for downstream tasks; change it with validation_ratio and test_ratio in your own corpus file"
     assert message in capsys.readouterr().err
 
 
@@ -234,3 +234,11 @@ def test_document_count_of_files_of_different_sizes_is_estimated(tmp_path: Path)
         (tmp_path / f"{number}.txt").write_text("A few words. " * (5 if number % 20 else 20_000))
     found = about_how_many([TextReader(path=str(tmp_path), document_unit="document")], 32, 1_000_000)
     assert found == pytest.approx(400, rel=0.35)
+
+
+def test_the_corpus_file_that_sets_the_fractions_is_named(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = text.parent / "mine.yaml"
+    file.write_text(f"name: mine\nsources: [{{kind: text, path: {text}}}]\n")
+    words = ["corpus", "bert_base", "--scale", "tiny", "--dry-run", "--output-dir", str(text.parent / "out")]
+    assert main([*words, "--data", str(file)]) == 0
+    assert f"downstream tasks; change it with validation_ratio and test_ratio in {file}\n" in capsys.readouterr().err

@@ -389,3 +389,15 @@ def test_funnel_without_drops_is_drawn(facts: DataCardFacts) -> None:
     empty = replace(facts, seen=Count(), kept=Count(), dropped={})
     assert set(card.pictures(empty)) == {"funnel", "document_lengths", "sentence_lengths", "zipf"}
     assert "0 documents with 0 tokens" in card.markdown(empty)
+
+
+def test_rows_about_damage_and_personal_data_say_what_they_count(hostile_facts: DataCardFacts) -> None:
+    """`repaired` does not count the repairs of ftfy, and `masked` does not count masked tokens."""
+    statistics = {"repaired.documents": "3", "repaired.sequences": "5", "masked": "7"}
+    text = card.markdown(replace(hostile_facts, statistics=statistics))
+    for row in (
+        "| documents with invalid bytes | 3 |",
+        "| invalid byte sequences, replaced by U+FFFD | 5 |",
+        "| personal data replaced by placeholders | 7 |",
+    ):
+        assert row in text

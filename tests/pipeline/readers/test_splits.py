@@ -1,4 +1,5 @@
 import bz2
+import glob
 import gzip
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from pipeline.readers import (
     WikiExtractorReader,
     left_out,
     plan_splits,
+    recognise,
     records,
     sniff,
 )
@@ -322,3 +324,32 @@ def test_prose_beside_json_lines_is_skipped_and_reported(tmp_path: Path) -> None
     assert left_out([JsonlReader(path=str(tmp_path / "text.jsonl"))]) == []
     (tmp_path / "a note.txt").unlink()
     assert left_out([source]) == []
+
+
+class TestUnreadFilesOfOneKind:
+    """Several unread files are read with a glob, and not one by one."""
+
+    def left_out(self, folder: Path, *names: str) -> str:
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("What this is, in a sentence.\n")
+        (folder / "a.jsonl").write_text('{"text": "A document of this directory."}\n')
+        (line,) = left_out(recognise(str(folder)))
+        return line
+
+    def test_a_glob_for_the_files_of_a_directory(self, tmp_path: Path) -> None:
+        line = self.left_out(tmp_path / "raw text", "b.txt", "c.txt", "d.txt")
+        wanted = f"'text:{tmp_path / 'raw text'}/*.txt'"
+        assert line.endswith(f": files not read: b.txt and 2 more (text; to read them, pass --data {wanted})")
+        (source,) = recognise(wanted.strip("'"))
+        assert len(source.files()) == 3
+
+    def test_a_glob_for_files_in_several_directories(self, tmp_path: Path) -> None:
+        line = self.left_out(tmp_path / "[raw]", "b.txt", "below/c.txt")
+        assert f"text:{glob.escape(str(tmp_path / '[raw]'))}/**/*.txt" in line
+        (source,) = recognise(f"text:{glob.escape(str(tmp_path / '[raw]'))}/**/*.txt")
+        assert len(source.files()) == 2
+
+    @pytest.mark.parametrize("names", [("README", "LICENSE"), ("b.txt", "c.md"), ("b.txt",)])
+    def test_no_glob_if_it_would_match_other_files(self, tmp_path: Path, names: tuple[str, ...]) -> None:
+        assert self.left_out(tmp_path, *names).endswith("(text; to read it, pass --data text:FILE)")

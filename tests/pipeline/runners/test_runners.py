@@ -59,6 +59,7 @@ def submission(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object
     from apache_beam.runners.portability.portable_runner import PortableRunner
 
     monkeypatch.setattr(PortableRunner, "create_job_service", lambda self, options: Service())
+    monkeypatch.setattr("pipeline.runners.running._require_job_server", lambda endpoint: None)
 
     def submitted(job: Callable[[], object]) -> Any:
         with pytest.raises(Submitted) as caught:
@@ -156,10 +157,14 @@ def test_a_beam_option_that_cannot_be_false_is_refused(name: str, message: str) 
 
 
 def test_an_unreachable_job_server_is_a_one_line_error(tmp_path: Path) -> None:
-    arguments = ["--runner=PortableRunner", "--job_endpoint=127.0.0.1:1", "--job_server_timeout=1"]
-    arguments += ["--environment_type=EXTERNAL", "--environment_config=127.0.0.1:1"]
-    with pytest.raises(ResourceError, match="no job server"), pipeline(tmp_path, 0, arguments) as graph:
+    more = ["--job_server_timeout=1", "--environment_type=EXTERNAL", "--environment_config=127.0.0.1:1"]
+    arguments = ["--runner=PortableRunner", "--job_endpoint=127.0.0.1:1", *more]
+    with pytest.raises(ResourceError, match="invalid job_endpoint"), pipeline(tmp_path, 0, arguments) as graph:
         graph | beam.Create([1])
+    with socket.create_server(("127.0.0.1", 0)) as other:  # it listens, but is not a job server
+        arguments = ["--runner=PortableRunner", f"--job_endpoint=127.0.0.1:{other.getsockname()[1]}", *more]
+        with pytest.raises(ResourceError, match="no job server"), pipeline(tmp_path, 0, arguments) as graph:
+            graph | beam.Create([1])
 
 
 def free_port() -> int:

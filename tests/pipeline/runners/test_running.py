@@ -1,5 +1,6 @@
 import logging
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -193,3 +194,40 @@ def test_the_number_of_processes_is_limited_by_cores_and_memory(
     monkeypatch.setattr(limits, "cores", lambda root=limits.ROOT: limits.Cores(cores))
     monkeypatch.setattr(limits, "memory", lambda root=limits.ROOT: limits.MemoryLimit(memory, memory))
     assert _processes((), 51e6) == expected
+
+
+@pytest.mark.parametrize("runner", ["PortableRunner", "portable", "FlinkRunner", "spark"])
+def test_a_job_endpoint_where_nothing_listens_is_refused(runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beam waited for the job server without a message."""
+    monkeypatch.setattr(running, "_CONNECT_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = f"127.0.0.1:{server.getsockname()[1]}"
+        check_here([f"--runner={runner}", f"--job_endpoint={endpoint}"])
+        check_here([f"--runner={runner}", f"--job_endpoint=localhost:{server.getsockname()[1]}"])
+    with pytest.raises(
+        ResourceError, match=rf"^Beam: invalid job_endpoint: got {endpoint} \(.+\), expected [^\n]+; start "
+    ):
+        check_here([f"--runner={runner}", f"--job_endpoint={endpoint}"])
+    with pytest.raises(ResourceError, match=r"^Beam: invalid job_endpoint: got localhost:70000 "):
+        check_here([f"--runner={runner}", "--job_endpoint=localhost:70000"])
+
+
+@pytest.mark.parametrize("args", [("--runner=PortableRunner", "--job_endpoint=embed"), ("--runner=FlinkRunner",), ()])
+def test_no_connection_is_tried_without_the_address_of_a_job_server(
+    args: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "create_connection", lambda *_: pytest.fail("tried to connect"))
+    check_here(args)
+
+
+def test_a_job_server_may_start_a_moment_later() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    servers: list[socket.socket] = []
+    late = threading.Timer(0.7, lambda: servers.append(socket.create_server(("127.0.0.1", port))))
+    late.start()
+    try:
+        check_here(["--runner=PortableRunner", f"--job_endpoint=127.0.0.1:{port}"])
+    finally:
+        late.join()
+        servers[0].close()

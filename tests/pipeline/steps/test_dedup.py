@@ -280,6 +280,16 @@ class TestDecontaminate:
         ]
         assert TextDirectory.load(texts.folder).evaluation_texts == texts.evaluation_texts
 
+    def test_a_table_without_a_column_text_is_refused_with_the_remedy_of_this_key(self, tmp_path: Path) -> None:
+        """The message used to name --data and `text_key` of a source."""
+        (tmp_path / "dev.tsv").write_text("index\tquestion\n0\tWho is she?\n1\tWho is he?\n")
+        with pytest.raises(
+            BadInput,
+            match=r"^decontaminate\.paths: .*dev\.tsv: missing key 'text', expected one of 'index', 'question'; "
+            r"add # and its name to the path, PATH#NAME$",
+        ):
+            read(tmp_path / "new", [story(1)], decontaminate=Decontaminate(paths=(str(tmp_path / "dev.tsv"),)))
+
     def test_evaluation_sets_without_an_ngram_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "eval.txt").write_text("Too short.\n")
         with pytest.raises(

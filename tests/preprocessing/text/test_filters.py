@@ -1,7 +1,9 @@
 """C4 and Gopher rules at their limits, and the fast repetition rules against literal definitions."""
 
 import random
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -263,3 +265,22 @@ def test_removed_citation_marks_leave_no_double_blanks() -> None:
         "It had rained all day. Then the sun came out again. Nobody had seen that coming.",
         "",
     )
+
+
+def test_the_page_lists_each_reason_with_its_threshold() -> None:
+    page = (Path(__file__).parents[3] / "docs/guides/corpora.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `((?:c4|gopher)_\w+)` \| (.*) \|$", page, re.MULTILINE))
+    source = Path(quality.__file__).read_text(encoding="utf-8")
+    reasons = set(re.findall(r'"((?:c4|gopher)_\w+)"', source)) - {"gopher_quality", "gopher_repetition"}
+    for name in ("line", "paragraph"):
+        share = f"{quality._MOST_DUPLICATE:.0%}", f"{quality._MOST_DUPLICATE_CHARACTERS:.0%}"
+        assert share[0] in rows[f"gopher_duplicate_{name}s"]
+        assert share[1] in rows[f"gopher_duplicate_{name}_characters"]
+        reasons |= {f"gopher_duplicate_{name}s", f"gopher_duplicate_{name}_characters"}
+    for n, most in quality._MOST_IN_TOP.items():
+        reasons.add(f"gopher_top_{n}gram")
+        assert f"{most:.0%}" in rows[f"gopher_top_{n}gram"]
+    for n, most in quality._MOST_IN_DUPLICATES.items():
+        reasons.add(f"gopher_duplicate_{n}grams")
+        assert f"{most:.0%}" in rows[f"gopher_duplicate_{n}grams"]
+    assert rows.keys() == reasons

@@ -1,8 +1,10 @@
 """Language identification works without a network and gives the same result on every machine."""
 
+from pathlib import Path
+
 import pytest
 
-from preprocessing.text import language
+from preprocessing.text import LANGUAGES, language, language_id, nearest_code
 from preprocessing.text.language_id import UNKNOWN
 
 ENGLISH = "The treaty was signed in silence yesterday, and nobody in the capital took notice of it."
@@ -51,3 +53,24 @@ def test_the_result_is_independent_of_previous_calls() -> None:
     first = language(ENGLISH)
     language(CHINESE)
     assert language(ENGLISH) == first
+
+
+def test_the_listed_codes_are_those_of_the_model() -> None:
+    assert {*language_id._identifier().labels, UNKNOWN} == LANGUAGES
+    page = (Path(__file__).parents[3] / "docs/guides/corpora.md").read_text(encoding="utf-8")
+    listed = page.partition("All codes: ")[2].partition(".")[0].replace("`", "").split()
+    assert listed == sorted(LANGUAGES)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("EN", "en"), ("eng", "en"), (" English", "en"), ("de_DE", "de"), ("zh-Hant", "zh"), ("swe", "sv"), ("xx", "")],
+)
+def test_the_nearest_code_of_other_names(name: str, code: str) -> None:
+    assert nearest_code(name) == code
+
+
+def test_other_names_are_not_codes_and_name_one_code_each() -> None:
+    assert language_id._OTHER_NAMES.keys() <= LANGUAGES
+    assert not language_id._CODE_OF.keys() & LANGUAGES
+    assert len(language_id._CODE_OF) == sum(map(len, language_id._OTHER_NAMES.values()))
