@@ -10,7 +10,7 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
@@ -285,23 +285,41 @@ def _until(parts: tuple[str, ...], stop: Callable[[str], bool]) -> Iterator[str]
 
 
 def open_stored(path: str) -> io.BufferedReader:
-    """Open a file as stored, or a zip member decompressed, for random access."""
+    """Open a file as stored, or a zip member decompressed, for random access.
+
+    Raises BadInput if a store does not let this user read the file.
+    """
     if zip_archive.is_member(path):
         return zip_archive.open_member(path)
     if not is_url(path):
         return open(path, "rb")
     store, inside = _store(path)
-    return io.BufferedReader(store.open(inside, "rb"), _BLOCK)
+    with _explain_refusal(path):
+        return io.BufferedReader(store.open(inside, "rb"), _BLOCK)
 
 
 def stored_head(path: str) -> bytes:
-    """The first 64 KB of a file as stored; b"" for a damaged zip member."""
-    with open_stored(path) as file:
+    """The first 64 KB of a file as stored; b"" for a damaged zip member.
+
+    Raises BadInput like `open_stored`.
+    """
+    with open_stored(path) as file, _explain_refusal(path):
         try:
             return file.read(SNIFFED)
         except OSError as error:
             raise_if_ours(error)
             return b""  # a damaged zip member
+
+
+@contextmanager
+def _explain_refusal(path: str) -> Iterator[None]:
+    """Raise BadInput if a store refuses to read a file of the block. Its error has no `errno` (s3fs, gcsfs)."""
+    try:
+        yield
+    except PermissionError as error:
+        if error.errno is not None:
+            raise
+        raise BadInput(f"{path}: cannot read the file ({error}); check its permissions and your credentials") from None
 
 
 class _EndsHere(Exception):
@@ -552,8 +570,12 @@ def _archive(path: str, start: int, stop: int | None) -> BinaryIO:
 
 
 def raise_if_ours(error: Exception) -> None:
-    """Raise the error if it comes from the disk or the network. Return if the archive is damaged."""
-    if getattr(error, "errno", None) is not None or isinstance(error, TimeoutError | ConnectionError):
+    """Raise the error if it comes from the disk, the network or a store. Return if the archive is damaged.
+
+    An error of a store may have no `errno`: s3fs raises such a PermissionError for an object that may not be read.
+    """
+    of_store = TimeoutError | ConnectionError | PermissionError | FileNotFoundError
+    if getattr(error, "errno", None) is not None or isinstance(error, of_store):
         raise error
 
 

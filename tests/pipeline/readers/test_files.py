@@ -8,7 +8,16 @@ import fsspec
 import pytest
 import zstandard
 
-from pipeline.readers.files import InputFile, describe_fault, find, head, is_text, open_bytes
+from pipeline.readers.files import (
+    InputFile,
+    describe_fault,
+    find,
+    head,
+    is_text,
+    open_bytes,
+    raise_if_ours,
+    stored_head,
+)
 from preprocessing.errors import BadInput
 
 COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstandard.ZstdCompressor().compress}
@@ -167,3 +176,24 @@ def test_the_extension_of_a_compressed_file_is_the_part_before_the_compression(t
         (tmp_path / name).touch()
     assert [file.label for file in find(str(tmp_path), (".jsonl",))] == ["a.jsonl.bz2", "c.jsonl"]
     assert InputFile("", "a.jsonl.bz2", 0, 0).compression == "bz2"
+
+
+def test_stored_file_that_may_be_listed_but_not_read_is_refused_in_one_line(
+    store: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """s3fs raises a PermissionError without `errno`. It ended in a traceback, or counted as a damaged archive."""
+    store.pipe("in/a.txt", b"text")
+    denied = PermissionError("Access Denied")
+
+    def refuse(*args: object, **more: object) -> None:
+        raise denied
+
+    monkeypatch.setattr(store, "open", refuse)
+    (file,) = find("memory://in/a.txt")
+    expected = (
+        r"^memory:///?in/a\.txt: cannot read the file \(Access Denied\); check its permissions and your credentials$"
+    )
+    with pytest.raises(BadInput, match=expected):
+        stored_head(file.path)
+    with pytest.raises(PermissionError):
+        raise_if_ours(denied)
