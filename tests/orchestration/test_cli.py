@@ -304,8 +304,9 @@ def test_check_compares_the_initial_weights_with_the_recipe(capsys, tmp_path: Pa
     capsys.readouterr()
     code, line = refused(capsys, "check", *words, "model.num_hidden_layers=3")
     assert code == 2
-    assert "missing weight trunk." in line
-    assert "set init_checkpoint to a model of the same architecture" in line
+    assert line == (
+        f"invalid model.num_hidden_layers: got 3, expected 2 as in {tmp_path}/spec.json; set model.num_hidden_layers=2"
+    )
 
 
 def test_keys_without_effect_are_reported(capsys) -> None:
