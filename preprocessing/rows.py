@@ -25,7 +25,9 @@ from preprocessing.spec import kind_of
 from preprocessing.tokenization import KINDS, Vocab
 
 UNMIXED: Final = "use a corpus file without `mixture`, or give --data PATH without GROUP="
-_CHECKED_ROWS: Final = 64  # number of first rows in a process whose column `hits` is validated completely
+_CHECKED_ROWS: Final = (
+    64  # number of first rows in a process whose column `hits` is validated; all rows would take time
+)
 _UNIONS: Final[dict[str, Any]] = {"packing": Packing, "masking": Masking, "objective": Objective}
 
 
@@ -97,8 +99,8 @@ class ExampleDataset:
             row["stream"] = self._stream_T
         draws = self._masking.at(self._plans.turn(epoch), sample)
         hits = self.sampling.masking(row, draws)
-        is_first = next(self._first_rows, None) is not None  # later, the values are not compared, which takes time
-        require_hits(self.sampling.masking, hits, row["special_tokens_mask"], values=is_first)
+        if next(self._first_rows, None) is not None:
+            require_hits(self.sampling.masking, hits, row["special_tokens_mask"])
         return self.sampling.objective(row | {"hits": hits}, self.vocab, draws)
 
     def at(self, position: int) -> tuple[int, int]:

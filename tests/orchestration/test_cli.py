@@ -134,9 +134,10 @@ ERRORS = {
     "name of a corpus; set it or leave it out",
     "check gpt2 init_checkpoint=docs": "init_checkpoint is docs: "
     "has none of config.json, spec.json, manifest.json; use a directory "
-    "written by `sesame export` or transformers",
+    "written by `sesame export` or transformers, or RUN/checkpoints/step-N",
     "check gpt2 init_checkpoint=nowhere": "init_checkpoint is nowhere: "
-    "no such directory; use a directory written by `sesame export` or transformers",
+    "no such directory; use a directory written by `sesame export` or transformers, "
+    "or RUN/checkpoints/step-N",
     "check gpt2 --cluster local cluster.ray_address=http://head:8265": "override cluster.ray_address=http://head:8265: "
     f"invalid ray_address: got 'http://head:8265', {ADDRESSES}; see `sesame keys cluster.ray_address`",
     "check gpt2 --cluster cpu_cluster cluster.ray_address=head:99999": "override cluster.ray_address=head:99999: "
@@ -873,7 +874,8 @@ def test_init_checkpoint_reaches_the_workers_and_must_exist(capsys, tmp_path):
     assert job.pretraining().init_checkpoint == str(tmp_path)
     assert refused(capsys, "check", "bert_base", "init_checkpoint=/nowhere") == (
         2,
-        "init_checkpoint is /nowhere: no such directory; use a directory written by `sesame export` or transformers",
+        "init_checkpoint is /nowhere: no such directory; use a directory written by `sesame export` or transformers, "
+        "or RUN/checkpoints/step-N",
     )
 
 

@@ -92,7 +92,7 @@ def test_a_wrong_result_of_a_masking_scheme_is_refused_with_the_name_of_its_clas
         rows_of(parts).row(0, 0)
 
 
-def test_the_values_of_hits_are_validated_in_the_first_rows_only():
+def test_hits_are_validated_in_the_first_rows_only():
     rows = rows_of(BERT)
     for sample in range(64):
         rows.row(0, sample % rows.count(0))
