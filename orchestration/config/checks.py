@@ -384,13 +384,13 @@ def find_remarks(recipe: Recipe, cluster: Cluster) -> list[str]:
     found = [f"objective {objective.kind}: {objective.remark}"] if objective.remark else []
     if rate_at(recipe.optimizer, recipe.phases, 0) == 0:
         found.append(
-            "optimizer.warmup_steps: the first update has learning rate 0, as in the reference code, and changes no "
-            "weight"
+            "optimizer.warmup_steps: the learning rate of the first step is 0, so this step changes no weight; the "
+            "reference code does the same"
         )
     if precision != "fp32":
         found.append(
-            f"engine.precision {precision}: the initial weights are rounded to {precision} once; from then on float32 "
-            "copies are updated"
+            f"engine.precision {precision}: the model computes with weights in {precision}; the optimizer updates "
+            f"copies in float32, whose initial values are also rounded to {precision}"
         )
     return found
 

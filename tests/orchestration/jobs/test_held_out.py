@@ -65,11 +65,13 @@ def test_held_out_fractions_are_reported(text: Path, capsys: pytest.CaptureFixtu
     for verb in ("corpus", "run", "train"):
         assert main([verb, *given, "--data", str(text)]) == 0
         message = (
-            "held out of text: 0.5 % for validation, 0.5 % for downstream tasks; change it with --holdout-ratio RATIO"
+            "held out of text: 0.5 % for validation, 0.5 % for downstream tasks; to change the sum, set --holdout-ratio"
         )
         assert message in capsys.readouterr().err
     assert main(["corpus", *given, "--data", "demo"]) == 0
-    message = "held out of demo: 2 % for validation, 10 % for downstream tasks; change it with your own corpus file"
+    message = (
+        "held out of demo: 2 % for validation, 10 % for downstream tasks; to change them, use a corpus file of your own"
+    )
     assert message in capsys.readouterr().err
 
 
