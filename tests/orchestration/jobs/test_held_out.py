@@ -179,13 +179,18 @@ def test_ablation_is_not_trained_if_its_tasks_have_too_few_examples(
             739,
             0.005,
             True,
-            "news has about 739 documents, 4 of them held out.*; set test_ratio: 0.5 in a corpus file to hold out 370",
+            "news has about 739 documents, of which 4 are held out.*; set test_ratio: 0.5 in a corpus file, which holds out 370",
         ),
-        (2_000, 0.005, True, "news has about 2,000 documents, 10 of .*; set --holdout-ratio 0.6 to hold out 600"),
-        (2_000, 0.005, False, "; set test_ratio: 0.3 in a corpus file to hold out 600"),
-        (30, 0.1, True, "news has about 30 documents, 3 of them held out.*; give more text"),
-        (9, 0.001, True, "news has about 9 documents, 2 of them held out"),
-        (0, 0.005, True, "news has about 0 documents, 0 of them held out.*; give more text"),
+        (
+            2_000,
+            0.005,
+            True,
+            "news has about 2,000 documents, of which 10 .*; set --holdout-ratio 0.6, which holds out 600",
+        ),
+        (2_000, 0.005, False, "; set test_ratio: 0.3 in a corpus file, which holds out 600"),
+        (30, 0.1, True, "news has about 30 documents, of which 3 are held out.*; give more text"),
+        (9, 0.001, True, "news has about 9 documents, of which 2 are held out"),
+        (0, 0.005, True, "news has about 0 documents, of which 0 are held out.*; give more text"),
     ],
 )
 def test_too_few_documents_are_predicted_with_a_remedy(num: int, test: float, is_own_text: bool, message: str) -> None:
@@ -215,7 +220,7 @@ def test_warning_comes_before_any_stage_runs(tmp_path: Path, capsys: pytest.Capt
     ]
     assert main(["run", *given, "--dry-run"]) == 0
     message = " ".join(capsys.readouterr().err.split())
-    assert "texts has about 739 documents, 4 of them held out" in message
+    assert "texts has about 739 documents, of which 4 are held out" in message
     assert not (tmp_path / "out").exists()
 
 
