@@ -74,8 +74,8 @@ def load_init_checkpoint(model: Model, folder: Path) -> None:
 def require_fitting_weights(folder: Path, architecture: Architecture, losses: Sequence[Loss]) -> None:
     """Raise BadInput if a model of this architecture cannot start with the weights in `folder`.
 
-    Architecture, names and shapes are compared, but not the values of weights. The vocabulary of the model is assumed to
-    be that of the directory.
+    Architecture, names and shapes are compared, but not the values of weights. The vocabulary of the model is assumed
+    to be that of the directory.
     """
     spec, _ = load_lazily(folder)
     warn_of_other_epsilon(folder, spec.model, architecture)

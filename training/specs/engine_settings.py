@@ -76,7 +76,7 @@ class EngineSettings:
     zero_stage: Literal[0, 1, 2, 3] = key(default=2, doc="ZeRO stage of DeepSpeed.")
     micro_batch_tokens: int = key(
         default=16_384,
-        doc="Tokens per micro-batch and worker; a micro-batch has micro_batch_tokens / seq_length sequences.",
+        doc="Tokens per micro-batch and worker, in micro_batch_tokens / seq_length sequences.",
     )
     padding: Literal["padded", "unpadded"] = key(
         default="unpadded", doc="Layout of a micro-batch: with padding or without."
