@@ -29,6 +29,14 @@ __all__ = ["DataCardFacts", "facts_of", "html", "markdown", "pictures", "save", 
 NAMES: Final = ("data_card.md", "data_card.html")
 _BAR: Final = 40  # characters of the longest bar of a histogram in Markdown
 
+_FACTS: Final = {  # names for the statistics of the manifest that need an explanation
+    "repaired.documents": "documents with invalid UTF-8",
+    "repaired.sequences": "invalid UTF-8 sequences, replaced with U+FFFD",
+    "masked": "items of personal data, replaced with placeholders",
+    "evaluation_texts.texts": "evaluation texts for decontamination",
+    "evaluation_texts.too_short": "evaluation texts that are too short and ignored",
+}
+
 
 def write(corpus: Path, recipe: Recipe, folder: Path, spec: Corpus | None = None) -> list[Path]:
     """Write the card of a finished corpus to `folder` and return its files: data_card.md and data_card.html."""
@@ -119,7 +127,7 @@ def _summary(known: DataCardFacts) -> Section:
         "mean sentence length": f"{known.sentences.mean:,.1f} tokens",
         "tokens per word": _ratio(kept.tokens, pieces.words),
         "unknown tokens": _share(pieces.unknown, kept.tokens),
-        **{_words(key): value for key, value in known.statistics.items()},
+        **{_FACTS.get(key, _words(key)): value for key, value in known.statistics.items()},
     }
     return Section("Summary", said, (CardTable(("fact", "value"), tuple(rows.items()), 2),))
 
@@ -185,8 +193,8 @@ def _group_counts(known: DataCardFacts) -> CardTable:
 
 def _funnel(known: DataCardFacts) -> Section:
     said = (
-        "Each byte that was read is either kept or counted under one reason below. Text that a step removes from a "
-        "document adds bytes to the reason, but no document."
+        "Each byte that was read is either kept or counted under one reason below. If a step removes only a part of a "
+        "document, the bytes of this part are counted under its reason, but the document is not."
     )
     seen, rows, left = known.seen, [], known.seen
     for reason, count in known.dropped.items():

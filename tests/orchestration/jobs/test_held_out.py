@@ -179,8 +179,8 @@ def test_ablation_is_not_trained_if_its_tasks_have_too_few_examples(
             739,
             0.005,
             True,
-            "news has about 739 documents, of which 4 are held out.*; set test_ratio: 0.5 in a corpus file, which holds "
-            "out 370",
+            "news has about 739 documents, of which 4 are held out.*; set test_ratio: 0.5 in a corpus file, which "
+            "holds out 370",
         ),
         (
             2_000,

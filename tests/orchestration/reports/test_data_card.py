@@ -389,3 +389,7 @@ def test_funnel_without_drops_is_drawn(facts: DataCardFacts) -> None:
     empty = replace(facts, seen=Count(), kept=Count(), dropped={})
     assert set(card.pictures(empty)) == {"funnel", "document_lengths", "sentence_lengths", "zipf"}
     assert "0 documents with 0 tokens" in card.markdown(empty)
+
+
+def test_the_summary_explains_its_facts(hostile_facts: DataCardFacts) -> None:
+    assert "| documents with invalid UTF-8 | 3 |" in card.markdown(hostile_facts)
