@@ -12,8 +12,7 @@ import numpy as np
 
 from preprocessing import rng
 from preprocessing.errors import BadInput
-from preprocessing.masking import Masking
-from preprocessing.masking.hits import require_hits
+from preprocessing.masking import Masking, require_hits
 from preprocessing.objectives import Objective
 from preprocessing.order import turns
 from preprocessing.packing import Packing
