@@ -12,7 +12,7 @@ import numpy as np
 
 from preprocessing import rng
 from preprocessing.errors import BadInput
-from preprocessing.masking import Masking
+from preprocessing.masking import Masking, require_hits
 from preprocessing.objectives import Objective
 from preprocessing.order import turns
 from preprocessing.packing import Packing
@@ -24,6 +24,9 @@ from preprocessing.spec import kind_of
 from preprocessing.tokenization import KINDS, Vocab
 
 UNMIXED: Final = "use a corpus file without `mixture`, or give --data PATH without GROUP="
+_CHECKED_ROWS: Final = (
+    64  # number of first rows in a process whose column `hits` is validated; all rows would take time
+)
 _UNIONS: Final[dict[str, Any]] = {"packing": Packing, "masking": Masking, "objective": Objective}
 
 
@@ -94,7 +97,10 @@ class ExampleDataset:
         if "stream" in self._required_columns:
             row["stream"] = self._stream_T
         draws = self._masking.at(self._plans.turn(epoch), sample)
-        return self.sampling.objective(row | {"hits": self.sampling.masking(row, draws)}, self.vocab, draws)
+        hits = self.sampling.masking(row, draws)
+        if next(self._first_rows, None) is not None:
+            require_hits(self.sampling.masking, hits, row["special_tokens_mask"])
+        return self.sampling.objective(row | {"hits": hits}, self.vocab, draws)
 
     def at(self, position: int) -> tuple[int, int]:
         """(epoch, sample) at a position; positions are numbered across all epochs.
@@ -199,6 +205,10 @@ class ExampleDataset:
     @cached_property
     def _masking(self) -> rng.RandomKey:
         return rng.key(self.sampling.seed, "masking")
+
+    @cached_property
+    def _first_rows(self) -> Iterator[int]:
+        return iter(range(_CHECKED_ROWS))
 
 
 def impossible(

@@ -118,7 +118,12 @@ Data = Annotated[
 ]
 HoldoutRatio = Annotated[
     float | None,
-    typer.Option("--holdout-ratio", metavar="RATIO", help="Hold out this fraction of --data.", show_default="0.01"),
+    typer.Option(
+        "--holdout-ratio",
+        metavar="RATIO",
+        help="Hold out this fraction of --data: half for validation, half for tasks.",
+        show_default="0.01",
+    ),
 ]
 OutputDir = Annotated[
     Path,

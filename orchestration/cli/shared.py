@@ -53,10 +53,11 @@ def stages_of(job: "Job") -> "JobPlan":
 def recognized(job: "Job") -> list[str]:
     """Lines about a job: how it reads its text, ignored keys of its cluster file, and tasks with too little text."""
     from orchestration.config import find_ignored_keys
+    from orchestration.jobs.initial_weights import remind_of_vocabulary
 
     with show_wait("examining the text"):
         few = job.expected_problems
-    return [*job.source_notes, *few, *find_ignored_keys(job.cluster)]
+    return [*job.source_notes, *few, *find_ignored_keys(job.cluster), *remind_of_vocabulary(job.recipe)]
 
 
 def refuse_impossible(job: "Job", resume: str) -> list[str]:

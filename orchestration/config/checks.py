@@ -7,11 +7,12 @@ parts.
 import dataclasses
 import typing
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from orchestration.config.error_messages import annotations, invalid, kind_of, options
 from orchestration.config.overrides import flatten
+from orchestration.config.part_checks import describe_failure
 from orchestration.config.recipe import Cluster, Recipe
 from preprocessing.errors import BadInput
 from preprocessing.objectives import Objective
@@ -29,6 +30,8 @@ MIN_LENGTH: Final = 8  # tokens; the limit of Phase.seq_length
 
 def check(recipe: Recipe, cluster: Cluster) -> list[str]:
     """The problems of a recipe on a cluster, one line each: the key, its value, the expected value, and a remedy."""
+    if broken := list(_check_masking(recipe)):
+        return broken  # other checks use these facts
     return [
         *_check_sequences(recipe),
         *_check_vocabulary(recipe),
@@ -63,6 +66,23 @@ def find_ignored_keys(cluster: Cluster) -> list[str]:
         for name, runner in beam.foreign.items()
     }
     return [f"cluster {cluster.name}: {key} has no effect: {reasons[key]}" for key in changed if key in reasons]
+
+
+def _check_masking(recipe: Recipe) -> Iterator[str]:
+    """Facts of a masking scheme that cannot be computed, because its class does not validate its values."""
+    masking = recipe.masking
+    facts: Mapping[str, Callable[[int], object]] = {
+        "predicted": lambda _: masking.predicted,
+        "span_mean": lambda _: masking.span_mean,
+        "most_runs": masking.most_runs,
+        "describe": lambda _: masking.describe(),
+    }
+    for name, fact in facts.items():
+        try:
+            for phase in recipe.phases:
+                fact(phase.seq_length)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            yield describe_failure(error, f"masking: `{name}` of kind {masking.kind}")
 
 
 def _check_sequences(recipe: Recipe) -> Iterator[str]:
@@ -364,13 +384,13 @@ def find_remarks(recipe: Recipe, cluster: Cluster) -> list[str]:
     found = [f"objective {objective.kind}: {objective.remark}"] if objective.remark else []
     if rate_at(recipe.optimizer, recipe.phases, 0) == 0:
         found.append(
-            "optimizer.warmup_steps: the first update has learning rate 0, as in the reference code, and changes no "
-            "weight"
+            "optimizer.warmup_steps: the learning rate of the first step is 0, so this step changes no weight; the "
+            "reference code does the same"
         )
     if precision != "fp32":
         found.append(
-            f"engine.precision {precision}: the initial weights are rounded to {precision} once; from then on float32 "
-            "copies are updated"
+            f"engine.precision {precision}: the model computes with weights in {precision}; the optimizer updates "
+            f"copies in float32, whose initial values are also rounded to {precision}"
         )
     return found
 

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from orchestration.config import error_messages, scales
 from orchestration.config import overrides as dotted
 from orchestration.config.library import HOME, list_names, open_document
-from orchestration.config.part_checks import check_facts
+from orchestration.config.part_checks import check_facts, describe_failure
 from orchestration.config.recipe import Cluster, CorpusFile, Recipe
 from pipeline.readers import absolute
 from pipeline.spec import Corpus, MixtureGroup
@@ -105,3 +105,5 @@ def validated(root: type[T], document: dict[str, Any], where: str, overrides: Se
         found = error_messages.explain(error, root, document)
         lines = (f"{dotted.origin(one.key, overrides, where)}: {one.text}" for one in found)
         raise BadInput("\n".join(lines)) from None
+    except ArithmeticError as error:  # pydantic passes on the exceptions that are not about a value
+        raise BadInput(describe_failure(error, f"{where}: a part")) from None

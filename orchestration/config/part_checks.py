@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import traceback
 import typing
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -62,6 +63,13 @@ INNER: Final[Mapping[Any, tuple[Any, ...]]] = {
     TokenEmbedding: TABLES,
 }
 """Protocol -> its classes, for the parts inside a model."""
+
+
+def describe_failure(error: Exception, what: str) -> str:
+    """The message for a part whose code fails on its values, e.g. because it divides by a key that is 0."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    reason = f"{type(error).__name__}: {error}, in {place.name} ({place.filename}:{place.lineno})"
+    return f"{what} fails ({reason}); change the values, and check them with `require` in __post_init__ of the class"
 
 
 @cache

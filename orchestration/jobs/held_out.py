@@ -46,13 +46,13 @@ def describe_split_ratios(corpus: Corpus, own: bool, file: str = "") -> str:
     """The held-out fractions and their purpose, in one line. `file` is the corpus file of the user, if any.
 
     >>> describe_split_ratios(Corpus(name="news"), own=True)
-    'held out of news: 0.5 % for validation, 0.5 % for downstream tasks; change it with --holdout-ratio RATIO'
+    'held out of news: 0.5 % for validation, 0.5 % for downstream tasks; to change the sum, set --holdout-ratio'
     """
-    keys = f"validation_ratio and test_ratio in {file or 'your own corpus file'}"
-    option = "--holdout-ratio RATIO" if own else keys
+    others = f"to change them, set validation_ratio and test_ratio in {file or 'a corpus file of your own'}"
+    remedy = "to change the sum, set --holdout-ratio" if own else others
     return (
         f"held out of {corpus.name}: {_percent(corpus.validation_ratio)} for validation, {_percent(corpus.test_ratio)} "
-        f"for downstream tasks; change it with {option}"
+        f"for downstream tasks; {remedy}"
     )
 
 
@@ -94,10 +94,14 @@ def warn_of_few_documents(corpus: Corpus, num: int, tasks: Sequence[str], own: b
         return []
     share = min(0.5, _MANY * LABELS / max(num, 1))
     remedy = f"--holdout-ratio {2 * share:.2g}" if own and share < 0.5 else f"test_ratio: {share:.2g} in a corpus file"
-    remedy = f"set {remedy} to hold out {round(share * num):,}" if share * num >= FEWEST_ROWS else "give more text"
+    remedy = (
+        f"set {remedy}, which holds out {round(share * num):,} for tasks"
+        if share * num >= FEWEST_ROWS
+        else "give more text"
+    )
     return [
         f"no scores expected for {', '.join(affected)}: {corpus.name} has about {num:,} documents, "
-        f"{num_held_out} of them held out; these tasks need at least {FEWEST_ROWS}; {remedy}"
+        f"of which {num_held_out} are held out for tasks, but each task needs at least {FEWEST_ROWS}; {remedy}"
     ]
 
 

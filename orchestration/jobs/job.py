@@ -20,7 +20,7 @@ from orchestration.config import (
     load_corpus,
     split_overrides,
 )
-from orchestration.jobs import held_out, stages
+from orchestration.jobs import held_out, initial_weights, stages
 from orchestration.planning import device_of
 from pipeline.readers import Source, about_how_many, left_out, plan_splits, recognise, recognise_reference
 from pipeline.spec import Corpus, MixtureGroup
@@ -35,7 +35,6 @@ from training.run import Resume, Run
 LONGEST_NAME = 80  # maximum characters of a corpus name that is derived from a file name
 _LONGEST_STEP, _LONGEST_PATH = 255, 4095  # maximum bytes of a directory name and of a path on Linux
 _SHOWN = 40  # characters of an invalid path that a message shows
-WEIGHTS = ("config.json", "spec.json", "manifest.json")  # files of a transformers model, an export, a checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,13 +186,8 @@ def open_job(flags: JobFlags) -> Job:
         raise BadInput(f"{flags.recipe}: corpus {corpus.name} is a mixture, and {reason}; {UNMIXED}")
     unweighted = default.mixture and not corpus.mixture and flags.data
     notes = (f"mixture: none, so the weights of {default.name} are not used{_of_each_group(default.mixture)}",)
-    if recipe.init_checkpoint and not any((Path(recipe.init_checkpoint) / name).is_file() for name in WEIGHTS):
-        is_folder = Path(recipe.init_checkpoint).is_dir()
-        why = f"has none of {', '.join(WEIGHTS)}" if is_folder else "no such directory"
-        raise BadInput(
-            f"init_checkpoint is {recipe.init_checkpoint}: {why}; use a directory written by `sesame export` or "
-            "transformers"
-        )
+    if recipe.init_checkpoint:
+        initial_weights.require_weights(recipe.init_checkpoint)
     start = str(Path(recipe.init_checkpoint).absolute()) if recipe.init_checkpoint else ""
     recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), init_checkpoint=start)
     if corpus.clean.whitespace == "keep" and not _keeps_whitespace(recipe.data.tokenizer):

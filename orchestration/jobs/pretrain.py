@@ -9,6 +9,7 @@ from typing import Any
 from orchestration import environment, launch, planning, tracking
 from orchestration.config import Cluster, Recipe
 from orchestration.jobs import stages
+from orchestration.jobs.initial_weights import warn_of_other_vocabulary
 from orchestration.jobs.job import Job
 from orchestration.jobs.run_tracking import catch_up, metadata_of
 from orchestration.jobs.runs import EVALS, RESULT, require_corpus, result_of
@@ -63,6 +64,7 @@ def train_locked(
     if stage.state != "done" or resume == "never":
         planning.refuse_what_cannot_be(job.recipe, job.cluster)
         corpus = require_corpus(job)
+        warn_of_other_vocabulary(recipe, corpus)
         (stage.folder / stages.MARK).unlink(missing_ok=True)
         stage.begin(anew=resume == "never")
         write_atomic(stage.folder / EVALS, json.dumps(recipe.eval_tasks or list(TASKS)).encode())

@@ -279,6 +279,7 @@ def _plan_file_task(target: EvalTarget, task: TaskFile, request: EvalRequest) ->
     chosen_on = _select_deciding_split(task, data.answered, _count_configurations(trials))
     digest = _digest(data.items)
     causes = _causes(target, data, tuning, trials, chosen_on, digest)
+    is_shortened = bool(tuning.labels or (data.is_tuned and request.max_steps))
     is_sample = not task.score_splits and data.scored[0] not in ("test", "dev")
     labels = tuning.labels or (data.num_train if data.is_tuned and request.max_train_samples else 0)
     return TaskPlan(
@@ -291,7 +292,7 @@ def _plan_file_task(target: EvalTarget, task: TaskFile, request: EvalRequest) ->
         parts=data.scored if len(data.scored) > 1 else (),
         labels=labels,
         chance=_majority_fraction(data) if task.metric == "accuracy" and data.is_tuned else None,
-        paper={} if tuning.labels or is_sample else paper_figures(task, target.expected),
+        paper={} if is_shortened or is_sample else paper_figures(task, target.expected),
         grid_description=tuning.grid_description,
         notes=tuple(_notes(data, positions_note, chosen_on)),
         remarks=tuple(filter(None, (task.note, tuning.remark, window_remark))),

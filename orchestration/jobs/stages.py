@@ -113,10 +113,10 @@ def other_values(due: Sequence[JobStage]) -> str:
         return ""
     values = list(dict.fromkeys(value for changed in changed_by_folder.values() for value in changed))
     named = ", ".join(values[:4]) + " ..." * (len(values) > 4)
-    who, stays = f"{len(changed_by_folder):,} earlier directories have", "they stay unchanged"
+    which, kept = f"{len(changed_by_folder):,} directories were", "they are kept"
     if len(changed_by_folder) == 1:
-        who, stays = f"{next(iter(changed_by_folder)).name} has", "it stays unchanged"
-    return f"{due[0].name}: {who} other values of {named}; {stays}"
+        which, kept = f"{next(iter(changed_by_folder)).name} was", "it is kept"
+    return f"{due[0].name}: {which} made earlier with other values of {named}; {kept}"
 
 
 class JobPlan(NamedTuple):

@@ -17,7 +17,7 @@ IN_A_ROW: Final = 3  # ... in this many comparisons in a row
 FEWEST: Final = 10  # minimum updates between two comparisons
 DAY_S: Final = 86_400
 FIRST_S: Final = 60.0  # the driver ends a silent group this long before a collective call would fail
-MEETING: Final = "meeting the other workers"  # activity of a worker before it builds its model
+MEETING: Final = "connecting the workers"  # activity of a worker before it builds its model
 STEP: Final = "step"  # activity of a worker in an update, except the first update of its process
 
 

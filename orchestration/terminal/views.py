@@ -188,9 +188,9 @@ def scores(rows: Sequence[Mapping[str, str]]) -> Table | Text:
     """A table of the scores of downstream tasks, one score per row."""
     if not rows:
         return Text("no downstream scores: the recipe has no eval_tasks, or the data of these tasks is missing")
-    title = "downstream scores: median, deviation over the seeds, 95 % confidence interval"
-    tested = "; gain: difference of means; p: paired t test over seeds and examples" if "p" in rows[0] else ""
-    table = _table(*rows[0], title=f"{title}{tested}; fractions in percent")
+    title = "downstream scores: median +- standard deviation over the seeds [95 % confidence interval]"
+    tested = "; gain: difference of the means; p: paired t test over seeds and examples" if "p" in rows[0] else ""
+    table = _table(*rows[0], title=f"{title}{tested}; accuracies and other fractions are in percent")
     for row in rows:
         _add(table, *row.values())
     return table

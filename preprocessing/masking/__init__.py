@@ -11,6 +11,7 @@ member to the union `Masking` below, which is the registry.
 from preprocessing.masking.budget import HITS, Rounding
 from preprocessing.masking.entity import EntityMasking
 from preprocessing.masking.fragment import FragmentMasking
+from preprocessing.masking.hits import require_hits
 from preprocessing.masking.ngram import NgramMasking, ngram_lengths
 from preprocessing.masking.none import NoMasking
 from preprocessing.masking.part import MaskingPart
@@ -35,6 +36,7 @@ __all__ = [
     "TokenMasking",
     "WholeWordMasking",
     "ngram_lengths",
+    "require_hits",
     "span_lengths",
 ]
 

@@ -32,7 +32,7 @@ class MaskingPart(Protocol):
 
     @property
     def span_mean(self) -> float:
-        """Mean span length in tokens if the number of spans depends only on the sequence length; otherwise 0.0."""
+        """Mean tokens per span, if all sequences of a length have the same number of spans; otherwise 0.0."""
 
     @property
     def required_annotations(self) -> frozenset[str]:

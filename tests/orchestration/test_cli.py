@@ -179,9 +179,10 @@ ERRORS = {
     "name of a corpus; set it or leave it out",
     "check gpt2 init_checkpoint=docs": "init_checkpoint is docs: "
     "has none of config.json, spec.json, manifest.json; use a directory "
-    "written by `sesame export` or transformers",
+    "written by `sesame export` or transformers, or RUN/checkpoints/step-N",
     "check gpt2 init_checkpoint=nowhere": "init_checkpoint is nowhere: "
-    "no such directory; use a directory written by `sesame export` or transformers",
+    "no such directory; use a directory written by `sesame export` or transformers, "
+    "or RUN/checkpoints/step-N",
     "check gpt2 --cluster local cluster.ray_address=http://head:8265": "override cluster.ray_address=http://head:8265: "
     f"invalid ray_address: got 'http://head:8265', {ADDRESSES}; see `sesame keys cluster.ray_address`",
     "check gpt2 --cluster cpu_cluster cluster.ray_address=head:99999": "override cluster.ray_address=head:99999: "
@@ -426,8 +427,9 @@ def test_check_compares_the_initial_weights_with_the_recipe(capsys, tmp_path: Pa
     capsys.readouterr()
     code, line = refused(capsys, "check", *words, "model.num_hidden_layers=3")
     assert code == 2
-    assert "missing weight trunk." in line
-    assert "set init_checkpoint to a model of the same architecture" in line
+    assert line == (
+        f"invalid model.num_hidden_layers: got 3, expected 2 as in {tmp_path}/spec.json; set model.num_hidden_layers=2"
+    )
 
 
 def test_keys_without_effect_are_reported(capsys) -> None:
@@ -1001,7 +1003,8 @@ def test_init_checkpoint_reaches_the_workers_and_must_exist(capsys, tmp_path):
     assert job.pretraining().init_checkpoint == str(tmp_path)
     assert refused(capsys, "check", "bert_base", "init_checkpoint=/nowhere") == (
         2,
-        "init_checkpoint is /nowhere: no such directory; use a directory written by `sesame export` or transformers",
+        "init_checkpoint is /nowhere: no such directory; use a directory written by `sesame export` or transformers, "
+        "or RUN/checkpoints/step-N",
     )
 
 

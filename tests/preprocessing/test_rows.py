@@ -53,6 +53,55 @@ def test_sequences_are_independent_of_the_process_and_the_order_of_access(parts)
         assert_same(one, other)
 
 
+class Wrong:
+    """A masking scheme that returns another column than whole-word masking."""
+
+    kind, predicted, span_mean, required_annotations = "wrong", 0.15, 0.0, frozenset()
+    required_columns, produced_columns = WholeWordMasking.required_columns, WholeWordMasking.produced_columns
+
+    def __init__(self, change):
+        self.change = change
+
+    def __call__(self, row, rng):
+        return self.change(WholeWordMasking()(row, rng))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda hit_S: hit_S[:-1],
+            r"got the shape \[\d+\], expected one integer for each of the \d+ tokens; return one",
+        ),
+        (lambda hit_S: hit_S[:, None], r"got the shape \[\d+, 1\], expected one integer for each of the \d+ tokens; "),
+        (lambda hit_S: hit_S > 0, r"got the dtype bool, expected one integer .*, with \.astype\(np\.int32\)$"),
+        (lambda hit_S: hit_S / 2, "got the dtype float64, expected one integer"),
+        (lambda hit_S: hit_S.tolist(), "got a list, expected .*; return a numpy array of dtype int32$"),
+        (lambda _: None, "got a NoneType, expected "),
+        (lambda hit_S: hit_S - 1, "got the value -1, expected numbers from 0 to "),
+        (
+            lambda hit_S: hit_S * 1_000,
+            "got the value [0-9]+000, expected numbers from 0 to [0-9]+, the number of tokens; ",
+        ),
+        (lambda hit_S: np.ones_like(hit_S), "got 3 selected special tokens, expected none; return 0 where row"),
+    ],
+)
+def test_a_wrong_result_of_a_masking_scheme_is_refused_with_the_name_of_its_class(change, message):
+    parts = BERT | {"masking": Wrong(change)}
+    with pytest.raises(BadInput, match=rf"^invalid hits from tests\.preprocessing\.test_rows\.Wrong: {message}"):
+        rows_of(parts).row(0, 0)
+
+
+def test_hits_are_validated_in_the_first_rows_only():
+    rows = rows_of(BERT)
+    for sample in range(64):
+        rows.row(0, sample % rows.count(0))
+    object.__setattr__(rows, "sampling", ExampleSpec(**BERT | {"masking": Wrong(np.ones_like)}))
+    rows.row(0, 0)
+    with pytest.raises(BadInput, match="invalid hits"):
+        rows_of(BERT | {"masking": Wrong(np.ones_like)}).row(0, 0)
+
+
 @ALL
 @pytest.mark.parametrize("world", [1, 2, 3, 8])
 def test_any_number_of_workers_makes_the_same_batch(parts, world):

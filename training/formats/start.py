@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from preprocessing.errors import BadInput
 from training import checkpoint
 from training.architectures import ONLY, WHOLE, PipelineStage, Share
 from training.formats.load import Lazy, LazyTensor, load_lazily
+from training.formats.same_architecture import FURTHER_SEGMENTS, require_same_architecture, warn_of_other_epsilon
 from training.losses import Loss
 from training.model import Model
 from training.run import CHECKPOINTS, Run
@@ -22,7 +22,6 @@ from training.workers import ALONE, Workers, all_workers
 log = logging.getLogger(__name__)
 
 POSITIONS, SEGMENTS = "trunk.positions.weight", "trunk.segments.weight"
-FURTHER_SEGMENTS: Final = (0, 1, 0, 0, 0, 1)  # for each, the segment of BERT that initializes it, as in UniLM's code
 
 
 def build_model(run: Run, share: Share = WHOLE) -> Model:
@@ -75,9 +74,11 @@ def load_init_checkpoint(model: Model, folder: Path) -> None:
 def require_fitting_weights(folder: Path, architecture: Architecture, losses: Sequence[Loss]) -> None:
     """Raise BadInput if a model of this architecture cannot start with the weights in `folder`.
 
-    Only names and shapes are compared. The vocabulary of the model is assumed to be that of the directory.
+    Architecture, names and shapes are compared, but not the values of weights. The vocabulary of the model is assumed
+    to be that of the directory.
     """
     spec, _ = load_lazily(folder)
+    warn_of_other_epsilon(folder, spec.model, architecture)
     with torch.device("meta"):
         _select_weights(Model(architecture, tuple(losses), spec.vocab_size, seed=0), folder)
 
@@ -85,16 +86,20 @@ def require_fitting_weights(folder: Path, architecture: Architecture, losses: Se
 def _select_weights(model: Model, folder: Path, workers: Workers = ALONE) -> Lazy:
     """Return the initial weights that `model` uses, by name."""
     spec, weights = load_lazily(folder, workers)
+    require_same_architecture(folder, spec.model, model.spec.model)
     weights = fit_tensor(model.trunk.taken_over(weights, spec.model), spec.model, model.spec.model)
     expected_shapes = model.whole_shapes
     remedy = "set init_checkpoint to a model of the same architecture"
     for name, shape in expected_shapes.items():
         if name in weights and (actual := weights[name].shape) != shape:
             shapes = f"got {list(actual)}, expected {list(shape)}"
-            raise BadInput(
-                f"{folder}: invalid shape of {name}: {shapes}; "
-                "set init_checkpoint to a model of the same architecture and vocabulary"
-            )
+            if spec.vocab_size != model.spec.vocab_size:
+                shapes += (
+                    f", because the vocabulary has {spec.vocab_size:,} tokens in this directory, and "
+                    f"{model.spec.vocab_size:,} in the recipe"
+                )
+                remedy = "set data.tokenizer.path to the vocabulary of these weights"
+            raise BadInput(f"{folder}: invalid shape of {name}: {shapes}; {remedy}")
         if name not in weights and name.startswith("trunk."):
             raise BadInput(f"{folder}: missing weight {name}; {remedy}")
     for name in weights:

@@ -75,7 +75,8 @@ class EngineSettings:
     )
     zero_stage: Literal[0, 1, 2, 3] = key(default=2, doc="ZeRO stage of DeepSpeed.")
     micro_batch_tokens: int = key(
-        default=16_384, doc="Tokens per micro-batch and worker; seq_length determines its number of sequences."
+        default=16_384,
+        doc="Tokens per micro-batch and worker, in micro_batch_tokens / seq_length sequences.",
     )
     padding: Literal["padded", "unpadded"] = key(
         default="unpadded", doc="Layout of a micro-batch: with padding or without."
@@ -95,7 +96,7 @@ class EngineSettings:
         default="none", doc="Storage of master weights and optimizer state; cpu: zero_stage 1 to 3, nvme: 3."
     )
     offload_param: Offload = key(
-        default="none", doc="Storage of weights that no layer currently needs; cpu and nvme: zero_stage 3."
+        default="none", doc="Where weights are kept while no layer uses them; cpu and nvme require zero_stage 3."
     )
     nvme_path: str = key(default="", doc="Directory on a local disk for nvme offload.")
     reduce_dtype: Literal["fp32", "bf16"] = key(default="fp32", doc="Precision of gradient reduction across workers.")

@@ -39,8 +39,9 @@ class SourceClassification:
             if len(counted) < 2:
                 raise DataError(f"{start} one source, expected at least two; remove the task from eval_tasks")
             raise DataError(
-                f"{start} {len(counted)} sources with {max(rows_by_classes.values())} examples in equal numbers, "
-                f"expected at least {FEWEST_ROWS}; {MORE}, or remove the task from eval_tasks"
+                f"{start} {len(counted)} sources, and with as many documents of each source "
+                f"{max(rows_by_classes.values())} examples, expected at least {FEWEST_ROWS}; {MORE}, or remove the "
+                "task from eval_tasks"
             )
         classes = tuple(frequent[:num_classes])
         halves: tuple[list[tuple[Row, int]], ...] = ([], [])

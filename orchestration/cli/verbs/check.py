@@ -21,6 +21,7 @@ def check(
     """Validate a recipe on a cluster in under a second, without text and without a GPU."""
     from orchestration import planning
     from orchestration.config import find_ignored_keys, find_remarks
+    from orchestration.jobs.initial_weights import remind_of_vocabulary
     from orchestration.terminal import views
 
     flags, job = open_flags(recipe, overrides, TextOptions(scale, data, holdout_ratio), cluster=cluster)
@@ -28,7 +29,8 @@ def check(
     environment.resolve(job.cluster.env, os.environ)
     check_initial_weights(job)
     notes = planning.refuse_what_does_not_fit(job.recipe, job.cluster)
-    announce((), [*find_ignored_keys(job.cluster), *find_remarks(job.recipe, job.cluster)])
+    warnings = [*find_ignored_keys(job.cluster), *remind_of_vocabulary(job.recipe)]
+    announce((), [*warnings, *find_remarks(job.recipe, job.cluster)])
     layout = planning.describe_layout(job.recipe, job.cluster)
     values = {"recipe": job.recipe.name, "hash": job.recipe.hash, "workers": workers, "layout": layout, "notes": notes}
     shown = views.checked(job.recipe, workers, job.cluster.name)

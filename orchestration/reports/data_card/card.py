@@ -31,6 +31,8 @@ _LABELS: Final = {  # statistics of the manifest whose keys do not say what they
     "repaired.documents": "documents with invalid bytes",
     "repaired.sequences": "invalid byte sequences, replaced by U+FFFD",
     "masked": "personal data replaced by placeholders",
+    "evaluation_texts.texts": "evaluation texts for decontamination",
+    "evaluation_texts.too_short": "evaluation texts that are too short and ignored",
 }
 _BAR: Final = 40  # characters of the longest bar of a histogram in Markdown
 

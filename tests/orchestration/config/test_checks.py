@@ -105,8 +105,8 @@ def test_no_sequence_has_more_masked_runs_than_its_masking_states(masking: Maski
 @pytest.mark.parametrize(
     ("recipe", "overrides", "cluster", "message"),
     [
-        ("bert_base", [], CPU, "the first update has learning rate 0"),
-        ("gpt2", [], GPU, "the initial weights are rounded to bf16 once"),
+        ("bert_base", [], CPU, "the learning rate of the first step is 0"),
+        ("gpt2", [], GPU, "whose initial values are also rounded to bf16"),
         ("pegasus_base", [], CPU, "a sequence of one sentence is predicted from [MASK] only"),
         ("bert_base", ["optimizer.warmup_steps=0"], CPU, ""),
         ("t5_base", [], CPU, ""),  # its learning rate starts at the peak
@@ -122,7 +122,7 @@ def test_the_command_check_prints_the_remarks(capsys: pytest.CaptureFixture[str]
     assert main(["check", "pegasus_base", "--cluster", "one_gpu"]) == 0
     reported = capsys.readouterr().err
     assert "a sequence of one sentence is predicted from [MASK] only" in reported
-    assert "the initial weights are rounded to bf16 once" in reported
+    assert "whose initial values are also rounded to bf16" in reported
 
 
 def test_each_key_named_in_a_message_exists() -> None:

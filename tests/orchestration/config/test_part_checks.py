@@ -1,5 +1,7 @@
 """A part that lacks a fact is refused before a run; the message names the fact, its class and the explaining file."""
 
+import dataclasses
+import re
 import shutil
 import typing
 from pathlib import Path
@@ -9,7 +11,8 @@ import pytest
 
 import preprocessing.masking
 import preprocessing.tokenization
-from orchestration.config import load, part_checks
+from orchestration.config import check, load, load_cluster, part_checks
+from orchestration.config.loading import _adapter
 from preprocessing.errors import BadInput
 from preprocessing.masking import Masking, MaskingPart, NoMasking, TokenMasking
 from preprocessing.objectives import MaskedLM
@@ -58,6 +61,40 @@ class Twice(NoMasking):
     """A masking part whose kind another part already has."""
 
     kind: Literal["none"] = "none"
+
+
+@spec
+class EveryNth(TokenMasking):
+    """A masking part that divides by a value that it does not check."""
+
+    every: int = 0
+
+    @property
+    def predicted(self) -> float:
+        return 1 / self.every
+
+
+def test_a_fact_that_cannot_be_computed_is_a_problem_of_the_recipe() -> None:
+    recipe = dataclasses.replace(load("bert_base"), masking=EveryNth())
+    (problem,) = check(recipe, load_cluster("local"))
+    assert re.fullmatch(
+        r"masking: `predicted` of kind token fails \(ZeroDivisionError: division by zero, in predicted "
+        r"\(.*test_part_checks\.py:\d+\)\); change the values, and check them with `require` in __post_init__ of the "
+        "class",
+        problem,
+    )
+
+
+def test_a_constructor_that_divides_by_zero_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TokenMasking, "__post_init__", lambda _: 1 // 0)
+    _adapter.cache_clear()
+    try:
+        with pytest.raises(
+            BadInput, match=r"^.*roberta_base.*: a part fails \(ZeroDivisionError: .*; change the values"
+        ):
+            load("roberta_base")
+    finally:
+        _adapter.cache_clear()
 
 
 def test_two_parts_of_the_same_kind_are_refused_by_name() -> None:

@@ -1,13 +1,16 @@
 """Each part declares which of its keys `--scale` changes; each such key exists and is used by a recipe."""
 
 import dataclasses
+import re
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from orchestration.config import Recipe, list_names, load
+from orchestration.config import Recipe, flatten, list_names, load
 from orchestration.config.error_messages import annotations, find_chosen_class, options
 from orchestration.config.scales import SCALES, shrink
 from preprocessing.spec import AtMost
@@ -142,3 +145,16 @@ def test_lengths_and_steps_of_every_recipe_are_valid_at_each_scale(name: str) ->
 def test_scaling_an_invalid_recipe_raises_no_error(document: dict[str, Any]) -> None:
     shrink(document, "small", Recipe)
     assert [phase["seq_length"] for phase in document["phases"]] == [128]
+
+
+def test_the_page_of_recipes_has_the_values_of_the_scales() -> None:
+    """The table of docs/guides/recipes.md: each key that `--scale` changes in bert_base, with its three values."""
+    page = (Path(__file__).parents[3] / "docs/guides/recipes.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z_.0-9]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", page, re.MULTILINE)
+    values = [dict(flatten(dataclasses.asdict(load("bert_base", (), scale)))) for scale in ("", "tiny", "small")]
+    changed = {key for key, value in values[0].items() if key in values[1] and values[1][key] != value}
+    changed = {key for key in changed if key != "name" and not key.startswith("reported_results")}
+    assert {key for key, *_ in rows} == changed
+    for key, *shown in rows:
+        for text, each in zip(shown, values, strict=True):
+            assert yaml.safe_load(text.replace(",", "")) == each[key], key

@@ -65,11 +65,14 @@ def test_held_out_fractions_are_reported(text: Path, capsys: pytest.CaptureFixtu
     for verb in ("corpus", "run", "train"):
         assert main([verb, *given, "--data", str(text)]) == 0
         message = (
-            "held out of text: 0.5 % for validation, 0.5 % for downstream tasks; change it with --holdout-ratio RATIO"
+            "held out of text: 0.5 % for validation, 0.5 % for downstream tasks; to change the sum, set --holdout-ratio"
         )
         assert message in capsys.readouterr().err
     assert main(["corpus", *given, "--data", "demo"]) == 0
-    message = "10 % for downstream tasks; change it with validation_ratio and test_ratio in your own corpus file"
+    message = (
+        "held out of demo: 2 % for validation, 10 % for downstream tasks; to change them, set validation_ratio and "
+        "test_ratio in a corpus file of your own"
+    )
     assert message in capsys.readouterr().err
 
 
@@ -177,13 +180,19 @@ def test_ablation_is_not_trained_if_its_tasks_have_too_few_examples(
             739,
             0.005,
             True,
-            "news has about 739 documents, 4 of them held out.*; set test_ratio: 0.5 in a corpus file to hold out 370",
+            "news has about 739 documents, of which 4 are held out.*; set test_ratio: 0.5 in a corpus file, which "
+            "holds out 370",
         ),
-        (2_000, 0.005, True, "news has about 2,000 documents, 10 of .*; set --holdout-ratio 0.6 to hold out 600"),
-        (2_000, 0.005, False, "; set test_ratio: 0.3 in a corpus file to hold out 600"),
-        (30, 0.1, True, "news has about 30 documents, 3 of them held out.*; give more text"),
-        (9, 0.001, True, "news has about 9 documents, 2 of them held out"),
-        (0, 0.005, True, "news has about 0 documents, 0 of them held out.*; give more text"),
+        (
+            2_000,
+            0.005,
+            True,
+            "news has about 2,000 documents, of which 10 .*; set --holdout-ratio 0.6, which holds out 600",
+        ),
+        (2_000, 0.005, False, "; set test_ratio: 0.3 in a corpus file, which holds out 600"),
+        (30, 0.1, True, "news has about 30 documents, of which 3 are held out.*; give more text"),
+        (9, 0.001, True, "news has about 9 documents, of which 2 are held out"),
+        (0, 0.005, True, "news has about 0 documents, of which 0 are held out.*; give more text"),
     ],
 )
 def test_too_few_documents_are_predicted_with_a_remedy(num: int, test: float, is_own_text: bool, message: str) -> None:
@@ -213,7 +222,7 @@ def test_warning_comes_before_any_stage_runs(tmp_path: Path, capsys: pytest.Capt
     ]
     assert main(["run", *given, "--dry-run"]) == 0
     message = " ".join(capsys.readouterr().err.split())
-    assert "texts has about 739 documents, 4 of them held out" in message
+    assert "texts has about 739 documents, of which 4 are held out" in message
     assert not (tmp_path / "out").exists()
 
 
@@ -241,4 +250,4 @@ def test_the_corpus_file_that_sets_the_fractions_is_named(text: Path, capsys: py
     file.write_text(f"name: mine\nsources: [{{kind: text, path: {text}}}]\n")
     words = ["corpus", "bert_base", "--scale", "tiny", "--dry-run", "--output-dir", str(text.parent / "out")]
     assert main([*words, "--data", str(file)]) == 0
-    assert f"downstream tasks; change it with validation_ratio and test_ratio in {file}\n" in capsys.readouterr().err
+    assert f"downstream tasks; to change them, set validation_ratio and test_ratio in {file}\n" in capsys.readouterr().err

@@ -123,8 +123,8 @@ def test_directory_with_other_causes_is_reported_with_the_differing_keys(tmp_pat
         (before.folder, ["recipe.model.num_hidden_layers", "recipe.optimizer.learning_rate"])
     ]
     assert list(after.describe())[1] == (
-        f"run: {before.folder.name} has other values of recipe.model.num_hidden_layers, "
-        "recipe.optimizer.learning_rate; it stays unchanged"
+        f"run: {before.folder.name} was made earlier with other values of recipe.model.num_hidden_layers, "
+        "recipe.optimizer.learning_rate; it is kept"
     )
     assert before.state == "done"
 
@@ -138,9 +138,9 @@ def test_several_earlier_scores_are_reported_in_one_line(tmp_path: Path):
     for stage in earlier:
         finish_stage(stage)
     assert [line for stage in due for line in stage.describe()] == [f"scores: to do ({stage.folder})" for stage in due]
-    assert other_values(due) == "scores: 4 earlier directories have other values of labels; they stay unchanged"
+    assert other_values(due) == "scores: 4 directories were made earlier with other values of labels; they are kept"
     assert other_values(due[:1] + earlier[:1]) == (
-        f"scores: {earlier[1].folder.name} has other values of labels; it stays unchanged"
+        f"scores: {earlier[1].folder.name} was made earlier with other values of labels; it is kept"
     )
     assert other_values(earlier) == ""
 

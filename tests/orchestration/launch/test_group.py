@@ -40,7 +40,7 @@ def test_progress_names_each_stage_in_order_and_reports_the_last_step(
         "opening MLflow",
         "starting workers",
         "importing DeepSpeed",
-        "meeting the other workers",
+        "connecting the workers",
         "building the model",
         "opening corpus and checkpoint",
     )

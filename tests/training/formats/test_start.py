@@ -11,9 +11,9 @@ from tests.training.batches import random_rows, unpadded
 from tests.training.parity import ONE_PAD, ZERO_PAD, built, vocabulary, weights
 from training.formats import save_weights, to_transformers
 from training.formats.start import load_init_checkpoint, require_fitting_weights
-from training.losses import MaskedTokens, SentencePair
+from training.losses import MaskedTokens, NextToken, SentencePair
 from training.model import Model, ModelSpec
-from training.specs import Encoder, LearnedPositions, SlidingWindow
+from training.specs import Decoder, Encoder, LearnedPositions, SinusoidalPositions, SlidingWindow
 
 ROBERTA = ModelSpec(
     model=Encoder(
@@ -44,6 +44,14 @@ BERT = replace(
 )
 
 
+def write(spec: ModelSpec, folder: Path, in_their_format: bool) -> None:
+    if in_their_format:
+        padding = ZERO_PAD if spec.model.position_embedding.offset == 0 else ONE_PAD
+        to_transformers(weights(built(spec)), spec, vocabulary(padding, folder / "vocab"), folder)
+    else:
+        save_weights(weights(built(spec)), spec, folder)
+
+
 def started(spec: ModelSpec, folder: Path) -> Model:
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=1).eval()
     load_init_checkpoint(model, folder)
@@ -53,10 +61,7 @@ def started(spec: ModelSpec, folder: Path) -> Model:
 @pytest.mark.parametrize("in_their_format", [False, True])
 def test_longformer_starts_from_roberta_and_repeats_its_positions(in_their_format: bool, tmp_path: Path) -> None:
     roberta = built(ROBERTA)
-    if in_their_format:
-        to_transformers(weights(roberta), ROBERTA, vocabulary(ONE_PAD, tmp_path / "vocab"), tmp_path)
-    else:
-        save_weights(weights(roberta), ROBERTA, tmp_path)
+    write(ROBERTA, tmp_path, in_their_format)
     longformer = started(LONGFORMER, tmp_path)
     table_PD = longformer.trunk.positions.weight[2:]
     for start in (0, 8, 16):
@@ -114,29 +119,105 @@ def test_a_missing_head_stays_random(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"num_hidden_layers": 3}, "missing weight trunk.blocks.2"),
-        ({"num_hidden_layers": 1}, "unexpected weight trunk.blocks.1.*, which the recipe's model lacks"),
         (
-            {"position_embedding": LearnedPositions(max_position_embeddings=9)},
-            r"invalid shape of trunk.positions.weight: got \[10, 32\], expected \[9, 32\]",
+            {"num_hidden_layers": 3},
+            "model.num_hidden_layers: got 3, expected 2 as in DIR; set model.num_hidden_layers=2",
         ),
-        ({"intermediate_size": 64}, "set init_checkpoint to a model of the same architecture"),
+        (
+            {"num_hidden_layers": 1},
+            "model.num_hidden_layers: got 1, expected 2 as in DIR; set model.num_hidden_layers=2",
+        ),
+        (
+            {"position_embedding": LearnedPositions(max_position_embeddings=9, offset=1)},
+            "model.position_embedding.max_position_embeddings: got 9, expected 11 as in DIR; "
+            "set model.position_embedding.max_position_embeddings=11",
+        ),
+        (
+            {"position_embedding": SinusoidalPositions()},
+            "model.position_embedding.kind: got sinusoidal, expected learned as in DIR; "
+            "set model.position_embedding.kind=learned",
+        ),
+        (
+            {"intermediate_size": 64},
+            "model.intermediate_size: got 64, expected 128 as in DIR; set model.intermediate_size=128",
+        ),
+        (
+            {"num_attention_heads": 2},
+            "model.num_attention_heads: got 2, expected 4 as in DIR; set model.num_attention_heads=4",
+        ),
+        ({"head_dim": 16}, "model.head_dim: got 16, expected 8 as in DIR; set model.head_dim=8"),
+        ({"activation": "relu"}, "model.activation: got relu, expected gelu as in DIR; set model.activation=gelu"),
+        (
+            {"norm_position": "pre"},
+            "model.norm_position: got pre, expected post as in DIR; set model.norm_position=post",
+        ),
+        (
+            {"parameter_sharing": "all"},
+            "model.parameter_sharing: got all, expected none as in DIR; set model.parameter_sharing=none",
+        ),
+        ({"embedding_size": 16}, "model.embedding_size: got 16, expected 32 as in DIR; set model.embedding_size=32"),
+        ({"type_vocab_size": 1}, "model.type_vocab_size: got 1, expected 2 as in DIR; set model.type_vocab_size=2"),
+        ({"type_vocab_size": 7}, "model.type_vocab_size: got 7, expected 2 as in DIR; set model.type_vocab_size=2"),
+        ({"num_languages": 3}, "model.num_languages: got 3, expected 0 as in DIR; set model.num_languages=0"),
     ],
 )
-def test_another_trunk_is_refused(keys: dict[str, int], message: str, tmp_path: Path) -> None:
-    save_weights(weights(built(BERT)), BERT, tmp_path)
-    with pytest.raises(BadInput, match=message):
+@pytest.mark.parametrize("in_their_format", [False, True])
+def test_another_architecture_is_refused_with_the_value_to_set(
+    in_their_format: bool, keys: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    """Heads and activations change no shape."""
+    write(BERT, tmp_path, in_their_format)
+    with pytest.raises(BadInput) as refusal:
         started(replace(BERT, model=replace(BERT.model, **keys)), tmp_path)
+    file = tmp_path / ("config.json" if in_their_format else "spec.json")
+    assert str(refusal.value) == "invalid " + message.replace("DIR", str(file))
 
 
-def test_shapes_are_compared_without_building_the_model(tmp_path: Path) -> None:
-    save_weights(weights(built(ROBERTA)), ROBERTA, tmp_path)
-    require_fitting_weights(tmp_path, LONGFORMER.model, LONGFORMER.losses)
-    wider = replace(ROBERTA.model, hidden_size=64)
+def test_each_different_key_has_a_line(tmp_path: Path) -> None:
+    write(BERT, tmp_path, in_their_format=False)
+    with pytest.raises(BadInput) as refusal:
+        require_fitting_weights(
+            tmp_path, replace(BERT.model, hidden_size=64, num_attention_heads=2, num_hidden_layers=1), BERT.losses
+        )
+    assert [line.split("; ")[1] for line in str(refusal.value).splitlines()] == [
+        "set model.num_hidden_layers=2",
+        "set model.hidden_size=32",
+        "set model.num_attention_heads=4",
+    ]
+
+
+def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:
+    write(BERT, tmp_path, in_their_format=False)
+    decoder = Decoder(num_hidden_layers=2, hidden_size=32, num_attention_heads=4)
     with pytest.raises(
-        BadInput, match=r"invalid shape of trunk\.tokens\.weight: got \[320, 32\], expected \[320, 64\]"
+        BadInput,
+        match=r"invalid model.kind: got decoder, expected encoder as in .*spec.json; use a recipe with model kind "
+        r"encoder, or set init_checkpoint to a model of kind decoder$",
     ):
-        require_fitting_weights(tmp_path, wider, ROBERTA.losses)
-    deeper = replace(ROBERTA.model, num_hidden_layers=3)
-    with pytest.raises(BadInput, match=r"missing weight trunk\.blocks\.2\."):
-        require_fitting_weights(tmp_path, deeper, ROBERTA.losses)
+        require_fitting_weights(tmp_path, decoder, (NextToken(),))
+
+
+def test_what_concerns_only_the_training_may_differ(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(BERT, tmp_path, in_their_format=True)
+    keys = {"hidden_dropout": 0.2, "attention_dropout": 0.3, "init_std": 0.5, "init_method": "truncated_normal"}
+    require_fitting_weights(tmp_path, replace(BERT.model, **keys, attention_mask="causal"), BERT.losses)
+    assert not caplog.records
+    require_fitting_weights(tmp_path, replace(BERT.model, norm_eps=1e-5), BERT.losses)
+    assert caplog.messages == [
+        f"model.norm_eps is 1e-05, but 1e-12 in {tmp_path}/config.json; to keep that value, set model.norm_eps=1e-12"
+    ]
+
+
+def test_a_longer_model_passes_the_check(tmp_path: Path) -> None:
+    write(ROBERTA, tmp_path, in_their_format=False)
+    require_fitting_weights(tmp_path, LONGFORMER.model, LONGFORMER.losses)
+
+
+def test_a_vocabulary_of_another_size_is_refused(tmp_path: Path) -> None:
+    write(BERT, tmp_path, in_their_format=False)
+    with pytest.raises(
+        BadInput,
+        match=r"trunk.tokens.weight: got \[320, 32\], expected \[300, 32\], because the vocabulary has 320 tokens in "
+        r"this directory, and 300 in the recipe; set data.tokenizer.path to the vocabulary of these weights$",
+    ):
+        started(replace(BERT, vocab_size=300), tmp_path)
