@@ -250,4 +250,6 @@ def test_the_corpus_file_that_sets_the_fractions_is_named(text: Path, capsys: py
     file.write_text(f"name: mine\nsources: [{{kind: text, path: {text}}}]\n")
     words = ["corpus", "bert_base", "--scale", "tiny", "--dry-run", "--output-dir", str(text.parent / "out")]
     assert main([*words, "--data", str(file)]) == 0
-    assert f"downstream tasks; to change them, set validation_ratio and test_ratio in {file}\n" in capsys.readouterr().err
+    assert (
+        f"downstream tasks; to change them, set validation_ratio and test_ratio in {file}\n" in capsys.readouterr().err
+    )

@@ -154,7 +154,9 @@ def test_full_disk_in_a_worker_gives_a_one_line_error(
             for worker in workers:
                 worker.resume()
 
-        with pytest.raises(BadInput, match=rf"{disk}/run/checkpoints: .* \(No space left on device\); make") as error:
+        with pytest.raises(
+            BadInput, match=rf"{disk}/run/checkpoints: .* \(No space left on device\); free space"
+        ) as error:
             start(run, place, on_progress=once_at(20, fill))
         assert "\n" not in str(error.value)
         assert not list(disk.rglob(".tmp-*"))
