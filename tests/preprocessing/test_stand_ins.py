@@ -37,7 +37,7 @@ def test_pointers_and_error_pages_are_refused_with_a_remedy(
     tmp_path: Path, content: bytes, named: str, todo: str
 ) -> None:
     (tmp_path / "a.bin").write_bytes(content)
-    with pytest.raises(BadInput, match=rf"^[^\n]+a\.bin: is [^\n]*{named}[^\n]*; [^\n]*{todo}[^\n]*$"):
+    with pytest.raises(BadInput, match=rf"^[^\n]+a\.bin: unexpected content: [^\n]*{named}[^\n]*; [^\n]*{todo}[^\n]*$"):
         require_itself(tmp_path / "a.bin")
 
 

@@ -188,7 +188,7 @@ def test_a_banded_layer_attends_only_to_its_last_tokens() -> None:
 def test_an_invalid_window_size_is_refused(tokens: int) -> None:
     with pytest.raises(
         ValueError,
-        match=rf"invalid model\.attention_window\.size: got {tokens}, expected an even number of tokens from",
+        match=rf"invalid model\.attention_window\.size: got {tokens}, expected an even number of at least 2 tokens",
     ):
         SlidingWindow(size=tokens)
 
