@@ -98,7 +98,7 @@ def main() -> None:
         for rank in range(2)
     ]
     printed = [process.communicate()[0].splitlines()[-1] for process in workers]
-    measured = sizes(gpt(given.layers, 2_048, 16, 1_024), given.precision, 2)
+    measured: dict[str, Any] = sizes(gpt(given.layers, 2_048, 16, 1_024), given.precision, 2)
     measured |= {"workers": 2, "zero": 3, "precision": given.precision, "measured": [json.loads(x) for x in printed]}
     computed = {f"{world} workers": sizes(gpt(96, 12_288, 96, 2_048), "bf16", world) for world in (64, 1_024)}
     result = {"measured": measured, "computed for GPT-3 175B": computed}

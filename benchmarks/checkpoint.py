@@ -116,24 +116,24 @@ def measured(name: str, rounds: int, rows: int = 8, length: int = 128, folder: P
     `folder`: a directory on the disk to measure. `rows`: sequences of a step. `length`: tokens of a sequence.
     """
     engine, found = engine_of(name), {}
-    with tempfile.TemporaryDirectory(dir=folder) as folder:
-        waited = saves(engine, Path(folder), rounds, background=False)
+    with tempfile.TemporaryDirectory(dir=folder) as room:
+        waited = saves(engine, Path(room), rounds, background=False)
         found["pause, waiting"] = median(pause for pause, _ in waited)
-        firsts = [saves(engine, Path(folder), 1, background=True)[0][0] for _ in range(rounds)]
+        firsts = [saves(engine, Path(room), 1, background=True)[0][0] for _ in range(rounds)]
         found["pause, in the background, first, unprepared"] = median(firsts)
-        (first, _), *later = saves(engine, Path(folder), rounds + 1, background=True, prepared=True)
+        (first, _), *later = saves(engine, Path(room), rounds + 1, background=True, prepared=True)
         found["pause, in the background, first"] = first
         found["pause, in the background"] = median(pause for pause, _ in later)
         found["whole, in the background"] = median(whole for _, whole in later)
         restores = []
         for _ in range(rounds):
             started = perf_counter()
-            checkpoint.restore(engine, Path(folder), ABOUT, "must")
+            checkpoint.restore(engine, Path(room), ABOUT, "must")
             restores.append(perf_counter() - started)
         found["restore"] = median(restores)
-        alone, beside = steps_beside(engine, Path(folder), rounds, step_of(engine, name, rows, length))
+        alone, beside = steps_beside(engine, Path(room), rounds, step_of(engine, name, rows, length))
         found["step"], found["step, while it is written"] = median(alone), median(beside)
-        size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+        size = sum(file.stat().st_size for file in Path(room).rglob("*") if file.is_file())
     weights = engine.model.num_parameters
     figures = {key: round(value, 3) for key, value in found.items()}
     ratios = {

@@ -33,6 +33,7 @@ from training.formats import to_transformers
 from training.losses import MaskedTokens
 from training.model import Model, ModelSpec
 from training.specs import Encoder, EngineSettings, LearnedPositions
+from training.tasks import Classification, TaskFile
 
 SIZES: Final[Mapping[str, tuple[int, int]]] = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768)}
 TUNING: Final = Tuning(learning_rate=5e-5, batch_size=32, epochs=1)
@@ -54,9 +55,14 @@ def net_of(size: str, texts: Sequence[str]) -> EvaluatedModel:
     return EvaluatedModel(spec, weights, train(WordPiece(vocab_size=8_000), texts))
 
 
+def classification(file: TaskFile) -> Classification:
+    assert isinstance(file.task, Classification)
+    return file.task
+
+
 def ours(net: EvaluatedModel, examples: Sequence[Example], machine: EngineSettings) -> Times:
     """The times of Sesame."""
-    model = TaskModel(net.spec.model, load_task("sst2").task.targets(), net.spec.vocab_size, seed=0)
+    model = TaskModel(net.spec.model, classification(load_task("sst2")).targets(), net.spec.vocab_size, seed=0)
     assert net.weights is not None
     model.take_over(net.weights)
     engine = LocalEngine(model, TUNING.optim(TUNING.num_steps(len(examples))), machine, groups(model, TUNING))
@@ -123,7 +129,7 @@ def compare(size: str, data: Path, rows: int, rounds: int) -> dict[str, Any]:
     task = load_task("sst2")
     items = task.items("train", data)[0][:rows]
     net = net_of(size, [item.texts[0] for item in items])
-    examples = task.task.encoded(items, net.vocab, task.max_seq_length, training=True).examples
+    examples = classification(task).encode(items, net.vocab, task.max_seq_length, training=True).examples
     machine = EngineSettings(cpu_threads=torch.get_num_threads())
     with tempfile.TemporaryDirectory() as room:
         net.vocab.save(Path(room) / "vocab")

@@ -24,7 +24,14 @@ from training.generation import GenerationLimits, Prompt, generate
 from training.generation.rows import begin, step
 from training.losses import NextToken
 from training.model import Model
-from training.specs import Decoder, EncoderDecoder, LearnedPositions, RelativePositions, Seq2SeqLearnedPositions
+from training.specs import (
+    Architecture,
+    Decoder,
+    EncoderDecoder,
+    LearnedPositions,
+    RelativePositions,
+    Seq2SeqLearnedPositions,
+)
 
 
 def built(net: str, width: int, layers: int, vocab_size: int) -> Model:
@@ -35,7 +42,7 @@ def built(net: str, width: int, layers: int, vocab_size: int) -> Model:
         "num_attention_heads": width // 64,
         "hidden_dropout": 0.0,
     }
-    trunk = {
+    trunks: dict[str, Architecture] = {
         "gpt2": Decoder(**sizes, position_embedding=LearnedPositions(max_position_embeddings=1024)),
         "transformer_xl": Decoder(
             **sizes, position_embedding=RelativePositions(mem_len=256), norm_position="post", activation="relu"
@@ -43,8 +50,8 @@ def built(net: str, width: int, layers: int, vocab_size: int) -> Model:
         "bart": EncoderDecoder(
             **sizes, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=1026, offset=2)
         ),
-    }[net]
-    return Model(trunk, (NextToken(),), vocab_size, seed=0).eval()
+    }
+    return Model(trunks[net], (NextToken(),), vocab_size, seed=0).eval()
 
 
 @torch.no_grad()

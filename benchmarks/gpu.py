@@ -110,11 +110,12 @@ def seconds_of(step: Callable[[], None], sizes: Sizes) -> float:
     """Mean time of a step in seconds, after three steps that do not count."""
     import torch
 
-    for number in range(3 + sizes.steps):
-        if number == 3:
-            synchronize = torch.cuda.synchronize if sizes.device == "cuda" else lambda: None
-            synchronize()
-            began = time.perf_counter()
+    synchronize = torch.cuda.synchronize if sizes.device == "cuda" else lambda: None
+    for _ in range(3):
+        step()
+    synchronize()
+    began = time.perf_counter()
+    for _ in range(sizes.steps):
         step()
     synchronize()
     return (time.perf_counter() - began) / sizes.steps

@@ -75,6 +75,7 @@ def peers(options: argparse.Namespace) -> list[dict[str, Any]]:
         their_requests = [
             Instance(request_type="loglikelihood", doc={}, arguments=tuple(one), idx=0) for one in requests
         ]
+        ours, found = list[Any](), list[Any]()
         for _ in range(options.rounds):
             begun = time.process_time()
             ours = causal(model, vocab, requests)

@@ -13,7 +13,7 @@ import argparse
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -72,7 +72,7 @@ def made_up(recipe: Recipe, vocab: Vocab, num_rows: int, length: int) -> list[Ro
         optional = {"sentence_starts": starts_S, "counts": np.ones(raw_length, np.int64), "stream": ids_S}
         row |= {name: column for name, column in optional.items() if name in required}
         if any(isinstance(loss, SentencePair) for loss in recipe.losses):
-            row["next_sentence_label"] = rng.integers(2)
+            row["next_sentence_label"] = np.asarray(rng.integers(2))
         rows.append(objective(row | {"hits": recipe.masking(row, rng)}, vocab, rng))
     return rows
 
@@ -81,7 +81,7 @@ def tensors(batch: Batch) -> dict[str, Tensor]:
     return {name: torch.from_numpy(np.asarray(array)) for name, array in batch.items()}
 
 
-def our_step(model: Model, batch: dict[str, Tensor], weights: dict[str, float]) -> Step:
+def our_step(model: Model, batch: dict[str, Tensor], weights: Mapping[str, float]) -> Step:
     optimizer = torch.optim.AdamW(parameter_groups(model, 0.01), lr=1e-5, fused=True)
 
     def step() -> None:
@@ -230,7 +230,7 @@ def compare(name: str, num_rows: int, length: int, rounds: int, pairs: Path | No
         rows = real(recipe, pairs, num_rows, length) if pairs else made_up(recipe, vocab, num_rows, length)
         nets = theirs(recipe, model, folder / "vocab", folder / "theirs")
     dense, flat = tensors(padded(rows, length, vocab.pad or 0)), tensors(unpadded(rows))
-    weights = {loss.kind: loss.weight for loss in recipe.losses}
+    weights: dict[str, float] = {loss.kind: loss.weight for loss in recipe.losses}
     ours, other = our_step(model, flat, weights), their_step(nets, their_loss(name, nets, dense))
     mine, its, ratio = turns(ours, other, rounds)
     tokens = sum(len(row["input_ids"]) + len(row.get("source_input_ids", ())) for row in rows)

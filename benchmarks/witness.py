@@ -35,7 +35,15 @@ def make_env() -> None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", ENV], check=True)
     (packages,) = ENV.glob("lib/python*/site-packages")
     (packages / "beside.pth").write_text(sysconfig.get_path("purelib"))
-    pip = [ENV / "bin" / "python", "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip: list[str | Path] = [
+        ENV / "bin" / "python",
+        "-I",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]
     subprocess.run([*pip, "--no-deps", *PINS], check=True)
     made.write_text("\n".join(PINS))
 
@@ -44,7 +52,7 @@ def main() -> int:
     """Run the tests and return the exit code."""
     make_env()
     tests = [ROOT / "tests" / "training" / "likelihood" / name for name in TESTS]
-    command = [ENV / "bin" / "python", "-m", "pytest", "-q", "-s", "-rs", "-m", "slow", *tests]
+    command: list[str | Path] = [ENV / "bin" / "python", "-m", "pytest", "-q", "-s", "-rs", "-m", "slow", *tests]
     print(", ".join(PINS[:2]), "- takes some minutes; prints a line for each task", flush=True)
     lines = []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as tests_run:

@@ -43,7 +43,12 @@ def together(
             process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=error, text=True)
             cleanup.callback(_end, process)
             processes.append(process)
-        late = Timer(timeout, lambda: [process.kill() for process in processes])
+
+        def end_all() -> None:
+            for process in processes:
+                process.kill()
+
+        late = Timer(timeout, end_all)
         late.start()
         cleanup.callback(late.cancel)
         for case in cases:

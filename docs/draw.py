@@ -30,6 +30,7 @@ from rich.console import Console
 import sesame
 from orchestration import cli
 from orchestration.terminal import output
+from orchestration.terminal.inspect import DecodedExample
 
 PICTURES = Path(__file__).resolve().parent / "pictures"
 DATA = "python_docs:python"
@@ -77,7 +78,7 @@ def batch(work: Path) -> None:
     first_B, lengths_B = arrays["first_at"], arrays["lengths"]
     kind_T = np.where(arrays["token_type_ids"] > 0, 1, 0)
     examples = one.examples(step=0, count=len(lengths_B))
-    special_T = np.concatenate([np.array(example.special) for example in examples])
+    special_T = np.concatenate([[token.is_special for token in example.shown] for example in examples])
     kind_T[special_T] = 2
     kind_T[arrays["targets_at"]] = 3
     grid = np.full((len(lengths_B), int(lengths_B.max())), np.nan)
@@ -102,15 +103,13 @@ def batch(work: Path) -> None:
     FigureCanvasAgg(figure).print_png(PICTURES / "batch.png")
 
 
-def _tokens(axes: Any, example: Any, count: int) -> None:
+def _tokens(axes: Any, example: DecodedExample, count: int) -> None:
     """Two lines of tokens, with the label below each that is predicted."""
     axes.set_axis_off()
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 2)
     half = count // 2
-    words = [
-        (text.strip() or "␣", label.strip()) for text, label in zip(example.texts, example.label_texts, strict=True)
-    ]
+    words = [(token.text.strip() or "␣", token.label.strip()) for token in example.shown]
     for line in range(2):
         x = 0.0
         for text, label in words[line * half : (line + 1) * half]:
