@@ -78,15 +78,16 @@ def plan_view(plan: RunEstimate) -> Group:
     parts: list[RenderableType] = [Text(line) for line in head]
     if plan.why_not:
         parts.append(Text(f"impossible: {plan.why_not}", "red"))
-    parts.append(_memory(plan))
-    parts += [] if plan.why_not else [_time(own), _sent(own)]
+    blank = Text()
+    parts += [blank, _memory(plan), blank]
+    parts += [] if plan.why_not else [_time(own), blank, _sent(own), blank]
     parts += [Text(note) for note in plan.notes]
     if plan.better:
         parts.append(_layouts("the fastest layouts on these devices, with their overrides", plan, plan.better))
     else:
         parts.append(Text(f"no layout of these devices has enough memory; {plan.hint}", "red"))
     if plan.wanted:
-        parts.append(_layouts(plan.goal, plan, (plan.wanted,)))
+        parts += [blank, _layouts(plan.goal, plan, (plan.wanted,))]
     elif plan.unmet and plan.better:
         parts.append(Text(plan.unmet, "red"))
     return Group(*parts)
@@ -154,7 +155,7 @@ def timed_steps_view(runs: Sequence[TimedPrediction]) -> Group:
 
 def _memory(plan: RunEstimate) -> Table:
     own = plan.own
-    table = Table(title="memory per device", title_justify="left", box=None, pad_edge=False)
+    table = Table(title="memory per device", title_justify="left", box=None, pad_edge=False, show_header=False)
     table.add_column("")
     table.add_column("", justify="right")
     for name, value in own.choice.memory.items():
@@ -172,7 +173,7 @@ def _memory(plan: RunEstimate) -> Table:
 
 def _sent(own: CostedLayout) -> Table:
     """Bytes that a device sends in a step of each phase, by operation."""
-    table = Table(title="sent per device and step", title_justify="left", box=None, pad_edge=False)
+    table = Table(title="sent per device and step", title_justify="left", box=None, pad_edge=False, show_header=False)
     table.add_column("")
     table.add_column("", justify="right")
     each = own.choice.sent
@@ -184,7 +185,7 @@ def _sent(own: CostedLayout) -> Table:
 
 
 def _time(own: CostedLayout) -> Table:
-    table = Table(title="time", title_justify="left", box=None, pad_edge=False)
+    table = Table(title="time", title_justify="left", box=None, pad_edge=False, show_header=False)
     table.add_column("")
     table.add_column("", justify="right")
     for name, share in sorted(own.shares().items(), key=lambda item: -item[1]):
