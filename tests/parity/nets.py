@@ -87,9 +87,9 @@ def run(cell: Cell, corpus: Path, folder: Path) -> Run:
     return mini_run(
         corpus,
         folder / cell.name,
-        trunk=wanted.model,
+        model=wanted.model,
         losses=wanted.losses,
-        optim=wanted.optimizer,
+        optimizer=wanted.optimizer,
         phases=wanted.phases,
         sampling=wanted.sampling,
         vocab_size=ROWS,
