@@ -9,6 +9,7 @@ from tests.parity import bare, nets, table
 from tests.parity.__main__ import _reference
 from tests.parity.cells import AXES, Cell, combined, covering, pairs, plain_product, whole_product
 from tests.parity.group import Seen, train_in_groups
+from tests.training.corpora import mini_corpus
 
 CELL = Cell("BERT", 2, 2, 1, 1, 1, "fp32", "AdamW")
 
@@ -102,3 +103,10 @@ def test_a_new_group_trains_the_other_cells_after_a_failure(tmp_path: Path, monk
     assert reported == ["a", "b", "c"]
     assert seen == {"a": Seen([1.0], 0.5), "b": Seen([], error="ValueError: this one is bad"), "c": Seen([1.0], 0.5)}
     assert json.loads((tmp_path / "group" / "2" / "jobs.json").read_text()) == ["good"]
+
+
+def test_run_of_a_cell_has_the_model_and_optimizer_of_its_recipe(tmp_path: Path) -> None:
+    run = nets.run(CELL, mini_corpus(tmp_path / "corpus"), tmp_path / "runs")
+    wanted = nets.recipe(CELL.net, CELL.optimizer)
+    assert (run.model, run.optimizer, run.losses) == (wanted.model, wanted.optimizer, wanted.losses)
+    assert run.engine.zero_stage == CELL.zero
