@@ -17,7 +17,7 @@ from orchestration.launch.address import resolve_address
 from orchestration.launch.eval_trial import EvalTrial, TrialResources, digest_of
 from orchestration.launch.eval_trials import run_trials
 from orchestration.launch.group import STOPPED, RestartPolicy, cores, log_results, pretrain, run_alone
-from orchestration.launch.job_server import ENDED, JobServer, SubmittedJob, server_url
+from orchestration.launch.job_server import ENDED, JobServer, SubmittedJob, has_server, server_url
 from orchestration.launch.out_of_memory import OutOfMemory
 from orchestration.launch.session import count_free_groups, ray_session
 from orchestration.launch.worker import BETWEEN, EXPORT, EXPORTED, SAMPLES, WEIGHTS, finetune_one, load_held_out_task
@@ -44,6 +44,7 @@ __all__ = [
     "count_free_groups",
     "digest_of",
     "finetune_one",
+    "has_server",
     "load_held_out_task",
     "log_results",
     "pretrain",

@@ -47,6 +47,11 @@ class SubmittedJob:
     exit_code: int | None = None  # exit code of the command, if it ended without a stop request
 
 
+def has_server(option: str) -> bool:
+    """Whether --address or the environment names a dashboard."""
+    return bool(option or os.environ.get(SERVER, ""))
+
+
 def server_url(option: str) -> str:
     """The URL of a dashboard, from --address or the environment. Raises BadInput if it is missing or invalid.
 

@@ -11,6 +11,8 @@ from orchestration.cli.groups import RunOptions
 from orchestration.cli.shared import job_command, open_flags, quote_command
 from orchestration.terminal import CommandResult, print_answer, show_wait
 
+NO_CLUSTER = "no cluster was asked, because --address is missing; the number of workers may change"
+
 
 def submit(
     recipe: options.Recipe,
@@ -33,8 +35,13 @@ def submit(
     from orchestration.terminal import views
 
     with show_wait("importing Ray"):
-        from orchestration.launch import JobServer, server_url
+        from orchestration.launch import JobServer, has_server, server_url
 
+        if dry_run and not has_server(address):
+            notes = [*submission.refuse_what_does_not_fit(job), NO_CLUSTER]
+            return _describe(
+                submission.identity(job, flags, stages), submission.command(flags, stages), "", notes, as_json
+            )
         url = server_url(address)
         with show_wait(f"connecting to {url}"):
             server = JobServer(url)
@@ -51,9 +58,17 @@ def submit(
         line = f"{name} has already finished; use --force to submit it again"
         return print_answer(CommandResult((views.lines([line]),), values, (logs,)), as_json)
     if dry_run:
-        line = f"would submit {name}: {command}"
-        return print_answer(CommandResult((views.lines([line, *notes]),), values, (quote_command(),)), as_json)
+        return _describe(name, command, url, notes, as_json)
     with show_wait(f"submitting {name}"), submission.sent_environment(job, name) as variables:
         server.submit(name, command, variables)
     next_ = (f"{logs} --follow", *(job_command(verb, name, address) for verb in ("status", "stop")))
     return print_answer(CommandResult((views.lines([f"{name}: submitted to {url}", *notes]),), values, next_), as_json)
+
+
+def _describe(name: str, command: str, url: str, notes: list[str], as_json: bool) -> int:
+    """Print the result of a dry run."""
+    from orchestration.terminal import views
+
+    values = {"job": name, "address": url, "command": command, "submitted": False, "notes": notes}
+    shown = views.lines([f"would submit {name}: {command}", *notes])
+    return print_answer(CommandResult((shown,), values, (quote_command(),)), as_json)

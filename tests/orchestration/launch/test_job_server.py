@@ -82,6 +82,20 @@ def test_address_option_precedes_the_environment(monkeypatch: pytest.MonkeyPatch
         server_url("")
 
 
+def test_submission_is_described_without_a_cluster(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
+    words = ["submit", "gpt2", "--scale", "tiny", "--data", "demo", "--output-dir", str(tmp_path / "out")]
+    assert main([*words, "--dry-run"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "would submit gpt2_tiny-" in out
+    assert "exec python -m sesame run gpt2" in out
+    assert "no cluster was asked, because --address is missing" in out
+    assert main(words) == 2
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("wrong", ["ray://head:10001", "http://", "auto:x", "http://me:password@head:8265"])
 def test_invalid_dashboard_address_is_refused_without_its_password(wrong: str) -> None:
     with pytest.raises(BadInput) as error:
