@@ -99,7 +99,7 @@ chaos: $(READY) ## Inject faults into small runs, and compare the results with u
 	@python -m tests.chaos $(ARGS)
 
 check: $(READY) ## Check format, lint, types and import contracts
-	@ruff format --check . && ruff check . && mypy && lint-imports --no-logo --no-cache
+	@ruff format --check . && ruff check . && mypy && MYPYPATH=benchmarks/peers mypy benchmarks/peers/sesame_*.py && lint-imports --no-logo --no-cache
 
 docs: $(READY) ## Build the documentation site in build/docs; fail if a generated page was out of date
 	@python -m docs.generate

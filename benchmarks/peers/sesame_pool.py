@@ -38,7 +38,7 @@ def read_text(corpus: Corpus, out: Path, pool: ProcessPoolExecutor) -> TextDirec
     names = [part.name for part in parts]
     kept = [write_first_of_each(group, str(out), corpus.dedup.exact) for group in groups.items()]
     write_plan(kept, [], str(out), corpus, names)
-    texts = read._text(out, "", corpus, parts, names)
+    texts = read._text(out, "", corpus, parts, names, [])
     texts.save()
     return texts
 
@@ -52,7 +52,7 @@ def encode(corpus: Corpus, texts: TextDirectory, vocab: Vocab, out: Path, pool: 
     work = [pool.submit(encode_shard, shard, str(texts.folder), str(out), marks, **identity) for shard in shards]
     for done in work:
         done.result()
-    manifest = jobs._manifest(corpus, texts, vocab, [seal_of(out / shard.name) for shard in shards])
+    manifest = jobs._manifest(corpus, texts, vocab, [seal_of(out / shard.name) for shard in shards], {})
     manifest.save(out)
     return manifest
 
