@@ -4,7 +4,8 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, is_dataclass
-from typing import Any, Final, TypeVar, dataclass_transform, get_args, get_type_hints, overload
+from functools import cache, wraps
+from typing import Any, Final, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints, overload
 
 T = TypeVar("T")
 ScaleOverrides = Mapping[str, Mapping[str, object]]
@@ -65,14 +66,54 @@ def _metadata(part: type, name: str) -> Mapping[str, Any]:
 def spec(cls: type[T]) -> type[T]:
     """Make `cls` a part: frozen, keyword-only, with slots. The recipe loader rejects unknown keys.
 
+    A value that a Literal does not list raises InvalidValue, also in Python code that no recipe loader reads.
+
     >>> @spec
     ... class Tokens:
     ...     rate: float = 0.15
+    ...     unit: Literal["token", "word"] = "token"
     >>> Tokens(rate=0.3)
-    Tokens(rate=0.3)
+    Tokens(rate=0.3, unit='token')
+    >>> Tokens(unit="letter")
+    Traceback (most recent call last):
+    ...
+    preprocessing.spec.InvalidValue: invalid unit: got 'letter', expected token or word
     """
     cls.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]  # pydantic is imported by orchestration only
-    return dataclass(frozen=True, kw_only=True, slots=True)(cls)
+    made = dataclass(frozen=True, kw_only=True, slots=True)(cls)
+    fill = made.__init__
+
+    @wraps(fill)
+    def fill_and_check(self: Any, **values: Any) -> None:
+        fill(self, **values)
+        kind: Any = type(self)
+        choices = _choices_by_key(kind)
+        for name in values.keys() & choices.keys():
+            _require_choice(name, values[name], choices[name])
+
+    made.__init__ = fill_and_check  # type: ignore[method-assign]
+    return made
+
+
+@cache
+def _choices_by_key(part: type) -> dict[str, frozenset[Any]]:
+    """The values that the Literal of each key lists, for a single value or for the elements of a tuple."""
+    found = {name: _literals(annotation) for name, annotation in get_type_hints(part).items()}
+    return {name: choices for name, choices in found.items() if choices}
+
+
+def _literals(annotation: Any) -> frozenset[Any]:
+    origin, options = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return frozenset(options)
+    if origin is tuple and options[1:] == (...,):
+        return _literals(options[0])
+    return frozenset()
+
+
+def _require_choice(name: str, value: object, choices: frozenset[Any]) -> None:
+    values = value if isinstance(value, tuple) else (value,)
+    require(choices.issuperset(values), name, value, " or ".join(sorted(map(str, choices))))
 
 
 class InvalidValue(ValueError):

@@ -91,7 +91,8 @@ def all_recipe_documents():
     yield bert
     for place, union in UNIONS.items():
         for part in get_args(union):
-            needed = {name: NEEDED[name] for name in NEEDED if name in part.__dataclass_fields__}
+            values = {field.name: field.default for field in dataclasses.fields(part)}
+            needed = {name: value for name, value in NEEDED.items() if values.get(name) is dataclasses.MISSING}
             document = copy.deepcopy(bert)
             document["losses"] = document["losses"][1:]
             put(document, place, plain(part(**needed)))

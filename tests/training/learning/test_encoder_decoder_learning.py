@@ -79,7 +79,7 @@ def span_rows(text: World, count: int, rng: np.random.Generator) -> list[Row]:
     return [SpanCorruption()(row | {"hits": masking(row, rng)}, vocab, rng) for row in rows]
 
 
-def noised_rows(text: World, count: int, rng: np.random.Generator, edit: Edit = "infill") -> list[Row]:
+def noised_rows(text: World, count: int, rng: np.random.Generator, edit: Edit = "text_infilling") -> list[Row]:
     """BART: 40 tokens with one of its five noise types; infilling hides 30 % of their words."""
     return [Denoising(noise_types=(edit,))(row, Specials(), rng) for row in windows(text, count, 40, rng)]
 
@@ -232,7 +232,8 @@ def test_all_five_noise_types_are_learned(train: World, held_out: World) -> None
     steps, a text that keeps its position is copied better than one that moves."""
     loss = noise_losses(train, held_out, seed=0)
     assert max(loss.values()) < bigram_cross_entropy(train.ids_T, held_out.ids_T) - 0.8
-    assert max(loss[edit] for edit in ("mask", "delete", "infill")) < min(loss["permute"], loss["rotate"])
+    kept: tuple[Edit, ...] = ("token_masking", "token_deletion", "text_infilling")
+    assert max(loss[edit] for edit in kept) < min(loss["sentence_permutation"], loss["document_rotation"])
 
 
 @pytest.mark.slow
