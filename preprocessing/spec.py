@@ -96,24 +96,24 @@ def spec(cls: type[T]) -> type[T]:
 
 
 @cache
-def _choices_by_key(part: type) -> dict[str, frozenset[Any]]:
+def _choices_by_key(part: type) -> dict[str, tuple[Any, ...]]:
     """The values that the Literal of each key lists, for a single value or for the elements of a tuple."""
     found = {name: _literals(annotation) for name, annotation in get_type_hints(part).items()}
     return {name: choices for name, choices in found.items() if choices}
 
 
-def _literals(annotation: Any) -> frozenset[Any]:
+def _literals(annotation: Any) -> tuple[Any, ...]:
     origin, options = get_origin(annotation), get_args(annotation)
     if origin is Literal:
-        return frozenset(options)
+        return options
     if origin is tuple and options[1:] == (...,):
         return _literals(options[0])
-    return frozenset()
+    return ()
 
 
-def _require_choice(name: str, value: object, choices: frozenset[Any]) -> None:
+def _require_choice(name: str, value: object, choices: tuple[Any, ...]) -> None:
     values = value if isinstance(value, tuple) else (value,)
-    require(choices.issuperset(values), name, value, " or ".join(sorted(map(str, choices))))
+    require(set(values) <= set(choices), name, value, " or ".join(map(str, choices)))
 
 
 class InvalidValue(ValueError):

@@ -31,7 +31,7 @@ UNITS = [
 ]
 ALL = [*UNITS, NgramMasking(), SpanMasking()]
 EACH = pytest.mark.parametrize("masking", ALL, ids=lambda masking: f"{masking.kind}-{masking.rounding}")
-PAIRS = pytest.mark.parametrize("negative", ["random", "swap"])
+PAIRS = pytest.mark.parametrize("negative", ["random", "swapped"])
 
 
 def fits(count_K: np.ndarray, share_K: np.ndarray) -> bool:

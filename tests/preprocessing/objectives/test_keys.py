@@ -94,7 +94,7 @@ OUTSIDE: list[tuple[type[Objective], dict[str, Any], str]] = [
     (Denoising, {"random_replace_prob": 1.5}, r"objective\.random_replace_prob: got 1.5"),
     (Denoising, {"permute_sentence_ratio": -0.5}, r"objective\.permute_sentence_ratio: got -0.5"),
     (Denoising, {"permute_sentence_ratio": 1.5}, r"objective\.permute_sentence_ratio: got 1.5"),
-    (Denoising, {"noise_types": ("infill",)}, r"noise_types: got \('infill',\), expected document_rotation or"),
+    (Denoising, {"noise_types": ("infill",)}, r"noise_types: got \('infill',\), expected sentence_permutation or"),
 ]
 AT_THE_LIMIT: list[tuple[type[Objective], dict[str, Any]]] = [
     (MaskedLM, {"mask_replace_prob": 0.0, "random_replace_prob": 1.0}),

@@ -86,7 +86,7 @@ def test_a_shard_with_enough_documents_needs_no_pool():
     assert lines_of(NSP, enough) == enough
 
 
-@pytest.mark.parametrize("negative", ["swap", "none"])
+@pytest.mark.parametrize("negative", ["swapped", "none"])
 def test_pairs_without_random_partners_need_no_pool(negative: str):
     few = books([2, 2])
     assert lines_of(SegmentPair(negatives=negative), few) == few
