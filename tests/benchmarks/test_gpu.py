@@ -19,6 +19,7 @@ def test_the_deepest_gpt_fits_the_given_memory() -> None:
 @pytest.mark.parametrize("part", ["bert_base", "gpt2", "largest"])
 def test_each_part_runs_on_a_cpu(part: str) -> None:
     actual = json.loads(gpu.one(part, tiny=True))
+    assert actual.pop("device") == "a CPU"
     if part == "largest":
         assert 0.8 < actual["ratio"] < 1.2
     else:
