@@ -6,6 +6,7 @@ The thresholds are those of reference/family.md D1. All tests take minutes, and 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -130,7 +131,7 @@ def test_a_translation_is_used_if_its_positions_restart(train: World, held_out: 
 def unified_rows(text: World, count: int, rng: np.random.Generator, mode: Mode | None = None) -> list[Row]:
     """Two masked sentences with one of the four attention masks, drawn at random or given by `mode`."""
     start_M = np.flatnonzero(text.sentence_starts_T)
-    shares = {name: float(name == mode) for name in ("full", "sequence", "left", "right")} if mode else {}
+    shares = {f"{name}_prob": float(name == mode) for name in get_args(Mode)} if mode else {}
     unified, rows = UnifiedLM(**shares), []
     for i in rng.integers(len(start_M) - 3, size=count):
         first, second = (text.ids_T[start_M[i + k] : start_M[i + k + 1]] for k in (0, 1))
@@ -147,7 +148,7 @@ def test_one_model_learns_all_four_attention_masks(train: World, held_out: World
     model = learn(Course(trunk, (MaskedTokens(),), unified_rows, steps=2000, batch=32, peak=2e-3), train)
     loss = {
         mode: examine(model, unified_rows(held_out, 1000, np.random.default_rng(1), mode))["masked_tokens"][0]
-        for mode in ("full", "sequence", "left", "right")
+        for mode in get_args(Mode)
     }
     assert max(loss.values()) < unigram_entropy(held_out.ids_T) - 0.5
-    assert loss["full"] < min(loss["left"], loss["right"])
+    assert loss["bidirectional"] < min(loss["left_to_right"], loss["right_to_left"])
