@@ -8,10 +8,11 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import Bools
 
 
-def require_hits(scheme: object, hits: Any, special_S: Bools) -> None:
+def require_hits(scheme: object, hits: Any, special_S: Bools, *, values: bool = True) -> None:
     """Raise BadInput, which names the class of `scheme`, unless `hits` is a valid column for these tokens.
 
-    A scheme that requires the column `special_tokens_mask` must not select special tokens.
+    A scheme that requires the column `special_tokens_mask` must not select special tokens. Without `values`, only shape
+    and dtype are validated.
 
     >>> special_S = np.array([True, False, False])
     >>> require_hits("a scheme", np.array([0, 1, 2]), special_S)
@@ -23,6 +24,8 @@ def require_hits(scheme: object, hits: Any, special_S: Bools) -> None:
     """
     if not isinstance(hits, np.ndarray) or hits.shape != special_S.shape or hits.dtype.kind not in "iu":
         raise _wrong_type(scheme, hits, len(special_S))
+    if not values:
+        return
     least, most = int(hits.min(initial=0)), int(hits.max(initial=0))
     if least < 0 or most > len(hits):
         wrong = least if least < 0 else most

@@ -92,14 +92,13 @@ def test_a_wrong_result_of_a_masking_scheme_is_refused_with_the_name_of_its_clas
         rows_of(parts).row(0, 0)
 
 
-def test_hits_are_validated_in_the_first_rows_only():
-    rows = rows_of(BERT)
-    for sample in range(64):
-        rows.row(0, sample % rows.count(0))
-    object.__setattr__(rows, "sampling", ExampleSpec(**BERT | {"masking": Wrong(np.ones_like)}))
-    rows.row(0, 0)
+def test_the_dtype_of_hits_is_validated_in_every_row_and_their_values_in_some():
+    for sample in (1, 16):
+        with pytest.raises(BadInput, match="invalid hits"):
+            rows_of(BERT | {"masking": Wrong(lambda hit_S: hit_S > 0)}).row(0, sample)
+    rows_of(BERT | {"masking": Wrong(np.ones_like)}).row(0, 1)
     with pytest.raises(BadInput, match="invalid hits"):
-        rows_of(BERT | {"masking": Wrong(np.ones_like)}).row(0, 0)
+        rows_of(BERT | {"masking": Wrong(np.ones_like)}).row(0, 16)
 
 
 @ALL
