@@ -113,7 +113,7 @@ def _literals(annotation: Any) -> tuple[Any, ...]:
 
 def _require_choice(name: str, value: object, choices: tuple[Any, ...]) -> None:
     values = value if isinstance(value, tuple) else (value,)
-    require(set(values) <= set(choices), name, value, " or ".join(map(str, choices)))
+    require(all(one in choices for one in values), name, value, " or ".join(map(str, choices)))
 
 
 class InvalidValue(ValueError):

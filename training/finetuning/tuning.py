@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import key, require, spec
@@ -74,13 +74,6 @@ class Tuning:
     seed: int = key(default=0, doc="Seed for data order, initialization and dropout.")
 
     def __post_init__(self) -> None:
-        for name, words in (
-            ("optimizer", Optimizer),
-            ("lr_schedule", Schedule),
-            ("frozen_features", Features),
-            ("input_format", Form),
-        ):
-            require(getattr(self, name) in get_args(words), name, getattr(self, name), " or ".join(get_args(words)))
         require(self.learning_rate > 0, "learning_rate", self.learning_rate, "a rate above 0")
         require(self.batch_size >= 1, "batch_size", self.batch_size, "an integer of at least 1")
         require(self.epochs > 0, "epochs", self.epochs, "a number above 0")
