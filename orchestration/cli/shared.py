@@ -53,7 +53,7 @@ def stages_of(job: "Job") -> "JobPlan":
 def recognized(job: "Job") -> list[str]:
     """Lines about a job: how it reads its text, ignored keys of its cluster file, and tasks with too little text."""
     from orchestration.config import find_ignored_keys
-    from orchestration.jobs.initial_weights import remind_of_vocabulary
+    from orchestration.jobs import remind_of_vocabulary
 
     with show_wait("examining the text"):
         few = job.expected_problems

@@ -97,8 +97,8 @@ def deviations_of(recipe: str, text: str) -> Iterator[Deviation]:
         if not (key := _KEY.match(line)):
             continue
         above = [(depth, name) for depth, name in above if depth < len(key[1])] + [(len(key[1]), key[2])]
-        for sort, said in waiting:
-            yield Deviation(recipe, ".".join(name for _, name in above), sort, said)
+        for sort, reason in waiting:
+            yield Deviation(recipe, ".".join(name for _, name in above), sort, reason)
         waiting = []
 
 

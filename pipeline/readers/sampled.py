@@ -11,7 +11,7 @@ from pipeline.readers.splits import InputSplit, plan_splits, records
 
 SAMPLE_BYTES: Final = 2 << 20  # takes half a second to read
 _PLACES: Final = 16
-_SAMPLED: Final = 128
+_SAMPLED: Final = 128  # splits to read of an input above SAMPLE_BYTES, besides its large ones
 
 
 def pieces_of(sources: Sequence[Reader]) -> list[InputSplit]:

@@ -18,10 +18,10 @@ def check(
     holdout_ratio: options.HoldoutRatio = None,
     as_json: options.Json = False,
 ) -> int:
-    """Validate a recipe on a cluster in under a second, without text and without a GPU."""
+    """Validate a recipe on a cluster, without text and without a GPU."""
     from orchestration import planning
     from orchestration.config import find_ignored_keys, find_remarks
-    from orchestration.jobs.initial_weights import remind_of_vocabulary
+    from orchestration.jobs import remind_of_vocabulary
     from orchestration.terminal import views
 
     flags, job = open_flags(recipe, overrides, TextOptions(scale, data, holdout_ratio), cluster=cluster)

@@ -11,7 +11,7 @@ from orchestration.cli.groups import RunOptions
 from orchestration.cli.shared import job_command, open_flags, quote_command
 from orchestration.terminal import CommandResult, print_answer, show_wait
 
-NO_CLUSTER = "no cluster was asked, because --address is missing; the number of workers may change"
+NO_CLUSTER = "no cluster was contacted, because --address is missing; on the cluster, the number of workers may differ"
 
 
 def submit(

@@ -113,7 +113,7 @@ def _sections(known: DataCardFacts) -> list[Section]:
 
 def _summary(known: DataCardFacts) -> Section:
     kept, pieces = known.kept, known.vocabulary
-    said = (
+    paragraph = (
         f"The corpus has {kept.documents:,} documents with {kept.tokens:,} tokens from {kept.bytes / 1e6:,.1f} MB of "
         f"text ({_ratio(kept.bytes, kept.tokens)} bytes per token). It contains "
         f"{_share(kept.documents, known.seen.documents)} of the documents and "
@@ -128,7 +128,7 @@ def _summary(known: DataCardFacts) -> Section:
         "unknown tokens": _share(pieces.unknown, kept.tokens),
         **{_LABELS.get(key, _words(key)): value for key, value in known.statistics.items()},
     }
-    return Section("Summary", said, (CardTable(("fact", "value"), tuple(rows.items()), 2),))
+    return Section("Summary", paragraph, (CardTable(("fact", "value"), tuple(rows.items()), 2),))
 
 
 def _splits(known: DataCardFacts) -> Section:
@@ -137,14 +137,14 @@ def _splits(known: DataCardFacts) -> Section:
         (name, f"{count['rows']:,}", _share(count["rows"], total), f"{count['tokens']:,}", f"{count['shards']:,}")
         for name, count in known.splits.items()
     )
-    said = "The hash of its text assigns each document to a split."
-    return Section("Splits", said, (CardTable(("split", "documents", "fraction", "tokens", "shards"), rows),))
+    paragraph = "The hash of its text assigns each document to a split."
+    return Section("Splits", paragraph, (CardTable(("split", "documents", "fraction", "tokens", "shards"), rows),))
 
 
 def _mixture(known: DataCardFacts) -> Section:
     trained = sum(group.trained for group in known.mixture)
     off = max(abs(group.trained / trained - group.requested) for group in known.mixture)
-    said = (
+    paragraph = (
         f"Training samples each group in proportion to its weight, independent of its size. {known.recipe} reads "
         f"{trained:,} tokens of text. Each epoch of a group reads all its sequences once, in a new random order. "
         f"The fractions of training differ from the requested fractions by at most {100 * off:.4f} %. They are "
@@ -165,7 +165,7 @@ def _mixture(known: DataCardFacts) -> Section:
     )
     head = ("group", "documents", "tokens", "weight", "requested fraction", "fraction of training", "epochs")
     has_counts = known.mixture[0].ledger.seen.documents > 0  # older versions did not count by group
-    return Section("Mixture", said, (CardTable(head, rows), *([_group_counts(known)] if has_counts else [])))
+    return Section("Mixture", paragraph, (CardTable(head, rows), *([_group_counts(known)] if has_counts else [])))
 
 
 def _group_counts(known: DataCardFacts) -> CardTable:
@@ -191,7 +191,7 @@ def _group_counts(known: DataCardFacts) -> CardTable:
 
 
 def _funnel(known: DataCardFacts) -> Section:
-    said = (
+    paragraph = (
         "Each byte that was read is either kept or counted under one reason below. `trimmed` counts the bytes that "
         "cleaning removes from documents that remain, so it has bytes, but no documents."
     )
@@ -206,28 +206,28 @@ def _funnel(known: DataCardFacts) -> Section:
     last = ("kept", "", kept[0], f"{known.kept.documents:,}", "", kept[1], f"{known.kept.bytes:,}")
     head = ("reason", "documents", "fraction", "documents left", "bytes", "fraction", "bytes left")
     shown = Picture("funnel", "Bar chart of the documents and bytes that remain after each filter")
-    return Section("Kept and dropped documents", said, (CardTable(head, (first, *rows, last)), shown))
+    return Section("Kept and dropped documents", paragraph, (CardTable(head, (first, *rows, last)), shown))
 
 
 def _sources(known: DataCardFacts) -> Section:
     tokens = known.kept.tokens
     rows = tuple((name, f"{docs:,}", f"{count:,}", _share(count, tokens)) for name, docs, count in known.sources)
-    said = f"The corpus has {known.num_sources:,} {'source' if known.num_sources == 1 else 'sources'}."
+    paragraph = f"The corpus has {known.num_sources:,} {'source' if known.num_sources == 1 else 'sources'}."
     if len(rows) < known.num_sources:
-        said += f" The table lists the {len(rows)} with the most tokens."
-    return Section("Sources", said, (CardTable(("source", "documents", "tokens", "fraction"), rows),))
+        paragraph += f" The table lists the {len(rows)} with the most tokens."
+    return Section("Sources", paragraph, (CardTable(("source", "documents", "tokens", "fraction"), rows),))
 
 
 def _languages(known: DataCardFacts) -> Section:
     total = sum(known.languages.values())
     rows = tuple((code, f"{count:,}", _share(count, total)) for code, count in known.languages.items())
-    said = f"py3langid identified the language of {total:,} documents, evenly spaced over the corpus."
-    return Section("Languages", said, (CardTable(("language", "documents", "fraction"), rows),))
+    paragraph = f"py3langid identified the language of {total:,} documents, evenly spaced over the corpus."
+    return Section("Languages", paragraph, (CardTable(("language", "documents", "fraction"), rows),))
 
 
 def _lengths(title: str, picture: str, lengths: Lengths) -> Section:
     what = title.lower()
-    said = f"The corpus has {lengths.count:,} {what} with a mean length of {lengths.mean:,.1f} tokens."
+    paragraph = f"The corpus has {lengths.count:,} {what} with a mean length of {lengths.mean:,.1f} tokens."
     rows = tuple((name, f"{value:,}") for name, value in lengths.quantiles.items())
     most = max(lengths.bins)
     lines = [
@@ -235,12 +235,12 @@ def _lengths(title: str, picture: str, lengths: Lengths) -> Section:
         for (start, stop), count in zip(pairwise(lengths.edges), lengths.bins, strict=True)
     ]
     shown = Picture(picture, f"Histogram of the lengths of {what} in tokens", tuple(lines))
-    return Section(title, said, (CardTable((f"length of {what}", "tokens"), rows), shown))
+    return Section(title, paragraph, (CardTable((f"length of {what}", "tokens"), rows), shown))
 
 
 def _vocabulary(pieces: TokenizerStats, tokens: int) -> Section:
     ordinary = pieces.size - len(pieces.special)
-    said = (
+    paragraph = (
         f"The {pieces.kind} vocabulary has {pieces.size:,} entries, of which {len(pieces.special)} are special tokens "
         f"({' '.join(pieces.special)}). A word has {_ratio(tokens, pieces.words)} tokens on average."
     )
@@ -260,13 +260,13 @@ def _vocabulary(pieces: TokenizerStats, tokens: int) -> Section:
     )
     return Section(
         "Vocabulary",
-        said,
+        paragraph,
         (CardTable(("fact", "count", "fraction"), facts), CardTable(("tokens per word", "words", "fraction"), cut)),
     )
 
 
 def _zipf(pieces: TokenizerStats, tokens: int) -> Section:
-    said = (
+    paragraph = (
         "Vocabulary entries by frequency. In natural language, the frequency is roughly proportional to 1 / rank. "
         f"{SPACE_SIGN} is the space in front of a word."
     )
@@ -274,7 +274,7 @@ def _zipf(pieces: TokenizerStats, tokens: int) -> Section:
         (f"{rank}", piece, f"{count:,}", _share(count, tokens)) for rank, (piece, count) in enumerate(pieces.top, 1)
     )
     table = CardTable(("rank", "entry", "count", "fraction"), rows, 2)
-    return Section("Frequent tokens", said, (Picture("zipf", "Frequency of vocabulary entries by rank"), table))
+    return Section("Frequent tokens", paragraph, (Picture("zipf", "Frequency of vocabulary entries by rank"), table))
 
 
 def _quotes(known: DataCardFacts) -> Iterator[Part]:
@@ -283,23 +283,23 @@ def _quotes(known: DataCardFacts) -> Iterator[Part]:
 
 
 def _examples(examples: tuple[CardExample, ...]) -> Section:
-    said = (
+    paragraph = (
         "One sequence from the first shard, as built for each objective of the model family. Each predicted token is "
         "marked, and its label follows in parentheses. A marked token that is not a mask was replaced at random or "
         "left unchanged."
     )
     signs = legend(token for each in examples for token in each.tokens)
     shown = (CardSample(each.recipe, f"{each.description}. {each.note}".strip(), each.tokens) for each in examples)
-    return Section("Training samples", f"{said} {signs}{'.' * bool(signs)}".strip(), tuple(shown))
+    return Section("Training samples", f"{paragraph} {signs}{'.' * bool(signs)}".strip(), tuple(shown))
 
 
 def _made(known: DataCardFacts) -> Section:
-    said = (
+    paragraph = (
         "Settings of the corpus, hashes of the settings and of the text, and versions of the libraries that affect it."
     )
     hashes = {"hash of the settings": known.spec_hash[:16], "hash of the text": known.text_hash[:16]}
     rows = known.settings | hashes | {f"version of {name}": version for name, version in known.versions.items()}
-    return Section("Settings and versions", said, (CardTable(("setting", "value"), tuple(rows.items()), 2),))
+    return Section("Settings and versions", paragraph, (CardTable(("setting", "value"), tuple(rows.items()), 2),))
 
 
 def _words(key: str) -> str:

@@ -48,7 +48,7 @@ class CardSample:
     """The tokens of a training sample; a token that is predicted has a label."""
 
     head: str
-    said: str
+    paragraph: str
     tokens: tuple[ShownToken, ...]
 
 
@@ -60,7 +60,7 @@ class Section:
     """A heading, a paragraph, and the parts below it."""
 
     title: str
-    said: str
+    paragraph: str
     parts: tuple[Part, ...] = ()
 
     @property
@@ -88,7 +88,7 @@ def markdown(title: str, sections: Sequence[Section]) -> str:
     """The sections as Markdown; pictures become lines of text."""
     blocks = [f"# {_plain(title)}"]
     for section in sections:
-        blocks += [f"## {_plain(section.title)}", _plain(section.said)]
+        blocks += [f"## {_plain(section.title)}", _plain(section.paragraph)]
         for part in section.parts:
             blocks += _markdown_part(part)
     return _visible("\n\n".join(block for block in blocks if block) + "\n")
@@ -106,7 +106,7 @@ def _markdown_part(part: Part) -> Iterator[str]:
             yield f"**{_plain(part.head)}**"
             yield _fenced(part.text)
         case CardSample():
-            yield f"**{_plain(part.head)}**: {_plain(part.said)}"
+            yield f"**{_plain(part.head)}**: {_plain(part.paragraph)}"
             yield _fenced("".join(_marked(token) for token in part.tokens).strip())
 
 
