@@ -3,6 +3,7 @@
 import inspect
 import logging
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -22,6 +23,7 @@ from orchestration.version import sesame_version
 from preprocessing import renames
 from preprocessing.errors import ResourceError, SesameError, missing_module
 
+_EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)")  # typer has no class for this error
 COMPLETE = "_SESAME_COMPLETE"  # environment variable that a shell sets to ask for completions
 app = typer.Typer(
     help="Pretrain the BERT and GPT family, from raw text to downstream scores. Begin with `sesame recipes`.",
@@ -76,9 +78,22 @@ def _usage(error: TyperException, words: Sequence[str]) -> str:
         return unknown.explain_command(verb)
     parameter = getattr(error, "param", None)
     if parameter and (message := explain_option(error.__cause__, _type_of(verb, parameter.name))):
-        name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
-        return f"invalid {name}: {message}; see `sesame {verb} --help`"
-    return error.format_message().replace("\n", " ")
+        return f"invalid {_shown(parameter)}: {message}; see `sesame {verb} --help`"
+    if parameter and hasattr(error, "param_type"):  # typer's MissingParameter
+        return f"missing {parameter.param_type_name}: expected {_shown(parameter)}; see `sesame {verb} --help`"
+    message = error.format_message().replace("\n", " ")
+    if option and message == f"Option '{option}' requires an argument.":
+        return f"invalid {option}: got no value, expected one; see `sesame {verb} --help`"
+    if extra := _EXTRA.fullmatch(message):
+        return (
+            f"invalid arguments: got {extra[1]}, expected no more arguments; remove them, or see `sesame {verb} --help`"
+        )
+    return message
+
+
+def _shown(parameter: Any) -> str:
+    """An option as it is typed, or the placeholder of an argument, e.g. RECIPE."""
+    return str(parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar)
 
 
 def _commands() -> Mapping[str, Any]:

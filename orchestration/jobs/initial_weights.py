@@ -24,13 +24,14 @@ def require_weights(given: str) -> None:
         return
     if saved := steps(folder / CHECKPOINTS):
         raise BadInput(
-            f"init_checkpoint is {given}: is a run, expected the weights of one step; set init_checkpoint={saved[0]}, "
-            f"or export the run with `sesame export {given} DIR` and set init_checkpoint=DIR"
+            f"invalid init_checkpoint: got {given}, a run, expected the weights of one step; "
+            f"set init_checkpoint={saved[0]}, or export the run with `sesame export {given} DIR` and set "
+            "init_checkpoint=DIR"
         )
-    why = f"has none of {', '.join(WEIGHTS)}" if folder.is_dir() else "no such directory"
+    why = "" if folder.is_dir() else " (no such directory)"
     raise BadInput(
-        f"init_checkpoint is {given}: {why}; use a directory written by `sesame export` or transformers, or "
-        "RUN/checkpoints/step-N"
+        f"invalid init_checkpoint: got {given}{why}, expected a directory with {', '.join(WEIGHTS[:-1])} or "
+        f"{WEIGHTS[-1]}; use a directory written by `sesame export` or transformers, or RUN/checkpoints/step-N"
     )
 
 

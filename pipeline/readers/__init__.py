@@ -14,7 +14,7 @@ from pipeline.readers.csv_table import CsvReader
 from pipeline.readers.gutenberg import GutenbergReader
 from pipeline.readers.html import HtmlReader
 from pipeline.readers.json_array import JsonArrayReader
-from pipeline.readers.jsonl import JsonlReader
+from pipeline.readers.jsonl import JsonlReader, MissingKey
 from pipeline.readers.parallel import ParallelReader
 from pipeline.readers.python_docs import PythonDocsReader
 from pipeline.readers.reader import Reader
@@ -108,10 +108,10 @@ def recognise_reference(path: str, key: str) -> list[Source]:
     """Like `recognise`, for a path in a key of a corpus file, e.g. decontaminate.paths. Errors name the key."""
     try:
         return recognise(path)
+    except MissingKey as error:
+        raise BadInput(f"{key}: {error.problem}; add # and its name to the path, PATH#NAME") from None
     except BadInput as error:
-        what, select, _ = str(error).partition("; select a ")
-        remedy = "; add # and its name to the path, PATH#NAME" if select else ""
-        raise BadInput(f"{key}: {what}{remedy}") from None
+        raise BadInput(f"{key}: {error}") from None
 
 
 def sniff(path: str) -> Source:

@@ -33,6 +33,17 @@ _ABSENT: Final = object()
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half of a surrogate pair: valid in JSON, not in UTF-8
 
 
+class MissingKey(BadInput):
+    """The documents lack the key of their text. `problem` is the message without its remedy."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem, remedy)  # both, so that pickle can make the error again
+        self.problem, self.remedy = problem, remedy
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.remedy}"
+
+
 @spec
 class JsonlReader(FileReader):
     """JSON Lines files; each line is a document.
@@ -115,12 +126,12 @@ def _is_later(sample: FileProbe) -> bool:
 
 
 def check_field(path: str, fields: Sequence[str] | None, field: str = "text") -> None:
-    """Raise BadInput if the keys of the documents in `path` are known and `field` is not one of them."""
+    """Raise MissingKey if the keys of the documents in `path` are known and `field` is not one of them."""
     if fields is not None and field.partition(".")[0] not in fields and field not in fields:
         have = ", ".join(sorted(map(repr, fields))[:8])
-        raise BadInput(
-            f"{path}: missing key {field!r}, expected one of {have}; select a key with --data PATH#FIELD or with "
-            "`text_key` of the source in a corpus file"
+        raise MissingKey(
+            f"{path}: missing key {field!r}, expected one of {have}",
+            "select a key with --data PATH#FIELD or with `text_key` of the source in a corpus file",
         )
 
 

@@ -67,9 +67,16 @@ NO_MORE = "invalid --published: got other arguments, expected --json at most; re
 RECIPES = "expected a name that `sesame recipes` lists, or a .yaml file"
 CORPORA = ", ".join(list_names("corpora"))
 ADDRESSES = "expected HOST:PORT, ray://HOST:PORT or auto, or no value to start Ray on this machine"
+WEIGHTS = (
+    "expected a directory with config.json, spec.json or manifest.json; use a directory written by `sesame export` or "
+    "transformers, or RUN/checkpoints/step-N"
+)
 ERRORS = {
     "chek": "invalid command: got chek, expected a command that `sesame --help` lists; did you mean check?",
-    "check": "Missing argument 'RECIPE'.",
+    "check": "missing argument: expected RECIPE; see `sesame check --help`",
+    "export gpt2": "missing argument: expected DIR; see `sesame export --help`",
+    "doctor extra more": "invalid arguments: got extra more, expected no more arguments; remove them, or see "
+    "`sesame doctor --help`",
     "check bert_base --scal tiny": "invalid option: got --scal, expected an option of `sesame check`; did you mean "
     "--scale?",
     "check bert_bse": f"invalid recipe: got bert_bse, {RECIPES}; did you mean bert_base?",
@@ -132,7 +139,7 @@ ERRORS = {
     f"{RECIPES}; download the model, because names on a hub are not read, and use RECIPE init_checkpoint=DIR",
     "export roberta_base_tiny-de40f3d1 x": "invalid RUN: got roberta_base_tiny-de40f3d1, expected the name of a run in "
     "work/runs; name the directory of its results with --output-dir",
-    "train gpt2 --log-every": "Option '--log-every' requires an argument.",
+    "train gpt2 --log-every": "invalid --log-every: got no value, expected one; see `sesame train --help`",
     "check gpt2 --quux red": "invalid option: got --quux, expected an option of `sesame check`; see `sesame "
     "check --help`",
     "eval gpt2 --num-seeds 0": "invalid --num-seeds: got '0', expected a number of at least 1; see `sesame eval "
@@ -177,12 +184,8 @@ ERRORS = {
     "check gpt2 --cluster 8xh100.yaml": "8xh100.yaml: no such file; for the cluster of Sesame, write 8xh100",
     "check gpt2 --data=": "invalid --data: got an empty value, expected a path, GROUP=PATH, or the "
     "name of a corpus; set it or leave it out",
-    "check gpt2 init_checkpoint=docs": "init_checkpoint is docs: "
-    "has none of config.json, spec.json, manifest.json; use a directory "
-    "written by `sesame export` or transformers, or RUN/checkpoints/step-N",
-    "check gpt2 init_checkpoint=nowhere": "init_checkpoint is nowhere: "
-    "no such directory; use a directory written by `sesame export` or transformers, "
-    "or RUN/checkpoints/step-N",
+    "check gpt2 init_checkpoint=docs": f"invalid init_checkpoint: got docs, {WEIGHTS}",
+    "check gpt2 init_checkpoint=nowhere": f"invalid init_checkpoint: got nowhere (no such directory), {WEIGHTS}",
     "check gpt2 --cluster local cluster.ray_address=http://head:8265": "override cluster.ray_address=http://head:8265: "
     f"invalid ray_address: got 'http://head:8265', {ADDRESSES}; see `sesame keys cluster.ray_address`",
     "check gpt2 --cluster cpu_cluster cluster.ray_address=head:99999": "override cluster.ray_address=head:99999: "
@@ -977,7 +980,9 @@ def test_register_reports_what_is_missing(capsys, flags_with_corpus, tmp_path: P
     code, message = refused(capsys, "register", "net-0123", *out)
     assert (code, message.startswith(f"{store}: no such store")) == (2, True)
     assert not store.exists()
-    assert refused(capsys, "register", "net-0123")[1:] == ("Missing option '--name'.",)
+    assert refused(capsys, "register", "net-0123")[1:] == (
+        "missing option: expected --name; see `sesame register --help`",
+    )
 
 
 def test_register_prints_the_version_and_a_loading_command(capsys, monkeypatch) -> None:
@@ -1003,8 +1008,7 @@ def test_init_checkpoint_reaches_the_workers_and_must_exist(capsys, tmp_path):
     assert job.pretraining().init_checkpoint == str(tmp_path)
     assert refused(capsys, "check", "bert_base", "init_checkpoint=/nowhere") == (
         2,
-        "init_checkpoint is /nowhere: no such directory; use a directory written by `sesame export` or transformers, "
-        "or RUN/checkpoints/step-N",
+        f"invalid init_checkpoint: got /nowhere (no such directory), {WEIGHTS}",
     )
 
 

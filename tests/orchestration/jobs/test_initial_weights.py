@@ -39,7 +39,7 @@ def test_a_run_directory_is_refused_with_the_checkpoint_to_use(tmp_path: Path) -
     with pytest.raises(BadInput) as refusal:
         initial_weights.require_weights(str(tmp_path))
     assert str(refusal.value) == (
-        f"init_checkpoint is {tmp_path}: is a run, expected the weights of one step; "
+        f"invalid init_checkpoint: got {tmp_path}, a run, expected the weights of one step; "
         f"set init_checkpoint={tmp_path}/checkpoints/step-000000100, "
         f"or export the run with `sesame export {tmp_path} DIR` and set init_checkpoint=DIR"
     )
