@@ -108,6 +108,7 @@ def mlflow_server(folder: Path) -> Iterator[str]:
     with warnings.catch_warnings():  # imported modules emit warnings
         warnings.simplefilter("ignore")
         from mlflow.server import app, constants, fastapi_app, handlers  # noqa: F401
+    from mlflow.tracking._model_registry import utils as registry_utils
     from mlflow.tracking._tracking_service import utils
     from werkzeug.serving import make_server
 
@@ -125,9 +126,12 @@ def mlflow_server(folder: Path) -> Iterator[str]:
             patch.setenv(name, value)
         for name in stores:
             patch.setattr(handlers, name, None, raising=False)
-        patch.setattr(utils, "_tracking_uri", None)  # the server must use the settings above
-        patch.setenv("MLFLOW_TRACKING_URI", "")  # monkeypatch then restores it, whatever the server sets
-        patch.delenv("MLFLOW_TRACKING_URI")
+        # The server must use the settings above. It sets these addresses for the process; monkeypatch restores them.
+        patch.setattr(utils, "_tracking_uri", None)
+        patch.setattr(registry_utils, "_registry_uri", None)
+        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
+            patch.setenv(name, "")
+            patch.delenv(name)
         server = make_server("127.0.0.1", 0, app, threaded=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
