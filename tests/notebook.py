@@ -8,6 +8,7 @@ import contextlib
 import io
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,11 @@ def run(path: Path) -> list[str]:
 
 
 def main(path: Path) -> None:
-    """Run a notebook, and write the new outputs of its cells to the file."""
-    notebook, outputs = json.loads(path.read_text(encoding="utf-8")), iter(run(path))
+    """Run a notebook in an empty directory, and write the new outputs of its cells to the file."""
+    path = path.resolve()
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        outputs = iter(run(path))
+    notebook = json.loads(path.read_text(encoding="utf-8"))
     for number, cell in enumerate(cell for cell in notebook["cells"] if code(cell)):
         text = next(outputs).splitlines(keepends=True)
         shown = {"output_type": "execute_result", "execution_count": number + 1, "metadata": {}}

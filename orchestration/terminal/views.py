@@ -191,6 +191,9 @@ def scores(rows: Sequence[Mapping[str, str]]) -> Table | Text:
     title = "downstream scores: median +- standard deviation over the seeds [95 % confidence interval]"
     tested = "; gain: difference of the means; p: paired t test over seeds and examples" if "p" in rows[0] else ""
     table = _table(*rows[0], title=f"{title}{tested}; accuracies and other fractions are in percent")
+    for column, header in zip(table.columns, rows[0], strict=True):
+        column.min_width = len(header)
+    table.columns[0].no_wrap = True  # a name of a task is copied to --tasks
     for row in rows:
         _add(table, *row.values())
     return table
