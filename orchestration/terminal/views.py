@@ -194,6 +194,7 @@ def scores(rows: Sequence[Mapping[str, str]]) -> Table | Text:
     for column, header in zip(table.columns, rows[0], strict=True):
         column.min_width = len(header)
     table.columns[0].no_wrap = True  # a name of a task is copied to --tasks
+    table.padding = 0, 1, 0, 0
     for row in rows:
         _add(table, *row.values())
     return table
