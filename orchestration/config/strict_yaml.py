@@ -17,12 +17,14 @@ from preprocessing.errors import BadInput
 from preprocessing.stand_ins import require_itself
 
 MAX_DIGITS = 20  # digits of an integer; no key needs more
+MAX_DEPTH = 100  # levels of lists and mappings; PyYAML calls itself at each level, and Python limits such calls
 
 
 class _Loader(yaml.SafeLoader):
     """SafeLoader with the scalars of the YAML 1.2 core schema, unique text keys, no tags and no aliases."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  # PyYAML's own interface
+    _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()
@@ -34,7 +36,14 @@ class _Loader(yaml.SafeLoader):
             )
         if getattr(event, "tag", None) is not None:
             raise _refusal(f"got the tag {event.tag}, expected a value without a tag", "remove the tag", event)
-        return super().compose_node(parent, index)
+        if isinstance(event, yaml.CollectionStartEvent) and self._depth == MAX_DEPTH:
+            problem = f"got more than {MAX_DEPTH} nested lists and mappings, expected at most {MAX_DEPTH}"
+            raise _refusal(problem, "remove some", event)
+        self._depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         line_of: dict[str, int] = {}
@@ -100,9 +109,6 @@ def parse(text: str, where: str) -> Any:
         raise BadInput(f"{where}{line}: invalid YAML: {error.problem or error.context}; {remedy}") from None
     except yaml.YAMLError as error:
         raise BadInput(f"{where}: invalid YAML: {str(error).splitlines()[0]}; correct the file") from None
-    except RecursionError:
-        problem = "got too many nested lists and mappings, expected fewer levels"
-        raise BadInput(f"{where}: invalid YAML: {problem}; remove some") from None
 
 
 @lru_cache(maxsize=512)  # a command reads a file several times, and parsing is the slowest step of loading a recipe

@@ -70,7 +70,9 @@ def test_nan_is_a_number():
             f"a: 1\nb: {'1' * 5000}",
             "f.yaml, line 2: invalid YAML: got a number of 5000 digits, expected at most 20; use",
         ),
-        ("[" * 600, "f.yaml: invalid YAML: got too many nested lists and mappings, expected fewer"),
+        ("[" * 600, "f.yaml, line 1: invalid YAML: got more than 100 nested lists and mappings, expected at most 100"),
+        ("[" * 101 + "]" * 101, "f.yaml, line 1: invalid YAML: got more than 100 nested lists and mappings"),
+        ("{a: " * 101, "f.yaml, line 1: invalid YAML: got more than 100 nested lists and mappings"),
     ],
 )
 def test_a_misleading_feature_is_a_one_line_error(text, message):
@@ -78,6 +80,11 @@ def test_a_misleading_feature_is_a_one_line_error(text, message):
         parse(text, "f.yaml")
     assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
+
+
+def test_a_hundred_nested_lists_are_read() -> None:
+    """The limit was Python's limit of recursive calls, which torch's compiler raises."""
+    assert str(parse("[" * 100 + "]" * 100, "f.yaml")) == "[" * 100 + "]" * 100
 
 
 @pytest.mark.parametrize(
