@@ -93,7 +93,7 @@ from preprocessing.errors import (  # noqa: E402
     Preempted,
     ResourceError,
     SesameError,
-    missing_module,
+    explain_missing_module,
     with_article,
 )
 
@@ -188,7 +188,8 @@ class Session:
 
         if not isinstance(flags, JobFlags):
             raise BadInput(
-                f"invalid flags: got {_shown(flags)}, expected JobFlags of orchestration.jobs; call sesame.open instead"
+                f"invalid flags: got {_display(flags)}, expected JobFlags of orchestration.jobs; "
+                "call sesame.open instead"
             )
         if progress not in get_args(Progress):
             raise _invalid("progress", progress, f"one of {', '.join(get_args(Progress))}")
@@ -312,8 +313,8 @@ class Session:
         files = (
             None if task_data_dir is None else Path(_path("task_data_dir", task_data_dir, "the path of a directory"))
         )
-        named = [name for each in tasks for one in _listed("tasks", each, str) for name in one.split(",")]
-        tables = _listed("csv", csv, str)
+        named = [name for each in tasks for one in _make_list("tasks", each, str) for name in one.split(",")]
+        tables = _make_list("csv", csv, str)
         if baseline not in ("none", "random_init"):
             raise _invalid("baseline", baseline, "none or random_init")
         grid_values = _grid_values({"num_seeds": num_seeds, "max_train_samples": max_train_samples, **grid})
@@ -398,10 +399,10 @@ def _grid_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, value in arguments.items():
         if name in _LISTS:
-            values = _listed(name, value, _LISTS[name])
+            values = _make_list(name, value, _LISTS[name])
             result[name] = tuple(filter(None, values) if name == "max_train_samples" else values)
         elif name in _ALONE:
-            values = [None] if value is None else _listed(name, value, _ALONE[name])
+            values = [None] if value is None else _make_list(name, value, _ALONE[name])
             if len(values) != 1:
                 raise BadInput(f"invalid {name}: got {value!r}, expected one value; pass one value")
             result[name] = values[0]
@@ -412,7 +413,7 @@ def _grid_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _listed(name: str, value: Any, kind: type) -> list[Any]:
+def _make_list(name: str, value: Any, kind: type) -> list[Any]:
     """A single value as a list, or the values of a list; BadInput if a value has another type."""
     is_single = isinstance(value, str) or not isinstance(value, Iterable)
     values = [value] if is_single else list(value)
@@ -423,10 +424,10 @@ def _listed(name: str, value: Any, kind: type) -> list[Any]:
     return [float(one) for one in values] if kind is float else values
 
 
-def _shown(value: object) -> str:
+def _display(value: object) -> str:
     """A value for an error message: its repr if that is short, else its type.
 
-    >>> _shown(1.5), _shown({"text": "x" * 99})
+    >>> _display(1.5), _display({"text": "x" * 99})
     ('1.5', 'a dict')
     """
     text = repr(value) if isinstance(value, str | int | float | bytes | None) else ""
@@ -435,7 +436,7 @@ def _shown(value: object) -> str:
 
 def _invalid(name: str, value: object, expected: str) -> BadInput:
     """The error for an argument with an invalid value."""
-    return BadInput(f"invalid {name}: got {_shown(value)}, expected {expected}; change the argument")
+    return BadInput(f"invalid {name}: got {_display(value)}, expected {expected}; change the argument")
 
 
 def _word(name: str, value: object, expected: str) -> str:
@@ -459,7 +460,7 @@ def _paths(data: object) -> list[str]:
         is_table = not isinstance(data, str | int | float | bytes | None)
         if is_table:
             remedy = "save it as Parquet or JSON lines, or with save_to_disk, and pass its path"
-            raise BadInput(f"invalid data: got {_shown(data)}, expected {expected}; {remedy}")
+            raise BadInput(f"invalid data: got {_display(data)}, expected {expected}; {remedy}")
         raise _invalid("data", data, expected)
     return [_path(f"data[{number}]", one, expected) for number, one in enumerate(data)]
 
@@ -533,7 +534,7 @@ def command() -> int:
     try:
         from orchestration.cli import main
     except ModuleNotFoundError as error:
-        print(f"sesame: {missing_module(error)}", file=sys.stderr)
+        print(f"sesame: {explain_missing_module(error)}", file=sys.stderr)
         return ResourceError.exit_code
     return main()
 

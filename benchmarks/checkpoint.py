@@ -30,7 +30,7 @@ import torch
 
 from benchmarks.step import made_up, small_vocab
 from orchestration.config import load
-from preprocessing.collate import unpadded
+from preprocessing.collate import collate_unpadded
 from training import checkpoint
 from training.engines import LocalEngine
 from training.model import Model
@@ -77,7 +77,7 @@ def step_of(engine: LocalEngine[Model], name: str, rows: int, length: int) -> St
     """A function that trains the model of a recipe for one step on random sequences."""
     recipe = load(name)
     with tempfile.TemporaryDirectory() as folder:
-        batch = unpadded(made_up(recipe, small_vocab(recipe, Path(folder)), rows, length))
+        batch = collate_unpadded(made_up(recipe, small_vocab(recipe, Path(folder)), rows, length))
     weights = {loss.kind: loss.weight for loss in recipe.losses}
 
     def step() -> None:

@@ -60,7 +60,7 @@ def speed(name: str, sizes: Sizes) -> dict[str, Any]:
     from benchmarks.step import made_up, small_vocab, tensors, theirs
     from orchestration.config import load
     from orchestration.planning import workload_of
-    from preprocessing.collate import padded, unpadded
+    from preprocessing.collate import collate_padded, collate_unpadded
     from preprocessing.tokenization import table_rows
     from training.meter import peak
     from training.model import Model
@@ -74,7 +74,7 @@ def speed(name: str, sizes: Sizes) -> dict[str, Any]:
         model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0).train()
         (net,) = theirs(recipe, model, folder / "vocab", folder / "theirs")
     engine = engine_of(model, recipe, sizes)
-    batch, weights = unpadded(rows), {loss.kind: loss.weight for loss in recipe.losses}
+    batch, weights = collate_unpadded(rows), {loss.kind: loss.weight for loss in recipe.losses}
 
     def ours() -> None:
         scores = engine.forward(batch)
@@ -83,7 +83,7 @@ def speed(name: str, sizes: Sizes) -> dict[str, Any]:
         engine.step(1e-5)
 
     took = {"Sesame": seconds_of(ours, sizes)}
-    examples = examples_of(name, tensors(padded(rows, length, vocab.pad or 0)))
+    examples = examples_of(name, tensors(collate_padded(rows, length, vocab.pad or 0)))
     by, took_theirs = their_seconds(net, examples, sizes)
     took[by] = took_theirs
     tokens, flops = sizes.rows * length, workload_of(recipe).flops(sizes.rows, length)
@@ -191,7 +191,7 @@ def largest(sizes: Sizes) -> dict[str, Any]:
     from benchmarks.memory import Alive
     from benchmarks.step import made_up, small_vocab
     from orchestration.planning import workload_of
-    from preprocessing.collate import unpadded
+    from preprocessing.collate import collate_unpadded
     from preprocessing.tokenization import table_rows
     from training.model import Model
 
@@ -199,7 +199,7 @@ def largest(sizes: Sizes) -> dict[str, Any]:
     room = sizes.memory or float(torch.cuda.mem_get_info()[0])
     recipe, plan = deepest(sizes, room)
     with tempfile.TemporaryDirectory() as folder:
-        batch = unpadded(made_up(recipe, small_vocab(recipe, Path(folder)), 1, min(sizes.length, 1_024)))
+        batch = collate_unpadded(made_up(recipe, small_vocab(recipe, Path(folder)), 1, min(sizes.length, 1_024)))
     alive = None if cuda else Alive()
     with torch.device("meta"):
         model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0)

@@ -24,7 +24,7 @@ from orchestration.config import tasks_of
 from preprocessing.tokenization import ByteLevelBPE, Vocab, vocab_from_file
 from training.formats import to_transformers
 from training.likelihood import Request
-from training.likelihood.models import causal
+from training.likelihood.models import score_causal
 from training.likelihood.models.causal import token_log_ps
 from training.likelihood.models.rolling import pairs_of, score_with_memory
 from training.losses import NextToken
@@ -39,7 +39,7 @@ def requests_of(name: str, count: int, data_dir: Path) -> list[Request]:
     assert isinstance(task.task, LoglikelihoodChoice), f"{name} is not a likelihood task"
     items, _ = task.items(list(task.files)[-1], data_dir)
     starts = range(0, len(items) // 5 * 5, len(items) // 5)
-    return task.task.asked([item for start in starts for item in items[start : start + count // 5]]).requests
+    return task.task.make_requests([item for start in starts for item in items[start : start + count // 5]]).requests
 
 
 def theirs(model: Model, vocab: Vocab) -> Any:
@@ -78,7 +78,7 @@ def peers(options: argparse.Namespace) -> list[dict[str, Any]]:
         ours, found = list[Any](), list[Any]()
         for _ in range(options.rounds):
             begun = time.process_time()
-            ours = causal(model, vocab, requests)
+            ours = score_causal(model, vocab, requests)
             between = time.process_time()
             found = lm.loglikelihood(their_requests, disable_tqdm=True)
             spent.append((between - begun, time.process_time() - between))

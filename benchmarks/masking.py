@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from preprocessing.collate import padded, unpadded
+from preprocessing.collate import collate_padded, collate_unpadded
 from preprocessing.masking import Masking, NoMasking, SpanMasking, TokenMasking, WholeWordMasking
 from preprocessing.objectives import CausalLM, MaskedLM, Objective
 from preprocessing.order import shuffle
@@ -136,8 +136,8 @@ def measure() -> list[dict[str, Any]]:
         dataset.count(0)
         note(f"sequences 256 x 512, whole_word: {name}", BATCH * LENGTH, partial(make_rows, dataset))
     labeled = [row | {"labels": row["input_ids"]} for row in rows]
-    note("collate 256 x 512: unpadded", num_tokens, lambda: unpadded(labeled))
-    note("collate 256 x 512: padded", num_tokens, lambda: padded(labeled, LENGTH, pad=0))
+    note("collate 256 x 512: unpadded", num_tokens, lambda: collate_unpadded(labeled))
+    note("collate 256 x 512: padded", num_tokens, lambda: collate_padded(labeled, LENGTH, pad=0))
     for name, segment in SEGMENTS.items():
         what = f"plan of {len(large.ids_T) / 1e6:.0f} M tokens, length 128: {name}"
         note(what, len(large.ids_T), partial(segment.plan, large, 128, 0, key(0, "segment").at(0, 0)), runs=3)

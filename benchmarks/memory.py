@@ -156,14 +156,14 @@ class Trainer:
         import torch
 
         from benchmarks.step import made_up, small_vocab
-        from preprocessing.collate import unpadded
+        from preprocessing.collate import collate_unpadded
         from preprocessing.tokenization import table_rows
         from training.engines import DeepSpeedEngine
         from training.model import Model
 
         recipe = case.recipe
         with tempfile.TemporaryDirectory() as folder:
-            self.batch = unpadded(made_up(recipe, small_vocab(recipe, Path(folder)), case.rows, case.length))
+            self.batch = collate_unpadded(made_up(recipe, small_vocab(recipe, Path(folder)), case.rows, case.length))
         with torch.device("meta"):
             model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0)
         self.engine = DeepSpeedEngine(model, recipe.optimizer, case.machine)

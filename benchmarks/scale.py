@@ -254,9 +254,9 @@ def bare(file: Path) -> dict[str, float]:
     from training.engines import DeepSpeedEngine, connect, mesh_of
     from training.formats import describe_model
     from training.optimizers import rate_at
-    from training.run import stored_run
+    from training.run import load_stored_run
 
-    run = stored_run(file.parent)
+    run = load_stored_run(file.parent)
     connect(run.engine)
     engine = DeepSpeedEngine(describe_model(run, mesh_of(run.engine).share), run.optimizer, run.engine)
     loader, at = open_loader(run, engine.data_rank, engine.data_world), []

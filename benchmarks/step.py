@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from orchestration.config import Recipe, load
 from preprocessing import tokenization as vocabularies
-from preprocessing.collate import padded, unpadded
+from preprocessing.collate import collate_padded, collate_unpadded
 from preprocessing.rows import ExampleDataset
 from preprocessing.schema import IGNORE, Batch, Row
 from preprocessing.shards import TokenStore
@@ -229,7 +229,7 @@ def compare(name: str, num_rows: int, length: int, rounds: int, pairs: Path | No
         model = Model(recipe.model, recipe.losses, vocabularies.table_rows(recipe.data.tokenizer), seed=0).train()
         rows = real(recipe, pairs, num_rows, length) if pairs else made_up(recipe, vocab, num_rows, length)
         nets = theirs(recipe, model, folder / "vocab", folder / "theirs")
-    dense, flat = tensors(padded(rows, length, vocab.pad or 0)), tensors(unpadded(rows))
+    dense, flat = tensors(collate_padded(rows, length, vocab.pad or 0)), tensors(collate_unpadded(rows))
     weights: dict[str, float] = {loss.kind: loss.weight for loss in recipe.losses}
     ours, other = our_step(model, flat, weights), their_step(nets, their_loss(name, nets, dense))
     mine, its, ratio = turns(ours, other, rounds)

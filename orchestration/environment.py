@@ -96,7 +96,7 @@ _applied = ContextVar[tuple[Mapping[str, str], dict[str, str]] | None]("_applied
 
 
 @contextmanager
-def applied(env: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def apply(env: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Set the variables in this process inside the block, and yield them with their values.
 
     A nested block with the same `env` uses the same values. BadInput if a variable is missing.

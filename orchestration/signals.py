@@ -62,7 +62,7 @@ def signals_raise(describe: Callable[[], str] = lambda: "stopped") -> Iterator[N
         request.signal = request.signal or number
         request.interrupt()
 
-    with _handled(request, handle):
+    with _handle_both(request, handle):
         try:
             yield
         except Stopped:
@@ -79,7 +79,7 @@ def stop_signals() -> Iterator[StopRequest]:
             request.interrupt()
         request.signal = request.signal or number
 
-    with _handled(request, handle):
+    with _handle_both(request, handle):
         try:
             yield request
         except Stopped:
@@ -94,7 +94,7 @@ def listen_again() -> None:
 
 
 @contextmanager
-def _handled(request: StopRequest, handler: "signal._HANDLER") -> Iterator[None]:
+def _handle_both(request: StopRequest, handler: "signal._HANDLER") -> Iterator[None]:
     """Handle both signals with `handler` inside the block. Does nothing outside the main thread: Python forbids it."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -30,15 +30,15 @@ from pipeline.steps import (
     TextDirectory,
     chain_ledgers,
     check_fit,
+    describe_accent_loss,
     encode_shard,
     implausible_sentences,
-    locked_directory,
+    lock_directory,
     phrases_of,
     read_seal,
     read_text,
     require_room,
     seal_of,
-    stripped_marks,
     sweep,
 )
 from preprocessing.errors import BadInput
@@ -77,7 +77,7 @@ def train_vocab(
     sample_mb = sample_mb or spec.sample_mb
     wanted = json.loads(json.dumps(asdict(spec)))  # as JSON returns it: tuples become lists
     made_from = {"text": texts.hash, "spec": wanted, "sample_mb": sample_mb, "tokenizers": version("tokenizers")}
-    with locked_directory(out, need=1 << 20):
+    with lock_directory(out, need=1 << 20):
         try:
             if not spec.path and json.loads((out / _MADE_FROM).read_bytes()) == made_from:
                 return Vocab.load(out)
@@ -203,7 +203,7 @@ def encode_corpus(
     identity = {"text": texts.hash, "vocab": vocab.hash, "version": f"{SCHEMA_VERSION}.{ENCODER_VERSION}"}
     identity["how"] = _digest({**asdict(marks), "phrases": corpus.phrases and "phrases"})
     bytes_left = sum(shard.bytes for shard in texts.shards if not (out / shard.name).exists())
-    with locked_directory(out, need=int(_SHARD_TO_TEXT * bytes_left)):
+    with lock_directory(out, need=int(_SHARD_TO_TEXT * bytes_left)):
         sweep(out, names)
         due = [name for name in names if read_seal(out / name, **identity) is None]
         if due:
@@ -221,7 +221,7 @@ def encode_corpus(
                 )
         doubts = {
             "implausible_sentences": implausible_sentences(texts, marks),
-            "stripped_marks": stripped_marks(texts, vocab),
+            "stripped_marks": describe_accent_loss(texts, vocab),
         }
         doubts = {name: doubt for name, doubt in doubts.items() if doubt}
         for name, doubt in doubts.items():
@@ -237,7 +237,7 @@ def _manifest(
     shards = tuple(ShardInfo(**seal["info"]) for seal in seals)
     encoded = reduce(Ledger.merge, (Ledger.from_dict(seal["ledger"]) for seal in seals), Ledger())
     ledger = chain_ledgers(texts.ledger, encoded)
-    assert ledger.balanced(), f"records missing from the ledger: {ledger.unexplained}"
+    assert ledger.is_balanced(), f"records missing from the ledger: {ledger.unexplained}"
     rows, tokens = sum(shard.rows for shard in shards), sum(shard.tokens for shard in shards)
     assert (ledger.kept.documents, ledger.kept.tokens) == (rows, tokens), "the shards and the ledger disagree"
     statistics = {name: sum(seal["statistics"][name] for seal in seals) for name in ("sentences", "words", "unknown")}
@@ -287,16 +287,16 @@ def _mixture(corpus: Corpus, texts: TextDirectory, shards: Sequence[ShardInfo]) 
 
 def _portable(corpus: Corpus) -> dict[str, Any]:
     """A corpus as a dictionary, without local paths and independent of the order of its sources."""
-    plain = asdict(corpus) | {"sources": _sorted(corpus.sources), "phrases": corpus.phrases and "phrases"}
+    plain = asdict(corpus) | {"sources": _sort_sources(corpus.sources), "phrases": corpus.phrases and "phrases"}
     plain["clean"] = corpus.clean.causes
-    mixture = {group.name: [group.weight, _sorted(group.sources)] for group in corpus.mixture}
+    mixture = {group.name: [group.weight, _sort_sources(group.sources)] for group in corpus.mixture}
     del plain["mixture"]
     plain |= {"mixture": mixture} if mixture else {}
     plain["dedup"]["reference_corpora"], plain["decontaminate"]["paths"] = (), ()
     return plain
 
 
-def _sorted(sources: Sequence[Source]) -> list[dict[str, object]]:
+def _sort_sources(sources: Sequence[Source]) -> list[dict[str, object]]:
     return sorted((portable(source) for source in sources), key=_digest)
 
 

@@ -7,11 +7,11 @@ import numpy as np
 from preprocessing.schema import IGNORE, PER_ROW, PER_TOKEN, UNSEEN, Batch, Ints, Row
 
 
-def unpadded(rows: Sequence[Row]) -> Batch:
+def collate_unpadded(rows: Sequence[Row]) -> Batch:
     """Concatenate sequences: input_ids, positions and token_type_ids have shape [T], without padding.
 
     >>> row = {"input_ids": np.array([5, 6, 7]), "token_type_ids": np.zeros(3), "labels": np.array([IGNORE, 9, IGNORE])}
-    >>> batch = unpadded([row, row])
+    >>> batch = collate_unpadded([row, row])
     >>> batch["positions"].tolist(), batch["targets_at"].tolist(), batch["targets"].tolist()
     ([0, 1, 2, 0, 1, 2], [1, 4], [9, 9])
     """
@@ -58,18 +58,18 @@ def _end_to_end(rows: Sequence[Row], side: str) -> Batch:
     return batch
 
 
-def padded(rows: Sequence[Row], length: int, pad: int) -> Batch:
+def collate_padded(rows: Sequence[Row], length: int, pad: int) -> Batch:
     """Sequences as a rectangle [B, length], padded on the right with the token `pad`.
 
     If sequences have a source, each side is only as wide as its longest sequence, because targets are often much
     shorter than sources.
 
     >>> row = {"input_ids": np.array([5, 6]), "token_type_ids": np.zeros(2), "labels": np.array([9, IGNORE])}
-    >>> batch = padded([row, row], length=3, pad=0)
+    >>> batch = collate_padded([row, row], length=3, pad=0)
     >>> batch["input_ids"].tolist(), batch["targets_at"].tolist()
     ([[5, 6, 0], [5, 6, 0]], [0, 3])
     """
-    flat = unpadded(rows)
+    flat = collate_unpadded(rows)
     longest = max(len(row[side]) for row in rows for side in ("input_ids", "source_input_ids") if side in row)
     if longest > length:
         raise ValueError(f"invalid sequence: got {longest} tokens, expected at most {length}")
@@ -86,7 +86,7 @@ def _rectangles(flat: Batch, side: str, width: int, pad: int) -> Batch:
     shift_B = width * row_B - (np.cumsum(lengths_B) - lengths_B)
     at_T = np.arange(lengths_B.sum()) + np.repeat(shift_B, lengths_B)
     batch = {
-        side + name: _rectangle(flat[side + name], at_T, (len(lengths_B), width), _filling(name, width, pad))
+        side + name: _rectangle(flat[side + name], at_T, (len(lengths_B), width), _make_padding(name, width, pad))
         for name in (*PER_TOKEN, "seen")
         if side + name in flat
     }
@@ -101,7 +101,7 @@ def _rectangle(value_T: np.ndarray, at_T: Ints, shape: tuple[int, int], filling:
     return whole
 
 
-def _filling(name: str, length: int, pad: int) -> np.ndarray | np.generic:
+def _make_padding(name: str, length: int, pad: int) -> np.ndarray | np.generic:
     """The padding values of a column: one for each position, or one for all positions."""
     if name == "positions":
         return np.arange(length)

@@ -180,13 +180,13 @@ def codec(name: str) -> str:
     return _SUPERSETS.get(found.name, found.name)
 
 
-def declared(name: str, content: bytes) -> str:
+def read_declared_codec(name: str, content: bytes) -> str:
     """The codec that a page or its server declares.
 
     Returns "" if there is no such codec, or if it is UTF-16 or UTF-32 and the bytes are not.
 
-    >>> declared("ISO-8859-2", b"<p>"), declared("utf-16", b"<p>"), declared("undefined", b"<p>")
-    ('iso8859-2', '', '')
+    >>> [read_declared_codec(name, b"<p>") for name in ("ISO-8859-2", "utf-16", "undefined")]
+    ['iso8859-2', '', '']
     """
     found = codec(name)
     return "" if found.startswith(("utf-16", "utf-32")) and not wide(content[:MOST_LOOKED_AT]) else found

@@ -18,12 +18,13 @@ from typing import Final
 FLOORS: Final = ("preprocessing", "pipeline", "training", "orchestration", "sesame")
 
 
-def missing_module(error: ModuleNotFoundError) -> str:
+def explain_missing_module(error: ModuleNotFoundError) -> str:
     """A message of one line with the packages to install if a third-party module is missing.
 
     A missing module of Sesame is a bug: its error is raised again.
 
-    >>> missing_module(ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")).split("; ")[0].split(" (")[0]
+    >>> error = ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
+    >>> explain_missing_module(error).split("; ")[0].split(" (")[0]
     "No module named 'torch' in this Python"
     """
     module = (error.name or "").split(".")[0]

@@ -195,10 +195,10 @@ def sums_of(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): xxh3_file(path) for path in files}
 
 
-def checked_json(value: dict[str, Any]) -> bytes:
+def to_checked_json(value: dict[str, Any]) -> bytes:
     """A JSON object with its own checksum, in the only form that `from_checked_json` accepts.
 
-    >>> print(checked_json({"rows": 3}).decode(), end="")
+    >>> print(to_checked_json({"rows": 3}).decode(), end="")
     {
      "checksum": "5c015d5faec953dbd22d5e921c80f18c",
      "rows": 3
@@ -210,9 +210,9 @@ def checked_json(value: dict[str, Any]) -> bytes:
 
 
 def from_checked_json(content: bytes) -> dict[str, Any]:
-    """Read an object that `checked_json` wrote, without the checksum; ValueError if a single bit has changed.
+    """Read an object that `to_checked_json` wrote, without the checksum; ValueError if a single bit has changed.
 
-    >>> from_checked_json(checked_json({"rows": 3}).replace(b"3", b"7"))
+    >>> from_checked_json(to_checked_json({"rows": 3}).replace(b"3", b"7"))
     Traceback (most recent call last):
     ...
     ValueError: changed after it was written
@@ -221,7 +221,7 @@ def from_checked_json(content: bytes) -> dict[str, Any]:
     try:
         value = parse_json(content)
         del value["checksum"]
-        if checked_json(value) == content:
+        if to_checked_json(value) == content:
             return value
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
@@ -231,7 +231,7 @@ def from_checked_json(content: bytes) -> dict[str, Any]:
 def from_json(content: bytes) -> dict[str, Any]:
     """Read a JSON object and verify its checksum if it has one; ValueError if it is invalid or has changed.
 
-    >>> from_json(b'{"rows": 3}'), from_json(checked_json({"rows": 3}))
+    >>> from_json(b'{"rows": 3}'), from_json(to_checked_json({"rows": 3}))
     ({'rows': 3}, {'rows': 3})
     """
     value = parse_json(content)
@@ -294,8 +294,8 @@ def of_kind(path: Path, remedy: str) -> Iterator[None]:
     except BadInput:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"{path}: is damaged ({_lacking(error)}); {remedy}") from None
+        raise BadInput(f"{path}: is damaged ({_describe_damage(error)}); {remedy}") from None
 
 
-def _lacking(error: Exception) -> str:
+def _describe_damage(error: Exception) -> str:
     return f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)

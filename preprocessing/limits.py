@@ -185,7 +185,7 @@ def _place(point: Path, top: str, path: str) -> tuple[bool, Path, Path]:
     if parts[: len(above)] == above and ".." not in below:
         return point.joinpath(*below).is_dir(), point.joinpath(*below), point
     if ".." in parts or ".." in above:
-        return False, _listing(point, os.getpid()) or point, point
+        return False, _find_group(point, os.getpid()) or point, point
     ends = (point.joinpath(*parts[first:]) for first in range(len(parts)))
     return False, next((end for end in ends if end.is_dir()), point), point
 
@@ -195,7 +195,7 @@ def _parts(path: str) -> list[str]:
 
 
 @cache
-def _listing(point: Path, pid: int) -> Path | None:
+def _find_group(point: Path, pid: int) -> Path | None:
     """The group below a mount that lists a process; None if none of the first LOOKED_AT groups does."""
     for folder, _, _ in islice(os.walk(point), LOOKED_AT):
         with suppress(OSError):  # a group of threads lists no processes
@@ -220,12 +220,12 @@ def _mounts(root: Path) -> Iterator[tuple[str, list[str], str, str]]:
         first, _, last = line.partition(" - ")
         words, kind = first.split(), last.split()
         if len(words) > 4 and len(kind) > 2 and kind[0] in ("cgroup", "cgroup2"):
-            yield kind[0], kind[2].split(","), _unescaped(words[3]), _unescaped(words[4])
+            yield kind[0], kind[2].split(","), _unescape(words[3]), _unescape(words[4])
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     r"""
-    >>> _unescaped(r"/mnt/with\040blank")
+    >>> _unescape(r"/mnt/with\040blank")
     '/mnt/with blank'
     """
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

@@ -23,7 +23,7 @@ from typing import Final
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.files import parse_json
 from preprocessing.folders import make_directory
-from preprocessing.processes import began, is_stopped
+from preprocessing.processes import is_stopped, read_start_id
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def hold_lock(folder: Path, name: str = OWNER) -> Iterator[None]:
         )
     try:
         since, pid = datetime.now().astimezone().isoformat(timespec="seconds"), os.getpid()
-        who = {"pid": pid, "host": platform.node(), "since": since, "began": began(pid)}
+        who = {"pid": pid, "host": platform.node(), "since": since, "began": read_start_id(pid)}
         with suppress(OSError):  # the lock works without a name, for example on a full disk
             os.ftruncate(handle, 0)  # remove the name that a killed process left
             os.pwrite(handle, json.dumps(who).encode(), 0)
@@ -207,7 +207,7 @@ def _lock(path: Path) -> int | None:
             if error.errno not in NO_LOCKS:
                 os.close(handle)
                 raise
-            other = _named_owner(path)
+            other = _read_owner(path)
             log.warning(
                 "%s: this disk does not support locks (%s); do not start a second job here%s",
                 path.parent, error.strerror, f": {other} may still be writing here" if other else "",
@@ -219,19 +219,19 @@ def _lock(path: Path) -> int | None:
 def _owner(path: Path) -> str:
     """The owner of a lock, as text. The file is read again as long as it names no running process."""
     for _ in range(20):
-        if name := _named_owner(path):
+        if name := _read_owner(path):
             return name
         time.sleep(0.05)
     return "another process"
 
 
-def _named_owner(path: Path) -> str:
+def _read_owner(path: Path) -> str:
     """The process that a lock file names, as text; "" if it names none, or one of this machine that has ended."""
     try:
         who = parse_json(path.read_bytes())
         pid, host, state = int(who["pid"]), who["host"], ""
         if host == platform.node():
-            if began(pid) != who.get("began", began(pid)) or not began(pid):
+            if read_start_id(pid) != who.get("began", read_start_id(pid)) or not read_start_id(pid):
                 return ""
             state = f", stopped: `kill -CONT {pid}` resumes it, `kill -9 {pid}` ends it" if is_stopped(pid) else ""
         return f"process {pid} on {host} (since {who['since']}{state})"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_checked_json, is_beside, parse_json, write_atomic
+from preprocessing.files import from_checked_json, is_beside, parse_json, to_checked_json, write_atomic
 from preprocessing.schema import SCHEMA_VERSION, SPLITS
 
 FILE_NAME: Final = "manifest.json"
@@ -46,7 +46,7 @@ class Ledger:
     >>> ledger.unexplained
     Count(documents=0, bytes=1, tokens=0)
     >>> ledger.drop("trimmed", 0, bytes=1)
-    >>> ledger.balanced()
+    >>> ledger.is_balanced()
     True
     """
 
@@ -74,7 +74,7 @@ class Ledger:
         """The counts that were seen but neither kept nor dropped; all 0 if the ledger balances."""
         return self.seen - sum(self.dropped.values(), self.kept)
 
-    def balanced(self) -> bool:
+    def is_balanced(self) -> bool:
         return self.unexplained == Count()
 
     def to_dict(self) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class Manifest:
     def save(self, folder: Path | str) -> Path:
         """Write manifest.json, which turns the directory into a corpus; call it when all shards are written."""
         path = Path(folder) / FILE_NAME
-        write_atomic(path, checked_json(self._plain))
+        write_atomic(path, to_checked_json(self._plain))
         return path
 
     @classmethod

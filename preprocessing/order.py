@@ -83,7 +83,7 @@ def _deal_sorted(turn_N: Ints, share_G: Ints) -> tuple[Ints, Ints]:
     if len(share_G) == 1 or not len(turn_N):
         return group_N, turn_N
     cut, share, total = _split(share_G)
-    before_N, after_N = (_rounded(at_N, share, total) for at_N in (turn_N, turn_N + 1))
+    before_N, after_N = (_round_share(at_N, share, total) for at_N in (turn_N, turn_N + 1))
     is_first_N = after_N > before_N
     turn_N = np.where(is_first_N, before_N, turn_N - before_N)
     for mine_N, share_K, first in ((is_first_N, share_G[:cut], 0), (~is_first_N, share_G[cut:], cut)):
@@ -100,7 +100,7 @@ def _split(share_G: Ints) -> tuple[int, int, int]:
     return cut, int(upto_G[cut - 1]), total
 
 
-def _rounded(count: Count, share: int, total: int) -> Count:
+def _round_share(count: Count, share: int, total: int) -> Count:
     """count * share / total, rounded to the nearest integer; exact for arrays with counts of at most 2**33."""
     return (count * share + total // 2) // total
 
@@ -121,7 +121,7 @@ def _turns(position: int, share_G: Ints) -> list[int]:
     if len(share_G) == 1:
         return [position]
     cut, share, total = _split(share_G)
-    first = _rounded(position, share, total)
+    first = _round_share(position, share, total)
     return [*_turns(first, share_G[:cut]), *_turns(position - first, share_G[cut:])]
 
 

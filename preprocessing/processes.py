@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 
 
-def began(pid: int) -> str:
+def read_start_id(pid: int) -> str:
     """The boot ID of this machine and the start time of a process in clock ticks since boot.
 
     No other process with this PID has the same pair. Returns "" if there is no such process, or if it is a zombie.

@@ -100,7 +100,9 @@ def with_new_names(values: Mapping[str, Any], place: str) -> dict[str, Any]:
         now = new_path(f"{place}.{key}", kind)
         if isinstance(value, Mapping):
             inner = with_new_names(value, f"{place}.{key}")
-            for hoisted in [each for each in inner if f"{now}.{each}" not in inner and _moved(f"{place}.{key}", each)]:
+            for hoisted in [
+                each for each in inner if f"{now}.{each}" not in inner and _has_moved(f"{place}.{key}", each)
+            ]:
                 converted[hoisted] = inner.pop(hoisted)
             converted[now.rpartition(".")[2]] = inner
         elif key == "kind":
@@ -110,7 +112,7 @@ def with_new_names(values: Mapping[str, Any], place: str) -> dict[str, Any]:
     return converted
 
 
-def _moved(old_place: str, new_key: str) -> bool:
+def _has_moved(old_place: str, new_key: str) -> bool:
     """Whether a key moved to the part that contains its old part."""
     now = new_path(old_place)
     found = (new for old, kinds in _keys().items() if old.rpartition(".")[0] == old_place for new in kinds.values())

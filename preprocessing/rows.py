@@ -110,7 +110,7 @@ class ExampleDataset:
         """(epoch, sample) at the positions start ... stop - 1; faster than calling `at` for each position."""
         return [(epoch, sample) for epoch, sample in self._order.addresses(start, stop).tolist()]
 
-    def realized_shares(self, stop: int) -> list[RealizedShare]:
+    def count_realized_shares(self, stop: int) -> list[RealizedShare]:
         """The sequences, tokens and epochs of each group at the positions before `stop`, in the order of the store.
 
         Text without groups counts as one group. The number of sequences is exact. The tokens and epochs assume
@@ -224,7 +224,7 @@ def impossible(
     emitted = packing.produced_columns | masking.produced_columns | ON_DEMAND | OPTIONAL
     for reader, needs in (("masking", masking.required_columns), ("objective", objective.required_columns)):
         for column in sorted(needs - emitted):
-            return f"{reader} {parts[reader].kind!r} needs column {column!r}, {_lacking(column, parts)}"
+            return f"{reader} {parts[reader].kind!r} needs column {column!r}, {_explain_missing_column(column, parts)}"
     if objective.reads_segments not in (1, packing.segments):
         kinds = [kind_of(member) for member in get_args(Packing) if member.segments == objective.reads_segments]
         return (
@@ -242,11 +242,13 @@ def impossible(
                 "remove it from the required columns of the loss"
             )
         for column in sorted(needs - emitted - objective.produced_columns):
-            return f"loss {loss!r} needs column {column!r}, {_lacking(column, parts)}, or remove the loss"
+            return (
+                f"loss {loss!r} needs column {column!r}, {_explain_missing_column(column, parts)}, or remove the loss"
+            )
     return None
 
 
-def _lacking(column: str, parts: Mapping[str, Packing | Masking | Objective]) -> str:
+def _explain_missing_column(column: str, parts: Mapping[str, Packing | Masking | Objective]) -> str:
     """The part of a recipe that should produce a missing column, with the kinds that can produce it."""
     for room, union in _UNIONS.items():
         if kinds := [kind_of(member) for member in get_args(union) if column in member.possible_columns]:

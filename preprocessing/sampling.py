@@ -31,7 +31,7 @@ class ExampleSpec:
         """The reason why its sequences cannot be interleaved from several sources, or "" if they can."""
         return f"sequences of packing {self.packing.kind} continue each other" if self.packing.ordered else ""
 
-    def reading(self, vocab: Vocab) -> Vocab:
+    def adapt_tokenizer(self, vocab: Vocab) -> Vocab:
         """The tokenizer for a model of these examples: adds the same special tokens around a text as the examples."""
         return add_frame(vocab, self.objective.frame(self.packing.frame))
 

@@ -153,14 +153,14 @@ def _rows_of(start: str, separator: str, quoting: Quoting) -> Iterator[list[str]
         yield from csv.reader(text, delimiter=separator, quoting=quoting, strict=True)
 
 
-def quoting_of(start: str, separator: str) -> Quoting:
+def detect_quoting(start: str, separator: str) -> Quoting:
     r"""Whether quotation marks enclose cells.
 
     In TSV, they do if the header is quoted, or if rows have equal lengths only with quoting.
 
-    >>> quoting_of('id\ttext\n1\t"A lone one.\n', "\t") == csv.QUOTE_NONE
+    >>> detect_quoting('id\ttext\n1\t"A lone one.\n', "\t") == csv.QUOTE_NONE
     True
-    >>> quoting_of('id\ttext\n1\t"Two\nlines."\n', "\t") == csv.QUOTE_MINIMAL
+    >>> detect_quoting('id\ttext\n1\t"Two\nlines."\n', "\t") == csv.QUOTE_MINIMAL
     True
     """
     if separator != "\t":
@@ -184,4 +184,4 @@ def is_table(start: str, column: str) -> bool:
     header = first_row(start, separator)
     if len(header) < 2 or column not in header or len(set(header)) < len(header):
         return False
-    return is_even(start, separator, quoting_of(start, separator))
+    return is_even(start, separator, detect_quoting(start, separator))

@@ -84,7 +84,7 @@ def test_a_missing_package_of_a_verb_is_reported_in_one_line(
 
 
 def test_a_missing_module_of_sesame_is_reported_as_a_bug() -> None:
-    from preprocessing.errors import missing_module
+    from preprocessing.errors import explain_missing_module
 
     with pytest.raises(ModuleNotFoundError):
-        missing_module(ModuleNotFoundError("No module named 'training.nothing'", name="training.nothing"))
+        explain_missing_module(ModuleNotFoundError("No module named 'training.nothing'", name="training.nothing"))

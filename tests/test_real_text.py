@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from orchestration.jobs import JobFlags, open_job
-from orchestration.jobs.corpus import untracked
+from orchestration.jobs.corpus import build_untracked
 from preprocessing.schema import Ints
 from tests.mini_world import unigram_entropy
 from training.data import open_validation
@@ -47,7 +47,7 @@ def run_of(name: str, out: Path, steps: int) -> Run:
         recipe=name, overrides=overrides, scale="tiny", data=(str(out / "documentation.yaml"),), output_dir=out
     )
     job = open_job(flags)
-    untracked(job, [], lambda *_: None)
+    build_untracked(job, [], lambda *_: None)
     return replace(job.pretraining(), save_every=0, eval_every=steps, log_every=steps)
 
 

@@ -27,7 +27,7 @@ from orchestration import launch
 from orchestration.cli import main
 from orchestration.config import strict_yaml
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_checked_json
+from preprocessing.files import from_checked_json, to_checked_json
 from preprocessing.manifest import FILE_NAME, Manifest
 from tests.orchestration.jobs.test_generation import DECODER, write_finished_run
 from tests.training.corpora import mini_corpus
@@ -275,7 +275,7 @@ def test_a_corpus_manifest_may_name_only_files_in_its_directory(name: str, tmp_p
     file = corpus / FILE_NAME
     values = from_checked_json(file.read_bytes())
     values["shards"][0]["name"] = name
-    file.write_bytes(checked_json(values))  # with the correct checksum
+    file.write_bytes(to_checked_json(values))  # with the correct checksum
     with pytest.raises(BadInput, match="is damaged or not a manifest"):
         Manifest.load(corpus)
 

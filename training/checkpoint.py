@@ -29,7 +29,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_checked_json, is_beside, parse_json, remove_tree
+from preprocessing.files import from_checked_json, is_beside, parse_json, remove_tree, to_checked_json
 from training.engines import CheckpointFragment, Engine, Fragments, Seal, memory_in
 from training.model import Model
 from training.reshard_memory import MemoryLayout, reshard_memory
@@ -395,7 +395,7 @@ def publish(unfinished: Path, final: Path, about: Topology, texts: Mapping[str, 
         (unfinished / file).write_bytes(content)
         sync(unfinished / file)
         seals[file] = asdict(Seal(len(content), hashlib.sha256(content).hexdigest()))
-    (unfinished / MANIFEST).write_bytes(checked_json({"format": FORMAT, **about, "files": seals}))
+    (unfinished / MANIFEST).write_bytes(to_checked_json({"format": FORMAT, **about, "files": seals}))
     sync(unfinished / MANIFEST)
     sync(unfinished)
     shutil.rmtree(final, ignore_errors=True)  # an older checkpoint of the same step

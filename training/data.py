@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from torch.utils.data import DataLoader
 
-from preprocessing.collate import padded, unpadded
+from preprocessing.collate import collate_padded, collate_unpadded
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Manifest
 from preprocessing.order import rank_slice
@@ -139,8 +139,8 @@ class Loader:
         count = num_micro(max(num_rows, self.world), max(1, self.machine.micro_batch_tokens // tokens), self.world)
         parts = [samples[rank_slice(len(samples), part, count)] for part in range(count)]
         if self.machine.padding == "padded":
-            return [padded(part, length, self.pad) for part in parts]
-        return [unpadded(part) for part in parts]
+            return [collate_padded(part, length, self.pad) for part in parts]
+        return [collate_unpadded(part) for part in parts]
 
     def _place(self, step: int) -> tuple[Phase, int]:
         """Phase of a step, and position of its first sequence.
@@ -182,7 +182,7 @@ def prefetch(loader: Loader, start: int, stop: int) -> Generator[tuple[int, list
         loader,  # type: ignore[arg-type]  # it has all methods that a DataLoader calls
         batch_size=None,
         sampler=range(start, stop),
-        collate_fn=_unchanged,  # arrays use a pipe; tensors would use /dev/shm, which is small in containers
+        collate_fn=_return_unchanged,  # arrays use a pipe; tensors would use /dev/shm, which is small in containers
         num_workers=loader.machine.dataloader_num_workers,
     )
     iterator = iter(batches)
@@ -212,7 +212,7 @@ class Batches:
                     break
 
 
-def _unchanged(batches: list[Batch]) -> list[Batch]:
+def _return_unchanged(batches: list[Batch]) -> list[Batch]:
     return batches
 
 

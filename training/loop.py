@@ -247,7 +247,7 @@ class Pretraining:
             "train/tokens": self.state.tokens,
         }
         metrics |= self.meter.report()
-        if sums := self.tally.added_to(self.state.sums):
+        if sums := self.tally.drain_into(self.state.sums):
             metrics |= mean_metrics("train", self.run.losses, sums)
             self.state = replace(self.state, sums={}, loss=metrics["train/loss"])
         self.log(self.state.step, metrics)
@@ -292,7 +292,7 @@ class Pretraining:
 
     def _save_checkpoint(self) -> None:
         """Start a checkpoint, and log the time that training waited for it."""
-        self.state = replace(self.state, sums=self.tally.added_to(self.state.sums))
+        self.state = replace(self.state, sums=self.tally.drain_into(self.state.sums))
         with self._pause("checkpoint"):
             started = perf_counter()
             self.saver.save(self.state.step, asdict(self.state))
@@ -309,7 +309,7 @@ class Pretraining:
         if is_trained:
             self._require_unchanged()
         if self.saved_step < self.state.step:  # training stopped on request
-            self.state = replace(self.state, sums=self.tally.added_to(self.state.sums))
+            self.state = replace(self.state, sums=self.tally.drain_into(self.state.sums))
             self.saver.save(self.state.step, asdict(self.state))
         self.saver.finish()
         if is_trained and self.state.step == self.run.steps:
@@ -379,13 +379,13 @@ class Learner:
         memory = net_of(engine.model).memory_state() if checks_spikes else {}
         torch.manual_seed(_noise_seed(run.seed, step, engine.data_rank))
         self.tally.count(targets)
-        for number, (batch, scores) in enumerate(engine.scored(batches), 1):
+        for number, (batch, scores) in enumerate(engine.iterate_scores(batches), 1):
             if step < self.first_step + COUNTED_STEPS:
                 _check_counts(run.losses, batch, scores)
             objective = _objective(run.losses, scores, targets, engine.data_world)
             self.tally.add(sums_of(run.losses, scores))
             if checks_spikes and number == len(batches):
-                sums = self.tally.added_to({})
+                sums = self.tally.drain_into({})
                 loss = mean_metrics("train", run.losses, sums)["train/loss"]
                 objective = objective * math.nan if loss > highest_loss else objective
             with record_phase("backward"):
@@ -410,11 +410,11 @@ def evaluate(run: Run, engine: Engine[Model], validation: Loader, length: int) -
     torch.manual_seed(_noise_seed(run.seed, run.steps, engine.data_rank))  # no update uses this step
     engine.model.eval()
     tally = MetricsTally(engine)
-    for _, scores in engine.scored(batches):
+    for _, scores in engine.iterate_scores(batches):
         tally.add({name: value * has_sequences for name, value in sums_of(run.losses, scores).items()})
     tally.count(targets)
     engine.model.train()
-    return mean_metrics("eval", run.losses, tally.added_to({}))
+    return mean_metrics("eval", run.losses, tally.drain_into({}))
 
 
 def _check_counts(losses: Sequence[Loss], batch: Batch, scores: Mapping[str, Score]) -> None:

@@ -94,7 +94,7 @@ class Model(nn.Module):
         """Score of each loss, by kind. A stage before the last one returns the states for the next stage."""
         if given is None:
             return self.trunk.scores(batch, self.heads, self.spec.losses)
-        states = self.trunk.passed_on(batch, given)
+        states = self.trunk.run_stage(batch, given)
         if not self.stage.is_last:
             return states
         return {loss.kind: self.heads[loss.head_name](states, batch, given.table) for loss in self.spec.losses}
@@ -298,7 +298,7 @@ def shapes_of(model: nn.Module) -> dict[str, list[tuple[int, ...]]]:
     """The shapes of the tensors in each parameter, by name; a fused parameter contains several tensors."""
     shapes = {}
     for prefix, module in model.named_modules():
-        fused = module.fused() if isinstance(module, FusedModule) else {}
+        fused = module.list_fused() if isinstance(module, FusedModule) else {}
         for name, parameter in module.named_parameters(prefix, recurse=False):
             length, *others = getattr(parameter, "ds_shape", parameter.shape)  # ZeRO-3 partitions parameters
             lengths = fused.get(name.rpartition(".")[2], (length,))

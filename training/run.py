@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_json, parse_json, write_atomic
+from preprocessing.files import from_json, parse_json, to_checked_json, write_atomic
 from preprocessing.manifest import FILE_NAME
 from preprocessing.sampling import ExampleSpec
 from preprocessing.spec import part
@@ -106,7 +106,7 @@ def step_of(path: Path) -> int:
 
 def write_run(run: Run) -> None:
     """Write `pretrain.json`, which includes its own checksum, into the run directory. Raises OSError."""
-    write_atomic(Path(run.folder) / RUN, checked_json(parse_json(run.to_json())))
+    write_atomic(Path(run.folder) / RUN, to_checked_json(parse_json(run.to_json())))
 
 
 def load_run(folder: Path) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def _with_current_paths(value: dict[str, Any], folder: Path) -> dict[str, Any]:
     return value | {"folder": str(folder), "corpus": moved_corpus if is_moved else corpus}
 
 
-def stored_run(folder: Path) -> Run:
+def load_stored_run(folder: Path) -> Run:
     """The run of a directory. Raises BadInput if there is none, or if another version wrote it."""
     value = load_run(folder)
     try:

@@ -122,7 +122,7 @@ def remember_update(run: Run, state: State, update: Update) -> State:
     norm = update.result.grad_norm
     return replace(
         state,
-        sums=_added(state.sums, update.sums),
+        sums=_add(state.sums, update.sums),
         recent_losses=append_value(state.recent_losses, update.loss, run.loss_spikes),
         recent_norms=append_value(state.recent_norms, norm, run.loss_spikes)
         if math.isfinite(norm)
@@ -130,7 +130,7 @@ def remember_update(run: Run, state: State, update: Update) -> State:
     )
 
 
-def _added(sums: Sums, more: Sums) -> dict[str, dict[str, float]]:
+def _add(sums: Sums, more: Sums) -> dict[str, dict[str, float]]:
     """The sums of both arguments, by kind and name."""
     kinds = {**sums, **more}
     return {

@@ -37,7 +37,7 @@ class MetricsTally:
         """Add the number of targets of one step, over all workers."""
         self._targets = {kind: self._targets.get(kind, 0) + count for kind, count in targets.items()}
 
-    def added_to(self, sums: Sums) -> dict[str, dict[str, float]]:
+    def drain_into(self, sums: Sums) -> dict[str, dict[str, float]]:
         """Return `sums` plus the sums of all workers in this tally, and empty the tally. All workers must call it."""
         total = {kind: dict(of_kind) for kind, of_kind in sums.items()}
         if self._sums:

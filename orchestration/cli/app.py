@@ -21,7 +21,7 @@ from orchestration.signals import signals_raise
 from orchestration.terminal import BEGAN_S, is_plain, print_error
 from orchestration.version import sesame_version
 from preprocessing import renames
-from preprocessing.errors import ResourceError, SesameError, missing_module
+from preprocessing.errors import ResourceError, SesameError, explain_missing_module
 
 _EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)")  # typer has no class for this error
 COMPLETE = "_SESAME_COMPLETE"  # environment variable that a shell sets to ask for completions
@@ -78,9 +78,9 @@ def _usage(error: TyperException, words: Sequence[str]) -> str:
         return unknown.explain_command(verb)
     parameter = getattr(error, "param", None)
     if parameter and (message := explain_option(error.__cause__, _type_of(verb, parameter.name))):
-        return f"invalid {_shown(parameter)}: {message}; see `sesame {verb} --help`"
+        return f"invalid {_display_name(parameter)}: {message}; see `sesame {verb} --help`"
     if parameter and hasattr(error, "param_type"):  # typer's MissingParameter
-        return f"missing {parameter.param_type_name}: expected {_shown(parameter)}; see `sesame {verb} --help`"
+        return f"missing {parameter.param_type_name}: expected {_display_name(parameter)}; see `sesame {verb} --help`"
     message = error.format_message().replace("\n", " ")
     if option and message == f"Option '{option}' requires an argument.":
         return f"invalid {option}: got no value, expected one; see `sesame {verb} --help`"
@@ -91,7 +91,7 @@ def _usage(error: TyperException, words: Sequence[str]) -> str:
     return message
 
 
-def _shown(parameter: Any) -> str:
+def _display_name(parameter: Any) -> str:
     """An option as it is typed, or the placeholder of an argument, e.g. RECIPE."""
     return str(parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar)
 
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except ModuleNotFoundError as error:
-        return print_error(missing_module(error), ResourceError.exit_code)
+        return print_error(explain_missing_module(error), ResourceError.exit_code)
     except Exception as error:
         message, exit_code = system_errors.describe(error)
         if not message:

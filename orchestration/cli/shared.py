@@ -50,7 +50,7 @@ def stages_of(job: "Job") -> "JobPlan":
         return job.plan
 
 
-def recognized(job: "Job") -> list[str]:
+def describe_inputs(job: "Job") -> list[str]:
     """Lines about a job: how it reads its text, ignored keys of its cluster file, and tasks with too little text."""
     from orchestration.config import find_ignored_keys
     from orchestration.jobs import remind_of_vocabulary

@@ -154,7 +154,7 @@ def _check_losses(recipe: Recipe) -> Iterator[str]:
                 "losses",
                 f"{loss.kind} with model kind {model.kind}",
                 f"a model with a {' or a '.join(sorted(loss.reads))}",
-                f"use model kind {_having(loss.reads)}",
+                f"use model kind {_list_kinds(loss.reads)}",
             )
     try:
         check_losses(model, losses)
@@ -242,7 +242,7 @@ def _check_memory(recipe: Recipe) -> Iterator[str]:
             "model.position_embedding.mem_len",
             "no memory",
             f"a number above 0 with packing {packing.kind}, whose sequences continue each other",
-            f"set it, with model kind {_offering('mem_len')}, or use another packing kind",
+            f"set it, with model kind {_list_kinds_with_positions('mem_len')}, or use another packing kind",
         )
 
 
@@ -256,7 +256,8 @@ def _check_embeddings(recipe: Recipe) -> Iterator[str]:
             "model.type_vocab_size",
             str(model.type_vocab_size),
             f"{part.segments} or more, the number of segments of {where} {part.kind}",
-            f"use model kind {_having_key(Architecture, 'type_vocab_size')} with type_vocab_size {part.segments}",
+            f"use model kind {_list_kinds_with_key(Architecture, 'type_vocab_size')} with type_vocab_size "
+            f"{part.segments}",
         )
     num_languages = len(packing.languages)
     if num_languages > 1 and num_languages > model.num_languages:
@@ -279,7 +280,7 @@ def _check_embeddings(recipe: Recipe) -> Iterator[str]:
             f"kind {tokenizer.kind}",
             "one that orders tokens by frequency, because of model.token_embedding.cutoffs",
             f"use data.tokenizer kind {_kinds(TokenizerSpec, 'token_order', 'frequency')}, or token_order frequency "
-            f"with kind {_having_key(TokenizerSpec, 'token_order')}, or remove model.token_embedding",
+            f"with kind {_list_kinds_with_key(TokenizerSpec, 'token_order')}, or remove model.token_embedding",
         )
 
 
@@ -432,13 +433,13 @@ def _check_parallelism(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     engine = cluster.engine
     workers, chunks, stages = engine.tensor_parallel_size, engine.sequence_parallel_size, engine.pipeline_parallel_size
     if stages > 1 and (reason := recipe.model.stages_over(stages)):
-        yield _unsupported("pipeline_parallel_size", stages, reason)
+        yield _explain_unsupported("pipeline_parallel_size", stages, reason)
     if chunks > 1 and (reason := recipe.model.chunks_over(workers * chunks)):
-        yield _unsupported("sequence_parallel_size", chunks, reason)
+        yield _explain_unsupported("sequence_parallel_size", chunks, reason)
     if workers == 1:
         return
     if reason := recipe.model.split_over(workers):
-        yield _unsupported("tensor_parallel_size", workers, reason)
+        yield _explain_unsupported("tensor_parallel_size", workers, reason)
     if not recipe.optimizer.takes_slices:
         yield invalid(
             "cluster.engine.tensor_parallel_size",
@@ -455,7 +456,7 @@ def _check_parallelism(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
         )
 
 
-def _unsupported(key: str, degree: int, reason: str) -> str:
+def _explain_unsupported(key: str, degree: int, reason: str) -> str:
     """The message for a degree of parallelism that the model does not support for this reason."""
     expected = f"a degree that the model supports ({reason})"
     return invalid(f"cluster.engine.{key}", str(degree), expected, "use another one, e.g. 1")
@@ -466,19 +467,19 @@ def _kinds(union: Any, fact: str, value: object) -> str:
     return " or ".join(kind_of(member) for member in typing.get_args(union) if _fact(member, fact) == value)
 
 
-def _having_key(union: Any, key: str) -> str:
+def _list_kinds_with_key(union: Any, key: str) -> str:
     """The kinds of a union that have this key in a recipe."""
     return " or ".join(kind_of(member) for member in typing.get_args(union) if key in annotations(member))
 
 
-def _offering(key: str) -> str:
+def _list_kinds_with_positions(key: str) -> str:
     """The kinds of models with a position embedding that has this key."""
     found = [each for each in typing.get_args(Architecture) if "position_embedding" in annotations(each)]
     offers = {each: options(annotations(each)["position_embedding"]) for each in found}
     return " or ".join(kind_of(each) for each in found if any(key in annotations(one) for one in offers[each]))
 
 
-def _having(nets: Iterable[str]) -> str:
+def _list_kinds(nets: Iterable[str]) -> str:
     """The kinds of models that have one of these networks."""
     return " or ".join(kind_of(member) for member in typing.get_args(Architecture) if member.nets & set(nets))
 

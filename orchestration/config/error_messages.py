@@ -174,7 +174,7 @@ class _Problem:
 
     @property
     def key(self) -> str:
-        return _dotted(self.path)
+        return _join_path(self.path)
 
     @property
     def is_secret(self) -> bool:
@@ -223,7 +223,9 @@ def explain_option(error: BaseException | None, annotation: Any) -> str:
         return ""
     found = error.errors()[0]
     is_optional = types.NoneType in options(annotation)
-    expected = _expected(annotation).removesuffix(" or null") if is_optional else _expected(annotation)
+    expected = (
+        _describe_expected(annotation).removesuffix(" or null") if is_optional else _describe_expected(annotation)
+    )
     if found["type"] in _LIMITS:
         expected = _LIMITS[found["type"]].format(**found["ctx"])
     return f"got {found['input']!r}, expected {expected}"
@@ -267,19 +269,19 @@ def invalid(key: str, got: str, expected: str, remedy: str) -> str:
     return f"invalid {key or 'file'}: got {got}, expected {expected}; {remedy}"
 
 
-def _shown(value: Any) -> str:
+def _display(value: Any) -> str:
     """A value as YAML writes it, text in quotes.
 
-    >>> _shown(None), _shown(True), _shown("x")
+    >>> _display(None), _display(True), _display("x")
     ('no value', 'true', "'x'")
     """
     return "no value" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def _expected(annotation: Any) -> str:
+def _describe_expected(annotation: Any) -> str:
     """The values of a type, as a message lists them.
 
-    >>> _expected(int), _expected(float | None), _expected(typing.Literal["pre", "post"])
+    >>> _describe_expected(int), _describe_expected(float | None), _describe_expected(typing.Literal["pre", "post"])
     ('an integer', 'a number or null', 'one of pre, post')
     """
     choices = _choices(annotation)
@@ -313,7 +315,7 @@ def _choices(annotation: Any) -> list[str]:
 
 def _explain_type(expected: str, problem: _Problem) -> list[KeyMessage]:
     value = problem.value
-    got = f"a value of type {type(value).__name__}" if problem.is_secret else _shown(value)
+    got = f"a value of type {type(value).__name__}" if problem.is_secret else _display(value)
     is_unquoted = expected == "text" and isinstance(value, int | float)  # in Python, bool is a subclass of int
     return problem.message(got, expected, "put it in quotes" if is_unquoted else "")
 
@@ -321,14 +323,14 @@ def _explain_type(expected: str, problem: _Problem) -> list[KeyMessage]:
 def _explain_choice(problem: _Problem) -> list[KeyMessage]:
     place = _in_table(problem.root, problem.path)
     if new := renames.new_value(place, problem.value):
-        return [_renamed(renames.answer(f"{problem.key}={problem.value}", f"{place}={new}"))]
+        return [_explain_renamed(renames.answer(f"{problem.key}={problem.value}", f"{place}={new}"))]
     nearest = find_nearest(str(problem.value), _choices(problem.annotation))
-    expected = _expected(problem.annotation)
-    return problem.message(_shown(problem.value), expected, f"did you mean {nearest}?" if nearest else "")
+    expected = _describe_expected(problem.annotation)
+    return problem.message(_display(problem.value), expected, f"did you mean {nearest}?" if nearest else "")
 
 
 def _explain_missing(problem: _Problem) -> list[KeyMessage]:
-    return problem.message("no value", _expected(problem.annotation), f"add this key, {problem.help()}")
+    return problem.message("no value", _describe_expected(problem.annotation), f"add this key, {problem.help()}")
 
 
 def _explain_check(problem: _Problem) -> list[KeyMessage]:
@@ -343,7 +345,7 @@ def _explain_check(problem: _Problem) -> list[KeyMessage]:
     )
     place = _in_table(where.root, where.path)
     if new := renames.new_value(place, error.value):
-        return [_renamed(renames.answer(f"{key}={error.value}", f"{place}={new}"))]
+        return [_explain_renamed(renames.answer(f"{key}={error.value}", f"{place}={new}"))]
     expected, _, remedy = error.expected.partition("; ")
     return [KeyMessage(where.key, invalid(key, error.got, expected, remedy or where.help()))]
 
@@ -354,7 +356,9 @@ def _explain_nesting(problem: _Problem) -> list[KeyMessage]:
 
 def _explain_other(problem: _Problem) -> list[KeyMessage]:
     """A message without a reason, for an error type that SENTENCES lacks; a test finds such types."""
-    return problem.message("a value" if problem.is_secret or not problem.path else _shown(problem.value), "another one")
+    return problem.message(
+        "a value" if problem.is_secret or not problem.path else _display(problem.value), "another one"
+    )
 
 
 def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
@@ -362,7 +366,7 @@ def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
     below, known_elsewhere = _leaves_below(problem), glossary.names(_FILES[root.__name__])
     if any(leaf.key in known_elsewhere for leaf in below):  # validation was also a key of version 0.1
         return [message for leaf in below for message in _section_of_another_library(leaf)]
-    if renamed := _renamed_key(root, data, path):
+    if renamed := _explain_renamed_key(root, data, path):
         return renamed
     parent, name = path[:-1], str(path[-1])
     annotation = annotation_at(root, data, parent)
@@ -371,7 +375,7 @@ def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
     known = f"one of the keys {', '.join(keys)}" if keys else "no key"
     kinds = [kind_of(other) for other in _parts(annotation) if part and name in annotations(other)]
     if part and kinds:
-        return _unknown_key(problem, known, f"remove it, or use {_dotted(parent)} of kind {' or '.join(kinds)}")
+        return _unknown_key(problem, known, f"remove it, or use {_join_path(parent)} of kind {' or '.join(kinds)}")
     file = _FILES[root.__name__]
     if (instead := glossary.ABSENT.get(glossary.plain(name))) and file in ("", "cluster"):
         return _unknown_key(problem, *instead)
@@ -380,14 +384,14 @@ def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
     if messages := [message for leaf in below for message in _section_of_another_library(leaf)]:
         return messages
     if meant := _key_elsewhere(problem):
-        return _unknown_key(problem, f"a key of {_dotted(parent) or 'the file'}", f"did you mean {meant}?", meant)
+        return _unknown_key(problem, f"a key of {_join_path(parent) or 'the file'}", f"did you mean {meant}?", meant)
     nearest = find_nearest(name, keys)
     foreign = find_nearest(name, [*keys, *glossary.names(file)], cutoff=0.8)
     if (key := glossary.key_of(foreign, file)) and foreign not in keys:
         return _foreign_key(problem, key, keys, foreign)
     if nearest:
-        meant = _dotted((*parent, nearest))
-        return _unknown_key(problem, f"a key of {_dotted(parent) or 'the file'}", f"did you mean {meant}?", meant)
+        meant = _join_path((*parent, nearest))
+        return _unknown_key(problem, f"a key of {_join_path(parent) or 'the file'}", f"did you mean {meant}?", meant)
     return _unknown_key(problem, known, f"remove it, {dataclasses.replace(problem, path=parent).help()}")
 
 
@@ -396,18 +400,18 @@ def _key_elsewhere(problem: _Problem) -> str:
     with this name; "" if there is none."""
     name = glossary.plain(str(problem.path[-1]))
     found = (leaf for leaf in iterate_leaves(problem.root, problem.data) if leaf.split(".")[-1] == name)
-    declared = set(_declared(problem.root, name, ()))
+    declared = set(_find_declared(problem.root, name, ()))
     return next(found, "") or (declared.pop() if len(declared) == 1 else "")
 
 
-def _declared(part: type, name: str, around: tuple[type, ...]) -> Iterator[str]:
+def _find_declared(part: type, name: str, around: tuple[type, ...]) -> Iterator[str]:
     """The keys of this name in a part and in all kinds of the parts inside it, without lists and mappings."""
     for key, annotation in annotations(part).items():
         if key == name:
             yield key
         for inner in _parts(annotation):
             if inner not in (part, *around):
-                yield from (f"{key}.{leaf}" for leaf in _declared(inner, name, (*around, part)))
+                yield from (f"{key}.{leaf}" for leaf in _find_declared(inner, name, (*around, part)))
 
 
 def _leaves_below(problem: _Problem) -> list[_Problem]:
@@ -439,7 +443,7 @@ def _foreign_key(problem: _Problem, key: str, keys: list[str], meant: str = "") 
     """The message for a key of another library, with our key; `meant` is its correct spelling if it is misspelled."""
     file, ours, name = _FILES[problem.root.__name__], key.rpartition(".")[2], meant or problem.key
     is_elsewhere = file in ("", "cluster") and (file == "cluster") != key.startswith("cluster.")
-    here = _dotted((*problem.path[:-1], ours)) if ours in keys else key.removeprefix("cluster." if file else "")
+    here = _join_path((*problem.path[:-1], ours)) if ours in keys else key.removeprefix("cluster." if file else "")
     value = "" if problem.value is False else glossary.value_of(name)
     note = glossary.note_of(name, key)
     expected = f"{here}{f'={value}' if value else ''}{f' ({note})' if note else ''}"
@@ -451,7 +455,7 @@ def _foreign_key(problem: _Problem, key: str, keys: list[str], meant: str = "") 
 
 
 def _explain_missing_kind(problem: _Problem) -> list[KeyMessage]:
-    if renamed := _renamed_inside(problem):
+    if renamed := _explain_renamed_inside(problem):
         return renamed
     if slip := find_nearest("kind", problem.value, cutoff=0.7):
         wrong = dataclasses.replace(problem, path=(*problem.path, slip))
@@ -466,7 +470,7 @@ def _explain_unknown_kind(problem: _Problem) -> list[KeyMessage]:
     kinds = [kind_of(member) for member in members]
     key, place = f"{problem.key}.kind", _in_table(problem.root, problem.path)
     if (new := renames.new_value(place, kind, "kind")) in kinds:
-        return [_renamed(renames.answer(f"{key}={kind}", f"{place}.kind={new}"))]
+        return [_explain_renamed(renames.answer(f"{key}={kind}", f"{place}.kind={new}"))]
     if unlisted := part_checks.find_unlisted_part(members, kind):
         return [KeyMessage(key, invalid(key, repr(kind), f"one of {', '.join(kinds)}", unlisted))]
     meant = next((ours for ours in glossary.KINDS.get(kind.lower(), ()) if ours in kinds), "")
@@ -495,26 +499,28 @@ SENTENCES: Final[Mapping[str, Callable[[_Problem], list[KeyMessage]]]] = {
 """Error type of pydantic -> the function that writes its messages."""
 
 
-def _renamed(line: str) -> KeyMessage:
+def _explain_renamed(line: str) -> KeyMessage:
     """The message for a name of version 0.1. It suggests the new name and the parts around it."""
     old, _, new = line.removesuffix(" in 0.2").partition(" was renamed to ")
     steps = new.partition("=")[0].split(".")
     return KeyMessage(old.partition("=")[0], line, frozenset(".".join(steps[:end]) for end in range(1, len(steps) + 1)))
 
 
-def _renamed_key(root: type, data: Any, path: Keys) -> list[KeyMessage]:
+def _explain_renamed_key(root: type, data: Any, path: Keys) -> list[KeyMessage]:
     """A message for each key of version 0.1 at a path, or inside its value; [] if there is none."""
     part = _value(data, path[:-1])
     kind = str(part.get("kind", "")) if isinstance(part, dict) else ""
     place = _in_table(root, path[:-1])
-    lines = renames.explain_key(place, str(path[-1]), _value(data, path), kind, _dotted(path))
-    return list(map(_renamed, lines))
+    lines = renames.explain_key(place, str(path[-1]), _value(data, path), kind, _join_path(path))
+    return list(map(_explain_renamed, lines))
 
 
-def _renamed_inside(problem: _Problem) -> list[KeyMessage]:
+def _explain_renamed_inside(problem: _Problem) -> list[KeyMessage]:
     """A message for each key of version 0.1 in a part without a `kind`, for example `choose` in `objective`."""
     keys = problem.value if isinstance(problem.value, dict) else ()
-    return [message for key in keys for message in _renamed_key(problem.root, problem.data, (*problem.path, key))]
+    return [
+        message for key in keys for message in _explain_renamed_key(problem.root, problem.data, (*problem.path, key))
+    ]
 
 
 def _whole_key(place: str, key: str) -> str:
@@ -567,7 +573,7 @@ def _path(data: Any, loc: Keys) -> Keys:
     return tuple(path)
 
 
-def _dotted(path: Keys) -> str:
+def _join_path(path: Keys) -> str:
     return ".".join(map(str, path))
 
 

@@ -90,7 +90,7 @@ def find_keys(asked: str) -> list[KeyGroup]:
 
     BadInput if there is no such key.
     """
-    if found := _with_key(_without_numbers(asked)) or _containing(asked):
+    if found := _with_key(_without_numbers(asked)) or _find_containing(asked):
         return found
     expected = "a part, a kind or a key of a file"
     raise BadInput(invalid("PART", asked, expected, _hint(_without_numbers(asked))))
@@ -103,7 +103,7 @@ def _with_key(asked: str) -> list[KeyGroup]:
     return [dataclasses.replace(part, keys=keys) for part, keys in found if keys]
 
 
-def _containing(word: str) -> list[KeyGroup]:
+def _find_containing(word: str) -> list[KeyGroup]:
     """The parts with the keys whose names have `word` as one or several of their words."""
     if word not in {each for part in parts() for key in part.keys for each in _words(key.name)}:
         return []

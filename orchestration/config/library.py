@@ -31,7 +31,7 @@ def task_groups() -> frozenset[str]:
 
 def is_shipped_task(name: str) -> bool:
     """Whether a task or a group of tasks of Sesame has this name."""
-    return name in TASKS or name in list_names("tasks") or name in task_groups() or bool(labelled_form(name))
+    return name in TASKS or name in list_names("tasks") or name in task_groups() or bool(find_labeled_form(name))
 
 
 def refuse_name(name: str, where: str, remedy: str) -> None:
@@ -41,7 +41,7 @@ def refuse_name(name: str, where: str, remedy: str) -> None:
         raise BadInput(f"{where}: {error_messages.invalid('name', repr(name), expected, remedy)}")
 
 
-def labelled_form(name: str) -> str:
+def find_labeled_form(name: str) -> str:
     """The task whose text-to-text form is NAME_text; "" if NAME_text has its own file, or if no such task exists."""
     known, stem = list_names("tasks"), name.removesuffix(TEXT)
     if stem == name or name in known:

@@ -53,13 +53,13 @@ def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> R
     if scale:
         document["name"] = f"{document.get('name', name_or_path)}_{scale}"
         scales.shrink(document, scale, Recipe)
-    return validated(Recipe, document, where, overrides)
+    return validate(Recipe, document, where, overrides)
 
 
 def load_cluster(name_or_path: str, overrides: Sequence[str] = ()) -> Cluster:
     """The cluster of this name or file, with overrides such as `cluster.num_workers=2`."""
     document, where = open_document("clusters", name_or_path)
-    return validated(Cluster, document, where, overrides)
+    return validate(Cluster, document, where, overrides)
 
 
 def load_corpus(name_or_path: str) -> Corpus:
@@ -68,14 +68,14 @@ def load_corpus(name_or_path: str) -> Corpus:
     A shipped corpus has no sources if its text may not be distributed.
     """
     document, where = open_document("corpora", name_or_path)
-    read = validated(CorpusFile, document, where)
+    read = validate(CorpusFile, document, where)
     fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(Corpus)}
     folder = HOME / "corpora" if name_or_path in list_names("corpora") else Path(name_or_path).parent
     dedup, decontaminate = fields["dedup"], fields["decontaminate"]
-    fields["sources"] = () if read.mixture else tuple(source.anchored(folder) for source in read.sources)
+    fields["sources"] = () if read.mixture else tuple(source.resolve_paths(folder) for source in read.sources)
     fields["mixture"] = tuple(
         MixtureGroup(
-            name=group.name, weight=group.weight, sources=tuple(each.anchored(folder) for each in group.sources)
+            name=group.name, weight=group.weight, sources=tuple(each.resolve_paths(folder) for each in group.sources)
         )
         for group in read.mixture
     )
@@ -94,7 +94,7 @@ def _adapter(root: type) -> TypeAdapter[Any]:
     return TypeAdapter(root)
 
 
-def validated(root: type[T], document: dict[str, Any], where: str, overrides: Sequence[str] = ()) -> T:
+def validate(root: type[T], document: dict[str, Any], where: str, overrides: Sequence[str] = ()) -> T:
     """The document with its overrides as an instance of `root`. BadInput with one line for each invalid key."""
     for override in overrides:
         dotted.override(document, override, root)

@@ -50,7 +50,7 @@ def override(document: dict[str, Any], given: str, root: type) -> None:
     shown = redact_override(given)
     if "[" in key:
         expected = "dots around the number of a list item"
-        raise BadInput(f"override {shown}: {error_messages.invalid('key', key, expected, f'write {_dotted(shown)}')}")
+        raise BadInput(f"override {shown}: {error_messages.invalid('key', key, expected, f'write {_add_dots(shown)}')}")
     _fill(document, key.split(".")[:-1], root)
     set_value(document, key, strict_yaml.parse(value, f"override {key}"), f"override {shown}")
 
@@ -78,10 +78,10 @@ def origin(key: str, overrides: Sequence[str], where: str) -> str:
     return next((f"override {redact_override(given)}" for given in found), where)
 
 
-def _dotted(given: str) -> str:
+def _add_dots(given: str) -> str:
     """An override with dots around the numbers of list items.
 
-    >>> _dotted("phases[0].steps=9")
+    >>> _add_dots("phases[0].steps=9")
     'phases.0.steps=9'
     """
     key, _, value = given.partition("=")

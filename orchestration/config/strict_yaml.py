@@ -101,7 +101,7 @@ def parse(text: str, where: str) -> Any:
     {'peak': 0.0001, 'steps': 10000, 'schedule': 'no', 'at': '12:30:45'}
     """
     try:
-        return deepcopy(_parsed(text))
+        return deepcopy(_parse(text))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
@@ -112,7 +112,7 @@ def parse(text: str, where: str) -> Any:
 
 
 @lru_cache(maxsize=512)  # a command reads a file several times, and parsing is the slowest step of loading a recipe
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     return yaml.load(text, Loader=_Loader)  # _Loader is a SafeLoader
 
 

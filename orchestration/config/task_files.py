@@ -4,8 +4,8 @@ import dataclasses
 from pathlib import Path
 from typing import TypeVar
 
-from orchestration.config.library import HOME, labelled_form, list_names, open_document, refuse_name, task_groups
-from orchestration.config.loading import validated
+from orchestration.config.library import HOME, find_labeled_form, list_names, open_document, refuse_name, task_groups
+from orchestration.config.loading import validate
 from preprocessing.errors import BadInput
 from training.tasks import EACH, SplitRecords, TaskFile, to_text_task
 
@@ -24,10 +24,10 @@ def load_task(name_or_path: str) -> TaskFile:
     >>> load_task("race_text").task.task.kind
     'multiple_choice'
     """
-    if labelled := labelled_form(name_or_path):
+    if labelled := find_labeled_form(name_or_path):
         return to_text_task(load_task(labelled))
     document, where = open_document("tasks", name_or_path)
-    task = validated(TaskFile, document, where)
+    task = validate(TaskFile, document, where)
     is_shipped = name_or_path in list_names("tasks")
     if not is_shipped and Path(name_or_path).resolve().parent != HOME / "tasks":
         refuse_name(task.name, where, "rename the task")

@@ -86,7 +86,7 @@ def plan(table: Ablation, flags: JobFlags, num_seeds: int) -> AblationPlan:
     }
     questions, causes = {}, {}
     for name, measure in table.columns.items():
-        held_out_job = _held_out_job(table, measure, flags)
+        held_out_job = _find_held_out_job(table, measure, flags)
         run_json = held_out_job.pretraining().to_json() if held_out_job else ""
         questions[name] = MeasureRequest(measure.kind, measure.of, run_json)
         by = (
@@ -105,7 +105,7 @@ def plan(table: Ablation, flags: JobFlags, num_seeds: int) -> AblationPlan:
     return AblationPlan(table, tuple(cells), questions, stage)
 
 
-def _held_out_job(table: Ablation, measure: Measure, flags: JobFlags) -> Job | None:
+def _find_held_out_job(table: Ablation, measure: Measure, flags: JobFlags) -> Job | None:
     """The job whose held-out sequences a measure uses; None if it uses none."""
     if measure.kind in ("task", "rise"):
         assert measure.kind == "rise" or measure.of in TASKS, measure
@@ -208,10 +208,10 @@ def _load_results(stage: stages.JobStage) -> dict[str, Any]:
 
 def _log_missing(plan: AblationPlan) -> None:
     """Send to MLflow the parts of a finished table that it does not have yet."""
-    if PAGE in tracking.unlogged_metrics(plan.stage.folder):
+    if PAGE in tracking.read_unlogged_metrics(plan.stage.folder):
         _log(plan, _load_results(plan.stage))
     for cell in plan.cells:
-        if (parent := tracking.existing_run(plan.stage.folder)) and cell.name in tracking.unlogged_metrics(
+        if (parent := tracking.existing_run(plan.stage.folder)) and cell.name in tracking.read_unlogged_metrics(
             cell.job.plan.run.folder
         ):
             _log_cell(cell, _tags(plan, cell, parent))

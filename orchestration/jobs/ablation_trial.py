@@ -48,21 +48,21 @@ def measure_run(folder: Path, run_json: str, questions: dict[str, MeasureRequest
 
 
 def _score(folder: Path, run: Run, question: MeasureRequest) -> MeasuredScore:
-    from training.evaluation import Budget, held_out, load, masked, pairs
+    from training.evaluation import Budget, evaluate_masked_tokens, load, load_held_out, pairs
     from training.formats import load_spec
 
     match question.kind:
         case "masked":
-            result = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
+            result = evaluate_masked_tokens(load(folder / WEIGHTS), load_held_out(_rows(run, question)))
             return MeasuredScore(result.accuracy, f"{result.scored:,} masked tokens of held-out text", result.scored)
         case "loss":
-            result = masked(load(folder / WEIGHTS), held_out(_rows(run, question)))
+            result = evaluate_masked_tokens(load(folder / WEIGHTS), load_held_out(_rows(run, question)))
             return MeasuredScore(result.loss, f"{result.scored:,} masked tokens of held-out text")
         case "rise":
             losses = [value for _, value in history(folder)["train/loss"]]
             return MeasuredScore(measure_rise(losses), f"{len(losses):,} mean losses of training steps")
         case "pairs":
-            result = pairs(load(folder / WEIGHTS), held_out(_rows(run, question)))
+            result = pairs(load(folder / WEIGHTS), load_held_out(_rows(run, question)))
             how = f"fitted to {result.fitted:,} held-out pairs, scored on {result.scored:,} others"
             return MeasuredScore(result.accuracy, how, result.scored)
         case "task":

@@ -32,7 +32,7 @@ def corpus(job: Job, beam_args: Sequence[str], report: Report, with_card: bool =
     if job.plan.corpus.state == "done" and not with_card:
         return Manifest.load(folder)
     arguments = arguments_of(job, beam_args)
-    with environment.applied(job.cluster.env) as env, hold_lock(folder, JOB):
+    with environment.apply(job.cluster.env) as env, hold_lock(folder, JOB):
         _warn_of_local_variables(job.cluster.beam, env)
         return _build_tracked(job, arguments, report, with_card)
 
@@ -52,9 +52,9 @@ def _build_tracked(job: Job, arguments: Sequence[str], report: Report, with_card
     return Manifest.load(folder)
 
 
-def untracked(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
+def build_untracked(job: Job, beam_args: Sequence[str], report: Report) -> Manifest:
     """Build the missing parts of the job's corpus without MLflow, and return its manifest."""
-    with environment.applied(job.cluster.env):
+    with environment.apply(job.cluster.env):
         return _build(job, arguments_of(job, beam_args), report)
 
 
@@ -106,7 +106,7 @@ def rows(job: Job, beam_args: Sequence[str], report: Report) -> dict[int, Path]:
     for length, stage in stages.rows(recipe, job.plan.corpus, job.out).items():
         if stage.state != "done":
             static = StaticExampleSpec(str(job.plan.corpus.folder), "train", recipe.sampling, length)
-            with environment.applied(job.cluster.env):
+            with environment.apply(job.cluster.env):
                 materialise(static, stage.folder, arguments, report)
             stage.finish()
         folders[length] = stage.folder

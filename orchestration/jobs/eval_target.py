@@ -53,7 +53,7 @@ def target_of_directory(folder: Path, out: Path) -> EvalTarget:
         name=name,
         parameters=parameters,
         weights=str(folder.absolute()),
-        expected=_expected(_recipe_of(name)),
+        expected=_read_reported(_recipe_of(name)),
         is_published=is_published,
         paper=paper,
         why=why,
@@ -95,7 +95,7 @@ def target_of_run(folder: Path) -> EvalTarget:
         name=name,
         parameters=num_parameters(weights, "weights"),
         corpus=corpus,
-        expected=_expected(name),
+        expected=_read_reported(name),
         is_published=is_published,
         paper=paper_of_run(run, name) if is_published else "",
         longest_row=longest_row,
@@ -145,10 +145,10 @@ def targets_at_steps(target: EvalTarget, every: int) -> list[EvalTarget]:
     return [*targets, replace(target, step=last)]
 
 
-def _expected(name: str) -> dict[str, Any]:
+def _read_reported(name: str) -> dict[str, Any]:
     """The reported results of the paper that a run is named after. All scales of a recipe have the same results.
 
-    >>> _expected("bert_base_tiny")["squad"], _expected("mine")
+    >>> _read_reported("bert_base_tiny")["squad"], _read_reported("mine")
     ({'em': 80.8, 'f1': 88.5}, {})
     """
     for scale in SCALES:

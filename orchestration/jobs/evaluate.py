@@ -28,7 +28,7 @@ from orchestration.reports import (
     guesses,
     load_finished_scores,
     load_score,
-    named,
+    name_score,
     scale_value,
     score_csv,
     score_name,
@@ -41,7 +41,7 @@ from preprocessing.errors import SesameError
 from preprocessing.files import of_kind, read_object, write_atomic
 from preprocessing.folders import make_directory, require_local_path
 from training.evaluation import EvalResult, is_log
-from training.metrics import Average, PairedDifference, glue_average, interval, paired_difference, submission
+from training.metrics import Average, PairedDifference, compare_paired, glue_average, interval, submission
 from training.tasks import ExtractiveQA, SelectedTrials, TaskItem, TaskScore, TrialScore, select_trials, sign_of_metric
 
 if TYPE_CHECKING:  # the import takes a second
@@ -84,7 +84,7 @@ def evaluate(
         _create_run(folder, out)
     failed = _run_missing_trials(folder, due, cluster, report)
     scores, errors = dict[str, TaskScore](), list[SesameError]()
-    unlogged = tracking.unlogged_metrics(folder)
+    unlogged = tracking.read_unlogged_metrics(folder)
     for plan in plans:
         try:
             score = _score(folder, plan, failed) if plan in due else load_score(plan.stage.folder)
@@ -128,13 +128,16 @@ def _with_counts(plan: TaskPlan, starts: Mapping[str, SelectedTrials]) -> dict[s
         counts[plan.split] |= {TRAIN_ROWS: (float(plan.labels or labelled["train"]),)}
     return {
         start: replace(
-            one, scores={split: {**by, **_scored_rows(by, counts.get(split, {}))} for split, by in one.scores.items()}
+            one,
+            scores={
+                split: {**by, **_select_scored_rows(by, counts.get(split, {}))} for split, by in one.scores.items()
+            },
         )
         for start, one in starts.items()
     }
 
 
-def _scored_rows(
+def _select_scored_rows(
     scores: Mapping[str, tuple[float, ...]], counts: Mapping[str, tuple[float, ...]]
 ) -> dict[str, tuple[float, ...]]:
     """The counts of examples, without the examples that could not be scored."""
@@ -159,7 +162,7 @@ def _publish(folder: Path, now: Mapping[str, TaskScore]) -> None:
     files = {PAGE: score_page(name, scores, averages), "table.csv": score_csv(scores)}
     places = {folder / "scores" / file: text.encode() for file, text in files.items()}
     is_new = not all(place.is_file() and place.read_bytes() == text for place, text in places.items())
-    if not is_new and PAGE not in tracking.unlogged_metrics(folder):
+    if not is_new and PAGE not in tracking.read_unlogged_metrics(folder):
         return
     for place, text in places.items():
         write_atomic(place, text)
@@ -193,7 +196,9 @@ def _score(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError]) -> 
     for start, note in score.constant.items():
         guess = ", ".join(f"{name} {scale_value(value, score.metric):.1f}" for name, value in guesses(score).items())
         value = f"{score.metric} {scale_value(median(score.values(start)), score.metric):.1f}"
-        log.warning("task %s, %s weights: %s (%s%s)", named(score), start, note, value, f"; {guess}" if guess else "")
+        log.warning(
+            "task %s, %s weights: %s (%s%s)", name_score(score), start, note, value, f"; {guess}" if guess else ""
+        )
     _store_score(plan, results, score)
     return score
 
@@ -220,7 +225,7 @@ def _run_missing_trials(
         return f"{cell.name}: {plan.result(result)}"
 
     with (
-        environment.applied(cluster.env) as env,
+        environment.apply(cluster.env) as env,
         launch.ray_session(
             cluster.ray_address, **has, dashboard=cluster.ray_dashboard, logs=folder / "ray-logs", report=report
         ),
@@ -252,7 +257,7 @@ def _summarize(plan: TaskPlan, results: Results, failed: Mapping[Path, SesameErr
     starts = select_trials(
         [TrialScore.of(cell.start, cell.how, result.scores) for cell, result in results], plan.metric, plan.chosen_on
     )
-    of_starts = {start: _chosen(results, starts, start) for start in starts}
+    of_starts = {start: _select_chosen(results, starts, start) for start in starts}
     first = next(iter(starts.values())).scores[plan.split]
     guess_scores = [first[name][0] for name in GUESSES if name in first]
     return TaskScore(
@@ -331,7 +336,7 @@ def _gain(plan: TaskPlan, pretrained: Results, random: Results) -> PairedDiffere
     first, second = (
         sign * np.array([_in_units(plan.metric, units[seed], of[seed]) for seed in seeds]) for units, of in both
     )
-    result, (low, high) = paired_difference(first, second, difference), _range(plan.metric)
+    result, (low, high) = compare_paired(first, second, difference), _range(plan.metric)
     if result is None:
         return None
     ends = _clip_interval((result.low, result.high), low - high, high - low)
@@ -398,7 +403,7 @@ def _predictions_of(results: Results, score: TaskScore) -> dict[str, Any]:
     return {
         f"{cell.start}, seed {_seed(cell)}": result.predictions
         for start in score.starts
-        for cell, result in _chosen(results, score.starts, start)
+        for cell, result in _select_chosen(results, score.starts, start)
         if result.predictions
     }
 
@@ -425,7 +430,7 @@ def _gold(plan: TaskPlan, item: TaskItem) -> dict[str, Any]:
     return {"gold": item.gold}
 
 
-def _chosen(results: Results, starts: Mapping[str, SelectedTrials], start: str) -> Results:
+def _select_chosen(results: Results, starts: Mapping[str, SelectedTrials], start: str) -> Results:
     """The trials with the selected hyperparameters, for one initialization."""
 
     def plain(how: Mapping[str, Any]) -> Any:
@@ -448,7 +453,7 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
     for plan in plans:
         if (score := score_of.get((plan.task, plan.step, plan.labels))) is None:
             continue  # all of its trials failed; an earlier warning named them
-        best = _best(plan, _chosen(_load_results(plan), score.starts, "pretrained"))
+        best = _best(plan, _select_chosen(_load_results(plan), score.starts, "pretrained"))
         files |= {file: submission(best.predictions[split]) for split, file in plan.submission.items()}
     make_directory(folder)
     for name, text in files.items():
@@ -497,7 +502,7 @@ def _average_glue(scores: Sequence[TaskScore]) -> dict[str, float]:
 def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.TaskRecord:
     """The MLflow record of a task: scores of each initialization, figures, predictions, and its trials."""
     values = {start: score.values(start) for start in score.starts}
-    every = _joined(
+    every = _join_names(
         ((start, split, metric), found)
         for start, one in score.starts.items()
         for split, metrics in one.scores.items()
@@ -523,11 +528,11 @@ def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.Task
     )
 
 
-def _joined(values: Iterable[tuple[tuple[str, ...], T]]) -> dict[str, T]:
+def _join_names(values: Iterable[tuple[tuple[str, ...], T]]) -> dict[str, T]:
     """Values with the parts of their names joined by `_`. If two names become equal, the parts of the second name are
     joined by slashes.
 
-    >>> _joined([(("dev", "a_f1"), 1), (("dev_a", "f1"), 2)])
+    >>> _join_names([(("dev", "a_f1"), 1), (("dev_a", "f1"), 2)])
     {'dev_a_f1': 1, 'dev_a/f1': 2}
     """
     joined = dict[str, T]()
@@ -547,7 +552,9 @@ def _split_name(name: str) -> str:
 
 
 def _trial_record(cell: launch.EvalTrial, result: EvalResult) -> tracking.TrialRecord:
-    scores = _joined(((split, metric), value) for split, by in result.scores.items() for metric, value in by.items())
+    scores = _join_names(
+        ((split, metric), value) for split, by in result.scores.items() for metric, value in by.items()
+    )
     return tracking.TrialRecord(cell.name, {"start": cell.start, **cell.how}, scores, result.losses)
 
 
@@ -575,7 +582,7 @@ def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, 
     merge = getattr(kind, "merge_labels", {})
     named = [merge.get(label, label) for label in getattr(kind, "labels", ())]
     labels = list(dict.fromkeys(named))
-    _, result = _chosen(results, score.starts, "pretrained")[0]
+    _, result = _select_chosen(results, score.starts, "pretrained")[0]
     splits = plan.parts or (plan.split,)
     answers = [one for split in splits for one in result.predictions.get(split, ())]
     items = [item for split in splits for item in plan.items.get(split, ())]

@@ -32,7 +32,7 @@ from training.generation import (
     novelties,
 )
 from training.model import Model
-from training.run import stored_run
+from training.run import load_stored_run
 from training.specs import EngineSettings
 
 Masked = Literal["", "gibbs", "mask_predict"]
@@ -81,7 +81,7 @@ def generate_texts(
         for prompt, ids, row in zip(prompts, texts, rows, strict=True)
     ]
     if novelty:
-        store = TokenStore.open(Path(stored_run(folder).corpus), "train")
+        store = TokenStore.open(Path(load_stored_run(folder).corpus), "train")
         results = [each | {"novelty": _measure_novelty(store, ids)} for each, ids in zip(results, texts, strict=True)]
     return results
 
@@ -129,7 +129,7 @@ def _generate(
     seed: int,
 ) -> list[GeneratedText]:
     """Texts from a model that generates from left to right."""
-    barred = set(_forbidden_tokens(vocab, start)) | set(range(vocab.size, model.spec.vocab_size))
+    barred = set(_list_forbidden_tokens(vocab, start)) | set(range(vocab.size, model.spec.vocab_size))
     limits = GenerationLimits(max_new_tokens=max_new_tokens, ends=tuple(_sep(vocab)), barred=tuple(sorted(barred)))
     encoded = [_prompt(text, vocab, start) for text in prompts]
     return list(generate(model, encoded, limits, method=method, key=key(seed, "task")))
@@ -209,7 +209,7 @@ def _special_tokens(vocab: Vocab) -> set[int]:
     return set(vocab.special_ids) - set(range(vocab.size - vocab.sentinels, vocab.size))
 
 
-def _forbidden_tokens(vocab: Vocab, start: int | None) -> set[int]:
+def _list_forbidden_tokens(vocab: Vocab, start: int | None) -> set[int]:
     """Special tokens that are never generated. After its start token, BART may generate the token that begins a
     text."""
     return _special_tokens(vocab) - set(_sep(vocab)) - ({vocab.cls} if start is not None else set())

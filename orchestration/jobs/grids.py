@@ -84,7 +84,7 @@ def tunings_of(target: EvalTarget, task: TaskFile, request: EvalRequest) -> tupl
         cells: list[Tuning | None] = list(requested.cells())
     except ValueError as error:  # an option contradicts another key of this grid
         raise BadInput(f"task {task.name}, grid {name}: {error}; give another grid with --grid") from None
-    remark = "" if request.grid else _borrowed_grid_remark(target, task, name)
+    remark = "" if request.grid else _remark_on_borrowed_grid(target, task, name)
     why = "" if request.grid else _explain_grid(target, task, name, remark)
     settings = f"{requested.describe()}{_describe_differences(grid, requested)}"
     return cells, f"{task.name}: grid {name}{f' ({why})' if why else ''}: {settings}", remark
@@ -104,7 +104,7 @@ def _explain_grid(target: EvalTarget, task: TaskFile, grid: str, remark: str) ->
     return "; ".join(filter(None, (target.why, remark, others)))
 
 
-def _borrowed_grid_remark(target: EvalTarget, task: TaskFile, grid: str) -> str:
+def _remark_on_borrowed_grid(target: EvalTarget, task: TaskFile, grid: str) -> str:
     """A remark if a model gets BERT's grid because the task has no grid of its own paper."""
     paper = target.paper or target.name
     if (_is_own(task) and len(task.grids) == 1) or grid not in BERTS or paper.partition("_")[0] == "bert":

@@ -75,7 +75,7 @@ def find_too_few(corpus: Path, tasks: Sequence[str], labels: int) -> dict[str, s
     return reasons
 
 
-def held_out_tasks(tasks: Sequence[str]) -> list[str]:
+def select_held_out_tasks(tasks: Sequence[str]) -> list[str]:
     """The tasks among `tasks` that use held-out documents of a corpus."""
     return [task for task in tasks if task in TASKS]
 
@@ -87,7 +87,7 @@ def warn_of_few_documents(corpus: Corpus, num: int, tasks: Sequence[str], own: b
     >>> warn_of_few_documents(Corpus(name="news"), 100_000, ["source_classification"], own=True)
     []
     """
-    affected = held_out_tasks(tasks)
+    affected = select_held_out_tasks(tasks)
     few = 2 if corpus.test_ratio and num >= 6 else 0  # the same rule as in pipeline/steps/plan.py
     num_held_out = max(round(corpus.test_ratio * num), few)
     if num_held_out >= FEWEST_ROWS or not affected:

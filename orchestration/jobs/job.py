@@ -22,7 +22,7 @@ from orchestration.config import (
 )
 from orchestration.jobs import held_out, initial_weights, stages
 from orchestration.planning import device_of
-from pipeline.readers import Source, about_how_many, left_out, plan_splits, recognise, recognise_reference
+from pipeline.readers import Source, about_how_many, list_unread_files, plan_splits, recognise, recognise_reference
 from pipeline.spec import Corpus, MixtureGroup
 from preprocessing.errors import BadInput
 from preprocessing.folders import require_local_path
@@ -92,7 +92,7 @@ class Job:
     def source_notes(self) -> list[str]:
         """How each source is read, which files of its directory are not read (`KIND:PATH` changes that), and what is
         held out."""
-        lines = [*(source.describe() for source in self.corpus.sources), *left_out(self.corpus.sources)]
+        lines = [*(source.describe() for source in self.corpus.sources), *list_unread_files(self.corpus.sources)]
         return [
             *lines,
             *_describe_mixture(self.corpus),
@@ -106,7 +106,7 @@ class Job:
 
         The number of documents is estimated from a sample, before cleaning and deduplication.
         """
-        if self.plan.corpus.state == "done" or not held_out.held_out_tasks(self.recipe.eval_tasks):
+        if self.plan.corpus.state == "done" or not held_out.select_held_out_tasks(self.recipe.eval_tasks):
             return []
         num = about_how_many(self.corpus.sources, self.corpus.clean.min_chars, self.corpus.clean.max_chars)
         return held_out.warn_of_few_documents(self.corpus, num, self.recipe.eval_tasks, self.own_text)
@@ -169,7 +169,7 @@ def open_job(flags: JobFlags) -> Job:
             "invalid --data: got an empty value, expected a path, GROUP=PATH, or the name of a corpus; set it or leave "
             "it out"
         )
-    for name, given in _given_names(flags):
+    for name, given in _list_given_names(flags):
         _require_path(name, given)
     if flags.output_dir.exists() and not flags.output_dir.is_dir():
         raise BadInput(f"--output-dir {flags.output_dir}: exists and is not a directory; use another one")
@@ -207,7 +207,7 @@ def open_job(flags: JobFlags) -> Job:
     )
 
 
-def _given_names(flags: JobFlags) -> list[tuple[str, str]]:
+def _list_given_names(flags: JobFlags) -> list[tuple[str, str]]:
     """Flags whose values are names or paths, with these values."""
     single = [
         ("recipe", flags.recipe),
@@ -256,7 +256,7 @@ def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) 
     """
     if not data:
         return default
-    if grouped := _grouped(data, default):
+    if grouped := _group_texts(data, default):
         return grouped
     corpora = [load_corpus(given) for given in data if _is_corpus(given)]
     if len(data) == len(corpora) == 1:
@@ -288,7 +288,7 @@ def _own_keys(corpus: Corpus, default: Corpus, ignore_ratios: bool) -> list[str]
     return [key for key in keys if getattr(corpus, key) not in (getattr(usual, key), getattr(Corpus(name="x"), key))]
 
 
-def _grouped(data: Sequence[str], default: Corpus) -> Corpus | None:
+def _group_texts(data: Sequence[str], default: Corpus) -> Corpus | None:
     """The mixture of `default` with the text that `--data GROUP=PATH` names; None if no --data has this form."""
     split = [_group_and_path(given) for given in data]
     if not any(name for name, _ in split):
@@ -330,7 +330,7 @@ def _grouped(data: Sequence[str], default: Corpus) -> Corpus | None:
 
 def _detect_sources(path: str) -> list[Source]:
     """The detected sources of a path, with absolute paths."""
-    return [source.anchored(Path()) for source in recognise(path)]
+    return [source.resolve_paths(Path()) for source in recognise(path)]
 
 
 def _group_and_path(value: str) -> tuple[str, str]:

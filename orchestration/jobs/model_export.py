@@ -13,7 +13,7 @@ from preprocessing.errors import BadInput
 from preprocessing.files import from_checked_json, is_new, of_kind, sums_of, whole_folder, write_atomic
 from preprocessing.folders import require_local_path
 from preprocessing.tokenization import Vocab
-from training.run import stored_run
+from training.run import load_stored_run
 
 EXPORT_AGAIN = (
     f"delete {stages.MARK} beside {launch.EXPORT}, then repeat the same `sesame train` command to write it again"
@@ -36,13 +36,13 @@ def export(
     require_local_path("DIR", to)
     if step:
         return _export_step(folder, to, step, heads=heads, repo=repo)
-    source, weights = _checked_export(folder), folder / launch.WEIGHTS
+    source, weights = _check_export(folder), folder / launch.WEIGHTS
     if not (weights / "spec.json").is_file():
         raise BadInput(
             f"{folder}: this run is not finished, so it has nothing to export; resume it with `sesame train`, or "
             "export a saved step with --step N"
         )
-    vocab = Path(stored_run(folder).corpus) / "vocab"
+    vocab = Path(load_stored_run(folder).corpus) / "vocab"
     becomes = describe_export(load_spec(weights), Vocab.load(source if source.is_dir() else vocab).pad)
     if not source.is_dir():
         raise BadInput(f"{source}: is missing; {EXPORT_AGAIN}")
@@ -71,7 +71,7 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
         )
     if not is_new(to):
         raise BadInput(f"{to}: exists and is not an empty directory; use another one")
-    run, saved = stored_run(folder), list_saved_steps(folder)
+    run, saved = load_stored_run(folder), list_saved_steps(folder)
     if step not in saved:
         has = ", ".join(map(str, sorted(saved))) or "none"
         raise BadInput(
@@ -96,10 +96,10 @@ def register(flags: JobFlags, name: str) -> tracking.ModelVersion:
     folder = run_folder(flags)
     if not (folder / stages.MARK).is_file():
         raise BadInput(f"{folder}: this run is not finished, so it has no model; resume it with `sesame train`")
-    return tracking.register(folder, _checked_export(folder), name)
+    return tracking.register(folder, _check_export(folder), name)
 
 
-def _checked_export(folder: Path) -> Path:
+def _check_export(folder: Path) -> Path:
     """The directory of a run's export, which may be missing. Raises BadInput if its files have changed.
 
     Runs of older versions have no record of their files, which are then not checked.

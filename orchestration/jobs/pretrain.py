@@ -46,7 +46,7 @@ def train(
         return result_of(stage.folder)
     require_corpus(job)
     # Take the lock first, because another process may be using the directory.
-    with environment.applied(job.cluster.env), hold_lock(stage.folder):
+    with environment.apply(job.cluster.env), hold_lock(stage.folder):
         return train_locked(job, resume, report, more_tags, stop_request)
 
 
@@ -68,9 +68,9 @@ def train_locked(
         (stage.folder / stages.MARK).unlink(missing_ok=True)
         stage.begin(anew=resume == "never")
         write_atomic(stage.folder / EVALS, json.dumps(recipe.eval_tasks or list(TASKS)).encode())
-        tags = {"corpus_hash": Manifest.load(corpus).digest, "changed_code": ", ".join(stage.changed_code())}
+        tags = {"corpus_hash": Manifest.load(corpus).digest, "changed_code": ", ".join(stage.find_changed_code())}
         metadata = metadata_of(job, tags | dict(more_tags or {}))
-        with advise_on_memory(recipe, cluster), environment.applied(cluster.env) as env:
+        with advise_on_memory(recipe, cluster), environment.apply(cluster.env) as env:
             result = launch.pretrain(
                 job.pretraining(resume),
                 num_workers=cluster.count_workers(recipe),

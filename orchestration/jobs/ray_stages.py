@@ -31,7 +31,7 @@ def pretrain_and_evaluate(
     if job.plan.run.state == "done" and resume != "never":
         return _evaluate(job, pretrain.train(job, resume, report), report, fit, left_out)
     planning.refuse_what_cannot_be(job.recipe, job.cluster)
-    with environment.applied(job.cluster.env), hold_lock(job.plan.run.folder), _ray(job, report):
+    with environment.apply(job.cluster.env), hold_lock(job.plan.run.folder), _ray(job, report):
         return _evaluate(job, pretrain.train_locked(job, resume, report), report, fit, left_out)
 
 

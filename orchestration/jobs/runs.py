@@ -11,7 +11,7 @@ from orchestration.jobs import stages
 from orchestration.jobs.job import Job, JobFlags, open_job
 from preprocessing.errors import BadInput
 from preprocessing.files import of_kind, read_json, read_object
-from training.run import CHECKPOINTS, Run, step_of, steps, stored_run
+from training.run import CHECKPOINTS, Run, load_stored_run, step_of, steps
 from training.tasks import TASKS
 
 RESULT = "result.json"
@@ -34,7 +34,7 @@ def run_folder(flags: JobFlags) -> Path:
 def run_of(flags: JobFlags) -> Run:
     """The run in a directory, or else the run of the recipe on its corpus, which must exist."""
     if folder := _find_named_run(flags):
-        return stored_run(folder)
+        return load_stored_run(folder)
     job = open_job(flags)
     require_corpus(job)
     return job.pretraining()

@@ -205,7 +205,7 @@ def _plan_held_out_task(target: EvalTarget, task: str, request: EvalRequest) -> 
             weights=target.weights,
             task=task,
             start=start,
-            tuning=budget.tuning(seed) if is_tuned else None,
+            tuning=budget.make_tuning(seed) if is_tuned else None,
             updates=budget.steps if is_tuned else 1,
             labels=labels if is_tuned else 0,
             length=LENGTH,
@@ -420,7 +420,7 @@ def _read_items(task: TaskFile, data: Path, submitted: Collection[str]) -> tuple
                 f"task {task.name}, {split}: malformed row in a split for a leaderboard: {records.malformed[0]}; "
                 "repair the file, because predictions are numbered by row, or leave --leaderboard-dir out"
             )
-        unlabeled = [] if _is_unlabeled(files.chosen(data), task) else _describe_unlabeled(items[split])
+        unlabeled = [] if _is_unlabeled(files.select_files(data), task) else _describe_unlabeled(items[split])
         notes += [f"task {task.name}, {split}: {note}" for note in records.notes]
         notes += [f"task {task.name}, {split}: {note}; this split is not scored" for note in unlabeled]
     return items, notes

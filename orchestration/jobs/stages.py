@@ -63,7 +63,7 @@ class JobStage:
         mark = {"stage": self.name, "hash": self.hash, "causes": self.causes}
         write_atomic(self.folder / MARK, json.dumps(mark, indent=1).encode())
 
-    def changed_code(self) -> list[str]:
+    def find_changed_code(self) -> list[str]:
         """Source files that have changed since the directory was started; [] without a directory; CODE itself if it is
         damaged."""
         try:
@@ -95,7 +95,7 @@ class JobStage:
         """
         words = {"done": "done, skipped", "begun": "incomplete, resumes", "due": "to do"}[self.state]
         yield f"{self.name}: {words} ({self.folder})"
-        if code := self.changed_code():
+        if code := self.find_changed_code():
             files = ", ".join(code)
             yield f"{self.name}: made by different code ({files} changed since); to make it again, delete its directory"
         if self.name != "scores" and (line := other_values([self])):

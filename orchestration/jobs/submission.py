@@ -96,7 +96,7 @@ def identity(job: Job, flags: JobFlags, verb: Verb) -> str:
 
 
 @contextmanager
-def sent_environment(job: Job, name: str) -> Iterator[dict[str, str]]:
+def send_environment(job: Job, name: str) -> Iterator[dict[str, str]]:
     """Environment variables of the job `name`: the path of a file below --output-dir with the values of `env`.
 
     The job deletes this file when it starts. The result is {} if the cluster file takes no values from the environment

@@ -100,5 +100,5 @@ class _TokenCounter:
     def describe(self, pseudo: PseudoKind) -> str:
         return ""
 
-    def shown(self, request: Request) -> str:
+    def format_request(self, request: Request) -> str:
         return request.context + request.continuation

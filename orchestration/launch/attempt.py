@@ -27,7 +27,7 @@ from orchestration.launch.worker_polls import WorkerPolls
 from orchestration.progress import Report
 from orchestration.signals import StopRequest
 from orchestration.tracking import TrackedRun
-from preprocessing.errors import ResourceError, SesameError, missing_module
+from preprocessing.errors import ResourceError, SesameError, explain_missing_module
 from preprocessing.files import TEMPORARY, remove_tree, remove_unfinished
 from training.run import CHECKPOINTS, Run, step_of, steps
 
@@ -131,7 +131,7 @@ class Attempt:
                 message = f"a worker lost its connection to the others ({reason_text})"
                 raise WorkersDisconnected(message, self.step) from error
             if isinstance(error.cause, ModuleNotFoundError):
-                raise ResourceError(f"a worker: {missing_module(error.cause)}") from error
+                raise ResourceError(f"a worker: {explain_missing_module(error.cause)}") from error
             raise
         except RuntimeEnvSetupError as error:
             message = " ".join(str(error).split())[:MOST_CHARS]
@@ -154,7 +154,7 @@ class Attempt:
         kills = count_oom_kills() - self.oom_kills_before if platform.node() in hosts else 0
         because = describe_oom_kill(message, last, kills)
         neighbors = [used for rank, used in memory.items() if hosts[rank] == hosts[largest]]
-        part = last.shared_by(neighbors) if because else None
+        part = last.divide_among(neighbors) if because else None
         return WorkerDied(f"{who} died ({because or reason or 'no cause known'})", self.step, part)
 
     def _start(self) -> None:
@@ -299,7 +299,7 @@ class Attempt:
         """Make the workers finish the checkpoint that they are writing. Wait until its files stop growing."""
         import ray
 
-        if find_fault() or not self.workers.started or not _unfinished_sizes(self.folder):
+        if find_fault() or not self.workers.started or not _measure_unfinished(self.folder):
             return
         ranks = range(self.group.num)
         unresponsive = self.polls.unresponsive(ranks, time.monotonic())
@@ -307,9 +307,9 @@ class Attempt:
             return
         self.on_progress({"stage": "finishing the checkpoint"})
         calls = self.workers.finish_checkpoint([rank for rank in ranks if rank not in unresponsive])
-        sizes, since_s = _unfinished_sizes(self.folder), time.monotonic()
+        sizes, since_s = _measure_unfinished(self.folder), time.monotonic()
         while not ray.wait([calls[0]], timeout=0.1)[0] and time.monotonic() - since_s < FINISH_S:
-            if (now := _unfinished_sizes(self.folder)) != sizes:
+            if (now := _measure_unfinished(self.folder)) != sizes:
                 sizes, since_s = now, time.monotonic()
 
     def _end(self) -> None:
@@ -322,7 +322,7 @@ class Attempt:
         remove_unfinished(self.run.folder)
 
 
-def _unfinished_sizes(folder: Path) -> dict[str, int]:
+def _measure_unfinished(folder: Path) -> dict[str, int]:
     """Size in bytes of each file of the unfinished checkpoints."""
     sizes = dict[str, int]()
     for path in (folder / CHECKPOINTS).glob(f"{TEMPORARY}*/*"):

@@ -166,7 +166,7 @@ def _evaluate_files(trial: EvalTrial, task: TaskFile, count: Path | None) -> "Ev
             kind = cast(LabeledTask, task.task)
             begins = trial.begin[0].name if trial.begin else ""
             net = (
-                _finetuned_before(
+                _load_finetuned(
                     _Keyed(f"{trial.folder} {trial.weights} {trial.start} {trial.begin!r} {trial.data}", trial)
                 )
                 if begins
@@ -220,12 +220,12 @@ def _items(keyed: _Keyed) -> Sequence[TaskItem]:
 
 def _initial_model(trial: EvalTrial) -> "EvaluatedModel":
     """The initial model of a trial; its weights are None if the trial starts from random weights."""
-    net = _pretrained(trial.folder, trial.weights)
+    net = _load_pretrained(trial.folder, trial.weights)
     return net if trial.start == "pretrained" else replace(net, weights=None)
 
 
 @lru_cache(maxsize=1)
-def _finetuned_before(keyed: _Keyed) -> "EvaluatedModel":
+def _load_finetuned(keyed: _Keyed) -> "EvaluatedModel":
     """The model after the earlier fine-tuning of a trial, without the classifier of that task.
 
     The first trial of a run that needs this model trains and saves it. The other trials wait for the lock of the first
@@ -311,7 +311,7 @@ def _lock(path: Path, *, waits: bool) -> Iterator[None]:
 
 
 @lru_cache(maxsize=2)
-def _pretrained(folder: Path, weights: str) -> "EvaluatedModel":
+def _load_pretrained(folder: Path, weights: str) -> "EvaluatedModel":
     """The model of a run, of one of its steps, or of a transformers directory, read once per process."""
     from training import checkpoint
     from training.evaluation import EvaluatedModel, net_of

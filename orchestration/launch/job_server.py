@@ -183,7 +183,7 @@ class JobServer:
         try:
             yield
         except AuthenticationError:
-            raise self._unauthorized() from None
+            raise self._make_token_error() from None
         except RuntimeError as error:
             message = " ".join(str(error).split())
             if name and "status code 404" in message:
@@ -211,7 +211,7 @@ class JobServer:
                 raise
             status = getattr(error, "status", None)
             if status in (401, 403):
-                raise self._unauthorized() from None
+                raise self._make_token_error() from None
             if status is None:
                 raise self._unreachable() from None
             raise ResourceError(
@@ -219,7 +219,7 @@ class JobServer:
                 "--follow"
             ) from None
 
-    def _unauthorized(self) -> ResourceError:
+    def _make_token_error(self) -> ResourceError:
         return ResourceError(
             f"{self.url}: the token is missing or wrong; set RAY_AUTH_MODE=token and "
             "RAY_AUTH_TOKEN_PATH=FILE, the token of that cluster"

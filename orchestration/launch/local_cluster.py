@@ -19,7 +19,7 @@ from orchestration.launch.job_server import JobServer
 from orchestration.launch.session import NICENESS, PATIENCE
 from preprocessing import limits
 from preprocessing.errors import ResourceError, SesameError
-from preprocessing.processes import began
+from preprocessing.processes import read_start_id
 
 FOLDER = (
     Path(tempfile.gettempdir()) / f"sesame-cluster-{os.getuid()}"
@@ -50,7 +50,7 @@ def start_cluster(folder: Path = FOLDER, ray_port: int = RAY_PORT, dashboard_por
     """
     _make_private(folder)
     pids = folder / "pids"
-    if any(map(began, _pids(folder))):
+    if any(map(read_start_id, _pids(folder))):
         raise ResourceError(f"a local cluster is already running in {folder}; end it with `make cluster-down`")
     token = folder / "token"
     token.unlink(missing_ok=True)
@@ -84,7 +84,7 @@ def start_cluster(folder: Path = FOLDER, ray_port: int = RAY_PORT, dashboard_por
 def stop_cluster(folder: Path = FOLDER) -> None:
     """End the processes that `up` started, raylets first. Does nothing if none is running."""
     all_of_them: list[psutil.Process] = []
-    for pid in filter(began, reversed(_pids(folder))):
+    for pid in filter(read_start_id, reversed(_pids(folder))):
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)
             all_of_them += [process, *process.children(recursive=True)]
@@ -111,7 +111,7 @@ def _start(folder: Path, name: str, words: list[str]) -> None:
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True, cwd=folder,
         )  # fmt: skip
     with (folder / "pids").open("a") as file:
-        file.write(f"{process.pid} {began(process.pid)}\n")
+        file.write(f"{process.pid} {read_start_id(process.pid)}\n")
 
 
 def _wait_for_server(url: str, folder: Path, upto: float) -> JobServer:
@@ -125,7 +125,7 @@ def _wait_for_server(url: str, folder: Path, upto: float) -> JobServer:
 
 def _check_progress(folder: Path, upto: float) -> None:
     """Raises ResourceError if a process of the cluster has ended, or if the time `upto` has passed."""
-    if not all(map(began, _pids(folder))):
+    if not all(map(read_start_id, _pids(folder))):
         raise ResourceError(
             f"a process of the cluster ended during its start; read {folder}/*.log (ports {RAY_PORT} and "
             f"{DASHBOARD_PORT} must be free)"
@@ -149,7 +149,7 @@ def _pids(folder: Path) -> list[int]:
     """The IDs of the processes that `up` started, without IDs that now belong to other processes."""
     file = folder / "pids"
     lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
-    return [int(pid) for pid, *then in lines if [began(int(pid))] in (then, [""])]
+    return [int(pid) for pid, *then in lines if [read_start_id(int(pid))] in (then, [""])]
 
 
 def main(words: list[str]) -> int:

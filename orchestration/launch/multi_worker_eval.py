@@ -9,7 +9,7 @@ from orchestration.launch.attempt import START_S
 from orchestration.launch.eval_trial import EvalTrial, TrialResources, evaluate_cell
 from orchestration.launch.nodes import WorkerRequirements
 from orchestration.launch.placement import place_workers
-from orchestration.launch.worker import meeting_place
+from orchestration.launch.worker import find_meeting_place
 from preprocessing.errors import ResourceError
 
 if TYPE_CHECKING:  # only the workers import torch
@@ -23,7 +23,7 @@ class TrialWorker:
         self.rank, self.world = rank, world
 
     def address(self) -> tuple[str, int]:
-        return meeting_place()
+        return find_meeting_place()
 
     def evaluate(
         self, env: Mapping[str, str], trial: EvalTrial, count: Path | None, meeting: tuple[str, int]

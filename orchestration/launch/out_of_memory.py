@@ -49,10 +49,10 @@ class MemoryUse:
     def is_full(self) -> bool:
         return self.limit > 0 and self.machine > FULL * self.limit
 
-    def shared_by(self, workers: Sequence["MemoryUse"]) -> "MemoryUse":
+    def divide_among(self, workers: Sequence["MemoryUse"]) -> "MemoryUse":
         """A copy whose limit is the part of one worker. `workers` are all workers of this machine, this one included.
 
-        >>> MemoryUse(4e9, 11e9, 16e9).shared_by([MemoryUse(4e9), MemoryUse(3e9)]).limit
+        >>> MemoryUse(4e9, 11e9, 16e9).divide_among([MemoryUse(4e9), MemoryUse(3e9)]).limit
         6000000000.0
         """
         others = max(0.0, self.machine - sum(each.process for each in workers))
@@ -75,7 +75,7 @@ def explain_out_of_memory(run: Run, rank: int, activity: Callable[[], str]) -> I
         if not is_of_memory(error):
             raise
         used, limit = _device_memory(run)
-        requested = _requested_bytes(str(error))
+        requested = _parse_requested_bytes(str(error))
         more = f" and requested {format_bytes(requested)} more" if requested else ""
         raise OutOfMemory(
             f"{run.folder}: worker {rank} ran out of memory in {activity()}: it used {format_bytes(used)} of "
@@ -97,11 +97,13 @@ def is_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and bool(MESSAGE.search(str(error)))
 
 
-def _requested_bytes(text: str) -> float:
+def _parse_requested_bytes(text: str) -> float:
     """The bytes that an allocator could not provide, according to its error message; 0 if it does not say.
 
-    >>> _requested_bytes("Tried to allocate 1.50 GiB. GPU 0 has"), _requested_bytes("you tried to allocate 4096 bytes.")
-    (1610612736.0, 4096.0)
+    >>> _parse_requested_bytes("Tried to allocate 1.50 GiB. GPU 0 has")
+    1610612736.0
+    >>> _parse_requested_bytes("you tried to allocate 4096 bytes.")
+    4096.0
     """
     match = REQUESTED.search(text)
     return float(match[1].rstrip(".")) * UNITS[match[2] or "bytes"] if match else 0.0

@@ -99,7 +99,7 @@ def place_workers(
         options = resources | {"runtime_env": {"env_vars": environment}}
         node_of = _node_of(placement) if nodes else dict.fromkeys(range(num), "")  # our own Ray has a single node
         ranks = by_node(node_of)
-        size = _communicating_workers(machine)
+        size = _count_communicating_workers(machine)
         if split := count_divided_groups([node_of[bundle] for bundle in ranks], size):
             log.warning(
                 "%d of %d groups of %d workers that communicate in each layer span several nodes; steps are faster "
@@ -139,7 +139,7 @@ def count_divided_groups(nodes: Sequence[str], together: int) -> int:
     return sum(len(set(nodes[first : first + together])) > 1 for first in range(0, len(nodes), together))
 
 
-def _communicating_workers(machine: EngineSettings) -> int:
+def _count_communicating_workers(machine: EngineSettings) -> int:
     """Number of consecutive workers that wait for each other in each layer (training/engines/mesh.py)."""
     return machine.tensor_parallel_size * machine.sequence_parallel_size
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import psutil
 
-from preprocessing.processes import began
+from preprocessing.processes import read_start_id
 
 OF_RAY: Final = ("raylet", "gcs_server")
 PATIENCE_S: Final = 3.0  # timeout for the end of processes after SIGTERM
@@ -26,11 +26,11 @@ class ProcessIdentity:
 
     @classmethod
     def me(cls) -> "ProcessIdentity":
-        return cls(platform.node(), os.getpid(), began(os.getpid()))
+        return cls(platform.node(), os.getpid(), read_start_id(os.getpid()))
 
     def find(self) -> psutil.Process | None:
         """The process, if it runs on this machine and has not ended."""
-        if self.host == platform.node() and self.began and began(self.pid) == self.began:
+        if self.host == platform.node() and self.began and read_start_id(self.pid) == self.began:
             with suppress(psutil.Error):
                 return psutil.Process(self.pid)
         return None

@@ -36,7 +36,7 @@ class StepReporter:
         if self.first_done > 0:
             event["resumed_at"] = self.first_done
         if self.pace_s:
-            event["left_s"] = self.left_s()
+            event["left_s"] = self.estimate_left_s()
         if now := activity or ("" if self.pace_s or done == self.run.steps else f"step {done + 1}"):
             event["now"] = now
         self.report(event)
@@ -52,7 +52,7 @@ class StepReporter:
             )
         self.since_s = now_s
 
-    def left_s(self) -> float:
+    def estimate_left_s(self) -> float:
         """Seconds until the last step. Evaluations, checkpoints and so on are included as soon as one of them has been
         timed."""
         run = self.run

@@ -28,7 +28,7 @@ from orchestration.launch.stacks import Stacks
 from orchestration.launch.step_reports import StepReporter
 from orchestration.tracking import STATE, MetricLog, TrackedRun, hardware, log_tags
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, sums_of, write_atomic
+from preprocessing.files import sums_of, to_checked_json, write_atomic
 from preprocessing.lock import register_process
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
@@ -55,7 +55,7 @@ LogMessage = tuple[str, int, str]
 """A message of one of our loggers: logger name, level and text."""
 
 
-def meeting_place() -> tuple[str, int]:
+def find_meeting_place() -> tuple[str, int]:
     """The address of this machine and a port that is free now."""
     from ray.util import get_node_ip_address
 
@@ -111,7 +111,7 @@ class Worker:
         os.environ |= env
         register_process(Path(folder))
         self.stacks = Stacks(Path(folder), self.rank)
-        return StartedWorker(ProcessIdentity.me(), meeting_place(), get_runtime_context().get_node_id())
+        return StartedWorker(ProcessIdentity.me(), find_meeting_place(), get_runtime_context().get_node_id())
 
     def poll(self) -> WorkerStatus:
         """The last logged step, the heartbeat, and the events and warnings since the last call."""
@@ -288,7 +288,7 @@ def sample_writer(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) 
         return lambda step: None
     from training.generation import generate_samples
 
-    vocab = run.sampling.reading(Vocab.load(Path(run.corpus) / "vocab"))
+    vocab = run.sampling.adapt_tokenizer(Vocab.load(Path(run.corpus) / "vocab"))
 
     def write_samples(step: int) -> None:
         try:
@@ -320,7 +320,7 @@ def export_weights(run: Run, engine: "Engine[Model]", beat: Callable[[], None] =
         stored = load_weights(folder / WEIGHTS, beat=beat)[1]
         to_transformers(stored, spec, Path(run.corpus) / "vocab", folder / EXPORT, rows=run.sampling, beat=beat)
         beat()
-        write_atomic(folder / EXPORTED, checked_json(sums_of(folder / EXPORT)))
+        write_atomic(folder / EXPORTED, to_checked_json(sums_of(folder / EXPORT)))
     except BadInput as error:
         return str(error)
     return ""

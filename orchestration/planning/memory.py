@@ -114,7 +114,7 @@ def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End,
         "master": 4 * owned if layout.mixed or zero else 0.0,
         "optimizer": 4 * moments(demand, layout, length, stage),
     }
-    offloaded = _offloaded(layout, states, owned, demand.weights.tables / layout.tensor)
+    offloaded = _count_offloaded(layout, states, owned, demand.weights.tables / layout.tensor)
     on_disk = sum(offloaded.get(name, 0.0) for name in _disk(layout))
     if cuda:
         states = {name: value - offloaded.get(name, 0.0) for name, value in states.items()}
@@ -241,7 +241,9 @@ def _update(layout: ParallelLayout, weights: float, owned: float) -> float:
     return {1: 4 * weights, 2: 6 * owned, 3: 4 * owned}[layout.zero]
 
 
-def _offloaded(layout: ParallelLayout, states: dict[str, float], owned: float, largest: float) -> dict[str, float]:
+def _count_offloaded(
+    layout: ParallelLayout, states: dict[str, float], owned: float, largest: float
+) -> dict[str, float]:
     """Bytes in host memory by item: states of the device, and also `copies` of gradients in float32 and `host_buffers`.
 
     `buffers` are on the device. Stages 1 and 2 reduce gradients on the device, and send them through a buffer as long
@@ -297,7 +299,7 @@ def activations(
     for stack in stacks:
         if not stack.backward:
             continue
-        block = kept_by_block(stack, layout, cuda=cuda)
+        block = count_kept_by_block(stack, layout, cuda=cuda)
         entry = stack.tokens * stack.width * size
         each = entry if layout.checkpointing == "full" else block
         total += -(-stack.number // layout.pipeline) * each * at_once
@@ -310,7 +312,7 @@ def activations(
     return total + embedded * at_once, passing
 
 
-def kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool) -> float:
+def count_kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool) -> float:
     """Bytes of activations that one block stores for its backward pass (measured by the saved tensors of torch).
 
     On a CPU, a tensor with dropout stores a mask of its own precision, and attention dropout stores three score

@@ -256,14 +256,14 @@ def suggest_settings(recipe: Recipe, cluster: Cluster, used: float, limit: float
     length = demand.longest.seq_length
     row = demand.row_tokens(length)
 
-    def planned(rows: int) -> float:
+    def plan_rows(rows: int) -> float:
         return peak_memory(demand, replace(layout, micro_tokens=rows * row), cuda=cuda)[1].peak
 
     now = layout_in_phase(layout, demand, demand.longest).rows
-    room = FILLED * limit - max(0.0, used - planned(now))
+    room = FILLED * limit - max(0.0, used - plan_rows(now))
     # the plan underestimates here, or other processes also need memory
-    most = now - 1 if planned(now) > room else now // 2
-    if rows := next((rows for rows in range(most, 0, -1) if planned(rows) <= room), 0):
+    most = now - 1 if plan_rows(now) > room else now // 2
+    if rows := next((rows for rows in range(most, 0, -1) if plan_rows(rows) <= room), 0):
         return (
             f"{rows * row:,} would fit: set {more}micro_batch_tokens={rows * row}; the training result does not change"
         )

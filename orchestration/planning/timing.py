@@ -98,7 +98,7 @@ def communication_volume(demand: Workload, layout: ParallelLayout, length: int, 
     reduced, spread = part * layout.reduce_bytes * weights, part * size * weights
     passes = 1 if weights - whole <= layout.live else 2
     summed = exchanged = 0.0
-    again, stacks = _recomputed_fraction(layout), demand.blocks(batch / (layout.replicas * micro), length)
+    again, stacks = _find_recomputed_fraction(layout), demand.blocks(batch / (layout.replicas * micro), length)
     for stack in stacks:
         share = _share(stack, demand, layout)
         # A block has two reductions in the forward and two in the backward pass (arXiv:1909.08053, 3), and two more for
@@ -129,7 +129,7 @@ def _pipeline_bytes(demand: Workload, layout: ParallelLayout, tokens: float) -> 
     return 2 * tokens * demand.recipe.model.hidden_size * size + tables
 
 
-def _recomputed_fraction(layout: ParallelLayout) -> float:
+def _find_recomputed_fraction(layout: ParallelLayout) -> float:
     """The fraction of a step's products that activation checkpointing repeats."""
     return {"none": 0.0, "selective": 0.0, "full": 1.0}[layout.checkpointing] / (1 + BACK)
 
@@ -189,10 +189,10 @@ def step_seconds(
     stacks = demand.blocks(rows, length)
     products, attention = flops / speed, of_pairs * most / layout.tensor / _attention(stacks, layout, device, code)
     traffic = launches = 0.0
-    again = _recomputed_fraction(layout)
+    again = _find_recomputed_fraction(layout)
     for stack in stacks:
         share = _share(stack, demand, layout)
-        elements = _traffic(stack, layout, scores_in_memory) + size * _spread(stack, demand, code) * (filled < 1)
+        elements = _traffic(stack, layout, scores_in_memory) + size * _count_spread(stack, demand, code) * (filled < 1)
         traffic += share * elements / memory_speed
         launches += share * code.block_launches
     one = products + attention + traffic
@@ -248,7 +248,7 @@ def _attention(stacks: Sequence[BlockSpec], layout: ParallelLayout, device: Devi
     return device.peak(layout.precision) * (reach if reach and layout.mixed else device.reach)
 
 
-def _spread(stack: BlockSpec, demand: Workload, code: Overheads) -> float:
+def _count_spread(stack: BlockSpec, demand: Workload, code: Overheads) -> float:
     """Elements that go through memory to pad and unpad the tokens of one block around attention.
 
     Zero if sequences are full, as in running text, or if a kernel accepts unpadded tokens.

@@ -34,7 +34,7 @@ def describe_difference(ours: Recipe, theirs: Recipe) -> list[str]:
     before, after = (dict(flatten(dataclasses.asdict(recipe))) for recipe in (ours, theirs))
     for key, value in after.items():  # a key that only `ours` has belongs to a replaced part, which a sentence names
         if value != before.get(key) and not _is_covered(ours, theirs, key):
-            lines.append(f"{key}: {_shown(value)}" + (f", was {_shown(before[key])}" if key in before else ""))
+            lines.append(f"{key}: {_display(value)}" + (f", was {_display(before[key])}" if key in before else ""))
     return lines
 
 
@@ -189,5 +189,5 @@ def _lengths(recipe: Recipe) -> str:
     )
 
 
-def _shown(value: Any) -> str:
+def _display(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -175,7 +175,7 @@ def markdown(recipes: Iterable[Recipe]) -> str:
     lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
     for recipe in recipes:
         cells = {"recipe": f"`{recipe.name}`", **row(recipe), "oracle": oracle(recipe)}
-        cells |= {"paper": _cited(recipe.paper), "parameters": f"{cells['parameters']:,}"}
+        cells |= {"paper": _cite(recipe.paper), "parameters": f"{cells['parameters']:,}"}
         lines.append(f"| {' | '.join(str(cells[column]) for column in COLUMNS)} |")
     return "\n".join(lines)
 
@@ -186,10 +186,10 @@ def _year(recipe: Recipe) -> int:
     return int(year[0]) if year else 0
 
 
-def _cited(paper: str) -> str:
+def _cite(paper: str) -> str:
     """The name of a paper, as a link if it is on arXiv.
 
-    >>> _cited("RoBERTa, Liu et al. 2019, arXiv:1907.11692")
+    >>> _cite("RoBERTa, Liu et al. 2019, arXiv:1907.11692")
     '[RoBERTa](https://arxiv.org/abs/1907.11692)'
     """
     name, arxiv = paper.split(",")[0], re.search(r"arXiv:([\d.]+)", paper)

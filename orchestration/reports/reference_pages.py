@@ -81,7 +81,7 @@ def keys(found: Iterable[KeyGroup]) -> str:
             continue
         lines += [f"### {part.name or 'Top level'}", "", _cell(part.doc), ""]
         if part.within:
-            lines += [f"Only if the enclosing section has the kind {_listed(part.within)}.", ""]
+            lines += [f"Only if the enclosing section has the kind {_list_words(part.within)}.", ""]
         if part.keys:
             rows = [(f"`{key.name}`", key.type, _default(key.default), _cell(key.doc)) for key in part.keys]
             lines += [*_table(("key", "type", "default", "meaning"), rows), ""]
@@ -288,7 +288,7 @@ def _code(words: Iterable[str]) -> str:
     return ", ".join(f"`{word}`" for word in words)
 
 
-def _listed(words: Sequence[str]) -> str:
+def _list_words(words: Sequence[str]) -> str:
     return " or ".join(f"`{word}`" for word in words)
 
 

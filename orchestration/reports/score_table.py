@@ -9,7 +9,7 @@ from math import isfinite
 from statistics import median
 from typing import Any, Final
 
-from training.tasks import TaskScore, spread_of
+from training.tasks import TaskScore, measure_spread
 
 LEGEND: Final = (  # meaning of the numbers in a table
     "Median and standard deviation over the seeds, in brackets the 95 % confidence interval over seeds and examples; "
@@ -193,7 +193,7 @@ def format_score(values: Sequence[float], metric: str) -> str:
         return ""
     counts = unit_of(metric) != SHARES and all(float(value).is_integer() for value in values)
     digits = 0 if counts else _digits(metric)
-    spread = f" +- {number(scale_value(spread_of(values), metric), digits)}" if len(values) > 1 else ""
+    spread = f" +- {number(scale_value(measure_spread(values), metric), digits)}" if len(values) > 1 else ""
     return f"{number(scale_value(median(values), metric), digits)}{spread}"
 
 
@@ -228,8 +228,8 @@ def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float]
                 for split, metrics in one.scores.items()
                 for metric, values in metrics.items()
             )
-            parts.append(f"* {named(score)}, {start}: {f'{how}{decided}: ' if how else ''}{others}")
-        parts += [f"* {named(score)}: no score of {failed}" for failed in score.failed]
+            parts.append(f"* {name_score(score)}, {start}: {f'{how}{decided}: ' if how else ''}{others}")
+        parts += [f"* {name_score(score)}: no score of {failed}" for failed in score.failed]
     parts += _notes(scores)
     return "\n\n".join(parts) + "\n"
 
@@ -244,12 +244,12 @@ def _notes(scores: Sequence[TaskScore]) -> list[str]:
     return [
         f"* {task}, all {count[task]} scores: {note}"
         if 1 < len(those) == count[task]
-        else f"* {', '.join(map(named, those))}: {note}"
+        else f"* {', '.join(map(name_score, those))}: {note}"
         for (task, note), those in of.items()
     ]
 
 
-def named(score: TaskScore) -> str:
+def name_score(score: TaskScore) -> str:
     """The name of a score: its task, and its step and labels if it has them."""
     return score_name(score.task, score.step, score.labels)
 

@@ -55,7 +55,7 @@ def run_checks(
         *versions(),
         compiler(),
         cores_and_memory(),
-        shared_memory(Path("/dev/shm")),
+        check_shared_memory(Path("/dev/shm")),
         disk(out),
         open_files(),
         gpu(),
@@ -102,7 +102,7 @@ def cores_and_memory() -> HealthCheck:
     return HealthCheck("machine", found, remedy)
 
 
-def shared_memory(path: Path) -> HealthCheck:
+def check_shared_memory(path: Path) -> HealthCheck:
     """The free shared memory. Ray keeps its object store there; containers often have only 64 MB."""
     if not path.is_dir():
         return HealthCheck(

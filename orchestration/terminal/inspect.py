@@ -12,7 +12,7 @@ from orchestration.reports.data_card import attention_mask
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Batch
 from preprocessing.shards import TokenStore
-from preprocessing.tokenization import ShownToken, Vocab, legend, shown_tokens
+from preprocessing.tokenization import ShownToken, Vocab, display_tokens, legend
 from training.data import open_loader
 from training.run import Run
 
@@ -86,9 +86,9 @@ def _decode(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal
     ids, targets = row["input_ids"].tolist(), row["targets"].tolist()
     source = row["source_input_ids"].tolist() if "source_input_ids" in row else None
     if source is not None:
-        shown = shown_tokens(vocab, [target for target in targets if target >= 0])
+        shown = display_tokens(vocab, [target for target in targets if target >= 0])
     else:
-        shown = shown_tokens(vocab, ids, () if is_causal else targets)
+        shown = display_tokens(vocab, ids, () if is_causal else targets)
     return DecodedExample(
         step=step,
         number=number,
@@ -98,7 +98,7 @@ def _decode(step: int, number: int, row: dict[str, Any], vocab: Vocab, is_causal
         is_causal=is_causal,
         pair_label=_label(row),
         source=None if source is None else [vocab.piece(token) for token in source],
-        shown_source=() if source is None else tuple(shown_tokens(vocab, source)),
+        shown_source=() if source is None else tuple(display_tokens(vocab, source)),
         attention_mask=attention_mask(row),
     )
 
@@ -114,10 +114,10 @@ def render_examples(examples: list[DecodedExample]) -> Group:
     tokens = [token for sample in examples for token in (*sample.shown_source, *sample.shown)]
     labels = "token(label): a predicted token and its label" if any(token.label for token in tokens) else ""
     key = "; ".join(part for part in (labels, legend(tokens)) if part)
-    return Group(*(_shown(sample) for sample in examples), *([Text(key, QUIET)] if key else []))
+    return Group(*(_format_example(sample) for sample in examples), *([Text(key, QUIET)] if key else []))
 
 
-def _shown(sample: DecodedExample) -> Text:
+def _format_example(sample: DecodedExample) -> Text:
     predicted = sum(label != "" for label in sample.labels)
     head = f"step {sample.step}, sequence {sample.number}: {len(sample.tokens)} tokens, {predicted} predicted"
     pair = f"sentence-pair label {sample.pair_label}: {sample.pair_label_means}" if sample.pair_label_means else ""

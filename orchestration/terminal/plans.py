@@ -64,7 +64,7 @@ SENT = {  # parts of the communication
 }
 
 
-def plan_view(plan: RunEstimate) -> Group:
+def view_plan(plan: RunEstimate) -> Group:
     """The whole plan of a run."""
     own, demand = plan.own, plan.demand
     head = [
@@ -80,7 +80,7 @@ def plan_view(plan: RunEstimate) -> Group:
         parts.append(Text(f"impossible: {plan.why_not}", "red"))
     blank = Text()
     parts += [blank, _memory(plan), blank]
-    parts += [] if plan.why_not else [_time(own), blank, _sent(own), blank]
+    parts += [] if plan.why_not else [_time(own), blank, _make_traffic_table(own), blank]
     parts += [Text(note) for note in plan.notes]
     if plan.better:
         parts.append(_layouts("the fastest layouts on these devices, with their overrides", plan, plan.better))
@@ -93,7 +93,7 @@ def plan_view(plan: RunEstimate) -> Group:
     return Group(*parts)
 
 
-def published_view(runs: Sequence[ComparedRun]) -> Group:
+def view_published_runs(runs: Sequence[ComparedRun]) -> Group:
     """Runs of the literature: parameters, layers, data, published and predicted time and cost.
 
     Below the table, a line for each run gives its source and the reason for a difference.
@@ -130,7 +130,7 @@ def published_view(runs: Sequence[ComparedRun]) -> Group:
     return Group(table, Text(), about, *lines)
 
 
-def timed_steps_view(runs: Sequence[TimedPrediction]) -> Group:
+def view_timed_steps(runs: Sequence[TimedPrediction]) -> Group:
     """Measured steps of Sesame, with the predictions of the plan."""
     table = Table(box=None, pad_edge=False)
     for name in (
@@ -171,7 +171,7 @@ def _memory(plan: RunEstimate) -> Table:
     return table
 
 
-def _sent(own: CostedLayout) -> Table:
+def _make_traffic_table(own: CostedLayout) -> Table:
     """Bytes that a device sends in a step of each phase, by operation."""
     table = Table(title="sent per device and step", title_justify="left", box=None, pad_edge=False, show_header=False)
     table.add_column("")

@@ -108,7 +108,7 @@ class BarProgress:
             return
         self.drawn.remove_task(self.task)
         if not self.stage.is_brief:
-            line = self.stage.ended(self.drawn.console.width - 2, stopped)
+            line = self.stage.format_ended(self.drawn.console.width - 2, stopped)
             mark = ("* ", "green") if self.stage.is_whole and not stopped else ("! ", "yellow")
             self.drawn.console.print(Text.assemble(mark, line), no_wrap=True, crop=True)
         self.stage = None
@@ -164,7 +164,7 @@ class LineProgress:
             assert self.stage is not None
             self.stage(event)
             if is_new:
-                self._print(self.stage.running(WIDTH))
+                self._print(self.stage.format_running(WIDTH))
 
     def close(self, stopped: bool = False) -> None:
         """End the last stage, as done, or as stopped by an error."""
@@ -175,7 +175,7 @@ class LineProgress:
 
     def _end(self, stopped: bool = False) -> None:
         if self.stage is not None and not self.stage.is_brief:
-            self._print(self.stage.ended(WIDTH, stopped))
+            self._print(self.stage.format_ended(WIDTH, stopped))
         self.stage = None
 
     def _repeat_lines(self) -> None:
@@ -185,7 +185,7 @@ class LineProgress:
             with self.lock:
                 wait_s = self.printed_s + LINE_EVERY_S - perf_counter()
                 if wait_s <= 0 and self.stage is not None:
-                    self._print(self.stage.running(WIDTH))
+                    self._print(self.stage.format_running(WIDTH))
                 wait_s = wait_s if wait_s > 0 else LINE_EVERY_S
 
     def _print(self, line: str) -> None:

@@ -78,12 +78,12 @@ class StageProgress:
         """Name and text of each value to show."""
         return amounts(self.event, self.rates) if "documents" in self.event else figures(self.event)
 
-    def running(self, width: int) -> str:
+    def format_running(self, width: int) -> str:
         """The line of a running stage."""
         since = self.elapsed if self.elapsed != "0:00" else ""
         return self._line([("far", self.far), ("time", self.left or since), *self.figures], width)
 
-    def ended(self, width: int, stopped: bool = False) -> str:
+    def format_ended(self, width: int, stopped: bool = False) -> str:
         """The final line of a stage, with the time that it took; says if the stage was stopped."""
         took = self.elapsed if self.is_whole and not stopped else f"stopped after {self.elapsed}"
         words = [each for each in self.figures if each[0] != "now"]

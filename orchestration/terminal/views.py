@@ -59,7 +59,7 @@ def recipe(one: Recipe) -> Tree:
     if one.data.static_masks:
         objective.add(f"static masking, {one.data.static_masks} copies")
     objective.add(f"predicts {' + '.join(reports.losses(one))}")
-    below = tree.add(_counted(f"architecture: {one.model.describe()}", net.parameters, depth=1))
+    below = tree.add(_format_count(f"architecture: {one.model.describe()}", net.parameters, depth=1))
     for part in net.parts:
         _add_node(below, part, depth=2)
     training = tree.add("training")
@@ -103,12 +103,12 @@ def _add_figures(tree: Tree, figures: Mapping[str, Any]) -> None:
 
 
 def _add_node(tree: Tree, node: Node, depth: int) -> None:
-    branch = tree.add(_counted(f"{node.name}  {node.shape}".rstrip(), node.parameters, depth))
+    branch = tree.add(_format_count(f"{node.name}  {node.shape}".rstrip(), node.parameters, depth))
     for part in node.parts:
         _add_node(branch, part, depth + 1)
 
 
-def _counted(label: str, parameters: int, depth: int) -> Text:
+def _format_count(label: str, parameters: int, depth: int) -> Text:
     width = max(1, COLUMN - 4 * depth)
     dots = " " * (width - len(label))
     return Text.assemble(label, dots, "  ", (f"{parameters:>13,}", NUMBER))
@@ -120,7 +120,7 @@ def difference(ours: Recipe, theirs: Recipe, lines: Iterable[str]) -> Group:
     return Group(head, *(Text(f"  * {line}") for line in lines))
 
 
-def checked(one: Recipe, num_workers: int, cluster: str) -> Text:
+def format_check(one: Recipe, num_workers: int, cluster: str) -> Text:
     """The line that `sesame check` prints for a valid recipe."""
     size = f"{one.num_steps:,} steps, {reports.format_number(one.num_tokens)} tokens"
     where = f"{num_workers} worker{'s' * (num_workers != 1)} of cluster {cluster}"
@@ -158,7 +158,7 @@ def findings(checks: Iterable[HealthCheck]) -> Table:
     return table
 
 
-def submitted(jobs: "Sequence[SubmittedJob]") -> Table | Text:
+def list_jobs(jobs: "Sequence[SubmittedJob]") -> Table | Text:
     """The jobs of a cluster, with the last message of each; a single job without a message shows its command."""
     if not jobs:
         return Text("no jobs were submitted to this cluster")
@@ -172,7 +172,7 @@ def submitted(jobs: "Sequence[SubmittedJob]") -> Table | Text:
     return table
 
 
-def trained(folder: Path, result: Mapping[str, Any]) -> Group:
+def summarize_training(folder: Path, result: Mapping[str, Any]) -> Group:
     """The last evaluation of a finished run."""
     head = Text.assemble(
         ("trained  ", GOOD), f"{result['step']:,} steps, {result['tokens']:,} tokens  ", (str(folder), QUIET)
@@ -206,7 +206,7 @@ def examples(scores: Sequence[TaskScore]) -> Text:
     for score in scores:
         for start, when in (("random", "before"), ("pretrained", "after")):
             if start in score.examples:
-                lines.append(f"{reports.named(score)}, {when} pretraining:")
+                lines.append(f"{reports.name_score(score)}, {when} pretraining:")
                 lines += [f"  {line}" for line in score.examples[start].splitlines()]
     return Text("\n".join(lines))
 

@@ -26,10 +26,10 @@ from orchestration.tracking.runs import (
     log_table,
     log_tags,
     mirror,
+    read_unlogged_metrics,
     run,
     tag,
     tracking_store,
-    unlogged_metrics,
 )
 from orchestration.tracking.scores import TaskRecord, TrialRecord, log_page, log_task
 from orchestration.tracking.store_timeout import (
@@ -80,12 +80,12 @@ __all__ = [
     "log_task",
     "mirror",
     "pending_updates",
+    "read_unlogged_metrics",
     "redact",
     "register",
     "run",
     "summarize_error",
     "tag",
     "tracking_store",
-    "unlogged_metrics",
     "wait_while_available",
 ]

@@ -219,7 +219,7 @@ class MetricLog:
                 if files := self._relative_paths(self._files):
                     add_pending(self._folder, files=files)
                 load_mlflow(tracked.uri)  # on a busy machine the import takes longer than the timeout of the store
-                with self._calling(tracked):
+                with self._await_calls(tracked):
                     client = client_of(tracked.uri, is_known=True)
                     flush_pending_metadata(client, tracked.run_id, self._folder)
                     if monitor is None and system and not last:
@@ -243,11 +243,11 @@ class MetricLog:
             if last:
                 break
         if monitor:
-            with self._calling(tracked):
+            with self._await_calls(tracked):
                 monitor.finish()
 
     @contextmanager
-    def _calling(self, tracked: TrackedRun) -> Iterator[None]:
+    def _await_calls(self, tracked: TrackedRun) -> Iterator[None]:
         """Inside the block, `close` waits while the store answers."""
         with CallTimeout(tracked.uri) as self._call:
             try:

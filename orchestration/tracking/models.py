@@ -89,7 +89,7 @@ def log_model(tracked: TrackedRun, export: Path) -> str:
         status = "READY"
     finally:
         client.finalize_logged_model(model.model_id, status)
-    held_out = _held_out(run, model.model_id)
+    held_out = _find_held_out_metrics(run, model.model_id)
     last_step = max((metric.step for metric in held_out), default=0)
     client.log_outputs(tracked.run_id, [LoggedModelOutput(model.model_id, last_step)])
     client.log_batch(tracked.run_id, metrics=held_out)
@@ -103,7 +103,7 @@ def _models_of(run: Any) -> list[str]:
     return [output.model_id for output in reversed(outputs)]
 
 
-def _held_out(run: Any, model_id: str) -> list[Any]:
+def _find_held_out_metrics(run: Any, model_id: str) -> list[Any]:
     """The last point of each metric on held-out text, from the entry of the run, as a metric of the model."""
     from mlflow.entities import Metric
 
@@ -153,7 +153,7 @@ def _mlmodel(what: "TransformersPipeline", model: Any, run_id: str, folder: Path
         },
         model_size_bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
     )
-    installed = _installed("transformers")
+    installed = _find_version("transformers")
     mlmodel.add_flavor(
         "transformers",
         task=what.task,
@@ -212,7 +212,7 @@ def _mask(export: Path) -> str:
 
 def _write_environment(folder: Path) -> None:
     """Write the requirements for loading the model, in the three formats of MLflow."""
-    versions = {name: _installed(name) for name in REQUIRED}
+    versions = {name: _find_version(name) for name in REQUIRED}
     lines = [f"{name}=={version}" if version else f"{name}>=5" for name, version in versions.items()]
     python = platform.python_version()
     pip = "".join(f"  - {line}\n" for line in lines)
@@ -223,7 +223,7 @@ def _write_environment(folder: Path) -> None:
     )
 
 
-def _installed(name: str) -> str:
+def _find_version(name: str) -> str:
     """The version of a library without its build suffix; "" if it is not installed."""
     try:
         return importlib.metadata.version(name).partition("+")[0]

@@ -43,10 +43,10 @@ from orchestration.tracking.store_timeout import (
     without_password,
 )
 from preprocessing.errors import BadInput, Preempted, ResourceError
-from preprocessing.files import checked_json, from_json, parse_json, write_atomic
+from preprocessing.files import from_json, parse_json, to_checked_json, write_atomic
 from preprocessing.folders import is_writable
 from preprocessing.lock import has_locks, is_held
-from preprocessing.processes import began
+from preprocessing.processes import read_start_id
 
 if TYPE_CHECKING:  # the import takes a second
     from matplotlib.figure import Figure
@@ -227,13 +227,13 @@ class Owner:
     @classmethod
     def me(cls) -> "Owner":
         pid = os.getpid()
-        return cls(platform.node(), pid, psutil.Process().create_time(), time.time(), began(pid))
+        return cls(platform.node(), pid, psutil.Process().create_time(), time.time(), read_start_id(pid))
 
     def alive(self) -> bool:
         """Whether the process still runs. For a process on another host: whether its last heartbeat is recent."""
         if self.host != platform.node():
             return time.time() - self.beat < STALE_S
-        now = began(self.pid)
+        now = read_start_id(self.pid)
         if self.began or not now:
             return bool(now) and now == self.began
         with suppress(psutil.Error):
@@ -337,7 +337,7 @@ def _open_run(place: TrackingStore, folder: Path, name: str) -> tuple[TrackedRun
         log.warning("%s: training continues; metrics will be synced later", error)
         return before, False
     stored = replace(tracked, uri=without_password(tracked.uri))
-    write_atomic(folder / RUN_FILE, checked_json(asdict(stored)))
+    write_atomic(folder / RUN_FILE, to_checked_json(asdict(stored)))
     return tracked, True
 
 
@@ -625,7 +625,7 @@ def mirror(folder: Path, name: str, what: str, call: Callable[[TrackedRun], obje
         wait_while_available(tracked.uri, send)
 
 
-def unlogged_metrics(folder: Path) -> set[str]:
+def read_unlogged_metrics(folder: Path) -> set[str]:
     """Names of updates that `mirror` could not send."""
     return set(pending_updates(folder).get("owed", {}))
 

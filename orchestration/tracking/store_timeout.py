@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from preprocessing.files import checked_json, from_json, write_atomic
+from preprocessing.files import from_json, to_checked_json, write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -141,13 +141,13 @@ class MonitoredClient:
             return found
 
         @functools.wraps(found)
-        def monitored(*args: Any, **more: Any) -> Any:
+        def call(*args: Any, **more: Any) -> Any:
             answer = found(*args, **more)
             if waiting := getattr(_here, "waiting", None):
                 waiting.record_answer()
             return answer
 
-        return monitored
+        return call
 
 
 def is_available(uri: str) -> bool:
@@ -402,7 +402,7 @@ def _edit_pending(folder: Path) -> Iterator[dict[str, Any]]:
         if not remaining:
             (folder / BEHIND).unlink(missing_ok=True)
         elif json.dumps(remaining) != before:
-            write_atomic(folder / BEHIND, checked_json(remaining))
+            write_atomic(folder / BEHIND, to_checked_json(remaining))
 
 
 @contextmanager

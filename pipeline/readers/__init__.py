@@ -20,7 +20,7 @@ from pipeline.readers.python_docs import PythonDocsReader
 from pipeline.readers.reader import Reader
 from pipeline.readers.record import CUT_OFF, EXPECTED, SKIPPED, TORN, TRAILING, Record
 from pipeline.readers.sampled import SAMPLE_BYTES, about_how_many, pieces_of, size_of, spread
-from pipeline.readers.snapshot import Snapshot, changed_error
+from pipeline.readers.snapshot import Snapshot, make_change_error
 from pipeline.readers.splits import InputSplit, piece_records, plan_splits, portable, records
 from pipeline.readers.table import TableReader
 from pipeline.readers.text import TextReader
@@ -58,8 +58,8 @@ __all__ = [
     "XmlReader",
     "about_how_many",
     "absolute",
-    "changed_error",
-    "left_out",
+    "list_unread_files",
+    "make_change_error",
     "piece_records",
     "pieces_of",
     "plan_splits",
@@ -119,9 +119,9 @@ def sniff(path: str) -> Source:
     return splits.sniff(path, READERS)
 
 
-def left_out(sources: Sequence[Reader]) -> list[str]:
+def list_unread_files(sources: Sequence[Reader]) -> list[str]:
     """Messages about files that the sources do not read, one per directory; [] if they read all files."""
-    return splits.left_out(sources, READERS)
+    return splits.list_unread_files(sources, READERS)
 
 
 def absolute(path: str, folder: Path) -> str:

@@ -62,8 +62,8 @@ def without_notes(text: str) -> str:
     lower = text.lower()
     if not any(word in lower for word in _NOTE_WORDS):
         return text
-    text = _cut(text, _bracketed(text))
-    return _cut(text, _headed(text))
+    text = _cut(text, _find_bracketed_notes(text))
+    return _cut(text, _find_headed_notes(text))
 
 
 def _cut(text: str, ranges: Iterable[tuple[int, int]]) -> str:
@@ -76,7 +76,7 @@ def _cut(text: str, ranges: Iterable[tuple[int, int]]) -> str:
     return "".join([*kept, text[at:]])
 
 
-def _bracketed(text: str) -> Iterator[tuple[int, int]]:
+def _find_bracketed_notes(text: str) -> Iterator[tuple[int, int]]:
     """Ranges of notes in brackets, up to the matching closing bracket."""
     for match in _BRACKETED.finditer(text):
         depth = 0
@@ -87,7 +87,7 @@ def _bracketed(text: str) -> Iterator[tuple[int, int]]:
                 break
 
 
-def _headed(text: str) -> Iterator[tuple[int, int]]:
+def _find_headed_notes(text: str) -> Iterator[tuple[int, int]]:
     """Ranges of notes that begin with a title such as "Transcriber's note" at the start of a paragraph."""
     for match in _HEADED.finditer(text):
         before = _PARAGRAPH_START.search(text[max(0, match.start() - 200) : match.start()])

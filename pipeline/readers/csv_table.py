@@ -23,7 +23,7 @@ from pipeline.readers.transcode import Transcoder, require_encoding
 from preprocessing.encodings import UTF8
 from preprocessing.errors import BadInput
 from preprocessing.spec import key, require, spec
-from preprocessing.tables import HEAD, first_row, is_table, quoting_of, rows, separator_of
+from preprocessing.tables import HEAD, detect_quoting, first_row, is_table, rows, separator_of
 from preprocessing.text import decode
 
 _ENDINGS: Final = (".csv", ".tsv", ".tab")
@@ -55,7 +55,7 @@ class CsvReader(FileReader):
         require_encoding("csv.encoding", self.encoding)
 
     @classmethod
-    def named(cls, name: str, place: str) -> Self:
+    def from_name(cls, name: str, place: str) -> Self:
         return cls(path=place, delimiter="\t" if name == "tsv" else "")
 
     @classmethod
@@ -87,7 +87,7 @@ class CsvReader(FileReader):
         read = _Lines(lines(file.path, 0, None, limit, recode, recode.whole))
         width = 0
         column = int(self.text_key) - 1 if _is_number(self.text_key) else -1
-        for row in rows(iter(read), separator, quoting_of(start, separator), limit, lambda line: decode(line)):
+        for row in rows(iter(read), separator, detect_quoting(start, separator), limit, lambda line: decode(line)):
             why = row.fault
             if not why and not any(row.cells):
                 why = BETWEEN

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from pipeline.readers.files import InputFile, ends_in_returns, is_text, open_stored, stored_head
+from pipeline.readers.files import InputFile, ends_in_returns, is_text, open_stored, read_stored_head
 from preprocessing.encodings import wide
 
 _COMPRESSION_RATIO: Final = 4  # compression ratio of text, about 4
@@ -83,7 +83,7 @@ def text_cuts(file: InputFile, step: int) -> list[int]:
     """
     if file.compression or file.size < 1.5 * step:
         return []
-    start = stored_head(file.path)
+    start = read_stored_head(file.path)
     has_lines = is_text(start) and not wide(start) and not ends_in_returns(start, file.path)
     return by_bytes(file.size, step) if has_lines else []
 

@@ -118,14 +118,14 @@ def find_single_files(path: str, endings: tuple[str, ...] = ()) -> list[Sides]:
 def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
     top = Path(path)
     if top.is_dir():
-        found = [file for label, name in walk(top) if not _is_hidden(label) for file in _stored(label, name)]
+        found = [file for label, name in walk(top) if not _is_hidden(label) for file in _expand_archive(label, name)]
     elif os.path.lexists(top):
         require_file(top, facts_of(top))
-        found = list(_stored(top.name, top))
+        found = list(_expand_archive(top.name, top))
     elif glob.has_magic(path):
         fixed = Path(*_until(top.parts, glob.has_magic))
-        names = list(_matching(path))
-        found = [file for name in names for file in _stored(os.path.relpath(name, fixed), Path(name))]
+        names = list(_find_matching(path))
+        found = [file for name in names for file in _expand_archive(os.path.relpath(name, fixed), Path(name))]
         if not found:
             raise BadInput(f"{path}: no file matches; check the pattern")
     elif path == "-":
@@ -133,13 +133,13 @@ def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
     else:
         raise BadInput(f"{path}: no such file or directory; check the path")
     if top.is_dir() or zip_archive.is_archive(path):
-        found = [file for file in found if _wanted(file.label, endings)]
+        found = [file for file in found if _is_wanted(file.label, endings)]
         if not found:
             raise _nothing_inside(path, endings)
     yield from found
 
 
-def _matching(pattern: str) -> Iterator[str]:
+def _find_matching(pattern: str) -> Iterator[str]:
     """Files that match a pattern. Raises BadInput for anything that is neither a file nor a directory."""
     for name in glob.glob(pattern, recursive=True):
         facts = facts_of(Path(name))
@@ -148,7 +148,7 @@ def _matching(pattern: str) -> Iterator[str]:
             yield name
 
 
-def _stored(label: str, path: Path) -> Iterator[InputFile]:
+def _expand_archive(label: str, path: Path) -> Iterator[InputFile]:
     """The file, or its members if it is a zip archive."""
     if not os.access(path, os.R_OK):
         raise BadInput(f"{path}: permission denied; make the file readable")
@@ -172,7 +172,7 @@ def _find_remote(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
         elif store.isdir(inside):
             found = store.find(inside, detail=True)
             top = inside.rstrip("/")
-            found = {name: facts for name, facts in found.items() if _wanted(name[len(top) :].strip("/"), endings)}
+            found = {name: facts for name, facts in found.items() if _is_wanted(name[len(top) :].strip("/"), endings)}
             if not found:
                 raise _nothing_inside(path, endings)
         else:
@@ -217,7 +217,7 @@ def _version(facts: dict[str, Any]) -> int:
     return int.from_bytes(hashlib.sha256(repr(version).encode()).digest()[:8], "big") >> 1
 
 
-def _wanted(label: str, endings: tuple[str, ...]) -> bool:
+def _is_wanted(label: str, endings: tuple[str, ...]) -> bool:
     return not _is_hidden(label) and (not endings or plain_suffix(label) in map(str.lower, endings))
 
 
@@ -298,7 +298,7 @@ def open_stored(path: str) -> io.BufferedReader:
         return io.BufferedReader(store.open(inside, "rb"), _BLOCK)
 
 
-def stored_head(path: str) -> bytes:
+def read_stored_head(path: str) -> bytes:
     """The first 64 KB of a file as stored; b"" for a damaged zip member.
 
     Raises BadInput like `open_stored`.
@@ -362,7 +362,7 @@ def open_bytes(path: str, start: int = 0, stop: int | None = None, encoding: str
     (transcode.py). In a file of concatenated compressed members, [start, stop) may be a range of whole members, in
     stored bytes. The stream of a damaged file ends early; `describe_fault` returns why.
     """
-    file = _decompressed(path, start, stop)
+    file = _open_decompressed(path, start, stop)
     encoding = encoding or wide(file.peek(_PIECE)[:_PIECE])
     return io.BufferedReader(DecodedFile(_utf8(file, encoding))) if encoding else file
 
@@ -402,16 +402,16 @@ def _with_line_feeds(file: io.BufferedReader) -> Iterator[bytes]:
         raise _EndsHere(describe_fault(file), count_trailing_bytes(file))
 
 
-def _decompressed(path: str, start: int = 0, stop: int | None = None) -> io.BufferedReader:
+def _open_decompressed(path: str, start: int = 0, stop: int | None = None) -> io.BufferedReader:
     compression = compression_of(path)
     if compression is None:
         if zip_archive.is_member(path):
-            return io.BufferedReader(DecodedFile(_unzipped(path)))
+            return io.BufferedReader(DecodedFile(_unzip(path)))
         return open_stored(path)
-    return io.BufferedReader(DecodedFile(_inflated(path, compression, start, stop)), _PIECES_PER_BLOCK * _PIECE)
+    return io.BufferedReader(DecodedFile(_inflate(path, compression, start, stop)), _PIECES_PER_BLOCK * _PIECE)
 
 
-def _unzipped(path: str) -> Iterator[bytes]:
+def _unzip(path: str) -> Iterator[bytes]:
     try:
         with zip_archive.open_member(path) as file:
             while block := file.read(_PIECE):
@@ -423,7 +423,7 @@ def _unzipped(path: str) -> Iterator[bytes]:
 
 def wide_encoding(path: str) -> str:
     """The codec of a UTF-16 or UTF-32 file, otherwise ""."""
-    with _decompressed(path) as file:
+    with _open_decompressed(path) as file:
         return wide(file.peek(_PIECE)[:_PIECE])
 
 
@@ -437,12 +437,12 @@ def count_trailing_bytes(file: io.BufferedReader) -> int:
     return file.raw.trailing if isinstance(file.raw, DecodedFile) else 0
 
 
-def _inflated(path: str, compression: str, start: int, stop: int | None) -> Iterator[bytes]:
+def _inflate(path: str, compression: str, start: int, stop: int | None) -> Iterator[bytes]:
     """Decompressed blocks of all members, frames or streams of a file. zstd windows may have up to 128 MB."""
     done = 0
     try:
         with _archive(path, start, stop) as stored:
-            most = _HARMLESS + _MOST_RATIO * _left(stored)
+            most = _HARMLESS + _MOST_RATIO * _count_remaining(stored)
             for piece in _zstd(stored) if compression == "zstd" else _members(stored, compression):
                 done += len(piece)
                 if done > most:
@@ -455,7 +455,7 @@ def _inflated(path: str, compression: str, start: int, stop: int | None) -> Iter
         raise _EndsHere("truncated") from None
 
 
-def _left(stored: BinaryIO) -> int:
+def _count_remaining(stored: BinaryIO) -> int:
     """Number of stored bytes after the current position."""
     at = stored.tell()
     if isinstance(raw := getattr(stored, "raw", None), zip_archive.ZipMember):

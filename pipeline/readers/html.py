@@ -11,7 +11,7 @@ from pipeline.readers.page import MOST_HTML, is_too_deep, text_of
 from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import SNIPPET, Record
 from pipeline.readers.transcode import require_encoding
-from preprocessing.encodings import UTF8, Encoding, codec, declared, is_utf8, of_lines, to_utf8
+from preprocessing.encodings import UTF8, Encoding, codec, is_utf8, of_lines, read_declared_codec, to_utf8
 from preprocessing.spec import key, spec
 from preprocessing.text import decode
 
@@ -78,4 +78,6 @@ def _encoding(content: bytes) -> Encoding:
     if is_utf8(content):
         return of_lines(content) if content.isascii() else UTF8  # ISO-2022-JP and HZ consist of ASCII bytes
     charset = _CHARSET.search(content[:_HEAD])
-    return Encoding(name) if charset and (name := declared(charset[1].decode(), content)) else of_lines(content)
+    return (
+        Encoding(name) if charset and (name := read_declared_codec(charset[1].decode(), content)) else of_lines(content)
+    )

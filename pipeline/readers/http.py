@@ -101,8 +101,8 @@ def decode_body(answer: HttpResponse, most: int) -> bytes:
     if "chunked" in answer.headers.get("transfer-encoding", "").lower():
         body = _without_chunks(body)
     for coding in reversed(re.split(r"[,\s]+", answer.headers.get("content-encoding", "").lower())):
-        body = _inflated(body, coding, most)
-    return _inflated(body, "gzip", most)  # some servers compress without a header
+        body = _inflate(body, coding, most)
+    return _inflate(body, "gzip", most)  # some servers compress without a header
 
 
 def _without_chunks(body: bytes) -> bytes:
@@ -129,7 +129,7 @@ def _without_chunks(body: bytes) -> bytes:
     return body
 
 
-def _inflated(body: bytes, coding: str, most: int) -> bytes:
+def _inflate(body: bytes, coding: str, most: int) -> bytes:
     if coding in ("gzip", "x-gzip"):
         return _by_zlib(body, most, _GZIP) if body.startswith(_GZIP_MARK) else body
     if coding == "deflate":

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from preprocessing.encodings import declared
+from preprocessing.encodings import read_declared_codec
 
 # resiliparse is imported inside of functions, so that its library is loaded only for pages.
 MOST_HTML: Final = 1 << 24  # bytes; a longer file is not regarded as a page of text
@@ -20,7 +20,7 @@ def main_text(content: bytes, charset: str) -> str:
     """The main text of a page. The encoding of the HTTP header is used if it is valid, else it is detected."""
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding
 
-    if not declared(charset, content):
+    if not read_declared_codec(charset, content):
         charset = str(detect_encoding(content, from_html_meta=True))
     return text_of(bytes_to_str(content, charset))
 

@@ -50,7 +50,7 @@ class ParallelReader:
         return ",".join(self.paths)
 
     @classmethod
-    def named(cls, name: str, place: str) -> Self:
+    def from_name(cls, name: str, place: str) -> Self:
         return cls(paths=tuple(place.split(",")))
 
     @classmethod
@@ -61,7 +61,7 @@ class ParallelReader:
     def describe(self) -> str:
         return f"{', '.join(self.paths)}: read as parallel, one document per aligned line"
 
-    def anchored(self, folder: Path) -> Self:
+    def resolve_paths(self, folder: Path) -> Self:
         return replace(self, paths=tuple(absolute(path, folder) for path in self.paths))
 
     def files(self) -> list[Sides]:
@@ -70,7 +70,7 @@ class ParallelReader:
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         total = sum(weight(side, side.size) for side in sides)
         share = step * sides[0].size // max(1, sum(side.size for side in sides))
-        each = [ranges(cuts) for cuts in aligned_cuts(sides, max(1, share))]
+        each = [ranges(cuts) for cuts in align_cuts(sides, max(1, share))]
         for (start, stop), *others in zip(*each, strict=True):
             beside = tuple((side, *other) for side, other in zip(sides[1:], others, strict=True))
             yield FileRange(sides[0], start, stop, total // len(each[0]), beside)
@@ -89,7 +89,7 @@ def find_sides(paths: Sequence[str]) -> list[Sides]:
     return list(zip(*found, strict=True))
 
 
-def aligned_cuts(sides: Sides, step: int) -> list[list[int]]:
+def align_cuts(sides: Sides, step: int) -> list[list[int]]:
     """Positions at which to divide each file, about every `step` bytes of the first one.
 
     Raises BadInput if line counts differ. This reads all files, because one missing line on a side would misalign all

@@ -64,7 +64,7 @@ class PythonDocsReader:
         return ",".join(self.packages)
 
     @classmethod
-    def named(cls, name: str, place: str) -> Self:
+    def from_name(cls, name: str, place: str) -> Self:
         return cls(packages=tuple(filter(None, place.split(","))))
 
     @classmethod
@@ -75,7 +75,7 @@ class PythonDocsReader:
     def describe(self) -> str:
         return f"installed documentation of {', '.join(self.packages) or 'Python and all its packages'}"
 
-    def anchored(self, folder: Path) -> Self:
+    def resolve_paths(self, folder: Path) -> Self:
         return self
 
     def files(self) -> list[Sides]:
@@ -123,9 +123,9 @@ def documentation(file: InputFile) -> Iterator[Record]:
 
 def _texts(file: InputFile, content: bytes) -> Iterator[str]:
     if file.path.endswith(_TOPICS):
-        yield from _topics(_parsed(content))
+        yield from _topics(_parse(content))
     elif sum(len(text) for text in _LONG_STRING.findall(content) if len(text) > _LONG) > _WORTH_PARSING * len(content):
-        yield from _docstrings(_parsed(content))
+        yield from _docstrings(_parse(content))
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _topics(tree: ast.AST) -> Iterator[str]:
             yield value.value
 
 
-def _parsed(content: bytes) -> ast.AST:
+def _parse(content: bytes) -> ast.AST:
     """The syntax tree; an empty one if the file is not valid in this Python version (templates, Python 2)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in strings of other packages

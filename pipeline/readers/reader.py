@@ -22,7 +22,7 @@ from pipeline.readers.files import (
     find_single_files,
     head,
     is_text,
-    stored_head,
+    read_stored_head,
 )
 from pipeline.readers.record import Record
 from preprocessing.spec import spec
@@ -41,7 +41,7 @@ class FileProbe:
     @cached_property
     def stored(self) -> bytes:
         """The first 64 KB of the file as stored, compressed or not."""
-        return stored_head(self.file.path)
+        return read_stored_head(self.file.path)
 
     @cached_property
     def inside(self) -> bytes:
@@ -85,7 +85,7 @@ class Reader(Protocol):
         """Whether a file in the directory `place` lists the files of the source, so that others are ignored."""
 
     @classmethod
-    def named(cls, name: str, place: str) -> Self:
+    def from_name(cls, name: str, place: str) -> Self:
         """The source for `--data NAME:PLACE`, where NAME is one of `names`. Raises ValueError for an invalid place."""
 
     @classmethod
@@ -98,7 +98,7 @@ class Reader(Protocol):
     def describe(self) -> str:
         """One line that describes how the source is read."""
 
-    def anchored(self, folder: Path) -> Self:
+    def resolve_paths(self, folder: Path) -> Self:
         """The source with absolute paths, resolved relative to `folder`. URLs stay unchanged."""
 
     def files(self) -> list[Sides]:
@@ -141,10 +141,10 @@ class FileReader:
         return False
 
     @classmethod
-    def named(cls, name: str, place: str) -> Self:
+    def from_name(cls, name: str, place: str) -> Self:
         return cls(path=place)
 
-    def anchored(self, folder: Path) -> Self:
+    def resolve_paths(self, folder: Path) -> Self:
         return replace(self, path=absolute(self.path, folder))
 
     def files(self) -> list[Sides]:

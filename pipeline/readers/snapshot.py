@@ -69,7 +69,7 @@ def _inode(path: str) -> _Inode | None:
     return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
-def changed_error(changes: dict[str, str]) -> BadInput:
+def make_change_error(changes: dict[str, str]) -> BadInput:
     """The error that names the changed files."""
     shown = [f"{path} {how}".strip() for path, how in sorted(changes.items())]
     more = f" and {len(shown) - _MOST_SHOWN:,} more" if len(shown) > _MOST_SHOWN else ""

@@ -70,7 +70,7 @@ def plan_splits(sources: Sequence[Reader]) -> list[InputSplit]:
     splits = [
         InputSplit(_name(source, pieces), source, pieces)
         for source, files in found
-        for pieces in _grouped((piece for sides in files for piece in source.pieces(sides, step)), step)
+        for pieces in _group((piece for sides in files for piece in source.pieces(sides, step)), step)
     ]
     return sorted(splits, key=lambda split: (split.pieces[0].file.label, split.pieces[0].start, split.name))
 
@@ -85,7 +85,7 @@ def _report_html_pages(source: Reader, pages: list[InputFile], num_files: int) -
         )
 
 
-def _grouped(pieces: Iterator[FileRange], step: int) -> Iterator[tuple[FileRange, ...]]:
+def _group(pieces: Iterator[FileRange], step: int) -> Iterator[tuple[FileRange, ...]]:
     """Consecutive file ranges in groups of about `step` bytes of text."""
     group, weight = list[FileRange](), 0
     for piece in pieces:
@@ -123,7 +123,7 @@ def portable(source: Reader) -> dict[str, object]:
     return {key: value for key, value in asdict(source).items() if key not in source.located}
 
 
-def named(given: str, readers: Sequence[type[R]]) -> tuple[str, R] | None:
+def parse_named_source(given: str, readers: Sequence[type[R]]) -> tuple[str, R] | None:
     """The name in `NAME:PLACE` and its source; None for a path or URL that does not begin with a reader name."""
     name, colon, place = given.partition(":")
     reader = next((reader for reader in readers if name in reader.names), None)
@@ -134,7 +134,7 @@ def named(given: str, readers: Sequence[type[R]]) -> tuple[str, R] | None:
         return None
     place, field = _with_field(place)
     try:
-        return name, _of_field(reader.named(name, place), field, given)
+        return name, _of_field(reader.from_name(name, place), field, given)
     except ValueError as error:
         raise BadInput(f"{given}: {error}") from None
 
@@ -167,25 +167,25 @@ def _of_field(source: R, field: str, given: str) -> R:
 
 def absolute(given: str, folder: Path, readers: Sequence[type[R]]) -> str:
     """`PATH` or `NAME:PLACE` with absolute paths, resolved relative to `folder`."""
-    found = named(given, readers)
-    return f"{found[0]}:{found[1].anchored(folder).place}" if found else files.absolute(given, folder)
+    found = parse_named_source(given, readers)
+    return f"{found[0]}:{found[1].resolve_paths(folder).place}" if found else files.absolute(given, folder)
 
 
-def left_out(sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list[str]:
+def list_unread_files(sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list[str]:
     """Messages about files that no source reads, one per directory; [] if the sources read all files."""
     located = [source for source in sources if "path" in source.located]
     folders = dict.fromkeys(source.place for source in located if _may_be_folder(source.place))
     if not folders:
         return []
     read = {file.path for source in located for sides in source.files() for file in sides}
-    return [line for folder in folders for line in _left_out(folder, read, readers)]
+    return [line for folder in folders for line in _list_unread(folder, read, readers)]
 
 
 def _may_be_folder(path: str) -> bool:
     return files.is_url(local(path)) or Path(local(path)).is_dir() or is_archive(path)
 
 
-def _left_out(folder: str, read: Set[str], readers: Sequence[type[Reader]]) -> list[str]:
+def _list_unread(folder: str, read: Set[str], readers: Sequence[type[Reader]]) -> list[str]:
     looked_at, groups = dict[str, list[str]](), dict[str, list[InputFile]]()
     for file in find(folder):
         if file.path in read:
@@ -249,7 +249,7 @@ def recognise(given: str, readers: Sequence[type[R]]) -> list[R]:
 
     Raises BadInput if no file can be read, and describes what the files look like.
     """
-    if forced := named(given, readers):
+    if forced := parse_named_source(given, readers):
         return [forced[1]]
     path, field = _with_field(given)
     files = find(path)

@@ -23,7 +23,7 @@ from pipeline.readers.files import (
     local,
     open_stored,
     raise_if_ours,
-    stored_head,
+    read_stored_head,
 )
 from pipeline.readers.jsonl import as_spans, check_field
 from pipeline.readers.reader import FileProbe, FileReader
@@ -83,7 +83,7 @@ class TableReader(FileReader):
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides
-        start = stored_head(file.path) if file.size else b""
+        start = read_stored_head(file.path) if file.size else b""
         if len(start) > len(_ARROW_FILE) and is_text(start) and not is_table(start):
             raise BadInput(
                 f"{file.path}: invalid table: got text, expected Parquet or Arrow; select a text format instead of "
@@ -109,9 +109,9 @@ def is_table(start: bytes) -> bool:
 def files_of_saved_dataset(path: str, split: str = "train") -> list[InputFile]:
     """Files that a directory saved by `datasets` lists. Raises BadInput if there are none or the split is missing."""
     found = list[InputFile]()
-    for folder in _saved(path, split):
+    for folder in _find_saved(path, split):
         prefix = folder[len(path) :].strip("/")
-        for name in _listed(folder, "state.json"):
+        for name in _read_list(folder, "state.json"):
             (file,) = find(posixpath.join(folder, name))
             found.append(file._replace(label=posixpath.join(prefix, name)))
     if not found:
@@ -135,10 +135,10 @@ def splits_of(path: str) -> list[str]:
     """The splits of a directory saved by `datasets` as a dictionary; [] for any other path."""
     if glob.has_magic(path) or not _holds(path, "dataset_dict.json"):
         return []
-    return _listed(path, "dataset_dict.json")
+    return _read_list(path, "dataset_dict.json")
 
 
-def _saved(path: str, split: str) -> list[str]:
+def _find_saved(path: str, split: str) -> list[str]:
     """The directories of a dataset saved by `datasets`; for a dictionary of splits, that of one split."""
     have = splits_of(path)
     if not have:
@@ -150,7 +150,7 @@ def _saved(path: str, split: str) -> list[str]:
     return [posixpath.join(path, split)]
 
 
-def _listed(folder: str, name: str) -> list[str]:
+def _read_list(folder: str, name: str) -> list[str]:
     """The list in a JSON file of a dataset. Raises BadInput if it is missing."""
     path = local(posixpath.join(folder, name))
     try:
@@ -166,7 +166,7 @@ def columns(file: InputFile) -> list[str] | None:
     import pyarrow.parquet as pq
 
     try:
-        with _opened(file.path) as stored:
+        with _open(file.path) as stored:
             return list((pq.read_schema(stored) if _starts(stored, _PARQUET) else _stream(stored).schema).names)
     except TORN as error:
         raise_if_ours(error)
@@ -186,7 +186,7 @@ def part_sizes(file: InputFile, field: str, spans: str) -> list[int]:
             )
         _check_once(file.path, have, name)
     try:
-        with _opened(file.path) as stored:
+        with _open(file.path) as stored:
             return _parquet_sizes(stored) if _starts(stored, _PARQUET) else _arrow_sizes(file, stored)
     except TORN as error:
         raise_if_ours(error)
@@ -228,7 +228,7 @@ def documents(file: InputFile, start: int, stop: int | None, field: str, spans: 
     """The rows in parts [start, stop) of a table as records. Texts of more than `limit` bytes are omitted."""
     row = 0
     try:
-        with _opened(file.path) as stored:
+        with _open(file.path) as stored:
             names = [name for name in (field, spans) if name]
             parquet = _starts(stored, _PARQUET)
             batches = _parquet_batches(stored, names, start, stop) if parquet else _arrow_batches(stored, names)
@@ -244,7 +244,7 @@ def documents(file: InputFile, start: int, stop: int | None, field: str, spans: 
         yield Record(file.label, 0, fault="truncated", start=row)
 
 
-def _opened(path: str) -> pa.NativeFile:
+def _open(path: str) -> pa.NativeFile:
     return pa.PythonFile(open_stored(path)) if is_url(path) or is_member(path) else pa.OSFile(path)
 
 

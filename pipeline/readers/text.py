@@ -39,7 +39,7 @@ class TextReader(FileReader):
         require_encoding("text.encoding", self.encoding)
 
     @classmethod
-    def named(cls, name: str, place: str) -> Self:
+    def from_name(cls, name: str, place: str) -> Self:
         return cls(path=place, document_unit=_UNITS[name])
 
     @classmethod

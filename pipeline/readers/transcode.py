@@ -70,12 +70,12 @@ class Transcoder:
 
 def encoding_of(file: InputFile) -> Encoding:
     """The encoding of a file, from lines sampled in the whole file, or at its start if it is compressed."""
-    return _sampled_encoding(file.path, file.size, file.changed)
+    return _detect_sampled(file.path, file.size, file.changed)
 
 
 def late_encoding_of(file: InputFile) -> Encoding:
     """The encoding of a file whose sampled lines are UTF-8, but some other line is not."""
-    return _searched_encoding(file.path, file.size, file.changed)
+    return _search_encoding(file.path, file.size, file.changed)
 
 
 def blocks_of(file: InputFile) -> Iterator[bytes]:
@@ -88,12 +88,12 @@ def blocks_of(file: InputFile) -> Iterator[bytes]:
 
 
 @lru_cache(maxsize=64)
-def _sampled_encoding(path: str, size: int, changed: int) -> Encoding:
+def _detect_sampled(path: str, size: int, changed: int) -> Encoding:
     return of_lines(lines_to_look_at(_blocks(path, size)))
 
 
 @lru_cache(maxsize=64)
-def _searched_encoding(path: str, size: int, changed: int) -> Encoding:
+def _search_encoding(path: str, size: int, changed: int) -> Encoding:
     """The encoding of the first lines of the file that are not UTF-8."""
     found, seen = list[bytes](), 0
     with open_bytes(path) as file:

@@ -16,7 +16,7 @@ from pipeline.readers.files import (
     is_url,
     open_bytes,
     plain_suffix,
-    stored_head,
+    read_stored_head,
 )
 from preprocessing.errors import BadInput
 from preprocessing.stand_ins import LOOKED_AT, PAGE, StandIn, is_page, stands_in
@@ -83,7 +83,7 @@ def describe_format(file: InputFile) -> tuple[str, str]:
     """What a file that no reader recognizes looks like, and a remedy."""
     with open_bytes(file.path) as stream:
         inside, why = stream.read(_LOOKED_AT), describe_fault(stream)
-    if match_signature(stored_head(file.path)) and file.path.lower().endswith((".tgz", ".tbz2", ".txz", ".tzst")):
+    if match_signature(read_stored_head(file.path)) and file.path.lower().endswith((".tgz", ".tbz2", ".txz", ".tzst")):
         return "a compressed tar archive", _UNPACK
     if why and file.size and not inside:
         return "damaged, or not compressed as its name indicates", "compress it again"
@@ -127,7 +127,7 @@ def _check_content(file: InputFile) -> tuple[StandIn | None, bool]:
     """The actual format of a file if it contradicts its name, and whether it begins like an HTML page."""
     if not file.size or (is_url(file.path) and file.size > LOOKED_AT):
         return None, False
-    stored = stored_head(file.path)[:_LOOKED_AT]  # empty: a damaged zip member
+    stored = read_stored_head(file.path)[:_LOOKED_AT]  # empty: a damaged zip member
     return (_stands_in(file, stored), is_page(stored)) if stored else (None, False)
 
 

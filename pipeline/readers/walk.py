@@ -37,7 +37,7 @@ def walk(top: Path) -> list[tuple[str, Path]]:
             again.append(label)
             continue
         if stat.S_ISDIR(facts.st_mode):
-            found += [(_joined(label, inside), file) for inside, file in _plain(path, seen, links, label, hidden)]
+            found += [(_join(label, inside), file) for inside, file in _plain(path, seen, links, label, hidden)]
         else:
             require_file(path, facts)
             seen.add(_key(facts))
@@ -60,12 +60,12 @@ def _plain(top: Path, seen: set[_Key], links: list[_Link], label: str, hidden: l
             continue
         seen.add(key)
         for entry in _entries(folder):
-            name = _joined(inside, entry.name)
+            name = _join(inside, entry.name)
             if entry.name.startswith("."):
-                hidden.append(_joined(label, name))
+                hidden.append(_join(label, name))
                 continue
             if entry.is_symlink():
-                heappush(links, _link(_joined(label, name), Path(entry.path)))
+                heappush(links, _link(_join(label, name), Path(entry.path)))
             elif entry.is_dir():
                 folders.append((name, Path(entry.path)))
             elif entry.is_file():
@@ -120,10 +120,10 @@ def _key(facts: os.stat_result) -> _Key:
     return facts.st_dev, facts.st_ino
 
 
-def _joined(above: str, name: str) -> str:
+def _join(above: str, name: str) -> str:
     """Join a path relative to the top; "." and "" stand for the top itself.
 
-    >>> _joined(".", "a.txt"), _joined("b", "c.txt")
+    >>> _join(".", "a.txt"), _join("b", "c.txt")
     ('a.txt', 'b/c.txt')
     """
     return name if above in (".", "") else f"{above}/{name}"

@@ -229,13 +229,13 @@ def _text(label: str, found: _ArchiveRecord, limit: int) -> Record:
             return Record(label, 0, fault="http_error")
         if answer.headers or of_type == "application/http":
             of_type, charset_name = answer.type, answer.charset
-        of_type = of_type or _sniffed(answer.body)
+        of_type = of_type or _sniff(answer.body)
         if of_type not in _HTML:
             return Record(label, 0, fault="not_a_page")
         content = decode_body(answer, MOST_HTML)
     elif kind not in ("resource", "conversion"):
         return Record(label, 0, fault="revisit" if kind == "revisit" else "unknown_record")
-    of_type = of_type or _sniffed(content) or ("text/plain" if kind == "conversion" else "")
+    of_type = of_type or _sniff(content) or ("text/plain" if kind == "conversion" else "")
     if of_type not in (*_HTML, _PROSE):
         return Record(label, 0, fault="not_a_page")
     is_text_only = of_type == _PROSE
@@ -259,6 +259,6 @@ def _kind_of(found: _ArchiveRecord) -> str:
     return "resource"
 
 
-def _sniffed(content: bytes) -> str:
+def _sniff(content: bytes) -> str:
     """The type of content without a type header: HTML or unknown ("")."""
     return "text/html" if is_page(content) else ""

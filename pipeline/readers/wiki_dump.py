@@ -67,7 +67,7 @@ class WikiDumpReader(FileReader):
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         start = head(piece.file.path)
-        parse = partial(article, hidden=hidden_namespaces(start))
+        parse = partial(article, hidden=find_hidden_namespaces(start))
         return line_records(piece, begins, parse, max(limit, _MOST_BYTES), self.encoding)  # most of a page is markup
 
 
@@ -76,10 +76,10 @@ def begins(line: TextLine) -> bool:
     return line.content.lstrip().startswith(b"<page>")
 
 
-def hidden_namespaces(start: bytes) -> frozenset[str]:
+def find_hidden_namespaces(start: bytes) -> frozenset[str]:
     """Namespaces whose links show no text: the names in all languages and those in the header of the dump.
 
-    >>> found = hidden_namespaces(b'<namespace key="6" case="first-letter">My_Pictures</namespace>')
+    >>> found = find_hidden_namespaces(b'<namespace key="6" case="first-letter">My_Pictures</namespace>')
     >>> sorted(found - HIDDEN), sorted(found & {"file", "datei", "画像"})
     (['my pictures'], ['datei', 'file', '画像'])
     """

@@ -118,7 +118,7 @@ def visible(markup: str, hidden: frozenset[str]) -> str:
 
 def _visible(markup: str, hidden: frozenset[str]) -> Iterator[str]:
     _check_bounds(markup)
-    yield from _seen(mwparserfromhell.parse(markup, skip_style_tags=True), hidden)
+    yield from _iterate_displayed(mwparserfromhell.parse(markup, skip_style_tags=True), hidden)
 
 
 def tidy(seen: str) -> str:
@@ -158,7 +158,7 @@ def _check_bounds(text: str) -> None:
         raise TooDeep
 
 
-def _seen(code: Wikicode, hidden: frozenset[str]) -> Iterator[str]:
+def _iterate_displayed(code: Wikicode, hidden: frozenset[str]) -> Iterator[str]:
     """The displayed text of each node, in order."""
     for node in code.nodes:
         yield from _of_node(node, hidden)
@@ -171,11 +171,11 @@ def _of_node(node: Node, hidden: frozenset[str]) -> Iterator[str]:
         case Wikilink():
             title = str(node.title).strip()
             if title.startswith(":") or ":" not in title or not _is_hidden(title, node, hidden):
-                yield from _seen(node.text, hidden) if node.text is not None else [title.lstrip(":")]
+                yield from _iterate_displayed(node.text, hidden) if node.text is not None else [title.lstrip(":")]
         case ExternalLink() if node.title is not None:
-            yield from _seen(node.title, hidden)
+            yield from _iterate_displayed(node.title, hidden)
         case Heading():
-            title = " ".join("".join(_seen(node.title, hidden)).split())
+            title = " ".join("".join(_iterate_displayed(node.title, hidden)).split())
             yield f"\n{_HEADING}{title}\n"
         case Template():
             yield from _of_template(node, hidden)
@@ -186,7 +186,7 @@ def _of_node(node: Node, hidden: frozenset[str]) -> Iterator[str]:
             if name in ("br", "hr", "p", "div"):
                 yield "\n"
             if node.contents is not None and name != "table":
-                yield from _seen(node.contents, hidden)
+                yield from _iterate_displayed(node.contents, hidden)
         case _:  # comments and undefined template arguments are not displayed
             pass
 
@@ -200,7 +200,7 @@ def _of_template(node: Template, hidden: frozenset[str]) -> Iterator[str]:
     for number in numbers:
         if node.has(number):
             yield " " if number != numbers[0] else ""
-            yield "".join(_seen(node.get(number).value, hidden)).strip()
+            yield "".join(_iterate_displayed(node.get(number).value, hidden)).strip()
 
 
 def _is_hidden(title: str, link: Wikilink, hidden: frozenset[str]) -> bool:

@@ -96,19 +96,19 @@ class ZipMember(io.RawIOBase):
     def __init__(self, archive: str, name: str) -> None:
         self.archive, self.name = archive, name
 
-    def _opened(self) -> zipfile.ZipFile:
+    def _open(self) -> zipfile.ZipFile:
         facts = os.stat(self.archive)
         return _archive(self.archive, facts.st_mtime_ns, facts.st_size, os.getpid())
 
     @cached_property
     def member(self) -> IO[bytes]:
-        return self._opened().open(self.name)
+        return self._open().open(self.name)
 
     @property
     def size(self) -> int:
         """The uncompressed size in bytes."""
         with _as_torn():
-            return self._opened().getinfo(self.name).file_size
+            return self._open().getinfo(self.name).file_size
 
     def readable(self) -> bool:
         return True

@@ -92,7 +92,7 @@ def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> It
             else:
                 graph.run().wait_until_finish()
     except Exception as error:
-        if known := _interrupt(error) or _known_error(error):
+        if known := _interrupt(error) or _recover_error(error):
             raise known from None
         if log.exists():
             error.add_note(f"end of the worker log:\n{log.read_text(errors='replace')[-_TAIL:]}")
@@ -272,7 +272,7 @@ def _interrupt(error: BaseException | None) -> KeyboardInterrupt | None:
     return error
 
 
-def _known_error(error: Exception) -> BaseException | None:
+def _recover_error(error: Exception) -> BaseException | None:
     """The original error of a worker, recovered from Beam's error text; None if it indicates a bug."""
     text = "\n".join(traceback.format_exception_only(error))
     if "KeyboardInterrupt" in text:

@@ -90,10 +90,10 @@ def run(job: Callable[[], object], pids: Path, failed: threading.Event) -> None:
         try:
             while thread.is_alive() and seconds_left > 0:
                 thread.join(0.1)
-                orphaned = _forkserver()[0].poll() is not None or not all(map(_alive, _started(pids)))
+                orphaned = _forkserver()[0].poll() is not None or not all(map(_alive, _read_started(pids)))
                 seconds_left -= 0.1 * (failed.is_set() or orphaned)
         finally:
-            for pid in filter(_alive, _started(pids)):
+            for pid in filter(_alive, _read_started(pids)):
                 os.kill(pid, signal.SIGKILL)
             # after its workers are dead, Beam may raise the original error
             thread.join(_PATIENCE if seconds_left <= 0 else 0)
@@ -117,7 +117,7 @@ def worker_died_error() -> ResourceError:
     )
 
 
-def _started(pids: Path) -> list[int]:
+def _read_started(pids: Path) -> list[int]:
     return [int(pid) for pid in pids.read_text(encoding="utf-8").split()] if pids.exists() else []
 
 

@@ -10,13 +10,13 @@ from pipeline.steps.encode import (
     BoundarySettings,
     chain_ledgers,
     check_fit,
+    describe_accent_loss,
     encode_shard,
     implausible_sentences,
     phrases_of,
-    stripped_marks,
 )
 from pipeline.steps.ingest import read_text, seal_of
-from pipeline.steps.output_folder import locked_directory, read_seal, sweep
+from pipeline.steps.output_folder import lock_directory, read_seal, sweep
 from pipeline.steps.plan import TextDirectory
 from pipeline.steps.sample import require_room
 from pipeline.steps.static_rows import StaticExampleSpec, materialise
@@ -28,15 +28,15 @@ __all__ = [
     "TextDirectory",
     "chain_ledgers",
     "check_fit",
+    "describe_accent_loss",
     "encode_shard",
     "implausible_sentences",
-    "locked_directory",
+    "lock_directory",
     "materialise",
     "phrases_of",
     "read_seal",
     "read_text",
     "require_room",
     "seal_of",
-    "stripped_marks",
     "sweep",
 ]

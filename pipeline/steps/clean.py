@@ -21,13 +21,13 @@ from preprocessing.text import (
     Edits,
     Spans,
     apply_rules,
+    count_shared_ngrams,
     language,
     mask_pii,
     move_spans,
     normalize,
     relocate_spans,
     repair_text,
-    shared_ngrams,
     text_key,
 )
 
@@ -54,26 +54,26 @@ class Cleaner:
             return None, "too_long", 0
         if record.text.count("\ufffd") > clean.max_replacement_char_ratio * len(record.text):
             return None, BAD_ENCODING, 0
-        tidied = self.tidied(record.text)
+        tidied = self.tidy_text(record.text)
         edits = list[Edits]()
         text, masked = mask_pii(tidied, clean.mask_pii, edits) if clean.mask_pii else (tidied, 0)
         if reason := rejection_reason(text, clean):
             return None, reason, masked
         masked_text = text
         text, reason = apply_rules(text, clean.filters)
-        reason = reason or rejection_reason(text, clean) or self._other_language(text) or self._contaminated(text)
+        reason = reason or rejection_reason(text, clean) or self._other_language(text) or self._find_contamination(text)
         if reason:
             return None, reason, masked
         spans: Spans = ()
         if self.with_spans and record.spans:
-            spans = relocate_spans(record.text, record.spans, tidied, self.tidied)
+            spans = relocate_spans(record.text, record.spans, tidied, self.tidy_text)
             for replaced in edits:
                 spans = move_spans(spans, replaced)
             if text is not masked_text and text != masked_text:
                 spans = relocate_spans(masked_text, spans, text)
         return Document(text, record.source, text_key(text), tuple(at for span in spans for at in span)), "", masked
 
-    def tidied(self, text: str) -> str:
+    def tidy_text(self, text: str) -> str:
         """The repaired and normalized text that all later steps read."""
         return normalize(repair_text(text) if self.clean.fix_text else text, self.clean.whitespace)
 
@@ -81,10 +81,10 @@ class Cleaner:
         wanted = self.clean.languages
         return "language" if wanted and language(text)[0] not in wanted else ""
 
-    def _contaminated(self, text: str) -> str:
+    def _find_contamination(self, text: str) -> str:
         if not self.known_ngrams:
             return ""
-        return "contaminated" if shared_ngrams(text, _ngrams(self.known_ngrams), self.ngram) else ""
+        return "contaminated" if count_shared_ngrams(text, _ngrams(self.known_ngrams), self.ngram) else ""
 
 
 class Damage(NamedTuple):

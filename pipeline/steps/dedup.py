@@ -74,7 +74,7 @@ def addresses(part: Path, number: int, group: int = 0) -> Iterator[tuple[int, by
         address_N["part"], address_N["row"] = number, np.arange(first, first + batch.num_rows)
         address_N["bytes"] = pc.binary_length(batch.column("text")).to_numpy()
         first += batch.num_rows
-        yield from _grouped(address_N)
+        yield from _group_by_key(address_N)
 
 
 def corpus_addresses(folder: str) -> Iterator[tuple[int, bytes]]:
@@ -85,7 +85,7 @@ def corpus_addresses(folder: str) -> Iterator[tuple[int, bytes]]:
             address_N = np.zeros(len(shard), ADDRESS)
             address_N["high"], address_N["low"] = key_N2.T
             address_N["part"] = ELSEWHERE
-            yield from _grouped(address_N)
+            yield from _group_by_key(address_N)
 
 
 def _keys(column: pa.Array) -> np.ndarray:
@@ -101,7 +101,7 @@ def source_hashes(column: pa.Array) -> np.ndarray:
     return hashes[names.indices.to_numpy()]
 
 
-def _grouped(record_N: np.ndarray, by: str = "high") -> Iterator[tuple[int, bytes]]:
+def _group_by_key(record_N: np.ndarray, by: str = "high") -> Iterator[tuple[int, bytes]]:
     group_N = record_N[by].astype(np.uint64) >> np.uint64(64 - _GROUPS.bit_length() + 1)
     for group in np.unique(group_N).tolist():
         yield group, record_N[group_N == group].tobytes()
@@ -150,13 +150,13 @@ def in_order(address_N: np.ndarray) -> np.ndarray:
 
 def bands(part: Path, number: int, dedup: Dedup) -> Iterator[tuple[int, bytes]]:
     """(group, band hashes with keys) of the documents in a part. A group is a band and a range of hashes."""
-    signed_N = _signed(part, dedup)
+    signed_N = _sign(part, dedup)
     band_NB = np.array([bands_of(signature_P, dedup.num_bands) for signature_P in signed_N["signature"]], np.uint64)
     for band in range(dedup.num_bands if len(signed_N) else 0):
         record_N = np.empty(len(signed_N), _BAND)
         record_N["hash"], record_N["part"], record_N["row"] = band_NB[:, band], number, np.arange(len(signed_N))
         record_N["high"], record_N["low"] = signed_N["high"], signed_N["low"]
-        for group, block in _grouped(record_N, by="hash"):
+        for group, block in _group_by_key(record_N, by="hash"):
             yield band * _GROUPS + group, block
 
 
@@ -165,7 +165,7 @@ def near_file(part: Path) -> Path:
     return part.with_name(f"near-{part.stem.partition('-')[2]}.npy")
 
 
-def _signed(part: Path, dedup: Dedup) -> np.ndarray:
+def _sign(part: Path, dedup: Dedup) -> np.ndarray:
     """Keys and signatures of the documents of a part that contain words, computed once and stored in a file."""
     num = dedup.num_bands * dedup.rows_per_band
     kind = np.dtype([("high", ">u8"), ("low", ">u8"), ("signature", "<u4", (num,))])
@@ -241,7 +241,7 @@ def without_near(address_N: np.ndarray, edge_E: np.ndarray) -> tuple[np.ndarray,
     ends.append((edge_E["other_high"], edge_E["other_low"]))
     key_2K = np.concatenate([np.stack([high, low]).astype(np.uint64) for high, low in ends], axis=1)
     num = len(address_N)
-    node_K, nodes = _numbered(key_2K, address_N["group"])
+    node_K, nodes = _number_keys(key_2K, address_N["group"])
     node_N, edge_2E = node_K[:num], node_K[num:].reshape(2, -1)
     is_elsewhere_V = np.ones(nodes, bool)
     is_elsewhere_V[node_N] = False
@@ -265,7 +265,7 @@ def without_near(address_N: np.ndarray, edge_E: np.ndarray) -> tuple[np.ndarray,
     return address_N[~repeats_N], repeat_K
 
 
-def _numbered(key_2K: np.ndarray, group_N: np.ndarray) -> tuple[np.ndarray, int]:
+def _number_keys(key_2K: np.ndarray, group_N: np.ndarray) -> tuple[np.ndarray, int]:
     """The rank of each key among the distinct keys, and the number of distinct keys.
 
     Keys are ranked by the first mixture group that has them, then by value. `group_N` has the groups of the first N

@@ -85,17 +85,17 @@ def rows_of(part: Path, row_K: np.ndarray) -> list[pa.RecordBatch]:
             here = row_K[np.searchsorted(row_K, first) : np.searchsorted(row_K, first + batch.num_rows)] - first
             batch.validate()
             if not batch.schema.equals(COLUMNS):
-                raise damaged_error(part)
+                raise make_damage_error(part)
             if len(here):
                 if not all(_in_bounds(batch.column(name), here) for name in ("text", "source", "spans")):
-                    raise damaged_error(part)
+                    raise make_damage_error(part)
                 taken.append(batch.take(pa.array(here)))
             first += batch.num_rows
         if sum(batch.num_rows for batch in taken) == len(row_K):
             return taken
     except (OSError, pa.ArrowException):
         pass
-    raise damaged_error(part)
+    raise make_damage_error(part)
 
 
 def _in_bounds(column: pa.Array, row_K: np.ndarray) -> bool:
@@ -115,10 +115,10 @@ def document_at(batch: pa.RecordBatch, row: int, part: Path) -> Document:
             return document
     except (TypeError, ValueError):  # invalid UTF-8 or a missing value
         pass
-    raise damaged_error(part)
+    raise make_damage_error(part)
 
 
-def damaged_error(part: Path) -> BadInput:
+def make_damage_error(part: Path) -> BadInput:
     """The one-line error for a part that cannot be used."""
     return BadInput(
         f"{part}: missing or damaged; delete {part.with_name('text.json')} and repeat the command (complete parts are "

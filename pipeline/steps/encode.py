@@ -35,7 +35,7 @@ class BoundarySettings:
     phrases_hash: str = ""  # hash of the phrases
     language: str = ""  # language of all documents, if known: determines the sentence boundaries
 
-    def encoded(self, documents: Iterable[Document], vocab: Vocab) -> Iterator[tuple[Document, EncodedDocument]]:
+    def encode(self, documents: Iterable[Document], vocab: Vocab) -> Iterator[tuple[Document, EncodedDocument]]:
         """The documents with their encodings, in batches of a quarter of a MB of text."""
         batch, size = list[Document](), 0
         for document in documents:
@@ -72,7 +72,7 @@ def encode_shard(shard: PlannedShard, text_folder: str, out: str, marks: Boundar
     sources, keys, columns = list[str](), list[bytes](), list[EncodedDocument]()
     # the type in the shard; halves the memory for small vocabularies
     narrow = np.uint16 if vocab.size <= 1 << 16 else np.uint32
-    for document, encoded in marks.encoded(documents, vocab):
+    for document, encoded in marks.encode(documents, vocab):
         size, tokens = len(document.text.encode()), len(encoded.ids)
         ledger.see(bytes=size, tokens=tokens)
         if tokens:
@@ -135,7 +135,7 @@ def phrases_of(file: str) -> list[str]:
 
 def check_fit(vocab: Vocab, texts: TextDirectory) -> None:
     """Raise BadInput if too many tokens of a text sample are unknown, e.g. in another language or script."""
-    sample = BoundarySettings().encoded(_sample(texts), vocab)
+    sample = BoundarySettings().encode(_sample(texts), vocab)
     ids_T = np.concatenate([encoded.ids for _, encoded in sample])
     if not len(ids_T):
         raise BadInput(f"{texts.folder}: the tokenizer yields no token for this text; use another tokenizer")
@@ -153,7 +153,7 @@ def implausible_sentences(texts: TextDirectory, marks: BoundarySettings) -> str:
     return (describe_unmarked(found) if marks.sentence_boundaries == "found" else "") or describe_implausible(found)
 
 
-def stripped_marks(texts: TextDirectory, vocab: Vocab) -> str:
+def describe_accent_loss(texts: TextDirectory, vocab: Vocab) -> str:
     """A description of the accents that the tokenizer removes in a text sample; "" if there are none."""
     return describe_stripped_marks((document.text for document in _sample(texts)), vocab)
 

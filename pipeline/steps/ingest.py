@@ -24,8 +24,8 @@ from pipeline.readers import (
     InputSplit,
     Snapshot,
     Source,
-    changed_error,
-    left_out,
+    list_unread_files,
+    make_change_error,
     plan_splits,
     recognise,
     recognise_reference,
@@ -37,12 +37,12 @@ from pipeline.steps import line_dedup
 from pipeline.steps.clean import CLEANER_VERSION, Cleaner, clean_split
 from pipeline.steps.damage import SplitDamage, list_damage
 from pipeline.steps.dedup import ELSEWHERE, REPEATS, addresses, bands, corpus_addresses, edges, write_first_of_each
-from pipeline.steps.output_folder import REJECTS, locked_directory, read_seal, seal, sweep
+from pipeline.steps.output_folder import REJECTS, lock_directory, read_seal, seal, sweep
 from pipeline.steps.plan import (
     PLAN,
     TEXT,
     TextDirectory,
-    planned_shards,
+    plan_shards,
     remove_kept,
     rows_kept,
     text_hash,
@@ -103,10 +103,10 @@ def read_text(
     ours = [part for part in parts if part.number < ELSEWHERE]
     others = [part.name for part in parts if part.number >= ELSEWHERE]
     known = [path for path in corpus.dedup.reference_corpora if _is_corpus(path)]
-    mixed = _mixed(corpus, ours)
+    mixed = _assign_groups(corpus, ours)
     made_of: list[Any] = [
         sorted(part.name for part in parts),
-        _planning(corpus),
+        _select_plan_keys(corpus),
         [Manifest.load(k).digest for k in known],
     ]
     if mixed:  # the order of the groups determines which one keeps a shared document
@@ -118,16 +118,16 @@ def read_text(
     texts = [part.name for part in ours]
     finals = [_final(part, corpus, identity) for part in ours]
     work = sum(part.split.weight for part in parts)
-    with locked_directory(out, need=sum(part.split.weight for part in parts if not (out / part.name).exists())):
-        if (finished := _finished(out, identity)) is not None:
+    with lock_directory(out, need=sum(part.split.weight for part in parts if not (out / part.name).exists())):
+        if (finished := _load_finished(out, identity)) is not None:
             return finished
         (out / TEXT).unlink(missing_ok=True)  # it describes the previous content of the directory
         sweep(out, {*names, *finals, ngrams})
-        with _unchanged(snapshot, out, parts, ngrams):
+        with _require_unchanged(snapshot, out, parts, ngrams):
             _write_ngrams(corpus.decontaminate, cleaner)
         remove_kept(out)
         with (
-            _unchanged(snapshot, out, parts, ngrams),
+            _require_unchanged(snapshot, out, parts, ngrams),
             report_progress("text", out, names, report),
             pipeline(out, work, beam_args) as graph,
         ):
@@ -167,7 +167,7 @@ def _snapshot(corpus: Corpus) -> Snapshot:
 
 
 @contextmanager
-def _unchanged(snapshot: Snapshot, out: Path, parts: Sequence[TextPart], ngrams: str) -> Iterator[None]:
+def _require_unchanged(snapshot: Snapshot, out: Path, parts: Sequence[TextPart], ngrams: str) -> Iterator[None]:
     """Raise BadInput if files change while they are read, even if another error occurred. Removes their output."""
     planned = [file for part in parts for piece in part.split.pieces for file in piece.files]
 
@@ -179,7 +179,7 @@ def _unchanged(snapshot: Snapshot, out: Path, parts: Sequence[TextPart], ngrams:
                         made.unlink(missing_ok=True)
             if ngrams:
                 (out / ngrams).unlink(missing_ok=True)
-            raise changed_error(changes) from None
+            raise make_change_error(changes) from None
 
     try:
         yield
@@ -206,7 +206,7 @@ def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[TextPart]:
     """The parts of the corpus, followed by those of the reference corpora."""
     clean = {name: value for name, value in corpus.clean.causes.items() if name != "max_unreadable_ratio"}
     how = [CLEANER_VERSION, clean, cleaner.with_spans, ngrams]
-    against = _compared_with([path for path in corpus.dedup.reference_corpora if not _is_corpus(path)])
+    against = _find_references([path for path in corpus.dedup.reference_corpora if not _is_corpus(path)])
     parts = list[TextPart]()
     splits = plan_splits(corpus.sources)
     if corpus.mixture:  # the choice among equal documents of a group then does not depend on paths
@@ -219,15 +219,15 @@ def _parts(corpus: Corpus, cleaner: Cleaner, ngrams: str) -> list[TextPart]:
     return parts
 
 
-def _compared_with(paths: Sequence[str]) -> list[Source]:
+def _find_references(paths: Sequence[str]) -> list[Source]:
     """The sources at paths of reference texts. Logs which of their files are not read."""
     sources = [source for path in paths for source in recognise(path)]
-    for line in left_out(sources):
+    for line in list_unread_files(sources):
         log.warning("%s", line)
     return sources
 
 
-def _mixed(corpus: Corpus, parts: Sequence[TextPart]) -> list[str]:
+def _assign_groups(corpus: Corpus, parts: Sequence[TextPart]) -> list[str]:
     """The name of the mixture group of each part; [] without a mixture."""
     return [_group_of(corpus, part.split) for part in parts] if corpus.mixture else []
 
@@ -250,7 +250,7 @@ def _is_corpus(path: str) -> bool:
     return (Path(path) / FILE_NAME).is_file()
 
 
-def _planning(corpus: Corpus) -> dict[str, Any]:
+def _select_plan_keys(corpus: Corpus) -> dict[str, Any]:
     """The keys that determine the plan for a given cleaned text."""
     return {
         "splits": [corpus.validation_ratio, corpus.test_ratio, corpus.max_shard_mb, corpus.document_order],
@@ -315,8 +315,8 @@ def _ngram_file(corpus: Corpus) -> str:
 def _write_ngrams(decontaminate: Decontaminate, cleaner: Cleaner) -> None:
     if cleaner.known_ngrams and read_seal(path := Path(cleaner.known_ngrams)) is None:
         unread, num = Counter[str](), Counter[str]()
-        found = _texts_of(_compared_with(decontaminate.paths), cleaner.clean.max_chars, unread)
-        texts = map(cleaner.tidied, found)
+        found = _texts_of(_find_references(decontaminate.paths), cleaner.clean.max_chars, unread)
+        texts = map(cleaner.tidy_text, found)
         hashes = ngram_hashes(texts, decontaminate.ngram_size, num)
         least = fewest_words(decontaminate.ngram_size)
         if not len(hashes):
@@ -394,9 +394,9 @@ def _text(
     plan_N = texts.plan_N
     groups = _groups(out, corpus, parts, finals, plan_N)
     texts = replace(texts, evaluation_texts=_evaluation_texts(out, corpus), groups=groups)
-    assert ledger.balanced(), f"missing from the ledger: {ledger.unexplained}"
+    assert ledger.is_balanced(), f"missing from the ledger: {ledger.unexplained}"
     assert len(plan_N) == ledger.kept.documents, "plan and ledger differ in the number of documents"
-    shards = planned_shards(plan_N, mixed)
+    shards = plan_shards(plan_N, mixed)
     if empty := sorted({group.name for group in corpus.mixture} - {shard.group for shard in shards}):
         raise BadInput(
             f"corpus {corpus.name}: mixture groups without training documents: {', '.join(empty)} (dropped or held "
@@ -426,7 +426,7 @@ def _groups(
             lost[line_dedup.REASON] = [sum(each[0] for each in struck), sum(each[1] for each in struck)]
         _drop(ledger, lost)
         fold_K = plan_N["fold"][plan_N["group"] == number]
-        assert ledger.balanced(), f"missing from the ledger of group {group.name}: {ledger.unexplained}"
+        assert ledger.is_balanced(), f"missing from the ledger of group {group.name}: {ledger.unexplained}"
         assert len(fold_K) == ledger.kept.documents, (
             f"plan and ledger of {group.name} differ in the number of documents"
         )
@@ -542,7 +542,7 @@ def _check_damage(out: Path, corpus: Corpus, damaged: SplitDamage) -> None:
         log.warning("text of %s: %s", corpus.name, line)
 
 
-def _finished(out: Path, identity: str) -> TextDirectory | None:
+def _load_finished(out: Path, identity: str) -> TextDirectory | None:
     """The finished text in the directory, if it has this identity and is complete; else None."""
     try:
         texts = TextDirectory.load(out)

@@ -37,7 +37,7 @@ def line_hashes(
     """
     found = [
         (xxhash.xxh3_64_intdigest(line.encode()), _rank(document, mixed), number, row, at)
-        for row, document in _kept(part, row_K)
+        for row, document in _select_lines(part, row_K)
         for at, line in enumerate(document.text.split("\n"))
         if len(line) >= least
     ]
@@ -47,7 +47,7 @@ def line_hashes(
         yield group, line_L[group_L == group].tobytes()
 
 
-def _kept(part: Path, row_K: np.ndarray) -> Iterator[tuple[int, Document]]:
+def _select_lines(part: Path, row_K: np.ndarray) -> Iterator[tuple[int, Document]]:
     wanted = set(row_K.tolist())
     rows = enumerate(document for batch in batches(part) for document in documents(batch))
     return ((row, document) for row, document in rows if row in wanted)
@@ -83,9 +83,9 @@ def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, cl
     lost = [0, 0]  # documents, bytes
     lost_phrases = 0
 
-    def left() -> Iterator[Document]:
+    def iterate_remaining() -> Iterator[Document]:
         nonlocal lost_phrases
-        for row, document in _kept(part, row_K):
+        for row, document in _select_lines(part, row_K):
             if row not in lines:
                 yield document
                 continue
@@ -96,15 +96,15 @@ def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, cl
             lost[0] += is_dropped
             lost[1] += len(document.text.encode()) - (0 if is_dropped else len(text.encode()))
             if not is_dropped:
-                spans = _left_spans(document, all_lines, lines[row], text, clean.whitespace)
+                spans = _shift_spans(document, all_lines, lines[row], text, clean.whitespace)
                 lost_phrases += len(document.spans) // 2 - len(spans)
                 yield Document(text, document.source, text_key(text), tuple(at for span in spans for at in span))
 
-    write_documents(out, left())
+    write_documents(out, iterate_remaining())
     seal(out, identity=identity, lost=lost, lost_phrases=lost_phrases)
 
 
-def _left_spans(
+def _shift_spans(
     document: Document, lines: list[str], struck: set[int], text: str, whitespace: Whitespace
 ) -> tuple[tuple[int, int], ...]:
     """Positions of the phrases of a document after removal of the lines `struck`, without phrases in these lines."""

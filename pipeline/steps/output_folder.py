@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_checked_json, remove_unfinished, write_atomic, xxh3_file
+from preprocessing.files import from_checked_json, remove_unfinished, to_checked_json, write_atomic, xxh3_file
 from preprocessing.lock import hold_lock
 
 SPARE: Final = 1.2  # required disk space as a multiple of the estimate
@@ -26,7 +26,7 @@ _PARTS: Final = re.compile(  # files that `sweep` may remove; a signature file h
 
 
 @contextmanager
-def locked_directory(folder: Path, need: int) -> Iterator[None]:
+def lock_directory(folder: Path, need: int) -> Iterator[None]:
     """Lock `folder` (created if missing) for one writer, with disk space for `need` more bytes.
 
     Raises ResourceError if another process holds the lock, and BadInput if the disk is too small or becomes full.
@@ -60,7 +60,7 @@ def _no_room(folder: Path, need: float, have: int) -> BadInput:
 def seal(part: Path, **facts: Any) -> None:
     """Mark a part as complete: write its size, its hash and `facts` to its seal."""
     sealed = {"bytes": part.stat().st_size, "xxh3": xxh3_file(part), **facts}
-    write_atomic(part.with_suffix(".json"), checked_json(sealed))
+    write_atomic(part.with_suffix(".json"), to_checked_json(sealed))
 
 
 def read_seal(part: Path, **wanted: Any) -> dict[str, Any] | None:

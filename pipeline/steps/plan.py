@@ -30,10 +30,10 @@ from pipeline.steps.dedup import (
     without_near,
     write_repeats,
 )
-from pipeline.steps.documents import Document, damaged_error, document_at, rows_of
+from pipeline.steps.documents import Document, document_at, make_damage_error, rows_of
 from pipeline.steps.output_folder import read_seal, seal
 from preprocessing.errors import BadInput
-from preprocessing.files import TEMPORARY, checked_json, from_checked_json, npy, write_atomic
+from preprocessing.files import TEMPORARY, from_checked_json, npy, to_checked_json, write_atomic
 from preprocessing.manifest import Ledger
 from preprocessing.schema import SPLITS
 from preprocessing.shards import shard_name
@@ -66,7 +66,7 @@ def write_plan(
     the mixture group of each part. If given, a training shard contains one group only, and the shards of a group are
     consecutive.
     """
-    address_N, repeat_K = _kept(groups, near, folder, corpus, parts, others)
+    address_N, repeat_K = _select_documents(groups, near, folder, corpus, parts, others)
     if (before := Path(folder, _REPEATS_BEFORE)).exists():
         repeat_K = np.concatenate([np.load(before, allow_pickle=False), repeat_K])
     _write(Path(folder), address_N, repeat_K, corpus, [*parts, *others], np.array(mixed_P or [0] * len(parts)))
@@ -81,7 +81,7 @@ def write_kept(
     others: Sequence[str] = (),
 ) -> None:
     """Write the kept documents and the repeats before `line_dedup` removes repeated lines."""
-    address_N, repeat_K = _kept(groups, near, folder, corpus, parts, others)
+    address_N, repeat_K = _select_documents(groups, near, folder, corpus, parts, others)
     write_atomic(Path(folder, _REPEATS_BEFORE), npy(repeat_K))
     write_atomic(Path(folder, _KEPT_BEFORE), npy(address_N))
 
@@ -98,7 +98,7 @@ def remove_kept(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _kept(
+def _select_documents(
     groups: list[str], near: list[bytes], folder: str, corpus: Corpus, parts: Sequence[str], others: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Addresses of the kept documents, in order, and the repeats."""
@@ -234,7 +234,7 @@ class TextDirectory:
         facts = {name: getattr(self, name) for name in ("identity", "hash", "parts", "repaired", "masked", "encodings")}
         facts |= {name: value for name in _IF_ANY if (value := getattr(self, name))}
         facts |= {"shards": [_without_empty(vars(shard)) for shard in self.shards], "ledger": self.ledger.to_dict()}
-        write_atomic(self.folder / TEXT, checked_json(facts))
+        write_atomic(self.folder / TEXT, to_checked_json(facts))
 
     @classmethod
     def load(cls, folder: Path | str) -> "TextDirectory":
@@ -256,7 +256,7 @@ class TextDirectory:
     def plan_N(self) -> np.ndarray:
         path = self.folder / PLAN
         if read_seal(path) is None:
-            raise damaged_error(path)
+            raise make_damage_error(path)
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
     def documents(self, start: int, stop: int) -> Iterator[Document]:
@@ -287,7 +287,7 @@ def _without_empty(shard: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in shard.items() if value != ""}
 
 
-def planned_shards(plan_N: np.ndarray, group_P: Sequence[str] = ()) -> tuple[PlannedShard, ...]:
+def plan_shards(plan_N: np.ndarray, group_P: Sequence[str] = ()) -> tuple[PlannedShard, ...]:
     """The shards of a plan, in order. `group_P` has the name of the mixture group of each part."""
     place_N = plan_N["fold"].astype(np.int64) << 32 | plan_N["shard"]
     cuts = np.flatnonzero(np.diff(place_N, prepend=-1, append=-1)).tolist() if len(place_N) else []

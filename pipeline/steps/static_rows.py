@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.runners import Report, beam, pipeline, report_progress
-from pipeline.steps.output_folder import locked_directory, read_seal, seal, sweep
+from pipeline.steps.output_folder import lock_directory, read_seal, seal, sweep
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.manifest import Count, Ledger
@@ -87,7 +87,7 @@ def materialise(
     identity = json.loads(json.dumps(made_from | asdict(static.sampling)))  # as JSON returns it: tuples become lists
     work = sum(num_rows) * static.length * _BYTES_A_TOKEN
     names = [part.name for part in parts]
-    with locked_directory(out, need=sum(work // len(parts) for name in names if not (out / name).exists())):
+    with lock_directory(out, need=sum(work // len(parts) for name in names if not (out / name).exists())):
         sweep(out, names)
         if any(read_seal(out / name, identity=identity) is None for name in names):
             (out / ROWS).unlink(missing_ok=True)

@@ -102,7 +102,7 @@ class GapSentenceGeneration:
         sentence_S = np.cumsum(begins_S) - begins_S[:1].sum()  # a sequence may begin inside a sentence
         num_sentences = int(sentence_S[-1]) + 1 if len(ids_S) else 0
         is_gap_N = np.zeros(num_sentences, dtype=bool)
-        is_gap_N[self._selected(ids_S, sentence_S, num_sentences, rng)] = True
+        is_gap_N[self._select(ids_S, sentence_S, num_sentences, rng)] = True
         is_masked_N = is_gap_N & (rng.random(num_sentences) >= self.keep_ratio)
         is_gap_S, is_masked_S = is_gap_N[sentence_S], is_masked_N[sentence_S]
         is_first_S = np.diff(sentence_S, prepend=-1) > 0
@@ -111,7 +111,7 @@ class GapSentenceGeneration:
         source_U = masked_S[~is_masked_S | is_first_S]
         return two_sides(row, add_end(source_U, vocab.sep), add_end(ids_S[is_gap_S], vocab.sep), vocab.pad)
 
-    def _selected(self, ids_S: Ints, sentence_S: Ints, num: int, rng: np.random.Generator) -> Ints:
+    def _select(self, ids_S: Ints, sentence_S: Ints, num: int, rng: np.random.Generator) -> Ints:
         """Return the indices of the gap sentences."""
         count = min(max(1, round(self.gap_sentences_ratio * num)), max(1, num - 1))
         match self.selection:

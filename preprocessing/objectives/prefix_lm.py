@@ -50,7 +50,7 @@ class PrefixLM:
         return 0
 
     def frame(self, frame: Frame) -> Frame:
-        return frame.ended()
+        return frame.add_end()
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         """Return the transformed sequence with its labels.

@@ -138,7 +138,7 @@ class SpanCorruption:
         return masking.most_runs(num_tokens) if self.collapse_spans else 1
 
     def frame(self, frame: Frame) -> Frame:
-        return frame.ended()
+        return frame.add_end()
 
     def __call__(self, row: Row, vocab: Vocab, rng: np.random.Generator) -> Row:
         """Return the transformed sequence with its labels.
@@ -158,7 +158,7 @@ class SpanCorruption:
             source_U, target_S = ids_S[~is_hit_S], ids_S[is_hit_S]
         elif self.collapse_spans:
             sentinel_N = self._sentinels(int(first_S.sum()), vocab)
-            source_U = _collapsed(ids_S, is_hit_S, first_S, sentinel_N)
+            source_U = _collapse(ids_S, is_hit_S, first_S, sentinel_N)
             target_S = _spans(ids_S, is_hit_S, first_S, sentinel_N) if self.targets == "spans" else ids_S
         else:
             source_U, target_S = ids_S.copy(), ids_S
@@ -177,7 +177,7 @@ class SpanCorruption:
         return vocab.size - 1 - np.arange(count, dtype=np.int32)
 
 
-def _collapsed(ids_S: Ints, is_hit_S: Bools, first_S: Bools, sentinel_N: Ints) -> Ints:
+def _collapse(ids_S: Ints, is_hit_S: Bools, first_S: Bools, sentinel_N: Ints) -> Ints:
     """Replace each selected run by its sentinel."""
     source_S = ids_S.copy()
     source_S[first_S] = sentinel_N

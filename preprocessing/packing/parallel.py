@@ -164,11 +164,11 @@ class ParallelSentences:
         """
         (language_R, long_row_R), (languages_R2, long_pair_R) = rows, pairs
         row_R = (
-            _sampled(language_R, self.language_sampling_alpha, rng)
+            _sample(language_R, self.language_sampling_alpha, rng)
             if self.translation_ratio < 1
             else np.zeros(0, dtype=np.int64)
         )
-        pair_R = _sampled(languages_R2 @ np.array([_MAX_LANGUAGES + 1, 1]), self.language_sampling_alpha, rng)
+        pair_R = _sample(languages_R2 @ np.array([_MAX_LANGUAGES + 1, 1]), self.language_sampling_alpha, rng)
         if len(row_R) and len(pair_R):
             times = (
                 long_row_R[row_R].sum()
@@ -176,8 +176,8 @@ class ParallelSentences:
                 * self.translation_ratio
                 / (1 - self.translation_ratio)
             )
-            row_R = _repeated(row_R, round(len(row_R) * max(1, 1 / times)), rng)
-            pair_R = _repeated(pair_R, round(len(pair_R) * max(1, times)), rng)
+            row_R = _repeat(row_R, round(len(row_R) * max(1, 1 / times)), rng)
+            pair_R = _repeat(pair_R, round(len(pair_R) * max(1, times)), rng)
         return row_R, pair_R
 
     def _texts(self, shard: Shard, rng: np.random.Generator) -> _Texts:
@@ -322,17 +322,17 @@ def _window(plan: PackingPlan, start: int, stop: int) -> tuple[Bools, list[tuple
     return special_S, parts
 
 
-def _sampled(group_R: Ints, alpha: float, rng: np.random.Generator) -> Ints:
+def _sample(group_R: Ints, alpha: float, rng: np.random.Generator) -> Ints:
     """Return indices of sequences, repeated in rare groups so that q(group) is proportional to p(group)^alpha."""
     groups, of_R, count_G = np.unique(group_R, return_inverse=True, return_counts=True)
     indices: list[Ints] = [np.zeros(0, dtype=np.int64)]
     for group in range(len(groups)):
         count = round(count_G[group] * (count_G.max() / count_G[group]) ** (1 - alpha))
-        indices.append(_repeated(np.flatnonzero(of_R.reshape(-1) == group), count, rng))
+        indices.append(_repeat(np.flatnonzero(of_R.reshape(-1) == group), count, rng))
     return np.concatenate(indices)
 
 
-def _repeated(row_R: Ints, count: int, rng: np.random.Generator) -> Ints:
+def _repeat(row_R: Ints, count: int, rng: np.random.Generator) -> Ints:
     """Return `row_R` repeated to `count` elements, a count of at least len(row_R); the last repetition is random."""
     whole, rest = divmod(count, max(1, len(row_R)))
     return np.concatenate([np.tile(row_R, whole), rng.permutation(row_R)[:rest]])

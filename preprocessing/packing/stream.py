@@ -187,7 +187,7 @@ class StreamPair:
         is_backward = plan.start_RP[i, 1] < plan.start_RP[i, 0]  # A precedes the reused tokens in the text
         if is_backward:
             special_S = np.concatenate([one, one, b_S, one, a_S, reused_S])
-            row = _reversed(row_of(special_S, [*b, *a, *parts], shard, vocab, wanted))
+            row = _reverse(row_of(special_S, [*b, *a, *parts], shard, vocab, wanted))
         else:
             special_S = np.concatenate([reused_S, a_S, one, b_S, one, one])
             row = row_of(special_S, [*parts, *a, *b], shard, vocab, wanted)
@@ -200,7 +200,7 @@ class StreamPair:
         return row
 
 
-def _reversed(row: Row) -> Row:
+def _reverse(row: Row) -> Row:
     """Reverse the tokens of a sequence; ends of words, units and sentences become their starts."""
     return {
         name: np.flip(np.append(column[1:], True) if name.endswith("_starts") else column).copy()

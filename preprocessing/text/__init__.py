@@ -6,7 +6,7 @@ pii.py. Duplicates: ngrams.py, minhash.py, decontaminate.py. Phrases and words: 
 """
 
 from preprocessing.text.chinese_words import chinese_word_starts
-from preprocessing.text.decontaminate import fewest_words, ngram_hashes, shared_ngrams
+from preprocessing.text.decontaminate import count_shared_ngrams, fewest_words, ngram_hashes
 from preprocessing.text.filters import apply_rules
 from preprocessing.text.language_id import LANGUAGES, language, nearest_code
 from preprocessing.text.minhash import bands_of, components, shingles, signature
@@ -27,6 +27,7 @@ __all__ = [
     "bands_of",
     "chinese_word_starts",
     "components",
+    "count_shared_ngrams",
     "decode",
     "describe_implausible",
     "describe_unmarked",
@@ -44,7 +45,6 @@ __all__ = [
     "relocate_spans",
     "repair_text",
     "sentences",
-    "shared_ngrams",
     "shingles",
     "signature",
     "text_key",

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from preprocessing.text.ngrams import Hashes, hashed_ngrams, hashed_words
+from preprocessing.text.ngrams import Hashes, hash_ngrams, hash_words
 
 _FEWEST: Final = 8  # minimum number of words of a text to search for; GPT-3's minimum n
 _LENGTH_BITS: Final = 58  # the upper 6 bits are the number of words minus 1, so sorting groups the hashes by length
@@ -38,37 +38,37 @@ def ngram_hashes(texts: Iterable[str], ngram: int, num: Counter[str] | None = No
     """
     known = set[int]()
     for text in texts:
-        word_W = hashed_words(text)
+        word_W = hash_words(text)
         length = ngram if len(word_W) >= ngram else len(word_W)
         is_long = length >= fewest_words(ngram)
         if is_long:
-            known.update(_tagged(word_W, length).tolist())
+            known.update(_tag(word_W, length).tolist())
         if num is not None:
             num.update({"texts": 1, "too_short": not is_long})
     return np.array(sorted(known), np.uint64)
 
 
-def shared_ngrams(text: str, known_K: Hashes, ngram: int) -> int:
+def count_shared_ngrams(text: str, known_K: Hashes, ngram: int) -> int:
     """The number of places in a text at which an n-gram or a whole short text of the evaluation sets begins.
 
     >>> known_K = ngram_hashes(["one two three four five six seven eight"], ngram=13)
-    >>> shared_ngrams("Zero, one two three FOUR five six, seven eight - nine.", known_K, ngram=13)
+    >>> count_shared_ngrams("Zero, one two three FOUR five six, seven eight - nine.", known_K, ngram=13)
     1
     """
-    word_W = hashed_words(text)
+    word_W = hash_words(text)
     num_shared = 0
     for length in range(fewest_words(ngram), ngram + 1):
         least, greatest = _range(length)
         first, stop = np.searchsorted(known_K, least), np.searchsorted(known_K, greatest, side="right")
         if first < stop:
-            hash_N, known = _tagged(word_W, length), known_K[first:stop]
+            hash_N, known = _tag(word_W, length), known_K[first:stop]
             at_N = np.minimum(np.searchsorted(known, hash_N), len(known) - 1)
             num_shared += int((known[at_N] == hash_N).sum())
     return num_shared
 
 
-def _tagged(word_W: Hashes, length: int) -> Hashes:
-    return hashed_ngrams(word_W, length) >> np.uint64(64 - _LENGTH_BITS) | _range(length)[0]
+def _tag(word_W: Hashes, length: int) -> Hashes:
+    return hash_ngrams(word_W, length) >> np.uint64(64 - _LENGTH_BITS) | _range(length)[0]
 
 
 def _range(length: int) -> Hashes:

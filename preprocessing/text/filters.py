@@ -210,7 +210,7 @@ def repeated_ngrams(text: str) -> str:
     chars_before_W1 = np.zeros(len(words) + 1, np.int64)
     chars_W.cumsum(out=chars_before_W1[1:])
     total = chars_before_W1[-1]
-    for ngram, groups in _repeated(id_W):
+    for ngram, groups in _find_repeats(id_W):
         if ngram in _MOST_IN_TOP:
             most = groups.count_G.max()
             first_G = groups.first_G[groups.count_G == most]
@@ -234,7 +234,7 @@ class _Groups(NamedTuple):
     later_L: npt.NDArray[np.int64]  # positions of all other occurrences
 
 
-def _repeated(id_W: npt.NDArray[np.int64]) -> Iterator[tuple[int, _Groups]]:
+def _find_repeats(id_W: npt.NDArray[np.int64]) -> Iterator[tuple[int, _Groups]]:
     """Yield the repeated n-grams for n = 2 to 10, until there are none.
 
     A repeated n-gram is a repeated (n-1)-gram with one more word. So each step sorts only the repeated (n-1)-grams, and

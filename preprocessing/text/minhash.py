@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from preprocessing.text.ngrams import Hashes, hashed_ngrams, hashed_words
+from preprocessing.text.ngrams import Hashes, hash_ngrams, hash_words
 
 Signature: TypeAlias = npt.NDArray[np.uint32]
 
@@ -92,8 +92,8 @@ def components(edges_E2: npt.NDArray[np.int64], num_nodes: int) -> npt.NDArray[n
 
 def shingles(text: str, ngram: int) -> Hashes:
     """The hashes of the n-grams of words of a text, uint64; shape [0] if it has no word."""
-    word_W = hashed_words(text)
-    return hashed_ngrams(word_W, max(min(ngram, len(word_W)), 1))
+    word_W = hash_words(text)
+    return hash_ngrams(word_W, max(min(ngram, len(word_W)), 1))
 
 
 @cache

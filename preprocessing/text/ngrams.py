@@ -36,22 +36,22 @@ _SPACELESS: Final = (
 _BASE: Final = 0x9E3779B97F4A7C15  # an arbitrary number without a pattern; odd, so that its powers have inverses
 
 
-def hashed_words(text: str) -> Hashes:
+def hash_words(text: str) -> Hashes:
     """One hash for each word of the text, in order.
 
-    >>> one, two, three = hashed_words("Well-known, WELL")
-    >>> one == three, one == two, len(hashed_words("\\u4f60\\u597d"))
+    >>> one, two, three = hash_words("Well-known, WELL")
+    >>> one == three, one == two, len(hash_words("\\u4f60\\u597d"))
     (np.True_, np.False_, 2)
     """
-    blocks = [_hashed_block(block) for block in _blocks(text.lower())]
+    blocks = [_hash_block(block) for block in _blocks(text.lower())]
     return np.concatenate(blocks) if blocks else np.zeros(0, np.uint64)
 
 
-def hashed_ngrams(word_W: Hashes, ngram: int) -> Hashes:
+def hash_ngrams(word_W: Hashes, ngram: int) -> Hashes:
     """The hashes of all n-grams of `ngram` words, from the hashes of W words: W - ngram + 1 hashes, or none.
 
-    >>> word_W = hashed_words("to be or not to be")
-    >>> hashed_ngrams(word_W, 2).shape, len(set(hashed_ngrams(word_W, 2).tolist()))
+    >>> word_W = hash_words("to be or not to be")
+    >>> hash_ngrams(word_W, 2).shape, len(set(hash_ngrams(word_W, 2).tolist()))
     ((5,), 4)
     """
     num_ngrams = max(len(word_W) - ngram + 1, 0)
@@ -75,7 +75,7 @@ def _blocks(text: str) -> Iterator[str]:
         start = stop
 
 
-def _hashed_block(text: str) -> Hashes:
+def _hash_block(text: str) -> Hashes:
     code_S = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
     kind_S = _kind_of_code()[code_S]
     is_part_S, is_alone_S = kind_S == _PART, kind_S == _ALONE

@@ -74,9 +74,11 @@ def sentences(text: str, language: str = "") -> list[str]:
     ['Dr. Who saw J. R. Smith.', ' "Why?" he said.', '\\n\\nNo. 5 lives']
     """
     if _has_layout(text):
-        return _bounded(_with_layout(text, sentences(single_blanks(text), language)))
+        return _split_long(_with_layout(text, sentences(single_blanks(text), language)))
     ends = _ends(text, _end(language or guess_language(text)))
-    return _bounded([text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True) if start < end])
+    return _split_long(
+        [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True) if start < end]
+    )
 
 
 def lines_as_sentences(text: str) -> list[str]:
@@ -86,7 +88,7 @@ def lines_as_sentences(text: str) -> list[str]:
     ['One.', '\\nTwo? Still two.', '\\n\\nThree.']
     """
     lines = [line for line in _LINE_END.split(text) if line]
-    return _bounded(_with_layout(text, [line for line in lines if line.strip()]) if _has_layout(text) else lines)
+    return _split_long(_with_layout(text, [line for line in lines if line.strip()]) if _has_layout(text) else lines)
 
 
 def _has_layout(text: str) -> bool:
@@ -150,7 +152,7 @@ def _typical_line(text: str) -> int:
     return lengths[bisect(before, before[-1] // 2)]
 
 
-def _bounded(pieces: list[str]) -> list[str]:
+def _split_long(pieces: list[str]) -> list[str]:
     """Split the pieces that are longer than a sentence may be."""
     if max(map(len, pieces), default=0) <= _LONGEST:
         return pieces

@@ -41,7 +41,7 @@ def describe_stripped_marks(texts: Iterable[str], vocab: Vocab) -> str:
         lost, characters = lost + missing, characters + len(text)
         if missing and not example:
             word = next((word for word in _WORD.findall(text) if _num_lost(word, vocab)), text[:20])
-            example = f"{word} as {vocab.normalised(word).strip()}"
+            example = f"{word} as {vocab.normalize(word).strip()}"
     if lost <= _MAX_LOST * characters:
         return ""
     key = KINDS[vocab.kind].strips_marks
@@ -52,7 +52,7 @@ def describe_stripped_marks(texts: Iterable[str], vocab: Vocab) -> str:
 
 
 def _num_lost(text: str, vocab: Vocab) -> int:
-    return max(0, _num_marks(text) - _num_marks(vocab.normalised(text)))
+    return max(0, _num_marks(text) - _num_marks(vocab.normalize(text)))
 
 
 def _num_marks(text: str) -> int:

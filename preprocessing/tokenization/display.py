@@ -50,7 +50,7 @@ def token_texts(vocab: Vocab, ids: Iterable[int], alone: Iterable[int] = ()) -> 
     return texts
 
 
-def shown_tokens(vocab: Vocab, ids: Sequence[int], labels: Sequence[int] = ()) -> list[ShownToken]:
+def display_tokens(vocab: Vocab, ids: Sequence[int], labels: Sequence[int] = ()) -> list[ShownToken]:
     """Return the tokens of a sequence with their labels; a negative label means no prediction.
 
     A special token, such as a mask, is preceded by a space if its label is. If a label and its ordinary token differ in
@@ -61,18 +61,18 @@ def shown_tokens(vocab: Vocab, ids: Sequence[int], labels: Sequence[int] = ()) -
     shown = []
     for id, label, text in zip(ids, labels, texts, strict=True):
         answer = token_texts(vocab, [label])[0] if label >= 0 else ""
-        shown.append(_shown(text, answer.rstrip(" ") or SPACE_SIGN * len(answer), id in special))
+        shown.append(_display(text, answer.rstrip(" ") or SPACE_SIGN * len(answer), id in special))
     if shown:
         shown[0] = shown[0]._replace(before="")
     return _with_signs(shown)
 
 
-def shown_text(vocab: Vocab, ids: Sequence[int]) -> str:
+def display_text(vocab: Vocab, ids: Sequence[int]) -> str:
     """Return the tokens of a sequence as one readable text."""
-    return "".join(token.before + token.text for token in shown_tokens(vocab, ids))
+    return "".join(token.before + token.text for token in display_tokens(vocab, ids))
 
 
-def shown_piece(vocab: Vocab, id: int) -> str:
+def display_piece(vocab: Vocab, id: int) -> str:
     """Return one token for a table, with a sign for each space."""
     return _visible(token_texts(vocab, [id])[0]).replace(" ", SPACE_SIGN)
 
@@ -93,10 +93,10 @@ def legend(tokens: Iterable[ShownToken]) -> str:
     return "; ".join(entries)
 
 
-def _shown(text: str, answer: str, is_special: bool) -> ShownToken:
+def _display(text: str, answer: str, is_special: bool) -> ShownToken:
     """Return the token with this exact text and the label `answer`.
 
-    >>> _shown("[MASK]", " the", True), _shown("[MASK]", "ing", True)[:3], _shown("x", " the", False)[:3]
+    >>> _display("[MASK]", " the", True), _display("[MASK]", "ing", True)[:3], _display("x", " the", False)[:3]
     (ShownToken(before=' ', text='[MASK]', label='the', is_special=True), ('', '[MASK]', 'ing'), ('', 'x', '\u00b7the'))
     """
     begins_word, answer_begins_word = text.startswith(" "), answer.startswith(" ")

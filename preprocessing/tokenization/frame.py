@@ -36,7 +36,7 @@ class Frame(NamedTuple):
         """Whether the two texts of a pair have different token types."""
         return ":" in self.pair
 
-    def ended(self) -> "Frame":
+    def add_end(self) -> "Frame":
         """Return the frame with an end token, which is added if it is missing."""
         return self if self.single.endswith(" sep") else Frame(f"{self.single} sep", f"{self.pair} sep")
 
@@ -60,7 +60,7 @@ def add_frame(vocab: Vocab, frame: Frame) -> Vocab:
     if unread:
         roles["cls"] = None
     files = vocab.files | {NAME: content}
-    return vocab.remade(roles, tuple(sorted({*vocab.unread, *unread})), files)
+    return vocab.replace_special_tokens(roles, tuple(sorted({*vocab.unread, *unread})), files)
 
 
 def with_open_sentinels(vocab: Vocab) -> Vocab:
@@ -82,7 +82,9 @@ def _mark_sentinels(vocab: Vocab, *, special: bool) -> Vocab:
     for token in others:
         token["special"] = special
     content = Tokenizer.from_str(json.dumps(about)).to_str().encode()
-    return vocab.remade({role: getattr(vocab, role) for role in ROLES}, vocab.unread, vocab.files | {NAME: content})
+    return vocab.replace_special_tokens(
+        {role: getattr(vocab, role) for role in ROLES}, vocab.unread, vocab.files | {NAME: content}
+    )
 
 
 def _with_template(vocab: Vocab, frame: Frame) -> bytes:

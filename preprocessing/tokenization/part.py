@@ -147,7 +147,7 @@ def too_small(size: int, least: int, of_sample: bool = False) -> BadInput:
     tokenizer.vocab_size: invalid value 4096, expected at least 7015 for this text; set data.tokenizer.vocab_size=8192
     """
     text = "a sample of this text" if of_sample else "this text"
-    suggestion = _suggested_size(
+    suggestion = _suggest_size(
         least * 5 // 3 if of_sample else least
     )  # 50 MB of Chinese have 1.6 times as many characters as 2 MB
     return BadInput(
@@ -156,10 +156,10 @@ def too_small(size: int, least: int, of_sample: bool = False) -> BadInput:
     )
 
 
-def _suggested_size(least: int) -> int:
+def _suggest_size(least: int) -> int:
     """Return a power of two of at least `least` / 0.9, so that a tenth of the tokens can be longer than a character.
 
-    >>> _suggested_size(7015), _suggested_size(8000)
+    >>> _suggest_size(7015), _suggest_size(8000)
     (8192, 16384)
     """
     return 1 << (least * 10 // 9).bit_length()

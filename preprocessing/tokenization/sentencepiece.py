@@ -330,7 +330,7 @@ def _read_model(path: Path, model_type: Model) -> bytes:
     try:
         SentencePieceProcessor().LoadFromSerializedProto(content)
         model: Model = "bpe" if is_bpe(content) else "unigram"
-        _precompiled(content)
+        _make_precompiled(content)
     except Exception:  # `tokenizers` raises no narrower exception
         raise BadInput(
             f"tokenizer.path: {path}: not a valid sentencepiece model; change data.tokenizer.kind or the path"
@@ -393,7 +393,7 @@ def _files(model: bytes, num_sentinels: int = 0) -> dict[str, bytes]:
         scored = [(piece, processor.get_score(id)) for id, piece in enumerate(tokens)]
         tokenizer = Tokenizer(models.Unigram(scored, processor.unk_id(), byte_fallback=uses_bytes))
     tokenizer.normalizer = normalizers.Sequence(
-        [*_precompiled(model), normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+        [*_make_precompiled(model), normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
     tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
@@ -453,7 +453,7 @@ def _charsmap(model: bytes) -> bytes:
     return ModelProto.FromString(model).normalizer_spec.precompiled_charsmap
 
 
-def _precompiled(model: bytes) -> list[normalizers.Precompiled]:
+def _make_precompiled(model: bytes) -> list[normalizers.Precompiled]:
     """Return the normalizer of `tokenizers` for this table; empty if the model has no table."""
     charsmap = _charsmap(model)
     return [normalizers.Precompiled(charsmap)] if charsmap else []

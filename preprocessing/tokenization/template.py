@@ -74,7 +74,7 @@ class Template:
     def row(self, first: Text, second: Text | None = None) -> TemplatedRow:
         """Return the sequence of one or two texts."""
         options = {"is_pretokenized": True} if not isinstance(first, str) else {}
-        return _templated(self._tokenizer.encode(first, second, **options), self._vocab)
+        return _apply_template(self._tokenizer.encode(first, second, **options), self._vocab)
 
 
 def windows(row: TemplatedRow, length: int, step: int, most_first: int = 64) -> list[TemplatedRow]:
@@ -111,7 +111,7 @@ def _ends(vocab: Vocab) -> processors.TemplateProcessing:
     )
 
 
-def _templated(encoding: Encoding, vocab: Vocab) -> TemplatedRow:
+def _apply_template(encoding: Encoding, vocab: Vocab) -> TemplatedRow:
     offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
     ids, ordinary = np.array(encoding.ids, np.int32), np.array([of is not None for of in encoding.sequence_ids])
     if vocab.words_that_are_special:  # in a text these words are unknown, as in a corpus

@@ -17,7 +17,7 @@ from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_checked_json, parse_json, write_atomic
+from preprocessing.files import from_checked_json, parse_json, to_checked_json, write_atomic
 from preprocessing.renames import new_value
 from preprocessing.schema import Bools, Ints
 from preprocessing.text import Spans, chinese_word_starts, num_without_token, phrase_starts
@@ -162,7 +162,9 @@ class Vocab:
         if words == "pieces" and spans is None:
             return self._documents(self._encode_sentences(texts))
         placed = self._encode_with_places(["".join(document) for document in texts])
-        encoded = self._documents([_counted(each, document) for each, document in zip(placed, texts, strict=True)])
+        encoded = self._documents(
+            [_count_by_sentence(each, document) for each, document in zip(placed, texts, strict=True)]
+        )
         begins = [np.array([begin for _, begin in places], np.int64) for _, places in placed]
         if words == "jieba":
             encoded = [
@@ -194,7 +196,7 @@ class Vocab:
             whole = ["".join(document) for document in texts]
             odd = [k for k, ids in enumerate(self._encode(whole)) if ids != found[k][0]]
             for k, placed in zip(odd, self._encode_with_places([whole[k] for k in odd]), strict=True):
-                found[k] = _counted(placed, texts[k])
+                found[k] = _count_by_sentence(placed, texts[k])
         return found
 
     def _count_by_blanks(self, texts: Sequence[Sequence[str]]) -> list[_Counted]:
@@ -211,7 +213,7 @@ class Vocab:
                     some = next(alone)
                     num_some = [len(some)]
                 else:
-                    some, num_some = _counted(next(placed), group)
+                    some, num_some = _count_by_sentence(next(placed), group)
                 ids += some
                 num_tokens += num_some
             found.append((ids, num_tokens))
@@ -225,7 +227,7 @@ class Vocab:
             if bytes_S.sum() == sum(lengths):
                 found.append((ids, counts(np.cumsum(bytes_S) - bytes_S, lengths)))
             else:
-                found.append(_counted(self._encode_with_places([text])[0], document))
+                found.append(_count_by_sentence(self._encode_with_places([text])[0], document))
         return found
 
     @cached_property
@@ -266,7 +268,7 @@ class Vocab:
         """Return the IDs of a text without special tokens."""
         return self._encode([text])[0]
 
-    def normalised(self, text: str) -> str:
+    def normalize(self, text: str) -> str:
         """Return the normalized text, e.g. in lower case or without accents."""
         if "spiece.model" in self.files:
             return self._sentencepiece.normalize(text)
@@ -311,7 +313,7 @@ class Vocab:
         if "spiece.model" in self.files:
             cut_up = [parts(text, self._cut) for text in texts]
             found = iter(self._sentencepiece.encode(list(chain.from_iterable(cut_up)), return_type="offset_mapping"))
-            return [_joined(each, islice(found, len(each))) for each in cut_up]
+            return [_join_encodings(each, islice(found, len(each))) for each in cut_up]
         encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return [(self._ordinary(encoding.ids), encoding.offsets) for encoding in encodings]
 
@@ -364,7 +366,9 @@ class Vocab:
             )
         return vocab
 
-    def remade(self, special: Mapping[str, int | None], unread: tuple[int, ...], files: Mapping[str, bytes]) -> "Vocab":
+    def replace_special_tokens(
+        self, special: Mapping[str, int | None], unread: tuple[int, ...], files: Mapping[str, bytes]
+    ) -> "Vocab":
         """Return a tokenizer with these files and special tokens, and the same vocabulary."""
         contents = {name: content for name, content in files.items() if name != _ABOUT}
         return Vocab.of(self.kind, self.size, special, self.sentinels, contents, unread)
@@ -388,7 +392,7 @@ class Vocab:
             **({"unread": list(unread)} if unread else {}),
             "sha256": {name: _sha256(content) for name, content in sorted(files.items())},
         }
-        return cls._from_files({**files, _ABOUT: checked_json(about)})
+        return cls._from_files({**files, _ABOUT: to_checked_json(about)})
 
     @classmethod
     def _from_files(cls, files: dict[str, bytes]) -> "Vocab":
@@ -399,13 +403,13 @@ class Vocab:
         return cls(kind, about["size"], **roles, hash=_sha256(files[_ABOUT]), files=files, **more)
 
 
-def _counted(placed: _Placed, sentences: Sequence[str]) -> _Counted:
+def _count_by_sentence(placed: _Placed, sentences: Sequence[str]) -> _Counted:
     """Return the IDs of a text and the number of IDs of each sentence."""
     ids, places = placed
     return ids, counts(np.array([start for start, _ in places], np.int64), list(map(len, sentences)))
 
 
-def _joined(parts: Sequence[str], found: Iterable[Mapping[str, Any]]) -> _Placed:
+def _join_encodings(parts: Sequence[str], found: Iterable[Mapping[str, Any]]) -> _Placed:
     """Join the IDs and character offsets of a text that was encoded in parts."""
     ids, offsets, base = list[int](), list[tuple[int, int]](), 0
     for part, one in zip(parts, found, strict=True):

@@ -48,7 +48,7 @@ def made(recipe: str, folder: Path, *overrides: str) -> tuple[Job, Manifest]:
         recipe=recipe, overrides=(*SHRUNK, *overrides), scale="tiny", data=[str(given)], output_dir=folder / "work"
     )
     job = open_job(flags)
-    return job, build.untracked(job, (), lambda event: None)
+    return job, build.build_untracked(job, (), lambda event: None)
 
 
 def losses(run: Run) -> list[float]:

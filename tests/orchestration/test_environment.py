@@ -168,7 +168,7 @@ def test_values_are_not_in_the_cluster_file_or_the_job_id(monkeypatch: pytest.Mo
     flags = JobFlags(recipe="gpt2", overrides=("cluster.env.HF_TOKEN=${MINE}",), scale="tiny", data=("demo",))
     job = open_job(flags)
     first = submission.identity(job, flags, "run")
-    with environment.applied(job.cluster.env) as values:
+    with environment.apply(job.cluster.env) as values:
         assert values == {"HF_TOKEN": CANARY}
         assert CANARY not in f"{job}{to_yaml(job.cluster)}{submission.command(flags, 'run')}"
     monkeypatch.setenv("MINE", "another")
@@ -180,9 +180,9 @@ def test_variables_are_set_only_inside_the_block(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("KEPT", "before")
     monkeypatch.delenv("NEW", raising=False)
     env = {"NEW": "${FOLDER}", "KEPT": "now", "FOLDER": "${FOLDER}/b"}
-    with environment.applied(env) as outer:
+    with environment.apply(env) as outer:
         assert [os.environ[name] for name in env] == ["/a", "now", "/a/b"]
-        with environment.applied(env) as inner:  # ${FOLDER} is expanded only once: not /a/b/b
+        with environment.apply(env) as inner:  # ${FOLDER} is expanded only once: not /a/b/b
             assert inner == outer
         assert os.environ["KEPT"] == "now"
     assert (os.environ.get("NEW"), os.environ["KEPT"], os.environ["FOLDER"]) == (None, "before", "/a")
@@ -251,11 +251,11 @@ def test_failed_submission_deletes_its_environment_file(tmp_path: Path, monkeypa
     monkeypatch.setenv("MINE", CANARY)
     values = ("cluster.env.HF_TOKEN=${MINE}",)
     job = open_job(JobFlags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), output_dir=tmp_path))
-    with submission.sent_environment(job, "gpt2-1") as variables:
+    with submission.send_environment(job, "gpt2-1") as variables:
         (file,) = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert variables == {environment.FILE: str(file)}
     assert file.exists()  # the job deletes the file
-    with pytest.raises(ResourceError), submission.sent_environment(job, "gpt2-1"):
+    with pytest.raises(ResourceError), submission.send_environment(job, "gpt2-1"):
         raise ResourceError("no dashboard")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
 
@@ -267,8 +267,8 @@ def test_refused_submission_deletes_only_its_own_environment_file(
     monkeypatch.setenv("MINE", CANARY)
     values = ("cluster.env.HF_TOKEN=${MINE}",)
     job = open_job(JobFlags(recipe="gpt2", overrides=values, scale="tiny", data=("demo",), output_dir=tmp_path))
-    with submission.sent_environment(job, "gpt2-1") as variables:
-        with pytest.raises(ResourceError), submission.sent_environment(job, "gpt2-1"):
+    with submission.send_environment(job, "gpt2-1") as variables:
+        with pytest.raises(ResourceError), submission.send_environment(job, "gpt2-1"):
             raise ResourceError("there is such a job")
         assert json.loads(Path(variables[environment.FILE]).read_text(encoding="utf-8")) == {"MINE": CANARY}
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from orchestration.cli import main
-from pipeline.steps import locked_directory
+from pipeline.steps import lock_directory
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.files import npy, write_atomic
 from tests.pipeline.faults import (
@@ -187,7 +187,7 @@ class TestOneWriter:
         rivals[0].kill()
         rivals[0].wait()
         assert (tmp_path / ".owner.json").exists()
-        with locked_directory(tmp_path, 0):
+        with lock_directory(tmp_path, 0):
             assert json.loads((tmp_path / ".owner.json").read_bytes())["pid"] == os.getpid()
         assert list(tmp_path.iterdir()) == []
 
@@ -195,7 +195,7 @@ class TestOneWriter:
     def test_a_name_without_a_lock_is_ignored(self, tmp_path: Path, pid: int) -> None:
         who = {"pid": pid, "host": platform.node(), "since": "2020-01-01T00:00:00+00:00", "more": "x" * 1000}
         (tmp_path / ".owner.json").write_text(json.dumps(who))
-        with locked_directory(tmp_path, 0):
+        with lock_directory(tmp_path, 0):
             assert json.loads((tmp_path / ".owner.json").read_bytes())["pid"] == os.getpid()
 
 

@@ -154,7 +154,7 @@ def test_each_reject_has_its_file_and_reason(read: Read) -> None:
 
 def test_the_ledger_balances_to_the_byte_and_agrees_with_the_rejects(read: Read) -> None:
     ledger = read.hostile.ledger
-    assert ledger.balanced()
+    assert ledger.is_balanced()
     shown = Counter[str]()
     for reject in read.rejects():
         shown[str(reject["reason"])] += int(str(reject["bytes"]))

@@ -169,7 +169,7 @@ class TestLedger:
             "too_short": 1,
             "trimmed": 0,
         }
-        assert ledger.balanced()
+        assert ledger.is_balanced()
 
     def test_its_tokens_equal_those_of_the_shards(self, stories: Path, tmp_path: Path) -> None:
         manifest = build(corpus_of(stories), tmp_path)
@@ -189,7 +189,7 @@ class TestLedger:
         source = TextReader(path=str(tmp_path / "input.txt"), document_unit="line", encoding="utf-8")
         manifest = build(corpus_of(tmp_path, sources=(source,), clean=Clean(max_replacement_char_ratio=1)), tmp_path)
         assert manifest.ledger.dropped["no_tokens"] == Count(1, len(control.encode()))
-        assert manifest.ledger.balanced()
+        assert manifest.ledger.is_balanced()
 
 
 class TestBadInput:

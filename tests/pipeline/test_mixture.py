@@ -113,7 +113,7 @@ def test_groups_stay_separate_with_deduplication_and_input_order(
         names = {list(SIZES)[int(np.searchsorted(begins, n, side="right")) - 1] for n in stories if n != SIZES["books"]}
         assert not shard.group or names <= {shard.group}
     assert set(manifest.mixture) == set(SIZES)
-    assert manifest.ledger.balanced()
+    assert manifest.ledger.is_balanced()
 
 
 class TestEqualBytes:
@@ -219,7 +219,7 @@ def test_shared_text_stays_in_the_first_listed_group(
     assert lost[last]["repeated_line"] > 60
     for group in texts.groups.values():
         ledger = Ledger.from_dict(group["ledger"])
-        assert ledger.balanced()
+        assert ledger.is_balanced()
         trained = sum(
             shard.stop - shard.start for shard in texts.shards if shard.group and group is texts.groups[shard.group]
         )

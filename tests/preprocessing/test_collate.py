@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from preprocessing.collate import padded, unpadded
+from preprocessing.collate import collate_padded, collate_unpadded
 from preprocessing.schema import IGNORE, UNSEEN, Row
 
 SHORT = {
@@ -27,7 +27,7 @@ DTYPES |= {"targets_at": "int64", "targets": "int64", "next_sentence_label": "in
 
 
 def test_unpadded_concatenates_sequences():
-    batch = unpadded([SHORT, LONG])
+    batch = collate_unpadded([SHORT, LONG])
     assert {name: column.tolist() for name, column in batch.items()} == {
         "input_ids": [2, 10, 3, 2, 11, 3, 12, 3],
         "positions": [0, 1, 2, 0, 1, 2, 3, 4],
@@ -41,7 +41,7 @@ def test_unpadded_concatenates_sequences():
 
 
 def test_padded_pads_on_the_right():
-    batch = padded([SHORT, LONG], length=6, pad=9)
+    batch = collate_padded([SHORT, LONG], length=6, pad=9)
     assert {name: column.tolist() for name, column in batch.items()} == {
         "input_ids": [[2, 10, 3, 9, 9, 9], [2, 11, 3, 12, 3, 9]],
         "positions": [[0, 1, 2, 3, 4, 5]] * 2,
@@ -54,20 +54,22 @@ def test_padded_pads_on_the_right():
     }
 
 
-@pytest.mark.parametrize("batch", [unpadded([SHORT, LONG]), padded([SHORT, LONG], 6, 0)], ids=["unpadded", "padded"])
+@pytest.mark.parametrize(
+    "batch", [collate_unpadded([SHORT, LONG]), collate_padded([SHORT, LONG], 6, 0)], ids=["unpadded", "padded"]
+)
 def test_batches_have_the_dtypes_of_the_schema(batch):
     assert {name: str(column.dtype) for name, column in batch.items()} == DTYPES
 
 
 def test_a_sequence_longer_than_the_length_is_an_error():
-    assert padded([LONG], length=5, pad=0)["input_ids"].tolist() == [[2, 11, 3, 12, 3]]
+    assert collate_padded([LONG], length=5, pad=0)["input_ids"].tolist() == [[2, 11, 3, 12, 3]]
     with pytest.raises(ValueError, match="invalid sequence: got 5 tokens, expected at most 4"):
-        padded([SHORT, LONG], length=4, pad=0)
+        collate_padded([SHORT, LONG], length=4, pad=0)
 
 
 def test_sequences_without_pair_labels_give_a_batch_without_pair_labels():
     plain = {name: column for name, column in LONG.items() if name != "next_sentence_label"}
-    assert "next_sentence_label" not in unpadded([plain])
+    assert "next_sentence_label" not in collate_unpadded([plain])
 
 
 FROM_LONG: Row = {
@@ -93,7 +95,7 @@ FROM_SHORT = {
 
 
 def test_unpadded_concatenates_source_and_target_sides():
-    batch = unpadded([FROM_LONG, FROM_SHORT])
+    batch = collate_unpadded([FROM_LONG, FROM_SHORT])
     assert {name: column.tolist() for name, column in batch.items()} == {
         "input_ids": [3, 7, 3, 8, 9],
         "token_type_ids": [0, 0, 0, 0, 0],
@@ -112,7 +114,7 @@ def test_unpadded_concatenates_source_and_target_sides():
 
 
 def test_each_side_is_padded_to_its_longest_sequence():
-    batch = padded([FROM_LONG, FROM_SHORT], length=9, pad=0)
+    batch = collate_padded([FROM_LONG, FROM_SHORT], length=9, pad=0)
     assert {name: column.tolist() for name, column in batch.items()} == {
         "input_ids": [[3, 7, 0], [3, 8, 9]],
         "token_type_ids": [[0, 0, 0], [0, 0, 0]],
@@ -133,28 +135,28 @@ def test_each_side_is_padded_to_its_longest_sequence():
 
 def test_a_source_longer_than_the_length_is_an_error():
     with pytest.raises(ValueError, match="invalid sequence: got 4 tokens, expected at most 3"):
-        padded([FROM_LONG, FROM_SHORT], length=3, pad=0)
+        collate_padded([FROM_LONG, FROM_SHORT], length=3, pad=0)
 
 
 def test_padding_neither_attends_nor_is_attended_to():
     sight = {"rank": np.array([0, 2, 1], np.int32), "reach": np.array([0, 1, 1], np.int32)}
-    batch = padded([SHORT | sight], length=5, pad=0)
+    batch = collate_padded([SHORT | sight], length=5, pad=0)
     assert batch["rank"].tolist() == [[0, 2, 1, UNSEEN, UNSEEN]]
     assert batch["reach"].tolist() == [[0, 1, 1, -1, -1]]
     sees_SS = batch["rank"][0][None, :] <= batch["reach"][0][:, None]
     assert not sees_SS[:, 3:].any()
     assert not sees_SS[3:].any()
-    assert unpadded([SHORT | sight])["rank"].dtype == np.int64
+    assert collate_unpadded([SHORT | sight])["rank"].dtype == np.int64
 
 
 def test_missing_positions_default_to_counting_up():
     own = SHORT | {"positions": np.array([0, 1, 0], np.int32)}
     for rows, wanted in (([own, LONG], [0, 1, 0, 0, 1, 2, 3, 4]), ([LONG, own], [0, 1, 2, 3, 4, 0, 1, 0])):
-        assert unpadded(rows)["positions"].tolist() == wanted
+        assert collate_unpadded(rows)["positions"].tolist() == wanted
 
 
 def test_a_batch_may_have_one_sequence_with_a_source():
-    batch = unpadded([FROM_LONG])
+    batch = collate_unpadded([FROM_LONG])
     assert batch["source_seen"].tolist() == [True, True, False, True]
     assert batch["source_lengths"].tolist() == [4]
 
@@ -164,4 +166,4 @@ def test_a_column_missing_from_the_last_sequence_is_an_error(column: str) -> Non
     whole = FROM_LONG | {"next_sentence_label": np.array(1, np.int8)}
     bare = {name: value for name, value in whole.items() if name != column}
     with pytest.raises(KeyError, match=column):
-        unpadded([whole, bare])
+        collate_unpadded([whole, bare])

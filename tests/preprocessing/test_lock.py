@@ -15,7 +15,7 @@ import pytest
 from preprocessing import lock
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.lock import JOB, OWNER, has_locks, hold_lock, is_abandoned, is_held, kill_abandoned
-from preprocessing.processes import began, is_stopped
+from preprocessing.processes import is_stopped, read_start_id
 
 HOLD = (
     "import sys, time; from pathlib import Path; from preprocessing.lock import hold_lock\n"
@@ -132,7 +132,7 @@ def test_the_lock_of_a_zombie_process_is_free(tmp_path: Path) -> None:
     with other_process(tmp_path) as other:
         other.kill()
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
-        assert (is_held(tmp_path), began(other.pid)) == (False, "")
+        assert (is_held(tmp_path), read_start_id(other.pid)) == (False, "")
         with hold_lock(tmp_path):
             assert json.loads((tmp_path / OWNER).read_bytes())["pid"] == os.getpid()
 
@@ -248,4 +248,4 @@ def test_a_full_disk_does_not_release_the_lock(tmp_path: Path, monkeypatch: pyte
 )
 def test_a_damaged_owner_file_gives_no_name_and_no_traceback(tmp_path: Path, name: str) -> None:
     (tmp_path / OWNER).write_text(name)
-    assert lock._named_owner(tmp_path / OWNER) == ""
+    assert lock._read_owner(tmp_path / OWNER) == ""

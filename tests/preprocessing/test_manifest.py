@@ -92,9 +92,9 @@ def test_a_ledger_balances_if_every_drop_has_a_reason() -> None:
     ledger = Ledger()
     ledger.see(2, bytes=20)
     ledger.keep(bytes=12)
-    assert not ledger.balanced()
+    assert not ledger.is_balanced()
     ledger.drop("empty", bytes=8)
-    assert ledger.balanced()
+    assert ledger.is_balanced()
 
 
 def test_unexplained_is_the_difference_of_seen_kept_and_dropped() -> None:

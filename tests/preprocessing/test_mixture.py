@@ -116,7 +116,7 @@ def test_groups_have_their_fractions_up_to_any_position(parts, stop):
     per_row = np.array(WEIGHTS) / means
     for group, share in enumerate(per_row / per_row.sum()):
         assert abs(count[group] - share * stop) <= 1
-    assert [found.rows for found in rows.realized_shares(stop)] == [count[group] for group in range(3)]
+    assert [found.rows for found in rows.count_realized_shares(stop)] == [count[group] for group in range(3)]
 
 
 @pytest.mark.parametrize("parts", [GPT, BERT], ids=["gpt", "bert"])
@@ -149,7 +149,7 @@ def test_counts_of_the_sequences_in_a_group_differ_by_at_most_one():
     for group in range(3):
         times = [seen[i * 3 + group] for i in range(rows._plans.count(group, 0))]
         assert max(times) - min(times) <= 1
-        assert rows.realized_shares(4_567)[group].epochs == pytest.approx(np.mean(times))
+        assert rows.count_realized_shares(4_567)[group].epochs == pytest.approx(np.mean(times))
 
 
 @pytest.mark.parametrize("parts", [GPT, BERT], ids=["gpt", "bert"])

@@ -9,7 +9,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from preprocessing.collate import padded
+from preprocessing.collate import collate_padded
 from preprocessing.errors import BadInput
 from preprocessing.masking import (
     EntityMasking,
@@ -109,4 +109,4 @@ def test_every_sequence_of_unusual_text_can_be_read(name: str) -> None:
             row = rows.row(0, at)
             sides = [row[side] for side in ("input_ids", "source_input_ids") if side in row]
             assert all(0 < len(side) <= LENGTH for side in sides), (segment, masking, objective, at)
-            padded([row], LENGTH, 0)
+            collate_padded([row], LENGTH, 0)

@@ -8,26 +8,26 @@ import time
 
 import pytest
 
-from preprocessing.processes import began, is_stopped
+from preprocessing.processes import is_stopped, read_start_id
 
 WAITS = [sys.executable, "-c", "input()"]
 
 
 def test_process_identity_is_independent_of_the_system_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The start time used to come from the system clock, which can be adjusted; a live owner then looked dead."""
-    first = began(os.getpid())
+    first = read_start_id(os.getpid())
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    assert began(os.getpid()) == first != ""
+    assert read_start_id(os.getpid()) == first != ""
 
 
 def test_a_live_process_has_a_start_time_and_a_dead_one_has_none() -> None:
     with subprocess.Popen(WAITS, stdin=subprocess.PIPE) as one, subprocess.Popen(WAITS, stdin=subprocess.PIPE) as other:
-        assert "" not in (began(one.pid), began(other.pid))
+        assert "" not in (read_start_id(one.pid), read_start_id(other.pid))
         one.kill()
         os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)  # a zombie: its parent has not waited for it
-        assert began(one.pid) == ""
+        assert read_start_id(one.pid) == ""
         other.kill()
-    assert began(one.pid) == ""
+    assert read_start_id(one.pid) == ""
 
 
 def test_a_stopped_process_counts_as_alive() -> None:
@@ -36,5 +36,5 @@ def test_a_stopped_process_counts_as_alive() -> None:
         one.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, one.pid, os.WSTOPPED | os.WNOWAIT)
         assert is_stopped(one.pid)
-        assert began(one.pid) != ""
+        assert read_start_id(one.pid) != ""
         one.kill()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from preprocessing.collate import padded
+from preprocessing.collate import collate_padded
 from preprocessing.errors import BadInput
 from preprocessing.masking import EntityMasking, NoMasking, SpanMasking, TokenMasking, WholeWordMasking
 from preprocessing.objectives import CausalLM, Denoising, MaskedLM
@@ -118,7 +118,7 @@ def test_sequences_fit_the_length_and_form_a_batch(parts):
     rows = rows_of(parts)
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
     assert max(len(row["input_ids"]) for row in found) == 64
-    batch = padded(found, 64, pad=0)
+    batch = collate_padded(found, 64, pad=0)
     assert batch["targets"].min() >= 5 or parts is GPT  # GPT also predicts the end of a document
     assert batch["input_ids"].shape == (rows.count(0), 64)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from preprocessing import objectives
-from preprocessing.collate import padded
+from preprocessing.collate import collate_padded
 from preprocessing.errors import BadInput
 from preprocessing.masking import FragmentMasking, NgramMasking, NoMasking, PartialPrediction, RandomSpans, TokenMasking
 from preprocessing.objectives import (
@@ -169,7 +169,7 @@ def test_t5_sequences_have_one_end_token_at_the_end_of_each_side(masking, object
             [len(row["source_input_ids"]) - 1],
             [len(row["labels"]) - 1],
         ]
-    assert len(padded(found, 64, pad=0)["input_ids"]) == len(found)
+    assert len(collate_padded(found, 64, pad=0)["input_ids"]) == len(found)
 
 
 NEW = {
@@ -238,7 +238,7 @@ def test_sequences_are_deterministic_and_static_masks_repeat_them(parts):
         for a, b in zip(first, second, strict=True)
     ]
     assert not any(anew) if is_fixed else np.mean(anew) > 0.5
-    assert len(padded(forwards, 64, pad=0)["input_ids"]) == len(samples)  # no sequence exceeds the length
+    assert len(collate_padded(forwards, 64, pad=0)["input_ids"]) == len(samples)  # no sequence exceeds the length
     assert impossible(*parts.values(), {"any": LABELS}) is None
 
 

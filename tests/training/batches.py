@@ -25,14 +25,14 @@ def random_rows(lengths: Sequence[int], vocab_size: int, seed: int = 0, rate: fl
     ]
 
 
-def unpadded(rows: Sequence[Row]) -> dict[str, Tensor]:
+def collate_unpadded(rows: Sequence[Row]) -> dict[str, Tensor]:
     """The concatenated sequences, as tensors."""
-    return tensors(collate.unpadded(rows))
+    return tensors(collate.collate_unpadded(rows))
 
 
-def padded(rows: Sequence[Row], length: int, pad: int = 0) -> dict[str, Tensor]:
+def collate_padded(rows: Sequence[Row], length: int, pad: int = 0) -> dict[str, Tensor]:
     """The sequences padded to `length`, as tensors."""
-    return tensors(collate.padded(rows, length, pad))
+    return tensors(collate.collate_padded(rows, length, pad))
 
 
 def tensors(batch: Batch) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_checked_json
+from preprocessing.files import from_checked_json, to_checked_json
 from tests.training.together import run_together
 from training import checkpoint
 from training import saver as saving
@@ -430,7 +430,7 @@ def test_a_manifest_without_files_has_its_own_message(tmp_path: Path, caplog: py
     write(tmp_path, 1)
     path = tmp_path / "step-000000001"
     manifest = from_checked_json((path / "manifest.json").read_bytes())
-    (path / "manifest.json").write_bytes(checked_json(manifest | {"files": {}}))
+    (path / "manifest.json").write_bytes(to_checked_json(manifest | {"files": {}}))
     assert checkpoint.find_fault(path) == f"{path}: manifest.json lists no files"
     with pytest.raises(BadInput, match="none of its 1 checkpoints is complete"):
         restore(tmp_path)

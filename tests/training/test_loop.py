@@ -20,7 +20,7 @@ from training.formats import build_model
 from training.loop import Callbacks, TrainingResult, pretrain
 from training.losses import Adversarial, Loss, MaskedTokens, ReplacedTokenDetection, SpanBoundary
 from training.optimizers import AdamW
-from training.run import RUN, Run, stored_run, write_run
+from training.run import RUN, Run, load_stored_run, write_run
 from training.specs import Encoder, EngineSettings, Phase
 
 Metrics = dict[int, dict[str, float]]
@@ -294,16 +294,16 @@ def test_every_flipped_bit_of_the_run_file_is_detected(run: Run, tmp_path: Path)
     eval."""
     run = replace(run, folder=str(tmp_path))
     write_run(run)
-    assert stored_run(tmp_path) == run
+    assert load_stored_run(tmp_path) == run
     whole = (tmp_path / RUN).read_bytes()
     for place in range(0, 8 * len(whole), 7):
         content = bytearray(whole)
         content[place // 8] ^= 1 << place % 8
         (tmp_path / RUN).write_bytes(content)
         with pytest.raises(BadInput, match=r"pretrain\.json: (is damaged|has no run)"):
-            stored_run(tmp_path)
+            load_stored_run(tmp_path)
     (tmp_path / RUN).write_text(run.to_json())  # the format without a checksum
-    assert stored_run(tmp_path) == run
+    assert load_stored_run(tmp_path) == run
 
 
 # Counts before the forward pass must equal the counts of the head.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.corpora import mini_corpus, mini_run
-from training.run import Run, load_run, stored_run, write_run
+from training.run import Run, load_run, load_stored_run, write_run
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def test_a_run_that_was_not_moved_has_its_stored_paths(out: Path) -> None:
-    run = stored_run(out / "runs" / "bert")
+    run = load_stored_run(out / "runs" / "bert")
     assert (run.folder, run.corpus) == (str(out / "runs" / "bert"), str(out / "corpora" / "mini"))
 
 
@@ -33,13 +33,13 @@ def test_a_run_that_was_moved_or_copied_with_its_corpus_uses_the_new_paths(
     now = tmp_path / "elsewhere" / "out"
     now.parent.mkdir()
     how(out, now)  # type: ignore[operator]
-    run = stored_run(now / "runs" / "bert")
+    run = load_stored_run(now / "runs" / "bert")
     assert (run.folder, run.corpus) == (str(now / "runs" / "bert"), str(now / "corpora" / "mini"))
 
 
 def test_a_run_that_was_moved_alone_uses_the_corpus_at_its_old_path(out: Path, tmp_path: Path) -> None:
     shutil.move(out / "runs" / "bert", tmp_path / "alone")
-    run = stored_run(tmp_path / "alone")
+    run = load_stored_run(tmp_path / "alone")
     assert (run.folder, run.corpus) == (str(tmp_path / "alone"), str(out / "corpora" / "mini"))
 
 

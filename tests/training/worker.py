@@ -97,15 +97,15 @@ def _break(engine: zero.DeepSpeedEngine, fault: Fault) -> None:
 
 def _spike(engine: zero.DeepSpeedEngine, run: Run, step: int) -> None:
     """Multiply the losses of the batches of a step."""
-    scored, loader = engine.scored, open_loader(run, engine.data_rank, engine.data_world)
+    iterate_scores, loader = engine.iterate_scores, open_loader(run, engine.data_rank, engine.data_world)
     bad = {batch["input_ids"].tobytes() for batch in loader.at(step)}
 
     def louder(batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
-        for batch, scores in scored(batches):
+        for batch, scores in iterate_scores(batches):
             factor = 50.0 if batch["input_ids"].tobytes() in bad else 1.0
             yield batch, {kind: score._replace(loss=score.loss * factor) for kind, score in scores.items()}
 
-    engine.scored = louder  # type: ignore[method-assign]
+    engine.iterate_scores = louder  # type: ignore[method-assign]
 
 
 def crumbs(run: Run) -> list[float]:

@@ -58,7 +58,7 @@ class Backbone(nn.Module):
         """Number of the pipeline stage of each module, by the module's name; other modules are on the first stage."""
         raise NotImplementedError("call stages_over of the architecture first")
 
-    def passed_on(self, batch: Mapping[str, Tensor], inputs: StageInputs) -> Tensor:
+    def run_stage(self, batch: Mapping[str, Tensor], inputs: StageInputs) -> Tensor:
         """Hidden states after the layers of this stage; the last stage returns what `forward` returns."""
         raise NotImplementedError("call stages_over of the architecture first")
 
@@ -106,7 +106,7 @@ class Backbone(nn.Module):
         """Whether the class implements `masked_states`."""
         return False
 
-    def masked_states(self, batch: Mapping[str, Tensor], seen_BSS: Tensor) -> Tensor:
+    def compute_masked_states(self, batch: Mapping[str, Tensor], seen_BSS: Tensor) -> Tensor:
         """Hidden states [B, S, D] of a padded batch; `seen_BSS` (bool) gives the tokens to which each token attends."""
         raise NotImplementedError("check takes_mask first")
 
@@ -195,7 +195,7 @@ class Backbone(nn.Module):
     def load_memory_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
         """Replace the memory with a result of `memory_state`."""
 
-    def taken_over(self, state: Mapping[str, T], theirs: Architecture) -> dict[str, T]:
+    def adapt_weights(self, state: Mapping[str, T], theirs: Architecture) -> dict[str, T]:
         """Rename the weights of a model with the architecture `theirs` to the names in this model."""
         return dict(state)
 

@@ -91,7 +91,7 @@ class KVCache:
         more = -(-missing // SLOTS_AT_ONCE) * SLOTS_AT_ONCE
         return replace(self, layers=tuple(F.pad(held, (0, 0) * 3 + (0, more)) for held in self.layers))
 
-    def holding(self, new: int) -> list[KVCacheView]:
+    def view_layers(self, new: int) -> list[KVCacheView]:
         """The view of each layer for `new` tokens, with a causal attention mask."""
         slot_BS = self.positions(new) - self.dropped
         slot_C = torch.arange(self.in_use + new, device=slot_BS.device)
@@ -102,7 +102,7 @@ class KVCache:
         """Index [B, S] in `distances` of the distance from each of the `new` tokens to the first slot."""
         return len(self.distances[0]) - 1 - (self.positions(new) - self.dropped)
 
-    def holding_source(self) -> list[KVCacheView]:
+    def view_source(self) -> list[KVCacheView]:
         """The view of the source for each layer."""
         assert self.source_seen is not None
         return [KVCacheView(held, None, self.source_seen) for held in self.source]

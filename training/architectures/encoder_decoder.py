@@ -58,9 +58,9 @@ class EncoderDecoderModel(Backbone):
 
         T5 scales them down, because its table is initialized with a standard deviation of 1.
         """
-        return self._scaled(self.states(batch))
+        return self._scale(self.states(batch))
 
-    def _scaled(self, hidden: Tensor) -> Tensor:
+    def _scale(self, hidden: Tensor) -> Tensor:
         return hidden * self.trunk.hidden_size**-0.5 if self.trunk.scale_decoder_outputs else hidden
 
     def states(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -91,7 +91,7 @@ class EncoderDecoderModel(Backbone):
     def forward_cached(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
         cache = cache.with_room(batch["input_ids"].shape[1])
         hidden = self.decoder.forward_cached(self.tokens(batch["input_ids"]), batch, cache)
-        return self._scaled(hidden), cache.after(batch)
+        return self._scale(hidden), cache.after(batch)
 
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The last token of the decoder, which attends to its whole sequence (BART 3.3)."""
@@ -157,11 +157,11 @@ class Seq2SeqStack(nn.Module):
 
     def forward_cached(self, x: Tensor, batch: Mapping[str, Tensor], cache: KVCache) -> Tensor:
         """States of new tokens in the decoder. The cache contains the previous tokens and the source."""
-        x, holding = self.embed(x, batch), cache.holding(batch["input_ids"].shape[1])
+        x, holding = self.embed(x, batch), cache.view_layers(batch["input_ids"].shape[1])
         if self.distances is not None:
             bias = self.bias_of(holding[0])
             holding = [replace(held, seen=bias) for held in holding]
-        for block, held, source in zip(self.blocks, holding, cache.holding_source(), strict=True):
+        for block, held, source in zip(self.blocks, holding, cache.view_source(), strict=True):
             rows = incremental_layout(held)
             x = block(x, rows, (x, replace(rows, held=source)))
         return self.finish(x)

@@ -15,14 +15,14 @@ from training.architectures.linears import ColumnLinear
 class FusedModule(Protocol):
     """A module with fused parameters."""
 
-    def fused(self) -> Mapping[str, tuple[int, ...]]:
+    def list_fused(self) -> Mapping[str, tuple[int, ...]]:
         """Lengths along the first axis of the tensors in each fused parameter, by the parameter's name."""
 
 
 class FusedLinear(ColumnLinear):
     """`count` linear layers with the same input, each with `inner` output features.
 
-    >>> FusedLinear(3, 8, 4, bias=False).fused()
+    >>> FusedLinear(3, 8, 4, bias=False).list_fused()
     {'weight': (4, 4, 4)}
     """
 
@@ -36,5 +36,5 @@ class FusedLinear(ColumnLinear):
         local = self.share.within(self.inner)
         return (local.stop - local.start,) * self.count
 
-    def fused(self) -> dict[str, tuple[int, ...]]:
+    def list_fused(self) -> dict[str, tuple[int, ...]]:
         return {name: self.lengths for name, _ in self.named_parameters()}

@@ -122,7 +122,7 @@ class GeneratorDiscriminatorModel(InputEmbeddings):
         """The first token of each sequence."""
         return batch["first_at"]
 
-    def taken_over(self, state: Mapping[str, T], theirs: Architecture) -> dict[str, T]:
+    def adapt_weights(self, state: Mapping[str, T], theirs: Architecture) -> dict[str, T]:
         """Copy a masked language model into both the frozen generator and the discriminator (3.2)."""
         if self.frozen is None or not isinstance(theirs, Encoder):
             return dict(state)

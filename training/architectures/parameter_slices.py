@@ -67,7 +67,7 @@ class ParameterSlice:
         parts = [whole.narrow(self.axis, each.start, each.stop - each.start) for each in self.within]
         return torch.cat(parts, self.axis)
 
-    def joined(self, mine: Tensor) -> Tensor:
+    def join(self, mine: Tensor) -> Tensor:
         """Gather the whole parameter from the slices of all workers, without gradient; all workers call it."""
         parts = zip(mine.split(self.lengths, self.axis), self.tensors, strict=True)
         tensors = [gather(part.transpose(0, self.axis), self.share, length) for part, length in parts]
@@ -84,7 +84,7 @@ def cut_net(model: nn.Module, share: Share) -> dict[str, ParameterSlice]:
         parameters = dict(module.named_parameters(recurse=False))
         if not isinstance(module, TensorParallelModule):
             continue
-        tensors = module.fused() if isinstance(module, FusedModule) else {}
+        tensors = module.list_fused() if isinstance(module, FusedModule) else {}
         for name, axis in module.split_axes().items():
             whole = parameters[name]
             cut = ParameterSlice(tuple(whole.shape), axis, tensors.get(name, (whole.shape[axis],)), share)

@@ -255,7 +255,7 @@ class RelativeDecoder(Backbone):
         blocks = blocks_of(self.blocks)
         cache = with_distances(cache.with_room(new), new, clamp, blocks)
         x_BSD = self.tokens(batch["input_ids"]) * self.trunk.hidden_size**0.5
-        for block, held, distance in zip(blocks, cache.holding(new), cache.distances, strict=True):
+        for block, held, distance in zip(blocks, cache.view_layers(new), cache.distances, strict=True):
             held = held.within(before) if memory else held
             context = block.holding(x_BSD, held, distance)
             x_BSD = block.read(x_BSD, context, AttentionView(held.seen, first_BQ=cache.first_distances(new)))

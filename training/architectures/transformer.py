@@ -111,7 +111,7 @@ class Transformer(InputEmbeddings):
         of_blocks = {f"blocks.{layer}": stage_of_layer(layer, layers, stages) for layer in range(layers)}
         return dict.fromkeys(first, 0) | of_blocks | {"final_norm": last}
 
-    def passed_on(self, batch: Mapping[str, Tensor], inputs: StageInputs) -> Tensor:
+    def run_stage(self, batch: Mapping[str, Tensor], inputs: StageInputs) -> Tensor:
         x = self.embed(batch) if inputs.states is None else inputs.states
         return through(self.blocks, self.widen, self.final_norm, x, self._layout(batch), self.chunk, self.stage)
 
@@ -120,7 +120,7 @@ class Transformer(InputEmbeddings):
         """Whether no layer has windowed attention, which needs its own masks."""
         return not any(self.trunk.attention_window.narrows(number) for number in range(self.trunk.num_hidden_layers))
 
-    def masked_states(self, batch: Mapping[str, Tensor], seen_BSS: Tensor) -> Tensor:
+    def compute_masked_states(self, batch: Mapping[str, Tensor], seen_BSS: Tensor) -> Tensor:
         rows, longest = batch["input_ids"].shape
         return self._through(batch, BatchLayout((rows, longest), False, None, None, None, seen_BSS[:, None]))
 
@@ -141,7 +141,7 @@ class Transformer(InputEmbeddings):
     def forward_cached(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
         new = batch["input_ids"].shape[1]
         cache = cache.with_room(new)
-        return self._states_of_new(batch, cache.holding(new)), cache.after(batch)
+        return self._states_of_new(batch, cache.view_layers(new)), cache.after(batch)
 
     def begin_seeing(self, batch: Mapping[str, Tensor]) -> KVCache | None:
         trunk = self.trunk

@@ -122,7 +122,7 @@ class TwoStreamModel(Backbone):
         cache = with_distances(cache.with_room(new), new + 1, 0, blocks)
         content_BSD = self.tokens(batch["input_ids"])
         query_BSD = self.unknown.expand_as(content_BSD)
-        holding, first_BS = cache.holding(new), cache.first_distances(new)
+        holding, first_BS = cache.view_layers(new), cache.first_distances(new)
         differs = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=content_BSD.device)  # False: there is one segment
         of_content, of_query = (
             AttentionView(holding[0].seen, (), differs, first) for first in (first_BS, first_BS - 1)

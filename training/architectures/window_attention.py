@@ -42,10 +42,10 @@ class WindowAttention(nn.Module):
 
     def forward(self, x: Tensor, rows: BatchLayout) -> Tensor:
         with self.share.noise(self.dropout if self.training else 0.0):
-            mixed = self._mixed(x, rows)
+            mixed = self._mix(x, rows)
         return self.out(mixed)
 
-    def _mixed(self, x: Tensor, rows: BatchLayout) -> Tensor:
+    def _mix(self, x: Tensor, rows: BatchLayout) -> Tensor:
         """The outputs of all heads, [..., H * K]."""
         dropout = self.dropout if self.training else 0.0
         if rows.held is not None:  # during generation: only a decoder has a cache, and it has no global first token
@@ -57,7 +57,7 @@ class WindowAttention(nn.Module):
             return flex.attend(self.qkv(x).unflatten(-1, (3, -1, self.head_width)), mask).flatten(-2)
         qkv_BS3HK = self._spread(self.qkv(x), rows, 3)
         lengths_B, first = rows.ends_B1.diff(), self.global_query is not None
-        band = partial(banded_attention, first=first, dropout=dropout)
+        band = partial(attend_to_band, first=first, dropout=dropout)
         mixed_BSHK = call_recomputed(self.recompute_core, band, qkv_BS3HK, lengths_B, self.before, self.after)
         if self.global_query is not None and self.global_key_value is not None:
             key_value_BS2HK = self._spread(self.global_key_value(x), rows, 2)
@@ -75,7 +75,7 @@ class WindowAttention(nn.Module):
         return padded.unflatten(-1, (parts, -1, self.head_width)) if parts else padded
 
 
-def banded_attention(
+def attend_to_band(
     qkv_BS3HK: Tensor, lengths_B: Tensor, before: int, after: int, *, first: bool = False, dropout: float = 0.0
 ) -> Tensor:
     """Scaled dot-product attention [B, S, H, K] to a band of keys around each query, and with `first` to the first key.
@@ -92,7 +92,7 @@ def banded_attention(
     query_BNQHK = qkv[:, before : before + chunks * size, 0].unflatten(1, (chunks, size))
     key_BNHKU, value_BNHKU = (qkv[:, :, i].unfold(1, span, size) for i in (1, 2))
 
-    seen_BNQU = _seen(lengths_B, (chunks, size), (before, after), first)
+    seen_BNQU = _make_mask(lengths_B, (chunks, size), (before, after), first)
     key_BNHUK, value_BNHUK = key_BNHKU.transpose(-1, -2), value_BNHKU.transpose(-1, -2)
     if first:
         key_BNHUK, value_BNHUK = (
@@ -110,7 +110,7 @@ def banded_attention(
     return mixed.transpose(1, 2).reshape(rows, chunks * size, *qkv_BS3HK.shape[3:])[:, :longest]
 
 
-def _seen(lengths_B: Tensor, cut: tuple[int, int], sides: tuple[int, int], first: bool) -> Tensor:
+def _make_mask(lengths_B: Tensor, cut: tuple[int, int], sides: tuple[int, int], first: bool) -> Tensor:
     """Attention mask, bool [B, N, Q, U], of a sequence in N chunks of Q queries.
 
     With `first`, it excludes the first key of the sequence, which the caller adds for all queries.

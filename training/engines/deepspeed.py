@@ -271,8 +271,8 @@ class DeepSpeedEngine(Generic[M]):
             self.optimizer.backward_prologue()
         self.engine.backward(loss)
 
-    def scored(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
-        return self.pipeline.scored(batches) if self.pipeline else score_micro_batches(self.forward, batches)
+    def iterate_scores(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
+        return self.pipeline.iterate_scores(batches) if self.pipeline else score_micro_batches(self.forward, batches)
 
     def backward(self, loss: Tensor) -> None:
         if self._scaler():
@@ -375,7 +375,7 @@ class DeepSpeedEngine(Generic[M]):
         for name, weight in self.model.named_parameters():
             whole = whole_of(weight)  # a collective call; None on stage 0, where each worker has the whole weight
             whole = (weight if whole is None else whole).detach().float()
-            yield name, self.cuts[name].joined(whole) if name in self.cuts else whole  # also collective
+            yield name, self.cuts[name].join(whole) if name in self.cuts else whole  # also collective
 
     def full_state(self) -> dict[str, Tensor]:
         return dict(self.weights())

@@ -16,13 +16,13 @@ UNUSED = ("mlflow", "pandas")
 @cache
 def deepspeed() -> Any:
     """Return the module. Its first import reads DS_ACCELERATOR, the name of the device that it will use."""
-    with _hidden(UNUSED):
+    with _hide(UNUSED):
         import deepspeed
     return deepspeed
 
 
 @contextmanager
-def _hidden(names: tuple[str, ...]) -> Iterator[None]:
+def _hide(names: tuple[str, ...]) -> Iterator[None]:
     """Make imports of these modules fail inside the block, unless they are already imported."""
     hidden = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None makes an import fail

@@ -41,7 +41,7 @@ class Engine(Protocol[M]):
     def forward(self, batch: Batch) -> dict[str, Score]:
         """Compute the score of each loss on one micro-batch of this worker."""
 
-    def scored(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
+    def iterate_scores(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
         """Iterate over the micro-batches of a step and their scores.
 
         In training, the caller calls `backward` for each micro-batch before it requests the next one. With a pipeline,

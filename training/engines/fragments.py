@@ -271,7 +271,7 @@ class Fragments:
 
     def _copy_elements(self, name: str, state: str, first: int, out: Tensor) -> bool:
         """Copy elements of a whole parameter, from element `first`; return False if they are not in the known files."""
-        ranges = self._sorted_ranges(name, state)
+        ranges = self._sort_ranges(name, state)
         copies, at, total = [], 0, out.numel()
         index = bisect_right(ranges, first, key=lambda each: each.start) - 1
         while at < total:
@@ -286,7 +286,7 @@ class Fragments:
             out[at : at + count] = self._open(source.file).get_slice(source.key)[begin : begin + count]
         return True
 
-    def _sorted_ranges(self, name: str, state: str) -> list[_ElementRange]:
+    def _sort_ranges(self, name: str, state: str) -> list[_ElementRange]:
         """Locations of the elements of a parameter, in order; if several files contain a range, the first is used."""
         if (name, state) not in self._ranges:
             ranges = dict[tuple[int, int], _ElementRange]()

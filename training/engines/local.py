@@ -43,7 +43,7 @@ class LocalEngine(Generic[M]):
     def forward(self, batch: Batch) -> dict[str, Score]:
         return self.model(to_tensors(batch, self.device))
 
-    def scored(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
+    def iterate_scores(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
         return score_micro_batches(self.forward, batches)
 
     def backward(self, loss: Tensor) -> None:

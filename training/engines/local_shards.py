@@ -102,11 +102,11 @@ def groups(model: nn.Module, zero: Any, shares: Shares = WHOLE) -> Iterator[Flat
     members_of = zero.bf16_groups if bf16 else zero.bit16_groups
     flats = zero.fp32_groups_flat_partition if bf16 else zero.single_partition_of_fp32_groups
     for group, members, flat in zip(zero.optimizer.param_groups, members_of, flats, strict=True):
-        shards = (shares.of(names[parameter], parameter.shape, *_mapped_elements(parameter)) for parameter in members)
+        shards = (shares.of(names[parameter], parameter.shape, *_map_elements(parameter)) for parameter in members)
         yield FlatParameter(flat, group, tuple(shards))
 
 
-def _mapped_elements(parameter: Tensor) -> tuple[int, slice]:
+def _map_elements(parameter: Tensor) -> tuple[int, slice]:
     """First element of a parameter in the flat tensor of its group, and range in that tensor (DeepSpeed's mapping)."""
     mapping = parameter._hp_mapping  # type: ignore[attr-defined]
     if mapping is None:

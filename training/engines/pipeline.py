@@ -53,7 +53,7 @@ class PipelineRunner:
         self._rows = self._d_rows = torch.empty(0)  # at the last stage: rows of the token table, and float32 gradient
         self._last: _StoredBatch | None = None  # the micro-batch whose scores were returned last
 
-    def scored(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
+    def iterate_scores(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
         """Iterate over the micro-batches and their scores, which are 0 except at the last stage."""
         learns, ahead = torch.is_grad_enabled(), self._stage.of - 1 - self._stage.number
         # a different seed for each stage, because stages have different layers

@@ -3,8 +3,8 @@
 Start with eval_result.py (`EvaluatedModel`, `EvalResult`), net.py (loads a model from disk) and by_unit.py (the
 value of each question). Three modules evaluate on task files: finetune_trial.py fine-tunes a head, likelihoods.py
 scores texts by their likelihood, and generation_tasks.py generates text (prompt_formats.py defines the prompts). Two
-modules evaluate on held-out documents: finetuning.py and cloze.py. probe.py (`load`, `held_out`, `masked`, `pairs`)
-probes a model without changing its weights.
+modules evaluate on held-out documents: finetuning.py and cloze.py. probe.py probes a model without changing its
+weights.
 """
 
 from training.evaluation.by_unit import is_log, of_constant
@@ -15,7 +15,7 @@ from training.evaluation.finetuning import Budget, FinetuneResult, finetune
 from training.evaluation.generation_tasks import evaluate_generation
 from training.evaluation.likelihoods import evaluate_likelihoods, model_of
 from training.evaluation.net import net_of, reads
-from training.evaluation.probe import held_out, load, masked, pairs
+from training.evaluation.probe import evaluate_masked_tokens, load, load_held_out, pairs
 
 __all__ = [
     "Budget",
@@ -24,13 +24,13 @@ __all__ = [
     "FinetuneResult",
     "evaluate_generation",
     "evaluate_likelihoods",
+    "evaluate_masked_tokens",
     "fill_in",
     "finetune",
     "finetune_task",
-    "held_out",
     "is_log",
     "load",
-    "masked",
+    "load_held_out",
     "model_of",
     "net_of",
     "of_constant",

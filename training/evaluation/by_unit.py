@@ -43,7 +43,7 @@ def by_unit(score: Scores, metric: str, items: Sequence[TaskItem], answers: Sequ
     groups: dict[Hashable, list[int]] = {}
     for number, item in enumerate(items):
         if item.gold is not None:
-            groups.setdefault(_shared(item, metric), []).append(number)
+            groups.setdefault(_find_shared_key(item, metric), []).append(number)
 
     def of(numbers: Sequence[int]) -> float:
         value = float(score([items[n] for n in numbers], [answers[n] for n in numbers])[metric])
@@ -65,7 +65,7 @@ def is_log(metric: str) -> bool:
     return "perplexity" in metric
 
 
-def _shared(item: TaskItem, metric: str) -> Hashable:
+def _find_shared_key(item: TaskItem, metric: str) -> Hashable:
     """The key that dependent questions share: the subset, the longest text, or the place of the item."""
     if metric == SUBSETS:
         return getattr(item.texts[0], "subset", "")

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from preprocessing.collate import unpadded
+from preprocessing.collate import collate_unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
-from preprocessing.tokenization import SPACE_SIGN, Vocab, shown_piece
+from preprocessing.tokenization import SPACE_SIGN, Vocab, display_piece
 from training.engines import to_tensors
 from training.evaluation.by_unit import constant, of_constant
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
@@ -40,7 +40,7 @@ def fill_in(net: EvaluatedModel, task: ClozeItems, machine: EngineSettings | Non
     right_NB = best_NB == answer_N[:, None]
     scores = {"accuracy": _mean(right_NB[:, 0]), "top5": _mean(right_NB.any(1)), "majority": task.majority}
     step = max(1, len(task.blanks) // SHOWN)
-    shown = [_shown(net.vocab, task.blanks[n], best_NB[n]) for n in range(0, len(task.blanks), step)][:SHOWN]
+    shown = [_format_blank(net.vocab, task.blanks[n], best_NB[n]) for n in range(0, len(task.blanks), step)][:SHOWN]
     notes, example = (*which_of(net), *task.notes), "\n".join(shown)
     words = [net.vocab.decode([id]).strip() for id in best_NB[:, 0].tolist()]
     constants, units = {"test": constant(words)}, {"test": right_NB[:, 0].float().tolist()}
@@ -62,8 +62,8 @@ def _best(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator[T
     assert isinstance(table, Tensor)
     for start in range(0, len(blanks), BATCH):
         some = blanks[start : start + BATCH]
-        rows = [_masked(vocab, one) if masks else _prefix(vocab, one) for one in some]
-        batch = to_tensors(unpadded(rows), table.device)
+        rows = [_mask_blank(vocab, one) if masks else _prefix(vocab, one) for one in some]
+        batch = to_tensors(collate_unpadded(rows), table.device)
         if isinstance(head, MaskedTokensHead):
             feature_BD = head.features(tokens_at(model.trunk(batch), batch["targets_at"]))
         else:
@@ -73,7 +73,7 @@ def _best(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator[T
         yield logits_BV[:, : vocab.size].topk(BEST).indices.cpu()
 
 
-def _masked(vocab: Vocab, blank: ClozeItem) -> Row:
+def _mask_blank(vocab: Vocab, blank: ClozeItem) -> Row:
     """The sentence as a sequence, with [MASK] in place of the blank."""
     first, last, _ = vocab.around
     ids_S = np.array([*first, *blank.ids_S, *last], np.int32)
@@ -95,7 +95,7 @@ def _row(ids_S: Ints, labels_S: Ints) -> Row:
     return {"input_ids": ids_S, "token_type_ids": np.zeros(len(ids_S), np.int8), "labels": labels_S}
 
 
-def _shown(vocab: Vocab, blank: ClozeItem, best_B: Tensor) -> str:
+def _format_blank(vocab: Vocab, blank: ClozeItem, best_B: Tensor) -> str:
     """A sentence as text: the blank, the three most likely words, and the original word."""
     before, behind = vocab.decode(blank.ids_S[: blank.at]), vocab.decode(blank.ids_S[blank.at + 1 :])
     words, answer = [_word(vocab, int(id)) for id in best_B[:3]], _word(vocab, blank.answer)
@@ -104,7 +104,7 @@ def _shown(vocab: Vocab, blank: ClozeItem, best_B: Tensor) -> str:
 
 def _word(vocab: Vocab, id: int) -> str:
     """A token as a word; a token that is only a space is shown by the space sign."""
-    return shown_piece(vocab, id).removeprefix(SPACE_SIGN) or SPACE_SIGN
+    return display_piece(vocab, id).removeprefix(SPACE_SIGN) or SPACE_SIGN
 
 
 def _mean(right_N: Tensor) -> float:

@@ -67,8 +67,8 @@ def finetune_task(
     inserts = len(INSERTS) if tuning.input_format == "gpt1" else 0
     rows = net.spec.vocab_size
     vocab = with_inserts(net.vocab, rows) if inserts else net.vocab
-    train = _encoded(task, items["train"], vocab, length, training=True)
-    others = {split: _encoded(task, items[split], vocab, length) for split in items if split != "train"}
+    train = _encode_items(task, items["train"], vocab, length, training=True)
+    others = {split: _encode_items(task, items[split], vocab, length) for split in items if split != "train"}
     steps, losses = tuning.num_steps(len(train.examples)), list[float]()
     dev = dev_of(items)
 
@@ -118,7 +118,7 @@ def with_majority(
     return task.scores(items, predictions) | ({"majority": task.scores(items, guess)[task.metrics[0]]} if guess else {})
 
 
-def _encoded(
+def _encode_items(
     task: LabeledTask, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool = False
 ) -> EncodedItems:
     """Encode the items as sequences; add a note on tokens that the vocabulary lacks."""
@@ -206,17 +206,17 @@ def of_repeated(train: Sequence[TaskItem], items: Sequence[TaskItem]) -> list[st
     >>> of_repeated([TaskItem("a:1", ("so", "it is"))], dev)
     ['1 of 2 questions are also in train']
     """
-    learned = {_stripped(item.texts) for item in train}
-    count = sum(_stripped(item.texts) in learned for item in items)
+    learned = {_strip(item.texts) for item in train}
+    count = sum(_strip(item.texts) in learned for item in items)
     return [f"{count:,} of {len(items):,} questions are also in train"] if count else []
 
 
-def _stripped(value: Any) -> Any:
+def _strip(value: Any) -> Any:
     """The texts of an item without leading and trailing blanks, as hashable tuples."""
     if isinstance(value, str):
         return value.strip()
     parts = [getattr(value, each.name) for each in fields(value)] if is_dataclass(value) else value
-    return tuple(map(_stripped, parts))
+    return tuple(map(_strip, parts))
 
 
 def engine_of(

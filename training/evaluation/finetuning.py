@@ -31,7 +31,7 @@ class Budget:
         for name in ("labels", "steps", "batch"):
             require(getattr(self, name) >= 1, f"budget.{name}", getattr(self, name), "an integer of at least 1")
 
-    def tuning(self, seed: int) -> Tuning:
+    def make_tuning(self, seed: int) -> Tuning:
         """The fine-tuning settings, with a seed for the choice of examples, their order, the head and dropout."""
         return Tuning(learning_rate=self.peak, batch_size=self.batch, max_steps=self.steps, seed=seed)
 
@@ -75,7 +75,7 @@ def finetune(
     """
     train, tuning, machine = (
         examples_of(task.draw_labeled(budget.labels, seed)),
-        budget.tuning(seed),
+        budget.make_tuning(seed),
         machine or EngineSettings(),
     )
     targets = (RowLabel(classes=len(task.classes)),)
@@ -106,8 +106,8 @@ def finetune(
 def examples_of(examples: LabeledExamples) -> Sequence[Example]:
     """Labeled examples in the form of the fine-tuning loop."""
     pairs = zip(examples.rows, examples.label_N, strict=True)
-    return [[_labelled(row, int(label))] for row, label in pairs]
+    return [[_label_row(row, int(label))] for row, label in pairs]
 
 
-def _labelled(row: Row, label: int) -> Row:
+def _label_row(row: Row, label: int) -> Row:
     return {**row, "label": np.asarray(label, np.int64)}

@@ -88,7 +88,7 @@ def evaluate_generation(
             model = _with_pretrained_weights(net, form)
         else:
             task = _without_shots(task)
-            model, notes = _tuned(net, task, form, items, tuning, machine, step)
+            model, notes = _finetune(net, task, form, items, tuning, machine, step)
     model.to(machine.device).eval()
     scores, predictions = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]]()
     units, constants = dict[str, Sequence[float]](), dict[str, str]()
@@ -101,7 +101,7 @@ def evaluate_generation(
         by_place = dict(zip(map(id, scored), answers, strict=True))
         predictions[split] = [by_place.get(id(item)) for item in items[split]]
         if any(item.gold is not None for item in scored):
-            scores[split] = dict(with_majority(task, scored, answers)) | _left_out(items[split], scored)
+            scores[split] = dict(with_majority(task, scored, answers)) | _count_left_out(items[split], scored)
             units[split] = units_of(task, scored, answers)
             constants[split] = constant(answers)
             notes += of_constant(split, constants[split], len(scored), task.metrics[0], scores[split])
@@ -115,7 +115,7 @@ def evaluate_generation(
     return EvalResult(scores, predictions, losses, tuple(notes), example, units, constants)
 
 
-def _left_out(items: Sequence[TaskItem], kept: Sequence[TaskItem]) -> dict[str, float]:
+def _count_left_out(items: Sequence[TaskItem], kept: Sequence[TaskItem]) -> dict[str, float]:
     """The number of items that have an answer but are not scored, as `left_out`; empty if it is 0."""
     lost = sum(item.gold is not None for item in items) - sum(item.gold is not None for item in kept)
     return {"left_out": float(lost)} if lost else {}
@@ -169,7 +169,7 @@ def _with_pretrained_weights(net: EvaluatedModel, form: PromptFormat) -> Model:
     return _with_weights(model, net.weights) if net.weights is not None else model
 
 
-def _tuned(
+def _finetune(
     net: EvaluatedModel,
     task: GenerationTask,
     form: PromptFormat,
@@ -200,7 +200,7 @@ def _tuned(
             best.evaluate(done, model)
 
     model = TaskModel(tuning.trunk(form.trunk), (form.target,), net.spec.vocab_size, tuning.seed)
-    random = [] if net.weights is None else model.take_over(_fitting(net, form, model))
+    random = [] if net.weights is None else model.take_over(_fit_weights(net, form, model))
     engine = engine_of(model, spread.optim(steps), machine, groups(model, spread))
     train_head(engine, examples, spread, _micro_tokens(form, questions, answers, machine), step)
     weights = best.take(model) if best else whole_state(engine)
@@ -256,7 +256,7 @@ def _micro_tokens(
     return max(1, machine.micro_batch_tokens * wrote // max(1, read + wrote))
 
 
-def _fitting(net: EvaluatedModel, form: PromptFormat, model: TaskModel) -> Mapping[str, torch.Tensor]:
+def _fit_weights(net: EvaluatedModel, form: PromptFormat, model: TaskModel) -> Mapping[str, torch.Tensor]:
     """Map the weights of `net` to the parameter names of `model`. A decoder added on top of an encoder keeps its
     random initial weights."""
     assert net.weights is not None
@@ -288,7 +288,7 @@ def _texts(
     """
     ids, cuts = _split_pairs([ids_of(question, vocab.encode, form.room) for question in questions])
     order = sorted(range(len(ids)), key=lambda number: -len(ids[number]))
-    ends, barred = stops(vocab, how.until), _barred(vocab, model.spec.vocab_size)
+    ends, barred = stops(vocab, how.until), _list_barred(vocab, model.spec.vocab_size)
     rows = generate(
         model,
         [form.prompt(ids[number]) for number in order],
@@ -313,7 +313,7 @@ def stops(vocab: Vocab, until: str) -> list[int]:
     return ends
 
 
-def _barred(vocab: Vocab, rows: int) -> list[int]:
+def _list_barred(vocab: Vocab, rows: int) -> list[int]:
     """The IDs of tokens that are never generated: special tokens except end-of-text, and unused rows of the
     embedding table."""
     ends = set() if vocab.sep is None else {vocab.sep}

@@ -44,13 +44,13 @@ def net_of_run(folder: Path) -> EvaluatedModel:
     if not (folder / _WEIGHTS / "spec.json").is_file():
         raise BadInput(f"{folder}: the run is not finished and has no weights; resume it with `sesame train`")
     spec, weights = load_weights(folder / _WEIGHTS)
-    return _checked(folder, spec, weights, reads(folder, Vocab.load(corpus / "vocab")))
+    return _check_model(folder, spec, weights, reads(folder, Vocab.load(corpus / "vocab")))
 
 
 def reads(folder: Path, vocab: Vocab) -> Vocab:
     """The vocabulary as the run in `folder` uses it to read texts; unchanged if `folder` is not a run."""
     rows = load_run(folder).get("sampling") if (folder / RUN).is_file() else None
-    return ExampleSpec.of(rows).reading(vocab) if rows else vocab
+    return ExampleSpec.of(rows).adapt_tokenizer(vocab) if rows else vocab
 
 
 def net_of_folder(folder: Path) -> EvaluatedModel:
@@ -61,7 +61,7 @@ def net_of_folder(folder: Path) -> EvaluatedModel:
     if not weight_files(folder, "model")[0].is_file():
         raise BadInput(f"{folder}: {_no_weights(folder)}")
     vocab = of_folder(folder)
-    return _checked(folder, *from_transformers(folder), vocab)
+    return _check_model(folder, *from_transformers(folder), vocab)
 
 
 def _no_weights(folder: Path) -> str:
@@ -73,7 +73,7 @@ def _no_weights(folder: Path) -> str:
     return "no model.safetensors; give a directory written by save_pretrained"
 
 
-def _checked(folder: Path, spec: ModelSpec, weights: Mapping[str, Tensor], vocab: Vocab) -> EvaluatedModel:
+def _check_model(folder: Path, spec: ModelSpec, weights: Mapping[str, Tensor], vocab: Vocab) -> EvaluatedModel:
     """The model to evaluate. Raises BadInput if the vocabulary is larger than the embedding table."""
     if vocab.size > spec.vocab_size:
         sizes = f"the tokenizer has {vocab.size} tokens, but the embedding table has {spec.vocab_size} rows"

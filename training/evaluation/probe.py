@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from preprocessing.collate import unpadded
+from preprocessing.collate import collate_unpadded
 from preprocessing.errors import BadInput, DataError
 from preprocessing.manifest import Manifest
 from preprocessing.rows import ExampleDataset
@@ -52,7 +52,7 @@ def load(weights: Path) -> Model:
     return model.eval()
 
 
-def held_out(run: Run) -> ExampleDataset:
+def load_held_out(run: Run) -> ExampleDataset:
     """The examples that `run` makes of the test split of its corpus, or of the validation split if there is no test
     split.
 
@@ -71,7 +71,7 @@ def held_out(run: Run) -> ExampleDataset:
 
 
 @torch.no_grad()
-def masked(model: Model, rows: ExampleDataset) -> ProbeResult:
+def evaluate_masked_tokens(model: Model, rows: ExampleDataset) -> ProbeResult:
     """Accuracy and loss on the masked tokens of at most MOST_ROWS sequences.
 
     Raises BadInput if no loss of the model predicts masked tokens.
@@ -112,7 +112,7 @@ def pairs(model: Model, rows: ExampleDataset) -> ProbeResult:
 @torch.no_grad()
 def summaries(model: Model, rows: Sequence[Row]) -> Floats:
     """The model's summary state [N, D] of each sequence, with the original tokens in place of masked ones."""
-    parts = [model.trunk.summary(batch) for batch in _batches([_unmasked(row) for row in rows])]
+    parts = [model.trunk.summary(batch) for batch in _batches([_unmask(row) for row in rows])]
     return torch.cat(parts).float().numpy()
 
 
@@ -131,10 +131,10 @@ def fit_linear(feature_ND: Floats, label_N: Ints, fitted: int) -> float:
     return float(classifier.score(feature_ND[fitted:], label_N[fitted:]))
 
 
-def _unmasked(row: Row) -> Row:
+def _unmask(row: Row) -> Row:
     return row | {"input_ids": np.where(row["labels"] != IGNORE, row["labels"], row["input_ids"])}
 
 
 def _batches(rows: Sequence[Row]) -> Iterator[Mapping[str, Tensor]]:
     for start in range(0, len(rows), BATCH):
-        yield {name: torch.from_numpy(array) for name, array in unpadded(rows[start : start + BATCH]).items()}
+        yield {name: torch.from_numpy(array) for name, array in collate_unpadded(rows[start : start + BATCH]).items()}

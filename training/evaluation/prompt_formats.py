@@ -95,7 +95,7 @@ class Seq2SeqPrompt:
         return id
 
     def answer_ids(self, text: str) -> tuple[list[int], str]:
-        return _ended(self.vocab.encode(text), self.vocab, min(self.how.max_new_tokens, self.trunk.longest))
+        return _cut_at_end(self.vocab.encode(text), self.vocab, min(self.how.max_new_tokens, self.trunk.longest))
 
     def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
         row = _row([self.start, *answer[:-1]], answer)
@@ -132,7 +132,7 @@ class DecoderPrompt:
         return _room(self.trunk.longest - self.how.max_new_tokens - 1, self.how)
 
     def answer_ids(self, text: str) -> tuple[list[int], str]:
-        return _ended(self.vocab.encode(self.how.target_delimiter + text), self.vocab, self.how.max_new_tokens)
+        return _cut_at_end(self.vocab.encode(self.how.target_delimiter + text), self.vocab, self.how.max_new_tokens)
 
     def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
         first = self._first(question)
@@ -164,7 +164,7 @@ class EncoderPrompt:
         return _room(self.trunk.longest - self.how.max_new_tokens - len(_around(self.vocab, [])), self.how)
 
     def answer_ids(self, text: str) -> tuple[list[int], str]:
-        return _ended(self.vocab.encode(text), self.vocab, self.how.max_new_tokens)
+        return _cut_at_end(self.vocab.encode(text), self.vocab, self.how.max_new_tokens)
 
     def row(self, question: Sequence[int], answer: Sequence[int], rng: np.random.Generator) -> Row:
         read = _around(self.vocab, question)
@@ -271,7 +271,7 @@ def _around(vocab: Vocab, ids: Sequence[int]) -> list[int]:
     return [*vocab.around.before, *ids, *vocab.around.behind]
 
 
-def _ended(ids: Sequence[int], vocab: Vocab, most: int) -> tuple[list[int], str]:
+def _cut_at_end(ids: Sequence[int], vocab: Vocab, most: int) -> tuple[list[int], str]:
     end = [] if vocab.sep is None else [vocab.sep]
     room = most - len(end)
     return [*ids[:room], *end], "cut" if len(ids) > room else ""

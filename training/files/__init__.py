@@ -81,7 +81,7 @@ def read(folder: Path, pattern: str, format: RecordFormat, member: str = "") -> 
         has_halves = _SURROGATE.search(content) is not None
         try:
             for number, found in format.records(content):
-                surrogate = _unpaired_surrogate(found) if has_halves and not isinstance(found, RecordFault) else ""
+                surrogate = _find_surrogate(found) if has_halves and not isinstance(found, RecordFault) else ""
                 records.add(
                     RecordFault(f"unpaired surrogate {surrogate}, half of a character") if surrogate else found,
                     f"{name}:{number}",
@@ -93,12 +93,12 @@ def read(folder: Path, pattern: str, format: RecordFormat, member: str = "") -> 
     return records
 
 
-def _unpaired_surrogate(record: Record) -> str:
+def _find_surrogate(record: Record) -> str:
     r"""Return the first unpaired UTF-16 surrogate, which JSON can contain but valid text cannot; "" if there is
     none.
 
     >>> pair = "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")
-    >>> _unpaired_surrogate({"t": "a\ud800"}), _unpaired_surrogate({"t": pair})
+    >>> _find_surrogate({"t": "a\ud800"}), _find_surrogate({"t": pair})
     ('\\ud800', '')
     """
     try:

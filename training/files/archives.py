@@ -128,14 +128,14 @@ def _too_large(path: Path) -> BadInput:
 
 
 def _members(path: Path, name: str, pattern: str) -> Iterator[tuple[str, bytes]]:
-    contents_by_name = dict(_zipped(path, pattern) if zipfile.is_zipfile(path) else _tarred(path, pattern))
+    contents_by_name = dict(_read_zip(path, pattern) if zipfile.is_zipfile(path) else _read_tar(path, pattern))
     if not contents_by_name:
         raise BadInput(f"{path}: no member {pattern}; correct `archive_member`")
     for inside in sorted(contents_by_name):
         yield f"{name}/{inside}", contents_by_name[inside]
 
 
-def _zipped(path: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
+def _read_zip(path: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         _require_few(path, len(members))
@@ -147,7 +147,7 @@ def _zipped(path: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
             yield info.filename, archive.read(info)
 
 
-def _tarred(path: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
+def _read_tar(path: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
     with path.open("rb") as file:
         head = file.read(6)
     plain: Callable[..., IO[Any]] = open

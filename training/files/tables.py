@@ -11,7 +11,7 @@ from typing import Final, Literal
 from preprocessing.encodings import UTF8, Encoding, codec, of_content, to_utf8
 from preprocessing.errors import BadInput
 from preprocessing.spec import key, require, spec
-from preprocessing.tables import HEAD, TextLine, quoting_of, rows, separator_of
+from preprocessing.tables import HEAD, TextLine, detect_quoting, rows, separator_of
 from preprocessing.text import decode
 from training.files.record import Record, RecordFault, text_of
 
@@ -39,7 +39,7 @@ class TsvFormat:
         for number, line in enumerate(text.split(end), 1):
             cells = line.removesuffix("\r").split("\t")
             if self.header and number == 1:
-                names = _named(cells)
+                names = _make_names_unique(cells)
             elif line.strip("\r"):
                 yield number, _record(cells, names)
 
@@ -73,7 +73,7 @@ class CsvFormat:
                 )
             else:
                 if self.header and begins == 1:
-                    names = _named(cells)
+                    names = _make_names_unique(cells)
                 elif cells:
                     yield begins, _record(cells, names)
             begins = reader.line_num + 1
@@ -112,7 +112,7 @@ class TableFormat:
         separator = self.delimiter or separator_of(start, self.column, "")
         given = (TextLine(0, len(line), line) for line in lines)
         names, begins, is_first = list[str](), 1, self.header
-        for row in rows(given, separator, quoting_of(start, separator), _LONGEST, decode):
+        for row in rows(given, separator, detect_quoting(start, separator), _LONGEST, decode):
             if row.fault:
                 yield (
                     begins,
@@ -121,7 +121,7 @@ class TableFormat:
             elif row.repaired:
                 yield begins, RecordFault(f"{row.repaired:,} characters are invalid in {found}")
             elif any(row.cells) and is_first:
-                names, is_first = _named([cell.strip() for cell in row.cells]), False
+                names, is_first = _make_names_unique([cell.strip() for cell in row.cells]), False
             elif any(row.cells):
                 yield begins, _record(row.cells, names)
             begins += row.lines
@@ -153,12 +153,12 @@ def _why(lines: Sequence[str], begins: int, error: csv.Error) -> str:
     return f"the quotation mark of line {line} is not closed, so {len(lines):,} lines are lost"
 
 
-def _named(names: Sequence[str]) -> list[str]:
+def _make_names_unique(names: Sequence[str]) -> list[str]:
     """The column names of the first line. If several columns have the same name, it gets a suffix.
 
     Raises BadInput if a name is the number of another column.
 
-    >>> _named(["text", "label", "label"])
+    >>> _make_names_unique(["text", "label", "label"])
     ['text', 'label (named twice on line 1)', 'label (named twice on line 1)']
     """
     numbers = _numbers(len(names))

@@ -23,7 +23,7 @@ class SmoothedNextToken(NextTokenHead):
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         feature_MD = tokens_at(hidden, batch["targets_at"])
-        return _smoothed(F.linear(feature_MD, whole(table_VD), self.bias), batch["targets"], self.smoothing)
+        return _smooth(F.linear(feature_MD, whole(table_VD), self.bias), batch["targets"], self.smoothing)
 
 
 class SmoothedMaskedTokens(MaskedTokensHead):
@@ -35,9 +35,9 @@ class SmoothedMaskedTokens(MaskedTokensHead):
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         feature_MD = self.features(tokens_at(hidden, batch["targets_at"]))
-        return _smoothed(F.linear(feature_MD, whole(table_VD), self.bias), batch["targets"], self.smoothing)
+        return _smooth(F.linear(feature_MD, whole(table_VD), self.bias), batch["targets"], self.smoothing)
 
 
-def _smoothed(logits_MV: Tensor, target_M: Tensor, smoothing: float) -> Score:
+def _smooth(logits_MV: Tensor, target_M: Tensor, smoothing: float) -> Score:
     loss = F.cross_entropy(logits_MV.float(), target_M, label_smoothing=smoothing, reduction="sum")
     return Score(loss, len(target_M), (logits_MV.argmax(-1) == target_M).sum())

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import torch
 
-from preprocessing.collate import unpadded
+from preprocessing.collate import collate_unpadded
 from preprocessing.errors import BadInput, Diverged
 from preprocessing.rng import key
 from preprocessing.schema import Batch, Ints, Row
@@ -115,11 +115,11 @@ def micro_batches(examples: Sequence[Example], tokens: int) -> Iterator[Batch]:
     for example in examples:
         length = sum(len(row["input_ids"]) for row in example)
         if rows and used + length > tokens:
-            yield unpadded(rows)
+            yield collate_unpadded(rows)
             rows, used = [], 0
         rows, used = [*rows, *example], used + length
     if rows:
-        yield unpadded(rows)
+        yield collate_unpadded(rows)
 
 
 def outputs(
@@ -131,7 +131,7 @@ def outputs(
     waiting: list[int] = []
     for i in [*np.argsort(-lengths, kind="stable").tolist(), -1]:
         if waiting and (i < 0 or lengths[waiting].sum() + lengths[i] > tokens):
-            batch = unpadded([row for number in waiting for row in examples[number]])
+            batch = collate_unpadded([row for number in waiting for row in examples[number]])
             yield waiting, {kind: found.cpu() for kind, found in model.outputs(to_tensors(batch, device)).items()}
             waiting = []
         waiting.append(i)

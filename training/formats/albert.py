@@ -21,7 +21,7 @@ from training.formats.format import (
     gather,
     kinds_of,
     losses_in,
-    masked_lm_pipeline,
+    make_masked_lm_pipeline,
     our_keys,
     rename,
     their_keys,
@@ -33,7 +33,7 @@ from training.specs import Architecture, Encoder
 pooler = "albert.pooler"
 model_type = "albert"
 by_layer = False
-pipeline = masked_lm_pipeline
+pipeline = make_masked_lm_pipeline
 
 LAYER = "albert.encoder.albert_layer_groups.*.albert_layers.0"
 NAMES: Names = {

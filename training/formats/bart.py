@@ -13,7 +13,7 @@ from training.formats.format import (
     Weights,
     gather,
     kinds_of,
-    masked_lm_pipeline,
+    make_masked_lm_pipeline,
     our_keys,
     rename,
     their_keys,
@@ -25,7 +25,7 @@ from training.specs import EncoderDecoder, Seq2SeqLearnedPositions
 pooler = ""
 model_type = "bart"
 by_layer = True
-pipeline = masked_lm_pipeline
+pipeline = make_masked_lm_pipeline
 
 OFFSET = 2  # offset of position embeddings; fixed in transformers, like EPSILON
 EPSILON = 1e-5

@@ -13,7 +13,7 @@ from training.formats.format import (
     gather,
     kinds_of,
     losses_in,
-    masked_lm_pipeline,
+    make_masked_lm_pipeline,
     our_keys,
     rename,
     their_keys,
@@ -25,7 +25,7 @@ from training.specs import Encoder, FullAttention, LearnedPositions
 pooler = "bert.pooler.dense"
 model_type = "bert"
 by_layer = True
-pipeline = masked_lm_pipeline
+pipeline = make_masked_lm_pipeline
 
 NAMES: Names = {
     "trunk.tokens": ["bert.embeddings.word_embeddings"],

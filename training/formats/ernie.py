@@ -18,7 +18,7 @@ from training.formats.format import (
     add_prefix,
     gather,
     losses_in,
-    masked_lm_pipeline,
+    make_masked_lm_pipeline,
     our_keys,
     rename,
 )
@@ -28,7 +28,7 @@ from training.model import ModelSpec
 pooler = "ernie.pooler.dense"
 model_type = "ernie"
 by_layer = True
-pipeline = masked_lm_pipeline
+pipeline = make_masked_lm_pipeline
 
 NAMES: Names = add_prefix(bert.NAMES, "bert.", "ernie.")
 BUILT_IN = bert.BUILT_IN | {"use_task_id": False}

@@ -78,7 +78,7 @@ def to_transformers(
     called before each tensor is written. Raises BadInput if transformers has no class for the model.
     """
     vocab = Vocab.load(vocab_dir)
-    vocab = rows.reading(vocab) if rows else vocab
+    vocab = rows.adapt_tokenizer(vocab) if rows else vocab
     if vocab.size > spec.vocab_size:
         sizes = f"{vocab.size} tokens, but the embedding table has {spec.vocab_size} rows"
         raise BadInput(f"{vocab_dir}: the vocabulary has {sizes}; give the vocabulary that the model was trained with")

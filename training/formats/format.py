@@ -106,9 +106,9 @@ def add_prefix(names: Names, old: str, new: str) -> dict[str, list[str]]:
     return {ours: [re.sub(f"^{re.escape(old)}", new, name) for name in theirs] for ours, theirs in names.items()}
 
 
-def masked_lm_pipeline(config: Config) -> TransformersPipeline:
+def make_masked_lm_pipeline(config: Config) -> TransformersPipeline:
     """
-    >>> masked_lm_pipeline({"architectures": ["BertForPreTraining"]})
+    >>> make_masked_lm_pipeline({"architectures": ["BertForPreTraining"]})
     TransformersPipeline(task='fill-mask', model_class='BertForMaskedLM', lacks='')
     """
     return TransformersPipeline("fill-mask", config["architectures"][0].replace("ForPreTraining", "ForMaskedLM"))

@@ -19,7 +19,7 @@ from training.formats.format import (
     Weights,
     add_prefix,
     gather,
-    masked_lm_pipeline,
+    make_masked_lm_pipeline,
     our_keys,
     rename,
     their_keys,
@@ -31,7 +31,7 @@ from training.specs import Encoder, FullAttention, SlidingWindow
 pooler = "longformer.pooler.dense"
 model_type = "longformer"
 by_layer = True
-pipeline = masked_lm_pipeline
+pipeline = make_masked_lm_pipeline
 
 SELF = "longformer.encoder.layer.*.attention.self"
 NAMES: Names = {

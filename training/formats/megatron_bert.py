@@ -14,7 +14,7 @@ from training.formats.format import (
     gather,
     kinds_of,
     losses_in,
-    masked_lm_pipeline,
+    make_masked_lm_pipeline,
     our_keys,
     rename,
 )
@@ -24,7 +24,7 @@ from training.model import ModelSpec
 pooler = "bert.pooler.dense"
 model_type = "megatron-bert"
 by_layer = True
-pipeline = masked_lm_pipeline
+pipeline = make_masked_lm_pipeline
 
 NAMES: Names = {
     **{ours: theirs for ours, theirs in bert.NAMES.items() if ours != "trunk.embedding_norm"},

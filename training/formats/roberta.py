@@ -14,7 +14,7 @@ from training.formats.format import (
     add_prefix,
     gather,
     kinds_of,
-    masked_lm_pipeline,
+    make_masked_lm_pipeline,
     our_keys,
     rename,
     their_keys,
@@ -25,7 +25,7 @@ from training.model import ModelSpec
 pooler = "roberta.pooler.dense"
 model_type = "roberta"
 by_layer = True
-pipeline = masked_lm_pipeline
+pipeline = make_masked_lm_pipeline
 
 NAMES: Names = {
     **{

@@ -88,28 +88,30 @@ def differences(theirs: Architecture, ours: Architecture) -> Iterator[Difference
     own = [field.name for field in fields(ours)]
     for name in (field.name for field in fields(theirs)):
         if name in own and name not in FREE | _DERIVED | {"kind", "position_embedding", "token_embedding"}:
-            yield from _unequal(f"model.{name}", getattr(ours, name), getattr(theirs, name))
-    yield from _derived(theirs, ours)
+            yield from _report_unequal(f"model.{name}", getattr(ours, name), getattr(theirs, name))
+    yield from _compare_derived(theirs, ours)
     for name in ("token_embedding", "position_embedding"):
-        yield from _nested(f"model.{name}", getattr(theirs, name), getattr(ours, name))
+        yield from _compare_nested(f"model.{name}", getattr(theirs, name), getattr(ours, name))
 
 
-def _derived(theirs: Architecture, ours: Architecture) -> Iterator[Difference]:
+def _compare_derived(theirs: Architecture, ours: Architecture) -> Iterator[Difference]:
     """Differences of sizes that follow from other keys if they are 0. A size that follows from a key reported already
     is not reported."""
     width = theirs.hidden_size
-    yield from _unequal("model.head_dim", ours.head_dim or width // theirs.num_attention_heads, theirs.width_of_head)
-    yield from _unequal("model.intermediate_size", ours.intermediate_size or 4 * width, theirs.inner_width)
+    yield from _report_unequal(
+        "model.head_dim", ours.head_dim or width // theirs.num_attention_heads, theirs.width_of_head
+    )
+    yield from _report_unequal("model.intermediate_size", ours.intermediate_size or 4 * width, theirs.inner_width)
     if isinstance(ours, Encoder | GeneratorDiscriminator):
-        yield from _unequal("model.embedding_size", ours.embedding_size or width, theirs.table_width)
+        yield from _report_unequal("model.embedding_size", ours.embedding_size or width, theirs.table_width)
         extended = theirs.type_vocab_size == 2 < ours.type_vocab_size <= len(FURTHER_SEGMENTS)
         if not extended:
-            yield from _unequal("model.type_vocab_size", ours.type_vocab_size, theirs.type_vocab_size)
+            yield from _report_unequal("model.type_vocab_size", ours.type_vocab_size, theirs.type_vocab_size)
     if isinstance(ours, Encoder) and isinstance(theirs, Encoder) and ours.parameter_sharing != "none":
-        yield from _unequal("model.num_hidden_groups", ours.num_hidden_groups, theirs.num_hidden_groups)
+        yield from _report_unequal("model.num_hidden_groups", ours.num_hidden_groups, theirs.num_hidden_groups)
 
 
-def _nested(key: str, theirs: object, ours: object) -> Iterator[Difference]:
+def _compare_nested(key: str, theirs: object, ours: object) -> Iterator[Difference]:
     """Differences of a part inside the architecture. More positions than `theirs` has are allowed, at any offset."""
     kinds = [getattr(part, "kind") for part in (ours, theirs)]  # noqa: B009
     if kinds[0] != kinds[1]:
@@ -121,10 +123,10 @@ def _nested(key: str, theirs: object, ours: object) -> Iterator[Difference]:
         yield Difference(f"{key}.max_position_embeddings", getattr(ours, "max_position_embeddings", 0), needed)
     free = FREE | {"kind", "max_position_embeddings", "offset"}
     for name in (field.name for field in fields(ours) if field.name not in free):  # type: ignore[arg-type]
-        yield from _unequal(f"{key}.{name}", getattr(ours, name), getattr(theirs, name))
+        yield from _report_unequal(f"{key}.{name}", getattr(ours, name), getattr(theirs, name))
 
 
-def _unequal(key: str, ours: object, theirs: object) -> Iterator[Difference]:
+def _report_unequal(key: str, ours: object, theirs: object) -> Iterator[Difference]:
     if ours != theirs:
         yield Difference(key, ours, theirs)
 

@@ -32,7 +32,7 @@ def build_model(run: Run, share: Share = WHOLE) -> Model:
     model = Model(run.model, run.losses, run.vocab_size, run.seed, share)
     if run.init_checkpoint:
         load_init_checkpoint(model, Path(run.init_checkpoint))
-    return _compiled(run, model)
+    return _compile(run, model)
 
 
 def describe_model(run: Run, share: Share = WHOLE, stage: PipelineStage = ONLY) -> Model:
@@ -51,10 +51,10 @@ def describe_model(run: Run, share: Share = WHOLE, stage: PipelineStage = ONLY) 
     model.replaced = any(workers.reduce_sums([resumes]))
     if run.init_checkpoint and not model.replaced:
         model.given = dict(_select_weights(model, Path(run.init_checkpoint), workers))
-    return _compiled(run, model)
+    return _compile(run, model)
 
 
-def _compiled(run: Run, model: Model) -> Model:
+def _compile(run: Run, model: Model) -> Model:
     if run.engine.torch_compile:
         model.trunk.compile()  # without the heads, whose number of targets varies by batch
     return model
@@ -87,7 +87,7 @@ def _select_weights(model: Model, folder: Path, workers: Workers = ALONE) -> Laz
     """Return the initial weights that `model` uses, by name."""
     spec, weights = load_lazily(folder, workers)
     require_same_architecture(folder, spec.model, model.spec.model)
-    weights = fit_tensor(model.trunk.taken_over(weights, spec.model), spec.model, model.spec.model)
+    weights = fit_tensor(model.trunk.adapt_weights(weights, spec.model), spec.model, model.spec.model)
     expected_shapes = model.whole_shapes
     remedy = "set init_checkpoint to a model of the same architecture"
     for name, shape in expected_shapes.items():
@@ -122,7 +122,7 @@ def fit_tensor(given: Lazy, theirs: Architecture, ours: Architecture) -> Lazy:
     if POSITIONS in state and moved and ours.longest >= theirs.longest:
         table = given[POSITIONS]
         shape = (ours_at + ours.longest, *table.shape[1:])
-        state[POSITIONS] = LazyTensor(shape, lambda: _repeated(table()[theirs_at:], ours.longest, ours_at))
+        state[POSITIONS] = LazyTensor(shape, lambda: _repeat(table()[theirs_at:], ours.longest, ours_at))
     if SEGMENTS in state and ours.type_vocab_size > given[SEGMENTS].shape[0] == 2:
         segments, rows = given[SEGMENTS], list(FURTHER_SEGMENTS[: ours.type_vocab_size])
         state[SEGMENTS] = LazyTensor((len(rows), *segments.shape[1:]), lambda: segments()[rows])
@@ -136,7 +136,7 @@ def fit_tensor(given: Lazy, theirs: Architecture, ours: Architecture) -> Lazy:
     return state
 
 
-def _repeated(rows: Tensor, longest: int, offset: int) -> Tensor:
+def _repeat(rows: Tensor, longest: int, offset: int) -> Tensor:
     """Repeat position embeddings up to `longest`; rows before the offset are unused."""
     read = rows[torch.arange(longest) % len(rows)]
     return torch.cat([read[:offset], read])

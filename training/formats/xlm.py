@@ -15,7 +15,7 @@ from training.formats.format import (
     Weights,
     causal_pipeline,
     gather,
-    masked_lm_pipeline,
+    make_masked_lm_pipeline,
     our_keys,
     rename,
     their_keys,
@@ -87,7 +87,7 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 
 def pipeline(config: Config) -> TransformersPipeline:
-    return causal_pipeline(config) if config["causal"] else masked_lm_pipeline(config)
+    return causal_pipeline(config) if config["causal"] else make_masked_lm_pipeline(config)
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:

@@ -107,15 +107,15 @@ def _with_ended(
     best_PK, at_PK = torch.cat([search.best_PK, score_PK], dim=1).topk(beams)
     row_P1 = torch.arange(len(at_PK), device=at_PK.device)[:, None]
 
-    def merged(before: Tensor, now: Tensor) -> Tensor:
+    def merge(before: Tensor, now: Tensor) -> Tensor:
         return torch.cat([before, now], dim=1)[row_P1, at_PK]
 
     return replace(
         search,
         best_PK=best_PK,
-        best_PKN=merged(search.best_PKN, written_PKN),
-        length_PK=merged(search.length_PK, torch.full_like(search.length_PK, length)),
-        ended_PK=merged(search.ended_PK, by_end_PC[:, :beams]),
+        best_PKN=merge(search.best_PKN, written_PKN),
+        length_PK=merge(search.length_PK, torch.full_like(search.length_PK, length)),
+        ended_PK=merge(search.ended_PK, by_end_PC[:, :beams]),
     )
 
 

@@ -43,10 +43,10 @@ def generate_samples(model: Model, vocab: Vocab, prompts: Sequence[str], *, seed
             vocab.decode(id for id in (*ids, *row.ids.tolist()) if id not in special)
             for ids, row in zip(starts, rows, strict=True)
         ]
-        return [_dropped_note(len(ids) - most) + text for ids, text in zip(encoded, texts, strict=True)]
+        return [_describe_dropped(len(ids) - most) + text for ids, text in zip(encoded, texts, strict=True)]
     finally:
         model.train(was_training)
 
 
-def _dropped_note(tokens: int) -> str:
+def _describe_dropped(tokens: int) -> str:
     return f"[prompt without its first {tokens} tokens] " if tokens > 0 else ""

@@ -112,14 +112,14 @@ def _passages(shard: Shard, ids_S: Ints, least: int) -> Iterator[Passage]:
 def _blocks(shard: Shard, sizes: Sequence[int]) -> Iterator[tuple[int, int, Hashes]]:
     """Yield the size, the position of the first n-gram, and the hashes of all n-grams, for each block and size."""
     for first in range(0, shard.num_tokens, TOKENS_AT_ONCE):
-        token_T = _mixed(shard.ids_T[first : first + TOKENS_AT_ONCE + max(sizes) - 1])
+        token_T = _hash_tokens(shard.ids_T[first : first + TOKENS_AT_ONCE + max(sizes) - 1])
         for size in sizes:
             yield size, first, _ngrams(token_T[: TOKENS_AT_ONCE + size - 1], size)
 
 
 def _hashes(ids: Ints | Sequence[int], size: int) -> Hashes:
     """Hashes of the n-grams of a text; empty if the text is shorter than `size`."""
-    return _ngrams(_mixed(np.asarray(ids, np.int64)), size)
+    return _ngrams(_hash_tokens(np.asarray(ids, np.int64)), size)
 
 
 def _ngrams(token_T: Hashes, size: int) -> Hashes:
@@ -130,7 +130,7 @@ def _ngrams(token_T: Hashes, size: int) -> Hashes:
     return hash_N
 
 
-def _mixed(ids_T: Ints) -> Hashes:
+def _hash_tokens(ids_T: Ints) -> Hashes:
     """One 64-bit hash per token (SplitMix64, Steele et al. 2014)."""
     x = ids_T.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -81,7 +81,7 @@ def begin(model: Model, prompts: Sequence[Prompt], *, cached: bool, blank: MaskS
     """
     rows = [_row(prompt) for prompt in prompts]
     device = next(model.parameters()).device
-    batch = {name: torch.from_numpy(x) for name, x in collate.padded(rows, max(map(_longest, rows)), 0).items()}
+    batch = {name: torch.from_numpy(x) for name, x in collate.collate_padded(rows, max(map(_longest, rows)), 0).items()}
     on_device = {name: x if name in ("lengths", "source_lengths") else x.to(device) for name, x in batch.items()}
     source = {name: x for name, x in on_device.items() if name.startswith("source_")}
     begun_B, cache = batch["lengths"].long(), None

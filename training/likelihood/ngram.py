@@ -114,7 +114,7 @@ def fit(ids_T: Ints, starts_T: Bools, vocab_size: int, order: int = 5, discounts
             counts_N[vocab_size] = 0  # the start token is never predicted
         order_discounts = discounts[length - 1] if discounts else estimate(counts_N)
         contexts = 1 if length == 1 else len(orders[-1].key_N)
-        orders.append(_discounted(key_N, counts_N, order_discounts, width if length > 1 else 0, contexts))
+        orders.append(_discount(key_N, counts_N, order_discounts, width if length > 1 else 0, contexts))
         if longer is not None:
             begins_N = begins_N[longer.key_N // width]
             number_T, counts_N, key_N = longer.number_T, longer.counts_N, longer.key_N
@@ -173,7 +173,7 @@ def _longer(flat_T: Ints, sentence_T: Ints, number_T: Ints, width: int, length: 
     return _Longer(number, key_M[first_N], np.diff(np.append(first_N, len(key_M))), suffix_N)
 
 
-def _discounted(key_N: Ints, counts_N: Ints, discounts: Discounts, width: int, contexts: int) -> _Order:
+def _discount(key_N: Ints, counts_N: Ints, discounts: Discounts, width: int, contexts: int) -> _Order:
     """Divide discounted counts by the counts of their contexts; also return the left-over probability.
 
     `width` is 0 if there is only the empty context.
@@ -228,5 +228,5 @@ class NGramLikelihood:
     def describe(self, pseudo: PseudoKind = "within_word_l2r") -> str:
         return f"log p by {self.ngrams.order}-grams (modified Kneser-Ney); greedy matches are not computed"
 
-    def shown(self, request: Request) -> str:
+    def format_request(self, request: Request) -> str:
         return request.context + request.continuation

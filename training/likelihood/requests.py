@@ -80,7 +80,7 @@ class LikelihoodModel(Protocol):
     def describe(self, pseudo: PseudoKind) -> str:
         """The kind of log-probability, in one line, for example "log p, from left to right"."""
 
-    def shown(self, request: Request) -> str:
+    def format_request(self, request: Request) -> str:
         """The model input of a request as text, with special tokens."""
 
 

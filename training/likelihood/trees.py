@@ -31,7 +31,7 @@ class Tree:
         self.places += range(len(before), len(sequence))
         self.paths[number] = [*before, *new]
 
-    def seen_SS(self) -> Bools:
+    def build_mask_SS(self) -> Bools:
         """The attention mask [S, S]: each token attends to itself and to the tokens before it on its path."""
         seen_SS = np.zeros((len(self.ids), len(self.ids)), np.bool_)
         for path in self.paths.values():
@@ -79,7 +79,7 @@ def as_array(trees: Sequence[Tree]) -> tuple[Ints, Ints, Bools]:
     for row, tree in enumerate(trees):
         size = len(tree.ids)
         ids_BS[row, :size], places_BS[row, :size] = tree.ids, tree.places
-        seen_BSS[row, :size, :size] = tree.seen_SS()
+        seen_BSS[row, :size, :size] = tree.build_mask_SS()
     return ids_BS, places_BS, seen_BSS
 
 

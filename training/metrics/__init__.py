@@ -9,19 +9,19 @@ come from libraries: scikit-learn, scipy, seqeval, sacrebleu, rouge-score. This 
 from training.metrics.cmrc import cmrc
 from training.metrics.entities import OUTSIDE, PREFIXES, Scheme, entity_f1, no_tags_of, outside_of
 from training.metrics.glue import Average, glue_average, submission
-from training.metrics.labels import accuracy, f1, macro_f1, matthews, pearson, spearman, undefined
+from training.metrics.labels import accuracy, explain_undefined, f1, macro_f1, matthews, pearson, spearman
 from training.metrics.mlqa import LANGUAGES, mlqa
 from training.metrics.significance import (
     LEVEL,
     PairedDifference,
+    compare_paired,
     interval,
     over_seeds,
-    paired_difference,
     pool_values,
     unit_values,
 )
 from training.metrics.squad import best_threshold, squad1, squad2
-from training.metrics.texts import ROUGES, SignedScore, bleu, chrf, coqa_f1, kept_by_rouge, rouge
+from training.metrics.texts import ROUGES, SignedScore, bleu, chrf, coqa_f1, measure_kept_by_rouge, rouge
 
 __all__ = [
     "LANGUAGES",
@@ -38,19 +38,20 @@ __all__ = [
     "bleu",
     "chrf",
     "cmrc",
+    "compare_paired",
     "coqa_f1",
     "entity_f1",
+    "explain_undefined",
     "f1",
     "glue_average",
     "interval",
-    "kept_by_rouge",
     "macro_f1",
     "matthews",
+    "measure_kept_by_rouge",
     "mlqa",
     "no_tags_of",
     "outside_of",
     "over_seeds",
-    "paired_difference",
     "pearson",
     "pool_values",
     "rouge",
@@ -58,6 +59,5 @@ __all__ = [
     "squad1",
     "squad2",
     "submission",
-    "undefined",
     "unit_values",
 ]

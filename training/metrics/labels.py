@@ -58,7 +58,7 @@ def matthews(gold_N: Ints, predicted_N: Ints) -> float:
     from sklearn.metrics import matthews_corrcoef
 
     _same_length(gold_N, predicted_N)
-    if undefined(gold_N, predicted_N):
+    if explain_undefined(gold_N, predicted_N):
         return 0.0
     return float(matthews_corrcoef(gold_N, predicted_N))
 
@@ -85,10 +85,10 @@ def spearman(gold_N: Floats, predicted_N: Floats) -> float:
     return _correlation(spearmanr, gold_N, predicted_N)
 
 
-def undefined(gold_N: np.ndarray, predicted_N: np.ndarray) -> str:
+def explain_undefined(gold_N: np.ndarray, predicted_N: np.ndarray) -> str:
     """The reason why a correlation is undefined and counts as 0; "" if it is defined.
 
-    >>> undefined(np.array([0, 1]), np.array([1, 1]))
+    >>> explain_undefined(np.array([0, 1]), np.array([1, 1]))
     'all 2 predictions are the same'
     """
     if len(gold_N) < 2:
@@ -101,7 +101,7 @@ def undefined(gold_N: np.ndarray, predicted_N: np.ndarray) -> str:
 def _correlation(function: Callable[..., Any], gold_N: Floats, predicted_N: Floats) -> float:
     _same_length(gold_N, predicted_N)
     gold_N, predicted_N = np.asarray(gold_N, np.float64), np.asarray(predicted_N, np.float64)
-    if undefined(gold_N, predicted_N):
+    if explain_undefined(gold_N, predicted_N):
         return 0.0
     return float(function(gold_N, predicted_N).statistic)
 

@@ -159,7 +159,7 @@ def interval(value_SQ: Floats, score: float, *, is_share: bool = True) -> tuple[
     return score - half, score + half
 
 
-def paired_difference(one_SQ: Floats, other_SQ: Floats, difference: float | None = None) -> PairedDifference | None:
+def compare_paired(one_SQ: Floats, other_SQ: Floats, difference: float | None = None) -> PairedDifference | None:
     """Test the difference of two initializations; both arrays have the same seeds (rows) and questions (columns).
 
     With one seed, the test is over questions only. Returns None for one question, and for values that are not

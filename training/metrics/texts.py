@@ -52,17 +52,17 @@ def rouge(golds: Sequence[str], predicted: Sequence[str], *, stem: bool = True) 
     from rouge_score.rouge_scorer import RougeScorer
 
     _same_length(golds, predicted)
-    if not any(map(kept_by_rouge, golds)):
+    if not any(map(measure_kept_by_rouge, golds)):
         raise ValueError("ROUGE uses only the characters a-z and 0-9, and no reference has any; use chrF or BLEU")
     scorer = RougeScorer(list(ROUGES), use_stemmer=stem)
     found = [scorer.score(gold, text) for gold, text in zip(golds, predicted, strict=True)]
     return {name: 100 * mean(scores[name].fmeasure for scores in found) for name in ROUGES}
 
 
-def kept_by_rouge(text: str) -> float:
+def measure_kept_by_rouge(text: str) -> float:
     """The fraction of letters and digits that ROUGE keeps: a-z in both cases and 0-9; 0 for a text without any.
 
-    >>> kept_by_rouge("日本 a1"), kept_by_rouge("...")
+    >>> measure_kept_by_rouge("日本 a1"), measure_kept_by_rouge("...")
     (0.5, 0.0)
     """
     letters = [char.isascii() for char in text if char.isalnum()]

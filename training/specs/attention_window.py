@@ -55,7 +55,7 @@ class FullAttention:
     def pairs(self, work: BatchWork, layers: int, *, causal: bool) -> float:
         return layers * work.squares / (2 if causal else 1)
 
-    def computed(self, work: BatchWork) -> tuple[float, float]:
+    def count_computed_pairs(self, work: BatchWork) -> tuple[float, float]:
         """Number of computed pairs per layer, including masked pairs, and number of copies of each key and value."""
         return work.squares, 0.0
 
@@ -102,11 +102,11 @@ class SlidingWindow:
         side = min(self.size / 2, work.length - 1)
         return layers * (work.rows * (work.length * (2 * side + 1) - side * (side + 1)))
 
-    def computed(self, work: BatchWork) -> tuple[float, float]:
+    def count_computed_pairs(self, work: BatchWork) -> tuple[float, float]:
         """See `FullAttention.computed`. Sequences are cut into chunks of queries; each chunk is compared with the keys
         of three chunks (training/architectures/window_attention.py).
 
-        >>> SlidingWindow(size=4).computed(BatchWork(tokens=8, squares=64, targets=0))
+        >>> SlidingWindow(size=4).count_computed_pairs(BatchWork(tokens=8, squares=64, targets=0))
         (48.0, 3.0)
         """
         side = max(1.0, min(self.size // 2, work.length - 1))

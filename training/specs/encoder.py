@@ -149,7 +149,7 @@ class Encoder(Stack):
         return widened * work.tokens + blocks + self.position_embedding.per_pair * self.width_of_heads * pairs
 
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
-        pairs, copies = self.attention_window.computed(work)
+        pairs, copies = self.attention_window.count_computed_pairs(work)
         copied = 2 * (copies + self.attention_window.global_first)  # keys and values; the first token has a second set
         return (self.block(self.num_hidden_layers, work.tokens, pairs, copied=copied),)
 

@@ -71,9 +71,9 @@ from training.tasks.task_score import (
     Start,
     TaskScore,
     TrialScore,
+    measure_spread,
     select_trials,
     sign_of_metric,
-    spread_of,
 )
 from training.tasks.text_tasks import T5, TEXT, to_text_task
 from training.tasks.text_to_text import TextToText, as_text
@@ -137,6 +137,7 @@ __all__ = [
     "build_prompts",
     "describe_unlabeled",
     "ids_of",
+    "measure_spread",
     "never_in_train",
     "never_learned",
     "one_answer",
@@ -145,7 +146,6 @@ __all__ = [
     "select_trials",
     "sign_of_metric",
     "split_availability",
-    "spread_of",
     "to_text_task",
 ]
 

@@ -18,13 +18,13 @@ from training.tasks.labeled_task import (
     Outputs,
     TaskItem,
     Way,
-    known_of,
+    collect_known,
     most_frequent,
     one_answer,
     refuse_tuning,
     zero,
 )
-from training.tasks.texts import encoded_of, items_of, num_rows, number_of_label, orders_of
+from training.tasks.texts import encode_items, items_of, num_rows, number_of_label, orders_of
 from training.tasks.verbalizer import same, sentences
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ class Classification:
         def target(gold: int | None) -> dict[str, np.ndarray]:
             return {"label": np.asarray(IGNORE if gold is None else gold, np.int64)}
 
-        encoded = encoded_of(self, items, vocab, length, target, training=training)
-        encoded.notes.extend(one_answer([self.labels[gold] for gold in known_of(items)]) if training else [])
+        encoded = encode_items(self, items, vocab, length, target, training=training)
+        encoded.notes.extend(one_answer([self.labels[gold] for gold in collect_known(items)]) if training else [])
         return encoded
 
     def with_tuning(self, tuning: "Tuning") -> Self:
@@ -104,19 +104,19 @@ class Classification:
         labels = [""] * len(items)
         for numbers, heads in outputs:
             for number, label in zip(numbers, heads["row_label"].argmax(-1).tolist(), strict=True):
-                labels[number] = self._merged(self.labels[label])
+                labels[number] = self._merge_label(self.labels[label])
         return labels
 
     def class_counts(self, items: Sequence[TaskItem]) -> Counter[str]:
-        return Counter(self.labels[gold] for gold in known_of(items))
+        return Counter(self.labels[gold] for gold in collect_known(items))
 
-    def _merged(self, label: str) -> str:
+    def _merge_label(self, label: str) -> str:
         return self.merge_labels.get(label, label)
 
     @property
     def _classes(self) -> tuple[str, ...]:
         """The labels after merging, in the order of their numbers in metrics."""
-        return tuple(dict.fromkeys(map(self._merged, self.labels)))
+        return tuple(dict.fromkeys(map(self._merge_label, self.labels)))
 
     @property
     def _positive(self) -> int:
@@ -134,7 +134,7 @@ class Classification:
         return self.labels[gold]
 
     def parse_answer(self, text: str) -> str:
-        return self._merged(next((label for label in self.labels if same(label, text)), ""))
+        return self._merge_label(next((label for label in self.labels if same(label, text)), ""))
 
     def scores(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> dict[str, float]:
         """The metrics; a prediction that is not a label is wrong."""
@@ -142,7 +142,7 @@ class Classification:
         return {name: _metric_value(name, gold_N, predicted_N, self._positive) for name in self.metrics}
 
     def majority(self, items: Sequence[TaskItem]) -> list[str]:
-        return most_frequent(items, lambda gold: [self._merged(self.labels[gold])]) * len(items)
+        return most_frequent(items, lambda gold: [self._merge_label(self.labels[gold])]) * len(items)
 
     def notes(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> list[str]:
         """Notes on the positive label of F1, and on metrics that are 0 because they are undefined."""
@@ -152,13 +152,15 @@ class Classification:
             notes.append(f"f1 has the positive label {self._classes[self._positive]!r}")
             has = self._positive in gold_N or self._positive in predicted_N
             notes += zero(["f1"], "" if has else "neither gold answers nor predictions have this label")
-        return notes + zero(["matthews"] if "matthews" in self.metrics else [], measures.undefined(gold_N, predicted_N))
+        return notes + zero(
+            ["matthews"] if "matthews" in self.metrics else [], measures.explain_undefined(gold_N, predicted_N)
+        )
 
     def _numbers(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> tuple[Ints, Ints]:
         """The numbers of gold labels and of predictions, for the items that have an answer."""
         number = {name: at for at, name in enumerate(self._classes)}
         both = [
-            (number[self._merged(self.labels[item.gold])], number.get(label, NO_LABEL))
+            (number[self._merge_label(self.labels[item.gold])], number.get(label, NO_LABEL))
             for item, label in zip(items, predictions, strict=True)
             if item.gold is not None
         ]

@@ -12,7 +12,7 @@ from preprocessing.schema import Ints
 from preprocessing.shards import TokenStore
 from preprocessing.spec import ScaleOverrides, spec
 from preprocessing.tokenization import Vocab
-from training.tasks.held_out import FEWEST_ROWS, held_out, note_unread
+from training.tasks.held_out import FEWEST_ROWS, note_unread, read_held_out
 from training.tasks.part import LENGTH, MORE, Way
 
 MOST_BLANKS: Final = 1_000
@@ -66,7 +66,7 @@ class Cloze:
     def make(self, store: TokenStore, vocab: Vocab, length: int = LENGTH) -> ClozeItems:
         """Make one blank in each sentence of suitable length; the choice is deterministic."""
         blanks, sentences, long = list[ClozeItem](), 0, 0
-        for document in held_out(store):
+        for document in read_held_out(store):
             end_M = np.append(document.sentence_at_M, len(document.ids))
             for start, stop in pairwise(end_M.tolist()):
                 ids_S = document.ids[start:stop]

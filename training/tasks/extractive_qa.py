@@ -141,7 +141,7 @@ class ExtractiveQA:
                 encoded.stands_for.append(window)
         if training and not encoded.examples:
             raise BadInput("no training question has an answer; give labeled data")
-        encoded.notes.extend(_unused(items, lost, cut, training=training))
+        encoded.notes.extend(_describe_unused(items, lost, cut, training=training))
         return encoded
 
     def with_tuning(self, tuning: "Tuning") -> Self:
@@ -302,7 +302,7 @@ def _question_tokens(row: TemplatedRow) -> int:
     return int((row.text == 0).sum())
 
 
-def _unused(items: Sequence[TaskItem], lost: Sequence[str], cut: Sequence[int], *, training: bool) -> list[str]:
+def _describe_unused(items: Sequence[TaskItem], lost: Sequence[str], cut: Sequence[int], *, training: bool) -> list[str]:
     """Notes on questions that are left out or truncated; `cut` has the number of remaining tokens of each truncated
     question."""
     notes = list[str]()

@@ -97,7 +97,7 @@ class Generation:
 
     def _check_letters(self, items: Sequence[TaskItem]) -> None:
         """Raise BadInput if ROUGE is a metric, but drops all characters of the gold answers."""
-        if self._has_rouge and items and not any(measures.kept_by_rouge(item.gold[0]) for item in items):
+        if self._has_rouge and items and not any(measures.measure_kept_by_rouge(item.gold[0]) for item in items):
             drops = "ROUGE uses only the characters a-z and 0-9, and no gold answer has any"
             first = items[0].gold[0][:40]
             raise BadInput(f"{items[0].place}: {drops} (first: {first!r}); set metrics: [chrf]")
@@ -119,7 +119,7 @@ class Generation:
         return [self.generation.trim(text) for text in texts]
 
     def scores(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> dict[str, float]:
-        golds, texts = _scored(items, predictions)
+        golds, texts = _select_scored(items, predictions)
         values: dict[str, float] = {}
         for name in self.metrics if golds else ():
             if name not in values:
@@ -131,14 +131,16 @@ class Generation:
 
     def notes(self, items: Sequence[TaskItem], predictions: Sequence[str]) -> list[str]:
         """Notes with the signatures of sacrebleu, and counts of references that ROUGE drops and of empty texts."""
-        golds, texts = _scored(items, predictions)
+        golds, texts = _select_scored(items, predictions)
         notes = [
             f"{name}: {SIGNED[name]([golds[0][0]], texts[:1]).signature}"  # independent of the texts
             for name in self.metrics
             if name in SIGNED and golds
         ]
         dropped = [
-            gold[0] for gold in golds if any(map(str.isalnum, gold[0])) and measures.kept_by_rouge(gold[0]) < MOSTLY
+            gold[0]
+            for gold in golds
+            if any(map(str.isalnum, gold[0])) and measures.measure_kept_by_rouge(gold[0]) < MOSTLY
         ]
         if dropped and self._has_rouge:
             mostly = "references have mostly letters other than a-z and 0-9, which ROUGE drops; chrF uses all letters"
@@ -147,7 +149,7 @@ class Generation:
         return [*notes, f"{empty} of {len(predictions)} texts are empty"] if empty else notes
 
 
-def _scored(items: Sequence[TaskItem], predictions: Sequence[str]) -> tuple[list[Sequence[str]], list[str]]:
+def _select_scored(items: Sequence[TaskItem], predictions: Sequence[str]) -> tuple[list[Sequence[str]], list[str]]:
     """Gold answers and generated texts of the items that have answers."""
     both = [(item.gold, text) for item, text in zip(items, predictions, strict=True) if item.gold]
     return [gold for gold, _ in both], [text for _, text in both]

@@ -45,7 +45,7 @@ class HeldOutDocument:
         return self.ids[start:boundary], self.ids[boundary:stop]
 
 
-def held_out(store: TokenStore) -> Iterator[HeldOutDocument]:
+def read_held_out(store: TokenStore) -> Iterator[HeldOutDocument]:
     """Yield the documents of a split with at least FEWEST_TOKENS tokens."""
     for shard in store.shards:
         for i in range(len(shard)):

@@ -204,11 +204,11 @@ def describe_unlabeled(items: Sequence[TaskItem], *, training: bool) -> list[str
 
 def most_frequent(items: Sequence[TaskItem], answer: Callable[[Any], Iterable[Any]]) -> list[Any]:
     """The most frequent gold answer (of equal ones, the first) in a list; [] if there are none."""
-    counts = Counter(one for gold in known_of(items) for one in answer(gold))
+    counts = Counter(one for gold in collect_known(items) for one in answer(gold))
     return [counts.most_common(1)[0][0]] if counts else []
 
 
-def known_of(items: Sequence[TaskItem]) -> list[Any]:
+def collect_known(items: Sequence[TaskItem]) -> list[Any]:
     """The gold answers of the items that have one."""
     return [item.gold for item in items if item.gold is not None]
 
@@ -225,7 +225,7 @@ def one_answer(golds: Sequence[Any], what: str = "answers") -> list[str]:
 
 def never_first(items: Sequence[TaskItem]) -> list[str]:
     """A note if choice 0 is never correct, since the file may count choices from 1; empty if not."""
-    golds = known_of(items)
+    golds = collect_known(items)
     if len(golds) < FEW or 0 in golds:
         return []
     never = f"choice 0 is correct in none of {len(golds):,} questions"
@@ -260,7 +260,7 @@ def zero(names: Sequence[str], why: str) -> list[str]:
     return [f"{', '.join(names)} {verb} as 0: {why}"] if names and why else []
 
 
-def cut_rows(rows: Iterable[TemplatedRow], length: int) -> list[str]:
+def describe_truncation(rows: Iterable[TemplatedRow], length: int) -> list[str]:
     """A note on the number of sequences that were truncated to `length` tokens; empty if none was."""
     cut = [row.is_cut for row in rows]
     return [f"{sum(cut):,} of {len(cut):,} sequences are truncated to {length} tokens"] if any(cut) else []

@@ -31,14 +31,14 @@ from training.likelihood import (
 from training.tasks.labeled_task import (
     TaskItem,
     Way,
+    collect_known,
     describe_unlabeled,
-    known_of,
     mean_of,
     never_first,
     refuse_from_one,
 )
 from training.tasks.split import NO_LABEL_GIVEN, bad_rows_error, each_row, is_missing, spellings, value_of
-from training.tasks.templates import answers_of, fill, is_template, listed, text_of
+from training.tasks.templates import answers_of, fill, fill_list, is_template, text_of
 
 _ACCURACIES: Final[Mapping[str, Normalise]] = {
     "accuracy" if how == "sum" else f"accuracy_{how}": how for how in NORMALISATIONS
@@ -173,13 +173,13 @@ class LoglikelihoodChoice:
                 "correct the task file"
             )
         if columns:
-            questions = replace(self, **_replaced_keys(columns)).items(records, {})
+            questions = replace(self, **_replace_keys(columns)).items(records, {})
             is_labelled = columns.get("label", self.label) or not self.label
             return questions if is_labelled else [replace(item, gold=None) for item in questions]
         records_with_labels = each_row(records, self._with_label)
         kept = [each for each in records_with_labels if each is not None]
         questions = [item for item, _ in kept]
-        questions = self._labelled(questions, [label for _, label in kept]) if self.label else questions
+        questions = self._label_items(questions, [label for _, label in kept]) if self.label else questions
         records.left_out += len(records_with_labels) - len(kept)
         return questions
 
@@ -200,8 +200,8 @@ class LoglikelihoodChoice:
         return tuple(name.strip() for name in answers_of(self.label, record, place))[:1]
 
     def _options(self, record: Record, place: str) -> LikelihoodOptions:
-        contexts = listed(self.context, record, place)
-        texts = [text for option in self.choices for text in listed(option, record, place)]
+        contexts = fill_list(self.context, record, place)
+        texts = [text for option in self.choices for text in fill_list(option, record, place)]
         if self.choice_delimiter:
             texts = [part.strip() for text in texts for part in text.split(self.choice_delimiter)]
         parts = [fill(part, record, place) for part in (self.subset, self.category)]
@@ -240,7 +240,7 @@ class LoglikelihoodChoice:
         contexts = tuple(before + option for option in options)
         return LikelihoodOptions(contexts, (gap + rest,) * len(options), tuple(options), *parts)
 
-    def _labelled(self, items: Sequence[TaskItem], labels: Sequence[tuple[str, ...]]) -> list[TaskItem]:
+    def _label_items(self, items: Sequence[TaskItem], labels: Sequence[tuple[str, ...]]) -> list[TaskItem]:
         """Return the items with the indices of their correct choices; `labels` has the spellings of each label.
 
         A missing label has the spellings () or -1. If the task has no `labels`, the labels are either all indices
@@ -291,9 +291,9 @@ class LoglikelihoodChoice:
         while True:
             kept = [number for number in range(len(items)) if number not in why]
             _check_any(items, kept, why)
-            asked = self.asked([items[number] for number in kept], train)
+            asked = self.make_requests([items[number] for number in kept], train)
             try:
-                results = self.chosen(asked, lambda requests: reader.log_ps(requests, self.pll_variant))
+                results = self.score_choices(asked, lambda requests: reader.log_ps(requests, self.pll_variant))
             except UnscoredRequests as error:
                 for number, *at in zip(kept, asked.at, asked.alone_at, strict=True):
                     reasons = [error.why[one] for each in at for one in each if one in error.why]
@@ -312,8 +312,8 @@ class LoglikelihoodChoice:
         """The model input of the correct choice, for the first item that can be scored."""
         for item in items:
             try:
-                asked = self.asked([item], train)
-                return reader.shown(asked.requests[asked.at[0][item.gold or 0]])
+                asked = self.make_requests([item], train)
+                return reader.format_request(asked.requests[asked.at[0][item.gold or 0]])
             except BadInput:  # reported in the notes
                 continue
         return ""
@@ -356,11 +356,11 @@ class LoglikelihoodChoice:
         """Notes on the correct choice of tasks without a label, and on labels that may count from 1."""
         if all(len(item.texts[0].options) < 2 for item in items):
             return []
-        if not self.label and not any(known_of(items)):
+        if not self.label and not any(collect_known(items)):
             return ["the task has no `label`: the first choice of each question is the correct one"]
         return never_first(items) if self.labels[:1] in ((), ("0",)) else []
 
-    def asked(self, items: Sequence[TaskItem], train: Sequence[TaskItem] = ()) -> LikelihoodRequests:
+    def make_requests(self, items: Sequence[TaskItem], train: Sequence[TaskItem] = ()) -> LikelihoodRequests:
         """Return the requests for the items, with few-shot examples from `train`. Raises BadInput if there are too
         few."""
         asked = LikelihoodRequests([], [], [], [])
@@ -394,7 +394,7 @@ class LoglikelihoodChoice:
         except ValueError as error:
             raise BadInput(f"{item.place}: {error}") from None
 
-    def chosen(self, asked: LikelihoodRequests, scorer: Scorer) -> list[LikelihoodChoice]:
+    def score_choices(self, asked: LikelihoodRequests, scorer: Scorer) -> list[LikelihoodChoice]:
         """Score the requests; return the log-probabilities per item."""
         results = scorer(asked.requests)
         both = zip(asked.at, asked.alone_at, strict=True)
@@ -547,7 +547,7 @@ def _count_items(answers: Sequence[LikelihoodChoice], what: _Counted) -> int:
     return sum(any(getattr(option, what) for option in each.options) for each in answers)
 
 
-def _replaced_keys(columns: Mapping[str, str]) -> dict[str, Any]:
+def _replace_keys(columns: Mapping[str, str]) -> dict[str, Any]:
     """The keys of the task that a split replaces."""
     return {name: tuple(text.split(_OR)) if name == "choices" else text for name, text in columns.items()}
 

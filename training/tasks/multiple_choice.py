@@ -16,7 +16,7 @@ from training.tasks.labeled_task import (
     Outputs,
     TaskItem,
     Way,
-    cut_rows,
+    describe_truncation,
     mean_of,
     most_frequent,
     never_first,
@@ -105,7 +105,7 @@ class MultipleChoice:
         template, (used, notes) = Template(vocab, length), select_answered(items, training=training)
         rows = [self._rows(items[number], template) for number in used]
         examples = [_example(row, items[number].gold or 0) for row, number in zip(rows, used, strict=True)]
-        return EncodedItems(examples, used, notes=[*notes, *cut_rows(chain.from_iterable(rows), length)])
+        return EncodedItems(examples, used, notes=[*notes, *describe_truncation(chain.from_iterable(rows), length)])
 
     def _rows(self, item: TaskItem, template: Template) -> list[TemplatedRow]:
         context, question, options = item.texts

@@ -8,7 +8,14 @@ from preprocessing.schema import Ints, Row
 from preprocessing.shards import TokenStore
 from preprocessing.spec import ScaleOverrides, spec
 from preprocessing.tokenization import Vocab
-from training.tasks.held_out import FEWEST_ROWS, balance_classes, held_out, note_unread, pair_row, room_of_pairs
+from training.tasks.held_out import (
+    FEWEST_ROWS,
+    balance_classes,
+    note_unread,
+    pair_row,
+    read_held_out,
+    room_of_pairs,
+)
 from training.tasks.part import LENGTH, MORE, Task, Way
 
 
@@ -27,7 +34,7 @@ class NextSentence:
     def make(self, store: TokenStore, vocab: Vocab, length: int = LENGTH) -> Task:
         """Make one pair per document; half of them get the second sentence of another pair."""
         halves: tuple[list[tuple[str, Ints, Ints]], ...] = ([], [])
-        for document in held_out(store):
+        for document in read_held_out(store):
             if pair := document.pair():
                 halves[document.is_test].append((document.source, *pair))
         if (num_pairs := sum(map(len, halves))) < FEWEST_ROWS:

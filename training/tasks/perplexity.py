@@ -91,7 +91,7 @@ class PerplexityTask:
         undone = "" if self.detokenize == "nothing" else "; words and bytes are counted before detokenization"
         return [
             f"log p, from left to right: {whole.describe()}{words}{undone}",
-            *_lost(whole, reader),
+            *_describe_lost(whole, reader),
             *self._of_words(whole),
             *blank(items),
         ]
@@ -106,7 +106,7 @@ class PerplexityTask:
     def example(self, items: Sequence[TaskItem], train: Sequence[TaskItem], reader: LikelihoodModel) -> str:
         """The start of the first text that is not blank."""
         begin = next((text for item in items if (text := self.text_of(item).text[:_CHARACTERS]).strip()), "")
-        return reader.shown(Request("", begin)) if begin else ""
+        return reader.format_request(Request("", begin)) if begin else ""
 
     def texts_of(self, items: Sequence[TaskItem]) -> list[PerplexityText]:
         """Return the texts of the items. Raises BadInput if all are blank."""
@@ -134,7 +134,7 @@ def blank(items: Sequence[TaskItem]) -> list[str]:
     return [f"{count} (first: {places[0]}) and have no words to predict"] if places else []
 
 
-def _lost(whole: Perplexity, reader: LikelihoodModel) -> list[str]:
+def _describe_lost(whole: Perplexity, reader: LikelihoodModel) -> list[str]:
     """Notes on characters of the text that the vocabulary does not keep."""
     notes = list[str]()
     if whole.ends_left_out:
@@ -142,6 +142,6 @@ def _lost(whole: Perplexity, reader: LikelihoodModel) -> list[str]:
             f"the vocabulary has no token for {whole.ends_left_out:,} line ends: they are not predicted, and "
             "count as bytes, not as words"
         )
-    if reader.vocab.normalised("A") == reader.vocab.normalised("a"):
+    if reader.vocab.normalize("A") == reader.vocab.normalize("a"):
         notes.append("the vocabulary is lowercase: capital letters are not predicted, but count in words and bytes")
     return notes

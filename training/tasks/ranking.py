@@ -11,7 +11,15 @@ from preprocessing.spec import key, require, spec
 from preprocessing.tokenization import Template, TemplatedRow, Vocab
 from training import metrics as measures
 from training.files import Records
-from training.tasks.labeled_task import EncodedItems, Outputs, TaskItem, Way, cut_rows, most_frequent, refuse_tuning
+from training.tasks.labeled_task import (
+    EncodedItems,
+    Outputs,
+    TaskItem,
+    Way,
+    describe_truncation,
+    most_frequent,
+    refuse_tuning,
+)
 from training.tasks.texts import items_of, number_of_label
 
 if TYPE_CHECKING:
@@ -72,7 +80,7 @@ class Ranking:
                 f"{unused} of {len(items)} pairs are left out: "
                 "they have no competing pair, or not exactly one is correct"
             )
-        encoded.notes.extend(cut_rows(rows, length))
+        encoded.notes.extend(describe_truncation(rows, length))
         if training and not encoded.examples:
             raise BadInput(
                 "no group of pairs to rank: two or more pairs must share their first text, with one correct; "

@@ -17,14 +17,14 @@ from training.tasks.labeled_task import (
     Outputs,
     TaskItem,
     Way,
-    known_of,
+    collect_known,
     mean_of,
     one_answer,
     refuse_tuning,
     zero,
 )
 from training.tasks.split import is_missing
-from training.tasks.texts import encoded_of, items_of, num_rows, orders_of
+from training.tasks.texts import encode_items, items_of, num_rows, orders_of
 from training.tasks.verbalizer import number_of, sentences
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ class Regression:
         def target(gold: float | None) -> dict[str, np.ndarray]:
             return {"value": np.asarray(np.nan if gold is None else gold, np.float32)}
 
-        encoded = encoded_of(self, items, vocab, length, target, training=training)
-        encoded.notes.extend(one_answer(known_of(items)) if training else [])
+        encoded = encode_items(self, items, vocab, length, target, training=training)
+        encoded.notes.extend(one_answer(collect_known(items)) if training else [])
         return encoded
 
     def with_tuning(self, tuning: "Tuning") -> Self:
@@ -124,11 +124,11 @@ class Regression:
         return {name: METRICS[name](gold_N, predicted_N) for name in self.metrics}
 
     def majority(self, items: Sequence[TaskItem]) -> list[float]:
-        return [mean_of(known)] * len(items) if (known := known_of(items)) else []
+        return [mean_of(known)] * len(items) if (known := collect_known(items)) else []
 
     def notes(self, items: Sequence[TaskItem], predictions: Sequence[float]) -> list[str]:
         """A note if a correlation is 0 because it is undefined."""
-        return zero(self.metrics, measures.undefined(*_both(items, predictions)))
+        return zero(self.metrics, measures.explain_undefined(*_both(items, predictions)))
 
 
 def _both(items: Sequence[TaskItem], predictions: Sequence[float]) -> tuple[Floats, Floats]:

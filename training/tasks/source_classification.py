@@ -8,7 +8,7 @@ from preprocessing.schema import Row
 from preprocessing.shards import TokenStore
 from preprocessing.spec import ScaleOverrides, spec
 from preprocessing.tokenization import Vocab
-from training.tasks.held_out import FEWEST_ROWS, balance_classes, held_out, note_unread, row
+from training.tasks.held_out import FEWEST_ROWS, balance_classes, note_unread, read_held_out, row
 from training.tasks.part import LENGTH, MORE, Task, Way
 
 MOST_CLASSES: Final = 8
@@ -29,7 +29,7 @@ class SourceClassification:
     def make(self, store: TokenStore, vocab: Vocab, length: int = LENGTH) -> Task:
         """Make the task from the most frequent sources, with equally many examples of each. The number of sources is
         the one that gives the most examples."""
-        documents, room = list(held_out(store)), length - 2
+        documents, room = list(read_held_out(store)), length - 2
         counted = Counter(document.source for document in documents)
         frequent = sorted(counted, key=lambda name: (-counted[name], name))[:MOST_CLASSES]
         rows_by_classes = {num: num * counted[frequent[num - 1]] for num in range(2, len(frequent) + 1)}

@@ -52,11 +52,11 @@ class SplitRecords:
 
     def records(self, data: Path) -> Records:
         """Read the records of the files. Raises BadInput if none of the paths exists."""
-        chosen = self.chosen(data)
+        chosen = self.select_files(data)
         loaded = read(data, chosen._path(data), chosen.format, chosen.archive_member)
         for column, names in chosen.aligned_files.items():
             loaded = chosen._beside(loaded, column, names, data)
-        return of_whole_rows(chosen._kept, loaded)[0]
+        return of_whole_rows(chosen._filter, loaded)[0]
 
     def _beside(self, records: Records, column: str, names: tuple[str, str], data: Path) -> Records:
         """Add a column from the aligned files: the first column of each record there.
@@ -78,7 +78,7 @@ class SplitRecords:
             kept.add(RecordFault("no record on this line of the aligned file"), there)
         return kept
 
-    def chosen(self, data: Path) -> "SplitRecords":
+    def select_files(self, data: Path) -> "SplitRecords":
         """Return this split or the first of `fallbacks` whose files exist. Raises BadInput if there is none."""
         for one in (self, *self.fallbacks):
             if one._path(data):
@@ -93,7 +93,7 @@ class SplitRecords:
     def _path(self, data: Path) -> str:
         return next((path for path in self.paths if exists(data, path)), "")
 
-    def _kept(self, found: Records) -> Records:
+    def _filter(self, found: Records) -> Records:
         """Apply include, exclude, folds and value_map to the records."""
         if not (self.include or self.exclude or self.value_map or self.folds):
             return found
@@ -107,14 +107,14 @@ class SplitRecords:
             if any(_is_among(value_of(row, column, place), values) for column, values in self.exclude.items()):
                 kept.left_out += 1
                 continue
-            kept.add(self._renamed(row, place), place)
+            kept.add(self._rename(row, place), place)
         return kept
 
     def _tenth(self, record: Record, place: str, number: int) -> int:
         value = str(value_of(record, self.fold_by, place)) if self.fold_by else str(number)
         return int.from_bytes(hashlib.sha256(value.encode()).digest()[:8]) % 10
 
-    def _renamed(self, record: Record, place: str) -> Record:
+    def _rename(self, record: Record, place: str) -> Record:
         values = {column: value_of(record, column, place) for column in self.value_map}
         for column, value in values.items():
             name = next((name for name in spellings(value) if name in self.value_map[column]), None)
@@ -230,7 +230,7 @@ def of_whole_rows(make: Callable[[Records], Result], records: Records) -> tuple[
             incomplete = {
                 n: message
                 for n, row in enumerate(records.rows)
-                if (message := _missing_column_message(row, error.column))
+                if (message := _explain_missing_column(row, error.column))
             }
             if len(incomplete) == len(records):
                 raise
@@ -250,7 +250,7 @@ def _without(records: Records, why: Mapping[int, str]) -> Records:
     return remaining
 
 
-def _missing_column_message(record: Record, column: str) -> str:
+def _explain_missing_column(record: Record, column: str) -> str:
     """A message that the record lacks the column, or "" if it has it."""
     try:
         value_of(record, column, "")

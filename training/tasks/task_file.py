@@ -106,7 +106,7 @@ class TaskFile:
         if split not in self.files:
             raise BadInput(f"task {self.name}: invalid split: got {split}, expected one of {', '.join(self.files)}")
         try:
-            chosen = self.files[split].chosen(data)
+            chosen = self.files[split].select_files(data)
             files = files_of(chosen, data)
             if (label := _label_of_header(self.task, chosen, data)) is not None:
                 raise BadInput(
@@ -228,7 +228,7 @@ def split_availability(task: TaskFile, data: Path) -> dict[str, SplitAvailabilit
 def _availability(task: TaskFile, split: str, data: Path) -> SplitAvailability:
     if not task.files[split].is_there(data):
         return SplitAvailability(is_there=False)
-    file = str(files_of(task.files[split].chosen(data), data)[0])
+    file = str(files_of(task.files[split].select_files(data), data)[0])
     try:
         items, records = task.items(split, data)
     except BadInput as error:

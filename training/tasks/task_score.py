@@ -78,7 +78,7 @@ class TaskScore:
     @property
     def spread(self) -> float:
         """The largest standard deviation over seeds, among the initializations."""
-        return max(spread_of(self.values(start)) for start in self.starts)
+        return max(measure_spread(self.values(start)) for start in self.starts)
 
     @property
     def wins(self) -> bool | None:
@@ -95,7 +95,7 @@ def sign_of_metric(metric: str) -> int:
     return -1 if any(name in metric for name in _LOWER) else 1
 
 
-def spread_of(values: Sequence[float]) -> float:
+def measure_spread(values: Sequence[float]) -> float:
     """The standard deviation; 0 for a single value."""
     return stdev(values) if len(values) > 1 else 0.0
 

@@ -35,10 +35,10 @@ def fill(template: str, record: Record, place: str) -> str:
     return "".join(in_two(template, record, place))
 
 
-def listed(template: str, record: Record, place: str) -> list[str]:
+def fill_list(template: str, record: Record, place: str) -> list[str]:
     """Return the filled text in a list; a template of one column with a list gives all its elements.
 
-    >>> listed("{a}", {"a": ["x", "y"]}, "dev.jsonl:1"), listed("{a}", {"a": "x"}, "dev.jsonl:1")
+    >>> fill_list("{a}", {"a": ["x", "y"]}, "dev.jsonl:1"), fill_list("{a}", {"a": "x"}, "dev.jsonl:1")
     (['x', 'y'], ['x'])
     """
     parts = _parts(template, place)

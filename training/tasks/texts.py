@@ -9,7 +9,7 @@ import numpy as np
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import Template, TemplatedRow, Vocab
 from training.files import Record, Records
-from training.tasks.labeled_task import EncodedItems, TaskItem, cut_rows, select_answered, texts_of
+from training.tasks.labeled_task import EncodedItems, TaskItem, describe_truncation, select_answered, texts_of
 from training.tasks.split import each_row, label_of, value_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def number_of_label(labels: Sequence[str], value: Any, column: str, place: str) 
     return None if label is None else labels.index(label)
 
 
-def encoded_of(
+def encode_items(
     task: TextTask,
     items: Sequence[TaskItem],
     vocab: Vocab,
@@ -93,7 +93,7 @@ def encoded_of(
         return [(template.row(*texts), gold) for texts, gold in orders]
 
     row_groups = [rows(item) for item in items]
-    notes = [*unlabelled, *cut_rows((row for rows in row_groups for row, _ in rows), length)]
+    notes = [*unlabelled, *describe_truncation((row for rows in row_groups for row, _ in rows), length)]
     examples = [[row.columns() | target(gold) for row, gold in rows] for rows in row_groups]
     return EncodedItems(examples, number_of, notes=notes)
 

@@ -19,7 +19,7 @@ from training.tasks.labeled_task import (
     Outputs,
     TaskItem,
     Way,
-    known_of,
+    collect_known,
     mean_of,
     most_frequent,
     one_answer,
@@ -67,7 +67,7 @@ class TokenClassification:
             require(name in METRICS, "metrics", name, " or ".join(METRICS))
         if asked := [name for name in self.metrics if name in OF_ENTITIES]:
             strange = measures.no_tags_of(self.scheme, self.labels)
-            require(not strange, "labels", strange[:MOST_NAMED], _allowed(self.scheme, asked))
+            require(not strange, "labels", strange[:MOST_NAMED], _list_allowed(self.scheme, asked))
 
     def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
         words, tags = (columns.get(name, getattr(self, name)) for name in ("words", "tags"))
@@ -98,7 +98,7 @@ class TokenClassification:
     def encode(self, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool) -> EncodedItems:
         used, notes = select_answered(items, training=training)
         if training:
-            notes += one_answer([tag for tags in known_of(items) for tag in tags], "words")
+            notes += one_answer([tag for tags in collect_known(items) for tag in tags], "words")
         template, encoded, lost = Template(vocab, length), EncodedItems(notes=notes), 0
         for number in used:
             item = items[number]
@@ -137,7 +137,7 @@ class TokenClassification:
         return tags_by_item
 
     def class_counts(self, items: Sequence[TaskItem]) -> Counter[str]:
-        return Counter(tag for tags in known_of(items) for tag in tags)
+        return Counter(tag for tags in collect_known(items) for tag in tags)
 
     def scores(self, items: Sequence[TaskItem], predictions: Sequence[Sequence[str]]) -> dict[str, float]:
         both = [(item.gold, tags) for item, tags in zip(items, predictions, strict=True) if item.gold is not None]
@@ -181,7 +181,7 @@ class TokenClassification:
         return notes
 
 
-def _allowed(scheme: Scheme, names: Sequence[str]) -> str:
+def _list_allowed(scheme: Scheme, names: Sequence[str]) -> str:
     """The allowed labels for these entity metrics, and the remedy for other labels."""
     tags = " or ".join(", ".join([OUTSIDE, *(f"{letter}-..." for letter in each)]) for each in PREFIXES[scheme])
     of = (

@@ -33,5 +33,5 @@ def check(
     announce((), [*warnings, *find_remarks(job.recipe, job.cluster)])
     layout = planning.describe_layout(job.recipe, job.cluster)
     values = {"recipe": job.recipe.name, "hash": job.recipe.hash, "workers": workers, "layout": layout, "notes": notes}
-    shown = views.checked(job.recipe, workers, job.cluster.name)
+    shown = views.format_check(job.recipe, workers, job.cluster.name)
     return print_answer(CommandResult((shown, f"layout  {layout}", *notes), values, (flags.command("run"),)), as_json)

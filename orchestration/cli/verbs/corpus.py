@@ -8,9 +8,9 @@ from orchestration.cli import options
 from orchestration.cli.groups import JobOptions, TextOptions
 from orchestration.cli.shared import (
     check_beam,
+    describe_inputs,
     open_flags,
     quote_command,
-    recognized,
     stages_of,
     ui_command,
     warn_of_few_rows,
@@ -38,7 +38,7 @@ def corpus(
     flags, job = open_flags(recipe, overrides, text, cluster=cluster)
     static = stages.rows(job.recipe, job.plan.corpus, text.output_dir).values() if materialize else ()
     wanted = [*stages_of(job)[:3], *static]
-    announce(wanted, recognized(job))
+    announce(wanted, describe_inputs(job))
     if output.dry_run:
         check_beam(job, context.obj, wanted)
         return print_answer(print_plan(wanted, quote_command()), output.as_json)

@@ -22,14 +22,14 @@ def keys(part: options.Part = "", as_json: options.Json = False) -> int:
         next_ = ("sesame keys optimizer", "sesame keys learning_rate")
         return print_answer(CommandResult((views.key_index(found),), values, next_), as_json)
     shown = views.entries(entries(found)) if is_key else views.keys(found)
-    translated = () if names == (glossary.plain(part),) else (views.translation(part, _described(part, names)),)
+    translated = () if names == (glossary.plain(part),) else (views.translation(part, _describe_foreign(part, names)),)
     return print_answer(CommandResult((*translated, shown), values, () if is_key else _next(found)), as_json)
 
 
-def _described(part: str, names: Sequence[str]) -> list[str]:
+def _describe_foreign(part: str, names: Sequence[str]) -> list[str]:
     """Our names for a name of another library, with the value that it means and a note.
 
-    >>> _described("fp16", ["cluster.engine.precision"])
+    >>> _describe_foreign("fp16", ["cluster.engine.precision"])
     ['cluster.engine.precision=fp16']
     """
     from orchestration.config import glossary

@@ -38,7 +38,7 @@ def plan(
         runs = list(planning.compare_published_runs())
         measured = list(planning.predict_timed_steps())
         values = {"runs": [run.values() for run in runs], "measured": [run.values() for run in measured]}
-        tables = plans.timed_steps_view(measured), plans.published_view(runs)
+        tables = plans.view_timed_steps(measured), plans.view_published_runs(runs)
         return print_answer(CommandResult(tables, values, ("sesame plan gpt3_175b --cluster 1024xh100",)), as_json)
     if not recipe:
         return print_error("invalid RECIPE: got no value, expected a recipe or --published; see `sesame recipes`", 2)
@@ -49,7 +49,7 @@ def plan(
     use = found.wanted or (found.better[0] if found.why_not and found.better else None)
     chosen = dataclasses.replace(flags, overrides=replace_keys(flags.overrides, found.overrides(use) if use else ()))
     next_ = () if found.why_not and not use else (chosen.command("check"),)
-    return print_answer(CommandResult((plans.plan_view(found),), found.values(), next_), as_json)
+    return print_answer(CommandResult((plans.view_plan(found),), found.values(), next_), as_json)
 
 
 def replace_keys(overrides: Sequence[str], new: Sequence[str]) -> list[str]:

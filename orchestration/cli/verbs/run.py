@@ -6,9 +6,9 @@ from orchestration.cli import options
 from orchestration.cli.groups import JobOptions, RunOptions, TrainingOptions
 from orchestration.cli.shared import (
     check_beam,
+    describe_inputs,
     open_flags,
     quote_command,
-    recognized,
     refuse_impossible,
     stages_of,
     ui_command,
@@ -35,7 +35,7 @@ def run(
     flags, job = open_flags(recipe, [*(overrides or ()), *training.overrides()], where, cluster=cluster)
     due = stages_of(job)
     notes = refuse_impossible(job, training.resume)
-    announce(due, [*recognized(job), *notes])
+    announce(due, [*describe_inputs(job), *notes])
     if output.dry_run:
         check_beam(job, context.obj, due[:3])
         return print_answer(print_plan(due, quote_command()), output.as_json)
@@ -70,7 +70,7 @@ def run(
     }
     shown_ = (
         views.card(manifest),
-        views.trained(job.plan.run.folder, result),
+        views.summarize_training(job.plan.run.folder, result),
         views.scores(score_rows(scores)),
         views.samples(written) if written else views.examples(scores),
     )

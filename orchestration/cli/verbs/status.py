@@ -17,4 +17,4 @@ def status(job: options.AnyJob = "", address: options.Address = "", as_json: opt
     next_ = (
         job_command("logs", found[-1].id, address) if found else command("submit", "bert_base", "--address", server.url)
     )
-    return print_answer(CommandResult((views.submitted(found),), values, (next_,)), as_json)
+    return print_answer(CommandResult((views.list_jobs(found),), values, (next_,)), as_json)

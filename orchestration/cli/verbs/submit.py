@@ -59,7 +59,7 @@ def submit(
         return print_answer(CommandResult((views.lines([line]),), values, (logs,)), as_json)
     if dry_run:
         return _describe(name, command, url, notes, as_json)
-    with show_wait(f"submitting {name}"), submission.sent_environment(job, name) as variables:
+    with show_wait(f"submitting {name}"), submission.send_environment(job, name) as variables:
         server.submit(name, command, variables)
     next_ = (f"{logs} --follow", *(job_command(verb, name, address) for verb in ("status", "stop")))
     return print_answer(CommandResult((views.lines([f"{name}: submitted to {url}", *notes]),), values, next_), as_json)

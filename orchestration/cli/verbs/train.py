@@ -3,9 +3,9 @@
 from orchestration.cli import options
 from orchestration.cli.groups import JobOptions, RunOptions, TrainingOptions
 from orchestration.cli.shared import (
+    describe_inputs,
     open_flags,
     quote_command,
-    recognized,
     refuse_impossible,
     stages_of,
     ui_command,
@@ -29,7 +29,7 @@ def train(
     notes = refuse_impossible(job, training.resume)
     if corpus.state != "done":
         notes.append(f"corpus: missing ({corpus.folder}); make it first with `sesame corpus`, or use `sesame run`")
-    announce(due, [*recognized(job), *notes])
+    announce(due, [*describe_inputs(job), *notes])
     if output.dry_run:
         return print_answer(print_plan(due, quote_command()), output.as_json)
     from orchestration.terminal import show_progress, views
@@ -42,4 +42,6 @@ def train(
         result = pretrain(job, training.resume, report)
     values = {"folder": str(job.plan.run.folder)} | result
     next_ = (flags.command("eval"), flags.command("inspect"), ui_command(run.output_dir))
-    return print_answer(CommandResult((views.trained(job.plan.run.folder, result),), values, next_), output.as_json)
+    return print_answer(
+        CommandResult((views.summarize_training(job.plan.run.folder, result),), values, next_), output.as_json
+    )

@@ -83,7 +83,7 @@ def _row(width: int, shared: str) -> AblationRow:
     )
 
 
-def _sharing_hurts(column: str, width: int) -> tuple[LowerClaim, ...]:
+def _claim_that_sharing_hurts(column: str, width: int) -> tuple[LowerClaim, ...]:
     """The claim of the paper for both widths: sharing the feed-forward layers causes most of the drop."""
     costly = (_label(width, "shared-FFN"), _label(width, "all-shared"))
     return (LowerClaim(column, costly, (_label(width, "shared-attention"), _label(width, "not-shared"))),)
@@ -107,8 +107,8 @@ ALBERT_SHARING: Final = Ablation(
     },
     claims=(
         *(LowerClaim("MLM", (_label(width, "all-shared"),), (_label(width, "not-shared"),)) for width in _WIDTHS),
-        *_sharing_hurts("MLM", 128),
-        *_sharing_hurts("MLM", 768),
+        *_claim_that_sharing_hurts("MLM", 128),
+        *_claim_that_sharing_hurts("MLM", 768),
         LowerClaim("MLM", (_label(64, "not-shared"),), (_label(128, "not-shared"),)),
         LowerClaim("MLM", (_label(128, "not-shared"),), (_label(256, "not-shared"),)),
         LowerClaim("MLM", (_label(256, "not-shared"),), (_label(768, "not-shared"),)),

@@ -169,7 +169,7 @@ def _lines(table: Ablation, summary: Mapping[str, Any]) -> Iterator[str]:
         if any(row.paper for row in table.rows.values())
         else "the paper has no table"
     )
-    yield f"After {table.paper}. {_measured(table)}, {seeds}; {theirs}."
+    yield f"After {table.paper}. {_describe_units(table)}, {seeds}; {theirs}."
     yield ""
     yield from _grid(table, scores, summary.get("facts", {}))
     yield ""
@@ -195,11 +195,11 @@ def _lines(table: Ablation, summary: Mapping[str, Any]) -> Iterator[str]:
         yield table.note
 
 
-def _measured(table: Ablation) -> str:
+def _describe_units(table: Ablation) -> str:
     """The units of the columns as text.
 
     >>> from orchestration.reports.ablations.tables import TABLES
-    >>> _measured(TABLES["albert-sp"]), _measured(TABLES["adam-eps"])
+    >>> _describe_units(TABLES["albert-sp"]), _describe_units(TABLES["adam-eps"])
     ('Accuracies', 'Nats')
     """
     found = list(dict.fromkeys(measure.unit for measure in table.columns.values()))
@@ -214,7 +214,7 @@ def _grid(table: Ablation, scores: Scores, facts: Facts) -> Iterator[str]:
     yield "|---" * (1 + len(table.facts) + len(heads) + len(theirs)) + "|"
     for label, row in table.rows.items():
         known = [format_cell(fact, facts[label][fact]) for fact in table.facts]
-        ours = [spread(scores[label][name]) for name in table.columns]
+        ours = [format_spread(scores[label][name]) for name in table.columns]
         yield f"| {' | '.join([label, *known, *ours, *(str(row.paper.get(name, '')) for name in theirs)])} |"
 
 
@@ -235,10 +235,10 @@ def format_cell(fact: Fact, value: float) -> str:
     return f"{value:,.0f}" if fact == "parameters" else f"{value:.2g}".replace("e+", "e")
 
 
-def spread(values: Sequence[float]) -> str:
+def format_spread(values: Sequence[float]) -> str:
     """Mean and standard deviation as text.
 
-    >>> spread([0.5, 0.6]), spread([0.5]), spread([0.5, float("inf")])
+    >>> format_spread([0.5, 0.6]), format_spread([0.5]), format_spread([0.5, float("inf")])
     ('0.550 +- 0.071', '0.500', 'inf')
     """
     deviation = _deviation(values)

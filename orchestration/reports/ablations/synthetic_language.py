@@ -78,7 +78,7 @@ def build_language(seed: int, num_documents: int) -> SyntheticLanguage:
     def function_M() -> Ints:
         return AT["function"] + _zipf(rng, 20, count)
 
-    def filling_M() -> Ints:
+    def draw_filling_M() -> Ints:
         return _either(rng, 0.75, function_M(), noun_M())
 
     has_phrase_M = rng.random(count) < 0.9
@@ -87,9 +87,9 @@ def build_language(seed: int, num_documents: int) -> SyntheticLanguage:
         _either(rng, 0.6, AT["name"] + name_M, noun_M()),
         AT["verb"] + 24 * topic_M + 12 * number_M + _zipf(rng, 12, count),
         _either(rng, 0.9, AT["marker"] + 3 * stage_M + rng.integers(3, size=count), function_M()),
-        np.where(has_phrase_M, AT["first"] + phrase_M, filling_M()),
-        np.where(has_phrase_M, AT["second"] + phrase_M, filling_M()),
-        *(filling_M() for _ in range(6)),
+        np.where(has_phrase_M, AT["first"] + phrase_M, draw_filling_M()),
+        np.where(has_phrase_M, AT["second"] + phrase_M, draw_filling_M()),
+        *(draw_filling_M() for _ in range(6)),
     ]
     word_MS = np.stack(columns, axis=1)
     word_MS[np.arange(count), num_words_M - 1] = AT["particle"] + number_M

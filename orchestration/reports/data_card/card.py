@@ -107,7 +107,7 @@ def _sections(known: DataCardFacts) -> list[Section]:
         _zipf(known.vocabulary, known.kept.tokens),
         Section("Sample documents", "The first tokens of some documents, decoded.", tuple(_quotes(known))),
         _examples(known.examples),
-        _made(known),
+        _describe_origin(known),
     ]
 
 
@@ -293,7 +293,7 @@ def _examples(examples: tuple[CardExample, ...]) -> Section:
     return Section("Training samples", f"{paragraph} {signs}{'.' * bool(signs)}".strip(), tuple(shown))
 
 
-def _made(known: DataCardFacts) -> Section:
+def _describe_origin(known: DataCardFacts) -> Section:
     paragraph = (
         "Settings of the corpus, hashes of the settings and of the text, and versions of the libraries that affect it."
     )

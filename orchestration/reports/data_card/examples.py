@@ -15,7 +15,7 @@ from preprocessing.errors import BadInput
 from preprocessing.rows import ExampleDataset
 from preprocessing.schema import IGNORE, Row
 from preprocessing.shards import TokenStore
-from preprocessing.tokenization import ShownToken, Vocab, shown_text, shown_tokens
+from preprocessing.tokenization import ShownToken, Vocab, display_text, display_tokens
 
 _LENGTH: Final = 96  # maximum number of tokens of an example
 _NUM_TRIED: Final = 8  # sequences; the longest of them is shown
@@ -74,7 +74,7 @@ def _example(store: TokenStore, vocab: Vocab, recipe: Recipe) -> CardExample:
 def _note(row: Row, vocab: Vocab, recipe: Recipe) -> str:
     """Facts about a sequence that its tokens do not show."""
     if "source_input_ids" in row:
-        return f"Target: {shown_text(vocab, [label for label in row['labels'].tolist() if label != IGNORE])}"
+        return f"Target: {display_text(vocab, [label for label in row['labels'].tolist() if label != IGNORE])}"
     if recipe.model.attention_mask == "causal":
         return "Each token is predicted from those before it."
     label = int(row["next_sentence_label"]) if "next_sentence_label" in row else IGNORE
@@ -85,7 +85,7 @@ def _note(row: Row, vocab: Vocab, recipe: Recipe) -> str:
 def _tokens(row: Row, vocab: Vocab, is_causal: bool) -> list[ShownToken]:
     """The tokens of a sequence, or of its source if it has one; with labels unless the model is causal."""
     ids_S = row.get("source_input_ids", row["input_ids"])
-    return shown_tokens(vocab, ids_S.tolist(), () if is_causal else row["labels"].tolist())
+    return display_tokens(vocab, ids_S.tolist(), () if is_causal else row["labels"].tolist())
 
 
 def attention_mask(row: Row) -> str:

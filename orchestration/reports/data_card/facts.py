@@ -21,7 +21,7 @@ from preprocessing.rows import ExampleDataset
 from preprocessing.schema import Ints
 from preprocessing.shards import Shard, TokenStore
 from preprocessing.text import language
-from preprocessing.tokenization import Vocab, shown_piece
+from preprocessing.tokenization import Vocab, display_piece
 
 _TOKENS_AT_ONCE: Final = 1 << 20  # approximate number of tokens that are counted together
 _LANGUAGE_DOCUMENTS: Final = 300
@@ -175,7 +175,7 @@ def _mixture(store: TokenStore, vocab: Vocab, recipe: Recipe) -> Iterator[MixedG
             if by_tokens
             else phase.steps * phase.global_batch_size
         )
-    realized = [rows[length].realized_shares(stop) for length, stop in positions.items()]
+    realized = [rows[length].count_realized_shares(stop) for length, stop in positions.items()]
     for number, name in enumerate(sorted(store.manifest.mixture)):
         group, parts = store.manifest.mixture[name], [part[number] for part in realized]
         yield MixedGroup(
@@ -275,7 +275,7 @@ def _tokenizer_stats(tally: _Tally, vocab: Vocab) -> TokenizerStats:
         unknown=0 if vocab.unk is None or vocab.unk == vocab.sep else int(tally.count_V[vocab.unk]),
         words_of=tuple(tally.words_of_P[1:].tolist()),
         words=int(tally.words_of_P.sum()),
-        top=tuple((shown_piece(vocab, id), int(tally.count_V[id])) for id in order_V[: min(used, _TOP)].tolist()),
+        top=tuple((display_piece(vocab, id), int(tally.count_V[id])) for id in order_V[: min(used, _TOP)].tolist()),
         zipf=tuple((rank, int(count_V[rank - 1])) for rank in rank_R.tolist()),
         covered=tuple((k, int(upto_V[k - 1])) for k in (10, 100, 1_000, 10_000) if k < used),
     )

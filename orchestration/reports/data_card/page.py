@@ -101,13 +101,13 @@ def _markdown_part(part: Part) -> Iterator[str]:
             rows = [[_plain(cell) for cell in row] for row in (part.head, *part.rows)]
             yield "\n".join("| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:]))
         case Picture():
-            yield _fenced("\n".join(part.lines)) if part.lines else ""
+            yield _fence("\n".join(part.lines)) if part.lines else ""
         case Quote():
             yield f"**{_plain(part.head)}**"
-            yield _fenced(part.text)
+            yield _fence(part.text)
         case CardSample():
             yield f"**{_plain(part.head)}**: {_plain(part.paragraph)}"
-            yield _fenced("".join(_marked(token) for token in part.tokens).strip())
+            yield _fence("".join(_mark(token) for token in part.tokens).strip())
 
 
 def _plain(text: str) -> str:
@@ -119,16 +119,16 @@ def _plain(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", " ".join(text.split()))
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     """A fenced block; its fence is longer than any run of backticks inside."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}text\n{text}\n{fence}" if text else ""
 
 
-def _marked(token: ShownToken) -> str:
+def _mark(token: ShownToken) -> str:
     """A token of a sample as plain text; a predicted token becomes `{shown = label}`.
 
-    >>> _marked(ShownToken(" ", "[MASK]", "cat", True))
+    >>> _mark(ShownToken(" ", "[MASK]", "cat", True))
     ' {[MASK] = cat}'
     """
     return token.before + (f"{{{token.text} = {token.label}}}" if token.label else token.text)

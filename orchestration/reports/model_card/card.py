@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from orchestration.config import SCALES, flatten, list_names, load
 from orchestration.reports.saved_scores import load_finished_scores, select_final_scores
-from orchestration.reports.score_table import guesses, named, p_value, scale_value, score_of
+from orchestration.reports.score_table import guesses, name_score, p_value, scale_value, score_of
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json, read_object
 from preprocessing.manifest import FILE_NAME, Manifest
@@ -23,7 +23,7 @@ from preprocessing.shards import TokenStore
 from preprocessing.text import language
 from preprocessing.tokenization import Vocab
 from training.losses import LossContext
-from training.run import Run, stored_run
+from training.run import Run, load_stored_run
 from training.tasks import STARTS, TASKS, TaskScore
 
 # names of files and directories in the run directory, which launch and jobs write
@@ -58,13 +58,13 @@ def model_card(run_folder: Path, *, license: str = "unknown", heads: bool = True
     `license`: an identifier of the hub, chosen by the user. `heads`: whether the export contains the heads. BadInput if
     the directory contains no run.
     """
-    run = stored_run(run_folder)
+    run = load_stored_run(run_folder)
     name, scores = (
         run_folder.name.rpartition("-")[0] or run_folder.name,
         select_final_scores(load_finished_scores(run_folder)),
     )
     manifest, languages = _corpus(Path(run.corpus))
-    model = _exported_model(run_folder, run, heads)
+    model = _find_exported_model(run_folder, run, heads)
     matter = _front_matter(name, model, license, languages, scores)
     sections = [
         f"# {name}\n\n{_about(run, model, manifest)}",
@@ -89,7 +89,7 @@ def _front_matter(
         values["pipeline_tag"] = _pipeline(model)
     values["tags"] = ["sesame", "pretraining", *([model.model_type] if model and model.model_type else [])]
     if scores:
-        values["model-index"] = [{"name": name, "results": [_indexed(score) for score in scores]}]
+        values["model-index"] = [{"name": name, "results": [_to_index_entry(score) for score in scores]}]
     return "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
 
 
@@ -97,13 +97,13 @@ def _pipeline(model: _ExportedModel) -> str:
     return "feature-extraction" if model.model_type == "electra" else _PIPELINES[model.auto]
 
 
-def _indexed(score: TaskScore) -> dict[str, Any]:
+def _to_index_entry(score: TaskScore) -> dict[str, Any]:
     """A score in the format of the hub."""
     value = round(scale_value(median(score.values("pretrained")), score.metric), 1)
     metric = {"type": score.metric, "value": value, "name": f"{score.metric.replace('_', ' ')}, median"}
     task = score.task.partition(" ")[0]
     held_out = task in TASKS
-    dataset = f"{named(score)} (made from held-out text)" if held_out else f"{named(score)}, {score.split}"
+    dataset = f"{name_score(score)} (made from held-out text)" if held_out else f"{name_score(score)}, {score.split}"
     return {
         "task": {"type": "text-classification" if held_out else "other"},
         "dataset": {"name": dataset, "type": f"sesame-{task}"},
@@ -211,7 +211,7 @@ def _results(run_folder: Path, scores: Sequence[TaskScore]) -> str:
         parts.append("Results of pretraining, with the loss on held-out text:\n\n" + _table(("", ""), rows))
     rows_ = [
         (
-            named(each),
+            name_score(each),
             f"{each.metric.replace('_', ' ')}, {each.split}",
             *(score_of(each, start) for start in STARTS),
             p_value(each),
@@ -240,7 +240,7 @@ def _license_text(license: str) -> str:
 # Contents of a run directory
 
 
-def _exported_model(run_folder: Path, run: Run, heads: bool) -> _ExportedModel | None:
+def _find_exported_model(run_folder: Path, run: Run, heads: bool) -> _ExportedModel | None:
     folder = run_folder / WEIGHTS
     if not (folder / "spec.json").is_file():
         return None

@@ -590,7 +590,7 @@ def test_the_first_item_of_each_likelihood_task_has_the_expected_prompt(shared: 
         task = load_task(name)
         (item, *_), _ = task.items(next(iter(task.files)), shared / "downstream")
         assert isinstance(task.task, LoglikelihoodChoice)
-        context, continuation = task.task.asked([item]).requests[item.gold]
+        context, continuation = task.task.make_requests([item]).requests[item.gold]
         asked[name] = context[-24:], continuation[:16]
     assert asked == {
         "blimp": ("", " Who should Dere"),

@@ -15,7 +15,7 @@ from orchestration.jobs.ablation_trial import MeasuredScore, MeasureRequest, mea
 from orchestration.tracking import METRICS_FILE
 from preprocessing.errors import BadInput
 from tests.training.corpora import mini_corpus, mini_run
-from training.evaluation import held_out, probe
+from training.evaluation import load_held_out, probe
 from training.formats import save_weights
 from training.model import Model, ModelSpec
 
@@ -77,7 +77,7 @@ def test_measures_of_a_trial_are_its_loss_its_accuracy_and_its_loss_rise(tmp_pat
         },
     )
     torch.set_num_threads(threads)
-    wanted = probe.masked(model.eval(), held_out(run))
+    wanted = probe.evaluate_masked_tokens(model.eval(), load_held_out(run))
     assert found["loss"] == MeasuredScore(
         pytest.approx(wanted.loss), f"{wanted.scored:,} masked tokens of held-out text"
     )
@@ -103,7 +103,7 @@ def test_missing_results_of_a_finished_table_are_logged_again(tmp_path: Path, mo
     plan: Any = SimpleNamespace(cells=cells, table=SimpleNamespace(name="t"), stage=SimpleNamespace(folder=tmp_path))
     lacks = {tmp_path: {ablation.PAGE}, tmp_path / "a": {"a"}, tmp_path / "b": set[str]()}
     given: list[Any] = []
-    monkeypatch.setattr(ablation.tracking, "unlogged_metrics", lacks.__getitem__)
+    monkeypatch.setattr(ablation.tracking, "read_unlogged_metrics", lacks.__getitem__)
     monkeypatch.setattr(ablation.tracking, "existing_run", lambda folder: SimpleNamespace(run_id="of the table"))
     monkeypatch.setattr(ablation, "_log", lambda plan, summary: given.append(summary))
     monkeypatch.setattr(

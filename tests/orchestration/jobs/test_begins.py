@@ -117,7 +117,7 @@ def mnli_trial(target: EvalTarget, data: Path) -> EvalTrial:
 
 def evaluate_without_cache(cell: EvalTrial) -> Any:
     """Evaluate the trial with an empty cache of fine-tuned models, as a new process would."""
-    launch_cell._finetuned_before.cache_clear()
+    launch_cell._load_finetuned.cache_clear()
     return evaluate_cell(cell)
 
 

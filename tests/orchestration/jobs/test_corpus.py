@@ -22,7 +22,7 @@ def build_digest(tmp_path: Path, out: str, beam_args: tuple[str, ...] = (), **gi
     """Build the corpus and return its digest."""
     data = [str(tmp_path / "text.jsonl")]
     job = open_job(JobFlags(recipe="bert_base", scale="tiny", data=data, output_dir=tmp_path / out, **given))
-    return corpus_job.untracked(job, beam_args, ignore_progress).digest
+    return corpus_job.build_untracked(job, beam_args, ignore_progress).digest
 
 
 @pytest.mark.slow
@@ -33,13 +33,13 @@ def test_cluster_file_builds_the_same_corpus_with_two_processes(
     """The corpus has the same bytes as one built in one process. Command-line options override those of the file."""
     text.write(tmp_path / "text.jsonl", num_documents=400)
     (tmp_path / "two.yaml").write_text(TWO)
-    seen, started = set[int](), workers._started
+    seen, started = set[int](), workers._read_started
 
     def look(pids: Path) -> list[int]:
         seen.update(found := started(pids))
         return found
 
-    monkeypatch.setattr(workers, "_started", look)
+    monkeypatch.setattr(workers, "_read_started", look)
     alone = build_digest(tmp_path, "alone")
     assert not seen  # so little text is read without worker processes
     assert build_digest(tmp_path, "two", cluster=str(tmp_path / "two.yaml")) == alone
@@ -61,7 +61,7 @@ def test_local_beam_workers_get_the_variables_of_the_cluster_file(
     for value in ("first", "second"):  # the second value must replace the first within one process
         monkeypatch.setenv("MINE", value)
         file, words = tmp_path / value, [f"--direct_running_mode={mode}", "--direct_num_workers=2"]
-        with environment.applied({"OF_BEAM": "${MINE}"}), pipeline(tmp_path, 0, words) as graph:
+        with environment.apply({"OF_BEAM": "${MINE}"}), pipeline(tmp_path, 0, words) as graph:
             (
                 graph
                 | beam.Create([str(file)])
@@ -92,7 +92,7 @@ def test_text_that_changes_after_planning_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match="its text changed while this command ran; wait until no other program writes there"
     ):
-        corpus_job.untracked(job, (), ignore_progress)
+        corpus_job.build_untracked(job, (), ignore_progress)
     assert not list((tmp_path / "out").rglob("manifest.json"))
 
 

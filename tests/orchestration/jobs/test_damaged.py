@@ -74,9 +74,9 @@ def test_unreadable_code_record_counts_as_changed_code(tmp_path: Path) -> None:
     stage.folder.mkdir()
     for text in KINDS.values():
         (stage.folder / stages.CODE).write_text(text)
-        stage.changed_code()
+        stage.find_changed_code()
     (stage.folder / stages.CODE).write_text(KINDS["deep"])
-    assert stage.changed_code() == [stages.CODE]
+    assert stage.find_changed_code() == [stages.CODE]
 
 
 @pytest.mark.parametrize("mark", ["[]", "{}", '{"causes": 5}', '{"causes": []}', "[" * 100_000])

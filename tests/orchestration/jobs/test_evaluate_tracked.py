@@ -184,13 +184,13 @@ def test_next_command_logs_the_missing_scores(
     kept = (folder / "mlflow.json").read_bytes()
     (folder / "mlflow.json").write_text(json.dumps({"uri": run.uri, "run_id": "f" * 32}))
     evaluate.evaluate(folder, [make_plan(folder, "hans")], *asked)
-    assert len(tracking.unlogged_metrics(folder)) == 2
+    assert len(tracking.read_unlogged_metrics(folder)) == 2
     (folder / "mlflow.json").write_bytes(kept)
     caplog.clear()
     assert make_plan(folder, "hans").stage.state == "done"
     for _ in range(2):  # the second command logs nothing new
         evaluate.evaluate(folder, [make_plan(folder, "hans")], *asked)
-    assert (caplog.text, tracking.unlogged_metrics(folder), tracking.pending_updates(folder)) == ("", set(), {})
+    assert (caplog.text, tracking.read_unlogged_metrics(folder), tracking.pending_updates(folder)) == ("", set(), {})
     client = client_of(run.uri)
     experiment = client.get_run(run.run_id).info.experiment_id
     assert len(client.search_runs([experiment], f"tags.mlflow.parentRunId = '{run.run_id}'")) == 1
@@ -208,7 +208,7 @@ def test_unresponsive_store_does_not_block_evaluation(
         (folder / "mlflow.json").write_text(json.dumps({"uri": uri, "run_id": run.run_id}))
         evaluate.evaluate(folder, [make_plan(folder, "hans")], load_cluster("local"), ignore_progress)
     assert caplog.text.count("no answer within") == 2
-    assert len(tracking.unlogged_metrics(folder)) == 2
+    assert len(tracking.read_unlogged_metrics(folder)) == 2
 
 
 def test_more_parameters_than_one_mlflow_call_accepts_are_all_logged(run: tracking.TrackedRun) -> None:

@@ -226,7 +226,7 @@ def test_data_card_reports_tokens_and_epochs_of_each_group(group_data: list[str]
         "phases=[{seq_length: 32, global_batch_size: 8, steps: 40}, {seq_length: 64, global_batch_size: 8, steps: 20}]"
     )
     job = open_mixture_job(group_data, tmp_path / "out", "gpt3_125m", "optimizer.warmup_steps=5", phases)
-    corpus_job.untracked(job, ("--direct_running_mode=in_memory",), ignore_progress)
+    corpus_job.build_untracked(job, ("--direct_running_mode=in_memory",), ignore_progress)
     known = corpus_job.data_card.facts_of(job.plan.corpus.folder, job.recipe, job.corpus)
     store = TokenStore.open(job.plan.corpus.folder, "train")
     tokens, epochs = dict.fromkeys(sorted(GPT3), 0), dict.fromkeys(sorted(GPT3), 0.0)

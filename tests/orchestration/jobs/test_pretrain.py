@@ -22,7 +22,7 @@ from training.formats import from_transformers, save_weights, to_transformers
 from training.losses import MaskedTokens, SpanBoundary
 from training.model import Model, ModelSpec
 from training.optimizers import AdamW
-from training.run import Run, stored_run
+from training.run import Run, load_stored_run
 from training.saver import Saver
 from training.specs import Encoder, EngineSettings, Phase
 
@@ -97,7 +97,7 @@ def test_saved_step_of_an_unfinished_run_is_exported(tmp_path: Path) -> None:
     run = write_finished_run(replace(SPANBERT, losses=(MaskedTokens(),)), tmp_path / "run")
     for folder in ("weights", "export"):
         shutil.rmtree(run / folder)
-    other = stored_run(run)
+    other = load_stored_run(run)
     trained = LocalEngine(Model(other.model, other.losses, other.vocab_size, seed=7), other.optimizer, other.engine)
     about: Topology = {"recipe": "", "workers": 1, "zero_stage": "none", "precision": "fp32"}
     Saver(trained, run / "checkpoints", about, asdict(trained.model.spec), keep=1, background=False).save(5, {})

@@ -163,23 +163,23 @@ def test_stage_made_by_other_code_is_reported_with_the_changed_files(tmp_path: P
     assert "preprocessing/masking/token.py" in stage.code
     assert {"training/losses/masked_tokens.py", "training/losses/heads/masked_tokens.py"} <= set(stage.code)
     stage.begin()
-    assert stage.changed_code() == []
+    assert stage.find_changed_code() == []
     edited = replace(stage, code={**stage.code, "preprocessing/masking/token.py": "edited"})
     assert list(edited.describe())[1] == (
         "run: made by different code (preprocessing/masking/token.py changed since); to make it again, delete its "
         "directory"
     )
     edited.finish()  # a resumed run keeps its first code record
-    assert edited.changed_code() == ["preprocessing/masking/token.py"]
+    assert edited.find_changed_code() == ["preprocessing/masking/token.py"]
     edited.begin(anew=True)
-    assert edited.changed_code() == []
+    assert edited.find_changed_code() == []
 
 
 def test_damaged_code_record_is_reported(tmp_path: Path):
     stage = make_plan(tmp_path).run
     stage.begin()
     (stage.folder / "code.json").write_bytes(b'{"a": "\x80')
-    assert stage.changed_code() == ["code.json"]
+    assert stage.find_changed_code() == ["code.json"]
 
 
 def test_each_stage_records_the_code_of_its_own_parts(tmp_path: Path):

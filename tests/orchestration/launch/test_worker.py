@@ -44,7 +44,7 @@ def test_changed_export_is_refused(run: Run, name: str) -> None:
     folder = Path(run.folder)
     export_weights(run, engine(run))
     (folder / EXPORT / "notes.txt").write_text("mine")
-    assert model_export._checked_export(folder) == folder / EXPORT
+    assert model_export._check_export(folder) == folder / EXPORT
     path = folder / EXPORT / name
     content = bytearray(path.read_bytes())
     content[-9] ^= 1
@@ -67,7 +67,7 @@ def test_changed_export_is_refused(run: Run, name: str) -> None:
     with pytest.raises(BadInput, match=r"export\.json: is damaged"):
         export(folder, folder / "to")
     export_weights(run, engine(run))
-    assert model_export._checked_export(folder) == folder / EXPORT
+    assert model_export._check_export(folder) == folder / EXPORT
 
 
 def test_unsupported_model_reports_the_reason_in_one_line(run: Run) -> None:

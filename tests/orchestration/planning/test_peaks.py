@@ -12,7 +12,7 @@ from benchmarks.memory import Alive
 from benchmarks.step import made_up, small_vocab
 from orchestration.config import Recipe, load
 from orchestration.planning import ParallelLayout, device_memory, workload_of
-from preprocessing.collate import unpadded
+from preprocessing.collate import collate_unpadded
 from preprocessing.tokenization import table_rows
 from training.engines.local import LocalEngine
 from training.losses import Loss
@@ -69,7 +69,7 @@ def small_recipe(name: str) -> Recipe:
 
 def peak(recipe: Recipe, folder: Path) -> float:
     """Return the peak bytes of a second forward and backward pass, including memory that the first pass left."""
-    batch = unpadded(made_up(recipe, small_vocab(recipe, folder), ROWS, LENGTH))
+    batch = collate_unpadded(made_up(recipe, small_vocab(recipe, folder), ROWS, LENGTH))
     model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0)
     engine, weights = (
         LocalEngine(model, recipe.optimizer, EngineSettings()),

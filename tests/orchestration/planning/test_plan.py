@@ -13,7 +13,7 @@ from orchestration.cli import main
 from orchestration.config import load, load_cluster
 from orchestration.planning import DEVICES, ParallelLayout, Workload, devices, workload_of
 from orchestration.planning.layout import layout_of
-from orchestration.planning.memory import End, activations, kept_by_block, moments, table_copies, weights_of
+from orchestration.planning.memory import End, activations, count_kept_by_block, moments, table_copies, weights_of
 from orchestration.planning.timing import step_seconds
 from preprocessing import collate
 from preprocessing.errors import BadInput, ResourceError
@@ -81,13 +81,13 @@ def _activation_bytes(trunk: Architecture, losses: tuple[Loss, ...]) -> float:
     rows = rows_of(trunk, [LENGTH] * ROWS, [LENGTH] * ROWS) if source else random_rows([LENGTH] * ROWS, VOCAB)  # type: ignore[arg-type]
     for row in rows:
         row["input_ids"] = row["input_ids"] % VOCAB
-    return _count_saved_bytes(Model(trunk, losses, VOCAB, seed=0), tensors(collate.unpadded(rows)))
+    return _count_saved_bytes(Model(trunk, losses, VOCAB, seed=0), tensors(collate.collate_unpadded(rows)))
 
 
 def _stage_activation_bytes(stage: Model, given: StageInputs) -> float:
     """Return the bytes that a pipeline stage saves for the backward pass."""
     rows = random_rows([LENGTH] * ROWS, VOCAB)
-    return _count_saved_bytes(stage, tensors(collate.unpadded(rows)), given)
+    return _count_saved_bytes(stage, tensors(collate.collate_unpadded(rows)), given)
 
 
 def _count_saved_bytes(model: Model, batch: Any, *given: StageInputs) -> float:
@@ -117,7 +117,7 @@ def test_planned_activations_of_a_block_match_torch(name: str) -> None:
         crossed=ROWS * LENGTH**2 if trunk.reads_source else 0,
     )
     layout = ParallelLayout(precision="fp32")
-    stated = sum(2 * kept_by_block(stack, layout, cuda=False) for stack in trunk.blocks(work))
+    stated = sum(2 * count_kept_by_block(stack, layout, cuda=False) for stack in trunk.blocks(work))
     assert _activation_bytes(deep, losses) - _activation_bytes(trunk, losses) == pytest.approx(stated, rel=0.05)
 
 

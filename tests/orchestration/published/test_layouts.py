@@ -64,7 +64,7 @@ class Engine:
     def reduce_sums(self, values: Sequence[float]) -> list[float]:
         return self.group.reduce(self.rank, values)
 
-    def scored(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, Mapping[str, Score]]]:
+    def iterate_scores(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, Mapping[str, Score]]]:
         for batch in batches:
             in_vocab = {key: array % VOCAB if key in TOKENS else array for key, array in batch.items()}
             yield batch, self.model({key: torch.from_numpy(np.asarray(array)) for key, array in in_vocab.items()})

@@ -116,7 +116,7 @@ def test_tokens_are_counted_and_ranked(mini_path: Path, facts: DataCardFacts) ->
     words = tokenization.Vocab.load(mini_path / "vocab")
     (piece, count), *_ = facts.vocabulary.top
     assert count == max(counted.values())
-    assert tokenization.shown_piece(words, max(counted, key=lambda id: (counted[id], -id))) == piece
+    assert tokenization.display_piece(words, max(counted, key=lambda id: (counted[id], -id))) == piece
     assert facts.vocabulary.unused == words.size - len(words.special_ids) - len(counted)
     assert facts.vocabulary.zipf[-1] == (len(counted), min(counted.values()))
     assert dict(facts.vocabulary.covered)[10] == sum(count for _, count in counted.most_common(10))

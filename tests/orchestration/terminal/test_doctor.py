@@ -101,11 +101,11 @@ def test_file_in_place_of_the_directory_is_fatal(tmp_path: Path):
 def test_full_disk_is_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1e8}))
     assert doctor.disk(tmp_path).fatal
-    assert doctor.shared_memory(tmp_path).remedy
+    assert doctor.check_shared_memory(tmp_path).remedy
 
 
 def test_missing_shared_memory_is_reported(tmp_path: Path):
-    assert doctor.shared_memory(tmp_path / "shm").found == "absent"
+    assert doctor.check_shared_memory(tmp_path / "shm").found == "absent"
 
 
 def test_limits_of_a_control_group_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:

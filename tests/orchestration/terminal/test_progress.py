@@ -179,13 +179,13 @@ def test_time_left_decreases_between_events_while_rates_stay() -> None:
 def test_corpus_line_has_documents_sizes_rates_and_time_left(clock: Clock) -> None:
     shown = stage.StageProgress("corpus")
     shown(corpus_event(0, tokens=0))
-    assert shown.running(80) == "corpus: 0/10  0 documents  0.0 MB"
+    assert shown.format_running(80) == "corpus: 0/10  0 documents  0.0 MB"
     clock.now_s += 20.0
     shown(corpus_event(2, tokens=50_000))
-    assert shown.running(80) == "corpus: 2/10  1:20 left  60 documents  8.0 MB  0.4 MB/s  2,500 tok/s"
+    assert shown.format_running(80) == "corpus: 2/10  1:20 left  60 documents  8.0 MB  0.4 MB/s  2,500 tok/s"
     clock.now_s += 80.0
     shown(corpus_event(10, tokens=250_000))
-    assert shown.ended(80) == "corpus: 10/10  1:40  300 documents  40.0 MB  0.4 MB/s  2,500 tok/s"
+    assert shown.format_ended(80) == "corpus: 10/10  1:40  300 documents  40.0 MB  0.4 MB/s  2,500 tok/s"
 
 
 def test_stage_without_tokens_shows_no_token_rate(clock: Clock) -> None:
@@ -193,7 +193,7 @@ def test_stage_without_tokens_shows_no_token_rate(clock: Clock) -> None:
     shown(corpus_event(0, tokens=0) | {"stage": "text"})
     clock.now_s += 10.0
     shown(corpus_event(10, tokens=0) | {"stage": "text"})
-    assert shown.ended(80) == "text: 10/10  0:10  300 documents  40.0 MB  4.0 MB/s"
+    assert shown.format_ended(80) == "text: 10/10  0:10  300 documents  40.0 MB  4.0 MB/s"
 
 
 def test_corpus_bar_shows_rates_and_time_left(clock: Clock) -> None:

@@ -38,9 +38,9 @@ def draw_bar(event: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("event", EVERY, ids=lambda event: f"{event['stage']}-{event['done']}")
 def test_no_line_is_wider_than_80_columns(event: dict[str, Any]) -> None:
     made = make_stage(event)
-    assert len(made.running(80)) <= 80
-    assert len(made.ended(80)) <= 80
-    assert len(made.ended(80, stopped=True)) <= 80
+    assert len(made.format_running(80)) <= 80
+    assert len(made.format_ended(80)) <= 80
+    assert len(made.format_ended(80, stopped=True)) <= 80
 
 
 @pytest.mark.parametrize("event", EVERY, ids=lambda event: f"{event['stage']}-{event['done']}")
@@ -53,9 +53,11 @@ def test_bar_and_its_metrics_are_two_lines_of_80_columns(event: dict[str, Any]) 
 
 
 def test_line_has_steps_rate_time_left_mfu_and_held_out_loss() -> None:
-    assert make_stage(TYPICAL).running(80) == ("pretrain: 600/4,000  12:34 left  11.8K tok/s  MFU 43%  held-out 4.412")
+    assert make_stage(TYPICAL).format_running(80) == (
+        "pretrain: 600/4,000  12:34 left  11.8K tok/s  MFU 43%  held-out 4.412"
+    )
     assert (
-        make_stage(WORST).running(80)
+        make_stage(WORST).format_running(80)
         == "pretrain: 999,999/1,000,000  9d 23h left  1.23M tok/s  MFU 100%  held-out 10.12"
     )
 
@@ -68,23 +70,25 @@ def test_all_metrics_are_below_the_bar() -> None:
 @pytest.mark.parametrize(("loss", "message"), [(float("nan"), "loss nan"), (float("inf"), "loss inf")])
 def test_non_finite_loss_is_shown(loss: float, message: str) -> None:
     assert (
-        make_stage({"stage": "pretrain", "done": 9, "total": 9, "loss": loss}).ended(80)
+        make_stage({"stage": "pretrain", "done": 9, "total": 9, "loss": loss}).format_ended(80)
         == f"pretrain: 9/9  0:00  {message}"
     )
 
 
 def test_stage_without_metrics_shows_its_name_and_time() -> None:
     made = make_stage({"stage": "importing Beam"})
-    assert made.running(80) == "importing Beam ..."
+    assert made.format_running(80) == "importing Beam ..."
     made.began_s -= 65
-    assert made.running(80) == "importing Beam: 1:05"
-    assert made.ended(80) == "importing Beam: 1:05"
-    assert made.ended(80, stopped=True) == "importing Beam: stopped after 1:05"
+    assert made.format_running(80) == "importing Beam: 1:05"
+    assert made.format_ended(80) == "importing Beam: 1:05"
+    assert made.format_ended(80, stopped=True) == "importing Beam: stopped after 1:05"
 
 
 def test_stage_that_does_not_reach_its_total_is_shown_as_stopped() -> None:
-    assert make_stage({"stage": "finetune", "done": 4, "total": 4}).ended(80) == "finetune: 4/4  0:00"
-    assert make_stage({"stage": "finetune", "done": 3, "total": 4}).ended(80) == "finetune: 3/4  stopped after 0:00"
+    assert make_stage({"stage": "finetune", "done": 4, "total": 4}).format_ended(80) == "finetune: 4/4  0:00"
+    assert (
+        make_stage({"stage": "finetune", "done": 3, "total": 4}).format_ended(80) == "finetune: 3/4  stopped after 0:00"
+    )
 
 
 def test_truncated_text_ends_in_dots() -> None:

@@ -9,7 +9,7 @@ from training.tasks import TaskScore
 
 def test_added_bytes_are_not_shown_as_dropped() -> None:
     ledger = Ledger(Count(3, 90), Count(2, 95), {"added": Count(0, -20), "too_short": Count(1, 15)})
-    assert ledger.balanced()
+    assert ledger.is_balanced()
     console = Console(width=80)
     with console.capture() as shown:
         console.print(views.card(Manifest("text", "", "", {}, {}, (), ledger)))

@@ -38,7 +38,7 @@ from preprocessing import limits, lock
 from preprocessing.errors import BadInput, Preempted, ResourceError
 from preprocessing.lock import hold_lock
 from preprocessing.manifest import Manifest
-from preprocessing.processes import began
+from preprocessing.processes import read_start_id
 from tests.training.corpora import gpt, mini_corpus, mini_run
 from training.engines.local import LocalEngine
 from training.formats import build_model
@@ -166,7 +166,7 @@ def other_process(zombie: bool = False, **changes: Any) -> Iterator[track.Owner]
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         started = psutil.Process(process.pid).create_time()
-        owner = track.Owner(platform.node(), process.pid, started, time.time(), began(process.pid))
+        owner = track.Owner(platform.node(), process.pid, started, time.time(), read_start_id(process.pid))
         if zombie:
             process.kill()
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

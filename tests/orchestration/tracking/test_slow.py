@@ -33,9 +33,9 @@ from orchestration.tracking import (
     log_table,
     log_task,
     mirror,
+    read_unlogged_metrics,
     register,
     store_timeout,
-    unlogged_metrics,
 )
 from orchestration.tracking import runs as track
 from orchestration.tracking.store_timeout import (
@@ -170,7 +170,7 @@ def test_scores_and_tables_are_logged_immediately(
     assert {"eval/mine/accuracy", "MLM", "average"} <= set(run.data.metrics)
     found = client.search_runs([run.info.experiment_id], f"tags.mlflow.parentRunId = '{tracked.run_id}'")
     assert [child.info.status for child in found] == ["FINISHED"]
-    assert not unlogged_metrics(tmp_path)
+    assert not read_unlogged_metrics(tmp_path)
     assert "does not accept" not in caplog.text
     assert by_task <= 7 + 5 * len(cells), slow.asked
 

@@ -41,13 +41,13 @@ from preprocessing.spec import spec
 from tests.facts import assert_covers, assert_described, assert_every_fact
 
 NAMED = [(reader, name) for reader in READERS for name in reader.names]
-SOURCES = [reader.named(name, "a,b") for reader, name in NAMED]
+SOURCES = [reader.from_name(name, "a,b") for reader, name in NAMED]
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_reader_has_every_fact(source: Reader) -> None:
     assert_every_fact(source, Reader)
-    assert all(callable(getattr(type(source), name)) for name in ("named", "looks_like"))
+    assert all(callable(getattr(type(source), name)) for name in ("from_name", "looks_like"))
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -73,26 +73,26 @@ def test_reader_names_are_unique() -> None:
 @pytest.mark.parametrize(("reader", "name"), NAMED)
 class TestNamed:
     def test_the_kind_of_a_reader_is_one_of_its_names(self, reader: type[Reader], name: str) -> None:
-        assert reader.named(name, "a,b").kind in reader.names
+        assert reader.from_name(name, "a,b").kind in reader.names
 
     def test_a_kind_before_a_path_selects_the_reader(self, reader: type[Reader], name: str) -> None:
         source = sniff(f"{name}:a,b")
         assert (type(source), source.place) == (reader, "a,b")
 
     def test_keys_listed_as_paths_are_keys_of_the_reader(self, reader: type[Reader], name: str) -> None:
-        assert set(reader.located) <= {key.name for key in fields(reader.named(name, "a,b"))}
+        assert set(reader.located) <= {key.name for key in fields(reader.from_name(name, "a,b"))}
 
     def test_anchoring_makes_paths_absolute_and_keeps_other_keys(self, reader: type[Reader], name: str) -> None:
-        source = reader.named(name, "a,b")
-        moved = source.anchored(Path("/eval"))
+        source = reader.from_name(name, "a,b")
+        moved = source.resolve_paths(Path("/eval"))
         assert portable(moved) == portable(source)
-        assert moved.anchored(Path("/elsewhere")) == moved
+        assert moved.resolve_paths(Path("/elsewhere")) == moved
         assert all("/eval/a" in str(asdict(moved)[key]) for key in reader.located)
 
     def test_a_corpus_file_may_use_any_kind(self, reader: type[Reader], name: str, tmp_path: Path) -> None:
-        source = reader.named(name, "a,b")
+        source = reader.from_name(name, "a,b")
         (tmp_path / "mine.yaml").write_text(json.dumps({"name": "mine", "sources": [asdict(source)]}))
-        assert load_corpus(str(tmp_path / "mine.yaml")).sources == (source.anchored(tmp_path),)
+        assert load_corpus(str(tmp_path / "mine.yaml")).sources == (source.resolve_paths(tmp_path),)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pipeline.readers.files import (
     is_text,
     open_bytes,
     raise_if_ours,
-    stored_head,
+    read_stored_head,
 )
 from preprocessing.errors import BadInput
 
@@ -194,6 +194,6 @@ def test_stored_file_that_may_be_listed_but_not_read_is_refused_in_one_line(
         r"^memory:///?in/a\.txt: cannot read the file \(Access Denied\); check its permissions and your credentials$"
     )
     with pytest.raises(BadInput, match=expected):
-        stored_head(file.path)
+        read_stored_head(file.path)
     with pytest.raises(PermissionError):
         raise_if_ours(denied)

@@ -5,7 +5,7 @@ import pytest
 
 from pipeline.readers import ParallelReader, Record, plan_splits, records
 from pipeline.readers.files import InputFile
-from pipeline.readers.parallel import aligned_cuts, find_sides, pairs
+from pipeline.readers.parallel import align_cuts, find_sides, pairs
 from pipeline.readers.record import BETWEEN
 from preprocessing.errors import BadInput
 
@@ -64,7 +64,7 @@ def test_split_points_are_at_the_same_line_of_each_side(
     (tmp_path / "a.en").write_text("".join(f"{number}\n" for number in range(50)))
     (tmp_path / "a.fr").write_text("".join(f"number {number}\n" for number in range(50)))
     ((english, french),) = find_sides([f"{tmp_path}/a.en", f"{tmp_path}/a.fr"])
-    places = aligned_cuts((english, french), 10)
+    places = align_cuts((english, french), 10)
     assert len(places[0]) == len(places[1]) == (0 if block == 1000 else pytest.approx(13, abs=4))
     for first, second in zip(*places, strict=True):
         before = (tmp_path / "a.en").read_bytes()[:first].count(b"\n")

@@ -18,7 +18,7 @@ from pipeline.readers import (
     TextReader,
     WikiExtractorReader,
     XmlReader,
-    left_out,
+    list_unread_files,
     plan_splits,
     recognise,
     sniff,
@@ -68,7 +68,7 @@ class TestSeveralFormats:
             "From an array.",
             "From below.",
         ]
-        assert left_out(found) == []
+        assert list_unread_files(found) == []
 
     def test_a_table_and_prose_are_read_as_both(self, tmp_path: Path) -> None:
         path = _folder(tmp_path, "a.csv")
@@ -83,12 +83,14 @@ class TestSeveralFormats:
         write(tmp_path, "What this folder is.", "README.md")
         found = recognise(path)
         assert sorted(texts(*found)) == ["From CSV.", "From JSON lines."]
-        assert left_out(found) == [f"{path}: files not read: README.md (text; to read it, pass --data text:FILE)"]
+        assert list_unread_files(found) == [
+            f"{path}: files not read: README.md (text; to read it, pass --data text:FILE)"
+        ]
 
     def test_a_file_that_another_source_reads_is_not_reported(self, tmp_path: Path) -> None:
         path = _folder(tmp_path, "a.csv", "g.jsonl")
         text = write(tmp_path, "What this folder is.", "README.md")
-        assert left_out([*recognise(path), TextReader(path=str(text))]) == []
+        assert list_unread_files([*recognise(path), TextReader(path=str(text))]) == []
 
     def test_splits_and_their_names_depend_only_on_the_files(self, tmp_path: Path) -> None:
         path = _folder(tmp_path)
@@ -135,7 +137,7 @@ class TestSeveralFormats:
         _folder(tmp_path, "a.csv")
         found = recognise(str(tmp_path))
         assert found == [CsvReader(path=str(tmp_path), extensions=(".csv",))]
-        (line,) = left_out(found)
+        (line,) = list_unread_files(found)
         assert (
             "a.dat (table; to read it, pass --data table:FILE); b.txt (warc; to read it, pass --data warc:FILE)" in line
         )
@@ -202,13 +204,13 @@ class TestSkippedFiles:
         write(tmp_path, "<?xml version='1.0'?><settings><a/></settings>", "c.xml")
         found = recognise(path)
         assert texts(*found) == ["From CSV."]
-        (line,) = left_out(found)
+        (line,) = list_unread_files(found)
         assert "b.json (invalid JSON Lines: one object spans several lines" in line
         assert "c.xml (missing element 'text' at the start of the XML, expected one of settings, a; select" in line
 
     def test_a_single_file_skips_nothing(self, tmp_path: Path) -> None:
         _folder(tmp_path)
-        assert left_out(recognise(str(tmp_path / "a.csv"))) == []
+        assert list_unread_files(recognise(str(tmp_path / "a.csv"))) == []
 
     def test_a_wiki_dump_is_not_plain_xml(self, tmp_path: Path) -> None:
         path = write(tmp_path, dump(page("One", "Text.")), "a.xml")
@@ -228,7 +230,7 @@ class TestDatasets:
         found = recognise(path)
         assert found == [TableReader(path=path)]
         assert texts(*found) == ["One.", "Two."]
-        actual = " ".join([found[0].describe(), *left_out(found)])
+        actual = " ".join([found[0].describe(), *list_unread_files(found)])
         assert "split 'train'; not read: test, validation (set `split` of the source to select another)" in actual
         assert texts(TableReader(path=path, split="test")) == ["Held out."]
 

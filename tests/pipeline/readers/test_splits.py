@@ -17,7 +17,7 @@ from pipeline.readers import (
     WarcReader,
     WikiDumpReader,
     WikiExtractorReader,
-    left_out,
+    list_unread_files,
     plan_splits,
     recognise,
     records,
@@ -320,36 +320,38 @@ def test_prose_beside_json_lines_is_skipped_and_reported(tmp_path: Path) -> None
     (tmp_path / "text.jsonl").write_text('{"text": "A document."}\n')
     source = sniff(str(tmp_path))
     assert source == JsonlReader(path=str(tmp_path), extensions=(".jsonl",))
-    assert left_out([source]) == [f"{tmp_path}: files not read: a note.txt (text; to read it, pass --data text:FILE)"]
-    assert left_out([JsonlReader(path=str(tmp_path / "text.jsonl"))]) == []
+    assert list_unread_files([source]) == [
+        f"{tmp_path}: files not read: a note.txt (text; to read it, pass --data text:FILE)"
+    ]
+    assert list_unread_files([JsonlReader(path=str(tmp_path / "text.jsonl"))]) == []
     (tmp_path / "a note.txt").unlink()
-    assert left_out([source]) == []
+    assert list_unread_files([source]) == []
 
 
 class TestUnreadFilesOfOneKind:
     """Several unread files are read with a glob, and not one by one."""
 
-    def left_out(self, folder: Path, *names: str) -> str:
+    def list_unread_files(self, folder: Path, *names: str) -> str:
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text("What this is, in a sentence.\n")
         (folder / "a.jsonl").write_text('{"text": "A document of this directory."}\n')
-        (line,) = left_out(recognise(str(folder)))
+        (line,) = list_unread_files(recognise(str(folder)))
         return line
 
     def test_a_glob_for_the_files_of_a_directory(self, tmp_path: Path) -> None:
-        line = self.left_out(tmp_path / "raw text", "b.txt", "c.txt", "d.txt")
+        line = self.list_unread_files(tmp_path / "raw text", "b.txt", "c.txt", "d.txt")
         wanted = f"'text:{tmp_path / 'raw text'}/*.txt'"
         assert line.endswith(f": files not read: b.txt and 2 more (text; to read them, pass --data {wanted})")
         (source,) = recognise(wanted.strip("'"))
         assert len(source.files()) == 3
 
     def test_a_glob_for_files_in_several_directories(self, tmp_path: Path) -> None:
-        line = self.left_out(tmp_path / "[raw]", "b.txt", "below/c.txt")
+        line = self.list_unread_files(tmp_path / "[raw]", "b.txt", "below/c.txt")
         assert f"text:{glob.escape(str(tmp_path / '[raw]'))}/**/*.txt" in line
         (source,) = recognise(f"text:{glob.escape(str(tmp_path / '[raw]'))}/**/*.txt")
         assert len(source.files()) == 2
 
     @pytest.mark.parametrize("names", [("README", "LICENSE"), ("b.txt", "c.md"), ("b.txt",)])
     def test_no_glob_if_it_would_match_other_files(self, tmp_path: Path, names: tuple[str, ...]) -> None:
-        assert self.left_out(tmp_path, *names).endswith("(text; to read it, pass --data text:FILE)")
+        assert self.list_unread_files(tmp_path, *names).endswith("(text; to read it, pass --data text:FILE)")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.readers import TextReader, left_out, plan_splits, recognise, sniff
+from pipeline.readers import TextReader, list_unread_files, plan_splits, recognise, sniff
 from preprocessing.errors import BadInput
 from tests.pipeline.readers.reading import texts, write
 
@@ -105,7 +105,7 @@ class TestUnsupportedFile:
             assert texts(*found)[0] == "Words of a document."
             return
         assert texts(*found) == ["Words of a document."]
-        (line,) = left_out(found)
+        (line,) = list_unread_files(found)
         assert line.startswith(f"{tmp_path}: files not read: b/{name} (")
         assert looks in line
         assert todo in line
@@ -145,7 +145,7 @@ def test_skipped_files_of_a_directory_url_are_reported(tmp_path: Path) -> None:
     write(tmp_path, b"%PDF-1.4", "a.pdf")
     write(tmp_path, "Words.", "b.txt")
     url = f"file://{tmp_path}"
-    (line,) = left_out(recognise(url))
+    (line,) = list_unread_files(recognise(url))
     assert line.startswith(f"{url}: files not read: a.pdf (PDF;")
 
 

@@ -11,7 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.readers import CsvReader, HtmlReader, JsonlReader, TableReader, TextReader, left_out, recognise, sniff
+from pipeline.readers import (
+    CsvReader,
+    HtmlReader,
+    JsonlReader,
+    TableReader,
+    TextReader,
+    list_unread_files,
+    recognise,
+    sniff,
+)
 from pipeline.readers.files import find
 from preprocessing.errors import BadInput
 from tests.pipeline.readers.reading import counted, read, texts, write
@@ -150,7 +159,7 @@ class TestRefused:
         path = write(tmp_path, _zip({"in.zip": inner, "b.txt": "B."}), "b.zip")
         found = recognise(path)
         assert texts(*found) == ["B."]
-        assert left_out(found) == [
+        assert list_unread_files(found) == [
             f"{path}: files not read: b.zip/in.zip (a zip archive; unpack it and pass the directory)"
         ]
 

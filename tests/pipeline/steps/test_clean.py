@@ -60,7 +60,7 @@ def test_a_document_that_causes_an_exception_costs_no_others(monkeypatch: pytest
     assert kept == [GOOD]
     assert tally.rejected == {"broke_ValueError": 1}
     assert tally.shown[0]["snippet"].startswith("bad A document")
-    assert tally.ledger.balanced()
+    assert tally.ledger.is_balanced()
 
 
 def test_at_most_1000_rejects_per_reason_are_stored_and_all_are_counted() -> None:
@@ -73,7 +73,7 @@ def test_removed_nul_bytes_and_carriage_returns_are_counted() -> None:
     kept, tally = _clean([Record("a", len(raw), raw)])
     assert kept == [f"{GOOD}\n\n{GOOD}"]
     assert tally.ledger.dropped == {"trimmed": Count(0, len(raw) - len(kept[0]))}
-    assert tally.ledger.balanced()
+    assert tally.ledger.is_balanced()
 
 
 def test_added_bytes_of_a_repair_have_their_own_entry() -> None:
@@ -81,7 +81,7 @@ def test_added_bytes_of_a_repair_have_their_own_entry() -> None:
     grown, shrunk = Record("a", len(GOOD) + 10, text, repaired=10), Record("b", len(GOOD) + 3, GOOD + "   ")
     _, tally = _clean([grown, shrunk], max_replacement_char_ratio=1)
     assert tally.ledger.dropped == {"added": Count(0, -20), "trimmed": Count(0, 3)}
-    assert tally.ledger.balanced()
+    assert tally.ledger.is_balanced()
 
 
 @pytest.mark.parametrize(("lost", "kept"), [(1, True), (2, False)])
@@ -90,7 +90,7 @@ def test_a_document_with_too_many_lost_characters_is_rejected(lost: int, kept: b
     found, tally = _clean([Record("a", 1000 + lost, text, repaired=lost), Record("b", len(GOOD), GOOD)])
     assert (text in found) == kept
     assert tally.rejected == ({} if kept else {"bad_encoding": 1})
-    assert tally.ledger.balanced()
+    assert tally.ledger.is_balanced()
     assert len(_clean([Record("a", 1002, text)], max_replacement_char_ratio=0.01)[0]) == 1
 
 

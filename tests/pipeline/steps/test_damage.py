@@ -79,7 +79,7 @@ def test_truncated_files_count_as_whole_files_and_are_named(
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "out" / "text.json").exists()
     kept = _read(tmp_path / "in", max_unreadable_ratio=1)
-    assert kept.ledger.balanced()
+    assert kept.ledger.is_balanced()
     assert 180 <= kept.ledger.kept.documents < 240
     assert any(f"1.{ending} (" in message for message in caplog.messages)
 
@@ -121,7 +121,7 @@ def test_files_that_end_inside_a_line_are_counted_and_named(
     with pytest.raises(DataError, match=rf"^corpus c: 4\d\.\d% of .* \(3 files: .\.{ending} \(cut_off\)"):
         _read(tmp_path / "in")
     kept = _read(tmp_path / "in", max_unreadable_ratio=1)
-    assert kept.ledger.balanced()
+    assert kept.ledger.is_balanced()
     assert kept.ledger.dropped["cut_off"].documents == 3
     assert any("are read up to the damage: 3 files" in message for message in caplog.messages)
 
@@ -189,7 +189,7 @@ def test_other_bytes_after_gzip_cost_no_document_and_are_reported(
     )  # fmt: skip
     ledger = read_text(corpus, tmp_path / "out", HERE).ledger
     assert ledger.kept.documents == (60 if unit == "line" else 1)
-    assert (ledger.dropped["trailing_data"].bytes, ledger.balanced()) == (7, True)
+    assert (ledger.dropped["trailing_data"].bytes, ledger.is_balanced()) == (7, True)
     assert any("a.txt.gz (trailing_data)" in message for message in caplog.messages)
 
 
@@ -235,7 +235,7 @@ def test_skipped_records_do_not_lower_the_damage_ratio(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"1 of 3 documents are unreadable \(bad_http 1\)"):
         _read(tmp_path / "a.warc")
     ledger = _read(tmp_path / "a.warc", max_unreadable_ratio=1).ledger
-    assert (ledger.dropped["http_error"].documents, ledger.balanced()) == (100, True)
+    assert (ledger.dropped["http_error"].documents, ledger.is_balanced()) == (100, True)
 
 
 def _replace(path: Path) -> None:

@@ -83,7 +83,7 @@ class TestMinhash:
         wanted = {min(pair, key=text_key) for pair in zip(originals[:5], copies, strict=True)} | set(originals[5:])
         assert kept(texts) == wanted
         assert texts.ledger.dropped["near_duplicate"].documents == 5
-        assert texts.ledger.balanced()
+        assert texts.ledger.is_balanced()
 
     def test_the_report_names_both_documents_of_a_pair(self, tmp_path: Path) -> None:
         words = long_story(1)
@@ -175,7 +175,7 @@ class TestLines:
         assert texts.ledger.dropped["repeated_line"] == Count(
             0, 4 * len("Subscribe to our newsletter, it is free of charge.\n")
         )
-        assert texts.ledger.balanced()
+        assert texts.ledger.is_balanced()
 
     @pytest.mark.slow
     def test_shorter_lines_stay(self, pages: Path, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ class TestLines:
         texts = read(tmp_path, [f"{story(1)}", f"{story(1)} "], dedup=Dedup(line_min_chars=20, exact=False))
         assert texts.ledger.kept.documents == 1
         assert texts.ledger.dropped["repeated_line"].documents == 1
-        assert texts.ledger.balanced()
+        assert texts.ledger.is_balanced()
 
     @pytest.mark.slow
     def test_a_file_named_twice_is_read_once(self, pages: Path, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ class TestLines:
         assert texts.ledger.dropped["near_duplicate"].documents == 1
         assert all(paragraph in "".join(kept(texts)) for paragraph in paragraphs)
         assert {reported["reason"] for reported in duplicate_report(texts)} == {"near_duplicate"}
-        assert texts.ledger.balanced()
+        assert texts.ledger.is_balanced()
 
     @pytest.mark.slow
     def test_a_known_document_is_dropped_as_known_although_its_lines_repeat(self, pages: Path, tmp_path: Path) -> None:

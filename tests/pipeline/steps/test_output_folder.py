@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.steps import locked_directory, read_seal, sweep
+from pipeline.steps import lock_directory, read_seal, sweep
 from pipeline.steps.output_folder import seal
 from preprocessing.errors import BadInput, ResourceError
 
@@ -22,17 +22,17 @@ def test_a_second_process_is_refused_while_the_first_writes(tmp_path: Path) -> N
         (tmp_path / ".tmp-of-the-first").touch()
         with (
             pytest.raises(ResourceError, match=rf"process {holder.pid} on \S+ \(since [^\n]+ is writing here"),
-            locked_directory(tmp_path, 0),
+            lock_directory(tmp_path, 0),
         ):
             pass
         assert (tmp_path / ".tmp-of-the-first").exists()
         holder.kill()
-    with locked_directory(tmp_path, 0):  # the lock is released with its process, however the process ended
+    with lock_directory(tmp_path, 0):  # the lock is released with its process, however the process ended
         pass
 
 
 def _write_until_full(folder: Path, need: int) -> None:
-    with locked_directory(folder, need):
+    with lock_directory(folder, need):
         (folder / ".tmp-half").write_text("written")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -47,20 +47,20 @@ def test_a_full_disk_is_a_one_line_error_and_leaves_nothing(tmp_path: Path, need
 
 
 def test_other_system_errors_are_unchanged(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="Input/output"), locked_directory(tmp_path, 0):
+    with pytest.raises(OSError, match="Input/output"), lock_directory(tmp_path, 0):
         raise OSError(errno.EIO, "Input/output error")
 
 
 def test_a_file_instead_of_the_directory_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(BadInput, match=r"^[^\n]+give a directory[^\n]+$"), locked_directory(path, 0):
+        with pytest.raises(BadInput, match=r"^[^\n]+give a directory[^\n]+$"), lock_directory(path, 0):
             pass
 
 
 def test_temporary_files_of_a_killed_writer_are_removed_at_the_start(tmp_path: Path) -> None:
     (tmp_path / ".tmp-part-1234").touch()
-    with locked_directory(tmp_path, 0):
+    with lock_directory(tmp_path, 0):
         assert list(tmp_path.iterdir()) == [tmp_path / ".owner.json"]
     assert list(tmp_path.iterdir()) == []
 

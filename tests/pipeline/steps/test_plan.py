@@ -7,7 +7,7 @@ from pipeline.readers import TextReader, plan_splits
 from pipeline.spec import Clean, Corpus, Dedup
 from pipeline.steps.clean import Cleaner, clean_split
 from pipeline.steps.dedup import addresses, write_first_of_each
-from pipeline.steps.plan import assign_shards, folds, planned_shards, text_hash, write_plan
+from pipeline.steps.plan import assign_shards, folds, plan_shards, text_hash, write_plan
 
 RNG = np.random.default_rng(5)
 
@@ -56,7 +56,7 @@ def test_documents_of_a_shard_are_ordered_by_key(tmp_path: Path) -> None:
     plan_N = _plan(
         tmp_path, {"a": [f"document {number}" for number in range(500)]}, validation_ratio=0.1, test_ratio=0.1
     )
-    for shard in planned_shards(plan_N):
+    for shard in plan_shards(plan_N):
         high = plan_N["high"][shard.start : shard.stop].astype(np.uint64)
         assert (np.diff(high) > 0).all()
 
@@ -65,7 +65,7 @@ def test_shards_cover_the_plan_without_gaps(tmp_path: Path) -> None:
     plan_N = _plan(
         tmp_path, {"a": [f"document {number}" for number in range(500)]}, validation_ratio=0.1, test_ratio=0.1
     )
-    shards = planned_shards(plan_N)
+    shards = plan_shards(plan_N)
     assert [shard.name.split("-")[0] for shard in shards] == ["train", "validation", "test"]
     assert [shard.start for shard in shards] == [0, *(shard.stop for shard in shards[:-1])]
     assert shards[-1].stop == len(plan_N)

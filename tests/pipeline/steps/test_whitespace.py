@@ -55,7 +55,7 @@ def test_source_code_keeps_its_whitespace(vocab: TokenizerSpec, sentences: str, 
     store, made = build(tmp_path, vocab, TextReader(path=str(code)), sentence_boundaries=sentences)
     texts = {made.decode(store.shards[0].document(row)["ids"]) for row in range(4)}
     assert texts == {(CODE * times).strip("\n") for times in range(1, 5)}
-    assert store.manifest.ledger.balanced()
+    assert store.manifest.ledger.is_balanced()
     assert store.manifest.ledger.dropped["trimmed"].bytes == 4 * 4  # line ends before and after each text
 
 

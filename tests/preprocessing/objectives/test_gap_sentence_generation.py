@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from preprocessing.collate import padded
+from preprocessing.collate import collate_padded
 from preprocessing.errors import BadInput
 from preprocessing.masking import NoMasking
 from preprocessing.objectives import GapSentenceGeneration
@@ -319,7 +319,7 @@ def test_no_side_exceeds_the_model_length(segment: Contiguous, gap: GapSentenceG
     rows = rows_of(segment, gap, longest)
     found = [rows.row(0, sample) for sample in range(rows.count(0))]
     assert max(len(row[name]) for row in found for name in ("input_ids", "labels", "source_input_ids")) <= 32
-    assert len(padded(found, 32, pad=PAD)["input_ids"]) == len(found)
+    assert len(collate_padded(found, 32, pad=PAD)["input_ids"]) == len(found)
 
 
 def test_a_full_sequence_has_the_model_length() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from preprocessing.text import components, signature
 from preprocessing.text.minhash import band_hashes, jaccard
-from preprocessing.text.ngrams import Hashes, hashed_words
+from preprocessing.text.ngrams import Hashes, hash_words
 
 
 def sets_of_similarity(similarity: float, size: int, rng: np.random.Generator) -> tuple[Hashes, Hashes]:
@@ -103,7 +103,7 @@ def test_chinese_texts_are_compared_by_characters() -> None:
 
 
 def test_long_texts_hashed_in_blocks_have_the_same_signature() -> None:
-    member_N = hashed_words(" ".join(map(str, range(1000))))
+    member_N = hash_words(" ".join(map(str, range(1000))))
     parts = [signature(member_N[i : i + 7], 16) for i in range(0, 1000, 7)]
     assert signature(member_N, 16).tolist() == np.min(parts, axis=0).tolist()
 

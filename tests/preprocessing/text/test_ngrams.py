@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from preprocessing.text import ngrams
-from preprocessing.text.ngrams import hashed_ngrams, hashed_words
+from preprocessing.text.ngrams import hash_ngrams, hash_words
 
 
 def same(a: str, b: str) -> bool:
-    return hashed_words(a).tolist() == hashed_words(b).tolist()
+    return hash_words(a).tolist() == hash_words(b).tolist()
 
 
 @pytest.mark.parametrize(
@@ -48,29 +48,29 @@ def test_letters_digits_accents_and_order_matter(a: str, b: str) -> None:
     ],
 )
 def test_scripts_without_spaces_have_one_word_per_character(text: str, num_words: int) -> None:
-    assert len(hashed_words(text)) == num_words
+    assert len(hash_words(text)) == num_words
 
 
 def test_a_word_has_the_same_hash_at_every_position(monkeypatch: pytest.MonkeyPatch) -> None:
     text = " ".join(f"word{i % 7}" for i in range(2_000))
-    hash_W = hashed_words(text)
+    hash_W = hash_words(text)
     assert len(np.unique(hash_W)) == 7
     monkeypatch.setattr(ngrams, "_BLOCK", 64)
-    assert hashed_words(text).tolist() == hash_W.tolist()
+    assert hash_words(text).tolist() == hash_W.tolist()
 
 
 def test_ngram_hashes_are_independent_of_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    word_W = hashed_words(" ".join(map(str, range(500))))
-    whole = [hashed_ngrams(word_W, n).tolist() for n in (1, 2, 5, 13, 64)]
+    word_W = hash_words(" ".join(map(str, range(500))))
+    whole = [hash_ngrams(word_W, n).tolist() for n in (1, 2, 5, 13, 64)]
     monkeypatch.setattr(ngrams, "_BLOCK", 80)
-    assert [hashed_ngrams(word_W, n).tolist() for n in (1, 2, 5, 13, 64)] == whole
+    assert [hash_ngrams(word_W, n).tolist() for n in (1, 2, 5, 13, 64)] == whole
 
 
 @pytest.mark.parametrize("ngram", [1, 2, 5, 13])
 def test_hashes_are_equal_if_and_only_if_the_words_are(ngram: int) -> None:
     draw = random.Random(ngram)
     words = draw.choices(["a", "b", "aa", "ab", "ba"], k=600)
-    hash_N = hashed_ngrams(hashed_words(" ".join(words)), ngram).tolist()
+    hash_N = hash_ngrams(hash_words(" ".join(words)), ngram).tolist()
     by_hash, by_words = dict[int, tuple[str, ...]](), set()
     for i, digest in enumerate(hash_N):
         spelled = tuple(words[i : i + ngram])
@@ -81,12 +81,12 @@ def test_hashes_are_equal_if_and_only_if_the_words_are(ngram: int) -> None:
 
 
 def test_fewer_words_than_an_ngram_give_no_hash() -> None:
-    assert hashed_ngrams(hashed_words("one two"), 3).tolist() == []
+    assert hash_ngrams(hash_words("one two"), 3).tolist() == []
 
 
 def test_every_bit_of_a_hash_is_balanced() -> None:
     """Numbers differ in few bits, hashes in half of them; chi-square over 64 bits, 0.1% critical value 112.3."""
-    hash_W = hashed_words(" ".join(map(str, range(20_000))))
+    hash_W = hash_words(" ".join(map(str, range(20_000))))
     ones_64 = np.array([int((hash_W >> np.uint64(bit) & np.uint64(1)).sum()) for bit in range(64)])
     assert ((ones_64 - 10_000) ** 2 / 5_000).sum() < 112.3
 
@@ -102,7 +102,7 @@ def test_hashes_are_the_same_in_any_process() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert outputs == {f"{hashed_ngrams(hashed_words('any process any day'), 2).tolist()}\n"}
+    assert outputs == {f"{hash_ngrams(hash_words('any process any day'), 2).tolist()}\n"}
 
 
 def test_the_hash_is_the_documented_polynomial() -> None:
@@ -110,9 +110,9 @@ def test_the_hash_is_the_documented_polynomial() -> None:
     value = sum((ord(char) + 1) * ngrams._BASE**power for power, char in enumerate("word")) % 2**64
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         value = (value ^ value >> shift) * factor % 2**64
-    assert hashed_words("x, Word")[1] == value ^ value >> 31
+    assert hash_words("x, Word")[1] == value ^ value >> 31
 
 
 @pytest.mark.parametrize("text", ["\ud800 a", "\U0010ffff", "a" * 100_000, "\u0130stanbul"])
 def test_any_text_has_hashes(text: str) -> None:
-    assert hashed_words(text).dtype == np.uint64
+    assert hash_words(text).dtype == np.uint64

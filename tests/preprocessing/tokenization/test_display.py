@@ -15,11 +15,11 @@ from preprocessing.tokenization import (
     Vocab,
     WordLevel,
     WordPiece,
+    display_piece,
+    display_text,
+    display_tokens,
     legend,
     of_folder,
-    shown_piece,
-    shown_text,
-    shown_tokens,
     token_texts,
     train,
 )
@@ -70,20 +70,20 @@ def test_sentencepiece_tokens_show_the_text_with_its_spaces(
     vocabs: dict[TokenizerSpec, Vocab], spec: TokenizerSpec
 ) -> None:
     assert "".join(token_texts(vocabs[spec], vocabs[spec].encode(TEXT))) == f" {TEXT}"
-    assert shown_text(vocabs[spec], vocabs[spec].encode(TEXT)) == TEXT
+    assert display_text(vocabs[spec], vocabs[spec].encode(TEXT)) == TEXT
 
 
 def test_wordpiece_tokens_are_joined_to_words(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     vocab = vocabs[WORDS[0]]
     ids = vocab.encode("unhoused the king stood.")
     assert any(vocab.piece(id).startswith("##") for id in ids)
-    assert shown_text(vocab, [*ids, vocab.specials["sep"]]) == "unhoused the king stood . [SEP]"
-    assert shown_text(vocabs[WORDS[1]], vocabs[WORDS[1]].encode("the  king")) == "the king"
+    assert display_text(vocab, [*ids, vocab.specials["sep"]]) == "unhoused the king stood . [SEP]"
+    assert display_text(vocabs[WORDS[1]], vocabs[WORDS[1]].encode("the  king")) == "the king"
 
 
 def test_word_end_tokens_are_followed_by_a_space(word_end_vocab: Vocab) -> None:
     assert (
-        shown_text(word_end_vocab, [token_id(word_end_vocab, piece) for piece in ("the</w>", "k", "in", "g</w>")])
+        display_text(word_end_vocab, [token_id(word_end_vocab, piece) for piece in ("the</w>", "k", "in", "g</w>")])
         == "the king "
     )
 
@@ -95,7 +95,7 @@ def token_id(vocab: Vocab, piece: str) -> int:
 @pytest.mark.parametrize("spec", [*EXACT, *FOLDED, *WORDS], ids=str)
 def test_no_token_is_shown_with_a_vocabulary_mark(vocabs: dict[TokenizerSpec, Vocab], spec: TokenizerSpec) -> None:
     vocab = vocabs[spec]
-    alone = [shown_piece(vocab, id) for id in range(vocab.size)]
+    alone = [display_piece(vocab, id) for id in range(vocab.size)]
     assert not [text for text in alone if MARKS.search(text) or not text or " " in text or "\n" in text]
     assert len(set(alone)) > 0.9 * vocab.size  # a token inside a word and a token at a word start may look alike
 
@@ -106,7 +106,7 @@ def test_a_part_of_a_character_is_shown_as_bytes(vocabs: dict[TokenizerSpec, Voc
     assert token_texts(vocab, ids) == ["5", " ", "", "", "\u2014", "."]
     assert token_texts(vocab, ids[:4])[2:] == ["\u27e8e2\u27e9", "\u27e880\u27e9"]
     assert token_texts(vocab, ids, alone=[3])[2:] == ["\u27e8e2\u27e9", "\u27e880\u27e9", "\u27e894\u27e9", "."]
-    assert legend(shown_tokens(vocab, ids[2:4])) == "\u27e8e2\u27e9 bytes of an incomplete character"
+    assert legend(display_tokens(vocab, ids[2:4])) == "\u27e8e2\u27e9 bytes of an incomplete character"
 
 
 def test_a_sentencepiece_byte_token_is_a_part_of_its_character() -> None:
@@ -115,12 +115,12 @@ def test_a_sentencepiece_byte_token_is_a_part_of_its_character() -> None:
 
 def test_whitespace_that_is_hard_to_see_has_a_symbol(vocabs: dict[TokenizerSpec, Vocab]) -> None:
     vocab = vocabs[EXACT[0]]
-    shown = shown_tokens(vocab, vocab.encode("a b\n\n    c\td\x1b"))
+    shown = display_tokens(vocab, vocab.encode("a b\n\n    c\td\x1b"))
     assert (
         "".join(token.before + token.text for token in shown) == "a b\u23ce\u23ce\u00b7\u00b7\u00b7\u00b7c\u21e5d\u241b"
     )
     assert legend(shown) == "\u23ce line break; \u21e5 tab; \u00b7 a space that is easy to overlook"
-    assert legend(shown_tokens(vocab, vocab.encode("a b"))) == ""
+    assert legend(display_tokens(vocab, vocab.encode("a b"))) == ""
 
 
 @pytest.mark.parametrize("spec", [EXACT[1], FOLDED[1], WORDS[0]], ids=str)
@@ -136,9 +136,9 @@ def test_a_mask_has_the_space_of_its_label(vocabs: dict[TokenizerSpec, Vocab], s
     )
     first, word, part = vocab.encode("king")[0], vocab.utf8(begins)[1:].decode(), vocab.utf8(inside).decode()
     mask = vocab.specials["mask"]
-    masked = shown_tokens(vocab, [first, mask, mask], [-1, begins, inside])[1:]
+    masked = display_tokens(vocab, [first, mask, mask], [-1, begins, inside])[1:]
     assert [(token.before, token.label) for token in masked] == [(" ", word), ("", part)]
-    swapped = shown_tokens(vocab, [first, begins, inside, begins], [-1, inside, begins, begins])[1:]
+    swapped = display_tokens(vocab, [first, begins, inside, begins], [-1, inside, begins, begins])[1:]
     assert [(token.before, token.text, token.label) for token in swapped] == [
         (" ", word, f"\u2026{part}"),
         ("", part, f"\u00b7{word}"),

@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from preprocessing.errors import BadInput
-from preprocessing.files import checked_json, from_checked_json
+from preprocessing.files import from_checked_json, to_checked_json
 from preprocessing.text import sentences
 from preprocessing.tokenization import (
     ByteLevelBPE,
@@ -468,7 +468,7 @@ def test_a_damaged_vocabulary_file_is_named(vocab: Vocab, tmp_path: Path) -> Non
 def test_changed_special_ids_change_the_hash(vocab: Vocab, tmp_path: Path) -> None:
     vocab.save(tmp_path)
     about = from_checked_json((tmp_path / "specials.json").read_bytes())
-    (tmp_path / "specials.json").write_bytes(checked_json(about | {"sep": 5}))
+    (tmp_path / "specials.json").write_bytes(to_checked_json(about | {"sep": 5}))
     with pytest.raises(BadInput, match="as in the corpus"):
         Vocab.load(tmp_path, wanted=vocab.hash)
 

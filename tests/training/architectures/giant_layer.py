@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from orchestration.config import load
-from tests.training.batches import random_rows, unpadded
+from tests.training.batches import collate_unpadded, random_rows
 from training.architectures import WHOLE, PipelineStage, Share, StageInputs
 from training.model import Model, materialize
 
@@ -58,7 +58,7 @@ def inputs_of(width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 def forward_and_backward(model: Model, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The output states of the layer, and the gradient of its input states."""
     x, d_made = inputs_of(model.spec.model.hidden_size, dtype)
-    made = model(unpadded(random_rows([TOKENS], VOCAB)), StageInputs(x, None))
+    made = model(collate_unpadded(random_rows([TOKENS], VOCAB)), StageInputs(x, None))
     made.flatten().dot(d_made.flatten()).backward()
     assert x.grad is not None
     return made.detach(), x.grad

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.training import parity
-from tests.training.batches import random_rows, unpadded
+from tests.training.batches import collate_unpadded, random_rows
 from training.architectures.adaptive import AdaptiveTable
 from training.losses import NextToken
 from training.losses.heads import cross_entropy
@@ -115,7 +115,7 @@ def test_embeddings_are_cluster_rows_projected_to_the_model_width() -> None:
 @SHRINKS
 def test_every_weight_gets_a_gradient_even_if_a_cluster_has_no_target(shrink: int) -> None:
     model = built(replace(TRUNK, token_embedding=AdaptiveEmbedding(cutoffs=(10, 20), div_val=shrink)))
-    batch = unpadded(random_rows([8, 8], VOCAB))
+    batch = collate_unpadded(random_rows([8, 8], VOCAB))
     model(batch | {"targets": batch["targets"] % 10})["next_token"].loss.backward()
     assert [name for name, tensor in model.named_parameters() if tensor.grad is None] == []
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from preprocessing import tokenization
-from tests.training.batches import padded, random_rows, unpadded
+from tests.training.batches import collate_padded, collate_unpadded, random_rows
 from tests.training.parity import built, gradients, hf, inside, labels_of, loaded, randomized, vocabulary, weights
 from training.formats import gpt1, gpt2, to_transformers
 from training.formats.load import from_transformers
@@ -49,7 +49,7 @@ def batches() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     for row in rows:
         row["labels"][-1] = -100
         del row["next_sentence_label"]
-    return unpadded(rows), padded(rows, 14)
+    return collate_unpadded(rows), collate_padded(rows, 14)
 
 
 def logits_of(model: Model, batch: dict[str, Tensor]) -> Tensor:
@@ -140,7 +140,7 @@ def states_by_a_mask(model: Model, ids_S: Tensor, band: int) -> Tensor:
 def test_every_second_layer_attends_as_with_a_dense_band_mask(band: int) -> None:
     model, rows = built(spec_of(banded(band))), random_rows([12, 5, 9], TABLE)
     wanted_TD = torch.cat([states_by_a_mask(model, torch.from_numpy(row["input_ids"]), band) for row in rows])
-    for batch in (unpadded(rows), padded(rows, 14)):
+    for batch in (collate_unpadded(rows), collate_padded(rows, 14)):
         hidden = model.trunk(batch)
         found_TD = hidden if hidden.ndim == 2 else hidden[inside(batch)]
         torch.testing.assert_close(found_TD, wanted_TD, rtol=0, atol=1e-5)
@@ -149,7 +149,7 @@ def test_every_second_layer_attends_as_with_a_dense_band_mask(band: int) -> None
 def test_gradients_of_banded_attention_equal_those_of_a_dense_mask() -> None:
     model, rows = built(spec_of(banded(3))), random_rows([12], TABLE)
     weight_SD = torch.randn(12, 32, generator=torch.Generator().manual_seed(1)) / 12
-    found = torch.autograd.grad((model.trunk(unpadded(rows)) * weight_SD).sum(), list(model.parameters()))
+    found = torch.autograd.grad((model.trunk(collate_unpadded(rows)) * weight_SD).sum(), list(model.parameters()))
     wanted_SD = states_by_a_mask(model, torch.from_numpy(rows[0]["input_ids"]), 3)
     wanted = torch.autograd.grad((wanted_SD * weight_SD).sum(), list(model.parameters()))
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from preprocessing.schema import IGNORE
-from tests.training.batches import padded, random_rows, unpadded
+from tests.training.batches import collate_padded, collate_unpadded, random_rows
 from tests.training.encoder_decoders import (
     BART,
     MASS,
@@ -139,7 +139,7 @@ def test_a_stack_has_one_relative_bias_table_and_cross_attention_has_none() -> N
 
 
 def test_t5_divides_the_last_states_by_the_root_of_the_width() -> None:
-    made, batch = net(T5), unpadded(rows_of(T5))
+    made, batch = net(T5), collate_unpadded(rows_of(T5))
     torch.testing.assert_close(made(batch), made.states(batch) / 32**0.5, rtol=0, atol=1e-7)
 
 
@@ -149,7 +149,7 @@ def test_t5_divides_the_last_states_by_the_root_of_the_width() -> None:
 @pytest.mark.parametrize("trunk", TRUNKS)
 def test_unpadded_states_and_gradients_equal_padded_ones(trunk: EncoderDecoder) -> None:
     rows, states, slopes = rows_of(trunk), [], []
-    for batch in (unpadded(rows), padded(rows, 14)):
+    for batch in (collate_unpadded(rows), collate_padded(rows, 14)):
         model = built(spec_of(trunk))
         hidden = model.trunk(batch)
         states.append(hidden if hidden.ndim == 2 else hidden[inside(batch)])
@@ -165,41 +165,41 @@ def test_sequences_of_a_batch_have_the_same_states_as_alone(
     trunk: EncoderDecoder, lengths: list[int], sources: list[int]
 ) -> None:
     rows, made = rows_of(trunk, lengths, sources), net(trunk)
-    alone = torch.cat([made(unpadded([row])) for row in rows])
-    torch.testing.assert_close(made(unpadded(rows)), alone, rtol=0, atol=1e-5)
+    alone = torch.cat([made(collate_unpadded([row])) for row in rows])
+    torch.testing.assert_close(made(collate_unpadded(rows)), alone, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("trunk", TRUNKS)
 def test_decoder_attends_to_its_past_and_to_the_whole_source(trunk: EncoderDecoder) -> None:
     row, made = rows_of(trunk, [10], [8])[0], net(trunk)
     row["source_seen"] = np.ones(8, np.bool_)
-    before = made(unpadded([row]))
+    before = made(collate_unpadded([row]))
     later, other = row["input_ids"].copy(), row["source_input_ids"].copy()
     later[6], other[7] = 2 + later[6] % 300, 2 + other[7] % 300
-    after = made(unpadded([row | {"input_ids": later}]))
+    after = made(collate_unpadded([row | {"input_ids": later}]))
     assert torch.equal(before[:6], after[:6])
     assert (before[6:] - after[6:]).abs().amax(-1).min() > 1e-4
-    assert (before - made(unpadded([row | {"source_input_ids": other}]))).abs().amax(-1).min() > 1e-4
+    assert (before - made(collate_unpadded([row | {"source_input_ids": other}]))).abs().amax(-1).min() > 1e-4
 
 
 @pytest.mark.parametrize("trunk", TRUNKS)
 def test_a_sequence_without_a_source_is_input_of_both_sides(trunk: EncoderDecoder) -> None:
     made, rows = net(trunk), random_rows(RAGGED, VOCAB)
     twice = [row | {"source_input_ids": row["input_ids"]} for row in rows]
-    assert torch.equal(made(unpadded(rows)), made(unpadded(twice)))
+    assert torch.equal(made(collate_unpadded(rows)), made(collate_unpadded(twice)))
 
 
 @pytest.mark.parametrize("trunk", TRUNKS)
 def test_summary_is_the_last_state_of_the_decoder(trunk: EncoderDecoder) -> None:
     made, rows = net(trunk), random_rows(RAGGED, VOCAB)
-    last = [made.states(unpadded([row]))[-1] for row in rows]
-    for batch in (unpadded(rows), padded(rows, 14)):
+    last = [made.states(collate_unpadded([row]))[-1] for row in rows]
+    for batch in (collate_unpadded(rows), collate_padded(rows, 14)):
         torch.testing.assert_close(made.summary(batch), torch.stack(last), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("trunk", TRUNKS)
 def test_dropout_acts_in_training_and_not_in_evaluation(trunk: EncoderDecoder) -> None:
-    batch = unpadded(rows_of(trunk))
+    batch = collate_unpadded(rows_of(trunk))
     for keys in ({"hidden_dropout": 0.1}, {"attention_dropout": 0.1}):
         made = net(replace(trunk, **keys))
         assert torch.equal(made(batch), made(batch))
@@ -210,7 +210,7 @@ def test_dropout_acts_in_training_and_not_in_evaluation(trunk: EncoderDecoder) -
 def test_dropout_of_t5_acts_inside_feed_forward_layers_and_on_the_last_states() -> None:
     made = net(replace(T5, hidden_dropout=0.5)).train()
     assert made.decoder.blocks[0].feed_forward.dropout.p == 0.5
-    assert 0.3 < float((made(unpadded(rows_of(T5))) == 0).float().mean()) < 0.7
+    assert 0.3 < float((made(collate_unpadded(rows_of(T5))) == 0).float().mean()) < 0.7
     assert net(replace(BART, hidden_dropout=0.5)).decoder.blocks[0].feed_forward.dropout.p == 0
 
 
@@ -218,7 +218,7 @@ def test_dropout_of_pegasus_acts_inside_feed_forward_layers_and_not_on_the_last_
     """google-research/pegasus: layers/transformer_block.py, and models/transformer.py after the last norm."""
     made = net(replace(PEGASUS, hidden_dropout=0.5)).train()
     assert made.encoder.blocks[0].feed_forward.dropout.p == made.decoder.blocks[0].feed_forward.dropout.p == 0.5
-    batch = unpadded(rows_of(PEGASUS))
+    batch = collate_unpadded(rows_of(PEGASUS))
     assert torch.all(made(batch) != 0)
     source = {name.removeprefix("source_"): x for name, x in batch.items() if name.startswith("source_")}
     read = made.encoder(made.tokens(source["input_ids"]), source, layout(source, "bidirectional"))
@@ -234,7 +234,7 @@ def test_scaled_embeddings_are_added_to_sines_followed_by_cosines(side: str) -> 
     """The sines of all frequencies come first, as in layers/timing.py of the authors' code."""
     made, row, given = net(PEGASUS), rows_of(PEGASUS, [12], [12])[0], list[torch.Tensor]()
     getattr(made, side).blocks[0].register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
-    made(unpadded([row]))
+    made(collate_unpadded([row]))
     angle_SN = np.arange(12)[:, None] / 10_000 ** (np.arange(0, 32, 2) / 32)
     table_SD = torch.from_numpy(np.concatenate([np.sin(angle_SN), np.cos(angle_SN)], axis=1)).float()
     ids_S = torch.from_numpy(row["input_ids" if side == "decoder" else "source_input_ids"])
@@ -248,7 +248,7 @@ def test_sinusoids_of_pegasus_are_not_weights() -> None:
 
 @torch.no_grad()
 def test_scaling_the_table_is_equivalent_to_scaling_the_embeddings() -> None:
-    batch, larger = unpadded(rows_of(PEGASUS)), net(replace(PEGASUS, scale_embedding=False))
+    batch, larger = collate_unpadded(rows_of(PEGASUS)), net(replace(PEGASUS, scale_embedding=False))
     wanted = net(PEGASUS)(batch)
     assert (larger(batch) - wanted).abs().amax(-1).min() > 1e-3
     larger.tokens.weight *= 32**0.5
@@ -261,7 +261,7 @@ def test_scaling_the_table_is_equivalent_to_scaling_the_embeddings() -> None:
 def test_decoder_does_not_attend_to_the_hidden_part_of_the_source() -> None:
     """The test changes the encoder's states, because the encoder itself reads the hidden part."""
     made, row = net(MASS), rows_of(MASS, [6], [10])[0]
-    batch = unpadded([row | {"source_seen": np.arange(10) < 7}])
+    batch = collate_unpadded([row | {"source_seen": np.arange(10) < 7}])
     read = torch.randn(10, 32, generator=torch.Generator().manual_seed(0))
     made.encoder.forward = lambda *_: read
     before = made(batch)
@@ -276,7 +276,7 @@ def test_mass_is_a_causal_model_if_the_whole_source_is_hidden() -> None:
     made, rows = net(MASS), rows_of(MASS)
     hidden = [row | {"source_seen": np.zeros(len(row["source_input_ids"]), np.bool_)} for row in rows]
     other = [row | {"source_input_ids": (row["source_input_ids"] + 1) % VOCAB} for row in hidden]
-    for lay in (unpadded, lambda rows: padded(rows, 14)):
+    for lay in (collate_unpadded, lambda rows: collate_padded(rows, 14)):
         before = made(lay(hidden))
         assert torch.all(before.isfinite())
         assert torch.equal(before, made(lay(other)))
@@ -293,8 +293,8 @@ def test_fragment_at_its_positions_equals_that_part_of_the_whole_sequence(start:
         if name in ("input_ids", "positions", "languages")
     }
     labels_S = np.where((np.arange(12) >= start) & (np.arange(12) < start + 5), whole["input_ids"], IGNORE)
-    fragment = unpadded([whole | part | {"labels": part["input_ids"]}])
-    batch = unpadded([whole | {"labels": labels_S}])
+    fragment = collate_unpadded([whole | part | {"labels": part["input_ids"]}])
+    batch = collate_unpadded([whole | {"labels": labels_S}])
     seen_SS = torch.ones(12, 12, dtype=torch.bool).tril() & torch.from_numpy(labels_S != IGNORE)
     seen_SS = seen_SS | torch.eye(12, dtype=torch.bool)
     rows = replace(layout(batch, "causal"), causal=False, seen=seen_SS[None, None])
@@ -309,7 +309,7 @@ def test_fragment_at_its_positions_equals_that_part_of_the_whole_sequence(start:
 def test_positions_of_a_fragment_are_those_in_the_sequence() -> None:
     made, row = net(MASS), rows_of(MASS, [6], [10])[0]
     moved = row | {"positions": row["positions"] + 4}
-    assert (made(unpadded([row])) - made(unpadded([moved]))).abs().amax(-1).min() > 1e-4
+    assert (made(collate_unpadded([row])) - made(collate_unpadded([moved]))).abs().amax(-1).min() > 1e-4
 
 
 # Weight initialization.

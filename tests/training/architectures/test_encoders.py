@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.training.batches import padded, random_rows, unpadded
+from tests.training.batches import collate_padded, collate_unpadded, random_rows
 from tests.training.parity import (
     ONE_PAD,
     ZERO_PAD,
@@ -103,7 +103,7 @@ def batches(spec: ModelSpec) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
             row["positions"] = torch.cat([torch.arange(half), torch.arange(len(row["input_ids"]) - half)]).numpy()
         if not any(loss.kind == "sentence_pair" for loss in spec.losses):
             del row["next_sentence_label"]
-    return unpadded(rows), padded(rows, 14, pad=pad)
+    return collate_unpadded(rows), collate_padded(rows, 14, pad=pad)
 
 
 def pad_of(spec: ModelSpec) -> int:
@@ -371,7 +371,7 @@ def test_expected_mask_of_a_prefix() -> None:
 def test_layout_has_the_expected_mask_of_each_sequence(in_rectangle: bool) -> None:
     lengths = [6, 9, 4, 9]
     rows = rows_of(MODES, lengths)
-    batch = padded(rows, 9) if in_rectangle else unpadded(rows)
+    batch = collate_padded(rows, 9) if in_rectangle else collate_unpadded(rows)
     seen_BSS = layout(batch, "per_sequence").seen
     assert seen_BSS is not None
     here = torch.arange(9) < torch.tensor(lengths)[:, None]  # the mask of padding queries does not matter
@@ -382,7 +382,7 @@ def test_unilm_has_the_logits_and_gradients_of_bert_under_the_same_masks(vocabs:
     spec, lengths = spec_of(replace(BERT, attention_mask="per_sequence"), MaskedTokens()), [6, 12, 4, 9]
     model, rows = built(spec), rows_of(MODES, lengths)
     to_transformers(weights(model), spec, vocabs[0], tmp_path)
-    oracle, batch = loaded(tmp_path), padded(rows, 12)
+    oracle, batch = loaded(tmp_path), collate_padded(rows, 12)
     hidden = expected_masks(MODES, lengths, 12)[:, None].logical_not()
     additive = torch.zeros(hidden.shape).masked_fill(hidden, torch.finfo(torch.float32).min)
     output = oracle(
@@ -391,8 +391,10 @@ def test_unilm_has_the_logits_and_gradients_of_bert_under_the_same_masks(vocabs:
         attention_mask=additive,
         labels=labels_of(batch),
     )
-    torch.testing.assert_close(our_logits(model, unpadded(rows))[0], output.logits[inside(batch)], rtol=0, atol=1e-5)
-    mean_loss(model, unpadded(rows)).backward()
+    torch.testing.assert_close(
+        our_logits(model, collate_unpadded(rows))[0], output.logits[inside(batch)], rtol=0, atol=1e-5
+    )
+    mean_loss(model, collate_unpadded(rows)).backward()
     output.loss.backward()
     torch.testing.assert_close(format_of(oracle).theirs(gradients(model), spec), gradients(oracle), rtol=0, atol=1e-5)
 
@@ -400,13 +402,13 @@ def test_unilm_has_the_logits_and_gradients_of_bert_under_the_same_masks(vocabs:
 def test_left_to_right_equals_a_causal_encoder_and_full_equals_bert() -> None:
     lengths, by_rows = [6, 9, 4], built(spec_of(replace(BERT, attention_mask="per_sequence"), MaskedTokens())).trunk
     for mode, visibility in (("left to right", "causal"), ("full", "bidirectional")):
-        batch = unpadded(rows_of([mode] * 3, lengths))
+        batch = collate_unpadded(rows_of([mode] * 3, lengths))
         plain = built(spec_of(replace(BERT, attention_mask=visibility), MaskedTokens())).trunk
         torch.testing.assert_close(by_rows(batch), plain(batch), rtol=0, atol=1e-5)
 
 
 def test_a_sequence_without_rank_and_reach_has_full_attention() -> None:
-    batch = unpadded(random_rows([6, 9, 4], TABLE))
+    batch = collate_unpadded(random_rows([6, 9, 4], TABLE))
     by_rows, plain = (
         built(spec_of(replace(BERT, attention_mask=v), MaskedTokens())).trunk for v in ("per_sequence", "bidirectional")
     )
@@ -440,7 +442,7 @@ def test_layers_of_a_group_are_the_same_object() -> None:
 
 
 def test_token_without_a_language_has_the_first_language() -> None:
-    batch, trunk = unpadded(random_rows([6, 9], TABLE)), built(SPECS["xlm"]).trunk
+    batch, trunk = collate_unpadded(random_rows([6, 9], TABLE)), built(SPECS["xlm"]).trunk
     assert torch.equal(trunk(batch), trunk(batch | {"languages": batch["input_ids"] * 0}))
     assert not torch.equal(trunk(batch), trunk(batch | {"languages": batch["input_ids"] * 0 + 1}))
 

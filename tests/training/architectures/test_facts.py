@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from preprocessing.spec import part
 from tests import facts
-from tests.training.batches import random_rows, unpadded
+from tests.training.batches import collate_unpadded, random_rows
 from training.architectures import NETS, build
 from training.losses import Loss, MaskedTokens, NextToken
 from training.model import Model
@@ -258,7 +258,7 @@ def test_a_memory_is_transferred_by_its_state(trunk: Architecture, loss: Loss) -
 def with_memory(rows: Any, fresh: bool) -> dict[str, torch.Tensor]:
     """The sequences as a batch of slot 0. They continue the previous sequences, or start without a memory if
     `fresh`."""
-    return unpadded(rows) | {"slot": torch.tensor(0), "fresh": torch.full((len(rows),), fresh)}
+    return collate_unpadded(rows) | {"slot": torch.tensor(0), "fresh": torch.full((len(rows),), fresh)}
 
 
 def test_only_the_frozen_generator_of_electra_never_changes() -> None:

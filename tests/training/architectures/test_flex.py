@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from tests.training.batches import random_rows, unpadded
+from tests.training.batches import collate_unpadded, random_rows
 from training.architectures import flex
 from training.architectures.fused import FusedLinear
 from training.losses import SentencePair
@@ -78,7 +78,10 @@ BANDED = Decoder(
 def test_attention_with_a_block_mask_equals_attention_with_a_dense_mask(
     trunk: Encoder | Decoder, asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    net, batch = Model(trunk, (SentencePair(),), 50, seed=0).eval().trunk, unpadded(random_rows([5, 21, 1, 12], 50))
+    net, batch = (
+        Model(trunk, (SentencePair(),), 50, seed=0).eval().trunk,
+        collate_unpadded(random_rows([5, 21, 1, 12], 50)),
+    )
     batch |= {name: torch.randint(0, 12, (39,), generator=GENERATOR) for name in ("rank", "reach")}
     wanted, calls = net(batch), []
 

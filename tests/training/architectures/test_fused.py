@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.training.architectures.test_facts import ADAPTIVE, TRUNKS
-from tests.training.batches import random_rows, unpadded
+from tests.training.batches import collate_unpadded, random_rows
 from tests.training.encoder_decoders import PEGASUS, T5
 from training.architectures import FusedModule, build
 from training.architectures.fused import FusedLinear
@@ -110,7 +110,7 @@ BERT = Encoder(
 
 def with_gradients(trunk: Architecture = BERT) -> Model:
     model = model_of(trunk, 300)
-    model(unpadded(random_rows([12, 16, 9], 300)))["masked_tokens"].loss.backward()
+    model(collate_unpadded(random_rows([12, 16, 9], 300)))["masked_tokens"].loss.backward()
     return model
 
 
@@ -284,4 +284,4 @@ def test_a_fused_linear_is_a_linear_layer() -> None:
     fused = FusedLinear(3, 4, 5)
     assert isinstance(fused, nn.Linear)
     assert (fused.in_features, fused.out_features) == (4, 15)
-    assert fused.fused() == {"weight": (5, 5, 5), "bias": (5, 5, 5)}
+    assert fused.list_fused() == {"weight": (5, 5, 5), "bias": (5, 5, 5)}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.training.batches import padded, random_rows, unpadded
+from tests.training.batches import collate_padded, collate_unpadded, random_rows
 from tests.training.corpora import electra as electra_run
 from tests.training.corpora import mini_run
 from training.architectures.layers import layout
@@ -22,7 +22,7 @@ from training.loop import pretrain
 from training.losses import Adversarial, Loss, MaskedTokens, ReplacedTokenDetection
 from training.losses.heads import cross_entropy
 from training.losses.heads.cross_entropy import token_sample
-from training.losses.heads.replaced_token_detection import original_ids, predicted_at
+from training.losses.heads.replaced_token_detection import original_ids, select_positions
 from training.model import Model, ModelSpec
 from training.optimizers import Adafactor, AdamW, Lamb, Optimizer
 from training.score import Score
@@ -73,7 +73,7 @@ def parts(model: Model, prefix: str) -> dict[str, Tensor]:
 
 
 def test_samples_replace_the_chosen_tokens_and_no_others() -> None:
-    batch, model = unpadded(rows()), twin().train()  # in evaluation mode, the samples are always the same
+    batch, model = collate_unpadded(rows()), twin().train()  # in evaluation mode, the samples are always the same
     _, read = scores_and_input(model, batch)
     elsewhere = torch.ones(len(batch["input_ids"]), dtype=torch.bool)
     elsewhere[batch["targets_at"]] = False
@@ -85,7 +85,7 @@ def test_samples_replace_the_chosen_tokens_and_no_others() -> None:
 
 
 def test_a_token_is_labeled_replaced_if_the_sample_differs_from_the_original() -> None:
-    batch, model = unpadded(rows()), twin()
+    batch, model = collate_unpadded(rows()), twin()
     read_ids = original_ids(batch).clone()
     at_M = batch["targets_at"]
     read_ids[at_M[1:]] = (batch["targets"][1:] + 1) % VOCAB  # the first sample is correct
@@ -101,7 +101,7 @@ def test_a_token_is_labeled_replaced_if_the_sample_differs_from_the_original() -
 
 
 def test_only_chosen_tokens_are_replaced() -> None:
-    batch, model = unpadded(rows()), twin()
+    batch, model = collate_unpadded(rows()), twin()
     for seed in range(5):
         _, read = scores_and_input(model, batch, seed)
         changed = (read["input_ids"] != original_ids(batch)).nonzero().squeeze(1)
@@ -117,7 +117,7 @@ def test_the_fraction_of_replaced_tokens_is_logged(corpus: Path, tmp_path: Path)
         asked_for = len(batch["targets"]) / batch["lengths"].sum()
         assert 0.5 * asked_for < metrics["train/replaced_share"] <= asked_for  # a new model is rarely right
         assert 0 <= metrics["train/replaced_accuracy"] <= 1
-    _, read = scores_and_input(model := twin(), batch := unpadded(rows()))
+    _, read = scores_and_input(model := twin(), batch := collate_unpadded(rows()))
     torch.manual_seed(0)
     score = model(batch)["replaced_token_detection"]
     assert int(score.metrics["replaced_share"]) == int((read["input_ids"] != original_ids(batch)).sum())
@@ -130,7 +130,7 @@ def test_a_sample_may_be_correct_only_if_allowed(samples: Any, allow_correct: bo
     losses = LOSSES if samples == "generator" else LOSSES[1:]
     trunk = replace(FROZEN if samples == "frozen" else SMALL, sample_from=samples, init_std=0.01)
     model = twin(replace(trunk, allow_correct=allow_correct), losses)
-    batch = unpadded(random_rows([16] * 64, VOCAB, rate=1.0))
+    batch = collate_unpadded(random_rows([16] * 64, VOCAB, rate=1.0))
     _, read = scores_and_input(model, batch)
     assert bool((read["input_ids"] == batch["targets"]).any()) == allow_correct
 
@@ -162,7 +162,10 @@ def test_slices_of_the_vocabulary_projection_do_not_change_a_sample(
 
 def test_the_same_seed_gives_the_same_scores_for_both_layouts() -> None:
     model = twin()
-    flat, rectangle = scores_and_input(model, unpadded(rows()))[0], scores_and_input(model, padded(rows(), 14))[0]
+    flat, rectangle = (
+        scores_and_input(model, collate_unpadded(rows()))[0],
+        scores_and_input(model, collate_padded(rows(), 14))[0],
+    )
     for kind, score in flat.items():
         assert (score.count, score.correct) == (rectangle[kind].count, rectangle[kind].correct)
         torch.testing.assert_close(score.loss, rectangle[kind].loss, rtol=1e-5, atol=0)
@@ -173,7 +176,7 @@ def test_the_same_seed_gives_the_same_scores_for_both_layouts() -> None:
 def test_the_number_of_targets_is_known_before_the_forward_pass(asks: Any, at: Any) -> None:
     loss = ReplacedTokenDetection(predict=asks, predict_at=at)
     model = twin(losses=(MaskedTokens(), loss))
-    for batch in (unpadded(rows()), padded(rows(), 14)):
+    for batch in (collate_unpadded(rows()), collate_padded(rows(), 14)):
         scores, _ = scores_and_input(model, batch)
         assert (
             scores["replaced_token_detection"].count
@@ -183,8 +186,8 @@ def test_the_number_of_targets_is_known_before_the_forward_pass(asks: Any, at: A
 
 
 def test_padding_is_not_predicted() -> None:
-    batch = padded(rows(), 14)
-    at_M = predicted_at(batch, "all")
+    batch = collate_padded(rows(), 14)
+    at_M = select_positions(batch, "all")
     assert at_M.tolist() == [14 * row + place for row, length in enumerate(RAGGED) for place in range(length)]
 
 
@@ -193,7 +196,7 @@ def test_padding_is_not_predicted() -> None:
 
 def test_discriminator_loss_has_no_gradient_for_generator_weights() -> None:
     model = twin()
-    scores_and_input(model, unpadded(rows()))[0]["replaced_token_detection"].loss.backward()
+    scores_and_input(model, collate_unpadded(rows()))[0]["replaced_token_detection"].loss.backward()
     assert all(w.grad is None for w in parts(model, "trunk.generator").values())
     assert all(w.grad is None for w in parts(model, "heads.masked_tokens").values())
     assert all(w.grad is not None for w in parts(model, "trunk.discriminator").values())
@@ -202,7 +205,7 @@ def test_discriminator_loss_has_no_gradient_for_generator_weights() -> None:
 
 def test_generator_loss_has_no_gradient_for_discriminator_weights() -> None:
     model = twin()
-    scores_and_input(model, unpadded(rows()))[0]["masked_tokens"].loss.backward()
+    scores_and_input(model, collate_unpadded(rows()))[0]["masked_tokens"].loss.backward()
     assert all(w.grad is None for w in parts(model, "trunk.discriminator").values())
     assert all(w.grad is not None for w in parts(model, "trunk.generator").values())
 
@@ -220,18 +223,18 @@ def test_fully_shared_models_have_the_weights_of_one() -> None:
     two = twin(replace(SMALL, generator_size_ratio=1.0))
     tower = sum(tensor.numel() for tensor in parts(two, "trunk.generator").values())
     assert one.num_parameters == two.num_parameters - tower
-    scores, _ = scores_and_input(one, unpadded(rows()))
+    scores, _ = scores_and_input(one, collate_unpadded(rows()))
     assert set(scores) == {"masked_tokens", "replaced_token_detection"}
 
 
 def test_a_uniform_generator_has_no_weights() -> None:
     model = twin(replace(SMALL, sample_from="uniform"), (ReplacedTokenDetection(),))
     assert not parts(model, "trunk.generator")
-    assert set(scores_and_input(model, unpadded(rows()))[0]) == {"replaced_token_detection"}
+    assert set(scores_and_input(model, collate_unpadded(rows()))[0]) == {"replaced_token_detection"}
 
 
 def test_the_exported_discriminator_has_the_same_summary() -> None:
-    batch, model = unpadded(rows()), twin()
+    batch, model = collate_unpadded(rows()), twin()
     kept, spec = electra.half(model.state_dict(), model.spec, "discriminator")
     alone = Model(spec.model, spec.losses, VOCAB, seed=1).eval()
     alone.load_state_dict(kept)
@@ -280,7 +283,7 @@ def test_no_optimizer_updates_frozen_weights(spec: Optimizer, tmp_path: Path) ->
     )
     for tensor in model.parameters():
         tensor.grad = torch.zeros_like(tensor)  # as under ZeRO
-    model(unpadded(rows()))["replaced_token_detection"].loss.backward()
+    model(collate_unpadded(rows()))["replaced_token_detection"].loss.backward()
     assert not any(tensor.grad.any() for tensor in parts(model, "trunk.frozen.").values())
     engine.step(0.1)
     for name, tensor in model.named_parameters():
@@ -293,7 +296,7 @@ def two_stages(folder: Path) -> tuple[Model, Model, dict[str, Tensor]]:
     save_weights(dict(encoder.named_parameters()), encoder.spec, folder)
     model = Model(FROZEN, (ReplacedTokenDetection(),), VOCAB, seed=4).eval()
     load_init_checkpoint(model, folder)
-    return encoder, model, unpadded(rows())
+    return encoder, model, collate_unpadded(rows())
 
 
 def test_a_frozen_generator_of_another_width_is_refused() -> None:
@@ -309,7 +312,7 @@ def test_a_frozen_generator_of_another_width_is_refused() -> None:
 def test_the_mean_gradient_of_the_generator_is_that_of_the_expected_reward() -> None:
     """One hidden token, so that every sample can be tried: the negative gradient of sum_v p(v) reward(v)."""
     model = twin(losses=(Adversarial(), ReplacedTokenDetection()))
-    batch = unpadded(random_rows([9], VOCAB, rate=0.0))
+    batch = collate_unpadded(random_rows([9], VOCAB, rate=0.0))
     batch |= {"targets_at": torch.tensor([4]), "targets": batch["input_ids"][[4]]}
     net, head, table_VD = model.trunk, model.heads["adversarial"], model.trunk.table
 
@@ -333,12 +336,15 @@ def test_the_mean_gradient_of_the_generator_is_that_of_the_expected_reward() -> 
 
 def test_the_baseline_learns_to_predict_the_reward() -> None:
     model = twin(losses=(Adversarial(), ReplacedTokenDetection()))
-    score = scores_and_input(model, unpadded(rows()))[0]["adversarial"]
+    score = scores_and_input(model, collate_unpadded(rows()))[0]["adversarial"]
     score.loss.backward()
     assert model.heads["adversarial"].baseline.weight.grad.any()
     assert all(w.grad is None for w in parts(model, "trunk.discriminator").values())
-    hidden_TD, reward_M = torch.zeros(25, 8), torch.full_like(unpadded(rows())["targets"], 0.7, dtype=torch.float32)
-    batch, head = unpadded(rows()), model.heads["adversarial"]
+    hidden_TD, reward_M = (
+        torch.zeros(25, 8),
+        torch.full_like(collate_unpadded(rows())["targets"], 0.7, dtype=torch.float32),
+    )
+    batch, head = collate_unpadded(rows()), model.heads["adversarial"]
     sampled_M = batch["targets"]
     sure = head(hidden_TD, batch, model.trunk.table, sampled_M, reward_M)  # the baseline predicts one half: .693
     log_p_V = F.linear(head.tokens.features(hidden_TD[:1]), model.trunk.table, head.tokens.bias).log_softmax(-1)[0]
@@ -363,7 +369,7 @@ def test_adversarial_requires_a_separate_generator_that_may_be_correct(keys: dic
 
 def test_replace_mlm_predicts_the_originals_at_the_chosen_positions() -> None:
     batch, model = (
-        unpadded(rows()),
+        collate_unpadded(rows()),
         twin(losses=(MaskedTokens(), ReplacedTokenDetection(predict="original", predict_at="masked"))),
     )
     scores, read = scores_and_input(model, batch)
@@ -375,7 +381,7 @@ def test_replace_mlm_predicts_the_originals_at_the_chosen_positions() -> None:
 
 
 def test_all_tokens_mlm_mixes_the_softmax_with_a_copy_of_the_input() -> None:
-    batch, model = unpadded(rows()), twin(losses=(MaskedTokens(), ReplacedTokenDetection(predict="original")))
+    batch, model = collate_unpadded(rows()), twin(losses=(MaskedTokens(), ReplacedTokenDetection(predict="original")))
     scores, read = scores_and_input(model, batch)
     hidden_TD = model.trunk.discriminator(model.trunk.embed(read), layout(read, "bidirectional"))
     head = model.heads["replaced"]

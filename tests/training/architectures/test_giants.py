@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from orchestration.config import load
 from tests.training.architectures.giant_layer import TOKENS, forward_and_backward, initialize, inputs_of, layer_of
-from tests.training.batches import unpadded
+from tests.training.batches import collate_unpadded
 from tests.training.encoder_decoders import VOCAB, rows_of
 from training.model import Model
 from training.specs import EncoderDecoder
@@ -126,7 +126,7 @@ def test_one_block_of_each_side_of_t5_11b_computes_forward_and_backward() -> Non
         model = Model(trunk, giant.losses, VOCAB, giant.seed)
     skip_without_memory(model, "t5_11b", torch.float32)
     norms = initialize(model, torch.float32)
-    score = model(unpadded(rows_of(trunk, [TOKENS], [TOKENS])))["next_token"]
+    score = model(collate_unpadded(rows_of(trunk, [TOKENS], [TOKENS])))["next_token"]
     (score.loss / score.count).backward()
     assert math.isfinite(score.loss.item())
     assert norms.keys() == {name for name, _ in model.named_parameters()}

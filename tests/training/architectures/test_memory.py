@@ -12,7 +12,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from preprocessing.files import checked_json, from_checked_json
+from preprocessing.files import from_checked_json, to_checked_json
 from preprocessing.masking import NoMasking, PartialPrediction
 from preprocessing.objectives import CausalLM, PermutationLM
 from preprocessing.packing import Stream, StreamPair
@@ -148,7 +148,7 @@ def test_a_run_in_another_layout_starts_with_an_empty_memory_and_a_note(
     written = from_checked_json(manifest.read_bytes())
     assert key in written
     changed = {name: number for name, number in (written | {key: value}).items() if number is not None}
-    manifest.write_bytes(checked_json(changed))
+    manifest.write_bytes(to_checked_json(changed))
     assert train(run)[0].finished
     assert f"was written with {line}; the memory of the model starts empty" in caplog.text
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from orchestration.config import load
 from preprocessing.tokenization import table_rows
-from tests.training.batches import random_rows, unpadded
+from tests.training.batches import collate_unpadded, random_rows
 from training.architectures import WHOLE, PipelineStage, Share, StageInputs
 from training.engines import TensorSlice, tensor_shares_of
 from training.losses import MaskedTokens, SentencePair
@@ -120,7 +120,7 @@ def test_pipeline_stages_are_initialized_like_the_whole_model(of: int) -> None:
 
 
 def test_consecutive_stages_compute_the_same_as_the_whole_model() -> None:
-    whole, batch = small(PipelineStage()).eval(), unpadded(random_rows([9, 7, 16], 101))
+    whole, batch = small(PipelineStage()).eval(), collate_unpadded(random_rows([9, 7, 16], 101))
     states: torch.Tensor | None = None
     for number in range(3):
         made = small(PipelineStage(number, 3)).eval()(batch, StageInputs(states, whole.trunk.table))

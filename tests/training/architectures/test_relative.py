@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.training import parity
-from tests.training.batches import padded, random_rows, unpadded
+from tests.training.batches import collate_padded, collate_unpadded, random_rows
 from training.architectures import relative
 from training.architectures.memory import RecalledMemory
 from training.losses import NextToken
@@ -45,7 +45,7 @@ def segments(length: int, parts: int, rows: int = 3) -> list[dict[str, Tensor]]:
         [{name: row[name][part * size :][:size] for name in ("input_ids", "token_type_ids", "labels")} for row in whole]
         for part in range(parts)
     ]
-    return [in_memory_slot(unpadded(rows), fresh=part == 0) for part, rows in enumerate(cuts)]
+    return [in_memory_slot(collate_unpadded(rows), fresh=part == 0) for part, rows in enumerate(cuts)]
 
 
 def in_memory_slot(batch: dict[str, Tensor], fresh: bool | Sequence[bool], slot: int = 0) -> dict[str, Tensor]:
@@ -187,11 +187,11 @@ def test_cleared_memory_stays_cleared() -> None:
 
 def test_the_memory_of_short_sequences_has_no_padding() -> None:
     net, rows = built().trunk, random_rows([5, 3], VOCAB)
-    net(in_memory_slot(padded(rows, 7), fresh=True))
+    net(in_memory_slot(collate_padded(rows, 7), fresh=True))
     states, counts = net.memory.states[0], net.memory.counts[0]
     assert counts.tolist() == [5, 3]
     again = built().trunk
-    again(in_memory_slot(unpadded(rows), fresh=True))
+    again(in_memory_slot(collate_unpadded(rows), fresh=True))
     for row, count in enumerate(counts.tolist()):
         found, wanted = again.memory.states[0][:, row, -count:], states[:, row, -count:]
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
@@ -281,9 +281,9 @@ def test_same_length_equals_a_band_of_the_dense_mask() -> None:
 
 def test_unpadded_states_equal_padded_states() -> None:
     rows, net = random_rows([5, 8, 1, 3], VOCAB), built().trunk
-    rectangle_BSD = net(padded(rows, 10))
+    rectangle_BSD = net(collate_padded(rows, 10))
     wanted_TD = torch.cat([row[:length] for row, length in zip(rectangle_BSD, [5, 8, 1, 3], strict=True)])
-    torch.testing.assert_close(net(unpadded(rows)), wanted_TD, rtol=0, atol=1e-5)
+    torch.testing.assert_close(net(collate_unpadded(rows)), wanted_TD, rtol=0, atol=1e-5)
 
 
 def test_no_token_attends_to_a_later_one() -> None:
@@ -297,7 +297,7 @@ def test_no_token_attends_to_a_later_one() -> None:
 
 
 def test_summary_is_the_state_of_the_last_token() -> None:
-    net, batch = built().trunk, unpadded(random_rows([5, 3], VOCAB))
+    net, batch = built().trunk, collate_unpadded(random_rows([5, 3], VOCAB))
     assert torch.equal(net.summary(batch), net(batch)[[4, 7]])
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.training.batches import padded, random_rows, unpadded
+from tests.training.batches import collate_padded, collate_unpadded, random_rows
 from training.architectures.layers import BatchLayout, attend, layout
 from training.losses import Loss, MaskedTokens, NextToken, SentencePair
 from training.model import Model, parameter_groups
@@ -125,7 +125,7 @@ def test_bert_base_with_pooler_and_without_heads_has_109_482_240_weights() -> No
 @pytest.mark.parametrize("trunk", TRUNKS)
 def test_unpadded_states_equal_padded_states(trunk: Architecture) -> None:
     rows, model = random_rows(RAGGED, VOCAB), built(trunk, heads_of(trunk))
-    flat_TD, rectangle_BSD = model.trunk(unpadded(rows)), model.trunk(padded(rows, 10))
+    flat_TD, rectangle_BSD = model.trunk(collate_unpadded(rows)), model.trunk(collate_padded(rows, 10))
     assert rectangle_BSD.shape == (4, 10, 32)
     torch.testing.assert_close(flat_TD, by_token(rectangle_BSD, RAGGED), rtol=0, atol=1e-6)
 
@@ -133,7 +133,7 @@ def test_unpadded_states_equal_padded_states(trunk: Architecture) -> None:
 @pytest.mark.parametrize("trunk", TRUNKS)
 def test_unpadded_gradients_equal_padded_gradients(trunk: Architecture) -> None:
     rows, gradients = random_rows(RAGGED, VOCAB), []
-    for batch in (unpadded(rows), padded(rows, 10)):
+    for batch in (collate_unpadded(rows), collate_padded(rows, 10)):
         model = built(trunk, heads_of(trunk))
         sum(score.loss / score.count for score in model(batch).values()).backward()
         gradients.append({name: tensor.grad for name, tensor in model.named_parameters()})
@@ -141,7 +141,7 @@ def test_unpadded_gradients_equal_padded_gradients(trunk: Architecture) -> None:
 
 
 def test_sequences_of_equal_length_are_not_rearranged() -> None:
-    batch = unpadded(random_rows([6, 6, 6], VOCAB))
+    batch = collate_unpadded(random_rows([6, 6, 6], VOCAB))
     rows = layout(batch, "bidirectional")
     assert rows.place_T is None
     assert rows.seen is None
@@ -149,16 +149,16 @@ def test_sequences_of_equal_length_are_not_rearranged() -> None:
 
 def test_sequences_of_equal_length_have_the_same_states_as_alone() -> None:
     rows, trunk = random_rows([6, 6, 6], VOCAB), built(ENCODER, BERT).trunk
-    alone = torch.cat([trunk(unpadded([row])) for row in rows])
-    torch.testing.assert_close(trunk(unpadded(rows)), alone, rtol=0, atol=1e-6)
+    alone = torch.cat([trunk(collate_unpadded([row])) for row in rows])
+    torch.testing.assert_close(trunk(collate_unpadded(rows)), alone, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("trunk", TRUNKS)
 def test_sequences_of_a_batch_do_not_attend_to_each_other(trunk: Architecture) -> None:
     rows, others = random_rows(RAGGED, VOCAB), random_rows(RAGGED, VOCAB, seed=1)
     net = built(trunk, heads_of(trunk)).trunk
-    mixed = net(unpadded([rows[0], *others[1:]]))
-    torch.testing.assert_close(net(unpadded(rows))[: RAGGED[0]], mixed[: RAGGED[0]], rtol=0, atol=1e-6)
+    mixed = net(collate_unpadded([rows[0], *others[1:]]))
+    torch.testing.assert_close(net(collate_unpadded(rows))[: RAGGED[0]], mixed[: RAGGED[0]], rtol=0, atol=1e-6)
 
 
 # Attention masks.
@@ -192,7 +192,7 @@ def test_attention_equals_a_dense_mask(lengths: list[int], causal: bool) -> None
 
 @pytest.mark.parametrize("trunk", TRUNKS[2:])
 def test_decoder_does_not_attend_to_the_future(trunk: Decoder) -> None:
-    batch, net = unpadded(random_rows([10], VOCAB)), built(trunk, [NextToken()]).trunk
+    batch, net = collate_unpadded(random_rows([10], VOCAB)), built(trunk, [NextToken()]).trunk
     changed = batch | {
         "input_ids": torch.where(torch.arange(10) < 6, batch["input_ids"], (batch["input_ids"] + 1) % VOCAB)
     }
@@ -202,7 +202,7 @@ def test_decoder_does_not_attend_to_the_future(trunk: Decoder) -> None:
 
 
 def test_encoder_attends_to_both_sides() -> None:
-    batch, net = unpadded(random_rows([10], VOCAB)), built(ENCODER, BERT).trunk
+    batch, net = collate_unpadded(random_rows([10], VOCAB)), built(ENCODER, BERT).trunk
     changed = batch | {
         "input_ids": torch.where(torch.arange(10) == 6, (batch["input_ids"] + 1) % VOCAB, batch["input_ids"])
     }
@@ -214,14 +214,14 @@ def test_the_summary_is_the_first_state_of_an_encoder_and_the_last_of_a_decoder(
     trunk: Architecture, at: list[int]
 ) -> None:
     rows, net = random_rows(RAGGED, VOCAB), built(trunk, heads_of(trunk)).trunk
-    flat_BD, rectangle_BD = net.summary(unpadded(rows)), net.summary(padded(rows, 10))
-    assert torch.equal(flat_BD, net(unpadded(rows))[at])
+    flat_BD, rectangle_BD = net.summary(collate_unpadded(rows)), net.summary(collate_padded(rows, 10))
+    assert torch.equal(flat_BD, net(collate_unpadded(rows))[at])
     torch.testing.assert_close(flat_BD, rectangle_BD, rtol=0, atol=1e-6)
 
 
 def test_encoder_ignores_the_content_of_padding() -> None:
     rows, net = random_rows(RAGGED, VOCAB), built(ENCODER, BERT).trunk
-    zeros, nines = net(padded(rows, 10, pad=0)), net(padded(rows, 10, pad=9))
+    zeros, nines = net(collate_padded(rows, 10, pad=0)), net(collate_padded(rows, 10, pad=9))
     torch.testing.assert_close(by_token(zeros, RAGGED), by_token(nines, RAGGED), rtol=0, atol=0)
 
 
@@ -231,32 +231,34 @@ def test_first_position_uses_the_table_row_after_the_offset() -> None:
     plain = built(replace(ENCODER, position_embedding=LearnedPositions(max_position_embeddings=14)), BERT)
     state = shifted.state_dict()
     plain.load_state_dict(state | {"trunk.positions.weight": state["trunk.positions.weight"][2:]})
-    torch.testing.assert_close(shifted.trunk(unpadded(rows)), plain.trunk(unpadded(rows)), rtol=0, atol=0)
+    torch.testing.assert_close(
+        shifted.trunk(collate_unpadded(rows)), plain.trunk(collate_unpadded(rows)), rtol=0, atol=0
+    )
 
 
 def test_a_trunk_with_one_segment_treats_a_pair_as_one_segment() -> None:
     """RoBERTa fine-tuned on pairs: the second segment has no embedding of its own."""
     rows, net = random_rows(RAGGED, VOCAB), built(replace(ENCODER, type_vocab_size=1), (MaskedTokens(),)).trunk
     alike = [row | {"token_type_ids": row["token_type_ids"] * 0} for row in rows]
-    torch.testing.assert_close(net(unpadded(rows)), net(unpadded(alike)), rtol=0, atol=0)
+    torch.testing.assert_close(net(collate_unpadded(rows)), net(collate_unpadded(alike)), rtol=0, atol=0)
 
 
 def test_dropout_acts_in_training_and_not_in_evaluation() -> None:
-    batch, net = unpadded(random_rows(RAGGED, VOCAB)), built(replace(ENCODER, hidden_dropout=0.1), BERT).trunk
+    batch, net = collate_unpadded(random_rows(RAGGED, VOCAB)), built(replace(ENCODER, hidden_dropout=0.1), BERT).trunk
     assert not torch.equal(net(batch), net(batch))
     net.eval()
     assert torch.equal(net(batch), net(batch))
 
 
 def test_dropout_also_acts_on_the_embeddings() -> None:
-    batch, net = unpadded(random_rows(RAGGED, VOCAB)), built(replace(ENCODER, hidden_dropout=0.5), BERT).trunk
+    batch, net = collate_unpadded(random_rows(RAGGED, VOCAB)), built(replace(ENCODER, hidden_dropout=0.5), BERT).trunk
     net.blocks = torch.nn.ModuleList()
     assert 0.3 < float((net(batch) == 0).float().mean()) < 0.7
 
 
 def test_attention_dropout_acts_in_training_and_not_in_evaluation() -> None:
     batch, net = (
-        unpadded(random_rows(RAGGED, VOCAB)),
+        collate_unpadded(random_rows(RAGGED, VOCAB)),
         built(replace(DECODER, attention_dropout=0.1), [NextToken()]).trunk,
     )
     assert not torch.equal(net(batch), net(batch))

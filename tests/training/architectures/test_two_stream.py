@@ -63,9 +63,8 @@ def rows_of(lengths: list[int], seed: int = 0, rate: float = 0.4) -> list[Row]:
 
 
 def batch_of(rows: list[Row], unpadded: bool = True, **columns: Tensor) -> dict[str, Tensor]:
-    batch = (
-        collate.unpadded(rows) if unpadded else collate.padded(rows, max(len(row["input_ids"]) for row in rows) + 2, 0)
-    )
+    longest = max(len(row["input_ids"]) for row in rows)
+    batch = collate.collate_unpadded(rows) if unpadded else collate.collate_padded(rows, longest + 2, 0)
     return tensors(batch) | columns
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.training.batches import padded, random_rows, unpadded
-from training.architectures.window_attention import WindowAttention, banded_attention
+from tests.training.batches import collate_padded, collate_unpadded, random_rows
+from training.architectures.window_attention import WindowAttention, attend_to_band
 from training.losses import Loss, MaskedTokens, NextToken
 from training.model import Model
 from training.specs import (
@@ -63,7 +63,7 @@ def test_band_equals_a_dense_mask(before: int, after: int, first: bool) -> None:
     qkv = torch.randn(4, longest, 3, 2, 8, generator=torch.Generator().manual_seed(0))
     inside_BS = torch.arange(longest) < lengths_B[:, None]
     seen_BSS = band_mask(longest, before, after, first) & inside_BS[:, None]
-    found = banded_attention(qkv, lengths_B, before, after, first=first)
+    found = attend_to_band(qkv, lengths_B, before, after, first=first)
     torch.testing.assert_close(found[inside_BS], dense(qkv, seen_BSS)[inside_BS], rtol=0, atol=1e-6)
 
 
@@ -77,7 +77,7 @@ def test_gradients_of_a_band_equal_those_of_a_dense_mask_and_are_zero_at_padding
     for fast in (True, False):
         given = qkv.clone().requires_grad_()
         mixed = (
-            banded_attention(given, lengths_B, 2, 2, first=first)
+            attend_to_band(given, lengths_B, 2, 2, first=first)
             if fast
             else dense(given, seen_BSS | ~inside_BS[..., None])
         )
@@ -104,7 +104,7 @@ def test_tensors_of_a_band_do_not_grow_quadratically() -> None:
     sizes = []
     for longest in (256, 512):
         with Largest() as largest:
-            banded_attention(torch.zeros(1, longest, 3, 1, 2), torch.tensor([longest]), 4, 4, first=True)
+            attend_to_band(torch.zeros(1, longest, 3, 1, 2), torch.tensor([longest]), 4, 4, first=True)
         sizes.append(largest.size)
     assert sizes[1] <= 2 * sizes[0]
 
@@ -112,13 +112,13 @@ def test_tensors_of_a_band_do_not_grow_quadratically() -> None:
 @pytest.mark.parametrize("trunk", [ENCODER, GLOBAL, BANDED])
 def test_unpadded_states_and_gradients_equal_padded_ones(trunk: Encoder | Decoder) -> None:
     rows, model = random_rows(RAGGED, VOCAB), net(trunk)
-    flat_TD, rectangle_BSD = model.trunk(unpadded(rows)), model.trunk(padded(rows, 24))
+    flat_TD, rectangle_BSD = model.trunk(collate_unpadded(rows)), model.trunk(collate_padded(rows, 24))
     by_token = torch.cat([row[:length] for row, length in zip(rectangle_BSD, RAGGED, strict=True)])
     torch.testing.assert_close(flat_TD, by_token, rtol=0, atol=1e-5)
     parameters = list(model.parameters())
     gradients = [
         torch.autograd.grad(score.loss, parameters)
-        for batch in (unpadded(rows), padded(rows, 24))
+        for batch in (collate_unpadded(rows), collate_padded(rows, 24))
         for score in model(batch).values()
     ]
     torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-5)
@@ -127,7 +127,9 @@ def test_unpadded_states_and_gradients_equal_padded_ones(trunk: Encoder | Decode
 def test_a_window_wider_than_the_sequence_equals_full_attention() -> None:
     rows, windowed = random_rows(RAGGED, VOCAB), net(replace(ENCODER, attention_window=SlidingWindow(size=64)))
     full = net(replace(ENCODER, attention_window=FullAttention()))
-    torch.testing.assert_close(windowed.trunk(unpadded(rows)), full.trunk(unpadded(rows)), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        windowed.trunk(collate_unpadded(rows)), full.trunk(collate_unpadded(rows)), rtol=0, atol=1e-5
+    )
 
 
 def test_a_wide_window_with_tied_global_linears_equals_full_attention() -> None:
@@ -144,12 +146,14 @@ def test_a_wide_window_with_tied_global_linears_equals_full_attention() -> None:
             state[f"trunk.blocks.{number}.attention.global_query.{leaf}"] = qkv[:32]
             state[f"trunk.blocks.{number}.attention.global_key_value.{leaf}"] = qkv[32:]
     windowed.load_state_dict(state)
-    torch.testing.assert_close(windowed.trunk(unpadded(rows)), full.trunk(unpadded(rows)), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        windowed.trunk(collate_unpadded(rows)), full.trunk(collate_unpadded(rows)), rtol=0, atol=1e-5
+    )
 
 
 def affected_positions(trunk: Encoder | Decoder, changed: int) -> list[int]:
     """Positions of a sequence of 24 tokens whose state changes when the token at one position changes."""
-    batch, model = unpadded(random_rows([24], VOCAB)), net(trunk)
+    batch, model = collate_unpadded(random_rows([24], VOCAB)), net(trunk)
     other = torch.where(torch.arange(24) == changed, (batch["input_ids"] + 1) % VOCAB, batch["input_ids"])
     change_T = (model.trunk(batch) - model.trunk(batch | {"input_ids": other})).abs().amax(-1)
     return (change_T > 1e-6).nonzero().flatten().tolist()
@@ -178,7 +182,7 @@ def test_decoder_has_a_band_in_every_second_layer() -> None:
 def test_a_banded_layer_attends_only_to_its_last_tokens() -> None:
     model = net(BANDED)
     model.trunk.blocks = model.trunk.blocks[1:]
-    batch = unpadded(random_rows([24], VOCAB))
+    batch = collate_unpadded(random_rows([24], VOCAB))
     other = torch.where(torch.arange(24) == 12, (batch["input_ids"] + 1) % VOCAB, batch["input_ids"])
     change_T = (model.trunk(batch) - model.trunk(batch | {"input_ids": other})).abs().amax(-1)
     assert (change_T > 1e-6).nonzero().flatten().tolist() == [12, 13, 14]

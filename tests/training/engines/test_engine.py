@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from preprocessing.collate import unpadded
+from preprocessing.collate import collate_unpadded
 from preprocessing.errors import BadInput
 from tests.training.batches import random_rows
 from tests.training.corpora import mini_run, resampled
@@ -28,7 +28,7 @@ def local(run: Run) -> LocalEngine:
 
 
 def update(engine: Engine, rate: float = 1e-2, factor: float = 1.0) -> tuple[float, bool]:
-    scores = engine.forward(unpadded(random_rows([9, 7], 467)))
+    scores = engine.forward(collate_unpadded(random_rows([9, 7], 467)))
     engine.backward(factor * scores["masked_tokens"].loss)
     result = engine.step(rate)
     return result.grad_norm, result.skipped
@@ -40,7 +40,7 @@ def test_the_reported_norm_is_unclipped_and_clipping_bounds_the_step(run: Run) -
     assert hundredfold == pytest.approx(100 * norm, rel=1e-4)
     clipped, raw = local(run), local(replace(run, optimizer=replace(run.optimizer, max_grad_norm=0)))
     for engine in (clipped, raw):
-        engine.backward(engine.forward(unpadded(random_rows([9], 467)))["masked_tokens"].loss)
+        engine.backward(engine.forward(collate_unpadded(random_rows([9], 467)))["masked_tokens"].loss)
         engine.optimizer.zero_grad = lambda: None  # type: ignore[method-assign]  # keep the gradient to look at it
         engine.step(0.0)
     norms = [
@@ -107,7 +107,7 @@ def test_weights_of_a_shallower_trunk_are_refused_in_one_line(run: Run, tmp_path
 
 
 def test_columns_that_python_reads_stay_on_the_host() -> None:
-    batch = unpadded(random_rows([5, 3], 50)) | {"slot": np.array(0), "next_sentence_label": np.array([1, 0])}
+    batch = collate_unpadded(random_rows([5, 3], 50)) | {"slot": np.array(0), "next_sentence_label": np.array([1, 0])}
     there = {name for name, x in to_tensors(batch, torch.device("meta")).items() if x.is_meta}
     assert batch.keys() - there == {"lengths", "slot", "next_sentence_label"}
     assert {"input_ids", "positions"} <= there

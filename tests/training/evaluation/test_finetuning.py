@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from preprocessing.collate import unpadded
+from preprocessing.collate import collate_unpadded
 from preprocessing.schema import IGNORE
 from training.evaluation import Budget, finetune
 from training.evaluation.finetuning import examples_of
@@ -79,7 +79,7 @@ def classifier(spec: ModelSpec, classes: int, seed: int) -> TaskModel:
 
 def tensors(given: LabeledExamples) -> dict[str, torch.Tensor]:
     """The sequences as an unpadded batch."""
-    batch = unpadded([row for example in examples_of(given) for row in example])
+    batch = collate_unpadded([row for example in examples_of(given) for row in example])
     return {name: torch.from_numpy(array) for name, array in batch.items()}
 
 

@@ -17,7 +17,7 @@ from training.evaluation.eval_result import EvaluatedModel
 from training.evaluation.likelihoods import evaluate_likelihoods
 from training.files import JsonlFormat, LinesFormat, WholeFileFormat
 from training.likelihood import LikelihoodModel, Perplexity, PerplexityText, Windowing
-from training.likelihood.models import causal
+from training.likelihood.models import score_causal
 from training.tasks import ContextLength, LoglikelihoodChoice, PerplexityTask, SplitRecords, TaskItem
 
 PAIRS = [
@@ -64,8 +64,8 @@ def test_each_kind_of_model_is_scored_by_its_likelihood(kind: str, tmp_path: Pat
 
 def test_likelihoods_use_the_weights_of_the_model(tmp_path: Path) -> None:
     asked, items = net_of("gpt2"), items_of(BLIMP, tmp_path, test=PAIRS)
-    requests = BLIMP.asked(items["test"]).requests
-    wanted = [each.nats for each in causal(net("gpt2"), asked.vocab, requests)]
+    requests = BLIMP.make_requests(items["test"]).requests
+    wanted = [each.nats for each in score_causal(net("gpt2"), asked.vocab, requests)]
     found = evaluate_likelihoods(asked, BLIMP, items).predictions["test"]
     assert [nats for each in found for nats in each["nats"]] == pytest.approx(wanted, abs=1e-4)
     random = [

@@ -94,7 +94,7 @@ def saved(model_type: str, folder: Path) -> Any:
         vocab = train(spec, LEARNED)
         vocab.save(folder)
         (folder / "specials.json").unlink()  # as in directories of transformers
-        about = {"do_lower_case": vocab.normalised("A") == "a"} if model_type in ("bert", "electra") else {}
+        about = {"do_lower_case": vocab.normalize("A") == "a"} if model_type in ("bert", "electra") else {}
         (folder / "tokenizer_config.json").write_text(json.dumps(about))
         rows = vocab.size + 3
     oracle = randomized(getattr(hf(), net)(getattr(hf(), config)(**keys, vocab_size=rows)))

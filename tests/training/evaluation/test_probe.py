@@ -47,9 +47,9 @@ def test_scored_examples_do_not_train_the_classifier() -> None:
 
 def test_the_sequences_do_not_depend_on_the_seed_of_the_run(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path)
-    found = probe.pairs(net(run), probe.held_out(run))
-    assert found == probe.pairs(net(run), probe.held_out(resampled(run, seed=7)))
-    rows = probe.held_out(run)
+    found = probe.pairs(net(run), probe.load_held_out(run))
+    assert found == probe.pairs(net(run), probe.load_held_out(resampled(run, seed=7)))
+    rows = probe.load_held_out(run)
     assert rows.store.split == "validation"  # this corpus has no test split
     assert (found.fitted, found.fitted + found.scored) == (rows.count(0) * 2 // 3, rows.count(0))
 
@@ -57,20 +57,20 @@ def test_the_sequences_do_not_depend_on_the_seed_of_the_run(corpus: Path, tmp_pa
 def test_pairs_are_probed_without_masks(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path)
     plain = resampled(run, objective=MaskedLM(mask_replace_prob=0.0, random_replace_prob=0.0))
-    hidden, whole = ([probe.held_out(one).row(0, i) for i in range(5)] for one in (run, plain))
+    hidden, whole = ([probe.load_held_out(one).row(0, i) for i in range(5)] for one in (run, plain))
     assert any((one["input_ids"] != other["input_ids"]).any() for one, other in zip(hidden, whole, strict=True))
     np.testing.assert_array_equal(probe.summaries(net(run), hidden), probe.summaries(net(run), whole))
 
 
 def test_masked_tokens_and_correct_predictions_are_counted(corpus: Path, tmp_path: Path) -> None:
     run = mini_run(corpus, tmp_path)
-    model, rows = net(run), probe.held_out(run)
+    model, rows = net(run), probe.load_held_out(run)
     labels = np.concatenate([rows.row(0, i)["labels"] for i in range(rows.count(0))])
     asked_for = labels[labels != IGNORE]
     commonest = int(np.bincount(asked_for).argmax())
     with torch.no_grad():
         model.heads["masked_tokens"].bias[commonest] = 1e6  # this model always predicts one word
-    found = probe.masked(model, rows)
+    found = probe.evaluate_masked_tokens(model, rows)
     assert found.scored == len(asked_for)
     assert found.accuracy == pytest.approx((asked_for == commonest).mean())
 
@@ -78,14 +78,14 @@ def test_masked_tokens_and_correct_predictions_are_counted(corpus: Path, tmp_pat
 def test_the_loss_is_the_mean_over_masked_tokens(corpus: Path, tmp_path: Path) -> None:
     """Compared with a model that predicts the same distribution everywhere."""
     run = mini_run(corpus, tmp_path)
-    model, rows = net(run), probe.held_out(run)
+    model, rows = net(run), probe.load_held_out(run)
     labels = np.concatenate([rows.row(0, i)["labels"] for i in range(rows.count(0))])
     asked_for = labels[labels != IGNORE]
     log_p_V = np.log(np.random.default_rng(0).dirichlet(np.ones(run.vocab_size)))
     with torch.no_grad():
         model.trunk.table.zero_()
         model.heads["masked_tokens"].bias.copy_(torch.from_numpy(log_p_V))
-    assert probe.masked(model, rows).loss == pytest.approx(-log_p_V[asked_for].mean(), rel=1e-5)
+    assert probe.evaluate_masked_tokens(model, rows).loss == pytest.approx(-log_p_V[asked_for].mean(), rel=1e-5)
 
 
 def test_saved_weights_are_loaded_unchanged(corpus: Path, tmp_path: Path) -> None:
@@ -102,17 +102,17 @@ def test_saved_weights_are_loaded_unchanged(corpus: Path, tmp_path: Path) -> Non
 def test_missing_labels_and_losses_are_refused(corpus: Path, tmp_path: Path) -> None:
     packed = resampled(mini_run(corpus, tmp_path, losses=(MaskedTokens(),)), packing=Contiguous(unit="sentence"))
     with pytest.raises(BadInput, match="have no label"):
-        probe.pairs(net(packed), probe.held_out(packed))
+        probe.pairs(net(packed), probe.load_held_out(packed))
     paired = mini_run(corpus, tmp_path, losses=(SentencePair(),))
     with pytest.raises(BadInput, match="no loss of this model predicts masked tokens"):
-        probe.masked(net(paired), probe.held_out(paired))
+        probe.evaluate_masked_tokens(net(paired), probe.load_held_out(paired))
 
 
 def test_too_little_held_out_text_is_refused(tmp_path: Path) -> None:
     few = mini_run(mini_corpus(tmp_path / "few", num_train=2, num_validation=2), tmp_path)
     with pytest.raises(DataError, match="too few held-out pairs"):
-        probe.pairs(net(few), probe.held_out(few))
+        probe.pairs(net(few), probe.load_held_out(few))
     manifest = Manifest.load(few.corpus)
     replace(manifest, shards=tuple(one for one in manifest.shards if one.split == "train")).save(Path(few.corpus))
     with pytest.raises(DataError, match="no text is held out"):
-        probe.held_out(few)
+        probe.load_held_out(few)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from preprocessing.collate import unpadded
+from preprocessing.collate import collate_unpadded
 from preprocessing.schema import IGNORE, Row
 from training.specs import (
     Architecture,
@@ -67,4 +67,4 @@ def rows(count: int = 3, seed: int = 0) -> list[Row]:
 
 def batch_of(given: list[Row]) -> dict[str, Tensor]:
     """The sequences, unpadded."""
-    return {name: torch.from_numpy(array) for name, array in unpadded(given).items()}
+    return {name: torch.from_numpy(array) for name, array in collate_unpadded(given).items()}

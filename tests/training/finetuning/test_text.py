@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from preprocessing.collate import padded, unpadded
+from preprocessing.collate import collate_padded, collate_unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Row
 from tests.training.encoder_decoders import BART, T5
@@ -61,7 +61,7 @@ def row(rng: np.random.Generator, *, source: bool) -> Row:
 
 def theirs(rows: list[Row], *, source: bool) -> dict[str, Any]:
     """A padded batch as transformers takes it, without its labels."""
-    batch = to_tensors(padded(rows, 40, 1), CPU)
+    batch = to_tensors(collate_padded(rows, 40, 1), CPU)
     side = "source_" if source else ""
     ids = batch[f"{side}input_ids"]
     mask = (torch.arange(ids.shape[1]) < batch[f"{side}lengths"][:, None]).long()
@@ -148,7 +148,7 @@ def test_an_encoder_with_an_added_decoder_has_the_same_states(changes: Any) -> N
         {"input_ids": rng.integers(0, 50, n), "token_type_ids": np.zeros(n), "labels": np.full(n, IGNORE)}
         for n in (5, 22, 9)
     ]
-    batch = to_tensors(unpadded(rows), CPU)
+    batch = to_tensors(collate_unpadded(rows), CPU)
     both = model.eval().trunk
     assert isinstance(both, EncoderDecoderModel)
     with torch.no_grad():

@@ -17,7 +17,7 @@ from preprocessing.errors import BadInput
 from preprocessing.objectives import GapSentenceGeneration
 from preprocessing.schema import Row
 from preprocessing.tokenization import Vocab
-from tests.training.batches import padded, unpadded
+from tests.training.batches import collate_padded, collate_unpadded
 from tests.training.encoder_decoders import BART, MASS, PEGASUS, T5, inside, rows_of, spec_of
 from tests.training.parity import ONE_PAD, built, gradients, labels_of, loaded, randomized, vocabulary, weights
 from training.formats import bart, pegasus, t5, to_transformers
@@ -66,7 +66,7 @@ def logits(model: Model, batch: Mapping[str, Tensor]) -> Tensor:
 
 def assert_alike(model: Model, oracle: Any, format: ModelFormat, rows: list[Row]) -> None:
     """Assert equal logits, loss and gradients, ours without padding and theirs with it."""
-    ours, theirs = unpadded(rows), padded(rows, 14, pad=1)
+    ours, theirs = collate_unpadded(rows), collate_padded(rows, 14, pad=1)
     wanted, score = oracle_output(oracle, theirs, labels=labels_of(theirs)), model(ours)["next_token"]
     torch.testing.assert_close(logits(model, ours), wanted.logits[inside(theirs)], rtol=0, atol=1e-5)
     torch.testing.assert_close(score.loss / score.count, wanted.loss, rtol=0, atol=1e-5)
@@ -115,13 +115,13 @@ def test_a_hidden_source_equals_a_decoder_mask_in_transformers(pieces: Path, tmp
     model, rng = built(spec_of(BART)), np.random.default_rng(2)
     oracle = exported(model, pieces, tmp_path)
     rows = [row | {"source_seen": rng.random(len(row["source_input_ids"])) < 0.6} for row in rows_of(BART)]
-    theirs = padded(rows, 14, pad=1)
+    theirs = collate_padded(rows, 14, pad=1)
     with torch.no_grad():
         read = oracle.model.encoder(theirs["source_input_ids"], attention_mask=inside(theirs, "source_").long())
         wanted = oracle_output(
             oracle, theirs, input_ids=None, encoder_outputs=read, attention_mask=theirs["source_seen"].long()
         )
-        found = logits(model, unpadded(rows))
+        found = logits(model, collate_unpadded(rows))
     torch.testing.assert_close(found, wanted.logits[inside(theirs)], rtol=0, atol=1e-5)
 
 
@@ -198,8 +198,10 @@ def test_positions_of_pegasus_equal_theirs_up_to_the_longest_sequence(pieces: Pa
     table = oracle.model.encoder.embed_positions
     torch.testing.assert_close(table.weight.data, table.create_weight(), rtol=0, atol=4e-5)
     with torch.no_grad():
-        wanted = oracle_output(oracle, padded(rows, 512, pad=1)).logits[inside(padded(rows, 512, pad=1))]
-        torch.testing.assert_close(logits(model, unpadded(rows)), wanted, rtol=0, atol=1e-5)
+        wanted = oracle_output(oracle, collate_padded(rows, 512, pad=1)).logits[
+            inside(collate_padded(rows, 512, pad=1))
+        ]
+        torch.testing.assert_close(logits(model, collate_unpadded(rows)), wanted, rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
@@ -213,7 +215,7 @@ def test_a_gap_sentence_example_has_the_same_loss_in_transformers(pieces: Path, 
         "sentence_starts": starts_S,
     }
     row = GapSentenceGeneration()(before, vocab, rng)
-    score = model(unpadded([row]))["next_token"]
+    score = model(collate_unpadded([row]))["next_token"]
     source, labels = (torch.from_numpy(row[name])[None].long() for name in ("source_input_ids", "labels"))
     torch.testing.assert_close(score.loss / score.count, oracle(source, labels=labels).loss, rtol=0, atol=1e-5)
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from preprocessing import tokenization
 from preprocessing.errors import BadInput
-from tests.training.batches import padded, random_rows, unpadded
+from tests.training.batches import collate_padded, collate_unpadded, random_rows
 from tests.training.parity import ONE_PAD, ZERO_PAD, built, hf, inside, labels_of, loaded, randomized, vocabulary
 from training.formats import to_transformers
 from training.formats.load import from_transformers
@@ -78,7 +78,7 @@ def batches(spec: ModelSpec, lengths: list[int], length: int) -> tuple[dict[str,
         }
         for row in random_rows(lengths, spec.vocab_size - 2)
     ]
-    return unpadded(rows), padded(rows, length, pad=1)
+    return collate_unpadded(rows), collate_padded(rows, length, pad=1)
 
 
 def our_logits(model: Model, batch: dict[str, Tensor]) -> list[Tensor]:

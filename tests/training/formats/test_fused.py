@@ -107,6 +107,6 @@ def test_every_format_is_tested(vocabs: list[Path]) -> None:
 def test_a_fused_parameter_without_its_shapes_fails_the_comparison(
     vocabs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.architectures.fused.FusedLinear.fused", lambda self: {})
+    monkeypatch.setattr("training.architectures.fused.FusedLinear.list_fused", lambda self: {})
     with pytest.raises(AssertionError, match=r"query\.weight is"):
         test_each_tensor_of_transformers_is_a_separate_tensor_of_ours("bert", vocabs, tmp_path)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from preprocessing.errors import BadInput
-from tests.training.batches import random_rows, unpadded
+from tests.training.batches import collate_unpadded, random_rows
 from tests.training.parity import ONE_PAD, ZERO_PAD, built, vocabulary, weights
 from training.formats import save_weights, to_transformers
 from training.formats.start import load_init_checkpoint, require_fitting_weights
@@ -66,7 +66,9 @@ def test_longformer_starts_from_roberta_and_repeats_its_positions(in_their_forma
     table_PD = longformer.trunk.positions.weight[2:]
     for start in (0, 8, 16):
         assert torch.equal(table_PD[start : start + 8], roberta.trunk.positions.weight[2:])
-    batch = unpadded(random_rows([8, 5], 320))  # with a window wider than the sequence, all tokens attend to all
+    batch = collate_unpadded(
+        random_rows([8, 5], 320)
+    )  # with a window wider than the sequence, all tokens attend to all
     batch["token_type_ids"] *= 0
     torch.testing.assert_close(longformer.trunk(batch), roberta.trunk(batch), rtol=0, atol=1e-5)
 
@@ -96,7 +98,7 @@ def test_positions_with_another_offset_are_shifted(tmp_path: Path) -> None:
         ),
         tmp_path,
     )
-    batch = unpadded(random_rows([10, 5], 320))
+    batch = collate_unpadded(random_rows([10, 5], 320))
     assert torch.equal(moved.trunk(batch), bert.trunk(batch))
 
 
@@ -104,7 +106,7 @@ def test_shared_layers_are_initialized_from_another_model(tmp_path: Path) -> Non
     spec = replace(BERT, model=replace(BERT.model, num_hidden_layers=4, parameter_sharing="all", num_hidden_groups=2))
     model = built(spec)
     save_weights(weights(model), spec, tmp_path)
-    batch = unpadded(random_rows([10, 5], 320))
+    batch = collate_unpadded(random_rows([10, 5], 320))
     assert torch.equal(started(spec, tmp_path).trunk(batch), model.trunk(batch))
 
 

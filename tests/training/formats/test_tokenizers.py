@@ -85,7 +85,7 @@ def test_exported_texts_begin_and_end_like_the_sequences_of_the_recipe(name: str
     rows = ExampleDataset(store(vocab, 2 if segment.kind == "parallel" else 4), vocab, tiny.sampling, 64)  # type: ignore[arg-type]
     made = next(row for row in (rows.row(0, at) for at in range(rows.count(0))) if is_forward(row))
     before, behind = ends(made.get("source_input_ids", made["input_ids"]), vocab)
-    read = tiny.sampling.reading(vocab).around
+    read = tiny.sampling.adapt_tokenizer(vocab).around
     assert list(read.before) == before
     is_whole = (
         segment.kind in ("segment_pair", "stream_pair", "single_sentence")
@@ -110,7 +110,7 @@ def test_the_exported_tokenizer_gives_the_ids_of_fine_tuning(name: str, tmp_path
     """Tasks on held-out documents use the same IDs. For a decoder, the exported tokenizer does not add the end
     token."""
     tiny = recipe(name, "tiny")
-    vocab = tiny.sampling.reading(of(tiny))
+    vocab = tiny.sampling.adapt_tokenizer(of(tiny))
     save_tokenizer(vocab, tiny.model, tmp_path)
     theirs = hf().AutoTokenizer.from_pretrained(tmp_path)
     template, (first, second) = Template(vocab), TEXT[:2]
@@ -135,7 +135,7 @@ def test_the_exported_tokenizer_gives_the_ids_of_fine_tuning(name: str, tmp_path
 
 def test_t5_has_no_cls_and_keeps_its_sentinels_when_decoding(tmp_path: Path) -> None:
     tiny = recipe("t5_base", "tiny")
-    vocab = tiny.sampling.reading(of(tiny))
+    vocab = tiny.sampling.adapt_tokenizer(of(tiny))
     save_tokenizer(vocab, tiny.model, tmp_path)
     theirs = hf().AutoTokenizer.from_pretrained(tmp_path)
     assert theirs.cls_token is None
@@ -154,7 +154,7 @@ def test_t5_has_no_cls_and_keeps_its_sentinels_when_decoding(tmp_path: Path) -> 
 def test_a_prompt_of_a_decoder_begins_with_the_end_of_text_token(tmp_path: Path) -> None:
     """It is the end of the previous text, as in running text; `transformers` adds it on request."""
     for name in ("gpt2", "gpt1"):
-        vocab = recipe(name, "tiny").sampling.reading(of(recipe(name, "tiny")))
+        vocab = recipe(name, "tiny").sampling.adapt_tokenizer(of(recipe(name, "tiny")))
         save_tokenizer(vocab, recipe(name, "tiny").model, tmp_path / name)
         theirs = hf().AutoTokenizer.from_pretrained(tmp_path / name)
         prompt: Prompt = _prompt("the cat", vocab, None)

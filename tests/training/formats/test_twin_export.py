@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from preprocessing import tokenization
 from preprocessing.schema import IGNORE
 from tests.training.architectures.test_generator_discriminator import LOSSES, SMALL, VOCAB, rows, scores_and_input, twin
-from tests.training.batches import padded, unpadded
+from tests.training.batches import collate_padded, collate_unpadded
 from tests.training.parity import hf
 from training.architectures.layers import layout
 from training.formats import electra, load_weights, save_weights, to_transformers
@@ -84,7 +84,7 @@ def test_each_model_has_our_logits_losses_and_gradients_in_transformers(
     found = oracle.load_state_dict(electra.theirs(state, spec), strict=False)
     assert not found.unexpected_keys
     assert set(found.missing_keys) <= {"generator_lm_head.weight"}  # tied
-    ours, theirs = unpadded(rows()), padded(rows(), 14)
+    ours, theirs = collate_unpadded(rows()), collate_padded(rows(), 14)
     inside_BS = torch.arange(14) < theirs["lengths"][:, None]
     scores, read = scores_and_input(model, ours)
     labels_BS = torch.full((4, 14), IGNORE)

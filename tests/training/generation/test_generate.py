@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from preprocessing import tokenization
-from preprocessing.collate import unpadded
+from preprocessing.collate import collate_unpadded
 from preprocessing.errors import BadInput
 from preprocessing.rng import key
 from preprocessing.schema import IGNORE
@@ -425,7 +425,7 @@ def test_a_mask_attends_to_the_text_before_it_and_a_prompt_only_to_the_prompt() 
                 "reach": rank,
             }
             with torch.no_grad():
-                batch = to_tensors(unpadded([made]), torch.device("cpu"))
+                batch = to_tensors(collate_unpadded([made]), torch.device("cpu"))
                 scores.append(float(model(batch)["masked_tokens"].loss))
         assert int(np.argmin(scores)) == found.ids[step]
 

@@ -18,7 +18,7 @@ from preprocessing.objectives import MaskedSeq2Seq as FragmentRewrite
 from preprocessing.objectives.denoising import Edit
 from preprocessing.schema import IGNORE, Row
 from tests.mini_world import AT, MASK, PAD, SEP, VOCAB_SIZE, World, bigram_cross_entropy, unigram_entropy
-from tests.training.batches import unpadded
+from tests.training.batches import collate_unpadded
 from tests.training.encoder_decoders import NO_DROPOUT, PEGASUS_KNOBS, T5_KNOBS
 from tests.training.learning.test_learning import ENCODER, Course, examine, learn, next_token_rows
 from training.losses import MaskedTokens, NextToken
@@ -137,7 +137,7 @@ def left_to_right(rows: list[Row]) -> list[Row]:
 def examine_spans(model: Model, text: World) -> tuple[float, float]:
     """Loss of the text in T5's spans, and accuracy of the next sentinel. Only its number is tested, not its position,
     because the length of a span is unknown."""
-    batch = unpadded(span_rows(text, 500, np.random.default_rng(1)))
+    batch = collate_unpadded(span_rows(text, 500, np.random.default_rng(1)))
     logits_MV, target_M = F.linear(model.trunk(batch)[batch["targets_at"]], model.trunk.table), batch["targets"]
     is_sentinel_M = target_M >= VOCAB_SIZE
     is_text_M = (target_M >= AT["determiner"]) & ~is_sentinel_M
@@ -150,7 +150,7 @@ def examine_spans(model: Model, text: World) -> tuple[float, float]:
 def examine_verbs(model: Model, rows: list[Row]) -> tuple[float, float]:
     """Loss of the verbs of first gap sentences that begin with a determiner and a name, and its minimum without the
     source. The determiner gives the number of the verb. Only the source gives the topic of the document."""
-    batch = unpadded(rows)
+    batch = collate_unpadded(rows)
     begin_B = torch.tensor([0, *(len(row["labels"]) for row in rows[:-1])]).cumsum(0)
     subject_B = batch["targets"][begin_B + 1]
     begin_N = begin_B[(subject_B >= AT["name"]) & (subject_B < AT["noun"])]

@@ -17,7 +17,7 @@ from preprocessing.objectives import MaskedLM, UnifiedLM
 from preprocessing.objectives.unified_lm import Mode
 from preprocessing.schema import IGNORE, Ints, Row
 from tests.mini_world import CLS, SEP, VOCAB_SIZE, World, unigram_entropy
-from tests.training.batches import unpadded
+from tests.training.batches import collate_unpadded
 from tests.training.learning.test_learning import ENCODER, Course, Specials, examine, learn, masked
 from training.losses import MaskedTokens, SpanBoundary
 from training.losses.heads import boundary_targets
@@ -61,7 +61,7 @@ def test_spans_are_predicted_from_their_boundaries_on_the_right_sides(train: Wor
 @torch.no_grad()
 def swapped_boundaries(model: Model, rows: list[Row]) -> float:
     """Loss of the boundary head if the two boundary states are swapped."""
-    head, batch = model.heads["span_boundary"], unpadded(rows)
+    head, batch = model.heads["span_boundary"], collate_unpadded(rows)
     here, target = boundary_targets(batch, head.positions), batch["targets"]
     features = head.features(model.trunk(batch), here._replace(before=here.after, after=here.before))
     logits = features @ model.trunk.table.T + head.bias

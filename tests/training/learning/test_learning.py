@@ -20,7 +20,7 @@ from preprocessing.masking import TokenMasking
 from preprocessing.objectives import CausalLM, MaskedLM
 from preprocessing.schema import IGNORE, Ints, Row
 from tests.mini_world import AT, CLS, MASK, SEP, VOCAB_SIZE, World, bigram_cross_entropy, unigram_entropy
-from tests.training.batches import unpadded
+from tests.training.batches import collate_unpadded
 from training.losses import Loss, MaskedTokens, NextToken, SentencePair
 from training.model import Model, parameter_groups
 from training.specs import Architecture, Decoder, Encoder, LearnedPositions, Visibility
@@ -113,7 +113,7 @@ def learn(course: Course, text: World, seed: int = 0) -> Model:
     for step in range(course.steps):
         for group in optimizer.param_groups:
             group["lr"] = course.peak * min((step + 1) / 50, 1 - step / course.steps)
-        scores = model(unpadded(course.sample(text, course.batch, rng)))
+        scores = model(collate_unpadded(course.sample(text, course.batch, rng)))
         torch.stack([score.loss / score.count for score in scores.values()]).sum().backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -124,7 +124,7 @@ def learn(course: Course, text: World, seed: int = 0) -> Model:
 @torch.no_grad()
 def examine(model: Model, rows: list[Row]) -> dict[str, tuple[float, float]]:
     """Mean loss and accuracy of each head."""
-    scores = model(unpadded(rows))
+    scores = model(collate_unpadded(rows))
     return {kind: (float(s.loss) / s.count, int(s.correct) / s.count) for kind, s in scores.items()}
 
 
@@ -138,7 +138,7 @@ def agreement(model: Model, text: World, length: int = 48) -> float:
         ids_S[[1, 3]] = MASK
         labels_S = np.where(np.arange(length) == 1, text.ids_T[start], IGNORE)
         rows.append({"input_ids": ids_S, "token_type_ids": np.zeros(length), "labels": labels_S})
-    batch = unpadded(rows)
+    batch = collate_unpadded(rows)
     feature = model.heads["masked_tokens"].features(model.trunk(batch)[batch["targets_at"]])
     determiner_M2 = F.linear(feature, model.trunk.tokens.weight[AT["determiner"] : AT["particle"]])
     return float((determiner_M2.argmax(-1) == batch["targets"] - AT["determiner"]).float().mean())

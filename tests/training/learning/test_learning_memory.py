@@ -13,7 +13,7 @@ from preprocessing.masking import PartialPrediction
 from preprocessing.objectives import CausalLM, PermutationLM
 from preprocessing.schema import Ints, Row
 from tests.mini_world import VOCAB_SIZE, World, unigram_entropy
-from tests.training.batches import unpadded
+from tests.training.batches import collate_unpadded
 from tests.training.learning.test_learning import Specials
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, parameter_groups
@@ -44,7 +44,7 @@ def streams(text: World, count: int, slot: int, order: Ints | None = None) -> It
     for step in np.arange(steps) if order is None else order[order < steps]:
         at_BS = start_B[:, None] + step * LENGTH + np.arange(LENGTH + 1)
         rows = [{"input_ids": text.ids_T[at_S], "token_type_ids": np.zeros(LENGTH + 1)} for at_S in at_BS]
-        batch = unpadded([CausalLM()(row, Specials(), np.random.default_rng(0)) for row in rows])
+        batch = collate_unpadded([CausalLM()(row, Specials(), np.random.default_rng(0)) for row in rows])
         yield batch | {"slot": torch.tensor(slot), "fresh": torch.full((count,), bool(step == 0 and order is None))}
 
 
@@ -90,7 +90,7 @@ def endless_streams(text: World, count: int) -> Iterator[dict[str, Tensor]]:
 def endless_permuted(text: World, count: int, seed: int) -> Iterator[dict[str, Tensor]]:
     rng = np.random.default_rng(seed)
     while True:
-        yield unpadded(permuted(text, count, rng))
+        yield collate_unpadded(permuted(text, count, rng))
 
 
 @torch.no_grad()
@@ -109,7 +109,7 @@ def test_a_short_run_with_a_memory_uses_context(train: World, held_out: World) -
 @pytest.mark.slow
 def test_a_short_run_with_permuted_prediction_uses_context(train: World, held_out: World) -> None:
     model = learn(XLNET, endless_permuted(train, 32, seed=0), steps=120, peak=5e-3)
-    loss = examine(model, iter([unpadded(permuted(held_out, 300, np.random.default_rng(1)))]))
+    loss = examine(model, iter([collate_unpadded(permuted(held_out, 300, np.random.default_rng(1)))]))
     assert loss < unigram_entropy(held_out.ids_T) - 0.5
 
 
@@ -138,4 +138,4 @@ def test_a_memory_of_the_previous_text_reduces_the_loss(train: World, held_out: 
 @pytest.mark.timeout(1200)
 def test_tokens_in_permuted_order_are_learned(train: World, held_out: World) -> None:
     model = learn(XLNET, endless_permuted(train, 32, seed=0), steps=900, peak=2e-3)
-    assert examine(model, iter([unpadded(permuted(held_out, 500, np.random.default_rng(1)))])) < 2.9
+    assert examine(model, iter([collate_unpadded(permuted(held_out, 500, np.random.default_rng(1)))])) < 2.9

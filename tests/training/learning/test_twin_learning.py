@@ -22,7 +22,7 @@ from preprocessing.masking import TokenMasking
 from preprocessing.objectives import MaskedLM
 from preprocessing.schema import IGNORE, Row
 from tests.mini_world import AT, CLS, SEP, World, unigram_entropy, world
-from tests.training.batches import unpadded
+from tests.training.batches import collate_unpadded
 from tests.training.learning.test_learning import TINY, Specials
 from training.evaluation import Budget, finetune
 from training.losses import Adversarial, Loss, MaskedTokens, ReplacedTokenDetection
@@ -72,7 +72,7 @@ def learn(
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = peak * min((step + 1) / 50, 1 - step / steps)
-        scores = model(unpadded(masked_rows(text, 64, rng, length)))
+        scores = model(collate_unpadded(masked_rows(text, 64, rng, length)))
         parts = [loss.weight * scores[loss.kind].loss / scores[loss.kind].count for loss in losses]
         torch.stack(parts).sum().backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -103,7 +103,7 @@ def examine(model: Model, text: World, length: int = 48) -> Found:
         seen.extend([model.heads["replaced"].logits(hidden), read["input_ids"] != original_ids(read)])
 
     handle = model.heads["replaced"].register_forward_hook(watch)
-    scores = model(unpadded(masked_rows(text, 1000, np.random.default_rng(1), length)))
+    scores = model(collate_unpadded(masked_rows(text, 1000, np.random.default_rng(1), length)))
     handle.remove()
     logit_T, replaced_T = seen
     rate = float(replaced_T.float().mean())
@@ -142,7 +142,7 @@ def test_both_models_learn_in_a_short_run(train: World, held_out: World) -> None
 def test_a_rewarded_generator_learns_less_than_a_masked_language_model(train: World, held_out: World) -> None:
     """Seed 0: .020 of the samples are the original tokens, .511 for a masked language model; guessing gives .002. The
     paper has .58 and .65 (3.2), after long runs."""
-    batch = unpadded(masked_rows(held_out, 1000, np.random.default_rng(1), length=24))
+    batch = collate_unpadded(masked_rows(held_out, 1000, np.random.default_rng(1), length=24))
     right = []
     for losses in (ADVERSARIAL, LOSSES):
         with torch.enable_grad():

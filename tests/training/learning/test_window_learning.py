@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from preprocessing.schema import IGNORE, Row
 from tests.mini_world import CLS, MASK, World
-from tests.training.batches import unpadded
+from tests.training.batches import collate_unpadded
 from tests.training.learning.test_learning import TINY, Course, learn
 from training.losses import MaskedTokens
 from training.model import Model
@@ -45,7 +45,7 @@ def copy_rows(_: World, count: int, rng: np.random.Generator) -> list[Row]:
 @torch.no_grad()
 def exact(model: Model, rows: list[Row]) -> float:
     """Fraction of the sequences whose masked symbols are all correct."""
-    batch = unpadded(rows)
+    batch = collate_unpadded(rows)
     feature_MD = model.heads["masked_tokens"].features(model.trunk(batch)[batch["targets_at"]])
     logits_MV = F.linear(feature_MD, model.trunk.table, model.heads["masked_tokens"].bias)
     return float((logits_MV.argmax(-1) == batch["targets"]).view(len(rows), -1).all(1).float().mean())

@@ -9,7 +9,7 @@ from preprocessing.errors import BadInput
 from tests.training.likelihood.nets import LONG, REQUESTS, net, vocabulary
 from tests.training.likelihood.nets import exported as export
 from training.likelihood import LogP, Request, pair_of
-from training.likelihood.models import CausalLikelihood, causal
+from training.likelihood.models import CausalLikelihood, score_causal
 
 LONGEST = 32
 
@@ -36,7 +36,7 @@ def test_continuations_have_the_log_probability_of_transformers(
     both: tuple[str, Any], share: bool, micro_tokens: int
 ) -> None:
     kind, oracle = both
-    found = causal(net(kind), vocabulary(kind), REQUESTS, share=share, micro_tokens=micro_tokens)
+    found = score_causal(net(kind), vocabulary(kind), REQUESTS, share=share, micro_tokens=micro_tokens)
     wanted = [expected(oracle, kind, request) for request in REQUESTS]
     assert [each.nats for each in found] == pytest.approx([nats for nats, *_ in wanted], abs=2e-4)
     assert [(each.tokens, each.greedy) for each in found] == [tuple(rest) for _, *rest in wanted]
@@ -47,33 +47,33 @@ def test_a_continuation_of_most_likely_tokens_is_greedy() -> None:
     model, pieces = net("gpt2"), vocabulary("gpt2")
     words = [" fox", " dog", " jugs", " the", "!", ".", " box", " liquor", " quick", " lazy", "s", "j", "q", "x", "z"]
     one_token = [word for word in words if len(pieces.encode(word)) == 1]
-    best = max(one_token, key=lambda word: causal(model, pieces, [Request("Pack my", word)])[0].nats)
-    greedy = [causal(model, pieces, [Request("Pack my", word)])[0].greedy for word in one_token]
+    best = max(one_token, key=lambda word: score_causal(model, pieces, [Request("Pack my", word)])[0].nats)
+    greedy = [score_causal(model, pieces, [Request("Pack my", word)])[0].greedy for word in one_token]
     assert sum(greedy) <= 1
     assert not any(flag for word, flag in zip(one_token, greedy, strict=True) if word != best)
 
 
 def test_the_number_of_truncated_tokens_is_reported() -> None:
-    first, last = causal(net("gpt2"), vocabulary("gpt2"), [Request("Pack", " my"), Request(LONG, " fox")])
+    first, last = score_causal(net("gpt2"), vocabulary("gpt2"), [Request("Pack", " my"), Request(LONG, " fox")])
     tokens = len(vocabulary("gpt2").encode(LONG + " fox"))
     assert (first.cut, last.cut) == (0, tokens - LONGEST - 1)
 
 
 def test_a_continuation_that_is_too_long_is_refused() -> None:
     with pytest.raises(BadInput, match=r"continuation too long: got \d+ tokens, expected at most 32; shorten it"):
-        causal(net("gpt2"), vocabulary("gpt2"), [Request("", LONG)])
+        score_causal(net("gpt2"), vocabulary("gpt2"), [Request("", LONG)])
 
 
 def test_a_continuation_without_tokens_is_refused() -> None:
     with pytest.raises(BadInput, match="has no token after 'Pack'"):
-        causal(net("gpt2"), vocabulary("gpt2"), [Request("Pack", "")])
+        score_causal(net("gpt2"), vocabulary("gpt2"), [Request("Pack", "")])
 
 
 @pytest.mark.parametrize("kind", ["xl", "adaptive"])
 def test_transformer_xl_log_probabilities_equal_its_own_loss(kind: str) -> None:
     """transformers has removed its class: the oracle is the loss of its head, one token at a time."""
     model, pieces = net(kind), vocabulary(kind)
-    found = causal(model, pieces, REQUESTS, micro_tokens=64)
+    found = score_causal(model, pieces, REQUESTS, micro_tokens=64)
     model.eval()
     for request, each in zip(REQUESTS, found, strict=True):
         context, continuation = pair_of(pieces, request)
@@ -95,15 +95,15 @@ def test_transformer_xl_log_probabilities_equal_its_own_loss(kind: str) -> None:
 
 def test_a_masked_language_model_is_refused() -> None:
     with pytest.raises(BadInput, match="cannot compute likelihoods"):
-        causal(net("bert"), vocabulary("bert"), REQUESTS[:1])
+        score_causal(net("bert"), vocabulary("bert"), REQUESTS[:1])
 
 
 def test_the_kind_of_likelihood_fits_the_model() -> None:
     requests = REQUESTS[2:4]
     causally, masking = (CausalLikelihood(net(kind), vocabulary(kind)) for kind in ("gpt2", "bert"))
-    assert causally.log_ps(requests) == causal(net("gpt2"), vocabulary("gpt2"), requests)
+    assert causally.log_ps(requests) == score_causal(net("gpt2"), vocabulary("gpt2"), requests)
     assert all(isinstance(each, LogP) for each in masking.log_ps(requests))
     assert causally.describe() == "log p, from left to right"
     assert masking.describe("original") == "pseudo-log-likelihood (original), special tokens not scored"
-    assert causally.shown(requests[0]) == "The quick brown fox"
-    assert masking.shown(requests[0]) == "[CLS] the quick brown fox [SEP]"
+    assert causally.format_request(requests[0]) == "The quick brown fox"
+    assert masking.format_request(requests[0]) == "[CLS] the quick brown fox [SEP]"

@@ -16,7 +16,7 @@ from preprocessing.tokenization import ByteLevelBPE, Vocab, vocab_from_file
 from tests.training.parity import built, loaded, weights
 from training.files import Record
 from training.formats import to_transformers
-from training.likelihood.models import causal
+from training.likelihood.models import score_causal
 from training.losses import NextToken
 from training.model import Model, ModelSpec
 from training.specs import Decoder, LearnedPositions
@@ -106,8 +106,8 @@ def test_items_have_the_log_probabilities_of_lm_eval(
     task, items, rows = sample_items(name, shared / "downstream")
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = theirs(net[2], tmp_path, name, TASKS[name])
-    asked = task.asked(items)
-    chosen = task.chosen(asked, lambda requests: causal(net[0], net[1], requests))
+    asked = task.make_requests(items)
+    chosen = task.score_choices(asked, lambda requests: score_causal(net[0], net[1], requests))
     samples = sorted(found["samples"][f"local_{name}"], key=lambda sample: sample["doc_id"])
     samples = list({sample["doc_id"]: sample for sample in samples}.values())  # one sample for each filter
     assert len(samples) == len(items) == ROWS

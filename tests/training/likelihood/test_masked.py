@@ -10,7 +10,7 @@ from preprocessing.errors import BadInput
 from tests.training.likelihood.nets import LONG, exported, net, vocabulary
 from tests.training.parity import hf
 from training.likelihood import PSEUDO_KINDS, PseudoKind, Request
-from training.likelihood.models import masked
+from training.likelihood.models import score_masked
 
 TEXTS = ["The quick brown fox jumps over dogs.", "jugs", "liquor boxes, lazy!"]
 
@@ -44,7 +44,7 @@ def expected(oracle: Any, text: str, kind: PseudoKind, context: str = "") -> tup
 @pytest.mark.parametrize("micro_tokens", [1, 30, 16_384])
 def test_texts_have_the_pseudo_log_likelihood_of_transformers(oracle: Any, kind: PseudoKind, micro_tokens: int) -> None:
     requests = [Request("", text) for text in TEXTS]
-    found = masked(net("bert"), vocabulary("bert"), requests, kind=kind, micro_tokens=micro_tokens)
+    found = score_masked(net("bert"), vocabulary("bert"), requests, kind=kind, micro_tokens=micro_tokens)
     wanted = [expected(oracle, text, kind) for text in TEXTS]
     assert [each.nats for each in found] == pytest.approx([nats for nats, _ in wanted], abs=1e-4)
     assert [each.tokens for each in found] == [count for _, count in wanted]
@@ -52,7 +52,7 @@ def test_texts_have_the_pseudo_log_likelihood_of_transformers(oracle: Any, kind:
 
 @pytest.mark.parametrize("kind", PSEUDO_KINDS)
 def test_only_the_continuation_is_predicted(oracle: Any, kind: PseudoKind) -> None:
-    found = masked(net("bert"), vocabulary("bert"), [Request("The quick brown ", "foxes jump")], kind=kind)
+    found = score_masked(net("bert"), vocabulary("bert"), [Request("The quick brown ", "foxes jump")], kind=kind)
     nats, count = expected(oracle, "The quick brown foxes jump", kind, "The quick brown")
     assert (found[0].nats, found[0].tokens) == (pytest.approx(nats, abs=1e-4), count)
 
@@ -65,21 +65,21 @@ def test_within_word_l2r_masks_the_rest_of_a_word() -> None:
     assert len(whole) >= 2
     assert len(pieces.encode(apart)) > 1
     for text, differs in ((" ".join(whole), False), (apart, True)):
-        one, other = (masked(net("bert"), pieces, [Request("", text)], kind=kind)[0] for kind in PSEUDO_KINDS)
+        one, other = (score_masked(net("bert"), pieces, [Request("", text)], kind=kind)[0] for kind in PSEUDO_KINDS)
         assert (abs(one.nats - other.nats) > 1e-3) == differs
 
 
 def test_long_contexts_are_truncated_at_their_beginning() -> None:
     pieces = vocabulary("bert")
-    (found,) = masked(net("bert"), pieces, [Request(LONG, " fox.")])
+    (found,) = score_masked(net("bert"), pieces, [Request(LONG, " fox.")])
     assert found.cut == len(pieces.encode(LONG + " fox.")) + 2 - 40
     with pytest.raises(BadInput, match=r"continuation too long: got \d+ tokens, expected at most \d+; shorten it"):
-        masked(net("bert"), pieces, [Request("", LONG)])
+        score_masked(net("bert"), pieces, [Request("", LONG)])
 
 
 def test_a_decoder_is_refused() -> None:
     with pytest.raises(BadInput, match="cannot compute likelihoods"):
-        masked(net("gpt2"), vocabulary("gpt2"), [Request("", "fox")])
+        score_masked(net("gpt2"), vocabulary("gpt2"), [Request("", "fox")])
 
 
 def test_the_exported_tokenizer_has_the_mask_token(oracle: Any, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from preprocessing.tokenization import Vocab, WordPiece, vocab_from_file
 from tests.training.parity import built, hf, loaded, weights
 from training.formats import to_transformers
 from training.likelihood import PSEUDO_KINDS, PseudoKind, Request
-from training.likelihood.models import masked
+from training.likelihood.models import score_masked
 from training.losses import MaskedTokens
 from training.model import Model, ModelSpec
 from training.specs import Encoder, LearnedPositions
@@ -63,7 +63,7 @@ def test_texts_have_the_pseudo_log_likelihoods_of_minicons(
     wanted = [
         theirs.sequence_score([text], PLL_metric=kind, reduction=lambda nats: nats.sum(0).item())[0] for text in texts
     ]
-    found = masked(model, vocab, [Request("", text) for text in texts], kind=kind)
+    found = score_masked(model, vocab, [Request("", text) for text in texts], kind=kind)
     off = max(abs(one.nats - other) for one, other in zip(found, wanted, strict=True))
     print(f"{kind}: {len(texts)} texts, largest difference {off:.1e}")
     assert off < 1e-4

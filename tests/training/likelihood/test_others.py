@@ -11,7 +11,7 @@ from tests.training.likelihood.nets import REQUESTS, vocabulary
 from tests.training.parity import TEXT, built
 from training.formats import half
 from training.likelihood import Pair, PerplexityText, Request, pair_of
-from training.likelihood.models import CausalLikelihood, causal, perplexity
+from training.likelihood.models import CausalLikelihood, perplexity, score_causal
 from training.losses import MaskedTokens, ReplacedTokenDetection
 from training.model import Model, ModelSpec
 from training.specs import GeneratorDiscriminator, LearnedPositions, TwoStream, TwoStreamRelativePositions
@@ -48,7 +48,7 @@ def one_by_one(model: Model, pair: Pair) -> tuple[float, bool]:
 
 @pytest.mark.parametrize("micro_tokens", [1, 64, 16_384])
 def test_xlnet_predicts_in_text_order(micro_tokens: int) -> None:
-    found = causal(xlnet(), vocabulary("gpt2"), REQUESTS, micro_tokens=micro_tokens)
+    found = score_causal(xlnet(), vocabulary("gpt2"), REQUESTS, micro_tokens=micro_tokens)
     wanted = [one_by_one(xlnet(), pair_of(vocabulary("gpt2"), request)) for request in REQUESTS]
     assert [each.nats for each in found] == pytest.approx([nats for nats, _ in wanted], abs=2e-4)
     assert [each.greedy for each in found] == [greedy for _, greedy in wanted]

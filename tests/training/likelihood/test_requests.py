@@ -150,7 +150,7 @@ def test_different_options_have_different_scores_and_are_marked_as_sharing(kind:
 
 def test_a_decoder_with_a_source_reads_only_the_tokens_of_the_continuation() -> None:
     """The source contains the whole context, and the decoder does not repeat its end."""
-    shown = [reader("seq2seq").shown(option) for option in options_sharing_a_token("seq2seq")]
+    shown = [reader("seq2seq").format_request(option) for option in options_sharing_a_token("seq2seq")]
     assert shown == ["<s>Th</s> => </s><s>e fox", "<s>Th</s> => </s><s>at fox"]
 
 

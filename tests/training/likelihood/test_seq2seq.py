@@ -78,7 +78,7 @@ def test_continuations_with_a_source_have_the_log_probability_of_transformers(
 
 def test_the_source_and_the_decoder_text_are_shown() -> None:
     reader = CausalLikelihood(net("bart"), vocabulary("bart"))
-    assert reader.shown(REQUESTS[1]) == "<s>The quick brown</s> => </s><s> box"
+    assert reader.format_request(REQUESTS[1]) == "<s>The quick brown</s> => </s><s> box"
     assert "with the context as source" in reader.describe()
 
 

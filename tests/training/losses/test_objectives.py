@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from preprocessing import collate
 from preprocessing.schema import IGNORE
-from tests.training.batches import padded, random_rows, unpadded
+from tests.training.batches import collate_padded, collate_unpadded, random_rows
 from training.losses import (
     Adversarial,
     Loss,
@@ -61,21 +61,21 @@ def vocabulary_logits(model: Model, batch: dict[str, Tensor]) -> Tensor:
 
 def test_masked_token_loss_is_the_sum_of_cross_entropies_at_the_labels() -> None:
     rows, model = random_rows(RAGGED, VOCAB), bert()
-    logits_BSV = vocabulary_logits(model, padded(rows, 8))
+    logits_BSV = vocabulary_logits(model, collate_padded(rows, 8))
     labels_BS = torch.tensor([[*row["labels"], *[IGNORE] * (8 - len(row["labels"]))] for row in rows])
     wanted = F.cross_entropy(logits_BSV.transpose(1, 2), labels_BS, ignore_index=IGNORE, reduction="sum")
-    torch.testing.assert_close(model(padded(rows, 8))["masked_tokens"].loss, wanted)
+    torch.testing.assert_close(model(collate_padded(rows, 8))["masked_tokens"].loss, wanted)
 
 
 def test_next_token_loss_is_the_sum_of_cross_entropies_of_the_tied_table() -> None:
-    batch, model = unpadded(random_rows([7], VOCAB, rate=1.0)), Model(DECODER, (NextToken(),), VOCAB, seed=0)
+    batch, model = collate_unpadded(random_rows([7], VOCAB, rate=1.0)), Model(DECODER, (NextToken(),), VOCAB, seed=0)
     logits_TV = model.trunk(batch) @ model.trunk.tokens.weight.T
     wanted = -logits_TV.log_softmax(-1)[torch.arange(7), batch["targets"]].sum()
     torch.testing.assert_close(model(batch)["next_token"].loss, wanted)
 
 
 def test_pair_label_reads_the_first_token_of_each_sequence() -> None:
-    batch, model = unpadded(random_rows(RAGGED, VOCAB)), bert()
+    batch, model = collate_unpadded(random_rows(RAGGED, VOCAB)), bert()
     head, first_BD = model.heads["pair_label"], model.trunk(batch)[[0, 5, 13, 14]]
     logits_B2 = head.classify(torch.tanh(head.pooler(first_BD)))
     wanted = F.cross_entropy(logits_B2, batch["next_sentence_label"], reduction="sum")
@@ -83,7 +83,7 @@ def test_pair_label_reads_the_first_token_of_each_sequence() -> None:
 
 
 def test_correct_counts_targets_with_the_highest_score() -> None:
-    batch, model = unpadded(random_rows(RAGGED, VOCAB)), bert()
+    batch, model = collate_unpadded(random_rows(RAGGED, VOCAB)), bert()
     right = vocabulary_logits(model, batch).argmax(-1)[batch["targets_at"]]
     right[2:] = (right[2:] + 1) % VOCAB
     assert int(model(batch | {"targets": right})["masked_tokens"].correct) == 2
@@ -92,7 +92,7 @@ def test_correct_counts_targets_with_the_highest_score() -> None:
 @pytest.mark.parametrize("kind", ["masked_tokens", "sentence_pair"])
 def test_scores_of_a_padded_and_an_unpadded_batch_are_equal(kind: str) -> None:
     rows, model = random_rows(RAGGED, VOCAB), bert()
-    flat, rectangle = model(unpadded(rows))[kind], model(padded(rows, 12))[kind]
+    flat, rectangle = model(collate_unpadded(rows))[kind], model(collate_padded(rows, 12))[kind]
     assert (flat.count, flat.correct) == (rectangle.count, rectangle.correct)
     torch.testing.assert_close(flat.loss, rectangle.loss, rtol=1e-6, atol=0)
 
@@ -100,15 +100,15 @@ def test_scores_of_a_padded_and_an_unpadded_batch_are_equal(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["masked_tokens", "sentence_pair"])
 def test_scores_of_micro_batches_sum_to_those_of_the_batch(kind: str) -> None:
     rows, model = random_rows(RAGGED, VOCAB), bert()
-    parts = [model(unpadded(part))[kind] for part in (rows[:1], rows[1:])]
-    whole = model(unpadded(rows))[kind]
+    parts = [model(collate_unpadded(part))[kind] for part in (rows[:1], rows[1:])]
+    whole = model(collate_unpadded(rows))[kind]
     assert sum(part.count for part in parts) == whole.count
     torch.testing.assert_close(parts[0].loss + parts[1].loss, whole.loss, rtol=1e-6, atol=0)
 
 
 def test_a_batch_without_targets_has_zero_loss_and_zero_gradients() -> None:
     rows, model = random_rows([4, 4], VOCAB, rate=0.0), bert()
-    score = model(unpadded(rows))["masked_tokens"]
+    score = model(collate_unpadded(rows))["masked_tokens"]
     score.loss.backward()
     assert (float(score.loss.detach()), score.count, int(score.correct)) == (0.0, 0, 0)
     assert not model.heads["masked_tokens"].transform.weight.grad.any()
@@ -117,12 +117,13 @@ def test_a_batch_without_targets_has_zero_loss_and_zero_gradients() -> None:
 @pytest.mark.parametrize("loss", [MaskedTokens(), SentencePair()])
 def test_count_is_known_before_the_forward_pass(loss: MaskedTokens | SentencePair) -> None:
     rows = random_rows(RAGGED, VOCAB)
-    score: Score = bert()(unpadded(rows))[loss.kind]
-    assert loss.count(collate.unpadded(rows)) == loss.count(collate.padded(rows, 8, pad=0)) == score.count > 0
+    score: Score = bert()(collate_unpadded(rows))[loss.kind]
+    unpadded, padded = collate.collate_unpadded(rows), collate.collate_padded(rows, 8, pad=0)
+    assert loss.count(unpadded) == loss.count(padded) == score.count > 0
 
 
 def test_loss_is_float32_in_a_bf16_model() -> None:
-    batch = unpadded(random_rows(RAGGED, VOCAB))
+    batch = collate_unpadded(random_rows(RAGGED, VOCAB))
     scores = bert().to(torch.bfloat16)(batch)
     assert {score.loss.dtype for score in scores.values()} == {torch.float32}
     torch.testing.assert_close(scores["masked_tokens"].loss, bert()(batch)["masked_tokens"].loss, rtol=0.02, atol=0)
@@ -161,7 +162,7 @@ def test_bf16_loss_over_many_targets_keeps_float32_precision() -> None:
 
 
 def test_the_embedding_table_gets_a_gradient_from_both_of_its_uses() -> None:
-    batch, model = unpadded(random_rows([8], VOCAB)), bert()
+    batch, model = collate_unpadded(random_rows([8], VOCAB)), bert()
     model(batch)["masked_tokens"].loss.backward()
     used = set(batch["input_ids"].tolist())
     unused = [id for id in range(VOCAB) if id not in used]
@@ -176,7 +177,7 @@ def test_the_embedding_table_gets_a_gradient_from_both_of_its_uses() -> None:
 
 
 def test_the_table_may_have_more_rows_than_the_tokenizer_has_tokens() -> None:
-    batch = unpadded(random_rows([8], VOCAB))
+    batch = collate_unpadded(random_rows([8], VOCAB))
     model = Model(ENCODER, BERT, VOCAB + 14, seed=0)
     assert np.isfinite(float(model(batch)["masked_tokens"].loss.detach()))
 
@@ -199,14 +200,14 @@ def test_a_pair_without_a_label_is_not_predicted() -> None:
     model = Model(ENCODER, (SentencePair(),), VOCAB, seed=0).eval()
     rows = random_rows([5, 6, 7, 8], VOCAB)
     asked = [row | {"next_sentence_label": label} for row, label in zip(rows, labels, strict=True)]
-    score = model(unpadded(asked))["sentence_pair"]
-    alone = model(unpadded([asked[0], asked[2]]))["sentence_pair"]
+    score = model(collate_unpadded(asked))["sentence_pair"]
+    alone = model(collate_unpadded([asked[0], asked[2]]))["sentence_pair"]
     assert score.count == alone.count == 2
     torch.testing.assert_close(score.loss, alone.loss, rtol=0, atol=1e-6)
 
 
 def test_pair_labels_with_the_higher_score_count_as_correct() -> None:
-    batch, model = unpadded(random_rows([*RAGGED, 4], VOCAB)), bert()
+    batch, model = collate_unpadded(random_rows([*RAGGED, 4], VOCAB)), bert()
     best_B = model.heads["pair_label"].logits(model.trunk(batch)[batch["first_at"]]).argmax(-1)
     labels_B = torch.stack([*best_B[:3], 1 - best_B[3], torch.tensor(IGNORE)])
     score = model(batch | {"next_sentence_label": labels_B})["sentence_pair"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.training.batches import padded, random_rows, unpadded
+from tests.training.batches import collate_padded, collate_unpadded, random_rows
 from training.losses import ReplacedTokenDetection
 from training.losses.heads.replaced_token_detection import OriginalHead, ReplacedTokenDetectionHead, original_ids
 from training.model import Model
@@ -44,7 +44,7 @@ def score_of(loss: ReplacedTokenDetection, layout: Any) -> tuple[Score, int]:
 
 
 @EVERY
-@pytest.mark.parametrize("layout", [unpadded, lambda rows: padded(rows, 8)], ids=["unpadded", "padded"])
+@pytest.mark.parametrize("layout", [collate_unpadded, lambda rows: collate_padded(rows, 8)], ids=["unpadded", "padded"])
 def test_each_head_counts_the_replaced_tokens(loss: ReplacedTokenDetection, layout: Any) -> None:
     score, number = score_of(loss, layout)
     assert number > 0
@@ -53,7 +53,7 @@ def test_each_head_counts_the_replaced_tokens(loss: ReplacedTokenDetection, layo
 
 @EVERY
 def test_the_sums_of_a_score_are_its_loss_correct_count_and_metrics(loss: ReplacedTokenDetection) -> None:
-    score, number = score_of(loss, unpadded)
+    score, number = score_of(loss, collate_unpadded)
     assert list(score.sums) == ["loss", "correct", "replaced_share"]
     assert (score.sums["loss"], score.sums["correct"], int(score.sums["replaced_share"])) == (
         score.loss,
@@ -65,7 +65,7 @@ def test_the_sums_of_a_score_are_its_loss_correct_count_and_metrics(loss: Replac
 def test_deepspeeds_hooks_reach_every_tensor_of_a_score() -> None:
     from deepspeed.runtime.zero.utils import apply_to_tensors_only
 
-    score, _ = score_of(ReplacedTokenDetection(), unpadded)
+    score, _ = score_of(ReplacedTokenDetection(), collate_unpadded)
     reached: list[torch.Tensor] = []
     again = apply_to_tensors_only(lambda tensor: reached.append(tensor) or tensor, {"replaced": score})["replaced"]
     assert [id(tensor) for tensor in reached] == [id(tensor) for tensor in score.sums.values()]
@@ -75,7 +75,7 @@ def test_deepspeeds_hooks_reach_every_tensor_of_a_score() -> None:
 def bf16_head() -> tuple[ReplacedTokenDetectionHead, torch.Tensor, dict[str, torch.Tensor]]:
     """A head with random weights, bfloat16 states, and a batch of three sequences of which some tokens were
     replaced."""
-    generator, batch = torch.Generator().manual_seed(0), unpadded(random_rows([50, 80, 30], VOCAB))
+    generator, batch = torch.Generator().manual_seed(0), collate_unpadded(random_rows([50, 80, 30], VOCAB))
     head = ReplacedTokenDetectionHead(ENCODER, "all")
     with torch.no_grad():
         for weight in head.parameters():
@@ -150,7 +150,7 @@ def test_the_original_probabilities_of_a_bf16_model_are_in_float32() -> None:
 
 @torch.no_grad()
 def test_originals_with_the_highest_probability_count_as_correct() -> None:
-    generator, batch = torch.Generator().manual_seed(0), unpadded(random_rows([50, 80, 30], VOCAB))
+    generator, batch = torch.Generator().manual_seed(0), collate_unpadded(random_rows([50, 80, 30], VOCAB))
     head = OriginalHead(ENCODER, VOCAB)
     for weight in head.parameters():
         weight.normal_(0, 0.3, generator=generator)

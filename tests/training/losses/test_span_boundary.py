@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from preprocessing.schema import IGNORE, Row
-from tests.training.batches import padded, random_rows, unpadded
+from tests.training.batches import collate_padded, collate_unpadded, random_rows
 from training.losses import MaskedTokens, SpanBoundary
 from training.losses.heads import boundary_targets
 from training.model import Model
@@ -41,7 +41,7 @@ def row_of(labeled: Sequence[int], length: int) -> Row:
 
 def predictions_of(rows: Sequence[Row], loss: SpanBoundary = LOSS) -> list[tuple[int, ...]]:
     """(position of the target, before, after, offset) of all predicted tokens."""
-    batch = unpadded(rows)
+    batch = collate_unpadded(rows)
     here = boundary_targets(batch, loss.max_pair_targets)
     places = batch["targets_at"][here.target], here.before, here.after, here.offset
     return [tuple(place) for place in torch.stack(places, dim=1).tolist()]
@@ -61,7 +61,7 @@ def reference(model: Model, rows: Sequence[Row], positions: int) -> tuple[Tensor
     """The loss, computed sequence by sequence and span by span."""
     head, total, number = model.heads["span_boundary"], torch.zeros(()), 0
     for row in rows:
-        hidden_SD, chosen = model.trunk(unpadded([row])), row["labels"] != IGNORE
+        hidden_SD, chosen = model.trunk(collate_unpadded([row])), row["labels"] != IGNORE
         edges = np.flatnonzero(np.diff(np.r_[False, chosen, False])).reshape(-1, 2)
         for start, stop in edges:
             if start < 2 or stop > len(chosen) - 2:
@@ -105,7 +105,7 @@ def test_loss_gradients_and_count_equal_those_of_the_reference(seed: int, positi
     wanted, number = reference(model, rows, positions)
     parameters = [weight for name, weight in model.named_parameters() if "masked_tokens" not in name]
     gradients = torch.autograd.grad(wanted, parameters)
-    for batch in (unpadded(rows), padded(rows, 32)):
+    for batch in (collate_unpadded(rows), collate_padded(rows, 32)):
         score = model(batch)["span_boundary"]
         arrays = {name: tensor.numpy() for name, tensor in batch.items()}
         assert score.count == number == loss.count(batch) == loss.count(arrays)
@@ -114,7 +114,7 @@ def test_loss_gradients_and_count_equal_those_of_the_reference(seed: int, positi
 
 
 def test_a_batch_without_predicted_tokens_has_zero_loss() -> None:
-    batch, model = unpadded([row_of([], 6), row_of([1], 6)]), net()
+    batch, model = collate_unpadded([row_of([], 6), row_of([1], 6)]), net()
     score = model(batch)["span_boundary"]
     score.loss.backward()
     assert (float(score.loss.detach()), score.count, LOSS.count(batch)) == (0.0, 0, 0)
@@ -124,7 +124,7 @@ def test_a_batch_without_predicted_tokens_has_zero_loss() -> None:
 def test_the_head_does_not_depend_on_the_tokens_of_the_span() -> None:
     """The head reads only the states around the span. If tokens are not mixed, another token in the span changes
     nothing."""
-    batch, model = unpadded([row_of([4, 5], 10)]), net()
+    batch, model = collate_unpadded([row_of([4, 5], 10)]), net()
     hidden_TD = model.trunk.embed(batch)
     changed = model.trunk.embed(batch | {"input_ids": torch.where(torch.arange(10) == 4, 9, batch["input_ids"])})
     head, table = model.heads["span_boundary"], model.trunk.table
@@ -132,6 +132,6 @@ def test_the_head_does_not_depend_on_the_tokens_of_the_span() -> None:
 
 
 def test_each_position_of_a_span_has_its_own_vector() -> None:
-    batch, model = unpadded([row_of([4, 5, 6], 10)]), net()
+    batch, model = collate_unpadded([row_of([4, 5, 6], 10)]), net()
     features = model.heads["span_boundary"].features(model.trunk(batch), boundary_targets(batch, LOSS.max_pair_targets))
     assert (features[0] - features[1]).abs().max() > 1e-3

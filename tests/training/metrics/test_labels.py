@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from training.metrics import accuracy, f1, macro_f1, matthews, pearson, spearman, undefined
+from training.metrics import accuracy, explain_undefined, f1, macro_f1, matthews, pearson, spearman
 
 Y, P = np.array([1, 1, 1, 0, 0, 1, 0, 1]), np.array([1, 0, 1, 0, 1, 1, 0, 1])
 G, H = np.array([0, 1.5, 2.5, 5, 3.8, 2.5]), np.array([0.2, 1, 3, 4.9, 3.9, 2])
@@ -73,10 +73,10 @@ def test_a_constant_prediction_scores_0_with_a_reason() -> None:
     assert pearson(G, np.ones(6)) == 0.0
     assert spearman(np.ones(6), H) == 0.0
     assert matthews(Y, np.ones(8, int)) == 0.0
-    assert undefined(G, np.ones(6)) == "all 6 predictions are the same"
-    assert undefined(np.ones(6), H) == "all 6 gold answers are the same"
-    assert undefined(G[:1], H[:1]) == "there is only one question"
-    assert undefined(G, H) == ""
+    assert explain_undefined(G, np.ones(6)) == "all 6 predictions are the same"
+    assert explain_undefined(np.ones(6), H) == "all 6 gold answers are the same"
+    assert explain_undefined(G[:1], H[:1]) == "there is only one question"
+    assert explain_undefined(G, H) == ""
 
 
 @pytest.mark.parametrize("metric", [accuracy, f1, macro_f1, matthews, pearson, spearman])

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binomtest
 
 from preprocessing.rng import key
-from training.metrics import f1, interval, over_seeds, paired_difference, pool_values, unit_values
+from training.metrics import compare_paired, f1, interval, over_seeds, pool_values, unit_values
 
 DRAWS = 400
 WORST = 0.05  # the nominal level
@@ -29,7 +29,7 @@ def answers(rng: Any, seeds: int, questions: int, share: float, spread: tuple[fl
 
 def count_significant(number: int, *how: Any) -> int:
     rng = key(number, "task").at(3, 0)
-    return sum(paired_difference(*answers(rng, *how)).is_significant for _ in range(DRAWS))
+    return sum(compare_paired(*answers(rng, *how)).is_significant for _ in range(DRAWS))
 
 
 @pytest.mark.one_in(4)
@@ -85,7 +85,7 @@ def test_the_interval_covers_the_true_value_in_95_of_100_cases() -> None:
 def test_the_interval_excludes_0_exactly_if_p_is_below_5_percent() -> None:
     rng = key(0, "task").at(3, 3)
     for _ in range(200):
-        found = paired_difference(
+        found = compare_paired(
             *answers(rng, 3, int(rng.integers(5, 60)), 0.8, (0.2, 1.0, 1.0), float(rng.normal(0, 1)))
         )
         assert found is not None
@@ -98,11 +98,11 @@ def test_few_differing_questions_are_not_significant_even_with_equal_seeds() -> 
     worse = np.zeros((3, 71))
     better = worse.copy()
     better[:, :4] = 1
-    found = paired_difference(better, worse)
+    found = compare_paired(better, worse)
     assert found is not None
     assert found.p == pytest.approx(0.125, abs=0.03)
     better[:, :12] = 1
-    assert (paired_difference(better, worse) or found).is_significant
+    assert (compare_paired(better, worse) or found).is_significant
 
 
 @pytest.mark.parametrize(("value", "difference"), [(np.nan, 0.1), (np.inf, 0.1), (1.0, np.nan)])
@@ -110,18 +110,18 @@ def test_values_that_are_not_finite_give_no_result(value: float, difference: flo
     """p used to be 0.0005, because every comparison with NaN is false."""
     one = np.ones((3, 10))
     one[0, 0] = value
-    assert paired_difference(one, np.zeros((3, 10)), difference) is None
+    assert compare_paired(one, np.zeros((3, 10)), difference) is None
 
 
 def test_equal_or_missing_values_give_no_difference() -> None:
     same = np.ones((3, 10))
-    found = paired_difference(same, same)
+    found = compare_paired(same, same)
     assert found is not None
     assert (found.p, found.difference) == (1.0, 0.0)
-    assert paired_difference(same[:, :1], same[:, :1]) is None
+    assert compare_paired(same[:, :1], same[:, :1]) is None
     assert interval(same[:, :1], 1.0) is None
     with warnings.catch_warnings(action="error"):  # numpy's warning about the mean of an empty array
-        assert paired_difference(same[:, :0], same[:, :0]) is interval(same[:, :0], 1.0) is None
+        assert compare_paired(same[:, :0], same[:, :0]) is interval(same[:, :0], 1.0) is None
     low, high = interval(same, 1.0) or (0.0, 0.0)
     assert 0.5 < low < 0.9
     assert high == pytest.approx(1.0)

@@ -216,7 +216,7 @@ class Halves:
         self.group.all_reduce(sums)
         return sums
 
-    def joined(self, mine: Tensor) -> Tensor:
+    def join(self, mine: Tensor) -> Tensor:
         whole = mine.new_zeros(self.shape)
         self.of(whole).copy_(mine)
         return self.add(whole)

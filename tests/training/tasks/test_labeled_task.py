@@ -141,12 +141,12 @@ def test_gold_predictions_get_the_full_score(kind: str, vocab: Vocab, tmp_path: 
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_the_target_counts_the_labels_of_its_sequences(kind: str, vocab: Vocab, tmp_path: Path) -> None:
-    from preprocessing.collate import unpadded
+    from preprocessing.collate import collate_unpadded
 
     task = TASKS[kind]
     items = task.items(DEV[task.kind].records(write_files(tmp_path, kind)), {})
     encoded = task.encode(items, vocab, 24, training=True)
-    batch = unpadded([row for rows in encoded.examples for row in rows])
+    batch = collate_unpadded([row for rows in encoded.examples for row in rows])
     (target,) = task.targets()
     words = sum(len(item.texts[0]) for item in items) if kind == "token_classification" else 0
     assert target.count(batch) == {"token_classification": words}.get(kind, len(encoded.examples))

@@ -47,7 +47,7 @@ SNOW = {"passage": "It snows.", "question": "is it cold", "answer": True}
 
 
 def test_the_prompt_is_filled_in_and_combined_with_each_choice(tmp_path: Path) -> None:
-    asked = BOOLQ.asked(items(BOOLQ, tmp_path, RAIN))
+    asked = BOOLQ.make_requests(items(BOOLQ, tmp_path, RAIN))
     text = "It rains.\nQuestion: is it dry?\nAnswer:"
     assert asked.requests == [(text, " no"), (text, " yes"), ("Answer:", " no"), ("Answer:", " yes")]
     assert (asked.at, asked.alone_at, asked.prompts) == ([(0, 1)], [(2, 3)], [""])
@@ -55,7 +55,7 @@ def test_the_prompt_is_filled_in_and_combined_with_each_choice(tmp_path: Path) -
 
 def test_accuracy_is_reported_with_majority_and_chance(tmp_path: Path) -> None:
     found = items(BOOLQ, tmp_path, RAIN, RAIN | {"passage": "It pours."}, SNOW)
-    chosen = BOOLQ.chosen(BOOLQ.asked(found), by_length)
+    chosen = BOOLQ.score_choices(BOOLQ.make_requests(found), by_length)
     scores = BOOLQ.scores(found, chosen)
     assert [each["answer"] for each in BOOLQ.predictions(found, chosen)] == ["no", "no", "no"]
     assert BOOLQ.predictions(found, chosen)[0]["nats"] == [-3.0, -4.0]
@@ -69,7 +69,7 @@ def test_examples_come_from_train_and_do_not_depend_on_the_other_items(tmp_path:
     task = LoglikelihoodChoice(context="{q}", choices=("{a}",), num_fewshot=2, fewshot_delimiter="; ", fewshot_seed=3)
     train = items(task, tmp_path, *({"q": f"{n}+1=", "a": str(n + 1)} for n in range(9)), split="train")
     found = items(task, tmp_path, *({"q": f"{n}+1=", "a": str(n + 1)} for n in range(5, 12)))
-    asked = task.asked(found, train)
+    asked = task.make_requests(found, train)
     for item, prompt, request in zip(found, asked.prompts, asked.requests, strict=True):
         parts = prompt.split("; ")[:-1]
         assert len(set(parts)) == 2
@@ -77,7 +77,7 @@ def test_examples_come_from_train_and_do_not_depend_on_the_other_items(tmp_path:
         # the item is not one of its own examples
         assert item.texts[0].contexts[0] not in [part.split(" ")[0] for part in parts]
         assert request == Request(prompt + item.texts[0].contexts[0], item.texts[0].continuations[0])
-    assert task.asked(found[::-1][:3], train).prompts == asked.prompts[::-1][:3]
+    assert task.make_requests(found[::-1][:3], train).prompts == asked.prompts[::-1][:3]
     assert len(set(asked.prompts)) > 1
 
 
@@ -87,7 +87,7 @@ def test_too_few_examples_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match=r"dev.jsonl:1: too few examples: got 1 that differ from the question, expected 2"
     ):
-        task.asked(items(task, tmp_path, {"q": "5", "a": "2"}), train)
+        task.make_requests(items(task, tmp_path, {"q": "5", "a": "2"}), train)
 
 
 BLIMP = LoglikelihoodChoice(
@@ -102,7 +102,7 @@ def pair(good: str, bad: str, uid: str = "one") -> dict[str, str]:
 
 
 def test_minimal_pairs_are_whole_sentences_after_a_space_and_the_first_is_correct(tmp_path: Path) -> None:
-    asked = BLIMP.asked(items(BLIMP, tmp_path, pair("Cats sleep.", "Cats sleeps.")))
+    asked = BLIMP.make_requests(items(BLIMP, tmp_path, pair("Cats sleep.", "Cats sleeps.")))
     assert asked.requests == [("", " Cats sleep."), ("", " Cats sleeps.")]
 
 
@@ -110,7 +110,7 @@ def test_a_tie_counts_one_half_and_is_reported(tmp_path: Path) -> None:
     """A model with equal scores for all choices gets 1/2 at any position of the correct choice. With arg max it would
     get 1."""
     found = items(BLIMP, tmp_path, pair("a b", "a c"), pair("a", "a b"), pair("a b", "a"), pair("same", "same"))
-    scores = BLIMP.scores(found, BLIMP.chosen(BLIMP.asked(found), by_length))
+    scores = BLIMP.scores(found, BLIMP.score_choices(BLIMP.make_requests(found), by_length))
     assert (scores["accuracy"], scores["ties"]) == (0.5, 0.5)
     assert "majority" not in scores  # the correct choice is always the first one
 
@@ -119,7 +119,7 @@ def test_the_macro_average_has_an_interval_over_the_subsets(tmp_path: Path) -> N
     records = [pair("a", "a b", f"s{n}") for n in range(10)] + [pair("a b", "a", f"s{n}") for n in range(10, 20)]
     records += [pair("a", "a b", "s0")] * 80  # one large subset does not change the macro average
     found = items(BLIMP, tmp_path, *records)
-    chosen = BLIMP.chosen(BLIMP.asked(found), by_length)
+    chosen = BLIMP.score_choices(BLIMP.make_requests(found), by_length)
     scores = BLIMP.scores(found, chosen)
     assert (scores["accuracy"], scores["macro_accuracy"]) == (0.9, 0.5)
     # the mean of 20 coin flips has a standard deviation of .1118
@@ -134,13 +134,13 @@ def test_categories_have_their_accuracy_and_a_mean(tmp_path: Path) -> None:
     right, wrong = {"good": "a", "bad": "a b"}, {"good": "a b", "bad": "a"}
     records = [right | {"UID": "s0"}, right | {"UID": "s0"}, wrong | {"UID": "s1"}, wrong | {"UID": "s2"}]
     found = items(task, tmp_path, *(one | {"term": "b" if one["UID"] == "s2" else "a"} for one in records))
-    scores = task.scores(found, task.chosen(task.asked(found), by_length))
+    scores = task.scores(found, task.score_choices(task.make_requests(found), by_length))
     assert (scores["accuracy_in_a"], scores["accuracy_in_b"]) == (pytest.approx(2 / 3), 0.0)
     assert scores["accuracy_by_area"] == pytest.approx(1 / 3)
     assert scores["macro_accuracy"] == pytest.approx(1 / 3)  # of three subsets
     assert scores["chance"] == 0.5  # it used to be missing if no other accuracy was requested
     (none,) = items(BLIMP, tmp_path, pair("a", "a b"))
-    assert "accuracy_by_area" not in BLIMP.scores([none], BLIMP.chosen(BLIMP.asked([none]), by_length))
+    assert "accuracy_by_area" not in BLIMP.scores([none], BLIMP.score_choices(BLIMP.make_requests([none]), by_length))
 
 
 def test_normalization_changes_the_chosen_option(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_the_last_word_is_correct_if_all_of_its_tokens_are(tmp_path: Path) -> No
     task = LoglikelihoodChoice(context="{context}", choices=("{continuation}",), metrics=("last_word", "perplexity"))
     found = items(task, tmp_path, *({"context": "I like", "continuation": word} for word in ("signs", "cats")))
     chosen = [LikelihoodChoice((LogP(-1.0, 2, True),)), LikelihoodChoice((LogP(-3.0, 1, False, cut=4),))]
-    assert task.asked(found).requests[0] == Request("I like", " signs")
+    assert task.make_requests(found).requests[0] == Request("I like", " signs")
     assert task.scores(found, chosen) == {"last_word": 0.5, "perplexity": pytest.approx(math.exp(2.0)), "cut": 1.0}
 
 
@@ -198,7 +198,7 @@ def test_a_note_says_that_labels_may_count_from_1(tmp_path: Path) -> None:
 
     def notes(task: LoglikelihoodChoice, *rows: Any) -> list[str]:
         found = items(task, tmp_path, *rows)
-        return task.notes(found, task.chosen(task.asked(found), by_length), NGRAM)
+        return task.notes(found, task.score_choices(task.make_requests(found), by_length), NGRAM)
 
     assert notes(task, *rows)[-1] == message
     assert notes(replace(task, labels=("0", "1", "2", "3")), *rows)[-1] == message
@@ -214,17 +214,17 @@ def test_a_note_says_that_labels_may_count_from_1(tmp_path: Path) -> None:
 def test_a_task_without_labels_notes_that_the_first_choice_is_correct(tmp_path: Path) -> None:
     first = "the task has no `label`: the first choice of each question is the correct one"
     found = items(BLIMP, tmp_path, pair("a", "a b"))
-    assert first in BLIMP.notes(found, BLIMP.chosen(BLIMP.asked(found), by_length), NGRAM)
+    assert first in BLIMP.notes(found, BLIMP.score_choices(BLIMP.make_requests(found), by_length), NGRAM)
     one = LoglikelihoodChoice(context="{q}", choices=("{o}",), metrics=("last_word",))
     found = items(one, tmp_path, {"q": "x", "o": "y"})
-    assert first not in one.notes(found, one.chosen(one.asked(found), by_length), NGRAM)
+    assert first not in one.notes(found, one.score_choices(one.make_requests(found), by_length), NGRAM)
 
 
 def test_an_accuracy_has_a_binomial_interval(tmp_path: Path) -> None:
     scipy = pytest.importorskip("scipy.stats")
     records = [pair("a", "a b")] * 61 + [pair("a b", "a")] * 39
     found = items(BLIMP, tmp_path, *records)
-    scores = BLIMP.scores(found, BLIMP.chosen(BLIMP.asked(found), by_length))
+    scores = BLIMP.scores(found, BLIMP.score_choices(BLIMP.make_requests(found), by_length))
     wanted = scipy.binomtest(61, 100).proportion_ci(0.95, method="wilson")
     assert (scores["accuracy_low"], scores["accuracy_high"]) == pytest.approx((wanted.low, wanted.high), abs=1e-6)
     assert interval(0.0, 0) == (0.0, 1.0)
@@ -236,7 +236,7 @@ def test_columns_of_a_split_replace_those_of_the_task(tmp_path: Path) -> None:
     (tmp_path / "dev.jsonl").write_text('{"goal": "open it", "sol1": "pull", "sol2": "push", "label": 1}\n')
     columns = {"context": "Question: {goal}\nAnswer:", "choices": "{sol1} || {sol2}", "label": "label"}
     (item,) = task.items(FILES["dev"].records(tmp_path), columns)
-    assert task.asked([item]).requests == [
+    assert task.make_requests([item]).requests == [
         Request("Question: open it\nAnswer:", " pull"),
         Request("Question: open it\nAnswer:", " push"),
     ]
@@ -248,14 +248,14 @@ def test_columns_of_a_split_replace_those_of_the_task(tmp_path: Path) -> None:
 def test_examples_without_a_train_split_are_refused(tmp_path: Path) -> None:
     task = LoglikelihoodChoice(context="{q}", choices=("{a}",), num_fewshot=2)
     with pytest.raises(BadInput, match="invalid num_fewshot: got 2, expected 0 without a split named train"):
-        task.asked(items(task, tmp_path, {"q": "5", "a": "2"}))
+        task.make_requests(items(task, tmp_path, {"q": "5", "a": "2"}))
 
 
 def test_each_choice_may_have_its_own_context_for_one_continuation(tmp_path: Path) -> None:
     task = LoglikelihoodChoice(context="{context_options}", choices=("{continuation}",), label="gold")
     record = {"context_options": ["So Sarah", "So Maria"], "continuation": "won.", "gold": 1}
     (item,) = items(task, tmp_path, record)
-    assert task.asked([item]).requests == [("So Sarah", " won."), ("So Maria", " won.")]
+    assert task.make_requests([item]).requests == [("So Sarah", " won."), ("So Maria", " won.")]
     assert item.gold == 1
     (prediction,) = task.predictions([item], [LikelihoodChoice((LogP(-2, 1, False), LogP(-1, 1, False)))])
     assert prediction["answer"] == "So Maria"
@@ -281,7 +281,7 @@ def test_candidates_replace_the_blank(score: Any, wanted: list[Any], tmp_path: P
         score=score,
     )
     (item,) = task.items(blocks.records(tmp_path), {})
-    assert task.asked([item]).requests == wanted
+    assert task.make_requests([item]).requests == wanted
     assert item.gold == 1
 
 
@@ -303,7 +303,7 @@ def test_a_pronoun_is_found_by_its_offset_and_rows_without_an_answer_are_left_ou
     records = gap.records(tmp_path)
     (item,) = task.items(records, {})
     assert records.left_out == 1
-    assert task.asked([item]).requests[1] == Request("her aunt Ann saw Bo", " cat. Bo slept")
+    assert task.make_requests([item]).requests[1] == Request("her aunt Ann saw Bo", " cat. Bo slept")
     assert item.gold == 0
     with pytest.raises(BadInput, match=r"gap.tsv:2: invalid Pronoun"):
         LoglikelihoodChoice(**keys | {"label": "Pronoun"}).items(gap.records(tmp_path), {})
@@ -361,11 +361,11 @@ def test_unlabeled_items_have_no_score_and_are_no_examples() -> None:
     known, unknown = task.items(records, {}), task.items(records, {"label": ""})
     assert [[item.gold for item in found] for found in (known, unknown)] == [[1, 1], [None, None]]
     assert [item.gold for item in BLIMP.items(Records([pair("a", "b")], ["x:1"]), {"label": ""})] == [0]
-    answers = task.chosen(task.asked([*known, *unknown], known), by_length)
+    answers = task.score_choices(task.make_requests([*known, *unknown], known), by_length)
     assert [one["answer"] for one in task.predictions(unknown, answers[2:])] == ["a", "a"]
     assert task.scores([*known, *unknown], answers) == task.scores(known, answers[:2])
     with pytest.raises(BadInput, match="too few examples: got 0 that differ from the question, expected 1"):
-        task.asked(known, unknown)
+        task.make_requests(known, unknown)
 
 
 def test_a_list_as_label_is_refused() -> None:
@@ -397,7 +397,7 @@ def test_invalid_keys_are_refused_in_one_line(keys: Any, message: str) -> None:
 def test_every_metric_has_a_score(tmp_path: Path) -> None:
     task = LoglikelihoodChoice(choices=("{good}", "{bad}"), subset="{UID}", metrics=METRICS)
     found = items(task, tmp_path, pair("a", "a b"))
-    assert set(METRICS) <= set(task.scores(found, task.chosen(task.asked(found), by_length)))
+    assert set(METRICS) <= set(task.scores(found, task.score_choices(task.make_requests(found), by_length)))
 
 
 @pytest.mark.parametrize(

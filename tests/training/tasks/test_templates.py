@@ -3,7 +3,7 @@
 import pytest
 
 from preprocessing.errors import BadInput
-from training.tasks.templates import fill, in_two, is_template, listed
+from training.tasks.templates import fill, fill_list, in_two, is_template
 
 ROW = {"a": "x", "n": 3, "many": ["y", "z"]}
 
@@ -15,10 +15,10 @@ def test_a_template_is_filled_in_and_split_after_its_last_column() -> None:
 
 
 def test_a_single_column_may_contain_a_list() -> None:
-    assert listed("{many}", ROW, "r:1") == ["y", "z"]
-    assert listed("{a}", ROW, "r:1") == ["x"]
+    assert fill_list("{many}", ROW, "r:1") == ["y", "z"]
+    assert fill_list("{a}", ROW, "r:1") == ["x"]
     with pytest.raises(BadInput, match=r"r:1: invalid many: got \['y', 'z'\], expected text"):
-        listed("{many}!", ROW, "r:1")
+        fill_list("{many}!", ROW, "r:1")
 
 
 @pytest.mark.parametrize("text", ["{a", "a}", "{a!r}", "{a:>3}"])

@@ -5,10 +5,10 @@ Reading order: causal.py (decoders; ordered.py is for XLNet), masked.py (masked 
 has shared functions.
 """
 
-from training.likelihood.models.causal import causal
-from training.likelihood.models.masked import masked
+from training.likelihood.models.causal import score_causal
+from training.likelihood.models.masked import score_masked
 from training.likelihood.models.reader import CausalLikelihood
 from training.likelihood.models.rolling import perplexities, perplexity
-from training.likelihood.models.seq2seq import seq2seq
+from training.likelihood.models.seq2seq import score_seq2seq
 
-__all__ = ["CausalLikelihood", "causal", "masked", "perplexities", "perplexity", "seq2seq"]
+__all__ = ["CausalLikelihood", "perplexities", "perplexity", "score_causal", "score_masked", "score_seq2seq"]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from preprocessing.collate import unpadded
+from preprocessing.collate import collate_unpadded
 from preprocessing.schema import IGNORE, Bools, Floats, Row
 from preprocessing.tokenization import Vocab
 from training.likelihood import LogP, Pair, Request, Tree, as_array, pairs_of, separate_trees, trees, unknown_of
@@ -36,7 +36,7 @@ class TokenLogP(NamedTuple):
     greedy_S: Bools
 
 
-def causal(
+def score_causal(
     model: Model,
     vocab: Vocab,
     requests: Sequence[Request],
@@ -95,14 +95,14 @@ def _log_ps(model: Model, trees: Sequence[Tree], pairs: Sequence[Pair], *, plain
     if model.spec.model.hides_own_token:
         return _in_order(model, [number for tree in trees for number in tree.paths], pairs)
     if plain:
-        batch = unpadded([_row(tree) for tree in trees])
+        batch = collate_unpadded([_row(tree) for tree in trees])
         first_B = batch["first_at"]
         hidden = model.trunk(tensors(batch, device_of(model)))
     else:
         ids_BS, places_BS, seen_BSS = as_array(trees)
         first_B = np.arange(len(trees)) * ids_BS.shape[1]
         columns = tensors({"input_ids": ids_BS, "positions": places_BS}, device_of(model))
-        hidden = model.trunk.masked_states(columns, torch.from_numpy(seen_BSS).to(device_of(model)))
+        hidden = model.trunk.compute_masked_states(columns, torch.from_numpy(seen_BSS).to(device_of(model)))
     numbers, at, targets, counts = list[int](), list[int](), list[int](), list[int]()
     for tree, first in zip(trees, first_B.tolist(), strict=True):
         for number, path in tree.paths.items():
@@ -117,7 +117,7 @@ def _log_ps(model: Model, trees: Sequence[Tree], pairs: Sequence[Pair], *, plain
 def _in_order(model: Model, numbers: Sequence[int], pairs: Sequence[Pair]) -> dict[int, TokenLogP]:
     """The log-probabilities by a model whose queries are at the positions of the predicted tokens (XLNet)."""
     rows = [in_order([*context, *continuation], len(context)) for context, continuation in (pairs[n] for n in numbers)]
-    batch = tensors(unpadded(rows), device_of(model))
+    batch = tensors(collate_unpadded(rows), device_of(model))
     at, targets = batch["targets_at"].tolist(), batch["targets"].tolist()
     counts = [len(pairs[number][1]) for number in numbers]
     return dict(zip(numbers, _at(model, model.trunk(batch), at, targets, counts), strict=True))

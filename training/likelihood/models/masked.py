@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from preprocessing.collate import unpadded
+from preprocessing.collate import collate_unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
 from preprocessing.tokenization import SPECIAL, Template, TemplatedRow, Vocab
@@ -57,7 +57,7 @@ class _EncodedRequest(NamedTuple):
     shares_token: bool
 
 
-def masked(
+def score_masked(
     model: Model,
     vocab: Vocab,
     requests: Sequence[Request],
@@ -78,7 +78,9 @@ def masked(
     template, encode, sequences = Template(vocab), encoder(vocab), list[_MaskedSequence]()
     encoded = each_of(requests, lambda request: _read(template, encode, request, model.spec.model.longest))
     for number, each in enumerate(encoded):
-        sequences += [_MaskedSequence(number, _masked(each.row, at, vocab.mask, kind)) for at in each.scored.tolist()]
+        sequences += [
+            _MaskedSequence(number, _mask_token(each.row, at, vocab.mask, kind)) for at in each.scored.tolist()
+        ]
     cuts, shares = [each.cut for each in encoded], [each.shares_token for each in encoded]
     unknown = [unknown_of(vocab, each.row.ids.tolist()) for each in encoded]
     count_N = np.bincount([each.request for each in sequences], minlength=len(cuts))
@@ -86,7 +88,7 @@ def masked(
     done = 0
     with evaluation_mode(model):
         for part in by_length(list(enumerate(sequences)), lambda each: len(each[1].row["input_ids"]), micro_tokens):
-            batch = tensors(unpadded([each.row for _, each in part]), device_of(model))
+            batch = tensors(collate_unpadded([each.row for _, each in part]), device_of(model))
             log_p, right = head.log_p(model.trunk(batch), batch, model.trunk.table)  # type: ignore[arg-type]
             at = torch.tensor([number for number, _ in part])
             log_p_M[at], right_M[at] = log_p.double().cpu(), right.cpu()
@@ -110,7 +112,7 @@ def _read(template: Template, encoder: TextEncoder, request: Request, longest: i
     return _EncodedRequest(row.at(kept), np.flatnonzero(scored[kept]), over, start < len(context))
 
 
-def _masked(row: TemplatedRow, at: int, mask: int, kind: PseudoKind) -> Row:
+def _mask_token(row: TemplatedRow, at: int, mask: int, kind: PseudoKind) -> Row:
     """The sequence in which the token at position `at` is masked; this token is the only label."""
     ids_S, labels_S = row.ids.copy(), np.full(len(row.ids), IGNORE, np.int32)
     labels_S[at] = ids_S[at]

@@ -7,10 +7,10 @@ from preprocessing.errors import BadInput
 from preprocessing.tokenization import Template, Vocab
 from training.likelihood import LogP, Perplexity, PerplexityText, PseudoKind, Request, Windowing, encoder, pair_of
 from training.likelihood.models.batches import MICRO_TOKENS, OnBatch, ignore_activity
-from training.likelihood.models.causal import causal
-from training.likelihood.models.masked import masked
+from training.likelihood.models.causal import score_causal
+from training.likelihood.models.masked import score_masked
 from training.likelihood.models.rolling import perplexities
-from training.likelihood.models.seq2seq import begins_with, seq2seq, sides
+from training.likelihood.models.seq2seq import begins_with, score_seq2seq, sides
 from training.model import Model
 
 
@@ -30,10 +30,10 @@ class CausalLikelihood:
     def log_ps(self, requests: Sequence[Request], pseudo: PseudoKind = "within_word_l2r") -> list[LogP]:
         options = {"micro_tokens": self.micro_tokens, "on_batch": self.on_batch}
         if self._reads_source:
-            return seq2seq(self.model, self.vocab, requests, **options)  # type: ignore[arg-type]
+            return score_seq2seq(self.model, self.vocab, requests, **options)  # type: ignore[arg-type]
         if self._is_causal:
-            return causal(self.model, self.vocab, requests, **options)  # type: ignore[arg-type]
-        return masked(self.model, self.vocab, requests, kind=pseudo, **options)  # type: ignore[arg-type]
+            return score_causal(self.model, self.vocab, requests, **options)  # type: ignore[arg-type]
+        return score_masked(self.model, self.vocab, requests, kind=pseudo, **options)  # type: ignore[arg-type]
 
     def perplexities(self, texts: Sequence[PerplexityText], windowing: Windowing) -> list[Perplexity]:
         if self._reads_source or not self._is_causal:
@@ -49,7 +49,7 @@ class CausalLikelihood:
             return "log p, from left to right"
         return f"pseudo-log-likelihood ({pseudo}), special tokens not scored"
 
-    def shown(self, request: Request) -> str:
+    def format_request(self, request: Request) -> str:
         if self._reads_source:
             source, continuation, _ = sides(Template(self.vocab), encoder(self.vocab), request)
             begins = begins_with(self.model.spec, self.vocab)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from preprocessing.collate import unpadded
+from preprocessing.collate import collate_unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
 from preprocessing.tokenization import Vocab
@@ -142,8 +142,8 @@ def score_with_memory(
     with evaluation_mode(model):
         for start in range(0, end if ids else 0, window):
             stop = min(start + window, end)
-            row = in_order(whole[start:stop], int(start == 0)) if queries else _shifted(whole, start, stop)
-            batch = unpadded([row]) | {"slot": np.array(_SLOT), "fresh": np.array([start == 0])}
+            row = in_order(whole[start:stop], int(start == 0)) if queries else _shift_row(whole, start, stop)
+            batch = collate_unpadded([row]) | {"slot": np.array(_SLOT), "fresh": np.array([start == 0])}
             columns = tensors(batch, device_of(model))
             log_p_M, _ = head.log_p(model.trunk(columns), columns, model.trunk.table)  # type: ignore[arg-type]
             nats += float(log_p_M.double().sum())
@@ -151,7 +151,7 @@ def score_with_memory(
     return nats
 
 
-def _shifted(ids: Sequence[int], start: int, stop: int) -> Row:
+def _shift_row(ids: Sequence[int], start: int, stop: int) -> Row:
     """A sequence whose tokens predict their successors."""
     return {
         "input_ids": np.array(ids[start:stop], np.int32),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from preprocessing.collate import unpadded
+from preprocessing.collate import collate_unpadded
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Row
 from preprocessing.tokenization import Template, Vocab
@@ -41,7 +41,7 @@ from training.likelihood.models.batches import (
 from training.model import Model, ModelSpec
 
 
-def seq2seq(
+def score_seq2seq(
     model: Model,
     vocab: Vocab,
     requests: Sequence[Request],
@@ -75,7 +75,7 @@ def seq2seq(
     results = dict[int, LogP]()
     with evaluation_mode(model):
         for part in by_length(list(enumerate(rows)), lambda each: _size(each[1]), micro_tokens):
-            batch = tensors(unpadded([row for _, row in part]), device_of(model))
+            batch = tensors(collate_unpadded([row for _, row in part]), device_of(model))
             log_p_M, right_M = head.log_p(model.trunk(batch), batch, model.trunk.table)  # type: ignore[arg-type]
             counts = [int((row["labels"] != IGNORE).sum()) for _, row in part]
             at = [number for number, _ in part]

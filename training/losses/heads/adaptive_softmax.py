@@ -29,7 +29,7 @@ class AdaptiveHead(nn.Module):
         self.cluster_bias = nn.Parameter(torch.empty(len(self.cutoffs)))
         self.bias = nn.Parameter(torch.empty(vocab_size))
 
-    def fused(self) -> dict[str, tuple[int, ...]]:
+    def list_fused(self) -> dict[str, tuple[int, ...]]:
         """Sizes of the biases of the clusters.
 
         They are separate if the clusters have separate tables (authors' code).

@@ -42,11 +42,11 @@ class ReplacedTokenDetectionHead(nn.Module):
         return F.binary_cross_entropy_with_logits(logit_M, is_replaced(batch).float(), reduction="none")
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
-        at_M = predicted_at(batch, self.at)
+        at_M = select_positions(batch, self.at)
         logit_M = self.logits(tokens_at(hidden, at_M)).float()
         replaced_M = (batch["input_ids"].flatten() != original_ids(batch))[at_M]
         loss = F.binary_cross_entropy_with_logits(logit_M, replaced_M.float(), reduction="sum")
-        return Score(loss, len(at_M), ((logit_M > 0) == replaced_M).sum(), replaced_share(batch))
+        return Score(loss, len(at_M), ((logit_M > 0) == replaced_M).sum(), count_replaced(batch))
 
 
 class OriginalHead(nn.Module):
@@ -70,18 +70,18 @@ class OriginalHead(nn.Module):
         return log_p_MV.scatter(1, input_M1, torch.logaddexp(F.logsigmoid(copy_M1), log_p_MV.gather(1, input_M1)))
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
-        at_M = predicted_at(batch, "all")
+        at_M = select_positions(batch, "all")
         target_M = original_ids(batch)[at_M]
         log_p_MV = self.log_p(tokens_at(hidden, at_M), batch["input_ids"].flatten()[at_M], table_VD)
         loss = F.nll_loss(log_p_MV, target_M, reduction="sum")
-        return Score(loss, len(at_M), (log_p_MV.argmax(-1) == target_M).sum(), replaced_share(batch))
+        return Score(loss, len(at_M), (log_p_MV.argmax(-1) == target_M).sum(), count_replaced(batch))
 
 
 class ChosenOriginalHead(MaskedTokensHead):
     """Prediction of the original tokens at selected positions (3.5, Replace MLM)."""
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
-        return super().forward(hidden, batch, table_VD)._replace(metrics=replaced_share(batch))
+        return super().forward(hidden, batch, table_VD)._replace(metrics=count_replaced(batch))
 
 
 def original_ids(batch: Mapping[str, Tensor]) -> Tensor:
@@ -94,12 +94,12 @@ def is_replaced(batch: Mapping[str, Tensor]) -> Tensor:
     return batch["input_ids"].flatten()[batch["targets_at"]] != batch["targets"]
 
 
-def replaced_share(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def count_replaced(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The metric `replaced_share`: the number of replaced tokens, an int64 scalar."""
     return {"replaced_share": is_replaced(batch).sum()}
 
 
-def predicted_at(batch: Mapping[str, Tensor], at: Literal["all", "masked"]) -> Tensor:
+def select_positions(batch: Mapping[str, Tensor], at: Literal["all", "masked"]) -> Tensor:
     """Flat positions of all tokens of a batch without padding, or of the selected tokens."""
     ids, lengths_B = batch["input_ids"], batch["lengths"]
     if at == "masked":

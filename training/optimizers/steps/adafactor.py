@@ -79,7 +79,7 @@ class FactoredUpdates(torch.optim.Optimizer):
     def _update(self, state: dict[str, Tensor], gradient_P: Tensor, piece: OptimizerShard, new: float) -> Tensor:
         """Update the mean squares of a shard, with the weight `new` for this step; return gradient / sqrt(square)."""
         if self._is_factored(piece):
-            return _factored_update(state, gradient_P, piece, new)
+            return _update_factored(state, gradient_P, piece, new)
         square_P = state.setdefault("square", torch.zeros_like(gradient_P))
         square_P.lerp_(gradient_P.square() + LEAST_SQUARE, new)
         return gradient_P * square_P.rsqrt()
@@ -89,7 +89,7 @@ class FactoredUpdates(torch.optim.Optimizer):
         return len(piece.whole) == 2 and min(piece.whole) >= self.factored_from
 
 
-def _factored_update(state: dict[str, Tensor], gradient_P: Tensor, piece: OptimizerShard, new: float) -> Tensor:
+def _update_factored(state: dict[str, Tensor], gradient_P: Tensor, piece: OptimizerShard, new: float) -> Tensor:
     """`_update` of a shard of a matrix [R, C], whose mean square is row x column / mean(row)."""
     num_rows, num_columns = piece.whole
     width = piece.shape[1]  # number of columns of the matrix, or of the worker's slice

@@ -40,7 +40,7 @@ class TensorSlices(Protocol):
     def add(self, sums: Tensor) -> Tensor:
         """Add the workers' sums over their slices, in place; all workers call it."""
 
-    def joined(self, mine: Tensor) -> Tensor:
+    def join(self, mine: Tensor) -> Tensor:
         """Gather the whole tensor from the slices of all workers; all workers call it."""
 
     def of(self, whole: Tensor) -> Tensor:
@@ -215,5 +215,5 @@ def _apply_to_whole(flat: Tensor, piece: OptimizerShard, rule: Callable[[Tensor]
     tensor = flat.view(piece.shape)
     if piece.slices is None:
         return rule(tensor).flatten()
-    result = piece.slices.of(rule(piece.slices.joined(_on_communication_device(tensor))))
+    result = piece.slices.of(rule(piece.slices.join(_on_communication_device(tensor))))
     return result.flatten().to(flat.device)
