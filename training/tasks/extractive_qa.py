@@ -302,7 +302,9 @@ def _question_tokens(row: TemplatedRow) -> int:
     return int((row.text == 0).sum())
 
 
-def _describe_unused(items: Sequence[TaskItem], lost: Sequence[str], cut: Sequence[int], *, training: bool) -> list[str]:
+def _describe_unused(
+    items: Sequence[TaskItem], lost: Sequence[str], cut: Sequence[int], *, training: bool
+) -> list[str]:
     """Notes on questions that are left out or truncated; `cut` has the number of remaining tokens of each truncated
     question."""
     notes = list[str]()
