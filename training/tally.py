@@ -17,7 +17,7 @@ SumName = tuple[str, str]
 
 
 class MetricsTally:
-    """Adds up, on the device, the sums that become metrics. Only `added_to` waits for the device and other workers.
+    """Adds up, on the device, the sums that become metrics. Only `drain_into` waits for the device and other workers.
 
     The terms are single-precision numbers of similar size, and their sums are double-precision numbers. As long as
     these sums are exact, their order does not change them. So a resumed run logs the same metrics as an uninterrupted

@@ -137,11 +137,11 @@ def read_line(process: "subprocess.Popen[str]") -> str:
 
 class TestOneWriter:
     RIVAL = (
-        "import sys; from pathlib import Path; from pipeline.steps import locked_directory\n"
+        "import sys; from pathlib import Path; from pipeline.steps import lock_directory\n"
         "from preprocessing.errors import ResourceError\n"
         "for line in sys.stdin:\n"
         "  try:\n"
-        "    with locked_directory(Path(line.strip()), 0): print('holds', flush=True); sys.stdin.readline()\n"
+        "    with lock_directory(Path(line.strip()), 0): print('holds', flush=True); sys.stdin.readline()\n"
         "  except ResourceError as error: print(error, flush=True); sys.stdin.readline()\n"
     )
 

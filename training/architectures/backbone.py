@@ -103,7 +103,7 @@ class Backbone(nn.Module):
 
     @property
     def takes_mask(self) -> bool:
-        """Whether the class implements `masked_states`."""
+        """Whether the class implements `compute_masked_states`."""
         return False
 
     def compute_masked_states(self, batch: Mapping[str, Tensor], seen_BSS: Tensor) -> Tensor:

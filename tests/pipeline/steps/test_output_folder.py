@@ -13,8 +13,8 @@ from preprocessing.errors import BadInput, ResourceError
 
 def test_a_second_process_is_refused_while_the_first_writes(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from pipeline.steps import locked_directory\n"
-        "with locked_directory(Path(sys.argv[1]), 0): print('held', flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from pipeline.steps import lock_directory\n"
+        "with lock_directory(Path(sys.argv[1]), 0): print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
