@@ -92,10 +92,7 @@ def test_every_bit_of_a_hash_is_balanced() -> None:
 
 
 def test_hashes_are_the_same_in_any_process() -> None:
-    code = (
-        "from preprocessing.text.ngrams import *\n"
-        "print(hash_ngrams(hash_words('Any process, any day'), 2).tolist())"
-    )
+    code = "from preprocessing.text.ngrams import *\nprint(hash_ngrams(hash_words('Any process, any day'), 2).tolist())"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONHASHSEED": seed}
