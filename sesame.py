@@ -8,6 +8,10 @@
     bert.model()            # the model as a torch module, with initial or trained weights
     bert.train(steps=20)    # a short run with Ray and MLflow
     bert.evaluate()         # downstream scores, with a randomly initialized baseline
+    bert.predict("a ___ .") # the most probable tokens at a blank
+
+    old = sesame.open("gpt2_tiny-1a2b3c4d")    # a run, by its name, directory or MLflow ID
+    old.generate("Return the", greedy=True)
 
 The methods run the same jobs as the command `sesame`, with the same directories, files and errors: each finds the
 results of the other. An error that the user can correct is a SesameError with a message of one line. `python -m
@@ -18,16 +22,14 @@ then fails with one line. A file sesame.py of the user hides this module itself,
 """
 
 import codecs
-import json
 import locale
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
-from itertools import accumulate, pairwise
 from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
@@ -102,6 +104,7 @@ if TYPE_CHECKING:
 
     from orchestration.config import Recipe
     from orchestration.jobs import Job, JobFlags
+    from orchestration.jobs.prediction import TokenPrediction
     from orchestration.progress import Report
     from orchestration.terminal.inspect import DecodedExample
     from preprocessing.manifest import Manifest
@@ -114,7 +117,9 @@ __all__ = [
     "DataError",
     "Diverged",
     "ExampleList",
+    "GeneratedList",
     "MiscountedLoss",
+    "PredictionList",
     "Preempted",
     "ResourceError",
     "ScoreList",
@@ -141,9 +146,10 @@ def open(
     holdout_ratio: float | None = None,
     progress: Progress = "auto",
 ) -> "Session":
-    """A session for a recipe and a text.
+    """A session for a recipe and a text, or for a run that exists.
 
-    `recipe`: a name of `recipes()` or a .yaml file. `overrides`: for example "optimizer.learning_rate=2e-4". `scale`:
+    `recipe`: a name of `recipes()` or a .yaml file, or the name, the directory or the MLflow ID of a run below
+    `output_dir`. `overrides`: for example "optimizer.learning_rate=2e-4". `scale`:
     "tiny" takes minutes on two cores. `data`: files, directories, globs or a corpus, instead of the corpus of the
     recipe. `holdout_ratio`: the fraction of the text for validation and downstream tasks (default .01). `output_dir`:
     the directory for all results. `cluster`: the name or file of a cluster.
@@ -178,10 +184,10 @@ def recipes() -> list[str]:
 
 
 class Session:
-    """A recipe, a text and an output directory. Each method first runs the missing stages that it needs."""
+    """A recipe, a text and an output directory, or a run. Each method first runs the missing stages that it needs.
 
-    job: "Job"
-    """The job: its recipe, its stages, and their directories."""
+    A finished run is used as it is: its text need not exist any more.
+    """
 
     def __init__(self, flags: "JobFlags", progress: Progress = "auto") -> None:
         from orchestration.jobs import JobFlags
@@ -197,11 +203,25 @@ class Session:
         self._open(flags)
 
     def _open(self, flags: "JobFlags") -> None:
+        from orchestration.jobs import match_run, open_job
+
+        self._flags, self._of_run = flags, match_run(flags)
+        self._job = None if self._of_run else open_job(flags)
+
+    @property
+    def job(self) -> "Job":
+        """The job: its recipe, its stages, and their directories."""
         from orchestration.jobs import open_job
 
-        self._flags, self.job = flags, open_job(flags)
+        if self._job is None:
+            self._job = open_job(self._flags)
+        return self._job
 
     def __repr__(self) -> str:
+        if self._of_run:
+            from orchestration.jobs import summarize_run
+
+            return str(summarize_run(self._of_run))
         recipe, stages = self.job.recipe, self.job.plan
         states = ", ".join(f"{stage.name} {stage.state}" for stage in (stages.corpus, stages.run))
         return f"{recipe.name} on {self.job.corpus.name}, {recipe.num_steps:,} steps ({states})"
@@ -214,7 +234,7 @@ class Session:
     @property
     def folder(self) -> Path:
         """The directory of the run, with its checkpoints, weights and scores."""
-        return self.job.plan.run.folder
+        return self._of_run or self.job.plan.run.folder
 
     @property
     def command(self) -> str:
@@ -229,6 +249,10 @@ class Session:
         from orchestration.jobs import corpus
         from orchestration.terminal import announce
 
+        if self._is_finished_run():
+            from preprocessing.manifest import Manifest
+
+            return Manifest.load(Path(self._run().corpus))
         if self.job.plan.corpus.state != "done":
             announce(self.job.plan[:3], [*self.job.source_notes, *self.job.expected_problems])
         with self._report() as report:
@@ -265,7 +289,7 @@ class Session:
         from training.formats import build_model, load_weights
 
         model = build_model(self._run())
-        if self.job.plan.run.state == "done":
+        if self._is_finished_run() or self.job.plan.run.state == "done":
             model.load_state_dict(load_weights(self.folder / WEIGHTS)[1], strict=False)
         return model.eval()
 
@@ -275,15 +299,23 @@ class Session:
         A finished run is not repeated. `steps`: fewer steps than the recipe has. This is another run, with shorter
         phases and warm-up in proportion, and the session then refers to that run.
         """
+        from orchestration.config import shorten
         from orchestration.jobs import tasks_without_text
         from orchestration.jobs import train as pretrain
 
         if steps is not None:
             steps = _number("steps", steps, int, "an integer")
+        if self._of_run and steps is not None:
+            raise BadInput(f"invalid steps: got {steps} for a run that exists, expected none; leave it out")
+        if self._of_run and self._is_finished_run() and resume != "never":
+            from orchestration.jobs import result_of
+
+            return result_of(self._of_run)
         if resume not in ("allow", "never", "must"):
             raise _invalid("resume", resume, "allow, never or must")
         if steps is not None and steps != self.recipe.num_steps:
-            self._open(replace(self._flags, overrides=(*self._flags.overrides, *_shorter(self.recipe, steps))))
+            shorten(self.recipe, steps, "steps")  # its error names the argument
+            self._open(replace(self._flags, max_steps=steps))
         self.corpus()
         tasks_without_text(self.job.plan.corpus, self.recipe.eval_tasks)
         with self._report() as report:
@@ -331,6 +363,56 @@ class Session:
         with self._report() as report:
             return ScoreList(evaluate.evaluate(target.folder, plans, cluster, report))
 
+    def generate(
+        self,
+        *prompts: str,
+        max_new_tokens: int = 64,
+        greedy: bool = False,
+        num_beams: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        masked_decoding: Literal["", "gibbs", "mask_predict"] = "",
+        sample_index: int = 0,
+    ) -> "GeneratedList":
+        """Texts that continue the prompts, as by `sesame generate`; the list prints as text.
+
+        An encoder-decoder reads a prompt as its source. A masked language model needs `masked_decoding`, and fills
+        `max_new_tokens` masks at ___ or after the prompt. Equal arguments give equal texts; another `sample_index`
+        gives other ones. BadInput if the run is not finished, or if the model cannot generate in this way.
+        """
+        from orchestration.jobs import run_folder
+        from orchestration.jobs.generation import generate_texts
+
+        given = {
+            "greedy": greedy or None,
+            "num_beams": num_beams,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+        }
+        rows = generate_texts(
+            run_folder(self._flags),
+            [_word("prompts", prompt, "text") for prompt in prompts],
+            values={name: value for name, value in given.items() if value is not None},
+            max_new_tokens=_number("max_new_tokens", max_new_tokens, int, "an integer of at least 1"),
+            seed=_number("sample_index", sample_index, int, "an integer of at least 0"),
+            masked=masked_decoding,
+        )
+        return GeneratedList(rows, masked_decoding)
+
+    def predict(self, *texts: str, top_k: int = 5) -> "list[TokenPrediction]":
+        """The `top_k` most probable tokens at the blank ___ of each text; without a blank, after the text.
+
+        BadInput if the run is not finished, or if the model predicts neither masked nor next tokens.
+        """
+        from orchestration.jobs import run_folder
+        from orchestration.jobs.prediction import predict_tokens
+
+        words = [_word("texts", text, "text") for text in texts]
+        most = _number("top_k", top_k, int, "an integer of at least 1")
+        return PredictionList(predict_tokens(run_folder(self._flags), words, most))
+
     def export(self, folder: str | PathLike[str], *, heads: bool = True, license: str = "unknown") -> list[str]:
         """Write a directory for `from_pretrained` of transformers, and return the names of its files."""
         from orchestration.jobs import export as export_model
@@ -341,8 +423,18 @@ class Session:
         run = run_folder(self._flags)
         return export_model(run, target, heads=heads, license=license)[0]
 
+    def _is_finished_run(self) -> bool:
+        """Whether the session was opened for a run, which is finished."""
+        from orchestration.jobs.stages import MARK
+
+        return self._of_run is not None and (self._of_run / MARK).is_file()
+
     def _run(self) -> "Run":
         """The run as the workers receive it. Its corpus is built first."""
+        if self._of_run and self._is_finished_run():
+            from training.run import load_stored_run
+
+            return load_stored_run(self._of_run)
         self.corpus()
         return self.job.pretraining()
 
@@ -362,6 +454,26 @@ class ExampleList(list["DecodedExample"]):
         from orchestration.terminal.inspect import render_examples
 
         return _text(render_examples(self))
+
+
+class GeneratedList(list[dict[str, Any]]):
+    """Generated texts with their prompts and scores, which print as text."""
+
+    def __init__(self, rows: Iterable[dict[str, Any]] = (), masked: Literal["", "gibbs", "mask_predict"] = "") -> None:
+        super().__init__(rows)
+        self._masked: Literal["", "gibbs", "mask_predict"] = masked
+
+    def __repr__(self) -> str:
+        from orchestration.jobs.generation import format_generated
+
+        return "\n".join(format_generated(row, self._masked) for row in self)
+
+
+class PredictionList(list["TokenPrediction"]):
+    """Predicted tokens, which print as text."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self))
 
 
 class ScoreList(list["TaskScore"]):
@@ -471,30 +583,6 @@ def _number(name: str, value: Any, kind: type[N], expected: str) -> N:
     if not is_number:
         raise _invalid(name, value, expected)
     return kind(value)
-
-
-def _shorter(recipe: "Recipe", steps: int) -> list[str]:
-    """Overrides that shorten a recipe to `steps` steps, with phases and warm-up in proportion."""
-    total = recipe.num_steps
-    if not 1 < steps < total:
-        raise BadInput(
-            f"invalid steps: got {steps}, expected 2 to {total}, the steps of the recipe; change the argument"
-        )
-    upto = [round(steps * stop / total) for stop in accumulate(phase.steps for phase in recipe.phases)]
-    counts = [stop - start for start, stop in pairwise([0, *upto])]
-    phases = [
-        asdict(phase)
-        | {"steps": count, "warmup_steps": phase.warmup_steps and max(1, phase.warmup_steps * steps // total)}
-        for phase, count in zip(recipe.phases, counts, strict=True)
-        if count
-    ]
-    warmup = min(recipe.optimizer.warmup_steps, max(1, recipe.optimizer.warmup_steps * steps // total))
-    short = [f"phases={json.dumps(phases)}", f"optimizer.warmup_steps={warmup}"]
-    return short + (
-        [f"optimizer.lr_decay_steps={max(1, recipe.optimizer.lr_decay_steps * steps // total)}"]
-        if recipe.optimizer.lr_decay_steps
-        else []
-    )
 
 
 def _text(shown: Any) -> str:

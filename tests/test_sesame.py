@@ -172,6 +172,9 @@ def test_the_module_contains_no_jobs() -> None:
     assert ours <= {
         *("orchestration.cli", "orchestration.config", "orchestration.jobs", "orchestration.launch"),
         *(
+            "orchestration.jobs.generation",
+            "orchestration.jobs.prediction",
+            "orchestration.jobs.stages",
             "orchestration.progress",
             "orchestration.reports",
             "orchestration.terminal",
@@ -297,16 +300,6 @@ def test_a_short_training_is_a_separate_run_with_the_proportions_of_the_recipe(
     assert trained[1].plan.run.folder == bert.folder
     with pytest.raises(sesame.BadInput, match="invalid steps: got 21, expected 2 to 20"):
         bert.train(steps=21)
-
-
-@pytest.mark.parametrize(("steps", "counts"), [(1_000, [900, 100]), (7, [6, 1]), (3, [3])])
-def test_each_phase_of_a_short_run_keeps_its_fraction_of_the_steps(steps: int, counts: list[int]) -> None:
-    from orchestration.config import load
-
-    short = load("bert_base", sesame._shorter(load("bert_base"), steps))
-    assert [phase.steps for phase in short.phases] == counts
-    assert [phase.seq_length for phase in short.phases] == [128, 512][: len(counts)]
-    assert short.optimizer.warmup_steps == max(1, steps // 100)  # the recipe has 10,000 of a million
 
 
 def test_scores_equal_those_of_eval_and_print_as_a_table(bert: sesame.Session, monkeypatch: pytest.MonkeyPatch) -> None:

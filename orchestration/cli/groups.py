@@ -35,6 +35,7 @@ class RunOptions(TextOptions):
 class TrainingOptions:
     """The options for logging, evaluation, checkpoints and profiling of pretraining."""
 
+    max_steps: options.MaxTrainSteps = None
     resume: options.Resume = "allow"
     log_every: options.LogEvery = None
     eval_every: options.EvalEvery = None
@@ -48,7 +49,7 @@ class TrainingOptions:
         >>> TrainingOptions(log_every=5, ray_dashboard=True).overrides()
         ['cluster.log_every=5', 'cluster.ray_dashboard=true']
         """
-        names = [field.name for field in dataclasses.fields(self) if field.name != "resume"]
+        names = [field.name for field in dataclasses.fields(self) if field.name not in ("max_steps", "resume")]
         values = {name: "true" if getattr(self, name) is True else getattr(self, name) for name in names}
         return [f"cluster.{name}={value}" for name, value in values.items() if value not in (None, False)]
 

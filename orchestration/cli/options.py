@@ -208,6 +208,12 @@ MaxSeqLength = Annotated[
         "--max-seq-length", metavar="N", min=0, help="Truncate examples to N tokens.", show_default="value of the task"
     ),
 ]
+MaxTrainSteps = Annotated[
+    int | None,
+    typer.Option(
+        "--max-steps", metavar="N", min=2, help="Train for N steps; all phases and the warm-up become shorter."
+    ),
+]
 MaxSteps = Annotated[
     int, typer.Option("--max-steps", metavar="N", min=0, help="Fine-tune for N steps, not epochs.", show_default=False)
 ]

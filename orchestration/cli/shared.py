@@ -137,8 +137,12 @@ def python_command(code: str) -> str:
 
 
 def python_literal(text: str) -> str:
-    """A Python string in double quotes, because the shell command has single quotes around it."""
-    return json.dumps(text, ensure_ascii=False)
+    """A Python string that needs no quoting in a shell command with single quotes around it.
+
+    >>> print(python_literal("it's"))
+    "it\\u0027s"
+    """
+    return json.dumps(text, ensure_ascii=False).replace("'", "\\u0027")
 
 
 def ui_command(output_dir: Path) -> str:

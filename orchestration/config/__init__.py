@@ -28,6 +28,7 @@ from orchestration.config.own_task import task_of_csv
 from orchestration.config.recipe import Cluster, Recipe, compute_digest
 from orchestration.config.scales import SCALES
 from orchestration.config.serialize import to_non_defaults, to_yaml
+from orchestration.config.shortening import describe_shortening, shorten
 from orchestration.config.task_files import add_task, beside_first, load_task, tasks_of
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "beside_first",
     "check",
     "compute_digest",
+    "describe_shortening",
     "entries",
     "entries_at",
     "explain_option",
@@ -60,6 +62,7 @@ __all__ = [
     "load_corpus",
     "load_task",
     "parts",
+    "shorten",
     "split_overrides",
     "task_of_csv",
     "tasks_of",

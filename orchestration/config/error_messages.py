@@ -42,7 +42,7 @@ def explain_unknown_name(name: str, folder: str, known: Sequence[str], groups: f
     """The message for a name that is neither a file nor in a directory of Sesame, with the nearest known name."""
     names = f"one of {', '.join(known)}" if len(known) <= _MAX_LISTED else f"a name that `sesame {folder}` lists"
     family = [one for one in known if one.startswith(f"{glossary.plain(name.lower())}_")]
-    nearest = find_nearest(name.lower(), [*known, *groups])
+    nearest = find_nearest(name.lower(), [*known, *groups], cutoff=0.6)
     remedy = f"did you mean {nearest}?" if nearest else "use one of them, or the path of a file"
     if 1 < len(family) <= _MAX_FAMILY and glossary.plain(name.lower()) not in known:
         remedy = f"did you mean one of {', '.join(family)}?"
@@ -324,7 +324,7 @@ def _explain_choice(problem: _Problem) -> list[KeyMessage]:
     place = _in_table(problem.root, problem.path)
     if new := renames.new_value(place, problem.value):
         return [_explain_renamed(renames.answer(f"{problem.key}={problem.value}", f"{place}={new}"))]
-    nearest = find_nearest(str(problem.value), _choices(problem.annotation))
+    nearest = find_nearest(str(problem.value), _choices(problem.annotation), cutoff=0.6)
     expected = _describe_expected(problem.annotation)
     return problem.message(_display(problem.value), expected, f"did you mean {nearest}?" if nearest else "")
 
@@ -474,7 +474,7 @@ def _explain_unknown_kind(problem: _Problem) -> list[KeyMessage]:
     if unlisted := part_checks.find_unlisted_part(members, kind):
         return [KeyMessage(key, invalid(key, repr(kind), f"one of {', '.join(kinds)}", unlisted))]
     meant = next((ours for ours in glossary.KINDS.get(kind.lower(), ()) if ours in kinds), "")
-    nearest = find_nearest(kind, kinds)
+    nearest = find_nearest(kind, kinds, cutoff=0.6)
     remedy = f"use {meant}" if meant else f"did you mean {nearest}?" if nearest else problem.help()
     return [KeyMessage(key, invalid(key, repr(kind), f"one of {', '.join(kinds)}", remedy))]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestration.config import SCALES, list_names, load
-from orchestration.jobs import runs, stages
+from orchestration.jobs import run_names, runs, stages
 from orchestration.jobs.eval_request import EvalTarget
 from orchestration.jobs.grids import paper_of_folder, paper_of_run
 from orchestration.jobs.job import JobFlags
@@ -32,7 +32,7 @@ def folder_of(flags: JobFlags) -> Path:
     folder = Path(flags.recipe)
     if (folder / RUN).is_file() or not (folder / "config.json").is_file():
         return runs.run_folder(flags)
-    runs.refuse_another_run(flags, folder)
+    run_names.refuse_another_run(flags, folder)
     return folder
 
 

@@ -1,9 +1,8 @@
 """A job: one recipe, one text, one cluster and one output directory, as the flags of a command describe it."""
 
 import re
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from glob import iglob
@@ -14,18 +13,21 @@ from orchestration.config import (
     Recipe,
     check,
     compute_digest,
+    describe_shortening,
     list_names,
     load,
     load_cluster,
     load_corpus,
+    shorten,
     split_overrides,
 )
 from orchestration.jobs import held_out, initial_weights, stages
+from orchestration.jobs.job_flags import JobFlags, flags_of_run
+from orchestration.jobs.run_names import match_run, require_run_name
 from orchestration.planning import device_of
 from pipeline.readers import Source, about_how_many, list_unread_files, plan_splits, recognise, recognise_reference
 from pipeline.spec import Corpus, MixtureGroup
 from preprocessing.errors import BadInput
-from preprocessing.folders import require_local_path
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.rows import UNMIXED
 from preprocessing.tokenization import TokenizerSpec, keeps_whitespace, table_rows, without_whitespace
@@ -35,44 +37,6 @@ from training.run import Resume, Run
 LONGEST_NAME = 80  # maximum characters of a corpus name that is derived from a file name
 _LONGEST_STEP, _LONGEST_PATH = 255, 4095  # maximum bytes of a directory name and of a path on Linux
 _SHOWN = 40  # characters of an invalid path that a message shows
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobFlags:
-    """The flags that several commands share, as the user typed them."""
-
-    recipe: str
-    overrides: Sequence[str] = ()
-    scale: str = ""
-    cluster: str = "local"
-    data: Sequence[str] = ()
-    output_dir: Path = Path("work")
-    seed: int | None = None
-    holdout_ratio: float | None = None  # held-out fraction of the text from --data
-    command_line: str = ""  # the command line as typed
-
-    def __post_init__(self) -> None:
-        require_local_path("--output-dir", self.output_dir)
-
-    def command(self, verb: str, *more: str) -> str:
-        """The command line of `verb` with these flags.
-
-        >>> JobFlags(recipe="gpt2", scale="tiny", data=("my text",), cluster="one_gpu").command("train")
-        "sesame train gpt2 --cluster one_gpu --scale tiny --data 'my text'"
-        >>> JobFlags(recipe="gpt2", cluster="8xh100", overrides=("cluster.num_workers=4",)).command("check")
-        'sesame check gpt2 cluster.num_workers=4 --cluster 8xh100'
-        """
-        of_recipe, _ = split_overrides(self.overrides)
-        values = self.overrides if verb in ("check", "plan", "train", "run") else of_recipe
-        words = ["sesame", verb, self.recipe, *(["DIR"] if verb == "export" else []), *values]
-        if verb in ("check", "plan", "corpus", "train", "run", "eval") and self.cluster != "local":
-            words += ["--cluster", self.cluster]
-        words += ["--scale", self.scale] if self.scale else []
-        words += [word for given in self.data for word in ("--data", given)]
-        words += ["--holdout-ratio", str(self.holdout_ratio)] if self.holdout_ratio is not None else []
-        words += ["--output-dir", str(self.output_dir)] if self.output_dir != Path("work") else []
-        words += ["--seed", str(self.seed)] if self.seed is not None and verb != "corpus" else []
-        return shlex.join([*words, *more])
 
 
 @dataclass(frozen=True)
@@ -87,6 +51,8 @@ class Job:
     command: str = ""  # the command line of this job
     own_text: bool = False  # whether the text comes from --data and not from a named corpus
     corpus_file: str = ""  # the corpus file of the user, if --data is one
+    flags: JobFlags = field(default_factory=lambda: JobFlags(recipe=""))  # a run that they named is its recipe here
+    of_run: Path | None = None  # the directory of the run that the flags named
 
     @property
     def source_notes(self) -> list[str]:
@@ -151,7 +117,15 @@ class Job:
                 f"corpus {self.corpus.name}: mixture: no text for {', '.join(missing)}; name it with "
                 f"--data {missing[0]}=PATH, or use your own corpus file without this group"
             )
-        return stages.plan(self.recipe, self.corpus, inputs_of(self.corpus), self.out)
+        plan = stages.plan(self.recipe, self.corpus, inputs_of(self.corpus), self.out)
+        if self.of_run and plan.run.folder.resolve() != self.of_run.resolve():
+            changed = next((keys for folder, keys in plan.run.find_others() if folder.name == self.of_run.name), [])
+            what = f" ({', '.join(changed[:4])})" if changed else ""
+            raise BadInput(
+                f"{self.of_run}: its recipe or its text has changed since this run began{what}; restore it, or train "
+                f"`sesame train {self.flags.recipe}` as another run"
+            )
+        return plan
 
 
 def cluster_of(flags: JobFlags) -> Cluster:
@@ -163,7 +137,14 @@ def cluster_of(flags: JobFlags) -> Cluster:
 
 
 def open_job(flags: JobFlags) -> Job:
-    """Load, combine and check everything that the flags name. Raises BadInput with one line per problem."""
+    """Load, combine and check everything that the flags name. Raises BadInput with one line per problem.
+
+    If they name a run instead of a recipe, the flags of its training are loaded from its directory.
+    """
+    if of_run := match_run(flags):
+        flags = flags_of_run(of_run, flags)
+    else:
+        require_run_name(flags)
     if any(not given.strip() for given in flags.data):
         raise BadInput(
             "invalid --data: got an empty value, expected a path, GROUP=PATH, or the name of a corpus; set it or leave "
@@ -177,6 +158,11 @@ def open_job(flags: JobFlags) -> Job:
     if flags.seed is not None:
         of_recipe.append(f"seed={flags.seed}")
     recipe, cluster = load(flags.recipe, of_recipe, flags.scale), cluster_of(flags)
+    shortened = []
+    if flags.max_steps is not None:
+        whole = recipe
+        recipe = load(flags.recipe, [*of_recipe, *shorten(whole, flags.max_steps)], flags.scale)
+        shortened = [describe_shortening(whole, recipe)]
     default = load_corpus(recipe.data.corpus)
     own = len(flags.data) > 1 or any(not _is_corpus(given) for given in flags.data)
     corpus = held_out.with_split_ratios(
@@ -200,10 +186,12 @@ def open_job(flags: JobFlags) -> Job:
         cluster,
         corpus,
         flags.output_dir,
-        notes if unweighted else (),
+        (*(notes if unweighted else ()), *shortened),
         flags.command_line,
         own_text=own,
         corpus_file=file,
+        flags=flags,
+        of_run=of_run,
     )
 
 

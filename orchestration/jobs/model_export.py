@@ -90,13 +90,13 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
     return sorted(path.name for path in to.iterdir()), becomes, ""
 
 
-def register(flags: JobFlags, name: str) -> tracking.ModelVersion:
+def register(flags: JobFlags, name: str, alias: str = "") -> tracking.ModelVersion:
     """Register the model of a finished run in MLflow's model registry. Raises BadInput if the run or the store is
     missing."""
     folder = run_folder(flags)
     if not (folder / stages.MARK).is_file():
         raise BadInput(f"{folder}: this run is not finished, so it has no model; resume it with `sesame train`")
-    return tracking.register(folder, _check_export(folder), name)
+    return tracking.register(folder, _check_export(folder), name, alias)
 
 
 def _check_export(folder: Path) -> Path:

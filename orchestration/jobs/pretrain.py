@@ -11,6 +11,7 @@ from orchestration.config import Cluster, Recipe
 from orchestration.jobs import stages
 from orchestration.jobs.initial_weights import warn_of_other_vocabulary
 from orchestration.jobs.job import Job
+from orchestration.jobs.job_flags import save_flags
 from orchestration.jobs.run_tracking import catch_up, metadata_of
 from orchestration.jobs.runs import EVALS, RESULT, require_corpus, result_of
 from orchestration.launch import StopRequest
@@ -67,6 +68,7 @@ def train_locked(
         warn_of_other_vocabulary(recipe, corpus)
         (stage.folder / stages.MARK).unlink(missing_ok=True)
         stage.begin(anew=resume == "never")
+        save_flags(stage.folder, job.flags)
         write_atomic(stage.folder / EVALS, json.dumps(recipe.eval_tasks or list(TASKS)).encode())
         tags = {"corpus_hash": Manifest.load(corpus).digest, "changed_code": ", ".join(stage.find_changed_code())}
         metadata = metadata_of(job, tags | dict(more_tags or {}))

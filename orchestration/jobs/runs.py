@@ -1,28 +1,36 @@
-"""Runs of training: finds the directory of a run, and reads what a run has stored there."""
+"""Runs of training: the directory of a run, and the results that it has stored there."""
 
-import glob
+import logging
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from orchestration import launch
-from orchestration.config import split_overrides
+from orchestration.config import SCALES
 from orchestration.jobs import stages
 from orchestration.jobs.job import Job, JobFlags, open_job
+from orchestration.jobs.run_names import changes_of, find_named_run, list_names_of, run_folders
 from preprocessing.errors import BadInput
 from preprocessing.files import of_kind, read_json, read_object
 from training.run import CHECKPOINTS, Run, load_stored_run, step_of, steps
 from training.tasks import TASKS
 
+log = logging.getLogger(__name__)
+
 RESULT = "result.json"
 TRAIN_AGAIN = f"delete {stages.MARK} beside it, then repeat the same `sesame train` command to write it again"
-_RUN_NAME = re.compile(r"[^/]+-[0-9a-f]{8}|[^/]+-[0-9a-f]{4}")  # whole, or as in MLflow
 EVALS = "evals.json"  # the evaluation tasks of its recipe; they do not change the run
 
 
 def run_folder(flags: JobFlags) -> Path:
     """The directory of a run, from its path, its name, or the recipe and the flags of its training."""
-    folder = _find_named_run(flags) or open_job(flags).plan.run.folder
+    if folder := find_named_run(flags):
+        return folder
+    if folder := _find_run_of_recipe(flags):
+        log.warning("%s: using its run %s", flags.recipe, folder)
+        return folder
+    folder = open_job(flags).plan.run.folder
     if not (folder / launch.RUN).is_file():
         raise BadInput(
             f"{flags.recipe}: not trained with these flags under {flags.output_dir}; train it with "
@@ -33,7 +41,7 @@ def run_folder(flags: JobFlags) -> Path:
 
 def run_of(flags: JobFlags) -> Run:
     """The run in a directory, or else the run of the recipe on its corpus, which must exist."""
-    if folder := _find_named_run(flags):
+    if folder := _find_run(flags):
         return load_stored_run(folder)
     job = open_job(flags)
     require_corpus(job)
@@ -42,10 +50,38 @@ def run_of(flags: JobFlags) -> Run:
 
 def eval_tasks_of(flags: JobFlags) -> list[str]:
     """The evaluation tasks of the recipe of a run; all tasks of held-out documents if it names none."""
-    if folder := _find_named_run(flags):
+    if folder := _find_run(flags):
         file = folder / EVALS
         return _read_names(file, "delete it to use all tasks") if file.is_file() else list(TASKS)
     return list(open_job(flags).recipe.eval_tasks) or list(TASKS)
+
+
+def _find_run(flags: JobFlags) -> Path | None:
+    """The run that the flags name, also by its recipe alone; None if they name none.
+
+    Raises BadInput if the recipe has several runs and no flag selects one.
+    """
+    return find_named_run(flags) or _find_run_of_recipe(flags)
+
+
+def _find_run_of_recipe(flags: JobFlags) -> Path | None:
+    """The run of a recipe that is named without further flags: the one that these flags train, or the only one."""
+    if changes_of(flags):
+        return None
+    name = Path(flags.recipe).stem if flags.recipe.endswith(".yaml") else flags.recipe
+    labels = {name, *(f"{name}_{scale}" for scale in SCALES)}
+    found = [folder for folder in run_folders(flags.output_dir) if folder.name.rpartition("-")[0] in labels]
+    if not found:
+        return None
+    with suppress(BadInput):  # the text of a recipe is often missing
+        if (exact := open_job(flags).plan.run.folder) in found:
+            return exact
+    if len(found) > 1:
+        raise BadInput(
+            f"invalid RUN: got {flags.recipe}, a recipe with {len(found)} runs in {flags.output_dir / 'runs'}, "
+            f"expected one of them{list_names_of(found)}; use its name"
+        )
+    return found[0]
 
 
 def _read_names(path: Path, remedy: str) -> list[str]:
@@ -80,20 +116,6 @@ def list_saved_steps(folder: Path) -> dict[int, str]:
     return {step: str(path.relative_to(folder)) for step, path in saved.items()}
 
 
-def refuse_another_run(flags: JobFlags, trained: Path) -> None:
-    """Raises BadInput if flags change the recipe, the text or the seed of a run that is already trained."""
-    options = {
-        "--scale": flags.scale,
-        "--data": flags.data,
-        "--holdout-ratio": flags.holdout_ratio,
-        "--seed": flags.seed,
-    }
-    changed = [name for name, value in options.items() if value not in ("", (), [], None)]
-    if what := [*split_overrides(flags.overrides)[0], *changed]:
-        kind = "option" if what == changed else "key"
-        raise BadInput(f"{what[0]}: {trained} is already trained, and its recipe cannot change; leave this {kind} out")
-
-
 def require_corpus(job: Job) -> Path:
     """The directory of a job's corpus. Raises BadInput if the corpus does not exist yet."""
     stage = job.plan.corpus
@@ -103,24 +125,3 @@ def require_corpus(job: Job) -> Path:
             "with `sesame run`"
         )
     return stage.folder
-
-
-def _find_named_run(flags: JobFlags) -> Path | None:
-    """The run that the flags name by its directory, its name below runs/, or its name in MLflow; None otherwise."""
-    runs = flags.output_dir / "runs"
-    folders = [Path(flags.recipe), runs / flags.recipe]
-    if re.fullmatch(r"[^/]+-[0-9a-f]{4}", flags.recipe):
-        folders += sorted(runs.glob(f"{glob.escape(flags.recipe)}????"))
-    folder_of_run = next((folder for folder in folders if (folder / launch.RUN).is_file()), None)
-    if folder_of_run:
-        refuse_another_run(flags, folder_of_run)
-    elif "/" in flags.recipe and Path(flags.recipe).is_dir():
-        raise BadInput(
-            f"{flags.recipe}: has no {launch.RUN}, so it is not a run; use the directory or name of a run, or a recipe"
-        )
-    elif _RUN_NAME.fullmatch(flags.recipe) and not Path(flags.recipe).exists():
-        raise BadInput(
-            f"invalid RUN: got {flags.recipe}, expected the name of a run in {runs}; name the directory of its results "
-            "with --output-dir"
-        )
-    return folder_of_run

@@ -15,6 +15,7 @@ from orchestration import environment, planning
 from orchestration.config import list_names, load, load_cluster, split_overrides
 from orchestration.jobs.job import Job, JobFlags
 from preprocessing.errors import ResourceError
+from training.run import Resume
 
 if TYPE_CHECKING:
     from orchestration.launch import JobServer, SubmittedJob
@@ -41,10 +42,11 @@ def with_cluster_paths(flags: JobFlags) -> JobFlags:
     )
 
 
-def command(flags: JobFlags, verb: Verb) -> str:
+def command(flags: JobFlags, verb: Verb, resume: Resume = "allow") -> str:
     """The shell command for the head node. With `exec`, SIGTERM reaches Python itself, which then writes a
     checkpoint."""
-    return "exec python -m " + with_cluster_paths(flags).command(verb)
+    more = [] if resume == "allow" else ["--resume", resume]
+    return "exec python -m " + with_cluster_paths(flags).command(verb, *more)
 
 
 def with_cluster_workers(flags: JobFlags, job: Job, server: "JobServer") -> JobFlags:

@@ -6,8 +6,8 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -32,6 +32,8 @@ EXCLUDES: Final = ["/*", "!/.", *(f"!/{name}" for name in SHIPPED), "__pycache__
 ACTIVE: Final = ("PENDING", "RUNNING")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 ENDED: Final = ("SUCCEEDED", "FAILED", "STOPPED")
+_ERROR: Final = "sesame: "  # begins the line of an error
+_STAGE: Final = re.compile(r"[a-z][a-z ]*: ")  # begins a line of progress
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,16 @@ class JobServer:
         with self._explain_errors(name):
             return str(self._client.get_job_logs(name))
 
+    def with_report(self, job: SubmittedJob) -> SubmittedJob:
+        """The job with the last line of its output as its message, if it runs or failed: progress, or the error.
+
+        The message of the dashboard remains if there is no output, for example because its node is gone.
+        """
+        if job.status in ("RUNNING", "FAILED"):
+            with suppress(BadInput, ResourceError):
+                return replace(job, message=report_of(self.logs(job.id)) or job.message)
+        return job
+
     def follow(self, name: str, write: Callable[[str], Any]) -> None:
         """Call `write` with the past and the new output of a job until it ends."""
 
@@ -232,6 +244,20 @@ class JobServer:
 
     def _not_a_dashboard(self) -> ResourceError:
         return ResourceError(f"{self.url}: the server there is not a dashboard of Ray 2; check the port (8265)")
+
+
+def report_of(log: str) -> str:
+    """The last line in the output of a job that tells its progress, or why it ended; "" if there is none.
+
+    >>> report_of("corpus: done, skipped\\npretrain: 160/400  3:10 left  loss 5.818\\n(raylet) a note of Ray\\n")
+    'pretrain: 160/400  3:10 left  loss 5.818'
+    >>> report_of("pretrain: 1/400\\nsesame: gpt2: no text\\n"), report_of("ModuleNotFoundError: No module named 'x'")
+    ('gpt2: no text', "ModuleNotFoundError: No module named 'x'")
+    """
+    lines = [line.rstrip() for line in log.splitlines() if line.strip()]
+    errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
+    stages = [line for line in lines if _STAGE.match(line)]
+    return (errors or stages or lines or [""])[-1]
 
 
 def _client(url: str) -> Any:

@@ -166,8 +166,8 @@ def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster, *, elsewhere: boo
     """Notes on a layout that fits: assumptions, little free memory, keys that are not counted. `elsewhere`: this
     machine is not part of the cluster.
 
-    Raises ResourceError, with a layout that fits, if the devices or hosts of the cluster file have too little memory.
-    Raises BadInput if the devices lack the precision.
+    Raises ResourceError if the devices or hosts of the cluster file have too little memory. It names the fastest layout
+    on these devices, or the smallest one on more of them. Raises BadInput if the devices lack the precision.
     """
     demand = workload_of(recipe)
     layout = _cluster_layout(recipe, cluster, demand)
@@ -177,7 +177,12 @@ def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster, *, elsewhere: boo
     if memory_ratio(needed, device) <= REFUSED:
         return [*([assumed] if assumed else []), *_notes(cluster, device, layout, needed)]
     assumption = f" ({assumed})" if assumed else ""
-    hint = _hint(demand, cluster, layout)
+    devices = max(1, cluster.count_workers(recipe))
+    if best := find_best_layouts(demand, device, devices, count=1, like=layout):
+        these = f"these {devices} devices" if devices > 1 else "this device"
+        hint = f"the fastest layout on {these}: {' '.join(best[0].layout.overrides(cluster))}"
+    else:
+        hint = _hint(demand, cluster, layout)
     raise ResourceError(f"{recipe.name} on {cluster.name}: {_describe_shortage(needed, device)}{assumption}; {hint}")
 
 

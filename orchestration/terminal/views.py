@@ -20,6 +20,7 @@ from training.optimizers import cycles
 from training.tasks import SplitAvailability, TaskFile, TaskScore
 
 if TYPE_CHECKING:
+    from orchestration.jobs import RunSummary
     from orchestration.launch import SubmittedJob
 
 NAME, NUMBER, QUIET, GOOD, BAD = "bold cyan", "green", "dim", "green", "bold red"
@@ -182,6 +183,40 @@ def summarize_training(folder: Path, result: Mapping[str, Any]) -> Group:
     for name, value in sorted(result["evaluation"].items()):
         _add(table, name, "-" if value is None else f"{value:.4f}")
     return Group(head, table) if result["evaluation"] else Group(head)
+
+
+def runs(found: "Sequence[RunSummary]") -> Table | Group | Text:
+    """The runs of an output directory, one per line, and why a run is damaged."""
+    if not found:
+        return Text("no runs")
+    table = _table("run", "state", "step", "loss", "held-out loss", "scores", "changed", "MLflow run")
+    for column in table.columns[2:5]:
+        column.justify = "right"
+    table.columns[0].no_wrap = True
+    for one in found:
+        mark = {"finished": GOOD, "damaged": BAD}.get(one.state, "yellow")
+        _add(
+            table,
+            Text(one.name, NAME),
+            Text(one.state, mark),
+            f"{one.step:,}/{one.num_steps:,}" if one.num_steps else "",
+            *("" if value is None else f"{value:.3f}" for value in (one.loss, one.held_out_loss)),
+            _shorten(list(map(str, one.scores)), 4),
+            datetime.fromtimestamp(one.changed).isoformat(" ", "minutes") if one.changed else "",
+            Text(one.mlflow_run[:8], QUIET),
+        )
+    problems = [Text(f"{one.name}: {one.problem}", BAD) for one in found if one.problem]
+    return Group(table, *problems) if problems else table
+
+
+def _shorten(words: Sequence[str], most: int) -> str:
+    """The first `most` words, and the number of the others.
+
+    >>> _shorten(["a", "b"], 2), _shorten(["a", "b", "c"], 2)
+    ('a, b', 'a, b and 1 more')
+    """
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more
 
 
 def scores(rows: Sequence[Mapping[str, str]]) -> Table | Text:

@@ -52,7 +52,7 @@ class ModelVersion:
 
     name: str
     number: str
-    uri: str  # models:/NAME/NUMBER
+    uri: str  # models:/NAME/NUMBER, or models:/NAME@ALIAS
     store: str  # address of the MLflow store
     is_new: bool
     example: str  # an example input
@@ -282,13 +282,15 @@ def _link(source: "str | Path", target: "str | Path") -> None:
 # The registry
 
 
-def register(folder: Path, export: Path, name: str) -> ModelVersion:
+def register(folder: Path, export: Path, name: str, alias: str = "") -> ModelVersion:
     """Register the model of the run in `folder` as the next version of `name`, unless it is registered already.
 
+    `alias` then refers to this version, and to no other version of `name` any more.
+
     If the store was unavailable when the run finished, the model is logged now. Raises BadInput if the store, the run
-    or its model is missing, or if `name` is not a valid model name.
+    or its model is missing, or if `name` or `alias` is not valid.
     """
-    name, tracked = names.model(name), existing_run(folder)
+    name, alias, tracked = names.model(name), alias and names.alias(alias), existing_run(folder)
     if tracked is None:
         raise BadInput(f"{folder}: it has no MLflow run; train it again with `sesame train --resume never`")
     with _connect(tracked) as client:
@@ -305,8 +307,11 @@ def register(folder: Path, export: Path, name: str) -> ModelVersion:
         else:
             number, is_new = _next_version(client, name, tracked, model_id), True
         task = client.get_logged_model(model_id).model_type
+        if alias:
+            client.set_registered_model_alias(name, alias, number)
+    uri = f"models:/{name}@{alias}" if alias else f"models:/{name}/{number}"
     example = example_of(export, task) if export.is_dir() else SENTENCE
-    return ModelVersion(name, number, f"models:/{name}/{number}", without_password(tracked.uri), is_new, example)
+    return ModelVersion(name, number, uri, without_password(tracked.uri), is_new, example)
 
 
 @contextmanager

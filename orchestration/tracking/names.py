@@ -81,6 +81,21 @@ def model(name: str) -> str:
     )
 
 
+def alias(name: str) -> str:
+    """An alias of a version of a registered model; raises BadInput if MLflow does not take it.
+
+    >>> alias("champion")
+    'champion'
+    """
+    is_reserved = name.lower() == "latest" or re.fullmatch(r"[vV]\d+", name)
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", name) and not is_reserved:
+        return name
+    raise BadInput(
+        f"invalid --alias: got {name[:60]!r}, expected 1 to 100 letters, digits, _ and -, except latest, v1, v2 ...; "
+        "set another alias"
+    )
+
+
 def experiment(name: str) -> str:
     """The name of an experiment. It is not replaced, because a user has chosen it; raises BadInput if it is invalid."""
     if len(name.strip()) > 0 and len(name) <= _LONGEST_EXPERIMENT and not _NO_TITLE.search(name):

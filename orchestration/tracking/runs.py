@@ -275,6 +275,24 @@ def _is_active(mlflow_run: Any, owner: Owner) -> bool:
     return owner.alive() if lock is None else lock
 
 
+def find_run_directory(place: TrackingStore, run_id: str) -> Path | None:
+    """The run directory of a run in a store, which may be an evaluation or a trial; None if the store has no such run.
+
+    Raises ResourceError if the store does not answer.
+    """
+    if (file := database_file(place.uri)) and not file.is_file():
+        return None
+    client = client_of(place.uri)
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return _folder_of(client.get_run(run_id))
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return None
+        raise ResourceError(f"MLflow at {redact(place.uri)}: {summarize_error(error)}") from None
+
+
 def _folder_of(mlflow_run: Any) -> Path:
     return folder_of(mlflow_run.data.tags.get(FOLDER) or os.devnull)
 

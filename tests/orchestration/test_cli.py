@@ -87,8 +87,8 @@ ERRORS = {
     "invalid key: got optimizer.learnig_rate, expected a key of optimizer; did you mean optimizer.learning_rate?",
     "check gpt2 cluster.num_wokers=1": "override cluster.num_wokers=1: "
     "invalid key: got num_wokers, expected a key of the file; did you mean num_workers?",
-    "check gpt2 --cluster gpu": "invalid cluster: got gpu, expected one of 1024xh100, 2240xa100, 64xa100, 8xh100, "
-    "cpu_cluster, dataflow, flink, local, one_gpu, portable, spark, or a .yaml file; did you mean one_gpu?",
+    "check gpt2 --cluster gpu": "invalid cluster: got gpu, expected one of 1024xh100, 2240xa100, 64xa100, 64xh100, "
+    "8xh100, cpu_cluster, dataflow, flink, local, one_gpu, portable, spark, or a .yaml file; did you mean one_gpu?",
     "check gpt2 -- --direct_num_workers=2": "invalid arguments: got `--` with check, expected options of Beam after "
     "`--` for corpus and run only; remove them",
     "check gpt2 --lr 1e-4": "invalid option: got --lr, expected optimizer.learning_rate=VALUE, because it is a "
@@ -137,8 +137,8 @@ ERRORS = {
     "contains your text",
     "train FacebookAI/roberta-base": "invalid recipe: got FacebookAI/roberta-base, which is not a file, "
     f"{RECIPES}; download the model, because names on a hub are not read, and use RECIPE init_checkpoint=DIR",
-    "export roberta_base_tiny-de40f3d1 x": "invalid RUN: got roberta_base_tiny-de40f3d1, expected the name of a run in "
-    "work/runs; name the directory of its results with --output-dir",
+    "export roberta_base_tiny-de40f3d1 x": "invalid RUN: got roberta_base_tiny-de40f3d1, expected the name or the "
+    "MLflow ID of a run in work/runs; name the directory of its results with --output-dir",
     "train gpt2 --log-every": "invalid --log-every: got no value, expected one; see `sesame train --help`",
     "check gpt2 --quux red": "invalid option: got --quux, expected an option of `sesame check`; see `sesame "
     "check --help`",
@@ -383,8 +383,8 @@ def test_dry_run_of_training_says_that_the_corpus_is_missing(capsys, flags: list
 
 def test_unfitting_plan_says_how_many_devices_fit(capsys) -> None:
     given = ["plan", "gpt3_175b", "--cluster", "8xh100", "--deadline", "34d"]
-    assert json_answer(capsys, *given)["next"] == []
-    assert main(given) == 0
+    assert json_answer(capsys, *given, code=4)["next"] == []
+    assert main(given) == 4
     out = " ".join(capsys.readouterr().out.split())
     assert "no layout of these devices has enough memory; the smallest layout that fits: cluster.num_workers=16" in out
     assert "cost" not in out
@@ -392,7 +392,7 @@ def test_unfitting_plan_says_how_many_devices_fit(capsys) -> None:
 
 def test_suggested_layout_replaces_the_given_keys(capsys) -> None:
     given = ["gpt3_175b", "--cluster", "8xh100", "cluster.num_workers=64", "--deadline", "1000d"]
-    answer = json_answer(capsys, "plan", *given)
+    answer = json_answer(capsys, "plan", *given, code=4)
     assert answer["goal"] == "the fewest devices that meet the deadline"
     assert answer["next"][0].count("cluster.num_workers=") == 1
 
@@ -405,7 +405,7 @@ def test_suggested_command_keeps_the_cluster(capsys) -> None:
 
 def test_impossible_plan_is_followed_by_a_check_that_passes(capsys) -> None:
     """The suggested command selects the fastest layout that fits."""
-    (command,) = json_answer(capsys, "plan", "gpt3_175b", "--cluster", "1024xh100")["next"]
+    (command,) = json_answer(capsys, "plan", "gpt3_175b", "--cluster", "1024xh100", code=4)["next"]
     words = shlex.split(command)[1:]
     assert words[:2] == ["check", "gpt3_175b"]
     assert "cluster.engine.tensor_parallel_size=4" in words
@@ -413,7 +413,7 @@ def test_impossible_plan_is_followed_by_a_check_that_passes(capsys) -> None:
 
 
 def test_plan_says_at_its_top_that_a_layout_is_impossible(capsys) -> None:
-    assert main(["plan", "gpt3_175b", "--cluster", "1024xh100"]) == 0
+    assert main(["plan", "gpt3_175b", "--cluster", "1024xh100"]) == 4
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     (impossible,) = [number for number, line in enumerate(lines) if line.startswith("impossible: each device needs")]
     assert impossible < lines.index("memory per device")
@@ -565,9 +565,9 @@ def test_each_cluster_file_works_with_a_recipe(capsys, cluster: str):
         assert f"of cluster {cluster} " in capsys.readouterr().out
 
 
-def json_answer(capsys, *words):
+def json_answer(capsys, *words, code=0):
     """Return the JSON document that is the only output on stdout."""
-    assert main([*words, "--json"]) == 0
+    assert main([*words, "--json"]) == code
     return json.loads(capsys.readouterr().out)
 
 
@@ -987,14 +987,14 @@ def test_register_reports_what_is_missing(capsys, flags_with_corpus, tmp_path: P
 
 def test_register_prints_the_version_and_a_loading_command(capsys, monkeypatch) -> None:
     found = ModelVersion("mine", "3", "models:/mine/3", "sqlite:////out/mlflow.db", True, "The [MASK] of the town")
-    monkeypatch.setattr(model_export, "register", lambda flags, name: found)
+    monkeypatch.setattr(model_export, "register", lambda flags, name, alias: found)
     assert main(["register", "net-0123", "--name", "mine"]) == 0
     message = capsys.readouterr().out
     assert message.startswith("mine: version 3\n")
     (line,) = (line.removeprefix("next").strip() for line in message.splitlines() if line.startswith("next"))
     words = shlex.split(line)
     assert words[:4] == ["env", "MLFLOW_TRACKING_URI=sqlite:////out/mlflow.db", "python", "-c"]
-    assert "mlflow.pyfunc.load_model('models:/mine/3').predict('The [MASK] of the town')" in words[4]
+    assert 'mlflow.pyfunc.load_model("models:/mine/3").predict("The [MASK] of the town")' in words[4]
     compile(words[4], "next", "exec")
     assert main(["register", "net-0123", "--name", "mine", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["number"] == "3"

@@ -204,7 +204,7 @@ def no_writer(trunk: Architecture) -> BadInput:
     """Return the error for a model that does not generate text from left to right."""
     return BadInput(
         f"generate: invalid attention_mask of this {trunk.kind}: got {trunk.attention_mask!r}, expected 'causal'; "
-        "choose a model that predicts the next token, such as a decoder"
+        "for a masked language model, add --masked-decoding gibbs; otherwise use a model that predicts the next token"
     )
 
 

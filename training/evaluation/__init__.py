@@ -8,7 +8,7 @@ weights.
 """
 
 from training.evaluation.by_unit import is_log, of_constant
-from training.evaluation.cloze import fill_in
+from training.evaluation.cloze import fill_in, log_ps_of_blanks
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
 from training.evaluation.finetune_trial import finetune_task
 from training.evaluation.finetuning import Budget, FinetuneResult, finetune
@@ -31,6 +31,7 @@ __all__ = [
     "is_log",
     "load",
     "load_held_out",
+    "log_ps_of_blanks",
     "model_of",
     "net_of",
     "of_constant",

@@ -49,9 +49,25 @@ def fill_in(net: EvaluatedModel, task: ClozeItems, machine: EngineSettings | Non
     return EvalResult({"test": scores}, predictions, notes=notes, example=example, by_unit=units, constant=constants)
 
 
-@torch.no_grad()
 def _best(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator[Tensor]:
     """Yield the most likely tokens int64 [B, 5] of each batch of blanks; special tokens are excluded."""
+    for logits_BV in _logits(model, vocab, blanks):
+        yield logits_BV.topk(BEST).indices.cpu()
+
+
+def log_ps_of_blanks(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator[Tensor]:
+    """Yield the log-probabilities float32 [B, V] of each batch of blanks; those of special tokens are -inf.
+
+    A model that predicts the next token reads only the text before the blank. Raises BadInput if the model predicts
+    neither masked nor next tokens.
+    """
+    for logits_BV in _logits(model, vocab, blanks):
+        yield logits_BV.float().log_softmax(-1).cpu()
+
+
+@torch.no_grad()
+def _logits(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator[Tensor]:
+    """Yield the logits [B, V] of each batch of blanks; those of special tokens are -inf."""
     heads, table = model.heads, model.trunk.table
     known_heads = [heads[kind] for kind in ("masked_tokens", "next_token") if kind in heads]
     head = known_heads[0] if known_heads and isinstance(known_heads[0], MaskedTokensHead | NextTokenHead) else None
@@ -70,7 +86,7 @@ def _best(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator[T
             feature_BD = model.trunk.next_states(batch)
         logits_BV = torch.nn.functional.linear(feature_BD, table, head.bias)
         logits_BV[:, list(vocab.special_ids)] = -torch.inf
-        yield logits_BV[:, : vocab.size].topk(BEST).indices.cpu()
+        yield logits_BV[:, : vocab.size]
 
 
 def _mask_blank(vocab: Vocab, blank: ClozeItem) -> Row:

@@ -17,6 +17,7 @@ from orchestration.cli.verbs.plan import plan
 from orchestration.cli.verbs.recipes import recipes
 from orchestration.cli.verbs.register import register
 from orchestration.cli.verbs.run import run
+from orchestration.cli.verbs.runs import runs
 from orchestration.cli.verbs.status import status
 from orchestration.cli.verbs.stop import stop
 from orchestration.cli.verbs.submit import submit
@@ -34,6 +35,7 @@ VERBS: Final[Mapping[str, Callable[..., int]]] = {
     "train": train,
     "eval": evaluate,
     "run": run,
+    "runs": runs,
     "ablation": ablation,
     "inspect": inspect,
     "export": export,

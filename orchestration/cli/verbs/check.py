@@ -16,6 +16,7 @@ def check(
     scale: options.Scale = "",
     data: options.Data = None,
     holdout_ratio: options.HoldoutRatio = None,
+    max_steps: options.MaxTrainSteps = None,
     as_json: options.Json = False,
 ) -> int:
     """Validate a recipe on a cluster, without text and without a GPU."""
@@ -24,7 +25,9 @@ def check(
     from orchestration.jobs import remind_of_vocabulary
     from orchestration.terminal import views
 
-    flags, job = open_flags(recipe, overrides, TextOptions(scale, data, holdout_ratio), cluster=cluster)
+    flags, job = open_flags(
+        recipe, overrides, TextOptions(scale, data, holdout_ratio), cluster=cluster, max_steps=max_steps
+    )
     workers = job.cluster.count_workers(job.recipe)
     environment.resolve(job.cluster.env, os.environ)
     check_initial_weights(job)

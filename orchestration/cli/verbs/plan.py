@@ -10,6 +10,7 @@ from orchestration.cli import options
 from orchestration.cli.groups import TextOptions
 from orchestration.cli.shared import open_flags
 from orchestration.terminal import CommandResult, print_answer, print_error
+from preprocessing.errors import ResourceError
 
 
 def plan(
@@ -22,6 +23,7 @@ def plan(
         bool, typer.Option("--published", help="Compare the planner with published and measured runs.")
     ] = False,
     scale: options.Scale = "",
+    max_steps: options.MaxTrainSteps = None,
     as_json: options.Json = False,
 ) -> int:
     """Predict memory per device, time and cost of a run, and suggest faster parallel layouts."""
@@ -42,14 +44,15 @@ def plan(
         return print_answer(CommandResult(tables, values, ("sesame plan gpt3_175b --cluster 1024xh100",)), as_json)
     if not recipe:
         return print_error("invalid RECIPE: got no value, expected a recipe or --published; see `sesame recipes`", 2)
-    flags, job = open_flags(recipe, overrides, TextOptions(scale), cluster=cluster)
+    flags, job = open_flags(recipe, overrides, TextOptions(scale), cluster=cluster, max_steps=max_steps)
     money = options.parse_amount("--budget", budget, {"usd": 1.0, "": 1.0}, "500usd")
     within = options.parse_amount("--deadline", deadline, {"d": 86_400.0, "h": 3_600.0, "m": 60.0}, "3d or 12h")
     found = planning.estimate_run(job.recipe, job.cluster, budget=money, deadline_s=within)
     use = found.wanted or (found.better[0] if found.why_not and found.better else None)
     chosen = dataclasses.replace(flags, overrides=replace_keys(flags.overrides, found.overrides(use) if use else ()))
     next_ = () if found.why_not and not use else (chosen.command("check"),)
-    return print_answer(CommandResult((plans.view_plan(found),), found.values(), next_), as_json)
+    code = ResourceError.exit_code if found.why_not else 0
+    return print_answer(CommandResult((plans.view_plan(found),), found.values(), next_, code), as_json)
 
 
 def replace_keys(overrides: Sequence[str], new: Sequence[str]) -> list[str]:

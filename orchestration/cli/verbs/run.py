@@ -32,7 +32,9 @@ def run(
 ) -> int:
     """Run all stages: corpus, training, evaluation. Skip finished stages, and list earlier runs with other values."""
     samples = options.parse_numbers("--max-train-samples", max_train_samples, int, least=2)
-    flags, job = open_flags(recipe, [*(overrides or ()), *training.overrides()], where, cluster=cluster)
+    flags, job = open_flags(
+        recipe, [*(overrides or ()), *training.overrides()], where, cluster=cluster, max_steps=training.max_steps
+    )
     due = stages_of(job)
     notes = refuse_impossible(job, training.resume)
     announce(due, [*describe_inputs(job), *notes])

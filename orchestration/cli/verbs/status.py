@@ -8,11 +8,11 @@ from orchestration.terminal import CommandResult, print_answer
 
 
 def status(job: options.AnyJob = "", address: options.Address = "", as_json: options.Json = False) -> int:
-    """Show the jobs of a cluster, or one of them: its state, when it started, how it ended."""
+    """Show the jobs of a cluster, or one of them: state, duration, and its last progress or its error."""
     from orchestration.terminal import views
 
     server = job_server(address)
-    found = [server.job(job)] if job else server.jobs()
+    found = [server.with_report(one) for one in ([server.job(job)] if job else server.jobs())]
     values = {"address": server.url, "jobs": [dataclasses.asdict(one) for one in found]}
     next_ = (
         job_command("logs", found[-1].id, address) if found else command("submit", "bert_base", "--address", server.url)

@@ -7,7 +7,7 @@ import typer
 
 from orchestration import environment
 from orchestration.cli import options
-from orchestration.cli.groups import RunOptions
+from orchestration.cli.groups import RunOptions, TrainingOptions
 from orchestration.cli.shared import job_command, open_flags, quote_command
 from orchestration.terminal import CommandResult, print_answer, show_wait
 
@@ -24,12 +24,15 @@ def submit(
     ] = "run",
     cluster: options.ClusterName = "local",
     where: RunOptions,
+    training: TrainingOptions,
     force: Annotated[bool, typer.Option("--force", help="Submit even if an identical job finished.")] = False,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> int:
     """Submit a recipe to a running Ray cluster that can access --output-dir and --data; identical jobs run once."""
-    flags, job = open_flags(recipe, overrides, where, cluster=cluster)
+    flags, job = open_flags(
+        recipe, [*(overrides or ()), *training.overrides()], where, cluster=cluster, max_steps=training.max_steps
+    )
     environment.resolve(job.cluster.env, os.environ)  # reports a missing variable before it connects to the cluster
     from orchestration.jobs import open_job, submission
     from orchestration.terminal import views
@@ -40,7 +43,11 @@ def submit(
         if dry_run and not has_server(address):
             notes = [*submission.refuse_what_does_not_fit(job), NO_CLUSTER]
             return _describe(
-                submission.identity(job, flags, stages), submission.command(flags, stages), "", notes, as_json
+                submission.identity(job, flags, stages),
+                submission.command(flags, stages, training.resume),
+                "",
+                notes,
+                as_json,
             )
         url = server_url(address)
         with show_wait(f"connecting to {url}"):
@@ -51,7 +58,7 @@ def submit(
     notes = [] if done else submission.refuse_what_does_not_fit(job if sent is flags else open_job(sent))
     if not dry_run:
         submission.remove_leftover_environments(job.out, known)
-    command = submission.command(sent, stages)
+    command = submission.command(sent, stages, training.resume)
     values = {"job": name, "address": url, "command": command, "submitted": not (done or dry_run), "notes": notes}
     logs = job_command("logs", name, address)
     if done:

@@ -24,7 +24,9 @@ def train(
     output: JobOptions,
 ) -> int:
     """Pretrain with Ray and DeepSpeed on an existing corpus; resume from the latest checkpoint."""
-    flags, job = open_flags(recipe, [*(overrides or ()), *training.overrides()], run, cluster=cluster)
+    flags, job = open_flags(
+        recipe, [*(overrides or ()), *training.overrides()], run, cluster=cluster, max_steps=training.max_steps
+    )
     corpus, *due = stages_of(job)[2:]
     notes = refuse_impossible(job, training.resume)
     if corpus.state != "done":

@@ -326,7 +326,7 @@ def test_an_unknown_name_is_refused_with_the_most_similar_one():
         load("gpt3")
     with pytest.raises(BadInput, match=r"; use --cluster 64xa100 cluster\.num_workers=1024$"):
         load_cluster("1024xa100")
-    with pytest.raises(BadInput, match=r"; use --cluster 1024xh100 cluster\.num_workers=512$"):
+    with pytest.raises(BadInput, match=r"; use --cluster 64xh100 cluster\.num_workers=512$"):
         load_cluster("512xh100")
     with pytest.raises(BadInput, match=r"; use --cluster one_gpu cluster\.gpu_type=b200 cluster\.num_workers=4$"):
         load_cluster("4xb200")

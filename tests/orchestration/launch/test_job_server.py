@@ -131,6 +131,31 @@ def test_jobs_are_listed_by_age_without_environment_values(capsys: pytest.Captur
     assert "secret" not in json.dumps(values) + shown
 
 
+def test_status_has_the_progress_of_a_running_job_and_the_error_of_a_failed_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """For a failure, the dashboard says "last available logs (truncated to 20,000 chars)" and not the reason."""
+    jobs = [
+        JOB | {"submission_id": name, "status": status, "start_time": 1000, "message": "last available logs"}
+        for name, status in (("fine", "RUNNING"), ("bad", "FAILED"), ("gone", "FAILED"), ("over", "SUCCEEDED"))
+    ]
+    logs = {
+        "fine": "run: to do\npretrain: 10/400\npretrain: 160/400  3:10 left  loss 5.818\n(raylet) a note\n",
+        "bad": "pretrain: 1/400\nsesame: gpt2: no text; name it with --data\n",
+        "over": "pretrain: 400/400\n",
+    }
+    answers = {f"/api/jobs/{name}/logs": (200, {"logs": text}) for name, text in logs.items()}
+    with dashboard({**RAY, "/api/jobs/": (200, jobs), **answers}) as url:
+        assert main(["status", "--address", url, "--json"]) == 0
+        values = json.loads(capsys.readouterr().out)
+    assert {one["id"]: one["message"] for one in values["jobs"]} == {
+        "fine": "pretrain: 160/400  3:10 left  loss 5.818",
+        "bad": "gpt2: no text; name it with --data",
+        "gone": "last available logs",
+        "over": "last available logs",
+    }
+
+
 def test_unknown_job_gives_a_one_line_error(capsys: pytest.CaptureFixture[str]) -> None:
     with dashboard(RAY) as url:
         for verb in (["status"], ["logs"], ["logs", "--follow"], ["stop"]):
@@ -375,6 +400,7 @@ def test_job_is_submitted_stopped_resubmitted_and_finished(
         assert time.monotonic() < upto, written
         assert answer("status", name)["jobs"][0]["status"] not in ENDED, written
         time.sleep(1)
+    assert answer("status", name)["jobs"][0]["message"].startswith("pretrain: ")
     assert answer("stop", name) == answer("stop", name) | {"stopped": True}
     assert answer("status", name)["jobs"][0]["status"] == "STOPPED"
     assert "repeat the command to resume" in answer("logs", name)["logs"]

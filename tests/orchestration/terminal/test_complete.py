@@ -74,7 +74,7 @@ class Context:
         self.params = params
 
 
-REMOTE = ["1024xh100", "2240xa100", "64xa100", "8xh100", "cpu_cluster"]
+REMOTE = ["1024xh100", "2240xa100", "64xa100", "64xh100", "8xh100", "cpu_cluster"]
 
 
 def test_clusters_corpora_tables_and_parts_are_completed() -> None:

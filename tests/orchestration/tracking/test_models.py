@@ -299,11 +299,25 @@ def test_model_is_registered_once_with_numbered_versions(
     assert models.register(one, one / "export", "counted") == replace(first, is_new=False)
     assert models.register(two, two / "export", "counted").number == "2"
     assert mlflow.pyfunc.load_model("models:/counted/2").predict(first.example)
+    for folder, number in ((one, "1"), (two, "2")):  # an alias moves
+        found = models.register(folder, folder / "export", "counted", "champion")
+        assert (found.number, found.uri, found.is_new) == (number, "models:/counted@champion", False)
+        champion = track.client_of(place.uri).get_model_version_by_alias("counted", "champion")
+        assert str(champion.version) == number
+    assert mlflow.pyfunc.load_model("models:/counted@champion").predict(first.example)
     version = track.client_of(place.uri).get_model_version("counted", "1")
     tracked = track.existing_run(one)
     assert tracked
     assert version.run_id == tracked.run_id
     assert "A small net." in version.description
+
+
+@pytest.mark.parametrize("alias", ["latest", "v1", "a b", "ü", "x" * 101])
+def test_an_alias_that_mlflow_does_not_take_is_refused_before_anything_is_registered(
+    alias: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match="invalid --alias: got"):
+        models.register(tmp_path, tmp_path / "export", "mine", alias)
 
 
 def test_registering_logs_a_missing_model(place: track.TrackingStore, tmp_path: Path) -> None:

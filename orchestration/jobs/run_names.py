@@ -1,0 +1,114 @@
+"""The directory of a run, from what a user types: its path, its name, or its ID in MLflow."""
+
+import glob
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from orchestration.config import split_overrides
+from orchestration.jobs.job_flags import JobFlags
+from preprocessing.errors import BadInput
+from preprocessing.files import parse_json
+from training.run import RUN
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[^/]+-[0-9a-f]{8}|[^/]+-[0-9a-f]{4}")  # whole, or as in MLflow
+_MLFLOW_ID = re.compile(r"[0-9a-f]{8,32}")
+_MOST_NAMED = 6
+
+
+def run_folders(out: Path) -> Iterator[Path]:
+    """The directories of the runs below the output directory `out`, in order of their names."""
+    return (file.parent for file in sorted((out / "runs").glob(f"*/{RUN}")))
+
+
+def match_run(flags: JobFlags) -> Path | None:
+    """The run that the flags name by its directory, its name below runs/, or its name or ID in MLflow; None otherwise.
+
+    Raises BadInput if flags change the run.
+    """
+    given, runs = flags.recipe, flags.output_dir / "runs"
+    folders = [Path(given), runs / given]
+    if re.fullmatch(r"[^/]+-[0-9a-f]{4}", given):
+        folders += sorted(runs.glob(f"{glob.escape(given)}????"))
+    if _MLFLOW_ID.fullmatch(given) and not os.path.exists(given):
+        folders += _with_mlflow_id(flags.output_dir, given)
+    found = next((folder for folder in folders if os.path.isfile(folder / RUN)), None)
+    if found:
+        refuse_another_run(flags, found)
+    return found
+
+
+def find_named_run(flags: JobFlags) -> Path | None:
+    """Do the same as `match_run`, and raise BadInput for a directory that is no run, and for a name in the form of a
+    run's that no run has."""
+    if found := match_run(flags):
+        return found
+    given = flags.recipe
+    if "/" in given and Path(given).is_dir():
+        raise BadInput(f"{given}: has no {RUN}, so it is not a run; use the directory or name of a run, or a recipe")
+    require_run_name(flags)
+    return None
+
+
+def require_run_name(flags: JobFlags) -> None:
+    """Raise BadInput if the name that the flags give has the form of a run's, which no recipe has."""
+    given, runs = flags.recipe, flags.output_dir / "runs"
+    if (_NAME.fullmatch(given) or _MLFLOW_ID.fullmatch(given)) and not Path(given).exists():
+        raise BadInput(
+            f"invalid RUN: got {given}, expected the name or the MLflow ID of a run in {runs}"
+            f"{list_names_of(list(run_folders(flags.output_dir)))}; name the directory of its results with --output-dir"
+        )
+
+
+def _with_mlflow_id(out: Path, given: str) -> list[Path]:
+    """The directories of the runs below `out` whose ID in MLflow begins with `given`.
+
+    A whole ID that no directory has may be that of an evaluation or a trial: its run in the store names the directory.
+    """
+    from orchestration import tracking  # it imports slowly
+
+    found = [folder for folder in run_folders(out) if _read_id(folder / tracking.RUN_FILE).startswith(given)]
+    if found or len(given) < 32:
+        return found
+    return list(filter(None, [tracking.find_run_directory(tracking.tracking_store(out), given)]))
+
+
+def _read_id(file: Path) -> str:
+    """The ID in the file of a run's MLflow run; "" if there is none."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return str(parse_json(file.read_bytes())["run_id"])
+    return ""
+
+
+def list_names_of(folders: list[Path]) -> str:
+    """The names of runs for a message, the newest first; "" if there are none."""
+    newest = sorted(folders, key=lambda folder: (-(folder / RUN).stat().st_mtime, folder.name))
+    names = [folder.name for folder in newest]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f": {', '.join(names[:_MOST_NAMED])}{more}" if names else ""
+
+
+def changes_of(flags: JobFlags) -> list[str]:
+    """The keys and options of the flags that select another run of the recipe."""
+    options = {
+        "--scale": flags.scale,
+        "--data": flags.data,
+        "--holdout-ratio": flags.holdout_ratio,
+        "--seed": flags.seed,
+    }
+    given = [name for name, value in options.items() if value not in ("", (), [], None)]
+    return [*split_overrides(flags.overrides)[0], *given]
+
+
+def refuse_another_run(flags: JobFlags, trained: Path) -> None:
+    """Raises BadInput if flags change the recipe, the text or the seed of a run that is already trained."""
+    if changes := changes_of(flags):
+        kind = "option" if changes[0].startswith("--") else "key"
+        raise BadInput(
+            f"{changes[0]}: {trained} is already trained, and its recipe cannot change; leave this {kind} out"
+        )
