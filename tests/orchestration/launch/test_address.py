@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -104,9 +103,10 @@ def test_local_ray_listens_only_on_loopback() -> None:
         store = ray.get_runtime_context().gcs_address
         assert resolve_address(store) == store
         processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-        sockets = list[Any]()
+        sockets = list[tuple[str, str]]()  # addresses with the command of their process, which a failure then shows
         for process in processes:
             with suppress(psutil.NoSuchProcess):  # a worker of Ray may end at any time
-                sockets += [each for each in process.net_connections("inet") if each.status == "LISTEN"]
+                listening = [one for one in process.net_connections("inet") if one.status == "LISTEN"]
+                sockets += [(one.laddr.ip, " ".join(process.cmdline())) for one in listening]
         assert len(sockets) > 4
-        assert {each.laddr.ip for each in sockets} <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+        assert not [one for one in sockets if one[0] not in ("127.0.0.1", "::ffff:127.0.0.1", "::1")]
