@@ -27,7 +27,9 @@ def flags_of(recipe: str, overrides: Sequence[str] | None, given: TextOptions, *
     with show_wait("importing"):
         from orchestration.jobs import JobFlags
 
-    typed = shlex.join(without_credentials(quote_words()))
+    words = quote_words()
+    typed = shlex.join(without_credentials(words))
+    more["is_cluster_given"] = any(word == "--cluster" or word.startswith("--cluster=") for word in words)
     values: dict[str, Any] = {one.name: getattr(given, one.name) for one in dataclasses.fields(given)}
     values |= {"data": values["data"] or (), "command_line": typed}
     return JobFlags(recipe=recipe, overrides=overrides or (), **values, **more)

@@ -141,8 +141,10 @@ def open_job(flags: JobFlags) -> Job:
 
     If they name a run instead of a recipe, the flags of its training are loaded from its directory.
     """
+    notes = list[str]()
     if of_run := match_run(flags):
         flags = flags_of_run(of_run, flags)
+        notes = [f"cluster: {flags.cluster}" + ("" if flags.is_cluster_given else ", as when the run began")]
     else:
         require_run_name(flags)
     if any(not given.strip() for given in flags.data):
@@ -158,11 +160,10 @@ def open_job(flags: JobFlags) -> Job:
     if flags.seed is not None:
         of_recipe.append(f"seed={flags.seed}")
     recipe, cluster = load(flags.recipe, of_recipe, flags.scale), cluster_of(flags)
-    shortened = []
     if flags.max_steps is not None:
         whole = recipe
         recipe = load(flags.recipe, [*of_recipe, *shorten(whole, flags.max_steps)], flags.scale)
-        shortened = [describe_shortening(whole, recipe)]
+        notes.append(describe_shortening(whole, recipe))
     default = load_corpus(recipe.data.corpus)
     own = len(flags.data) > 1 or any(not _is_corpus(given) for given in flags.data)
     corpus = held_out.with_split_ratios(
@@ -171,7 +172,7 @@ def open_job(flags: JobFlags) -> Job:
     if corpus.mixture and (reason := recipe.sampling.unmixable):
         raise BadInput(f"{flags.recipe}: corpus {corpus.name} is a mixture, and {reason}; {UNMIXED}")
     unweighted = default.mixture and not corpus.mixture and flags.data
-    notes = (f"mixture: none, so the weights of {default.name} are not used{_of_each_group(default.mixture)}",)
+    of_mixture = (f"mixture: none, so the weights of {default.name} are not used{_of_each_group(default.mixture)}",)
     if recipe.init_checkpoint:
         initial_weights.require_weights(recipe.init_checkpoint)
     start = str(Path(recipe.init_checkpoint).absolute()) if recipe.init_checkpoint else ""
@@ -186,7 +187,7 @@ def open_job(flags: JobFlags) -> Job:
         cluster,
         corpus,
         flags.output_dir,
-        (*(notes if unweighted else ()), *shortened),
+        (*(of_mixture if unweighted else ()), *notes),
         flags.command_line,
         own_text=own,
         corpus_file=file,

@@ -33,6 +33,7 @@ class JobFlags:
     seed: int | None = None
     holdout_ratio: float | None = None  # held-out fraction of the text from --data
     max_steps: int | None = None  # shorten the recipe to this number of steps
+    is_cluster_given: bool = False  # whether the user typed the cluster, which may be the default
     command_line: str = ""  # the command line as typed
 
     def __post_init__(self) -> None:
@@ -82,7 +83,7 @@ def _absolute(given: str, folder: Path) -> str:
 
 
 def flags_of_run(folder: Path, given: JobFlags) -> JobFlags:
-    """The flags of the training of a run, with the overrides of `given`, and its cluster unless it is the default.
+    """The flags of the training of a run, with the overrides of `given`, and its cluster if the user typed one.
 
     Raises BadInput if the directory does not have its flags.
     """
@@ -93,7 +94,7 @@ def flags_of_run(folder: Path, given: JobFlags) -> JobFlags:
     kept = read_object(file, remedy, recipe=str, overrides=list, scale=str, cluster=str, data=list)
     with of_kind(file, remedy):
         values: dict[str, Any] = {name: kept[name] for name in _KEPT}
-    if given.cluster != JobFlags(recipe="").cluster:
+    if given.is_cluster_given or given.cluster != JobFlags(recipe="").cluster:
         del values["cluster"]
     values |= {"overrides": (*values["overrides"], *given.overrides), "data": tuple(values["data"])}
     return replace(given, output_dir=folder.resolve().parent.parent, **values)

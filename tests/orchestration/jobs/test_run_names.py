@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestration import tracking
+from orchestration.cli import main
 from orchestration.jobs import JobFlags, match_run, open_job, run_folder, run_names
 from orchestration.jobs.job_flags import FLAGS, flags_of_run, save_flags
 from preprocessing.errors import BadInput
@@ -127,6 +128,8 @@ def test_a_run_keeps_its_flags_with_absolute_paths_and_without_those_of_the_clus
         output_dir=tmp_path,
     )
     moved = flags_of_run(folder, flags(folder.name, tmp_path, cluster="8xh100", overrides=("cluster.num_workers=4",)))
+    home = flags_of_run(folder, flags(folder.name, tmp_path, cluster="local", is_cluster_given=True))
+    assert home.cluster == "local"
     assert (moved.cluster, moved.overrides) == ("8xh100", ("optimizer.beta1=0.8", "cluster.num_workers=4"))
 
 
@@ -156,6 +159,18 @@ def test_a_run_opens_as_the_job_that_trained_it(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="its recipe or its text has changed since this run began") as refusal:
         _ = open_job(flags(folder.name, tmp_path / "out")).plan
     assert str(refusal.value).startswith(f"{folder}: ")
+
+
+def test_a_command_keeps_the_cluster_of_a_run_unless_one_is_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`local` is the default of --cluster, so the flag itself decides, not its value."""
+    (tmp_path / "mine.yaml").write_text("name: mine\nnum_workers: 1\n")
+    folder = write_run(tmp_path, "bert_base_tiny-00000001")
+    save_flags(folder, JobFlags(recipe="bert_base", scale="tiny", cluster=str(tmp_path / "mine.yaml")))
+    for more, cluster in (([], "mine"), (["--cluster", "local"], "local"), (["--cluster=local"], "local")):
+        assert main(["check", str(folder), *more]) == 0
+        assert f"of cluster {cluster} " in capsys.readouterr().out
 
 
 def test_run_folders_are_listed_in_order(tmp_path: Path) -> None:
