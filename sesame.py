@@ -382,19 +382,13 @@ class Session:
         gives other ones. BadInput if the run is not finished, or if the model cannot generate in this way.
         """
         from orchestration.jobs import run_folder
-        from orchestration.jobs.generation import generate_texts
+        from orchestration.jobs.generation import generate_texts, select_set
 
-        given = {
-            "greedy": greedy or None,
-            "num_beams": num_beams,
-            "temperature": temperature,
-            "top_k": top_k,
-            "top_p": top_p,
-        }
+        values = select_set(greedy=greedy, num_beams=num_beams, temperature=temperature, top_k=top_k, top_p=top_p)
         rows = generate_texts(
             run_folder(self._flags),
             [_word("prompts", prompt, "text") for prompt in prompts],
-            values={name: value for name, value in given.items() if value is not None},
+            values=values,
             max_new_tokens=_number("max_new_tokens", max_new_tokens, int, "an integer of at least 1"),
             seed=_number("sample_index", sample_index, int, "an integer of at least 0"),
             masked=masked_decoding,

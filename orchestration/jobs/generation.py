@@ -86,6 +86,15 @@ def generate_texts(
     return results
 
 
+def select_set(**options: Any) -> dict[str, Any]:
+    """The options of a decoding method that are set: neither None nor False.
+
+    >>> select_set(greedy=False, num_beams=None, temperature=0)
+    {'temperature': 0}
+    """
+    return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
 def format_generated(row: Mapping[str, Any], masked: Masked = "") -> str:
     """A result of `generate_texts` as text for people.
 

@@ -52,14 +52,9 @@ def generate(
 
     flags = flags_of(run, overrides, where)
     folder = folder_of(flags)
-    given = {
-        "greedy": greedy or None,
-        "num_beams": num_beams,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-    }
-    values = {name: value for name, value in given.items() if value is not None}
+    values = generation.select_set(
+        greedy=greedy, num_beams=num_beams, temperature=temperature, top_k=top_k, top_p=top_p
+    )
     with show_wait("generating"):
         found = generation.generate_texts(
             folder,
