@@ -395,7 +395,7 @@ class Session:
         )
         return GeneratedList(rows, masked_decoding)
 
-    def predict(self, *texts: str, top_k: int = 5) -> "list[TokenPrediction]":
+    def predict(self, *texts: str, top_k: int = 5) -> "PredictionList":
         """The `top_k` most probable tokens at the blank ___ of each text; without a blank, after the text.
 
         BadInput if the run is not finished, or if the model predicts neither masked nor next tokens.

@@ -123,7 +123,7 @@ class Job:
             what = f" ({', '.join(changed[:4])})" if changed else ""
             raise BadInput(
                 f"{self.of_run}: its recipe or its text has changed since this run began{what}; restore it, or train "
-                f"`sesame train {self.flags.recipe}` as another run"
+                f"another run with `{self.flags.command('train')}`"
             )
         return plan
 

@@ -1,14 +1,15 @@
 """The flags of a command, and the file in the directory of a run that keeps those of its training."""
 
 import json
+import os
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from orchestration.config import split_overrides
-from pipeline.readers import absolute
+from orchestration.config import list_names, split_overrides
 from preprocessing.errors import BadInput
 from preprocessing.files import of_kind, read_object, write_atomic
 from preprocessing.folders import require_local_path
@@ -63,23 +64,39 @@ class JobFlags:
 
 def save_flags(folder: Path, flags: JobFlags) -> None:
     """Store the flags of a training in the directory of its run, with absolute paths."""
-    here = Path.cwd()
     kept = {name: value for name, value in asdict(flags).items() if name in _KEPT}
-    kept["data"] = [_absolute(given, here) for given in flags.data]
-    for name in ("recipe", "cluster"):
-        if kept[name].endswith(".yaml"):
-            kept[name] = str(here / kept[name])
-    kept["overrides"] = split_overrides(flags.overrides)[0]  # those of the cluster may have credentials
+    kept |= {"recipe": make_file_absolute(flags.recipe), "cluster": make_file_absolute(flags.cluster)}
+    kept["data"] = [make_absolute(given) for given in flags.data]
+    # those of the cluster may have credentials
+    kept["overrides"] = [_with_absolute_start(given) for given in split_overrides(flags.overrides)[0]]
     write_atomic(folder / FLAGS, json.dumps(kept, indent=1).encode())
 
 
-def _absolute(given: str, folder: Path) -> str:
-    """A value of --data with an absolute path; the name of a corpus stays."""
-    name, sign, path = given.rpartition("=")
-    if sign and not Path(given).exists():
-        return f"{name}={absolute(path, folder)}"
-    is_path = ":" in given or "/" in given or any(one in given for one in "*?[") or Path(given).exists()
-    return absolute(given, folder) if is_path else given
+def _with_absolute_start(override: str) -> str:
+    """The override, with an absolute path if its key is `init_checkpoint`. The paths of other keys are causes of the
+    run, so that they stay as they were typed."""
+    key, _, path = override.partition("=")
+    return f"{key}={os.path.abspath(path)}" if key == "init_checkpoint" and path else override
+
+
+def make_absolute(value: str) -> str:
+    """The value of --data with an absolute path; names of corpora and URLs do not change.
+
+    >>> given = ("demo", "gs://bucket/text", "jsonl:/a/b.jsonl#text", "/a/*.txt")
+    >>> tuple(map(make_absolute, given))
+    ('demo', 'gs://bucket/text', 'jsonl:/a/b.jsonl#text', '/a/*.txt')
+    """
+    if "://" in value or value in list_names("corpora"):
+        return value
+    if Path(value).exists():
+        return os.path.abspath(value)
+    before, path = re.fullmatch(r"((?:[\w.-]+=)?(?:\w+:)?)(.*)", value, re.DOTALL).groups()  # type: ignore[union-attr]
+    return before + (path if path in list_names("corpora") else os.path.abspath(path))
+
+
+def make_file_absolute(value: str) -> str:
+    """A recipe or cluster: its name, or the absolute path of its file."""
+    return os.path.abspath(value) if "/" in value or value.endswith((".yaml", ".yml")) else value
 
 
 def flags_of_run(folder: Path, given: JobFlags) -> JobFlags:

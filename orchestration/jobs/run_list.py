@@ -14,7 +14,8 @@ from preprocessing.errors import BadInput
 from preprocessing.files import of_kind, read_object
 from preprocessing.lock import is_held
 
-State = Literal["finished", "running", "stopped", "damaged"]
+State = Literal["finished", "running", "stopped", "unknown", "damaged"]
+OF_LOCK: Final[dict[bool | None, State]] = {True: "running", False: "stopped", None: "unknown"}
 REMEDY: Final = "repeat the same `sesame train` command to write it again"
 
 
@@ -87,7 +88,7 @@ def _summarize(folder: Path, changed: float) -> RunSummary:
     with of_kind(folder / launch.RUN, REMEDY):
         num_steps = sum(int(phase["steps"]) for phase in described["phases"])
     last = {name: points[-1] for name, points in tracking.history(folder).items()}
-    state: State = "running" if is_held(folder) else "stopped"
+    state = OF_LOCK[is_held(folder)]
     step = max((at for at, _ in last.values()), default=0)
     if (folder / stages.MARK).is_file():
         state, step = "finished", runs.result_of(folder)["step"]

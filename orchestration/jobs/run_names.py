@@ -1,7 +1,6 @@
 """The directory of a run, from what a user types: its path, its name, or its ID in MLflow."""
 
 import glob
-import logging
 import os
 import re
 from collections.abc import Iterator
@@ -13,8 +12,6 @@ from orchestration.jobs.job_flags import JobFlags
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json
 from training.run import RUN
-
-log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[^/]+-[0-9a-f]{8}|[^/]+-[0-9a-f]{4}")  # whole, or as in MLflow
 _MLFLOW_ID = re.compile(r"[0-9a-f]{8,32}")
@@ -29,7 +26,7 @@ def run_folders(out: Path) -> Iterator[Path]:
 def match_run(flags: JobFlags) -> Path | None:
     """The run that the flags name by its directory, its name below runs/, or its name or ID in MLflow; None otherwise.
 
-    Raises BadInput if flags change the run.
+    Raises BadInput if flags change the run, or if several runs begin with a short name or ID.
     """
     given, runs = flags.recipe, flags.output_dir / "runs"
     folders = [Path(given), runs / given]
@@ -37,10 +34,20 @@ def match_run(flags: JobFlags) -> Path | None:
         folders += sorted(runs.glob(f"{glob.escape(given)}????"))
     if _MLFLOW_ID.fullmatch(given) and not os.path.exists(given):
         folders += _with_mlflow_id(flags.output_dir, given)
-    found = next((folder for folder in folders if os.path.isfile(folder / RUN)), None)
+    found = [folder for folder in folders if os.path.isfile(folder / RUN)]
+    if len({os.path.realpath(folder) for folder in found}) > 1 and not _is_exact(given, found[0]):
+        raise BadInput(
+            f"invalid RUN: got {given}, the beginning of {len(found)} runs in {runs}, expected one of them"
+            f"{list_names_of(found)}; use a whole name or ID"
+        )
     if found:
-        refuse_another_run(flags, found)
-    return found
+        refuse_another_run(flags, found[0])
+    return found[0] if found else None
+
+
+def _is_exact(given: str, folder: Path) -> bool:
+    """Whether a user typed the directory or the whole name of a run, and not the beginning of its name or ID."""
+    return given in (str(folder), folder.name) or os.path.exists(given)
 
 
 def find_named_run(flags: JobFlags) -> Path | None:
@@ -100,6 +107,7 @@ def changes_of(flags: JobFlags) -> list[str]:
         "--data": flags.data,
         "--holdout-ratio": flags.holdout_ratio,
         "--seed": flags.seed,
+        "--max-steps": flags.max_steps,
     }
     given = [name for name, value in options.items() if value not in ("", (), [], None)]
     return [*split_overrides(flags.overrides)[0], *given]

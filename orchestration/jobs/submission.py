@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from orchestration import environment, planning
 from orchestration.config import list_names, load, load_cluster, split_overrides
 from orchestration.jobs.job import Job, JobFlags
+from orchestration.jobs.job_flags import make_absolute, make_file_absolute
 from preprocessing.errors import ResourceError
 from training.run import Resume
 
@@ -34,8 +35,8 @@ def with_cluster_paths(flags: JobFlags) -> JobFlags:
     `cluster.ray_address=auto`."""
     return replace(
         flags,
-        recipe=_file(flags.recipe),
-        cluster=_file(flags.cluster),
+        recipe=make_file_absolute(flags.recipe),
+        cluster=make_file_absolute(flags.cluster),
         data=[make_absolute(given) for given in flags.data],
         output_dir=Path(os.path.abspath(flags.output_dir)),
         overrides=(*_with_absolute_paths(flags), "cluster.ray_address=auto"),
@@ -148,26 +149,6 @@ def next_attempt(name: str, jobs: "Iterable[SubmittedJob]", force: bool = False)
     last = max(attempts, default=0)
     done = attempts[last] if last and attempts[last].status == "SUCCEEDED" and not force else None
     return (done.id if done else f"{name}-{last + 1}" if last else name), done
-
-
-def make_absolute(value: str) -> str:
-    """The value of --data with an absolute path; names of corpora and URLs do not change.
-
-    >>> given = ("demo", "gs://bucket/text", "jsonl:/a/b.jsonl#text", "/a/*.txt")
-    >>> tuple(map(make_absolute, given))
-    ('demo', 'gs://bucket/text', 'jsonl:/a/b.jsonl#text', '/a/*.txt')
-    """
-    if "://" in value or value in list_names("corpora"):
-        return value
-    if Path(value).exists():
-        return os.path.abspath(value)
-    before, path = re.fullmatch(r"((?:[\w.-]+=)?(?:\w+:)?)(.*)", value, re.DOTALL).groups()  # type: ignore[union-attr]
-    return before + (path if path in list_names("corpora") else os.path.abspath(path))
-
-
-def _file(value: str) -> str:
-    """A recipe or cluster: its name, or the absolute path of its file."""
-    return os.path.abspath(value) if "/" in value or value.endswith((".yaml", ".yml")) else value
 
 
 def _with_absolute_paths(flags: JobFlags) -> list[str]:

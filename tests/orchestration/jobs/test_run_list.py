@@ -58,6 +58,11 @@ def test_each_state_is_reported_the_last_change_first(tmp_path: Path) -> None:
     assert str(found[0]) == "b-00000001: finished, step 30/30, loss 5.250"
 
 
+def test_a_run_whose_disk_has_no_locks_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestration.jobs.run_list.is_held", lambda folder: None)
+    assert summarize_run(write_run(tmp_path, "a-00000001")).state == "unknown"
+
+
 def test_a_run_whose_directory_is_locked_is_running(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "a-00000001", {"train/loss": 7.0})
     with hold_lock(folder):

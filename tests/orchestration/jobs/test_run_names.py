@@ -41,6 +41,19 @@ def test_a_run_is_found_by_directory_name_and_mlflow_id(tmp_path: Path) -> None:
     assert match_run(flags("bert_base", tmp_path)) is None
 
 
+def test_a_beginning_of_several_names_or_ids_is_refused(tmp_path: Path) -> None:
+    first = write_run(tmp_path, "gpt2_tiny-1a2b0001", ID, age_s=1)
+    second = write_run(tmp_path, "gpt2_tiny-1a2b0002", ID[:8] + "0" * 24)
+    for name in ("gpt2_tiny-1a2b", ID[:8]):
+        with pytest.raises(BadInput) as refusal:
+            match_run(flags(name, tmp_path))
+        assert str(refusal.value) == (
+            f"invalid RUN: got {name}, the beginning of 2 runs in {tmp_path}/runs, expected one of them: {second.name}, "
+            f"{first.name}; use a whole name or ID"
+        )
+    assert [match_run(flags(name, tmp_path)) for name in (first.name, ID)] == [first, first]
+
+
 def test_the_id_of_an_evaluation_is_that_of_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path, "bert_base_tiny-1a2b3c4d", ID)
     other = "f" * 32
@@ -85,6 +98,7 @@ def test_flags_that_change_a_run_are_refused(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "gpt2_tiny-00000001")
     for change, first, kind in (
         ({"seed": 3}, "--seed", "option"),
+        ({"max_steps": 5}, "--max-steps", "option"),
         ({"data": ("x",)}, "--data", "option"),
         ({"overrides": ("optimizer.beta1=0.8",)}, "optimizer.beta1=0.8", "key"),
     ):
@@ -107,7 +121,7 @@ def test_a_run_keeps_its_flags_with_absolute_paths_and_without_those_of_the_clus
     monkeypatch.chdir(tmp_path)
     given = JobFlags(
         recipe="mine.yaml",
-        overrides=("optimizer.beta1=0.8", "cluster.env.TOKEN=secret"),
+        overrides=("optimizer.beta1=0.8", "init_checkpoint=start", "cluster.env.TOKEN=secret"),
         scale="tiny",
         cluster="one_gpu",
         data=("text", "demo", "line:text/*.txt", "books=text"),
@@ -119,7 +133,7 @@ def test_a_run_keeps_its_flags_with_absolute_paths_and_without_those_of_the_clus
     found = flags_of_run(folder, flags(folder.name, tmp_path))
     assert found == JobFlags(
         recipe=str(tmp_path / "mine.yaml"),
-        overrides=("optimizer.beta1=0.8",),
+        overrides=("optimizer.beta1=0.8", f"init_checkpoint={tmp_path}/start"),
         scale="tiny",
         cluster="one_gpu",
         data=(f"{tmp_path}/text", "demo", f"line:{tmp_path}/text/*.txt", f"books={tmp_path}/text"),
@@ -130,7 +144,10 @@ def test_a_run_keeps_its_flags_with_absolute_paths_and_without_those_of_the_clus
     moved = flags_of_run(folder, flags(folder.name, tmp_path, cluster="8xh100", overrides=("cluster.num_workers=4",)))
     home = flags_of_run(folder, flags(folder.name, tmp_path, cluster="local", is_cluster_given=True))
     assert home.cluster == "local"
-    assert (moved.cluster, moved.overrides) == ("8xh100", ("optimizer.beta1=0.8", "cluster.num_workers=4"))
+    assert (moved.cluster, moved.overrides) == (
+        "8xh100",
+        ("optimizer.beta1=0.8", f"init_checkpoint={tmp_path}/start", "cluster.num_workers=4"),
+    )
 
 
 def test_a_run_without_its_flags_or_with_damaged_ones_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -159,6 +176,7 @@ def test_a_run_opens_as_the_job_that_trained_it(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="its recipe or its text has changed since this run began") as refusal:
         _ = open_job(flags(folder.name, tmp_path / "out")).plan
     assert str(refusal.value).startswith(f"{folder}: ")
+    assert f"another run with `sesame train bert_base --scale tiny --data {tmp_path}/a.txt" in str(refusal.value)
 
 
 def test_a_command_keeps_the_cluster_of_a_run_unless_one_is_typed(
