@@ -48,8 +48,8 @@ def test_a_beginning_of_several_names_or_ids_is_refused(tmp_path: Path) -> None:
         with pytest.raises(BadInput) as refusal:
             match_run(flags(name, tmp_path))
         assert str(refusal.value) == (
-            f"invalid RUN: got {name}, the beginning of 2 runs in {tmp_path}/runs, expected one of them: {second.name}, "
-            f"{first.name}; use a whole name or ID"
+            f"invalid RUN: got {name}, the beginning of 2 runs in {tmp_path}/runs, expected one of them: "
+            f"{second.name}, {first.name}; use a whole name or ID"
         )
     assert [match_run(flags(name, tmp_path)) for name in (first.name, ID)] == [first, first]
 
