@@ -5,13 +5,11 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3.11
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-# No package may send usage data. Compiled operators are stored inside the checkout, or in the user's cache if it is
-# read-only.
+# No package may send usage data.
 export RAY_USAGE_STATS_ENABLED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := true
 export HF_HUB_OFFLINE := 1
-export TORCH_EXTENSIONS_DIR := $(CURDIR)/.venv/torch_extensions
 export TOKENIZERS_PARALLELISM := true
 
 RECIPE ?= bert_base
@@ -35,7 +33,6 @@ $(READY): pyproject.toml constraints.txt
 	@python -m pip install --quiet --disable-pip-version-check --no-compile --use-pep517 -e '.[pipeline,training,orchestration,dev,docs]' -c constraints.txt
 	@echo "setup: compiling them to bytecode (about a minute)"
 	@python -m compileall -qq -j 0 .venv/lib preprocessing pipeline training orchestration sesame.py || true # some packages have test files with invalid syntax
-	@DS_ACCELERATOR=cpu python -c 'from training.engines import ops; ops.setup()'
 	@touch $@
 
 # One process per core, at most four. Tests of one module run in one process, because they share costly fixtures. Pytest

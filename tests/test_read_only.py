@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from training.engines import ops
-
 ROOT = Path(__file__).parents[1]
 FLAGS = ("--scale", "tiny", "eval_tasks=[source_classification]", "phases.0.steps=210")
 MOUNT = 'mount --make-rprivate / && mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
@@ -29,7 +27,7 @@ VERBS = {
 def read_only(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
     """Run a command of `sesame` that cannot write to its checkout and its environment."""
     command = ["unshare", "--mount", "sh", "-c", MOUNT, str(ROOT), sys.executable, "-m", "sesame", *words]
-    environment = os.environ | {"HOME": str(home), "TORCH_EXTENSIONS_DIR": str(ROOT / ".venv" / "torch_extensions")}
+    environment = os.environ | {"HOME": str(home)}
     environment.pop("XDG_CACHE_HOME", None)
     return subprocess.run(command, cwd=home.parent, env=environment, capture_output=True, text=True, check=False)
 
@@ -61,7 +59,6 @@ def out(home: Path) -> Path:
 @pytest.mark.timeout(1800)
 def test_a_run_writes_nothing_next_to_the_code(out: Path) -> None:
     assert (out / "mlflow.db").is_file()
-    assert not (ops.folder() / ops.NAME / "lock").exists()
 
 
 @pytest.mark.slow

@@ -1,9 +1,11 @@
 """Supported MLflow stores and their requirements, and the SQLite store of an output directory, which is created
 atomically.
 
-MLflow creates the tables of a new file in about a hundred steps. An interrupted process leaves a file that no command
-can open, and two processes that create the file at once disturb each other. So the file is created under another name
-with a lock, and then renamed.
+MLflow creates the tables of a new file in about a hundred steps, which take seconds. The first new store of a user is
+therefore kept as a template in the cache of the user, and copied for the next output directories.
+
+An interrupted process leaves a file that no command can open, and two processes that create the file at once disturb
+each other. So the file is created under another name with a lock, and then renamed.
 """
 
 import glob
@@ -12,7 +14,9 @@ import importlib.metadata
 import logging
 import os
 import re
+import shutil
 import sqlite3
+import time
 import uuid
 from contextlib import closing, suppress
 from pathlib import Path
@@ -20,7 +24,8 @@ from typing import Final
 
 from orchestration.tracking.store_timeout import database_uri, lock_pending, redact, suggest_package
 from preprocessing.errors import BadInput
-from preprocessing.files import TEMPORARY
+from preprocessing.files import TEMPORARY, write_atomic
+from preprocessing.folders import user_cache
 
 log = logging.getLogger(__name__)
 
@@ -178,10 +183,47 @@ def _make(file: Path, artifacts: str) -> None:
 
 
 def _fill(file: Path, artifacts: str) -> None:
-    """Create all tables of a store, and its first experiment."""
+    """Create all tables of a store, and its first experiment, from the template if there is one."""
+    template = _template()
+    if _copy_template(template, file, artifacts):
+        return
+    _create_tables(file, artifacts)
+    with suppress(OSError, BadInput):  # a full or read-only cache: the next store is created in the same way
+        write_atomic(template, file.read_bytes())
+
+
+def _create_tables(file: Path, artifacts: str) -> None:
+    """Create a store with MLflow, which takes 200 SQL statements and seconds."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     SqlAlchemyStore(database_uri(file), artifacts).engine.dispose()
+
+
+def _template() -> Path:
+    """The file of the empty store in the cache of the user. Each version of MLflow has its own tables."""
+    return user_cache() / f"mlflow-{importlib.metadata.version('mlflow')}.db"
+
+
+def _copy_template(template: Path, file: Path, artifacts: str) -> bool:
+    """Copy the template, and set the artifact location and the times of its first experiment.
+
+    Returns False if the template is missing or damaged; `file` does not exist then.
+    """
+    now_ms = int(time.time() * 1000)
+    try:
+        shutil.copyfile(template, file)
+        with closing(sqlite3.connect(file)) as opened, opened:
+            is_sound = opened.execute("PRAGMA quick_check").fetchall() == [("ok",)]
+            changed = opened.execute(
+                "UPDATE experiments SET artifact_location = ?, creation_time = ?, last_update_time = ?",
+                (f"{artifacts}/0", now_ms, now_ms),
+            )
+            if is_sound and changed.rowcount == 1:
+                return True
+    except (OSError, sqlite3.Error):
+        pass
+    file.unlink(missing_ok=True)
+    return False
 
 
 def _rename(temporary: Path, file: Path) -> None:

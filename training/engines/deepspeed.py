@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.schema import Batch
 from training.architectures import StageInputs, set_chunks, set_recompute
-from training.engines import deepspeed_import, local_shards, loopback, ops
+from training.engines import deepspeed_import, local_shards, loopback
 from training.engines.engine import M, StepResult, memory_of, score_micro_batches, set_rate, to_tensors
 from training.engines.fragments import CheckpointFragment, Fragments
 from training.engines.local_shards import Copy
@@ -50,7 +50,6 @@ def connect(machine: EngineSettings) -> None:
     warnings.filterwarnings("ignore", r".torch\.distributed\.\w+. is deprecated", FutureWarning)
     _check_disk(machine)
     torch.set_num_threads(machine.cpu_threads)
-    ops.switch()
     backend = "nccl" if machine.device == "cuda" else "gloo"
     timeout = timedelta(seconds=machine.init_timeout_seconds)
     if loopback.is_local_rendezvous():

@@ -38,11 +38,9 @@ class AdamW(Moments):
 
     def build(self, groups: Iterable[dict[str, Any]]) -> "Optimizer":
         """Build the optimizer of parameter `groups`; the engine sets the learning rate before each step."""
-        from torch.optim import AdamW as TorchAdamW
-
-        from training.optimizers.steps import UncorrectedAdamW
+        from training.optimizers.steps import CorrectedAdamW, UncorrectedAdamW
 
         if self.bias_correction:
             betas = (self.beta1, self.beta2)
-            return TorchAdamW(list(groups), lr=self.learning_rate, betas=betas, eps=self.eps, fused=True)
+            return CorrectedAdamW(list(groups), lr=self.learning_rate, betas=betas, eps=self.eps, fused=True)
         return UncorrectedAdamW(list(groups), lr=self.learning_rate, betas=(self.beta1, self.beta2), eps=self.eps)

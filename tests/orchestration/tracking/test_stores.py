@@ -27,7 +27,6 @@ from orchestration.tracking.store_timeout import (
     summarize_error,
 )
 from preprocessing.errors import BadInput
-from tests.orchestration.conftest import FILL_WITH_MLFLOW
 from tests.orchestration.tracking.test_models import write_export
 
 ROOT = Path(stores.__file__).parents[2]
@@ -74,7 +73,7 @@ def made_store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Creation
     event.listen(Engine, "before_cursor_execute", states.look)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(stores, "_fill", FILL_WITH_MLFLOW)
+            patch.setattr(stores, "_fill", stores._create_tables)
             stores.make(folder / "mlflow.db")
     finally:
         event.remove(Engine, "before_cursor_execute", states.look)
@@ -101,6 +100,47 @@ def tables(file: Path) -> set[str]:
 
 def sibling_names(file: Path) -> list[str]:
     return sorted(path.name for path in file.parent.iterdir())
+
+
+# The template
+
+
+def contents(file: Path) -> dict[str, object]:
+    """Schema and rows of a store, without the times of its creation."""
+    with closing(sqlite3.connect(file)) as opened:
+        dump = [line for line in opened.iterdump() if not line.startswith('INSERT INTO "experiments"')]
+        experiments = opened.execute("SELECT experiment_id, name, artifact_location, lifecycle_stage FROM experiments")
+        return {"dump": dump, "experiments": experiments.fetchall()}
+
+
+def test_a_copied_store_equals_one_that_mlflow_creates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_template", lambda: tmp_path / "cache" / "template.db")
+    for name in ("first", "second", "third"):
+        stores.make(tmp_path / name / "mlflow.db", f"file:///artifacts-of-{name}")
+        if name == "first":  # the others need no MLflow
+            monkeypatch.setattr(stores, "_create_tables", lambda *_: pytest.fail("the template was not used"))
+    first, second = contents(tmp_path / "first" / "mlflow.db"), contents(tmp_path / "second" / "mlflow.db")
+    assert second["dump"] == first["dump"]
+    assert second["experiments"] == [(0, "Default", "file:///artifacts-of-second/0", "active")]
+
+
+@pytest.mark.parametrize("damage", [b"", b"no database", "cut"])
+def test_a_damaged_template_is_replaced(damage: bytes | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    template = tmp_path / "cache" / "template.db"
+    monkeypatch.setattr(stores, "_template", lambda: template)
+    stores.make(tmp_path / "first" / "mlflow.db")
+    whole = template.read_bytes()
+    template.write_bytes(damage if isinstance(damage, bytes) else whole[: len(whole) // 2])
+    stores.make(tmp_path / "second" / "mlflow.db")
+    assert stores.is_whole(tmp_path / "second" / "mlflow.db")
+    assert tables(template) == tables(tmp_path / "first" / "mlflow.db")
+
+
+def test_a_store_is_created_without_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(stores, "_template", lambda: tmp_path / "file" / "template.db")
+    stores.make(tmp_path / "out" / "mlflow.db")
+    assert stores.is_whole(tmp_path / "out" / "mlflow.db")
 
 
 # The file of a directory

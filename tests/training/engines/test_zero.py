@@ -518,7 +518,6 @@ def test_worker_timeout_is_that_of_the_cluster(monkeypatch: pytest.MonkeyPatch) 
     asked: dict[str, Any] = {}
     monkeypatch.setattr(deepspeed_import.deepspeed(), "init_distributed", lambda **given: asked.update(given))
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
-    monkeypatch.setattr("training.engines.ops.switch", lambda: None)
     connect(EngineSettings(init_timeout_seconds=90))
     assert asked["timeout"].total_seconds() == 90
     with pytest.raises(ValueError, match="timeout"):

@@ -1,8 +1,14 @@
-"""The step of AdamW without bias correction; with bias correction, torch's AdamW is used."""
+"""The steps of AdamW: torch's, and a step without bias correction."""
 
 import torch
 
 from training.optimizers.steps.optimizer_shard import Closure, Groups, moments, with_gradient
+
+
+class CorrectedAdamW(torch.optim.AdamW):
+    """torch's AdamW. Its step does not import torch's compiler, which takes a second (see compiler_import.py)."""
+
+    step = torch.no_grad()(torch.optim.Adam.step.__wrapped__)  # type: ignore[attr-defined]  # set by update_wrapper
 
 
 class UncorrectedAdamW(torch.optim.Optimizer):
