@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -22,11 +23,15 @@ def list_names(folder: Folder) -> list[str]:
 
 
 @cache
-def task_groups() -> frozenset[str]:
-    """The names of groups of tasks: glue, ner, ..."""
-    files = (HOME / "tasks").glob("*.yaml")
-    found = (re.search(r"^group: (\S+)$", file.read_text(encoding="utf-8"), re.MULTILINE) for file in files)
-    return frozenset(one[1] for one in found if one)
+def task_groups() -> Mapping[str, tuple[str, ...]]:
+    """The groups of tasks (glue, ner, ...) with the names of their tasks. It does not parse the files, which takes a
+    second."""
+    groups: dict[str, tuple[str, ...]] = {}
+    for name in list_names("tasks"):
+        text = (HOME / "tasks" / f"{name}.yaml").read_text(encoding="utf-8")
+        if found := re.search(r"^group: (\S+)$", text, re.MULTILINE):
+            groups[found[1]] = (*groups.get(found[1], ()), name)
+    return groups
 
 
 def is_shipped_task(name: str) -> bool:

@@ -50,10 +50,9 @@ def tasks_of(asked: str = "") -> list[TaskFile]:
         return [load_task(name) for name in list_names("tasks")]
     found: dict[str, tuple[TaskFile, str]] = {}
     for word in filter(None, asked.split(",")):
-        named = [load_task(name) for name in list_names("tasks")] if word in task_groups() else [load_task(word)]
-        for task in named:
-            if word in (task.group, task.name) or len(named) == 1:
-                add_task(found, task, word)
+        names = [name for name in list_names("tasks") if name == word or name in task_groups().get(word, ())]
+        for name in names or [word]:
+            add_task(found, load_task(name), word)
     if not found:
         raise BadInput(f"invalid task: got {asked!r}, expected names of tasks; see `sesame tasks`")
     return [task for task, _ in found.values()]

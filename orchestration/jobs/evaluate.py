@@ -231,9 +231,14 @@ def _run_missing_trials(
         ),
         launch.stop_signals() as stop_request,
     ):
-        room = launch.TrialResources(cluster.cpus_per_worker, cluster.gpus_per_worker, cluster.finetuning_workers, env)
+        room = resources_of(cluster, env)
         failed = launch.run_trials([cell for _, cell in todo], room, on_done, stop_request, report)
     return {todo[number][0].file_of(todo[number][1]): error for number, error in failed.items()}
+
+
+def resources_of(cluster: Cluster, env: Mapping[str, str]) -> launch.TrialResources:
+    """The resources of each evaluation. `env` are the resolved variables of the cluster file."""
+    return launch.TrialResources(cluster.cpus_per_worker, cluster.gpus_per_worker, cluster.finetuning_workers, env)
 
 
 def _load_results(plan: TaskPlan) -> Results:

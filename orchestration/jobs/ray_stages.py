@@ -1,19 +1,25 @@
 """Pretraining and evaluation in one Ray session, because a busy machine takes minutes to start Ray."""
 
+import logging
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Final
 
 from orchestration import environment, planning
 from orchestration.jobs import eval_target, evaluate, held_out, pretrain
 from orchestration.jobs.eval_request import EvalRequest
 from orchestration.jobs.job import Job
 from orchestration.jobs.score_plan import plan_supported_tasks
-from orchestration.launch import cores, ray_session
+from orchestration.launch import cores, ray_session, start_trial_processes
 from orchestration.progress import Report
 from preprocessing.errors import SesameError
 from preprocessing.lock import hold_lock
 from training.run import Resume
 from training.tasks import TaskScore
+
+log = logging.getLogger(__name__)
+
+TRAINED: Final = "exporting weights"  # the first stage after the last step of a training
 
 
 def pretrain_and_evaluate(
@@ -31,8 +37,25 @@ def pretrain_and_evaluate(
     if job.plan.run.state == "done" and resume != "never":
         return _evaluate(job, pretrain.train(job, resume, report), report, fit, left_out)
     planning.refuse_what_cannot_be(job.recipe, job.cluster)
-    with environment.apply(job.cluster.env), hold_lock(job.plan.run.folder), _ray(job, report):
-        return _evaluate(job, pretrain.train_locked(job, resume, report), report, fit, left_out)
+    with environment.apply(job.cluster.env) as env, hold_lock(job.plan.run.folder), _ray(job, report):
+        reports = _StartTrials(report, job, env) if fit.tasks else report
+        return _evaluate(job, pretrain.train_locked(job, resume, reports), report, fit, left_out)
+
+
+class _StartTrials:
+    """A report that starts the processes of evaluations after the last step, while the model is exported and logged."""
+
+    def __init__(self, report: Report, job: Job, env: Mapping[str, str]) -> None:
+        self.report, self.job, self.env, self.is_due = report, job, env, True
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        if self.is_due and event["stage"] == TRAINED:
+            self.is_due = False
+            try:
+                start_trial_processes(evaluate.resources_of(self.job.cluster, self.env), cores())
+            except Exception as error:
+                log.warning("processes of evaluations did not start early (%s); they start when needed", error)
+        self.report(event)
 
 
 def _evaluate(

@@ -48,6 +48,7 @@ def run_trials(
     start_trial = partial(_start_trial, room)
     failed: dict[int, SesameError] = {}
     report({"stage": "loading workers", "trials": len(trials)})
+    _wait_for_processes(stop_request)
     with tempfile.TemporaryDirectory(prefix="sesame-steps-", ignore_cleanup_errors=True) as counts:
         files = [Path(counts) / str(number) for number in range(len(trials))]
         number_of, waiting, to_start = dict[Any, int](), list[Any](), deque(range(len(trials)))
@@ -81,6 +82,39 @@ def run_trials(
             if len(at_work) < len(trials) or steps:
                 progress.update(len(trials) - len(waiting) - len(to_start), steps, last)
     return failed
+
+
+def start_trial_processes(room: TrialResources, num: int) -> None:
+    """Start the processes of up to `num` evaluations on the connected Ray, and do not wait for them.
+
+    They import torch. `run_trials` waits for them, and Ray then runs evaluations in them, because their options are
+    equal. With GPUs it would not, so that nothing is started.
+    """
+    import ray
+
+    if room.gpus or room.workers > 1:
+        return
+    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    task = ray.remote(_import_evaluation).options(**room.options | {"num_cpus": 0, "max_retries": 0})
+    _starting.extend(task.remote(room.env) for _ in range(min(num, room.fits(machines))))
+
+
+_starting = list[Any]()  # the futures of processes that were started early
+
+
+def _wait_for_processes(stop_request: StopRequest) -> None:
+    """Wait for the processes that were started early. Their errors are ignored: the trials then start new ones."""
+    import ray
+
+    waiting, _starting[:] = list(_starting), []
+    while waiting and not stop_request.signal:
+        _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=POLL_S)
+
+
+def _import_evaluation(env: Mapping[str, str]) -> None:
+    os.environ |= env
+    import training.evaluation
+    import training.formats  # noqa: F401
 
 
 def _start_trial(room: TrialResources, trial: EvalTrial, count: Path) -> Any:

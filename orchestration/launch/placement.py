@@ -5,7 +5,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestration.launch.nodes import Nodes, StableSince, WorkerRequirements
@@ -33,6 +34,7 @@ class WorkerGroup:
     options: dict[str, Any]
     nodes: tuple[str, ...] = ()  # ids of the nodes of the group
     env: Mapping[str, str] = field(default_factory=dict, repr=False)  # environment variables (environment.py)
+    spare: list[Any] = field(default_factory=list, repr=False)  # actors that have started; the first start uses them
 
     @property
     def num(self) -> int:
@@ -40,7 +42,13 @@ class WorkerGroup:
         return len(self.bundles)
 
     def start(self, kind: type) -> list[Any]:
-        """Start an actor of class `kind` for each rank, with the arguments rank and world size."""
+        """An actor of class `kind` for each rank, started with the arguments rank and world size.
+
+        Spare actors, which are of the same class, are returned once; later calls start new ones.
+        """
+        if self.spare:
+            actors, self.spare[:] = list(self.spare), []
+            return actors
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Placed
 
@@ -50,6 +58,52 @@ class WorkerGroup:
             actor.options(scheduling_strategy=place, **self.options).remote(rank, self.num)
             for rank, place in enumerate(places)
         ]
+
+
+class SpareWorkers:
+    """Workers that were started early for certain requirements (spare_workers.py). They are used once."""
+
+    def __init__(self, needs: WorkerRequirements, options: Mapping[str, Any]) -> None:
+        self.needs, self.options = needs, dict(options)
+        self.group: WorkerGroup | None = None
+
+    def fill(self, placement: Any, kind: type) -> WorkerGroup:
+        """Start the actors in a placement group. Our own Ray has a single node, so the bundles are in order of rank."""
+        group = WorkerGroup(range(self.needs.num_workers), placement, self.options)
+        self.group = replace(group, spare=group.start(kind))
+        return self.group
+
+    def take(self, needs: WorkerRequirements, options: Mapping[str, Any]) -> WorkerGroup | None:
+        """The started workers, if they have exactly these requirements and options; None if they do not, or at the
+        second call."""
+        group, self.group = self.group, None
+        is_equal = (needs.num_workers, needs.bundle, options) == (
+            self.needs.num_workers,
+            self.needs.bundle,
+            self.options,
+        )
+        return group if is_equal else None
+
+
+_offered = ContextVar[SpareWorkers | None]("_offered", default=None)
+
+
+@contextmanager
+def offer_workers(spare: SpareWorkers) -> Iterator[None]:
+    """Inside the block, `place_workers` takes these workers if they fit."""
+    token = _offered.set(spare)
+    try:
+        yield
+    finally:
+        _offered.reset(token)
+
+
+def options_of(needs: WorkerRequirements, machine: EngineSettings) -> dict[str, Any]:
+    """Ray's options of each worker."""
+    environment = {"DS_ACCELERATOR": machine.device, "OMP_NUM_THREADS": str(machine.cpu_threads)}
+    # four methods can run at the same time: `train`, `poll`, `stop` and `dump_stacks`
+    resources = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "max_concurrency": 4}
+    return resources | {"runtime_env": {"env_vars": environment}}
 
 
 @contextmanager
@@ -75,6 +129,14 @@ def place_workers(
     def reserve(num: int) -> Any:
         return placement_group([needs.bundle] * num, strategy="PACK")
 
+    options, spare = options_of(needs, machine), _offered.get()
+    if spare and (group := spare.take(needs, options)):
+        try:
+            yield replace(group, env=env)
+        finally:
+            if not find_fault():
+                remove_placement_group(group.placement)
+        return
     num, fewer = needs.num_workers, StableSince()
     placement = reserve(num)
     try:
@@ -93,10 +155,6 @@ def place_workers(
                 raise ResourceError(_explain_no_room(needs))
             event = {"stage": f"waiting for {describe_request(num, needs)}", "Ray has": _describe_resources()}
             report(event | {"left_s": until_s - time.monotonic()})
-        environment = {"DS_ACCELERATOR": machine.device, "OMP_NUM_THREADS": str(machine.cpu_threads)}
-        # four methods can run at the same time: `train`, `poll`, `stop` and `dump_stacks`
-        resources = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "max_concurrency": 4}
-        options = resources | {"runtime_env": {"env_vars": environment}}
         node_of = _node_of(placement) if nodes else dict.fromkeys(range(num), "")  # our own Ray has a single node
         ranks = by_node(node_of)
         size = _count_communicating_workers(machine)

@@ -11,12 +11,13 @@ import shutil
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
 
@@ -37,7 +38,10 @@ PATIENCE = {  # timeouts of Ray 2.60; Ray reads these variables in this process 
     "RAY_raylet_start_wait_time_s": START_S,  # until this node is registered (GlobalStateAccessor::GetNode); 30 s
     "RAY_worker_register_timeout_seconds": START_S,  # until the process of a worker is registered; default 60 s
 }
+log = logging.getLogger(__name__)
+
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray for a driver that `ray job submit` started
+PRESTART: Final = "RAY_prestart_worker_first_driver"  # Ray starts a process per core before it knows their options
 NICENESS = "RAY_worker_niceness"  # Ray's default for workers is 15: training would almost stop if other programs run
 PREFIX = "sesame-"  # prefix of the temporary directories of our own Ray clusters
 TOO_SLOW = ("timed out during startup", "Timed out waiting for file")  # messages of Ray's node.py after a timeout
@@ -58,10 +62,11 @@ def ray_session(
     Our own Ray and its `dashboard` listen on 127.0.0.1 only; the address of the dashboard is printed. If the block
     raises an error other than a SesameError, the logs of our own Ray are copied to `logs`.
 
-    An existing connection of this process is used unchanged. Raises ResourceError within 15 s if no Ray answers at
-    `address`.
+    An existing connection of this process is used unchanged; one that `early_ray_session` is opening is awaited. Raises
+    ResourceError within 15 s if no Ray answers at `address`.
     """
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    if early := _early.get():
+        early.wait(report)
     if "ray" not in sys.modules:
         report({"stage": "importing Ray"})
     import ray
@@ -70,6 +75,97 @@ def ray_session(
         _services.update(processes.find_services())
         yield
         return
+    with _prepare_session(address, cpus=cpus, gpus=gpus, dashboard=dashboard, logs=logs) as connect:
+        report({"stage": "starting Ray"})
+        connect()
+        yield
+        report({"stage": "stopping Ray"})
+
+
+@contextmanager
+def early_ray_session(
+    *, cpus: int, gpus: int = 0, dashboard: bool = False, logs: Path | None = None, warm_up: Callable[[], None]
+) -> Iterator[None]:
+    """Start our own Ray in a thread, while the block does other work; then call `warm_up` in that thread.
+
+    `ray_session` inside the block waits for the thread, and raises its error. Without such a call, the error is
+    ignored. Ray ends with the block.
+    """
+    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+        yield
+        return
+    early = _EarlyStart(warm_up)
+    try:
+        with _prepare_session("", cpus=cpus, gpus=gpus, dashboard=dashboard, logs=logs) as connect:
+            token = _early.set(early)
+            try:
+                early.begin(connect)
+                yield
+            finally:
+                _early.reset(token)
+                early.has_started.wait()  # Ray can end only after it has started
+    finally:
+        early.end()
+
+
+class _EarlyStart:
+    """The thread that starts Ray, and the error of the start.
+
+    The thread lives until Ray has ended, because Linux kills the processes of Ray when the thread that started them
+    ends (PR_SET_PDEATHSIG).
+    """
+
+    def __init__(self, warm_up: Callable[[], None]) -> None:
+        self.warm_up = warm_up
+        self.error: Exception | None = None
+        self.has_started, self.has_ended = threading.Event(), threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def begin(self, connect: Callable[[], None]) -> None:
+        """Start the thread."""
+        self.thread = threading.Thread(target=self._run, args=(connect,), name="early Ray", daemon=True)
+        self.thread.start()
+
+    def _run(self, connect: Callable[[], None]) -> None:
+        try:
+            connect()
+            self._warm_up()
+        except Exception as error:
+            self.error = error
+        finally:
+            self.has_started.set()
+        self.has_ended.wait()
+
+    def _warm_up(self) -> None:
+        try:
+            self.warm_up()
+        except Exception as error:
+            log.warning("workers did not start early (%s); they start when they are needed", error)
+
+    def wait(self, report: Report) -> None:
+        """Wait until Ray has started, and raise the error of the start."""
+        if not self.has_started.is_set():
+            report({"stage": "starting Ray"})
+        self.has_started.wait()
+        if self.error:
+            raise self.error
+
+    def end(self) -> None:
+        """End the thread."""
+        self.has_ended.set()
+        if self.thread:
+            self.thread.join()
+
+
+_early = ContextVar[_EarlyStart | None]("_early", default=None)
+
+
+@contextmanager
+def _prepare_session(
+    address: str, *, cpus: int, gpus: int, dashboard: bool, logs: Path | None
+) -> Iterator[Callable[[], None]]:
+    """A function that connects to Ray. At the end of the block, the connection is closed and our own Ray is ended."""
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     quiet = {"namespace": "sesame", "logging_level": logging.ERROR, "log_to_driver": False}
     # Ray creates sockets below this path, and their names are limited to 107 characters, so it must be short. Ray makes
     # its temporary directory public (0777), so it gets one inside a private directory.
@@ -80,6 +176,8 @@ def ray_session(
     stack, cluster = ExitStack(), ""
 
     def connect() -> None:
+        import ray
+
         _services.clear()
         with _keep_handlers():
             if cluster:
@@ -95,13 +193,10 @@ def ray_session(
 
     session = None if address else _own.set(_OwnRay(connect, temporary))
     try:
-        report({"stage": "starting Ray"})
         cluster = resolve_address(address) if address else ""
         stack.enter_context(hold_lock(private))
         stack.enter_context(bind_to_loopback(not cluster or is_loopback(cluster)))
-        connect()
-        yield
-        report({"stage": "stopping Ray"})
+        yield connect
     except Exception as error:
         own_logs = temporary / "session_latest" / "logs"
         if logs and own_logs.exists() and not isinstance(error, SesameError):
@@ -274,6 +369,7 @@ def _start_with_retry(temporary: Path, cpus: int, gpus: int, dashboard: bool, qu
     for name, seconds in PATIENCE.items():
         os.environ.setdefault(name, str(seconds))
     os.environ.setdefault(NICENESS, "0")
+    os.environ.setdefault(PRESTART, "0")
     for _ in range(2):
         try:
             return _start_here(temporary, cpus, gpus, dashboard, quiet)

@@ -113,6 +113,17 @@ class Worker:
         self.stacks = Stacks(Path(folder), self.rank)
         return StartedWorker(ProcessIdentity.me(), find_meeting_place(), get_runtime_context().get_node_id())
 
+    def import_training(self, env: Mapping[str, str]) -> None:
+        """Set the variables of the cluster file, then import the modules of the training, while there is no other work.
+        A failed import fails again in `train`, which explains it."""
+        os.environ |= env
+        with contextlib.suppress(ImportError):
+            import training.formats
+            import training.loop  # noqa: F401
+            from training.engines import load_deepspeed
+
+            load_deepspeed()
+
     def poll(self) -> WorkerStatus:
         """The last logged step, the heartbeat, and the events and warnings since the last call."""
         newest = dict[str, Mapping[str, Any]]()

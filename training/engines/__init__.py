@@ -7,6 +7,7 @@ DeepSpeed at its first use.
 """
 
 from training.engines.deepspeed import DeepSpeedEngine, connect
+from training.engines.deepspeed_import import deepspeed as load_deepspeed
 from training.engines.engine import Engine, StepResult, to_tensors
 from training.engines.fragments import CheckpointFragment, Fragments, Seal, TensorSlice, memory_in, write
 from training.engines.local import LocalEngine
@@ -24,6 +25,7 @@ __all__ = [
     "StepResult",
     "TensorSlice",
     "connect",
+    "load_deepspeed",
     "memory_in",
     "mesh_of",
     "tensor_shares_of",

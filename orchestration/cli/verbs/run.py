@@ -41,9 +41,10 @@ def run(
     if output.dry_run:
         check_beam(job, context.obj, due[:3])
         return print_answer(print_plan(due, quote_command()), output.as_json)
+    from orchestration.jobs import start_early
     from orchestration.terminal import show_progress, views
 
-    with show_progress(output.progress) as report:
+    with show_progress(output.progress) as report, start_early(job, training.resume):
         report({"stage": "importing Beam"})
         from orchestration.jobs import corpus as corpus_stage
 

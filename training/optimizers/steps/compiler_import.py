@@ -20,4 +20,4 @@ def skip_compiler_import() -> None:
         torch.optim.Optimizer.zero_grad,
     ):
         function = method.__wrapped__  # type: ignore[attr-defined]  # set by functools.wraps
-        setattr(function, "__dynamo_disable", function)  # noqa: B010  # a name with two underscores, which mypy would reject
+        setattr(function, "__dynamo_disable", function)  # a name with two underscores, which mypy would reject

@@ -1,0 +1,48 @@
+"""Ray and the workers of a training start while the corpus of a small text is built."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from orchestration import environment, launch
+from orchestration.jobs.job import Job
+from pipeline.readers import plan_splits
+from training.run import Resume
+
+MOST_BYTES: Final = 50_000_000  # bytes of text; a larger text is processed on all cores
+
+
+@contextmanager
+def start_early(job: Job, resume: Resume) -> Iterator[None]:
+    """Inside the block, our own Ray and the workers of the training start in the background.
+
+    Nothing starts early if the run is finished, if a cluster has an address, or if the text has more than MOST_BYTES:
+    then the corpus needs all cores and the memory.
+    """
+    cluster, is_finished = job.cluster, job.plan.run.state == "done" and resume != "never"
+    if is_finished or cluster.ray_address or _is_large(job):
+        yield
+        return
+    workers = cluster.count_workers(job.recipe)
+    needs = launch.WorkerRequirements(num_workers=workers, cpus=cluster.cpus_per_worker, gpus=cluster.gpus_per_worker)
+    with (
+        environment.apply(cluster.env) as env,
+        launch.start_workers_early(
+            needs,
+            cluster.engine,
+            env,
+            cpus=max(launch.cores(), workers * cluster.cpus_per_worker),
+            gpus=max(workers, cluster.finetuning_workers) * cluster.gpus_per_worker,
+            dashboard=cluster.ray_dashboard,
+            logs=job.plan.run.folder / "ray-logs",
+        ),
+    ):
+        yield
+
+
+def _is_large(job: Job) -> bool:
+    """Whether the corpus is still to be built, and the text is large."""
+    if job.plan.corpus.state == "done":
+        return False
+    pieces = (piece for split in plan_splits(job.corpus.sources) for piece in split.pieces)
+    return sum(piece.weight for piece in pieces) > MOST_BYTES
