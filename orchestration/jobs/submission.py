@@ -28,6 +28,7 @@ PATHS = ("init_checkpoint", "data.tokenizer.path", "data.corpus")  # recipe keys
 # directory below --output-dir for the environment values of submitted jobs: one file per job, which only its sender can
 # read
 LEFT = ".environment"
+JOB_PYTHON = "orchestration/launch/job_python.sh"  # in the directory of the job, which has the code of Sesame
 
 
 def with_cluster_paths(flags: JobFlags) -> JobFlags:
@@ -44,10 +45,12 @@ def with_cluster_paths(flags: JobFlags) -> JobFlags:
 
 
 def command(flags: JobFlags, verb: Verb, resume: Resume = "allow") -> str:
-    """The shell command for the head node. With `exec`, SIGTERM reaches Python itself, which then writes a
-    checkpoint."""
+    """The shell command for the head node. A script selects the Python (job_python.sh).
+
+    With `exec`, SIGTERM reaches Python itself, which then writes a checkpoint.
+    """
     more = [] if resume == "allow" else ["--resume", resume]
-    return "exec python -m " + with_cluster_paths(flags).command(verb, *more)
+    return f"exec sh {JOB_PYTHON} " + with_cluster_paths(flags).command(verb, *more).removeprefix("sesame ")
 
 
 def with_cluster_workers(flags: JobFlags, job: Job, server: "JobServer") -> JobFlags:

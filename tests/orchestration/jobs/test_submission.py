@@ -45,7 +45,7 @@ def test_submitted_command_has_absolute_paths(cwd: Path) -> None:
     data = ("text", "demo", "jsonl:text#body", "cc-2019=text", "wiki.en=jsonl:text")
     flags = JobFlags(recipe="mine.yaml", overrides=given, data=data, cluster="./boxes.yaml")
     words = shlex.split(submission.command(flags, "train"))
-    assert words[:6] == ["exec", "python", "-m", "sesame", "train", f"{cwd}/mine.yaml"]
+    assert words[:5] == ["exec", "sh", submission.JOB_PYTHON, "train", f"{cwd}/mine.yaml"]
     assert words[6:12] == [
         "optimizer.learning_rate=1e-3",
         "cluster.num_workers=1",

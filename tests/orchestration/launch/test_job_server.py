@@ -90,7 +90,7 @@ def test_submission_is_described_without_a_cluster(
     assert main([*words, "--dry-run"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "would submit gpt2_tiny-" in out
-    assert "exec python -m sesame run gpt2" in out
+    assert "exec sh orchestration/launch/job_python.sh run gpt2" in out
     assert "no cluster was contacted, because --address is missing" in out
     assert main(words) == 2
     assert not (tmp_path / "out").exists()
