@@ -46,7 +46,7 @@ def test_submitted_command_has_absolute_paths(cwd: Path) -> None:
     flags = JobFlags(recipe="mine.yaml", overrides=given, data=data, cluster="./boxes.yaml")
     words = shlex.split(submission.command(flags, "train"))
     assert words[:5] == ["exec", "sh", submission.JOB_PYTHON, "train", f"{cwd}/mine.yaml"]
-    assert words[6:12] == [
+    assert words[5:11] == [
         "optimizer.learning_rate=1e-3",
         "cluster.num_workers=1",
         f"init_checkpoint={cwd}/weights",
@@ -54,7 +54,7 @@ def test_submitted_command_has_absolute_paths(cwd: Path) -> None:
         f"data.corpus={cwd}/mine.yaml",
         "cluster.ray_address=auto",
     ]
-    assert words[12:] == [
+    assert words[11:] == [
         "--cluster", f"{cwd}/boxes.yaml", "--data", f"{cwd}/text", "--data", "demo",
         "--data", f"jsonl:{cwd}/text#body",
         "--data", f"cc-2019={cwd}/text", "--data", f"wiki.en=jsonl:{cwd}/text", "--output-dir", f"{cwd}/work",
