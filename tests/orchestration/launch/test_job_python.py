@@ -16,9 +16,7 @@ RAYLET = "import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c',
 SUPERVISOR = "import subprocess, sys; sys.exit(subprocess.run(['sh', *sys.argv[1:]]).returncode)"
 
 
-def run_job(
-    path: str, python_of_ray: str = "", cwd: Path = ROOT, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def run_job(path: str, python_of_ray: str = "", cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run `sesame --version` by the script: raylet, supervisor, shell, as in a job of Ray."""
     option = f"--python_worker_command={python_of_ray} default_worker.py" if python_of_ray else "--no_python"
     command = [sys.executable, "-c", RAYLET, option, SUPERVISOR, str(SCRIPT), "--version"]
