@@ -257,7 +257,10 @@ class Session:
         if self.job.plan.corpus.state != "done":
             announce(self.job.plan[:3], [*self.job.source_notes, *self.job.expected_problems])
         with self._report() as report:
-            return corpus.corpus(self.job, (), report)
+            manifest = corpus.corpus(self.job, (), report)
+        if self.job.has_estimated_steps:
+            self._job = None  # now the corpus determines the number of steps
+        return manifest
 
     def examples(self, step: int = 0, count: int = 4) -> "ExampleList":
         """The first `count` sequences of a step, decoded as by `sesame inspect`. The list prints as text."""

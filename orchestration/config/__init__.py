@@ -4,10 +4,12 @@ Read recipe.py (the schema) first, then library.py (names and files), loading.py
 task_files.py (tasks). checks.py finds problems of a recipe on a cluster, and part_checks.py parts that are incomplete.
 hardware.py counts the workers that fit on this machine. scales.py is `--scale`, overrides.py `KEY=VALUE`, and keys.py
 the meaning of each key. glossary.py has the names of other libraries, error_messages.py the messages for invalid files.
-serialize.py writes a recipe as YAML. own_task.py makes a task from a table of the user.
+serialize.py writes a recipe as YAML. epochs.py converts epochs to steps, and shortening.py is `--max-steps`.
+own_task.py makes a task from a table of the user.
 """
 
 from orchestration.config.checks import check, find_ignored_keys, find_remarks
+from orchestration.config.epochs import describe_epochs, has_epochs, resolve_epochs
 from orchestration.config.error_messages import explain_option, find_nearest, invalid
 from orchestration.config.keys import (
     Entry,
@@ -41,6 +43,7 @@ __all__ = [
     "beside_first",
     "check",
     "compute_digest",
+    "describe_epochs",
     "describe_shortening",
     "entries",
     "entries_at",
@@ -53,6 +56,7 @@ __all__ = [
     "find_remarks",
     "find_unavailable",
     "flatten",
+    "has_epochs",
     "invalid",
     "is_shipped_task",
     "key_names",
@@ -62,6 +66,7 @@ __all__ = [
     "load_corpus",
     "load_task",
     "parts",
+    "resolve_epochs",
     "shorten",
     "split_overrides",
     "task_of_csv",

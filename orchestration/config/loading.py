@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from orchestration.config import error_messages, scales
 from orchestration.config import overrides as dotted
+from orchestration.config.epochs import refuse_epochs
 from orchestration.config.library import HOME, list_names, open_document
 from orchestration.config.part_checks import check_facts, describe_failure
 from orchestration.config.recipe import Cluster, CorpusFile, Recipe
@@ -27,10 +28,11 @@ _CLUSTER_KEYS = {field.name for field in dataclasses.fields(Cluster)} - {
 _ENGINE_KEYS = {field.name for field in dataclasses.fields(EngineSettings)}
 
 
-def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> Recipe:
+def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "", *, with_epochs: bool = False) -> Recipe:
     """The recipe of this name or file, reduced to `scale`, with overrides such as `optimizer.learning_rate=2e-4`.
 
-    A scaled or overridden recipe has no `reported_results`, because the paper reports none for it.
+    A scaled or overridden recipe has no `reported_results`, because the paper reports none for it. The phases have
+    steps, or epochs `with_epochs`; without it, epochs are BadInput.
 
     >>> load("bert_base", ["optimizer.learning_rate=2e-4"], scale="tiny").optimizer.learning_rate
     0.0002
@@ -53,7 +55,21 @@ def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "") -> R
     if scale:
         document["name"] = f"{document.get('name', name_or_path)}_{scale}"
         scales.shrink(document, scale, Recipe)
-    return validate(Recipe, document, where, overrides)
+    _remove_steps(document, overrides)
+    recipe = validate(Recipe, document, where, overrides)
+    if not with_epochs:
+        refuse_epochs(recipe, where)
+    return recipe
+
+
+def _remove_steps(document: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Remove the steps of each phase that gets epochs by an override."""
+    for given in overrides:
+        phases = document.get("phases")
+        if (found := re.match(r"phases\.(\d+)\.epochs=", given)) and isinstance(phases, list):
+            phase = phases[int(found[1])] if int(found[1]) < len(phases) else None
+            if isinstance(phase, dict):
+                phase.pop("steps", None)
 
 
 def load_cluster(name_or_path: str, overrides: Sequence[str] = ()) -> Cluster:

@@ -158,8 +158,14 @@ class Recipe:
 
     @property
     def science(self) -> dict[str, Any]:
-        """The values that determine the trained weights, i.e. all keys without LABELS."""
-        return {key: value for key, value in dataclasses.asdict(self).items() if key not in LABELS}
+        """The values that determine the trained weights, i.e. all keys without LABELS.
+
+        Phases have no epochs here, because a run has steps only.
+        """
+        values = {key: value for key, value in dataclasses.asdict(self).items() if key not in LABELS}
+        for phase in values["phases"]:
+            del phase["epochs"]
+        return values
 
     @property
     def hash(self) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from glob import iglob
 from pathlib import Path
 
@@ -13,15 +13,19 @@ from orchestration.config import (
     Recipe,
     check,
     compute_digest,
+    describe_epochs,
     describe_shortening,
+    has_epochs,
     list_names,
     load,
     load_cluster,
     load_corpus,
+    resolve_epochs,
     shorten,
     split_overrides,
 )
 from orchestration.jobs import held_out, initial_weights, stages
+from orchestration.jobs.epoch_length import count_batches, estimate_batches
 from orchestration.jobs.job_flags import JobFlags, flags_of_run
 from orchestration.jobs.run_names import match_run, require_run_name
 from orchestration.planning import device_of
@@ -53,6 +57,8 @@ class Job:
     corpus_file: str = ""  # the corpus file of the user, if --data is one
     flags: JobFlags = field(default_factory=lambda: JobFlags(recipe=""))  # a run that they named is its recipe here
     of_run: Path | None = None  # the directory of the run that the flags named
+    declared: Recipe | None = None  # the recipe before its epochs were converted to steps; None: it has steps only
+    has_estimated_steps: bool = False  # whether these steps are estimates, because the corpus does not exist yet
 
     @property
     def source_notes(self) -> list[str]:
@@ -159,16 +165,20 @@ def open_job(flags: JobFlags) -> Job:
     of_recipe, _ = split_overrides(flags.overrides)
     if flags.seed is not None:
         of_recipe.append(f"seed={flags.seed}")
-    recipe, cluster = load(flags.recipe, of_recipe, flags.scale), cluster_of(flags)
-    if flags.max_steps is not None:
-        whole = recipe
-        recipe = load(flags.recipe, [*of_recipe, *shorten(whole, flags.max_steps)], flags.scale)
-        notes.append(describe_shortening(whole, recipe))
+    recipe, cluster = load(flags.recipe, of_recipe, flags.scale, with_epochs=True), cluster_of(flags)
     default = load_corpus(recipe.data.corpus)
     own = len(flags.data) > 1 or any(not _is_corpus(given) for given in flags.data)
     corpus = held_out.with_split_ratios(
         _corpus(flags.data, default, flags.holdout_ratio is not None), flags.holdout_ratio, own
     )
+    declared, has_estimated_steps = (recipe if has_epochs(recipe) else None), False
+    if declared:
+        recipe, has_estimated_steps = _resolve(declared, corpus, flags.output_dir)
+        notes += describe_epochs(declared, recipe, has_estimated_steps)
+    if flags.max_steps is not None and (shorter := shorten(recipe, flags.max_steps)):
+        whole = recipe
+        recipe = load(flags.recipe, [*of_recipe, *shorter], flags.scale)
+        notes.append(describe_shortening(whole, recipe))
     if corpus.mixture and (reason := recipe.sampling.unmixable):
         raise BadInput(f"{flags.recipe}: corpus {corpus.name} is a mixture, and {reason}; {UNMIXED}")
     unweighted = default.mixture and not corpus.mixture and flags.data
@@ -193,7 +203,25 @@ def open_job(flags: JobFlags) -> Job:
         corpus_file=file,
         flags=flags,
         of_run=of_run,
+        declared=declared,
+        has_estimated_steps=has_estimated_steps,
     )
+
+
+def _resolve(declared: Recipe, corpus: Corpus, out: Path) -> tuple[Recipe, bool]:
+    """The recipe with steps instead of epochs, and whether these are estimates, because the corpus is not built.
+
+    Raises BadInput if the corpus has no text.
+    """
+    if not corpus.sources:
+        raise BadInput(
+            f"invalid phases: got epochs, expected steps, because the text of corpus {corpus.name} is not known; name "
+            "your copy with --data PATH, or set steps"
+        )
+    stage = stages.plan(declared, corpus, inputs_of(corpus), out).corpus
+    if stage.state != "done":
+        return resolve_epochs(declared, partial(estimate_batches, corpus)), True
+    return resolve_epochs(declared, partial(count_batches, stage.folder, declared)), False
 
 
 def _list_given_names(flags: JobFlags) -> list[tuple[str, str]]:

@@ -90,7 +90,7 @@ def identity(job: Job, flags: JobFlags, verb: Verb) -> str:
     cluster = load_cluster(absolute.cluster, split_overrides(absolute.overrides)[1])
     values = [
         verb,
-        job.recipe.hash,
+        asdict(job.declared) if job.declared else job.recipe.hash,  # the steps of epochs change when the corpus exists
         asdict(cluster),
         str(absolute.output_dir),
         list(absolute.data),
@@ -156,7 +156,7 @@ def next_attempt(name: str, jobs: "Iterable[SubmittedJob]", force: bool = False)
 
 def _with_absolute_paths(flags: JobFlags) -> list[str]:
     """The overrides, with an absolute path for each relative path in the recipe or in the overrides."""
-    read = load(flags.recipe, split_overrides(flags.overrides)[0], flags.scale)
+    read = load(flags.recipe, split_overrides(flags.overrides)[0], flags.scale, with_epochs=True)
     values = (read.init_checkpoint, getattr(read.data.tokenizer, "path", ""), read.data.corpus)
     corpora = list_names("corpora")
     whole = {

@@ -26,7 +26,7 @@ class Phase:
 
     seq_length: int = key(doc="Sequence length in tokens, special tokens included; at least 8.")
     global_batch_size: int = key(doc="Sequences per batch, over all workers and micro-batches.")
-    steps: int = key(doc="Number of steps (batches).")
+    steps: int = key(default=0, doc="Number of steps (batches), unless `epochs` is set.")
     batch_unit: Literal["sequence", "token"] = key(
         default="sequence", doc="Unit of the batch size: sequences, or the tokens of that many full sequences."
     )
@@ -34,6 +34,8 @@ class Phase:
         default=0.0, doc="Peak learning rate of a schedule that restarts with the phase; 0: no restart."
     )
     warmup_steps: int = key(default=0, doc="Warmup steps of the restarted schedule.")
+    # A job replaces epochs by steps as soon as its corpus exists, so that a run has steps only.
+    epochs: float = key(default=0.0, doc="Number of epochs over the training text, instead of `steps`.")
 
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
@@ -45,7 +47,11 @@ class Phase:
             self.global_batch_size,
             "at least 1 sequence",
         )
-        require(self.steps >= 1, "phases.steps", self.steps, "at least 1 step")
+        require(0 <= self.epochs < 1e6, "phases.epochs", self.epochs, "0 (steps instead) or a positive number")
+        if self.epochs:
+            require(self.steps == 0, "phases.steps", self.steps, "0 with phases.epochs; set one of both")
+        else:
+            require(self.steps >= 1, "phases.steps", self.steps, "at least 1 step, or phases.epochs instead")
         require(
             0 <= self.learning_rate < 100,
             "phases.learning_rate",

@@ -37,32 +37,38 @@ def run(
     )
     due = stages_of(job)
     notes = refuse_impossible(job, training.resume)
+    if job.has_estimated_steps:
+        due, notes = due[:3], [*notes, "run: to do; its directory depends on its number of steps"]
     announce(due, [*describe_inputs(job), *notes])
     if output.dry_run:
         check_beam(job, context.obj, due[:3])
         return print_answer(print_plan(due, quote_command()), output.as_json)
-    from orchestration.jobs import start_early
+    from orchestration.jobs import open_job, start_early
     from orchestration.terminal import show_progress, views
 
-    with show_progress(output.progress) as report, start_early(job, training.resume):
+    with show_progress(output.progress) as report:
         report({"stage": "importing Beam"})
         from orchestration.jobs import corpus as corpus_stage
 
-        manifest = corpus_stage.corpus(job, context.obj, report)
-        report({"stage": "importing PyTorch"})
-        from orchestration.jobs import eval_request, ray_stages, samples_of
-        from orchestration.reports import score_rows, score_values
+        with start_early(job, training.resume):
+            manifest = corpus_stage.corpus(job, context.obj, report)
+            if job.has_estimated_steps:
+                job = open_job(flags)
+                announce(job.plan[3:], job.notes)
+            report({"stage": "importing PyTorch"})
+            from orchestration.jobs import eval_request, ray_stages, samples_of
+            from orchestration.reports import score_rows, score_values
 
-        wanted = eval_request.EvalRequest(
-            tasks=eval_request.tasks_from_words(job.recipe.eval_tasks),
-            task_data_dir=task_data_dir,
-            num_seeds=num_seeds,
-            max_train_samples=samples,
-            with_baseline=True,
-            machine=job.cluster.engine,
-        )
-        left_out: list[SesameError] = []
-        result, scores = ray_stages.pretrain_and_evaluate(job, training.resume, report, wanted, left_out)
+            wanted = eval_request.EvalRequest(
+                tasks=eval_request.tasks_from_words(job.recipe.eval_tasks),
+                task_data_dir=task_data_dir,
+                num_seeds=num_seeds,
+                max_train_samples=samples,
+                with_baseline=True,
+                machine=job.cluster.engine,
+            )
+            left_out: list[SesameError] = []
+            result, scores = ray_stages.pretrain_and_evaluate(job, training.resume, report, wanted, left_out)
     written = samples_of(job.plan.run.folder)
     values = {
         "folder": str(job.plan.run.folder),

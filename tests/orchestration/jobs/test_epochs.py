@@ -1,0 +1,86 @@
+"""Epochs of a job: an estimate before the corpus exists, then the number of batches in the corpus."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from orchestration.jobs import Job, JobFlags, corpus, open_job, submission
+from orchestration.progress import ignore_progress
+from preprocessing.errors import BadInput
+from preprocessing.rows import ExampleDataset
+from preprocessing.shards import TokenStore
+from preprocessing.tokenization import Vocab
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("text") / "text.txt"
+    file.write_text("".join(f"Number {i}. The river runs behind the mill. Who built it?\n\n" for i in range(900)))
+    return file
+
+
+def flags_of(text: Path, *overrides: str, recipe: str = "bert_base", **more: int) -> JobFlags:
+    small = ("data.tokenizer.vocab_size=300", "phases.0.global_batch_size=16", "optimizer.warmup_steps=2", *overrides)
+    return JobFlags(
+        recipe=recipe,
+        scale="tiny",
+        data=[f"paragraphs:{text}"],
+        output_dir=text.parent / "out",
+        overrides=small,
+        holdout_ratio=0.1,
+        **more,
+    )
+
+
+@pytest.fixture(scope="module")
+def job(text: Path) -> Job:
+    """A job whose corpus exists."""
+    before = open_job(flags_of(text, "phases.0.epochs=1.5"))
+    assert before.has_estimated_steps
+    assert before.recipe.num_steps > 1
+    assert "1.5 epochs are about" in "".join(before.notes)
+    corpus.build_untracked(before, (), ignore_progress)
+    return open_job(flags_of(text, "phases.0.epochs=1.5"))
+
+
+def test_the_steps_are_those_of_the_sequences_in_the_corpus(job: Job) -> None:
+    assert not job.has_estimated_steps
+    assert not any(phase.epochs for phase in job.recipe.phases)
+    store = TokenStore.open(job.plan.corpus.folder, "train")
+    rows = ExampleDataset(store, Vocab.load(store.vocab_dir), job.recipe.sampling, 64).count(0)
+    assert job.recipe.num_steps == math.ceil(1.5 * rows / 16)
+    assert f"1.5 epochs are {job.recipe.num_steps:,} steps" in "".join(job.notes)
+    assert job.pretraining().steps == job.recipe.num_steps
+
+
+def test_epochs_and_the_same_steps_are_one_run(job: Job, text: Path) -> None:
+    same = open_job(flags_of(text, f"phases.0.steps={job.recipe.num_steps}"))
+    assert same.plan.run.folder == job.plan.run.folder
+
+
+def test_epochs_of_tokens_count_the_tokens_of_the_training_split(job: Job, text: Path) -> None:
+    by_token = open_job(flags_of(text, "phases.0.epochs=1.5", "phases.0.batch_unit=token"))
+    tokens = TokenStore.open(job.plan.corpus.folder, "train").manifest.splits["train"]["tokens"]
+    assert by_token.recipe.num_steps == math.ceil(1.5 * tokens / (16 * 64))
+
+
+def test_max_steps_shortens_epochs(job: Job, text: Path) -> None:
+    short = open_job(flags_of(text, "phases.0.epochs=1.5", max_steps=5))
+    assert short.recipe.num_steps == 5
+    whole = open_job(flags_of(text, "phases.0.epochs=1.5", max_steps=job.recipe.num_steps))
+    assert whole.recipe.num_steps == job.recipe.num_steps
+
+
+def test_a_submitted_job_keeps_its_name_when_the_corpus_exists(job: Job, text: Path, tmp_path: Path) -> None:
+    flags = flags_of(text, "phases.0.epochs=1.5")
+    names = set()
+    for out in (text.parent / "out", tmp_path / "empty"):  # with and without the corpus
+        one = open_job(JobFlags(**{**flags.__dict__, "output_dir": out}))
+        names.add(submission.identity(one, flags, "run"))
+    assert len(names) == 1
+
+
+def test_epochs_need_a_text() -> None:
+    with pytest.raises(BadInput, match=r"got epochs, expected steps, because the text of corpus .* is not known"):
+        open_job(JobFlags(recipe="bert_base", overrides=("phases.0.epochs=1.5",)))
