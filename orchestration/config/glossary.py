@@ -56,7 +56,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "optimizer.beta1": ("adam_beta1",),
     "optimizer.beta2": ("adam_beta2",),
     "optimizer.eps": ("adam_epsilon", "adam_eps"),
-    "phases.0.epochs": ("num_train_epochs", "epochs"),
+    "phases.0.epochs": ("num_train_epochs",),
     "phases.0.seq_length": ("max_seq_length", "block_size", "max_length", "tokens_per_sample", "seq_len"),
     "phases.0.global_batch_size": ("train_batch_size", "batch_size", "training.global_batch_size"),
     "phases.0.steps": ("max_steps", "train_iters", "max_update", "training.steps"),
