@@ -26,7 +26,7 @@ import gc
 import locale
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
@@ -376,19 +376,28 @@ class Session:
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
+        num_return_sequences: int = 1,
+        repetition_penalty: float = 1.0,
         masked_decoding: Literal["", "gibbs", "mask_predict"] = "",
         sample_index: int = 0,
+        stream: Callable[[str], object] | None = None,
     ) -> "GeneratedList":
         """Texts that continue the prompts, as by `sesame generate`; the list prints as text.
+
+        Many prompts are decoded together: `generate(*prompts)`. `stream` receives the prompts and texts in parts, as
+        soon as tokens are chosen: `stream=sys.stdout.write`. It is not for beam search and masked decoding.
 
         An encoder-decoder reads a prompt as its source. A masked language model needs `masked_decoding`, and fills
         `max_new_tokens` masks at ___ or after the prompt. Equal arguments give equal texts; another `sample_index`
         gives other ones. BadInput if the run is not finished, or if the model cannot generate in this way.
         """
         from orchestration.jobs import run_folder
-        from orchestration.jobs.generation import generate_texts, select_set
+        from orchestration.jobs.generation import can_stream, generate_texts, select_set
 
         values = select_set(greedy=greedy, num_beams=num_beams, temperature=temperature, top_k=top_k, top_p=top_p)
+        if stream is not None and not (callable(stream) and can_stream(values, masked_decoding)):
+            expected = "a function, without num_beams and masked_decoding"
+            raise BadInput(f"invalid stream: got {_display(stream)}, expected {expected}; leave it out")
         rows = generate_texts(
             run_folder(self._flags),
             [_word("prompts", prompt, "text") for prompt in prompts],
@@ -396,6 +405,9 @@ class Session:
             max_new_tokens=_number("max_new_tokens", max_new_tokens, int, "an integer of at least 1"),
             seed=_number("sample_index", sample_index, int, "an integer of at least 0"),
             masked=masked_decoding,
+            num_return_sequences=_number("num_return_sequences", num_return_sequences, int, "an integer of at least 1"),
+            repetition_penalty=_number("repetition_penalty", repetition_penalty, float, "a number above 0"),
+            write=stream,
         )
         return GeneratedList(rows, masked_decoding)
 

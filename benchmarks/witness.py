@@ -22,7 +22,11 @@ PINS: Final = (  # with the dependencies that are not in constraints.txt; pip ig
     *("sqlitedict==2.1.0", "tabledata==1.3.5", "tcolorpy==0.1.7", "typepy==1.3.5", "wonderwords==3.0.1"),
     "word2number==1.1",
 )
-TESTS: Final = ("test_lm_eval.py", "test_minicons.py")
+TESTS: Final = (
+    "training/likelihood/test_lm_eval.py",
+    "training/likelihood/test_minicons.py",
+    "orchestration/config/test_lm_eval_files.py",
+)
 RESULT_LINE: Final = re.compile(r"\S+: \d+ \w+, .*largest difference \S+")
 
 
@@ -51,7 +55,7 @@ def make_env() -> None:
 def main() -> int:
     """Run the tests and return the exit code."""
     make_env()
-    tests = [ROOT / "tests" / "training" / "likelihood" / name for name in TESTS]
+    tests = [ROOT / "tests" / name for name in TESTS]
     command: list[str | Path] = [ENV / "bin" / "python", "-m", "pytest", "-q", "-s", "-rs", "-m", "slow", *tests]
     print(", ".join(PINS[:2]), "- takes some minutes; prints a line for each task", flush=True)
     lines = []

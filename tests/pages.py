@@ -129,17 +129,17 @@ def kind_of_yaml(document: Any) -> str:
         "recipe": {"data", "masking", "objective", "losses", "model", "optimizer", "phases", "eval_tasks"},
         "corpus": {"sources", "mixture", "clean", "dedup", "decontaminate", "word_segmentation", "phrases"},
         "cluster": {"num_workers", "engine", "ray_address", "beam", "loss_spikes", "env", "gpu_type"},
-        "task": {"files", "task", "grids"},
+        "task": {"files", "task", "grids", "output_type"},
     }
     return next((kind for kind, names in kinds.items() if keys & names), "")
 
 
 def yaml_files(page: Path) -> Iterator[tuple[str, Block]]:
-    """The complete YAML files on a page, each with its file name from the key `name`."""
+    """The complete YAML files on a page, each with its file name from the key `name`; `task` in a file of lm-eval."""
     for block in blocks(page, "yaml"):
         document = yaml.safe_load(block.code)
-        if isinstance(document, dict) and "name" in document:
-            yield f"{document['name']}.yaml", block
+        if isinstance(document, dict) and (key := "task" if "output_type" in document else "name") in document:
+            yield f"{document[key]}.yaml", block
 
 
 def shrink_to_few_steps(
@@ -161,6 +161,7 @@ def prepare(folder: Path, page: Path, num_documents: int = 300) -> None:
     (folder / "my text" / "topics.jsonl").write_text("\n".join(english))
     (folder / "my text" / "held out.txt").write_text("A line of an evaluation set that no document may share with it.")
     rows = [f"the film number {n} is {('bad', 'good')[n % 2]},{('no', 'yes')[n % 2]}" for n in range(60)]
+    (folder / "prompts.txt").write_text("The history of\nA house\n")
     (folder / "my.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
 
 

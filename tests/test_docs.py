@@ -176,6 +176,11 @@ def test_a_yaml_block_is_a_file_of_sesame_or_a_part_of_one(block: Block, tmp_pat
         "cluster": "clusters/local",
         "task": "tasks/sst2",
     }
+    if "output_type" in document:  # a task file of lm-eval
+        file = tmp_path / "lm_eval.yaml"
+        file.write_text(block.code, encoding="utf-8")
+        assert config.load_task(str(file)).name == document["task"]
+        return
     if "name" not in document:  # a part, completed by a shipped file
         base = yaml.safe_load((ROOT / "orchestration" / f"{shipped[kind]}.yaml").read_text(encoding="utf-8"))
         if "mixture" in document:

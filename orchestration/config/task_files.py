@@ -2,12 +2,13 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from orchestration.config.library import HOME, find_labeled_form, list_names, open_document, refuse_name, task_groups
+from orchestration.config.lm_eval_files import is_lm_eval_file, load_lm_eval_task
 from orchestration.config.loading import validate
 from preprocessing.errors import BadInput
-from training.tasks import EACH, SplitRecords, TaskFile, to_text_task
+from training.tasks import EACH, LmEvalRecords, SplitRecords, TaskFile, to_text_task
 
 A = TypeVar("A", TaskFile, TaskFile | str)
 
@@ -17,7 +18,8 @@ def load_task(name_or_path: str) -> TaskFile:
     (or NAME_tuned).
 
     Data files of a user's own task are first searched in the data directory, then next to the task file;
-    `beside_first` reverses this order. BadInput if a user's own task has the name of a task of Sesame.
+    `beside_first` reverses this order. A YAML file of lm-eval is read as a task, too. BadInput if a user's own task
+    has the name of a task of Sesame.
 
     >>> load_task("sst2").task.labels
     ('0', '1')
@@ -26,6 +28,11 @@ def load_task(name_or_path: str) -> TaskFile:
     """
     if labelled := find_labeled_form(name_or_path):
         return to_text_task(load_task(labelled))
+    path = Path(name_or_path)
+    if path.suffix in (".yaml", ".yml") and name_or_path not in list_names("tasks") and is_lm_eval_file(path):
+        task = load_lm_eval_task(path)
+        folder = path.parent.resolve()
+        return dataclasses.replace(task, files={name: _beside(split, folder) for name, split in task.files.items()})
     document, where = open_document("tasks", name_or_path)
     task = validate(TaskFile, document, where)
     is_shipped = name_or_path in list_names("tasks")
@@ -93,9 +100,11 @@ def _put(split: SplitRecords, word: str) -> SplitRecords:
 def _beside(split: SplitRecords, folder: Path) -> SplitRecords:
     """The split with this directory as the last place to search for its files."""
     there = tuple(str(folder / path) for path in split.paths if not Path(path).is_absolute())
-    return dataclasses.replace(
-        split, paths=(*split.paths, *there), fallbacks=tuple(_beside(one, folder) for one in split.fallbacks)
-    )
+    more: dict[str, Any] = {}
+    if isinstance(split, LmEvalRecords):
+        more["fewshot"] = tuple(_beside(one, folder) for one in split.fewshot)
+    fallbacks = tuple(_beside(one, folder) for one in split.fallbacks)
+    return dataclasses.replace(split, paths=(*split.paths, *there), fallbacks=fallbacks, **more)
 
 
 def beside_first(task: TaskFile) -> TaskFile:
@@ -106,6 +115,9 @@ def beside_first(task: TaskFile) -> TaskFile:
 
     def reorder(split: SplitRecords) -> SplitRecords:
         paths = sorted(split.paths, key=lambda path: not Path(path).is_absolute())
-        return dataclasses.replace(split, paths=tuple(paths), fallbacks=tuple(map(reorder, split.fallbacks)))
+        more: dict[str, Any] = {}
+        if isinstance(split, LmEvalRecords):
+            more["fewshot"] = tuple(map(reorder, split.fewshot))
+        return dataclasses.replace(split, paths=tuple(paths), fallbacks=tuple(map(reorder, split.fallbacks)), **more)
 
     return dataclasses.replace(task, files={name: reorder(split) for name, split in task.files.items()})

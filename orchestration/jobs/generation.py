@@ -1,6 +1,8 @@
 """Text generation with a run or a directory of transformers: continuations of prompts, or outputs for source texts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -8,14 +10,16 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from orchestration import launch
+from orchestration.jobs.text_stream import TextStream
 from preprocessing.errors import BadInput
-from preprocessing.files import read_object
+from preprocessing.files import parse_json, read_object, write_atomic
 from preprocessing.rng import key
 from preprocessing.schema import Ints
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
 from training.evaluation import model_of, net_of
 from training.generation import (
+    Address,
     BeamSearch,
     GeneratedText,
     GenerationLimits,
@@ -24,8 +28,10 @@ from training.generation import (
     MaskedPrompt,
     MaskPredict,
     Method,
+    OnToken,
     Prompt,
     SampledDecoding,
+    check_prompts,
     fill,
     find,
     generate,
@@ -39,6 +45,8 @@ Masked = Literal["", "gibbs", "mask_predict"]
 HERE: Final = "___"  # marks the place of masks in a prompt; without it they follow the prompt
 SIZES: Final = (1, 2, 3, 4, 5, 8)  # sizes of the n-grams that are searched in a corpus
 LEAST: Final = 8  # minimum tokens of a copied passage that is reported
+MOST_ROWS: Final = 64  # maximum sequences that are decoded together
+MOST_TOKENS: Final = 16_384  # maximum tokens of these sequences, which bounds the memory of their keys and values
 
 
 def generate_texts(
@@ -50,40 +58,106 @@ def generate_texts(
     seed: int,
     masked: Masked = "",
     novelty: bool = False,
+    num_return_sequences: int = 1,
+    repetition_penalty: float = 1.0,
+    write: Callable[[str], object] | None = None,
+    report: Callable[[int, int], object] | None = None,
 ) -> list[dict[str, Any]]:
-    """One result per prompt: `prompt`, generated `text`, `score` in nats, `ended`, `begins`, and whether the prompt is
-    a `source`.
+    """`num_return_sequences` results per prompt: `prompt`, number of the `sample`, generated `text`, `score` in nats,
+    `ended`, `begins`, the `seed`, and whether the prompt is a `source`.
 
     `begins` is the special token that a decoder reads before the prompt, as before each text of its pretraining.
 
-    The same call returns the same results. `values` are parameters of a decoding method, by default of
-    `SampledDecoding`: `{"greedy": True}`, `{"num_beams": 4}`, `{"top_p": .9}`. With `masked`, a model with masked
-    tokens fills in `max_new_tokens` tokens by this method, at ___ in the prompt or after it. With `novelty`, a result
-    also has the n-grams that the corpus contains and the longest passage that is copied from it.
+    The same call returns the same results. A result depends only on its own prompt, the number of the sample and the
+    seed, not on other prompts. `values` are parameters of a decoding method, by default of `SampledDecoding`:
+    `{"greedy": True}`, `{"num_beams": 4}`, `{"top_p": .9}`. With `masked`, a model with masked tokens fills in
+    `max_new_tokens` tokens by this method, at ___ in the prompt or after it. With `novelty`, a result also has the
+    n-grams that the corpus contains and the longest passage that is copied from it. `write` receives the texts of
+    `format_generated` in parts, as soon as tokens are chosen; `report` the number of finished texts, and of all.
 
     Raises BadInput if the run is not finished, or if the model cannot generate in this way. BadInput is also raised if
     `novelty` is set for a directory of `transformers`, whose corpus is unknown.
     """
     if novelty and not is_run_directory(folder):
         raise BadInput(f"generate --novelty: the training corpus of {folder} is unknown; use a run of Sesame")
+    _check_samples(num_return_sequences, values, masked)
     net = net_of(folder)
     vocab, model = net.vocab, model_of(net, seed=0, machine=EngineSettings())
     start = _start(folder) if model.spec.model.reads_source else None
+    asked = [(prompt, sample) for prompt in prompts for sample in range(num_return_sequences)]
+    addresses = [_address(prompt, sample) for prompt, sample in asked]
     if masked:
-        rows = _fill_masks(model, vocab, prompts, masked, values, max_new_tokens, seed)
+        given = values if repetition_penalty == 1 else values | {"repetition_penalty": repetition_penalty}
+        rows = _fill_masks(
+            model, vocab, [prompt for prompt, _ in asked], masked, given, max_new_tokens, seed, addresses
+        )
     else:
-        rows = _generate(model, vocab, prompts, start, _method(values), max_new_tokens, seed)
+        encoded = [_prompt(text, vocab, start) for text in prompts]
+        check_prompts(model, encoded)
+        stream = None
+        if write is not None:
+            heads = [f"{prompt}{_joint(start is not None)}" for prompt, _ in asked]
+            stream = TextStream(heads, lambda ids: vocab.decode(_without_special(ids, vocab)), write)
+        limits = _limits(model, vocab, start, max_new_tokens, repetition_penalty)
+        each = [prompt for prompt in encoded for _ in range(num_return_sequences)]
+        rows = _generate(model, each, limits, _method(values), seed, addresses, stream, report)
     texts = [_without_special(row.ids, vocab) for row in rows]
     begins = "" if masked or start is not None else "".join(vocab.piece(id) for id in _sep(vocab))
     results = [
-        {"prompt": prompt, "text": vocab.decode(ids), "score": row.score, "ended": row.ended}
-        | {"source": start is not None, "begins": begins}
-        for prompt, ids, row in zip(prompts, texts, rows, strict=True)
+        {"prompt": prompt, "sample": sample, "text": vocab.decode(ids), "score": row.score, "ended": row.ended}
+        | {"source": start is not None, "begins": begins, "seed": seed}
+        for (prompt, sample), ids, row in zip(asked, texts, rows, strict=True)
     ]
     if novelty:
         store = TokenStore.open(Path(load_stored_run(folder).corpus), "train")
         results = [each | {"novelty": _measure_novelty(store, ids)} for each, ids in zip(results, texts, strict=True)]
     return results
+
+
+def can_stream(values: Mapping[str, Any], masked: Masked) -> bool:
+    """Whether the tokens of a text are chosen in their order, and never changed.
+
+    >>> can_stream({"greedy": True}, ""), can_stream({"num_beams": 2}, ""), can_stream({}, "gibbs")
+    (True, False, False)
+    """
+    return not masked and "num_beams" not in values
+
+
+def read_prompts(path: Path) -> list[str]:
+    """The prompts of a file: one per line, without blank lines, or the field `prompt` of each line of a .jsonl file.
+
+    Raises BadInput if the file cannot be read, a line of it is invalid, or it has no prompt.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise BadInput(f"--prompts {path}: cannot be read ({error.strerror}); check the path") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"--prompts {path}: not UTF-8 (byte {error.start}); convert it to UTF-8") from None
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not lines:
+        raise BadInput(f"--prompts {path}: no prompt; write one per line")
+    if path.suffix.lower() != ".jsonl":
+        return [line.removesuffix("\r") for _, line in lines]
+    return [_prompt_of_json(line, f"--prompts {path}, line {number}") for number, line in lines]
+
+
+def _prompt_of_json(line: str, where: str) -> str:
+    try:
+        found = parse_json(line)
+    except ValueError as error:
+        raise BadInput(f'{where}: not JSON ({error}); write an object such as {{"prompt": "The"}}') from None
+    prompt = found.get("prompt") if isinstance(found, dict) else None
+    if not isinstance(prompt, str):
+        has = f"the fields {', '.join(found) or 'none'}" if isinstance(found, dict) else type(found).__name__
+        raise BadInput(f"{where}: got {has}, expected an object with the text `prompt`; rename the field")
+    return prompt
+
+
+def write_results(path: Path, results: Sequence[Mapping[str, Any]]) -> None:
+    """Write results as JSON lines."""
+    lines = (json.dumps(row, ensure_ascii=False) for row in results)
+    write_atomic(path, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
 
 
 def select_set(**options: Any) -> dict[str, Any]:
@@ -106,7 +180,12 @@ def format_generated(row: Mapping[str, Any], masked: Masked = "") -> str:
     prompt, text = row["prompt"], row["text"]
     if masked and HERE in prompt:
         return str(prompt.replace(HERE, f"[{text.strip()}]", 1))
-    return f"{prompt}{' -> ' if row['source'] else ' [...] ' if masked else ''}{text}"
+    return f"{prompt}{' [...] ' if masked else _joint(row['source'])}{text}"
+
+
+def _joint(is_source: bool) -> str:
+    """The text between a prompt and the generated text."""
+    return " -> " if is_source else ""
 
 
 def describe_special_start(results: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -128,20 +207,96 @@ def is_run_directory(folder: Path) -> bool:
     return (folder / launch.RUN).is_file()
 
 
+def _check_samples(number: int, values: Mapping[str, Any], masked: Masked) -> None:
+    """Raise BadInput if several texts are requested of a method that has only one text for a prompt."""
+    if number < 1:
+        raise BadInput(f"invalid num_return_sequences: got {number}, expected at least 1; change the number")
+    deterministic = {"greedy": values.get("greedy"), "num_beams": values.get("num_beams")}
+    option = next((f"--{name.replace('_', '-')}" for name, value in deterministic.items() if value), "")
+    option = "--masked-decoding mask_predict" if masked == "mask_predict" else option
+    if number > 1 and option:
+        raise BadInput(
+            f"generate {option}: got --num-return-sequences {number}, expected 1, since this method has one text "
+            f"for a prompt; leave {option} out to sample texts"
+        )
+
+
+def _address(prompt: str, sample: int) -> Address:
+    """The random numbers of a text depend on its prompt and its number, and not on other prompts."""
+    digest = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "little"), sample
+
+
+def _limits(
+    model: Model, vocab: Vocab, start: int | None, max_new_tokens: int, repetition_penalty: float
+) -> GenerationLimits:
+    barred = set(_list_forbidden_tokens(vocab, start)) | set(range(vocab.size, model.spec.vocab_size))
+    try:
+        return GenerationLimits(
+            max_new_tokens=max_new_tokens,
+            ends=tuple(_sep(vocab)),
+            barred=tuple(sorted(barred)),
+            repetition_penalty=repetition_penalty,
+        )
+    except ValueError as error:
+        raise BadInput(f"generate: {error}; change the option") from None
+
+
 def _generate(
     model: Model,
-    vocab: Vocab,
-    prompts: Sequence[str],
-    start: int | None,
+    prompts: Sequence[Prompt],
+    limits: GenerationLimits,
     method: Method,
-    max_new_tokens: int,
     seed: int,
+    addresses: Sequence[Address],
+    stream: OnToken | None,
+    report: Callable[[int, int], object] | None,
 ) -> list[GeneratedText]:
-    """Texts from a model that generates from left to right."""
-    barred = set(_list_forbidden_tokens(vocab, start)) | set(range(vocab.size, model.spec.vocab_size))
-    limits = GenerationLimits(max_new_tokens=max_new_tokens, ends=tuple(_sep(vocab)), barred=tuple(sorted(barred)))
-    encoded = [_prompt(text, vocab, start) for text in prompts]
-    return list(generate(model, encoded, limits, method=method, key=key(seed, "task")))
+    """Texts from a model that generates from left to right. Prompts of similar length are decoded together, unless the
+    texts are streamed in their order."""
+    order = range(len(prompts)) if stream else sorted(range(len(prompts)), key=lambda number: _size(prompts[number]))
+    found = dict[int, GeneratedText]()
+    for numbers in _batches(order, [_size(prompt) + limits.max_new_tokens for prompt in prompts]):
+        texts = generate(
+            model,
+            [prompts[number] for number in numbers],
+            limits,
+            method=method,
+            key=key(seed, "task"),
+            batch=len(numbers),
+            addresses=[addresses[number] for number in numbers],
+            on_token=None if stream is None else _renumber(stream, numbers),
+        )
+        found |= dict(zip(numbers, texts, strict=True))
+        if report is not None:
+            report(len(found), len(prompts))
+    return [found[number] for number in range(len(prompts))]
+
+
+def _renumber(stream: OnToken, numbers: Sequence[int]) -> OnToken:
+    return lambda row, token, is_last: stream(numbers[row], token, is_last)
+
+
+def _size(prompt: Prompt) -> int:
+    """The tokens of a prompt, or of its source if that is longer."""
+    return max(len(prompt.ids), 0 if prompt.source_ids is None else len(prompt.source_ids))
+
+
+def _batches(order: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+    """Divide sequences, in this order, into batches of at most MOST_ROWS and about MOST_TOKENS.
+
+    >>> [len(batch) for batch in _batches(range(70), [100] * 69 + [20_000])]
+    [64, 5, 1]
+    """
+    batch = list[int]()
+    for number in order:
+        longest = max(sizes[one] for one in (*batch, number))
+        if batch and (len(batch) == MOST_ROWS or longest * (len(batch) + 1) > MOST_TOKENS):
+            yield batch
+            batch = []
+        batch.append(number)
+    if batch:
+        yield batch
 
 
 def _fill_masks(
@@ -152,6 +307,7 @@ def _fill_masks(
     values: dict[str, Any],
     max_new_tokens: int,
     seed: int,
+    addresses: Sequence[Address],
 ) -> list[GeneratedText]:
     """Texts from a model that fills in masks."""
     if vocab.mask is None:
@@ -174,7 +330,7 @@ def _fill_masks(
         ids = [np.array(each, np.int64) for each in ([*first, *vocab.encode(before)], vocab.encode(behind))]
         rows.append(MaskedPrompt(ids[0], max_new_tokens, np.array([*ids[1], *last], np.int64)))
     barred = sorted({*vocab.special_ids, *range(vocab.size, model.spec.vocab_size)})
-    return fill(model, rows, method, mask=vocab.mask, barred=barred, key=key(seed, "task"))
+    return fill(model, rows, method, mask=vocab.mask, barred=barred, key=key(seed, "task"), addresses=addresses)
 
 
 def _without_special(ids: Iterable[int], vocab: Vocab) -> Ints:

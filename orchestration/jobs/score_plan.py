@@ -52,6 +52,7 @@ class TaskPlan:
     chance: float | None = None
     paper: Mapping[str, float] = field(default_factory=dict)
     grid_description: str = ""  # its hyperparameters, in one line
+    files_description: str = ""  # its files, in one line, if they are not those of the original distribution
     notes: tuple[str, ...] = ()  # problems in its files
     remarks: tuple[str, ...] = ()  # other facts to print beside its scores
     data_digest: str = ""
@@ -294,6 +295,7 @@ def _plan_file_task(target: EvalTarget, task: TaskFile, request: EvalRequest) ->
         chance=_majority_fraction(data) if task.metric == "accuracy" and data.is_tuned else None,
         paper={} if is_shortened or is_sample else paper_figures(task, target.expected),
         grid_description=tuning.grid_description,
+        files_description=_describe_fallbacks(task, data.directory),
         notes=tuple(_notes(data, positions_note, chosen_on)),
         remarks=tuple(filter(None, (task.note, tuning.remark, window_remark))),
         data_digest=digest,
@@ -426,6 +428,16 @@ def _read_items(task: TaskFile, data: Path, submitted: Collection[str]) -> tuple
     return items, notes
 
 
+def _describe_fallbacks(task: TaskFile, data: Path) -> str:
+    """The files of the splits that are read from one of their fallbacks, in one line; "" if there are none."""
+    read = dict[str, str]()
+    for name, split in task.files.items():
+        if split.is_there(data) and (chosen := split.select_files(data)) is not split:
+            read[name] = str(next(pattern for pattern in chosen.patterns if exists(data, pattern)))
+    files = ", ".join(f"{name} from {path}" for name, path in read.items())
+    return f"task {task.name}: reads {files}" if files else ""
+
+
 def _is_unlabeled(split: SplitRecords, task: TaskFile) -> bool:
     """Whether the task file itself declares that a split has no answers, like the splits of leaderboards."""
     key = task.task.answer_key
@@ -466,7 +478,8 @@ def _location(task: TaskFile, data: Path) -> Path:
     paths = list(dict.fromkeys(path for split in task.files.values() for path in split.paths))
     if len(paths) == 1 and Path(paths[0]).is_absolute():
         return Path(paths[0])
-    local = next((path for path in paths if data == Path() and exists(data, path)), "")
+    patterns = (path for split in task.files.values() for path in split.patterns)
+    local = next((path for path in patterns if data == Path() and exists(data, path)), "")
     return Path(local).absolute().parent if local else data
 
 

@@ -12,6 +12,7 @@ from orchestration.terminal.output import (
     print_error,
     print_plan,
     show_wait,
+    write_part,
 )
 from orchestration.terminal.progress import is_plain, show_progress
 
@@ -25,4 +26,5 @@ __all__ = [
     "print_plan",
     "show_progress",
     "show_wait",
+    "write_part",
 ]

@@ -49,6 +49,12 @@ def print_answer(answer: CommandResult, as_json: bool) -> int:
     return answer.exit_code
 
 
+def write_part(text: str) -> None:
+    """Write a part of a text to stdout at once, without the control characters that `print_answer` removes."""
+    Console(highlight=False, soft_wrap=True).print(Text(text), end="")
+    sys.stdout.flush()
+
+
 @contextmanager
 def show_wait(what: str) -> Iterator[threading.Thread]:
     """Print `what` on stderr if the block takes long, for example an import from a cold disk.

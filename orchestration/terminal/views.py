@@ -304,7 +304,7 @@ def task(one: TaskFile, found: Mapping[str, SplitAvailability] | None) -> Group:
     files = tree.add("files")
     for name, split in one.files.items():
         there = found[name] if found else SplitAvailability(is_there=False)
-        where = there.file or " or ".join(path for each in (split, *split.fallbacks) for path in each.paths)
+        where = there.file or " or ".join(split.displayed_paths)
         count = _count_examples(there).append(" ") if found else Text()
         files.add(Text.assemble(f"{name}: ", count, (where, QUIET)))
     grids = tree.add("grids") if one.grids else tree

@@ -1,9 +1,9 @@
 """Read the original files of downstream tasks as records; malformed rows are counted and reported.
 
 Start with record.py (records and the interface of a format), then tables.py (TSV, CSV), one of the formats. Other
-formats are json_files.py, conll.py, squad.py, coqa.py, cbt.py, lines.py and whole_file.py. archives.py opens a file
-or a member of an archive. To add a format, add one file here and one member to the union `Formats`. This package does
-not import torch.
+formats are json_files.py, columnar.py (Parquet, datasets), conll.py, squad.py, coqa.py, cbt.py, lines.py and
+whole_file.py. archives.py opens a file or a member of an archive. To add a format, add one file here and one member to
+the union `Formats`. This package does not import torch.
 """
 
 import json
@@ -16,11 +16,21 @@ from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
 from training.files.archives import contents, exists, plain_ending
 from training.files.cbt import CbtFormat
+from training.files.columnar import DatasetsFormat, ParquetFormat
 from training.files.conll import ConllFormat
 from training.files.coqa import CoqaFormat
 from training.files.json_files import JsonFormat, JsonlFormat
 from training.files.lines import LineBlockFormat, LinesFormat
-from training.files.record import Record, RecordFault, RecordFormat, Records, describe_faults
+from training.files.record import (
+    FolderFormat,
+    Record,
+    RecordFault,
+    RecordFormat,
+    Records,
+    describe_faults,
+    describe_path,
+    patterns_of,
+)
 from training.files.squad import SquadFormat
 from training.files.tables import CsvFormat, TableFormat, TsvFormat, guess_encoding
 from training.files.whole_file import WholeFileFormat
@@ -31,11 +41,14 @@ __all__ = [
     "ConllFormat",
     "CoqaFormat",
     "CsvFormat",
+    "DatasetsFormat",
+    "FolderFormat",
     "Formats",
     "JsonFormat",
     "JsonlFormat",
     "LineBlockFormat",
     "LinesFormat",
+    "ParquetFormat",
     "Record",
     "RecordFault",
     "RecordFormat",
@@ -46,9 +59,11 @@ __all__ = [
     "WholeFileFormat",
     "contents",
     "describe_faults",
+    "describe_path",
     "exists",
     "first",
     "guess_encoding",
+    "patterns_of",
     "plain_ending",
     "read",
 ]
@@ -58,6 +73,8 @@ Formats = (
     | CsvFormat
     | JsonlFormat
     | JsonFormat
+    | ParquetFormat
+    | DatasetsFormat
     | ConllFormat
     | SquadFormat
     | CoqaFormat
@@ -102,7 +119,7 @@ def _find_surrogate(record: Record) -> str:
     ('\\ud800', '')
     """
     try:
-        json.dumps(record, ensure_ascii=False).encode()
+        json.dumps(record, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError as error:
         return f"\\u{ord(error.object[error.start]):04x}"
     return ""

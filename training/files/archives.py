@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import re
 import stat
 import struct
 import tarfile
@@ -25,6 +26,7 @@ _MAGIC: Final[
     b"\xfd7zXZ\x00": lzma.open,
     b"]\x00\x00": lzma.open,
 }
+_SHARD: Final = re.compile(r"-\d{5}-of-(\d{5})(?:-[0-9a-f]+)?\.\w+$")  # the name of a shard of `datasets`
 MOST_BYTES: Final = 4 << 30  # maximum unpacked size; all of it is held in memory
 MOST_TIMES: Final = 200  # maximum compression ratio; natural text has ratios of 5 to 20
 FEW_BYTES: Final = 64 << 20  # unpacked size that is always allowed
@@ -42,6 +44,8 @@ def contents(folder: Path, pattern: str, member: str = "") -> Iterator[tuple[str
     paths = _paths(folder, pattern)
     if not paths:
         raise BadInput(f"{folder / pattern}: no such file; correct the path")
+    if not (folder / pattern).is_file():
+        _require_all_shards(paths, folder / pattern)
     for path in sorted(paths):
         name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
         require_itself(path)
@@ -85,9 +89,22 @@ def _paths(folder: Path, pattern: str) -> list[Path]:
     """The matching files; an exact name comes first, because file names may have brackets."""
     if (folder / pattern).is_file():
         return [folder / pattern]
-    if Path(pattern).is_absolute() or not any(mark in pattern for mark in "*?["):
+    if not any(mark in pattern for mark in "*?["):
         return []
-    return [path for path in folder.glob(pattern) if path.is_file()]
+    base, parts = folder, list(Path(pattern).parts)
+    while len(parts) > 1 and (base / parts[0]).is_dir():  # names of directories may have brackets, too
+        base = base / parts.pop(0)
+    if Path(parts[0]).is_absolute():
+        return []
+    return [path for path in base.glob(str(Path(*parts))) if path.is_file()]
+
+
+def _require_all_shards(paths: list[Path], where: Path) -> None:
+    """Raise BadInput if some of the shards NAME-00000-of-00002.EXT are missing, since rows would be missing."""
+    totals = {int(shard[1]) for path in paths if (shard := _SHARD.search(path.name))}
+    if totals and (totals != {len(paths)}):
+        expected = " or ".join(map(str, sorted(totals)))
+        raise BadInput(f"{where}: got {len(paths)} files, expected all {expected} shards; download the dataset again")
 
 
 def _plain(path: Path) -> bytes:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 Record = Mapping[str, Any]
 """The columns of a row by name, and by number from 0 if they have no names; values are text or JSON values."""
@@ -81,6 +81,27 @@ class RecordFormat(Protocol):
 
         Raises UnicodeDecodeError if the content is not UTF-8.
         """
+
+
+@runtime_checkable
+class FolderFormat(RecordFormat, Protocol):
+    """A format whose path in a task file is a directory."""
+
+    def patterns(self, folder: str) -> tuple[str, ...]:
+        """The patterns of its files; the first that exists is read."""
+
+    def describe(self, folder: str) -> str:
+        """The directory, and what is read in it, for messages."""
+
+
+def patterns_of(path: str, format: RecordFormat) -> tuple[str, ...]:
+    """The patterns of the files at a path of a task file: the path itself, unless the format reads directories."""
+    return format.patterns(path) if isinstance(format, FolderFormat) else (path,)
+
+
+def describe_path(path: str, format: RecordFormat) -> str:
+    """A path of a task file for messages."""
+    return format.describe(path) if isinstance(format, FolderFormat) else path
 
 
 def text_of(content: bytes) -> str:

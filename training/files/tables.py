@@ -32,6 +32,9 @@ class TsvFormat:
     kind: Literal["tsv"] = "tsv"
     # Without a header, columns have numbers only.
     header: bool = key(default=True, doc="Whether the first row has the column names.")
+    list_delimiter: str = key(
+        default="", doc="Text between the elements of a cell, which is then a list; empty: no lists."
+    )
 
     def records(self, content: bytes) -> Iterator[tuple[int, Record | RecordFault]]:
         names, text = list[str](), text_of(content)
@@ -41,7 +44,12 @@ class TsvFormat:
             if self.header and number == 1:
                 names = _make_names_unique(cells)
             elif line.strip("\r"):
-                yield number, _record(cells, names)
+                yield number, self._with_lists(_record(cells, names))
+
+    def _with_lists(self, record: Record | RecordFault) -> Record | RecordFault:
+        if not self.list_delimiter or isinstance(record, RecordFault):
+            return record
+        return {name: cell.split(self.list_delimiter) if cell else [] for name, cell in record.items()}
 
 
 @spec

@@ -7,16 +7,17 @@ any order. in_training.py generates samples during training. novelty.py reports 
 the corpus, and where.
 """
 
-from training.generation.decoding import generate
+from training.generation.decoding import Address, check_prompts, generate
 from training.generation.filters import filter_scores
 from training.generation.in_training import generate_samples
 from training.generation.masked import GibbsDecoding, MaskedPrompt, MaskPredict, fill
 from training.generation.novelty import Novelty, Passage, find, novelties
 from training.generation.rows import MaskSlot, Prompt
-from training.generation.sample import GeneratedText
+from training.generation.sample import GeneratedText, OnToken
 from training.generation.spec import BeamSearch, GenerationLimits, GreedyDecoding, Method, SampledDecoding
 
 __all__ = [
+    "Address",
     "BeamSearch",
     "GeneratedText",
     "GenerationLimits",
@@ -27,9 +28,11 @@ __all__ = [
     "MaskedPrompt",
     "Method",
     "Novelty",
+    "OnToken",
     "Passage",
     "Prompt",
     "SampledDecoding",
+    "check_prompts",
     "fill",
     "filter_scores",
     "find",

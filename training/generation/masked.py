@@ -76,18 +76,21 @@ def fill(
     mask: int,
     barred: Sequence[int],
     key: RandomKey,
+    addresses: Sequence[tuple[int, int]] | None = None,
 ) -> list[GeneratedText]:
     """Return the generated tokens of each sequence; `score` is the sum of log p of each token given all others.
 
-    A result depends only on its own sequence and index. Raises BadInput if the model cannot fill in masks, or a
-    sequence is too long.
+    A result depends only on its own sequence, and on its address in `key`: (0, index) by default. Raises BadInput if
+    the model cannot fill in masks, or a sequence is too long.
     """
     assert not model.training, "generation needs dropout off: call model.eval()"
     head = dict(model.heads.items()).get("masked_tokens")
     trunk = model.spec.model
     if not isinstance(head, MaskedTokensHead) or trunk.hides_own_token or len(trunk.nets) > 1:
         raise BadInput(f"generate: this {trunk.kind} cannot fill in masks; give a masked language model such as BERT")
-    return [_fill_one(model, row, method, mask, barred, key.at(0, number)) for number, row in enumerate(rows)]
+    where = addresses or [(0, number) for number in range(len(rows))]
+    both = zip(rows, where, strict=True)
+    return [_fill_one(model, row, method, mask, barred, key.at(*address)) for row, address in both]
 
 
 def _fill_one(

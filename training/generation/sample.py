@@ -16,6 +16,8 @@ from training.model import Model
 
 Choose = Callable[[Tensor, int, list[int]], Tensor]
 """Maps scores [A, V], the number of new tokens so far and the sequence indices to the next tokens [A]."""
+OnToken = Callable[[int, int, bool], None]
+"""Receives the index of a sequence, a new token of it, and whether this token is its last one."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,13 @@ class GeneratedText:
 
 
 def make_chooser(
-    method: GreedyDecoding | SampledDecoding, numbers: Sequence[int], key: RandomKey | None, max_new: int
+    method: GreedyDecoding | SampledDecoding, addresses: Sequence[tuple[int, int]], key: RandomKey | None, max_new: int
 ) -> Choose:
-    """Return a function that chooses tokens. The draws of a sequence depend only on the key and its index."""
+    """Return a function that chooses tokens. The draws of a sequence depend only on the key and its address."""
     if isinstance(method, GreedyDecoding):
         return lambda score_AV, written, rows: score_AV.argmax(-1)
     assert key is not None, "sampling needs a key"
-    uniform = np.stack([key.at(0, number).random(max_new) for number in numbers])
+    uniform = np.stack([key.at(*address).random(max_new) for address in addresses])
     return lambda score_AV, written, rows: draw(
         filter_scores(score_AV, method), torch.from_numpy(uniform[rows, written])
     )
@@ -55,9 +57,14 @@ def draw(score_BV: Tensor, uniform_B: Tensor) -> Tensor:
 
 @torch.no_grad()
 def sample_tokens(
-    model: Model, rows: GenerationBatch, room: Sequence[int], choose: Choose, limits: GenerationLimits
+    model: Model,
+    rows: GenerationBatch,
+    room: Sequence[int],
+    choose: Choose,
+    limits: GenerationLimits,
+    on_token: OnToken | None = None,
 ) -> list[GeneratedText]:
-    """Generate at most `room` new tokens per sequence with the function `choose`."""
+    """Generate at most `room` new tokens per sequence with the function `choose`; `on_token` receives each token."""
     written: list[list[int]] = [[] for _ in room]
     total, ended, active = [0.0] * len(room), [False] * len(room), list(range(len(room)))
     for new in range(max(room)):
@@ -70,6 +77,8 @@ def sample_tokens(
             written[row].append(token)
             total[row] += log_p
             ended[row] = token in limits.ends
+            if on_token is not None:
+                on_token(row, token, ended[row] or new + 1 >= room[row])
         kept = [at for at, row in enumerate(active) if not ended[row] and new + 1 < room[row]]
         if not kept:
             break

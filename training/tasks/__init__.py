@@ -6,8 +6,8 @@ the other fine-tuned kinds. loglikelihood_choice.py, perplexity.py and context_l
 fine-tuning. generation_settings.py is the interface of tasks with generated answers; generation.py and
 text_to_text.py are such kinds (verbalizer.py: labels as words; templates.py: texts with columns in braces). All
 kinds form the union `Kinds`. task_file.py describes a file of orchestration/tasks, and grid.py the hyperparameters
-of papers in it. text_tasks.py derives text-to-text forms of other tasks. task_score.py combines trials into the
-score of a task.
+of papers in it. text_tasks.py derives text-to-text forms of other tasks. lm_eval.py builds the texts of
+lm-eval's tasks. task_score.py combines trials into the score of a task.
 
 Held-out documents: start with part.py (the interface of a task), then held_out.py and source_classification.py. A
 task is one file here and one line in the union `Tasks` below; `eval_tasks:` of a recipe and `--tasks` use its kind.
@@ -46,6 +46,7 @@ from training.tasks.labeled_task import (
     one_answer,
     select_answered,
 )
+from training.tasks.lm_eval import LmEvalGeneration, LmEvalRecords, check_template
 from training.tasks.loglikelihood_choice import COUNTS, LoglikelihoodChoice
 from training.tasks.multiple_choice import MultipleChoice
 from training.tasks.next_sentence import NextSentence
@@ -106,6 +107,8 @@ __all__ = [
     "Kinds",
     "LabeledExamples",
     "LabeledTask",
+    "LmEvalGeneration",
+    "LmEvalRecords",
     "LoglikelihoodChoice",
     "MultipleChoice",
     "NextSentence",
@@ -135,6 +138,7 @@ __all__ = [
     "Written",
     "as_text",
     "build_prompts",
+    "check_template",
     "describe_unlabeled",
     "ids_of",
     "measure_spread",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from training.finetuning import Target, Tuning
 
 METRICS: Final = ("f1", "exact")
+COLUMNS: Final = ("question", "context", "id", "answers", "starts")
 _BEST: Final = 20  # candidates for the first and for the last token
 UNANSWERABLE: Final = "unanswerable"  # the generated text for no answer
 _NOTHING: Final = "empty"  # the answer of the reference code if no pair of tokens is possible
@@ -95,16 +96,26 @@ class ExtractiveQA:
     def items(self, records: Records, columns: Mapping[str, str]) -> list[TaskItem]:
         """Return items with the texts (question, context) and the gold (ID, answers, start characters).
 
-        The gold is None if the file has no answers and does not mark the question as unanswerable (version 2).
+        The gold is None if the file has no answers and does not mark the question as unanswerable (version 2). In
+        `columns`, a split may name the columns of COLUMNS, such as `answers.text` in the Parquet files of SQuAD.
         """
+        if strange := [name for name in columns if name not in COLUMNS]:
+            raise BadInput(
+                f"invalid columns of a split: got {', '.join(strange)}, expected {', '.join(COLUMNS)}; "
+                "correct the task file"
+            )
+        question, context, *answer_columns = (columns.get(name, name) for name in COLUMNS)
         for place in records.places[:1]:
             self._language(place)  # fail before training if the file has no language
 
         def item(record: Record, place: str) -> TaskItem:
             self._language(place)
-            id, answers, starts = (value_of(record, name, place) for name in ("id", "answers", "starts"))
+            texts = texts_of(record, place, (question, context))
+            id, answers, starts = (value_of(record, name, place) for name in answer_columns)
+            if answers is not None:
+                answers, starts = _check_answers(texts[1], answers, starts, answer_columns, place)
             gold = None if answers is None or (self.squad_version == 1 and not answers) else (id, answers, starts)
-            return TaskItem(place, texts_of(record, place, ("question", "context")), gold)
+            return TaskItem(place, texts, gold)
 
         return each_row(records, item)
 
@@ -296,6 +307,23 @@ class ExtractiveQA:
             return measures.squad2(golds, texts)
         best = {id: answer.best for id, answer in answers.items()}
         return measures.squad2(golds, best, no_answer_scores, self.null_score_diff_threshold or 0.0)
+
+
+def _check_answers(
+    context: str, answers: Any, starts: Any, columns: Sequence[str], place: str
+) -> tuple[list[str], list[int]]:
+    """The answers that are not blank, and their starts; a start is -1 if the context has other text there.
+
+    Raises BadInput unless both are lists of equal length, of texts and of numbers.
+    """
+    _, names, at = columns
+    if not isinstance(answers, list) or not all(isinstance(one, str) for one in answers):
+        raise BadInput(f"{place}: invalid {names}: got {answers!r}, expected a list of texts")
+    if not isinstance(starts, list) or not all(isinstance(one, int) for one in starts) or len(starts) != len(answers):
+        raise BadInput(f"{place}: invalid {at}: got {starts!r}, expected a list of {len(answers)} positions")
+    kept = [(text, start) for text, start in zip(answers, starts, strict=True) if text.strip()]
+    starts = [start if start >= 0 and context.startswith(text, start) else -1 for text, start in kept]
+    return [text for text, _ in kept], starts
 
 
 def _question_tokens(row: TemplatedRow) -> int:

@@ -34,6 +34,11 @@ def _of_words(golds: Golds, texts: Sequence[str]) -> dict[str, float]:
     return _as_fractions(measures.squad1(numbered, {str(n): text for n, text in enumerate(texts)}))
 
 
+def _measure_equality(golds: Golds, texts: Sequence[str]) -> float:
+    """The fraction of texts that equal a gold answer, blanks around it removed; nothing is normalized."""
+    return mean_of([float(text in [one.strip() for one in gold]) for gold, text in zip(golds, texts, strict=True)])
+
+
 def _as_fractions(percent: Mapping[str, float]) -> dict[str, float]:
     return {name: value / 100 for name, value in percent.items()}
 
@@ -44,6 +49,7 @@ METRICS: Final[Mapping[str, Measure]] = {
     "chrf": lambda golds, texts: {"chrf": measures.chrf([gold[0] for gold in golds], texts).score / 100},
     "coqa_f1": lambda golds, texts: {"coqa_f1": measures.coqa_f1(golds, texts) / 100},
     "exact": _of_words,
+    "exact_match": lambda golds, texts: {"exact_match": _measure_equality(golds, texts)},
     "f1": _of_words,
     "words": lambda golds, texts: {"words": mean_of([float(len(text.split())) for text in texts])},
 }

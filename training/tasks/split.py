@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import BY_KIND, key, require, spec
-from training.files import Formats, Record, RecordFault, Records, exists, read
+from training.files import Formats, Record, RecordFault, Records, describe_path, exists, patterns_of, read
 
 Values = Mapping[str, tuple[str, ...]]  # some values of each column
 Result = TypeVar("Result")
@@ -83,15 +83,26 @@ class SplitRecords:
         for one in (self, *self.fallbacks):
             if one._path(data):
                 return one
-        paths = [path for one in (self, *self.fallbacks) for path in one.paths]
-        raise BadInput(f"{data}: no such file: {' or '.join(paths)}; set the directory with --task-data-dir")
+        raise BadInput(
+            f"{data}: no such file: {' or '.join(self.displayed_paths)}; set the directory with --task-data-dir"
+        )
 
     def is_there(self, data: Path) -> bool:
         """Whether one of the paths exists."""
         return any(one._path(data) for one in (self, *self.fallbacks))
 
     def _path(self, data: Path) -> str:
-        return next((path for path in self.paths if exists(data, path)), "")
+        return next((pattern for pattern in self.patterns if exists(data, pattern)), "")
+
+    @property
+    def displayed_paths(self) -> list[str]:
+        """All paths of this split and its fallbacks, for messages."""
+        return [describe_path(path, one.format) for one in (self, *self.fallbacks) for path in one.paths]
+
+    @property
+    def patterns(self) -> list[str]:
+        """The patterns of the files of `paths`: the paths, or patterns below them if the format reads directories."""
+        return [pattern for path in self.paths for pattern in patterns_of(path, self.format)]
 
     def _filter(self, found: Records) -> Records:
         """Apply include, exclude, folds and value_map to the records."""

@@ -8,7 +8,18 @@ from typing import Annotated, ClassVar, Final
 
 from preprocessing.errors import BadInput
 from preprocessing.spec import BY_KIND, key, require, spec
-from training.files import CsvFormat, JsonFormat, JsonlFormat, Records, TableFormat, TsvFormat, exists, first
+from training.files import (
+    CsvFormat,
+    DatasetsFormat,
+    JsonFormat,
+    JsonlFormat,
+    ParquetFormat,
+    Records,
+    TableFormat,
+    TsvFormat,
+    exists,
+    first,
+)
 from training.tasks.classification import Classification
 from training.tasks.context_length import ContextLength
 from training.tasks.extractive_qa import ExtractiveQA
@@ -21,7 +32,7 @@ from training.tasks.multiple_choice import MultipleChoice
 from training.tasks.perplexity import PerplexityTask
 from training.tasks.ranking import Ranking
 from training.tasks.regression import Regression
-from training.tasks.split import NoColumn, SplitRecords, of_whole_rows
+from training.tasks.split import BadRows, NoColumn, SplitRecords, of_whole_rows
 from training.tasks.templates import fields_of
 from training.tasks.text_to_text import TextToText
 from training.tasks.token_classification import TokenClassification
@@ -143,12 +154,25 @@ class TaskFile:
             without = {**chosen.columns, key: ""}
             questions, records = of_whole_rows(lambda records: self.task.items(records, without), records)
             return questions, records
+        except BadRows as error:
+            raise BadInput(f"{error}{self._explain_numbers(chosen, records)}") from None
+
+    def _explain_numbers(self, split: SplitRecords, records: Records) -> str:
+        """A remedy if the labels of a Parquet file are numbers and the labels of the task are words; "" if not."""
+        of = getattr(self.task, "task", self.task)
+        if not isinstance(split.format, ParquetFormat | DatasetsFormat) or not isinstance(of, Classification):
+            return ""
+        label = split.columns.get("label", of.label)
+        if not any(type(row.get(label)) is int for row in records.rows):
+            return ""
+        names = f"column {label} has numbers without names (no ClassLabel in the metadata of the file)"
+        return f"; {names}: map them to labels with `value_map` of the split"
 
 
 def files_of(split: SplitRecords, data: Path) -> list[Path]:
     """The existing files (or patterns) of a split; the first one is read."""
     existing = dict[Path, Path]()
-    for path in split.paths:
+    for path in split.patterns:
         if exists(data, path):
             existing.setdefault((data / path).resolve(), (data / path).absolute())
     return list(existing.values())

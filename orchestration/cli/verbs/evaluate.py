@@ -44,7 +44,8 @@ def evaluate(
         plans = [plan for each in targets for plan in plan_all(each, wanted)]
         score_plan.check_flags(plans, wanted)
     due = [plan.stage for plan in plans]
-    announce(due, filter(None, dict.fromkeys([*(plan.grid_description for plan in plans), stages.other_values(due)])))
+    described = [line for plan in plans for line in (plan.files_description, plan.grid_description)]
+    announce(due, filter(None, dict.fromkeys([*described, stages.other_values(due)])))
     if output.dry_run:
         return print_answer(print_plan(due, quote_command()), output.as_json)
     from orchestration.terminal import show_progress

@@ -1,5 +1,9 @@
 """sesame generate"""
 
+import sys
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -7,13 +11,22 @@ import typer
 from orchestration.cli import options
 from orchestration.cli.groups import RunOptions
 from orchestration.cli.shared import flags_of
-from orchestration.terminal import CommandResult, print_answer, show_wait
+from orchestration.progress import Report
+from orchestration.terminal import CommandResult, print_answer, show_progress, show_wait, write_part
+from preprocessing.errors import BadInput
 
 
 def generate(
     run: options.Run,
-    prompts: Annotated[list[str], typer.Argument(metavar="PROMPT...", help="Prompt text.")],
+    prompts: Annotated[list[str] | None, typer.Argument(metavar="PROMPT...", help="Prompt text.")] = None,
     *,
+    prompts_file: Annotated[
+        Path | None,
+        typer.Option("--prompts", metavar="FILE", help="Read prompts: one per line, or `prompt` of each .jsonl line."),
+    ] = None,
+    num_return_sequences: Annotated[
+        int, typer.Option("--num-return-sequences", metavar="N", min=1, help="Sample N texts for each prompt.")
+    ] = 1,
     max_new_tokens: Annotated[
         int, typer.Option("--max-new-tokens", metavar="N", min=1, help="Generate at most N tokens.")
     ] = 64,
@@ -24,6 +37,10 @@ def generate(
     top_p: Annotated[
         float | None, typer.Option(metavar="P", help="Sample from the fewest tokens with total probability P.")
     ] = None,
+    repetition_penalty: Annotated[
+        float,
+        typer.Option("--repetition-penalty", metavar="X", help="Divide scores of tokens that already occur by X."),
+    ] = 1.0,
     masked_decoding: Annotated[
         Literal["", "gibbs", "mask_predict"],
         typer.Option(metavar="gibbs|mask_predict", help="Fill N masks (--max-new-tokens) at ___ or after the prompt."),
@@ -41,32 +58,64 @@ def generate(
             "--sample-index", metavar="N", min=0, help="Random sample index; equal values reproduce the text."
         ),
     ] = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Write the texts to FILE, as JSON lines.")
+    ] = None,
     where: RunOptions,
     as_json: options.Json = False,
 ) -> int:
     """Continue each PROMPT with a trained model; an encoder-decoder reads it as source."""
+    if bool(prompts) == bool(prompts_file):
+        got = "both" if prompts else "neither"
+        raise BadInput(f"generate: got {got} of PROMPT and --prompts, expected one of them; give prompts in one way")
     with show_wait("importing PyTorch"):
         from orchestration.jobs import generation
         from orchestration.jobs.eval_target import folder_of
         from orchestration.terminal import views
 
+    given = prompts or generation.read_prompts(prompts_file or Path())
+    if output is not None and not output.absolute().parent.is_dir():
+        raise BadInput(f"--output {output}: its directory does not exist; create it first")
     flags = flags_of(run, overrides, where)
     folder = folder_of(flags)
     values = generation.select_set(
         greedy=greedy, num_beams=num_beams, temperature=temperature, top_k=top_k, top_p=top_p
     )
-    with show_wait("generating"):
+    is_streamed = generation.can_stream(values, masked_decoding) and not as_json and output is None
+    is_streamed = is_streamed and sys.stdout.isatty()
+    with ExitStack() as shown:
+        report = None
+        if prompts_file and not is_streamed:
+            progress = shown.enter_context(show_progress())
+            report = partial(_report_count, progress)
+        elif not is_streamed:
+            shown.enter_context(show_wait("generating"))
         found = generation.generate_texts(
             folder,
-            prompts,
+            given,
             values=values,
             max_new_tokens=max_new_tokens,
             seed=sample_index,
             masked=masked_decoding,
             novelty=novelty,
+            num_return_sequences=num_return_sequences,
+            repetition_penalty=repetition_penalty,
+            write=write_part if is_streamed else None,
+            report=report,
         )
-    lines = [generation.format_generated(one, masked_decoding) for one in found]
-    lines += [generation.format_novelty(one["novelty"]) for one in found if novelty]
-    lines += generation.describe_special_start(found)
     next_ = (flags.command("inspect"),) if generation.is_run_directory(folder) else ()
-    return print_answer(CommandResult((views.lines(lines),), {"folder": str(folder), "samples": found}, next_), as_json)
+    notes = generation.describe_special_start(found)
+    if output is not None:
+        generation.write_results(output, found)
+        lines = [f"{len(found):,} texts are in {output}", *notes]
+        data = {"folder": str(folder), "output": str(output), "count": len(found)}
+        return print_answer(CommandResult((views.lines(lines),), data, next_), as_json)
+    lines = [] if is_streamed else [generation.format_generated(one, masked_decoding) for one in found]
+    lines += [generation.format_novelty(one["novelty"]) for one in found if novelty]
+    return print_answer(
+        CommandResult((views.lines([*lines, *notes]),), {"folder": str(folder), "samples": found}, next_), as_json
+    )
+
+
+def _report_count(progress: Report, done: int, total: int) -> None:
+    progress({"stage": "generate", "done": done, "total": total})

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from orchestration.config import find_unavailable, list_names, load, load_task, tasks_of
+from orchestration.jobs.paper_figures import paper_figures
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
 from training.files import Records, WholeFileFormat
@@ -49,7 +51,19 @@ METRICS = {  # kind of task -> its possible metrics; scores.md 1.1 to 1.4
     "perplexity": {
         *("word_perplexity", "token_perplexity", "byte_perplexity", "bits_per_byte", "bits_per_character"),
     },
-    "generation": {"rouge1", "rouge2", "rougeL", "rougeLsum", "bleu", "chrf", "coqa_f1", "exact", "f1", "words"},
+    "generation": {
+        "rouge1",
+        "rouge2",
+        "rougeL",
+        "rougeLsum",
+        "bleu",
+        "chrf",
+        "coqa_f1",
+        "exact",
+        "exact_match",
+        "f1",
+        "words",
+    },
 }
 METRICS["text_to_text"] = {
     name for kind in ("classification", "regression", "multiple_choice", "extractive_qa") for name in METRICS[kind]
@@ -112,7 +126,7 @@ def test_a_task_names_its_scored_splits_if_they_are_not_its_own_test_or_dev() ->
 def read_twice(task: TaskFile) -> list[tuple[str, str]]:
     """Pairs of splits that read the same file, and whose rows are not shown to be different."""
     places = {
-        name: {(path, one.archive_member): one for one in (split, *split.fallbacks) for path in one.paths}
+        name: {(path, one.archive_member): one for one in (split, *split.fallbacks) for path in one.patterns}
         for name, split in task.files.items()
     }
 
@@ -888,3 +902,67 @@ def test_labels_of_superglue_that_are_not_text_become_words(
     kind = found.task
     assert isinstance(kind, TextToText | Generation)
     assert " ".join(kind.target(item) for item in found.items("dev", tmp_path)[0]) == targets
+
+
+def test_tasks_of_ernie_read_its_files_and_the_original_ones(tmp_path: Path) -> None:
+    """The rows are made up. ERNIE's files have a header, and \\x02 between the characters of a sentence."""
+    for folder, name, text in (
+        (
+            "ernie/lcqmc",
+            "dev.tsv",
+            "text_a\ttext_b\tlabel\n喜欢打篮球的男生\t爱打篮球的男生\t1\n晚上睡觉\t早上起床\t0\n",
+        ),
+        ("plain/LCQMC", "dev.txt", "喜欢打篮球的男生\t爱打篮球的男生\t1\n晚上睡觉\t早上起床\t0\n"),
+        ("ernie/chnsenticorp", "test.tsv", 'label\ttext_a\n1\t房间很"大" 。\n0\t服务差\n'),
+        ("other/chnsenticorp", "test.tsv", 'qid\tlabel\ttext_a\n0\t1\t房间很"大" 。\n1\t0\t服务差\n'),
+        (
+            "ernie/msra_ner",
+            "train.tsv",
+            "text_a\tlabel\n李\x02明\x02在\x02北\x02京\tB-PER\x02I-PER\x02O\x02B-LOC\x02I-LOC\n好\tO\n",
+        ),
+        (
+            "plain/MSRA-NER",
+            "msra_train_bio.txt",
+            "李\tB-PER\n明\tI-PER\n在\tO\n北\tB-LOC\n京\tI-LOC\n\n好\tO\n",
+        ),
+    ):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / name).write_text(text, encoding="utf-8")
+
+    def read_items(name: str, split: str, folder: str) -> list[tuple[Any, ...]]:
+        items, records = load_task(name).items(split, tmp_path / folder)
+        assert not records.malformed
+        return [(item.texts, item.gold) for item in items]
+
+    pairs = [(("喜欢打篮球的男生", "爱打篮球的男生"), 1), (("晚上睡觉", "早上起床"), 0)]
+    assert read_items("lcqmc", "dev", "ernie") == read_items("lcqmc", "dev", "plain") == pairs
+    reviews = [(('房间很"大" 。',), 1), (("服务差",), 0)]
+    assert read_items("chnsenticorp", "test", "ernie") == read_items("chnsenticorp", "test", "other") == reviews
+    entities = [
+        ((("李", "明", "在", "北", "京"),), ["B-PER", "I-PER", "O", "B-LOC", "I-LOC"]),
+        ((("好",),), ["O"]),
+    ]
+    assert read_items("msra_ner", "train", "ernie") == read_items("msra_ner", "train", "plain") == entities
+
+
+def test_wrong_files_of_tasks_of_ernie_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "msra_ner" / "train.tsv"
+    file.parent.mkdir()
+    for text, message in (
+        ("text_a\tlabel\n李\x02明\tB-PER\n", "invalid label: got 1 tags, expected 2, one per word"),
+        ("text_a\tlabel\n李\x02明\tB-PER\x02I-TITLE\n", "invalid tag: got 'I-TITLE', expected O or B-PER or "),
+        ("李\x02明\tB-PER\x02I-PER\n好\tO\n", "missing column text_a; the columns are "),
+    ):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(BadInput, match=re.escape(message)):
+            load_task("msra_ner").items("train", tmp_path)
+
+
+def test_results_of_ernie_are_printed_beside_scores() -> None:
+    expected = load("ernie_1").reported_results
+    figures = [paper_figures(load_task(name), expected) for name in ("lcqmc", "msra_ner", "chnsenticorp")]
+    assert figures == [
+        {"lcqmc.accuracy (test)": 87.4},
+        {"msra_ner.f1 (test)": 93.8},
+        {"chnsenticorp.accuracy (test)": 95.4},
+    ]
