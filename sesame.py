@@ -365,7 +365,8 @@ class Session:
         plans = (score_plan.plan_tasks if named or tables else score_plan.plan_supported_tasks)(target, request)
         score_plan.check_flags(plans, request)
         with self._report() as report:
-            return ScoreList(evaluate.evaluate(target.folder, plans, cluster, report))
+            scores = evaluate.evaluate(target.folder, plans, cluster, report, command="sesame.open(...).evaluate(...)")
+        return ScoreList(scores)
 
     def generate(
         self,

@@ -19,6 +19,7 @@ Intervals = Mapping[str, tuple[float, float]]
 """Lower and upper end of an interval, by initialization."""
 
 INK, ACCENT, MUTED = "#1f2933", "#b4451f", "#9aa5b1"
+_DARK = 0.5  # fraction from which a cell of a confusion matrix is so dark that its number is white
 
 
 def plot_training(history: History) -> dict[str, "Figure"]:
@@ -181,7 +182,8 @@ def plot_confusion(
     axes.imshow(fractions, cmap="Oranges", vmin=0, vmax=1)
     for i, row in enumerate(counts):
         for j, count in enumerate(row):
-            axes.annotate(f"{count:,}", (j, i), ha="center", va="center", color=INK, fontsize=9)
+            color = "white" if fractions[i][j] > _DARK else INK
+            axes.annotate(f"{count:,}", (j, i), ha="center", va="center", color=color, fontsize=9)
     columns = [*labels, *others]
     axes.set_xticks(range(len(columns)), columns, rotation=45, ha="right")
     axes.set_yticks(range(len(labels)), labels)

@@ -307,7 +307,7 @@ def test_scores_equal_those_of_eval_and_print_as_a_table(bert: sesame.Session, m
         bert.evaluate()
     asked: list[Any] = []
 
-    def scored(folder: Path, plans: Any, cluster: Any, report: Any) -> Sequence[TaskScore]:
+    def scored(folder: Path, plans: Any, cluster: Any, report: Any, command: str) -> Sequence[TaskScore]:
         asked.extend(plans)
         starts = {"pretrained": 0.75, "random": 0.5}
         chosen = {name: SelectedTrials({}, {"test": {"accuracy": (value,)}}) for name, value in starts.items()}
@@ -363,7 +363,7 @@ def test_evaluate_accepts_lists_of_names_single_numbers_and_tables(
     net = EvalTarget(folder=tmp_path, hash="of the run", name="bert_base_tiny", parameters=1)
     monkeypatch.setattr(eval_target, "subject_of", lambda flags: net)
     monkeypatch.setattr(score_plan, "plan_tasks", lambda subject, wanted: asked.append(wanted) or [])
-    monkeypatch.setattr(evaluate, "evaluate", lambda *_: [])
+    monkeypatch.setattr(evaluate, "evaluate", lambda *_, command: [])
     (tmp_path / "my.csv").write_text(
         "text,label\n" + "".join(f"a {number},{'bc'[number % 2]}\n" for number in range(40))
     )

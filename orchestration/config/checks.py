@@ -14,6 +14,7 @@ from orchestration.config.error_messages import annotations, invalid, kind_of, o
 from orchestration.config.overrides import flatten
 from orchestration.config.part_checks import describe_failure
 from orchestration.config.recipe import Cluster, Recipe
+from orchestration.trackers import find_missing
 from preprocessing.errors import BadInput
 from preprocessing.objectives import Objective
 from preprocessing.packing import Packing
@@ -43,6 +44,7 @@ def check(recipe: Recipe, cluster: Cluster) -> list[str]:
         *_check_numbers(recipe, cluster),
         *_check_lengths(recipe),
         *_check_parallelism(recipe, cluster),
+        *_check_trackers(cluster),
     ]
 
 
@@ -66,6 +68,13 @@ def find_ignored_keys(cluster: Cluster) -> list[str]:
         for name, runner in beam.foreign.items()
     }
     return [f"cluster {cluster.name}: {key} has no effect: {reasons[key]}" for key in changed if key in reasons]
+
+
+def _check_trackers(cluster: Cluster) -> Iterator[str]:
+    """Trackers whose packages are not installed."""
+    for tracker in find_missing(cluster.trackers):
+        remedy = f"run `pip install {tracker.package}`, or leave it out"
+        yield invalid("cluster.trackers", tracker.kind, f"the package {tracker.package} to be installed", remedy)
 
 
 def _check_masking(recipe: Recipe) -> Iterator[str]:

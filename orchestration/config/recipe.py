@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 
-from orchestration import environment
+from orchestration import environment, trackers
 from orchestration.config.hardware import workers_with_room
 from orchestration.config.library import is_shipped_task
 from pipeline.readers import Source
@@ -220,6 +220,11 @@ class Cluster:
     profile_steps: int = key(
         default=0, doc="Number of steps to profile on the first worker, after the first few steps; 0: no profile."
     )
+    trackers: tuple[str, ...] = key(
+        default=(trackers.MLFLOW,),
+        choices=trackers.NAMES,
+        doc="Trackers that record a run; MLflow always does, the others in the directory of the run.",
+    )
     # An earlier run reports the steps that it skipped because of loss spikes.
     skip_steps: tuple[int, ...] = key(default=(), doc="Steps to skip without training, counted from 1.")
     # Example: NCCL_SOCKET_IFNAME: eth0. ${NAME} is replaced by the variable of the process that starts the run.
@@ -271,6 +276,8 @@ class Cluster:
             self.profile_steps,
             "a number of steps from 0 (none) to 100",
         )
+        for name in self.trackers:
+            require(name in trackers.NAMES, "trackers", name, " or ".join(trackers.NAMES))
         require(self.keep_checkpoints >= 1, "keep_checkpoints", self.keep_checkpoints, "at least 1 checkpoint")
         require(all(step >= 1 for step in self.skip_steps), "skip_steps", list(self.skip_steps), "steps of at least 1")
         require(

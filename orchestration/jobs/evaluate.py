@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 import numpy as np
 
-from orchestration import environment, figures, launch, tracking
+from orchestration import environment, figures, launch, trackers, tracking
 from orchestration.config import Cluster
+from orchestration.jobs.question_table import QuestionTable, make_question_table
 from orchestration.jobs.score_plan import TaskPlan
 from orchestration.progress import Report
 from orchestration.reports import (
@@ -42,7 +43,16 @@ from preprocessing.files import of_kind, read_object, write_atomic
 from preprocessing.folders import make_directory, require_local_path
 from training.evaluation import EvalResult, is_log
 from training.metrics import Average, PairedDifference, compare_paired, glue_average, interval, submission
-from training.tasks import ExtractiveQA, SelectedTrials, TaskItem, TaskScore, TrialScore, select_trials, sign_of_metric
+from training.tasks import (
+    ExtractiveQA,
+    SelectedTrials,
+    TaskFile,
+    TaskItem,
+    TaskScore,
+    TrialScore,
+    select_trials,
+    sign_of_metric,
+)
 
 if TYPE_CHECKING:  # the import takes a second
     from matplotlib.figure import Figure
@@ -54,6 +64,7 @@ PREDICTIONS: Final = "predictions.json"
 PAGE: Final = "table.md"
 RESULT: Final = "result.json"  # result of a pretraining, in the directory of its run
 QUESTIONS: Final = "questions.json"  # the questions of the predictions, in the same order
+QUESTION_TABLE: Final = "question_table.json"  # artifact with single questions, which MLflow shows as a table
 MOST_CLASSES: Final = 20  # largest number of classes in a readable confusion matrix
 _CORRELATIONS: Final = frozenset(("matthews", "pearson", "spearman"))  # metrics whose lowest value is -1
 _MOST_NATS: Final = 700.0  # largest exponent with a finite exponential
@@ -70,6 +81,7 @@ def evaluate(
     report: Report,
     out: Path | None = None,
     left_out: list[SesameError] | None = None,
+    command: str = "",
 ) -> list[TaskScore]:
     """The score of each plan; loaded from disk if it is finished. Stored trials are not repeated.
 
@@ -77,20 +89,22 @@ def evaluate(
     warning names the task, and the other tasks are scored. If all tasks fail, the first error is raised.
 
     `out`: directory of the MLflow store, for a model of transformers, which has no MLflow run yet. `left_out` collects
-    the errors of the tasks without a score.
+    the errors of the tasks without a score. `command`: the command line of the evaluation, for MLflow.
     """
     due = [plan for plan in plans if plan.stage.state != "done"]
     if due and out and tracking.existing_run(folder) is None:
-        _create_run(folder, out)
+        _create_run(folder, out, command)
     failed = _run_missing_trials(folder, due, cluster, report)
     scores, errors = dict[str, TaskScore](), list[SesameError]()
-    unlogged = tracking.read_unlogged_metrics(folder)
+    unlogged, for_trackers = tracking.read_unlogged_metrics(folder), list[trackers.Scores]()
     for plan in plans:
         try:
             score = _score(folder, plan, failed) if plan in due else load_score(plan.stage.folder)
             if tracking.existing_run(folder) and (plan in due or plan.stage.folder.name in unlogged):
                 report({"stage": "logging to MLflow"})
-                _log(folder, plan, score)
+                _log(folder, plan, score, command)
+            if plan in due and (folder / trackers.SETUP).is_file():
+                for_trackers += _scores_for_trackers(folder, plan, score)
             scores[plan.stage.folder.name] = _with_plan_values(plan, score)
         except SesameError as error:
             log.warning("left out: task %s: %s", score_name(plan.task, plan.step, plan.labels), error)
@@ -99,6 +113,7 @@ def evaluate(
         raise errors[0]
     if left_out is not None:
         left_out += errors
+    trackers.log_scores(folder, trackers.select_trackers, for_trackers)
     _publish(folder, scores)
     return list(scores.values())
 
@@ -170,6 +185,7 @@ def _publish(folder: Path, now: Mapping[str, TaskScore]) -> None:
 
     def log_all(tracked: tracking.TrackedRun) -> None:
         tracking.log_page(tracked, files, pictures)
+        tracking.update_card(tracked, folder / launch.EXPORT)
         tracking.log_scores(tracked, {f"eval/glue/average_{key}": value for key, value in averages.items()})
 
     tracking.mirror(folder, PAGE, "the table of scores", log_all)
@@ -181,10 +197,12 @@ def _last_step(folder: Path) -> int:
     return read_object(file, "delete stage.json beside it and train again", step=int)["step"] if file.is_file() else 0
 
 
-def _create_run(folder: Path, out: Path) -> None:
+def _create_run(folder: Path, out: Path, command: str) -> None:
     """Create an MLflow run for a model that was not pretrained here."""
     make_directory(folder)
-    metadata = tracking.Metadata(folder.name.rpartition("-")[0], {}, {"net": "a directory of transformers"})
+    name = folder.name.rpartition("-")[0]
+    note = f"Downstream scores of `{name}`, a directory of transformers that was not pretrained here."
+    metadata = tracking.Metadata(name, {}, {"net": "a directory of transformers", "command": command}, note)
     with tracking.run(tracking.tracking_store(out), folder, None, metadata):
         pass
 
@@ -203,11 +221,22 @@ def _score(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError]) -> 
     return score
 
 
-def _log(folder: Path, plan: TaskPlan, score: TaskScore) -> None:
+def _log(folder: Path, plan: TaskPlan, score: TaskScore, command: str) -> None:
     """Send a score to MLflow. If the store fails, the next command for this score sends it again."""
-    record = replace(_record(plan, _load_results(plan), score), last=_last_step(folder))
+    record = replace(_record(plan, _load_results(plan), score), last=_last_step(folder), command=command)
     task = plan.stage.folder.name
     tracking.mirror(folder, task, f"the scores of {plan.task}", lambda tracked: tracking.log_task(tracked, record))
+
+
+def _scores_for_trackers(folder: Path, plan: TaskPlan, score: TaskScore) -> list[trackers.Scores]:
+    """The headline scores and the figures of a task, as MLflow gets them, for the trackers of the run beside it."""
+    record = _record(plan, _load_results(plan), score)
+    step = _last_step(folder) if score.step is None else score.step
+    values = {f"eval/{record.name}/{key}": value for key, value in record.headline.items()}
+    by_labels = {f"eval/{record.name}/by_labels/{key}": value for key, value in record.headline.items()}
+    pictures = {f"{record.name}/{name}": figure for name, figure in record.figures.items()}
+    scores = [trackers.Scores(step, values, pictures)]
+    return [*scores, trackers.Scores(score.labels, by_labels, {})] if score.labels else scores
 
 
 def _run_missing_trials(
@@ -519,6 +548,7 @@ def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.Task
     params |= {"gain": asdict(score.gain)} if score.gain else {}
     params |= {**guesses(score), "chosen": {start: one.how for start, one in score.starts.items()}}
     examples = [found.example for _, found in results if found.example]
+    table = _question_table(plan, results, score)
     return tracking.TaskRecord(
         name=score.task,
         step=score.step,
@@ -528,9 +558,62 @@ def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.Task
         headline=headline,
         figures=_figures(plan, results, score),
         files={"table.md": score_page(score.task, [score])} | ({"example.txt": examples[0]} if examples else {}),
-        dataset=plan.data_digest,
+        note=_note(plan, score, table),
+        tables={QUESTION_TABLE: (table.columns, table.rows)} if table else {},
+        datasets=_datasets(plan),
+        corpus=plan.cells[0].corpus if plan.kind is None else None,
         cells=[_trial_record(cell, found) for cell, found in results],
     )
+
+
+def _note(plan: TaskPlan, score: TaskScore, table: QuestionTable | None) -> str:
+    """The description of the run of a task in Markdown."""
+    of = plan.cells[0].task
+    described = f": {of.description.rstrip('.')} ({of.citation.rstrip('.')})" if isinstance(of, TaskFile) else ""
+    medians = ", ".join(
+        f"{start} {scale_value(median(score.values(start)), score.metric):.1f}" for start in score.starts
+    )
+    lines = [
+        f"task `{score.task}`{described}",
+        f"{score.metric.replace('_', ' ')} on {score.split}: {medians}",
+        *(f"{split}: {len(plan.items[split]):,} questions of `{file.location}`" for split, file in plan.files.items()),
+        *score.notes,
+    ]
+    lines += [f"`{QUESTION_TABLE}`: {table.describe()}, with expected and predicted answers"] if table else []
+    return "\n".join(f"* {line}" for line in lines)
+
+
+def _question_table(plan: TaskPlan, results: Results, score: TaskScore) -> QuestionTable | None:
+    """The single questions of the scored splits, with the predictions of the first selected trials."""
+    splits = plan.parts or (plan.split,)
+    items = {split: plan.items[split] for split in splits if split in plan.items}
+    answers = {start: _select_chosen(results, score.starts, start)[0][1].predictions for start in score.starts}
+    golds = {split: [_show_gold(plan, item) for item in of] for split, of in items.items()}
+    return make_question_table(items, golds, answers)
+
+
+def _show_gold(plan: TaskPlan, item: TaskItem) -> Any:
+    """The correct answer as a person reads it: a choice by its text."""
+    options = getattr(item.texts[0], "options", ()) if item.texts else ()
+    gold = _gold(plan, item)["gold"]
+    return options[gold] if isinstance(gold, int) and not isinstance(gold, bool) and gold < len(options) else gold
+
+
+def _datasets(plan: TaskPlan) -> list[tracking.TaskDataset]:
+    """The files of a task, as datasets of its run."""
+    digests = plan.cells[0].digests
+    return [
+        tracking.TaskDataset(
+            name=f"{plan.task}, {split}",
+            digest=digests.get(split, plan.data_digest),
+            location=file.location,
+            columns=file.columns,
+            num_rows=len(plan.items[split]),
+            context="training" if split == "train" else "evaluation",
+            is_scored=split in (plan.parts or (plan.split,)),
+        )
+        for split, file in plan.files.items()
+    ]
 
 
 def _join_names(values: Iterable[tuple[tuple[str, ...], T]]) -> dict[str, T]:

@@ -56,7 +56,8 @@ def export(
             spec, tensors = load_weights(weights)
             to_transformers(tensors, spec, source, unfinished, heads=False)
             becomes = without_heads(becomes.split(",")[0])
-        write_atomic(unfinished / "README.md", model_card(folder, license=license, heads=heads).encode())
+        card = model_card(folder, license=license, heads=heads, address=repo or str(to.absolute()))
+        write_atomic(unfinished / "README.md", card.encode())
     address = hub.push(api, to, repo) if api else ""
     return sorted(path.name for path in to.iterdir()), becomes, address
 

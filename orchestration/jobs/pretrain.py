@@ -88,6 +88,7 @@ def train_locked(
                     grow_s=60 * cluster.scale_up_interval_minutes,
                 ),
                 env=env,
+                other_trackers=cluster.trackers,
                 dashboard=cluster.ray_dashboard,
                 on_progress=report,
                 stop_request=stop_request,

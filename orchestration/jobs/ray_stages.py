@@ -65,7 +65,9 @@ def _evaluate(
     plans = plan_supported_tasks(eval_target.target_of_run(job.plan.run.folder), fit) if fit.tasks else []
     if not plans:
         return result, []
-    return result, evaluate.evaluate(job.plan.run.folder, plans, job.cluster, report, left_out=left_out)
+    return result, evaluate.evaluate(
+        job.plan.run.folder, plans, job.cluster, report, left_out=left_out, command=job.command
+    )
 
 
 def _ray(job: Job, report: Report) -> AbstractContextManager[None]:

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,14 @@ _UNRELIABLE: Final = "too few for a reliable score"
 
 
 @dataclass(frozen=True)
+class SplitFile:
+    """The file of a split, and its columns with the type of their first value."""
+
+    location: str
+    columns: Mapping[str, type]
+
+
+@dataclass(frozen=True)
 class TaskPlan:
     """The trials of one task, and the definition of its score."""
 
@@ -61,6 +70,7 @@ class TaskPlan:
     kind: Any = None  # the task specification; None for a task of held-out documents
     step: int | None = None  # pretraining step of the weights, if they are those of a checkpoint
     parts: tuple[str, ...] = ()  # the splits that are averaged, if `split` is MEAN
+    files: Mapping[str, SplitFile] = field(default_factory=dict)  # by split
 
     def file_of(self, cell: EvalTrial) -> Path:
         """The file with the result of a trial; grids that have the same trial share it."""
@@ -237,6 +247,7 @@ class _TaskData:
     directory: Path
     is_tuned: bool
     items: Mapping[str, Sequence[TaskItem]]  # by split
+    files: Mapping[str, SplitFile]  # by split
     notes: Sequence[str]  # problems in the files
     answered: Sequence[str]  # splits with answers, except train
     submitted: Collection[str]  # splits of a leaderboard
@@ -303,6 +314,7 @@ def _plan_file_task(target: EvalTarget, task: TaskFile, request: EvalRequest) ->
         submission={name: file for name, file in task.leaderboard_files.items() if name in data.used},
         kind=task.task,
         step=target.step,
+        files={name: data.files[name] for name in data.used},
     )
 
 
@@ -310,13 +322,13 @@ def _read_task_data(target: EvalTarget, task: TaskFile, request: EvalRequest) ->
     """Read the files of a task and select the scored splits. Raises BadInput if the task is impossible with them."""
     directory, is_tuned = request.task_data_dir or Path(), _is_tuned(task)
     leaderboard = set(task.leaderboard_files) if request.for_leaderboard else set[str]()
-    items, notes = _read_items(task, directory, leaderboard)
+    items, files, notes = _read_items(task, directory, leaderboard)
     answered = [name for name, each in items.items() if name != "train" and any(i.gold is not None for i in each)]
     check_task_support(target, task, is_tuned=is_tuned)
     _check_splits(task, items, answered, directory, is_tuned)
     submitted = leaderboard & set(items)
     scored, scored_note = _select_scored_splits(task, items, answered, directory, bool(submitted))
-    return _TaskData(task, directory, is_tuned, items, notes, answered, submitted, scored, scored_note)
+    return _TaskData(task, directory, is_tuned, items, files, notes, answered, submitted, scored, scored_note)
 
 
 def _select_tunings(target: EvalTarget, data: _TaskData, request: EvalRequest) -> _TaskTuning:
@@ -407,16 +419,20 @@ def _is_tuned(task: TaskFile) -> bool:
     return kind.way == "tuned" or (kind.way == "written" and kind.generation.tunes and "train" in task.files)
 
 
-def _read_items(task: TaskFile, data: Path, submitted: Collection[str]) -> tuple[dict[str, list[TaskItem]], list[str]]:
-    """The items of each split that exists, and notes on rows that are not used.
+def _read_items(
+    task: TaskFile, data: Path, submitted: Collection[str]
+) -> tuple[dict[str, list[TaskItem]], dict[str, SplitFile], list[str]]:
+    """The items and the file of each split that exists, and notes on rows that are not used.
 
     Raises BadInput if a split for a leaderboard has malformed rows: its later predictions would have wrong row numbers.
     """
-    items, notes = {}, []
+    items, locations, notes = {}, {}, []
     for split, files in task.files.items():
         if not files.is_there(data):
             continue
         items[split], records = task.items(split, data)
+        first = records.rows[0] if records.rows else {}
+        locations[split] = SplitFile(files.location(data), {name: type(first[name]) for name in _columns(first)})
         if split in submitted and records.malformed:
             raise BadInput(
                 f"task {task.name}, {split}: malformed row in a split for a leaderboard: {records.malformed[0]}; "
@@ -425,7 +441,20 @@ def _read_items(task: TaskFile, data: Path, submitted: Collection[str]) -> tuple
         unlabeled = [] if _is_unlabeled(files.select_files(data), task) else _describe_unlabeled(items[split])
         notes += [f"task {task.name}, {split}: {note}" for note in records.notes]
         notes += [f"task {task.name}, {split}: {note}; this split is not scored" for note in unlabeled]
-    return items, notes
+    return items, locations, notes
+
+
+def _columns(record: Mapping[str, Any]) -> list[str]:
+    """The columns of a record; those of a table by their names in its header, or else by their numbers.
+
+    The record of a table has each column also by its number, and by its number from the end.
+
+    >>> _columns({"0": "a", "1": "b", "-2": "a", "-1": "b", "text": "a", "label": "b"}), _columns({"0": "a", "-1": "a"})
+    (['text', 'label'], ['0'])
+    """
+    from_end = [name for name in record if re.fullmatch(r"-[0-9]+", name)]
+    numbers = list(map(str, range(len(from_end))))
+    return [name for name in record if name not in (*from_end, *numbers)] or numbers
 
 
 def _describe_fallbacks(task: TaskFile, data: Path) -> str:

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,8 +22,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orchestration import figures, tracking
+from orchestration import figures, trackers, tracking
 from orchestration.launch.attempt import Attempt, find_newest_step
+from orchestration.launch.layouts import LAYOUTS, Layout, LayoutHistory, tags_of
 from orchestration.launch.nodes import GrowthTrigger, Nodes, WorkerRequirements, watch_nodes
 from orchestration.launch.out_of_memory import OutOfMemory
 from orchestration.launch.placement import NODES_S, WorkerGroup, place_workers
@@ -75,6 +76,7 @@ def pretrain(
     address: str = "",
     restart_policy: RestartPolicy = RestartPolicy(),
     env: Mapping[str, str] = NONE,
+    other_trackers: Sequence[str] = (),
     dashboard: bool = False,
     on_progress: Report = ignore_progress,
     stop_request: StopRequest | None = None,
@@ -88,7 +90,8 @@ def pretrain(
 
     After SIGTERM or SIGINT, the workers save a checkpoint if an update was done; then Preempted or KeyboardInterrupt is
     raised. A second signal raises it at once. BadInput and Diverged of a worker are raised unchanged. A caller that
-    handles signals itself passes `stop_request`. Every caller must hold the lock of the run directory.
+    handles signals itself passes `stop_request`. `other_trackers` are the names of trackers beside MLflow. Every caller
+    must hold the lock of the run directory.
     """
     folder = Path(run.folder)
     needs = WorkerRequirements(
@@ -103,7 +106,9 @@ def pretrain(
     if run.resume == "never":
         _set_aside(folder)
     tracking.history(folder)  # raises if the metrics file is damaged
+    LayoutHistory(folder).read()  # the same for the history of layouts
     write_run(run)
+    _write_trackers(folder, other_trackers, metadata)
     report = _StageReport(on_progress)
     with (
         _wait_for_own_workers(folder),
@@ -119,10 +124,11 @@ def pretrain(
         ),
     ):
         report({"stage": "starting workers"})
+        origin = {"command": str(metadata.tags.get("command", "")), "cluster": metadata.files.get("cluster.yaml", "")}
         with nullcontext(stop_request) if stop_request else stop_signals() as request:
             remove_unfinished(folder)  # files of a command that was killed
             with nullcontext() if is_ours() else watch_nodes(needs) as nodes:
-                result = Training(run, needs, env, tracked, request, restart_policy, nodes, report).result()
+                result = Training(run, needs, env, tracked, request, restart_policy, nodes, report, origin).result()
             report({"stage": "logging to MLflow"})
             log_results(folder, tracked, result.finished, report)
             if not result.finished:
@@ -149,6 +155,13 @@ def log_results(folder: Path, tracked: tracking.TrackedRun, finished: bool, repo
             most_s = tracking.MOST_S + _size(export) / SLOWEST
             tracking.wait_while_available(tracked.uri, partial(tracking.log_model, tracked, export), most_s)
         tracking.clear_pending(folder, "results")
+
+
+def _write_trackers(folder: Path, names: Sequence[str], metadata: tracking.Metadata) -> None:
+    """Store the trackers of a run beside MLflow, with its name, parameters and description."""
+    chosen = [tracker.kind for tracker in trackers.select_trackers(names)]
+    params = tracking.flatten_params(metadata.params)
+    trackers.write_setup(folder, chosen, tracking.run_name(metadata.name, folder), params, metadata.note)
 
 
 def _size(folder: Path) -> int:
@@ -210,7 +223,7 @@ def _set_aside(folder: Path) -> None:
 
     The training loop does the same with the checkpoints.
     """
-    names = (tracking.RUN_FILE, tracking.METRICS_FILE, tracking.BEHIND, RESTARTS)
+    names = (tracking.RUN_FILE, tracking.METRICS_FILE, tracking.BEHIND, RESTARTS, LAYOUTS, *trackers.FILES)
     prefixes = (f"old{number}-" if number > 1 else "old-" for number in count(1))
     prefix = next(old for old in prefixes if not any((folder / f"{old}{name}").exists() for name in names))
     for name in names:
@@ -234,12 +247,14 @@ class Training:
         restart_policy: RestartPolicy,
         nodes: Nodes | None,
         on_progress: Report,
+        origin: Mapping[str, str] = NONE,
     ) -> None:
+        """`origin`: the command and the cluster file of the run, for the history of its layouts."""
         self.run, self.needs, self.tracked, self.stop_request = run, needs, tracked, stop_request
         self.env = env
         self.restart_policy, self.nodes, self.on_progress = restart_policy, nodes, on_progress
         self.furthest, self.failures = -1, 0  # highest step so far; deaths in a row without progress
-        self.worlds: list[str] = []  # each number of workers, with the step from which it was used
+        self.layouts, self.has_begun = LayoutHistory(Path(run.folder), origin), False
 
     def result(self) -> "TrainingResult":
         """Train and return the result of the first worker. Raises ResourceError if workers die again and again."""
@@ -249,7 +264,7 @@ class Training:
                 attempt: Attempt | None = None
                 try:
                     group = group or room.enter_context(self._place())
-                    self._log_num_workers(group)
+                    self._log_layout(group)
                     attempt = self._attempt(group)
                     result = attempt.result()
                     if result.finished or self.stop_request.signal:
@@ -284,7 +299,7 @@ class Training:
 
     def _place(self) -> AbstractContextManager[WorkerGroup]:
         """Resources for all workers at the start of a run; later, for as many workers as are allowed and fit."""
-        has_started = bool(self.worlds) or (self.run.resume != "never" and find_newest_step(Path(self.run.folder)) > 0)
+        has_started = self.has_begun or (self.run.resume != "never" and find_newest_step(Path(self.run.folder)) > 0)
         needs = self.needs if has_started else replace(self.needs, min_workers=0)
         wait_s = NODES_S if has_started and self.nodes else None
         return place_workers(needs, self.run.engine, self.env, self.stop_request, self.nodes, wait_s, self.on_progress)
@@ -329,16 +344,20 @@ class Training:
         log.warning("%s after step %d; restarting from the newest checkpoint", death, step)
         tracking.log_tags(self.tracked, Path(folder), restarts=_increment(Path(folder) / RESTARTS))
 
-    def _log_num_workers(self, group: WorkerGroup) -> None:
-        """Log the number of workers to MLflow, with its history, if it has changed."""
-        entry = f"{group.num} from step {find_newest_step(Path(self.run.folder)) if self.worlds else 0}"
-        if self.nodes and (not self.worlds or self.worlds[-1].split()[0] != entry.split()[0]):
-            self.worlds.append(entry)
-            if len(self.worlds) > 1 or group.num < self.needs.num_workers:
-                history = ", ".join(self.worlds)
-                tracking.log_tags(
-                    self.tracked, Path(self.run.folder), num_workers=group.num, num_workers_history=history
-                )
+    def _log_layout(self, group: WorkerGroup) -> None:
+        """Record the layout of a group with the step at which it begins, and log the history to MLflow."""
+        folder = Path(self.run.folder)
+        is_new = self.run.resume == "never" and not self.has_begun  # its checkpoints belong to the earlier run
+        step = 0 if is_new else find_newest_step(folder)
+        self.has_begun = True
+        try:
+            periods = self.layouts.add(step, Layout.of(self.run.engine, group.num))
+            text = (folder / LAYOUTS).read_text(encoding="utf-8")
+        except OSError as error:
+            log.warning("%s: lacks the current layout (%s)", folder / LAYOUTS, error.strerror)
+            return
+        if tags := tags_of(periods, self.needs.num_workers):
+            tracking.log_tags(self.tracked, folder, {LAYOUTS: text}, **tags)
 
 
 def _increment(file: Path) -> int:

@@ -19,6 +19,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from orchestration.figures import plot_training
 from orchestration.full_disk import explain_full_disk
 from orchestration.launch.compute_timer import ComputeTimer
 from orchestration.launch.heartbeat import MEETING, STEP, Heartbeat
@@ -26,7 +27,8 @@ from orchestration.launch.out_of_memory import MemoryUse, explain_out_of_memory
 from orchestration.launch.processes import ProcessIdentity
 from orchestration.launch.stacks import Stacks
 from orchestration.launch.step_reports import StepReporter
-from orchestration.tracking import STATE, MetricLog, TrackedRun, hardware, log_tags
+from orchestration.trackers import TrackerMirror, select_trackers
+from orchestration.tracking import METRICS_FILE, STATE, MetricLog, TrackedRun, hardware, history, log_tags
 from preprocessing.errors import BadInput
 from preprocessing.files import sums_of, to_checked_json, write_atomic
 from preprocessing.lock import register_process
@@ -195,6 +197,7 @@ class Worker:
         self.timer.attach(engine.model, run.engine.device)
         tags = hardware() | _gpus(run, self.world)
         metrics = MetricLog(Path(run.folder), tracked, tags=tags) if self.rank == 0 else None
+        others = mirror_to_trackers(Path(run.folder)) if metrics else None
 
         def log(step: int, values: dict[str, float]) -> None:
             self.step = step
@@ -226,6 +229,8 @@ class Worker:
             if metrics:
                 self._report_stage("mirroring metrics")
                 metrics.close(self.events.append)
+            if others:
+                others.close()
         if metrics and result.state.skip_steps:
             log_tags(tracked, Path(run.folder), skip_steps=list(result.state.skip_steps))
         if result.finished:
@@ -274,6 +279,15 @@ def _gpus(run: Run, world: int) -> dict[str, str]:
 
 def ignore_heartbeat() -> None:
     """A `beat` callback that does nothing."""
+
+
+def mirror_to_trackers(folder: Path) -> TrackerMirror | None:
+    """Start to send the metrics of the run in `folder` to its trackers beside MLflow."""
+    try:
+        return TrackerMirror(folder, folder / METRICS_FILE, select_trackers, lambda: plot_training(history(folder)))
+    except BadInput as error:
+        logging.getLogger(__name__).warning("%s; its trackers other than MLflow get nothing", error)
+        return None
 
 
 def keeper(run: Run, engine: "Engine[Model]", beat: Callable[[], None] = ignore_heartbeat) -> Callable[[int], None]:

@@ -103,7 +103,8 @@ TAGS: Final = (
     LoggedName("cluster", "Name of the cluster file."),
     LoggedName("cluster.<key>", "Value of each key of the cluster file."),
     LoggedName("num_workers", "Number of workers."),
-    LoggedName("num_workers_history", "Number of workers over time, if workers were lost or added."),
+    LoggedName("num_workers_history", "Number of workers over time, if it changed; with the steps."),
+    LoggedName("layout_history", "Layouts over time (workers, ZeRO stage, parallelism, precision), if they changed."),
     LoggedName("restarts", "Number of restarts of the workers, if a worker died."),
     LoggedName("skip_steps", "Steps skipped because of loss spikes, or by cluster.skip_steps."),
     LoggedName("zero_stage", "Stage of ZeRO."),
@@ -129,6 +130,7 @@ TAGS: Final = (
     LoggedName("mlflow.source.git.commit", "Commit of the checkout."),
     LoggedName("mlflow.source.name", "Always `sesame`."),
     LoggedName("mlflow.note.content", "Description of the run, in Markdown."),
+    LoggedName("mlflow.loggedArtifacts", "Artifacts that the UI shows as tables; in the run of a task."),
     LoggedName("mlflow.parentRunId", "ID of the parent run, for tasks, trials and runs of an ablation."),
     LoggedName("mlflow.runName", "Name of the run."),
 )

@@ -7,9 +7,9 @@ stores.py.
 """
 
 from orchestration.tracking.corpus_runs import corpus_metadata, corpus_progress, corpus_run, log_card
-from orchestration.tracking.metadata import Metadata, hardware
+from orchestration.tracking.metadata import Metadata, flatten_params, hardware, run_name
 from orchestration.tracking.metrics import METRICS_FILE, MetricLog, history
-from orchestration.tracking.models import STATE, ModelVersion, log_model, register
+from orchestration.tracking.models import STATE, ModelVersion, log_model, register, update_card
 from orchestration.tracking.runs import (
     RUN_FILE,
     TrackedRun,
@@ -32,7 +32,7 @@ from orchestration.tracking.runs import (
     tag,
     tracking_store,
 )
-from orchestration.tracking.scores import TaskRecord, TrialRecord, log_page, log_task
+from orchestration.tracking.scores import TaskDataset, TaskRecord, TrialRecord, log_page, log_task
 from orchestration.tracking.store_timeout import (
     BEHIND,
     MOST_S,
@@ -53,6 +53,7 @@ __all__ = [
     "Metadata",
     "MetricLog",
     "ModelVersion",
+    "TaskDataset",
     "TaskRecord",
     "TrackedRun",
     "TrackingStore",
@@ -69,6 +70,7 @@ __all__ = [
     "existing_run",
     "explain_missing_run",
     "find_run_directory",
+    "flatten_params",
     "hardware",
     "history",
     "log_and_suppress",
@@ -86,8 +88,10 @@ __all__ = [
     "redact",
     "register",
     "run",
+    "run_name",
     "summarize_error",
     "tag",
     "tracking_store",
+    "update_card",
     "wait_while_available",
 ]

@@ -205,11 +205,14 @@ def _processor() -> str:
     return next(named, platform.processor() or platform.machine())
 
 
-def log_corpus(client: Any, run_id: str, corpus: Path, context: str) -> None:
-    """Log a corpus as the run's dataset, so that the UI shows the lineage from its manifest to this run."""
+def log_corpus(client: Any, run_id: str, corpus: Path, context: str) -> tuple[str, str]:
+    """Log a corpus as the run's dataset, so that the UI shows the lineage from its manifest to this run. Returns name
+    and digest of the dataset."""
     from mlflow.entities import Dataset
 
-    log_dataset(client, run_id, Dataset(**_dataset(corpus)), context)
+    dataset = _dataset(corpus)
+    log_dataset(client, run_id, Dataset(**dataset), context)
+    return dataset["name"], dataset["digest"]
 
 
 def _dataset(corpus: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -27,11 +28,13 @@ from orchestration.tracking.store_timeout import database_file, folder_of, redac
 from preprocessing.errors import BadInput
 from preprocessing.files import read_object
 from preprocessing.tokenization import Vocab
+from training.run import load_stored_run
 
 if TYPE_CHECKING:  # torch takes seconds to import
     from training.formats import TransformersPipeline
 
-NAME: Final = "model"  # name of the model of a run; its address is runs:/RUN/model
+# directories of a model: the model of its pipeline, and the whole export, if the pipeline does not use all weights
+PIPELINE, WHOLE = "model", "pretraining"
 MLMODEL: Final = "MLmodel"  # the file that describes a model; a directory with it is a model
 STATE: Final = "sesame.model_status"  # tag of a run: a description of its model, or the reason why it has none
 VERSIONS: Final = "mlflow.modelVersions"  # tag of a model by which the UI shows its registered versions
@@ -44,6 +47,7 @@ INSTANCES: Final = {  # the pipeline classes of transformers
 NEW_TOKENS: Final = 20  # tokens that a generating model adds if the caller sets no number
 SENTENCE: Final = "The people of the town came to the house"
 REQUIRED: Final = ("mlflow", "torch", "transformers")
+_OF_TASKS: Final = re.compile(r"/(pretrained|random)_[^/]+$|/by_labels/|^eval/glue/average_")  # scores of tasks
 
 
 @dataclass(frozen=True)
@@ -59,56 +63,75 @@ class ModelVersion:
 
 
 def log_model(tracked: TrackedRun, export: Path) -> str:
-    """Log the exported directory as the run's MLflow model `model`, once per run; returns its ID.
+    """Log the exported directory as the run's MLflow model, once per run; returns its ID.
 
-    Weights are hard links instead of copies if the artifacts of the store are on the same disk.
+    The model is named after the run and its last step. Weights are hard links instead of copies if the artifacts of the
+    store are on the same disk, and if the class of the pipeline has all weights.
     """
     client = client_of(tracked.uri)
     run = client.get_run(tracked.run_id)
-    if ids := _models_of(run):
+    if ids := find_models(run):
         return ids[0]
     from mlflow.entities import LoggedModelOutput
 
     from training.formats import pipeline
 
     what = pipeline(export)
-    card = _card(run, export, what)
+    last_step = _last_step(run, export)
     model = client.create_logged_model(
         run.info.experiment_id,
-        NAME,
+        names.model_of_run(f"{run.info.run_name}-step-{last_step}"),
         source_run_id=tracked.run_id,
-        tags={NOTE: names.value(card)},
         params=dict(run.data.params),
         model_type=what.task,
     )
     status = "FAILED"
     try:
         with tempfile.TemporaryDirectory(dir=export.parent, prefix=UNFINISHED) as folder:
+            _write_weights(Path(folder), export)
+            card = _card(run, export, what, _Address.of(tracked, model.model_id, export))
             _write(Path(folder), export, what, card, model, tracked.run_id)
             _publish(client, model, Path(folder))
+        client.set_logged_model_tags(model.model_id, {NOTE: names.value(card)})
         status = "READY"
     finally:
         client.finalize_logged_model(model.model_id, status)
-    held_out = _find_held_out_metrics(run, model.model_id)
-    last_step = max((metric.step for metric in held_out), default=0)
     client.log_outputs(tracked.run_id, [LoggedModelOutput(model.model_id, last_step)])
-    client.log_batch(tracked.run_id, metrics=held_out)
+    client.log_batch(tracked.run_id, metrics=_find_last_metrics(run, model.model_id))
     client.set_tag(tracked.run_id, STATE, _state(what))
     return str(model.model_id)
 
 
-def _models_of(run: Any) -> list[str]:
+def find_models(run: Any) -> list[str]:
     """The IDs of the models of a run, the newest first."""
     outputs = run.outputs.model_outputs if run.outputs else []
     return [output.model_id for output in reversed(outputs)]
 
 
-def _find_held_out_metrics(run: Any, model_id: str) -> list[Any]:
-    """The last point of each metric on held-out text, from the entry of the run, as a metric of the model."""
+def _last_step(run: Any, export: Path) -> int:
+    """The last step of a run, from its directory; for other weights, from its metrics."""
+    try:
+        return load_stored_run(export.parent).steps
+    except BadInput:
+        return max((point.step for point in run.data.to_proto().metrics), default=0)
+
+
+def _find_last_metrics(run: Any, model_id: str) -> list[Any]:
+    """The last training loss and the last point of each metric on held-out text, as metrics of the model.
+
+    Their dataset is the corpus of the run, so that the UI shows it as the dataset of the model. Scores of tasks are
+    left out: they have other datasets.
+    """
     from mlflow.entities import Metric
 
-    last = (point for point in run.data.to_proto().metrics if point.key.startswith("eval/"))
-    return [Metric(point.key, point.value, point.timestamp, point.step, model_id) for point in last]
+    inputs = run.inputs.dataset_inputs if run.inputs else []
+    corpus = (inputs[0].dataset.name, inputs[0].dataset.digest) if inputs else (None, None)
+    points = [
+        point
+        for point in run.data.to_proto().metrics
+        if point.key == "train/loss" or (point.key.startswith("eval/") and not _OF_TASKS.search(point.key))
+    ]
+    return [Metric(point.key, point.value, point.timestamp, point.step, model_id, *corpus) for point in points]
 
 
 def _state(what: "TransformersPipeline") -> str:
@@ -119,16 +142,46 @@ def _state(what: "TransformersPipeline") -> str:
 # The directory of a model
 
 
+def update_card(tracked: TrackedRun, export: Path) -> None:
+    """Replace the description of the run's model, and of its registered versions: it has scores of tasks now."""
+    client = client_of(tracked.uri)
+    run = client.get_run(tracked.run_id)
+    if not export.is_dir() or not (ids := find_models(run)):
+        return
+    from training.formats import pipeline
+
+    card = names.value(_card(run, export, pipeline(export), _Address.of(tracked, ids[0], export)))
+    client.set_logged_model_tags(ids[0], {NOTE: card})
+    for version in json.loads(client.get_logged_model(ids[0]).tags.get(VERSIONS, "[]")):
+        client.update_model_version(version["name"], version["version"], card)
+
+
+def _write_weights(folder: Path, export: Path) -> None:
+    """Write the model of the pipeline.
+
+    If its class lacks some weights, they are left out, because transformers would print a report of them at each load.
+    The whole export is then beside it. Weights are hard links to the exported files if possible.
+    """
+    from training.formats import write_for_pipeline
+
+    if not write_for_pipeline(export, folder / PIPELINE):
+        shutil.copytree(export, folder / PIPELINE, copy_function=_link)
+        return
+    for file in export.iterdir():
+        if not (folder / PIPELINE / file.name).exists() and not file.name.startswith("model"):
+            _link(file, folder / PIPELINE / file.name)
+    shutil.copytree(export, folder / WHOLE, copy_function=_link)
+
+
 def _write(folder: Path, export: Path, what: "TransformersPipeline", card: str, model: Any, run_id: str) -> None:
-    """Write all files of a model, MLmodel last. Weights are hard links to the exported files if possible."""
-    shutil.copytree(export, folder / "model", copy_function=_link)
+    """Write the other files of a model, MLmodel last."""
     tokenizer = folder / "components" / "tokenizer"
     tokenizer.mkdir(parents=True)
     for file in export.iterdir():
         if file.name != "config.json" and file.suffix not in (".safetensors", ".md"):
             _link(file, tokenizer / file.name)
     if what.task == "text-generation":  # the default of the pipeline is 256, more positions than small models have
-        (folder / "model" / "generation_config.json").write_text(json.dumps({"max_new_tokens": NEW_TOKENS}))
+        (folder / PIPELINE / "generation_config.json").write_text(json.dumps({"max_new_tokens": NEW_TOKENS}))
     example = example_of(export, what.task)
     (folder / "input_example.json").write_text(json.dumps(example))
     (folder / "serving_input_example.json").write_text(json.dumps({"inputs": example}))
@@ -159,7 +212,7 @@ def _mlmodel(what: "TransformersPipeline", model: Any, run_id: str, folder: Path
         task=what.task,
         instance_type=INSTANCES[what.task],
         pipeline_model_type=what.model_class,
-        model_binary="model",
+        model_binary=PIPELINE,
         source_model_name=what.model_class,
         torch_dtype="torch.float32",
         components=["tokenizer"],
@@ -231,10 +284,39 @@ def _find_version(name: str) -> str:
         return ""
 
 
-def _card(run: Any, export: Path, what: "TransformersPipeline") -> str:
+@dataclass(frozen=True)
+class _Address:
+    """Where a model is: its ID, its store, and whether the model of the pipeline is the whole model."""
+
+    model_id: str
+    store: str
+    is_whole: bool
+
+    @classmethod
+    def of(cls, tracked: TrackedRun, model_id: str, export: Path) -> "_Address":
+        """The address of a model in the store of its run."""
+        from training.formats import uses_all_weights
+
+        return cls(model_id, without_password(tracked.uri), uses_all_weights(export))
+
+    @property
+    def uri(self) -> str:
+        return f"models:/{self.model_id}"
+
+    @property
+    def folder(self) -> str:
+        """The directory of the whole model inside the MLflow model."""
+        return PIPELINE if self.is_whole else WHOLE
+
+    @property
+    def setup(self) -> tuple[str, str]:
+        """Python lines that connect to the store."""
+        return "import mlflow", f"mlflow.set_tracking_uri({json.dumps(self.store)})"
+
+
+def _card(run: Any, export: Path, what: "TransformersPipeline", at: _Address) -> str:
     """A description of the model and of how to load it, in Markdown."""
-    uri = f"runs:/{run.info.run_id}/{NAME}"
-    name = run.info.run_name
+    uri, name = at.uri, run.info.run_name
     how = f'mlflow.transformers.load_model("{uri}", return_type="components")'
     if not what.lacks:
         example = json.dumps(example_of(export, what.task), ensure_ascii=False)
@@ -242,7 +324,8 @@ def _card(run: Any, export: Path, what: "TransformersPipeline") -> str:
             f'mlflow.pyfunc.load_model("{uri}").predict({example})\nmlflow.transformers.load_model("{uri}")({example})'
         )
     try:
-        about = [model_card(export.parent), "## With MLflow"]
+        download = f"folder = mlflow.artifacts.download_artifacts({json.dumps(uri)}) + {json.dumps('/' + at.folder)}"
+        about = [model_card(export.parent, setup=(*at.setup, download), for_hub=False), "## With MLflow"]
     except BadInput:  # the weights do not belong to a run of Sesame
         about = [f"# {name}", run.data.tags.get(NOTE, "")]
     lines = [
@@ -250,8 +333,8 @@ def _card(run: Any, export: Path, what: "TransformersPipeline") -> str:
         f"As an MLflow model it is `{what.model_class}` of transformers, task `{what.task}`.",
         f"It does not support: {what.lacks}." if what.lacks else "",
         "`pyfunc` returns the vectors of the first of several texts." if what.task == "feature-extraction" else "",
-        f"```python\nimport mlflow\n\n{how}\n```",
-        f"Its directory `{NAME}/` has the whole model, for `from_pretrained`. No file is pickled, and loading "
+        "```python\n{}\n\n{}\n{}\n```".format(*at.setup, how),
+        f"Its directory `{at.folder}/` has the whole model, for `from_pretrained`. No file is pickled, and loading "
         "downloads nothing.",
     ]
     return "\n\n".join(line for line in lines if line) + "\n"
@@ -295,7 +378,7 @@ def register(folder: Path, export: Path, name: str, alias: str = "") -> ModelVer
         raise BadInput(f"{folder}: it has no MLflow run; train it again with `sesame train --resume never`")
     with _connect(tracked) as client:
         run = client.get_run(tracked.run_id)
-        if not export.is_dir() and not _models_of(run):
+        if not export.is_dir() and not find_models(run):
             reason = run.data.tags.get(STATE, "transformers has no such model")
             raise BadInput(
                 f"{folder}: this run has no MLflow model to register ({reason}); register a run whose model "

@@ -27,6 +27,7 @@ _READABLE: Final = 150  # maximum characters that a replaced name shares with it
 _MAPPED: Final = re.compile(r"-x[0-9a-f]{16}(\.\w{1,8})?$")  # the suffix of all replaced names
 _NO_KEY: Final = re.compile(r"[^/\w.\- :]")
 _NO_PATH: Final = re.compile(r"[^/\w.\- ]")
+_NO_LOGGED_MODEL: Final = re.compile(r"[/:.%\"'\x00-\x1f\x7f\ud800-\udfff]")
 _NO_TITLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _METRICS, _OTHERS = 1_000, 100  # MLflow's limits of metrics, and of parameters or tags, in one call
 _BYTES: Final = 400_000  # maximum bytes of metrics, or of other entities, in one call; a server accepts a million
@@ -96,6 +97,16 @@ def alias(name: str) -> str:
     )
 
 
+def model_of_run(name: str) -> str:
+    """A valid name for a logged model, without the characters / : . % and quotes.
+
+    >>> model_of_run("gpt2_tiny-10a7-step-200"), model_of_run("t5_1.1-step-8")
+    ('gpt2_tiny-10a7-step-200', 't5_1_1-step-8-xbf9a64ce9cdf33a2')
+    """
+    is_fine = 0 < len(name) <= _LONGEST_TITLE and not _NO_LOGGED_MODEL.search(name)
+    return name if is_fine and not _MAPPED.search(name) else _replacement(name, _NO_LOGGED_MODEL)
+
+
 def experiment(name: str) -> str:
     """The name of an experiment. It is not replaced, because a user has chosen it; raises BadInput if it is invalid."""
     if len(name.strip()) > 0 and len(name) <= _LONGEST_EXPERIMENT and not _NO_TITLE.search(name):
@@ -141,16 +152,38 @@ def _cut(part: str) -> str:
 # Entities
 
 
-def metric(name: str, number: float | None, time_ms: int, step: int = 0) -> Any:
-    """A point of a metric. Values that are not finite become NaN, because MLflow would store infinity as 1.8e308."""
+def metric(
+    name: str,
+    number: float | None,
+    time_ms: int,
+    step: int = 0,
+    model_id: str = "",
+    dataset: tuple[str, str] | None = None,
+) -> Any:
+    """A point of a metric. Values that are not finite become NaN, because MLflow would store infinity as 1.8e308.
+
+    With `model_id`, the point also belongs to this logged model; `dataset` has name and digest of its data.
+    """
     from mlflow.entities import Metric
 
-    return Metric(key(name), number if number is not None and math.isfinite(number) else math.nan, time_ms, step)
+    finite = number if number is not None and math.isfinite(number) else math.nan
+    return Metric(key(name), finite, time_ms, step, model_id or None, *(dataset or ()))
 
 
-def log_metrics(client: Any, run_id: str, points: Sequence[Point]) -> None:
-    """Log points of metrics in calls of a size that a server accepts, and the original names of replaced names."""
-    log_values(client, run_id, points, ())
+def log_metrics(
+    client: Any,
+    run_id: str,
+    points: Sequence[Point],
+    model_id: str = "",
+    dataset: tuple[str, str] | None = None,
+) -> None:
+    """Log points of metrics in calls of a size that a server accepts, and the original names of replaced names.
+
+    `model_id` and `dataset` are those of `metric`.
+    """
+    for batch in _batches([(metric(*point, model_id, dataset), len(point[0])) for point in points], _METRICS):
+        client.log_batch(run_id, metrics=batch)
+    log_true_names(client, run_id, (name for name, *_ in points))
 
 
 def log_params(client: Any, run_id: str, params: Iterable[tuple[str, str]]) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
@@ -71,6 +72,7 @@ KIND = ("mlflow.experimentKind", "custom_model_development")  # tag of experimen
 REFUSED = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED")  # MLflow error codes that a retry cannot fix
 
 Scores = Mapping[str, Sequence[float]]
+NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 
 
 # Stores
@@ -483,10 +485,11 @@ def _close(tracked: TrackedRun, folder: Path | None, status: str, detail: str) -
             _send_pending(tracked, folder)
 
 
-def log_tags(tracked: TrackedRun, folder: Path, **tags: object) -> None:
-    """Tag the run of `folder`. Tags that the store does not accept within seconds are stored there and sent later."""
+def log_tags(tracked: TrackedRun, folder: Path, texts: Mapping[str, str] = NO_TEXTS, /, **tags: object) -> None:
+    """Tag the run of `folder`, and log texts by file name. What the store does not accept within seconds is stored
+    there and sent later."""
     with log_and_suppress(f"{', '.join(tags)} of the run"):
-        add_logged(folder, {"tags": {key: str(value) for key, value in tags.items()}})
+        add_logged(folder, {"tags": {key: str(value) for key, value in tags.items()}, "texts": texts})
         _send_pending(tracked, folder)
 
 

@@ -5,14 +5,61 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from orchestration.tracking import names
-from orchestration.tracking.metadata import FOLDER, NOTE, flatten_params, git_tags, hardware, libraries, log_dataset
+from orchestration.tracking.metadata import (
+    FOLDER,
+    NOTE,
+    flatten_params,
+    git_tags,
+    hardware,
+    libraries,
+    log_corpus,
+    log_dataset,
+)
+from orchestration.tracking.models import find_models
 from orchestration.tracking.runs import OWNER, Owner, TrackedRun, client_of
+from preprocessing.errors import BadInput
 
 if TYPE_CHECKING:  # the import takes a second
     from matplotlib.figure import Figure
+
+
+TABLES: Final = "mlflow.loggedArtifacts"  # tag by which the UI shows files as tables
+BASELINE: Final = "random_"  # prefix of scores of a randomly initialized model
+_TYPES: Final[Mapping[type, str]] = {bool: "boolean", int: "long", float: "double"}  # of a schema; others are strings
+
+
+@dataclass(frozen=True)
+class TaskDataset:
+    """The file of a split: its name, the digest of its questions, its columns with types, its number of questions."""
+
+    name: str
+    digest: str
+    location: str  # absolute path, pattern or URL
+    columns: Mapping[str, type]
+    num_rows: int
+    context: str  # training or evaluation
+    is_scored: bool = False  # whether the score of the task is computed on it
+
+    def entity(self) -> Any:
+        """The dataset as an entity of MLflow; its source is the location, its schema has the columns."""
+        from mlflow.entities import Dataset
+
+        columns = [
+            {"type": _TYPES.get(kind, "string"), "name": name, "required": True} for name, kind in self.columns.items()
+        ]
+        uri = self.location if "://" in self.location else f"file://{self.location}"
+        return Dataset(
+            names.title(self.name),
+            self.digest[:36],  # MLflow's limit of length; the profile has the complete digest
+            "local",
+            json.dumps({"uri": uri}),
+            json.dumps({"mlflow_colspec": columns}),
+            json.dumps({"num_rows": self.num_rows, "digest": self.digest}),
+        )
 
 
 @dataclass(frozen=True)
@@ -35,10 +82,15 @@ class TaskRecord:
     headline: Mapping[str, float]  # logged in the run of the pretraining, below `eval/<task>/`
     figures: Mapping[str, "Figure"] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # texts by file name
+    # columns and rows of each table, by file name
+    tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]] = field(default_factory=dict)
+    note: str = ""  # description of the run in Markdown
+    command: str = ""  # command line of the evaluation
     step: int | None = None  # pretraining step of the weights, if they are those of a checkpoint
     last: int = 0  # last pretraining step of the finished run, if it is known
     labels: int = 0  # labeled training examples, if a number was requested
-    dataset: str = ""  # digest of the questions and answers
+    datasets: Sequence[TaskDataset] = ()  # its files
+    corpus: Path | None = None  # the corpus whose held-out documents are its questions
     cells: Sequence[TrialRecord] = ()
 
 
@@ -54,27 +106,56 @@ def log_task(tracked: TrackedRun, record: TaskRecord) -> None:
     name += f" with {record.labels:,} labels" if record.labels else ""
     name = names.title(f"{name} of {parent.info.run_name}")
     _remove_failed(client, parent, name)
-    with _child(client, parent, name) as child:
+    tags = {"command": record.command} | ({NOTE: record.note} if record.note else {})
+    tables = [{"path": names.path(file), "type": "table"} for file in record.tables]
+    tags |= {TABLES: json.dumps(tables)} if tables else {}
+    models = find_models(parent)[:1] if record.step is None else []  # that of the last step
+    now_ms = int(time.time() * 1000)
+    step = record.last if record.step is None else record.step
+    means = [(f"eval/{record.name}/{key}", one, now_ms, step) for key, one in record.headline.items()]
+    with _child(client, parent, name, tags) as child:
         points = [(key, value, step) for key, values in record.series.items() for step, value in enumerate(values)]
         _log(client, child, points, record.params)
-        if record.dataset:
-            _log_dataset(client, child, record)
+        scored_on = _log_inputs(client, child, record, models)
+        for model in models:  # in this run, because the UI finds the datasets of a model in the runs of its metrics
+            of_model = [point for point in means if not point[0].startswith(f"eval/{record.name}/{BASELINE}")]
+            names.log_metrics(client, child, of_model, model, scored_on)
         for file, figure in record.figures.items():
             client.log_figure(child, figure, names.path(f"figures/{file}.png"))
         for file, text in record.files.items():
             client.log_text(child, text, names.path(file))
+        for file, (columns, rows) in record.tables.items():
+            content = json.dumps({"columns": list(columns), "data": list(rows)}, ensure_ascii=False)
+            client.log_text(child, content, names.path(file))
         entry = client.get_run(child) if record.cells else None
         for cell in record.cells:
-            with _child(client, entry, names.title(cell.name)) as run_id:
+            with _child(client, entry, names.title(cell.name), {"command": record.command}) as run_id:
                 losses = [("loss", loss, number + 1) for number, loss in enumerate(cell.losses)]
                 _log(client, run_id, [*((key, value, 0) for key, value in cell.scores.items()), *losses], cell.params)
-    now_ms = int(time.time() * 1000)
-    step = record.last if record.step is None else record.step
-    means = [(f"eval/{record.name}/{key}", one, now_ms, step) for key, one in record.headline.items()]
     if record.labels:
         by_labels = record.headline.items()
         means += [(f"eval/{record.name}/by_labels/{key}", one, now_ms, record.labels) for key, one in by_labels]
     names.log_metrics(client, tracked.run_id, means)
+
+
+def _log_inputs(client: Any, run_id: str, record: TaskRecord, models: Sequence[str]) -> tuple[str, str] | None:
+    """Log the files of a task, or the corpus of its questions, and the scored model as inputs of its run. Returns name
+    and digest of the dataset of the score."""
+    from mlflow.entities import LoggedModelInput
+
+    scored_on = None
+    for dataset in sorted(record.datasets, key=lambda one: not one.is_scored):  # the UI shows the first one
+        entity = dataset.entity()
+        log_dataset(client, run_id, entity, dataset.context)
+        scored_on = scored_on or ((entity.name, entity.digest) if dataset.is_scored else None)
+    if record.corpus:
+        try:
+            scored_on = log_corpus(client, run_id, record.corpus, "evaluation")
+        except BadInput:  # the corpus was deleted or moved after the evaluation
+            scored_on = None
+    if models:
+        client.log_inputs(run_id, models=[LoggedModelInput(model) for model in models])
+    return scored_on
 
 
 def log_page(tracked: TrackedRun, files: Mapping[str, str], figures: Mapping[str, "Figure"]) -> None:
@@ -87,10 +168,14 @@ def log_page(tracked: TrackedRun, files: Mapping[str, str], figures: Mapping[str
 
 
 @contextmanager
-def _child(client: Any, parent: Any, name: str) -> Iterator[str]:
-    """The ID of a new nested run, which ends as FINISHED if the block succeeds, otherwise as FAILED."""
-    inherited = (FOLDER, NOTE, "command", "recipe", "recipe_hash", "corpus_hash")
+def _child(client: Any, parent: Any, name: str, more: Mapping[str, str]) -> Iterator[str]:
+    """The ID of a new nested run, which ends as FINISHED if the block succeeds, otherwise as FAILED.
+
+    `more` are its own tags; empty values are left out.
+    """
+    inherited = (FOLDER, "recipe", "recipe_hash", "corpus_hash")
     tags = {key: value for key, value in parent.data.tags.items() if key in inherited}
+    tags |= {key: names.value(value) for key, value in more.items() if value}
     tags |= {"mlflow.parentRunId": parent.info.run_id, "mlflow.source.name": "sesame", **git_tags()}
     tags |= {OWNER: json.dumps(asdict(Owner.me())), **libraries(), **hardware()}
     run_id = client.create_run(parent.info.experiment_id, tags=tags, run_name=name).info.run_id
@@ -119,13 +204,3 @@ def _log(client: Any, run_id: str, points: Sequence[tuple[str, float, int]], par
     now_ms = int(time.time() * 1000)
     named = [(key, value, now_ms, step) for key, value, step in points]
     names.log_values(client, run_id, named, flatten_params(params).items())
-
-
-def _log_dataset(client: Any, run_id: str, record: TaskRecord) -> None:
-    from mlflow.entities import Dataset
-
-    profile = json.dumps({"digest": record.dataset})
-    dataset = Dataset(
-        names.title(record.name), record.dataset[:36], "local", json.dumps({"task": record.name}), profile=profile
-    )
-    log_dataset(client, run_id, dataset, "evaluation")

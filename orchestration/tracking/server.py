@@ -1,4 +1,5 @@
-"""The MLflow UI as Sesame serves it: with the view for model training and without the banner about usage data.
+"""The MLflow UI as Sesame serves it: with the view for model training, without the banner about usage data, and with
+tables that fit into the page.
 
 The page stores the selected view and the state of its banner in the browser, where a server cannot set them. So a line
 of script in the page sets these values if they are not set yet.
@@ -24,6 +25,12 @@ KEPT: Final = {  # values that the page stores in the browser, by the keys and v
     "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",  # a chat panel, which otherwise opens at the first visit
 }
 SCRIPT: Final = "".join(f"localStorage.getItem('{key}')??localStorage.setItem('{key}','{KEPT[key]}');" for key in KEPT)
+# MLflow 3.17: the table of models in a run is so wide that it pushes the tags and datasets of the run off the page, and
+# tables in descriptions have no space between their columns
+STYLE: Final = (
+    "div:has(.ag-root-wrapper){min-width:0}"
+    ".note-editor-preview-content :is(td,th){padding:0 16px 2px 0;text-align:left}"
+)
 # headers of the page that are not valid for the changed page
 CHANGED: Final = (b"content-length", b"cache-control", b"etag", b"last-modified")
 
@@ -91,14 +98,14 @@ def describe_source(where: TrackingStore, out: Path) -> str:
 
 
 def app() -> App:
-    """MLflow's own application with our script in its page; uvicorn calls this function."""
+    """MLflow's own application with our script and style in its page; uvicorn calls this function."""
     from mlflow.server.fastapi_app import app as theirs
 
     return with_script(theirs)
 
 
 def with_script(theirs: App) -> App:
-    """The application, with SCRIPT at the head of its page `/`. This page is never cached."""
+    """The application, with SCRIPT and STYLE at the head of its page `/`. This page is never cached."""
 
     async def ours(scope: Message, receive: Callable[[], Awaitable[Message]], send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != "/":
@@ -126,7 +133,7 @@ class _Page:
         self._body += message.get("body", b"")
         if message.get("more_body"):
             return
-        body = self._body.replace(b"<head>", f"<head><script>{SCRIPT}</script>".encode(), 1)
+        body = self._body.replace(b"<head>", f"<head><script>{SCRIPT}</script><style>{STYLE}</style>".encode(), 1)
         headers_to_keep = [(key, value) for key, value in self._start["headers"] if key.lower() not in CHANGED]
         headers = [*headers_to_keep, (b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store")]
         await self._send({**self._start, "headers": headers})

@@ -870,7 +870,7 @@ def test_run_skips_tasks_without_files_and_keeps_the_result(
         finished_run(job.plan.run.folder)
         return TRAINED
 
-    def fake_evaluate(folder, plans, *more, left_out):
+    def fake_evaluate(folder, plans, *more, left_out, command):
         scored.extend(plan.task for plan in plans)
         left_out += failed
         splits = {"dev": {"accuracy": (0.5, 0.75)}}

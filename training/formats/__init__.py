@@ -6,7 +6,16 @@ use them.
 
 from training.formats.all import FORMATS
 from training.formats.electra import half
-from training.formats.export import auto_class, describe_export, model_type, pipeline, to_transformers, without_heads
+from training.formats.export import (
+    auto_class,
+    describe_export,
+    model_type,
+    pipeline,
+    to_transformers,
+    uses_all_weights,
+    without_heads,
+    write_for_pipeline,
+)
 from training.formats.format import TransformersPipeline
 from training.formats.load import from_transformers
 from training.formats.sharded import files as weight_files
@@ -30,7 +39,9 @@ __all__ = [
     "require_fitting_weights",
     "save_weights",
     "to_transformers",
+    "uses_all_weights",
     "weight_files",
     "with_heartbeat",
     "without_heads",
+    "write_for_pipeline",
 ]

@@ -7,6 +7,7 @@ projection is an identity matrix.
 
 import re
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,7 +34,6 @@ from training.specs import Architecture, Encoder
 pooler = "albert.pooler"
 model_type = "albert"
 by_layer = False
-pipeline = make_masked_lm_pipeline
 
 LAYER = "albert.encoder.albert_layer_groups.*.albert_layers.0"
 NAMES: Names = {
@@ -54,6 +54,8 @@ NAMES: Names = {
     "heads.pair_label.pooler": ["albert.pooler"],
     "heads.pair_label.classify": ["sop_classifier.classifier"],
 }
+
+pipeline = partial(make_masked_lm_pipeline, NAMES)
 KEYS = bert.KEYS | {"embedding_size": "embedding_size", "num_hidden_groups": "num_hidden_groups"}
 BUILT_IN = {"tie_word_embeddings": True, "position_embedding_type": "absolute", "inner_group_num": 1}
 DEFAULTS: dict[str, Any] = {

@@ -1,6 +1,7 @@
 """BART (arXiv:1910.13461): BartForConditionalGeneration."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +26,6 @@ from training.specs import EncoderDecoder, Seq2SeqLearnedPositions
 pooler = ""
 model_type = "bart"
 by_layer = True
-pipeline = make_masked_lm_pipeline
 
 OFFSET = 2  # offset of position embeddings; fixed in transformers, like EPSILON
 EPSILON = 1e-5
@@ -53,6 +53,8 @@ def _side(side: str) -> Names:
 
 
 NAMES: Names = {"trunk.tokens": ["model.shared"], **_side("encoder"), **_side("decoder")}
+
+pipeline = partial(make_masked_lm_pipeline, NAMES)
 KEYS = {
     "num_hidden_layers": "encoder_layers",
     "hidden_size": "d_model",

@@ -1,6 +1,7 @@
 """BERT (arXiv:1810.04805): BertForMaskedLM, BertForPreTraining."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -25,7 +26,6 @@ from training.specs import Encoder, FullAttention, LearnedPositions
 pooler = "bert.pooler.dense"
 model_type = "bert"
 by_layer = True
-pipeline = make_masked_lm_pipeline
 
 NAMES: Names = {
     "trunk.tokens": ["bert.embeddings.word_embeddings"],
@@ -44,6 +44,8 @@ NAMES: Names = {
     "heads.pair_label.pooler": ["bert.pooler.dense"],
     "heads.pair_label.classify": ["cls.seq_relationship"],
 }
+
+pipeline = partial(make_masked_lm_pipeline, NAMES)
 KEYS = {
     "num_hidden_layers": "num_hidden_layers",
     "hidden_size": "hidden_size",

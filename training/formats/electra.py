@@ -78,7 +78,7 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 def pipeline(config: Config) -> TransformersPipeline:
     """Feature extraction: no pipeline uses the predictions of a discriminator."""
-    return TransformersPipeline("feature-extraction", "ElectraModel")
+    return TransformersPipeline("feature-extraction", "ElectraModel", unused=("discriminator_predictions.",))
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:

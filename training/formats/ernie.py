@@ -5,6 +5,7 @@ BERT.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -28,9 +29,10 @@ from training.model import ModelSpec
 pooler = "ernie.pooler.dense"
 model_type = "ernie"
 by_layer = True
-pipeline = make_masked_lm_pipeline
 
 NAMES: Names = add_prefix(bert.NAMES, "bert.", "ernie.")
+
+pipeline = partial(make_masked_lm_pipeline, NAMES)
 BUILT_IN = bert.BUILT_IN | {"use_task_id": False}
 
 

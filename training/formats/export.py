@@ -129,6 +129,28 @@ def pipeline(folder: Path) -> TransformersPipeline:
     return next(format for format in FORMATS if format.model_type == config["model_type"]).pipeline(config)
 
 
+def uses_all_weights(export: Path) -> bool:
+    """Whether the class of the pipeline has all tensors of an exported model."""
+    unused = pipeline(export).unused
+    return not unused or not any(name.startswith(unused) for name in sharded.read(export, "model"))
+
+
+def write_for_pipeline(export: Path, out: Path) -> bool:
+    """Write the exported model to `out` without the tensors that the class of its pipeline lacks; transformers would
+    warn of them at each load. Returns False, and writes nothing, if the class has all tensors.
+    """
+    if uses_all_weights(export):
+        return False
+    unused = pipeline(export).unused
+    kept = ((name, one) for name, one in sharded.read(export, "model").items() if not name.startswith(unused))
+    out.mkdir()
+    sharded.write(kept, out, "model", {"format": "pt"})
+    write_json(
+        out / "config.json", read_json(export / "config.json") | {"architectures": [pipeline(export).model_class]}
+    )
+    return True
+
+
 def _is_of_trunk(name: str) -> bool:
     """Whether a tensor is part of the trunk, or of the pooler of sentence pairs, which transformers counts as trunk."""
     return not name.startswith("heads.") or name.startswith("heads.pair_label.pooler.")

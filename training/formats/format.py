@@ -26,6 +26,9 @@ class TransformersPipeline(NamedTuple):
     task: str  # fill-mask, text-generation, ...
     model_class: str  # class for the task; it may omit heads of the exported class
     lacks: str = ""  # why no pipeline is available; "" if one is
+    unused: tuple[
+        str, ...
+    ] = ()  # prefixes of tensors that `model_class` does not have; transformers would warn of them
 
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
@@ -106,12 +109,16 @@ def add_prefix(names: Names, old: str, new: str) -> dict[str, list[str]]:
     return {ours: [re.sub(f"^{re.escape(old)}", new, name) for name in theirs] for ours, theirs in names.items()}
 
 
-def make_masked_lm_pipeline(config: Config) -> TransformersPipeline:
+def make_masked_lm_pipeline(names: Names, config: Config) -> TransformersPipeline:
+    """The pipeline that fills masks. `names` are those of the format: its class has no head for sentence pairs.
+
+    >>> heads = {"heads.pair_label.classify": ["cls.seq_relationship"]}
+    >>> make_masked_lm_pipeline(heads, {"architectures": ["BertForPreTraining"]})[1:]
+    ('BertForMaskedLM', '', ('cls.seq_relationship.',))
     """
-    >>> make_masked_lm_pipeline({"architectures": ["BertForPreTraining"]})
-    TransformersPipeline(task='fill-mask', model_class='BertForMaskedLM', lacks='')
-    """
-    return TransformersPipeline("fill-mask", config["architectures"][0].replace("ForPreTraining", "ForMaskedLM"))
+    of_pairs = [name for ours, theirs in names.items() if ours.startswith("heads.pair_label.") for name in theirs]
+    model_class = config["architectures"][0].replace("ForPreTraining", "ForMaskedLM")
+    return TransformersPipeline("fill-mask", model_class, unused=tuple(f"{name}." for name in of_pairs))
 
 
 def causal_pipeline(config: Config) -> TransformersPipeline:

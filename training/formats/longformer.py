@@ -7,6 +7,7 @@ token.
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -31,7 +32,6 @@ from training.specs import Encoder, FullAttention, SlidingWindow
 pooler = "longformer.pooler.dense"
 model_type = "longformer"
 by_layer = True
-pipeline = make_masked_lm_pipeline
 
 SELF = "longformer.encoder.layer.*.attention.self"
 NAMES: Names = {
@@ -39,6 +39,8 @@ NAMES: Names = {
     "trunk.blocks.*.attention.global_query": [f"{SELF}.query_global"],
     "trunk.blocks.*.attention.global_key_value": [f"{SELF}.key_global", f"{SELF}.value_global"],
 }
+
+pipeline = partial(make_masked_lm_pipeline, NAMES)
 BUILT_IN = {"tie_word_embeddings": True}
 
 

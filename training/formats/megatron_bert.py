@@ -1,6 +1,7 @@
 """Megatron-BERT (arXiv:1909.08053): pre-norm, without embedding norm, with a final norm."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -24,7 +25,6 @@ from training.model import ModelSpec
 pooler = "bert.pooler.dense"
 model_type = "megatron-bert"
 by_layer = True
-pipeline = make_masked_lm_pipeline
 
 NAMES: Names = {
     **{ours: theirs for ours, theirs in bert.NAMES.items() if ours != "trunk.embedding_norm"},
@@ -32,6 +32,8 @@ NAMES: Names = {
     "trunk.blocks.*.feed_forward_norm": ["bert.encoder.layer.*.ln"],
     "trunk.final_norm": ["bert.encoder.ln"],
 }
+
+pipeline = partial(make_masked_lm_pipeline, NAMES)
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:

@@ -1,6 +1,7 @@
 """RoBERTa (arXiv:1907.11692): RobertaForMaskedLM. Its positions start after the padding ID."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -25,7 +26,6 @@ from training.model import ModelSpec
 pooler = "roberta.pooler.dense"
 model_type = "roberta"
 by_layer = True
-pipeline = make_masked_lm_pipeline
 
 NAMES: Names = {
     **{
@@ -37,6 +37,8 @@ NAMES: Names = {
     "heads.masked_tokens.transform": ["lm_head.dense"],
     "heads.masked_tokens.norm": ["lm_head.layer_norm"],
 }
+
+pipeline = partial(make_masked_lm_pipeline, NAMES)
 
 
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:

@@ -87,7 +87,7 @@ def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
 
 
 def pipeline(config: Config) -> TransformersPipeline:
-    return causal_pipeline(config) if config["causal"] else make_masked_lm_pipeline(config)
+    return causal_pipeline(config) if config["causal"] else make_masked_lm_pipeline(NAMES, config)
 
 
 def spec(config: Config, tensors: Weights) -> ModelSpec:

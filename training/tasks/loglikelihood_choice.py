@@ -77,6 +77,12 @@ class LikelihoodOptions:
     subset: str = ""
     area: str = ""
 
+    @property
+    def text(self) -> str:
+        """The contexts, if there are any, and the choices in brackets."""
+        contexts = [text for text in dict.fromkeys(self.contexts) if text.strip()]
+        return " ".join([*contexts, f"[{' | '.join(self.options)}]"])
+
 
 class LikelihoodRequests(NamedTuple):
     """The requests for items, and their indices per item."""

@@ -87,6 +87,13 @@ class SplitRecords:
             f"{data}: no such file: {' or '.join(self.displayed_paths)}; set the directory with --task-data-dir"
         )
 
+    def location(self, data: Path) -> str:
+        """The absolute path or pattern of the file that is read; a member of an archive follows `#`."""
+        chosen = self.select_files(data)
+        path = chosen._path(data)
+        full = path if "://" in path else str((data / path).absolute())
+        return f"{full}#{chosen.archive_member}" if chosen.archive_member else full
+
     def is_there(self, data: Path) -> bool:
         """Whether one of the paths exists."""
         return any(one._path(data) for one in (self, *self.fallbacks))

@@ -55,7 +55,9 @@ def evaluate(
         from orchestration.jobs import evaluate as evaluate_stage
 
         left_out: list[SesameError] = []
-        scores = evaluate_stage.evaluate(target.folder, plans, hardware, report, where.output_dir, left_out)
+        scores = evaluate_stage.evaluate(
+            target.folder, plans, hardware, report, where.output_dir, left_out, flags.command_line
+        )
         files = evaluate_stage.submit(plans, scores, leaderboard_dir) if leaderboard_dir else []
     values = {"folder": str(target.folder), "scores": score_values(scores), "submission": files}
     # A directory of transformers has no corpus, and needs no export.

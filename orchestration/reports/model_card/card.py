@@ -1,7 +1,7 @@
 """The model card of a run: README.md for a model hub, with front matter, made from the files in the run directory.
 
-The card contains no path and no time, so equal runs have equal cards on any machine. If files are missing, for example
-scores or the corpus, the card says so.
+The card contains no time, and no path except the address of the export, so equal runs have equal cards on any machine.
+If files are missing, for example scores or the corpus, the card says so.
 """
 
 import json
@@ -52,11 +52,21 @@ class _ExportedModel:
     missing: str = ""  # parts of the model that `architecture` does not have
 
 
-def model_card(run_folder: Path, *, license: str = "unknown", heads: bool = True) -> str:
+def model_card(
+    run_folder: Path,
+    *,
+    license: str = "unknown",
+    heads: bool = True,
+    address: str = "FOLDER",
+    setup: Sequence[str] = (),
+    for_hub: bool = True,
+) -> str:
     """The card of a run as Markdown: how to load the model, and its recipe, data, scores and license.
 
-    `license`: an identifier of the hub, chosen by the user. `heads`: whether the export contains the heads. BadInput if
-    the directory contains no run.
+    `license`: an identifier of the hub, chosen by the user. `heads`: whether the export contains the heads. `address`:
+    the directory or repository of the export, for `from_pretrained`. `setup`: lines of Python, imports first, that set
+    the variable `folder`, which then is the address. `for_hub`: whether the card has front matter, its title and
+    a table of all values. BadInput if the directory contains no run.
     """
     run = load_stored_run(run_folder)
     name, scores = (
@@ -67,14 +77,15 @@ def model_card(run_folder: Path, *, license: str = "unknown", heads: bool = True
     model = _find_exported_model(run_folder, run, heads)
     matter = _front_matter(name, model, license, languages, scores)
     sections = [
-        f"# {name}\n\n{_about(run, model, manifest)}",
-        *([f"## Use it\n\n{_use(model, heads)}"] if model else []),
-        f"## Recipe\n\n{_recipe(run, name)}",
+        *([f"# {name}"] if for_hub else []),
+        _about(run, model, manifest),
+        *([f"## Use it\n\n{_use(model, heads, address, setup)}"] if model else []),
+        f"## Recipe\n\n{_recipe(run, name, with_values=for_hub)}",
         f"## Data\n\n{_data(manifest, languages)}",
         f"## Results\n\n{_results(run_folder, scores)}",
         f"## License\n\n{_license_text(license)}",
     ]
-    return f"---\n{matter}\n---\n\n" + "\n\n".join(sections) + "\n"
+    return (f"---\n{matter}\n---\n\n" if for_hub else "") + "\n\n".join(sections) + "\n"
 
 
 # Front matter: YAML, written as JSON, which is a subset of YAML
@@ -121,18 +132,22 @@ def _about(run: Run, model: _ExportedModel | None, manifest: Manifest | None) ->
     return f"{_capitalize(run.model.describe())}{size}, pretrained with Sesame on {text}{start}."
 
 
-def _use(model: _ExportedModel, heads: bool) -> str:
+def _use(model: _ExportedModel, heads: bool, address: str, setup: Sequence[str]) -> str:
     if not model.architecture:
         return (
             "`transformers` has no class for this model. The directory `weights` of the run has its weights as "
             "safetensors files."
         )
+    given = "folder" if setup else json.dumps(address, ensure_ascii=False)
     lines = [
         "```python",
+        *(line for line in setup if line.startswith("import ")),
         f"from transformers import {model.auto}, AutoTokenizer",
         "",
-        f'model = {model.auto}.from_pretrained("FOLDER")',
-        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
+        *(others := [line for line in setup if not line.startswith("import ")]),
+        *([""] if others else []),
+        f"model = {model.auto}.from_pretrained({given})",
+        f"tokenizer = AutoTokenizer.from_pretrained({given})",
         "```",
         "",
         f"The class is `{model.architecture}`{f', without its {model.missing}' if model.missing else ''}.",
@@ -142,7 +157,7 @@ def _use(model: _ExportedModel, heads: bool) -> str:
     return "\n".join(lines)
 
 
-def _recipe(run: Run, name: str) -> str:
+def _recipe(run: Run, name: str, *, with_values: bool) -> str:
     sampling, losses = run.sampling, run.losses
     masked = sampling.objective.describe() if sampling.objective.selects else sampling.masking.describe()
     context = LossContext(
@@ -162,6 +177,8 @@ def _recipe(run: Run, name: str) -> str:
         "seed": run.seed,
         "recipe hash": run.recipe_hash[:16],
     }
+    if not with_values:
+        return _table(("", ""), words.items())
     settings = {"optimizer": asdict(run.optimizer), "model": asdict(run.model)}
     exact = _table(("key", "value"), [(f"`{key}`", _as_text(value)) for key, value in flatten(settings)])
     return f"{_table(('', ''), words.items())}\n\n<details>\n<summary>All values</summary>\n\n{exact}\n\n</details>"

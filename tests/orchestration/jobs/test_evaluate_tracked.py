@@ -14,7 +14,7 @@ import pytest
 from orchestration import figures, launch, tracking
 from orchestration.config import load_cluster
 from orchestration.jobs import evaluate, stages
-from orchestration.jobs.score_plan import TaskPlan
+from orchestration.jobs.score_plan import SplitFile, TaskPlan
 from orchestration.launch import EvalTrial
 from orchestration.progress import ignore_progress
 from orchestration.tracking import store_timeout
@@ -93,9 +93,9 @@ def test_task_is_logged_with_parameters_metrics_and_files(
     run: tracking.TrackedRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "mini-12345678"
-    (score,) = evaluate.evaluate(
-        folder, [make_plan(folder, "hans", rates=(0.1, 0.2))], load_cluster("local"), ignore_progress
-    )
+    files = {"test": SplitFile("/data/hans.tsv", {"premise": str})}
+    plan = make_plan(folder, "hans", rates=(0.1, 0.2), files=files)
+    (score,) = evaluate.evaluate(folder, [plan], load_cluster("local"), ignore_progress, command="sesame eval mini")
     assert score.starts["pretrained"].how["learning_rate"] == 0.2
     assert "MLflow" not in caplog.text
     client = client_of(run.uri)
@@ -115,8 +115,19 @@ def test_task_is_logged_with_parameters_metrics_and_files(
         0.4125,
     ]
     assert task.data.metrics["pretrained_dev_accuracy"] == 0.825
-    assert task.inputs.dataset_inputs[0].dataset.digest == "d" * 36
-    assert {file.path for file in client.list_artifacts(task.info.run_id)} == {"figures", "table.md", "example.txt"}
+    (dataset,) = (each.dataset for each in task.inputs.dataset_inputs)
+    assert (dataset.name, dataset.digest, dataset.source) == (
+        "hans, test",
+        "d" * 36,
+        '{"uri": "file:///data/hans.tsv"}',
+    )
+    assert task.data.tags["command"] == "sesame eval mini"
+    assert "* test: 3 questions of `/data/hans.tsv`" in task.data.tags["mlflow.note.content"]
+    artifacts = {file.path for file in client.list_artifacts(task.info.run_id)}
+    assert artifacts == {"figures", "table.md", "example.txt", "question_table.json"}
+    table = json.loads(text(task.info.run_id, "question_table.json"))
+    assert table["columns"] == ["question", "expected", "predicted", "correct", "split", "place"]
+    assert len(table["data"]) == 3
     assert text(task.info.run_id, "example.txt") == "Q: why?\nA: so"
     drawn = {file.path for file in client.list_artifacts(task.info.run_id, "figures")}
     assert drawn == {f"figures/{name}.png" for name in ("scores", "rates", "confusion")}
@@ -244,6 +255,11 @@ def test_confusion_matrix_uses_merged_labels_and_an_other_column(monkeypatch: py
     labels, counts, others = confusion_arguments(written, ["", "entailment", "contradiction"], monkeypatch)
     assert (labels, others) == (list(HANS.labels), ["other"])
     assert counts == [[0, 0, 0, 1], [0, 1, 0, 0], [1, 0, 0, 0]]
+
+
+def test_numbers_of_a_confusion_matrix_contrast_with_their_cells() -> None:
+    (axes,) = figures.plot_confusion("t", ["no", "yes"], [[9, 1], [4, 6]]).axes
+    assert [one.get_color() for one in axes.texts] == ["white", figures.INK, figures.INK, "white"]
 
 
 def test_confusion_figure_includes_the_other_column() -> None:

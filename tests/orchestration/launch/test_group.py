@@ -76,7 +76,11 @@ def test_finished_run_has_figures_and_a_model_in_mlflow(reference_run: Any, plac
     assert pictures == {f"figures/{name}.png" for name in ("loss_curve", "learning_rate", "throughput")}
     run = client.get_run(run_id)
     (model,) = client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run_id}'")
-    assert (model.name, str(model.status), model.model_type) == ("model", "READY", "fill-mask")
+    assert (model.name, str(model.status), model.model_type) == (
+        f"{run.info.run_name}-step-{STEPS}",
+        "READY",
+        "fill-mask",
+    )
     assert {"MLmodel", "model", "components", "model_card.md"} <= {
         each.path for each in client.list_logged_model_artifacts(model.model_id)
     }

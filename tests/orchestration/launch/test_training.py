@@ -1,5 +1,6 @@
 """Events around the worker groups of a run: workers of an earlier command, an old metrics record, a lost Ray."""
 
+import json
 import logging
 import os
 import signal
@@ -8,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -236,3 +238,29 @@ def test_death_on_a_lost_node_does_not_count_as_a_failed_restart(run: Run, monke
     found = training_run._explain_death(again, group)
     assert (type(found), str(found), found.step) == (NodeDied, "node 10.0.0.7 is gone", 15)
     assert training_run._explain_death(again, group) is again  # all nodes are available
+
+
+# Layouts
+
+
+def test_layouts_of_all_commands_and_restarts_are_tagged(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, tagged = 0, list[dict[str, Any]]()
+    monkeypatch.setattr(launch, "find_newest_step", lambda folder: step)
+    monkeypatch.setattr(tracking, "log_tags", lambda tracked, folder, texts, **tags: tagged.append(texts | tags))
+
+    def begin(training_run: launch.Training, num_workers: int) -> None:
+        training_run._log_layout(cast(Any, SimpleNamespace(num=num_workers)))
+
+    begin(make_training(run, StopRequest()), 1)
+    assert tagged == []
+    step = 20
+    resumed = make_training(replace(run, engine=EngineSettings(zero_stage=3)), StopRequest())
+    begin(resumed, 1)
+    step = 30
+    begin(resumed, 2)
+    assert tagged[0]["layout_history"] == "1 worker, ZeRO 2, fp32 from step 0; 1 worker, ZeRO 3, fp32 from step 20"
+    assert tagged[0]["num_workers_history"] == "1 from step 0"
+    assert tagged[1]["num_workers_history"] == "1 from step 0, 2 from step 30"
+    assert [one["step"] for one in json.loads(tagged[1]["layouts.json"])] == [0, 20, 30]
+    begin(make_training(replace(run, resume="never"), StopRequest()), 1)  # its checkpoints belong to an earlier run
+    assert len(tagged) == 2

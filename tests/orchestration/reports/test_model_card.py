@@ -164,6 +164,18 @@ def test_missing_parts_of_a_run_are_omitted(tmp_path: Path) -> None:
         model_card(tmp_path)
 
 
+def test_card_for_another_place_than_a_hub_has_neither_front_matter_nor_title(run: Path) -> None:
+    text = model_card(run, for_hub=False)
+    assert text.startswith("Encoder, ")
+    assert "<details>" not in text
+    assert 'from_pretrained("org/bert")' in model_card(run, address="org/bert")
+    lines = model_card(run, setup=("import mlflow", "folder = f()")).splitlines()
+    first = lines.index("import mlflow")
+    assert lines[first + 1].startswith("from transformers import ")
+    assert lines[first + 2 : first + 5] == ["", "folder = f()", ""]
+    assert lines[first + 5].endswith(".from_pretrained(folder)")
+
+
 def test_file_names_match_those_of_the_writers() -> None:
     assert (card.WEIGHTS, card.EXPORT) == (launch.WEIGHTS, launch.EXPORT)
     assert card.RESULT == runs.RESULT

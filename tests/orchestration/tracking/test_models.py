@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
+from orchestration import tracking
 from orchestration.config import load
 from orchestration.tracking import models
 from orchestration.tracking import runs as track
 from preprocessing import tokenization
 from preprocessing.errors import BadInput
+from preprocessing.manifest import Manifest
+from tests.training.corpora import mini_corpus
 from training.formats import to_transformers
 from training.losses import MaskedTokens, NextToken, SentencePair
 from training.model import Model, ModelSpec
@@ -44,6 +47,11 @@ LOADS = pytest.mark.filterwarnings("ignore")  # warnings of the loading librarie
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> track.TrackingStore:
     return track.tracking_store(tmp_path_factory.mktemp("out"))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mini_corpus(tmp_path_factory.mktemp("text") / "corpus", num_train=3, num_validation=1)
 
 
 @pytest.fixture
@@ -76,6 +84,12 @@ def log_model_run(kind: str, place: track.TrackingStore, folder: Path) -> track.
     return tracked
 
 
+def uri_of(place: track.TrackingStore, tracked: track.TrackedRun) -> str:
+    """Return the address of the model of a run."""
+    (output,) = track.client_of(place.uri).get_run(tracked.run_id).outputs.model_outputs
+    return f"models:/{output.model_id}"
+
+
 def load_mlmodel(place: track.TrackingStore, tracked: track.TrackedRun) -> tuple[Any, Path]:
     """Return the parsed MLmodel file and its directory."""
     from mlflow.models import Model as Described
@@ -105,7 +119,7 @@ def test_model_works_with_mlflow_functions(
     import mlflow
 
     tracked = log_model_run(kind, place, tmp_path)
-    uri = f"runs:/{tracked.run_id}/model"
+    uri = uri_of(place, tracked)
     pipeline = mlflow.transformers.load_model(uri)
     assert type(pipeline.model).__name__ == net
     loaded = mlflow.pyfunc.load_model(uri)
@@ -117,7 +131,7 @@ def test_model_works_with_mlflow_functions(
     experiment = mlflow.get_run(tracked.run_id).info.experiment_id
     found = mlflow.search_logged_models(experiment_ids=[experiment], output_format="list")
     (own,) = (model for model in found if model.source_run_id == tracked.run_id)
-    assert (own.name, str(own.status), own.params) == ("model", "READY", {"seed": "0"})
+    assert (own.name, str(own.status), own.params) == (f"{kind}-step-0", "READY", {"seed": "0"})
     assert [(metric.key, metric.value) for metric in own.metrics] == [("eval/loss", 2.5)]
 
 
@@ -130,7 +144,7 @@ def test_discriminator_returns_token_vectors(
     recipe = load("electra_base", scale="tiny")
     spec = ModelSpec(model=recipe.model, losses=recipe.losses, vocab_size=320)
     monkeypatch.setitem(SPECS, "bert", spec)
-    loaded = mlflow.pyfunc.load_model(f"runs:/{log_model_run('bert', place, tmp_path).run_id}/model")
+    loaded = mlflow.pyfunc.load_model(uri_of(place, log_model_run("bert", place, tmp_path)))
     vectors = loaded.predict("The people of the town")
     assert vectors.ndim == 2
     assert vectors.shape[1] == recipe.model.hidden_size
@@ -150,7 +164,7 @@ def existing_run(folder: Path) -> track.TrackedRun:
 def test_caller_sets_the_number_of_generated_tokens(place: track.TrackingStore, store: None, tmp_path: Path) -> None:
     import mlflow
 
-    loaded = mlflow.pyfunc.load_model(f"runs:/{log_model_run('gpt', place, tmp_path).run_id}/model")
+    loaded = mlflow.pyfunc.load_model(uri_of(place, log_model_run("gpt", place, tmp_path)))
     (short,), (long,) = (loaded.predict("The people", params={"max_new_tokens": number}) for number in (1, 30))
     assert len(short) < len(long)
 
@@ -190,8 +204,9 @@ def test_mlmodel_equals_the_file_that_mlflow_writes(
 
 
 def test_weights_are_linked_and_nothing_is_pickled(place: track.TrackingStore, tmp_path: Path) -> None:
-    _, folder = load_mlmodel(place, log_model_run("bert", place, tmp_path))
+    _, folder = load_mlmodel(place, log_model_run("gpt", place, tmp_path))
     assert os.path.samefile(folder / "model" / "model.safetensors", tmp_path / "export" / "model.safetensors")
+    assert not (folder / "pretraining").exists()
     suffixes = {path.suffix for path in folder.rglob("*") if path.is_file()}
     assert suffixes <= {"", ".json", ".md", ".safetensors", ".txt", ".yaml"}
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
@@ -204,10 +219,32 @@ def test_weights_are_copied_to_another_disk(
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(os, "link", cross)
-    _, folder = load_mlmodel(place, log_model_run("bert", place, tmp_path))
+    _, folder = load_mlmodel(place, log_model_run("gpt", place, tmp_path))
     theirs, own = folder / "model" / "model.safetensors", tmp_path / "export" / "model.safetensors"
     assert theirs.read_bytes() == own.read_bytes()
     assert not os.path.samefile(theirs, own)
+
+
+@LOADS
+@pytest.mark.parametrize(
+    "name", ["bert_base", "albert_base", "ernie_1", "megatron_bert_345m", "electra_base", "t5_base"]
+)
+def test_model_of_the_pipeline_loads_without_a_report_on_other_weights(
+    name: str, place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transformers
+
+    recipe = load(name, scale="tiny")
+    losses = tuple(loss for loss in recipe.losses if not loss.not_exported)
+    monkeypatch.setitem(SPECS, "bert", ModelSpec(model=recipe.model, losses=losses, vocab_size=320))
+    own, folder = load_mlmodel(place, log_model_run("bert", place, tmp_path))
+    model_class = getattr(transformers, own.flavors["transformers"]["pipeline_model_type"])
+    _, info = model_class.from_pretrained(folder / "model", output_loading_info=True)
+    assert (info["unexpected_keys"], info["missing_keys"]) == (set(), set())
+    whole = folder / ("pretraining" if (folder / "pretraining").exists() else "model")
+    exported = json.loads((tmp_path / "export" / "config.json").read_text())["architectures"][0]
+    _, info = getattr(transformers, exported).from_pretrained(whole, output_loading_info=True)
+    assert (info["unexpected_keys"], info["missing_keys"]) == (set(), set())
 
 
 def test_card_describes_the_model_and_its_loading(place: track.TrackingStore, tmp_path: Path) -> None:
@@ -216,9 +253,59 @@ def test_card_describes_the_model_and_its_loading(place: track.TrackingStore, tm
     card = (folder / "model_card.md").read_text()
     assert "A small net." in card
     assert "`BertForMaskedLM` of transformers, task `fill-mask`" in card
-    assert f'mlflow.pyfunc.load_model("runs:/{tracked.run_id}/model").predict("The people of the [MASK]' in card
+    assert f'mlflow.set_tracking_uri("{place.uri}")' in card
+    assert f'mlflow.pyfunc.load_model("{uri_of(place, tracked)}").predict("The people of the [MASK]' in card
+    assert "directory `pretraining/` has the whole model" in card
     tags = track.client_of(place.uri).get_run(tracked.run_id).data.tags
     assert tags["sesame.model_status"] == "fill-mask by BertForMaskedLM"
+
+
+def test_model_has_the_corpus_and_the_files_of_its_tasks_as_datasets(
+    place: track.TrackingStore, corpus: Path, tmp_path: Path
+) -> None:
+    with track.run(place, write_export("gpt", tmp_path), corpus, track.Metadata("gpt", {})) as tracked:
+        track.log_scores(tracked, {"train/loss": 3.0, "eval/loss": 2.5, "perf/step_time_s": 0.1})
+        models.log_model(tracked, tmp_path / "export")
+    client = track.client_of(place.uri)
+    dataset = tracking.TaskDataset("rte, dev", "d" * 64, "/a/dev.tsv", {"text": str}, 9, "evaluation", is_scored=True)
+    headline = {"pretrained_accuracy": 0.75, "random_accuracy": 0.5}
+    tracking.log_task(tracked, tracking.TaskRecord("rte", {}, {}, headline, datasets=[dataset]))
+    (output,) = client.get_run(tracked.run_id).outputs.model_outputs
+    name = Manifest.load(corpus).name
+    found = {(one.key, one.value, one.dataset_name) for one in client.get_logged_model(output.model_id).metrics}
+    assert found == {
+        ("train/loss", 3.0, name),
+        ("eval/loss", 2.5, name),
+        ("eval/rte/pretrained_accuracy", 0.75, "rte, dev"),
+    }
+    experiment = client.get_run(tracked.run_id).info.experiment_id
+    (task,) = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{tracked.run_id}'")
+    assert [one.model_id for one in client.get_run(task.info.run_id).inputs.model_inputs] == [output.model_id]
+
+
+def test_card_of_a_registered_model_gets_later_scores(
+    place: track.TrackingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracked = log_model_run("gpt", place, tmp_path)
+    models.register(tmp_path, tmp_path / "export", "with scores")
+    cards: list[Mapping[str, Any]] = []
+
+    def card(folder: Path, **options: Any) -> str:
+        cards.append(options)
+        return "With scores."
+
+    monkeypatch.setattr(models, "model_card", card)
+    models.update_card(tracked, tmp_path / "export")
+    client = track.client_of(place.uri)
+    (output,) = client.get_run(tracked.run_id).outputs.model_outputs
+    note = client.get_logged_model(output.model_id).tags["mlflow.note.content"]
+    assert note.startswith("With scores.")
+    assert client.get_model_version("with scores", "1").description == note
+    (options,) = cards
+    assert options["for_hub"] is False
+    assert (
+        options["setup"][-1] == f'folder = mlflow.artifacts.download_artifacts("{uri_of(place, tracked)}") + "/model"'
+    )
 
 
 def test_model_is_logged_once_per_run(place: track.TrackingStore, tmp_path: Path) -> None:
@@ -248,7 +335,7 @@ def test_model_is_logged_without_transformers_installed(
     own, folder = load_mlmodel(place, tracked)
     assert "transformers_version" not in own.flavors["transformers"]
     assert "transformers>=5" in (folder / "requirements.txt").read_text().splitlines()
-    assert mlflow.pyfunc.load_model(f"runs:/{tracked.run_id}/model").predict("The [MASK] of the town")
+    assert mlflow.pyfunc.load_model(uri_of(place, tracked)).predict("The [MASK] of the town")
 
 
 @LOADS
@@ -263,7 +350,7 @@ def test_model_without_a_pipeline_loads_as_components_and_is_tagged(
     tracked = log_model_run("bert", place, tmp_path)
     own, _ = load_mlmodel(place, tracked)
     assert list(own.flavors) == ["transformers"]
-    pieces = mlflow.transformers.load_model(f"runs:/{tracked.run_id}/model", return_type="components")
+    pieces = mlflow.transformers.load_model(uri_of(place, tracked), return_type="components")
     assert type(pieces["model"]).__name__ == "PegasusForConditionalGeneration"
     message = track.client_of(place.uri).get_run(tracked.run_id).data.tags["sesame.model_status"]
     assert "load it with return_type='components': transformers 5 has no pipeline for an encoder-decoder" in message

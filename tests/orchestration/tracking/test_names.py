@@ -136,7 +136,12 @@ def test_one_entity_of_each_kind_is_read_back_from_a_real_store(tracked: track.T
         headline={name: float(number) for number, name in enumerate((*INVALID, *VALID))},
         figures={"scores of C#": figures.plot_curves({"a": [(1, 2.0)]}, "y")},
         files={"../table.md": "text"},
-        dataset="d" * 64,
+        tables={"../table.json": (("a",), [[1]])},
+        datasets=[
+            tracking.TaskDataset(
+                "Biology (AP), 9th / #1, test", "d" * 64, "s3://a/b c.csv", {"x#": str}, 1, "evaluation"
+            )
+        ],
         cells=[tracking.TrialRecord("cell: (a), b/c", {"peak (max)": 1e-3}, {"dev f1 (%)": 0.5}, [2.0])],
     )
     tracking.log_task(tracked, record)
@@ -153,9 +158,11 @@ def test_one_entity_of_each_kind_is_read_back_from_a_real_store(tracked: track.T
     assert params == {printable(f"paper.{name}"): "1.5" for name in INVALID}
     assert by_true_name(cell.data.params, cell.data.tags) == {"peak (max)": "0.001"}
     assert by_true_name(cell.data.metrics, cell.data.tags) == {"dev f1 (%)": 0.5, "loss": 2.0}
-    assert task.inputs.dataset_inputs[0].dataset.name == "Biology (AP), 9th / #1"
+    assert task.inputs.dataset_inputs[0].dataset.name == "Biology (AP), 9th / #1, test"
     client = track.client_of(tracked.uri)
-    (page,) = [one.path for one in client.list_artifacts(task.info.run_id, "_")]  # the file "../table.md"
+    files = [one.path for one in client.list_artifacts(task.info.run_id, "_")]  # ../table.json and ../table.md
+    table, page = sorted(files, key=lambda path: Path(path).suffix)
+    assert json.loads(task.data.tags["mlflow.loggedArtifacts"]) == [{"path": table, "type": "table"}]
     assert Path(client.download_artifacts(task.info.run_id, page, str(tmp_path))).read_text(encoding="utf-8") == "text"
     assert len(client.list_artifacts(task.info.run_id, "figures")) == 1
 
@@ -191,9 +198,10 @@ def test_reported_scores_of_all_recipes_and_tasks_have_valid_names(
 ) -> None:
     """The reported scores of 278 pairs of recipe and task, as the run of a task logs them."""
     monkeypatch.setattr(evaluate, "_figures", lambda *_: {})
-    monkeypatch.setattr(evaluate, "score_page", lambda *_: "")
+    for name in ("score_page", "_question_table", "_note", "_datasets"):
+        monkeypatch.setattr(evaluate, name, lambda *_: "")
     tasks = [load_task(name) for name in all_names("tasks") if name != "unavailable"]
-    plan: Any = SimpleNamespace(data_digest="")
+    plan: Any = SimpleNamespace(kind="")
     every, pairs = dict[str, str](), 0
     for recipe in all_names("recipes"):
         expected = load(recipe).reported_results

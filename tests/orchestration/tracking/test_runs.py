@@ -30,7 +30,16 @@ from orchestration import figures
 from orchestration.jobs import catch_up
 from orchestration.launch import worker
 from orchestration.progress import ignore_progress
-from orchestration.tracking import MetricLog, TaskRecord, TrialRecord, log_task, metrics, server, store_timeout
+from orchestration.tracking import (
+    MetricLog,
+    TaskDataset,
+    TaskRecord,
+    TrialRecord,
+    log_task,
+    metrics,
+    server,
+    store_timeout,
+)
 from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import log_dataset
 from orchestration.tracking.store_timeout import add_pending, pending_updates, wait_while_available
@@ -445,7 +454,15 @@ def test_evaluation_is_a_child_run_with_trials_below(place: track.TrackingStore,
         figures={"scores": figures.plot_comparison("sst2", series, {"majority": 0.5})},
         files={"table.md": "a table"},
         labels=200,
-        dataset="d" * 64,
+        tables={"question_table.json": (("question", "correct"), [["a film", True]])},
+        note="what it is",
+        command="sesame eval sst2",
+        datasets=[
+            TaskDataset("sst2, train", "e" * 64, "/data/train.tsv", {"sentence": str}, 9, "training"),
+            TaskDataset(
+                "sst2, dev", "d" * 64, "/data/dev.tsv", {"sentence": str, "label": int}, 3, "evaluation", is_scored=True
+            ),
+        ],
         cells=[TrialRecord("sst2, seed 1", {"peak": 3e-4}, {"dev_accuracy": 0.75}, [0.7, 0.6, 0.5])],
     )
     log_task(tracked, record)
@@ -462,11 +479,28 @@ def test_evaluation_is_a_child_run_with_trials_below(place: track.TrackingStore,
     assert task.data.tags["sesame.run_dir"] == tmp_path.as_uri()
     assert task.data.params == {"labels": "200", "chosen.pretrained.peak": "0.0003"}
     assert points(track.TrackedRun(place.uri, task.info.run_id), "pretrained_accuracy") == [(0, 0.5), (1, 0.75)]
-    assert {each.path for each in client.list_artifacts(task.info.run_id)} == {"figures", "table.md"}
-    (dataset,) = client.get_run(task.info.run_id).inputs.dataset_inputs
-    assert (dataset.dataset.name, dataset.dataset.digest) == ("sst2", "d" * 36)
+    assert {each.path for each in client.list_artifacts(task.info.run_id)} == {
+        "figures",
+        "table.md",
+        "question_table.json",
+    }
+    inputs = client.get_run(task.info.run_id).inputs.dataset_inputs
+    by_name = {each.dataset.name: (each.dataset, each.tags[0].value) for each in inputs}
+    dataset, context = by_name["sst2, dev"]
+    assert (dataset.digest, context, by_name["sst2, train"][1]) == ("d" * 36, "evaluation", "training")
+    assert json.loads(dataset.source) == {"uri": "file:///data/dev.tsv"}
+    assert json.loads(dataset.profile) == {"num_rows": 3, "digest": "d" * 64}
+    assert [(each["name"], each["type"]) for each in json.loads(dataset.schema)["mlflow_colspec"]] == [
+        ("sentence", "string"),
+        ("label", "long"),
+    ]
+    assert (task.data.tags["command"], task.data.tags["mlflow.note.content"]) == ("sesame eval sst2", "what it is")
+    assert json.loads(task.data.tags["mlflow.loggedArtifacts"]) == [{"path": "question_table.json", "type": "table"}]
+    table = json.loads(Path(client.download_artifacts(task.info.run_id, "question_table.json")).read_text())
+    assert table == {"columns": ["question", "correct"], "data": [["a film", True]]}
     cell = child_run(task.info.run_id)
     assert (cell.info.run_name, cell.data.metrics["dev_accuracy"]) == ("sst2, seed 1", 0.75)
+    assert cell.data.tags["command"] == "sesame eval sst2"
     assert points(track.TrackedRun(place.uri, cell.info.run_id), "loss") == [(1, 0.7), (2, 0.6), (3, 0.5)]
     assert mlflow_run(tracked).data.metrics["eval/sst2/pretrained_accuracy"] == 0.625
     assert points(tracked, "eval/sst2/by_labels/pretrained_accuracy") == [(200, 0.625)]

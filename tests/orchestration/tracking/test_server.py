@@ -44,7 +44,8 @@ def get_response(path: str, *headers: tuple[bytes, bytes]) -> tuple[dict[bytes, 
 
 def test_page_starts_with_the_script() -> None:
     headers, body = get_response("/")
-    assert body == HTML.replace(b"<head>", f"<head><script>{server.SCRIPT}</script>".encode())
+    head = f"<head><script>{server.SCRIPT}</script><style>{server.STYLE}</style>"
+    assert body == HTML.replace(b"<head>", head.encode())
     assert headers[b"content-length"] == str(len(body)).encode()
     assert b"etag" not in headers
 
