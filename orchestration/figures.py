@@ -92,6 +92,17 @@ def _drop_infinite(values: Sequence[float]) -> list[float]:
     return [value if math.isfinite(value) else math.nan for value in values]
 
 
+class DifferenceBar(NamedTuple):
+    """A difference of two models with its interval: positive if the candidate is better than the baseline."""
+
+    label: str
+    unit: str
+    value: float
+    low: float
+    high: float
+    candidate: str  # the name of the model that is compared
+
+
 class Bar(NamedTuple):
     """The scores of a task: for each initialization the scores of its seeds, and the result in the paper, if any."""
 
@@ -153,6 +164,43 @@ def _draw_intervals(axes: "Axes", ends: Mapping[float, tuple[float, float]], lab
     if ends:
         lows, highs = zip(*ends.values(), strict=True)
         axes.vlines(list(ends), lows, highs, color=INK, linewidth=1, label=label)
+
+
+def plot_differences(title: str, bars: Sequence[DifferenceBar]) -> "Figure":
+    """A forest plot: a row for each difference, with its interval, and a panel for each unit.
+
+    Points right of the line are better than the baseline. A hollow point has an interval that contains 0. The
+    background is opaque, so that the figure can be read on light and on dark pages.
+    """
+    from matplotlib.figure import Figure
+
+    units = list(dict.fromkeys(bar.unit for bar in bars))
+    heights = [1 + sum(bar.unit == unit for bar in bars) for unit in units]
+    figure = Figure(figsize=(7.5, 1.2 + 0.32 * sum(heights) + 0.5 * len(units)), dpi=120, layout="constrained")
+    candidates = list(dict.fromkeys(bar.candidate for bar in bars))
+    panels = figure.subplots(max(1, len(units)), 1, squeeze=False, height_ratios=heights or [1])[:, 0]
+    for axes, unit in zip(panels, units, strict=False):
+        rows = [bar for bar in bars if bar.unit == unit]
+        for place, bar in enumerate(rows):
+            color = [ACCENT, INK, MUTED][candidates.index(bar.candidate) % 3]
+            axes.hlines(place, bar.low, bar.high, color=color, linewidth=1.5)
+            is_clear = not bar.low <= 0 <= bar.high
+            axes.plot(bar.value, place, "o", color=color, markerfacecolor=color if is_clear else "white", markersize=5)
+        axes.axvline(0, color=INK, linestyle=":", linewidth=1)
+        axes.set_yticks(range(len(rows)), [_escape(bar.label) for bar in rows], fontsize=8)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.set_xlabel(f"difference in {unit}; right: better than the baseline", fontsize=8)
+        axes.tick_params(axis="x", labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="x", color=MUTED, alpha=0.3)
+    figure.suptitle(_escape(title), color=INK, fontsize=9)
+    if len(candidates) > 1:
+        handles = [
+            figure.axes[0].plot([], [], "o", color=[ACCENT, INK, MUTED][number % 3], label=_escape(name))[0]
+            for number, name in enumerate(candidates)
+        ]
+        figure.legend(handles=handles, frameon=False, fontsize=8, loc="outside lower center")
+    return figure
 
 
 def plot_against_rate(title: str, scores: Mapping[str, Sequence[tuple[float, float]]], ylabel: str) -> "Figure":

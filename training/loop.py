@@ -62,6 +62,11 @@ def ignore_step(done: int) -> None:
     """Write no samples or weights."""
 
 
+def score_nothing(done: int) -> Mapping[str, float]:
+    """Score no downstream tasks."""
+    return {}
+
+
 def ignore_batch() -> None:
     """Do nothing before an update."""
 
@@ -74,8 +79,8 @@ class Callbacks:
     """Whether to stop before the next update. If one worker returns True, all workers stop after a checkpoint."""
 
     report_activity: Callable[[int, str], None] = ignore_activity
-    """Takes `done` and the activity that begins now: "evaluation", "checkpoint", "samples", "weights", "rollback",
-    "profile" (writing it), or "" for the next update."""
+    """Takes `done` and the activity that begins now: "evaluation", "downstream tasks", "checkpoint", "samples",
+    "weights", "rollback", "profile" (writing it), or "" for the next update."""
 
     write_samples: Callable[[int], None] = ignore_step
     """Called on the first worker before the first update, and at each evaluation. It may use the model."""
@@ -83,6 +88,10 @@ class Callbacks:
     save_weights: Callable[[int], None] = ignore_step
     """Called on each worker every `Run.save_weights_every` updates, except after the last one. It may gather the
     weights."""
+
+    score_downstream: Callable[[int], Mapping[str, float]] = score_nothing
+    """Called on each worker before the first update and at each evaluation, if `Run.downstream_tasks` names tasks. It
+    may gather the weights. The metrics that it returns on the first worker are logged."""
 
     on_batch: Callable[[], None] = ignore_batch
     """Called on each worker when the micro-batches of an update are ready."""
@@ -155,6 +164,7 @@ class Pretraining:
         """Run the remaining steps, then write the last checkpoint."""
         if self.state.step == 0:
             self._write_samples()
+            self._score_downstream()
         self._report("")
         for step, batches in self.steps:
             self.callbacks.on_batch()
@@ -270,6 +280,7 @@ class Pretraining:
             if self.validation_data:
                 self._evaluate(self.validation_data, self.training_data.phase_of(step).seq_length)
             self._write_samples()
+            self._score_downstream()
             self.meter.skip()
         if self._is_due(run.save_weights_every) and self.state.step < run.steps:
             with self._pause("weights"):
@@ -289,6 +300,14 @@ class Pretraining:
             self._report("samples")
         if self.engine.rank == 0:
             self.callbacks.write_samples(self.state.step)
+
+    def _score_downstream(self) -> None:
+        """Score the downstream tasks. Their metrics are no part of the state, so they change no checkpoint."""
+        if self.run.downstream_tasks:
+            with self._pause("downstream tasks"):
+                started = perf_counter()
+                metrics = dict(self.callbacks.score_downstream(self.state.step))
+                self.log(self.state.step, metrics | {"eval/downstream_seconds": perf_counter() - started})
 
     def _save_checkpoint(self) -> None:
         """Start a checkpoint, and log the time that training waited for it."""

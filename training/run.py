@@ -19,6 +19,7 @@ from training.specs import Architecture, EngineSettings, LossSpikes, Phase
 Resume = Literal["allow", "never", "must"]
 WARM_UP: Final = 3  # steps before the first profiled step, in which buffers are allocated and kernels selected
 CHECKPOINTS: Final = "checkpoints"  # directory in the run directory
+DOWNSTREAM: Final = "downstream.json"  # file in the run directory with the sample of the downstream tasks
 RUN: Final = "pretrain.json"  # file in the run directory with the description of the run
 
 
@@ -55,6 +56,8 @@ class Run:
         str, ...
     ] = ()  # prompts that a decoder continues before the first step and at each evaluation
     eval_rows: int = 1_024  # maximum number of validation sequences
+    downstream_tasks: tuple[str, ...] = ()  # tasks that are scored at each evaluation; those of files in DOWNSTREAM
+    downstream_examples: int = 200  # maximum questions of each of these tasks
 
     @property
     def steps(self) -> int:
@@ -80,6 +83,7 @@ class Run:
         fields["losses"] = tuple(part(Loss, loss) for loss in value["losses"])
         fields["phases"] = tuple(Phase(**phase) for phase in value["phases"])
         fields["sample_prompts"] = tuple(value.get("sample_prompts", ()))
+        fields["downstream_tasks"] = tuple(value.get("downstream_tasks", ()))
         fields["skip_steps"] = tuple(value.get("skip_steps", ()))
         fields["loss_spikes"] = LossSpikes(**value.get("loss_spikes", {}))
         fields["engine"] = EngineSettings(**value["engine"])

@@ -217,6 +217,13 @@ class Cluster:
     sample_prompts: tuple[str, ...] = key(
         default=SAMPLES, doc="Prompts that a decoder completes at each evaluation; []: none."
     )
+    downstream_tasks: tuple[str, ...] = key(
+        default=(), doc="Likelihood tasks to score on a sample at each evaluation, e.g. piqa, cloze; []: none."
+    )
+    downstream_examples: int = key(default=200, doc="Questions of each downstream task in the sample.")
+    downstream_data_dir: str = key(
+        default="", doc="Directory of the files of downstream_tasks; empty: the paths in their task files."
+    )
     profile_steps: int = key(
         default=0, doc="Number of steps to profile on the first worker, after the first few steps; 0: no profile."
     )
@@ -278,6 +285,7 @@ class Cluster:
         )
         for name in self.trackers:
             require(name in trackers.NAMES, "trackers", name, " or ".join(trackers.NAMES))
+        require(self.downstream_examples >= 1, "downstream_examples", self.downstream_examples, "at least 1 question")
         require(self.keep_checkpoints >= 1, "keep_checkpoints", self.keep_checkpoints, "at least 1 checkpoint")
         require(all(step >= 1 for step in self.skip_steps), "skip_steps", list(self.skip_steps), "steps of at least 1")
         require(

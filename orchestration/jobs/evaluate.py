@@ -20,16 +20,22 @@ from orchestration.jobs.score_plan import TaskPlan
 from orchestration.progress import Report
 from orchestration.reports import (
     GUESSES,
+    PREDICTIONS,
+    QUESTIONS,
     ROWS,
     SCORE_FILE,
     SHARES,
     TRAIN_ROWS,
     WHOLE,
+    AnswerPage,
+    SavedScores,
     figure_of,
     guesses,
+    load_answers,
     load_finished_scores,
     load_score,
     name_score,
+    questions_page,
     scale_value,
     score_csv,
     score_name,
@@ -44,12 +50,14 @@ from preprocessing.folders import make_directory, require_local_path
 from training.evaluation import EvalResult, is_log
 from training.metrics import Average, PairedDifference, compare_paired, glue_average, interval, submission
 from training.tasks import (
+    SMOOTH_METRICS,
     ExtractiveQA,
     SelectedTrials,
     TaskFile,
     TaskItem,
     TaskScore,
     TrialScore,
+    question_of,
     select_trials,
     sign_of_metric,
 )
@@ -60,10 +68,9 @@ if TYPE_CHECKING:  # the import takes a second
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-PREDICTIONS: Final = "predictions.json"
 PAGE: Final = "table.md"
+QUESTIONS_PAGE: Final = "questions.html"
 RESULT: Final = "result.json"  # result of a pretraining, in the directory of its run
-QUESTIONS: Final = "questions.json"  # the questions of the predictions, in the same order
 QUESTION_TABLE: Final = "question_table.json"  # artifact with single questions, which MLflow shows as a table
 MOST_CLASSES: Final = 20  # largest number of classes in a readable confusion matrix
 _CORRELATIONS: Final = frozenset(("matthews", "pearson", "spearman"))  # metrics whose lowest value is -1
@@ -99,7 +106,7 @@ def evaluate(
     unlogged, for_trackers = tracking.read_unlogged_metrics(folder), list[trackers.Scores]()
     for plan in plans:
         try:
-            score = _score(folder, plan, failed) if plan in due else load_score(plan.stage.folder)
+            score = _score(folder, plan, failed) if plan in due else _load_finished(plan)
             if tracking.existing_run(folder) and (plan in due or plan.stage.folder.name in unlogged):
                 report({"stage": "logging to MLflow"})
                 _log(folder, plan, score, command)
@@ -175,6 +182,8 @@ def _publish(folder: Path, now: Mapping[str, TaskScore]) -> None:
         _average_glue([one for one, apart in done.values() if apart == WHOLE]),
     )
     files = {PAGE: score_page(name, scores, averages), "table.csv": score_csv(scores)}
+    if questions := _questions_page(folder, done):
+        files[QUESTIONS_PAGE] = questions
     places = {folder / "scores" / file: text.encode() for file, text in files.items()}
     is_new = not all(place.is_file() and place.read_bytes() == text for place, text in places.items())
     if not is_new and PAGE not in tracking.read_unlogged_metrics(folder):
@@ -189,6 +198,28 @@ def _publish(folder: Path, now: Mapping[str, TaskScore]) -> None:
         tracking.log_scores(tracked, {f"eval/glue/average_{key}": value for key, value in averages.items()})
 
     tracking.mirror(folder, PAGE, "the table of scores", log_all)
+
+
+def _questions_page(folder: Path, done: SavedScores) -> str:
+    """The page with the questions of the finished model and its answers; "" if no questions are stored."""
+    of_end = {name: (score, key) for name, (score, key) in done.items() if key[0] is None}
+    labels = {name: score_name(score.task, None, score.labels) for name, (score, _) in of_end.items()}
+    times, pages, left_out = Counter(labels.values()), list[AnswerPage](), list[str]()
+    for name, (_, key) in sorted(of_end.items()):
+        label = labels[name] + (f" ({name.rpartition('-')[2]})" if times[labels[name]] > 1 else "")
+        place = folder / "scores" / name
+        if not ((place / QUESTIONS).is_file() and (place / PREDICTIONS).is_file()):
+            left_out.append(label)
+            continue
+        try:
+            answers = load_answers(place, key)
+            pairs = list(answers.pairs())
+            predictions = [answers.trials[0][split][number] for split, number, _ in pairs]
+            pages.append(AnswerPage(label, [one for *_, one in pairs], {folder.name: (answers.kind, predictions)}))
+        except (SesameError, LookupError, TypeError, ValueError) as error:
+            log.warning("the page of questions leaves out %s: %s", label, error)
+            left_out.append(label)
+    return questions_page(f"Questions of {folder.name}", pages, left_out) if pages else ""
 
 
 def _last_step(folder: Path) -> int:
@@ -420,12 +451,27 @@ def _store_score(plan: TaskPlan, results: Results, score: TaskScore) -> None:
     _write_score(plan.stage.folder, score)
     if answers := _predictions_of(results, score):
         write_atomic(plan.stage.folder / PREDICTIONS, json.dumps(answers, ensure_ascii=False, indent=1).encode())
-    if questions := _questions_of(plan):
+    _store_questions(plan, results)
+    if not score.failed:
+        plan.stage.finish()
+
+
+def _load_finished(plan: TaskPlan) -> TaskScore:
+    """A finished score. Its questions are stored again if an earlier version stored them without texts."""
+    score, file = load_score(plan.stage.folder), plan.stage.folder / QUESTIONS
+    if file.is_file():
+        with file.open("rb") as opened:
+            is_old = b'"texts"' not in opened.read(1 << 16)
+        if is_old:
+            _store_questions(plan, _load_results(plan))
+    return score
+
+
+def _store_questions(plan: TaskPlan, results: Results) -> None:
+    if questions := _questions_of(plan, results):
         write_atomic(
             plan.stage.folder / QUESTIONS, json.dumps(questions, ensure_ascii=False, indent=1, default=str).encode()
         )
-    if not score.failed:
-        plan.stage.finish()
 
 
 def _write_score(folder: Path, score: TaskScore) -> None:
@@ -442,26 +488,15 @@ def _predictions_of(results: Results, score: TaskScore) -> dict[str, Any]:
     }
 
 
-def _questions_of(plan: TaskPlan) -> dict[str, list[dict[str, Any]]]:
-    """By split, the question of each prediction: its place in the file, its correct answer, and its ID if it has
-    one."""
+def _questions_of(plan: TaskPlan, results: Results) -> dict[str, list[Any]]:
+    """By split, the question of each prediction: its place, its texts, its correct answer, and its ID if it has one."""
+    if not plan.items:
+        return {split: list(each) for split, each in results[0][1].questions.items()} if results else {}
     return {
-        split: [{"place": item.place, **_gold(plan, item)} for item in items]
+        split: [question_of(plan.kind, item) for item in items]
         for split, items in plan.items.items()
         if split != "train"
     }
-
-
-def _gold(plan: TaskPlan, item: TaskItem) -> dict[str, Any]:
-    """The correct answer in the form of a prediction: a label by its name; None if the file has no answer."""
-    kind = getattr(plan.kind, "task", plan.kind)  # the task inside a text-to-text task
-    labels = getattr(kind, "labels", ())
-    if isinstance(kind, ExtractiveQA) and item.gold is not None:
-        id, answers, starts = item.gold
-        return {"id": id, "gold": {"answers": list(answers), "starts": list(starts)}}
-    if isinstance(item.gold, int) and not isinstance(item.gold, bool) and item.gold < len(labels):
-        return {"gold": labels[item.gold]}
-    return {"gold": item.gold}
 
 
 def _select_chosen(results: Results, starts: Mapping[str, SelectedTrials], start: str) -> Results:
@@ -542,7 +577,12 @@ def _record(plan: TaskPlan, results: Results, score: TaskScore) -> tracking.Task
         for split, metrics in one.scores.items()
         for metric, found in metrics.items()
     )
-    headline = {f"{start}_{score.metric}": median(found) for start, found in values.items()}
+    headline = {
+        f"{start}_{metric}": median(found)
+        for start, one in score.starts.items()
+        for metric in (score.metric, *SMOOTH_METRICS)
+        if (found := one.scores[score.split].get(metric))
+    }
     params = {"metric": score.metric, "split": score.split, "chosen_on": score.chosen_on, "labels": score.labels}
     params |= {"intervals": score.intervals, "constant": score.constant}
     params |= {"gain": asdict(score.gain)} if score.gain else {}
@@ -699,6 +739,10 @@ def _pictures(scores: Sequence[TaskScore], last: int = 0) -> dict[str, "Figure"]
         unit: {score.task: score for score in same_unit}.values() for unit, same_unit in by_unit.items()
     }  # the last score of each task
     plots = {"scores": figures.plot_scores({unit: [_bar(score) for score in of] for unit, of in bars.items()})}
+    for metric in SMOOTH_METRICS:  # curves of scores that move while accuracies are still at chance
+        measured = [replace(score, metric=metric) for score in scores if metric in _metrics_of(score)]
+        if metric not in by_unit and (steps := _curves(measured, "step", "labels")):
+            plots[f"scores_by_step_{metric}"] = figures.plot_curves(steps, unit_of(metric))
     for unit, of in by_unit.items():
         name = "" if unit == SHARES else f"_{unit}"
         if steps := _curves(of, "step", "labels"):
@@ -706,6 +750,11 @@ def _pictures(scores: Sequence[TaskScore], last: int = 0) -> dict[str, "Figure"]
         if labels := _curves(of, "labels", "step"):
             plots[f"scores_by_labels{name}"] = figures.plot_curves(labels, unit, "labeled examples", log=True)
     return plots
+
+
+def _metrics_of(score: TaskScore) -> Mapping[str, Any]:
+    """The metrics of the scored split, which all initializations have."""
+    return next(iter(score.starts.values())).scores[score.split]
 
 
 def _bar(score: TaskScore) -> figures.Bar:

@@ -24,7 +24,7 @@ from orchestration.config import (
     shorten,
     split_overrides,
 )
-from orchestration.jobs import held_out, initial_weights, stages
+from orchestration.jobs import downstream, held_out, initial_weights, stages
 from orchestration.jobs.epoch_length import count_batches, estimate_batches
 from orchestration.jobs.job_flags import JobFlags, flags_of_run
 from orchestration.jobs.run_names import match_run, require_run_name
@@ -107,6 +107,8 @@ class Job:
             async_checkpointing=self.cluster.async_checkpointing,
             save_weights_every=self.cluster.save_weights_every,
             sample_prompts=self.cluster.samples_of(recipe),
+            downstream_tasks=downstream.task_names(self.cluster),
+            downstream_examples=self.cluster.downstream_examples,
             **self.cluster.intervals(recipe),
         )
 
@@ -191,6 +193,7 @@ def open_job(flags: JobFlags) -> Job:
         raise BadInput(f"{flags.recipe}: corpus {corpus.name}: {without_whitespace(recipe.data.tokenizer.kind)}")
     if problems := check(recipe, cluster):
         raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
+    downstream.check_downstream_tasks(recipe, cluster)
     file = next((given for given in flags.data if not own and given not in list_names("corpora")), "")
     return Job(
         recipe,

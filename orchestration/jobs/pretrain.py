@@ -9,6 +9,7 @@ from typing import Any
 from orchestration import environment, launch, planning, tracking
 from orchestration.config import Cluster, Recipe
 from orchestration.jobs import stages
+from orchestration.jobs.downstream import write_downstream_sample
 from orchestration.jobs.initial_weights import warn_of_other_vocabulary
 from orchestration.jobs.job import Job
 from orchestration.jobs.job_flags import save_flags
@@ -69,6 +70,7 @@ def train_locked(
         (stage.folder / stages.MARK).unlink(missing_ok=True)
         stage.begin(anew=resume == "never")
         save_flags(stage.folder, job.flags)
+        write_downstream_sample(cluster, stage.folder, corpus)
         write_atomic(stage.folder / EVALS, json.dumps(recipe.eval_tasks or list(TASKS)).encode())
         tags = {"corpus_hash": Manifest.load(corpus).digest, "changed_code": ", ".join(stage.find_changed_code())}
         metadata = metadata_of(job, tags | dict(more_tags or {}))

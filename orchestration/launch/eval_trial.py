@@ -137,8 +137,18 @@ def _evaluate_held_out(trial: EvalTrial, task: str, count: Path | None) -> "Eval
     scores = {"accuracy": result.accuracy, "loss": result.loss, "chance": result.chance}
     constant = of_constant("test", result.constant, len(result.right), "accuracy", scores)
     notes = (*examples.notes, *result.notes, *constant)
-    by_unit, is_constant = {"test": result.right}, {"test": result.constant}
-    return EvalResult({"test": scores}, {}, notes=notes, by_unit=by_unit, constant=is_constant)
+    questions = [
+        {"place": f"example {n}", "texts": [net.vocab.decode(row["input_ids"])], "gold": examples.classes[label]}
+        for n, (row, label) in enumerate(zip(examples.test.rows, examples.test.label_N.tolist(), strict=True), 1)
+    ]
+    return EvalResult(
+        {"test": scores},
+        {"test": result.predicted},
+        notes=notes,
+        by_unit={"test": result.right},
+        constant={"test": result.constant},
+        questions={"test": questions},
+    )
 
 
 def _evaluate_files(trial: EvalTrial, task: TaskFile, count: Path | None) -> "EvalResult":

@@ -60,6 +60,7 @@ class StepReporter:
             "evaluation": run.eval_every,
             "checkpoint": run.save_every,
             "samples": run.eval_every,
+            "downstream tasks": run.eval_every,
             "weights": run.save_weights_every,
         }
         steps_s = sum(self.pace_s) / len(self.pace_s) * _tokens_left(run, self.done)

@@ -34,7 +34,7 @@ from preprocessing.files import sums_of, to_checked_json, write_atomic
 from preprocessing.lock import register_process
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
-from training.run import Run
+from training.run import DOWNSTREAM, Run
 
 if TYPE_CHECKING:
     from training.engines import Engine
@@ -220,6 +220,7 @@ class Worker:
                 report_activity=report_activity,
                 write_samples=sample_writer(run, engine, metrics),
                 save_weights=keeper(run, engine, self.beat),
+                score_downstream=downstream_scorer(run, engine, self.beat),
                 on_batch=self.timer.end_data_wait,
             )
             # explained here, too, because the next stage replaces the activity that the errors name
@@ -326,6 +327,50 @@ def sample_writer(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) 
         metrics.mirror(file, SAMPLES)
 
     return write_samples
+
+
+def downstream_scorer(
+    run: Run, engine: "Engine[Model]", beat: Callable[[], None] = ignore_heartbeat
+) -> Callable[[int], Mapping[str, float]]:
+    """A function that scores the downstream tasks of a run. Every worker must call it; the first one evaluates.
+
+    The workers gather the weights in float32 and the first worker evaluates a copy of the model. So the result is the
+    same for any number of workers, ZeRO stage and parallel layout, and equal to that of the saved weights.
+    """
+    if not run.downstream_tasks:
+        return lambda step: {}
+    from training.evaluation import EvaluatedModel, read_samples, score_samples
+    from training.formats import with_heartbeat
+    from training.tasks import ClozeItems
+
+    tasks, blanks, vocab = [], None, None
+    if engine.rank == 0:
+        tasks = read_samples(Path(run.folder) / DOWNSTREAM)
+        vocab = run.sampling.adapt_tokenizer(Vocab.load(Path(run.corpus) / "vocab"))
+        if "cloze" in run.downstream_tasks:
+            blanks = load_held_out_task("cloze", Path(run.corpus), _cloze_length(run), Path(run.folder))
+            step = -(-len(blanks.blanks) // run.downstream_examples)
+            blanks = ClozeItems(blanks.blanks[::step])
+
+    def score_downstream(step: int) -> Mapping[str, float]:
+        weights = engine.weights()
+        if engine.rank != 0 or vocab is None:
+            deque(with_heartbeat(weights, beat), maxlen=0)  # takes part in the collective calls that gather them
+            return {}
+        net = EvaluatedModel(engine.model.spec, dict(with_heartbeat(weights, beat)), vocab)
+        metrics, problems = score_samples(net, tasks, blanks, run.engine, lambda *_: beat())
+        for problem in problems:
+            logging.getLogger(__name__).warning("no downstream score at step %d: %s", step, problem)
+        return metrics
+
+    return score_downstream
+
+
+def _cloze_length(run: Run) -> int:
+    """Maximum tokens of a sequence of the task cloze, as in an evaluation."""
+    from training.tasks import LENGTH
+
+    return min(LENGTH, run.model.longest)
 
 
 def export_weights(run: Run, engine: "Engine[Model]", beat: Callable[[], None] = ignore_heartbeat) -> str:

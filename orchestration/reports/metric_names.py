@@ -41,6 +41,8 @@ TRAINING_METRICS: Final = (
     ),
     LoggedName("eval/<loss>/loss", "One loss on that split."),
     LoggedName("eval/<metric>", "Accuracy or perplexity on that split, with the names above."),
+    LoggedName("eval/<task>/sample_<metric>", "Score of a task of cluster.downstream_tasks on a sample of questions."),
+    LoggedName("eval/downstream_seconds", "Seconds that these tasks take at one evaluation."),
     LoggedName(
         "perf/tokens_per_second",
         "Tokens per second over all workers; the time of evaluations and checkpoints does not count.",
@@ -88,6 +90,14 @@ CORPUS_METRICS: Final = (
 )
 """Metrics of the run of a corpus, in the experiment `corpora`."""
 
+COMPARISON_METRICS: Final = (
+    LoggedName("compare/<model>/<task>/<metric>/difference", "Score of a model minus that of the baseline."),
+    LoggedName("compare/<model>/<task>/<metric>/low", "Lower end of its 95 % interval."),
+    LoggedName("compare/<model>/<task>/<metric>/high", "Upper end of its 95 % interval."),
+    LoggedName("compare/<model>/<task>/<metric>/p", "Two-sided p of the difference."),
+)
+"""Metrics of the run of a comparison."""
+
 ABLATION_METRICS: Final = (
     LoggedName("<row>/<column>", "Mean score of a row over the seeds."),
     LoggedName("<row>/<column> deviation", "Standard deviation over the seeds, if there are several."),
@@ -115,6 +125,8 @@ TAGS: Final = (
     LoggedName("title", "Title of the ablation."),
     LoggedName("paper", "Paper of the ablation."),
     LoggedName("outcome", "Whether the claims of the paper hold; in the run of an ablation table."),
+    LoggedName("type", "`comparison` for the run of `sesame compare`."),
+    LoggedName("compared_runs", "IDs of the runs that a comparison compares, the baseline first."),
     LoggedName("net", "`a directory of transformers`, if the evaluated model was not pretrained by Sesame."),
     LoggedName("sesame.exit_reason", "Why the run ended, if MLflow's status does not say it."),
     LoggedName("sesame.run_dir", "Directory of the results, as a URI."),
@@ -136,7 +148,7 @@ TAGS: Final = (
 )
 """Tags of all runs."""
 
-METRICS: Final = (*TRAINING_METRICS, *SCORE_METRICS, *TASK_METRICS, *CORPUS_METRICS)
+METRICS: Final = (*TRAINING_METRICS, *SCORE_METRICS, *TASK_METRICS, *CORPUS_METRICS, *COMPARISON_METRICS)
 
 
 def is_documented(name: str, names: tuple[LoggedName, ...] = METRICS) -> bool:

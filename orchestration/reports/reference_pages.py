@@ -187,6 +187,10 @@ def metrics() -> str:
             "Metrics of the run of an ablation table, whose children are the runs of its rows.",
             metric_names.ABLATION_METRICS,
         ),
+        "Comparisons": (
+            "Metrics of the run of `sesame compare`; one run for each comparison.",
+            metric_names.COMPARISON_METRICS,
+        ),
         "Corpora": ("Metrics of a corpus run, in the experiment `corpora`.", metric_names.CORPUS_METRICS),
         "Tags": ("Tags of all runs.", metric_names.TAGS),
     }

@@ -9,7 +9,7 @@ from math import isfinite
 from statistics import median
 from typing import Any, Final
 
-from training.tasks import TaskScore, measure_spread
+from training.tasks import SMOOTH_METRICS, TaskScore, measure_spread
 
 LEGEND: Final = (  # meaning of the numbers in a table
     "Median and standard deviation over the seeds, in brackets the 95 % confidence interval over seeds and examples; "
@@ -40,6 +40,8 @@ HEAD = (
         "pretrained",
         "gain",
         "p",
+        "bits/byte",
+        "margin",
         "majority",
         "chance",
         "paper",
@@ -70,6 +72,10 @@ def _row(score: TaskScore) -> tuple[str, ...]:
         if gain is not None
         else "",
         p_value(score),
+        *(
+            "" if name == score.metric else format_score(_values_of_pretrained(score, name), name)
+            for name in SMOOTH_METRICS
+        ),
         *(f"{scale_value(guess[name], score.metric):.1f}" if name in guess else "" for name in GUESSES),
         ", ".join(_figure(name, value) for name, value in score.paper.items()),
     )
@@ -102,6 +108,11 @@ def guesses(score: TaskScore) -> dict[str, float]:
     return found
 
 
+def _values_of_pretrained(score: TaskScore, metric: str) -> tuple[float, ...]:
+    """The values of another metric of the pretrained model; () if it has none."""
+    return score.starts["pretrained"].scores[score.split].get(metric, ()) if "pretrained" in score.starts else ()
+
+
 def _count(score: TaskScore, name: str) -> tuple[float, ...]:
     """A count among the metrics of a score; () if it is unknown."""
     return next(iter(score.starts.values())).scores[score.split].get(name, ())
@@ -115,7 +126,7 @@ def _unit(metric: str) -> str:
     """
     if unit_of(metric) == SHARES:
         return ""
-    named = {"perplexity": "perplexity", "bits": "bits", "length": "tokens", "loss": "nats"}
+    named = {"perplexity": "perplexity", "bits": "bits", "length": "tokens", "loss": "nats", "margin": "nats"}
     return next((unit for word, unit in named.items() if word in metric.split("_")), unit_of(metric))
 
 
@@ -138,7 +149,7 @@ def format_interval(ends: tuple[float, float], metric: str, sign: str = "") -> s
 
 
 def _digits(metric: str) -> int:
-    return 2 if "bits" in metric else 1
+    return 2 if "bits" in metric or metric == "margin" else 1
 
 
 def number(value: float, digits: int, sign: str = "") -> str:

@@ -235,6 +235,31 @@ def scores(rows: Sequence[Mapping[str, str]]) -> Table | Text:
     return table
 
 
+def comparison(names: Sequence[str], rows: Sequence[Mapping[str, str]], coverage: str) -> Group:
+    """The differences of models from a baseline, one task and metric per row, with notes below the table.
+
+    The name of a task is on the row of its main metric; other metrics are indented. Cells fold and are never cut.
+    """
+    columns = [name for name in (rows[0] if rows else ()) if name not in ("task", "metric", "note")]
+    table = _table("task and metric", *columns, title=f"{' and '.join(names[1:])}, compared with {names[0]}")
+    table.columns[0].min_width = 12
+    table.padding = 0, 1, 0, 0
+    task, notes = "", dict[str, None]()
+    for row in rows:
+        label = f"  {row['metric']}" if row["task"] == task else f"{row['task']}: {row['metric']}"
+        task = row["task"]
+        cells = [Text(row[name], _style_of_difference(row[name])) for name in columns]
+        _add(table, Text(label, NAME if not label.startswith(" ") else ""), *cells)
+        notes |= {f"{task}: {row['note']}": None} if row.get("note") else {}
+    legend = Text(f"{reports.COMPARISON_LEGEND}; fractions in percent. {coverage}", QUIET)
+    return Group(table, *map(Text, notes), legend)
+
+
+def _style_of_difference(words: str) -> str:
+    """The style of a cell that says which model is better."""
+    return GOOD if words.endswith(" better") else BAD if words.endswith(" worse") else ""
+
+
 def examples(scores: Sequence[TaskScore]) -> Text:
     """The answers of a model to examples of tasks, before and after pretraining, one per line."""
     lines = []

@@ -32,7 +32,14 @@ from orchestration.tracking.runs import (
     tag,
     tracking_store,
 )
-from orchestration.tracking.scores import TaskDataset, TaskRecord, TrialRecord, log_page, log_task
+from orchestration.tracking.scores import (
+    TaskDataset,
+    TaskRecord,
+    TrialRecord,
+    log_comparison,
+    log_page,
+    log_task,
+)
 from orchestration.tracking.store_timeout import (
     BEHIND,
     MOST_S,
@@ -75,6 +82,7 @@ __all__ = [
     "history",
     "log_and_suppress",
     "log_card",
+    "log_comparison",
     "log_figures",
     "log_model",
     "log_page",

@@ -167,6 +167,18 @@ def log_page(tracked: TrackedRun, files: Mapping[str, str], figures: Mapping[str
         client.log_figure(tracked.run_id, figure, names.path(f"figures/{name}.png"))
 
 
+def log_comparison(
+    tracked: TrackedRun, scores: Mapping[str, float], files: Sequence[Path], figures: Mapping[str, "Figure"]
+) -> None:
+    """Log a comparison of runs: its differences as metrics, its files, and its figures."""
+    client, now_ms = client_of(tracked.uri), int(time.time() * 1000)
+    names.log_metrics(client, tracked.run_id, [(key, value, now_ms, 0) for key, value in scores.items()])
+    for file in files:
+        client.log_artifact(tracked.run_id, str(file))
+    for name, figure in figures.items():
+        client.log_figure(tracked.run_id, figure, names.path(f"figures/{name}.png"))
+
+
 @contextmanager
 def _child(client: Any, parent: Any, name: str, more: Mapping[str, str]) -> Iterator[str]:
     """The ID of a new nested run, which ends as FINISHED if the block succeeds, otherwise as FAILED.

@@ -3,12 +3,14 @@
 Start with eval_result.py (`EvaluatedModel`, `EvalResult`), net.py (loads a model from disk) and by_unit.py (the
 value of each question). Three modules evaluate on task files: finetune_trial.py fine-tunes a head, likelihoods.py
 scores texts by their likelihood, and generation_tasks.py generates text (prompt_formats.py defines the prompts). Two
-modules evaluate on held-out documents: finetuning.py and cloze.py. probe.py probes a model without changing its
+modules evaluate on held-out documents: finetuning.py and cloze.py. during_training.py scores a sample of questions
+while a model trains. probe.py probes a model without changing its
 weights.
 """
 
 from training.evaluation.by_unit import is_log, of_constant
 from training.evaluation.cloze import fill_in, log_ps_of_blanks
+from training.evaluation.during_training import SampledTask, read_samples, score_samples, write_samples
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
 from training.evaluation.finetune_trial import finetune_task
 from training.evaluation.finetuning import Budget, FinetuneResult, finetune
@@ -22,6 +24,7 @@ __all__ = [
     "EvalResult",
     "EvaluatedModel",
     "FinetuneResult",
+    "SampledTask",
     "evaluate_generation",
     "evaluate_likelihoods",
     "evaluate_masked_tokens",
@@ -36,5 +39,8 @@ __all__ = [
     "net_of",
     "of_constant",
     "pairs",
+    "read_samples",
     "reads",
+    "score_samples",
+    "write_samples",
 ]

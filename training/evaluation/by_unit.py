@@ -1,15 +1,14 @@
 """Scores per question, and a check for constant predictions."""
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final
 
 from training.metrics import unit_values
-from training.tasks import GenerationTask, LabeledTask, ScoredTask, TaskItem, TextToText
+from training.tasks import GenerationTask, LabeledTask, ScoredTask, TaskItem, TextToText, group_dependent
 
 FEW: Final = 5  # below this number of answers, equal answers are not reported
-SUBSETS: Final = "macro_accuracy"  # a mean over subsets, so each subset is one unit
 
 Scores = Callable[[Sequence[TaskItem], Sequence[Any]], Mapping[str, float]]
 
@@ -40,17 +39,13 @@ def by_unit(score: Scores, metric: str, items: Sequence[TaskItem], answers: Sequ
     one unit, because they are not independent. Returns [] if the metric is undefined or infinite without some of the
     questions.
     """
-    groups: dict[Hashable, list[int]] = {}
-    for number, item in enumerate(items):
-        if item.gold is not None:
-            groups.setdefault(_find_shared_key(item, metric), []).append(number)
 
     def of(numbers: Sequence[int]) -> float:
         value = float(score([items[n] for n in numbers], [answers[n] for n in numbers])[metric])
         return math.log(value) if is_log(metric) else value
 
     try:
-        values = unit_values(of, list(groups.values()))
+        values = unit_values(of, group_dependent(items, metric))
         return values if all(map(math.isfinite, values)) else []
     except (ValueError, LookupError, ZeroDivisionError):  # the metric is undefined for some of the questions
         return []
@@ -63,14 +58,6 @@ def is_log(metric: str) -> bool:
     (True, False)
     """
     return "perplexity" in metric
-
-
-def _find_shared_key(item: TaskItem, metric: str) -> Hashable:
-    """The key that dependent questions share: the subset, the longest text, or the place of the item."""
-    if metric == SUBSETS:
-        return getattr(item.texts[0], "subset", "")
-    texts = [text for text in item.texts if isinstance(text, str)]
-    return max(texts, key=len) if texts and len(item.texts) > 1 else item.place
 
 
 def constant(answers: Sequence[Any]) -> str:

@@ -1,5 +1,6 @@
 """Fill in blanks of held-out sentences, without fine-tuning."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -23,36 +24,70 @@ from training.tasks import ClozeItem, ClozeItems
 BATCH: Final = 64
 SHOWN: Final = 3  # sentences in the example
 BEST: Final = 5  # most likely words per blank
+_SMOOTH: Final = (
+    "bits_per_byte: -log2 p of the original word per byte; margin: its log p minus that of the best other word, in nats"
+)
 
 
 def fill_in(net: EvaluatedModel, task: ClozeItems, machine: EngineSettings | None = None) -> EvalResult:
-    """Score the filled-in blanks: `accuracy`, `top5` and `majority`.
+    """Score the filled-in blanks: `accuracy`, `top5`, `majority`, `bits_per_byte` and `margin`.
 
     `accuracy` is the fraction of blanks where the most likely word is the original one. `top5` is the fraction where
     the original word is among the five most likely. `majority` is the accuracy of the most frequent answer.
+    `bits_per_byte` and `margin` are those of likelihood tasks; all other words are wrong choices.
 
     If the weights are None, the model is randomly initialized with seed 0. For a generator and discriminator, the
     generator is used. Raises BadInput if the model predicts neither masked nor next tokens.
     """
     model = model_of(net, seed=0, machine=machine or EngineSettings())
-    best_NB = torch.cat(list(_best(model, net.vocab, task.blanks)))
+    found = [_score_batch(log_p_BV, answer_B) for log_p_BV, answer_B in _batches(model, net.vocab, task.blanks)]
+    best_NB, right_log_p_N, wrong_log_p_N = (torch.cat(each) for each in zip(*found, strict=True))
     answer_N = torch.tensor([blank.answer for blank in task.blanks])
     right_NB = best_NB == answer_N[:, None]
+    golds = [_word(net.vocab, blank.answer) for blank in task.blanks]
+    bits_N = -right_log_p_N / math.log(2) / torch.tensor([max(1, len(word.encode())) for word in golds])
+    margin_N = right_log_p_N - wrong_log_p_N
     scores = {"accuracy": _mean(right_NB[:, 0]), "top5": _mean(right_NB.any(1)), "majority": task.majority}
+    scores |= {"bits_per_byte": _mean(bits_N), "margin": _mean(margin_N)}
     step = max(1, len(task.blanks) // SHOWN)
     shown = [_format_blank(net.vocab, task.blanks[n], best_NB[n]) for n in range(0, len(task.blanks), step)][:SHOWN]
-    notes, example = (*which_of(net), *task.notes), "\n".join(shown)
+    notes, example = (*which_of(net), *task.notes, _SMOOTH), "\n".join(shown)
     words = [net.vocab.decode([id]).strip() for id in best_NB[:, 0].tolist()]
     constants, units = {"test": constant(words)}, {"test": right_NB[:, 0].float().tolist()}
     notes += tuple(of_constant("test", constants["test"], len(words), "accuracy", scores))
-    predictions = {"test": best_NB[:, 0].tolist()}
-    return EvalResult({"test": scores}, predictions, notes=notes, example=example, by_unit=units, constant=constants)
+    predictions = [
+        {"answer": _word(net.vocab, best[0]), "choices": [_word(net.vocab, id) for id in best], "correct": bool(right)}
+        for best, right in zip(best_NB.tolist(), right_NB[:, 0].tolist(), strict=True)
+    ]
+    for prediction, bits, margin in zip(predictions, bits_N.tolist(), margin_N.tolist(), strict=True):
+        prediction |= {"bits_per_byte": bits, "margin": margin}
+    questions = [
+        {"place": f"blank {n}", "texts": [" ___ ".join(_around(net.vocab, blank))], "gold": gold}
+        for n, (blank, gold) in enumerate(zip(task.blanks, golds, strict=True), 1)
+    ]
+    return EvalResult(
+        {"test": scores},
+        {"test": predictions},
+        notes=notes,
+        example=example,
+        by_unit=units,
+        constant=constants,
+        questions={"test": questions},
+    )
 
 
-def _best(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator[Tensor]:
-    """Yield the most likely tokens int64 [B, 5] of each batch of blanks; special tokens are excluded."""
-    for logits_BV in _logits(model, vocab, blanks):
-        yield logits_BV.topk(BEST).indices.cpu()
+def _batches(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the log-probabilities float32 [B, V] and the answers int64 [B] of each batch of blanks."""
+    starts = range(0, len(blanks), BATCH)
+    for start, log_p_BV in zip(starts, log_ps_of_blanks(model, vocab, blanks), strict=True):
+        yield log_p_BV, torch.tensor([blank.answer for blank in blanks[start : start + BATCH]])
+
+
+def _score_batch(log_p_BV: Tensor, answer_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The most likely tokens int64 [B, 5], the log-probability of the answer [B], and that of the best other token."""
+    right_B = log_p_BV.gather(1, answer_B[:, None])[:, 0]
+    wrong_B = log_p_BV.scatter(1, answer_B[:, None], -torch.inf).amax(1)
+    return log_p_BV.topk(BEST).indices, right_B, wrong_B
 
 
 def log_ps_of_blanks(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator[Tensor]:
@@ -113,9 +148,14 @@ def _row(ids_S: Ints, labels_S: Ints) -> Row:
 
 def _format_blank(vocab: Vocab, blank: ClozeItem, best_B: Tensor) -> str:
     """A sentence as text: the blank, the three most likely words, and the original word."""
-    before, behind = vocab.decode(blank.ids_S[: blank.at]), vocab.decode(blank.ids_S[blank.at + 1 :])
+    before, behind = _around(vocab, blank)
     words, answer = [_word(vocab, int(id)) for id in best_B[:3]], _word(vocab, blank.answer)
-    return f"{before.strip()} ___ {behind.strip()}  -> {', '.join(words)}  (it was: {answer})"
+    return f"{before} ___ {behind}  -> {', '.join(words)}  (it was: {answer})"
+
+
+def _around(vocab: Vocab, blank: ClozeItem) -> tuple[str, str]:
+    """The texts before and after the blank."""
+    return vocab.decode(blank.ids_S[: blank.at]).strip(), vocab.decode(blank.ids_S[blank.at + 1 :]).strip()
 
 
 def _word(vocab: Vocab, id: int) -> str:

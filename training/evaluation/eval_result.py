@@ -30,3 +30,6 @@ class EvalResult:
     example: str = ""  # one decoded model input: a prompt, or a text with its special tokens
     by_unit: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by split: one value per question
     constant: Mapping[str, str] = field(default_factory=dict)  # by split: the common answer; "" if answers differ
+    questions: Mapping[str, Sequence[Any]] = field(
+        default_factory=dict
+    )  # by split: the question of each prediction as JSON values, if the task has no files

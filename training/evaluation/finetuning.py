@@ -49,6 +49,7 @@ class FinetuneResult:
     notes: tuple[str, ...] = ()
     right: tuple[float, ...] = ()  # per test example: 1 if the predicted class is correct, else 0
     constant: str = ""  # the class predicted for all examples, as text; "" if they differ
+    predicted: tuple[str, ...] = ()  # per test example: the predicted class
 
 
 def ignore_activity(done: int) -> None:
@@ -100,6 +101,7 @@ def finetune(
         notes=tuple(of_random(name for name in random if ".pooler." in name)),
         right=tuple(right_N.astype(float).tolist()),
         constant=constant([task.classes[number] for number in class_N.tolist()]),
+        predicted=tuple(task.classes[number] for number in class_N.tolist()),
     )
 
 

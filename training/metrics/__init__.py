@@ -2,11 +2,13 @@
 
 Reading order: labels.py (accuracy, F1, correlations of GLUE), squad.py (exact match and F1 of answers), cmrc.py (the
 same for Chinese), mlqa.py (for seven languages), entities.py (CoNLL), texts.py (BLEU, ROUGE, CoQA), glue.py
-(averages, leaderboard files) and significance.py (intervals of scores and tests of differences). Standard metrics
+(averages, leaderboard files), significance.py (intervals of scores and tests of gains) and comparison.py (two models on
+the same questions). Standard metrics
 come from libraries: scikit-learn, scipy, seqeval, sacrebleu, rouge-score. This package does not import torch.
 """
 
 from training.metrics.cmrc import cmrc
+from training.metrics.comparison import SLOW_METRICS, ModelScores, ScoreDifference, compare_scores, holm, mcnemar
 from training.metrics.entities import OUTSIDE, PREFIXES, Scheme, entity_f1, no_tags_of, outside_of
 from training.metrics.glue import Average, glue_average, submission
 from training.metrics.labels import accuracy, explain_undefined, f1, macro_f1, matthews, pearson, spearman
@@ -29,9 +31,12 @@ __all__ = [
     "OUTSIDE",
     "PREFIXES",
     "ROUGES",
+    "SLOW_METRICS",
     "Average",
+    "ModelScores",
     "PairedDifference",
     "Scheme",
+    "ScoreDifference",
     "SignedScore",
     "accuracy",
     "best_threshold",
@@ -39,14 +44,17 @@ __all__ = [
     "chrf",
     "cmrc",
     "compare_paired",
+    "compare_scores",
     "coqa_f1",
     "entity_f1",
     "explain_undefined",
     "f1",
     "glue_average",
+    "holm",
     "interval",
     "macro_f1",
     "matthews",
+    "mcnemar",
     "measure_kept_by_rouge",
     "mlqa",
     "no_tags_of",

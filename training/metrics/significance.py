@@ -120,8 +120,8 @@ class _Spread:
 
     def quantile(self, p: float = LEVEL) -> float:
         """The quantile: with probability p, the error of the mean is larger than this number of standard errors."""
-        of_seeds = _quantile(self.seeds - 1, p) if self.of_seeds else 0.0
-        of_questions = _quantile(self.questions - 1, p) if self.questions > 1 else 0.0
+        of_seeds = student_quantile(self.seeds - 1, p) if self.of_seeds else 0.0
+        of_questions = student_quantile(self.questions - 1, p) if self.questions > 1 else 0.0
         if not self.variance:
             return of_questions
         return (self.of_seeds * of_seeds + self.of_questions * of_questions) / self.variance
@@ -216,7 +216,7 @@ def _signs() -> Any:
     return (2 * drawn - 1).astype(np.float32)
 
 
-def _quantile(df: int, p: float) -> float:
+def student_quantile(df: int, p: float) -> float:
     from scipy.special import stdtrit
 
     return -float(stdtrit(df, p / 2))

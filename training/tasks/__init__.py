@@ -7,7 +7,8 @@ fine-tuning. generation_settings.py is the interface of tasks with generated ans
 text_to_text.py are such kinds (verbalizer.py: labels as words; templates.py: texts with columns in braces). All
 kinds form the union `Kinds`. task_file.py describes a file of orchestration/tasks, and grid.py the hyperparameters
 of papers in it. text_tasks.py derives text-to-text forms of other tasks. lm_eval.py builds the texts of
-lm-eval's tasks. task_score.py combines trials into the score of a task.
+lm-eval tasks. task_score.py combines trials into the score of a task. stored_answers.py stores questions and answers,
+and restores them. dependent_items.py groups questions.
 
 Held-out documents: start with part.py (the interface of a task), then held_out.py and source_classification.py. A
 task is one file here and one line in the union `Tasks` below; `eval_tasks:` of a recipe and `--tasks` use its kind.
@@ -20,6 +21,7 @@ from preprocessing.spec import kind_of
 from training.tasks.classification import Classification
 from training.tasks.cloze import Cloze, ClozeItem, ClozeItems
 from training.tasks.context_length import ContextLength
+from training.tasks.dependent_items import group_dependent
 from training.tasks.extractive_qa import ExtractiveQA
 from training.tasks.generation import Generation
 from training.tasks.generation_settings import (
@@ -47,7 +49,7 @@ from training.tasks.labeled_task import (
     select_answered,
 )
 from training.tasks.lm_eval import LmEvalGeneration, LmEvalRecords, check_template
-from training.tasks.loglikelihood_choice import COUNTS, LoglikelihoodChoice
+from training.tasks.loglikelihood_choice import COUNTS, SMOOTH_METRICS, LoglikelihoodChoice
 from training.tasks.multiple_choice import MultipleChoice
 from training.tasks.next_sentence import NextSentence
 from training.tasks.part import LABELS, LENGTH, MORE, HeldOutTask, LabeledExamples, Task, TaskPart
@@ -56,6 +58,14 @@ from training.tasks.ranking import Ranking
 from training.tasks.regression import Regression
 from training.tasks.source_classification import SourceClassification
 from training.tasks.split import SplitRecords
+from training.tasks.stored_answers import (
+    ShownAnswer,
+    question_of,
+    restore_answer,
+    restore_item,
+    restore_kind,
+    show_answer,
+)
 from training.tasks.task_file import (
     EACH,
     Kinds,
@@ -87,6 +97,7 @@ __all__ = [
     "LABELS",
     "LENGTH",
     "MORE",
+    "SMOOTH_METRICS",
     "STARTS",
     "T5",
     "TASKS",
@@ -118,6 +129,7 @@ __all__ = [
     "Scored",
     "ScoredTask",
     "SelectedTrials",
+    "ShownAnswer",
     "SourceClassification",
     "SplitAvailability",
     "SplitRecords",
@@ -140,14 +152,20 @@ __all__ = [
     "build_prompts",
     "check_template",
     "describe_unlabeled",
+    "group_dependent",
     "ids_of",
     "measure_spread",
     "never_in_train",
     "never_learned",
     "one_answer",
+    "question_of",
+    "restore_answer",
+    "restore_item",
+    "restore_kind",
     "select_answered",
     "select_askable",
     "select_trials",
+    "show_answer",
     "sign_of_metric",
     "split_availability",
     "to_text_task",

@@ -65,6 +65,11 @@ class ContextLength:
             for each in answers
         ]
 
+    def restore_answer(self, prediction: Mapping[str, Any]) -> Lengths:
+        """The inverse of `predictions`; words, bytes and counts of unknown tokens are lost."""
+        tokens = prediction["tokens"]
+        return [Perplexity(prediction[str(n)], tokens, 0, 0, 2 * n, n) for n in self.lengths]
+
     def scores(self, items: Sequence[TaskItem], answers: Sequence[Lengths]) -> dict[str, float]:
         """The effective length, and the token perplexity at each length."""
         by_length = [total(column).by_token for column in zip(*answers, strict=True)]

@@ -22,6 +22,7 @@ from training.tasks.labeled_task import (
     texts_of,
 )
 from training.tasks.split import each_row, value_of
+from training.tasks.stored_answers import ShownAnswer
 from training.tasks.verbalizer import same
 
 if TYPE_CHECKING:
@@ -264,6 +265,27 @@ class ExtractiveQA:
         return {name: shares[name] for name in self.metrics} | {
             name: value for name, value in shares.items() if name not in METRICS
         }
+
+    def restore_answer(self, prediction: Any) -> SpanPrediction:
+        """A prediction from its JSON values."""
+        return SpanPrediction(**prediction) if isinstance(prediction, Mapping) else SpanPrediction(*prediction)
+
+    def show_answer(self, item: TaskItem, answer: SpanPrediction) -> ShownAnswer:
+        """The question and its text; an answer is correct if it is an exact match."""
+        question, context = item.texts
+        golds = () if item.gold is None else tuple(dict.fromkeys(item.gold[1]))
+        exact = replace(self, metrics=("exact",)).scores([item], [answer])["exact"] if item.gold else None
+        return ShownAnswer(
+            question=f"{question}\n\n{context}",
+            gold=" / ".join(golds) or ("" if item.gold is None else "no answer"),
+            answer=answer.text or "no answer",
+            correct=None if exact is None else exact == 1,
+        )
+
+    def restore_gold(self, question: Mapping[str, Any]) -> tuple[str, tuple[str, ...], tuple[int, ...]] | None:
+        """The gold answer from the JSON values of a question."""
+        gold = question["gold"]
+        return None if gold is None else (question["id"], tuple(gold["answers"]), tuple(gold["starts"]))
 
     def majority(self, items: Sequence[TaskItem]) -> list[SpanPrediction]:
         return [SpanPrediction(text) for text in most_frequent(items, lambda gold: gold[1][:1] or [""])] * len(items)

@@ -38,11 +38,14 @@ from training.tasks.labeled_task import (
     refuse_from_one,
 )
 from training.tasks.split import NO_LABEL_GIVEN, bad_rows_error, each_row, is_missing, spellings, value_of
+from training.tasks.stored_answers import ShownAnswer
 from training.tasks.templates import answers_of, fill, fill_list, is_template, text_of
 
 _ACCURACIES: Final[Mapping[str, Normalise]] = {
     "accuracy" if how == "sum" else f"accuracy_{how}": how for how in NORMALISATIONS
 }
+SMOOTH_METRICS: Final = ("bits_per_byte", "margin")
+"""Metrics that are always reported: they change smoothly while accuracies are still at chance."""
 METRICS: Final = (
     *_ACCURACIES,
     "macro_accuracy",
@@ -50,6 +53,7 @@ METRICS: Final = (
     "perplexity",
     "last_token",
     "last_token_perplexity",
+    *SMOOTH_METRICS,
 )
 COLUMNS: Final = (
     "context",
@@ -337,6 +341,9 @@ class LoglikelihoodChoice:
         if by:
             notes.append(f"the most likely choice by {', '.join(by)}; k equal choices count 1/k each")
         notes += [note for name, note in _OF_GOLDS.items() if name in self.metrics]
+        notes.append(_BITS)
+        if any(len(item.texts[0].options) > 1 for item in items):
+            notes.append(f"margin: log p of the correct choice minus that of the best wrong one, {_UNITS[self._how]}")
         notes += [*self._of_labels(items), *describe_unlabeled(items, training=False)]
         if self.num_fewshot:
             notes.append(
@@ -416,8 +423,84 @@ class LoglikelihoodChoice:
                 continue
             values = self._values(item, each, self._how)
             one = {"answer": item.texts[0].options[int(np.argmax(values))], "nats": [o.nats for o in each.options]}
-            predictions.append(one if len(values) > 1 else one | {"greedy": each.options[0].greedy})
+            one |= {"greedy": each.options[0].greedy} if len(values) == 1 else {}
+            predictions.append(one | self._details(each))
         return predictions
+
+    def _details(self, each: LikelihoodChoice) -> dict[str, Any]:
+        """The results of an item that the metrics need besides log-probabilities, so that `restore_answer` can restore
+        them."""
+        details = dict[str, Any]()
+        if "accuracy_token" in self.metrics:
+            details["tokens"] = [option.tokens for option in each.options]
+        if self._asks_alone:
+            details["unconditional_nats"] = [option.nats for option in each.alone]
+        if any(name.startswith("last_") for name in self.metrics) and len(each.options) > 1:
+            details["greedy"] = [option.greedy for option in each.options]
+        if any(name.startswith("last_token") for name in self.metrics):
+            details["last_nats"] = [option.last_nats for option in each.options]
+            details["last_greedy"] = [option.last_greedy for option in each.options]
+        return details
+
+    def restore_answer(self, prediction: Mapping[str, Any]) -> LikelihoodChoice:
+        """The inverse of `predictions`, for the metrics of the task; counts of unknown and truncated tokens are lost.
+
+        Raises KeyError if the prediction lacks a value that the metrics need.
+        """
+        if left_out := prediction.get("left_out"):
+            return LikelihoodChoice((), left_out=left_out)
+        nats = prediction["nats"]
+        columns: dict[str, Sequence[Any]] = {}
+        for name, is_needed, default in (
+            ("tokens", "accuracy_token" in self.metrics, 0),
+            ("greedy", "last_word" in self.metrics, False),
+            ("last_nats", any(name.startswith("last_token") for name in self.metrics), 0.0),
+            ("last_greedy", any(name.startswith("last_token") for name in self.metrics), False),
+        ):
+            stored = prediction[name] if is_needed else prediction.get(name, default)
+            columns[name] = stored if isinstance(stored, list) else [stored] * len(nats)
+        options = (
+            LogP(each, tokens, greedy, last_nats=last_nats, last_greedy=last_greedy)
+            for each, tokens, greedy, last_nats, last_greedy in zip(nats, *columns.values(), strict=True)
+        )
+        alone = prediction["unconditional_nats"] if self._asks_alone else ()
+        return LikelihoodChoice(tuple(options), tuple(LogP(value, 0, False) for value in alone))
+
+    def show_answer(self, item: TaskItem, answer: LikelihoodChoice) -> ShownAnswer:
+        """The question with its choices; a single choice is answered correctly if all of its tokens are greedy."""
+        (options,), gold = item.texts, item.gold
+        is_shared = len(set(options.contexts)) == 1
+        question = options.contexts[0] if is_shared else ""
+        texts = (
+            options.continuations
+            if is_shared
+            else tuple(map("".join, zip(options.contexts, options.continuations, strict=True)))
+        )
+        values = tuple(self._values(item, answer, self._how))
+        best = int(np.argmax(values))
+        if len(values) == 1:
+            chosen, correct = texts[0].strip() if answer.options[0].greedy else "another text", answer.options[0].greedy
+        else:
+            chosen, correct = texts[best].strip(), gold is not None and _credit(values, gold) == 1
+        return ShownAnswer(
+            question=question,
+            gold="" if gold is None else texts[gold].strip(),
+            answer=chosen,
+            correct=None if gold is None else correct,
+            choices=tuple(text.strip() for text in texts),
+            values=values,
+            unit=_UNITS[self._how].removeprefix("in "),
+            right=gold,
+            margin=None if gold is None or len(values) < 2 else margin(values, gold),
+        )
+
+    def restore_texts(self, texts: Sequence[Any]) -> tuple[Any, ...]:
+        """The texts of an item from their JSON values."""
+        (values,) = texts
+        lists: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return (LikelihoodOptions(**lists),)
 
     @property
     def _how(self) -> Normalise:
@@ -448,10 +531,25 @@ class LoglikelihoodChoice:
         if "macro_accuracy" in self.metrics:
             right = self._right(items, answers, "sum")
             values |= self._macro(items, right) | (self._areas(items, right) if self.category else {})
+        values |= self._smooth_metrics(items, answers)
         golds = [each.options[item.gold] for item, each in zip(items, answers, strict=True)]
         named = {name: value for name, value in _of_golds(golds).items() if name in self.metrics}
         counts = {name: float(_count_items(answers, name)) for name in _COUNTED} | {"left_out": float(left_out)}
         return values | named | {name: count for name, count in counts.items() if count}
+
+    def _smooth_metrics(self, items: Sequence[TaskItem], answers: Sequence[LikelihoodChoice]) -> dict[str, float]:
+        """The mean bits per byte of the correct choice, and the mean margin; the latter only with several choices.
+
+        Bits per byte is the task loss of model ladders (Bhagia et al. 2024, arXiv:2412.04403). The margin is that of
+        DataDecide (Magnusson et al. 2025, arXiv:2504.11393) in log-probabilities, normalized like the first
+        accuracy of the task: it is positive exactly if the correct choice is the only best one. Means are over items,
+        or over subsets if the first metric is macro_accuracy.
+        """
+        bits = [bits_per_byte(item, each) for item, each in zip(items, answers, strict=True)]
+        several = [pair for pair in zip(items, answers, strict=True) if len(pair[1].options) > 1]
+        margins = [margin(self._values(item, each, self._how), item.gold) for item, each in several]
+        means = {"bits_per_byte": self._mean(items, bits)}
+        return means | ({"margin": self._mean([item for item, _ in several], margins)} if several else {})
 
     def _right(self, items: Sequence[TaskItem], chosen: Sequence[LikelihoodChoice], how: Normalise) -> list[float]:
         """For each item, 1 if the correct choice is the most likely, 1/k if it is one of k equally likely choices,
@@ -556,6 +654,36 @@ def _count_items(answers: Sequence[LikelihoodChoice], what: _Counted) -> int:
 def _replace_keys(columns: Mapping[str, str]) -> dict[str, Any]:
     """The keys of the task that a split replaces."""
     return {name: tuple(text.split(_OR)) if name == "choices" else text for name, text in columns.items()}
+
+
+_BITS: Final = "bits_per_byte: -log2 p of the correct choice per byte of its text, without its leading blank"
+_UNITS: Final[Mapping[Normalise, str]] = {
+    "sum": "in nats",
+    "token": "in nats per token",
+    "character": "in nats per character",
+    "byte": "in nats per byte",
+    "unconditional": "in nats, each minus that after the fixed context",
+}
+
+
+def bits_per_byte(item: TaskItem, answer: LikelihoodChoice) -> float:
+    """-log2 p of the correct choice, divided by the bytes of its text without blanks around it.
+
+    >>> item = TaskItem("", (LikelihoodOptions(("a",) * 2, (" cat", " dog"), ("cat", "dog")),), 0)
+    >>> bits_per_byte(item, LikelihoodChoice((LogP(-6 * math.log(2), 1, False), LogP(-1.0, 1, False))))
+    2.0
+    """
+    size = len(item.texts[0].continuations[item.gold].strip().encode())
+    return -answer.options[item.gold].nats / max(1, size) / math.log(2)
+
+
+def margin(values: Sequence[float], gold: int) -> float:
+    """The value of the correct choice minus that of the best wrong one.
+
+    >>> margin([-1.0, -3.0, -2.5], 0), margin([-1.0, -3.0, -2.5], 1)
+    (1.5, -2.0)
+    """
+    return values[gold] - max(value for number, value in enumerate(values) if number != gold)
 
 
 def _credit(values: Sequence[float], gold: int) -> float:

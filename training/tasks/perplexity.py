@@ -77,6 +77,10 @@ class PerplexityTask:
         """For each text, -log p in nats, and the counts that it is divided by."""
         return [{"nats": one.nats, "tokens": one.tokens, "words": one.words, "bytes": one.bytes} for one in answers]
 
+    def restore_answer(self, prediction: Mapping[str, Any]) -> Perplexity:
+        """The inverse of `predictions`; windows and counts of unknown tokens are lost."""
+        return Perplexity(**prediction, window=0, stride=0)
+
     def scores(self, items: Sequence[TaskItem], answers: Sequence[Perplexity]) -> dict[str, float]:
         """The metrics over all texts together, the counts, and the windows."""
         whole = total(answers)

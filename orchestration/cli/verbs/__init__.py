@@ -5,6 +5,7 @@ from typing import Final
 
 from orchestration.cli.verbs.ablation import ablation
 from orchestration.cli.verbs.check import check
+from orchestration.cli.verbs.compare import compare
 from orchestration.cli.verbs.corpus import corpus
 from orchestration.cli.verbs.doctor import doctor
 from orchestration.cli.verbs.evaluate import evaluate
@@ -36,6 +37,7 @@ VERBS: Final[Mapping[str, Callable[..., int]]] = {
     "eval": evaluate,
     "run": run,
     "runs": runs,
+    "compare": compare,
     "ablation": ablation,
     "inspect": inspect,
     "export": export,

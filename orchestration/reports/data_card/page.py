@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from orchestration.reports.page_text import show_controls
 from preprocessing.tokenization import ShownToken
 
 
@@ -68,19 +68,6 @@ class Section:
         return re.sub(r"\W+", "-", self.title.lower())
 
 
-_CONTROLS: Final = (*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_CODES: Final = {code: f"\\u{code:04x}" for code in _CONTROLS}  # control characters except tab and the ends of lines
-
-
-def _visible(text: str) -> str:
-    """The text with its control characters as codes.
-
-    >>> print(_visible("a\\u202eb"))
-    a\\u202eb
-    """
-    return text.translate(_CODES)
-
-
 # Markdown
 
 
@@ -91,7 +78,7 @@ def markdown(title: str, sections: Sequence[Section]) -> str:
         blocks += [f"## {_plain(section.title)}", _plain(section.paragraph)]
         for part in section.parts:
             blocks += _markdown_part(part)
-    return _visible("\n\n".join(block for block in blocks if block) + "\n")
+    return show_controls("\n\n".join(block for block in blocks if block) + "\n")
 
 
 def _markdown_part(part: Part) -> Iterator[str]:
@@ -150,7 +137,7 @@ def _templates() -> Environment:
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=lambda value: _visible(value) if isinstance(value, str) else value,
+        finalize=lambda value: show_controls(value) if isinstance(value, str) else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -55,7 +55,18 @@ def test_task_is_scored_from_pretrained_and_random_weights_and_saved(
     assert len(answers["random, seed 1"]["dev"]) == 12
     asked = json.loads((folder / evaluate.QUESTIONS).read_text())
     assert (list(asked), len(asked["dev"])) == (["dev"], 12)
-    assert asked["dev"][:2] == [{"place": "SST-2/dev.tsv:2", "gold": "0"}, {"place": "SST-2/dev.tsv:3", "gold": "1"}]
+    assert asked["dev"][:2] == [
+        {"place": "SST-2/dev.tsv:2", "texts": ["the film is bad"], "gold": "0"},
+        {"place": "SST-2/dev.tsv:3", "texts": ["the book is good"], "gold": "1"},
+    ]
+    page = (target.folder / "scores" / evaluate.QUESTIONS_PAGE).read_text()
+    assert page.count("<article") == 12
+    for one in asked["dev"]:  # as an earlier version stored them
+        del one["texts"]
+    (folder / evaluate.QUESTIONS).write_text(json.dumps(asked))
+    score_one(target, make_request(data, with_baseline=True))
+    assert "the film is bad" in (folder / evaluate.QUESTIONS).read_text()
+    assert len(trial_names) == 4
     assert "| sst2 | accuracy | dev |" in (target.folder / "scores" / "table.md").read_text()
     assert "sst2,,,pretrained,dev,accuracy,1," in (target.folder / "scores" / "table.csv").read_text()
 

@@ -205,7 +205,7 @@ def test_next_command_logs_the_missing_scores(
     client = client_of(run.uri)
     experiment = client.get_run(run.run_id).info.experiment_id
     assert len(client.search_runs([experiment], f"tags.mlflow.parentRunId = '{run.run_id}'")) == 1
-    assert len(client.list_artifacts(run.run_id, "scores")) == 2
+    assert len(client.list_artifacts(run.run_id, "scores")) == 3
 
 
 def test_unresponsive_store_does_not_block_evaluation(

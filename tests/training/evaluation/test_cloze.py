@@ -53,7 +53,10 @@ def test_a_model_that_always_predicts_one_word_is_right_only_for_that_word(kind:
     weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     weights["heads.masked_tokens.bias"][word] = 100.0
     found = fill_in(EvaluatedModel(spec, weights, vocab), blanks)
-    assert set(found.predictions["test"]) == {word}
+    assert len({one["answer"] for one in found.predictions["test"]}) == 1
+    assert [one["correct"] for one in found.predictions["test"]] == [one.answer == word for one in blanks.blanks]
+    assert [one["margin"] > 0 for one in found.predictions["test"]] == [one.answer == word for one in blanks.blanks]
+    assert [one["gold"] for one in found.questions["test"]][:1] == [found.predictions["test"][0]["answer"]]
     share = np.mean([one.answer == word for one in blanks.blanks])
     assert found.scores["test"]["accuracy"] == pytest.approx(share)
 

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from preprocessing.errors import BadInput
 from training.files import JsonlFormat, LineBlockFormat, Records, TsvFormat
 from training.likelihood import LogP, NGramLikelihood, Request, fit
+from training.tasks import Kinds, question_of, restore_answer, restore_item, restore_kind, show_answer
 from training.tasks.labeled_task import TaskItem
 from training.tasks.loglikelihood_choice import METRICS, LikelihoodChoice, LoglikelihoodChoice, interval
 from training.tasks.split import SplitRecords
@@ -149,7 +150,43 @@ def test_normalization_changes_the_chosen_option(tmp_path: Path) -> None:
     scores = BLIMP.scores(found, chosen)
     assert (scores["accuracy"], scores["accuracy_token"], scores["accuracy_character"]) == (0.0, 1.0, 1.0)
     (prediction,) = replace(BLIMP, metrics=("accuracy_token",)).predictions(found, chosen)
-    assert prediction == {"answer": "aaaa bbbb", "nats": [-8.0, -2.0]}
+    assert prediction == {"answer": "aaaa bbbb", "nats": [-8.0, -2.0], "tokens": [8, 1]}
+
+
+def test_bits_per_byte_and_margin_by_hand(tmp_path: Path) -> None:
+    """Two questions with choices of 4 and 1 bytes; the first one is correct in both."""
+    found = items(BLIMP, tmp_path, pair("aaaa", "c"), pair("bbbb", "d"))
+    chosen = [
+        LikelihoodChoice((LogP(-8.0, 2, False), LogP(-9.0, 1, False))),
+        LikelihoodChoice((LogP(-4.0, 4, False), LogP(-1.0, 1, False))),
+    ]
+    plain = replace(BLIMP, metrics=("accuracy",))
+    scores = plain.scores(found, chosen)
+    assert scores["bits_per_byte"] == pytest.approx((8 / 4 + 4 / 4) / 2 / math.log(2))
+    assert scores["margin"] == pytest.approx((1.0 - 3.0) / 2)
+    by_token = replace(BLIMP, metrics=("accuracy_token", "accuracy"))
+    assert by_token.scores(found, chosen)["margin"] == pytest.approx(((-4 + 9) + (-1 + 1)) / 2)
+    assert any("in nats per token" in note for note in by_token.notes(found, chosen, NGRAM))
+
+
+def test_stored_predictions_give_the_same_scores(tmp_path: Path) -> None:
+    """What an evaluation stores is enough for all metrics of the task."""
+    task = replace(BLIMP, metrics=("accuracy", "accuracy_token", "accuracy_character", "accuracy_byte", "perplexity"))
+    found = items(task, tmp_path, pair("aaaa bbbb", "c"), pair("the cat", "a dog"))
+    chosen = [
+        LikelihoodChoice((LogP(-8.0, 8, False), LogP(-2.0, 1, True))),
+        LikelihoodChoice((LogP(-3.0, 2, True), LogP(-3.0, 2, False))),
+    ]
+    stored = json.loads(json.dumps(task.predictions(found, chosen)))
+    kind = restore_kind(Kinds, json.loads(json.dumps(asdict(task))))
+    questions = json.loads(json.dumps([question_of(task, item) for item in found]))
+    restored = [restore_item(kind, question) for question in questions]
+    assert restored == found
+    answers = [restore_answer(kind, prediction) for prediction in stored]
+    assert kind.scores(restored, answers) == task.scores(found, chosen)
+    shown = [show_answer(kind, *pair) for pair in zip(questions, stored, strict=True)]
+    assert [one.correct for one in shown] == [False, False]  # the second is a tie
+    assert (shown[0].answer, shown[0].gold, shown[0].margin) == ("c", "aaaa bbbb", -6.0)
 
 
 def test_the_last_word_is_correct_if_all_of_its_tokens_are(tmp_path: Path) -> None:
@@ -157,7 +194,9 @@ def test_the_last_word_is_correct_if_all_of_its_tokens_are(tmp_path: Path) -> No
     found = items(task, tmp_path, *({"context": "I like", "continuation": word} for word in ("signs", "cats")))
     chosen = [LikelihoodChoice((LogP(-1.0, 2, True),)), LikelihoodChoice((LogP(-3.0, 1, False, cut=4),))]
     assert task.make_requests(found).requests[0] == Request("I like", " signs")
-    assert task.scores(found, chosen) == {"last_word": 0.5, "perplexity": pytest.approx(math.exp(2.0)), "cut": 1.0}
+    bits = (1 / len("signs") + 3 / len("cats")) / 2 / math.log(2)
+    means = {"last_word": 0.5, "perplexity": pytest.approx(math.exp(2.0)), "bits_per_byte": pytest.approx(bits)}
+    assert task.scores(found, chosen) == means | {"cut": 1.0}
 
 
 def test_last_token_metrics_differ_from_last_word_metrics(tmp_path: Path) -> None:
@@ -176,12 +215,14 @@ def test_last_token_metrics_differ_from_last_word_metrics(tmp_path: Path) -> Non
     assert (scores["last_word"], scores["last_token"]) == (0.0, 0.5)
     assert scores["perplexity"] == pytest.approx(math.exp(3.0))
     assert scores["last_token_perplexity"] == pytest.approx(math.exp(2.0))
-    assert task.predictions(found, chosen)[0] == {"answer": "signs", "nats": [-3.0], "greedy": False}
+    last = {"last_nats": [-1.0], "last_greedy": [True]}
+    assert task.predictions(found, chosen)[0] == {"answer": "signs", "nats": [-3.0], "greedy": False} | last
     actual = task.notes(found, chosen, NGramLikelihood(fit(np.array([1]), np.array([True]), 3), None))  # type: ignore[arg-type]
     assert [line.partition(":")[0] for line in actual[1:]] == [
         "last_word",
         "perplexity",
         "last_token, last_token_perplexity",
+        "bits_per_byte",
     ]
 
 
@@ -208,7 +249,7 @@ def test_a_note_says_that_labels_may_count_from_1(tmp_path: Path) -> None:
         notes(replace(task, labels=("1", "2", "3", "4")), *rows),
     ):
         assert message not in other
-        assert len(other) == 2
+        assert len(other) == 4
 
 
 def test_a_task_without_labels_notes_that_the_first_choice_is_correct(tmp_path: Path) -> None:
