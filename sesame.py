@@ -140,7 +140,8 @@ def open(
     recipe: str,
     *overrides: str,
     scale: str = "",
-    data: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    data: Any = (),
+    text_key: str = "",
     output_dir: str | PathLike[str] = "work",
     cluster: str = "local",
     seed: int | None = None,
@@ -150,15 +151,19 @@ def open(
     """A session for a recipe and a text, or for a run that exists.
 
     `recipe`: a name of `recipes()` or a .yaml file, or the name, the directory or the MLflow ID of a run below
-    `output_dir`. `overrides`: for example "optimizer.learning_rate=2e-4". `scale`:
-    "tiny" takes minutes on two cores. `data`: files, directories, globs or a corpus, instead of the corpus of the
-    recipe. `holdout_ratio`: the fraction of the text for validation and downstream tasks (default .01). `output_dir`:
-    the directory for all results. `cluster`: the name or file of a cluster.
+    `output_dir`. `overrides`: for example "optimizer.learning_rate=2e-4". `scale`: "tiny" takes minutes on two cores.
+    `data`: files, directories, globs or a corpus, instead of the corpus of the recipe; or texts: a Dataset of
+    `datasets`, a DataFrame, an Arrow table, a list of mappings, or an iterable of strings or mappings. A list of
+    strings has paths; pass texts as `iter(texts)`. `text_key`: the column or key of the text (default: "text", or the
+    only one of strings). `holdout_ratio`: the fraction of the text for validation and downstream tasks (default .01).
+    `output_dir`: the directory for all results. `cluster`: the name or file of a cluster.
 
-    This function creates no files. BadInput if an argument is invalid.
+    This function creates no files, unless `data` has texts: it writes them once, to `output_dir`/data. BadInput if an
+    argument is invalid.
     """
     from orchestration.jobs import JobFlags
 
+    folder = Path(_path("output_dir", output_dir, "the path of a directory"))
     recipe = _path("recipe", recipe, "the name of a recipe (sesame.recipes()), or a .yaml file")
     flags = JobFlags(
         recipe=recipe,
@@ -166,15 +171,20 @@ def open(
             _word("overrides", one, 'text like "optimizer.learning_rate=2e-4", one argument each') for one in overrides
         ],
         scale=_word("scale", scale, '"tiny", "small" or ""'),
-        data=_paths(data),
         holdout_ratio=None
         if holdout_ratio is None
         else _number("holdout_ratio", holdout_ratio, float, "a number of at least 0 and below 1"),
-        output_dir=Path(_path("output_dir", output_dir, "the path of a directory")),
+        output_dir=folder,
         cluster=_path("cluster", cluster, "the name of a cluster, or a .yaml file"),
         seed=None if seed is None else _number("seed", seed, int, "an integer"),
     )
-    return Session(flags, progress)
+    paths, notes = _paths(data, _word("text_key", text_key, "the name of a column or key"), folder)
+    try:
+        return Session(replace(flags, data=paths), progress, notes)
+    except BadInput as error:
+        if isinstance(data, list | tuple) and "no such file" in str(error):
+            raise BadInput(f"{error}; if data has texts, not paths, pass iter(data)") from None
+        raise
 
 
 def recipes() -> list[str]:
@@ -190,7 +200,7 @@ class Session:
     A finished run is used as it is: its text need not exist any more.
     """
 
-    def __init__(self, flags: "JobFlags", progress: Progress = "auto") -> None:
+    def __init__(self, flags: "JobFlags", progress: Progress = "auto", notes: Sequence[str] = ()) -> None:
         from orchestration.jobs import JobFlags
 
         if not isinstance(flags, JobFlags):
@@ -201,6 +211,7 @@ class Session:
         if progress not in get_args(Progress):
             raise _invalid("progress", progress, f"one of {', '.join(get_args(Progress))}")
         self._progress: Progress = progress
+        self._notes = list(notes)
         self._open(flags)
 
     def _open(self, flags: "JobFlags") -> None:
@@ -255,7 +266,7 @@ class Session:
 
             return Manifest.load(Path(self._run().corpus))
         if self.job.plan.corpus.state != "done":
-            announce(self.job.plan[:3], [*self.job.source_notes, *self.job.expected_problems])
+            announce(self.job.plan[:3], [*self._notes, *self.job.source_notes, *self.job.expected_problems])
         with self._report() as report:
             manifest = corpus.corpus(self.job, (), report)
         if self.job.has_estimated_steps:
@@ -574,18 +585,23 @@ def _path(name: str, value: object, expected: str) -> str:
     return _word(name, fspath(value) if isinstance(value, PathLike) else value, expected)
 
 
-def _paths(data: object) -> list[str]:
-    """The paths in `data`, one or several; BadInput for text in memory."""
+def _paths(data: object, text_key: str, output_dir: Path) -> tuple[list[str], list[str]]:
+    """The paths in `data`, one or several, and lines about texts in memory, which are written to a file first.
+
+    BadInput for an object that has neither paths nor texts.
+    """
+    from orchestration.jobs import write_texts
+
+    if found := write_texts(data, output_dir, text_key):
+        return [found[0]], [found[1]]
+    mark = f"#{text_key}" if text_key else ""
     if isinstance(data, str | PathLike):
-        return [_path("data", data, "a path")]
-    expected = "a path (file, directory or glob), the name of a corpus, or a list of them"
+        return [_path("data", data, "a path") + mark], []
+    expected = "a path (file, directory or glob), the name of a corpus, a list of them, or texts"
     if not isinstance(data, list | tuple):
-        is_table = not isinstance(data, str | int | float | bytes | None)
-        if is_table:
-            remedy = "save it as Parquet or JSON lines, or with save_to_disk, and pass its path"
-            raise BadInput(f"invalid data: got {_display(data)}, expected {expected}; {remedy}")
         raise _invalid("data", data, expected)
-    return [_path(f"data[{number}]", one, expected) for number, one in enumerate(data)]
+    paths = [_path(f"data[{number}]", one, expected) for number, one in enumerate(data)]
+    return [path + mark for path in paths], []
 
 
 def _number(name: str, value: Any, kind: type[N], expected: str) -> N:

@@ -5,16 +5,75 @@ Dedup, ingest.py Decontaminate, plan.py the weights and shards of a Corpus, and 
 BeamSettings configures runners/.
 """
 
+import hashlib
 import json
 import math
+import os
 import re
-from dataclasses import asdict
-from typing import Any, Final, Literal
+from dataclasses import asdict, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Literal, Self
 
-from pipeline.readers import Source
+from pipeline.own_filter import is_file_of_filter, read_own_filter
+from pipeline.readers import Source, absolute
 from preprocessing.credentials import has_credential, is_credential
+from preprocessing.errors import BadInput
 from preprocessing.spec import InvalidValue, key, require, require_name, spec
-from preprocessing.text import LANGUAGES, Whitespace, nearest_code
+from preprocessing.text import LANGUAGES, RULES, Whitespace, nearest_code
+
+
+@spec
+class UrlLists:
+    """Files with lists that drop web pages by their URL.
+
+    A file has one entry per line; a line that begins with # is ignored. The keys are those of the URL filter of
+    datatrove. Sesame has no list of its own.
+    """
+
+    domains: str = key(default="", doc="File of domains; a domain also drops its subdomains.")
+    urls: str = key(default="", doc="File of whole URLs, with or without http://.")
+    banned_words: str = key(default="", doc="File of words; one of them in a URL drops the document.")
+    soft_banned_words: str = key(default="", doc="File of words that drop a document if several are in its URL.")
+    banned_subwords: str = key(default="", doc="File of letter sequences; one of them anywhere in a URL drops it.")
+    soft_word_threshold: int = key(default=2, doc="Number of soft banned words in a URL that drops the document.")
+
+    def __post_init__(self) -> None:
+        require(
+            self.soft_word_threshold >= 1, "clean.urls.soft_word_threshold", self.soft_word_threshold, "1 or more words"
+        )
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files of the lists that are set, by key."""
+        return {name: path for name, path in asdict(self).items() if isinstance(path, str) and path}
+
+    @property
+    def causes(self) -> dict[str, Any]:
+        """The threshold and the SHA-256 of each list. Raises BadInput if a file cannot be read."""
+        return {"soft_word_threshold": self.soft_word_threshold} | {
+            name: digest_of_list(path) for name, path in self.files.items()
+        }
+
+    def resolve_paths(self, folder: Path) -> Self:
+        """The lists with absolute paths, resolved relative to `folder`."""
+        files: dict[str, Any] = {name: absolute(path, folder) for name, path in self.files.items()}
+        return replace(self, **files)
+
+
+def digest_of_list(path: str) -> str:
+    """SHA-256 of a file, as hexadecimal digits. Raises BadInput if it cannot be read."""
+    try:
+        facts = os.stat(path)
+        return _digest(path, facts.st_mtime_ns, facts.st_size)
+    except OSError as error:
+        raise BadInput(f"clean.urls: {path}: cannot read the file ({error.strerror}); correct the path") from None
+
+
+@lru_cache(maxsize=64)
+def _digest(path: str, changed: int, size: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @spec
@@ -31,9 +90,15 @@ class Clean:
     languages: tuple[str, ...] = key(
         default=(), doc="Codes of the languages to keep, in lower case, e.g. en (ISO 639-1); []: all."
     )
+    min_language_score: float = key(
+        default=0.0, doc="Minimum probability of the identified language, from 0 to 1; 0: any."
+    )
+    urls: UrlLists = key(default=UrlLists(), doc="Lists of domains and words that drop documents by their URL.")
     # The papers are cited in preprocessing/text/filters.py.
-    filters: tuple[Literal["c4", "gopher_quality", "gopher_repetition"], ...] = key(
-        default=(), doc="Quality filters to apply, in the order given."
+    filters: tuple[str, ...] = key(
+        default=(),
+        choices=(*RULES, "FILE.py"),
+        doc="Quality filters to apply, in the order given: names, or your own Python files.",
     )
     min_chars: int = key(default=32, doc="Minimum characters per document; shorter documents are dropped.")
     # The longest novels have 3 to 4 million.
@@ -49,12 +114,33 @@ class Clean:
     def causes(self) -> dict[str, Any]:
         """The keys that determine the cleaned text.
 
-        `whitespace` is omitted at its default, so that corpora built before this key existed keep their hashes.
+        Newer keys are omitted at their defaults, so that corpora built before these keys existed keep their hashes. A
+        file counts by its content. Raises BadInput if a file cannot be read.
         """
         plain = asdict(self)
-        if self.whitespace == "collapse":
-            del plain["whitespace"]
+        for name in ("whitespace", "min_language_score", "urls"):
+            if getattr(self, name) == getattr(Clean(), name):
+                del plain[name]
+        if "urls" in plain:
+            plain["urls"] = self.urls.causes
+        own = {file: read_own_filter(file) for file in self.own_filters}
+        plain["filters"] = tuple(
+            f"{own[name].name}:{own[name].digest}" if name in own else name for name in self.filters
+        )
         return plain
+
+    @property
+    def own_filters(self) -> tuple[str, ...]:
+        """The files among the filters."""
+        return tuple(filter(is_file_of_filter, self.filters))
+
+    def resolve_paths(self, folder: Path) -> Self:
+        """The settings with absolute paths, resolved relative to `folder`. Raises BadInput if a filter is invalid."""
+        files = {name: absolute(name, folder) for name in self.own_filters}
+        for file in files.values():
+            read_own_filter(file)
+        filters = tuple(files.get(name, name) for name in self.filters)
+        return replace(self, filters=filters, urls=self.urls.resolve_paths(folder))
 
     def __post_init__(self) -> None:
         for code in self.languages:
@@ -64,6 +150,18 @@ class Clean:
                 )
                 expected = "a code of py3langid in lower case, e.g. en, de, zh"
                 raise InvalidValue("clean.languages", repr(code), f"{expected}; {remedy}", code)
+        require(
+            0 <= self.min_language_score <= 1,
+            "clean.min_language_score",
+            self.min_language_score,
+            "a probability from 0 to 1",
+        )
+        for name in self.filters:
+            if name not in RULES and not is_file_of_filter(name):
+                expected = f"{', '.join(RULES)}, or a Python file, e.g. my_filter.py"
+                raise InvalidValue("clean.filters", repr(name), expected, name)
+        stems = [Path(name).stem for name in self.filters]
+        require(len(set(stems)) == len(stems), "clean.filters", stems, "filters with different names")
         require(self.min_chars >= 1, "clean.min_chars", self.min_chars, "1 or more characters")
         most = 100_000_000  # a document is held in memory
         holds = self.min_chars <= self.max_chars <= most
@@ -196,6 +294,10 @@ class Corpus:
             "a fraction below 1",
         )
         self._check_mixture()
+        if without := [source for source in self.sources if not source.has_urls] if self.clean.urls.files else []:
+            remedy = "set `url_key` of the source" if "url_key" in without[0].__dataclass_fields__ else "leave one out"
+            expected = f"sources with URLs for clean.urls; {remedy}"
+            raise InvalidValue("sources", f"{without[0].kind} {without[0].place}", expected)
         require(1 <= self.max_shard_mb <= 1024, "max_shard_mb", self.max_shard_mb, "from 1 to 1024 MB")
 
     def _check_mixture(self) -> None:

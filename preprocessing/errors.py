@@ -91,4 +91,4 @@ def with_article(noun: str) -> str:
     >>> with_article("encoder"), with_article("decoder")
     ('an encoder', 'a decoder')
     """
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"

@@ -15,7 +15,7 @@ import pytest
 from tests.golden import text
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("index", "masking", "objective", "loss", "reader", "optimizer", "task", "recipe", "other-parts")
+PAGES = ("index", "masking", "objective", "loss", "reader", "filter", "optimizer", "task", "recipe", "other-parts")
 PAGE = "\n".join((ROOT / "docs" / "extending" / f"{name}.md").read_text() for name in PAGES)
 FLOORS = ("orchestration", "pipeline", "preprocessing", "training")
 FEW_STEPS = {"phases": [{"seq_length": 48, "global_batch_size": 16, "steps": 12}]}
@@ -116,7 +116,10 @@ def test_the_pages_are_those_of_the_directory() -> None:
 def test_each_extension_is_one_new_file_and_one_line_in_a_union() -> None:
     files = [block.label for language in ("python", "yaml") for block in blocks(language) if "door=" not in block.label]
     doors = [block.label for block in blocks("python", "door=")]
-    assert (len(files), len(doors)) == (8, 6)  # a recipe has no union; PEGASUS is an objective and a recipe
+    assert (len(files), len(doors)) == (
+        10,
+        6,
+    )  # a recipe and a filter have no union; PEGASUS is an objective and a recipe
 
 
 @pytest.mark.parametrize(
@@ -132,6 +135,7 @@ def test_the_commands_work_and_describe_the_new_parts(copy: Path) -> None:
         "whole words, rare ones more often",
         "masked tokens, with the focal loss",
         "read as conllu",
+        "dropped: few_words",
         "optimizes with NAdam, instead of Adam",
         "of the sentences masked and predicted (highest ROUGE-1 F1)",
     ):

@@ -48,12 +48,10 @@ GOOD: dict[str, Any] = {"scale": "tiny", "data": "demo", "progress": "none"}
 HUGE = "x" * 100_000
 
 
-class Dataset(list[dict[str, str]]):
-    """Like a dataset of the package `datasets`: its rows are mappings."""
-
-
 class DataFrame:
-    """Like a data frame of pandas: iterating over it gives its columns."""
+    """Like a data frame of an unknown library: iterating over it gives its columns."""
+
+    columns = ("text",)
 
     def __iter__(self) -> Any:
         return iter(["text"])
@@ -67,18 +65,21 @@ class DataFrame:
             for value, message in [
                 (None, "invalid data: got None, expected a path"),
                 (3, "invalid data: got 3, expected a path"),
-                ({"text": ["a"]}, "invalid data: got a dict, expected a path .*; save it as Parquet or JSON lines"),
-                (DataFrame(), "invalid data: got a DataFrame, expected a path .*; save it"),
-                (Dataset([{"text": "a"}]), r"invalid data\[0\]: got a dict, expected a path"),
+                ({"text": ["a"]}, "invalid data: got a dict, expected a path.*; pass a list of mappings"),
+                (DataFrame(), "invalid data: got a DataFrame, expected a path.*; convert it"),
+                ({"One text.", "Two."}, r"invalid data: got a set, .*; pass sorted\(data\)"),
+                (
+                    [{"a": "x", "b": "y"}],
+                    "invalid data: got a list without the column 'text', expected one of 'a', 'b'",
+                ),
+                (["no such path"], r"no such path: no such file or directory; .* pass iter\(data\)"),
                 (["demo", None], r"invalid data\[1\]: got None"),
                 ([["demo"]], r"invalid data\[0\]: got a list"),
                 (b"demo", "invalid data: got b'demo'"),
-                (iter(["demo"]), "invalid data: got a list_iterator"),
                 (
                     HUGE,
                     r"invalid --data: got 'x{40}\.\.\.' \(100,000 characters\), expected a path or a name; write",
                 ),
-                ([HUGE], "invalid --data: got 'x{40}"),
                 ("One line.\nAnother one.", "invalid --data: got .*expected a path or a name"),
                 ("a\0b", "invalid --data: got "),
             ]
@@ -121,6 +122,45 @@ def test_data_may_be_a_path_or_a_list_of_paths(tmp_path: Path) -> None:
     for data in (odd, str(odd), [odd], (str(odd),)):
         job = sesame.open("bert_base", **GOOD | {"data": data, "output_dir": str(tmp_path)}).job
         assert [source.place for source in job.corpus.sources] == [str(odd)]
+
+
+def test_texts_of_a_program_are_written_once_and_another_process_finds_them(tmp_path: Path) -> None:
+    """The same texts, in any object, are the same text of a corpus; the command line names the file."""
+    texts = [f"Document {number} about nothing. It has two sentences.\n" for number in range(3)]
+    given = GOOD | {"output_dir": tmp_path / "out"}
+    session = sesame.open("bert_base", **given | {"data": iter(texts)})
+    (file,) = (tmp_path / "out" / "data").iterdir()
+    assert session.command == f"sesame run bert_base --scale tiny --data {file} --output-dir {tmp_path / 'out'}"
+    before = file.stat()
+    for data in ([{"text": text} for text in texts], ({"body": text} for text in texts), texts, str(file)):
+        again = sesame.open("bert_base", **given | {"data": data})
+        assert again.job.plan.text.folder == session.job.plan.text.folder
+    assert file.stat() == before
+    file.unlink()  # another process, or another machine with this directory, writes an equal source
+    again = sesame.open("bert_base", **given | {"data": texts})
+    assert again.job.plan.run.folder == session.job.plan.run.folder
+    manifest = session.corpus()
+    assert manifest.ledger.kept.documents == 3
+    assert sesame.open("bert_base", **given | {"data": texts}).job.plan.corpus.state == "done"
+
+
+def test_a_list_of_strings_has_paths_unless_one_cannot_be_a_path(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A document about nothing. It has two sentences.\n")
+    given = GOOD | {"output_dir": tmp_path / "out"}
+    session = sesame.open("bert_base", **given | {"data": [str(tmp_path / "a.txt")]})
+    assert [source.place for source in session.job.corpus.sources] == [str(tmp_path / "a.txt")]
+    with pytest.raises(sesame.BadInput, match="expected a path or a name"):  # one is a file, one is a text
+        sesame.open("bert_base", **given | {"data": [str(tmp_path / "a.txt"), "Two lines.\nNo path."]})
+    assert not (tmp_path / "out" / "data").exists()
+
+
+def test_the_key_of_the_text_is_that_of_a_path_too(tmp_path: Path) -> None:
+    (tmp_path / "b.jsonl").write_text('{"body": "A document about nothing.", "title": "None"}\n')
+    given = GOOD | {"output_dir": tmp_path / "out", "data": tmp_path / "b.jsonl"}
+    session = sesame.open("bert_base", **given, text_key="body")
+    assert session.job.corpus.sources[0].text_key == "body"  # type: ignore[union-attr]
+    with pytest.raises(sesame.BadInput, match=r"invalid text_key: got 3"):
+        sesame.open("bert_base", **given, text_key=3)  # type: ignore[arg-type]
 
 
 def test_a_session_requires_flags_and_overrides_as_text() -> None:

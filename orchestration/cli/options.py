@@ -20,6 +20,21 @@ Recipe = Annotated[
         metavar="RECIPE", help="Recipe name from `sesame recipes`, or a .yaml file.", autocompletion=complete.recipe
     ),
 ]
+RecipeOrCorpus = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE|CORPUS",
+        help="Recipe, or a corpus: its .yaml file or its name.",
+        autocompletion=complete.recipe,
+    ),
+]
+Tokenizer = Annotated[
+    str,
+    typer.Option(
+        metavar="TOKENIZER",
+        help="Tokenizer of a CORPUS: file, directory, recipe, or '{kind: KIND, vocab_size: N}'.",
+    ),
+]
 Run = Annotated[
     str,
     typer.Argument(
@@ -84,6 +99,14 @@ TaskDataDir = Annotated[
 RunOrRecipe = Annotated[
     str,
     typer.Argument(metavar="RUN|RECIPE", help="Run directory, run name, or recipe.", autocompletion=complete.run),
+]
+RunRecipeOrCorpus = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN|RECIPE|DIR",
+        help="Run directory, run name, recipe, or the directory of a corpus or of its text.",
+        autocompletion=complete.run,
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,

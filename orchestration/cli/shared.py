@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from orchestration import environment
 from orchestration.cli.groups import TextOptions
-from orchestration.terminal import show_wait
+from orchestration.terminal import announce, show_wait
 from preprocessing.credentials import without_credentials
 
 if TYPE_CHECKING:
-    from orchestration.jobs import Job, JobFlags, JobPlan, JobStage
+    from orchestration.jobs import CorpusJob, Job, JobFlags, JobPlan, JobStage
     from orchestration.launch import JobServer
 
 TYPED = ContextVar[tuple[str, ...]]("TYPED", default=())
@@ -86,15 +86,20 @@ def check_initial_weights(job: "Job") -> None:
             require_fitting_weights(Path(job.recipe.init_checkpoint), job.recipe.model, job.recipe.losses)
 
 
-def check_beam(job: "Job", given: Sequence[str], stages: Sequence["JobStage"]) -> None:
-    """Check the Beam options of a cluster and those after `--`, and, if one of `stages` is to be built, whether a job
-    server listens. Beam is imported only if options exist.
+def check_beam(job: "Job | CorpusJob", given: Sequence[str], stages: Sequence["JobStage"]) -> None:
+    """Check the Beam options of a cluster and those after `--`. If one of `stages` is to be built, also check the
+    services that the runner needs, and print a line on stderr for each that answers. Beam is imported only if options
+    exist.
     """
     if words := [*job.cluster.beam.arguments, *given]:
         with show_wait("importing Beam"):
-            from pipeline.runners import check_here
+            from pipeline.runners import check_here, describe_services
 
-        check_here(words, connect=any(stage.state != "done" for stage in stages))
+        check_here(words, connect=False)
+        if any(stage.state != "done" for stage in stages):
+            with show_wait("connecting to the cluster"):
+                lines = describe_services(words)
+            announce((), lines)
 
 
 def warn_of_few_rows(job: "Job") -> None:

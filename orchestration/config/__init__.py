@@ -23,8 +23,8 @@ from orchestration.config.keys import (
     parts,
     translate,
 )
-from orchestration.config.library import find_unavailable, is_shipped_task, list_names
-from orchestration.config.loading import load, load_cluster, load_corpus
+from orchestration.config.library import find_unavailable, is_shipped_task, list_names, names_corpus
+from orchestration.config.loading import load, load_cluster, load_corpus, parse_tokenizer
 from orchestration.config.overrides import flatten, split_overrides
 from orchestration.config.own_task import task_of_csv
 from orchestration.config.recipe import Cluster, Recipe, compute_digest
@@ -65,6 +65,8 @@ __all__ = [
     "load_cluster",
     "load_corpus",
     "load_task",
+    "names_corpus",
+    "parse_tokenizer",
     "parts",
     "resolve_epochs",
     "shorten",

@@ -25,7 +25,13 @@ _MAX_LISTED: Final = 30  # names in a message
 _MAX_FAMILY: Final = 15  # names of a family in a remedy
 _DEVICES_OF_A_MACHINE: Final = 8
 _MAX_DEPTH: Final = 200  # nested lists and mappings that pydantic's JSON parser reads
-_FILES: Final = {"Recipe": "", "Cluster": "cluster", "CorpusFile": "corpus", "TaskFile": "task"}
+_FILES: Final = {
+    "Recipe": "",
+    "Cluster": "cluster",
+    "CorpusFile": "corpus",
+    "TaskFile": "task",
+    "TokenizerOption": "data",
+}
 """The class of a file, and the first step of all paths of this file in `sesame keys`."""
 
 

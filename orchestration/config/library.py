@@ -14,6 +14,10 @@ from training.tasks import TASKS, TEXT
 HOME = Path(__file__).parents[1]
 UNAVAILABLE = "unavailable"  # file in tasks/ with the reported results that have no task, and the reasons
 Folder = Literal["recipes", "clusters", "corpora", "tasks"]
+_OWN_KEYS: dict[Folder, frozenset[str]] = {  # keys that no other kind of file has
+    "recipes": frozenset({"model", "objective", "losses", "masking", "phases"}),
+    "corpora": frozenset({"sources", "mixture", "clean", "dedup", "decontaminate"}),
+}
 
 
 def list_names(folder: Folder) -> list[str]:
@@ -83,9 +87,44 @@ def open_document(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], st
             raise BadInput(
                 f"{name_or_path}: no such file; for the {error_messages.noun_of(folder)} of Sesame, write {stem}"
             )
-        return strict_yaml.read(Path(name_or_path), name_or_path), name_or_path
+        document = strict_yaml.read(Path(name_or_path), name_or_path)
+        _refuse_other_kind(document, folder, name_or_path)
+        return document, name_or_path
     groups = task_groups() if folder == "tasks" else frozenset[str]()
     raise BadInput(error_messages.explain_unknown_name(name_or_path, folder, known, groups))
+
+
+def names_corpus(name_or_path: str) -> bool:
+    """Whether an argument names a corpus and not a recipe: a file with the keys of a corpus, or a corpus of Sesame.
+
+    >>> names_corpus("demo"), names_corpus("bert_base"), names_corpus("missing.yaml")
+    (True, False, False)
+    """
+    if name_or_path in list_names("recipes"):
+        return False
+    if name_or_path.endswith((".yaml", ".yml")) and Path(name_or_path).is_file():
+        return _has_keys_of(strict_yaml.read(Path(name_or_path), name_or_path), "corpora")
+    return name_or_path in list_names("corpora")
+
+
+def _has_keys_of(document: Mapping[str, Any], folder: Folder) -> bool:
+    """Whether a document has keys that only this kind of file has."""
+    own = {name: _OWN_KEYS[name].intersection(document) for name in _OWN_KEYS}
+    return bool(own.get(folder)) and not any(own[name] for name in own if name != folder)
+
+
+def _refuse_other_kind(document: Mapping[str, Any], folder: Folder, where: str) -> None:
+    """Raise BadInput if a file is a corpus where a recipe is needed, or the other way round."""
+    other = next((name for name in _OWN_KEYS if name != folder and _has_keys_of(document, name)), None)
+    if folder not in _OWN_KEYS or other is None:
+        return
+    got = f"a {error_messages.noun_of(other)} (it has {', '.join(sorted(_OWN_KEYS[other].intersection(document)))})"
+    remedies = {
+        "recipes": f"use RECIPE --data {where}, or `sesame corpus {where} --tokenizer TOKENIZER`",
+        "corpora": f"use {where} as the recipe, and name text with --data",
+    }
+    noun = error_messages.noun_of(folder)
+    raise BadInput(f"{where}: {error_messages.invalid('file', got, f'a {noun}', remedies[folder])}")
 
 
 def _no_recipe(given: str) -> tuple[str, str] | None:

@@ -6,19 +6,21 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from orchestration.config import error_messages, scales
+from orchestration.config import error_messages, scales, strict_yaml
 from orchestration.config import overrides as dotted
 from orchestration.config.epochs import refuse_epochs
 from orchestration.config.library import HOME, list_names, open_document
 from orchestration.config.part_checks import check_facts, describe_failure
-from orchestration.config.recipe import Cluster, CorpusFile, Recipe
+from orchestration.config.recipe import BY_KIND, Cluster, CorpusFile, Recipe
 from pipeline.readers import absolute
 from pipeline.spec import Corpus, MixtureGroup
 from preprocessing.errors import BadInput
+from preprocessing.spec import spec
+from preprocessing.tokenization import TokenizerSpec
 from training.specs import EngineSettings
 
 T = TypeVar("T")
@@ -88,6 +90,7 @@ def load_corpus(name_or_path: str) -> Corpus:
     fields = {field.name: getattr(read, field.name) for field in dataclasses.fields(Corpus)}
     folder = HOME / "corpora" if name_or_path in list_names("corpora") else Path(name_or_path).parent
     dedup, decontaminate = fields["dedup"], fields["decontaminate"]
+    fields["clean"] = fields["clean"].resolve_paths(folder)
     fields["sources"] = () if read.mixture else tuple(source.resolve_paths(folder) for source in read.sources)
     fields["mixture"] = tuple(
         MixtureGroup(
@@ -103,6 +106,22 @@ def load_corpus(name_or_path: str) -> Corpus:
     if fields["phrases"] not in ("", "given"):
         fields["phrases"] = absolute(fields["phrases"], folder)
     return Corpus(**fields)
+
+
+@spec
+class TokenizerOption:
+    """The tokenizer of an option, with the keys that it has in a recipe."""
+
+    tokenizer: Annotated[TokenizerSpec, BY_KIND]
+
+
+def parse_tokenizer(given: str, where: str) -> TokenizerSpec:
+    """The tokenizer whose keys are YAML, e.g. "{kind: byte_level_bpe, vocab_size: 8000}". BadInput if it is invalid.
+
+    >>> parse_tokenizer("{kind: bytes}", "--tokenizer").vocab_size
+    257
+    """
+    return validate(TokenizerOption, {"tokenizer": strict_yaml.parse(given, where)}, where).tokenizer
 
 
 @cache

@@ -51,7 +51,6 @@ from training.evaluation import EvalResult, is_log
 from training.metrics import Average, PairedDifference, compare_paired, glue_average, interval, submission
 from training.tasks import (
     SMOOTH_METRICS,
-    ExtractiveQA,
     SelectedTrials,
     TaskFile,
     TaskItem,
@@ -635,7 +634,7 @@ def _question_table(plan: TaskPlan, results: Results, score: TaskScore) -> Quest
 def _show_gold(plan: TaskPlan, item: TaskItem) -> Any:
     """The correct answer as a person reads it: a choice by its text."""
     options = getattr(item.texts[0], "options", ()) if item.texts else ()
-    gold = _gold(plan, item)["gold"]
+    gold = question_of(plan.kind, item)["gold"]
     return options[gold] if isinstance(gold, int) and not isinstance(gold, bool) and gold < len(options) else gold
 
 

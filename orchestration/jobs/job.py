@@ -61,13 +61,18 @@ class Job:
     has_estimated_steps: bool = False  # whether these steps are estimates, because the corpus does not exist yet
 
     @property
+    def tokenizer(self) -> TokenizerSpec:
+        """The tokenizer of the recipe."""
+        return self.recipe.data.tokenizer
+
+    @property
     def source_notes(self) -> list[str]:
         """How each source is read, which files of its directory are not read (`KIND:PATH` changes that), and what is
         held out."""
         lines = [*(source.describe() for source in self.corpus.sources), *list_unread_files(self.corpus.sources)]
         return [
             *lines,
-            *_describe_mixture(self.corpus),
+            *describe_mixture(self.corpus),
             *self.notes,
             held_out.describe_split_ratios(self.corpus, self.own_text, self.corpus_file),
         ]
@@ -115,16 +120,7 @@ class Job:
     @cached_property
     def plan(self) -> stages.JobPlan:
         """The stages of this job. Raises BadInput if its text is not specified or does not exist."""
-        if not self.corpus.sources:
-            raise BadInput(
-                f"corpus {self.corpus.name}: its text cannot be distributed; name your copy with --data PATH, or use "
-                "--data demo" + _of_each_group(self.corpus.mixture)
-            )
-        if missing := self.corpus.groups_without_text:
-            raise BadInput(
-                f"corpus {self.corpus.name}: mixture: no text for {', '.join(missing)}; name it with "
-                f"--data {missing[0]}=PATH, or use your own corpus file without this group"
-            )
+        require_text(self.corpus)
         plan = stages.plan(self.recipe, self.corpus, inputs_of(self.corpus), self.out)
         if self.of_run and plan.run.folder.resolve() != self.of_run.resolve():
             changed = next((keys for folder, keys in plan.run.find_others() if folder.name == self.of_run.name), [])
@@ -134,6 +130,26 @@ class Job:
                 f"another run with `{self.flags.command('train')}`"
             )
         return plan
+
+
+def require_text(corpus: Corpus) -> None:
+    """Raise BadInput if a corpus, or a group of its mixture, has no source."""
+    if not corpus.sources:
+        raise BadInput(
+            f"corpus {corpus.name}: its text cannot be distributed; name your copy with --data PATH, or use "
+            "--data demo" + _of_each_group(corpus.mixture)
+        )
+    if missing := corpus.groups_without_text:
+        raise BadInput(
+            f"corpus {corpus.name}: mixture: no text for {', '.join(missing)}; name it with "
+            f"--data {missing[0]}=PATH, or use your own corpus file without this group"
+        )
+
+
+def require_whitespace(where: str, corpus: Corpus, tokenizer: TokenizerSpec) -> None:
+    """Raise BadInput if a corpus keeps white space that its tokenizer removes."""
+    if corpus.clean.whitespace == "keep" and not _keeps_whitespace(tokenizer):
+        raise BadInput(f"{where}: corpus {corpus.name}: {without_whitespace(tokenizer.kind)}")
 
 
 def cluster_of(flags: JobFlags) -> Cluster:
@@ -189,8 +205,7 @@ def open_job(flags: JobFlags) -> Job:
         initial_weights.require_weights(recipe.init_checkpoint)
     start = str(Path(recipe.init_checkpoint).absolute()) if recipe.init_checkpoint else ""
     recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), init_checkpoint=start)
-    if corpus.clean.whitespace == "keep" and not _keeps_whitespace(recipe.data.tokenizer):
-        raise BadInput(f"{flags.recipe}: corpus {corpus.name}: {without_whitespace(recipe.data.tokenizer.kind)}")
+    require_whitespace(flags.recipe, corpus, recipe.data.tokenizer)
     if problems := check(recipe, cluster):
         raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
     downstream.check_downstream_tasks(recipe, cluster)
@@ -370,7 +385,7 @@ def _of_each_group(mixture: Sequence[MixtureGroup]) -> str:
     return f"; for the mixture of its paper, use {named}" if mixture else ""
 
 
-def _describe_mixture(corpus: Corpus) -> list[str]:
+def describe_mixture(corpus: Corpus) -> list[str]:
     """The fractions of the groups in the training tokens, in one line; [] if the corpus is not a mixture."""
     total = sum(Fraction(str(group.weight)) for group in corpus.mixture)
     shares = ", ".join(f"{100 * share:.2f} % {name}" for name, share in corpus.shares.items())

@@ -13,13 +13,16 @@ from typing import Any, Literal, NamedTuple
 
 from orchestration.config import Recipe, compute_digest, flatten
 from orchestration.jobs import part_code
+from pipeline.readers import causes_of
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json, read_object, write_atomic
-from preprocessing.tokenization import vocab_from_file
+from preprocessing.tokenization import TokenizerSpec, vocab_from_file
 
 MARK = "stage.json"
 CODE = "code.json"  # digests of the source files of its parts when it started
+# keys of a corpus that the text does not depend on: boundaries are computed when text is encoded
+_MARKS = ("sentence_boundaries", "word_segmentation")
 COMMITS = {  # other files without which a stage is not done; to repair a stage, delete this file first
     "text": "text.json",
     "vocab": "specials.json",
@@ -128,29 +131,59 @@ class JobPlan(NamedTuple):
     run: JobStage
 
 
+class CorpusPlan(NamedTuple):
+    """The stages of a corpus, which do not depend on the rest of a recipe."""
+
+    text: JobStage
+    vocab: JobStage
+    corpus: JobStage
+
+
 def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> JobPlan:
     """The stages of `recipe` on `corpus` below the directory `out`; `inputs` is the fingerprint of the text."""
-    spec, vocab = _plain(asdict(corpus)), _plain(asdict(recipe.data.tokenizer))
+    made = plan_corpus(recipe.data.tokenizer, corpus, plan_text(corpus, inputs, out), out)
+    of_run = part_code.compute_digests(recipe.sampling, recipe.losses, recipe.model, recipe.optimizer)
+    causes = {"recipe": _plain(recipe.science), "corpus": made.corpus.hash}
+    return JobPlan(*made, JobStage("run", out / "runs", recipe.name, causes, of_run))
+
+
+def plan_text(corpus: Corpus, inputs: str, out: Path) -> JobStage:
+    """The stage of the cleaned documents of `corpus`; `inputs` is the fingerprint of the text."""
+    spec = _plain(asdict(corpus))
     spec["clean"] = _plain(corpus.clean.causes)
+    spec["sources"] = [_plain(causes_of(source)) for source in corpus.sources]
+    for group, of_group in zip(spec["mixture"], corpus.mixture, strict=True):
+        group["sources"] = [_plain(causes_of(source)) for source in of_group.sources]
     del spec["clean"]["max_unreadable_ratio"]  # controls whether a text is made, not its content
 
-    # Boundaries of sentences and words are computed when text is encoded.
-    marks = {name: spec.pop(name) for name in ("sentence_boundaries", "word_segmentation")}
-    # the text stage does not depend on the weights
-    weights = {group["name"]: group.pop("weight") for group in spec["mixture"]}
-    if not weights:
+    for name in _MARKS:
+        del spec[name]
+    for group in spec["mixture"]:  # the text does not depend on the weights
+        del group["weight"]
+    if not spec["mixture"]:
         del spec["mixture"]
-    of_text, of_vocab = part_code.compute_digests(corpus), part_code.compute_digests(recipe.data.tokenizer)
-    of_run = part_code.compute_digests(recipe.sampling, recipe.losses, recipe.model, recipe.optimizer)
-    text = JobStage("text", out / "text", corpus.name, {"corpus": spec, "inputs": inputs}, of_text)
-    label, causes = f"{recipe.data.tokenizer.kind}_{corpus.name}", {"text": text.hash, "vocab": vocab}
-    if recipe.data.tokenizer.path:  # the content of the file may change at the same path
-        causes["file"] = vocab_from_file(recipe.data.tokenizer).hash
+    code = part_code.compute_digests(corpus)
+    return JobStage("text", out / "text", corpus.name, {"corpus": spec, "inputs": inputs}, code)
+
+
+def plan_corpus(tokenizer: TokenizerSpec, corpus: Corpus, text: JobStage, out: Path) -> CorpusPlan:
+    """The stages of a corpus with the token IDs of `tokenizer`, after the stage of its documents."""
+    of_vocab = part_code.compute_digests(tokenizer)
+    label = f"{tokenizer.kind}_{corpus.name}"
+    causes: dict[str, Any] = {"text": text.hash, "vocab": _plain(asdict(tokenizer))}
+    if tokenizer.path:  # the content of the file may change at the same path
+        causes["file"] = vocab_from_file(tokenizer).hash
     pieces = JobStage("vocab", out / "vocab", label, causes, of_vocab)
+    marks = {name: getattr(corpus, name) for name in _MARKS}
+    weights = {group.name: group.weight for group in corpus.mixture}
     causes = {"text": text.hash, "vocab": pieces.hash, "marks": marks} | ({"weights": weights} if weights else {})
-    shards = JobStage("corpus", out / "corpora", corpus.name, causes, of_text | of_vocab)
-    causes = {"recipe": _plain(recipe.science), "corpus": shards.hash}
-    return JobPlan(text, pieces, shards, JobStage("run", out / "runs", recipe.name, causes, of_run))
+    return CorpusPlan(text, pieces, JobStage("corpus", out / "corpora", corpus.name, causes, {**text.code, **of_vocab}))
+
+
+def is_cleaned_alike(text: JobStage, corpus: Corpus) -> bool:
+    """Whether the filters and lists of a corpus are those of its text stage: a file may change while a command runs."""
+    clean = _plain(corpus.clean.causes)
+    return all(clean[name] == value for name, value in text.causes["corpus"]["clean"].items())
 
 
 def rows(recipe: Recipe, corpus: JobStage, out: Path) -> dict[int, JobStage]:

@@ -15,7 +15,7 @@ from orchestration.config import Entry, KeyGroup, Recipe, entries_at
 from orchestration.reports import Node
 from orchestration.reports.ablations import Ablation as Comparison
 from orchestration.terminal.doctor import HealthCheck
-from preprocessing.manifest import Manifest
+from preprocessing.manifest import Ledger, Manifest
 from training.optimizers import cycles
 from training.tasks import SplitAvailability, TaskFile, TaskScore
 
@@ -135,7 +135,16 @@ def card(manifest: Manifest) -> Group:
         column.justify = "right"
     for split, count in manifest.splits.items():
         _add(splits, split, f"{count['rows']:,}", Text(f"{count['tokens']:,}", NUMBER), f"{count['shards']:,}")
-    ledger = manifest.ledger
+    return Group(splits, _ledger(manifest.ledger))
+
+
+def documents(name: str, digest: str, ledger: Ledger) -> Group:
+    """The cleaned documents of a corpus without token IDs: how many were kept, and the dropped ones by reason."""
+    return Group(Text(f"documents of {name}  {digest[:12]}"), _ledger(ledger))
+
+
+def _ledger(ledger: Ledger) -> Table:
+    """Documents and bytes of a text: seen, kept, and dropped by reason."""
     drops = _table("documents", "", "bytes", title="")
     drops.columns[0].justify = drops.columns[2].justify = "right"
     _add(drops, f"{ledger.seen.documents:,}", "seen", f"{ledger.seen.bytes:,}")
@@ -143,7 +152,7 @@ def card(manifest: Manifest) -> Group:
     for reason, dropped in sorted(ledger.dropped.items()):
         label = f"dropped: {reason}" if dropped.bytes >= 0 else reason  # a repair of text adds bytes
         _add(drops, f"{dropped.documents:,}", label, f"{dropped.bytes:,}")
-    return Group(splits, drops)
+    return drops
 
 
 def findings(checks: Iterable[HealthCheck]) -> Table:

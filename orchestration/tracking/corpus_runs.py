@@ -21,6 +21,7 @@ from orchestration.tracking import runs as track
 from orchestration.tracking.metadata import FOLDER, Metadata, log_corpus, log_metadata, run_name
 from orchestration.tracking.runs import TrackedRun, TrackingStore
 from orchestration.tracking.store_timeout import wait_while_available
+from pipeline.own_filter import read_own_filter
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Manifest
@@ -47,14 +48,20 @@ class CorpusRun:
 
 
 def corpus_metadata(corpus: Corpus, vocab: TokenizerSpec, command: str = "") -> Metadata:
-    """The metadata of the run: non-default values as parameters, and all values in the artifact corpus.json."""
+    """The metadata of the run: non-default values as parameters, and all values in the artifact corpus.json.
+
+    The code of the corpus's own filters is stored, too.
+    """
     note = "\n".join(f"* {source.describe()}" for source in corpus.sources)
     return Metadata(
         corpus.name,
         {"corpus": to_non_defaults(corpus), "vocab": to_non_defaults(vocab)},
         {"command": command},
         note=f"The text `{corpus.name}`, cleaned and tokenized.\n\n{note}",
-        files={"corpus.json": json.dumps({"corpus": asdict(corpus), "vocab": asdict(vocab)}, indent=1)},
+        files={
+            "corpus.json": json.dumps({"corpus": asdict(corpus), "vocab": asdict(vocab)}, indent=1),
+            **{f"filter_{Path(file).name}": read_own_filter(file).code for file in corpus.clean.own_filters},
+        },
     )
 
 

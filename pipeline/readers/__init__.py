@@ -13,6 +13,7 @@ from pipeline.readers import splits
 from pipeline.readers.csv_table import CsvReader
 from pipeline.readers.gutenberg import GutenbergReader
 from pipeline.readers.html import HtmlReader
+from pipeline.readers.in_memory import is_in_memory, save_texts
 from pipeline.readers.json_array import JsonArrayReader
 from pipeline.readers.jsonl import JsonlReader, MissingKey
 from pipeline.readers.parallel import ParallelReader
@@ -21,7 +22,7 @@ from pipeline.readers.reader import Reader
 from pipeline.readers.record import CUT_OFF, EXPECTED, SKIPPED, TORN, TRAILING, Record
 from pipeline.readers.sampled import SAMPLE_BYTES, about_how_many, pieces_of, size_of, spread
 from pipeline.readers.snapshot import Snapshot, make_change_error
-from pipeline.readers.splits import InputSplit, piece_records, plan_splits, portable, records
+from pipeline.readers.splits import InputSplit, causes_of, piece_records, plan_splits, portable, records
 from pipeline.readers.table import TableReader
 from pipeline.readers.text import TextReader
 from pipeline.readers.warc import WarcReader
@@ -58,6 +59,8 @@ __all__ = [
     "XmlReader",
     "about_how_many",
     "absolute",
+    "causes_of",
+    "is_in_memory",
     "list_unread_files",
     "make_change_error",
     "piece_records",
@@ -67,6 +70,7 @@ __all__ = [
     "recognise",
     "recognise_reference",
     "records",
+    "save_texts",
     "size_of",
     "sniff",
     "spread",

@@ -44,6 +44,7 @@ class CsvReader(FileReader):
     kind: Literal["csv"] = "csv"
     path: str = key(doc="Path, pattern with * or URL of a file or directory.")
     text_key: str = key(default="text", doc="Name of the text column, or its number from 1 if there is no header.")
+    url_key: str = key(default="", doc="Name of the column of the URL of each document, for clean.urls.")
     delimiter: str = key(default="", doc="Delimiter, one character; empty: detected from the first row.")
     extensions: tuple[str, ...] = key(
         default=(), doc="File extensions to read in a directory; []: the default ones of the format."
@@ -85,7 +86,7 @@ class CsvReader(FileReader):
     def _rows(self, file: InputFile, start: str, recode: Transcoder, limit: int) -> Iterator[Record]:
         separator = self.delimiter or separator_of(start, self.text_key, plain_suffix(file.path))
         read = _Lines(lines(file.path, 0, None, limit, recode, recode.whole))
-        width = 0
+        width, url = 0, -1
         column = int(self.text_key) - 1 if _is_number(self.text_key) else -1
         for row in rows(iter(read), separator, detect_quoting(start, separator), limit, lambda line: decode(line)):
             why = row.fault
@@ -95,6 +96,8 @@ class CsvReader(FileReader):
                 width = len(row.cells)
                 if column < 0 or column >= width:
                     column, why = _column(file, row.cells, self.text_key), BETWEEN
+                if self.url_key:
+                    url = _url_column(file, row.cells, self.url_key)
             if not why and (len(row.cells) != width or column >= width):
                 why = "ragged_row"
             if why in ("ragged_row", "bad_csv") and width and read.breaks_off(row.start + row.size):
@@ -102,7 +105,8 @@ class CsvReader(FileReader):
             if why:
                 yield Record(file.label, row.size, fault=why, start=row.start, snippet=row.snippet)
             else:
-                yield Record(file.label, row.size, row.cells[column], row.repaired, start=row.start)
+                address = row.cells[url] if url >= 0 else ""
+                yield Record(file.label, row.size, row.cells[column], row.repaired, start=row.start, url=address)
 
 
 class _Lines:
@@ -151,6 +155,19 @@ def _column(file: InputFile, header: list[str], field: str) -> int:
         raise BadInput(
             f"{file.path}: missing column {field!r}, expected one of {', '.join(map(repr, names[:8]))}; select "
             "a column with --data PATH#COLUMN or with `text_key` of the source, by its number if the file has no header"
+        )
+    return names.index(field)
+
+
+def _url_column(file: InputFile, header: list[str], field: str) -> int:
+    """The index of the column of the URLs: a name of the header, or a number from 1. Raises BadInput if missing."""
+    if _is_number(field) and int(field) <= len(header):
+        return int(field) - 1
+    names = [name.strip() for name in header]
+    if field not in names:
+        shown = ", ".join(map(repr, names[:8]))
+        raise BadInput(
+            f"{file.path}: missing column {field!r}, expected one of {shown}; correct `url_key` of the source"
         )
     return names.index(field)
 

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 import pyarrow as pa
 
 from pipeline.readers import zip_archive
+from pipeline.readers.companions import find_companions
 from pipeline.readers.walk import facts_of, require_file, walk
 from preprocessing.encodings import LOST, wide
 from preprocessing.errors import BadInput
@@ -119,6 +120,7 @@ def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
     top = Path(path)
     if top.is_dir():
         found = [file for label, name in walk(top) if not _is_hidden(label) for file in _expand_archive(label, name)]
+        found = _without_companions(found)
     elif os.path.lexists(top):
         require_file(top, facts_of(top))
         found = list(_expand_archive(top.name, top))
@@ -126,6 +128,7 @@ def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
         fixed = Path(*_until(top.parts, glob.has_magic))
         names = list(_find_matching(path))
         found = [file for name in names for file in _expand_archive(os.path.relpath(name, fixed), Path(name))]
+        found = _without_companions(found) or found  # a pattern may match nothing else
         if not found:
             raise BadInput(f"{path}: no file matches; check the pattern")
     elif path == "-":
@@ -137,6 +140,12 @@ def _find_local(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
         if not found:
             raise _nothing_inside(path, endings)
     yield from found
+
+
+def _without_companions(found: list[InputFile]) -> list[InputFile]:
+    """The files without those that Hugging Face `datasets` writes beside its tables, e.g. its caches."""
+    companions = find_companions({file.label: file.size for file in found})
+    return [file for file in found if file.label not in companions]
 
 
 def _find_matching(pattern: str) -> Iterator[str]:
@@ -172,7 +181,10 @@ def _find_remote(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
         elif store.isdir(inside):
             found = store.find(inside, detail=True)
             top = inside.rstrip("/")
-            found = {name: facts for name, facts in found.items() if _is_wanted(name[len(top) :].strip("/"), endings)}
+            labels = {name: name[len(top) :].strip("/") for name in found}
+            companions = find_companions({labels[name]: int(facts.get("size") or 0) for name, facts in found.items()})
+            wanted = {name for name, label in labels.items() if label not in companions and _is_wanted(label, endings)}
+            found = {name: facts for name, facts in found.items() if name in wanted}
             if not found:
                 raise _nothing_inside(path, endings)
         else:

@@ -48,6 +48,7 @@ class JsonArrayReader(FileReader):
     spans_key: str = key(
         default="", doc="Key of the phrase positions in each document: [[start, stop], ...] in characters."
     )
+    url_key: str = key(default="", doc="Key of the URL of each document, for clean.urls.")
     extensions: tuple[str, ...] = key(
         default=(), doc="File extensions to read in a directory; []: the default ones of the format."
     )
@@ -73,7 +74,7 @@ class JsonArrayReader(FileReader):
         name = wide_encoding(file.path) or ("" if detected == UTF8 or detected.mixed else str(detected))
         with open_bytes(file.path, encoding=other) as stream:
             for element in _Elements(stream, self.text_key, limit):
-                record = _document(file.label, element, self.text_key, self.spans_key)
+                record = _document(file.label, element, self.text_key, self.spans_key, self.url_key)
                 yield record._replace(encoding=name) if name else record
             yield from rest_of(stream, file.label)
 
@@ -210,10 +211,10 @@ class _Elements:
         return sum(map(len, iter(lambda: self.stream.read(_READ), b"")))
 
 
-def _document(label: str, element: TextLine, field: str, spans: str) -> Record:
+def _document(label: str, element: TextLine, field: str, spans: str, url: str) -> Record:
     """The record of an element."""
     if element.fault:
         return drop_record(label, element, element.fault)
     if not element.content.startswith(b'"'):
-        return parse_line(label, element, field, spans)
+        return parse_line(label, element, field, spans, url)
     return parse_line(label, element._replace(content=b'{"text": ' + element.content + b"}"))

@@ -62,6 +62,7 @@ class JsonlReader(FileReader):
     spans_key: str = key(
         default="", doc="Key of the phrase positions in each document: [[start, stop], ...] in characters."
     )
+    url_key: str = key(default="", doc="Key of the URL of each document, for clean.urls.")
     extensions: tuple[str, ...] = key(
         default=(), doc="File extensions to read in a directory; []: the default ones of the format."
     )
@@ -90,7 +91,7 @@ class JsonlReader(FileReader):
         return pieces_at(file, text_cuts(file, step))
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
-        parse = partial(parse_line, field=self.text_key, spans=self.spans_key)
+        parse = partial(parse_line, field=self.text_key, spans=self.spans_key, url=self.url_key)
         return line_records(piece, always, parse, limit, self.encoding)
 
 
@@ -135,8 +136,8 @@ def check_field(path: str, fields: Sequence[str] | None, field: str = "text") ->
         )
 
 
-def parse_line(label: str, block: TextLine, field: str = "text", spans: str = "") -> Record:
-    """The record of a line: the string at key `field`, and the character ranges at key `spans`.
+def parse_line(label: str, block: TextLine, field: str = "text", spans: str = "", url: str = "") -> Record:
+    """The record of a line: the string at key `field`, the character ranges at key `spans`, and the address at `url`.
 
     A key may contain dots for nested objects. Unpaired surrogates become U+FFFD.
     """
@@ -162,7 +163,10 @@ def parse_line(label: str, block: TextLine, field: str = "text", spans: str = ""
     if "\\ud" in line or "\\uD" in line:
         text, halves = _SURROGATE.subn("\ufffd", text)
         repaired += halves
-    return Record(label, block.size, text, repaired, "", block.start, b"", ranges)
+    address = _at(value, url) if url else ""
+    return Record(
+        label, block.size, text, repaired, "", block.start, b"", ranges, url=address if isinstance(address, str) else ""
+    )
 
 
 def _breaks_off(content: bytes, line: str, error: json.JSONDecodeError) -> bool:

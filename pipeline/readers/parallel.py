@@ -36,6 +36,7 @@ class ParallelReader:
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = ()
     of_folder: ClassVar[bool] = False
+    has_urls: ClassVar[bool] = False
 
     kind: Literal["parallel"] = "parallel"
     paths: tuple[str, ...] = key(doc="Paths to the aligned files, one per language.")

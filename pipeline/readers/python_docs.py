@@ -53,6 +53,7 @@ class PythonDocsReader:
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = ()
     of_folder: ClassVar[bool] = False
+    has_urls: ClassVar[bool] = False
 
     kind: Literal["python_docs"] = "python_docs"
     packages: tuple[str, ...] = key(

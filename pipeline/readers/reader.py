@@ -84,6 +84,10 @@ class Reader(Protocol):
     def of_folder(self) -> bool:
         """Whether a file in the directory `place` lists the files of the source, so that others are ignored."""
 
+    @property
+    def has_urls(self) -> bool:
+        """Whether records have the address of their page, so that `clean.urls` can drop some of them."""
+
     @classmethod
     def from_name(cls, name: str, place: str) -> Self:
         """The source for `--data NAME:PLACE`, where NAME is one of `names`. Raises ValueError for an invalid place."""
@@ -139,6 +143,10 @@ class FileReader:
     @property
     def of_folder(self) -> bool:
         return False
+
+    @property
+    def has_urls(self) -> bool:
+        return bool(getattr(self, "url_key", ""))
 
     @classmethod
     def from_name(cls, name: str, place: str) -> Self:

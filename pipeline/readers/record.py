@@ -24,3 +24,4 @@ class Record(NamedTuple):
     snippet: bytes = b""  # the first 200 bytes of input with a fault
     spans: tuple[tuple[int, int], ...] = ()  # character ranges of the text: phrases, or sides of a translation
     encoding: str = ""  # original encoding, if not UTF-8 (encodings.py)
+    url: str = ""  # address of a page, if the source has it

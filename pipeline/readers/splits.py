@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import xxhash
 
 from pipeline.readers import files
+from pipeline.readers.companions import is_about_data
 from pipeline.readers.file_ranges import FileRange, weight
 from pipeline.readers.files import InputFile, find, has_mark, local, plain_suffix
 from pipeline.readers.reader import FileProbe, Reader
@@ -34,6 +35,7 @@ READER_VERSION: Final = 4  # increase this if the same input yields other docume
 _PROSE: Final = "text"  # format of a README or a license, which is not read if the directory has data files
 _TEXTS: Final = (".txt", ".text", ".md", "")  # file extensions of prose
 _FIELDS: Final = ("text_key", "element")  # keys that select the text in a file
+_NEWER: Final = ("url_key",)  # keys that were added later, empty by default
 _MOST_LOOKED_AT: Final = 20  # files tested per extension of a directory
 _MOST_SHOWN: Final = 6
 _ONE_FILE: Final = ":FILE"  # end of the remedy for an unread file
@@ -99,7 +101,7 @@ def _group(pieces: Iterator[FileRange], step: int) -> Iterator[tuple[FileRange, 
 
 
 def _name(source: Reader, pieces: tuple[FileRange, ...]) -> str:
-    made_of = json.dumps([READER_VERSION, asdict(source), pieces])
+    made_of = json.dumps([READER_VERSION, causes_of(source), pieces])
     return f"text-{xxhash.xxh3_64(made_of.encode()).hexdigest()}.arrow"
 
 
@@ -120,7 +122,15 @@ def piece_records(source: Reader, piece: FileRange, max_chars: int) -> Iterator[
 
 def portable(source: Reader) -> dict[str, object]:
     """The keys and values of a source, without local paths."""
-    return {key: value for key, value in asdict(source).items() if key not in source.located}
+    return {key: value for key, value in causes_of(source).items() if key not in source.located}
+
+
+def causes_of(source: Reader) -> dict[str, Any]:
+    """The keys and values of a source that determine its documents.
+
+    Keys that are newer than the first corpora are omitted if empty, so that those corpora keep their hashes.
+    """
+    return {key: value for key, value in asdict(source).items() if value or key not in _NEWER}
 
 
 def parse_named_source(given: str, readers: Sequence[type[R]]) -> tuple[str, R] | None:
@@ -172,7 +182,10 @@ def absolute(given: str, folder: Path, readers: Sequence[type[R]]) -> str:
 
 
 def list_unread_files(sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list[str]:
-    """Messages about files that no source reads, one per directory; [] if the sources read all files."""
+    """Messages about files that no source reads, one per directory; [] if the sources read all files.
+
+    The card and the license of a dataset are not reported.
+    """
     located = [source for source in sources if "path" in source.located]
     folders = dict.fromkeys(source.place for source in located if _may_be_folder(source.place))
     if not folders:
@@ -188,7 +201,7 @@ def _may_be_folder(path: str) -> bool:
 def _list_unread(folder: str, read: Set[str], readers: Sequence[type[Reader]]) -> list[str]:
     looked_at, groups = dict[str, list[str]](), dict[str, list[InputFile]]()
     for file in find(folder):
-        if file.path in read:
+        if file.path in read or is_about_data(file.label, _start_of_text(file)):
             continue
         alike = looked_at.setdefault(plain_suffix(file.path), [])
         what = _describe_unread(file, readers) if len(alike) < _MOST_LOOKED_AT else alike[0]
@@ -204,6 +217,11 @@ def _list_unread(folder: str, read: Set[str], readers: Sequence[type[Reader]]) -
         shown.append(f"{each[0].label}{_more(len(each) - 1)} ({remedy})")
     more = sum(map(len, list(groups.values())[_MOST_SHOWN:]))
     return [f"{folder}: files not read: {'; '.join(shown[:_MOST_SHOWN])}{_more(more)}"]
+
+
+def _start_of_text(file: InputFile) -> bytes:
+    """The first bytes of a file whose name ends in .md; b"" for others, which need not be read."""
+    return files.read_stored_head(file.path) if plain_suffix(file.path) == ".md" else b""
 
 
 def _with_pattern(what: str, folder: Path, found: Sequence[InputFile], others: Set[str]) -> str:

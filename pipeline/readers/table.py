@@ -53,6 +53,7 @@ class TableReader(FileReader):
     path: str = key(doc="Path, pattern with * or URL of a file or directory.")
     text_key: str = key(default="text", doc="Name of the text column.")
     spans_key: str = key(default="", doc="Column of the phrase positions: [[start, stop], ...] in characters.")
+    url_key: str = key(default="", doc="Column of the URL of each document, for clean.urls.")
     split: str = key(default=_SPLIT, doc="Split of a dataset directory with several splits.")
 
     @classmethod
@@ -89,10 +90,10 @@ class TableReader(FileReader):
                 f"{file.path}: invalid table: got text, expected Parquet or Arrow; select a text format instead of "
                 "`table`"
             )
-        return ranges_of_parts(file, part_sizes(file, self.text_key, self.spans_key), step)
+        return ranges_of_parts(file, part_sizes(file, self.text_key, self.spans_key, self.url_key), step)
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
-        return documents(piece.file, piece.start, piece.stop, self.text_key, self.spans_key, limit)
+        return documents(piece.file, piece.start, piece.stop, self.text_key, self.spans_key, limit, self.url_key)
 
 
 class Batch(NamedTuple):
@@ -173,12 +174,12 @@ def columns(file: InputFile) -> list[str] | None:
         return None
 
 
-def part_sizes(file: InputFile, field: str, spans: str) -> list[int]:
+def part_sizes(file: InputFile, field: str, spans: str, url: str = "") -> list[int]:
     """Approximate size of each part in bytes; [] if the file is damaged. Raises BadInput if a column is missing."""
     have = columns(file)
     if have is None:
         return []
-    for name in filter(None, (field, spans)):
+    for name in filter(None, (field, spans, url)):
         if name not in have:
             listed = ", ".join(map(repr, have[:8])) or "none"
             raise BadInput(
@@ -224,12 +225,14 @@ def ranges_of_parts(file: InputFile, sizes: list[int], step: int) -> Iterator[Fi
             start, weight = part, 0
 
 
-def documents(file: InputFile, start: int, stop: int | None, field: str, spans: str, limit: int) -> Iterator[Record]:
+def documents(
+    file: InputFile, start: int, stop: int | None, field: str, spans: str, limit: int, url: str = ""
+) -> Iterator[Record]:
     """The rows in parts [start, stop) of a table as records. Texts of more than `limit` bytes are omitted."""
     row = 0
     try:
         with _open(file.path) as stored:
-            names = [name for name in (field, spans) if name]
+            names = list(dict.fromkeys(name for name in (field, spans, url) if name))
             parquet = _starts(stored, _PARQUET)
             batches = _parquet_batches(stored, names, start, stop) if parquet else _arrow_batches(stored, names)
             for batch in batches:
@@ -237,7 +240,7 @@ def documents(file: InputFile, start: int, stop: int | None, field: str, spans: 
                 if stop is not None and batch.part >= stop:
                     return
                 if batch.part >= start:
-                    yield from _rows(file.label, batch, field, spans, limit)
+                    yield from _rows(file.label, batch, field, spans, limit, url)
                 row += batch.columns.num_rows
     except TORN as error:
         raise_if_ours(error)
@@ -281,7 +284,7 @@ def _arrow_batches(stored: pa.NativeFile, names: list[str]) -> Iterator[Batch]:
         row += columns.num_rows
 
 
-def _rows(label: str, batch: Batch, field: str, spans: str, limit: int) -> Iterator[Record]:
+def _rows(label: str, batch: Batch, field: str, spans: str, limit: int, url: str) -> Iterator[Record]:
     import pyarrow.compute as pc
 
     texts = _as_binary(batch.columns.column(field))
@@ -291,6 +294,7 @@ def _rows(label: str, batch: Batch, field: str, spans: str, limit: int) -> Itera
         )
         return
     ranges = batch.columns.column(spans) if spans else None
+    addresses = batch.columns.column(url) if url else None
     for row, size in enumerate(pc.binary_length(texts).to_pylist()):
         at = batch.row + row
         if size is None:
@@ -302,7 +306,9 @@ def _rows(label: str, batch: Batch, field: str, spans: str, limit: int) -> Itera
         if why := "too_long" if size > limit else "bad_spans" if found is None else "":
             yield Record(label, size, fault=why, start=at, snippet=bytes(content[:SNIPPET]))
         else:
-            yield Record(label, size, text, repaired, start=at, spans=found or ())
+            address = addresses[row].as_py() if addresses is not None else ""
+            address = address if isinstance(address, str) else ""
+            yield Record(label, size, text, repaired, start=at, spans=found or (), url=address)
 
 
 def _as_binary(column: pa.Array) -> pa.Array | None:

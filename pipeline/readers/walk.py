@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Final
 
+from pipeline.readers.companions import HIDDEN_COMPANIONS
 from preprocessing.errors import BadInput
 
 log = logging.getLogger(__name__)
@@ -22,7 +23,8 @@ _Link = tuple[bytes, str, Path]  # bytes of the label for sorting, label (path r
 
 
 def walk(top: Path) -> list[tuple[str, Path]]:
-    """All files below a directory as (relative path, path), sorted. Hidden files are skipped and reported.
+    """All files below a directory as (relative path, path), sorted. Hidden files are skipped and reported, except those
+    of a hub.
 
     Each file and directory is returned once. A linked one is returned under the name of the link, unless it is also
     found without a link. Raises BadInput if a directory cannot be read, a link is broken, or an entry is neither a file
@@ -62,7 +64,7 @@ def _plain(top: Path, seen: set[_Key], links: list[_Link], label: str, hidden: l
         for entry in _entries(folder):
             name = _join(inside, entry.name)
             if entry.name.startswith("."):
-                hidden.append(_join(label, name))
+                hidden += [] if entry.name in HIDDEN_COMPANIONS else [_join(label, name)]
                 continue
             if entry.is_symlink():
                 heappush(links, _link(_join(label, name), Path(entry.path)))

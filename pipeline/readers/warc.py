@@ -79,6 +79,10 @@ class WarcReader(FileReader):
         is_archive = _VERSION.match(sample.inside)  # the first page may be compressed, or an image
         return cls(path=sample.path) if is_archive else None
 
+    @property
+    def has_urls(self) -> bool:
+        return True
+
     def describe(self) -> str:
         return f"{self.path}: read as warc"
 
@@ -199,9 +203,15 @@ def documents(label: str, path: str, start: int, stop: int | None, limit: int) -
         for found in _Records(file, left, max(limit, MOST_HTML) + _MOST_HEADERS, stop is None):
             why = torn(file) if found.fault == "truncated" else ""
             found = found._replace(fault=why or found.fault)
-            yield _document(label, found, limit)._replace(start=offset + found.start, size=found.size)
+            record = _document(label, found, limit)._replace(start=offset + found.start, size=found.size)
+            yield record if record.fault else record._replace(url=_url(found))
         if not why:
             yield from (record._replace(start=offset) for record in rest_of(file, label))
+
+
+def _url(found: _ArchiveRecord) -> str:
+    """The address of a page. Some programs write it in angle brackets."""
+    return found.headers.get("warc-target-uri", "").strip().removeprefix("<").removesuffix(">")
 
 
 def _document(label: str, found: _ArchiveRecord, limit: int) -> Record:

@@ -18,6 +18,8 @@ from preprocessing.text import decode
 
 _TITLE: Final = re.compile(rb'\btitle="(.*?)"(?=\s*>|\s+\w+=")')  # quotation marks in a title are not always escaped
 
+_URL: Final = re.compile(rb'\burl="([^"]*)"')
+
 
 @spec
 class WikiExtractorReader(FileReader):
@@ -42,6 +44,10 @@ class WikiExtractorReader(FileReader):
     def looks_like(cls, sample: FileProbe) -> Self | None:
         is_ours = sample.start.startswith(b"<doc ") or (is_json_lines(sample) and is_its_json(sample.start))
         return cls(path=sample.path) if is_ours else None
+
+    @property
+    def has_urls(self) -> bool:
+        return True
 
     def describe(self) -> str:
         return f"{display_path(self.path, self.extensions)}: read as wikiextractor"
@@ -84,15 +90,15 @@ def article(label: str, block: TextLine) -> Record:
     tag, _, rest = block.content.partition(b"\n")
     before, closed, after = rest.rpartition(b"</doc>")
     text, repaired = decode(before if closed else after)
-    title = _TITLE.search(tag)
-    return Record(
-        label, block.size, prepend_title(decode(title[1])[0] if title else "", text), repaired, "", block.start
-    )
+    title, url = _TITLE.search(tag), _URL.search(tag)
+    text = prepend_title(decode(title[1])[0] if title else "", text)
+    address = unescape(decode(url[1])[0]) if url else ""
+    return Record(label, block.size, text, repaired, "", block.start, url=address)
 
 
 def json_article(label: str, block: TextLine) -> Record:
     """The article in a line of JSON."""
-    record = parse_line(label, block)
+    record = parse_line(label, block, url="url")
     if record.fault:
         return record
     title = parse_line(label, block, field="title")

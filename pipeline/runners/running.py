@@ -10,10 +10,8 @@ import io
 import logging
 import os
 import re
-import socket
 import sys
 import threading
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -51,15 +49,15 @@ def _quiet_import() -> Iterator[None]:
 with _quiet_import():
     import apache_beam as beam
     import grpc
-    from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions, StandardOptions
+    from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
     from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-__all__ = ["beam", "check_here", "check_options", "pipeline", "report_progress"]
+    from pipeline.runners import services
+
+__all__ = ["beam", "check_here", "check_options", "describe_services", "pipeline", "report_progress"]
 
 _RUNNER: Final = "FnApiRunner"
-_PORTABLE: Final = ("portable", "flink", "spark")  # runners that send the pipeline to --job_endpoint
-_CONNECT_SECONDS: Final = 3.0  # a job server that was started with the command may not listen yet
 _DATAFLOW: Final = "apache_beam.runners.dataflow.internal.apiclient"  # imported by the Dataflow runner at run time
 Report = Callable[[dict[str, Any]], None]
 # memory in bytes of a worker and of the main process (benchmarks/results/corpus-2026-11-20.md)
@@ -162,38 +160,24 @@ def check_options(beam_args: Sequence[str]) -> PipelineOptions:
 
 def check_here(beam_args: Sequence[str], connect: bool = True) -> PipelineOptions:
     """Like `check_options`. Also raises ResourceError if packages of the runner are not installed, or, with `connect`,
-    if nothing listens at the job endpoint. Beam would wait for a job server without a message.
+    if its job server or cluster does not answer, or Java is missing. Beam would wait for them without a message.
     """
     options = check_options(beam_args)
     runner = (options.view_as(StandardOptions).runner or "").rpartition(".")[2].lower()
-    if connect and runner.removesuffix("runner") in _PORTABLE:
-        _require_job_server(options.view_as(PortableOptions).job_endpoint or "")
     if "dataflow" in runner:
         try:
             with _quiet_import():
                 importlib.import_module(_DATAFLOW)
         except ImportError:
             raise ResourceError("Beam: missing packages for Dataflow; run pip install 'apache_beam[gcp]'") from None
+    if connect:
+        services.require_services(options)
     return options
 
 
-def _require_job_server(endpoint: str) -> None:
-    """Raise ResourceError if nothing listens at HOST:PORT. Beam starts its own job server for "" and "embed"."""
-    address = re.fullmatch(r"\[?([^/\[\]]+)\]?:(\d+)", endpoint)
-    if address is None:
-        return
-    until = time.monotonic() + _CONNECT_SECONDS
-    while True:
-        try:
-            return socket.create_connection((address[1], int(address[2])), _CONNECT_SECONDS).close()
-        except (OSError, OverflowError) as error:  # a port above 65535 overflows
-            if time.monotonic() + 0.5 > until:
-                why = str(getattr(error, "strerror", "") or error)
-                raise ResourceError(
-                    f"Beam: invalid job_endpoint: got {endpoint} ({why}), expected the address of a running job "
-                    "server; start it or correct the address"
-                ) from None
-        time.sleep(0.5)
+def describe_services(beam_args: Sequence[str]) -> list[str]:
+    """A line for each service that the runner needs and that answers. Raises ResourceError like `check_here`."""
+    return services.require_services(check_here(beam_args, connect=False))
 
 
 def _check_name(runner: str) -> None:

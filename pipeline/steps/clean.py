@@ -2,24 +2,28 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
+from pipeline.own_filter import OwnFilter, read_own_filter
 from pipeline.readers import CUT_OFF, EXPECTED, SKIPPED, TORN, InputSplit, Record, piece_records
-from pipeline.spec import Clean
+from pipeline.spec import Clean, Corpus, UrlLists
 from pipeline.steps.documents import Document, write_documents
 from pipeline.steps.output_folder import REJECTS, read_seal, seal
+from preprocessing.errors import SesameError
 from preprocessing.files import write_atomic
 from preprocessing.manifest import Ledger
 from preprocessing.text import (
     Edits,
     Spans,
+    UrlBlocklist,
     apply_rules,
     count_shared_ngrams,
     language,
@@ -35,6 +39,13 @@ CLEANER_VERSION: Final = 6  # increase this if the same records yield other docu
 _INDENTS: Final = ("\n  ", "\n\t")  # starts of indented lines, after a line end
 BAD_ENCODING: Final = "bad_encoding"
 _MOST_SHOWN: Final = 1000  # rejects of each reason that are written to a file; all are counted
+_LISTS: Final = {  # key of clean.urls -> argument of UrlBlocklist
+    "domains": "domains",
+    "urls": "urls",
+    "banned_words": "words",
+    "soft_banned_words": "soft_words",
+    "banned_subwords": "subwords",
+}
 _NO_DAMAGE: Final = ("too_long", "timeout")  # rejects that are not damage of the input
 
 
@@ -46,10 +57,19 @@ class Cleaner:
     with_spans: bool = False  # whether to keep the phrases that a source marks
     known_ngrams: str = ""  # file of n-grams that no document may contain; "" means none
     ngram: int = 13
+    own_filters: Mapping[str, OwnFilter] = field(default_factory=dict)  # by path; their code goes to the workers
+
+    @classmethod
+    def of_corpus(cls, corpus: Corpus, known_ngrams: str = "") -> Self:
+        """The settings of a corpus. Raises BadInput if one of its own filters is invalid."""
+        own = {path: read_own_filter(path) for path in corpus.clean.own_filters}
+        return cls(corpus.clean, corpus.phrases == "given", known_ngrams, corpus.decontaminate.ngram_size, own)
 
     def document(self, record: Record) -> tuple[Document | None, str, int]:
         """The cleaned document or None, the reason if it is dropped, and the number of masked e-mail addresses etc."""
         clean = self.clean
+        if record.url and clean.urls.files and (reason := _blocklist(clean.urls).find_reason(record.url)):
+            return None, reason, 0
         if len(record.text) > clean.max_chars:  # checked first, because the next steps copy the text
             return None, "too_long", 0
         if record.text.count("\ufffd") > clean.max_replacement_char_ratio * len(record.text):
@@ -60,7 +80,7 @@ class Cleaner:
         if reason := rejection_reason(text, clean):
             return None, reason, masked
         masked_text = text
-        text, reason = apply_rules(text, clean.filters)
+        text, reason = self._filter(text)
         reason = reason or rejection_reason(text, clean) or self._other_language(text) or self._find_contamination(text)
         if reason:
             return None, reason, masked
@@ -77,9 +97,25 @@ class Cleaner:
         """The repaired and normalized text that all later steps read."""
         return normalize(repair_text(text) if self.clean.fix_text else text, self.clean.whitespace)
 
+    def _filter(self, text: str) -> tuple[str, str]:
+        """The text after the filters, and the reason of the first one that drops it."""
+        if not self.own_filters:
+            return apply_rules(text, self.clean.filters)
+        for name in self.clean.filters:
+            own = self.own_filters.get(name)
+            text, reason = (text, own.find_reason(text)) if own else apply_rules(text, [name])
+            if reason:
+                return text, reason
+        return text, ""
+
     def _other_language(self, text: str) -> str:
-        wanted = self.clean.languages
-        return "language" if wanted and language(text)[0] not in wanted else ""
+        wanted, least = self.clean.languages, self.clean.min_language_score
+        if not wanted and not least:
+            return ""
+        code, probability = language(text)
+        if wanted and code not in wanted:
+            return "language"
+        return "language_score" if probability < least else ""
 
     def _find_contamination(self, text: str) -> str:
         if not self.known_ngrams:
@@ -185,6 +221,8 @@ def clean_records(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTa
             continue
         try:
             document, reason, masked = cleaner.document(record)
+        except SesameError:
+            raise
         except (ValueError, RecursionError) as error:  # a library error for one text does not stop the job
             tally.reject(record, f"broke_{type(error).__name__}", record.text[:200].encode(errors="replace"))
             continue
@@ -221,6 +259,18 @@ def rejection_reason(text: str, clean: Clean) -> str:
     if len(text) < clean.min_chars:
         return "too_short"
     return "too_long" if len(text) > clean.max_chars else ""
+
+
+@lru_cache(maxsize=1)
+def _blocklist(lists: UrlLists) -> UrlBlocklist:
+    """The lists of URLs, which a process reads once. A worker on another machine needs the files at the same paths."""
+    files = lists.files
+    with ExitStack() as opened:
+        lines = {
+            key: opened.enter_context(open(files[name], encoding="utf-8", errors="replace")) if name in files else ()
+            for name, key in _LISTS.items()
+        }
+        return UrlBlocklist.of_lines(**lines, soft_word_threshold=lists.soft_word_threshold)
 
 
 @lru_cache(maxsize=1)

@@ -94,9 +94,7 @@ def read_text(
         )
     out = Path(out).absolute()  # remote workers have another working directory
     ngrams = _ngram_file(corpus)
-    cleaner = Cleaner(
-        corpus.clean, corpus.phrases == "given", ngrams and str(out / ngrams), corpus.decontaminate.ngram_size
-    )
+    cleaner = Cleaner.of_corpus(corpus, ngrams and str(out / ngrams))
     snapshot = _snapshot(corpus)
     snapshot.require_apart(out)
     parts = _parts(corpus, cleaner, ngrams)

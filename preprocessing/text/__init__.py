@@ -2,12 +2,13 @@
 
 Read tidy.py (normalization) and sentence_ends.py (sentence boundaries) first. abbreviations.py has language data,
 sentence_lengths.py detects implausible sentences. Cleaning: repair.py, language_id.py, filters.py (C4 and Gopher),
-pii.py. Duplicates: ngrams.py, minhash.py, decontaminate.py. Phrases and words: phrases.py, chinese_words.py.
+fineweb.py, urls.py, pii.py. Duplicates: ngrams.py, minhash.py, decontaminate.py. Phrases and words: phrases.py,
+chinese_words.py.
 """
 
 from preprocessing.text.chinese_words import chinese_word_starts
 from preprocessing.text.decontaminate import count_shared_ngrams, fewest_words, ngram_hashes
-from preprocessing.text.filters import apply_rules
+from preprocessing.text.filters import RULES, apply_rules
 from preprocessing.text.language_id import LANGUAGES, language, nearest_code
 from preprocessing.text.minhash import bands_of, components, shingles, signature
 from preprocessing.text.phrases import Gazetteer, Spans, move_spans, num_without_token, phrase_starts, relocate_spans
@@ -16,12 +17,15 @@ from preprocessing.text.repair import repair_text
 from preprocessing.text.sentence_ends import lines_as_sentences, sentences
 from preprocessing.text.sentence_lengths import describe_implausible, describe_unmarked
 from preprocessing.text.tidy import Whitespace, decode, from_cesu8, normalize, text_key
+from preprocessing.text.urls import UrlBlocklist
 
 __all__ = [
     "LANGUAGES",
+    "RULES",
     "Edits",
     "Gazetteer",
     "Spans",
+    "UrlBlocklist",
     "Whitespace",
     "apply_rules",
     "bands_of",

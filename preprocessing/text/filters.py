@@ -1,7 +1,9 @@
-"""Heuristics of C4 and Gopher that separate prose from other web text, as their papers describe them.
+"""Heuristics of C4, Gopher and FineWeb that separate prose from other web text, as their papers describe them.
 
 C4: Raffel et al., arXiv:1910.10683, section 2.2 (final version), with the constants of its code in TensorFlow Datasets.
 Gopher: Rae et al., arXiv:2112.11446, appendix A.1.1 and table A1.
+
+FineWeb: fineweb.py.
 
 A rule is a pure function that returns the reason to drop a text, or "". Both sets of rules assume spaces between words
 and use English word lists, so use them with `languages: [en]`. Sesame does not contain the list of bad words of C4.
@@ -17,13 +19,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from preprocessing.text.fineweb import fineweb_quality
 from preprocessing.text.sentence_ends import sentences
 
 Rule = Callable[[str], tuple[str, str]]  # text -> (text after the rule, reason to drop it or "")
 
 
 def apply_rules(text: str, rules: Sequence[str]) -> tuple[str, str]:
-    """Apply the rules "c4", "gopher_quality", "gopher_repetition" in the given order; return the text and a reason.
+    """Apply the rules of these names, e.g. "c4" (RULES), in the given order; return the text and a reason.
 
     The reason is "" if no rule drops the text; otherwise it is that of the first rule that drops it.
 
@@ -261,4 +264,9 @@ def _find_repeats(id_W: npt.NDArray[np.int64]) -> Iterator[tuple[int, _Groups]]:
         yield ngram, _Groups(count_G, first_G, at_P[at_P != first_G.repeat(count_G)])
 
 
-RULES: Final[dict[str, Rule]] = {"c4": c4, "gopher_quality": gopher_quality, "gopher_repetition": gopher_repetition}
+RULES: Final[dict[str, Rule]] = {
+    "c4": c4,
+    "fineweb_quality": fineweb_quality,
+    "gopher_quality": gopher_quality,
+    "gopher_repetition": gopher_repetition,
+}

@@ -45,6 +45,20 @@ def examples(store: TokenStore, vocab: Vocab, corpus_recipe: Recipe) -> Iterator
             yield _example(first, vocab, recipe)
 
 
+def choose_recipe(kind: str) -> Recipe:
+    """The first shipped recipe whose tokenizer has this kind, for the card of a corpus that has no recipe.
+
+    Raises BadInput if there is none.
+    """
+    found = next((recipe for recipe in map(load, list_names("recipes")) if recipe.data.tokenizer.kind == kind), None)
+    if found is None:
+        raise BadInput(
+            f"invalid --data-card: got a corpus with the tokenizer {kind}, which no recipe of Sesame has, expected a "
+            "recipe for its examples; use `sesame corpus RECIPE --data FILE --data-card`"
+        )
+    return found
+
+
 def _has_specials(recipe: Recipe, vocab: Vocab) -> bool:
     """Whether the vocabulary has the special tokens that the recipe needs."""
     needed = {*recipe.data.packing.specials, *recipe.objective.specials}

@@ -306,6 +306,8 @@ def _settings(spec: Corpus) -> dict[str, str]:
     """The settings of a corpus as text, with the names of paths and the kinds of sources only."""
     settings = asdict(spec)
     del settings["name"], settings["sources"], settings["mixture"]
+    made_of = spec.clean.causes  # files by their names and hashes
+    settings["clean"] |= {name: made_of.get(name, "") for name in ("filters", "urls")}
     settings["phrases"] = Path(spec.phrases).name
     settings["dedup"]["reference_corpora"] = [Path(path).name for path in spec.dedup.reference_corpora]
     settings["decontaminate"]["paths"] = [Path(path).name for path in spec.decontaminate.paths]

@@ -1,6 +1,7 @@
 """Building a corpus with the Beam runner of a cluster file: local worker processes and their environment."""
 
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from orchestration.cli import main
 from orchestration.jobs import JobFlags, open_job
 from orchestration.jobs import corpus as corpus_job
 from orchestration.progress import ignore_progress
-from pipeline.runners import beam, pipeline, running, workers
+from pipeline.runners import beam, pipeline, services, workers
 from preprocessing.errors import BadInput
 from tests.golden import text
 
@@ -96,10 +97,22 @@ def test_text_that_changes_after_planning_is_refused(tmp_path: Path) -> None:
     assert not list((tmp_path / "out").rglob("manifest.json"))
 
 
+def test_a_dry_run_names_the_services_that_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text.write(tmp_path / "text.jsonl", num_documents=6)
+    (tmp_path / "c.yaml").write_text("name: c\nsources: [{kind: jsonl, path: text.jsonl}]\n")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        for words in (["bert_base", "--scale", "tiny", "--data", str(tmp_path / "c.yaml")], [str(tmp_path / "c.yaml")]):
+            where = ["--output-dir", str(tmp_path / "out"), "--cluster", "portable", "--dry-run"]
+            assert main(["corpus", *words, *where, "--", f"--job_endpoint={address}"]) == 0
+            assert f"beam: job_endpoint {address} answers" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_job_server_is_needed_only_to_build_a_part_of_the_corpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(running, "_CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr(services, "CONNECT_SECONDS", 0.1)
     text.write(tmp_path / "text.jsonl", num_documents=60)
     words = ["corpus", "bert_base", "--scale", "tiny", "--data", str(tmp_path / "text.jsonl"), "--progress", "none"]
     words += ["--output-dir", str(tmp_path / "out"), "--cluster", "portable"]

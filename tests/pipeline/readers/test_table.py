@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import fsspec
@@ -5,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.readers import Record, TableReader, plan_splits, recognise, sniff
+from pipeline.readers import Record, TableReader, list_unread_files, plan_splits, recognise, records, sniff
 from pipeline.readers.files import InputFile, find
 from pipeline.readers.table import documents, part_sizes
 from preprocessing.errors import BadInput
@@ -83,6 +84,50 @@ def test_a_datasets_directory_is_read_by_its_index_without_caches(tmp_path: Path
             BadInput, match=r"^[^\n]+ invalid split: got 'validation', expected one of train, test; set[^\n]+$"
         ):
             TableReader(path=str(tmp_path), split="validation").files()
+
+
+def _save_with_caches(folder: Path) -> list[str]:
+    """Save a dataset with `datasets`, let `map` and `shuffle` write their caches beside it; returns its texts."""
+    import datasets  # slow to import
+
+    texts = [f"document {number}" for number in range(6)]
+    datasets.Dataset.from_dict({"text": texts}).save_to_disk(str(folder))
+    mapped = datasets.load_from_disk(str(folder)).map(lambda row: {"text": row["text"] + "!"})
+    mapped.map(lambda row: {"size": len(row["text"])}).shuffle(seed=1)
+    return texts
+
+
+def test_caches_of_datasets_are_neither_read_nor_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    texts = _save_with_caches(tmp_path / "saved")
+    for name in ("README.md", "LICENSE", ".gitattributes", ".cache/huggingface/a.lock"):
+        (tmp_path / "saved" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "saved" / name).write_text("---\nlicense: mit\n---\n")
+    assert len(list(tmp_path.rglob("cache-*.arrow"))) >= 3
+    for path in (tmp_path / "saved", tmp_path, tmp_path / "saved" / "*.arrow"):
+        found = recognise(str(path))
+        assert sorted(record.text for split in plan_splits(found) for record in records(split, 99)) == sorted(texts)
+        assert list_unread_files(found) == []
+    assert caplog.text == ""
+
+
+def test_a_cache_directory_of_load_dataset_is_read_once(tmp_path: Path) -> None:
+    import datasets  # slow to import
+
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    cache = str(tmp_path / "cache")
+    loaded = datasets.load_dataset("json", data_files=str(tmp_path / "a.jsonl"), cache_dir=cache, split="train")
+    loaded.map(lambda row: {"text": row["text"] + "!"})
+    (source,) = recognise(cache)
+    assert sorted(record.text for split in plan_splits([source]) for record in records(split, 99)) == sorted(TEXTS)
+    assert list_unread_files([source]) == []
+
+
+def test_a_cache_that_is_named_is_read(tmp_path: Path) -> None:
+    write_arrow(path := tmp_path / "cache-1a18d719add2d3b2.arrow", ["cached"], 1)
+    assert [record.text for record in _read(path)] == ["cached"]
+    assert [file.label for (file,) in TableReader(path=f"{tmp_path}/cache-*.arrow").files()] == [path.name]
+    with pytest.raises(BadInput, match=r"no \.parquet or [^\n]+ in this directory"):
+        TableReader(path=str(tmp_path)).files()
 
 
 def test_a_datasets_directory_is_recognized_by_its_index(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def submission(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object
     from apache_beam.runners.portability.portable_runner import PortableRunner
 
     monkeypatch.setattr(PortableRunner, "create_job_service", lambda self, options: Service())
-    monkeypatch.setattr("pipeline.runners.running._require_job_server", lambda endpoint: None)
+    monkeypatch.setattr("pipeline.runners.services.require_services", lambda options: [])
 
     def submitted(job: Callable[[], object]) -> Any:
         with pytest.raises(Submitted) as caught:

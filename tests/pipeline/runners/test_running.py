@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.runners import beam, check_here, check_options, pipeline, report_progress, running
+from pipeline.runners import beam, check_here, check_options, pipeline, report_progress, running, services
 from pipeline.runners.running import _processes
 from pipeline.steps.output_folder import seal
 from preprocessing import limits
@@ -199,7 +199,7 @@ def test_the_number_of_processes_is_limited_by_cores_and_memory(
 @pytest.mark.parametrize("runner", ["PortableRunner", "portable", "FlinkRunner", "spark"])
 def test_a_job_endpoint_where_nothing_listens_is_refused(runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beam waited for the job server without a message."""
-    monkeypatch.setattr(running, "_CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr(services, "CONNECT_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         endpoint = f"127.0.0.1:{server.getsockname()[1]}"
         check_here([f"--runner={runner}", f"--job_endpoint={endpoint}"])
@@ -217,6 +217,7 @@ def test_no_connection_is_tried_without_the_address_of_a_job_server(
     args: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "create_connection", lambda *_: pytest.fail("tried to connect"))
+    monkeypatch.setattr(services, "_require_java", lambda *_: "")
     check_here(args)
 
 

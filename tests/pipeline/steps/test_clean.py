@@ -7,11 +7,12 @@ import pytest
 
 from pipeline.readers import JsonlReader, Record, TextReader, plan_splits
 from pipeline.readers.record import BETWEEN
-from pipeline.spec import Clean
+from pipeline.spec import Clean, UrlLists
 from pipeline.steps import clean as clean_step
 from pipeline.steps import read_seal
 from pipeline.steps.clean import Cleaner, CleaningTally, clean_records, clean_split
 from pipeline.steps.documents import batches
+from preprocessing.errors import BadInput
 from preprocessing.manifest import Count
 from preprocessing.text import apply_rules, text_key
 
@@ -175,3 +176,40 @@ def test_a_damaged_split_is_made_again(tmp_path: Path) -> None:
     part.write_bytes(content.replace(b"document", b"dokument"))
     clean_split(split, part, Cleaner(Clean()))
     assert part.read_bytes() == content
+
+
+def test_a_url_on_a_list_drops_the_document_before_its_text_is_read(tmp_path: Path) -> None:
+    (tmp_path / "domains.txt").write_text("# bad ones\nbad.example\n")
+    urls = UrlLists(domains=str(tmp_path / "domains.txt"))
+    records = [Record("a", 50, GOOD, url=url) for url in ("http://www.bad.example/x", "http://fine.example", "")]
+    kept, tally = _clean(records, urls=urls)
+    assert kept == [GOOD, GOOD]
+    assert tally.ledger.dropped["url_domain"] == Count(1, 50)
+
+
+def test_the_content_of_a_list_is_part_of_the_identity(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("bad.example\n")
+    clean = Clean(urls=UrlLists(domains=str(tmp_path / "a.txt")))
+    before = clean.causes["urls"]
+    assert str(tmp_path) not in json.dumps(before)
+    (tmp_path / "a.txt").write_text("other.example\n")
+    assert clean.causes["urls"] != before
+    with pytest.raises(
+        BadInput, match=r"^clean\.urls: [^\n]+: cannot read the file \(No such file[^\n]+; correct the path$"
+    ):
+        _ = Clean(urls=UrlLists(urls=str(tmp_path / "none.txt"))).causes
+
+
+def test_a_language_below_the_minimum_score_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clean_step, "language", lambda text: ("de" if "nicht" in text else "en", 0.6))
+    other = "Das ist nicht in der gesuchten Sprache."
+    records = [Record("a", 50, text) for text in (GOOD, other)]
+    for least, languages, reasons in (
+        (0.65, ("en",), {"language": 1, "language_score": 1}),
+        (0.6, ("en",), {"language": 1}),
+        (0.65, (), {"language_score": 2}),
+        (0.0, (), {}),
+    ):
+        _, tally = _clean(records, min_language_score=least, languages=languages)
+        found = {name: count.documents for name, count in tally.ledger.dropped.items() if count.documents}
+        assert found == reasons

@@ -1,0 +1,164 @@
+"""Services that a runner of Beam needs: a job server or the master of a cluster, and Java for Beam's own job server.
+
+Beam waits for a service that does not answer, for some of them without a message and without end. So they are checked
+before any work, within seconds.
+"""
+
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from functools import lru_cache
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    GoogleCloudOptions,
+    JobServerOptions,
+    PipelineOptions,
+    PortableOptions,
+    SparkRunnerOptions,
+    StandardOptions,
+)
+
+from preprocessing.errors import ResourceError
+
+CONNECT_SECONDS: Final = 3.0  # a job server that was started with the command may not listen yet
+_LOOKUP_SECONDS: Final = 10.0  # the system looks up a host name without a limit of its own
+_JAVA: Final = 11  # oldest version that Beam's job servers need
+_HERE: Final = ("", "[local]", "[auto]", "[collection]")  # values of flink_master without an address
+_PORTS: Final = {"http": 80, "https": 443, "spark": 7077}
+_START: Final = "start it or correct the address"
+
+
+class Service(NamedTuple):
+    """An address that must answer: the option with it, its value, and what is expected there."""
+
+    option: str
+    value: str
+    what: str
+    addresses: tuple[tuple[str, int], ...]  # one of them must answer
+
+
+def require_services(options: PipelineOptions) -> list[str]:
+    """Check that the services of the runner answer, and return a line for each; [] for a runner on this machine.
+
+    Raises ResourceError, a line, if one does not answer within seconds, or if Java is missing or too old.
+    """
+    runner = (options.view_as(StandardOptions).runner or "").rpartition(".")[2].lower().removesuffix("runner")
+    services, needs_java = _list_services(options, runner)
+    lines = [_require(service) for service in services]
+    launcher = options.view_as(JobServerOptions).job_server_java_launcher or "java"
+    return [*lines, *([_require_java(launcher, runner)] if needs_java else [])]
+
+
+def _list_services(options: PipelineOptions, runner: str) -> tuple[list[Service], bool]:
+    """The services of a runner, and whether Beam starts a job server in Java on this machine.
+
+    The job server at `job_endpoint` connects to the master itself, which may have an address of another network.
+    """
+    endpoint = options.view_as(PortableOptions).job_endpoint or ""
+    if runner in ("portable", "flink", "spark") and endpoint:
+        address = re.fullmatch(r"\[?([^/\[\]]+)\]?:(\d+)", endpoint)  # Beam starts its own job server for "embed"
+        found = ((address[1], int(address[2])),) if address else ()
+        return [Service("job_endpoint", endpoint, "the address of a running job server", found)] if found else [], False
+    if runner == "flink":
+        flink = options.view_as(FlinkRunnerOptions)
+        master = (flink.flink_master or "").strip()
+        is_here = master in _HERE
+        services = [] if is_here else [_of_url("flink_master", master, "the REST address of a running Flink cluster")]
+        return services, is_here or not flink.flink_submit_uber_jar
+    if runner == "spark":
+        spark = options.view_as(SparkRunnerOptions)
+        if spark.spark_submit_uber_jar:
+            return [_of_url("spark_rest_url", spark.spark_rest_url or "", "the REST address of a Spark master")], False
+        master = (spark.spark_master_url or "").removeprefix("k8s://")
+        is_elsewhere = "://" in master  # else local[4], yarn
+        return [
+            _of_url("spark_master_url", master, "the address of a running Spark master")
+        ] if is_elsewhere else [], True
+    if runner == "dataflow":
+        url = options.view_as(GoogleCloudOptions).dataflow_endpoint or ""
+        return [_of_url("dataflow_endpoint", url, "the address of Dataflow")], False
+    return [], False
+
+
+def _of_url(option: str, url: str, what: str) -> Service:
+    """The service at HOST:PORT, at a URL, or at one of several hosts: spark://a:7077,b:7077."""
+    scheme, _, rest = url.rpartition("://")
+    addresses = []
+    for host in rest.split(","):
+        parts = urlsplit(f"//{host}")
+        try:
+            port = parts.port
+        except ValueError:  # beyond 65535
+            port = 0
+        addresses.append((parts.hostname or "", _PORTS.get(scheme, 80) if port is None else port))
+    return Service(option, url, what, tuple(addresses))
+
+
+def _require(service: Service) -> str:
+    """A line if one of the addresses answers within seconds; otherwise ResourceError."""
+    until, why = time.monotonic() + CONNECT_SECONDS, ""
+    while True:
+        for host, port in service.addresses:
+            if not (why := _connect(host, port)):
+                return f"beam: {service.option} {service.value} answers"
+        if time.monotonic() + 0.5 > until:
+            raise ResourceError(
+                f"Beam: invalid {service.option}: got {service.value} ({why}), expected {service.what}; {_START}"
+            )
+        time.sleep(0.5)
+
+
+def _connect(host: str, port: int) -> str:
+    """Why an address does not answer; "" if it does."""
+    result = ["no answer from the name server"]
+
+    def try_once() -> None:
+        try:
+            socket.create_connection((host, port), CONNECT_SECONDS).close()
+            result[0] = ""
+        except (OSError, OverflowError, UnicodeError) as error:  # a port above 65535 overflows
+            result[0] = str(getattr(error, "strerror", "") or error)
+
+    thread = threading.Thread(target=try_once, name=f"connection to {host}", daemon=True)
+    thread.start()
+    thread.join(_LOOKUP_SECONDS)
+    return result[0]
+
+
+def _require_java(launcher: str, runner: str) -> str:
+    """A line with the version of Java. Raises ResourceError if Java is missing or older than 11."""
+    path = shutil.which(launcher)
+    found = _java_version(path) if path else ""
+    if path is None or not found or _major(found) < _JAVA:
+        got = f"{found or 'no version'} at {path}" if path else f"no program {launcher}"
+        raise ResourceError(
+            f"Beam: invalid Java: got {got}, expected Java {_JAVA} or later, because Beam starts the job server of "
+            f"{runner} here; install it, or set job_endpoint to a running job server"
+        )
+    return f"beam: Java {found} at {path}"
+
+
+@lru_cache(maxsize=8)
+def _java_version(path: str) -> str:
+    """The version that a Java program prints, e.g. 17.0.9; "" if it fails."""
+    try:
+        done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    match = re.search(r'version "([\d._]+)', done.stderr + done.stdout)
+    return match[1] if match else ""
+
+
+def _major(version: str) -> int:
+    """
+    >>> _major("17.0.9"), _major("1.8.0_392")
+    (17, 8)
+    """
+    numbers = [int(number) for number in re.findall(r"\d+", version)]
+    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
