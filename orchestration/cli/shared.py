@@ -46,6 +46,13 @@ def open_flags(
         return flags, open_job(flags)
 
 
+def flags_of_folder(folder: Path, output_dir: Path) -> "JobFlags":
+    """The flags of a command that names a run, instead of everything that made it."""
+    from orchestration.jobs import JobFlags
+
+    return JobFlags(recipe=folder.name, output_dir=output_dir)
+
+
 def stages_of(job: "Job") -> "JobPlan":
     """The stages of a job. This takes time if its text has many files."""
     with show_wait("examining the text"):

@@ -90,7 +90,7 @@ def open_document(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], st
         document = strict_yaml.read(Path(name_or_path), name_or_path)
         _refuse_other_kind(document, folder, name_or_path)
         return document, name_or_path
-    groups = task_groups() if folder == "tasks" else frozenset[str]()
+    groups = frozenset(task_groups()) if folder == "tasks" else frozenset[str]()
     raise BadInput(error_messages.explain_unknown_name(name_or_path, folder, known, groups))
 
 

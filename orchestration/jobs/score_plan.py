@@ -320,7 +320,7 @@ def _plan_file_task(target: EvalTarget, task: TaskFile, request: EvalRequest) ->
 
 def read_scored_items(task: TaskFile, directory: Path) -> list[TaskItem]:
     """The questions of the scored splits of a task without fine-tuning. Raises BadInput if none has a label."""
-    items, _ = _read_items(task, directory, set())
+    items, *_ = _read_items(task, directory, set())
     answered = [name for name, each in items.items() if name != "train" and any(i.gold is not None for i in each)]
     _check_splits(task, items, answered, directory, is_tuned=False)
     scored, _ = _select_scored_splits(task, items, answered, directory, is_submitted=False)

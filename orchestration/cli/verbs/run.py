@@ -1,5 +1,8 @@
 """sesame run"""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import typer
 
 from orchestration.cli import options
@@ -7,6 +10,7 @@ from orchestration.cli.groups import JobOptions, RunOptions, TrainingOptions
 from orchestration.cli.shared import (
     check_beam,
     describe_inputs,
+    flags_of_folder,
     open_flags,
     quote_command,
     refuse_impossible,
@@ -15,6 +19,9 @@ from orchestration.cli.shared import (
 )
 from orchestration.terminal import CommandResult, announce, print_answer, print_plan
 from preprocessing.errors import SesameError
+
+if TYPE_CHECKING:
+    from orchestration.jobs import JobStage
 
 
 def run(
@@ -35,7 +42,7 @@ def run(
     flags, job = open_flags(
         recipe, [*(overrides or ()), *training.overrides()], where, cluster=cluster, max_steps=training.max_steps
     )
-    due = stages_of(job)
+    due: Sequence[JobStage] = stages_of(job)
     notes = refuse_impossible(job, training.resume)
     if job.has_estimated_steps:
         due, notes = due[:3], [*notes, "run: to do; its directory depends on its number of steps"]
@@ -83,11 +90,12 @@ def run(
         views.scores(score_rows(scores)),
         views.samples(written) if written else views.examples(scores),
     )
+    made = flags_of_folder(job.plan.run.folder, where.output_dir)
     next_ = (
         ui_command(where.output_dir),
-        flags.command("inspect"),
-        flags.command("register", "--name", "NAME"),
-        flags.command("export"),
+        made.command("inspect"),
+        made.command("register", "--name", "NAME"),
+        made.command("export"),
     )
     code = left_out[0].exit_code if left_out else 0
     return print_answer(CommandResult(shown_, values, next_, code), output.as_json)

@@ -4,6 +4,7 @@ from orchestration.cli import options
 from orchestration.cli.groups import JobOptions, RunOptions, TrainingOptions
 from orchestration.cli.shared import (
     describe_inputs,
+    flags_of_folder,
     open_flags,
     quote_command,
     refuse_impossible,
@@ -24,7 +25,7 @@ def train(
     output: JobOptions,
 ) -> int:
     """Pretrain with Ray and DeepSpeed on an existing corpus; resume from the latest checkpoint."""
-    flags, job = open_flags(
+    _, job = open_flags(
         recipe, [*(overrides or ()), *training.overrides()], run, cluster=cluster, max_steps=training.max_steps
     )
     corpus, *due = stages_of(job)[2:]
@@ -43,7 +44,8 @@ def train(
 
         result = pretrain(job, training.resume, report)
     values = {"folder": str(job.plan.run.folder)} | result
-    next_ = (flags.command("eval"), flags.command("inspect"), ui_command(run.output_dir))
+    made = flags_of_folder(job.plan.run.folder, run.output_dir)
+    next_ = (made.command("eval"), made.command("inspect"), ui_command(run.output_dir))
     return print_answer(
         CommandResult((views.summarize_training(job.plan.run.folder, result),), values, next_), output.as_json
     )

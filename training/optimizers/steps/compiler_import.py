@@ -4,6 +4,8 @@ torch 2.13 imports `torch._dynamo` when an optimizer is created, to exclude four
 takes 1 to 3 s in each process. Sesame never compiles these methods.
 """
 
+import inspect
+
 import torch
 
 
@@ -19,5 +21,5 @@ def skip_compiler_import() -> None:
         torch.optim.Optimizer.state_dict,
         torch.optim.Optimizer.zero_grad,
     ):
-        function = method.__wrapped__  # type: ignore[attr-defined]  # set by functools.wraps
+        function = inspect.unwrap(method)
         setattr(function, "__dynamo_disable", function)  # a name with two underscores, which mypy would reject
