@@ -344,6 +344,7 @@ class Session:
         num_seeds: int = 0,
         max_train_samples: int | Sequence[int] = 0,
         baseline: Literal["none", "random_init"] = "random_init",
+        save: "str | PathLike[str] | None" = None,
         **grid: Any,
     ) -> "ScoreList":
         """Evaluate the run and a randomly initialized baseline on downstream tasks, by default those of the recipe.
@@ -352,10 +353,12 @@ class Session:
         `num_seeds`: number of fine-tunings per trial (0: the number in the grid, or 3). `max_train_samples`: number of
         labeled examples, one or several (0: all; for tasks of held-out documents 200). `learning_rates`,
         `batch_sizes`, `epochs`, `max_steps`, `max_seq_length` and `frozen_features` replace values of the paper's
-        grid; `grid` is the name of another grid. BadInput if a task does not exist, a value has the wrong type, or no
-        task uses a value.
+        grid; `grid` is the name of another grid. `best=True` keeps the weights with the best dev score of
+        `num_evaluations` evaluations (default 10), and `early_stopping_patience` stops a fine-tuning after that many
+        evaluations without a better one. `save`: a new directory for the fine-tuned model; with several tasks it has a
+        directory for each. BadInput if a task does not exist, a value has the wrong type, or no task uses a value.
         """
-        from orchestration.jobs import eval_request, eval_target, eval_tasks_of, evaluate, score_plan
+        from orchestration.jobs import eval_request, eval_target, eval_tasks_of, evaluate, saved_models, score_plan
 
         files = (
             None if task_data_dir is None else Path(_path("task_data_dir", task_data_dir, "the path of a directory"))
@@ -375,8 +378,13 @@ class Session:
         )
         plans = (score_plan.plan_tasks if named or tables else score_plan.plan_supported_tasks)(target, request)
         score_plan.check_flags(plans, request)
+        saves = None
+        if save is not None:
+            place = Path(_path("save", save, "the path of a directory"))
+            saves = saved_models.plan_saves(target, plans, place, "sesame.open(...).evaluate(..., save=...)")
         with self._report() as report:
-            scores = evaluate.evaluate(target.folder, plans, cluster, report, command="sesame.open(...).evaluate(...)")
+            command = "sesame.open(...).evaluate(...)"
+            scores = evaluate.evaluate(target.folder, plans, cluster, report, command=command, saves=saves)
         return ScoreList(scores)
 
     def generate(
@@ -521,6 +529,9 @@ _ALONE: Final[Mapping[str, type]] = {
     "max_seq_length": int,
     "grid": str,
     "frozen_features": str,
+    "best": bool,
+    "num_evaluations": int,
+    "early_stopping_patience": int,
 }
 
 
@@ -552,8 +563,8 @@ def _make_list(name: str, value: Any, kind: type) -> list[Any]:
     is_single = isinstance(value, str) or not isinstance(value, Iterable)
     values = [value] if is_single else list(value)
     for one in values:
-        if isinstance(one, bool) or not isinstance(one, int | float if kind is float else kind):
-            words = {float: "numbers", int: "integers", str: "text"}[kind]
+        if isinstance(one, bool) != (kind is bool) or not isinstance(one, int | float if kind is float else kind):
+            words = {float: "numbers", int: "integers", str: "text", bool: "True or False"}[kind]
             raise BadInput(f"invalid {name}: got {value!r}, expected {words}; pass one or a list of them")
     return [float(one) for one in values] if kind is float else values
 

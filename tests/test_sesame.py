@@ -347,7 +347,7 @@ def test_scores_equal_those_of_eval_and_print_as_a_table(bert: sesame.Session, m
         bert.evaluate()
     asked: list[Any] = []
 
-    def scored(folder: Path, plans: Any, cluster: Any, report: Any, command: str) -> Sequence[TaskScore]:
+    def scored(folder: Path, plans: Any, cluster: Any, report: Any, command: str, saves: Any) -> Sequence[TaskScore]:
         asked.extend(plans)
         starts = {"pretrained": 0.75, "random": 0.5}
         chosen = {name: SelectedTrials({}, {"test": {"accuracy": (value,)}}) for name, value in starts.items()}
@@ -386,6 +386,8 @@ def test_scores_equal_those_of_eval_and_print_as_a_table(bert: sesame.Session, m
         ({"num_seeds": [1, 2]}, r"^invalid num_seeds: got \[1, 2\], expected one value; pass one value$"),
         ({"batch_sizes": 1.5}, "^invalid batch_sizes: got 1.5, expected integers"),
         ({"csv": 3}, "^invalid csv: got 3, expected text"),
+        ({"best": 1}, "^invalid best: got 1, expected True or False"),
+        ({"num_evaluations": True}, "^invalid num_evaluations: got True, expected integers"),
         ({"tasks": [3]}, r"^invalid tasks: got \[3\], expected text"),
     ],
 )
@@ -403,7 +405,7 @@ def test_evaluate_accepts_lists_of_names_single_numbers_and_tables(
     net = EvalTarget(folder=tmp_path, hash="of the run", name="bert_base_tiny", parameters=1)
     monkeypatch.setattr(eval_target, "subject_of", lambda flags: net)
     monkeypatch.setattr(score_plan, "plan_tasks", lambda subject, wanted: asked.append(wanted) or [])
-    monkeypatch.setattr(evaluate, "evaluate", lambda *_, command: [])
+    monkeypatch.setattr(evaluate, "evaluate", lambda *_, command, saves: [])
     (tmp_path / "my.csv").write_text(
         "text,label\n" + "".join(f"a {number},{'bc'[number % 2]}\n" for number in range(40))
     )

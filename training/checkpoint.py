@@ -418,10 +418,11 @@ def seal_of(file: Path) -> Path:
     return file.with_name(f"{file.name}.seal")
 
 
-def remove_old(folder: Path, keep: int, keep_every: int) -> None:
-    """Remove all checkpoints except the newest `keep`, and those at multiples of `keep_every` steps (0: none)."""
+def remove_old(folder: Path, keep: int, keep_every: int, best: int | None = None) -> None:
+    """Remove all checkpoints except the newest `keep`, those at multiples of `keep_every` steps (0: none), and that of
+    step `best`."""
     for old in steps(folder)[keep:]:
-        if not keep_every or step_of(old) % keep_every:
+        if (not keep_every or step_of(old) % keep_every) and step_of(old) != best:
             shutil.rmtree(old)
 
 

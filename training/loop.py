@@ -16,6 +16,7 @@ from preprocessing.manifest import Manifest
 from preprocessing.rng import key
 from preprocessing.schema import Batch
 from training import checkpoint
+from training.best import is_over, is_tracked, update_best
 from training.data import Batches, Loader, open_loader, open_validation
 from training.engines import Engine
 from training.losses import Loss
@@ -45,7 +46,7 @@ COUNTED_STEPS = 3  # number of steps after each start in which the loop compares
 class TrainingResult:
     """How `pretrain` ended."""
 
-    finished: bool  # False: training stopped on request, after a checkpoint
+    finished: bool  # after the last step, or early; False: training stopped on request, after a checkpoint
     state: State
 
 
@@ -149,6 +150,12 @@ class Pretraining:
     ) -> None:
         self.run, self.engine, self.callbacks = run, engine, callbacks
         self.training_data, self.validation_data = training_data, validation_data
+        if is_tracked(run) and not (validation_data and run.eval_every):
+            key = "early_stopping_patience" if run.early_stopping_patience else "keep_best"
+            raise BadInput(
+                f"invalid cluster.{key}: got {getattr(run, key)}, but the corpus {run.corpus} has no validation text; "
+                "hold out text (--holdout-ratio), or leave the key out"
+            )
         self.log = log if engine.rank == 0 else ignore_metrics
         self.state = _resume(run, engine)
         self.first_step = self.saved_step = self.state.step
@@ -166,7 +173,7 @@ class Pretraining:
             self._write_samples()
             self._score_downstream()
         self._report("")
-        for step, batches in self.steps:
+        for step, batches in self.steps if not self._stops_early() else ():
             self.callbacks.on_batch()
             step_work = self._exchange(batches)
             if step_work.stop_requests:
@@ -179,9 +186,18 @@ class Pretraining:
             self._log_update(step, update)
             self._check_progress()
             self._run_periodic_work(step)
+            if self._stops_early():
+                break
             self._report("")
         self._finish()
-        return TrainingResult(finished=self.state.step == self.run.steps, state=self.state)
+        return TrainingResult(finished=self._is_finished(), state=self.state)
+
+    def _stops_early(self) -> bool:
+        """Whether the validation loss has not improved for too long. All workers have the same losses."""
+        return is_over(self.run, self.state.best)
+
+    def _is_finished(self) -> bool:
+        return self.state.step == self.run.steps or self._stops_early()
 
     def _exchange(self, batches: Sequence[Batch]) -> StepWork:
         """The work of the step over all workers. The votes in it are passed to the saver."""
@@ -285,7 +301,8 @@ class Pretraining:
         if self._is_due(run.save_weights_every) and self.state.step < run.steps:
             with self._pause("weights"):
                 self.callbacks.save_weights(self.state.step)
-        if self._is_due(run.save_every) or self._is_due(run.keep_checkpoint_every):
+        is_best = run.keep_best and self.state.best.get("step") == self.state.step
+        if is_best or self._is_due(run.save_every) or self._is_due(run.keep_checkpoint_every):
             self._require_unchanged()
             self._save_checkpoint()
 
@@ -293,6 +310,9 @@ class Pretraining:
         with self._pause("evaluation"):
             evaluation = evaluate(self.run, self.engine, validation_data, length)
             self.state = replace(self.state, evaluation=evaluation)
+            if is_tracked(self.run):
+                best = update_best(self.state.best, self.state.step, evaluation["eval/loss"])
+                self.state = replace(self.state, best=best)
             self.log(self.state.step, evaluation)
 
     def _write_samples(self) -> None:
@@ -331,7 +351,7 @@ class Pretraining:
             self.state = replace(self.state, sums=self.tally.drain_into(self.state.sums))
             self.saver.save(self.state.step, asdict(self.state))
         self.saver.finish()
-        if is_trained and self.state.step == self.run.steps:
+        if is_trained and self._is_finished():
             self._require_unchanged(since=self.first_step)
 
     def _require_unchanged(self, since: int | None = None) -> None:
@@ -485,6 +505,7 @@ def _saver(run: Run, engine: Engine[Model]) -> Saver:
         asdict(engine.model.spec),
         keep=run.keep_checkpoints,
         keep_every=run.keep_checkpoint_every,
+        keep_best=run.keep_best,
         background=run.async_checkpointing,
     )
 

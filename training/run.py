@@ -49,6 +49,8 @@ class Run:
     save_every: int = 1_000  # steps between checkpoints; also at the end and when training stops
     keep_checkpoints: int = 2  # number of newest checkpoints to keep
     keep_checkpoint_every: int = 0  # steps between checkpoints that are never removed; 0: none
+    keep_best: bool = False  # also keep the checkpoint with the lowest validation loss
+    early_stopping_patience: int = 0  # evaluations without a lower validation loss after which training ends; 0: never
     async_checkpointing: bool = True  # write checkpoints in the background, from a copy in memory
     save_weights_every: int = 0  # steps between saved weights for evaluation; 0: only at the end
     eval_every: int = 1_000  # steps between evaluations; also at the end; 0: never

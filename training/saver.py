@@ -100,10 +100,12 @@ class Saver:
         *,
         keep: int,
         keep_every: int = 0,
+        keep_best: bool = False,
         background: bool = True,
     ) -> None:
         self.engine, self.folder, self.about, self.spec = engine, folder, about, spec
-        self.keep, self.keep_every, self.background = keep, keep_every, background
+        self.keep, self.keep_every, self.keep_best, self.background = keep, keep_every, keep_best, background
+        self._best: int | None = None  # step of the best checkpoint
         self._copy = Staging() if background else in_place
         self._allocation: Future[None] | None = None  # allocation of the memory of the copies
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -136,6 +138,7 @@ class Saver:
         part = self.engine.part(self._copy)
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()  # the copies are complete now
+        self._best = state.get("best", {}).get("step") if self.keep_best else None
         self._step, self._state, self._phase = step, json.dumps(state, indent=1), "writing"
         self._work = self._thread.submit(self._write, part)
         if not self.background:
@@ -246,7 +249,7 @@ class Saver:
         final = self.folder / checkpoint.name(self._step)
         checkpoint.publish(self._unfinished, final, {"step": self._step, **self.about}, texts, parts)
         try:
-            checkpoint.remove_old(self.folder, self.keep, self.keep_every)
+            checkpoint.remove_old(self.folder, self.keep, self.keep_every, self._best)
         except OSError as error:  # the new checkpoint is complete
             log.warning("%s: an old checkpoint cannot be removed (%s); remove it by hand", self.folder, error)
 

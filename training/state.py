@@ -28,6 +28,7 @@ class State:
     ] = ()  # steps whose batches are skipped, counted from 1: from the cluster file, and after spikes
     recent_losses: tuple[float, ...] = ()  # losses of the last updates, for spikes; empty if the policy is off
     recent_norms: tuple[float, ...] = ()
+    best: dict[str, float] = field(default_factory=dict)  # best evaluation; {} if the run does not track it (best.py)
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "State":

@@ -67,6 +67,9 @@ class FinetuningOptions:
     frozen_features: options.FrozenFeatures = None
     num_seeds: options.GridSeeds = None
     max_train_samples: options.MaxTrainSamples = ""
+    best: options.Best = False
+    num_evaluations: options.NumEvaluations = 0
+    early_stopping_patience: options.EarlyStoppingPatience = 0
 
     def values(self) -> dict[str, Any]:
         """The options as arguments of `EvalRequest`. BadInput if a number is invalid."""
@@ -80,6 +83,9 @@ class FinetuningOptions:
             "frozen_features": self.frozen_features,
             "num_seeds": self.num_seeds or 0,
             "max_train_samples": options.parse_numbers("--max-train-samples", self.max_train_samples, int, least=2),
+            "best": self.best,
+            "num_evaluations": self.num_evaluations,
+            "early_stopping_patience": self.early_stopping_patience,
         }
 
 

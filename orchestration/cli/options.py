@@ -250,6 +250,36 @@ CheckpointsEvery = Annotated[
         show_default=False,
     ),
 ]
+Best = Annotated[bool, typer.Option("--best", help="Keep the weights with the best dev score, not the last weights.")]
+NumEvaluations = Annotated[
+    int,
+    typer.Option(
+        "--num-evaluations",
+        metavar="N",
+        min=0,
+        help="Evaluate dev N times per fine-tuning, and keep the best weights.",
+        show_default="10 with --best",
+    ),
+]
+EarlyStoppingPatience = Annotated[
+    int,
+    typer.Option(
+        "--early-stopping-patience",
+        metavar="N",
+        min=0,
+        help="Stop a fine-tuning after N evaluations without a better dev score.",
+        show_default=False,
+    ),
+]
+Save = Annotated[
+    Path | None,
+    typer.Option(
+        "--save",
+        metavar="DIR",
+        callback=_local_directory,
+        help="Save the fine-tuned model to DIR for `transformers`; several to DIR/TASK.",
+    ),
+]
 LeaderboardDir = Annotated[
     Path | None,
     typer.Option(

@@ -24,7 +24,7 @@ from orchestration.config.keys import (
     translate,
 )
 from orchestration.config.library import find_unavailable, is_shipped_task, list_names, names_corpus
-from orchestration.config.loading import load, load_cluster, load_corpus, parse_tokenizer
+from orchestration.config.loading import load, load_cluster, load_corpus, parse_tokenizer, validate
 from orchestration.config.overrides import flatten, split_overrides
 from orchestration.config.own_task import task_of_csv
 from orchestration.config.recipe import Cluster, Recipe, compute_digest
@@ -76,4 +76,5 @@ __all__ = [
     "to_non_defaults",
     "to_yaml",
     "translate",
+    "validate",
 ]

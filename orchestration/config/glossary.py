@@ -115,6 +115,8 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "cluster.log_every": ("logging_steps", "log_interval", "log_freq"),
     "cluster.eval_every": ("eval_steps", "eval_interval", "validate_interval", "validation.freq"),
     "cluster.save_every": ("save_steps", "save_interval", "checkpoint.interval"),
+    "cluster.keep_best": ("load_best_model_at_end", "save_best"),
+    "cluster.early_stopping_patience": ("EarlyStoppingCallback", "patience"),
     "cluster.keep_checkpoints": ("save_total_limit", "keep_last_epochs", "keep_latest_k"),
 }
 
@@ -217,6 +219,8 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 # Name elsewhere without a key in Sesame -> our options. The first option that the command has is used.
 OPTION_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "load_best_model_at_end": ("--best",),
+    "EarlyStoppingCallback": ("--early-stopping-patience",),
     "data_dir": ("--task-data-dir", "--data"),
     "limit": ("--max-train-samples",),
     "save": ("--output-dir",),

@@ -208,6 +208,12 @@ class Cluster:
     save_every: int = key(default=0, doc="Steps between checkpoints; 0: a quarter of the run, at most 1,000.")
     keep_checkpoints: int = key(default=2, doc="Number of newest checkpoints to keep.")
     keep_checkpoint_every: int = key(default=0, doc="Steps between checkpoints to keep permanently; 0: none.")
+    keep_best: bool = key(
+        default=False, doc="Whether the checkpoint with the lowest validation loss is kept permanently."
+    )
+    early_stopping_patience: int = key(
+        default=0, doc="Evaluations without a lower validation loss after which training ends; 0: never."
+    )
     async_checkpointing: bool = key(
         default=True, doc="Whether checkpoints are written in the background, from a copy in host memory."
     )
@@ -287,6 +293,8 @@ class Cluster:
             require(name in trackers.NAMES, "trackers", name, " or ".join(trackers.NAMES))
         require(self.downstream_examples >= 1, "downstream_examples", self.downstream_examples, "at least 1 question")
         require(self.keep_checkpoints >= 1, "keep_checkpoints", self.keep_checkpoints, "at least 1 checkpoint")
+        patience = self.early_stopping_patience
+        require(patience >= 0, "early_stopping_patience", patience, "a number of evaluations of at least 0")
         require(all(step >= 1 for step in self.skip_steps), "skip_steps", list(self.skip_steps), "steps of at least 1")
         require(
             self._has_all_weights or self.sample_prompts in ((), SAMPLES),

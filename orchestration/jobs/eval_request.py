@@ -30,7 +30,11 @@ TUNING_FLAGS: Final = (
     "frozen_features",
     "num_seeds",
     "max_train_samples",
+    "best",
+    "num_evaluations",
+    "early_stopping_patience",
 )
+BEST_OF: Final = 10  # evaluations on dev with `best`, if neither the command nor the grid sets a number
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,9 @@ class EvalRequest:
     frozen_features: Features | None = None  # features that heads read from the frozen model
     num_seeds: int = 0  # number of seeds per setting; 0: as in the grid, or SEEDS
     max_train_samples: tuple[int, ...] = ()  # numbers of labeled examples; (): all of a task, or 200 of held-out text
+    best: bool = False  # keep the weights with the best dev score of several evaluations
+    num_evaluations: int = 0  # evaluations on dev; 0: as in the grid, or BEST_OF with `best`
+    early_stopping_patience: int = 0  # evaluations without a better score after which a fine-tuning stops; 0: never
     for_leaderboard: bool = False  # also predict the unlabeled splits of a leaderboard
     with_baseline: bool = False  # also fine-tune a randomly initialized baseline; always set for held-out text
     machine: EngineSettings = field(default_factory=EngineSettings)
@@ -78,7 +85,8 @@ class EvalRequest:
                 raise BadInput(f"invalid {_option(name)}: got {wrong[0]:g}, expected {allowed}; change this value")
         if self.epochs and self.max_steps:
             raise BadInput("--epochs and --max-steps are both given, but only one is allowed; leave one out")
-        for name, value in (("max_steps", self.max_steps), ("num_seeds", self.num_seeds)):
+        for name in ("max_steps", "num_seeds", "num_evaluations", "early_stopping_patience"):
+            value = getattr(self, name)
             if value < 0:
                 raise BadInput(f"invalid {_option(name)}: got {value}, expected an integer of at least 0; raise it")
         if self.max_seq_length and self.max_seq_length < LEAST_LENGTH:
@@ -124,6 +132,21 @@ def _option(name: str) -> str:
 
 
 @dataclass(frozen=True)
+class FinetunedSource:
+    """The task head of a fine-tuned model."""
+
+    folder: Path
+    kind: str  # kind of its fine-tuning target
+    labels: tuple[str, ...]  # () for answers and choices
+    about: Mapping[str, Any] = field(default_factory=dict)  # the content of SAVED; {} for a model of transformers
+
+    @property
+    def length(self) -> int:
+        """Maximum tokens of a sequence in the fine-tuning; 0: unknown."""
+        return int(self.about.get("max_seq_length", 0))
+
+
+@dataclass(frozen=True)
 class EvalTarget:
     """The model that is evaluated."""
 
@@ -132,6 +155,7 @@ class EvalTarget:
     name: str  # name of its recipe, or of its directory
     parameters: int
     corpus: Path | None = None  # corpus of its held-out documents
+    finetuned: "FinetunedSource | None" = None  # the task head of a fine-tuned model, which is scored without training
     weights: str = WEIGHTS  # directory of the weights, inside `folder`
     expected: Mapping[str, Any] = field(default_factory=dict)  # reported results of its paper
     step: int | None = None  # step of the checkpoint; None: the finished run

@@ -9,6 +9,7 @@ from typing import Any, Final
 from orchestration.config import SCALES, list_names, load
 from orchestration.jobs import run_names, runs, stages
 from orchestration.jobs.eval_request import EvalTarget
+from orchestration.jobs.finetuned_source import find_finetuned
 from orchestration.jobs.grids import paper_of_folder, paper_of_run
 from orchestration.jobs.job import JobFlags
 from orchestration.launch import RUN, WEIGHTS
@@ -47,7 +48,9 @@ def target_of_directory(folder: Path, out: Path) -> EvalTarget:
             digest.update(f"{file.name} {hashlib.file_digest(opened, 'sha256').hexdigest()}\n".encode())
     name, parameters = folder.resolve().name, num_parameters(folder, "model")
     paper, is_published, why = paper_of_folder(folder, parameters)
+    finetuned = find_finetuned(folder)
     return EvalTarget(
+        finetuned=finetuned,
         folder=out / "evals" / f"{name}-{digest.hexdigest()[:8]}",
         hash=digest.hexdigest(),
         name=name,

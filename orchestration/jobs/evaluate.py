@@ -5,8 +5,9 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
@@ -16,6 +17,7 @@ import numpy as np
 from orchestration import environment, figures, launch, trackers, tracking
 from orchestration.config import Cluster
 from orchestration.jobs.question_table import QuestionTable, make_question_table
+from orchestration.jobs.saved_models import Saves, publish
 from orchestration.jobs.score_plan import TaskPlan
 from orchestration.progress import Report
 from orchestration.reports import (
@@ -88,6 +90,7 @@ def evaluate(
     out: Path | None = None,
     left_out: list[SesameError] | None = None,
     command: str = "",
+    saves: Saves | None = None,
 ) -> list[TaskScore]:
     """The score of each plan; loaded from disk if it is finished. Stored trials are not repeated.
 
@@ -95,8 +98,11 @@ def evaluate(
     warning names the task, and the other tasks are scored. If all tasks fail, the first error is raised.
 
     `out`: directory of the MLflow store, for a model of transformers, which has no MLflow run yet. `left_out` collects
-    the errors of the tasks without a score. `command`: the command line of the evaluation, for MLflow.
+    the errors of the tasks without a score. `command`: the command line of the evaluation, for MLflow. `saves`: where
+    the fine-tuned models are saved.
     """
+    if saves:
+        plans = [plan.with_saved_models() if plan.stage.folder in saves.places else plan for plan in plans]
     due = [plan for plan in plans if plan.stage.state != "done"]
     if due and out and tracking.existing_run(folder) is None:
         _create_run(folder, out, command)
@@ -121,7 +127,73 @@ def evaluate(
         left_out += errors
     trackers.log_scores(folder, trackers.select_trackers, for_trackers)
     _publish(folder, scores)
+    if saves:
+        _save_models(folder, [plan for plan in plans if plan.stage.folder.name in scores], saves, cluster, report)
     return list(scores.values())
+
+
+def _save_models(folder: Path, plans: Sequence[TaskPlan], saves: Saves, cluster: Cluster, report: Report) -> None:
+    """Save the model of the selected trial of each plan, and log it as a model of the evaluation's MLflow run.
+
+    The trial is the one with the selected hyperparameters whose seed is best on dev. It is repeated if it finished
+    earlier, without saving its model.
+    """
+    chosen = list[tuple[TaskPlan, launch.EvalTrial]]()
+    for plan in plans:
+        if plan.stage.folder in saves.places:
+            score = load_score(plan.stage.folder)
+            chosen.append((plan, _best(plan, _select_chosen(_load_results(plan), score.starts, "pretrained"))[0]))
+    missing = [
+        (plan, cell)
+        for plan, cell in chosen
+        if cell.save_to and not (cell.save_to / launch.SAVED).is_file() and not saves.has(plan)
+    ]
+    for _, cell in missing:
+        log.warning("%s: fine-tuned again, because its model was not saved", cell.name)
+    failed = _run_trials(folder, missing, cluster, report, _check_repetition)
+    for plan, cell in chosen:
+        if error := failed.get(plan.file_of(cell)):
+            raise error
+        rule = _describe_selection(plan, cell)
+        place = saves.places[plan.stage.folder]
+        if publish(saves, plan, cell, rule):
+            saves.notes.append(f"saved {place}: {cell.name} ({rule})")
+        else:
+            saves.notes.append(f"{place}: has the model of {cell.name} already")
+        report({"stage": "logging to MLflow"})
+        name = f"model of {plan.stage.folder.name}"
+        tracking.mirror(
+            folder,
+            name,
+            f"the {name}",
+            partial(tracking.log_finetuned, task=plan.task, step=plan.step, labels=plan.labels, export=place),
+        )
+
+
+def _describe_selection(plan: TaskPlan, cell: launch.EvalTrial) -> str:
+    """The rule by which a model was selected, in words."""
+    trials, seeds = len(plan.cells), {_seed(each) for each in plan.cells}
+    on = plan.chosen_on or next((split for split in plan.items if split.startswith("dev")), "")
+    if len(seeds) == 1 and trials == 1:
+        return "the only trial"
+    best = f"the best seed on {on}" if on else "the first seed, because no dev split has labels"
+    grid = "the selected hyperparameters (best median over the seeds), and " if plan.chosen_on else ""
+    return f"{grid}{best}: seed {_seed(cell)}"
+
+
+def _check_repetition(plan: TaskPlan, cell: launch.EvalTrial, result: EvalResult) -> None:
+    """Warn if a repeated trial has another score than before."""
+    before = next(one for each, one in _load_results(plan) if plan.file_of(each) == plan.file_of(cell))
+    split = plan.split if plan.split in result.scores else next(iter(result.scores))
+    now, old = result.scores[split], before.scores[split]
+    if now[plan.metric] != old[plan.metric]:
+        log.warning(
+            "%s: %s is %.6g when it is fine-tuned again, and was %.6g; the score in the table is the earlier one",
+            cell.name,
+            plan.metric,
+            now[plan.metric],
+            old[plan.metric],
+        )
 
 
 def _with_plan_values(plan: TaskPlan, score: TaskScore) -> TaskScore:
@@ -272,15 +344,26 @@ def _scores_for_trackers(folder: Path, plan: TaskPlan, score: TaskScore) -> list
 def _run_missing_trials(
     folder: Path, plans: Sequence[TaskPlan], cluster: Cluster, report: Report
 ) -> Mapping[Path, SesameError]:
-    """Run the missing trials in one Ray session; returns the errors of failed trials by their file."""
+    """Run the missing trials and store their results; returns the errors of failed trials by their file."""
     todo = [(plan, cell) for plan in plans for cell in plan.cells if not plan.file_of(cell).is_file()]
+    return _run_trials(folder, todo, cluster, report, TaskPlan.store)
+
+
+def _run_trials(
+    folder: Path,
+    todo: Sequence[tuple[TaskPlan, launch.EvalTrial]],
+    cluster: Cluster,
+    report: Report,
+    store: Callable[[TaskPlan, launch.EvalTrial, EvalResult], None],
+) -> Mapping[Path, SesameError]:
+    """Run trials in one Ray session; returns the errors of failed trials by their file. `store` gets each result."""
     if not todo:
         return {}
     has = {"cpus": max(launch.cores(), cluster.cpus_per_worker), "gpus": cluster.gpus}  # 0: all GPUs that Ray finds
 
     def on_done(number: int, result: EvalResult) -> str:
         plan, cell = todo[number]
-        plan.store(cell, result)
+        store(plan, cell, result)
         return f"{cell.name}: {plan.result(result)}"
 
     with (
@@ -521,7 +604,7 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
     for plan in plans:
         if (score := score_of.get((plan.task, plan.step, plan.labels))) is None:
             continue  # all of its trials failed; an earlier warning named them
-        best = _best(plan, _select_chosen(_load_results(plan), score.starts, "pretrained"))
+        best = _best(plan, _select_chosen(_load_results(plan), score.starts, "pretrained"))[1]
         files |= {file: submission(best.predictions[split]) for split, file in plan.submission.items()}
     make_directory(folder)
     for name, text in files.items():
@@ -529,20 +612,19 @@ def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path)
     return sorted(files)
 
 
-def _best(plan: TaskPlan, cells: Results) -> EvalResult:
-    """The result of the seed that is best on dev; without a dev split, of the first seed. The test split is never used
-    to select a seed."""
+def _best(plan: TaskPlan, cells: Results) -> tuple[launch.EvalTrial, EvalResult]:
+    """The trial and the result of the seed that is best on dev; without a dev split, of the first seed.
+
+    The test split is never used to select a seed.
+    """
     cell, first = cells[0]
     on = plan.chosen_on or next((split for split in first.scores if split.startswith("dev")), "")
     if on:
-        return max(
-            (result for _, result in cells),
-            key=lambda result: sign_of_metric(plan.metric) * result.scores[on][plan.metric],
-        )
+        return max(cells, key=lambda pair: sign_of_metric(plan.metric) * pair[1].scores[on][plan.metric])
     if len(cells) > 1:
         message = "task %s: no labeled dev split to select a seed with; the predictions are those of seed %d"
         log.warning(message, plan.task, _seed(cell))
-    return first
+    return cell, first
 
 
 def _average_glue(scores: Sequence[TaskScore]) -> dict[str, float]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestration.config import is_shipped_task, load_task
-from orchestration.jobs.eval_request import EvalRequest, EvalTarget
+from orchestration.jobs.eval_request import BEST_OF, EvalRequest, EvalTarget
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json
 from training.finetuning import Tuning
@@ -77,6 +77,7 @@ def tunings_of(target: EvalTarget, task: TaskFile, request: EvalRequest) -> tupl
         changed["max_seq_length"] = request.max_seq_length
     if request.frozen_features:
         changed["frozen_features"] = request.frozen_features
+    changed |= _select_evaluations(grid, request)
     if "max_steps" in changed:  # a warmup in steps would not match the new number of steps
         changed["warmup_steps"] = grid.warmup_ratio
     try:
@@ -88,6 +89,20 @@ def tunings_of(target: EvalTarget, task: TaskFile, request: EvalRequest) -> tupl
     why = "" if request.grid else _explain_grid(target, task, name, remark)
     settings = f"{requested.describe()}{_describe_differences(grid, requested)}"
     return cells, f"{task.name}: grid {name}{f' ({why})' if why else ''}: {settings}", remark
+
+
+def _select_evaluations(grid: Grid, request: EvalRequest) -> dict[str, int]:
+    """The number of evaluations on dev during a fine-tuning, and when it stops early."""
+    if not (request.best or request.num_evaluations or request.early_stopping_patience):
+        return {}
+    count = request.num_evaluations or grid.num_evaluations or BEST_OF
+    if request.early_stopping_patience >= count:
+        raise BadInput(
+            f"invalid --early-stopping-patience: got {request.early_stopping_patience}, expected less than the number "
+            f"of evaluations ({count}); lower it, or raise --num-evaluations"
+        )
+    patience = request.early_stopping_patience or grid.early_stopping_patience
+    return {"num_evaluations": count, "early_stopping_patience": min(patience, count - 1)}
 
 
 def _is_own(task: TaskFile) -> bool:
@@ -117,6 +132,10 @@ def _describe_differences(paper: Grid, grid: Grid) -> str:
     differences = f"; its paper has {paper.num_seeds} runs" if paper.num_seeds not in (0, grid.num_seeds) else ""
     if grid.num_seeds > 1 and paper.reported_statistic == "best":
         differences += "; its paper reports the best run, the score here is the median"
+    if grid.num_evaluations != paper.num_evaluations:
+        differences += f"; the best weights of {grid.num_evaluations} evaluations on dev"
+    if grid.early_stopping_patience != paper.early_stopping_patience:
+        differences += f", stops after {grid.early_stopping_patience} without a better score"
     if grid.warmup_steps != paper.warmup_steps:
         differences += f"; warmup over {100 * grid.warmup_steps:.2g} % of the steps, as in the grid"
     return differences

@@ -109,6 +109,8 @@ class Job:
             skip_steps=self.cluster.skip_steps,
             keep_checkpoints=self.cluster.keep_checkpoints,
             keep_checkpoint_every=self.cluster.keep_checkpoint_every,
+            keep_best=self.cluster.keep_best,
+            early_stopping_patience=self.cluster.early_stopping_patience,
             async_checkpointing=self.cluster.async_checkpointing,
             save_weights_every=self.cluster.save_weights_every,
             sample_prompts=self.cluster.samples_of(recipe),

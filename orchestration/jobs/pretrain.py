@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from orchestration import environment, launch, planning, tracking
@@ -14,7 +16,7 @@ from orchestration.jobs.initial_weights import warn_of_other_vocabulary
 from orchestration.jobs.job import Job
 from orchestration.jobs.job_flags import save_flags
 from orchestration.jobs.run_tracking import catch_up, metadata_of
-from orchestration.jobs.runs import EVALS, RESULT, require_corpus, result_of
+from orchestration.jobs.runs import EVALS, RESULT, list_saved_steps, require_corpus, result_of
 from orchestration.launch import StopRequest
 from orchestration.progress import Report
 from preprocessing.errors import BadInput, ResourceError
@@ -22,8 +24,11 @@ from preprocessing.files import write_atomic
 from preprocessing.finite import replace_non_finite
 from preprocessing.lock import hold_lock
 from preprocessing.manifest import Manifest
+from training.best import describe_best
 from training.run import Resume
 from training.tasks import TASKS
+
+log = logging.getLogger(__name__)
 
 _LEFT_OUT = ("sums", "recent_losses", "recent_norms")  # parts of the training state that RESULT does not need
 
@@ -96,9 +101,27 @@ def train_locked(
                 stop_request=stop_request,
             )
         ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key not in _LEFT_OUT}
+        if not ended["best"]:
+            del ended["best"]
+        for line in _describe_end(result.state.step, recipe.num_steps, ended.get("best", {}), stage.folder):
+            log.warning("%s", line)
         write_atomic(stage.folder / RESULT, json.dumps(replace_non_finite(ended), indent=1).encode())
         stage.finish()
     return result_of(stage.folder)
+
+
+def _describe_end(step: int, last: int, best: Mapping[str, float], folder: Path) -> Iterator[str]:
+    """One line if training ended early, and one line with the best checkpoint if it was kept."""
+    if best and step < last:
+        yield (
+            f"{folder}: ended early, after step {step:,} of {last:,}: {best['in_vain']:.0f} evaluations without a "
+            f"lower validation loss; {describe_best(best)}"
+        )
+    if "step" in best and best["step"] != step and best["step"] in list_saved_steps(folder):
+        yield (
+            f"{folder}: {describe_best(best)}, step {step:,} is the end; `sesame export {folder.name} DIR --step "
+            f"{best['step']:.0f}` exports the best checkpoint"
+        )
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any, Final
 from orchestration.config import compute_digest
 from orchestration.jobs import held_out, part_code, stages
 from orchestration.jobs.eval_request import EvalRequest, EvalTarget
+from orchestration.jobs.finetuned_source import fit_task
 from orchestration.jobs.grids import SEEDS, intermediate_task, tunings_of
 from orchestration.jobs.paper_figures import paper_figures
 from orchestration.jobs.task_support import check_task_support
@@ -78,6 +79,18 @@ class TaskPlan:
         about = {"of": causes, "start": cell.start, "how": cell.how}
         return self.stage.parent / "cells" / f"{self.task}-{compute_digest(about)[:12]}.json"
 
+    def model_of(self, cell: EvalTrial) -> Path:
+        """The directory of the model of a trial, if it is saved."""
+        return self.file_of(cell).with_suffix(".model")
+
+    def with_saved_models(self) -> "TaskPlan":
+        """The plan whose trials save their models."""
+        cells = [
+            dataclasses.replace(cell, save_to=self.model_of(cell)) if cell.start == "pretrained" else cell
+            for cell in self.cells
+        ]
+        return dataclasses.replace(self, cells=cells)
+
     @property
     def is_tuned(self) -> bool:
         """Whether its trials are fine-tunings on a train split of files."""
@@ -86,7 +99,7 @@ class TaskPlan:
     def is_affected_by(self, flag: str) -> bool:
         """Whether an option of fine-tuning has an effect."""
         if self.cells[0].tuning is None:
-            return False
+            return self.cells[0].is_finetuned and flag == "--max-seq-length"
         return self.kind is not None or flag in HELD_OUT_FLAGS
 
     def store(self, cell: EvalTrial, result: EvalResult) -> None:
@@ -282,6 +295,10 @@ def _plan_file_task(target: EvalTarget, task: TaskFile, request: EvalRequest) ->
             f"task {task.name}: its files are not known; name the directory that has them with --task-data-dir DIR"
         )
     task, window_remark = with_trained_window(target, task)
+    labels_note = ""
+    if target.finetuned:
+        task, labels_note = fit_task(task, target.finetuned)
+        labels_note = labels_note and f"{task.name}: {labels_note}"
     data = _read_task_data(target, task, request)
     tuning = _select_tunings(target, data, request)
     positions_note = find_untrained_positions(target, task, tuning.length, tuning.tunings, data.items)
@@ -289,7 +306,7 @@ def _plan_file_task(target: EvalTarget, task: TaskFile, request: EvalRequest) ->
         _check_dev(task, data.answered, request.machine)
     trials = _build_trials(target, data, tuning, request)
     chosen_on = _select_deciding_split(task, data.answered, _count_configurations(trials))
-    digest = _digest(data.items)
+    digest = _digest({name: data.items[name] for name in data.used} if target.finetuned else data.items)
     causes = _causes(target, data, tuning, trials, chosen_on, digest)
     is_shortened = bool(tuning.labels or (data.is_tuned and request.max_steps))
     is_sample = not task.score_splits and data.scored[0] not in ("test", "dev")
@@ -305,10 +322,10 @@ def _plan_file_task(target: EvalTarget, task: TaskFile, request: EvalRequest) ->
         labels=labels,
         chance=_majority_fraction(data) if task.metric == "accuracy" and data.is_tuned else None,
         paper={} if is_shortened or is_sample else paper_figures(task, target.expected),
-        grid_description=tuning.grid_description,
+        grid_description=tuning.grid_description or labels_note,
         files_description=_describe_fallbacks(task, data.directory),
         notes=tuple(_notes(data, positions_note, chosen_on)),
-        remarks=tuple(filter(None, (task.note, tuning.remark, window_remark))),
+        remarks=tuple(filter(None, (task.note, tuning.remark, window_remark, labels_note))),
         data_digest=digest,
         items={name: data.items[name] for name in data.used},
         submission={name: file for name, file in task.leaderboard_files.items() if name in data.used},
@@ -329,7 +346,10 @@ def read_scored_items(task: TaskFile, directory: Path) -> list[TaskItem]:
 
 def _read_task_data(target: EvalTarget, task: TaskFile, request: EvalRequest) -> _TaskData:
     """Read the files of a task and select the scored splits. Raises BadInput if the task is impossible with them."""
-    directory, is_tuned = request.task_data_dir or Path(), _is_tuned(task)
+    directory, is_tuned = request.task_data_dir or Path(), _is_tuned(task) and not target.finetuned
+    if target.finetuned:
+        others = {name: split for name, split in task.files.items() if name != "train"}
+        task = dataclasses.replace(task, files=others or task.files)
     leaderboard = set(task.leaderboard_files) if request.for_leaderboard else set[str]()
     items, files, notes = _read_items(task, directory, leaderboard)
     answered = [name for name, each in items.items() if name != "train" and any(i.gold is not None for i in each)]
@@ -343,7 +363,9 @@ def _read_task_data(target: EvalTarget, task: TaskFile, request: EvalRequest) ->
 def _select_tunings(target: EvalTarget, data: _TaskData, request: EvalRequest) -> _TaskTuning:
     """The fine-tunings of a task with their number of training examples and their sequence length."""
     if not data.is_tuned:
-        return _TaskTuning([None], "", "", 0, data.task.max_seq_length)
+        saved = target.finetuned.length if target.finetuned else 0
+        length = request.max_seq_length if target.finetuned else 0
+        return _TaskTuning([None], "", "", 0, length or saved or data.task.max_seq_length)
     tunings, description, remark = tunings_of(target, data.task, request)
     samples = request.max_train_samples[0] if request.max_train_samples else 0
     labels = samples if samples < data.num_train else 0
@@ -352,7 +374,7 @@ def _select_tunings(target: EvalTarget, data: _TaskData, request: EvalRequest) -
 
 def _build_trials(target: EvalTarget, data: _TaskData, tuning: _TaskTuning, request: EvalRequest) -> list[EvalTrial]:
     """One trial for each fine-tuning and each initialization."""
-    starts: Sequence[Start] = STARTS if request.with_baseline else ("pretrained",)
+    starts: Sequence[Start] = STARTS if request.with_baseline and not target.finetuned else ("pretrained",)
     digests = {name: digest_of(data.items[name]) for name in data.used}
     return [
         EvalTrial(
@@ -365,6 +387,7 @@ def _build_trials(target: EvalTarget, data: _TaskData, tuning: _TaskTuning, requ
             splits=data.used,
             labels=tuning.labels,
             length=tuning.length,
+            is_finetuned=target.finetuned is not None,
             data=data.directory.absolute(),
             digests=digests,
             begin=intermediate_task(target, data.task, one, request),

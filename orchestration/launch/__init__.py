@@ -14,7 +14,7 @@ job_server.py; local_cluster.py starts a cluster on this machine to test this.
 """
 
 from orchestration.launch.address import resolve_address
-from orchestration.launch.eval_trial import EvalTrial, TrialResources, digest_of
+from orchestration.launch.eval_trial import CARD, SAVED, EvalTrial, TrialResources, digest_of
 from orchestration.launch.eval_trials import run_trials, start_trial_processes
 from orchestration.launch.group import STOPPED, RestartPolicy, cores, log_results, pretrain, run_alone
 from orchestration.launch.job_server import ENDED, JobServer, SubmittedJob, has_server, server_url
@@ -28,11 +28,13 @@ from training.run import RUN
 
 __all__ = [
     "BETWEEN",
+    "CARD",
     "ENDED",
     "EXPORT",
     "EXPORTED",
     "RUN",
     "SAMPLES",
+    "SAVED",
     "STOPPED",
     "WEIGHTS",
     "EvalTrial",

@@ -4,27 +4,32 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from orchestration.launch.worker import WEIGHTS, load_held_out_task, step_counter
 from preprocessing.errors import BadInput
+from preprocessing.files import whole_folder, write_atomic
 from preprocessing.rng import key
 from training.specs import EngineSettings
-from training.tasks import GenerationTask, LabeledTask, ScoredTask, Start, TaskFile, TaskItem
+from training.tasks import GenerationTask, Kinds, LabeledTask, ScoredTask, Start, TaskFile, TaskItem
 
 if TYPE_CHECKING:  # only the workers import torch
     from torch import Tensor
 
-    from training.evaluation import EvalResult, EvaluatedModel
+    from training.evaluation import EvalResult, EvaluatedModel, FinetunedModel
     from training.finetuning import Tuning
 
 BEGUN: Final = "scores/initializations"  # below the run directory: initial weights that several trials share
+CARD: Final = "README.md"  # the model card in that directory
+SAVED: Final = "sesame.json"  # file in the directory of a fine-tuned model, with its task and scores
+LARGEST_ERROR: Final = 1e-4  # largest difference of a score that rounding may cause
 RETRIES: Final = 1  # retries of a trial whose process died, or that raised an error other than a SesameError
 
 
@@ -50,6 +55,8 @@ class EvalTrial:
     corpus: Path | None = None
     # digest of the examples of each split, at the time when the trial was planned
     digests: Mapping[str, str] = field(default_factory=dict, compare=False)
+    save_to: Path | None = field(default=None, compare=False)  # new directory for the fine-tuned model
+    is_finetuned: bool = False  # whether `weights` is the directory of a fine-tuned model, which is scored
     begin: "tuple[TaskFile, Tuning] | None" = None  # earlier fine-tuning that it starts from (RoBERTa: MNLI before RTE)
     machine: EngineSettings = field(default_factory=EngineSettings)
 
@@ -59,9 +66,9 @@ class EvalTrial:
 
         The hyperparameters of an earlier fine-tuning are included, except its seed, which is the same.
         """
-        before = asdict(self.begin[1]) if self.begin else {}
+        before = self.begin[1].values() if self.begin else {}
         begin = {"begin": {name: value for name, value in before.items() if name != "seed"}} if before else {}
-        return asdict(self.tuning) | {"length": self.length} | begin if self.tuning else {}
+        return self.tuning.values() | {"length": self.length} | begin if self.tuning else {}
 
 
 @dataclass(frozen=True)
@@ -155,7 +162,6 @@ def _evaluate_files(trial: EvalTrial, task: TaskFile, count: Path | None) -> "Ev
     from training import evaluation
 
     assert trial.data is not None
-    tell, net = step_counter(count), _initial_model(trial)
     planned = {split: trial.digests.get(split, "") for split in trial.splits}
     items = {
         split: _items(_Keyed(f"{task!r} {split} {trial.data} {digest}", (task, split, trial.data)))
@@ -169,6 +175,11 @@ def _evaluate_files(trial: EvalTrial, task: TaskFile, count: Path | None) -> "Ev
             )
     if trial.labels and trial.tuning and "train" in items:
         items["train"] = draw_items(items["train"], trial.labels, trial.tuning.seed)
+    if trial.is_finetuned:
+        model = evaluation.FinetunedModel.load(trial.folder / trial.weights)
+        kind = cast(LabeledTask, task.task)
+        return evaluation.score_finetuned(model, kind, items, length=trial.length, machine=trial.machine)
+    tell, net = step_counter(count), _initial_model(trial)
     how: dict[str, Any] = {"machine": trial.machine, "on_step": lambda done, _: tell(done)}
     match task.task.way:
         case "tuned":
@@ -182,11 +193,63 @@ def _evaluate_files(trial: EvalTrial, task: TaskFile, count: Path | None) -> "Ev
                 if begins
                 else net
             )
+            how |= {"save": partial(_save_model, trial, items)} if trial.save_to else {}
             return evaluation.finetune_task(net, kind, items, trial.tuning, length=trial.length, begins=begins, **how)
         case "scored":
             return evaluation.evaluate_likelihoods(net, cast(ScoredTask, task.task), items, **how)
         case "written":
             return evaluation.evaluate_generation(net, cast(GenerationTask, task.task), items, trial.tuning, **how)
+
+
+def _save_model(
+    trial: EvalTrial,
+    items: Mapping[str, Sequence[TaskItem]],
+    model: "FinetunedModel",
+    task: LabeledTask,
+    result: "EvalResult",
+) -> None:
+    """Write the directory of a fine-tuned model, with the scores of the model that is loaded from it.
+
+    Raises BadInput if its predictions differ from those of the trial, beyond the rounding of another precision.
+    """
+    from training.evaluation import FinetunedModel, score_finetuned
+
+    if (group := _process_group()) and group.get_rank():
+        return
+    assert trial.save_to is not None
+    assert trial.tuning is not None
+    assert isinstance(trial.task, TaskFile)
+    if trial.save_to.is_dir():
+        shutil.rmtree(trial.save_to)
+    length = trial.tuning.max_seq_length or trial.length
+    with whole_folder(trial.save_to) as unfinished:
+        architecture = model.save(unfinished)
+        again = score_finetuned(FinetunedModel.load(unfinished), task, items, length=length, machine=trial.machine)
+        _check_scores(trial, result.scores, again.scores)
+        fitted = replace(trial.task, task=cast(Kinds, task), grids={})  # with the threshold that was fitted on dev
+        about = {
+            "class": architecture,
+            "task": asdict(fitted),
+            "data": str(trial.data),
+            "max_seq_length": length,
+            "splits": {split: digest_of(each) for split, each in items.items()},
+            "train_examples": len(items["train"]),
+            "scores": again.scores,
+            "tuning": trial.tuning.values(),
+            "notes": list(result.notes),
+        }
+        write_atomic(unfinished / SAVED, json.dumps(about, indent=1).encode())
+
+
+def _check_scores(trial: EvalTrial, found: Mapping[str, Any], again: Mapping[str, Any]) -> None:
+    """Raise BadInput if the scores of the saved model differ from those of the trial; in other precisions they may."""
+    for split, metrics in found.items() if trial.machine.precision == "fp32" else ():
+        for name, value in metrics.items():
+            if abs(value - again[split][name]) > LARGEST_ERROR:
+                raise BadInput(
+                    f"{trial.name}: the saved model has {name} {again[split][name]:.6g} on {split}, the fine-tuned one "
+                    f"{value:.6g}; this is an error in Sesame: report it, and leave --save out"
+                )
 
 
 def digest_of(items: Sequence[TaskItem]) -> str:
@@ -267,7 +330,7 @@ def _identity(trial: EvalTrial, net: "EvaluatedModel", items: Sequence[TaskItem]
     """Digest of everything that the weights of the earlier fine-tuning depend on."""
     assert trial.begin is not None
     task, tuning = trial.begin
-    settings = [asdict(net.spec), net.vocab.hash, asdict(task.task), asdict(tuning), task.max_seq_length]
+    settings = [asdict(net.spec), net.vocab.hash, asdict(task.task), tuning.values(), task.max_seq_length]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for name, weight in sorted((net.weights or {}).items()):
         digest.update(name.encode())

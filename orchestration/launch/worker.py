@@ -234,6 +234,11 @@ class Worker:
                 others.close()
         if metrics and result.state.skip_steps:
             log_tags(tracked, Path(run.folder), skip_steps=list(result.state.skip_steps))
+        if best := result.state.best:
+            if "step" in best:  # else no validation loss was finite
+                log_tags(tracked, Path(run.folder), best_step=best["step"], best_eval_loss=best["loss"])
+            if result.finished and result.state.step < run.steps:
+                log_tags(tracked, Path(run.folder), stopped_early_at=result.state.step)
         if result.finished:
             self._report_stage("exporting weights")
             if reason := export_weights(run, engine, self.beat):

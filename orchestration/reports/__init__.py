@@ -1,9 +1,9 @@
 """Reports: recipes in sentences, the table of models, data cards, model cards, ablations, reference pages.
 
 Read describe.py first, then diff.py, family.py, task_list.py, saved_scores.py and score_table.py. model_card/ makes the
-page of a run, data_card/ the page of a corpus, ablations/ the tables of papers. saved_answers.py reads the questions
-and answers of a score, comparison_table.py makes the table of a comparison and questions_page/ the page of questions.
-page_text.py makes text visible. reference_pages.py, doc_pages.py and
+page of a run, finetuned_card.py that of a fine-tuned model, data_card/ the page of a corpus, ablations/ the tables of
+papers. saved_answers.py reads the questions and answers of a score, comparison_table.py makes the table of a comparison
+and questions_page/ the page of questions. page_text.py makes text visible. reference_pages.py, doc_pages.py and
 renames_page.py generate pages of the documentation.
 """
 
@@ -18,6 +18,7 @@ from orchestration.reports.comparison_table import (
 from orchestration.reports.describe import format_number, losses
 from orchestration.reports.diff import describe_difference
 from orchestration.reports.family import Node, build_tree, row, training_flops
+from orchestration.reports.finetuned_card import render_finetuned_card
 from orchestration.reports.questions_page import AnswerPage, questions_page
 from orchestration.reports.saved_answers import (
     PREDICTIONS,
@@ -93,6 +94,7 @@ __all__ = [
     "losses",
     "name_score",
     "questions_page",
+    "render_finetuned_card",
     "restore_answers",
     "restore_items",
     "row",

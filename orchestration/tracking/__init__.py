@@ -37,6 +37,7 @@ from orchestration.tracking.scores import (
     TaskRecord,
     TrialRecord,
     log_comparison,
+    log_finetuned,
     log_page,
     log_task,
 )
@@ -84,6 +85,7 @@ __all__ = [
     "log_card",
     "log_comparison",
     "log_figures",
+    "log_finetuned",
     "log_model",
     "log_page",
     "log_scores",

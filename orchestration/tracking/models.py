@@ -43,6 +43,10 @@ INSTANCES: Final = {  # the pipeline classes of transformers
     "text-generation": "TextGenerationPipeline",
     "feature-extraction": "FeatureExtractionPipeline",
     "text2text-generation": "Text2TextGenerationPipeline",
+    "text-classification": "TextClassificationPipeline",
+    "token-classification": "TokenClassificationPipeline",
+    "question-answering": "QuestionAnsweringPipeline",
+    "multiple-choice": "MultipleChoicePipeline",  # never existed: the model is loaded by its components
 }
 NEW_TOKENS: Final = 20  # tokens that a generating model adds if the caller sets no number
 SENTENCE: Final = "The people of the town came to the house"
@@ -236,6 +240,10 @@ def _signature(task: str) -> Any:
     from mlflow.models import ModelSignature
     from mlflow.types.schema import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
 
+    if task == "text-classification":
+        return ModelSignature(
+            Schema([ColSpec("string")]), Schema([ColSpec("string", "label"), ColSpec("double", "score")])
+        )
     out = TensorSpec(np.dtype("float64"), [-1, -1]) if task == "feature-extraction" else ColSpec("string")
     length = ParamSpec("max_new_tokens", "long", NEW_TOKENS)
     params = ParamSchema([length]) if task == "text-generation" else None
@@ -324,8 +332,14 @@ def _card(run: Any, export: Path, what: "TransformersPipeline", at: _Address) ->
             f'mlflow.pyfunc.load_model("{uri}").predict({example})\nmlflow.transformers.load_model("{uri}")({example})'
         )
     try:
-        download = f"folder = mlflow.artifacts.download_artifacts({json.dumps(uri)}) + {json.dumps('/' + at.folder)}"
-        about = [model_card(export.parent, setup=(*at.setup, download), for_hub=False), "## With MLflow"]
+        card = export / "README.md"  # of a fine-tuned model
+        if card.is_file():
+            about = [card.read_text(encoding="utf-8"), "## With MLflow"]
+        else:
+            download = (
+                f"folder = mlflow.artifacts.download_artifacts({json.dumps(uri)}) + {json.dumps('/' + at.folder)}"
+            )
+            about = [model_card(export.parent, setup=(*at.setup, download), for_hub=False), "## With MLflow"]
     except BadInput:  # the weights do not belong to a run of Sesame
         about = [f"# {name}", run.data.tags.get(NOTE, "")]
     lines = [

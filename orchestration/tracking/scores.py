@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,7 @@ from orchestration.tracking.metadata import (
     log_corpus,
     log_dataset,
 )
-from orchestration.tracking.models import find_models
+from orchestration.tracking.models import find_models, log_model
 from orchestration.tracking.runs import OWNER, Owner, TrackedRun, client_of
 from preprocessing.errors import BadInput
 
@@ -102,9 +102,7 @@ def log_task(tracked: TrackedRun, record: TaskRecord) -> None:
     """
     client = client_of(tracked.uri)
     parent = client.get_run(tracked.run_id)
-    name = f"eval/{record.name}" + (f" at step {record.step:,}" if record.step is not None else "")
-    name += f" with {record.labels:,} labels" if record.labels else ""
-    name = names.title(f"{name} of {parent.info.run_name}")
+    name = _title(parent, record.name, record.step, record.labels)
     _remove_failed(client, parent, name)
     tags = {"command": record.command} | ({NOTE: record.note} if record.note else {})
     tables = [{"path": names.path(file), "type": "table"} for file in record.tables]
@@ -136,6 +134,26 @@ def log_task(tracked: TrackedRun, record: TaskRecord) -> None:
         by_labels = record.headline.items()
         means += [(f"eval/{record.name}/by_labels/{key}", one, now_ms, record.labels) for key, one in by_labels]
     names.log_metrics(client, tracked.run_id, means)
+
+
+def _title(parent: Any, task: str, step: int | None, labels: int) -> str:
+    """The name of the run of a task."""
+    name = f"eval/{task}" + (f" at step {step:,}" if step is not None else "")
+    name += f" with {labels:,} labels" if labels else ""
+    return names.title(f"{name} of {parent.info.run_name}")
+
+
+def log_finetuned(tracked: TrackedRun, task: str, step: int | None, labels: int, export: Path) -> str:
+    """Log the directory of a fine-tuned model as the model of the newest run of its task; returns its ID.
+
+    If the task has no run, it is a model of `tracked`.
+    """
+    client = client_of(tracked.uri)
+    parent = client.get_run(tracked.run_id)
+    name = _title(parent, task, step, labels)
+    children = (run for run in _children(client, parent) if run.info.run_name == name)
+    newest = max(children, key=lambda run: run.info.start_time, default=parent)
+    return log_model(replace(tracked, run_id=newest.info.run_id), export)
 
 
 def _log_inputs(client: Any, run_id: str, record: TaskRecord, models: Sequence[str]) -> tuple[str, str] | None:

@@ -27,7 +27,15 @@ from preprocessing.tokenization.gpt1_tokens import INSERTS, with_inserts
 from preprocessing.tokenization.part import TokenizerPart, too_small
 from preprocessing.tokenization.sentencepiece import SentencePieceBPE, Unigram
 from preprocessing.tokenization.specs import KINDS, TokenizerSpec, table_rows
-from preprocessing.tokenization.template import SPECIAL, Template, TemplatedRow, Text, windows
+from preprocessing.tokenization.template import (
+    SPECIAL,
+    Template,
+    TemplatedRow,
+    Text,
+    windows,
+    with_padding,
+    with_template,
+)
 from preprocessing.tokenization.training import train, vocab_from_file
 from preprocessing.tokenization.vocab import EncodedDocument, Vocab
 from preprocessing.tokenization.word_level import SingleBytes, WordLevel
@@ -71,5 +79,7 @@ __all__ = [
     "windows",
     "with_inserts",
     "with_open_sentinels",
+    "with_padding",
+    "with_template",
     "without_whitespace",
 ]

@@ -14,7 +14,10 @@ from tokenizers import Encoding, Tokenizer, processors
 
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, Ints, Row
-from preprocessing.tokenization.vocab import Vocab
+from preprocessing.tokenization.vocab import ROLES, Vocab
+
+NAME: Final = "tokenizer.json"
+PADDING: Final = "<|pad|>"
 
 SPECIAL: Final = -1
 """Value in `TemplatedRow.text` and `TemplatedRow.word` for special tokens, which belong to no text and no word."""
@@ -99,6 +102,32 @@ def windows(row: TemplatedRow, length: int, step: int, most_first: int = 64) -> 
     while starts[-1] + room < len(inside):
         starts.append(starts[-1] + step)
     return [row.at(np.concatenate([before, inside[start : start + room], after])) for start in starts]
+
+
+def with_template(vocab: Vocab) -> Vocab:
+    """Return the tokenizer with the template of `Template` in its file, if the file has none.
+
+    AutoTokenizer of transformers then builds the same sequences. Raises BadInput without an end token.
+    """
+    tokenizer = Tokenizer.from_buffer(vocab.files[NAME])
+    if tokenizer.num_special_tokens_to_add(is_pair=True):
+        return vocab
+    tokenizer.post_processor = _ends(vocab)
+    files = vocab.files | {NAME: tokenizer.to_str().encode()}
+    return vocab.replace_special_tokens({role: getattr(vocab, role) for role in ROLES}, vocab.unread, files)
+
+
+def with_padding(vocab: Vocab) -> Vocab:
+    """Return a tokenizer without padding with a new last token for it."""
+    assert vocab.pad is None, "the tokenizer has a padding token"
+    assert not vocab.sentinels, "sentinels must be the last tokens, so no token can follow them"
+    tokenizer = Tokenizer.from_buffer(vocab.files[NAME])
+    tokenizer.add_special_tokens([PADDING])
+    assert tokenizer.token_to_id(PADDING) == vocab.size, "the tokenizer already has a token of this name"
+    roles = {role: getattr(vocab, role) for role in ROLES} | {"pad": vocab.size}
+    files = {name: content for name, content in vocab.files.items() if name != "specials.json"}
+    files[NAME] = tokenizer.to_str().encode()
+    return Vocab.of(vocab.kind, vocab.size + 1, roles, 0, files, vocab.unread)
 
 
 def _ends(vocab: Vocab) -> processors.TemplateProcessing:

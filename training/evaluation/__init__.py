@@ -2,10 +2,10 @@
 
 Start with eval_result.py (`EvaluatedModel`, `EvalResult`), net.py (loads a model from disk) and by_unit.py (the
 value of each question). Three modules evaluate on task files: finetune_trial.py fine-tunes a head, likelihoods.py
-scores texts by their likelihood, and generation_tasks.py generates text (prompt_formats.py defines the prompts). Two
-modules evaluate on held-out documents: finetuning.py and cloze.py. during_training.py scores a sample of questions
-while a model trains. probe.py probes a model without changing its
-weights.
+scores texts by their likelihood, and generation_tasks.py generates text (prompt_formats.py defines the prompts).
+scoring.py scores a model with a head; finetuned_model.py saves it, and loads it to score it again. Two modules
+evaluate on held-out documents: finetuning.py and cloze.py. during_training.py scores a sample of questions while a
+model trains. probe.py probes a model without changing its weights.
 """
 
 from training.evaluation.by_unit import is_log, of_constant
@@ -13,6 +13,7 @@ from training.evaluation.cloze import fill_in, log_ps_of_blanks
 from training.evaluation.during_training import SampledTask, read_samples, score_samples, write_samples
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
 from training.evaluation.finetune_trial import finetune_task
+from training.evaluation.finetuned_model import FinetunedModel, check_savable, fit_labels, score_finetuned
 from training.evaluation.finetuning import Budget, FinetuneResult, finetune
 from training.evaluation.generation_tasks import evaluate_generation
 from training.evaluation.likelihoods import evaluate_likelihoods, model_of
@@ -24,13 +25,16 @@ __all__ = [
     "EvalResult",
     "EvaluatedModel",
     "FinetuneResult",
+    "FinetunedModel",
     "SampledTask",
+    "check_savable",
     "evaluate_generation",
     "evaluate_likelihoods",
     "evaluate_masked_tokens",
     "fill_in",
     "finetune",
     "finetune_task",
+    "fit_labels",
     "is_log",
     "load",
     "load_held_out",
@@ -41,6 +45,7 @@ __all__ = [
     "pairs",
     "read_samples",
     "reads",
+    "score_finetuned",
     "score_samples",
     "write_samples",
 ]

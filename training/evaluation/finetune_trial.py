@@ -2,34 +2,28 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from preprocessing.tokenization import INSERTS, Vocab, with_inserts
+from preprocessing.tokenization import INSERTS, with_inserts
 from training.engines import DeepSpeedEngine, Engine, LocalEngine
-from training.evaluation.by_unit import constant, of_constant, units_of
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
-from training.finetuning import OnStep, TaskModel, Tuning, groups, ignore_activity, outputs, train_head
-from training.likelihood import unknown_of
+from training.evaluation.finetuned_model import FinetunedModel, names_of_labels
+from training.evaluation.scoring import add_predictions, dev_of, encode_items
+from training.finetuning import OnStep, TaskModel, Tuning, groups, ignore_activity, never, outputs, train_head
+from training.formats import TaskWeights
 from training.optimizers import Optimizer
 from training.specs import EngineSettings
-from training.tasks import (
-    EncodedItems,
-    FittedTask,
-    GenerationTask,
-    LabeledTask,
-    TaskItem,
-    never_in_train,
-    never_learned,
-    sign_of_metric,
-)
+from training.tasks import FittedTask, LabeledTask, TaskItem, never_learned, sign_of_metric
 
 Keep = Callable[[Mapping[str, Tensor]], None]
 """Receives the fine-tuned weights by name."""
+Save = Callable[[FinetunedModel, LabeledTask, EvalResult], None]
+"""Receives the fine-tuned model, the task with the parameters that were fitted on dev, and the result."""
 
 
 def finetune_task(
@@ -43,11 +37,13 @@ def finetune_task(
     on_step: OnStep = ignore_activity,
     begins: str = "",
     keep: Keep | None = None,
+    save: Save | None = None,
 ) -> EvalResult:
     """Fine-tune on the items of `train`, and predict on all other splits.
 
     Sequences have at most `length` tokens, or `tuning.max_seq_length` if it is set. `begins` names the task on which
-    the weights of `net` were fine-tuned before ("": none). `keep` receives the fine-tuned weights.
+    the weights of `net` were fine-tuned before ("": none). `keep` receives the fine-tuned weights, and
+    `save` the model, on every worker.
 
     Without a process group, training runs in float32 in one process. After `connect`, it runs in the precision of
     the engine, together with the other workers of the group. The global random generator is restored afterwards.
@@ -67,8 +63,8 @@ def finetune_task(
     inserts = len(INSERTS) if tuning.input_format == "gpt1" else 0
     rows = net.spec.vocab_size
     vocab = with_inserts(net.vocab, rows) if inserts else net.vocab
-    train = _encode_items(task, items["train"], vocab, length, training=True)
-    others = {split: _encode_items(task, items[split], vocab, length) for split in items if split != "train"}
+    train = encode_items(task, items["train"], vocab, length, training=True)
+    others = {split: encode_items(task, items[split], vocab, length) for split in items if split != "train"}
     steps, losses = tuning.num_steps(len(train.examples)), list[float]()
     dev = dev_of(items)
 
@@ -92,10 +88,11 @@ def finetune_task(
         model = TaskModel(trunk, targets, rows + inserts, tuning.seed, **more)
         random = [] if net.weights is None else model.take_over(net.weights)
         engine = engine_of(model, tuning.optim(steps), machine, groups(model, tuning))
-        train_head(engine, train.examples, tuning, machine.micro_batch_tokens, step)
+        train_head(engine, train.examples, tuning, machine.micro_batch_tokens, step, best.is_over if best else never)
     taken = best.take(model) if best else None
-    if keep is not None:
-        keep(taken or whole_state(engine))
+    weights = taken or (whole_state(engine) if keep or save else {})
+    if keep:
+        keep(weights)
     notes = (
         [f"sequences have at most {length} tokens, not {requested}: the limit of the model"]
         if length < requested
@@ -106,25 +103,12 @@ def finetune_task(
     notes += [f"train: {note}" for note in (*train.notes, *never_learned(task, items["train"]))]
     notes += [best.note()] if best else []
     result = EvalResult({}, {}, losses, notes)
-    return _with_predictions(result, model, task, items, others, machine)
-
-
-def with_majority(
-    task: LabeledTask | GenerationTask, items: Sequence[TaskItem], predictions: Sequence[Any]
-) -> dict[str, float]:
-    """The scores, plus `majority`: the first metric of a constant prediction, the most frequent gold answer. It is
-    left out if the task has no such answer."""
-    guess = task.majority(items)
-    return task.scores(items, predictions) | ({"majority": task.scores(items, guess)[task.metrics[0]]} if guess else {})
-
-
-def _encode_items(
-    task: LabeledTask, items: Sequence[TaskItem], vocab: Vocab, length: int, *, training: bool = False
-) -> EncodedItems:
-    """Encode the items as sequences; add a note on tokens that the vocabulary lacks."""
-    encoded = task.encode(items, vocab, length, training=training)
-    unknown = [sum(unknown_of(vocab, row["input_ids"].tolist()) for row in example) for example in encoded.examples]
-    return replace(encoded, notes=[*encoded.notes, *of_unknown(unknown, "examples")])
+    result, task = add_predictions(result, model, task, items, others, machine)
+    if save:
+        spec = replace(net.spec, model=trunk, vocab_size=rows + inserts)
+        head = TaskWeights(task.targets()[0].kind, spec, weights, names_of_labels(task))
+        save(FinetunedModel(head, vocab), task, result)
+    return result
 
 
 @dataclass
@@ -133,7 +117,11 @@ class BestCheckpoint:
 
     after: frozenset[int]  # steps after which dev is evaluated
     score: Callable[[TaskModel], float]  # the dev score; higher is better
+    patience: int = 0  # evaluations without a better score after which training stops; 0: never
     found: float = -math.inf
+    evaluated: int = 0  # evaluations so far
+    in_vain: int = 0  # evaluations since the best one
+    done: int = 0  # steps at the last evaluation
     weights: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
@@ -149,16 +137,22 @@ class BestCheckpoint:
         if not dev or (machine.zero_stage == 3 and not is_alone(machine)):
             why = "with engine.zero_stage 3 no worker has all weights" if dev else "no dev split has labels"
             raise BadInput(f"invalid tuning.num_evaluations: got {number}, but {why}; use another grid")
-        return cls(frozenset(max(1, round(steps * (n + 1) / number)) for n in range(number)), score)
+        after = frozenset(max(1, round(steps * (n + 1) / number)) for n in range(number))
+        return cls(after, score, tuning.early_stopping_patience)
 
     def evaluate(self, done: int, model: TaskModel) -> None:
         """Evaluate dev if it is due after step `done`; remember the weights if they are the best."""
         if done not in self.after:
             return
+        self.evaluated, self.in_vain, self.done = self.evaluated + 1, self.in_vain + 1, done
         if (score := self.score(model)) > self.found:
-            self.found = score
+            self.found, self.in_vain = score, 0
             self.weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
         model.train()
+
+    def is_over(self) -> bool:
+        """Whether the last `patience` evaluations found no better score."""
+        return 0 < self.patience <= self.in_vain
 
     def take(self, model: TaskModel) -> dict[str, Tensor]:
         """Copy the best weights into the model; return them by name."""
@@ -169,54 +163,19 @@ class BestCheckpoint:
 
     def note(self) -> str:
         """How the checkpoint was selected, as a note of the result."""
-        return f"used the checkpoint with the best dev score of {len(self.after)} evaluations"
-
-
-def dev_of(items: Mapping[str, Sequence[TaskItem]]) -> str:
-    """The first dev split that has a label, or "" if none has."""
-    splits = (name for name in items if name.startswith("dev"))
-    return next((name for name in splits if any(item.gold is not None for item in items[name])), "")
+        count = len(self.after)
+        if self.is_over() and self.done < max(self.after):
+            return (
+                f"stopped after step {self.done:,} of {max(self.after):,}: {self.in_vain} evaluations without a better "
+                f"dev score; used the checkpoint with the best of {self.evaluated} evaluations"
+            )
+        return f"used the checkpoint with the best dev score of {count} evaluations"
 
 
 def of_random(names: Iterable[str]) -> list[str]:
     """A note that the weights with these names were randomly initialized; empty if there are none."""
     parts = dict.fromkeys(name.rpartition(".")[0] for name in names)
     return [f"randomly initialized, because the model has no such weights: {', '.join(parts)}"] if parts else []
-
-
-def of_unknown(unknown: Sequence[int], what: str) -> list[str]:
-    """A note on how many of these texts have unknown tokens; empty if none has. `unknown` counts them per text.
-
-    >>> of_unknown([0, 2, 1], "questions")
-    ['2 of 3 questions have words or characters that are not in the vocabulary: all map to the unknown token']
-    >>> of_unknown([0, 0], "questions")
-    []
-    """
-    count = sum(map(bool, unknown))
-    message = "words or characters that are not in the vocabulary: all map to the unknown token"
-    return [f"{count:,} of {len(unknown):,} {what} have {message}"] if count else []
-
-
-def of_repeated(train: Sequence[TaskItem], items: Sequence[TaskItem]) -> list[str]:
-    """A note on how many of these questions are also in train; empty if none is.
-
-    All texts of a question must be equal, except leading and trailing blanks; the answers may differ.
-
-    >>> dev = [TaskItem("b:1", ("so ", "it is")), TaskItem("b:2", ("so", "what"))]
-    >>> of_repeated([TaskItem("a:1", ("so", "it is"))], dev)
-    ['1 of 2 questions are also in train']
-    """
-    learned = {_strip(item.texts) for item in train}
-    count = sum(_strip(item.texts) in learned for item in items)
-    return [f"{count:,} of {len(items):,} questions are also in train"] if count else []
-
-
-def _strip(value: Any) -> Any:
-    """The texts of an item without leading and trailing blanks, as hashable tuples."""
-    if isinstance(value, str):
-        return value.strip()
-    parts = [getattr(value, each.name) for each in fields(value)] if is_dataclass(value) else value
-    return tuple(map(_strip, parts))
 
 
 def engine_of(
@@ -264,37 +223,3 @@ def whole_state(engine: Engine[Any]) -> dict[str, Tensor]:
         torch.distributed.broadcast(weight, src=0)
         whole[name] = weight.cpu()
     return whole
-
-
-def _with_predictions(
-    result: EvalResult,
-    model: TaskModel,
-    task: LabeledTask,
-    items: Mapping[str, Sequence[TaskItem]],
-    encoded: Mapping[str, EncodedItems],
-    machine: EngineSettings,
-) -> EvalResult:
-    """Add the predictions on these splits, and their scores, to the result of the training."""
-    scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list(result.notes)
-    units, constants = dict[str, Sequence[float]](), dict[str, str]()
-    outputs_by_split = {
-        split: list(outputs(model, encoded_items.examples, torch.device(machine.device), machine.micro_batch_tokens))
-        for split, encoded_items in encoded.items()
-    }
-    if isinstance(task, FittedTask):
-        dev = dev_of(items)
-        answers = task.predictions(items[dev], encoded[dev], outputs_by_split[dev]) if dev else []
-        task, note = task.fit_threshold(dev, items.get(dev, ()), answers)
-        notes += [note] if note else []
-    for split, encoded_items in encoded.items():
-        notes += [f"{split}: {note}" for note in encoded_items.notes]
-        predictions[split] = task.predictions(items[split], encoded_items, outputs_by_split[split])
-        if any(item.gold is not None for item in items[split]):
-            scores[split] = with_majority(task, items[split], predictions[split])
-            units[split] = units_of(task, items[split], predictions[split])
-            constants[split] = constant(predictions[split])
-            notes += of_constant(split, constants[split], len(items[split]), task.metrics[0], scores[split])
-            of_train = of_repeated(items["train"], items[split]) + never_in_train(task, items["train"], items[split])
-            notes += [f"{split}: {note}" for note in (*task.notes(items[split], predictions[split]), *of_train)]
-    more: dict[str, Any] = {"by_unit": units, "constant": constants}
-    return replace(result, scores=scores, predictions=predictions, notes=tuple(notes), **more)

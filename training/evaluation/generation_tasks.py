@@ -14,14 +14,10 @@ from training.evaluation.by_unit import constant, of_constant, units_of
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
 from training.evaluation.finetune_trial import (
     BestCheckpoint,
-    dev_of,
     engine_of,
     of_random,
-    of_repeated,
-    of_unknown,
     of_workers,
     whole_state,
-    with_majority,
 )
 from training.evaluation.prompt_formats import (
     LEAST_ROOM,
@@ -31,7 +27,8 @@ from training.evaluation.prompt_formats import (
     copies_of,
     prompt_format_of,
 )
-from training.finetuning import OnStep, TaskModel, Tuning, groups, ignore_activity, train_head, under_decoder
+from training.evaluation.scoring import dev_of, of_repeated, of_unknown, with_majority
+from training.finetuning import OnStep, TaskModel, Tuning, groups, ignore_activity, never, train_head, under_decoder
 from training.generation import generate
 from training.likelihood import unknown_of
 from training.model import Model
@@ -202,7 +199,8 @@ def _finetune(
     model = TaskModel(tuning.trunk(form.trunk), (form.target,), net.spec.vocab_size, tuning.seed)
     random = [] if net.weights is None else model.take_over(_fit_weights(net, form, model))
     engine = engine_of(model, spread.optim(steps), machine, groups(model, spread))
-    train_head(engine, examples, spread, _micro_tokens(form, questions, answers, machine), step)
+    tokens = _micro_tokens(form, questions, answers, machine)
+    train_head(engine, examples, spread, tokens, step, best.is_over if best else never)
     weights = best.take(model) if best else whole_state(engine)
     return _with_weights(generator, weights), [
         *of_random(random),

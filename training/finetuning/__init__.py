@@ -6,7 +6,7 @@ features.py (inputs of the heads), model.py (a trunk with heads), rates.py (laye
 top of an encoder.
 """
 
-from training.finetuning.loop import Example, OnStep, ignore_activity, micro_batches, orders, outputs, train_head
+from training.finetuning.loop import Example, OnStep, ignore_activity, micro_batches, never, orders, outputs, train_head
 from training.finetuning.model import TaskModel
 from training.finetuning.rates import groups
 from training.finetuning.stacked import under_decoder, with_decoder
@@ -44,6 +44,7 @@ __all__ = [
     "groups",
     "ignore_activity",
     "micro_batches",
+    "never",
     "orders",
     "outputs",
     "train_head",

@@ -29,17 +29,24 @@ def ignore_activity(done: int, loss: float) -> None:
     """Default `on_step`: do nothing."""
 
 
+def never() -> bool:
+    """Default `should_stop`: train all steps."""
+    return False
+
+
 def train_head(
     engine: Engine[TaskModel],
     examples: Sequence[Example],
     tuning: Tuning,
     micro_tokens: int = 16_384,
     on_step: OnStep = ignore_activity,
+    should_stop: Callable[[], bool] = never,
 ) -> None:
     """Train the TaskModel of `engine` on the examples, in an order that depends on the seed.
 
     Each worker reads its part of each batch. The loss is a mean over the targets of the whole batch, independent of
-    micro-batches. Raises Diverged if a loss or gradient is not finite. Raises BadInput for gradual unfreezing with
+    micro-batches. With `tuning.early_stopping_patience`, all workers stop after a step if `should_stop` returns True on
+    the first worker. Raises Diverged if a loss or gradient is not finite. Raises BadInput for gradual unfreezing with
     ZeRO.
     """
     if tuning.gradual_unfreezing and engine.zero != "none":
@@ -81,6 +88,8 @@ def train_head(
                 f"lower the learning rate ({tuning.learning_rate:g})"
             )
         on_step(step + 1, total)
+        if tuning.early_stopping_patience and any(engine.reduce_sums([engine.rank == 0 and should_stop()])):
+            return
 
 
 def _most(engine: Engine[TaskModel], batches: int) -> int:

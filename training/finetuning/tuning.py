@@ -1,6 +1,6 @@
 """Hyperparameters of fine-tuning, as papers state them. This module does not import torch."""
 
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -19,6 +19,7 @@ Features = Literal["none", "last", "last_four", "scalar_mix"]
 With none, the trunk is trained too."""
 Form = Literal["own", "gpt1"]
 """Input format: the template of the vocabulary (own), or Start text Delim text Extract (gpt1; GPT-1 3.3)."""
+_LATER: Final = frozenset({"early_stopping_patience"})  # keys since version 0.3
 FOUR: Final = 4  # number of layers that last_four concatenates
 
 
@@ -68,6 +69,9 @@ class Tuning:
     num_evaluations: int = key(
         default=0, doc="Number of evaluations on dev, to select the best weights; 0: final weights."
     )
+    early_stopping_patience: int = key(
+        default=0, doc="Evaluations without a better dev score after which training stops; 0: never."
+    )
     init_task: str = key(
         default="", doc="Task whose fine-tuned weights are the initial weights; empty: pretrained weights."
     )
@@ -91,6 +95,13 @@ class Tuning:
         for name in ("lm_loss_weight", "no_answer_loss_weight"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "a weight of at least 0")
         require(self.num_evaluations >= 0, "num_evaluations", self.num_evaluations, "an integer of at least 0")
+        most = max(0, self.num_evaluations - 1)  # with as many evaluations, training cannot stop early
+        require(
+            0 <= self.early_stopping_patience <= most,
+            "early_stopping_patience",
+            self.early_stopping_patience,
+            f"an integer from 0 to {most} with num_evaluations {self.num_evaluations}",
+        )
         require(
             self.max_seq_length == 0 or self.max_seq_length >= 8,
             "max_seq_length",
@@ -135,6 +146,16 @@ class Tuning:
             self.optimizer,
             "adamw, because beta2, eps or bias_correction is set",
         )
+
+    def values(self) -> dict[str, Any]:
+        """The keys and their values. Keys of later versions are left out at their default, so that the results of
+        earlier versions stay valid.
+
+        >>> "early_stopping_patience" in Tuning().values()
+        False
+        """
+        default = {each.name: each.default for each in fields(self)}
+        return {name: value for name, value in asdict(self).items() if name not in _LATER or value != default[name]}
 
     def num_steps(self, examples: int) -> int:
         """The number of steps for this number of examples; the last batch of an epoch may be smaller.

@@ -23,6 +23,7 @@ from training.formats.format import (
     kinds_of,
     losses_in,
     make_masked_lm_pipeline,
+    make_pooled_heads,
     our_keys,
     rename,
     their_keys,
@@ -34,6 +35,7 @@ from training.specs import Architecture, Encoder
 pooler = "albert.pooler"
 model_type = "albert"
 by_layer = False
+task_heads = make_pooled_heads("Albert", pooler)
 
 LAYER = "albert.encoder.albert_layer_groups.*.albert_layers.0"
 NAMES: Names = {

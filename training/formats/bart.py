@@ -12,6 +12,7 @@ from training.formats.format import (
     Config,
     Names,
     Weights,
+    explain_missing_heads,
     gather,
     kinds_of,
     make_masked_lm_pipeline,
@@ -24,6 +25,8 @@ from training.model import ModelSpec
 from training.specs import EncoderDecoder, Seq2SeqLearnedPositions
 
 pooler = ""
+SHIFTED = "transformers shifts the input of the decoder for such tasks, and Sesame does not"
+task_heads = explain_missing_heads(SHIFTED)
 model_type = "bart"
 by_layer = True
 

@@ -15,6 +15,7 @@ from training.formats.format import (
     kinds_of,
     losses_in,
     make_masked_lm_pipeline,
+    make_pooled_heads,
     our_keys,
     rename,
     their_keys,
@@ -26,6 +27,7 @@ from training.specs import Encoder, FullAttention, LearnedPositions
 pooler = "bert.pooler.dense"
 model_type = "bert"
 by_layer = True
+task_heads = make_pooled_heads("Bert", pooler)
 
 NAMES: Names = {
     "trunk.tokens": ["bert.embeddings.word_embeddings"],

@@ -15,11 +15,14 @@ from training.formats import bert
 from training.formats.format import (
     Config,
     Names,
+    TaskHeads,
     TransformersPipeline,
     Weights,
     add_prefix,
+    explain_missing_heads,
     gather,
     losses_in,
+    make_pooled_heads,
     our_keys,
     rename,
     their_keys,
@@ -31,6 +34,11 @@ from training.specs import Encoder, GeneratorDiscriminator
 pooler = ""
 model_type = "electra"
 by_layer = False
+# A fine-tuned model with a pooler is exported as BERT or, with smaller embeddings, as ALBERT.
+GELU = "the pooler of ELECTRA's classes has a GELU; that of Sesame has a tanh, as in BERT"
+task_heads: TaskHeads = make_pooled_heads("Electra", "") | explain_missing_heads(
+    GELU, "row_label", "row_value", "option_choice"
+)
 
 NAMES: Names = {
     **add_prefix({ours: names for ours, names in bert.NAMES.items() if ours.startswith("trunk.")}, "bert.", "electra."),

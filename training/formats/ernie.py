@@ -20,6 +20,7 @@ from training.formats.format import (
     gather,
     losses_in,
     make_masked_lm_pipeline,
+    make_pooled_heads,
     our_keys,
     rename,
 )
@@ -29,6 +30,7 @@ from training.model import ModelSpec
 pooler = "ernie.pooler.dense"
 model_type = "ernie"
 by_layer = True
+task_heads = make_pooled_heads("Ernie", pooler)
 
 NAMES: Names = add_prefix(bert.NAMES, "bert.", "ernie.")
 

@@ -6,10 +6,11 @@ parameters shared by several layers are stored once.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -23,6 +24,15 @@ from training.formats.format import ModelFormat, TransformersPipeline
 from training.formats.weights import Weights, read_json, write_json
 from training.model import ModelSpec
 from training.specs import Architecture
+
+TASK_PIPELINES: Final = {  # by the end of the name of a class with a task head
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+    "ForMultipleChoice": "multiple-choice",
+}
+SERVED: Final = ("text-classification", "token-classification")
+NO_KEYS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def describe_export(spec: ModelSpec, pad: int | None) -> str:
@@ -47,6 +57,8 @@ def auto_class(architecture: str) -> str:
     """
     kinds = {"ForMaskedLM": "ForMaskedLM", "ForConditionalGeneration": "ForSeq2SeqLM", "LMHeadModel": "ForCausalLM"}
     kinds = {"WithLMHeadModel": "ForPreTraining", "ForPreTraining": "ForPreTraining"} | kinds
+    tasks = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
+    kinds |= {name: name for name in tasks} | {"ForQuestionAnsweringSimple": "ForQuestionAnswering"}
     return "AutoModel" + next((auto for suffix, auto in kinds.items() if architecture.endswith(suffix)), "")
 
 
@@ -89,21 +101,24 @@ def to_transformers(
     architecture = architecture if heads else without_heads(architecture)
     pooler = "" if heads else format.pooler
     (out / "config.json").unlink(missing_ok=True)
-    tensors = _by_layer(format, state, names, exportable, pooler)
+    tensors = by_layer(format, state, names, exportable, pooler)
     sharded.write(sharded.with_heartbeat(tensors, beat), out, "model", {"format": "pt"}, shard_bytes=shard_bytes)
     save_tokenizer(vocab, spec.model, out)
-    config = _common(spec, vocab) | {"model_type": format.model_type, "architectures": [architecture]}
+    config = common_config(spec, vocab) | {"model_type": format.model_type, "architectures": [architecture]}
     write_json(out / "config.json", config | format.config(exportable, vocab))
 
 
-def save_tokenizer(vocab: Vocab, trunk: Architecture, out: Path) -> None:
-    """Write the files for `AutoTokenizer`. T5's sentinels are not special tokens there, so that decoding keeps them."""
+def save_tokenizer(vocab: Vocab, trunk: Architecture, out: Path, more: Mapping[str, Any] = NO_KEYS) -> None:
+    """Write the files for `AutoTokenizer`. T5's sentinels are not special tokens there, so that decoding keeps them.
+
+    `more`: additional keys of tokenizer_config.json.
+    """
     with_open_sentinels(vocab).save(out)
-    write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, trunk))
+    write_json(out / "tokenizer_config.json", _tokenizer_config(vocab, trunk) | dict(more))
 
 
-def _by_layer(
-    format: ModelFormat, state: Weights, names_to_export: Iterable[str], spec: ModelSpec, pooler: str
+def by_layer(
+    format: ModelFormat, state: Weights, names_to_export: Iterable[str], spec: ModelSpec, pooler: str = ""
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield the named tensors in the format of transformers, and a pooler if it is missing.
 
@@ -124,8 +139,13 @@ def _by_layer(
 
 
 def pipeline(folder: Path) -> TransformersPipeline:
-    """Return the pipeline of transformers for a directory written by `to_transformers`."""
+    """Return the pipeline of transformers for a directory written by `to_transformers` or `task_to_transformers`."""
     config = read_json(folder / "config.json")
+    architecture = config["architectures"][0]
+    for suffix, task in TASK_PIPELINES.items():
+        if suffix in architecture:
+            lacks = "" if task in SERVED else f"transformers 5 has no pipeline for {task}"
+            return TransformersPipeline(task, architecture, lacks)
     return next(format for format in FORMATS if format.model_type == config["model_type"]).pipeline(config)
 
 
@@ -194,7 +214,7 @@ def _unusual(part: Any, usual: Any = None, place: str = "") -> Iterator[str]:
             yield f"{place}{field.name} {value}"
 
 
-def _common(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
+def common_config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
     """The keys of config.json that all formats have."""
     return {
         "vocab_size": spec.vocab_size,

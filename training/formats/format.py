@@ -3,7 +3,8 @@
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -31,6 +32,25 @@ class TransformersPipeline(NamedTuple):
     ] = ()  # prefixes of tensors that `model_class` does not have; transformers would warn of them
 
 
+class TaskHeadClass(NamedTuple):
+    """A class of transformers that computes the same as the trunk with a task head of Sesame."""
+
+    architecture: str
+    names: Names  # maps modules of our head to those of the class
+    config: Config = MappingProxyType({})  # additional keys of config.json
+    tokenizer: Config = MappingProxyType({})  # additional keys of tokenizer_config.json
+    # Our bias that gets the bias of the last layer, if the class has no such bias: that of the norm below the head.
+    # {last} is the index of the last block.
+    bias_into: str = ""
+
+
+TaskHeads = Mapping[str, TaskHeadClass | str]
+"""By kind of fine-tuning target: the class, or the reason why no class computes the same."""
+
+TASK_KINDS: Final = ("row_label", "row_value", "token_tag", "answer_span", "option_choice")
+"""The kinds of fine-tuning targets (finetuning/targets.py) for which transformers has classes."""
+
+
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
 
 
@@ -44,6 +64,10 @@ class ModelFormat(Protocol):
     @property
     def pooler(self) -> str:
         """The name of the pooler in the class without heads; "" if it has none."""
+
+    @property
+    def task_heads(self) -> TaskHeads:
+        """The classes with task heads, for each of TASK_KINDS."""
 
     @property
     def by_layer(self) -> bool:
@@ -121,6 +145,27 @@ def make_masked_lm_pipeline(names: Names, config: Config) -> TransformersPipelin
     return TransformersPipeline("fill-mask", model_class, unused=tuple(f"{name}." for name in of_pairs))
 
 
+def make_pooled_heads(name: str, pooler: str) -> dict[str, TaskHeadClass | str]:
+    """The classes whose heads are a pooler inside the trunk and one linear layer, as in BERT.
+
+    >>> make_pooled_heads("Bert", "bert.pooler.dense")["token_tag"].architecture
+    'BertForTokenClassification'
+    """
+    pool, row = {"summary.pooler": [pooler]}, f"{name}ForSequenceClassification"
+    return {
+        "row_label": TaskHeadClass(row, pool | {"classify": ["classifier"]}),
+        "row_value": TaskHeadClass(row, pool | {"regress": ["classifier"]}),
+        "token_tag": TaskHeadClass(f"{name}ForTokenClassification", {"classify": ["classifier"]}),
+        "answer_span": TaskHeadClass(f"{name}ForQuestionAnswering", {"ends": ["qa_outputs"]}),
+        "option_choice": TaskHeadClass(f"{name}ForMultipleChoice", pool | {"rate": ["classifier"]}),
+    }
+
+
+def explain_missing_heads(reason: str, *kinds: str) -> dict[str, TaskHeadClass | str]:
+    """The same reason for each of these kinds, or for all kinds."""
+    return dict.fromkeys(kinds or TASK_KINDS, reason)
+
+
 def causal_pipeline(config: Config) -> TransformersPipeline:
     """
     >>> causal_pipeline({"architectures": ["GPT2LMHeadModel"]}).task
@@ -154,9 +199,20 @@ def our_keys(config: Config, keys: Mapping[str, str], built_in: Config) -> dict[
 
 
 def losses_in(tensors: Weights, names: Names, candidates: Collection[Loss]) -> tuple[Loss, ...]:
-    """Return the candidates whose heads have tensors in the file."""
+    """Return the candidates whose heads have tensors in the file. With a task head, there is none: the first one."""
     heads = {ours.split(".")[1] for ours, theirs in names.items() if f"{theirs[0]}.weight" in tensors}
-    return tuple(loss for loss in candidates if loss.head_name in heads)
+    found = tuple(loss for loss in candidates if loss.head_name in heads)
+    return found or (tuple(candidates)[:1] if is_of_task(tensors) else ())
+
+
+def is_of_task(tensors: Collection[str]) -> bool:
+    """Whether tensors have a task head, by the names that the classes of transformers have in common.
+
+    >>> is_of_task(["bert.pooler.dense.weight", "classifier.weight"]), is_of_task(["cls.predictions.bias"])
+    (True, False)
+    """
+    heads = ("classifier.", "qa_outputs.", "score.", "logits_proj.", "sequence_summary.")
+    return any(name.startswith(heads) for name in tensors)
 
 
 def kinds_of(spec: ModelSpec) -> set[str]:

@@ -7,7 +7,19 @@ from torch import Tensor
 
 from preprocessing.tokenization import Vocab
 from training.formats import gpt2
-from training.formats.format import Config, Names, Weights, causal_pipeline, gather, our_keys, rename, their_keys
+from training.formats.format import (
+    Config,
+    Names,
+    TaskHeadClass,
+    TaskHeads,
+    Weights,
+    causal_pipeline,
+    explain_missing_heads,
+    gather,
+    our_keys,
+    rename,
+    their_keys,
+)
 from training.losses import NextToken
 from training.model import ModelSpec
 
@@ -15,6 +27,14 @@ pooler = ""
 model_type = "openai-gpt"
 by_layer = True
 pipeline = causal_pipeline
+ROW, NORM = "OpenAIGPTForSequenceClassification", "trunk.blocks.{last}.feed_forward_norm.bias"
+task_heads: TaskHeads = {
+    "row_label": TaskHeadClass(ROW, {"classify": ["score"]}, bias_into=NORM),
+    "row_value": TaskHeadClass(ROW, {"regress": ["score"]}, bias_into=NORM),
+    **explain_missing_heads(
+        "transformers has only OpenAIGPTForSequenceClassification", "token_tag", "answer_span", "option_choice"
+    ),
+}
 
 NAMES: Names = {
     **{ours: theirs for ours, theirs in gpt2.NAMES.items() if ours.startswith("trunk.blocks.")},

@@ -9,6 +9,8 @@ from preprocessing.tokenization import Vocab
 from training.formats.format import (
     Config,
     Names,
+    TaskHeadClass,
+    TaskHeads,
     Weights,
     causal_pipeline,
     gather,
@@ -25,6 +27,14 @@ pooler = ""
 model_type = "gpt2"
 by_layer = True
 pipeline = causal_pipeline
+ROW, NORM = "GPT2ForSequenceClassification", "trunk.final_norm.bias"
+task_heads: TaskHeads = {
+    "row_label": TaskHeadClass(ROW, {"classify": ["score"]}, bias_into=NORM),
+    "row_value": TaskHeadClass(ROW, {"regress": ["score"]}, bias_into=NORM),
+    "token_tag": TaskHeadClass("GPT2ForTokenClassification", {"classify": ["classifier"]}),
+    "answer_span": TaskHeadClass("GPT2ForQuestionAnswering", {"ends": ["qa_outputs"]}),
+    "option_choice": "transformers has no GPT2ForMultipleChoice",
+}
 
 NAMES: Names = {
     "trunk.tokens": ["transformer.wte"],

@@ -48,15 +48,15 @@ def load_lazily(folder: Path, workers: Workers = ALONE) -> tuple[ModelSpec, Lazy
         return spec, {
             name: LazyTensor(tuple(shape), partial(weights.__getitem__, name)) for name, shape in stored.items()
         }
-    format, spec, tensors = _open(folder)
-    empty_weights = _empty_weights(spec)
+    format, spec, tensors = open_folder(folder)
+    empty = empty_weights(spec)
     # checks names and shapes without reading the tensors
-    _convert(folder, format, spec, {name: tensor.to("meta") for name, tensor in tensors.items()}, empty_weights)
+    convert(folder, format, spec, {name: tensor.to("meta") for name, tensor in tensors.items()}, empty)
 
     def get(name: str) -> Tensor:
-        return _convert(folder, format, spec, tensors, {name: empty_weights[name]})[name]
+        return convert(folder, format, spec, tensors, {name: empty[name]})[name]
 
-    return spec, {name: LazyTensor(tuple(empty.shape), partial(get, name)) for name, empty in empty_weights.items()}
+    return spec, {name: LazyTensor(tuple(one.shape), partial(get, name)) for name, one in empty.items()}
 
 
 def from_transformers(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
@@ -64,11 +64,16 @@ def from_transformers(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
 
     Heads are loaded if they have tensors. Raises BadInput if the directory has no supported model.
     """
-    format, spec, tensors = _open(folder)
-    return spec, _convert(folder, format, spec, tensors, _empty_weights(spec))
+    format, spec, tensors = open_folder(folder)
+    return spec, convert(folder, format, spec, tensors, empty_weights(spec))
 
 
-def _open(folder: Path) -> tuple[ModelFormat, ModelSpec, dict[str, Tensor]]:
+def model_spec(folder: Path) -> ModelSpec:
+    """Return the spec of a directory of transformers, without its weights. Raises BadInput if it is not supported."""
+    return open_folder(folder)[1]
+
+
+def open_folder(folder: Path) -> tuple[ModelFormat, ModelSpec, dict[str, Tensor]]:
     """Return the format, the spec and the tensors of a directory. Tensors are not read from disk yet."""
     where = folder / "config.json"
     config = read_json(where)
@@ -86,13 +91,13 @@ def _open(folder: Path) -> tuple[ModelFormat, ModelSpec, dict[str, Tensor]]:
         raise BadInput(f"{where}: unsupported model ({error}); use another model") from None
 
 
-def _empty_weights(spec: ModelSpec) -> dict[str, Tensor]:
+def empty_weights(spec: ModelSpec) -> dict[str, Tensor]:
     """The empty weights of a model by name, on the meta device."""
     with torch.device("meta"):
         return dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
 
 
-def _convert(
+def convert(
     folder: Path, format: ModelFormat, spec: ModelSpec, tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Return our weights `wanted`. Raises BadInput if one is missing or has another shape."""

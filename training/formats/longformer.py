@@ -17,8 +17,11 @@ from training.formats import bert, roberta
 from training.formats.format import (
     Config,
     Names,
+    TaskHeadClass,
+    TaskHeads,
     Weights,
     add_prefix,
+    explain_missing_heads,
     gather,
     make_masked_lm_pipeline,
     our_keys,
@@ -32,6 +35,13 @@ from training.specs import Encoder, FullAttention, SlidingWindow
 pooler = "longformer.pooler.dense"
 model_type = "longformer"
 by_layer = True
+ROW = "LongformerForSequenceClassification"
+NOT_FIRST = "transformers gives other tokens than the first global attention for this kind of task"
+task_heads: TaskHeads = {
+    "row_label": TaskHeadClass(ROW, roberta.POOL | {"classify": ["classifier.out_proj"]}),
+    "row_value": TaskHeadClass(ROW, roberta.POOL | {"regress": ["classifier.out_proj"]}),
+    **explain_missing_heads(NOT_FIRST, "token_tag", "answer_span", "option_choice"),
+}
 
 SELF = "longformer.encoder.layer.*.attention.self"
 NAMES: Names = {

@@ -16,6 +16,7 @@ from training.formats.format import (
     kinds_of,
     losses_in,
     make_masked_lm_pipeline,
+    make_pooled_heads,
     our_keys,
     rename,
 )
@@ -25,6 +26,7 @@ from training.model import ModelSpec
 pooler = "bert.pooler.dense"
 model_type = "megatron-bert"
 by_layer = True
+task_heads = make_pooled_heads("MegatronBert", pooler)
 
 NAMES: Names = {
     **{ours: theirs for ours, theirs in bert.NAMES.items() if ours != "trunk.embedding_norm"},

@@ -14,6 +14,7 @@ from training.formats.format import (
     Names,
     TransformersPipeline,
     Weights,
+    explain_missing_heads,
     gather,
     kinds_of,
     our_keys,
@@ -25,6 +26,7 @@ from training.model import ModelSpec
 from training.specs import EncoderDecoder, Seq2SeqSinusoidalPositions
 
 pooler = ""
+task_heads = explain_missing_heads(bart.SHIFTED)
 model_type = "pegasus"
 by_layer = False
 

@@ -11,11 +11,14 @@ from training.formats import bert
 from training.formats.format import (
     Config,
     Names,
+    TaskHeadClass,
+    TaskHeads,
     Weights,
     add_prefix,
     gather,
     kinds_of,
     make_masked_lm_pipeline,
+    make_pooled_heads,
     our_keys,
     rename,
     their_keys,
@@ -26,6 +29,12 @@ from training.model import ModelSpec
 pooler = "roberta.pooler.dense"
 model_type = "roberta"
 by_layer = True
+POOL = {"summary.pooler": ["classifier.dense"]}  # the classifier has its own pooler
+ROW_HEADS: dict[str, TaskHeadClass | str] = {
+    "row_label": TaskHeadClass("RobertaForSequenceClassification", POOL | {"classify": ["classifier.out_proj"]}),
+    "row_value": TaskHeadClass("RobertaForSequenceClassification", POOL | {"regress": ["classifier.out_proj"]}),
+}
+task_heads: TaskHeads = make_pooled_heads("Roberta", pooler) | ROW_HEADS
 
 NAMES: Names = {
     **{

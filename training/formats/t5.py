@@ -6,11 +6,13 @@ from typing import Any
 from torch import Tensor
 
 from preprocessing.tokenization import Vocab
+from training.formats.bart import SHIFTED
 from training.formats.format import (
     Config,
     Names,
     TransformersPipeline,
     Weights,
+    explain_missing_heads,
     gather,
     kinds_of,
     our_keys,
@@ -22,6 +24,7 @@ from training.model import ModelSpec
 from training.specs import EncoderDecoder, RelativeBias
 
 pooler = ""
+task_heads = explain_missing_heads(SHIFTED)
 model_type = "t5"
 by_layer = True
 

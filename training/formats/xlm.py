@@ -11,9 +11,11 @@ from training.architectures import sinusoids_at
 from training.formats.format import (
     Config,
     Names,
+    TaskHeads,
     TransformersPipeline,
     Weights,
     causal_pipeline,
+    explain_missing_heads,
     gather,
     make_masked_lm_pipeline,
     our_keys,
@@ -27,6 +29,13 @@ from training.specs import Encoder, FullAttention, LearnedPositions, SinusoidalP
 pooler = ""
 model_type = "xlm"
 by_layer = False
+# A fine-tuned model is exported as BERT.
+NO_POOLER = "the heads of XLM's classes are one linear layer; that of Sesame has a pooler with tanh below it"
+LANGUAGE = "XLM's classes need the language of each token as an argument"
+task_heads: TaskHeads = {
+    **explain_missing_heads(NO_POOLER, "row_label", "row_value", "option_choice"),
+    **explain_missing_heads(LANGUAGE, "token_tag", "answer_span"),
+}
 
 NAMES: Names = {
     "trunk.tokens": ["transformer.embeddings"],

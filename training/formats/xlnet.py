@@ -11,6 +11,8 @@ from preprocessing.tokenization import Vocab
 from training.formats.format import (
     Config,
     Names,
+    TaskHeadClass,
+    TaskHeads,
     Weights,
     causal_pipeline,
     gather,
@@ -28,6 +30,16 @@ pooler = ""
 model_type = "xlnet"
 by_layer = True
 pipeline = causal_pipeline
+POOL = {"summary.pooler": ["sequence_summary.summary"]}
+LEFT = {"padding_side": "left"}  # the head reads the last place of a batch
+ROW = "XLNetForSequenceClassification"
+task_heads: TaskHeads = {
+    "row_label": TaskHeadClass(ROW, POOL | {"classify": ["logits_proj"]}, tokenizer=LEFT),
+    "row_value": TaskHeadClass(ROW, POOL | {"regress": ["logits_proj"]}, tokenizer=LEFT),
+    "token_tag": TaskHeadClass("XLNetForTokenClassification", {"classify": ["classifier"]}, tokenizer=LEFT),
+    "answer_span": TaskHeadClass("XLNetForQuestionAnsweringSimple", {"ends": ["qa_outputs"]}, tokenizer=LEFT),
+    "option_choice": TaskHeadClass("XLNetForMultipleChoice", POOL | {"rate": ["logits_proj"]}, tokenizer=LEFT),
+}
 
 NAMES: Names = {
     "trunk.tokens": ["transformer.word_embedding"],

@@ -66,6 +66,9 @@ class Grid:
     num_evaluations: int = key(
         default=0, doc="Number of evaluations on dev, to select the best weights; 0: final weights."
     )
+    early_stopping_patience: int = key(
+        default=0, doc="Evaluations without a better dev score after which training stops; 0: never."
+    )
     # RoBERTa's RTE starts from MNLI.
     init_task: str = key(
         default="", doc="Task whose fine-tuned weights are the initial weights; empty: pretrained weights."

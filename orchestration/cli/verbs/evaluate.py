@@ -1,10 +1,16 @@
 """sesame eval"""
 
+import shlex
+from typing import TYPE_CHECKING
+
 from orchestration.cli import options
 from orchestration.cli.groups import FinetuningOptions, JobOptions, RunOptions
 from orchestration.cli.shared import flags_of, quote_command, ui_command
 from orchestration.terminal import CommandResult, announce, print_answer, print_plan, show_wait
-from preprocessing.errors import SesameError
+from preprocessing.errors import BadInput, SesameError
+
+if TYPE_CHECKING:
+    from training.tasks import TaskFile
 
 
 def evaluate(
@@ -16,22 +22,42 @@ def evaluate(
     task_data_dir: options.TaskDataDir = None,
     baseline: options.Baseline = "none",
     leaderboard_dir: options.LeaderboardDir = None,
+    save: options.Save = None,
     checkpoints_every: options.CheckpointsEvery = 0,
     finetuning: FinetuningOptions,
     cluster: options.ClusterName = "local",
     where: RunOptions,
     output: JobOptions,
 ) -> int:
-    """Evaluate a finished run on downstream tasks, each with the grid of its paper; finished trials are reused."""
+    """Evaluate a run on downstream tasks with the grids of papers, or score a fine-tuned model of --save again."""
     with show_wait("importing"):
-        from orchestration.jobs import cluster_of, eval_request, eval_target, score_plan, stages
+        from orchestration.jobs import (
+            cluster_of,
+            eval_request,
+            eval_target,
+            finetuned_source,
+            saved_models,
+            score_plan,
+            stages,
+        )
         from orchestration.reports import score_rows, score_values
         from orchestration.terminal import views
 
     flags = flags_of(run, overrides, where, cluster=cluster)
     hardware, target = cluster_of(flags), eval_target.subject_of(flags)
+    if target.finetuned and save:
+        raise BadInput(f"--save: {run} is a fine-tuned model, which is only scored; leave --save out")
+    if target.finetuned and baseline == "random_init":
+        raise BadInput(f"--baseline: {run} is a fine-tuned model, which is only scored; leave --baseline out")
+    if target.finetuned and not tasks and not csv:
+        own, directory = finetuned_source.task_of(target.finetuned)
+        named: list[TaskFile | str] = [own]
+        task_data_dir = task_data_dir or directory
+    else:
+        words = tasks or ("" if csv else eval_target.target_eval_tasks(flags))
+        named = eval_request.tasks_from_words(words, csv or ())
     wanted = eval_request.EvalRequest(
-        tasks=eval_request.tasks_from_words(tasks or ("" if csv else eval_target.target_eval_tasks(flags)), csv or ()),
+        tasks=named,
         task_data_dir=task_data_dir,
         for_leaderboard=leaderboard_dir is not None,
         with_baseline=baseline == "random_init",
@@ -40,9 +66,11 @@ def evaluate(
     )
     with show_wait("reading the files of the tasks"):
         targets = eval_target.targets_at_steps(target, checkpoints_every) if checkpoints_every else [target]
-        plan_all = score_plan.plan_tasks if tasks or csv else score_plan.plan_supported_tasks
+        is_named = tasks or csv or target.finetuned
+        plan_all = score_plan.plan_tasks if is_named else score_plan.plan_supported_tasks
         plans = [plan for each in targets for plan in plan_all(each, wanted)]
         score_plan.check_flags(plans, wanted)
+        saves = saved_models.plan_saves(target, plans, save, quote_command()) if save else None
     due = [plan.stage for plan in plans]
     described = [line for plan in plans for line in (plan.files_description, plan.grid_description)]
     announce(due, filter(None, dict.fromkeys([*described, stages.other_values(due)])))
@@ -55,13 +83,19 @@ def evaluate(
         from orchestration.jobs import evaluate as evaluate_stage
 
         left_out: list[SesameError] = []
-        scores = evaluate_stage.evaluate(
-            target.folder, plans, hardware, report, where.output_dir, left_out, flags.command_line
-        )
+        out, line = where.output_dir, flags.command_line
+        scores = evaluate_stage.evaluate(target.folder, plans, hardware, report, out, left_out, line, saves)
         files = evaluate_stage.submit(plans, scores, leaderboard_dir) if leaderboard_dir else []
-    values = {"folder": str(target.folder), "scores": score_values(scores), "submission": files}
+    saved = list[str]()
+    values: dict[str, object] = {"folder": str(target.folder), "scores": score_values(scores), "submission": files}
+    if saves:
+        saved = values["saved"] = [str(place) for place in saves.places.values() if place.is_dir()]
+        announce((), saves.notes)
+    if target.finetuned:
+        announce((), saved_models.compare_all(target.finetuned, plans, scores))
     # A directory of transformers has no corpus, and needs no export.
     next_ = (ui_command(where.output_dir), *((flags.command("export"),) if target.corpus else ()))
+    next_ += (shlex.join(["sesame", "eval", saved[0]]),) if saved else ()
     code = left_out[0].exit_code if left_out else 0  # exit code of the first task that started but has no score
     shown_ = views.scores(score_rows(scores)), views.examples(scores)
     return print_answer(CommandResult(shown_, values, next_, code), output.as_json)

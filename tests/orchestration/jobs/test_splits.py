@@ -33,7 +33,7 @@ def test_leaderboard_seed_is_selected_only_on_dev(
         (cell, EvalResult({dev: {"accuracy": accuracy}}, {"test": [str(number)]}))
         for number, (cell, accuracy) in enumerate(zip(plan.cells, (0.5, 0.75), strict=True))
     ]
-    assert evaluate._best(replace(plan, split=dev), cells).predictions == {"test": [best]}
+    assert evaluate._best(replace(plan, split=dev), cells)[1].predictions == {"test": [best]}
     assert caplog.text.count("no labeled dev split to select a seed with") == warnings
 
 

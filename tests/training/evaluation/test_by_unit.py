@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from training.evaluation.by_unit import by_unit, constant, of_constant, units_of
-from training.evaluation.finetune_trial import with_majority
 from training.evaluation.likelihoods import _constant_choice
+from training.evaluation.scoring import with_majority
 from training.likelihood import LogP
 from training.tasks import (
     Classification,

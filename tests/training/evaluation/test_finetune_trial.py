@@ -11,7 +11,8 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import INSERTS, ByteLevelBPE, Template, Vocab, WordPiece, train, with_inserts
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
-from training.evaluation.finetune_trial import engine_of, finetune_task, of_repeated
+from training.evaluation.finetune_trial import engine_of, finetune_task
+from training.evaluation.scoring import of_repeated
 from training.finetuning import TaskModel, Tuning, groups, orders, train_head
 from training.losses import MaskedTokens, NextToken
 from training.model import Model, ModelSpec
@@ -99,6 +100,7 @@ CHANGES: Final[Mapping[str, Any]] = {
     "batch_size": 8,
     "epochs": 3.0,
     "max_steps": 3,
+    "early_stopping_patience": 2,
     "warmup_ratio": 0.5,
     "lr_schedule": "constant",
     "min_lr_ratio": 0.5,
@@ -123,6 +125,7 @@ CHANGES: Final[Mapping[str, Any]] = {
 }
 BESIDE: Final[Mapping[str, Mapping[str, Any]]] = {
     "head_layer_gap": {"layerwise_lr_decay": 0.5},
+    "early_stopping_patience": {"num_evaluations": 8},
     "init_task": {},
     "sum_orders": {"input_format": "gpt1"},
 }
@@ -136,6 +139,8 @@ def test_each_key_of_a_tuning_changes_the_training(name: str, encoder: Evaluated
     fails."""
     changed: Any = 1 if name == "head_layer_gap" else CHANGES[name]
     before = replace(BASE, **BESIDE.get(name, {}))
+    if name == "early_stopping_patience":  # the dev score stays the same
+        before = replace(before, max_steps=8, learning_rate=1e-12)
     after = replace(before, **{name: changed})
     assert after != before
     net, task = (decoder if name in DECODERS else encoder), (SPAN if name == "no_answer_loss_weight" else PAIR)
@@ -498,6 +503,22 @@ def test_excess_evaluations_happen_after_each_update(encoder: EvaluatedModel) ->
         run(encoder, replace(BASE, max_steps=3, num_evaluations=52)).notes[-1]
         == "used the checkpoint with the best dev score of 3 evaluations"
     )
+
+
+def test_training_stops_if_dev_does_not_improve(encoder: EvaluatedModel) -> None:
+    """With a learning rate near 0 all scores are equal, so the first evaluation stays the best."""
+    still = replace(BASE, max_steps=8, num_evaluations=8, learning_rate=1e-12)
+    stopped = run(encoder, replace(still, early_stopping_patience=3))
+    assert len(stopped.losses) == 4
+    assert stopped.notes[-1] == (
+        "stopped after step 4 of 8: 3 evaluations without a better dev score; used the checkpoint with the best of 4 "
+        "evaluations"
+    )
+    whole = run(encoder, still)
+    assert len(whole.losses) == 8
+    assert whole.scores == stopped.scores
+    with pytest.raises(ValueError, match="early_stopping_patience: got 8, expected an integer from 0 to 7"):
+        replace(still, early_stopping_patience=8)
 
 
 def test_evaluations_during_training_are_refused_with_zero_3(encoder: EvaluatedModel) -> None:

@@ -1,0 +1,84 @@
+"""The source of a fine-tuned model that is scored without training: its task head, its labels, and its task."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from orchestration.config import validate
+from orchestration.jobs.eval_request import FinetunedSource
+from orchestration.launch import CARD, SAVED
+from preprocessing.errors import BadInput
+from preprocessing.files import read_object, sums_of
+from preprocessing.tokenization import of_folder, with_template
+from training.tasks import TaskFile
+
+_HEADS: Final = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
+
+
+def find_finetuned(folder: Path) -> FinetunedSource | None:
+    """The task head of a directory of transformers; None if it has none.
+
+    Raises BadInput if the head is not supported, or if a file differs from the saved one.
+    """
+    config = read_object(folder / "config.json", "write the directory again")
+    architecture = (config.get("architectures") or [""])[0]
+    if not isinstance(architecture, str) or not any(head in architecture for head in _HEADS):
+        return None
+    from training.formats import describe_task_head
+
+    kind, labels = describe_task_head(folder)
+    file = folder / SAVED
+    if not file.is_file():
+        _check_template(folder)
+        return FinetunedSource(folder.absolute(), kind, labels)
+    about = read_object(file, "evaluate the model with --save again", task=dict, sha256=dict, scores=dict)
+    digests = sums_of(folder)
+    saved = {name: digest for name, digest in about["sha256"].items() if name != CARD}
+    if other := sorted(name for name, digest in saved.items() if digests.get(name) != digest):
+        problem = "is missing" if other[0] not in digests else "has changed since the model was saved"
+        raise BadInput(f"{folder / other[0]}: {problem}; restore it, or delete {SAVED} to score it as another model")
+    return FinetunedSource(folder.absolute(), kind, labels, about)
+
+
+def _check_template(folder: Path) -> None:
+    """Raise BadInput if the tokenizer of a foreign model adds no special tokens: Sesame would add an end token, which
+    the model may not have been fine-tuned with."""
+    vocab = of_folder(folder)
+    if with_template(vocab) is not vocab:
+        raise BadInput(
+            f"{folder}: its tokenizer adds no special tokens, so the form of its sequences is unknown; use a model "
+            "whose tokenizer has a template, or one that `sesame eval --save` wrote"
+        )
+
+
+def task_of(source: FinetunedSource) -> tuple[TaskFile, Path]:
+    """The task that a saved model was fine-tuned on, and the directory of its files. Raises BadInput without SAVED."""
+    if not source.about:
+        raise BadInput(
+            f"{source.folder}: its task is unknown, because it was not saved by Sesame; name a task with --tasks, or a "
+            "table with --csv"
+        )
+    return validate(TaskFile, source.about["task"], str(source.folder / SAVED)), Path(source.about["data"])
+
+
+def fit_task(task: TaskFile, source: FinetunedSource) -> tuple[TaskFile, str]:
+    """The task with the labels, and the parameters, of a fine-tuned model, and a note ("" if nothing is unusual).
+
+    Raises BadInput if the task is not for such a head, or if it has other labels.
+    """
+    from training.evaluation import fit_labels
+
+    if task.task.way != "tuned":
+        raise BadInput(
+            f"task {task.name}: is scored without a task head, but {source.folder} has one; use a labeled task, or the "
+            "pretrained model"
+        )
+    try:
+        kind, note = fit_labels(task.task, source.kind, source.labels, source.folder)
+    except BadInput as error:
+        raise BadInput(f"task {task.name}: {error}") from None
+    own = source.about.get("task", {}).get("task", {})
+    threshold = own.get("null_score_diff_threshold")
+    if threshold is not None and getattr(kind, "null_score_diff_threshold", 0.0) is None:
+        kind = replace(kind, null_score_diff_threshold=threshold)
+    return replace(task, task=kind), note
