@@ -22,7 +22,7 @@ from orchestration.jobs.run_names import match_run
 from orchestration.jobs.stages import JobPlan, JobStage
 
 if TYPE_CHECKING:  # these import the launcher and the tracker, which most commands do not need
-    from orchestration.jobs.early_start import start_early
+    from orchestration.jobs.early_start import start_early, start_evaluation_early
     from orchestration.jobs.model_export import export, register
     from orchestration.jobs.pretrain import advise_on_memory, train, train_locked
     from orchestration.jobs.run_list import RunSummary, list_runs, summarize_run
@@ -60,6 +60,7 @@ __all__ = [
     "run_of",
     "samples_of",
     "start_early",
+    "start_evaluation_early",
     "summarize_run",
     "tasks_without_text",
     "train",
@@ -69,7 +70,7 @@ __all__ = [
 
 _LAZY: Final = {
     "model_export": ("export", "register"),
-    "early_start": ("start_early",),
+    "early_start": ("start_early", "start_evaluation_early"),
     "pretrain": ("advise_on_memory", "train", "train_locked"),
     "run_list": ("RunSummary", "list_runs", "summarize_run"),
     "run_tracking": ("catch_up",),

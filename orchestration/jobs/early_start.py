@@ -1,13 +1,17 @@
-"""Ray and the workers of a training start while the corpus of a small text is built."""
+"""Ray and the workers start while the corpus of a small text is built, or while the files of tasks are read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from orchestration import environment, launch
+from orchestration.config import Cluster
+from orchestration.jobs import stages
 from orchestration.jobs.job import Job
 from pipeline.readers import plan_splits
 from training.run import Resume
+from training.tasks import TaskFile
 
 MOST_BYTES: Final = 50_000_000  # bytes of text; a larger text is processed on all cores
 
@@ -38,6 +42,37 @@ def start_early(job: Job, resume: Resume) -> Iterator[None]:
         ),
     ):
         yield
+
+
+@contextmanager
+def start_evaluation_early(folder: Path, tasks: Sequence[TaskFile | str], cluster: Cluster) -> Iterator[None]:
+    """Inside the block, our own Ray and the processes of evaluations start in the background.
+
+    Nothing starts early if a cluster has an address, or if each of `tasks` has a finished score of the run in `folder`:
+    then there may be nothing to do.
+    """
+    names = [task if isinstance(task, str) else task.name for task in tasks]
+    has_scores = all(any(folder.glob(f"scores/{name}*/{stages.MARK}")) for name in names)
+    if has_scores or cluster.ray_address:
+        yield
+        return
+    with (
+        environment.apply(cluster.env) as env,
+        launch.start_trials_early(
+            resources_of(cluster, env),
+            launch.cores(),
+            cpus=max(launch.cores(), cluster.cpus_per_worker),
+            gpus=cluster.gpus,
+            dashboard=cluster.ray_dashboard,
+            logs=folder / "ray-logs",
+        ),
+    ):
+        yield
+
+
+def resources_of(cluster: Cluster, env: Mapping[str, str]) -> launch.TrialResources:
+    """The resources of each evaluation. `env` are the resolved variables of the cluster file."""
+    return launch.TrialResources(cluster.cpus_per_worker, cluster.gpus_per_worker, cluster.finetuning_workers, env)
 
 
 def _is_large(job: Job) -> bool:

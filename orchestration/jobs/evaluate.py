@@ -16,6 +16,7 @@ import numpy as np
 
 from orchestration import environment, figures, launch, trackers, tracking
 from orchestration.config import Cluster
+from orchestration.jobs.early_start import resources_of
 from orchestration.jobs.question_table import QuestionTable, make_question_table
 from orchestration.jobs.saved_models import Saves, publish
 from orchestration.jobs.score_plan import TaskPlan
@@ -376,11 +377,6 @@ def _run_trials(
         room = resources_of(cluster, env)
         failed = launch.run_trials([cell for _, cell in todo], room, on_done, stop_request, report)
     return {todo[number][0].file_of(todo[number][1]): error for number, error in failed.items()}
-
-
-def resources_of(cluster: Cluster, env: Mapping[str, str]) -> launch.TrialResources:
-    """The resources of each evaluation. `env` are the resolved variables of the cluster file."""
-    return launch.TrialResources(cluster.cpus_per_worker, cluster.gpus_per_worker, cluster.finetuning_workers, env)
 
 
 def _load_results(plan: TaskPlan) -> Results:

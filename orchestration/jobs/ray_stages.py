@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from orchestration import environment, planning
 from orchestration.jobs import eval_target, evaluate, held_out, pretrain
+from orchestration.jobs.early_start import resources_of
 from orchestration.jobs.eval_request import EvalRequest
 from orchestration.jobs.job import Job
 from orchestration.jobs.score_plan import plan_supported_tasks
@@ -52,7 +53,7 @@ class _StartTrials:
         if self.is_due and event["stage"] == TRAINED:
             self.is_due = False
             try:
-                start_trial_processes(evaluate.resources_of(self.job.cluster, self.env), cores())
+                start_trial_processes(resources_of(self.job.cluster, self.env), cores())
             except Exception as error:
                 log.warning("processes of evaluations did not start early (%s); they start when needed", error)
         self.report(event)

@@ -6,22 +6,36 @@ features.py (inputs of the heads), model.py (a trunk with heads), rates.py (laye
 top of an encoder.
 """
 
-from training.finetuning.loop import Example, OnStep, ignore_activity, micro_batches, never, orders, outputs, train_head
-from training.finetuning.model import TaskModel
-from training.finetuning.rates import groups
-from training.finetuning.stacked import under_decoder, with_decoder
-from training.finetuning.targets import (
-    AnswerSpan,
-    LanguageModelTarget,
-    NoAnswer,
-    OptionChoice,
-    RowLabel,
-    RowValue,
-    Target,
-    TokenTag,
-)
-from training.finetuning.targets_text import MaskedTargetTokens, TargetTokens
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from training.finetuning.tuning import Features, Form, Schedule, Tuning
+
+if TYPE_CHECKING:  # these import torch, which commands that only describe a fine-tuning do not need
+    from training.finetuning.loop import (
+        Example,
+        OnStep,
+        ignore_activity,
+        micro_batches,
+        never,
+        orders,
+        outputs,
+        train_head,
+    )
+    from training.finetuning.model import TaskModel
+    from training.finetuning.rates import groups
+    from training.finetuning.stacked import under_decoder, with_decoder
+    from training.finetuning.targets import (
+        AnswerSpan,
+        LanguageModelTarget,
+        NoAnswer,
+        OptionChoice,
+        RowLabel,
+        RowValue,
+        Target,
+        TokenTag,
+    )
+    from training.finetuning.targets_text import MaskedTargetTokens, TargetTokens
 
 __all__ = [
     "AnswerSpan",
@@ -51,3 +65,44 @@ __all__ = [
     "under_decoder",
     "with_decoder",
 ]
+
+_LAZY: Final = {
+    "loop": (
+        "Example",
+        "OnStep",
+        "ignore_activity",
+        "micro_batches",
+        "never",
+        "orders",
+        "outputs",
+        "train_head",
+    ),
+    "model": ("TaskModel",),
+    "rates": ("groups",),
+    "stacked": (
+        "under_decoder",
+        "with_decoder",
+    ),
+    "targets": (
+        "AnswerSpan",
+        "LanguageModelTarget",
+        "NoAnswer",
+        "OptionChoice",
+        "RowLabel",
+        "RowValue",
+        "Target",
+        "TokenTag",
+    ),
+    "targets_text": (
+        "MaskedTargetTokens",
+        "TargetTokens",
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a part of fine-tuning that needs torch at its first use."""
+    for module, names in _LAZY.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

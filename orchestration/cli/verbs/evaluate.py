@@ -1,6 +1,7 @@
 """sesame eval"""
 
 import shlex
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from orchestration.cli import options
@@ -31,17 +32,7 @@ def evaluate(
 ) -> int:
     """Evaluate a run on downstream tasks with the grids of papers, or score a fine-tuned model of --save again."""
     with show_wait("importing"):
-        from orchestration.jobs import (
-            cluster_of,
-            eval_request,
-            eval_target,
-            finetuned_source,
-            saved_models,
-            score_plan,
-            stages,
-        )
-        from orchestration.reports import score_rows, score_values
-        from orchestration.terminal import views
+        from orchestration.jobs import cluster_of, eval_request, eval_target, finetuned_source, start_evaluation_early
 
     flags = flags_of(run, overrides, where, cluster=cluster)
     hardware, target = cluster_of(flags), eval_target.subject_of(flags)
@@ -64,28 +55,35 @@ def evaluate(
         machine=hardware.engine,
         **finetuning.values(),
     )
-    with show_wait("reading the files of the tasks"):
-        targets = eval_target.targets_at_steps(target, checkpoints_every) if checkpoints_every else [target]
-        is_named = tasks or csv or target.finetuned
-        plan_all = score_plan.plan_tasks if is_named else score_plan.plan_supported_tasks
-        plans = [plan for each in targets for plan in plan_all(each, wanted)]
-        score_plan.check_flags(plans, wanted)
-        saves = saved_models.plan_saves(target, plans, save, quote_command()) if save else None
-    due = [plan.stage for plan in plans]
-    described = [line for plan in plans for line in (plan.files_description, plan.grid_description)]
-    announce(due, filter(None, dict.fromkeys([*described, stages.other_values(due)])))
-    if output.dry_run:
-        return print_answer(print_plan(due, quote_command()), output.as_json)
-    from orchestration.terminal import show_progress
+    early = nullcontext() if output.dry_run else start_evaluation_early(target.folder, named, hardware)
+    with early:
+        with show_wait("importing PyTorch"):
+            from orchestration.jobs import saved_models, score_plan, stages
+            from orchestration.reports import score_rows, score_values
+            from orchestration.terminal import views
 
-    with show_progress(output.progress) as report:
-        report({"stage": "importing PyTorch"})
-        from orchestration.jobs import evaluate as evaluate_stage
+        with show_wait("reading the files of the tasks"):
+            targets = eval_target.targets_at_steps(target, checkpoints_every) if checkpoints_every else [target]
+            is_named = tasks or csv or target.finetuned
+            plan_all = score_plan.plan_tasks if is_named else score_plan.plan_supported_tasks
+            plans = [plan for each in targets for plan in plan_all(each, wanted)]
+            score_plan.check_flags(plans, wanted)
+            saves = saved_models.plan_saves(target, plans, save, quote_command()) if save else None
+        due = [plan.stage for plan in plans]
+        described = [line for plan in plans for line in (plan.files_description, plan.grid_description)]
+        announce(due, filter(None, dict.fromkeys([*described, stages.other_values(due)])))
+        if output.dry_run:
+            return print_answer(print_plan(due, quote_command()), output.as_json)
+        from orchestration.terminal import show_progress
 
-        left_out: list[SesameError] = []
-        out, line = where.output_dir, flags.command_line
-        scores = evaluate_stage.evaluate(target.folder, plans, hardware, report, out, left_out, line, saves)
-        files = evaluate_stage.submit(plans, scores, leaderboard_dir) if leaderboard_dir else []
+        with show_progress(output.progress) as report:
+            report({"stage": "importing PyTorch"})
+            from orchestration.jobs import evaluate as evaluate_stage
+
+            left_out: list[SesameError] = []
+            out, line = where.output_dir, flags.command_line
+            scores = evaluate_stage.evaluate(target.folder, plans, hardware, report, out, left_out, line, saves)
+            files = evaluate_stage.submit(plans, scores, leaderboard_dir) if leaderboard_dir else []
     saved = list[str]()
     values: dict[str, object] = {"folder": str(target.folder), "scores": score_values(scores), "submission": files}
     if saves:
