@@ -3,8 +3,10 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-PYTHON ?= python3.11
-export PATH := $(CURDIR)/.venv/bin:$(PATH)
+PYTHON ?=
+PYTHONS := python3.13 python3.12 python3.11 python3
+VENV ?= .venv
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # No package may send usage data.
 export RAY_USAGE_STATS_ENABLED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -17,31 +19,50 @@ SCALE ?= tiny
 OUT ?= work
 ARGS ?=
 PROMPTS ?= Return the,If the file,The name of the
-READY := .venv/.ready
+READY := $(VENV)/.ready
+
+# The path of the first Python of PYTHONS that is one of 3.11 to 3.13 and has venv, or of PYTHON. A command may exist and
+# fail: pyenv puts one of each installed version on PATH.
+define CREATE_VENV
+found=; bare=; \
+for name in $(if $(PYTHON),"$(PYTHON)",$(PYTHONS)); do \
+	path=$$("$$name" -c 'import sys; print(sys.executable if (3, 11) <= sys.version_info < (3, 14) else "")' 2>/dev/null) || path=; \
+	test -n "$$path" || continue; \
+	if "$$path" -c 'import ensurepip, venv' 2>/dev/null; then found=$$path; break; fi; \
+	bare=$${bare:-$$path}; \
+done; \
+if test -z "$$found$$bare"; then \
+	echo "setup: no Python 3.11, 3.12 or 3.13: got $(or $(PYTHON),none of $(PYTHONS)); install one, or set its path with 'make setup PYTHON=/path/to/python'" >&2; exit 2; \
+fi; \
+if test -z "$$found"; then \
+	echo "setup: $$bare has no module venv or ensurepip: install it, on Debian and Ubuntu with 'apt install $$("$$bare" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')-venv'" >&2; exit 2; \
+fi; \
+echo "setup: creating $(VENV) with $$("$$found" --version) ($$found)"; \
+"$$found" -m venv "$(VENV)"
+endef
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: $(READY) ## Create .venv and install all pinned packages
 $(READY): pyproject.toml constraints.txt
-	@command -v "$(PYTHON)" >/dev/null || { echo "Sesame needs Python 3.11: set its path with 'make setup PYTHON=/path/to/python3.11'" >&2; exit 2; }
-	@test -w . -a \( ! -e .venv -o -w .venv \) || { echo "setup: $(CURDIR) is not writable: ask its owner to run 'make setup', or clone the repository into your own directory" >&2; exit 2; }
-	@test -x .venv/bin/python || { echo "setup: creating .venv"; "$(PYTHON)" -m venv .venv; }
-	@echo "setup: installing the pinned packages (minutes; about 2.5 GB, more if the index has the CUDA build of torch)"
+	@test -w . -a \( ! -e "$(VENV)" -o -w "$(VENV)" \) || { echo "setup: $(CURDIR) is not writable: ask its owner to run 'make setup', or clone the repository into your own directory" >&2; exit 2; }
+	@test -x "$(VENV)/bin/python" || { $(CREATE_VENV); }
+	@echo "setup: installing the pinned packages for $$(python --version) (minutes; about 2.5 GB, or 6 GB if the index has the CUDA build of torch)"
 	@python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0 -c constraints.txt
 	@python -m pip uninstall --quiet --quiet --disable-pip-version-check --yes sesame # the former name of the distribution, if installed
 	@python -m pip install --quiet --disable-pip-version-check --no-compile --use-pep517 -e '.[pipeline,training,orchestration,dev,docs]' -c constraints.txt
 	@echo "setup: compiling them to bytecode (about a minute)"
-	@python -m compileall -qq -j 0 .venv/lib preprocessing pipeline training orchestration sesame.py || true # some packages have test files with invalid syntax
+	@python -W ignore::SyntaxWarning -m compileall -qq -j 0 $(VENV)/lib preprocessing pipeline training orchestration sesame.py || true # some packages have test files with invalid syntax
 	@touch $@
 
 # One process per core, at most four. Tests of one module run in one process, because they share costly fixtures. Pytest
-# may write __pycache__, because each process imports all test modules.
-PYTEST := PYTHONDONTWRITEBYTECODE= python -m pytest -q -n logical --maxprocesses 4 --dist loadscope
+# may write __pycache__, because each process imports all test modules. Tests that run make get no variables of this one.
+PYTEST := env -u MAKEFLAGS -u MAKEOVERRIDES -u MFLAGS -u VENV -u PYTHON -u VERSION PYTHONDONTWRITEBYTECODE= python -m pytest -q -n logical --maxprocesses 4 --dist loadscope
 
 demo: $(READY) ## Pretrain a tiny GPT-2 on the installed documentation, and log its scores to MLflow (minutes on two cores)
 	@sesame run gpt2 --scale tiny --data demo --output-dir $(OUT) "eval_tasks=[source_classification,cloze]" "cluster.sample_prompts=[$(PROMPTS)]" $(ARGS)
-	@echo "show the run: make ui    (or .venv/bin/sesame inspect gpt2 --scale tiny --data demo --step 100)"
+	@echo "show the run: make ui    (or $(VENV)/bin/sesame inspect gpt2 --scale tiny --data demo --step 100)"
 
 run: $(READY) ## Run all stages of RECIPE at SCALE: make run RECIPE=gpt2 ARGS="--data PATH"
 	@sesame run $(RECIPE) --scale $(SCALE) --output-dir $(OUT) $(ARGS)
@@ -79,6 +100,10 @@ test: $(READY) ## Run the fast tests and the doctests
 
 test-all: $(READY) ## Run all tests that need no GPU (hours)
 	@$(PYTEST) -m "not gpu" $(ARGS)
+
+test-python: ## Run the fast tests with another Python, in build/: make test-python VERSION=3.12
+	@test -n "$(VERSION)" || { echo "test-python: missing version: got none, expected 3.11, 3.12 or 3.13; run 'make test-python VERSION=3.12'" >&2; exit 2; }
+	@$(MAKE) --no-print-directory test VENV=build/python-$(VERSION) PYTHON="$(or $(PYTHON),python$(VERSION))"
 
 family: $(READY) ## Run every recipe from text to scores at tiny scale, and print a table
 	@python -m tests.family_run $(ARGS)
@@ -139,4 +164,4 @@ pin: $(READY) ## Rewrite constraints.txt from .venv
 clean: ## Remove .venv, caches and build directories; keep work/
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build *.egg-info
 
-.PHONY: help setup demo family third parity chaos run corpus train eval table ui cluster-up cluster-down submit doctor test test-all check docs pictures fix golden release bench bench-corpus bench-step bench-scale witness pin clean
+.PHONY: help setup demo family third parity chaos run corpus train eval table ui cluster-up cluster-down submit doctor test test-python test-all check docs pictures fix golden release bench bench-corpus bench-step bench-scale witness pin clean

@@ -10,7 +10,6 @@ import hashlib
 import json
 import logging
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import reduce
@@ -41,6 +40,7 @@ from pipeline.steps import (
     seal_of,
     sweep,
 )
+from preprocessing.characters import UNICODE
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
 from preprocessing.manifest import FILE_NAME, Ledger, Manifest, MixtureGroupStats, ShardInfo
@@ -246,8 +246,7 @@ def _manifest(
         spec_hash=_digest(_portable(corpus)),
         text_hash=texts.hash,
         vocab={"kind": vocab.kind, "size": vocab.size, "hash": vocab.hash, "specials": vocab.specials},
-        versions={name: version(name) for name in ("tokenizers", "sentencepiece", "pyarrow")}
-        | {"unicode": unicodedata.unidata_version},
+        versions={name: version(name) for name in ("tokenizers", "sentencepiece", "pyarrow")} | {"unicode": UNICODE},
         shards=shards,
         ledger=ledger,
         mixture=_mixture(corpus, texts, shards),

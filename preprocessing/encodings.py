@@ -7,11 +7,11 @@ verified by decoding the bytes.
 
 import codecs
 import re
-import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from preprocessing.characters import get_category
 from preprocessing.text import from_cesu8
 
 MOST_LOOKED_AT: Final = 1 << 16  # bytes of lines that are not UTF-8
@@ -22,6 +22,7 @@ _BOMS: Final = {  # the mark of UTF-32 begins with that of UTF-16, so it comes f
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
 _ASCII: Final = bytes(range(128))
+_OF_NO_FILE: Final = ("idna", "punycode", "undefined")  # Python 3.13 decodes any bytes as punycode
 _ANY_BYTES: Final = bytes(range(256))
 _ESCAPES: Final = re.compile(
     rb"\x1b(?:\$[@B]|\$\([A-Z]|\([BIJ])|~\{[!-w][!-~]"
@@ -172,9 +173,9 @@ def codec(name: str) -> str:
     """
     try:
         found = codecs.lookup(name)
-        if not found._is_text_encoding:
+        if not found._is_text_encoding or found.name in _OF_NO_FILE:
             return ""
-        _ANY_BYTES.decode(found.name, errors="replace")  # raises for codecs such as idna
+        _ANY_BYTES.decode(found.name, errors="replace")  # raises for codecs that do not decode all bytes
     except (LookupError, ValueError):
         return ""
     return _SUPERSETS.get(found.name, found.name)
@@ -246,15 +247,12 @@ def _strange(text: str) -> int:
 def _is_strange(char: str) -> bool:
     if char in "\t\n\r\f\v\x1b\x85":
         return False
-    return char == "\ufffd" or "\u2500" <= char <= "\u259f" or unicodedata.category(char) in ("Cc", "Co", "Cn", "Cs")
+    return char == "\ufffd" or "\u2500" <= char <= "\u259f" or get_category(char) in ("Cc", "Co", "Cn", "Cs")
 
 
 def _is_sign(char: str) -> bool:
     """Whether a character is a symbol that does not occur inside words; apostrophes, hyphens and vowel signs do."""
-    return (
-        unicodedata.category(char) in ("Sm", "Sc", "So", "No", "Ps", "Pe", "Pi", "Po")
-        and char not in "\u00b7\u2018\u2026"
-    )
+    return get_category(char) in ("Sm", "Sc", "So", "No", "Ps", "Pe", "Pi", "Po") and char not in "\u00b7\u2018\u2026"
 
 
 def to_utf8(line: bytes, encoding: Encoding) -> bytes:

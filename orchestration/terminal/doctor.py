@@ -67,8 +67,8 @@ def run_checks(
 
 def versions() -> Iterator[HealthCheck]:
     """The versions of Python and of the libraries that runs depend on. The libraries are not imported."""
-    ok = (3, 11) <= sys.version_info < (3, 13)
-    remedy = "" if ok else "use Python 3.11 or 3.12: `make setup PYTHON=python3.11`"
+    ok = (3, 11) <= sys.version_info < (3, 14)
+    remedy = "" if ok else "use Python 3.11, 3.12 or 3.13: `make clean`, then `make setup PYTHON=python3.12`"
     yield HealthCheck("python", sys.version.split()[0], remedy, fatal=not ok)
     for name in LIBRARIES:
         try:

@@ -13,6 +13,7 @@ from pipeline.readers.plain import line_records, never
 from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import Record
 from pipeline.readers.transcode import require_encoding
+from preprocessing.characters import pin_characters
 from preprocessing.spec import key, spec
 from preprocessing.text import decode
 
@@ -75,6 +76,7 @@ def book(label: str, block: TextLine) -> Record:
     return Record(label, block.size, strip_boilerplate(text.replace("\r\n", "\n")), repaired, start=block.start)
 
 
+@pin_characters
 def strip_boilerplate(text: str) -> str:
     r"""The text of a book between the last start mark and the first end mark after it, without notes and contents.
 

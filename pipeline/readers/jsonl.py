@@ -26,7 +26,7 @@ _PLAIN: Final = json.JSONDecoder()
 _MOST_DIGITS: Final = 4000
 _LONG_NUMBERS: Final = json.JSONDecoder(parse_int=lambda digits: _number(digits))
 _MOST_ASKED: Final = 1000  # lines searched for a key that the first lines lack
-_OF_NUMBER: Final = re.compile(r"[-+.\deE]+")
+_OF_NUMBER: Final = re.compile(r"[-+.0-9eE]+")
 _WORDS: Final = ("true", "false", "null", "-Infinity", "NaN")
 _LONGEST_ESCAPE: Final = 6  # characters of an escape, e.g. \u0041
 _ABSENT: Final = object()

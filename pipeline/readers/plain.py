@@ -2,20 +2,20 @@
 
 from collections.abc import Callable, Iterator
 from typing import Final
-from unicodedata import category
 
 from pipeline.readers.file_ranges import FileRange
 from pipeline.readers.files import head, is_text
 from pipeline.readers.lines import TextLine, blocks, lines, lines_of_range
 from pipeline.readers.record import SNIPPET, Record
 from pipeline.readers.transcode import Transcoder
+from preprocessing.characters import get_category
 from preprocessing.encodings import UTF8
 from preprocessing.text import decode
 
 _MOST_BLANKS: Final = 256  # bytes; longer lines are not tested for invisible Unicode characters
 _INVISIBLE: Final = "\u115f\u1160\u2800\u3164\uffa0"  # letters and a symbol that are invisible
 _BLANKS: Final = _INVISIBLE + "".join(
-    char for char in map(chr, range(0x10000)) if char.isspace() or category(char) in ("Cc", "Cf")
+    char for char in map(chr, range(0x10000)) if char.isspace() or get_category(char) in ("Cc", "Cf")
 )
 
 Begins = Callable[[TextLine], bool]  # whether a document begins at this line

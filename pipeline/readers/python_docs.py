@@ -17,6 +17,7 @@ from pipeline.readers.file_ranges import FileRange, pieces_at
 from pipeline.readers.files import InputFile, Sides
 from pipeline.readers.reader import FileProbe
 from pipeline.readers.record import BETWEEN, Record
+from preprocessing.characters import pin_characters
 from preprocessing.errors import BadInput
 from preprocessing.spec import key, spec
 
@@ -155,6 +156,7 @@ def _parse(content: bytes) -> ast.AST:
             return ast.Module([], [])
 
 
+@pin_characters
 def prose(docstring: str) -> str:
     r"""The paragraphs of a docstring that consist of sentences, each on one line.
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from pipeline.readers.wiki_names import HIDDEN
 from pipeline.readers.wikitext import TooDeep, element, tidy, unescape, visible
+from preprocessing.characters import pin_characters
 
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _NO_PROSE: Final = element("ref|references|math|chem|ce|gallery|timeline|score|hiero|imagemap|graph|mapframe|inputbox")
@@ -30,6 +31,7 @@ _BRACKET: Final = re.compile(r"\[[^\[\]\n]*\]|(?<=[(,; ])\]+(?=[ ,;)])")  # the 
 _BLANK_LINES: Final = re.compile(r"\n{3,}")
 
 
+@pin_characters
 def without_leftovers(text: str) -> str:
     """Remove markup from a text of WikiExtractor.
 

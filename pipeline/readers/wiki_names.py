@@ -13,6 +13,8 @@ are English words, each a name in one small wiki, whose dump contains it.
 import unicodedata
 from typing import Final
 
+from preprocessing.characters import pin_characters
+
 _FILES: Final = """
 aafbeilding abruozdielis afaylu afbeelding alat alɣagdud amóhùnmáwòrán anaajaalaa apamduööt archivi archivo
 archivu arkivo arquivo attēls ayaakuwapülee aŭdvidaĵo barakas barkas beeld beld belld berkas bestaand bestand
@@ -71,6 +73,7 @@ tipanictawin tispir tumbung turkum törkem tʼááłáhági_átʼéego uluhlu um
 """
 
 
+@pin_characters
 def namespace(name: str) -> str:
     """A normalized namespace for comparisons: `_` is a blank; case and direction marks are removed.
 

@@ -13,6 +13,7 @@ from mwparserfromhell.nodes import ExternalLink, Heading, HTMLEntity, Node, Tag,
 from mwparserfromhell.wikicode import Wikicode
 
 from pipeline.readers.wiki_names import namespace
+from preprocessing.characters import pin_characters
 
 # For each unclosed opening mark, the parser reads the rest of the article again.
 _MOST_READ: Final = 4_000_000  # characters, including repeated reads: takes a few seconds
@@ -86,6 +87,7 @@ class TooDeep(ValueError):
     """Raised for markup that would take the parser minutes."""
 
 
+@pin_characters
 def prose(markup: str, hidden: frozenset[str]) -> str:
     """The text of an article, without links to files and to the namespaces `hidden` (wiki_names.py).
 
@@ -107,6 +109,7 @@ def prose(markup: str, hidden: frozenset[str]) -> str:
     return _BLANK_LINES.sub("\n\n", unescape(seen.replace(_HEADING, ""))).strip()
 
 
+@pin_characters
 def visible(markup: str, hidden: frozenset[str]) -> str:
     """The displayed text of the links and templates in a fragment of markup. Raises TooDeep.
 
@@ -121,6 +124,7 @@ def _visible(markup: str, hidden: frozenset[str]) -> Iterator[str]:
     yield from _iterate_displayed(mwparserfromhell.parse(markup, skip_style_tags=True), hidden)
 
 
+@pin_characters
 def tidy(seen: str) -> str:
     """Remove markup that the parser does not: magic words, incomplete brackets and table cells, gaps of templates."""
     if "__" in seen or "\uff3f\uff3f" in seen:  # most texts contain none; testing first is faster

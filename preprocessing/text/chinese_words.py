@@ -5,14 +5,18 @@ takes a second.
 """
 
 import re
+import warnings
 from functools import lru_cache
 from itertools import accumulate
 from typing import Final
 
-import jieba
 import numpy as np
 
 from preprocessing.schema import Bools, Ints
+
+with warnings.catch_warnings():  # patterns of jieba have invalid escapes, which Python reports since 3.12
+    warnings.simplefilter("ignore", SyntaxWarning)
+    import jieba
 
 # At most 1,000 characters at once, because the time of jieba is quadratic in the number of unknown characters.
 _CHINESE: Final = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]{1,1000}")

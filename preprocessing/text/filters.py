@@ -19,12 +19,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from preprocessing.characters import pin_characters
 from preprocessing.text.fineweb import fineweb_quality
 from preprocessing.text.sentence_ends import sentences
 
 Rule = Callable[[str], tuple[str, str]]  # text -> (text after the rule, reason to drop it or "")
 
 
+@pin_characters
 def apply_rules(text: str, rules: Sequence[str]) -> tuple[str, str]:
     """Apply the rules of these names, e.g. "c4" (RULES), in the given order; return the text and a reason.
 

@@ -8,6 +8,8 @@ from typing import Final
 
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
+from preprocessing.characters import pin_characters
+
 _CHARS: Final = (
     1000  # only the first ones are used; more take time and do not change the result for text in one language
 )
@@ -64,10 +66,15 @@ def language(text: str) -> tuple[str, float]:
     'de'
     """
     head = text[:_CHARS]
-    if not any(map(str.isalpha, head)):
+    if not _has_letter(head):
         return UNKNOWN, 0.0
     code, probability = _identifier().classify(head)
     return code, round(probability, 4)  # the last digits of a sum in float32 depend on the machine
+
+
+@pin_characters
+def _has_letter(text: str) -> bool:
+    return any(map(str.isalpha, text))
 
 
 def nearest_code(name: str) -> str:

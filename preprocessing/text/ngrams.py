@@ -7,13 +7,14 @@ their n-grams are n-grams of characters.
 All arithmetic is modulo 2**64 on whole arrays with fixed constants, so the hashes are the same in every process.
 """
 
-import unicodedata
 from collections.abc import Iterator
 from functools import cache
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from preprocessing.characters import get_category, pin_characters
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 Where: TypeAlias = npt.NDArray[np.int64] | slice
@@ -36,6 +37,7 @@ _SPACELESS: Final = (
 _BASE: Final = 0x9E3779B97F4A7C15  # an arbitrary number without a pattern; odd, so that its powers have inverses
 
 
+@pin_characters
 def hash_words(text: str) -> Hashes:
     """One hash for each word of the text, in order.
 
@@ -105,7 +107,7 @@ def _polynomials(value_S: Hashes, start: Where, stop: Where) -> Hashes:
 @cache
 def _kind_of_code() -> npt.NDArray[np.uint8]:
     """The class of each character: _BETWEEN, _PART or _ALONE, uint8 [0x110000]; computed on first use in 0.1 s."""
-    is_part = np.fromiter((unicodedata.category(chr(code))[0] in "LNM" for code in range(0x110000)), bool, 0x110000)
+    is_part = np.fromiter((get_category(chr(code))[0] in "LNM" for code in range(0x110000)), bool, 0x110000)
     kind = np.where(is_part, _PART, _BETWEEN).astype(np.uint8)
     for first, stop in _SPACELESS:
         kind[first:stop][is_part[first:stop]] = _ALONE

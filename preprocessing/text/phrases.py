@@ -12,6 +12,7 @@ from typing import Final
 import ahocorasick
 import numpy as np
 
+from preprocessing.characters import pin_characters
 from preprocessing.schema import Bools, Ints
 from preprocessing.text.pii import Edits
 from preprocessing.text.repair import repair_text
@@ -169,6 +170,11 @@ def num_without_token(begin_S: Ints, spans: Spans) -> int:
     return sum(int(np.searchsorted(begin_S, start) == np.searchsorted(begin_S, stop)) for start, stop in spans)
 
 
+@pin_characters
+def _is_spaced(char: str) -> bool:
+    return _SPACED.match(char) is not None
+
+
 def _inside(text: str, at: int) -> bool:
     """Whether this place is inside a word of a script with spaces between words."""
-    return bool(0 < at < len(text) and _SPACED.match(text[at - 1]) and _SPACED.match(text[at]))
+    return bool(0 < at < len(text) and _is_spaced(text[at - 1]) and _is_spaced(text[at]))

@@ -6,14 +6,23 @@ masking a text twice changes nothing.
 
 import re
 from collections.abc import Callable, Sequence
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 from typing import Final, NamedTuple
 
 from phonenumbers import PhoneNumberMatcher
 
+from preprocessing.characters import pin_characters
+
 EMAIL: Final = "name@example.com"  # RFC 2606, section 3
 IP: Final = "192.0.2.1"  # RFC 5737, section 3
 PHONE: Final = "+1 202 555 0100"  # 555-0100 to 555-0199 are reserved for fiction
+
+# IANA's special-purpose addresses. `IPv4Address.is_global` differs between patch releases of Python.
+_SPECIAL: Final = (
+    "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/29 192.0.0.170/31 "
+    "192.0.2.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4"
+)
+_NOT_GLOBAL: Final = tuple(map(IPv4Network, _SPECIAL.split()))
 
 Edits = list[tuple[int, int, int]]
 """The replaced ranges [start, stop) of a text in order, each with the length of its replacement."""
@@ -26,6 +35,7 @@ class _Mask(NamedTuple):
     span: Callable[[re.Match[str]], tuple[int, int] | None]  # the range of a match to replace; None to keep it
 
 
+@pin_characters
 def mask_pii(text: str, kinds: Sequence[str], edits: list[Edits] | None = None) -> tuple[str, int]:
     """Replace the given kinds ("email", "ip", "phone") by placeholders; return the text and the number of replacements.
 
@@ -61,7 +71,11 @@ def _put(mask: _Mask, text: str) -> tuple[str, Edits]:
 
 def _if_global(match: re.Match[str]) -> tuple[int, int] | None:
     is_version = _VERSION.search(match.string, max(match.start() - 10, 0), match.start())
-    return None if is_version or not IPv4Address(match[0]).is_global else match.span()
+    return None if is_version or not _is_global(match[0]) else match.span()
+
+
+def _is_global(address: str) -> bool:
+    return not any(IPv4Address(address) in network for network in _NOT_GLOBAL)
 
 
 def _if_in_use(match: re.Match[str]) -> tuple[int, int] | None:

@@ -4,13 +4,13 @@ The sentence marks are those of Unicode (UAX 29). Rules per language decide whet
 """
 
 import re
-import unicodedata
 from bisect import bisect
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import accumulate, groupby
 from typing import Final
 
+from preprocessing.characters import get_category, pin_characters
 from preprocessing.text.abbreviations import ANYWHERE, BEFORE_NUMBERS, COMMON_WORDS, ONLY_IN, ORDINALS, WITHOUT_MARKS
 from preprocessing.text.tidy import single_blanks
 
@@ -59,6 +59,7 @@ _FEWEST: Final = 3  # frequent words needed to guess a language
 _COMMON: Final = {code: frozenset(words.split()) for code, words in COMMON_WORDS.items()}
 
 
+@pin_characters
 def sentences(text: str, language: str = "") -> list[str]:
     """Split a normalized text into sentences, each with the white space before it; joined, they are the text.
 
@@ -203,7 +204,7 @@ def _letters(category: str) -> str:
 
     Georgian, which does not use capitals in text, and mathematical alphabets are excluded.
     """
-    codes = [code for code in range(0x20000) if unicodedata.category(chr(code)) == category]
+    codes = [code for code in range(0x20000) if get_category(chr(code)) == category]
     codes = [code for code in codes if not (0x10D0 <= code <= 0x10FF or 0x1D400 <= code <= 0x1D7FF)]
     runs = [[code for _, code in run] for _, run in groupby(enumerate(codes), key=lambda pair: pair[1] - pair[0])]
     return "".join(f"{chr(run[0])}-{chr(run[-1])}" for run in runs)

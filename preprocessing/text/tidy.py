@@ -6,6 +6,8 @@ from typing import Final, Literal
 
 import xxhash
 
+from preprocessing.characters import pin_characters
+
 Whitespace = Literal["collapse", "keep"]
 """Treatment of white space: "collapse" turns runs into one space and strips lines, "keep" preserves it."""
 
@@ -53,6 +55,7 @@ def decode(data: bytes) -> tuple[str, int]:
         return text, text.count("\ufffd") - data.count(b"\xef\xbf\xbd")
 
 
+@pin_characters
 def normalize(text: str, whitespace: Whitespace = "collapse") -> str:
     """Normalize a text: NFC, no control characters, single spaces, stripped lines, single blank lines.
 

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
+from preprocessing.characters import get_category, pin_characters
 from preprocessing.tokenization.specs import KINDS
 from preprocessing.tokenization.vocab import Vocab
 
@@ -55,6 +56,7 @@ def _num_lost(text: str, vocab: Vocab) -> int:
     return max(0, _num_marks(text) - _num_marks(vocab.normalize(text)))
 
 
+@pin_characters
 def _num_marks(text: str) -> int:
     """Return the number of combining marks, including those in composed characters.
 
@@ -62,4 +64,4 @@ def _num_marks(text: str) -> int:
     (3, 0)
     """
     decomposed = unicodedata.normalize("NFD", text)
-    return sum(unicodedata.category(char) == "Mn" for char in _BEYOND_ASCII.findall(decomposed))
+    return sum(get_category(char) == "Mn" for char in _BEYOND_ASCII.findall(decomposed))

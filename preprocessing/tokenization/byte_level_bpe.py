@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, Literal, NamedTuple
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from preprocessing.characters import pin_characters
 from preprocessing.files import parse_json
 from preprocessing.spec import ScaleOverrides, key, spec
 from preprocessing.tokenization import tokenizer_json
@@ -160,20 +161,21 @@ def _train(texts: Iterable[str], size: int, layout: Layout) -> BPEVocabulary:
     return BPEVocabulary(_with_specials(ordinary, layout), [_pair(merge) for merge in model["merges"]])
 
 
-def _short_words(text: str) -> Iterator[str]:
-    """Yield the text in parts, cut inside words of more than 1,000 characters.
+@pin_characters
+def _short_words(text: str) -> list[str]:
+    """Return the text in parts, cut inside words of more than 1,000 characters.
 
     The time of the library's trainer is quadratic in the longest word. The cuts lose only a few pairs of such a word.
 
     >>> [len(part) for part in _short_words("a " + "b" * 2500)]
     [1002, 1000, 500]
     """
-    start = 0
+    parts, start = list[str](), 0
     for word in _LONG_WORD.finditer(text):
         for stop in range(word.start() + _LONGEST_WORD, word.end(), _LONGEST_WORD):
-            yield text[start:stop]
+            parts.append(text[start:stop])
             start = stop
-    yield text[start:]
+    return [*parts, text[start:]]
 
 
 def _read(path: Path, size: int, layout: Layout) -> BPEVocabulary:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from sentencepiece import SentencePieceNormalizer, set_min_log_level
 
+from preprocessing.characters import get_category, pin_characters
+
 _NO_TEXT: Final = {"Cn", "Co", "Cs"}  # categories of code points outside text: unassigned, private use, surrogates
 _PLAIN: Final[dict[str, Any]] = dict.fromkeys(
     ("add_dummy_prefix", "escape_whitespaces", "remove_extra_whitespaces"), False
@@ -44,7 +46,7 @@ def _without_accents(lowercase: bool) -> list[tuple[str, str]]:
     reference leaves it decomposed.
     """
     default = SentencePieceNormalizer(rule_name=rule(lowercase=False), **_PLAIN)
-    chars = [char for char in map(chr, range(1, sys.maxunicode + 1)) if unicodedata.category(char) not in _NO_TEXT]
+    chars = [char for char in map(chr, range(1, sys.maxunicode + 1)) if get_category(char) not in _NO_TEXT]
     bare = [_bare(char, lowercase) for char in chars]
     replacements = [
         _bare(folded, lowercase) if _bare(folded, False) == unicodedata.normalize("NFC", folded) else once
@@ -55,6 +57,7 @@ def _without_accents(lowercase: bool) -> list[tuple[str, str]]:
     return [(char, after) for char, after in zip(chars, replacements, strict=True) if char != after]
 
 
+@pin_characters
 def _bare(text: str, lowercase: bool) -> str:
     """Remove nonspacing marks from a text, and optionally convert it to lower case.
 
@@ -62,5 +65,5 @@ def _bare(text: str, lowercase: bool) -> str:
     ('ete', 'Ete')
     """
     parts = unicodedata.normalize("NFD", text.lower() if lowercase else text)
-    bare = "".join(char for char in parts if unicodedata.category(char) != "Mn")
+    bare = "".join(char for char in parts if get_category(char) != "Mn")
     return unicodedata.normalize("NFC", bare)
