@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray for a driver that `ray job submit` started
 PRESTART: Final = "RAY_prestart_worker_first_driver"  # Ray starts a process per core before it knows their options
+RAYLET_PID: Final = "RAY_RAYLET_PID"
 NICENESS = "RAY_worker_niceness"  # Ray's default for workers is 15: training would almost stop if other programs run
 PREFIX = "sesame-"  # prefix of the temporary directories of our own Ray clusters
 TOO_SLOW = ("timed out during startup", "Timed out waiting for file")  # messages of Ray's node.py after a timeout
@@ -67,6 +68,7 @@ def ray_session(
     """
     if early := _early.get():
         early.wait(report)
+    _configure_ray()
     if "ray" not in sys.modules:
         report({"stage": "importing Ray"})
     import ray
@@ -165,7 +167,7 @@ def _prepare_session(
     address: str, *, cpus: int, gpus: int, dashboard: bool, logs: Path | None
 ) -> Iterator[Callable[[], None]]:
     """A function that connects to Ray. At the end of the block, the connection is closed and our own Ray is ended."""
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    _configure_ray()
     quiet = {"namespace": "sesame", "logging_level": logging.ERROR, "log_to_driver": False}
     # Ray creates sockets below this path, and their names are limited to 107 characters, so it must be short. Ray makes
     # its temporary directory public (0777), so it gets one inside a private directory.
@@ -208,6 +210,17 @@ def _prepare_session(
         _end(temporary)
         stack.close()
         shutil.rmtree(private, ignore_errors=True)
+
+
+def _configure_ray() -> None:
+    """Set the variables that Ray reads at its import.
+
+    If the raylet dies, Ray 2.60 ends a driver without a message if the parent of the driver has ended, as after `nohup
+    sesame run &` and a logout. It considers that parent the raylet. RAYLET_PID names a process to look at instead: this
+    one, which lives. Ray sets the variable again for its workers.
+    """
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    os.environ.setdefault(RAYLET_PID, str(os.getpid()))
 
 
 def _make_private_directory(above: Path) -> Path:

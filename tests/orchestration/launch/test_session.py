@@ -5,6 +5,8 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -230,3 +232,35 @@ def test_too_low_file_size_limit_gives_a_one_line_error_at_once(
     message = r"file size limit too low \(ulimit -f\): got .* MB, expected .* `ulimit -f unlimited`"
     with nullcontext() if is_enough else pytest.raises(ResourceError, match=message):
         session._check_file_limit()
+
+
+DETACHED = """
+import os, sys, time
+from pathlib import Path
+if os.fork():
+    os._exit(0)  # the parent ends, so that the process that starts Ray is a child of init
+os.setsid()
+while os.getppid() != 1:
+    time.sleep(0.01)
+from orchestration.launch import session
+with session.ray_session(cpus=1):
+    session._services["raylet"].kill()
+    session._services["raylet"].wait()
+    assert session.find_fault() == "Ray's raylet"
+    session.renew()
+    assert session.find_fault() == ""
+    Path(sys.argv[1]).write_text("renewed")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_driver_without_parent_survives_its_raylet(tmp_path: Path) -> None:
+    """`nohup sesame run &` and a logout; Ray ended such a driver without a message."""
+    mark, log = tmp_path / "mark", tmp_path / "log"
+    with log.open("wb") as output:
+        subprocess.run([sys.executable, "-c", DETACHED, str(mark)], check=True, stdout=output, stderr=output)
+    until_s = time.monotonic() + 300
+    while not mark.exists() and time.monotonic() < until_s:
+        time.sleep(0.5)
+    assert mark.exists(), log.read_text()
