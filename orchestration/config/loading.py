@@ -119,7 +119,7 @@ def parse_tokenizer(given: str, where: str) -> TokenizerSpec:
     """The tokenizer whose keys are YAML, e.g. "{kind: byte_level_bpe, vocab_size: 8000}". BadInput if it is invalid.
 
     >>> parse_tokenizer("{kind: bytes}", "--tokenizer").vocab_size
-    257
+    258
     """
     return validate(TokenizerOption, {"tokenizer": strict_yaml.parse(given, where)}, where).tokenizer
 

@@ -105,6 +105,8 @@ def _fill(values: Any, path: Sequence[str], annotation: Any) -> None:
     default = defaults[name]
     if name not in values and dataclasses.is_dataclass(default) and not isinstance(default, type):
         values[name] = dataclasses.asdict(default)
+    if name not in values and isinstance(default, tuple):
+        values[name] = list(default)
     _fill(values.get(name), rest, error_messages.annotations(part)[name])
 
 

@@ -35,11 +35,19 @@ def test_a_ring_of_two_workers_sends_the_expected_bytes() -> None:
 
 
 def test_cpu_time_of_a_process_and_its_children_is_measured() -> None:
-    burn = "import time\nwhile time.process_time() < {}: pass"
-    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn.format(0.6)!r}])"
+    burn = "import sys, time\nwhile time.process_time() < 0.6: pass\nprint(flush=True)\nsys.stdin.read()"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"
     began = time.time()
-    with subprocess.Popen([sys.executable, "-c", child]) as process, Tree(process.pid) as tree:
-        process.wait()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", child], **pipes) as process:
+        assert process.stdout
+        assert process.stdin
+        with Tree(process.pid) as tree:
+            process.stdout.readline()
+            samples = len(tree.seen)
+            while len(tree.seen) < samples + 2:  # a sample that began after all of the work
+                time.sleep(0.01)
+            process.stdin.close()
     most, others = tree.between(began, time.time())
     assert 0.2 < most < 1.0
     assert others < most

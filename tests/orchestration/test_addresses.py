@@ -22,6 +22,7 @@ COMMANDS: Any = typer.main.get_command(cli.app)
 ARGUMENTS = {
     "recipe": "bert_base",
     "run": "bert_base",
+    "runs": "bert_base",
     "prompts": "The",
     "folder": "new",
     "table": "albert-sp",
@@ -58,9 +59,19 @@ def work_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_writing_command_is_tested() -> None:
-    assert {"corpus", "train", "run", "eval", "ablation", "export", "register", "submit", "ui", "doctor"} <= {
-        *COMMANDS_WITH_OUTPUT
-    }
+    assert {
+        "corpus",
+        "train",
+        "run",
+        "eval",
+        "compare",
+        "ablation",
+        "export",
+        "register",
+        "submit",
+        "ui",
+        "doctor",
+    } <= {*COMMANDS_WITH_OUTPUT}
 
 
 @pytest.mark.parametrize("verb", COMMANDS_WITH_OUTPUT)

@@ -141,7 +141,7 @@ FRACTIONS = {
     *("accuracy_low", "accuracy_high", "ties", "ties_token", "chance", "majority", "macro_accuracy", "macro_low"),
     *("macro_high", "accuracy_of_anaphor_agreement", "accuracy_middle", "last_word", "last_token", "f1"),
     *("macro_f1", "matthews", "spearman", "pearson", "precision", "recall", "exact", "HasAns_f1", "NoAns_exact"),
-    *("best_exact", "top5", "rouge1", "rouge2", "rougeL", "rougeLsum", "bleu", "chrf", "coqa_f1"),
+    *("best_exact", "exact_match", "top5", "rouge1", "rouge2", "rougeL", "rougeLsum", "bleu", "chrf", "coqa_f1"),
 }
 OTHERS = {
     *("word_perplexity", "token_perplexity", "byte_perplexity", "bits_per_byte", "bits_per_character"),
