@@ -29,8 +29,10 @@ from pipeline.steps import (
     TextDirectory,
     chain_ledgers,
     check_fit,
+    count_hosts,
     describe_accent_loss,
     encode_shard,
+    find_url_field,
     implausible_sentences,
     lock_directory,
     phrases_of,
@@ -38,11 +40,14 @@ from pipeline.steps import (
     read_text,
     require_room,
     seal_of,
+    sum_hosts,
     sweep,
+    write_hosts,
+    write_sample,
 )
 from preprocessing.characters import UNICODE
 from preprocessing.errors import BadInput
-from preprocessing.files import write_atomic
+from preprocessing.files import TEMPORARY, write_atomic
 from preprocessing.manifest import FILE_NAME, Ledger, Manifest, MixtureGroupStats, ShardInfo
 from preprocessing.schema import SCHEMA_VERSION
 from preprocessing.tokenization import TokenizerSpec, Vocab, keeps_whitespace, train, without_whitespace
@@ -166,8 +171,7 @@ def _languages(texts: TextDirectory, stop: int, languages: Sequence[str]) -> np.
 
     A source that names several languages has a number of its own.
     """
-    _, first_S, source_N = np.unique(texts.plan_N["source"][:stop], return_index=True, return_inverse=True)
-    sources = [document.source for at in first_S.tolist() for document in texts.documents(at, at + 1)]
+    sources, source_N = texts.source_numbers(stop)
     named = [sorted(set(re.split(r"[^0-9A-Za-z]+", source)).intersection(languages)) for source in sources]
     groups = sorted({tuple(names) for names in named})
     return np.array([groups.index(tuple(names)) for names in named], np.int64)[source_N]
@@ -201,7 +205,8 @@ def encode_corpus(
         _language(corpus),
     )
     identity = {"text": texts.hash, "vocab": vocab.hash, "version": f"{SCHEMA_VERSION}.{ENCODER_VERSION}"}
-    identity["how"] = _digest({**asdict(marks), "phrases": corpus.phrases and "phrases"})
+    fields = {"fields": texts.fields} if texts.fields else {}
+    identity["how"] = _digest({**asdict(marks), "phrases": corpus.phrases and "phrases", **fields})
     bytes_left = sum(shard.bytes for shard in texts.shards if not (out / shard.name).exists())
     with lock_directory(out, need=int(_SHARD_TO_TEXT * bytes_left)):
         sweep(out, names)
@@ -219,6 +224,8 @@ def encode_corpus(
                     | "Shards" >> beam.Create(texts.shards)
                     | "Encode" >> beam.Map(encode_shard, str(texts.folder), str(out), marks, **identity)
                 )
+        write_sample(texts, out, [seal_of(out / name) for name in names])
+        hosts = _hosts(texts, out, beam_args)
         doubts = {
             "implausible_sentences": implausible_sentences(texts, marks),
             "stripped_marks": describe_accent_loss(texts, vocab),
@@ -226,13 +233,31 @@ def encode_corpus(
         doubts = {name: doubt for name, doubt in doubts.items() if doubt}
         for name, doubt in doubts.items():
             log.warning("%s of %s: %s", name.replace("_", " "), corpus.name, doubt)
-        manifest = _manifest(corpus, texts, vocab, [seal_of(out / name) for name in names], doubts)
+        manifest = _manifest(corpus, texts, vocab, [seal_of(out / name) for name in names], {**hosts, **doubts})
         manifest.save(out)
     return manifest
 
 
+def _hosts(texts: TextDirectory, out: Path, beam_args: Sequence[str]) -> dict[str, Any]:
+    """{"domains": counts by host} if the documents have URLs, else {}."""
+    field, counted = find_url_field(texts.fields), out / f"{TEMPORARY}hosts.json"
+    if not field:
+        return {}
+    with pipeline(out, 0, beam_args) as graph:
+        (
+            graph
+            | "Shards" >> beam.Create(texts.shards)
+            | "Hosts" >> beam.FlatMap(count_hosts, str(texts.folder), str(out), field)
+            | "By host" >> beam.GroupByKey()
+            | "Sum" >> beam.Map(sum_hosts)
+            | "All hosts" >> beam.combiners.ToList()
+            | "Write" >> beam.Map(write_hosts, str(counted))
+        )
+    return {"domains": json.loads(counted.read_bytes())}
+
+
 def _manifest(
-    corpus: Corpus, texts: TextDirectory, vocab: Vocab, seals: list[dict[str, Any]], doubts: dict[str, str]
+    corpus: Corpus, texts: TextDirectory, vocab: Vocab, seals: list[dict[str, Any]], facts: dict[str, Any]
 ) -> Manifest:
     shards = tuple(ShardInfo(**seal["info"]) for seal in seals)
     encoded = reduce(Ledger.merge, (Ledger.from_dict(seal["ledger"]) for seal in seals), Ledger())
@@ -255,7 +280,8 @@ def _manifest(
         | ({"encodings": texts.encodings} if texts.encodings else {})
         | ({"evaluation_texts": texts.evaluation_texts} if texts.evaluation_texts else {})
         | ({"phrases": _phrases(texts, seals)} if corpus.phrases else {})
-        | doubts,
+        | ({"repeated_substrings": texts.substrings} if texts.substrings else {})
+        | facts,
     )
 
 
@@ -286,8 +312,7 @@ def _mixture(corpus: Corpus, texts: TextDirectory, shards: Sequence[ShardInfo]) 
 
 def _portable(corpus: Corpus) -> dict[str, Any]:
     """A corpus as a dictionary, without local paths and independent of the order of its sources."""
-    plain = asdict(corpus) | {"sources": _sort_sources(corpus.sources), "phrases": corpus.phrases and "phrases"}
-    plain["clean"] = corpus.clean.causes
+    plain = corpus.causes | {"sources": _sort_sources(corpus.sources), "phrases": corpus.phrases and "phrases"}
     mixture = {group.name: [group.weight, _sort_sources(group.sources)] for group in corpus.mixture}
     del plain["mixture"]
     plain |= {"mixture": mixture} if mixture else {}

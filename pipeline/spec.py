@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from pipeline.own_filter import is_file_of_filter, read_own_filter
-from pipeline.readers import Source, absolute
+from pipeline.readers import Source, absolute, causes_of, list_kept_fields
 from preprocessing.credentials import has_credential, is_credential
 from preprocessing.errors import BadInput
 from preprocessing.spec import InvalidValue, key, require, require_name, spec
@@ -203,6 +203,10 @@ class Dedup:
     line_min_chars: int = key(
         default=0, doc="Minimum characters of lines that are kept once per corpus; 0: all lines are kept."
     )
+    # Lee et al. 2021, arXiv:2107.06499, section 4.1: 50 tokens of a BPE vocabulary.
+    substring_min_tokens: int = key(
+        default=0, doc="Minimum words and marks of substrings that are kept once per corpus, e.g. 50; 0: all stay."
+    )
     reference_corpora: tuple[str, ...] = key(
         default=(), doc="Corpora or text files whose documents are dropped from this corpus."
     )
@@ -217,6 +221,15 @@ class Dedup:
             self.line_min_chars,
             "0 or more characters",
         )
+        least = 10  # shorter ones are phrases that texts share without being copies
+        holds = self.substring_min_tokens == 0 or self.substring_min_tokens >= least
+        require(holds, "dedup.substring_min_tokens", self.substring_min_tokens, f"0, or {least} or more tokens")
+
+    @property
+    def causes(self) -> dict[str, Any]:
+        """The keys and values. `substring_min_tokens` is omitted at 0, so that corpora built before it keep their
+        hashes."""
+        return {name: value for name, value in asdict(self).items() if name != "substring_min_tokens" or value}
 
 
 @spec
@@ -315,6 +328,20 @@ class Corpus:
             once = all(of_groups.count(source) == 1 for source in of_groups)
             require(once, "mixture", [source.place for source in of_groups], "every source in exactly one group")
             object.__setattr__(self, "sources", of_groups)  # code that reads all text does not need the groups
+
+    @property
+    def causes(self) -> dict[str, Any]:
+        """The keys and values of the corpus, without keys at defaults that corpora built before them do not have."""
+        plain = asdict(self) | {"clean": self.clean.causes, "dedup": self.dedup.causes}
+        plain["sources"] = tuple(causes_of(source) for source in self.sources)
+        for group, of_group in zip(plain["mixture"], self.mixture, strict=True):
+            group["sources"] = tuple(causes_of(source) for source in of_group.sources)
+        return plain
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of documents that any source keeps, sorted."""
+        return tuple(sorted({name for source in self.sources for name in list_kept_fields(source)}))
 
     @property
     def groups_without_text(self) -> list[str]:

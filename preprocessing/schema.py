@@ -11,6 +11,7 @@ Document, one row of a shard (Arrow):
     unit_start      bool                    True where a phrase, or a word outside of phrases, begins; optional
   source            dictionary<string>      origin of the text (a name from the source: file, package, ...)
   key               fixed_size_binary(16)   xxh3-128 of the cleaned text, big-endian; a shard is sorted by it
+  metadata          struct<string, ...>     fields that the sources keep, e.g. url; only if any source keeps fields
 
 Sequence (`Row`), one training example, a dict of arrays over S (with special tokens):
   input_ids         int32 [S]
@@ -46,6 +47,7 @@ Batch, arrays for the model. Padded: input_ids, positions, token_type_ids are [B
   fresh             bool  [B]   only for these: True if a sequence does not continue the previous one in this slot
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -71,6 +73,11 @@ OPTIONAL: Final = frozenset({"unit_starts"})
 
 ON_DEMAND: Final = frozenset({"sentence_starts", "counts", "stream"})
 """The columns that every packing can produce; they are only computed if the masking or the objective needs them."""
+
+Metadata = Mapping[str, str | None]
+"""The fields that stay with a document, e.g. its URL, by name; None if the document lacks a field."""
+
+NO_METADATA: Final[Metadata] = {}
 
 Ints = npt.NDArray[np.integer]
 Bools = npt.NDArray[np.bool_]

@@ -16,12 +16,18 @@ import pyarrow as pa
 from preprocessing.errors import BadInput
 from preprocessing.files import HashingWriter, write_atomic, xxh3_file
 from preprocessing.manifest import AGAIN, FILE_NAME, Manifest, MixtureGroupStats, ShardInfo
-from preprocessing.schema import SPLITS, Bools, Ints
+from preprocessing.schema import NO_METADATA, SPLITS, Bools, Ints, Metadata
 
 Stamp = tuple[int, int] | None
 """Size and modification time of a file; None if it is missing."""
+METADATA: Final = "metadata"  # last column: a struct of strings, only if a source keeps fields
 _CHANGED: Final = "has changed while it was read"
 _RESTORE: Final = f"restore it, or delete {FILE_NAME} there and {AGAIN}"
+
+
+def metadata_type(fields: Sequence[str]) -> pa.DataType:
+    """The type of a column of metadata with these fields."""
+    return pa.struct([pa.field(name, pa.string()) for name in fields])
 
 
 def shard_name(split: str, shard: int, num_shards: int) -> str:
@@ -43,9 +49,12 @@ def write_shard(
     *,
     vocab_size: int,
     unit_starts: Sequence[Bools] | None = None,
+    metadata: Sequence[Metadata] | None = None,
+    fields: Sequence[str] = (),
 ) -> ShardInfo:
     """Write documents as a shard; each argument has one element per document. Equal documents give equal bytes.
 
+    With `fields`, the shard has a column `metadata` with these fields of `metadata`; a missing one is null.
     `shard_name` makes the name of `path`. Raises ValueError for columns of different lengths, for an empty document,
     for a document that does not begin with a sentence, and for an id that is not less than `vocab_size`.
     """
@@ -72,13 +81,17 @@ def write_shard(
     token_T = pa.StructArray.from_arrays([pa.array(column_T) for column_T in tokens.values()], list(tokens))
     names, source_N = np.unique(np.array(source, object), return_inverse=True)
     index_N = pa.array(source_N).cast(_index_type(len(names)))
-    batch = pa.record_batch(
-        {
-            "tokens": pa.ListArray.from_arrays(offset_N1.astype(np.int32), token_T),
-            "source": pa.DictionaryArray.from_arrays(index_N, pa.array(names, pa.string())),
-            "key": pa.array(key, pa.binary(16)),
-        }
-    )
+    columns = {
+        "tokens": pa.ListArray.from_arrays(offset_N1.astype(np.int32), token_T),
+        "source": pa.DictionaryArray.from_arrays(index_N, pa.array(names, pa.string())),
+        "key": pa.array(key, pa.binary(16)),
+    }
+    if fields:
+        _require(metadata is not None and len(metadata) == len(ids), path, "each document must have metadata")
+        texts = [pa.array([each.get(name) for each in metadata or ()], pa.string()) for name in fields]
+        _require(all(isinstance(text, pa.Array) for text in texts), path, "metadata must have fewer than 2**31 bytes")
+        columns[METADATA] = pa.StructArray.from_arrays(texts, list(fields))
+    batch = pa.record_batch(columns)
     size, digest = 0, ""  # computed before writing, so that errors of the disk are detected
 
     def write(file: BinaryIO) -> None:
@@ -106,6 +119,7 @@ class Shard:
             with pa.memory_map(str(self.path)) as file:
                 batch = pa.ipc.open_file(file).get_batch(0)
             tokens, self._source, self._key = (batch.column(name) for name in ("tokens", "source", "key"))
+            self._metadata = batch.column(METADATA) if METADATA in batch.schema.names else None
             self._token_T = tokens.values
             self._word_starts, self._sentence_starts = map(self._token_T.field, ("word_start", "sentence_start"))
             self.ids_T: Ints = self._token_T.field("id").to_numpy(zero_copy_only=True)
@@ -162,12 +176,32 @@ class Shard:
         """The key of document i, 16 bytes."""
         return self._key[i].as_py()
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of the metadata; () if the corpus has none."""
+        return () if self._metadata is None else tuple(field.name for field in self._metadata.type)
+
+    def metadata(self, i: int) -> Metadata:
+        """The metadata of document i; empty if the corpus has none."""
+        return NO_METADATA if self._metadata is None else self._metadata[i].as_py()
+
+    def field(self, name: str) -> list[str | None]:
+        """The values of a field of the metadata, one for each document."""
+        return [None] * len(self) if self._metadata is None else self._metadata.field(name).to_pylist()
+
+    def find_keys(self, digits: str) -> list[int]:
+        """The documents whose keys begin with these hexadecimal digits, at most 32."""
+        low, high = (int(digits.ljust(32, filler), 16).to_bytes(16, "big") for filler in ("0", "f"))
+        keys = self._key.buffers()[1].to_pybytes()
+        return [i for i in range(len(self)) if low <= keys[16 * i : 16 * i + 16] <= high]
+
     def tokens(self, i: int) -> Ints:
         """The token ids of document i, a view."""
         return self.ids_T[self.offset_N1[i] : self.offset_N1[i + 1]]
 
     def document(self, i: int) -> dict[str, Any]:
-        """All columns of document i: ids, start flags (unit_starts only if `has_units`), source and key."""
+        """All columns of document i: ids, start flags (unit_starts only if `has_units`), source, key and metadata (only
+        if the corpus has any)."""
         start, stop = self.offset_N1[i : i + 2].tolist()
         units = {"unit_starts": self.unit_starts(start, stop)} if self.has_units else {}
         return {
@@ -177,6 +211,7 @@ class Shard:
             **units,
             "source": self.source(i),
             "key": self.key(i),
+            **({"metadata": self.metadata(i)} if self.fields else {}),
         }
 
 

@@ -67,7 +67,7 @@ class DataFrame:
                 (3, "invalid data: got 3, expected a path"),
                 ({"text": ["a"]}, "invalid data: got a dict, expected a path.*; pass a list of mappings"),
                 (DataFrame(), "invalid data: got a DataFrame, expected a path.*; convert it"),
-                ({"One text.", "Two."}, r"invalid data: got a set, .*; pass sorted\(data\)"),
+                ({"One text."}, r"invalid data: got a set, .*; pass sorted\(data\)"),
                 (
                     [{"a": "x", "b": "y"}],
                     "invalid data: got a list without the column 'text', expected one of 'a', 'b'",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # these import the launcher and the tracker, which most comma
     from orchestration.jobs.run_list import RunSummary, list_runs, summarize_run
     from orchestration.jobs.run_tracking import catch_up
     from orchestration.jobs.runs import (
+        corpus_folder_of,
         eval_tasks_of,
         list_saved_steps,
         result_of,
@@ -46,6 +47,7 @@ __all__ = [
     "advise_on_memory",
     "catch_up",
     "cluster_of",
+    "corpus_folder_of",
     "eval_tasks_of",
     "export",
     "list_runs",
@@ -75,6 +77,7 @@ _LAZY: Final = {
     "run_list": ("RunSummary", "list_runs", "summarize_run"),
     "run_tracking": ("catch_up",),
     "runs": (
+        "corpus_folder_of",
         "eval_tasks_of",
         "list_saved_steps",
         "result_of",

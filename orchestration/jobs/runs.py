@@ -48,6 +48,15 @@ def run_of(flags: JobFlags) -> Run:
     return job.pretraining()
 
 
+def corpus_folder_of(flags: JobFlags) -> Path:
+    """The directory of the corpus of a run, or else of the recipe. Raises BadInput if it does not exist."""
+    if folder := _find_run(flags):
+        return Path(load_stored_run(folder).corpus)
+    job = open_job(flags)
+    require_corpus(job)
+    return job.plan.corpus.folder
+
+
 def eval_tasks_of(flags: JobFlags) -> list[str]:
     """The evaluation tasks of the recipe of a run; all tasks of held-out documents if it names none."""
     if folder := _find_run(flags):

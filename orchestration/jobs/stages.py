@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 from orchestration.config import Recipe, compute_digest, flatten
 from orchestration.jobs import part_code
-from pipeline.readers import causes_of
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json, read_object, write_atomic
@@ -149,11 +148,7 @@ def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> JobPlan:
 
 def plan_text(corpus: Corpus, inputs: str, out: Path) -> JobStage:
     """The stage of the cleaned documents of `corpus`; `inputs` is the fingerprint of the text."""
-    spec = _plain(asdict(corpus))
-    spec["clean"] = _plain(corpus.clean.causes)
-    spec["sources"] = [_plain(causes_of(source)) for source in corpus.sources]
-    for group, of_group in zip(spec["mixture"], corpus.mixture, strict=True):
-        group["sources"] = [_plain(causes_of(source)) for source in of_group.sources]
+    spec = _plain(corpus.causes)
     del spec["clean"]["max_unreadable_ratio"]  # controls whether a text is made, not its content
 
     for name in _MARKS:

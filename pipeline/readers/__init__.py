@@ -16,6 +16,7 @@ from pipeline.readers.html import HtmlReader
 from pipeline.readers.in_memory import is_in_memory, save_texts
 from pipeline.readers.json_array import JsonArrayReader
 from pipeline.readers.jsonl import JsonlReader, MissingKey
+from pipeline.readers.metadata import list_kept_fields
 from pipeline.readers.parallel import ParallelReader
 from pipeline.readers.python_docs import PythonDocsReader
 from pipeline.readers.reader import Reader
@@ -61,6 +62,7 @@ __all__ = [
     "absolute",
     "causes_of",
     "is_in_memory",
+    "list_kept_fields",
     "list_unread_files",
     "make_change_error",
     "piece_records",

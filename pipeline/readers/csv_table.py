@@ -17,6 +17,7 @@ from pipeline.readers.files import (
 )
 from pipeline.readers.jsonl import check_field
 from pipeline.readers.lines import TextLine, lines
+from pipeline.readers.metadata import require_fields, require_present
 from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN, CUT_OFF, SNIPPET, Record
 from pipeline.readers.transcode import Transcoder, require_encoding
@@ -40,6 +41,7 @@ class CsvReader(FileReader):
     names: ClassVar[tuple[str, ...]] = ("csv", "tsv")
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
+    metadata_fields: ClassVar[tuple[str, ...] | None] = None
 
     kind: Literal["csv"] = "csv"
     path: str = key(doc="Path, pattern with * or URL of a file or directory.")
@@ -50,10 +52,12 @@ class CsvReader(FileReader):
         default=(), doc="File extensions to read in a directory; []: the default ones of the format."
     )
     encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
+    keep: tuple[str, ...] = key(default=(), doc="Columns to keep as metadata, e.g. [url, id], or numbers.")
 
     def __post_init__(self) -> None:
         require(len(self.delimiter) <= 1, "csv.delimiter", self.delimiter, "one character or an empty string")
         require_encoding("csv.encoding", self.encoding)
+        require_fields("csv", self.keep, self.metadata_fields)
 
     @classmethod
     def from_name(cls, name: str, place: str) -> Self:
@@ -88,12 +92,14 @@ class CsvReader(FileReader):
         read = _Lines(lines(file.path, 0, None, limit, recode, recode.whole))
         width, url = 0, -1
         column = int(self.text_key) - 1 if _is_number(self.text_key) else -1
+        kept = dict[str, int]()
         for row in rows(iter(read), separator, detect_quoting(start, separator), limit, lambda line: decode(line)):
             why = row.fault
             if not why and not any(row.cells):
                 why = BETWEEN
             elif not why and not width:
                 width = len(row.cells)
+                kept = _find_kept_columns(file, row.cells, self.keep, has_header=column < 0)
                 if column < 0 or column >= width:
                     column, why = _column(file, row.cells, self.text_key), BETWEEN
                 if self.url_key:
@@ -106,7 +112,9 @@ class CsvReader(FileReader):
                 yield Record(file.label, row.size, fault=why, start=row.start, snippet=row.snippet)
             else:
                 address = row.cells[url] if url >= 0 else ""
-                yield Record(file.label, row.size, row.cells[column], row.repaired, start=row.start, url=address)
+                record = Record(file.label, row.size, row.cells[column], row.repaired, start=row.start, url=address)
+                values = {name: row.cells[at] or None for name, at in kept.items()}
+                yield record._replace(metadata=values) if kept else record
 
 
 class _Lines:
@@ -157,6 +165,17 @@ def _column(file: InputFile, header: list[str], field: str) -> int:
             "a column with --data PATH#COLUMN or with `text_key` of the source, by its number if the file has no header"
         )
     return names.index(field)
+
+
+def _find_kept_columns(file: InputFile, first: list[str], keep: tuple[str, ...], has_header: bool) -> dict[str, int]:
+    """The index of each column of `keep`, by name or by number. Raises BadInput if one is missing."""
+    names = [name.strip() for name in first] if has_header else [str(number + 1) for number in range(len(first))]
+    require_present(file.path, keep, names)
+    if twice := [name for name in keep if names.count(name) > 1]:
+        raise BadInput(
+            f"{file.path}: ambiguous column: {names.count(twice[0])} columns are named {twice[0]!r}; rename the others"
+        )
+    return {name: names.index(name) for name in keep}
 
 
 def _url_column(file: InputFile, header: list[str], field: str) -> int:

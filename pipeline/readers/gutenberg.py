@@ -1,7 +1,8 @@
 """Books of Project Gutenberg: each file is one document, without headers, licenses and transcriber's notes."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import ClassVar, Final, Literal, Self
 
 from pipeline.readers.book_contents import without_contents
@@ -9,6 +10,7 @@ from pipeline.readers.book_matter import without_italics, without_notes
 from pipeline.readers.file_ranges import FileRange
 from pipeline.readers.files import display_path
 from pipeline.readers.lines import TextLine
+from pipeline.readers.metadata import require_fields
 from pipeline.readers.plain import line_records, never
 from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import Record
@@ -38,6 +40,14 @@ _CREDITS: Final = re.compile(
     r"(?:.+\n)*\s*",
     re.IGNORECASE,
 )
+_LONGEST_HEADER: Final = 5_000  # characters
+_HEADER_FIELDS: Final = {
+    "author": re.compile(r"^Author: *(\S.*)$", re.MULTILINE),
+    "date": re.compile(r"^Release Date: *(\S[^\[\n]*)", re.MULTILINE | re.IGNORECASE),
+    "id": re.compile(r"\[e(?:book|text) ?#(\d+)\]", re.IGNORECASE),
+    "language": re.compile(r"^Language: *(\S.*)$", re.MULTILINE),
+    "title": re.compile(r"^Title: *(\S.*)$", re.MULTILINE),
+}
 _MARK: Final = re.compile(
     rb"\*\*\*\s?START\s+OF\s+TH(?:E|IS)\s+PROJECT\s+GUTENBERG|\*END[ *]*THE SMALL PRINT", re.IGNORECASE
 )
@@ -50,14 +60,19 @@ class GutenbergReader(FileReader):
     names: ClassVar[tuple[str, ...]] = ("gutenberg",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = ()
+    metadata_fields: ClassVar[tuple[str, ...] | None] = ("author", "date", "id", "language", "title")
 
     kind: Literal["gutenberg"] = "gutenberg"
     path: str = key(doc="Path, pattern with * or URL of a file or directory.")
     extensions: tuple[str, ...] = key(default=(), doc="File extensions to read in a directory; []: all files.")
     encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
+    keep: tuple[str, ...] = key(
+        default=(), doc="Fields of the header to keep as metadata: author, date, id, language, title."
+    )
 
     def __post_init__(self) -> None:
         require_encoding("gutenberg.encoding", self.encoding)
+        require_fields("gutenberg", self.keep, self.metadata_fields)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -67,13 +82,27 @@ class GutenbergReader(FileReader):
         return f"{display_path(self.path, self.extensions)}: read as gutenberg"
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
-        return line_records(piece, never, book, limit, self.encoding)
+        return line_records(piece, never, partial(book, keep=self.keep), limit, self.encoding)
 
 
-def book(label: str, block: TextLine) -> Record:
+def book(label: str, block: TextLine, keep: Sequence[str] = ()) -> Record:
     """The record of a book, without Project Gutenberg's header and license, notes, contents and italics marks."""
     text, repaired = decode(block.content)
-    return Record(label, block.size, strip_boilerplate(text.replace("\r\n", "\n")), repaired, start=block.start)
+    text = text.replace("\r\n", "\n")
+    record = Record(label, block.size, strip_boilerplate(text), repaired, start=block.start)
+    return record._replace(metadata=header_fields(text, keep)) if keep else record
+
+
+def header_fields(text: str, keep: Sequence[str]) -> dict[str, str | None]:
+    r"""These fields of the header of a book: author, date, id (the number of the book), language, title.
+
+    >>> header_fields("Title: X\nRelease Date: May 5, 2006 [EBook #18]\n\n*** START OF", ("id", "title", "author"))
+    {'id': '18', 'title': 'X', 'author': None}
+    """
+    start = _START.search(text)
+    header = text[: start.start() if start else _LONGEST_HEADER]
+    found = {name: pattern.search(header) for name, pattern in _HEADER_FIELDS.items()}
+    return {name: match[1].strip() if (match := found[name]) else None for name in keep}
 
 
 @pin_characters

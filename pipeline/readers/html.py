@@ -7,7 +7,8 @@ from typing import ClassVar, Final, Literal, Self
 from pipeline.readers.file_ranges import FileRange
 from pipeline.readers.files import describe_fault, display_path, open_bytes, plain_suffix, wide_encoding
 from pipeline.readers.lines import rest_of
-from pipeline.readers.page import MOST_HTML, is_too_deep, text_of
+from pipeline.readers.metadata import require_fields
+from pipeline.readers.page import MOST_HTML, is_too_deep, page_fields, text_of
 from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import SNIPPET, Record
 from pipeline.readers.transcode import require_encoding
@@ -30,6 +31,7 @@ class HtmlReader(FileReader):
     names: ClassVar[tuple[str, ...]] = ("html",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
+    metadata_fields: ClassVar[tuple[str, ...] | None] = ("language", "title", "url")
 
     kind: Literal["html"] = "html"
     path: str = key(doc="Path, pattern with * or URL of a file or directory.")
@@ -37,9 +39,11 @@ class HtmlReader(FileReader):
         default=(), doc="File extensions to read in a directory; []: the default ones of the format."
     )
     encoding: str = key(default="", doc="Text encoding of all files; empty: declared by each page, or detected.")
+    keep: tuple[str, ...] = key(default=(), doc="Fields of a page to keep as metadata: language, title, url.")
 
     def __post_init__(self) -> None:
         require_encoding("html.encoding", self.encoding)
+        require_fields("html", self.keep, self.metadata_fields)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -66,7 +70,8 @@ class HtmlReader(FileReader):
             content = b"\n".join(to_utf8(line, encoding) for line in content.split(b"\n"))
         html, lost = decode(content if encoding.mixed else to_utf8(content, encoding))
         encoding_name = wide or ("" if encoding == UTF8 else str(encoding))
-        yield Record(file.label, size, text_of(html), lost, encoding=encoding_name)
+        record = Record(file.label, size, text_of(html), lost, encoding=encoding_name)
+        yield record._replace(metadata=page_fields(html, self.keep)) if self.keep else record
 
 
 def _encoding(content: bytes) -> Encoding:

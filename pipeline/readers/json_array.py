@@ -9,9 +9,10 @@ from itertools import islice
 from typing import BinaryIO, ClassVar, Final, Literal, Self
 
 from pipeline.readers.file_ranges import FileRange
-from pipeline.readers.files import display_path, open_bytes, wide_encoding
-from pipeline.readers.jsonl import check_field, fields_with, parse_line, scan
+from pipeline.readers.files import Sides, display_path, find_single_files, open_bytes, wide_encoding
+from pipeline.readers.jsonl import check_field, fields_with, parse_line, require_keys, scan
 from pipeline.readers.lines import TextLine, drop_record, rest_of
+from pipeline.readers.metadata import require_fields
 from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from pipeline.readers.transcode import encoding_of, require_encoding
@@ -41,6 +42,7 @@ class JsonArrayReader(FileReader):
     names: ClassVar[tuple[str, ...]] = ("json",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
+    metadata_fields: ClassVar[tuple[str, ...] | None] = None
 
     kind: Literal["json"] = "json"
     path: str = key(doc="Path, pattern with * or URL of a file or directory.")
@@ -53,9 +55,11 @@ class JsonArrayReader(FileReader):
         default=(), doc="File extensions to read in a directory; []: the default ones of the format."
     )
     encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
+    keep: tuple[str, ...] = key(default=(), doc="Keys to keep as metadata, e.g. [url, id]; dots separate nested keys.")
 
     def __post_init__(self) -> None:
         require_encoding("json.encoding", self.encoding)
+        require_fields("json", self.keep, self.metadata_fields)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -67,6 +71,11 @@ class JsonArrayReader(FileReader):
     def describe(self) -> str:
         return f"{display_path(self.path, self.extensions)}: read as a JSON array, one document per element"
 
+    def files(self) -> list[Sides]:
+        found = find_single_files(self.path, self.extensions or self.usual)
+        require_keys(self.path, [file for (file,) in found], self.keep)
+        return found
+
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         file = piece.file
         detected = Encoding(codec(self.encoding)) if self.encoding else encoding_of(file)
@@ -74,7 +83,7 @@ class JsonArrayReader(FileReader):
         name = wide_encoding(file.path) or ("" if detected == UTF8 or detected.mixed else str(detected))
         with open_bytes(file.path, encoding=other) as stream:
             for element in _Elements(stream, self.text_key, limit):
-                record = _document(file.label, element, self.text_key, self.spans_key, self.url_key)
+                record = _document(file.label, element, self)
                 yield record._replace(encoding=name) if name else record
             yield from rest_of(stream, file.label)
 
@@ -211,10 +220,10 @@ class _Elements:
         return sum(map(len, iter(lambda: self.stream.read(_READ), b"")))
 
 
-def _document(label: str, element: TextLine, field: str, spans: str, url: str) -> Record:
+def _document(label: str, element: TextLine, source: JsonArrayReader) -> Record:
     """The record of an element."""
     if element.fault:
         return drop_record(label, element, element.fault)
     if not element.content.startswith(b'"'):
-        return parse_line(label, element, field, spans, url)
-    return parse_line(label, element._replace(content=b'{"text": ' + element.content + b"}"))
+        return parse_line(label, element, source.text_key, source.spans_key, source.url_key, source.keep)
+    return parse_line(label, element._replace(content=b'{"text": ' + element.content + b"}"), keep=source.keep)

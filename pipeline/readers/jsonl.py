@@ -8,8 +8,18 @@ from functools import partial
 from typing import Any, ClassVar, Final, Literal, Self
 
 from pipeline.readers.file_ranges import FileRange, pieces_at, text_cuts
-from pipeline.readers.files import Sides, display_path, plain_suffix
+from pipeline.readers.files import (
+    SNIFFED,
+    TORN,
+    InputFile,
+    Sides,
+    display_path,
+    find_single_files,
+    head,
+    plain_suffix,
+)
 from pipeline.readers.lines import TextLine, drop_record
+from pipeline.readers.metadata import overlapping_blocks, require_fields, require_present, to_text
 from pipeline.readers.plain import always, is_blank, line_records
 from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN, CUT_OFF, Record
@@ -29,6 +39,8 @@ _MOST_ASKED: Final = 1000  # lines searched for a key that the first lines lack
 _OF_NUMBER: Final = re.compile(r"[-+.0-9eE]+")
 _WORDS: Final = ("true", "false", "null", "-Infinity", "NaN")
 _LONGEST_ESCAPE: Final = 6  # characters of an escape, e.g. \u0041
+_MOST_HEADS: Final = 20  # files whose beginnings are searched for keys
+_BETWEEN_VALUES: Final = re.compile(r"[\s,]*")
 _ABSENT: Final = object()
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half of a surrogate pair: valid in JSON, not in UTF-8
 
@@ -54,6 +66,7 @@ class JsonlReader(FileReader):
     names: ClassVar[tuple[str, ...]] = ("jsonl",)
     leads: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")  # not .json, which may be a settings file
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
+    metadata_fields: ClassVar[tuple[str, ...] | None] = None
 
     kind: Literal["jsonl"] = "jsonl"
     path: str = key(doc="Path, pattern with * or URL of a file or directory.")
@@ -67,9 +80,11 @@ class JsonlReader(FileReader):
         default=(), doc="File extensions to read in a directory; []: the default ones of the format."
     )
     encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
+    keep: tuple[str, ...] = key(default=(), doc="Keys to keep as metadata, e.g. [url, id]; dots separate nested keys.")
 
     def __post_init__(self) -> None:
         require_encoding("jsonl.encoding", self.encoding)
+        require_fields("jsonl", self.keep, self.metadata_fields)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -86,12 +101,17 @@ class JsonlReader(FileReader):
     def describe(self) -> str:
         return f"{display_path(self.path, self.extensions)}: read as jsonl"
 
+    def files(self) -> list[Sides]:
+        found = find_single_files(self.path, self.extensions or self.usual)
+        require_keys(self.path, [file for (file,) in found], self.keep)
+        return found
+
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
         (file,) = sides
         return pieces_at(file, text_cuts(file, step))
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
-        parse = partial(parse_line, field=self.text_key, spans=self.spans_key, url=self.url_key)
+        parse = partial(parse_line, field=self.text_key, spans=self.spans_key, url=self.url_key, keep=self.keep)
         return line_records(piece, always, parse, limit, self.encoding)
 
 
@@ -136,8 +156,11 @@ def check_field(path: str, fields: Sequence[str] | None, field: str = "text") ->
         )
 
 
-def parse_line(label: str, block: TextLine, field: str = "text", spans: str = "", url: str = "") -> Record:
-    """The record of a line: the string at key `field`, the character ranges at key `spans`, and the address at `url`.
+def parse_line(
+    label: str, block: TextLine, field: str = "text", spans: str = "", url: str = "", keep: Sequence[str] = ()
+) -> Record:
+    """The record of a line: the string at key `field`, the character ranges at key `spans`, the address at key `url`,
+    and the values at the keys `keep`.
 
     A key may contain dots for nested objects. Unpaired surrogates become U+FFFD.
     """
@@ -164,9 +187,57 @@ def parse_line(label: str, block: TextLine, field: str = "text", spans: str = ""
         text, halves = _SURROGATE.subn("\ufffd", text)
         repaired += halves
     address = _at(value, url) if url else ""
-    return Record(
-        label, block.size, text, repaired, "", block.start, b"", ranges, url=address if isinstance(address, str) else ""
-    )
+    address = address if isinstance(address, str) else ""
+    record = Record(label, block.size, text, repaired, "", block.start, b"", ranges, url=address)
+    return record._replace(metadata=_metadata(value, keep)) if keep else record
+
+
+def _metadata(value: Any, keep: Sequence[str]) -> dict[str, str | None]:
+    found = {name: _at(value, name) for name in keep}
+    return {name: None if one is _ABSENT else to_text(one) for name, one in found.items()}
+
+
+def require_keys(path: str, files: Sequence[InputFile], keep: Sequence[str]) -> None:
+    """Raise BadInput if no object in these JSON files has a key of `keep`.
+
+    The beginnings of the files are searched first, then all files, for the quoted last part of the key.
+    """
+    if not keep or not files:
+        return
+    have = dict[str, None]()
+    for file in files[:_MOST_HEADS]:
+        with suppress(*TORN):
+            have |= dict.fromkeys(_iterate_keys(head(file.path, SNIFFED)))
+    missing = [name for name in keep if name not in have]
+    for file in files:
+        if not missing:
+            return
+        for block in overlapping_blocks(file.path):
+            missing = [name for name in missing if not _mentions(block, name)]
+    require_present(path, missing, [*have])
+
+
+def _mentions(block: bytes, name: str) -> bool:
+    last = name.rpartition(".")[2]
+    return any(json.dumps(last, ensure_ascii=is_escaped).encode() in block for is_escaped in (False, True))
+
+
+def _iterate_keys(start: bytes) -> Iterator[str]:
+    """The keys of the objects at the start of a file of JSON Lines or of an array; nested ones after a dot."""
+    text = decode(start)[0]
+    at = len(text) - len(text.lstrip("\ufeff \t\r\n[,"))
+    with suppress(ValueError, RecursionError):
+        while at < len(text):
+            value, stop = scan(text, at)
+            yield from _paths(value)
+            between = _BETWEEN_VALUES.match(text, stop)
+            at = between.end() if between else len(text)
+
+
+def _paths(value: Any, before: str = "") -> Iterator[str]:
+    for name, below in value.items() if isinstance(value, dict) else ():
+        yield before + name
+        yield from _paths(below, f"{before}{name}.")
 
 
 def _breaks_off(content: bytes, line: str, error: json.JSONDecodeError) -> bool:

@@ -1,8 +1,10 @@
 """HTML page -> main text, by resiliparse. Used for web archives and HTML files."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
+from pipeline.readers.metadata import to_text
 from preprocessing.encodings import read_declared_codec
 
 # resiliparse is imported inside of functions, so that its library is loaded only for pages.
@@ -30,6 +32,22 @@ def text_of(html: str) -> str:
     from resiliparse.extract.html2text import extract_plain_text
 
     return str(extract_plain_text(html, main_content=True, list_bullets=False, alt_texts=False))
+
+
+def page_fields(html: str, keep: Sequence[str]) -> dict[str, str | None]:
+    """These fields of a page: language, title, url (the canonical one); None for a missing or empty one."""
+    from resiliparse.parse.html import HTMLTree
+
+    tree = HTMLTree.parse(html)
+    root = tree.document
+    link = root.query_selector('link[rel="canonical"]') if root else None
+    page = root.query_selector("html") if root else None
+    values = {
+        "language": page.getattr("lang") if page else None,
+        "title": " ".join((tree.title or "").split()),
+        "url": link.getattr("href") if link else None,
+    }
+    return {name: to_text(values[name] or None) for name in keep}
 
 
 def is_too_deep(html: bytes) -> bool:

@@ -36,6 +36,7 @@ class ParallelReader:
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = ()
     of_folder: ClassVar[bool] = False
+    metadata_fields: ClassVar[tuple[str, ...] | None] = ()
     has_urls: ClassVar[bool] = False
 
     kind: Literal["parallel"] = "parallel"

@@ -54,6 +54,7 @@ class PythonDocsReader:
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = ()
     of_folder: ClassVar[bool] = False
+    metadata_fields: ClassVar[tuple[str, ...] | None] = ()
     has_urls: ClassVar[bool] = False
 
     kind: Literal["python_docs"] = "python_docs"

@@ -72,6 +72,9 @@ class Reader(Protocol):
     usual: ClassVar[tuple[str, ...]]
     """Default file extensions in a directory, if the key `extensions` is empty; (): all files."""
 
+    metadata_fields: ClassVar[tuple[str, ...] | None]
+    """Fields of a document that the key `keep` may name; None: any field of the files; (): none, and no such key."""
+
     @property
     def kind(self) -> str:
         """The name of the format in a corpus file."""
@@ -132,6 +135,7 @@ class FileReader:
 
     located: ClassVar[tuple[str, ...]] = ("path",)
     usual: ClassVar[tuple[str, ...]]
+    metadata_fields: ClassVar[tuple[str, ...] | None] = ()
 
     kind: str = ""
     path: str

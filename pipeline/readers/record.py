@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple
 
+from preprocessing.schema import NO_METADATA, Metadata
+
 BETWEEN: Final = "between_documents"  # fault of bytes outside of documents: blank lines, program code, headers
 SKIPPED: Final = frozenset({"http_error", "not_a_page", "revisit", "unknown_record"})  # documents of other types
 # faults in undamaged input; not counted as rejects
@@ -24,4 +26,5 @@ class Record(NamedTuple):
     snippet: bytes = b""  # the first 200 bytes of input with a fault
     spans: tuple[tuple[int, int], ...] = ()  # character ranges of the text: phrases, or sides of a translation
     encoding: str = ""  # original encoding, if not UTF-8 (encodings.py)
+    metadata: Metadata = NO_METADATA  # values of the fields that the source keeps
     url: str = ""  # address of a page, if the source has it

@@ -8,6 +8,7 @@ import glob
 import json
 import posixpath
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from pipeline.readers.files import (
     read_stored_head,
 )
 from pipeline.readers.jsonl import as_spans, check_field
+from pipeline.readers.metadata import require_fields, require_present, to_text
 from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import SNIPPET, Record
 from pipeline.readers.zip_archive import is_member
@@ -48,6 +50,7 @@ class TableReader(FileReader):
     names: ClassVar[tuple[str, ...]] = ("table",)
     leads: ClassVar[tuple[str, ...]] = (".parquet", ".arrow", ".arrows", ".feather", ".ipc")
     usual: ClassVar[tuple[str, ...]] = leads
+    metadata_fields: ClassVar[tuple[str, ...] | None] = None
 
     kind: Literal["table"] = "table"
     path: str = key(doc="Path, pattern with * or URL of a file or directory.")
@@ -55,6 +58,10 @@ class TableReader(FileReader):
     spans_key: str = key(default="", doc="Column of the phrase positions: [[start, stop], ...] in characters.")
     url_key: str = key(default="", doc="Column of the URL of each document, for clean.urls.")
     split: str = key(default=_SPLIT, doc="Split of a dataset directory with several splits.")
+    keep: tuple[str, ...] = key(default=(), doc="Columns to keep as metadata, e.g. [url, id].")
+
+    def __post_init__(self) -> None:
+        require_fields("table", self.keep, self.metadata_fields)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -90,10 +97,10 @@ class TableReader(FileReader):
                 f"{file.path}: invalid table: got text, expected Parquet or Arrow; select a text format instead of "
                 "`table`"
             )
-        return ranges_of_parts(file, part_sizes(file, self.text_key, self.spans_key, self.url_key), step)
+        return ranges_of_parts(file, part_sizes(file, self), step)
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
-        return documents(piece.file, piece.start, piece.stop, self.text_key, self.spans_key, limit, self.url_key)
+        return documents(piece.file, piece.start, piece.stop, self, limit)
 
 
 class Batch(NamedTuple):
@@ -174,17 +181,20 @@ def columns(file: InputFile) -> list[str] | None:
         return None
 
 
-def part_sizes(file: InputFile, field: str, spans: str, url: str = "") -> list[int]:
+def part_sizes(file: InputFile, source: TableReader) -> list[int]:
     """Approximate size of each part in bytes; [] if the file is damaged. Raises BadInput if a column is missing."""
     have = columns(file)
     if have is None:
         return []
-    for name in filter(None, (field, spans, url)):
+    for name in filter(None, (source.text_key, source.spans_key, source.url_key)):
         if name not in have:
             listed = ", ".join(map(repr, have[:8])) or "none"
             raise BadInput(
                 f"{file.path}: missing column {name!r}, expected one of {listed}; set `text_key` of the source"
             )
+        _check_once(file.path, have, name)
+    require_present(file.path, source.keep, have)
+    for name in source.keep:
         _check_once(file.path, have, name)
     try:
         with _open(file.path) as stored:
@@ -225,14 +235,13 @@ def ranges_of_parts(file: InputFile, sizes: list[int], step: int) -> Iterator[Fi
             start, weight = part, 0
 
 
-def documents(
-    file: InputFile, start: int, stop: int | None, field: str, spans: str, limit: int, url: str = ""
-) -> Iterator[Record]:
+def documents(file: InputFile, start: int, stop: int | None, source: TableReader, limit: int) -> Iterator[Record]:
     """The rows in parts [start, stop) of a table as records. Texts of more than `limit` bytes are omitted."""
     row = 0
     try:
         with _open(file.path) as stored:
-            names = list(dict.fromkeys(name for name in (field, spans, url) if name))
+            wanted = (source.text_key, source.spans_key, source.url_key, *source.keep)
+            names = list(dict.fromkeys(filter(None, wanted)))
             parquet = _starts(stored, _PARQUET)
             batches = _parquet_batches(stored, names, start, stop) if parquet else _arrow_batches(stored, names)
             for batch in batches:
@@ -240,7 +249,7 @@ def documents(
                 if stop is not None and batch.part >= stop:
                     return
                 if batch.part >= start:
-                    yield from _rows(file.label, batch, field, spans, limit, url)
+                    yield from _rows(file.label, batch, source, limit)
                 row += batch.columns.num_rows
     except TORN as error:
         raise_if_ours(error)
@@ -284,17 +293,18 @@ def _arrow_batches(stored: pa.NativeFile, names: list[str]) -> Iterator[Batch]:
         row += columns.num_rows
 
 
-def _rows(label: str, batch: Batch, field: str, spans: str, limit: int, url: str) -> Iterator[Record]:
+def _rows(label: str, batch: Batch, source: TableReader, limit: int) -> Iterator[Record]:
     import pyarrow.compute as pc
 
-    texts = _as_binary(batch.columns.column(field))
+    texts = _as_binary(batch.columns.column(source.text_key))
     if texts is None:
         yield from (
             Record(label, 0, fault="not_a_string", start=batch.row + row) for row in range(batch.columns.num_rows)
         )
         return
-    ranges = batch.columns.column(spans) if spans else None
-    addresses = batch.columns.column(url) if url else None
+    ranges = batch.columns.column(source.spans_key) if source.spans_key else None
+    addresses = batch.columns.column(source.url_key) if source.url_key else None
+    kept = {name: _as_texts(batch.columns.column(name)) for name in source.keep}
     for row, size in enumerate(pc.binary_length(texts).to_pylist()):
         at = batch.row + row
         if size is None:
@@ -308,7 +318,19 @@ def _rows(label: str, batch: Batch, field: str, spans: str, limit: int, url: str
         else:
             address = addresses[row].as_py() if addresses is not None else ""
             address = address if isinstance(address, str) else ""
-            yield Record(label, size, text, repaired, start=at, spans=found or (), url=address)
+            record = Record(label, size, text, repaired, start=at, spans=found or (), url=address)
+            values = {name: column[row] for name, column in kept.items()}
+            yield record._replace(metadata=values) if kept else record
+
+
+def _as_texts(column: pa.Array) -> list[str | None]:
+    """A column of any type as texts, None for null. Offsets are validated, because a file may be damaged."""
+    column.validate(full=True)
+    kind = column.type
+    if not any(is_kind(kind) for is_kind in (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary)):
+        with suppress(pa.ArrowNotImplementedError, pa.ArrowInvalid):
+            column = column.cast(pa.large_string())
+    return [to_text(value) for value in column.to_pylist()]
 
 
 def _as_binary(column: pa.Array) -> pa.Array | None:

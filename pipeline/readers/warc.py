@@ -12,7 +12,7 @@ record header. Sizes are of decompressed bytes and include headers.
 import io
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final, Literal, NamedTuple, Self
 
 from pipeline.readers.file_ranges import FileRange, MemberSignature, member_cuts, pieces_at
@@ -20,6 +20,7 @@ from pipeline.readers.files import Sides, is_text, open_bytes
 from pipeline.readers.files import describe_fault as torn
 from pipeline.readers.http import BadHttp, answer_of, charset, decode_body, headers_of, is_answer, media_type
 from pipeline.readers.lines import rest_of
+from pipeline.readers.metadata import require_fields
 from pipeline.readers.page import MOST_HTML, is_too_deep, main_text
 from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
@@ -40,6 +41,7 @@ _MEMBERS: Final = {
     None: PLAIN_WARC,
     "gzip": GZIP_WARC,
 }  # by compression; files with any other compression are not divided
+_HEADER_OF_FIELD: Final = {"date": "warc-date", "id": "warc-record-id", "url": "warc-target-uri"}
 _DRAFT: Final = b"WARC/0."
 _VERSION: Final = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n")
 _RECORD: Final = re.compile(rb"WARC/\d\.\d+[ \t]*\r?\n(?=[A-Za-z][\w-]*[ \t]*:)")
@@ -70,9 +72,14 @@ class WarcReader(FileReader):
     names: ClassVar[tuple[str, ...]] = ("warc",)
     leads: ClassVar[tuple[str, ...]] = (".warc", ".wet")
     usual: ClassVar[tuple[str, ...]] = leads
+    metadata_fields: ClassVar[tuple[str, ...] | None] = ("date", "id", "url")
 
     kind: Literal["warc"] = "warc"
     path: str = key(doc="Path, pattern with * or URL of a file or directory.")
+    keep: tuple[str, ...] = key(default=(), doc="Headers of a record to keep as metadata: date, id, url.")
+
+    def __post_init__(self) -> None:
+        require_fields("warc", self.keep, self.metadata_fields)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -92,7 +99,7 @@ class WarcReader(FileReader):
         return pieces_at(file, member_cuts(file, step, members) if members else [])
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
-        return documents(piece.file.label, piece.file.path, piece.start, piece.stop, limit)
+        return documents(piece.file.label, piece.file.path, piece.start, piece.stop, limit, self.keep)
 
 
 class _ArchiveRecord(NamedTuple):
@@ -191,7 +198,9 @@ class _Records:
         return found
 
 
-def documents(label: str, path: str, start: int, stop: int | None, limit: int) -> Iterator[Record]:
+def documents(
+    label: str, path: str, start: int, stop: int | None, limit: int, keep: Sequence[str] = ()
+) -> Iterator[Record]:
     """The documents of a file, or of a range [start, stop) of its stored bytes that begins with a record."""
     with open_bytes(path, start, stop) as file:
         offset, left = start if file.seekable() else 0, 1 << 62
@@ -204,14 +213,24 @@ def documents(label: str, path: str, start: int, stop: int | None, limit: int) -
             why = torn(file) if found.fault == "truncated" else ""
             found = found._replace(fault=why or found.fault)
             record = _document(label, found, limit)._replace(start=offset + found.start, size=found.size)
-            yield record if record.fault else record._replace(url=_url(found))
+            if not record.fault:
+                record = record._replace(url=_url(found.headers))
+            yield record._replace(metadata=_metadata(found.headers, keep)) if keep else record
         if not why:
             yield from (record._replace(start=offset) for record in rest_of(file, label))
 
 
-def _url(found: _ArchiveRecord) -> str:
-    """The address of a page. Some programs write it in angle brackets."""
-    return found.headers.get("warc-target-uri", "").strip().removeprefix("<").removesuffix(">")
+def _metadata(headers: dict[str, str], keep: Sequence[str]) -> dict[str, str | None]:
+    """The values of these fields."""
+    values = {name: headers.get(_HEADER_OF_FIELD[name]) for name in keep}
+    if values.get("url"):
+        values["url"] = _url(headers)
+    return values
+
+
+def _url(headers: dict[str, str]) -> str:
+    """The address of a page; "" if there is none. wget writes it in angle brackets."""
+    return headers.get(_HEADER_OF_FIELD["url"], "").strip().removeprefix("<").removesuffix(">")
 
 
 def _document(label: str, found: _ArchiveRecord, limit: int) -> Record:

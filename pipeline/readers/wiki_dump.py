@@ -6,14 +6,16 @@ a damaged page does not affect others.
 
 import bz2
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Final, Literal, Self
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 from pipeline.readers.file_ranges import FileRange, MemberSignature, member_cuts, pieces_at, text_cuts
 from pipeline.readers.files import Sides, display_path, head
 from pipeline.readers.lines import TextLine, drop_record
+from pipeline.readers.metadata import require_fields
 from pipeline.readers.plain import line_records
 from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN, Record
@@ -28,6 +30,7 @@ BZ2_PAGES: Final = MemberSignature(
     lambda data: bz2.BZ2Decompressor().decompress(data, max_length=64),
 )
 _NAMESPACE: Final = re.compile(rb'<namespace key="(-?\d+)"[^>]*>([^<]+)<')
+_BASE: Final = re.compile(rb"<base>([^<]*/)[^</]*</base>")
 _MOST_MARKUP: Final = 1 << 21  # bytes; the limit $wgMaxArticleSize of MediaWiki: no article is longer
 _MOST_BYTES: Final = 2 * _MOST_MARKUP  # bytes of a page, in which `<` is escaped as `&lt;`
 _HIDDEN: Final = {b"-2", b"6", b"14"}  # namespace numbers of media, files and categories
@@ -43,14 +46,19 @@ class WikiDumpReader(FileReader):
     names: ClassVar[tuple[str, ...]] = ("wiki_dump",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = ()
+    metadata_fields: ClassVar[tuple[str, ...] | None] = ("date", "id", "revision_id", "title", "url")
 
     kind: Literal["wiki_dump"] = "wiki_dump"
     path: str = key(doc="Path, pattern with * or URL of a file or directory.")
     extensions: tuple[str, ...] = key(default=(), doc="File extensions to read in a directory; []: all files.")
     encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
+    keep: tuple[str, ...] = key(
+        default=(), doc="Fields of a page to keep as metadata: date, id, revision_id, title, url."
+    )
 
     def __post_init__(self) -> None:
         require_encoding("wiki_dump.encoding", self.encoding)
+        require_fields("wiki_dump", self.keep, self.metadata_fields)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -67,7 +75,7 @@ class WikiDumpReader(FileReader):
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         start = head(piece.file.path)
-        parse = partial(article, hidden=find_hidden_namespaces(start))
+        parse = partial(article, hidden=find_hidden_namespaces(start), keep=self.keep, base=find_base(start))
         return line_records(piece, begins, parse, max(limit, _MOST_BYTES), self.encoding)  # most of a page is markup
 
 
@@ -86,7 +94,17 @@ def find_hidden_namespaces(start: bytes) -> frozenset[str]:
     return HIDDEN.union(namespace(decode(name)[0]) for key, name in _NAMESPACE.findall(start) if key in _HIDDEN)
 
 
-def article(label: str, block: TextLine, hidden: frozenset[str]) -> Record:
+def find_base(start: bytes) -> str:
+    """The start of the URLs of a wiki, from the URL of its main page in the header of a dump; "" if it has none.
+
+    >>> find_base(b"<siteinfo><base>https://en.wikipedia.org/wiki/Main_Page</base>")
+    'https://en.wikipedia.org/wiki/'
+    """
+    found = _BASE.search(start)
+    return decode(found[1])[0] if found else ""
+
+
+def article(label: str, block: TextLine, hidden: frozenset[str], keep: Sequence[str] = (), base: str = "") -> Record:
     """The article in the lines of a page. Its title is the first line."""
     from pipeline.readers.wikitext import TooDeep, prose  # imports the markup parser, which other formats do not need
 
@@ -109,4 +127,16 @@ def article(label: str, block: TextLine, hidden: frozenset[str]) -> Record:
         body = prose(markup, hidden)
     except TooDeep:
         return drop_record(label, block, "timeout")
-    return Record(label, block.size, f"{title}\n\n{body}" if body else "", repaired, start=block.start)
+    record = Record(label, block.size, f"{title}\n\n{body}" if body else "", repaired, start=block.start)
+    return record._replace(metadata=_metadata(page, title, keep, base)) if keep else record
+
+
+def _metadata(page: ElementTree.Element, title: str, keep: Sequence[str], base: str) -> dict[str, str | None]:
+    values = {
+        "date": page.findtext("revision/timestamp"),
+        "id": page.findtext("id"),
+        "revision_id": page.findtext("revision/id"),
+        "title": title or None,
+        "url": base + quote(title.replace(" ", "_"), safe="/:,()!'*@") if base and title else None,
+    }
+    return {name: values[name] for name in keep}

@@ -1,7 +1,8 @@
 """Output of WikiExtractor (https://github.com/attardi/wikiextractor) -> articles, from <doc> tags or JSON Lines."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from html import unescape
 from typing import ClassVar, Final, Literal, Self
 
@@ -9,6 +10,7 @@ from pipeline.readers.file_ranges import FileRange, pieces_at, text_cuts
 from pipeline.readers.files import Sides, display_path, head
 from pipeline.readers.jsonl import fields_of_line, is_json_lines, parse_line
 from pipeline.readers.lines import TextLine, drop_record
+from pipeline.readers.metadata import require_fields
 from pipeline.readers.plain import always, is_blank, line_records
 from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN, Record
@@ -18,7 +20,7 @@ from preprocessing.text import decode
 
 _TITLE: Final = re.compile(rb'\btitle="(.*?)"(?=\s*>|\s+\w+=")')  # quotation marks in a title are not always escaped
 
-_URL: Final = re.compile(rb'\burl="([^"]*)"')
+_ATTRIBUTE: Final = re.compile(rb'\b(\w+)="(.*?)"(?=\s*>|\s+\w+=")')
 
 
 @spec
@@ -31,14 +33,17 @@ class WikiExtractorReader(FileReader):
     names: ClassVar[tuple[str, ...]] = ("wikiextractor",)
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = ()
+    metadata_fields: ClassVar[tuple[str, ...] | None] = ("id", "revid", "title", "url")
 
     kind: Literal["wikiextractor"] = "wikiextractor"
     path: str = key(doc="Path, pattern with * or URL of a file or directory.")
     extensions: tuple[str, ...] = key(default=(), doc="File extensions to read in a directory; []: all files.")
     encoding: str = key(default="", doc="Text encoding of all files; empty: detected for each file.")
+    keep: tuple[str, ...] = key(default=(), doc="Attributes of an article to keep as metadata: id, revid, title, url.")
 
     def __post_init__(self) -> None:
         require_encoding("wikiextractor.encoding", self.encoding)
+        require_fields("wikiextractor", self.keep, self.metadata_fields)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -59,8 +64,8 @@ class WikiExtractorReader(FileReader):
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         start = head(piece.file.path)
         if is_json(start):
-            return line_records(piece, always, json_article, limit, self.encoding)
-        return line_records(piece, begins, article, limit, self.encoding)
+            return line_records(piece, always, partial(json_article, keep=self.keep), limit, self.encoding)
+        return line_records(piece, begins, partial(article, keep=self.keep), limit, self.encoding)
 
 
 def begins(line: TextLine) -> bool:
@@ -83,22 +88,26 @@ def is_its_json(start: bytes) -> bool:
     return {"id", "url", "title", "text"} <= {*fields} <= {"id", "revid", "url", "title", "text"}
 
 
-def article(label: str, block: TextLine) -> Record:
+def article(label: str, block: TextLine, keep: Sequence[str] = ()) -> Record:
     """The article between <doc> tags."""
     if not begins(block):
         return drop_record(label, block, BETWEEN if is_blank(block) else "no_doc_tag")
     tag, _, rest = block.content.partition(b"\n")
     before, closed, after = rest.rpartition(b"</doc>")
     text, repaired = decode(before if closed else after)
-    title, url = _TITLE.search(tag), _URL.search(tag)
+    title, attributes = _TITLE.search(tag), _attributes(tag)
     text = prepend_title(decode(title[1])[0] if title else "", text)
-    address = unescape(decode(url[1])[0]) if url else ""
-    return Record(label, block.size, text, repaired, "", block.start, url=address)
+    record = Record(label, block.size, text, repaired, "", block.start, url=attributes.get("url", ""))
+    return record._replace(metadata={name: attributes.get(name) for name in keep}) if keep else record
 
 
-def json_article(label: str, block: TextLine) -> Record:
+def _attributes(tag: bytes) -> dict[str, str]:
+    return {decode(name)[0]: unescape(decode(value)[0]) for name, value in _ATTRIBUTE.findall(tag)}
+
+
+def json_article(label: str, block: TextLine, keep: Sequence[str] = ()) -> Record:
     """The article in a line of JSON."""
-    record = parse_line(label, block, url="url")
+    record = parse_line(label, block, url="url", keep=keep)
     if record.fault:
         return record
     title = parse_line(label, block, field="title")

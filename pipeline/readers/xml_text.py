@@ -15,18 +15,22 @@ from xml.parsers import expat
 from pipeline.readers.file_ranges import FileRange
 from pipeline.readers.files import (
     InputFile,
+    Sides,
     display_path,
+    find_single_files,
     head,
     open_bytes,
     plain_suffix,
     wide_encoding,
 )
 from pipeline.readers.lines import rest_of
+from pipeline.readers.metadata import overlapping_blocks, require_fields, require_present, to_text
 from pipeline.readers.reader import FileProbe, FileReader
 from pipeline.readers.record import BETWEEN, SNIPPET, Record
 from pipeline.readers.transcode import encoding_of, require_encoding
 from preprocessing.encodings import UTF8, codec
 from preprocessing.errors import BadInput
+from preprocessing.schema import NO_METADATA
 from preprocessing.spec import key, spec
 from preprocessing.text import from_cesu8
 
@@ -67,6 +71,7 @@ class XmlReader(FileReader):
     names: ClassVar[tuple[str, ...]] = ("xml", "tei")
     leads: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[tuple[str, ...]] = _ENDINGS
+    metadata_fields: ClassVar[tuple[str, ...] | None] = None
 
     kind: Literal["xml"] = "xml"
     path: str = key(doc="Path, pattern with * or URL of a file or directory.")
@@ -77,9 +82,11 @@ class XmlReader(FileReader):
         default=(), doc="File extensions to read in a directory; []: the default ones of the format."
     )
     encoding: str = key(default="", doc="Text encoding of all files; empty: declared by each file.")
+    keep: tuple[str, ...] = key(default=(), doc="Attributes of the element to keep as metadata, e.g. [id].")
 
     def __post_init__(self) -> None:
         require_encoding("xml.encoding", self.encoding)
+        require_fields("xml", self.keep, self.metadata_fields)
 
     @classmethod
     def looks_like(cls, sample: FileProbe) -> Self | None:
@@ -101,12 +108,27 @@ class XmlReader(FileReader):
         what = f"an element {self.element!r}" if self.element else f"a {_TEI} element or an element 'text'"
         return f"{display_path(self.path, self.extensions)}: read as xml, one document per element: {what}"
 
+    def files(self) -> list[Sides]:
+        found = find_single_files(self.path, self.extensions or self.usual)
+        self._require_attributes([file for (file,) in found])
+        return found
+
+    def _require_attributes(self, files: list[InputFile]) -> None:
+        """Raise BadInput if no file has an attribute of `keep` in any element."""
+        missing = {name: re.compile(rb"\s" + re.escape(name.encode()) + rb"\s*=") for name in self.keep}
+        for file in files:
+            for block in overlapping_blocks(file.path) if missing else ():
+                missing = {name: pattern for name, pattern in missing.items() if not pattern.search(block)}
+        start = head(files[0].path) if files and missing else b""
+        have = dict.fromkeys(name.decode() for name in re.findall(rb"\s([A-Za-z_][\w:.-]*)\s*=", start))
+        require_present(self.path, missing, [*have])
+
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:
         file, wide = piece.file, wide_encoding(piece.file.path)
         other = codec(self.encoding) or ("" if wide else _encoding(file))
         encoding = other or wide
         with open_bytes(file.path, encoding="" if other == "utf-8" else other) as stream:
-            for record in _Parser(file.label, self.element, limit).records(stream):
+            for record in _Parser(file.label, self, limit).records(stream):
                 yield record if encoding in ("", "utf-8") else record._replace(encoding=encoding)
             yield from rest_of(stream, file.label)
 
@@ -153,10 +175,11 @@ def _elements(start: bytes) -> list[str]:
 class _Parser:
     """A parser for one pass over a file. It collects the text of elements and the ends of documents."""
 
-    def __init__(self, label: str, wanted: str, limit: int) -> None:
+    def __init__(self, label: str, source: XmlReader, limit: int) -> None:
         self.label, self.limit = label, limit
-        self.wanted, self.is_tei = wanted or "text", False
-        self.may_be_tei = not wanted
+        self.wanted, self.is_tei = source.element or "text", False
+        self.may_be_tei = not source.element
+        self.keep, self.metadata = source.keep, NO_METADATA
         self.decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self.found: list[Record] = []
         self.inside: list[str] = []  # open elements of the current document
@@ -206,6 +229,8 @@ class _Parser:
             self.add_between(self.parser.CurrentByteIndex)
             self.is_any = True
             self.start, self.parts, self.size = self.parser.CurrentByteIndex, [], 0
+            if self.keep:
+                self.metadata = {name: to_text(attributes.get(name)) for name in self.keep}
         self.depth += 1
         above = self.inside[-1] if self.inside else ""
         self.inside.append(name)
@@ -269,4 +294,5 @@ class _Parser:
         text = _FILLED.sub("", "".join(self.parts).replace(_LOST, "\ufffd"))
         if self.is_tei or "\0" in text:
             text = "\n".join(filter(None, (_BLANKS.sub(" ", block).strip() for block in text.split("\0"))))
-        self.found.append(Record(self.label, size, text, text.count("\ufffd"), start=self.start))
+        record = Record(self.label, size, text, text.count("\ufffd"), start=self.start)
+        self.found.append(record._replace(metadata=self.metadata) if self.keep else record)

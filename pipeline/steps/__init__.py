@@ -1,10 +1,10 @@
-"""The steps of a corpus job, in the order in which they run: ingest, clean, dedup, line_dedup, plan, encode,
-static_rows.
+"""The steps of a corpus job in order: ingest, clean, dedup, line_dedup, substrings, plan, encode, domains, static_rows.
 
 Each step writes to a directory that it locks (output_folder.py), so a killed job resumes with its next part. sample.py
-reads samples of the text before the job.
+reads samples of the text before the job. repeats.py lists the documents that repeat others.
 """
 
+from pipeline.steps.domains import count_hosts, find_url_field, sum_hosts, write_hosts
 from pipeline.steps.encode import (
     ENCODER_VERSION,
     BoundarySettings,
@@ -14,6 +14,7 @@ from pipeline.steps.encode import (
     encode_shard,
     implausible_sentences,
     phrases_of,
+    write_sample,
 )
 from pipeline.steps.ingest import read_text, seal_of
 from pipeline.steps.output_folder import lock_directory, read_seal, sweep
@@ -28,8 +29,10 @@ __all__ = [
     "TextDirectory",
     "chain_ledgers",
     "check_fit",
+    "count_hosts",
     "describe_accent_loss",
     "encode_shard",
+    "find_url_field",
     "implausible_sentences",
     "lock_directory",
     "materialise",
@@ -38,5 +41,8 @@ __all__ = [
     "read_text",
     "require_room",
     "seal_of",
+    "sum_hosts",
     "sweep",
+    "write_hosts",
+    "write_sample",
 ]

@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
+import xxhash
 
 from pipeline.own_filter import OwnFilter, read_own_filter
-from pipeline.readers import CUT_OFF, EXPECTED, SKIPPED, TORN, InputSplit, Record, piece_records
+from pipeline.readers import CUT_OFF, EXPECTED, SKIPPED, TORN, InputSplit, Record, list_kept_fields, piece_records
 from pipeline.spec import Clean, Corpus, UrlLists
 from pipeline.steps.documents import Document, write_documents
-from pipeline.steps.output_folder import REJECTS, read_seal, seal
+from pipeline.steps.output_folder import REJECTS, read_seal, sample_file, seal
+from preprocessing.dropped import SHOWN_CHARS, DroppedDocument, DroppedSample, write_dropped
 from preprocessing.errors import SesameError
-from preprocessing.files import write_atomic
+from preprocessing.files import write_atomic, xxh3_file
 from preprocessing.manifest import Ledger
 from preprocessing.text import (
     Edits,
@@ -39,6 +41,8 @@ CLEANER_VERSION: Final = 6  # increase this if the same records yield other docu
 _INDENTS: Final = ("\n  ", "\n\t")  # starts of indented lines, after a line end
 BAD_ENCODING: Final = "bad_encoding"
 _MOST_SHOWN: Final = 1000  # rejects of each reason that are written to a file; all are counted
+_MASKED_CHARS: Final = 4000  # characters of a dropped text in which personal data is masked before it is shortened
+_LONGEST_PII: Final = 700  # characters of the longest address or number that `mask_pii` replaces
 _LISTS: Final = {  # key of clean.urls -> argument of UrlBlocklist
     "domains": "domains",
     "urls": "urls",
@@ -91,7 +95,21 @@ class Cleaner:
                 spans = move_spans(spans, replaced)
             if text is not masked_text and text != masked_text:
                 spans = relocate_spans(masked_text, spans, text)
-        return Document(text, record.source, text_key(text), tuple(at for span in spans for at in span)), "", masked
+        positions = tuple(at for span in spans for at in span)
+        return Document(text, record.source, text_key(text), positions, record.metadata), "", masked
+
+    def beginning(self, text: str) -> str:
+        """The first characters of a dropped text for people to read: repaired, and masked like a kept text.
+
+        More is masked than is returned, because an address at the end of the masked part may be cut.
+        """
+        most = _MASKED_CHARS
+        tidied = self.tidy_text(text[: 4 * most])
+        if not self.clean.mask_pii:
+            return tidied[:SHOWN_CHARS]
+        masked, _ = mask_pii(tidied[:most], self.clean.mask_pii)
+        is_whole = len(text) <= 4 * most and len(tidied) <= most
+        return (masked if is_whole else masked[:-_LONGEST_PII])[:SHOWN_CHARS]
 
     def tidy_text(self, text: str) -> str:
         """The repaired and normalized text that all later steps read."""
@@ -150,6 +168,7 @@ class CleaningTally:
     damaged: list[Damage] = field(default_factory=list)
     lost: Counter[str] = field(default_factory=Counter)  # damaged bytes in the current range, by reason
     num_lost: int = 0  # damaged records in the current range
+    dropped: DroppedSample = field(default_factory=DroppedSample)
 
     def of_piece(self, number: int, found: Iterable[Record]) -> Iterator[Record]:
         """The records of a file range. After the last record, damage of the range is added to `damaged`."""
@@ -179,24 +198,35 @@ class CleaningTally:
 
 def clean_split(split: InputSplit, part: Path, cleaner: Cleaner) -> None:
     """Write the cleaned documents of a split to `part`, unless `part` is already complete."""
-    if read_seal(part) is not None:
+    sample = sample_file(part)
+    if (before := read_seal(part)) is not None and before.get("dropped") == _hash_of(sample):
         return
     tally = CleaningTally()
     pieces = (
         tally.of_piece(number, piece_records(split.source, piece, cleaner.clean.max_chars))
         for number, piece in enumerate(split.pieces)
     )
-    write_documents(part, clean_records(chain.from_iterable(pieces), cleaner, tally))
+    fields = list_kept_fields(split.source)
+    write_documents(part, clean_records(chain.from_iterable(pieces), cleaner, tally), fields)
+    sample.unlink(missing_ok=True)
+    if tally.dropped:
+        write_dropped(sample, tally.dropped, fields)
     if tally.shown:
         lines = "".join(json.dumps(reject) + "\n" for reject in tally.shown)
         write_atomic(part.parent / REJECTS / f"{part.stem}.jsonl", lines.encode())
     facts: dict[str, Any] = {"repaired": tally.repaired, "masked": tally.masked, "rejected": dict(tally.rejected)}
     facts["damaged"] = tally.damaged
+    facts["dropped"] = _hash_of(sample)
     if cleaner.with_spans:
         facts["phrases"] = tally.phrases
     facts["lines"] = tally.lines
     facts["encodings"] = {name: sorted(files) for name, files in sorted(tally.encodings.items())}
     seal(part, ledger=tally.ledger.to_dict(), **facts)
+
+
+def _hash_of(path: Path) -> str:
+    """xxh3-128 of a file; "" if there is none."""
+    return xxh3_file(path) if path.is_file() else ""
 
 
 def clean_records(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTally) -> Iterator[Document]:
@@ -231,6 +261,7 @@ def clean_records(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTa
             continue
         if document is None:
             ledger.drop(reason, bytes=record.size)
+            _sample(record, reason, cleaner, tally)
             continue
         size = len(document.text.encode())
         ledger.keep(bytes=size)
@@ -244,6 +275,21 @@ def clean_records(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTa
             tally.phrases[0] += len(record.spans)
             tally.phrases[1] += len(document.spans) // 2
         yield document
+
+
+def _sample(record: Record, reason: str, cleaner: Cleaner, tally: CleaningTally) -> None:
+    """Add a dropped record to the sample, if it belongs there."""
+    key = xxhash.xxh3_128_hexdigest(record.text.encode("utf-8", "surrogatepass"))
+
+    def make() -> DroppedDocument:
+        try:
+            text = cleaner.beginning(record.text)
+        except (ValueError, RecursionError):  # a library error; the text may have personal data
+            text = ""
+        chars = len(record.text)
+        return DroppedDocument(reason, key, record.source, chars, text, metadata=record.metadata)
+
+    tally.dropped.add(reason, key, record.source, record.metadata, make)
 
 
 def _around_lost(text: str) -> bytes:

@@ -1,9 +1,9 @@
 """Deduplication of documents: equal ones by their keys, similar ones by the bands of MinHash signatures.
 
-The result depends only on the keys and the sources. Of equal documents, the one whose source has the smallest hash is
-kept; of similar ones, the one with the smallest key. None is kept if a reference corpus contains it. In a mixture, the
-first listed group that has the document, or a similar one, keeps it. Only keys and band hashes are sent between
-workers, not text.
+The result depends only on the keys, the sources and the metadata. Of equal documents, the one whose source and metadata
+have the smallest hash is kept; of similar ones, the one with the smallest key. None is kept if a reference corpus
+contains it. In a mixture, the first listed group that has the document, or a similar one, keeps it. Only keys and band
+hashes are sent between workers, not text.
 """
 
 import io
@@ -17,16 +17,15 @@ import pyarrow.compute as pc
 import xxhash
 
 from pipeline.spec import Dedup
-from pipeline.steps.documents import batches, documents
+from pipeline.steps.documents import batches, documents, metadata_of, origin_hash
 from pipeline.steps.output_folder import read_seal, seal
 from preprocessing.files import TEMPORARY, npy, write_atomic
 from preprocessing.manifest import Manifest
-from preprocessing.shards import TokenStore
+from preprocessing.shards import METADATA, TokenStore
 from preprocessing.text import bands_of, components, shingles, signature
 
 ELSEWHERE: Final = 1 << 31  # part numbers from here on are reference corpora
 REASONS: Final = ("duplicate", "near_duplicate", "known", "near_known")  # known: contained in a reference corpus
-REPEATS: Final = "duplicates.arrow"
 _GROUPS: Final = 64  # groups of keys by their first bits; one group is processed at a time
 ADDRESS: Final = np.dtype(  # a document, 38 bytes
     [
@@ -34,8 +33,13 @@ ADDRESS: Final = np.dtype(  # a document, 38 bytes
         *(("part", "<u4"), ("row", "<u4"), ("bytes", "<u4")),
     ]
 )
+# stage: index of the list of parts that `part` and `kept_part` refer to; 0 before repeated lines are removed
 REPEAT: Final = np.dtype(
-    [*ADDRESS.descr, ("kept_high", ">u8"), ("kept_low", ">u8"), ("kept_source", ">u8"), ("reason", "u1")]
+    [
+        *ADDRESS.descr,
+        *(("kept_high", ">u8"), ("kept_low", ">u8"), ("kept_source", ">u8"), ("kept_part", "<u4")),
+        *(("kept_row", "<u4"), ("reason", "u1"), ("stage", "u1")),
+    ]
 )
 # row: index in the signature file of the part
 _NODE: Final = [("high", ">u8"), ("low", ">u8"), ("part", "<u4"), ("row", "<u4")]
@@ -69,7 +73,7 @@ def addresses(part: Path, number: int, group: int = 0) -> Iterator[tuple[int, by
         address_N = np.zeros(batch.num_rows, ADDRESS)
         address_N["high"], address_N["low"] = _keys(batch.column("key"))
         if number < ELSEWHERE:
-            address_N["source"] = source_hashes(batch.column("source"))
+            address_N["source"] = origin_hashes(batch)
         address_N["group"] = group
         address_N["part"], address_N["row"] = number, np.arange(first, first + batch.num_rows)
         address_N["bytes"] = pc.binary_length(batch.column("text")).to_numpy()
@@ -94,9 +98,12 @@ def _keys(column: pa.Array) -> np.ndarray:
     return data.reshape(-1, 2).T
 
 
-def source_hashes(column: pa.Array) -> np.ndarray:
-    """xxh3-64 of each source's name, uint64 [N]."""
-    names = column.dictionary_encode()
+def origin_hashes(batch: pa.RecordBatch) -> np.ndarray:
+    """xxh3-64 of the name of each document's source, and of its metadata if it has any, uint64 [N]."""
+    if METADATA in batch.schema.names:
+        pairs = zip(batch.column("source").to_pylist(), metadata_of(batch), strict=True)
+        return np.array([origin_hash(source, metadata) for source, metadata in pairs], np.uint64)
+    names = batch.column("source").dictionary_encode()
     hashes = np.array([xxhash.xxh3_64_intdigest(name.encode()) for name in names.dictionary.to_pylist()], np.uint64)
     return hashes[names.indices.to_numpy()]
 
@@ -136,7 +143,7 @@ def _repeats(address_K: np.ndarray, kept_K: np.ndarray) -> np.ndarray:
     repeat_K = np.zeros(len(address_K), REPEAT)
     for name in ADDRESS.names or ():
         repeat_K[name] = address_K[name]
-    for name in ("high", "low", "source"):
+    for name in ("high", "low", "source", "part", "row"):
         repeat_K[f"kept_{name}"] = kept_K[name]
     return repeat_K
 
@@ -259,7 +266,9 @@ def without_near(address_N: np.ndarray, edge_E: np.ndarray) -> tuple[np.ndarray,
     winner_K = np.where(is_known_N, known_V[root_N], root_N)[repeats_N]
     kept_K["high"], kept_K["low"] = key_2V[:, winner_K]
     in_corpus_K = address_V[winner_K] >= 0
-    kept_K["source"][in_corpus_K] = address_N["source"][address_V[winner_K][in_corpus_K]]
+    kept_K["part"] = ELSEWHERE
+    for name in ("source", "part", "row"):
+        kept_K[name][in_corpus_K] = address_N[name][address_V[winner_K][in_corpus_K]]
     repeat_K = _repeats(address_N[repeats_N], kept_K)
     repeat_K["reason"] = np.where(in_corpus_K, REASONS.index("near_duplicate"), REASONS.index("near_known"))
     return address_N[~repeats_N], repeat_K
@@ -285,36 +294,3 @@ def _number_keys(key_2K: np.ndarray, group_N: np.ndarray) -> tuple[np.ndarray, i
         place_V[np.argsort(group_V, kind="stable")] = np.arange(nodes)
         node_K = place_V[node_K]
     return node_K, nodes
-
-
-def write_repeats(path: Path, repeat_K: np.ndarray, parts: Iterable[Path]) -> None:
-    """Write the dropped documents: key, source, reason, kept_key, kept_source (empty: from a reference corpus)."""
-    repeat_K = repeat_K[np.lexsort([repeat_K[name] for name in ("row", "part", "source", "low", "high")])]
-    names: dict[int, str] = {}
-    if len(repeat_K):
-        found = {name for part in parts for batch in batches(part) for name in pc.unique(batch["source"]).to_pylist()}
-        names = {xxhash.xxh3_64_intdigest(name.encode()): name for name in found}
-    table = pa.table(
-        {
-            "key": _hex(repeat_K["high"], repeat_K["low"]),
-            "source": pa.array([names[source] for source in repeat_K["source"].tolist()], pa.string()),
-            "reason": pa.array([REASONS[reason] for reason in repeat_K["reason"].tolist()], pa.string()),
-            "kept_key": _hex(repeat_K["kept_high"], repeat_K["kept_low"]),
-            "kept_source": pa.array(
-                [names.get(source, "") for source in repeat_K["kept_source"].tolist()], pa.string()
-            ),
-        }
-    )
-
-    def write(file: object) -> None:
-        with pa.ipc.new_file(file, table.schema) as writer:
-            writer.write_table(table)
-
-    write_atomic(path, write)
-
-
-def _hex(high_K: np.ndarray, low_K: np.ndarray) -> pa.Array:
-    """Keys as hexadecimal digits."""
-    return pa.array(
-        [f"{high:016x}{low:016x}" for high, low in zip(high_K.tolist(), low_K.tolist(), strict=True)], pa.string()
-    )

@@ -1,6 +1,6 @@
 """Files of cleaned documents, written by the text job and read by the corpus job."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -10,6 +10,8 @@ import xxhash
 
 from preprocessing.errors import BadInput
 from preprocessing.files import write_atomic
+from preprocessing.schema import NO_METADATA, Metadata
+from preprocessing.shards import METADATA, metadata_type
 from preprocessing.text import text_key
 
 COLUMNS: Final = pa.schema(
@@ -26,40 +28,56 @@ class Document(NamedTuple):
     source: str
     key: bytes  # xxh3-128 of the text
     spans: tuple[int, ...] = ()  # start, stop, start, stop, ... in characters of the text
+    metadata: Metadata = NO_METADATA  # values of the fields that the source keeps
 
 
-def write_documents(part: Path, documents: Iterable[Document]) -> None:
-    """Write documents to an Arrow file, a few MB of them at a time."""
+def write_documents(part: Path, documents: Iterable[Document], fields: Sequence[str] = ()) -> None:
+    """Write documents to an Arrow file, a few MB of them at a time. `fields` are the fields of their metadata."""
+    schema = COLUMNS.append(pa.field(METADATA, metadata_type(fields))) if fields else COLUMNS
 
     def write(file: BinaryIO) -> None:
-        with pa.ipc.new_file(file, COLUMNS) as writer:
-            for batch in _batches(documents):
+        with pa.ipc.new_file(file, schema) as writer:
+            for batch in _batches(documents, schema):
                 writer.write_batch(batch)
 
     write_atomic(part, write)
 
 
-def _batches(documents: Iterable[Document]) -> Iterator[pa.RecordBatch]:
+def _batches(documents: Iterable[Document], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     rows, size = list[Document](), 0
     for document in documents:
         rows.append(document)
-        size += len(document.text)
+        size += len(document.text) + sum(len(value or "") for value in document.metadata.values())
         if size >= _BATCH_BYTES:
-            yield _batch(rows)
+            yield _batch(rows, schema)
             rows, size = [], 0
     if rows:
-        yield _batch(rows)
+        yield _batch(rows, schema)
 
 
-def _batch(rows: list[Document]) -> pa.RecordBatch:
-    columns = [*zip(*rows, strict=True), [_check(row) for row in rows]]
-    return pa.record_batch(
-        [pa.array(column, field.type) for column, field in zip(columns, COLUMNS, strict=True)], COLUMNS
-    )
+def _batch(rows: list[Document], schema: pa.Schema) -> pa.RecordBatch:
+    *columns, metadata = zip(*rows, strict=True)
+    values = [*columns, [_check(row) for row in rows], metadata][: len(schema)]
+    return pa.record_batch([pa.array(column, field.type) for column, field in zip(values, schema, strict=True)], schema)
 
 
 def _check(document: Document) -> int:
-    return xxhash.xxh3_64_intdigest(repr((document.key, document.source, document.spans)).encode())
+    covered: tuple[object, ...] = (document.key, document.source, document.spans)
+    if document.metadata:
+        covered = (*covered, sorted(document.metadata.items()))
+    return xxhash.xxh3_64_intdigest(repr(covered).encode())
+
+
+def origin_hash(source: str, metadata: Metadata) -> int:
+    """xxh3-64 of the name of a source and of the metadata of one of its documents."""
+    return xxhash.xxh3_64_intdigest((source if not metadata else repr((source, sorted(metadata.items())))).encode())
+
+
+def fields_of(part: Path) -> tuple[str, ...]:
+    """The fields of the metadata in a part; () if it has none."""
+    with pa.memory_map(str(part)) as file:
+        schema = pa.ipc.open_file(file).schema
+    return tuple(field.name for field in schema.field(METADATA).type) if METADATA in schema.names else ()
 
 
 def batches(part: Path) -> Iterator[pa.RecordBatch]:
@@ -73,8 +91,14 @@ def batches(part: Path) -> Iterator[pa.RecordBatch]:
 def documents(batch: pa.RecordBatch) -> Iterator[Document]:
     """The documents of a batch."""
     text, source, key, spans = (batch.column(name).to_pylist() for name in COLUMNS.names[:-1])
-    for values in zip(text, source, key, spans, strict=True):
-        yield Document(values[0], values[1], values[2], tuple(values[3]))
+    metadata = metadata_of(batch)
+    for values in zip(text, source, key, spans, metadata, strict=True):
+        yield Document(values[0], values[1], values[2], tuple(values[3]), values[4])
+
+
+def metadata_of(batch: pa.RecordBatch) -> list[Metadata]:
+    """The metadata of each document of a batch."""
+    return batch.column(METADATA).to_pylist() if METADATA in batch.schema.names else [NO_METADATA] * batch.num_rows
 
 
 def rows_of(part: Path, row_K: np.ndarray) -> list[pa.RecordBatch]:
@@ -84,10 +108,13 @@ def rows_of(part: Path, row_K: np.ndarray) -> list[pa.RecordBatch]:
         for batch in batches(part):
             here = row_K[np.searchsorted(row_K, first) : np.searchsorted(row_K, first + batch.num_rows)] - first
             batch.validate()
-            if not batch.schema.equals(COLUMNS):
+            if not _is_schema(batch.schema):
                 raise make_damage_error(part)
             if len(here):
-                if not all(_in_bounds(batch.column(name), here) for name in ("text", "source", "spans")):
+                columns = [batch.column(name) for name in ("text", "source", "spans")]
+                if METADATA in batch.schema.names:
+                    columns += batch.column(METADATA).flatten()
+                if not all(_in_bounds(column, here) for column in columns):
                     raise make_damage_error(part)
                 taken.append(batch.take(pa.array(here)))
             first += batch.num_rows
@@ -96,6 +123,14 @@ def rows_of(part: Path, row_K: np.ndarray) -> list[pa.RecordBatch]:
     except (OSError, pa.ArrowException):
         pass
     raise make_damage_error(part)
+
+
+def _is_schema(schema: pa.Schema) -> bool:
+    *columns, last = schema
+    if last.name == METADATA:
+        is_text = pa.types.is_struct(last.type) and all(pa.types.is_string(field.type) for field in last.type)
+        return is_text and pa.schema(columns).equals(COLUMNS)
+    return bool(schema.equals(COLUMNS))
 
 
 def _in_bounds(column: pa.Array, row_K: np.ndarray) -> bool:
@@ -110,7 +145,8 @@ def document_at(batch: pa.RecordBatch, row: int, part: Path) -> Document:
     """A row of a batch of `part`. Raises BadInput if the row is damaged."""
     try:
         text, source, key, spans, check = (batch.column(name)[row].as_py() for name in COLUMNS.names)
-        document = Document(text, source, key, tuple(spans))
+        metadata = batch.column(METADATA)[row].as_py() if METADATA in batch.schema.names else NO_METADATA
+        document = Document(text, source, key, tuple(spans), metadata)
         if text_key(text) == key and _check(document) == check:
             return document
     except (TypeError, ValueError):  # invalid UTF-8 or a missing value

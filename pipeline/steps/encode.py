@@ -1,25 +1,38 @@
 """Planned documents -> shards of token IDs, each with a seal that contains its ledger."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from pipeline.steps.documents import Document
 from pipeline.steps.output_folder import read_seal, seal
 from pipeline.steps.plan import PlannedShard, TextDirectory
+from preprocessing.dropped import (
+    DROPPED,
+    SHOWN_CHARS,
+    DroppedDocument,
+    DroppedSample,
+    from_plain,
+    plain_dropped,
+    read_dropped,
+    write_dropped,
+)
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Ledger
+from preprocessing.schema import Metadata
 from preprocessing.shards import write_shard
 from preprocessing.stand_ins import require_itself
 from preprocessing.text import Gazetteer, describe_implausible, describe_unmarked, lines_as_sentences, sentences
 from preprocessing.tokenization import EncodedDocument, Vocab, describe_stripped_marks
 
 ENCODER_VERSION: Final = 4  # increase this if the same text yields other shards: finished shards are then rewritten
+NO_TOKENS: Final = "no_tokens"
 _AT_ONCE: Final = 1 << 18  # characters of text; the tokenizer library needs about fifty times as much memory
 _SAMPLE: Final = 1 << 20
 _MOST_UNKNOWN: Final = 0.2  # fraction of tokens; it is well below 1 % for a tokenizer of the right language
@@ -67,9 +80,11 @@ def encode_shard(shard: PlannedShard, text_folder: str, out: str, marks: Boundar
     if read_seal(part, **identity) is not None:
         return
     vocab = _vocab(out, identity["vocab"])
-    documents = TextDirectory.load(text_folder).documents(shard.start, shard.stop)
-    ledger = Ledger()
+    texts = TextDirectory.load(text_folder)
+    documents = texts.documents(shard.start, shard.stop)
+    ledger, dropped = Ledger(), DroppedSample()
     sources, keys, columns = list[str](), list[bytes](), list[EncodedDocument]()
+    metadata = list[Metadata]()
     # the type in the shard; halves the memory for small vocabularies
     narrow = np.uint16 if vocab.size <= 1 << 16 else np.uint32
     for document, encoded in marks.encode(documents, vocab):
@@ -80,8 +95,10 @@ def encode_shard(shard: PlannedShard, text_folder: str, out: str, marks: Boundar
             sources.append(document.source)
             keys.append(document.key)
             columns.append(encoded._replace(ids=encoded.ids.astype(narrow)))
+            metadata.append(document.metadata)
         else:
-            ledger.drop("no_tokens", bytes=size)
+            ledger.drop(NO_TOKENS, bytes=size)
+            dropped.update([_as_dropped(document)])
     if not columns:
         raise BadInput(
             f"{text_folder}: the tokenizer yields no token for any text of {shard.name}; use another tokenizer"
@@ -95,6 +112,8 @@ def encode_shard(shard: PlannedShard, text_folder: str, out: str, marks: Boundar
         keys,
         vocab_size=vocab.size,
         unit_starts=[encoded.unit_starts for encoded in columns if encoded.unit_starts is not None] or None,
+        metadata=metadata,
+        fields=texts.fields,
     )
     ledger.keep(0, tokens=info.tokens)
     statistics = {
@@ -104,7 +123,13 @@ def encode_shard(shard: PlannedShard, text_folder: str, out: str, marks: Boundar
     }
     if marks.phrases:
         statistics["phrases_without_token"] = sum(encoded.num_lost for encoded in columns)
-    seal(part, info=asdict(info), ledger=ledger.to_dict(), statistics=statistics, **identity)
+    sample = {"dropped": [plain_dropped(each) for each in dropped]} if dropped else {}
+    seal(part, info=asdict(info), ledger=ledger.to_dict(), statistics=statistics, **sample, **identity)
+
+
+def _as_dropped(document: Document) -> DroppedDocument:
+    text, key = document.text, document.key.hex()
+    return DroppedDocument(NO_TOKENS, key, document.source, len(text), text[:SHOWN_CHARS], metadata=document.metadata)
 
 
 @lru_cache(maxsize=1)
@@ -131,6 +156,26 @@ def phrases_of(file: str) -> list[str]:
     if not found:
         raise BadInput(f"invalid phrases: {file} is empty; set a file with one phrase per line")
     return found
+
+
+def write_sample(texts: TextDirectory, out: Path, seals: Iterable[dict[str, Any]]) -> None:
+    """Write the sample of the dropped documents of a corpus: that of its text, and documents without a token.
+
+    A file that has it already stays. An older version of Sesame made no sample of its text; then there is none for the
+    corpus either.
+    """
+    try:
+        sample = DroppedSample()
+        sample.update(read_dropped(texts.folder / DROPPED))
+    except OSError:
+        (out / DROPPED).unlink(missing_ok=True)
+        return
+    for facts in seals:
+        sample.update(from_plain(row) for row in facts.get("dropped", ()))
+    with suppress(OSError):  # none, or damaged
+        if read_dropped(out / DROPPED) == [*sample]:
+            return
+    write_dropped(out / DROPPED, sample, texts.fields)
 
 
 def check_fit(vocab: Vocab, texts: TextDirectory) -> None:

@@ -8,12 +8,13 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import xxhash
@@ -33,11 +34,11 @@ from pipeline.readers import (
 )
 from pipeline.runners import Report, beam, pipeline, report_progress
 from pipeline.spec import Corpus, Decontaminate, Dedup
-from pipeline.steps import line_dedup
+from pipeline.steps import line_dedup, substrings
 from pipeline.steps.clean import CLEANER_VERSION, Cleaner, clean_split
 from pipeline.steps.damage import SplitDamage, list_damage
-from pipeline.steps.dedup import ELSEWHERE, REPEATS, addresses, bands, corpus_addresses, edges, write_first_of_each
-from pipeline.steps.output_folder import REJECTS, lock_directory, read_seal, seal, sweep
+from pipeline.steps.dedup import ELSEWHERE, addresses, bands, corpus_addresses, edges, write_first_of_each
+from pipeline.steps.output_folder import REJECTS, lock_directory, read_seal, sample_file, seal, sweep
 from pipeline.steps.plan import (
     PLAN,
     TEXT,
@@ -49,6 +50,8 @@ from pipeline.steps.plan import (
     write_kept,
     write_plan,
 )
+from pipeline.steps.repeats import DROPPED_REPEATS, REPEATS
+from preprocessing.dropped import DROPPED, DroppedSample, read_dropped, write_dropped
 from preprocessing.errors import BadInput, DataError, Preempted
 from preprocessing.files import npy, write_atomic
 from preprocessing.manifest import FILE_NAME, Count, Ledger, Manifest
@@ -75,6 +78,18 @@ class TextPart:
     name: str
     split: InputSplit
     mixed: int | None = None
+
+
+Found = tuple[int, dict[str, Iterable[Any]]]
+"""The number of a part; the part itself, and everything that was found in it."""
+
+
+class EditStep(NamedTuple):
+    """A step that writes the kept documents again, without repeated lines or substrings."""
+
+    kind: str  # first word of the names of its files
+    reason: str  # of the bytes and documents that it drops
+    apply: Callable[[Any, Path, Corpus, str], Any]  # parts -> edited parts
 
 
 def read_text(
@@ -113,14 +128,15 @@ def read_text(
     numbers = [sorted(set(mixed)).index(name) for name in mixed]
     plan = partial(write_plan, mixed_P=numbers)
     names = [part.name for part in parts]
-    texts = [part.name for part in ours]
-    finals = [_final(part, corpus, identity) for part in ours]
+    steps = _edit_steps(corpus)
+    stages = _stages(ours, steps, identity)
+    files = [[part.name for part in stage] for stage in stages]
     work = sum(part.split.weight for part in parts)
     with lock_directory(out, need=sum(part.split.weight for part in parts if not (out / part.name).exists())):
         if (finished := _load_finished(out, identity)) is not None:
             return finished
         (out / TEXT).unlink(missing_ok=True)  # it describes the previous content of the directory
-        sweep(out, {*names, *finals, ngrams})
+        sweep(out, {*names, *chain.from_iterable(files), ngrams})
         with _require_unchanged(snapshot, out, parts, ngrams):
             _write_ngrams(corpus.decontaminate, cleaner)
         remove_kept(out)
@@ -141,17 +157,20 @@ def read_text(
                     | "By band" >> beam.GroupByKey()
                     | "Edges" >> beam.Map(edges)
                 )
-            write = write_kept if corpus.dedup.line_min_chars else plan
+            write = write_kept if steps else plan
             _distinct(keyed, out, corpus) | "Plan" >> beam.Map(
-                write, beam.pvalue.AsList(near), str(out), corpus, texts, others
+                write, beam.pvalue.AsList(near), str(out), corpus, files[:1], others
             )
-        if corpus.dedup.line_min_chars:
+        for number, step in enumerate(steps, 1):
             with pipeline(out, work, beam_args) as graph:
-                left = _without_repeated_lines(graph | "Parts" >> beam.Create(ours), out, corpus, identity)
-                keyed = [left | "Keys" >> beam.FlatMap(_addresses, str(out))]
-                _distinct(keyed, out, corpus) | "Plan" >> beam.Map(plan, [], str(out), corpus, finals, texts)
-            remove_kept(out)
-        planned = _text(out, identity, corpus, ours, finals, mixed)
+                edited = step.apply(graph | "Parts" >> beam.Create(stages[number - 1]), out, corpus, identity)
+                keyed = [edited | "Keys" >> beam.FlatMap(_addresses, str(out))]
+                write = write_kept if number < len(steps) else plan
+                _distinct(keyed, out, corpus) | "Plan" >> beam.Map(
+                    write, [], str(out), corpus, files[: number + 1], [], step.reason
+                )
+        remove_kept(out)
+        planned = _text(out, identity, corpus, ours, steps, files, mixed)
         _warn_about_unreadable_references(out, [part for part in parts if part.number >= ELSEWHERE])
         planned.save()
     return planned
@@ -239,9 +258,27 @@ def _name(kind: str, *made_of: Any) -> str:
     return f"{kind}-{xxhash.xxh3_64_hexdigest(json.dumps(made_of).encode())}.arrow"
 
 
-def _final(part: TextPart, corpus: Corpus, identity: str) -> str:
-    """The file of a part whose documents are planned: after removal of repeated lines, if enabled."""
-    return _name("lines", part.name, part.number, identity) if corpus.dedup.line_min_chars else part.name
+def _edit_steps(corpus: Corpus) -> list[EditStep]:
+    """The steps that edit documents, in order."""
+    steps = list[EditStep]()
+    if corpus.dedup.line_min_chars:
+        steps.append(EditStep(line_dedup.KIND, line_dedup.REASON, _without_repeated_lines))
+    if corpus.dedup.substring_min_tokens:
+        steps.append(EditStep(substrings.KIND, substrings.REASON, _without_repeated_substrings))
+    return steps
+
+
+def _stages(parts: Sequence[TextPart], steps: Sequence[EditStep], identity: str) -> list[list[TextPart]]:
+    """The parts as cleaned, and after each step that edits documents."""
+    stages = [list(parts)]
+    for step in steps:
+        stages.append([_name_edited(part, step.kind, identity) for part in stages[-1]])
+    return stages
+
+
+def _name_edited(part: TextPart, kind: str, identity: str) -> TextPart:
+    """The part that a step makes of a part."""
+    return replace(part, name=_name(kind, part.name, part.number, identity))
 
 
 def _is_corpus(path: str) -> bool:
@@ -252,7 +289,7 @@ def _select_plan_keys(corpus: Corpus) -> dict[str, Any]:
     """The keys that determine the plan for a given cleaned text."""
     return {
         "splits": [corpus.validation_ratio, corpus.test_ratio, corpus.max_shard_mb, corpus.document_order],
-        "dedup": asdict(corpus.dedup) | {"reference_corpora": 0},
+        "dedup": corpus.dedup.causes | {"reference_corpora": 0},
     }
 
 
@@ -277,12 +314,31 @@ def _without_repeated_lines(parts: Any, out: Path, corpus: Corpus, identity: str
         | "By line" >> beam.GroupByKey()
         | "Repeated" >> beam.FlatMap(line_dedup.find_repeated_lines)
     )
-    numbered = parts | "Number" >> beam.Map(lambda part: (part.number, part))
-    return (
-        {"parts": numbered, "struck": repeated}
-        | "By part" >> beam.CoGroupByKey()
-        | "Strike" >> beam.Map(_strike, str(out), corpus, identity)
+    return _with_parts(parts, repeated, "lines") | "Strike" >> beam.Map(_strike_lines, str(out), corpus, identity)
+
+
+def _without_repeated_substrings(parts: Any, out: Path, corpus: Corpus, identity: str) -> Any:
+    """The parts with their kept documents, without repeated substrings."""
+    least = corpus.dedup.substring_min_tokens
+    prints = (
+        parts
+        | "Fingerprints" >> beam.FlatMap(_fingerprints, str(out), least)
+        | "By fingerprint" >> beam.GroupByKey()
+        | "Repeated fingerprints" >> beam.FlatMap(substrings.find_repeated_prints)
     )
+    repeated = (
+        _with_parts(parts, prints, "fingerprints")
+        | "Windows" >> beam.FlatMap(_windows, str(out), least)
+        | "By window" >> beam.GroupByKey()
+        | "Repeated windows" >> beam.FlatMap(substrings.find_repeated_windows, least)
+    )
+    return _with_parts(parts, repeated, "windows") | "Strike" >> beam.Map(_strike_windows, str(out), corpus, identity)
+
+
+def _with_parts(parts: Any, found: Any, what: str) -> Any:
+    """Each part with everything that was found for its number."""
+    numbered = parts | f"Number of {what}" >> beam.Map(lambda part: (part.number, part))
+    return {"parts": numbered, "found": found} | f"By part of {what}" >> beam.CoGroupByKey()
 
 
 def _line_hashes(part: TextPart, out: str, least: int) -> Iterator[tuple[int, bytes]]:
@@ -291,11 +347,31 @@ def _line_hashes(part: TextPart, out: str, least: int) -> Iterator[tuple[int, by
     return line_dedup.line_hashes(folder / part.name, part.number, rows, least, part.mixed)
 
 
-def _strike(group: tuple[int, dict[str, Iterable[Any]]], out: str, corpus: Corpus, identity: str) -> TextPart:
-    (part,), struck, folder = group[1]["parts"], group[1]["struck"], Path(out)
-    left = replace(part, name=_final(part, corpus, identity))
+def _strike_lines(group: Found, out: str, corpus: Corpus, identity: str) -> TextPart:
+    (part,), struck, folder = group[1]["parts"], group[1]["found"], Path(out)
+    left = _name_edited(part, line_dedup.KIND, identity)
+    line_dedup.strike(
+        folder / part.name, rows_kept(folder, part.number), struck, folder / left.name, corpus.clean, left.name
+    )
+    return left
+
+
+def _fingerprints(part: TextPart, out: str, least: int) -> Iterator[tuple[int, bytes]]:
+    folder = Path(out)
+    return substrings.fingerprints(folder / part.name, part.number, rows_kept(folder, part.number), least)
+
+
+def _windows(group: Found, out: str, least: int) -> Iterator[tuple[int, bytes]]:
+    (part,), prints, folder = group[1]["parts"], group[1]["found"], Path(out)
     rows = rows_kept(folder, part.number)
-    line_dedup.strike(folder / part.name, rows, struck, folder / left.name, corpus.clean, identity)
+    return substrings.windows(folder / part.name, part.number, rows, prints, least, part.mixed)
+
+
+def _strike_windows(group: Found, out: str, corpus: Corpus, identity: str) -> TextPart:
+    (part,), struck, folder = group[1]["parts"], group[1]["found"], Path(out)
+    left, least = _name_edited(part, substrings.KIND, identity), corpus.dedup.substring_min_tokens
+    rows = rows_kept(folder, part.number)
+    substrings.strike(folder / part.name, rows, struck, folder / left.name, corpus.clean, least, left.name)
     return left
 
 
@@ -352,7 +428,13 @@ def _texts_of(sources: Sequence[Source], max_chars: int, unread: Counter[str]) -
 
 
 def _text(
-    out: Path, identity: str, corpus: Corpus, parts: list[TextPart], finals: list[str], mixed: list[str]
+    out: Path,
+    identity: str,
+    corpus: Corpus,
+    parts: list[TextPart],
+    steps: Sequence[EditStep],
+    files: Sequence[Sequence[str]],
+    mixed: list[str],
 ) -> TextDirectory:
     """Combine the seals and the plan of the text.
 
@@ -372,13 +454,15 @@ def _text(
     _check_rejects(out, corpus, seals, ledger)
     _check_damage(out, corpus, SplitDamage.of([part.split for part in parts], seals))
     repeats = dict(seal_of(out / PLAN)["repeats"])
-    if corpus.dedup.line_min_chars:
-        lost = [seal_of(out / name)["lost"] for name in finals]
-        repeats[line_dedup.REASON] = [sum(documents for documents, _ in lost), sum(size for _, size in lost)]
+    repeats |= {
+        step.reason: _sum_pairs(seal_of(out / name)["lost"] for name in names)
+        for step, names in zip(steps, files[1:], strict=True)
+    }
     _drop(ledger, repeats)
+    _write_sample(out, corpus, parts)
     if not ledger.kept.documents:
         sweep(out, ())
-        for name in (PLAN, REPEATS):
+        for name in (PLAN, REPEATS, DROPPED):
             (out / name).unlink()
         (out / PLAN).with_suffix(".json").unlink()
         raise BadInput(_nothing_left(ledger, parts))
@@ -387,11 +471,12 @@ def _text(
         "sequences": sum(facts["repaired"][1] for facts in seals),
     }
     masked = sum(facts["masked"] for facts in seals)
-    phrases = _phrases(corpus, seals, [seal_of(out / name) for name in finals])
-    texts = TextDirectory(out, identity, "", tuple(finals), (), ledger, repaired, masked, encodings, phrases)
+    phrases = _phrases(out, corpus, seals, steps, files)
+    texts = TextDirectory(out, identity, "", tuple(files[-1]), (), ledger, repaired, masked, encodings, phrases)
     plan_N = texts.plan_N
-    groups = _groups(out, corpus, parts, finals, plan_N)
+    groups = _groups(out, corpus, parts, steps, files, plan_N)
     texts = replace(texts, evaluation_texts=_evaluation_texts(out, corpus), groups=groups)
+    texts = replace(texts, fields=corpus.fields, substrings=_count_substrings(out, steps, files))
     assert ledger.is_balanced(), f"missing from the ledger: {ledger.unexplained}"
     assert len(plan_N) == ledger.kept.documents, "plan and ledger differ in the number of documents"
     shards = plan_shards(plan_N, mixed)
@@ -403,25 +488,57 @@ def _text(
     return replace(texts, hash=text_hash(plan_N), shards=shards)
 
 
+def _sum_pairs(pairs: Iterable[Sequence[int]]) -> list[int]:
+    """
+    >>> _sum_pairs([[1, 10], [2, 20]])
+    [3, 30]
+    """
+    listed = list(pairs)
+    return [sum(pair[at] for pair in listed) for at in (0, 1)]
+
+
+def _count_substrings(out: Path, steps: Sequence[EditStep], files: Sequence[Sequence[str]]) -> dict[str, int]:
+    """Numbers of documents that remain without repeated substrings, and of the removed substrings."""
+    for step, names in zip(steps, files[1:], strict=True):
+        if step.reason == substrings.REASON:
+            documents, removed = _sum_pairs(seal_of(out / name)["edited"] for name in names)
+            return {"documents": documents, "removed": removed}
+    return {}
+
+
+def _write_sample(out: Path, corpus: Corpus, parts: Sequence[TextPart]) -> None:
+    """Write the sample of the dropped documents: those of all parts, and the repeats."""
+    sample = DroppedSample()
+    for part in parts:
+        if seal_of(out / part.name)["dropped"]:
+            sample.update(read_dropped(sample_file(out / part.name)))
+    sample.update(read_dropped(out / DROPPED_REPEATS))
+    write_dropped(out / DROPPED, sample, corpus.fields)
+
+
 def _evaluation_texts(out: Path, corpus: Corpus) -> dict[str, int]:
     """Numbers of evaluation texts: all, and those too short to be searched."""
     return dict(seal_of(out / ngrams)["texts"]) if (ngrams := _ngram_file(corpus)) else {}
 
 
 def _groups(
-    out: Path, corpus: Corpus, parts: Sequence[TextPart], finals: Sequence[str], plan_N: np.ndarray
+    out: Path,
+    corpus: Corpus,
+    parts: Sequence[TextPart],
+    steps: Sequence[EditStep],
+    files: Sequence[Sequence[str]],
+    plan_N: np.ndarray,
 ) -> dict[str, dict[str, Any]]:
     """Statistics of each mixture group: its ledger and the numbers of held-out documents."""
     found = dict[str, dict[str, Any]]()
     repeats = seal_of(out / PLAN)["repeats_of_groups"] if corpus.mixture else []
     for number, group in enumerate(corpus.mixture):
-        of_group = [(part, final) for part, final in zip(parts, finals, strict=True) if part.mixed == number]
-        ledgers = (Ledger.from_dict(seal_of(out / part.name)["ledger"]) for part, _ in of_group)
+        of_group = [at for at, part in enumerate(parts) if part.mixed == number]
+        ledgers = (Ledger.from_dict(seal_of(out / parts[at].name)["ledger"]) for at in of_group)
         ledger = reduce(Ledger.merge, ledgers, Ledger())
         lost = dict(repeats[number]) if number < len(repeats) else {}
-        if corpus.dedup.line_min_chars:
-            struck = [seal_of(out / final)["lost"] for _, final in of_group]
-            lost[line_dedup.REASON] = [sum(each[0] for each in struck), sum(each[1] for each in struck)]
+        for step, names in zip(steps, files[1:], strict=True):
+            lost[step.reason] = _sum_pairs(seal_of(out / names[at])["lost"] for at in of_group)
         _drop(ledger, lost)
         fold_K = plan_N["fold"][plan_N["group"] == number]
         assert ledger.is_balanced(), f"missing from the ledger of group {group.name}: {ledger.unexplained}"
@@ -451,14 +568,20 @@ def _warn_about_indentation(corpus: Corpus, seals: list[dict[str, Any]]) -> None
         )  # fmt: skip
 
 
-def _phrases(corpus: Corpus, seals: list[dict[str, Any]], finals: list[dict[str, Any]]) -> dict[str, int]:
+def _phrases(
+    out: Path,
+    corpus: Corpus,
+    seals: list[dict[str, Any]],
+    steps: Sequence[EditStep],
+    files: Sequence[Sequence[str]],
+) -> dict[str, int]:
     """Counts of the phrases that sources mark in kept documents, and of lost ones by reason. Warns if any are lost."""
     if corpus.phrases != "given":
         return {}
     given, left = (sum(facts["phrases"][number] for facts in seals) for number in (0, 1))
     lost = {"changed": given - left}
-    if corpus.dedup.line_min_chars:
-        lost[line_dedup.REASON] = sum(facts["lost_phrases"] for facts in finals)
+    for step, names in zip(steps, files[1:], strict=True):
+        lost[step.reason] = sum(seal_of(out / name)["lost_phrases"] for name in names)
     if why := ", ".join(f"{count:,} {reason}" for reason, count in lost.items() if count):
         log.warning(
             "phrases of %s: of %s marked phrases, %s are lost and will be masked as words (%s); cleaning "

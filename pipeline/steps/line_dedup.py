@@ -5,10 +5,7 @@ of text and source. The result therefore depends neither on the order of the inp
 documents are removed before this step. Only hashes of lines are sent between workers.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -16,16 +13,24 @@ import numpy as np
 import xxhash
 
 from pipeline.spec import Clean
-from pipeline.steps.clean import rejection_reason
-from pipeline.steps.documents import Document, batches, documents, write_documents
-from pipeline.steps.output_folder import read_seal, seal
-from preprocessing.text import Edits, Whitespace, move_spans, normalize, relocate_spans, text_key
+from pipeline.steps.documents import Document
+from pipeline.steps.edited import (
+    DocumentEdit,
+    Place,
+    by_group,
+    by_part,
+    is_written,
+    rank_of,
+    select_documents,
+    write_edited,
+)
+from preprocessing.text import Edits
 
+KIND: Final = "lines"  # first word of the names of its files
 REASON: Final = "repeated_line"
 _GROUPS: Final = 64
-_GROUP_BITS: Final = 16  # bits of a rank for the mixture group
 _LINE: Final = np.dtype([("hash", "<u8"), ("rank", "<u8"), ("part", "<u4"), ("row", "<u4"), ("line", "<u4")])
-_STRUCK: Final = np.dtype([("row", "<u4"), ("line", "<u4")])
+_STRUCK: Final = np.dtype([(name, "<u4") for name in ("row", "line", "first_part", "first_row")])
 
 
 def line_hashes(
@@ -36,89 +41,46 @@ def line_hashes(
     `mixed` is the index of the mixture group of the part.
     """
     found = [
-        (xxhash.xxh3_64_intdigest(line.encode()), _rank(document, mixed), number, row, at)
-        for row, document in _select_lines(part, row_K)
+        (xxhash.xxh3_64_intdigest(line.encode()), rank_of(document, mixed), number, row, at)
+        for row, document in select_documents(part, row_K)
         for at, line in enumerate(document.text.split("\n"))
         if len(line) >= least
     ]
     line_L = np.array(found, _LINE)
-    group_L = line_L["hash"] % np.uint64(_GROUPS)
-    for group in np.unique(group_L).tolist():
-        yield group, line_L[group_L == group].tobytes()
-
-
-def _select_lines(part: Path, row_K: np.ndarray) -> Iterator[tuple[int, Document]]:
-    wanted = set(row_K.tolist())
-    rows = enumerate(document for batch in batches(part) for document in documents(batch))
-    return ((row, document) for row, document in rows if row in wanted)
-
-
-def _rank(document: Document, mixed: int | None) -> int:
-    digest = xxhash.xxh3_64_intdigest(document.key + document.source.encode())
-    return digest if mixed is None else mixed << (64 - _GROUP_BITS) | digest >> _GROUP_BITS
+    yield from by_group(line_L, line_L["hash"] % np.uint64(_GROUPS))
 
 
 def find_repeated_lines(group: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
-    """(part, rows and lines) of all equal lines except the first."""
+    """(part, rows and lines) of all equal lines except the first, each with the document of the first."""
     line_L = np.frombuffer(b"".join(group[1]), _LINE)
     line_L = line_L[np.lexsort([line_L[name] for name in ("line", "row", "part", "rank", "hash")])]
-    again_L = line_L[1:][np.diff(line_L["hash"]) == 0]
-    for part in np.unique(again_L["part"]).tolist():
-        of_part_K = again_L[again_L["part"] == part]
-        struck_K = np.empty(len(of_part_K), _STRUCK)
-        struck_K["row"], struck_K["line"] = of_part_K["row"], of_part_K["line"]
-        yield part, struck_K.tobytes()
+    is_new_L = np.diff(line_L["hash"], prepend=np.uint64(0)) != 0
+    is_new_L[:1] = True
+    first_L = np.flatnonzero(is_new_L)[np.cumsum(is_new_L) - 1]
+    struck_L = np.empty(len(line_L), [*_STRUCK.descr, ("part", "<u4")])
+    for name in ("part", "row", "line"):
+        struck_L[name] = line_L[name]
+    struck_L["first_part"], struck_L["first_row"] = line_L["part"][first_L], line_L["row"][first_L]
+    yield from by_part(struck_L[~is_new_L], _STRUCK.names or ())
 
 
 def strike(part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, clean: Clean, identity: str) -> None:
-    """Write the kept rows of a part without the repeated lines in `struck`, unless `out` is already complete.
-
-    A document that becomes too short is dropped. Marked phrases in removed lines are dropped too.
-    """
-    if read_seal(out, identity=identity) is not None:
+    """Write the kept rows of a part without the repeated lines in `struck`, unless `out` is already complete."""
+    if is_written(out, identity):
         return
-    lines: dict[int, set[int]] = {}
-    for row, line in np.frombuffer(b"".join(struck), _STRUCK).tolist():
-        lines.setdefault(row, set()).add(line)
-    lost = [0, 0]  # documents, bytes
-    lost_phrases = 0
+    lines: dict[int, dict[int, Place]] = {}
+    for row, line, first_part, first_row in np.frombuffer(b"".join(struck), _STRUCK).tolist():
+        lines.setdefault(row, {})[line] = (first_part, first_row)
 
-    def iterate_remaining() -> Iterator[Document]:
-        nonlocal lost_phrases
-        for row, document in _select_lines(part, row_K):
-            if row not in lines:
-                yield document
-                continue
-            all_lines = document.text.split("\n")
-            kept = [line for at, line in enumerate(all_lines) if at not in lines[row]]
-            text = normalize("\n".join(kept), clean.whitespace)
-            is_dropped = rejection_reason(text, clean) != ""
-            lost[0] += is_dropped
-            lost[1] += len(document.text.encode()) - (0 if is_dropped else len(text.encode()))
-            if not is_dropped:
-                spans = _shift_spans(document, all_lines, lines[row], text, clean.whitespace)
-                lost_phrases += len(document.spans) // 2 - len(spans)
-                yield Document(text, document.source, text_key(text), tuple(at for span in spans for at in span))
+    def edit(row: int, document: Document) -> DocumentEdit:
+        removed, at = Edits(), 0
+        all_lines = document.text.split("\n")
+        for number, line in enumerate(all_lines):
+            if number in lines[row]:
+                removed.append((at, at + len(line), 0))
+            at += len(line) + 1
+        text = "\n".join(line for number, line in enumerate(all_lines) if number not in lines[row])
+        moved = "\n".join("" if number in lines[row] else line for number, line in enumerate(all_lines))
+        return DocumentEdit(text, removed, lines[row][min(lines[row])], moved)
 
-    write_documents(out, iterate_remaining())
-    seal(out, identity=identity, lost=lost, lost_phrases=lost_phrases)
-
-
-def _shift_spans(
-    document: Document, lines: list[str], struck: set[int], text: str, whitespace: Whitespace
-) -> tuple[tuple[int, int], ...]:
-    """Positions of the phrases of a document after removal of the lines `struck`, without phrases in these lines."""
-    if not document.spans:
-        return ()
-    edits, at = Edits(), 0
-    for number, line in enumerate(lines):
-        if number in struck:
-            edits.append((at, at + len(line), 0))
-        at += len(line) + 1
-    begins = [start for start, _, _ in edits]
-    spans = list(pairwise(document.spans))[::2]
-    # the last removed line that begins before the end of a span
-    before = [bisect_left(begins, stop) - 1 for _, stop in spans]
-    whole = [span for span, last in zip(spans, before, strict=True) if last < 0 or edits[last][1] <= span[0]]
-    joined = "\n".join("" if number in struck else line for number, line in enumerate(lines))
-    return relocate_spans(joined, move_spans(whole, edits), text, partial(normalize, whitespace=whitespace))
+    write_edited(part, row_K, lines, edit, out, clean, identity)

@@ -19,8 +19,8 @@ from preprocessing.lock import hold_lock
 
 SPARE: Final = 1.2  # required disk space as a multiple of the estimate
 REJECTS: Final = "rejects"  # directory of unreadable records: one file for each part that has any
-_PARTS: Final = re.compile(  # files that `sweep` may remove; a signature file has the number of its text part
-    r"(?:(?:text|lines|(?P<beside>near))-(?P<number>[0-9a-f]{16})|ngrams-[0-9a-f]{16}"
+_PARTS: Final = re.compile(  # files that `sweep` may remove; files beside a text part have its number
+    r"(?:(?:text|lines|substrings|(?P<beside>near|dropped))-(?P<number>[0-9a-f]{16})|ngrams-[0-9a-f]{16}"
     r"|(?:train|validation|test|rows)-\d{5}-of-\d{5})\.(?:arrow|npy|jsonl?)"
 )
 
@@ -55,6 +55,11 @@ def _no_room(folder: Path, need: float, have: int) -> BadInput:
     return BadInput(
         f"{folder}: not enough disk space: got {there}, expected over {wanted}; free space or write to another disk"
     )
+
+
+def sample_file(part: Path) -> Path:
+    """The file with a sample of the documents that cleaning drops from the input of a part."""
+    return part.with_name(f"dropped-{part.stem.partition('-')[2]}.arrow")
 
 
 def seal(part: Path, **facts: Any) -> None:

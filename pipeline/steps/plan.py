@@ -23,15 +23,14 @@ from pipeline.steps.dedup import (
     ELSEWHERE,
     REASONS,
     REPEAT,
-    REPEATS,
     DedupResult,
     in_order,
     select_similar_edges,
     without_near,
-    write_repeats,
 )
-from pipeline.steps.documents import Document, document_at, make_damage_error, rows_of
+from pipeline.steps.documents import Document, batches, document_at, make_damage_error, rows_of
 from pipeline.steps.output_folder import read_seal, seal
+from pipeline.steps.repeats import find_edited_away, write_repeats
 from preprocessing.errors import BadInput
 from preprocessing.files import TEMPORARY, from_checked_json, npy, to_checked_json, write_atomic
 from preprocessing.manifest import Ledger
@@ -46,7 +45,7 @@ _FEWEST_HELD_OUT: Final = 2  # documents in each held-out split if the text has 
 _SHARDS: Final = 8  # minimum number of shards if each has _LEAST_BYTES: work for several cores, and visible progress
 _LEAST_BYTES: Final = 1 << 20
 _AT_ONCE: Final = 1 << 14  # documents whose keys are hashed at once
-_IF_ANY: Final = ("phrases", "evaluation_texts", "groups")
+_IF_ANY: Final = ("phrases", "evaluation_texts", "groups", "fields", "substrings")
 _PLANNED: Final = np.dtype([*ADDRESS.descr, ("fold", "u1"), ("shard", "<u4")])
 
 
@@ -55,21 +54,20 @@ def write_plan(
     near: list[bytes],
     folder: str,
     corpus: Corpus,
-    parts: Sequence[str],
+    stages: Sequence[Sequence[str]],
     others: Sequence[str] = (),
+    reason: str = "",
     mixed_P: Sequence[int] = (),
 ) -> None:
     """Assign a split and a shard to each kept document. Write the plan, in order, and the repeats.
 
-    `groups` are files of kept documents and repeats. `parts` are the planned files of cleaned text, `others` are
-    further files that contain repeats or reference texts. The repeats include those from `write_kept`. `mixed_P` has
-    the mixture group of each part. If given, a training shard contains one group only, and the shards of a group are
-    consecutive.
+    `groups` are files of kept documents and repeats. `stages` are the files of cleaned text, before and after each step
+    that edits documents; the last ones are planned, and `reason` is that of the last step. `others` are files of
+    reference texts. The repeats include those from `write_kept`. `mixed_P` has the mixture group of each part. If
+    given, a training shard contains one group only, and the shards of a group are consecutive.
     """
-    address_N, repeat_K = _select_documents(groups, near, folder, corpus, parts, others)
-    if (before := Path(folder, _REPEATS_BEFORE)).exists():
-        repeat_K = np.concatenate([np.load(before, allow_pickle=False), repeat_K])
-    _write(Path(folder), address_N, repeat_K, corpus, [*parts, *others], np.array(mixed_P or [0] * len(parts)))
+    address_N, repeat_K = _select_documents(groups, near, folder, corpus, stages, others, reason)
+    _write(Path(folder), address_N, repeat_K, corpus, stages, np.array(mixed_P or [0] * len(stages[-1])))
 
 
 def write_kept(
@@ -77,11 +75,12 @@ def write_kept(
     near: list[bytes],
     folder: str,
     corpus: Corpus,
-    parts: Sequence[str],
+    stages: Sequence[Sequence[str]],
     others: Sequence[str] = (),
+    reason: str = "",
 ) -> None:
-    """Write the kept documents and the repeats before `line_dedup` removes repeated lines."""
-    address_N, repeat_K = _select_documents(groups, near, folder, corpus, parts, others)
+    """Write the kept documents and the repeats before a step edits documents; the arguments of `write_plan`."""
+    address_N, repeat_K = _select_documents(groups, near, folder, corpus, stages, others, reason)
     write_atomic(Path(folder, _REPEATS_BEFORE), npy(repeat_K))
     write_atomic(Path(folder, _KEPT_BEFORE), npy(address_N))
 
@@ -99,18 +98,30 @@ def remove_kept(folder: Path) -> None:
 
 
 def _select_documents(
-    groups: list[str], near: list[bytes], folder: str, corpus: Corpus, parts: Sequence[str], others: Sequence[str]
+    groups: list[str],
+    near: list[bytes],
+    folder: str,
+    corpus: Corpus,
+    stages: Sequence[Sequence[str]],
+    others: Sequence[str],
+    reason: str,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Addresses of the kept documents, in order, and the repeats."""
+    """Addresses of the kept documents, in order, and the repeats, including those of earlier stages."""
     found = [DedupResult.load(Path(folder, group)) for group in groups]
     address_N = in_order(np.concatenate([np.empty(0, ADDRESS), *(kept.addresses for kept in found)]))
     repeat_K = np.concatenate([np.empty(0, REPEAT), *(kept.repeats for kept in found)])
     if near and corpus.dedup.minhash:
-        files = {number: Path(folder, name) for number, name in enumerate(parts)}
+        files = {number: Path(folder, name) for number, name in enumerate(stages[-1])}
         files |= {ELSEWHERE + number: Path(folder, name) for number, name in enumerate(others)}
         edge_E = select_similar_edges(np.frombuffer(b"".join(near), EDGE), files, corpus.dedup.min_similarity)
         address_N, near_K = without_near(address_N, edge_E)
         repeat_K = np.concatenate([repeat_K, near_K])
+    repeat_K["stage"] = len(stages) - 1
+    if reason:
+        files_of = [[Path(folder, name) for name in names] for names in stages]
+        repeat_K = np.concatenate([find_edited_away(files_of, reason), repeat_K])
+    if reason:
+        repeat_K = np.concatenate([np.load(Path(folder, _REPEATS_BEFORE), allow_pickle=False), repeat_K])
     return address_N, repeat_K
 
 
@@ -119,7 +130,7 @@ def _write(
     address_N: np.ndarray,
     repeat_K: np.ndarray,
     corpus: Corpus,
-    parts: Sequence[str],
+    stages: Sequence[Sequence[str]],
     mixed_P: np.ndarray,
 ) -> None:
     planned_N = np.empty(len(address_N), _PLANNED)
@@ -139,7 +150,7 @@ def _write(
             planned_N["shard"][of_group_N] = shard_N
             first = int(shard_N[-1]) + 1
     path = folder / PLAN
-    write_repeats(folder / REPEATS, repeat_K, [folder / part for part in parts])
+    write_repeats(folder, repeat_K, [[folder / name for name in names] for names in stages], corpus.fields)
     write_atomic(path, npy(planned_N))
     groups = range(1 + int(repeat_K["group"].max(initial=0)))
     of_groups = [_counts(repeat_K[repeat_K["group"] == group]) for group in groups]
@@ -228,6 +239,9 @@ class TextDirectory:
     phrases: dict[str, int] = field(default_factory=dict)
     evaluation_texts: dict[str, int] = field(default_factory=dict)  # evaluation texts for decontamination
     groups: dict[str, Any] = field(default_factory=dict)  # mixture groups: ledger and held-out documents of each
+    fields: tuple[str, ...] = ()  # fields of the metadata
+    # documents without repeated substrings that remain, and the removed substrings, if they are removed
+    substrings: dict[str, int] = field(default_factory=dict)
 
     def save(self) -> None:
         """Write text.json as the last file. It marks the directory as complete."""
@@ -244,7 +258,8 @@ class TextDirectory:
             facts: dict[str, Any] = from_checked_json(path.read_bytes())
             facts["shards"] = tuple(PlannedShard(**shard) for shard in facts["shards"])
             facts["ledger"] = Ledger.from_dict(facts["ledger"])
-            return cls(folder=path.parent, **facts | {"parts": tuple(facts["parts"])})
+            lists = {name: tuple(facts.get(name, ())) for name in ("parts", "fields")}
+            return cls(folder=path.parent, **facts | lists)
         except OSError:
             raise BadInput(
                 f"{path}: no such file, so the text is not complete; repeat the command that writes it"
@@ -258,6 +273,22 @@ class TextDirectory:
         if read_seal(path) is None:
             raise make_damage_error(path)
         return np.load(path, mmap_mode="r", allow_pickle=False)
+
+    def source_numbers(self, stop: int) -> tuple[list[str], np.ndarray]:
+        """The names of the sources of the first `stop` documents of the plan, and the number of each one's, int64."""
+        planned_N, number_N, names = self.plan_N[:stop], np.empty(stop, np.int64), dict[str, int]()
+        for number in np.unique(planned_N["part"]).tolist():
+            of_part_K, first = np.flatnonzero(planned_N["part"] == number), 0
+            row_K = planned_N["row"][of_part_K].astype(np.int64)
+            for batch in batches(self.folder / self.parts[number]):
+                here_K = np.flatnonzero((first <= row_K) & (row_K < first + batch.num_rows))
+                column = batch.column("source").dictionary_encode()
+                known = [names.setdefault(name, len(names)) for name in column.dictionary.to_pylist()]
+                number_N[of_part_K[here_K]] = np.array(known, np.int64)[
+                    column.indices.to_numpy()[row_K[here_K] - first]
+                ]
+                first += batch.num_rows
+        return list(names), number_N
 
     def documents(self, start: int, stop: int) -> Iterator[Document]:
         """Documents [start, stop) of the plan, in order. Raises BadInput if one is damaged.

@@ -11,13 +11,14 @@ from preprocessing.text.decontaminate import count_shared_ngrams, fewest_words, 
 from preprocessing.text.filters import RULES, apply_rules
 from preprocessing.text.language_id import LANGUAGES, language, nearest_code
 from preprocessing.text.minhash import bands_of, components, shingles, signature
+from preprocessing.text.ngrams import Tokens, find_tokens, hash_ngrams, is_inside_word
 from preprocessing.text.phrases import Gazetteer, Spans, move_spans, num_without_token, phrase_starts, relocate_spans
 from preprocessing.text.pii import Edits, mask_pii
 from preprocessing.text.repair import repair_text
 from preprocessing.text.sentence_ends import lines_as_sentences, sentences
 from preprocessing.text.sentence_lengths import describe_implausible, describe_unmarked
 from preprocessing.text.tidy import Whitespace, decode, from_cesu8, normalize, text_key
-from preprocessing.text.urls import UrlBlocklist
+from preprocessing.text.urls import UrlBlocklist, host_of
 
 __all__ = [
     "LANGUAGES",
@@ -25,6 +26,7 @@ __all__ = [
     "Edits",
     "Gazetteer",
     "Spans",
+    "Tokens",
     "UrlBlocklist",
     "Whitespace",
     "apply_rules",
@@ -36,7 +38,11 @@ __all__ = [
     "describe_implausible",
     "describe_unmarked",
     "fewest_words",
+    "find_tokens",
     "from_cesu8",
+    "hash_ngrams",
+    "host_of",
+    "is_inside_word",
     "language",
     "lines_as_sentences",
     "mask_pii",

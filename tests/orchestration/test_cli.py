@@ -675,6 +675,27 @@ def test_inspect_marks_masked_tokens(capsys, flags_with_corpus):
     assert "[MASK](w" in shown
 
 
+def test_inspect_shows_documents_of_the_corpus(capsys, flags_with_corpus, tmp_path: Path):
+    from preprocessing.dropped import DROPPED, DroppedDocument, write_dropped
+
+    found = json_answer(capsys, "inspect", *flags_with_corpus, "--document", "00" * 15 + "07")["document"]
+    assert (found["source"], found["metadata"], found["row"]) == ("mini_world", {}, 7)
+    (shard,) = (tmp_path / "out").glob("corpora/*/train-*.arrow")
+    write_dropped(shard.with_name(DROPPED), [DroppedDocument("too_short", "ab" * 16, "a.txt", 3, "abc")], ())
+    (dropped,) = json_answer(capsys, "inspect", *flags_with_corpus, "--dropped", "all")["dropped"]
+    assert (dropped["reason"], dropped["text"], dropped["metadata"]) == ("too_short", "abc", None)
+    assert main(["inspect", *flags_with_corpus, "--dropped", "too_short"]) == 0
+    assert "a.txt, key abababababab, 3 characters" in capsys.readouterr().out
+
+
+def test_inspect_refuses_documents_that_the_corpus_does_not_have(capsys, flags_with_corpus):
+    code, message = refused(capsys, "inspect", *flags_with_corpus, "--domains")
+    assert (code, "invalid --domains: got documents without URLs" in message) == (2, True)
+    code, message = refused(capsys, "inspect", *flags_with_corpus, "--domains", "--dropped", "all")
+    assert (code, "got --dropped and --domains, expected one of them" in message) == (2, True)
+    assert refused(capsys, "inspect", *flags_with_corpus, "--dropped", "all")[0] == 2
+
+
 def test_doctor_exits_with_4_for_a_fatal_problem(capsys, monkeypatch, tmp_path: Path):
     from orchestration.terminal import doctor
 

@@ -55,7 +55,7 @@ def read_documents(made: Made) -> bool:
 
 def read_seals(made: Made) -> None:
     """A part without a valid seal, or a seal without its part, is made again."""
-    for part in [*(made.folder / "text").glob("text-*.arrow"), *(made.folder / "corpus").glob("*.arrow")]:
+    for part in [*(made.folder / "text").glob("text-*.arrow"), *(made.folder / "corpus").glob("train-*.arrow")]:
         if read_seal(part) is None:
             raise BadInput(f"{part.with_suffix('.json')}: is damaged")
 

@@ -14,9 +14,10 @@ from orchestration import figures
 from orchestration.config import Recipe
 from orchestration.reports.data_card import page as card_page
 from orchestration.reports.data_card.examples import CardExample
-from orchestration.reports.data_card.facts import DataCardFacts, Lengths, TokenizerStats, facts_of
-from orchestration.reports.data_card.page import CardSample, CardTable, Part, Picture, Quote, Section
+from orchestration.reports.data_card.facts import DataCardFacts, DomainTable, Lengths, TokenizerStats, facts_of
+from orchestration.reports.data_card.page import CardSample, CardTable, Fold, Part, Picture, Quote, Section
 from pipeline.spec import Corpus
+from preprocessing.dropped import SHOWN_CHARS, DroppedDocument
 from preprocessing.files import write_atomic
 from preprocessing.manifest import Count
 from preprocessing.tokenization import SPACE_SIGN, legend
@@ -99,7 +100,9 @@ def _sections(known: DataCardFacts) -> list[Section]:
         _splits(known),
         *([_mixture(known)] if known.mixture else []),
         _funnel(known),
+        *([_show_dropped(known)] if known.dropped_samples else []),
         _sources(known),
+        *([_domains(known.domains, known.kept.tokens)] if known.domains else []),
         _languages(known),
         _lengths("Documents", "document_lengths", known.documents),
         _lengths("Sentences", "sentence_lengths", known.sentences),
@@ -216,6 +219,50 @@ def _sources(known: DataCardFacts) -> Section:
     if len(rows) < known.num_sources:
         paragraph += f" The table lists the {len(rows)} with the most tokens."
     return Section("Sources", paragraph, (CardTable(("source", "documents", "tokens", "fraction"), rows),))
+
+
+def _domains(found: DomainTable, tokens: int) -> Section:
+    rows = [(host, count) for host, count in found.top]
+    paragraph = f"The URLs of the documents have {found.hosts:,} {'host' if found.hosts == 1 else 'hosts'}."
+    if len(rows) < found.hosts:
+        paragraph += f" The table lists the {len(rows)} with the most tokens."
+    if found.without_host.documents:
+        rows.append(("(no URL)", found.without_host))
+    cells = tuple(
+        (host, f"{count.documents:,}", f"{count.bytes:,}", f"{count.tokens:,}", _share(count.tokens, tokens))
+        for host, count in rows
+    )
+    return Section("Domains", paragraph, (CardTable(("host", "documents", "bytes", "tokens", "fraction"), cells),))
+
+
+def _show_dropped(known: DataCardFacts) -> Section:
+    paragraph = (
+        "The beginnings of some dropped documents, by reason. They are those with the smallest hashes, so the choice "
+        "is random, but equal for equal text. The command sesame inspect --dropped shows more of them."
+    )
+    folds = list[Fold]()
+    for reason in dict.fromkeys(each.reason for each in known.dropped_samples):
+        of_reason = [each for each in known.dropped_samples if each.reason == reason]
+        total = known.dropped.get(reason, Count()).documents
+        head = f"{_words(reason)}: {len(of_reason):,} of {total:,} documents"
+        folds.append(Fold(head, tuple(quote for each in of_reason for quote in _quote_dropped(each))))
+    return Section("Examples of dropped documents", paragraph, tuple(folds))
+
+
+def _quote_dropped(found: DroppedDocument) -> Iterator[Quote]:
+    """The beginning of a dropped document and, if it repeats another, of the kept one unless they are equal."""
+    more = " ..." if found.chars > len(found.text) else ""
+    head = f"{_origin(found.source, found.key, found.metadata)}, {found.chars:,} characters"
+    if found.kept_key:
+        head += f"; kept: {_origin(found.kept_source or 'reference corpus', found.kept_key, found.kept_metadata)}"
+    yield Quote(head, found.text + more)
+    if found.kept_text and found.kept_text != found.text:
+        more = " ..." if len(found.kept_text) == SHOWN_CHARS else ""
+        yield Quote("The kept document", found.kept_text + more)
+
+
+def _origin(source: str, key: str, metadata: Mapping[str, str | None]) -> str:
+    return ", ".join([source, f"key {key[:12]}", *(f"{name} {value}" for name, value in metadata.items() if value)])
 
 
 def _languages(known: DataCardFacts) -> Section:

@@ -4,7 +4,7 @@ Facts contain no time and no path, so equal corpora have equal facts on any mach
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from orchestration.config import Recipe, flatten
 from orchestration.reports.data_card.examples import CardExample, examples
 from pipeline.readers import Reader, portable
 from pipeline.spec import Corpus
+from preprocessing.dropped import DROPPED, DroppedDocument, read_dropped
 from preprocessing.manifest import Count, Ledger, Manifest
 from preprocessing.rows import ExampleDataset
 from preprocessing.schema import Ints
@@ -27,14 +28,16 @@ _TOKENS_AT_ONCE: Final = 1 << 20  # approximate number of tokens that are counte
 _LANGUAGE_DOCUMENTS: Final = 300
 _LANGUAGE_TOKENS: Final = 400  # tokens at the start of a document that identify its language
 _SAMPLES: Final = 5
+_SHOWN_DROPPED: Final = 5  # dropped documents of each reason in the card; the sample has more
 _SAMPLE_TOKENS: Final = 160
 _RANKS: Final = 200  # points of the Zipf plot
 _TOP: Final = 20  # vocabulary entries and sources in a table
 _MOST_PIECES: Final = 6  # words with more tokens are counted together
 _STATISTICS: Final = 60  # maximum number of other statistics of the manifest
 _STEPS: Final = (  # prefixes of the reasons, in the order of the steps that drop documents; readers come first
-    *("empty", "too_short", "too_long", "c4_", "gopher_", "language", "contaminated", "trimmed", "added"),
-    *("repeated_line", "duplicate", "near_duplicate", "known", "near_known", "no_tokens"),
+    *("url_", "bad_encoding", "empty", "too_short", "too_long", "c4_", "gopher_", "fineweb_", "language"),
+    *("contaminated", "trimmed", "added"),
+    *("repeated_line", "repeated_substring", "duplicate", "near_duplicate", "known", "near_known", "no_tokens"),
 )
 
 
@@ -77,6 +80,15 @@ class SampleDocument:
 
 
 @dataclass(frozen=True)
+class DomainTable:
+    """The hosts of the documents by their URLs."""
+
+    hosts: int
+    without_host: Count  # documents without a URL
+    top: tuple[tuple[str, Count], ...]  # the hosts with the most tokens
+
+
+@dataclass(frozen=True)
 class MixedGroup:
     """A group of a mixture: its contents, and the part that a run of the recipe trains on."""
 
@@ -114,6 +126,8 @@ class DataCardFacts:
     recipe: str
     mixture: tuple[MixedGroup, ...]  # empty without a mixture
     sources: tuple[tuple[str, int, int], ...]  # name, documents, tokens; the sources with the most tokens
+    domains: DomainTable | None  # None if the documents have no URLs
+    dropped_samples: tuple[DroppedDocument, ...]  # the first of each reason; empty if the corpus has no sample
     samples: tuple[SampleDocument, ...]
     examples: tuple[CardExample, ...]
 
@@ -132,6 +146,7 @@ def facts_of(corpus: Path, recipe: Recipe, spec: Corpus | None = None) -> DataCa
     tally = _Tally(np.zeros(vocab.size, np.int64))
     for shard in shards:
         tally.add(Shard(shard.path))  # a new object, so that its cached columns are freed after use
+    order = _step_order([Path(file).stem for file in spec.clean.own_filters] if spec else [])
     return DataCardFacts(
         name=manifest.name,
         digest=manifest.digest,
@@ -142,9 +157,7 @@ def facts_of(corpus: Path, recipe: Recipe, spec: Corpus | None = None) -> DataCa
         splits=manifest.splits,
         seen=manifest.ledger.seen,
         kept=manifest.ledger.kept,
-        dropped={
-            reason: manifest.ledger.dropped[reason] for reason in sorted(manifest.ledger.dropped, key=_step_order)
-        },
+        dropped={reason: manifest.ledger.dropped[reason] for reason in sorted(manifest.ledger.dropped, key=order)},
         statistics=_statistics(manifest.statistics),
         documents=_lengths(tally.documents),
         sentences=_lengths(tally.sentences),
@@ -154,6 +167,8 @@ def facts_of(corpus: Path, recipe: Recipe, spec: Corpus | None = None) -> DataCa
         recipe=recipe.name,
         mixture=tuple(_mixture(stores[0], vocab, recipe)),
         sources=tuple((name, *tally.sources[name]) for name in sorted(tally.sources, key=tally.sort_key)[:_TOP]),
+        domains=_domains(manifest.statistics),
+        dropped_samples=tuple(_find_dropped(corpus, order)),
         samples=tuple(_samples(stores[0].shards, vocab)),
         examples=tuple(examples(stores[0], vocab, recipe)),
     )
@@ -284,22 +299,46 @@ def _tokenizer_stats(tally: _Tally, vocab: Vocab) -> TokenizerStats:
 # Values as text
 
 
-def _step_order(reason: str) -> tuple[int, str]:
-    """Sorts reasons into the order of the steps that drop documents.
+def _step_order(own_filters: Collection[str]) -> Callable[[str], tuple[int, str]]:
+    """Sorts reasons into the order of the steps that drop documents. Filters of the user follow those of Sesame.
 
-    >>> sorted(["duplicate", "bad_json", "gopher_ellipses", "c4_lorem_ipsum"], key=_step_order)
-    ['bad_json', 'c4_lorem_ipsum', 'gopher_ellipses', 'duplicate']
+    >>> sorted(["duplicate", "mine_x", "bad_json", "gopher_ellipses", "c4_lorem_ipsum"], key=_step_order(["mine"]))
+    ['bad_json', 'c4_lorem_ipsum', 'gopher_ellipses', 'mine_x', 'duplicate']
     """
-    return next((order for order, step in enumerate(_STEPS, 1) if reason.startswith(step)), 0), reason
+
+    def order_of(reason: str) -> tuple[int, str]:
+        if any(reason == name or reason.startswith(f"{name}_") for name in own_filters):
+            return _STEPS.index("fineweb_") + 1, reason
+        return next((order for order, step in enumerate(_STEPS, 1) if reason.startswith(step)), 0), reason
+
+    return order_of
 
 
 def _statistics(counted: Mapping[str, Any]) -> dict[str, str]:
     """Other statistics of the manifest by dotted key, without those that the card counts itself."""
-    others = {key: value for key, value in counted.items() if key not in ("sentences", "words", "unknown")}
+    others = {key: value for key, value in counted.items() if key not in ("sentences", "words", "unknown", "domains")}
     names = {"evaluation_texts.texts": "evaluation_texts"}
     return {
         names.get(key, key): _as_text(value) for key, value in islice(flatten(others), _STATISTICS) if _as_text(value)
     }
+
+
+def _domains(statistics: Mapping[str, Any]) -> DomainTable | None:
+    found = statistics.get("domains")
+    if found is None:
+        return None
+    top = tuple((host, Count(*counts)) for host, *counts in found["top"][:_TOP])
+    return DomainTable(found["hosts"], Count(*found["without_host"]), top)
+
+
+def _find_dropped(corpus: Path, order: Callable[[str], tuple[int, str]]) -> Iterator[DroppedDocument]:
+    """The first dropped documents of each reason in the sample, in the order of the steps."""
+    try:
+        sample = read_dropped(corpus / DROPPED)
+    except OSError:  # a corpus of an older version
+        return
+    for reason in sorted({each.reason for each in sample}, key=order):
+        yield from islice((each for each in sample if each.reason == reason), _SHOWN_DROPPED)
 
 
 def _settings(spec: Corpus) -> dict[str, str]:

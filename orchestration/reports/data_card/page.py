@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from html import escape as html_escape
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -52,7 +53,15 @@ class CardSample:
     tokens: tuple[ShownToken, ...]
 
 
-Part = CardTable | Picture | Quote | CardSample
+@dataclass(frozen=True)
+class Fold:
+    """Quotes that are hidden until a reader opens them."""
+
+    head: str
+    quotes: tuple[Quote, ...]
+
+
+Part = CardTable | Picture | Quote | CardSample | Fold
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,11 @@ def _markdown_part(part: Part) -> Iterator[str]:
         case Quote():
             yield f"**{_plain(part.head)}**"
             yield _fence(part.text)
+        case Fold():
+            yield f"<details>\n<summary>{html_escape(' '.join(part.head.split()))}</summary>"
+            for quote in part.quotes:
+                yield from _markdown_part(quote)
+            yield "</details>"
         case CardSample():
             yield f"**{_plain(part.head)}**: {_plain(part.paragraph)}"
             yield _fence("".join(_mark(token) for token in part.tokens).strip())
@@ -145,6 +159,7 @@ def _templates() -> Environment:
         "table": lambda part: isinstance(part, CardTable),
         "picture": lambda part: isinstance(part, Picture),
         "quote": lambda part: isinstance(part, Quote),
+        "fold": lambda part: isinstance(part, Fold),
         "sample": lambda part: isinstance(part, CardSample),
     }
     return found

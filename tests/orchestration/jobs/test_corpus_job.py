@@ -23,6 +23,8 @@ FILE = "name: mine\nsources: [{{kind: jsonl, path: text.jsonl}}]\n{}"
 @pytest.fixture
 def corpus_file(tmp_path: Path) -> str:
     text.write(tmp_path / "text.jsonl", num_documents=60)
+    with open(tmp_path / "text.jsonl", "a") as file:
+        file.write('\n{"text": "Too short."}\n')
     (tmp_path / "mine.yaml").write_text(FILE.format("test_ratio: 0.1\n"))
     return str(tmp_path / "mine.yaml")
 
@@ -73,6 +75,12 @@ def test_documents_then_tokens_are_made_once_and_a_recipe_finds_them(
         assert [document["number"] for document in documents] == [2, 3]
         assert all(document["text"] and document["split"] == "train" for document in documents)
         assert ("tokens" in documents[0]) == (folder == found["folder"])
+        assert main(["inspect", folder, "--document", documents[1]["key"][:12], "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["document"] == documents[1]
+        assert main(["inspect", folder, "--dropped", "too_short"]) == 0
+        assert "too_short: 1 of 1 documents" in capsys.readouterr().out
+    assert main(["inspect", made["folder"], "--domains"]) == 2
+    assert "invalid --domains: got a directory of cleaned text, expected a corpus" in capsys.readouterr().err
     assert main(["inspect", found["folder"], "--step", "9999"]) == 2
     assert main(["inspect", found["folder"], "--scale", "tiny"]) == 2
     err = capsys.readouterr().err

@@ -21,6 +21,7 @@ from orchestration.reports.data_card.facts import DataCardFacts
 from pipeline.readers import GutenbergReader, JsonlReader
 from pipeline.spec import Clean, Corpus, Decontaminate, Dedup
 from preprocessing import tokenization
+from preprocessing.dropped import DROPPED, DroppedDocument, write_dropped
 from preprocessing.manifest import Count, Ledger, Manifest, ShardInfo
 from preprocessing.shards import Shard, TokenStore, shard_name, write_shard
 from preprocessing.text import sentences
@@ -64,6 +65,17 @@ def hostile_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         vocab_size=words.size,
     )
     save_manifest(folder, words, shard)
+    fields = {"url": "http://<b>.org/|x|"}
+    dropped = [
+        DroppedDocument("gopher_ratio", "00" * 16, "<b>|s|</b>", 600, HOSTILE, metadata=fields),
+        DroppedDocument(
+            *("near_duplicate", "01" * 16, "a.txt", len(HOSTILE), HOSTILE, "02" * 16, "b.txt"),
+            kept_text=f"{HOSTILE} Kept.",
+            metadata={"url": None},
+            kept_metadata=fields,
+        ),
+    ]
+    write_dropped(folder / DROPPED, dropped, ["url"])
     return folder
 
 
@@ -76,7 +88,8 @@ def save_manifest(folder: Path, words: tokenization.Vocab, shard: ShardInfo) -> 
         ledger.drop(reason, documents, bytes=size)
     ledger.drop("duplicate", 2, bytes=300)
     ledger.drop("not_text", 3, bytes=300)
-    statistics = {"sentences": 1, "repaired": {"documents": 3}, "rejected": {"bad_<i>json</i>": 4}}
+    domains = {"hosts": 30, "without_host": [1, 2, 3], "top": [["<i>a.org</i>", 4, 50, 6], ["b.org", 1, 2, 3]]}
+    statistics = {"domains": domains, "sentences": 1, "repaired": {"documents": 3}, "rejected": {"bad_<i>json</i>": 4}}
     Manifest("<hostile>", "", "", about, {}, (shard,), ledger, statistics).save(folder)
 
 
@@ -181,6 +194,37 @@ def test_funnel_figure_shows_the_drops_of_each_reason(hostile_facts: DataCardFac
     assert [text.get_text().strip() for text in sizes.texts][-2:] == ["-200", "1,000"]
 
 
+def test_dropped_documents_are_folded_by_reason(hostile_facts: DataCardFacts, page: str) -> None:
+    text = card.markdown(hostile_facts)
+    assert text.count("<details>") == text.count("</details>") == 2
+    assert "<summary>near duplicate: 1 of 2 documents</summary>" in text
+    kept = r"kept: b.txt, key 020202020202, url http://\<b\>.org/\|x\|"
+    assert f"**a.txt, key 010101010101, {len(HOSTILE)} characters; {kept}**" in text
+    assert f"{HOSTILE} Kept.\n" in text
+    assert f"{HOSTILE} ...\n" in text  # the first document has 600 characters
+    assert [tag for tag, _ in Tags(page).found].count("details") == 2
+
+
+def test_a_summary_in_markdown_is_escaped() -> None:
+    fold = card_page.Fold("<script> & more", (card_page.Quote("head", "text"),))
+    text = card_page.markdown("t", [card_page.Section("S", "", (fold,))])
+    assert "<summary>&lt;script&gt; &amp; more</summary>\n\n**head**\n\n```text\ntext\n```\n\n</details>" in text
+
+
+def test_domains_are_listed_with_documents_without_url(hostile_facts: DataCardFacts, facts: DataCardFacts) -> None:
+    text = card.markdown(hostile_facts)
+    assert "The URLs of the documents have 30 hosts. The table lists the 2 with the most tokens." in text
+    assert r"| \<i\>a.org\</i\> | 4 | 50 | 6 |" in text
+    assert "| (no URL) | 1 | 2 | 3 |" in text
+    assert facts.domains is None
+    assert "## Domains" not in card.markdown(facts)
+
+
+def test_a_corpus_without_a_sample_has_no_section_of_dropped_documents(facts: DataCardFacts) -> None:
+    assert facts.dropped_samples == ()
+    assert "dropped documents" not in [section.title for section in card._sections(facts)]
+
+
 def test_settings_contain_no_local_directory(mini_path: Path, bert: Recipe, tmp_path: Path) -> None:
     spec = Corpus(
         name="mine",
@@ -282,7 +326,7 @@ def test_every_link_of_the_page_has_a_section(page: str) -> None:
     tags = Tags(page).found
     targets = [attributes["href"] for tag, attributes in tags if tag == "a"]
     assert targets == [f"#{attributes['id']}" for tag, attributes in tags if tag == "section"]
-    assert len(set(targets)) == len(targets) == 12
+    assert len(set(targets)) == len(targets) == 14
 
 
 def test_page_without_pictures_shows_text_histograms(facts: DataCardFacts) -> None:
@@ -323,11 +367,12 @@ def test_hostile_text_is_escaped_in_every_part(text: str) -> None:
         card_page.Picture("missing", "", (text,)),
         card_page.Quote(text, text),
         card_page.CardSample(text, text, tokens),
+        card_page.Fold(text, (card_page.Quote(text, text),)),
     )
     tags = Tags(card_page.html(text, [card_page.Section(text, text, parts)], {"drawn": b"png"}))
     assert {tag for tag, _ in tags.found}.isdisjoint({"script"})
     assert [tag for tag, _ in tags.found].count("img") == [tag for tag, _ in tags.found].count("h1") == 1
-    assert tags.actual.count(text) == 18
+    assert tags.actual.count(text) == 21
     assert [attributes["alt"] for tag, attributes in tags.found if tag == "img"] == [text]
 
 
@@ -345,7 +390,7 @@ def test_page_is_accessible(page: str) -> None:
     named = [attributes["aria-labelledby"] for _, attributes in tags if "aria-labelledby" in attributes]
     assert len(ids) == len(set(ids))
     assert set(named) <= set(ids)
-    assert [tag for tag, _ in tags if tag in ("h1", "h2")] == ["h1"] + ["h2"] * 12
+    assert [tag for tag, _ in tags if tag in ("h1", "h2")] == ["h1"] + ["h2"] * 14
     assert all(attributes.get("alt") for tag, attributes in tags if tag == "img")
     assert all(attributes["scope"] in ("col", "row") for tag, attributes in tags if tag == "th")
     assert all(attributes["tabindex"] == "0" for _, attributes in tags if attributes.get("class") == "scroll")

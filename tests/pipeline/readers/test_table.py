@@ -13,12 +13,13 @@ from preprocessing.errors import BadInput
 from tests.pipeline.formats import write_arrow, write_parquet
 from tests.pipeline.readers.reading import texts
 
+SOURCE = TableReader(path="")
 TEXTS = [f"Text number {number}." for number in range(10)]
 
 
 def _read(path: Path | str, spans: str = "", limit: int = 1000) -> list[Record]:
-    files = [file for (file,) in TableReader(path=str(path)).files()]
-    return [record for file in files for record in documents(file, 0, None, "text", spans, limit)]
+    source = TableReader(path=str(path), spans_key=spans)
+    return [record for (file,) in source.files() for record in documents(file, 0, None, source, limit)]
 
 
 def _write(path: Path, kind: str) -> None:
@@ -38,9 +39,9 @@ class TestKinds:
     def test_parts_contain_each_row_once(self, tmp_path: Path, kind: str) -> None:
         _write(tmp_path / f"a.{kind}", kind)
         (file,) = find(str(tmp_path))
-        number = len(part_sizes(file, "text", ""))
+        number = len(part_sizes(file, SOURCE))
         assert number == 4
-        found = [(r.start, r.text) for part in range(number) for r in documents(file, part, part + 1, "text", "", 99)]
+        found = [(r.start, r.text) for part in range(number) for r in documents(file, part, part + 1, SOURCE, 99)]
         assert found == list(enumerate(TEXTS))
 
     def test_a_missing_column_is_an_error_with_the_existing_columns(self, tmp_path: Path, kind: str) -> None:
@@ -48,7 +49,7 @@ class TestKinds:
         with pytest.raises(
             BadInput, match=r"^[^\n]+ missing column 'body', expected one of [^\n]*'text'[^\n]*; set `text_key`[^\n]+$"
         ):
-            part_sizes(find(str(tmp_path))[0], "body", "")
+            part_sizes(find(str(tmp_path))[0], TableReader(path="", text_key="body"))
 
     def test_a_truncated_file_ends_after_its_complete_batches(self, tmp_path: Path, kind: str) -> None:
         path = tmp_path / f"a.{kind}"
@@ -184,9 +185,9 @@ def test_offsets_beyond_the_end_of_a_damaged_file_are_a_fault(tmp_path: Path) ->
     ends = content.rindex(len(TEXTS[0]).to_bytes(4, "little"), 0, at)  # the second offset, just before the texts
     content[ends : ends + 4] = (1 << 30).to_bytes(4, "little")
     path.write_bytes(content)
-    assert [
-        record.fault for record in documents(InputFile("", str(path), len(content), 0), 0, None, "text", "", 99)
-    ] == ["truncated"]
+    assert [record.fault for record in documents(InputFile("", str(path), len(content), 0), 0, None, SOURCE, 99)] == [
+        "truncated"
+    ]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])

@@ -25,7 +25,7 @@ def _plan(folder: Path, files: dict[str, list[str]], **corpus: object) -> np.nda
                 groups.setdefault(group, []).append(block)
     spec = Corpus(name="test", **corpus)  # type: ignore[arg-type]
     kept = [write_first_of_each(group, str(folder), spec.dedup.exact) for group in groups.items()]
-    write_plan(kept, [], str(folder), spec, parts)
+    write_plan(kept, [], str(folder), spec, [parts])
     return np.load(folder / "plan.npy")
 
 
