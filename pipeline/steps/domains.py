@@ -21,7 +21,7 @@ from preprocessing.text import host_of
 _MOST_LISTED: Final = 100  # hosts in the manifest
 _GROUPS: Final = 64
 _URL: Final = "url"
-_HOST: Final = re.compile(r"[\w.-]+|\[[0-9a-f:.]+\]")
+_HOST: Final = re.compile(r"[^\x00-\x20/?#@:\[\]]+|\[[0-9a-f:.]+\]")
 
 Counts = tuple[int, int, int]
 """Documents, bytes of text, tokens."""
