@@ -2,9 +2,9 @@
 
     python -m benchmarks.startup --before CHECKOUT --text PATH --table FILE:TEXT,LABEL [--repetitions 5] [--steps 60]
 
-Both commands are small: most of their time passes before and after the work, with imports, MLflow, Ray and workers. Each
-repetition runs both commands of both checkouts in new output directories, and swaps the order of the checkouts. Each
-checkout needs its own .venv. The result has the medians in seconds, the ratio of each repetition, and the load.
+Both commands are small: most of their time passes before and after the work, with imports, MLflow, Ray and workers.
+Each repetition runs both commands of both checkouts in new output directories, and swaps the order of the checkouts.
+Each checkout needs its own .venv. The result has the medians in seconds, the ratio of each repetition, and the load.
 """
 
 import argparse
