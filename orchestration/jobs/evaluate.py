@@ -4,8 +4,10 @@ import json
 import logging
 import math
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -107,6 +109,7 @@ def evaluate(
     due = [plan for plan in plans if plan.stage.state != "done"]
     if due and out and tracking.existing_run(folder) is None:
         _create_run(folder, out, command)
+    _import_mlflow_beside(folder)
     failed = _run_missing_trials(folder, due, cluster, report)
     scores, errors = dict[str, TaskScore](), list[SesameError]()
     unlogged, for_trackers = tracking.read_unlogged_metrics(folder), list[trackers.Scores]()
@@ -377,6 +380,22 @@ def _run_trials(
         room = resources_of(cluster, env)
         failed = launch.run_trials([cell for _, cell in todo], room, on_done, stop_request, report)
     return {todo[number][0].file_of(todo[number][1]): error for number, error in failed.items()}
+
+
+def _import_mlflow_beside(folder: Path) -> None:
+    """Import MLflow and matplotlib in a thread, while this process waits for the trials. The imports take seconds.
+
+    Errors are ignored, because the same imports fail again when the scores are logged.
+    """
+    if (tracked := tracking.existing_run(folder)) is None:
+        return
+
+    def load() -> None:
+        with suppress(Exception):
+            tracking.load_mlflow(tracked.uri)
+            import matplotlib.figure  # noqa: F401
+
+    threading.Thread(target=load, name="importing MLflow", daemon=True).start()
 
 
 def _load_results(plan: TaskPlan) -> Results:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from orchestration.launch.eval_trial import RETRIES, EvalTrial, TrialResources, evaluate_cell
 from orchestration.launch.multi_worker_eval import evaluate_together
 from orchestration.launch.step_reports import FineTunings
+from orchestration.launch.worker import without_collection
 from orchestration.launch.worker_errors import PROCESS_DIED
 from orchestration.progress import Report
 from orchestration.signals import StopRequest
@@ -113,8 +114,9 @@ def _wait_for_processes(stop_request: StopRequest) -> None:
 
 def _import_evaluation(env: Mapping[str, str]) -> None:
     os.environ |= env
-    import training.evaluation
-    import training.formats  # noqa: F401
+    with without_collection():
+        import training.evaluation
+        import training.formats  # noqa: F401
 
 
 def _start_trial(room: TrialResources, trial: EvalTrial, count: Path) -> Any:

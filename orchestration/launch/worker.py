@@ -5,6 +5,7 @@ OMP_NUM_THREADS once, so placement.py sets both before a process starts.
 """
 
 import contextlib
+import gc
 import logging
 import math
 import os
@@ -55,6 +56,20 @@ COUNT_EVERY_S = 0.3
 
 LogMessage = tuple[str, int, str]
 """A message of one of our loggers: logger name, level and text."""
+
+
+@contextlib.contextmanager
+def without_collection() -> Iterator[None]:
+    """Inside the block, which imports modules, there is no garbage collection.
+
+    The objects of the modules stay, and later collections do not search them.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def find_meeting_place() -> tuple[str, int]:
@@ -119,7 +134,7 @@ class Worker:
         """Set the variables of the cluster file, then import the modules of the training, while there is no other work.
         A failed import fails again in `train`, which explains it."""
         os.environ |= env
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(ImportError), without_collection():
             import training.formats
             import training.loop  # noqa: F401
             from training.engines import load_deepspeed
