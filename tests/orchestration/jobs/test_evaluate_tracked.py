@@ -201,7 +201,9 @@ def test_next_command_logs_the_missing_scores(
     assert make_plan(folder, "hans").stage.state == "done"
     for _ in range(2):  # the second command logs nothing new
         evaluate.evaluate(folder, [make_plan(folder, "hans")], *asked)
-    assert (caplog.text, tracking.read_unlogged_metrics(folder), tracking.pending_updates(folder)) == ("", set(), {})
+    # urllib3 may log a call to an unavailable store that an earlier test has given up
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("orchestration")]
+    assert (ours, tracking.read_unlogged_metrics(folder), tracking.pending_updates(folder)) == ([], set(), {})
     client = client_of(run.uri)
     experiment = client.get_run(run.run_id).info.experiment_id
     assert len(client.search_runs([experiment], f"tags.mlflow.parentRunId = '{run.run_id}'")) == 1
