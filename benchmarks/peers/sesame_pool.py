@@ -37,8 +37,8 @@ def read_text(corpus: Corpus, out: Path, pool: ProcessPoolExecutor) -> TextDirec
             groups[group].append(block)
     names = [part.name for part in parts]
     kept = [write_first_of_each(group, str(out), corpus.dedup.exact) for group in groups.items()]
-    write_plan(kept, [], str(out), corpus, names)
-    texts = read._text(out, "", corpus, parts, names, [])
+    write_plan(kept, [], str(out), corpus, [names])
+    texts = read._text(out, "", corpus, parts, [], [names], [])
     texts.save()
     return texts
 
