@@ -1,6 +1,5 @@
 """The number of batches of one epoch: counted in a corpus, or estimated from the size of the text."""
 
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -17,10 +16,9 @@ BYTES_PER_TOKEN: Final = 4  # a rough mean over English text and usual vocabular
 
 def count_batches(folder: Path, recipe: Recipe, phase: Phase) -> float:
     """The number of batches of the first epoch of the training split. Raises BadInput if it has no sequence."""
+    store = TokenStore.open(folder, "train")
     if phase.batch_unit == "token":
-        tokens = _open(folder).manifest.splits["train"]["tokens"]
-        return tokens / (phase.global_batch_size * phase.seq_length)
-    store = _open(folder)
+        return store.manifest.splits["train"]["tokens"] / (phase.global_batch_size * phase.seq_length)
     vocab = recipe.sampling.adapt_tokenizer(Vocab.load(store.vocab_dir, store.manifest.vocab["hash"]))
     return ExampleDataset(store, vocab, recipe.sampling, phase.seq_length).count(0) / phase.global_batch_size
 
@@ -30,8 +28,3 @@ def estimate_batches(corpus: Corpus, phase: Phase) -> float:
     num_bytes = sum(piece.weight for split in plan_splits(corpus.sources) for piece in split.pieces)
     train = 1 - corpus.validation_ratio - corpus.test_ratio
     return train * num_bytes / BYTES_PER_TOKEN / (phase.seq_length * phase.global_batch_size)
-
-
-@cache
-def _open(folder: Path) -> TokenStore:
-    return TokenStore.open(folder, "train")

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Any
 
 from orchestration import environment, planning
 from orchestration.jobs import eval_target, evaluate, held_out, pretrain
@@ -11,7 +11,7 @@ from orchestration.jobs.early_start import resources_of
 from orchestration.jobs.eval_request import EvalRequest
 from orchestration.jobs.job import Job
 from orchestration.jobs.score_plan import plan_supported_tasks
-from orchestration.launch import cores, ray_session, start_trial_processes
+from orchestration.launch import EXPORTING, cores, ray_session, start_trial_processes
 from orchestration.progress import Report
 from preprocessing.errors import SesameError
 from preprocessing.lock import hold_lock
@@ -19,8 +19,6 @@ from training.run import Resume
 from training.tasks import TaskScore
 
 log = logging.getLogger(__name__)
-
-TRAINED: Final = "exporting weights"  # the first stage after the last step of a training
 
 
 def pretrain_and_evaluate(
@@ -50,7 +48,7 @@ class _StartTrials:
         self.report, self.job, self.env, self.is_due = report, job, env, True
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        if self.is_due and event["stage"] == TRAINED:
+        if self.is_due and event["stage"] == EXPORTING:
             self.is_due = False
             try:
                 start_trial_processes(resources_of(self.job.cluster, self.env), cores())

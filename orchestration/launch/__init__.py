@@ -22,7 +22,16 @@ from orchestration.launch.nodes import WorkerRequirements
 from orchestration.launch.out_of_memory import OutOfMemory
 from orchestration.launch.session import count_free_groups, ray_session
 from orchestration.launch.spare_workers import start_trials_early, start_workers_early
-from orchestration.launch.worker import BETWEEN, EXPORT, EXPORTED, SAMPLES, WEIGHTS, finetune_one, load_held_out_task
+from orchestration.launch.worker import (
+    BETWEEN,
+    EXPORT,
+    EXPORTED,
+    EXPORTING,
+    SAMPLES,
+    WEIGHTS,
+    finetune_one,
+    load_held_out_task,
+)
 from orchestration.signals import StopRequest, stop_signals
 from training.run import RUN
 
@@ -32,6 +41,7 @@ __all__ = [
     "ENDED",
     "EXPORT",
     "EXPORTED",
+    "EXPORTING",
     "RUN",
     "SAMPLES",
     "SAVED",

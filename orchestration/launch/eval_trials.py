@@ -97,17 +97,19 @@ def start_trial_processes(room: TrialResources, num: int) -> None:
         return
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     task = ray.remote(_import_evaluation).options(**room.options | {"num_cpus": 0, "max_retries": 0})
-    _starting.extend(task.remote(room.env) for _ in range(min(num, room.fits(machines))))
+    of_ray = _starting.setdefault(ray.get_runtime_context().get_node_id(), [])
+    of_ray.extend(task.remote(room.env) for _ in range(min(num, room.fits(machines))))
 
 
-_starting = list[Any]()  # the futures of processes that were started early
+_starting = dict[str, list[Any]]()  # by the node of the driver, which each new Ray replaces: futures of early processes
 
 
 def _wait_for_processes(stop_request: StopRequest) -> None:
     """Wait for the processes that were started early. Their errors are ignored: the trials then start new ones."""
     import ray
 
-    waiting, _starting[:] = list(_starting), []
+    waiting = _starting.pop(ray.get_runtime_context().get_node_id(), [])
+    _starting.clear()  # those of an earlier Ray of this process, which has ended
     while waiting and not stop_request.signal:
         _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=POLL_S)
 

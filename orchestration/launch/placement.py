@@ -75,13 +75,20 @@ class SpareWorkers:
 
     def take(self, needs: WorkerRequirements, options: Mapping[str, Any]) -> WorkerGroup | None:
         """The started workers, if they have exactly these requirements and options; None if they do not, or at the
-        second call."""
+        second call.
+
+        Workers that do not fit are ended, because they would hold the resources of those that are needed.
+        """
         group, self.group = self.group, None
         is_equal = (needs.num_workers, needs.bundle, options) == (
             self.needs.num_workers,
             self.needs.bundle,
             self.options,
         )
+        if group and not is_equal:
+            from ray.util.placement_group import remove_placement_group
+
+            remove_placement_group(group.placement)
         return group if is_equal else None
 
 

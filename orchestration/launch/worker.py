@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 # In the run directory:
 WEIGHTS, EXPORT = "weights", "export"  # weights under the names that Sesame uses; a transformers model directory
 EXPORTED = "export.json"  # the hash of each file of EXPORT
+EXPORTING = "exporting weights"  # the first stage after the last step
 PROFILE = "profile"  # directory with the profile of some steps
 SAMPLES = "samples"  # directory with generated text, one file for each step
 
@@ -255,7 +256,7 @@ class Worker:
             if result.finished and result.state.step < run.steps:
                 log_tags(tracked, Path(run.folder), stopped_early_at=result.state.step)
         if result.finished:
-            self._report_stage("exporting weights")
+            self._report_stage(EXPORTING)
             if reason := export_weights(run, engine, self.beat):
                 logging.getLogger(__name__).warning("no export to transformers, so no MLflow model: %s", reason)
                 log_tags(tracked, Path(run.folder), **{STATE: f"none: {reason}"})

@@ -263,3 +263,22 @@ def test_workers_share_and_save_the_initial_task(trials: list[EvalTrial], monkey
     monkeypatch.setattr(eval_trial, "_train_before", lambda *_: pytest.fail("trained twice"))
     assert eval_trials.evaluate_cell(begins).losses
     assert len(list((begins.folder / eval_trial.BEGUN).glob("sst2-*/spec.json"))) == 1
+
+
+def test_processes_of_an_earlier_ray_are_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process, such as a notebook, may start Ray several times; futures of an ended Ray never finish."""
+    import ray
+
+    from orchestration.launch import eval_trials
+    from orchestration.signals import stop_signals
+
+    waited = list[list[str]]()
+    monkeypatch.setattr(eval_trials, "_starting", {"node of the first Ray": ["old"], "node of this Ray": ["new"]})
+    monkeypatch.setattr(
+        ray, "get_runtime_context", lambda: type("Context", (), {"get_node_id": lambda self: "node of this Ray"})()
+    )
+    monkeypatch.setattr(ray, "wait", lambda futures, **how: (waited.append(futures), (futures, []))[1])
+    with stop_signals() as request:
+        eval_trials._wait_for_processes(request)
+    assert waited == [["new"]]
+    assert eval_trials._starting == {}

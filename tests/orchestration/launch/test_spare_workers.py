@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +122,14 @@ def test_spare_workers_are_used_once() -> None:
         (NEEDS, EngineSettings(cpu_threads=2)),
     ],
 )
-def test_spare_workers_of_another_training_are_not_used(needs: WorkerRequirements, engine: EngineSettings) -> None:
+def test_spare_workers_of_another_training_are_ended(
+    needs: WorkerRequirements, engine: EngineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = list[object]()
+    module = import_module("ray.util.placement_group")  # ray.util has a function of this name
+    monkeypatch.setattr(module, "remove_placement_group", removed.append)
     assert spare_of().take(needs, options_of(needs, engine)) is None
+    assert removed == ["a placement group"]  # otherwise the training would wait for its resources
 
 
 def test_workers_are_offered_inside_the_block_only() -> None:
