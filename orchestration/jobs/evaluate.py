@@ -6,8 +6,8 @@ import math
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -109,7 +109,6 @@ def evaluate(
     due = [plan for plan in plans if plan.stage.state != "done"]
     if due and out and tracking.existing_run(folder) is None:
         _create_run(folder, out, command)
-    _import_mlflow_beside(folder)
     failed = _run_missing_trials(folder, due, cluster, report)
     scores, errors = dict[str, TaskScore](), list[SesameError]()
     unlogged, for_trackers = tracking.read_unlogged_metrics(folder), list[trackers.Scores]()
@@ -372,6 +371,7 @@ def _run_trials(
 
     with (
         environment.apply(cluster.env) as env,
+        _import_mlflow_beside(folder),
         launch.ray_session(
             cluster.ray_address, **has, dashboard=cluster.ray_dashboard, logs=folder / "ray-logs", report=report
         ),
@@ -382,12 +382,14 @@ def _run_trials(
     return {todo[number][0].file_of(todo[number][1]): error for number, error in failed.items()}
 
 
-def _import_mlflow_beside(folder: Path) -> None:
-    """Import MLflow and matplotlib in a thread, while this process waits for the trials. The imports take seconds.
+@contextmanager
+def _import_mlflow_beside(folder: Path) -> Iterator[None]:
+    """Import MLflow and matplotlib in a thread, while the block waits for the trials. The imports take seconds.
 
     Errors are ignored, because the same imports fail again when the scores are logged.
     """
     if (tracked := tracking.existing_run(folder)) is None:
+        yield
         return
 
     def load() -> None:
@@ -395,7 +397,12 @@ def _import_mlflow_beside(folder: Path) -> None:
             tracking.load_mlflow(tracked.uri)
             import matplotlib.figure  # noqa: F401
 
-    threading.Thread(target=load, name="importing MLflow", daemon=True).start()
+    thread = threading.Thread(target=load, name="importing MLflow", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def _load_results(plan: TaskPlan) -> Results:
