@@ -285,7 +285,7 @@ def test_an_index_of_weights_may_name_only_files_in_its_directory(name: str, tmp
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(BadInput, match="expected a file in the same directory"):
-        sharded.files(tmp_path, "model")
+        sharded.weight_files(tmp_path, "model")
 
 
 @pytest.mark.parametrize("name", OUTSIDE)

@@ -44,7 +44,7 @@ def _tensors(path: Path) -> object:
 
 
 def _index(path: Path) -> object:
-    return sharded.files(path.parent, path.name.removesuffix(".safetensors.index.json"))
+    return sharded.weight_files(path.parent, path.name.removesuffix(".safetensors.index.json"))
 
 
 def _config(path: Path) -> object:

@@ -10,8 +10,7 @@ ablation.py trains and compares many runs. corpus_job.py has a corpus without a 
 that a program has in memory.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from orchestration.jobs.corpus_job import CorpusJob, open_corpus_job
 from orchestration.jobs.held_out import tasks_without_text
@@ -20,6 +19,7 @@ from orchestration.jobs.job import Job, JobFlags, cluster_of, open_job
 from orchestration.jobs.own_texts import write_texts
 from orchestration.jobs.run_names import match_run
 from orchestration.jobs.stages import JobPlan, JobStage
+from preprocessing.imports import import_on_use
 
 if TYPE_CHECKING:  # these import the launcher and the tracker, which most commands do not need
     from orchestration.jobs.early_start import start_early, start_evaluation_early
@@ -87,10 +87,4 @@ _LAZY: Final = {
     ),
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a function of training or export at its first use, so that other commands start faster."""
-    for module, names in _LAZY.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__: Final = import_on_use(__name__, _LAZY)

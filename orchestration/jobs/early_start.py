@@ -1,11 +1,12 @@
 """Ray and the workers start while the corpus of a small text is built, or while the files of tasks are read."""
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from orchestration import environment, launch
+from orchestration import environment, launch, tracking
 from orchestration.config import Cluster
 from orchestration.jobs import stages
 from orchestration.jobs.job import Job
@@ -66,8 +67,32 @@ def start_evaluation_early(folder: Path, tasks: Sequence[TaskFile | str], cluste
             dashboard=cluster.ray_dashboard,
             logs=folder / "ray-logs",
         ),
+        import_mlflow_beside(folder),
     ):
         yield
+
+
+@contextmanager
+def import_mlflow_beside(folder: Path) -> Iterator[None]:
+    """Import MLflow and matplotlib in a thread, while the block waits for Ray or for trials. The imports take seconds.
+
+    Errors are ignored, because the same imports fail again when the scores are logged.
+    """
+    if (tracked := tracking.existing_run(folder)) is None:
+        yield
+        return
+
+    def load() -> None:
+        with suppress(Exception):
+            tracking.load_mlflow(tracked.uri)
+            import matplotlib.figure  # noqa: F401
+
+    thread = threading.Thread(target=load, name="importing MLflow", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def resources_of(cluster: Cluster, env: Mapping[str, str]) -> launch.TrialResources:

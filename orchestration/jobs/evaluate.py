@@ -4,10 +4,8 @@ import json
 import logging
 import math
 import re
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +16,7 @@ import numpy as np
 
 from orchestration import environment, figures, launch, trackers, tracking
 from orchestration.config import Cluster
-from orchestration.jobs.early_start import resources_of
+from orchestration.jobs.early_start import import_mlflow_beside, resources_of
 from orchestration.jobs.question_table import QuestionTable, make_question_table
 from orchestration.jobs.saved_models import Saves, publish
 from orchestration.jobs.score_plan import TaskPlan
@@ -371,7 +369,7 @@ def _run_trials(
 
     with (
         environment.apply(cluster.env) as env,
-        _import_mlflow_beside(folder),
+        import_mlflow_beside(folder),
         launch.ray_session(
             cluster.ray_address, **has, dashboard=cluster.ray_dashboard, logs=folder / "ray-logs", report=report
         ),
@@ -380,29 +378,6 @@ def _run_trials(
         room = resources_of(cluster, env)
         failed = launch.run_trials([cell for _, cell in todo], room, on_done, stop_request, report)
     return {todo[number][0].file_of(todo[number][1]): error for number, error in failed.items()}
-
-
-@contextmanager
-def _import_mlflow_beside(folder: Path) -> Iterator[None]:
-    """Import MLflow and matplotlib in a thread, while the block waits for the trials. The imports take seconds.
-
-    Errors are ignored, because the same imports fail again when the scores are logged.
-    """
-    if (tracked := tracking.existing_run(folder)) is None:
-        yield
-        return
-
-    def load() -> None:
-        with suppress(Exception):
-            tracking.load_mlflow(tracked.uri)
-            import matplotlib.figure  # noqa: F401
-
-    thread = threading.Thread(target=load, name="importing MLflow", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
 
 
 def _load_results(plan: TaskPlan) -> Results:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from orchestration.launch.eval_trial import RETRIES, EvalTrial, TrialResources, evaluate_cell
 from orchestration.launch.multi_worker_eval import evaluate_together
 from orchestration.launch.step_reports import FineTunings
-from orchestration.launch.worker import without_collection
 from orchestration.launch.worker_errors import PROCESS_DIED
 from orchestration.progress import Report
 from orchestration.signals import StopRequest
 from preprocessing.errors import ResourceError, SesameError
+from preprocessing.imports import import_all, without_collection
 
 if TYPE_CHECKING:  # only the workers import torch
     from training.evaluation import EvalResult
@@ -118,7 +118,10 @@ def _import_evaluation(env: Mapping[str, str]) -> None:
     os.environ |= env
     with without_collection():
         import training.evaluation
-        import training.formats  # noqa: F401
+        import training.formats
+
+        import_all(training.evaluation)
+        import_all(training.formats)
 
 
 def _start_trial(room: TrialResources, trial: EvalTrial, count: Path) -> Any:

@@ -234,7 +234,7 @@ class JobServer:
     def _make_token_error(self) -> ResourceError:
         return ResourceError(
             f"{self.url}: the token is missing or wrong; set RAY_AUTH_MODE=token and "
-            "RAY_AUTH_TOKEN_PATH=FILE, the token of that cluster"
+            "RAY_AUTH_TOKEN_PATH=FILE, the token of that cluster (Ray's default is ~/.ray/auth_token)"
         )
 
     def _unreachable(self) -> ResourceError:

@@ -5,7 +5,6 @@ OMP_NUM_THREADS once, so placement.py sets both before a process starts.
 """
 
 import contextlib
-import gc
 import logging
 import math
 import os
@@ -29,9 +28,10 @@ from orchestration.launch.processes import ProcessIdentity
 from orchestration.launch.stacks import Stacks
 from orchestration.launch.step_reports import StepReporter
 from orchestration.trackers import TrackerMirror, select_trackers
-from orchestration.tracking import METRICS_FILE, STATE, MetricLog, TrackedRun, hardware, history, log_tags
+from orchestration.tracking import METRICS_FILE, MetricLog, TrackedRun, hardware, history, log_tags
 from preprocessing.errors import BadInput
 from preprocessing.files import sums_of, to_checked_json, write_atomic
+from preprocessing.imports import import_all, without_collection
 from preprocessing.lock import register_process
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
@@ -57,20 +57,6 @@ COUNT_EVERY_S = 0.3
 
 LogMessage = tuple[str, int, str]
 """A message of one of our loggers: logger name, level and text."""
-
-
-@contextlib.contextmanager
-def without_collection() -> Iterator[None]:
-    """Inside the block, which imports modules, there is no garbage collection.
-
-    The objects of the modules stay, and later collections do not search them.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def find_meeting_place() -> tuple[str, int]:
@@ -137,9 +123,10 @@ class Worker:
         os.environ |= env
         with contextlib.suppress(ImportError), without_collection():
             import training.formats
-            import training.loop  # noqa: F401
+            import training.loop
             from training.engines import load_deepspeed
 
+            import_all(training.formats)
             load_deepspeed()
 
     def poll(self) -> WorkerStatus:
@@ -230,6 +217,7 @@ class Worker:
             steps.update(done, activity)
 
         self._report_stage("opening corpus and checkpoint")
+        has_result = False
         try:
             callbacks = Callbacks(
                 should_stop=self.stopping.is_set,
@@ -242,10 +230,11 @@ class Worker:
             # explained here, too, because the next stage replaces the activity that the errors name
             with self._explain_errors(run):
                 result = pretrain(run, engine, log, callbacks)
+            has_result = True
         finally:
             if metrics:
                 self._report_stage("mirroring metrics")
-                metrics.close(self.events.append)
+                metrics.close(self.events.append, may_defer=has_result)
             if others:
                 others.close()
         if metrics and result.state.skip_steps:
@@ -258,6 +247,8 @@ class Worker:
         if result.finished:
             self._report_stage(EXPORTING)
             if reason := export_weights(run, engine, self.beat):
+                from orchestration.tracking import STATE
+
                 logging.getLogger(__name__).warning("no export to transformers, so no MLflow model: %s", reason)
                 log_tags(tracked, Path(run.folder), **{STATE: f"none: {reason}"})
         return result

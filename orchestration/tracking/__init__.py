@@ -6,10 +6,10 @@ UI is served by server.py. Slow stores are handled by store_timeout.py, and addr
 stores.py.
 """
 
-from orchestration.tracking.corpus_runs import corpus_metadata, corpus_progress, corpus_run, log_card
+from typing import TYPE_CHECKING, Final
+
 from orchestration.tracking.metadata import Metadata, flatten_params, hardware, run_name
 from orchestration.tracking.metrics import METRICS_FILE, MetricLog, history
-from orchestration.tracking.models import STATE, ModelVersion, log_model, register, update_card
 from orchestration.tracking.runs import (
     RUN_FILE,
     TrackedRun,
@@ -33,15 +33,6 @@ from orchestration.tracking.runs import (
     tag,
     tracking_store,
 )
-from orchestration.tracking.scores import (
-    TaskDataset,
-    TaskRecord,
-    TrialRecord,
-    log_comparison,
-    log_finetuned,
-    log_page,
-    log_task,
-)
 from orchestration.tracking.store_timeout import (
     BEHIND,
     MOST_S,
@@ -52,6 +43,20 @@ from orchestration.tracking.store_timeout import (
     summarize_error,
     wait_while_available,
 )
+from preprocessing.imports import import_on_use
+
+if TYPE_CHECKING:  # these import recipes and reports, which the workers do not need
+    from orchestration.tracking.corpus_runs import corpus_metadata, corpus_progress, corpus_run, log_card
+    from orchestration.tracking.models import STATE, ModelVersion, log_model, register, update_card
+    from orchestration.tracking.scores import (
+        TaskDataset,
+        TaskRecord,
+        TrialRecord,
+        log_comparison,
+        log_finetuned,
+        log_page,
+        log_task,
+    )
 
 __all__ = [
     "BEHIND",
@@ -107,3 +112,11 @@ __all__ = [
     "update_card",
     "wait_while_available",
 ]
+
+_LAZY: Final = {
+    "corpus_runs": ("corpus_metadata", "corpus_progress", "corpus_run", "log_card"),
+    "models": ("STATE", "ModelVersion", "log_model", "register", "update_card"),
+    "scores": ("TaskDataset", "TaskRecord", "TrialRecord", "log_comparison", "log_finetuned", "log_page", "log_task"),
+}
+
+__getattr__: Final = import_on_use(__name__, _LAZY)

@@ -105,6 +105,8 @@ class MetricLog:
         self._call: CallTimeout | None = None  # the current call to the store
         self._fails = ""  # the error of the last call
         self._is_left = False  # whether `close` has given up waiting for a call
+        self._is_for_driver = False  # whether the driver sends everything, if the thread has sent nothing yet
+        self._is_deferred = False  # whether the thread has left everything to the driver
         self._report: Report = ignore_progress
         path = folder / METRICS_FILE
         self._file = path.open("ab")
@@ -161,12 +163,15 @@ class MetricLog:
         name replaces it."""
         self._files.append((file, folder))
 
-    def close(self, report: Report = ignore_progress) -> None:
+    def close(self, report: Report = ignore_progress, *, may_defer: bool = False) -> None:
         """Wait until MLflow has everything, while the store answers; otherwise warn about the missing data.
 
         `report` gets the number of sent points. The next start of the run sends the missing data.
+
+        With `may_defer`, the caller has a driver that calls `close` later (group.log_results). If nothing has been sent
+        yet, everything is left to it: a short training need not import MLflow in the worker, which takes seconds.
         """
-        self._report = report
+        self._report, self._is_for_driver = report, may_defer
         self._closing.set()
         while self._mirror.is_alive():
             self._mirror.join(0.05)
@@ -191,15 +196,21 @@ class MetricLog:
         points, files = sum(len(line["metrics"]) for line in list(self._pending)), list(self._files)
         self._store_tags()
         if self._fails and (points or files):
-            lacks = {"points": points, "files": self._relative_paths(files)}
-            add_pending(self._folder, **{what: one for what, one in lacks.items() if one})
+            self._add_missing(points, files)
             log.warning(
                 "MLflow does not accept metrics (%s): it lacks %d points and %d files, which are stored in %s; repeat "
                 "the command to send them",
                 self._fails, points, len(files), self._folder,
             )  # fmt: skip
+        elif self._is_deferred:
+            self._add_missing(points, files)
         elif self._is_mirrored:
             clear_pending(self._folder, "points", "files")
+
+    def _add_missing(self, points: int, files: Iterable[tuple[Path, str]]) -> None:
+        """Record how many points and which files MLflow lacks."""
+        lacks = {"points": points, "files": self._relative_paths(files)}
+        add_pending(self._folder, **{what: one for what, one in lacks.items() if one})
 
     def _relative_paths(self, files: Iterable[tuple[Path, str]]) -> list[list[str]]:
         return [[file.relative_to(self._folder).as_posix(), where] for file, where in files]
@@ -211,8 +222,11 @@ class MetricLog:
 
     def _keep_mirroring(self, tracked: TrackedRun, system: bool) -> None:
         monitor, mirrored, has_warned = None, None, False
+        if self._closing.wait(FLUSH_S) and self._is_for_driver:
+            self._is_deferred = True
+            return
         while True:
-            last = self._closing.wait(FLUSH_S)
+            last = self._closing.is_set()
             try:
                 self._store_tags()
                 # stored, so that the files are sent later if the worker is killed during the wait
@@ -242,6 +256,7 @@ class MetricLog:
                 has_warned = True
             if last:
                 break
+            self._closing.wait(FLUSH_S)
         if monitor:
             with self._await_calls(tracked):
                 monitor.finish()

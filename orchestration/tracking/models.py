@@ -13,11 +13,11 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from orchestration.reports.model_card import model_card
@@ -28,15 +28,14 @@ from orchestration.tracking.store_timeout import database_file, folder_of, redac
 from preprocessing.errors import BadInput
 from preprocessing.files import read_object
 from preprocessing.tokenization import Vocab
+from training.formats import TransformersPipeline
 from training.run import load_stored_run
-
-if TYPE_CHECKING:  # torch takes seconds to import
-    from training.formats import TransformersPipeline
 
 # directories of a model: the model of its pipeline, and the whole export, if the pipeline does not use all weights
 PIPELINE, WHOLE = "model", "pretraining"
 MLMODEL: Final = "MLmodel"  # the file that describes a model; a directory with it is a model
 STATE: Final = "sesame.model_status"  # tag of a run: a description of its model, or the reason why it has none
+EXPORTED_AS: Final = "sesame.exported_as"  # tag of a model: the facts of its pipeline and its directories, as JSON
 VERSIONS: Final = "mlflow.modelVersions"  # tag of a model by which the UI shows its registered versions
 INSTANCES: Final = {  # the pipeline classes of transformers
     "fill-mask": "FillMaskPipeline",
@@ -93,10 +92,12 @@ def log_model(tracked: TrackedRun, export: Path) -> str:
     try:
         with tempfile.TemporaryDirectory(dir=export.parent, prefix=UNFINISHED) as folder:
             _write_weights(Path(folder), export)
-            card = _card(run, export, what, _Address.of(tracked, model.model_id, export))
+            address = _Address.of(tracked, model.model_id, export)
+            card = _card(run, export, what, address)
             _write(Path(folder), export, what, card, model, tracked.run_id)
             _publish(client, model, Path(folder))
-        client.set_logged_model_tags(model.model_id, {NOTE: names.value(card)})
+        facts = json.dumps([what, address.is_whole])
+        client.set_logged_model_tags(model.model_id, {NOTE: names.value(card), EXPORTED_AS: facts})
         status = "READY"
     finally:
         client.finalize_logged_model(model.model_id, status)
@@ -138,7 +139,7 @@ def _find_last_metrics(run: Any, model_id: str) -> list[Any]:
     return [Metric(point.key, point.value, point.timestamp, point.step, model_id, *corpus) for point in points]
 
 
-def _state(what: "TransformersPipeline") -> str:
+def _state(what: TransformersPipeline) -> str:
     description = f"{what.task} by {what.model_class}"
     return f"{description}; load it with return_type='components': {what.lacks}" if what.lacks else description
 
@@ -152,12 +153,24 @@ def update_card(tracked: TrackedRun, export: Path) -> None:
     run = client.get_run(tracked.run_id)
     if not export.is_dir() or not (ids := find_models(run)):
         return
-    from training.formats import pipeline
-
-    card = names.value(_card(run, export, pipeline(export), _Address.of(tracked, ids[0], export)))
+    tags = client.get_logged_model(ids[0]).tags
+    card = names.value(_card(run, export, *_exported_as(tags, tracked, ids[0], export)))
     client.set_logged_model_tags(ids[0], {NOTE: card})
-    for version in json.loads(client.get_logged_model(ids[0]).tags.get(VERSIONS, "[]")):
+    for version in json.loads(tags.get(VERSIONS, "[]")):
         client.update_model_version(version["name"], version["version"], card)
+
+
+def _exported_as(
+    tags: Mapping[str, str], tracked: TrackedRun, model_id: str, export: Path
+) -> tuple[TransformersPipeline, "_Address"]:
+    """The pipeline and the address of a logged model: from its tags, or, if an older version of Sesame logged it, from
+    the files, for which torch is imported."""
+    if EXPORTED_AS not in tags:
+        from training.formats import pipeline
+
+        return pipeline(export), _Address.of(tracked, model_id, export)
+    what, is_whole = json.loads(tags[EXPORTED_AS])
+    return TransformersPipeline(*what), _Address(model_id, without_password(tracked.uri), is_whole)
 
 
 def _write_weights(folder: Path, export: Path) -> None:
@@ -177,7 +190,7 @@ def _write_weights(folder: Path, export: Path) -> None:
     shutil.copytree(export, folder / WHOLE, copy_function=_link)
 
 
-def _write(folder: Path, export: Path, what: "TransformersPipeline", card: str, model: Any, run_id: str) -> None:
+def _write(folder: Path, export: Path, what: TransformersPipeline, card: str, model: Any, run_id: str) -> None:
     """Write the other files of a model, MLmodel last."""
     tokenizer = folder / "components" / "tokenizer"
     tokenizer.mkdir(parents=True)
@@ -194,7 +207,7 @@ def _write(folder: Path, export: Path, what: "TransformersPipeline", card: str, 
     _mlmodel(what, model, run_id, folder).save(str(folder / MLMODEL))
 
 
-def _mlmodel(what: "TransformersPipeline", model: Any, run_id: str, folder: Path) -> Any:
+def _mlmodel(what: TransformersPipeline, model: Any, run_id: str, folder: Path) -> Any:
     """The content of MLmodel: flavors, signature and the rest."""
     from mlflow.models import Model
 
@@ -322,7 +335,7 @@ class _Address:
         return "import mlflow", f"mlflow.set_tracking_uri({json.dumps(self.store)})"
 
 
-def _card(run: Any, export: Path, what: "TransformersPipeline", at: _Address) -> str:
+def _card(run: Any, export: Path, what: TransformersPipeline, at: _Address) -> str:
     """A description of the model and of how to load it, in Markdown."""
     uri, name = at.uri, run.info.run_name
     how = f'mlflow.transformers.load_model("{uri}", return_type="components")'

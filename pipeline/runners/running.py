@@ -77,7 +77,8 @@ def pipeline(folder: Path, work_bytes: int, beam_args: Sequence[str] = ()) -> It
     in the same class here; a worker that dies raises ResourceError. Workers write their log to a file in `folder`,
     which is removed at the end.
     """
-    _free_memory()
+    if work_bytes >= ONE_PROCESS:
+        _free_memory()
     options = check_here(beam_args)
     log, pids = (folder / f"{TEMPORARY}beam-{os.getpid()}.{name}" for name in ("log", "pids"))
     processes = _processes(beam_args, work_bytes)

@@ -739,7 +739,11 @@ class StopImport:
             raise ResourceError(f"imports {name}")
 
 
-REQUIRED = {"export": ["to"], "register": ["--name", "mine"]}  # further required arguments of these commands
+REQUIRED = {  # further arguments of these commands; with an address, `run` starts no Ray
+    "export": ["to"],
+    "register": ["--name", "mine"],
+    "run": ["cluster.ray_address=127.0.0.1:1", "cluster.num_workers=1"],
+}
 
 
 @contextmanager

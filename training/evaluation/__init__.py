@@ -4,21 +4,27 @@ Start with eval_result.py (`EvaluatedModel`, `EvalResult`), net.py (loads a mode
 value of each question). Three modules evaluate on task files: finetune_trial.py fine-tunes a head, likelihoods.py
 scores texts by their likelihood, and generation_tasks.py generates text (prompt_formats.py defines the prompts).
 scoring.py scores a model with a head; finetuned_model.py saves it, and loads it to score it again. Two modules
-evaluate on held-out documents: finetuning.py and cloze.py. during_training.py scores a sample of questions while a
-model trains. probe.py probes a model without changing its weights.
+evaluate on held-out documents: finetuning.py (with the settings of budget.py) and cloze.py. during_training.py scores
+a sample of questions while a model trains. probe.py probes a model without changing its weights.
 """
 
+from typing import TYPE_CHECKING, Final
+
+from preprocessing.imports import import_on_use
+from training.evaluation.budget import Budget, FinetuneResult
 from training.evaluation.by_unit import is_log, of_constant
-from training.evaluation.cloze import fill_in, log_ps_of_blanks
-from training.evaluation.during_training import SampledTask, read_samples, score_samples, write_samples
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
-from training.evaluation.finetune_trial import finetune_task
-from training.evaluation.finetuned_model import FinetunedModel, check_savable, fit_labels, score_finetuned
-from training.evaluation.finetuning import Budget, FinetuneResult, finetune
-from training.evaluation.generation_tasks import evaluate_generation
-from training.evaluation.likelihoods import evaluate_likelihoods, model_of
-from training.evaluation.net import net_of, reads
-from training.evaluation.probe import evaluate_masked_tokens, load, load_held_out, pairs
+
+if TYPE_CHECKING:  # these import torch, which the process that plans evaluations does not need
+    from training.evaluation.cloze import fill_in, log_ps_of_blanks
+    from training.evaluation.during_training import SampledTask, read_samples, score_samples, write_samples
+    from training.evaluation.finetune_trial import finetune_task
+    from training.evaluation.finetuned_model import FinetunedModel, check_savable, fit_labels, score_finetuned
+    from training.evaluation.finetuning import finetune
+    from training.evaluation.generation_tasks import evaluate_generation
+    from training.evaluation.likelihoods import evaluate_likelihoods, model_of
+    from training.evaluation.net import net_of, reads
+    from training.evaluation.probe import evaluate_masked_tokens, load, load_held_out, pairs
 
 __all__ = [
     "Budget",
@@ -49,3 +55,41 @@ __all__ = [
     "score_samples",
     "write_samples",
 ]
+
+_LAZY: Final = {
+    "cloze": (
+        "fill_in",
+        "log_ps_of_blanks",
+    ),
+    "during_training": (
+        "SampledTask",
+        "read_samples",
+        "score_samples",
+        "write_samples",
+    ),
+    "finetune_trial": ("finetune_task",),
+    "finetuned_model": (
+        "FinetunedModel",
+        "check_savable",
+        "fit_labels",
+        "score_finetuned",
+    ),
+    "finetuning": ("finetune",),
+    "generation_tasks": ("evaluate_generation",),
+    "likelihoods": (
+        "evaluate_likelihoods",
+        "model_of",
+    ),
+    "net": (
+        "net_of",
+        "reads",
+    ),
+    "probe": (
+        "evaluate_masked_tokens",
+        "load",
+        "load_held_out",
+        "pairs",
+    ),
+}
+
+__getattr__: Final = import_on_use(__name__, _LAZY)

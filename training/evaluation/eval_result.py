@@ -1,21 +1,23 @@
-"""The input and the result of an evaluation on a task, for all kinds of evaluation."""
+"""The input and the result of an evaluation on a task, for all kinds of evaluation. No torch in here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from preprocessing.tokenization import Vocab
-from training.model import ModelSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from training.model import ModelSpec
 
 
 @dataclass(frozen=True)
 class EvaluatedModel:
     """The model to evaluate: its spec, its weights by name (None: random weights from the seed), and its vocabulary."""
 
-    spec: ModelSpec
-    weights: Mapping[str, Tensor] | None
+    spec: "ModelSpec"
+    weights: "Mapping[str, Tensor] | None"
     vocab: Vocab
 
 

@@ -1,55 +1,19 @@
 """Fine-tuning on tasks made of a corpus's held-out documents (training/tasks), with the shared fine-tuning loop."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from preprocessing.schema import Row
-from preprocessing.spec import key, require, spec
+from training.evaluation.budget import Budget, FinetuneResult
 from training.evaluation.by_unit import constant
 from training.evaluation.finetune_trial import engine_of, of_random
-from training.finetuning import Example, RowLabel, TaskModel, Tuning, groups, outputs, train_head
+from training.finetuning import Example, RowLabel, TaskModel, groups, outputs, train_head
 from training.model import ModelSpec
 from training.specs import EngineSettings
-from training.tasks import LABELS, LabeledExamples, Start, Task
-
-
-@spec
-class Budget:
-    """Budget of one fine-tuning on held-out documents."""
-
-    labels: int = key(default=LABELS, doc="Number of labeled sequences.")
-    steps: int = key(default=200, doc="Number of steps.")
-    batch: int = key(default=16, doc="Batch size in sequences.")
-    # Linear warmup over a tenth of the steps, then linear decay to 0.
-    peak: float = key(default=1e-3, doc="Peak learning rate.")
-
-    def __post_init__(self) -> None:
-        for name in ("labels", "steps", "batch"):
-            require(getattr(self, name) >= 1, f"budget.{name}", getattr(self, name), "an integer of at least 1")
-
-    def make_tuning(self, seed: int) -> Tuning:
-        """The fine-tuning settings, with a seed for the choice of examples, their order, the head and dropout."""
-        return Tuning(learning_rate=self.peak, batch_size=self.batch, max_steps=self.steps, seed=seed)
-
-
-@dataclass(frozen=True)
-class FinetuneResult:
-    """Test score of one fine-tuning."""
-
-    task: str
-    chance: float  # accuracy of a random guess
-    start: Start
-    seed: int
-    accuracy: float
-    loss: float  # nats per example
-    notes: tuple[str, ...] = ()
-    right: tuple[float, ...] = ()  # per test example: 1 if the predicted class is correct, else 0
-    constant: str = ""  # the class predicted for all examples, as text; "" if they differ
-    predicted: tuple[str, ...] = ()  # per test example: the predicted class
+from training.tasks import LabeledExamples, Task
 
 
 def ignore_activity(done: int) -> None:

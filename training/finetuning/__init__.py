@@ -6,9 +6,9 @@ features.py (inputs of the heads), model.py (a trunk with heads), rates.py (laye
 top of an encoder.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from preprocessing.imports import import_on_use
 from training.finetuning.tuning import Features, Form, Schedule, Tuning
 
 if TYPE_CHECKING:  # these import torch, which commands that only describe a fine-tuning do not need
@@ -99,10 +99,4 @@ _LAZY: Final = {
     ),
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a part of fine-tuning that needs torch at its first use."""
-    for module, names in _LAZY.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__: Final = import_on_use(__name__, _LAZY)

@@ -4,31 +4,35 @@ Start with format.py (the interface of a format) and bert.py (one of the formats
 use them. task_heads.py writes and loads fine-tuned models.
 """
 
-from training.formats.all import FORMATS
-from training.formats.electra import half
-from training.formats.export import (
-    auto_class,
-    describe_export,
-    model_type,
-    pipeline,
-    to_transformers,
-    uses_all_weights,
-    without_heads,
-    write_for_pipeline,
-)
-from training.formats.format import TransformersPipeline
-from training.formats.load import from_transformers, model_spec
-from training.formats.sharded import files as weight_files
-from training.formats.sharded import with_heartbeat
-from training.formats.start import build_model, describe_model, require_fitting_weights
-from training.formats.task_heads import (
-    TaskWeights,
-    describe_task_export,
-    describe_task_head,
-    task_from_transformers,
-    task_to_transformers,
-)
-from training.formats.weights import load_spec, load_weights, save_weights
+from typing import TYPE_CHECKING, Final
+
+from preprocessing.imports import import_on_use
+from training.formats.transformers_pipeline import TransformersPipeline
+
+if TYPE_CHECKING:  # these import torch
+    from training.formats.all import FORMATS
+    from training.formats.electra import half
+    from training.formats.export import (
+        auto_class,
+        describe_export,
+        model_type,
+        pipeline,
+        to_transformers,
+        uses_all_weights,
+        without_heads,
+        write_for_pipeline,
+    )
+    from training.formats.load import from_transformers, model_spec
+    from training.formats.sharded import weight_files, with_heartbeat
+    from training.formats.start import build_model, describe_model, require_fitting_weights
+    from training.formats.task_heads import (
+        TaskWeights,
+        describe_task_export,
+        describe_task_head,
+        task_from_transformers,
+        task_to_transformers,
+    )
+    from training.formats.weights import load_spec, load_weights, save_weights
 
 __all__ = [
     "FORMATS",
@@ -58,3 +62,45 @@ __all__ = [
     "without_heads",
     "write_for_pipeline",
 ]
+
+_LAZY: Final = {
+    "all": ("FORMATS",),
+    "electra": ("half",),
+    "export": (
+        "auto_class",
+        "describe_export",
+        "model_type",
+        "pipeline",
+        "to_transformers",
+        "uses_all_weights",
+        "without_heads",
+        "write_for_pipeline",
+    ),
+    "load": (
+        "from_transformers",
+        "model_spec",
+    ),
+    "sharded": (
+        "weight_files",
+        "with_heartbeat",
+    ),
+    "start": (
+        "build_model",
+        "describe_model",
+        "require_fitting_weights",
+    ),
+    "task_heads": (
+        "TaskWeights",
+        "describe_task_export",
+        "describe_task_head",
+        "task_from_transformers",
+        "task_to_transformers",
+    ),
+    "weights": (
+        "load_spec",
+        "load_weights",
+        "save_weights",
+    ),
+}
+
+__getattr__: Final = import_on_use(__name__, _LAZY)

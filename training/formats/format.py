@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.tokenization import Vocab
+from training.formats.transformers_pipeline import TransformersPipeline
 from training.losses import Loss
 from training.model import ModelSpec
 from training.specs import Stack
@@ -19,17 +20,6 @@ Config = Mapping[str, Any]
 Names = Mapping[str, Sequence[str]]
 """Maps our modules to those of transformers. * is the layer index. If there are several names, our tensor is the
 concatenation of theirs."""
-
-
-class TransformersPipeline(NamedTuple):
-    """The pipeline of transformers for an exported model."""
-
-    task: str  # fill-mask, text-generation, ...
-    model_class: str  # class for the task; it may omit heads of the exported class
-    lacks: str = ""  # why no pipeline is available; "" if one is
-    unused: tuple[
-        str, ...
-    ] = ()  # prefixes of tensors that `model_class` does not have; transformers would warn of them
 
 
 class TaskHeadClass(NamedTuple):

@@ -103,7 +103,7 @@ def _write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str,
     return digest.hexdigest()
 
 
-def files(folder: Path, stem: str) -> list[Path]:
+def weight_files(folder: Path, stem: str) -> list[Path]:
     """The files with the tensors, from the index; without an index, one file, which may not exist."""
     index = folder / f"{stem}.safetensors.index.json"
     if not index.is_file() or (folder / f"{stem}.safetensors").is_file():
@@ -127,7 +127,7 @@ def files(folder: Path, stem: str) -> list[Path]:
 def read(folder: Path, stem: str) -> dict[str, Tensor]:
     """Return the tensors by name; values are read on first access. Raises BadInput if a file cannot be read."""
     tensors: dict[str, Tensor] = {}
-    for file in files(folder, stem):
+    for file in weight_files(folder, stem):
         try:
             _check_header(file)
             with safe_open(file, framework="pt") as opened:

@@ -104,7 +104,7 @@ def load_weights(
         weights = weights_of(folder, workers)
         return load_spec(folder), weights
     expected = str(read_json(folder / "spec.json").get("sha256"))
-    files, spec = sharded.files(folder, STEM), load_spec(folder)
+    files, spec = sharded.weight_files(folder, STEM), load_spec(folder)
     for file in files:
         require_itself(file)
     digest = _digest(_digests(files, workers, beat))

@@ -57,10 +57,9 @@ def evaluate(
     )
     early = nullcontext() if output.dry_run else start_evaluation_early(target.folder, named, hardware)
     with early:
-        with show_wait("importing PyTorch"):
-            from orchestration.jobs import saved_models, score_plan, stages
-            from orchestration.reports import score_rows, score_values
-            from orchestration.terminal import views
+        from orchestration.jobs import saved_models, score_plan, stages
+        from orchestration.reports import score_rows, score_values
+        from orchestration.terminal import views
 
         with show_wait("reading the files of the tasks"):
             targets = eval_target.targets_at_steps(target, checkpoints_every) if checkpoints_every else [target]
@@ -77,7 +76,7 @@ def evaluate(
         from orchestration.terminal import show_progress
 
         with show_progress(output.progress) as report:
-            report({"stage": "importing PyTorch"})
+            report({"stage": "importing the evaluation"})
             from orchestration.jobs import evaluate as evaluate_stage
 
             left_out: list[SesameError] = []

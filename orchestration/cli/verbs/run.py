@@ -55,14 +55,13 @@ def run(
 
     with show_progress(output.progress) as report:
         report({"stage": "importing Beam"})
-        from orchestration.jobs import corpus as corpus_stage
-
         with start_early(job, training.resume):
+            from orchestration.jobs import corpus as corpus_stage
+
             manifest = corpus_stage.corpus(job, context.obj, report)
             if job.has_estimated_steps:
                 job = open_job(flags)
                 announce(job.plan[3:], job.notes)
-            report({"stage": "importing PyTorch"})
             from orchestration.jobs import eval_request, ray_stages, samples_of
             from orchestration.reports import score_rows, score_values
 

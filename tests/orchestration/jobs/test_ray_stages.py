@@ -1,5 +1,7 @@
 """Pretraining and evaluation share one Ray session, which starts only if one of them has work to do."""
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,3 +124,9 @@ def test_run_used_by_another_process_is_refused_before_ray_starts(events: list[s
                 ray_stages.pretrain_and_evaluate(job, resume, ignore_progress, EvalRequest(tasks=[]))
         assert [path.name for path in folder.iterdir()] == [".owner.json"]
     assert events == []
+
+
+def test_the_driver_plans_trainings_and_evaluations_without_torch() -> None:
+    """PyTorch takes a second of CPU time, which the workers would otherwise have."""
+    code = "import sys, orchestration.jobs.ray_stages, orchestration.tracking; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -540,6 +540,41 @@ def test_restarted_worker_records_every_step_once(tracked: track.TrackedRun, tmp
     assert points(tracked, "train/loss") == metrics.history(tmp_path)["train/loss"]
 
 
+def test_a_short_training_leaves_its_metrics_to_the_driver(
+    tracked: track.TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as worker:
+        worker.setattr(metrics, "load_mlflow", lambda uri: pytest.fail("the worker must not import MLflow"))
+        log, file = MetricLog(tmp_path, tracked, tags={"host": "node-7"}), tmp_path / "samples" / "step-2.txt"
+        for step in (1, 2):
+            log(step, {"train/loss": float(step)})
+        file.parent.mkdir()
+        file.write_text("a sample")
+        log.mirror(file, "samples")
+        log.close(may_defer=True)
+    assert points(tracked, "train/loss") == []
+    assert track.pending_updates(tmp_path)["points"] == 2
+    MetricLog(tmp_path, tracked, system=False).close()
+    assert points(tracked, "train/loss") == [(1, 1.0), (2, 2.0)]
+    client = track.client_of(tracked.uri)
+    assert [found.path for found in client.list_artifacts(tracked.run_id, "samples")] == ["samples/step-2.txt"]
+    assert client.get_run(tracked.run_id).data.tags["host"] == "node-7"
+    assert not {"points", "files", "tags"} & track.pending_updates(tmp_path).keys()
+
+
+def test_a_worker_that_has_sent_metrics_sends_the_rest_too(
+    tracked: track.TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "FLUSH_S", 0.01)
+    log = MetricLog(tmp_path, tracked, system=False)
+    log(1, {"train/loss": 1.0})
+    while not points(tracked, "train/loss"):
+        time.sleep(0.01)
+    log(2, {"train/loss": 2.0})
+    log.close(may_defer=True)
+    assert points(tracked, "train/loss") == [(1, 1.0), (2, 2.0)]
+
+
 def test_partial_last_line_is_replaced(tmp_path: Path) -> None:
     log = MetricLog(tmp_path, None)
     log(1, {"train/loss": 3.0})
