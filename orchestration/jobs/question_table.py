@@ -1,5 +1,6 @@
 """The table of the single questions of a task: question, expected answer, prediction, and whether it is correct."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -112,9 +113,13 @@ def _as_text(value: Any) -> str:
 def _as_cell(value: Any) -> Any:
     """A number, or the text of another value; log-likelihoods have four digits behind the point.
 
-    >>> _as_cell([-1.23456, -2.0]), _as_cell(True)
-    ('-1.2346 | -2.0', True)
+    A number that is not finite is a text, because JSON has none: the UI of MLflow could not read the whole table.
+
+    >>> _as_cell([-1.23456, -2.0]), _as_cell(True), _as_cell(float("-inf"))
+    ('-1.2346 | -2.0', True, '-inf')
     """
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if isinstance(value, list | tuple):
         return _shorten(_as_text([round(one, 4) if isinstance(one, float) else one for one in value]))
     return value if isinstance(value, bool | int | float | None) else _shorten(_as_text(value))

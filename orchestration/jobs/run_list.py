@@ -76,6 +76,7 @@ def list_runs(out: Path) -> list[RunSummary]:
 def summarize_run(folder: Path) -> RunSummary:
     """The summary of the run in a directory."""
     files = [folder / name for name in (launch.RUN, tracking.METRICS_FILE, stages.MARK)]
+    files += (folder / "scores").glob(f"*/{stages.MARK}")
     changed = max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
     try:
         return _summarize(folder, changed)
@@ -89,7 +90,7 @@ def _summarize(folder: Path, changed: float) -> RunSummary:
         num_steps = sum(int(phase["steps"]) for phase in described["phases"])
     last = {name: points[-1] for name, points in tracking.history(folder).items()}
     state = OF_LOCK[is_held(folder)]
-    step = max((at for at, _ in last.values()), default=0)
+    step = max([*(at for at, _ in last.values()), *runs.list_saved_steps(folder)], default=0)
     if (folder / stages.MARK).is_file():
         state, step = "finished", runs.result_of(folder)["step"]
     tracked = tracking.existing_run(folder)

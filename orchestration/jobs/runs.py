@@ -107,6 +107,12 @@ def result_of(folder: Path) -> dict[str, Any]:
     return read_object(folder / RESULT, TRAIN_AGAIN, step=int, tokens=int, evaluation=dict)
 
 
+def last_step_of(folder: Path) -> int:
+    """The last step of a finished run; 0 if it is unknown (a model of transformers)."""
+    file = folder / RESULT
+    return int(read_object(file, TRAIN_AGAIN, step=int)["step"]) if file.is_file() else 0
+
+
 def samples_of(folder: Path) -> dict[str, list[str]]:
     """The sample texts of a run, `before` and `after` its training; {} if it has none."""
     files = {int(file.stem.partition("-")[2]): file for file in (folder / launch.SAMPLES).glob("step-*.txt")}

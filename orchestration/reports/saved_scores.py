@@ -58,7 +58,9 @@ def load_finished_scores(run_folder: Path) -> dict[str, tuple[TaskScore, ScoreKe
             causes = read_object(mark, "delete its directory and run `sesame eval` again", causes=dict)["causes"]
             if "task" not in causes:
                 continue  # a measurement for an ablation table
-            found[mark.parent.name] = load_score(mark.parent), (causes.get("step"), causes.get("labels", 0))
+            score = load_score(mark.parent)
+            labels = causes.get("labels", 0) if score.labels else 0  # a task without training has no labeled examples
+            found[mark.parent.name] = score, (causes.get("step"), labels)
         except (OSError, KeyError, TypeError, ValueError) as error:
             log.warning("%s: not a score of this version (%s); it is ignored", mark.parent, error)
     return found

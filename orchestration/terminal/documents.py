@@ -65,7 +65,11 @@ def read_documents(folder: Path, first: int, count: int) -> list[StoredDocument]
     """`count` documents from index `first`: training, then validation, then test. Raises BadInput if there are none."""
     documents = [place.read() for place in islice(_iterate_places(folder), first, first + count)]
     if not documents:
-        raise BadInput(f"{folder}: invalid step: got no document from number {first:,}, expected fewer; choose another")
+        total = sum(1 for _ in _iterate_places(folder))
+        raise BadInput(
+            f"{folder}: invalid step: got number {first:,} for its first document, expected less than {total:,}; set a "
+            "smaller --step"
+        )
     return documents
 
 
@@ -131,10 +135,10 @@ def _iterate_text(folder: Path, digits: str) -> Iterator[_Place]:
 
 def render_document(found: StoredDocument) -> Text:
     """A document as text, below a table of its values."""
-    facts = {name: value for name, value in found.plain().items() if name not in ("text", "metadata")}
-    facts |= {name: "" if value is None else value for name, value in found.metadata.items()}
-    width = max(map(len, facts))
-    head = "".join(f"{name:<{width}}  {value}\n" for name, value in facts.items())
+    facts = [(name, value) for name, value in found.plain().items() if name not in ("text", "metadata")]
+    facts += [(name, "" if value is None else value) for name, value in found.metadata.items()]  # may have equal names
+    width = max(len(name) for name, _ in facts)
+    head = "".join(f"{name:<{width}}  {value}\n" for name, value in facts)
     return Text(head, _QUIET).append(found.text, "default")
 
 

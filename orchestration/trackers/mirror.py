@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 EVERY_S: Final = 5.0  # seconds between two reads of the record
 CLOSE_S: Final = 60.0  # timeout of the end of all trackers
 REMEDY: Final = "the run continues; a later command for this run sends the rest"
+NO_SCORES: Final = "it gets no scores of this command; they are in the directory of the run, and in MLflow"
 
 Figures = Callable[[], "Mapping[str, Figure]"]
 Classes = Callable[[tuple[str, ...]], "list[type[Tracker]]"]
@@ -75,7 +76,7 @@ class TrackerMirror:
             for tracker_class in classes:
                 kind = tracker_class.kind
                 if kind not in self._failed:
-                    with _report_errors(self._folder, kind, self._failed):
+                    with _report_errors(self._folder, kind, self._failed, REMEDY):
                         if kind not in opened:
                             opened[kind] = tracker_class(self._folder, setup, is_new=kind not in sent)
                         sent[kind] = self._send(opened[kind], sent.get(kind, 0), is_last)
@@ -101,20 +102,20 @@ class TrackerMirror:
         return end
 
     def _store(self, sent: Mapping[str, int]) -> None:
-        with suppress(OSError):  # a full disk ends the run elsewhere; a later command sends points again
+        with suppress(OSError, BadInput):  # a full disk ends the run elsewhere; a later command sends points again
             if (setup := TrackerSetup.read(self._folder)) and setup.sent != sent:
                 replace(setup, sent=dict(sent)).write(self._folder)
 
 
 @contextmanager
-def _report_errors(folder: Path, kind: str, failed: set[str]) -> Iterator[None]:
+def _report_errors(folder: Path, kind: str, failed: set[str], remedy: str) -> Iterator[None]:
     """Turn an exception of a tracker into one warning, and add the tracker to `failed`."""
     try:
         yield
     except Exception as error:
         failed.add(kind)
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        log.warning("tracker %s of %s: %s; %s", kind, folder, reason, REMEDY)
+        log.warning("tracker %s of %s: %s; %s", kind, folder, reason, remedy)
 
 
 def read_record(record: Path, start: int) -> Iterator[_Line]:
@@ -151,15 +152,18 @@ def log_scores(folder: Path, classes: Classes, scores: Sequence[Scores]) -> None
         return
     if setup is None or not scores:
         return
-    failed, now_s = set[str](), time.time()
-    sent = dict(setup.sent)
+    failed, new, now_s = set[str](), list[str](), time.time()
     for tracker_class in classes(setup.kinds):
-        with _report_errors(folder, tracker_class.kind, failed):
-            tracker = tracker_class(folder, setup, is_new=tracker_class.kind not in sent)
+        is_new = tracker_class.kind not in setup.sent
+        with _report_errors(folder, tracker_class.kind, failed, NO_SCORES):
+            tracker = tracker_class(folder, setup, is_new=is_new)
             for each in scores:
                 tracker.log_metrics(each.step, now_s, each.values)
                 if each.figures:
                     tracker.log_figures(each.step, each.figures)
             tracker.close()
-            sent.setdefault(tracker_class.kind, 0)
-    replace(setup, sent=sent).write(folder)
+            new += [tracker_class.kind] if is_new else []
+    # a training of the run may have changed the file since
+    with suppress(OSError, BadInput):
+        if new and (now := TrackerSetup.read(folder)):
+            replace(now, sent=dict.fromkeys(new, 0) | dict(now.sent)).write(folder)

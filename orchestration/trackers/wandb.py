@@ -1,6 +1,7 @@
 """Weights & Biases: files in `wandb/` of the run directory. Nothing is sent, unless the user sets WANDB_MODE.
 
-Each command adds a directory `offline-run-TIME-ID` with the same run ID. `wandb sync --append` sends them to one run.
+Each command adds a directory `offline-run-TIME-ID` with the same run ID. `wandb sync` sends all of them to one run
+(before version 0.30 with `--append`).
 """
 
 import os

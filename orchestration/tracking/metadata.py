@@ -218,12 +218,16 @@ def log_corpus(client: Any, run_id: str, corpus: Path, context: str) -> tuple[st
 def _dataset(corpus: Path) -> dict[str, str]:
     """A corpus as arguments of MLflow's class Dataset."""
     manifest = Manifest.load(corpus)
+    splits = {  # as texts, because the UI cuts nested values short
+        name: f"{one['rows']:,} documents, {one['tokens']:,} tokens, {one['shards']:,} shards"
+        for name, one in manifest.splits.items()
+    }
     return {
         "name": names.title(manifest.name),
         "digest": manifest.digest[:36],  # MLflow's limit of length; the profile has the complete digest
         "source_type": "local",
         "source": json.dumps({"uri": corpus.resolve().as_uri()}),
-        "profile": json.dumps({"digest": manifest.digest, "splits": manifest.splits}),
+        "profile": json.dumps({"digest": manifest.digest, **splits}),  # the UI cuts a nested value short,
     }
 
 

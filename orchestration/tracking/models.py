@@ -13,9 +13,10 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -73,7 +74,7 @@ def log_model(tracked: TrackedRun, export: Path) -> str:
     """
     client = client_of(tracked.uri)
     run = client.get_run(tracked.run_id)
-    if ids := find_models(run):
+    if ids := find_models(client, run):
         return ids[0]
     from mlflow.entities import LoggedModelOutput
 
@@ -107,10 +108,23 @@ def log_model(tracked: TrackedRun, export: Path) -> str:
     return str(model.model_id)
 
 
-def find_models(run: Any) -> list[str]:
-    """The IDs of the models of a run, the newest first."""
-    outputs = run.outputs.model_outputs if run.outputs else []
-    return [output.model_id for output in reversed(outputs)]
+def find_models(client: Any, run: Any) -> list[str]:
+    """The IDs of the models of a run, the newest first. Models that a user has deleted are left out."""
+    ids = [output.model_id for output in reversed(run.outputs.model_outputs if run.outputs else [])]
+    return [model_id for model_id in ids if _is_stored(partial(client.get_logged_model, model_id))]
+
+
+def _is_stored(request: Callable[[], object]) -> bool:
+    """Whether a request finds its entity in the store."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        request()
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return False
+    return True
 
 
 def _last_step(run: Any, export: Path) -> int:
@@ -151,13 +165,13 @@ def update_card(tracked: TrackedRun, export: Path) -> None:
     """Replace the description of the run's model, and of its registered versions: it has scores of tasks now."""
     client = client_of(tracked.uri)
     run = client.get_run(tracked.run_id)
-    if not export.is_dir() or not (ids := find_models(run)):
+    if not export.is_dir() or not (ids := find_models(client, run)):
         return
     tags = client.get_logged_model(ids[0]).tags
     card = names.value(_card(run, export, *_exported_as(tags, tracked, ids[0], export)))
     client.set_logged_model_tags(ids[0], {NOTE: card})
     for version in json.loads(tags.get(VERSIONS, "[]")):
-        client.update_model_version(version["name"], version["version"], card)
+        _is_stored(partial(client.update_model_version, version["name"], version["version"], card))
 
 
 def _exported_as(
@@ -405,7 +419,7 @@ def register(folder: Path, export: Path, name: str, alias: str = "") -> ModelVer
         raise BadInput(f"{folder}: it has no MLflow run; train it again with `sesame train --resume never`")
     with _connect(tracked) as client:
         run = client.get_run(tracked.run_id)
-        if not export.is_dir() and not find_models(run):
+        if not export.is_dir() and not find_models(client, run):
             reason = run.data.tags.get(STATE, "transformers has no such model")
             raise BadInput(
                 f"{folder}: this run has no MLflow model to register ({reason}); register a run whose model "

@@ -104,10 +104,11 @@ def log_task(tracked: TrackedRun, record: TaskRecord) -> None:
     parent = client.get_run(tracked.run_id)
     name = _title(parent, record.name, record.step, record.labels)
     _remove_failed(client, parent, name)
-    tags = {"command": record.command} | ({NOTE: record.note} if record.note else {})
+    own = {"command": record.command, **git_tags(), **libraries(), **hardware()}  # once, because git is slow
+    tags = own | ({NOTE: record.note} if record.note else {})
     tables = [{"path": names.path(file), "type": "table"} for file in record.tables]
     tags |= {TABLES: json.dumps(tables)} if tables else {}
-    models = find_models(parent)[:1] if record.step is None else []  # that of the last step
+    models = find_models(client, parent)[:1] if record.step is None else []  # that of the last step
     now_ms = int(time.time() * 1000)
     step = record.last if record.step is None else record.step
     means = [(f"eval/{record.name}/{key}", one, now_ms, step) for key, one in record.headline.items()]
@@ -115,9 +116,11 @@ def log_task(tracked: TrackedRun, record: TaskRecord) -> None:
         points = [(key, value, step) for key, values in record.series.items() for step, value in enumerate(values)]
         _log(client, child, points, record.params)
         scored_on = _log_inputs(client, child, record, models)
-        for model in models:  # in this run, because the UI finds the datasets of a model in the runs of its metrics
-            of_model = [point for point in means if not point[0].startswith(f"eval/{record.name}/{BASELINE}")]
-            names.log_metrics(client, child, of_model, model, scored_on)
+        of_model = [point for point in means if not point[0].startswith(f"eval/{record.name}/{BASELINE}")]
+        # the medians, because the UI shows the last point of a series, which is that of the last seed; those of a model
+        # are in this run, because the UI finds its datasets in the runs of its metrics
+        names.log_metrics(client, child, of_model, next(iter(models), ""), scored_on)
+        names.log_metrics(client, child, [point for point in means if point not in of_model])
         for file, figure in record.figures.items():
             client.log_figure(child, figure, names.path(f"figures/{file}.png"))
         for file, text in record.files.items():
@@ -127,7 +130,7 @@ def log_task(tracked: TrackedRun, record: TaskRecord) -> None:
             client.log_text(child, content, names.path(file))
         entry = client.get_run(child) if record.cells else None
         for cell in record.cells:
-            with _child(client, entry, names.title(cell.name), {"command": record.command}) as run_id:
+            with _child(client, entry, names.title(cell.name), own) as run_id:
                 losses = [("loss", loss, number + 1) for number, loss in enumerate(cell.losses)]
                 _log(client, run_id, [*((key, value, 0) for key, value in cell.scores.items()), *losses], cell.params)
     if record.labels:
@@ -206,8 +209,8 @@ def _child(client: Any, parent: Any, name: str, more: Mapping[str, str]) -> Iter
     inherited = (FOLDER, "recipe", "recipe_hash", "corpus_hash")
     tags = {key: value for key, value in parent.data.tags.items() if key in inherited}
     tags |= {key: names.value(value) for key, value in more.items() if value}
-    tags |= {"mlflow.parentRunId": parent.info.run_id, "mlflow.source.name": "sesame", **git_tags()}
-    tags |= {OWNER: json.dumps(asdict(Owner.me())), **libraries(), **hardware()}
+    tags |= {"mlflow.parentRunId": parent.info.run_id, "mlflow.source.name": "sesame"}
+    tags |= {OWNER: json.dumps(asdict(Owner.me()))}
     run_id = client.create_run(parent.info.experiment_id, tags=tags, run_name=name).info.run_id
     status = "FAILED"
     try:

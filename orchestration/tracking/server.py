@@ -23,13 +23,17 @@ KEPT: Final = {  # values that the page stores in the browser, by the keys and v
     "mlflow.telemetry.info.alert.dismissed_v1": "true",
     "mlflow.settings.telemetry.enabled_v1": "false",
     "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",  # a chat panel, which otherwise opens at the first visit
+    "_mlflow_model_registry_promo_modal_dismissed_v1": "true",  # a dialog at the first visit of the registry
 }
 SCRIPT: Final = "".join(f"localStorage.getItem('{key}')??localStorage.setItem('{key}','{KEPT[key]}');" for key in KEPT)
 # MLflow 3.17: the table of models in a run is so wide that it pushes the tags and datasets of the run off the page, and
-# tables in descriptions have no space between their columns
+# tables in descriptions have no space between their columns, and none below, and a long command in a description pushes
+# the status, tags and datasets of the run off the page
 STYLE: Final = (
     "div:has(.ag-root-wrapper){min-width:0}"
     ".note-editor-preview-content :is(td,th){padding:0 16px 2px 0;text-align:left}"
+    ".note-editor-preview-content table{margin-bottom:16px}"
+    ".note-editor-preview-content pre{white-space:pre-wrap;overflow-wrap:anywhere}"
 )
 # headers of the page that are not valid for the changed page
 CHANGED: Final = (b"content-length", b"cache-control", b"etag", b"last-modified")

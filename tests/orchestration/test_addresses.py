@@ -9,7 +9,7 @@ import typer
 
 import sesame
 from orchestration import cli
-from orchestration.jobs import evaluate, export
+from orchestration.jobs import export, leaderboard
 from preprocessing.errors import BadInput
 from training.specs.engine_settings import EngineSettings
 
@@ -120,7 +120,7 @@ def test_settings_and_functions_refuse_a_url(work_dir: Path) -> None:
     with pytest.raises(BadInput, match=r"^invalid DIR: got the URL s3://bucket/x"):
         export(work_dir, Path("s3://bucket/x"))
     with pytest.raises(BadInput, match=r"^invalid --leaderboard-dir: got the URL s3://bucket/x"):
-        evaluate.submit([], [], Path("s3://bucket/x"))
+        leaderboard.submit([], [], Path("s3://bucket/x"))
     assert os.listdir(work_dir) == []
 
 

@@ -78,11 +78,12 @@ def evaluate(
         with show_progress(output.progress) as report:
             report({"stage": "importing the evaluation"})
             from orchestration.jobs import evaluate as evaluate_stage
+            from orchestration.jobs import leaderboard
 
             left_out: list[SesameError] = []
             out, line = where.output_dir, flags.command_line
             scores = evaluate_stage.evaluate(target.folder, plans, hardware, report, out, left_out, line, saves)
-            files = evaluate_stage.submit(plans, scores, leaderboard_dir) if leaderboard_dir else []
+            files = leaderboard.submit(plans, scores, leaderboard_dir) if leaderboard_dir else []
     saved = list[str]()
     values: dict[str, object] = {"folder": str(target.folder), "scores": score_values(scores), "submission": files}
     if saves:

@@ -84,7 +84,7 @@ def test_documents_then_tokens_are_made_once_and_a_recipe_finds_them(
     assert main(["inspect", found["folder"], "--step", "9999"]) == 2
     assert main(["inspect", found["folder"], "--scale", "tiny"]) == 2
     err = capsys.readouterr().err
-    assert "invalid step: got no document from number 39,996" in err
+    assert "invalid step: got number 39,996 for its first document, expected less than " in err
     assert "invalid --scale: got a corpus directory, expected a recipe" in err
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestration import launch
-from orchestration.jobs import eval_target, evaluate, runs, stages
+from orchestration.jobs import eval_target, runs, stages, trials
 from orchestration.jobs.eval_request import EvalTarget
 from orchestration.jobs.job import JobFlags
 from orchestration.jobs.score_plan import plan_tasks
@@ -29,7 +29,7 @@ READERS: dict[str, tuple[str, Callable[[EvalTarget], Any]]] = {
     "mark": (stages.MARK, lambda target: eval_target.target_of_run(target.folder)),
     "run": (launch.RUN, lambda target: eval_target.target_of_run(target.folder)),
     "result": (runs.RESULT, lambda target: runs.result_of(target.folder)),
-    "result, for its last step": (runs.RESULT, lambda target: evaluate._last_step(target.folder)),
+    "result, for its last step": (runs.RESULT, lambda target: runs.last_step_of(target.folder)),
     "result, for all steps": (runs.RESULT, all_steps),
     "result, on the card": (runs.RESULT, lambda target: card._results(target.folder, ())),
     "score": (saved_scores.FILE, lambda target: saved_scores.load_score(target.folder)),
@@ -65,7 +65,7 @@ def test_damaged_trial_result_gives_a_one_line_error(
     (plan,) = plan_tasks(target, make_request(data))
     plan.file_of(plan.cells[0]).write_text(KINDS[kind])
     with pytest.raises(BadInput, match=r"\.json: is damaged .*; delete it and repeat the command"):
-        evaluate._load_results(plan)
+        trials.load_results(plan)
 
 
 def test_unreadable_code_record_counts_as_changed_code(tmp_path: Path) -> None:

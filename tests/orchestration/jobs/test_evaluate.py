@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestration import launch
+from orchestration import launch, reports
 from orchestration.cli import main
 from orchestration.config import load_cluster
-from orchestration.jobs import evaluate, score_plan
+from orchestration.jobs import evaluate, score_pages, score_plan
 from orchestration.jobs.eval_request import EvalRequest, EvalTarget, tasks_from_words
 from orchestration.jobs.score_plan import plan_tasks
 from orchestration.launch import eval_trial as launch_cell
@@ -28,8 +28,7 @@ from tests.orchestration.jobs.runs import (
     write_questions,
     write_reviews,
 )
-from training.evaluation import EvalResult
-from training.tasks import STARTS, Classification, ClozeItem, ClozeItems, SelectedTrials, TaskItem, TaskScore
+from training.tasks import Classification, ClozeItem, ClozeItems, SelectedTrials, TaskItem, TaskScore
 from training.tasks import Task as HeldOut
 from training.tasks.part import LabeledExamples
 
@@ -50,61 +49,25 @@ def test_task_is_scored_from_pretrained_and_random_weights_and_saved(
     assert score.gain.difference == pytest.approx(np.mean(score.values("pretrained")) - np.mean(score.values("random")))
     assert len(trial_names) == 4
     (folder,) = (target.folder / "scores").glob("sst2-*")
-    answers = json.loads((folder / evaluate.PREDICTIONS).read_text())
+    answers = json.loads((folder / reports.PREDICTIONS).read_text())
     assert set(answers) == {f"{start}, seed {seed}" for start in ("pretrained", "random") for seed in (0, 1)}
     assert len(answers["random, seed 1"]["dev"]) == 12
-    asked = json.loads((folder / evaluate.QUESTIONS).read_text())
+    asked = json.loads((folder / reports.QUESTIONS).read_text())
     assert (list(asked), len(asked["dev"])) == (["dev"], 12)
     assert asked["dev"][:2] == [
         {"place": "SST-2/dev.tsv:2", "texts": ["the film is bad"], "gold": "0"},
         {"place": "SST-2/dev.tsv:3", "texts": ["the book is good"], "gold": "1"},
     ]
-    page = (target.folder / "scores" / evaluate.QUESTIONS_PAGE).read_text()
+    page = (target.folder / "scores" / score_pages.QUESTIONS_PAGE).read_text()
     assert page.count("<article") == 12
     for one in asked["dev"]:  # as an earlier version stored them
         del one["texts"]
-    (folder / evaluate.QUESTIONS).write_text(json.dumps(asked))
+    (folder / reports.QUESTIONS).write_text(json.dumps(asked))
     score_one(target, make_request(data, with_baseline=True))
-    assert "the film is bad" in (folder / evaluate.QUESTIONS).read_text()
+    assert "the film is bad" in (folder / reports.QUESTIONS).read_text()
     assert len(trial_names) == 4
     assert "| sst2 | accuracy | dev |" in (target.folder / "scores" / "table.md").read_text()
     assert "sst2,,,pretrained,dev,accuracy,1," in (target.folder / "scores" / "table.csv").read_text()
-
-
-@pytest.mark.parametrize(
-    ("metric", "values", "score", "low", "high"),
-    [
-        ("f1", [0.2, 1.9, 0.9, 1.0], 0.99, 0.0, 1.0),
-        ("matthews", [-0.9, 2.9, 0.2, 0.8], 0.6, -1.0, 1.0),
-        ("word_perplexity", [3.0, 9.0], np.exp(6), 0.0, np.inf),
-        ("word_perplexity", [0.2, 0.9] * 50, np.exp(0.55), 1.0, np.e),
-        ("bits_per_byte", [0.9, 0.1] * 50, 0.5, 0.4, 0.6),
-    ],
-)
-def test_intervals_stay_inside_the_range_of_the_metric(
-    metric: str, values: list[float], score: float, low: float, high: float
-) -> None:
-    """The interval of a perplexity over two texts once was -79 to 79 million, and that of an accuracy gain reached
-    101.9 points."""
-    plan: Any = SimpleNamespace(metric=metric, split="dev")
-
-    def cells(start: str, of: list[float], score: float) -> Any:
-        cell: Any = SimpleNamespace(start=start, tuning=None)
-        return [(cell, EvalResult({"dev": {metric: score}}, {}, by_unit={"dev": of}))]
-
-    ends = evaluate._interval(plan, cells("pretrained", values, score))
-    assert ends is not None
-    assert low <= ends[0] < score < ends[1] <= high
-    gain = evaluate._gain(
-        plan, cells("pretrained", values, score), cells("random", [value - 0.3 for value in values], score / 2)
-    )
-    assert gain is not None
-    assert gain.low <= gain.difference <= gain.high
-    assert abs(gain.difference) == pytest.approx(score / 2)
-    if metric in ("f1", "matthews"):
-        assert low - high <= gain.low < gain.high <= high - low
-    infinite = evaluate._interval(plan, cells("pretrained", [value + 800 for value in values], np.inf))
-    assert infinite is None  # the interval once was infinity to 1e304, which filled four lines of a table
 
 
 @pytest.mark.parametrize(
@@ -117,7 +80,7 @@ def test_constant_answer_warning_names_its_score(
     chosen = {"pretrained": SelectedTrials({}, {"dev": {"f1": (0.5,)}})}
     constant = {"pretrained": "one constant answer: 'a'"}
     score = TaskScore("x", "f1", "dev", "", chosen, step=step, labels=labels, constant=constant)
-    for name, found in (("_load_results", []), ("_summarize", score), ("_store_score", None)):
+    for name, found in (("load_results", []), ("summarize", score), ("store_score", None)):
         monkeypatch.setattr(evaluate, name, lambda *_, found=found: found)
     plan: Any = SimpleNamespace(task="x")
     evaluate._score(Path(), plan, {})
@@ -150,10 +113,10 @@ def test_predictions_are_saved_with_question_ids(target: EvalTarget, tmp_path: P
     )
     score_one(target, asked)
     (folder,) = (target.folder / "scores").glob("squad1-*")
-    (first, second) = json.loads((folder / evaluate.QUESTIONS).read_text())["dev"]
+    (first, second) = json.loads((folder / reports.QUESTIONS).read_text())["dev"]
     assert (first["id"], second["id"]) == ("0", "1")
     assert first["gold"] == {"answers": ["bad"], "starts": [12]}
-    assert len(json.loads((folder / evaluate.PREDICTIONS).read_text())["pretrained, seed 0"]["dev"]) == 2
+    assert len(json.loads((folder / reports.PREDICTIONS).read_text())["pretrained, seed 0"]["dev"]) == 2
 
 
 def test_finished_trials_are_reused_and_repeated_files_are_identical(
@@ -185,7 +148,7 @@ def test_likelihood_scores_are_identical_when_repeated(
     # both halves of the data belong to one category
     assert scores["accuracy_in_argument_structure"] == scores["macro_accuracy"]
     (folder,) = (target.folder / "scores").glob("blimp-*")
-    (answers,) = json.loads((folder / evaluate.PREDICTIONS).read_text()).values()
+    (answers,) = json.loads((folder / reports.PREDICTIONS).read_text()).values()
     assert len(answers["test"]) == len({str(one["nats"]) for one in answers["test"]}) == 4
     files = {path: path.read_bytes() for path in (target.folder / "scores").rglob("*") if path.is_file()}
     shutil.rmtree(target.folder / "scores")
@@ -329,24 +292,6 @@ def test_task_without_training_ignores_label_counts(target: EvalTarget, tmp_path
     assert longer.stage.folder == plan.stage.folder
 
 
-def test_label_count_figure_has_a_line_per_initialization() -> None:
-    def score(labels: int, value: float, step: int | None = None) -> TaskScore:
-        starts = {start: SelectedTrials({}, {"dev": {"accuracy": (value,)}}) for start in STARTS}
-        return TaskScore("sst2", "accuracy", "dev", "", starts, labels=labels, step=step)
-
-    pictures = evaluate._pictures([score(200, 0.5), score(1_000, 0.75)])
-    (axes,) = pictures["scores_by_labels"].axes
-    assert (axes.get_xscale(), axes.get_xlabel()) == ("log", "labeled examples")
-    assert {line.get_label(): list(line.get_xdata()) for line in axes.lines} == {
-        f"sst2, accuracy, {start}": [200, 1_000] for start in STARTS
-    }
-    assert set(evaluate._pictures([score(0, 0.5)])) == {"scores"}
-    both = evaluate._pictures([score(n, 0.5, at) for at in (10, 20) for n in (200, 1_000)])
-    assert [line.get_label() for line in both["scores_by_step"].axes[0].lines][:2] == [
-        "sst2, accuracy, pretrained, 200 labels", "sst2, accuracy, random, 200 labels",
-    ]  # fmt: skip
-
-
 def test_failed_trial_is_named_and_the_other_trials_count(
     target: EvalTarget, data: Path, trial_names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -436,22 +381,6 @@ def test_fully_failed_task_raises_the_first_error(
     monkeypatch.setattr("orchestration.launch.eval_trial.evaluate_cell", diverges)
     with pytest.raises(Diverged, match="seed 0: nan"):
         score_one(target, make_request(data))
-
-
-def test_score_has_the_notes_of_the_selected_trials_by_seed(target: EvalTarget, data: Path) -> None:
-    """A score once had the threshold of another learning rate beside it."""
-    (plan,) = plan_tasks(target, make_request(data, learning_rates=(1e-3, 3e-3), with_baseline=True))
-    results = []
-    for cell in plan.cells:
-        assert cell.tuning is not None
-        own = f"threshold of {cell.start}, {cell.tuning.learning_rate}, {cell.tuning.seed}"
-        scores = {"dev": {"accuracy": cell.tuning.learning_rate}}
-        results.append((cell, EvalResult(scores, {"dev": []}, notes=["all say this", own])))
-    plan = replace(plan, notes=())
-    score = evaluate._summarize(plan, results, {})
-    assert score.starts["pretrained"].how["learning_rate"] == 3e-3
-    assert score.notes == ("all say this", *(f"seed {n}: threshold of pretrained, 0.003, {n}" for n in range(2)))
-    assert evaluate._summarize(plan, results[-4:], {}).notes == score.notes
 
 
 def test_labeled_examples_are_sampled_by_seed() -> None:

@@ -13,15 +13,15 @@ import pytest
 
 from orchestration import figures, launch, tracking
 from orchestration.config import load_cluster
-from orchestration.jobs import evaluate, stages
+from orchestration.jobs import evaluate, runs, stages
 from orchestration.jobs.score_plan import SplitFile, TaskPlan
 from orchestration.launch import EvalTrial
 from orchestration.progress import ignore_progress
-from orchestration.tracking import store_timeout
+from orchestration.tracking import scores, store_timeout
 from orchestration.tracking.runs import client_of
 from training.evaluation import EvalResult
 from training.finetuning import Tuning
-from training.tasks import Classification, SelectedTrials, TaskItem, TaskScore, TextToText
+from training.tasks import Classification, TaskItem
 
 GLUE = {"cola": "matthews", "sst2": "accuracy", "mrpc": "accuracy", "stsb": "spearman"}
 GLUE |= {"qqp": "accuracy", "mnli": "accuracy", "qnli": "accuracy", "rte": "accuracy"}
@@ -115,6 +115,8 @@ def test_task_is_logged_with_parameters_metrics_and_files(
         0.4125,
     ]
     assert task.data.metrics["pretrained_dev_accuracy"] == 0.825
+    # the UI shows the last seed of a series, so the median is there, too
+    assert task.data.metrics["eval/hans/pretrained_accuracy"] == pytest.approx(0.38125)
     (dataset,) = (each.dataset for each in task.inputs.dataset_inputs)
     assert (dataset.name, dataset.digest, dataset.source) == (
         "hans, test",
@@ -234,78 +236,20 @@ def test_more_parameters_than_one_mlflow_call_accepts_are_all_logged(run: tracki
     assert (len(task.data.params), task.data.params["chosen.119"]) == (121, "119")
 
 
-# Figures
-
-
-def confusion_arguments(kind: Any, answers: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
-    """Return the arguments of the confusion plot: labels, counts and other columns."""
-    drawn: list[Any] = []
-    monkeypatch.setattr(figures, "plot_confusion", lambda title, *what: drawn.append(what))
-    one = make_plan(Path("run"), "hans", kind=kind)
-    results = [(one.cells[0], EvalResult({"test": {"accuracy": 1.0}}, {"test": answers}))]
-    score = TaskScore(
-        "hans", "accuracy", "test", "", {"pretrained": SelectedTrials({}, {"test": {"accuracy": (1.0,)}})}
-    )
-    evaluate._confusion(one, results, score)
-    return drawn[0]
-
-
-def test_confusion_matrix_uses_merged_labels_and_an_other_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = ["non-entailment", "entailment", "entailment"]  # labels: contradiction, entailment, neutral
-    assert confusion_arguments(HANS, answers, monkeypatch) == (["non-entailment", "entailment"], [[1, 1], [0, 1]], [])
-    written = TextToText(task=replace(HANS, merge_labels={}))
-    labels, counts, others = confusion_arguments(written, ["", "entailment", "contradiction"], monkeypatch)
-    assert (labels, others) == (list(HANS.labels), ["other"])
-    assert counts == [[0, 0, 0, 1], [0, 1, 0, 0], [1, 0, 0, 0]]
-
-
-def test_numbers_of_a_confusion_matrix_contrast_with_their_cells() -> None:
-    (axes,) = figures.plot_confusion("t", ["no", "yes"], [[9, 1], [4, 6]]).axes
-    assert [one.get_color() for one in axes.texts] == ["white", figures.INK, figures.INK, "white"]
-
-
-def test_confusion_figure_includes_the_other_column() -> None:
-    (axes,) = figures.plot_confusion("t", ["no", "yes"], [[1, 2, 0], [0, 1, 4]], ["other"]).axes
-    assert [one.get_text() for one in axes.get_xticklabels()] == ["no", "yes", "other"]
-    assert [one.get_text() for one in axes.get_yticklabels()] == ["no", "yes"]
-    assert [one.get_text() for one in axes.texts] == ["1", "2", "0", "0", "1", "4"]
-
-
-def test_score_figure_groups_tasks_by_unit_with_seeds_and_reported_scores() -> None:
-    def score(task: str, metric: str, *values: float, **more: Any) -> TaskScore:
-        return TaskScore(
-            task, metric, "test", "", {"pretrained": SelectedTrials({}, {"test": {metric: values}})}, **more
-        )
-
-    scores = [
-        score("squad1", "f1", 0.8, 0.7, 0.9, paper={"squad.em": 80.8, "squad.f1": 88.5}),
-        score("cnndm", "rougeL", 0.2, paper={"cnn_dailymail.rouge_l": 40.9}),
-        score("wikitext103", "word_perplexity", 35.0, paper={"wikitext103.perplexity": 37.5}),
-        score("length", "effective_length", 300.0),
-    ]
-    panels = {axes.get_ylabel(): axes for axes in evaluate._pictures(scores)["scores"].axes}
-    names = {unit: [one.get_text() for one in axes.get_xticklabels()] for unit, axes in panels.items()}
-    assert names == {
-        "percent": ["squad1\nf1", "cnndm\nrougeL"],
-        "word perplexity": ["wikitext103\nword perplexity"],
-        "effective length": ["length\neffective length"],
-    }
-    assert [bar.get_height() for bar in panels["percent"].patches] == pytest.approx([80.0, 20.0])
-    dots, *_, papers = panels["percent"].lines
-    assert list(dots.get_ydata()) == pytest.approx([80.0, 70.0, 90.0])
-    assert (papers.get_label(), list(papers.get_ydata())) == ("paper", [88.5, 40.9])
-    assert list(panels["word perplexity"].lines[-1].get_ydata()) == [37.5]
-
-
-def test_curves_of_different_units_are_separate_figures() -> None:
-    def score(metric: str, labels: int, value: float) -> TaskScore:
-        starts = {"pretrained": SelectedTrials({}, {"test": {metric: (value,)}})}
-        return TaskScore("mine", metric, "test", "", starts, labels=labels)
-
-    each = [score(metric, n, 0.5) for metric in ("accuracy", "loss") for n in (10, 20)]
-    drawn = evaluate._pictures(each)
-    assert set(drawn) == {"scores", "scores_by_labels", "scores_by_labels_loss"}
-    assert [list(drawn[name].axes[0].lines[0].get_ydata()) for name in sorted(drawn)[1:]] == [[50.0, 50.0], [0.5, 0.5]]
+def test_git_is_asked_once_for_a_task_with_many_trials(
+    run: tracking.TrackedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each trial once started two processes of git."""
+    asked = list[int]()
+    monkeypatch.setattr(scores, "git_tags", lambda: asked.append(1) or {"git_dirty": "False"})
+    cells = [tracking.TrialRecord(f"seed {seed}", {}, {}) for seed in range(3)]
+    tracking.log_task(run, tracking.TaskRecord("rte", {}, {}, {}, cells=cells))
+    assert len(asked) == 1
+    client = client_of(run.uri)
+    experiment = client.get_run(run.run_id).info.experiment_id
+    (task,) = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{run.run_id}'")
+    trials = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{task.info.run_id}'")
+    assert [one.data.tags["git_dirty"] for one in (task, *trials)] == ["False"] * 4
 
 
 def test_earlier_scored_task_still_gets_a_curve_over_steps(
@@ -313,7 +257,7 @@ def test_earlier_scored_task_still_gets_a_curve_over_steps(
 ) -> None:
     """The tasks have different grids, so scores of the finished run and of checkpoints differ by hash."""
     folder, drawn = tmp_path / "mini-12345678", list[dict[str, Any]]()
-    (folder / evaluate.RESULT).write_text(json.dumps({"step": 20}))
+    (folder / runs.RESULT).write_text(json.dumps({"step": 20}))
     monkeypatch.setattr(
         figures, "plot_curves", lambda lines, *_, **__: drawn.append(dict(lines)) or figures._new_axes("y")[0]
     )

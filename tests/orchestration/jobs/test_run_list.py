@@ -75,6 +75,23 @@ def test_a_loss_that_is_no_number_is_left_out(tmp_path: Path) -> None:
     assert (summarize_run(folder).step, summarize_run(folder).loss) == (10, None)
 
 
+def test_a_run_that_stopped_between_two_points_has_the_step_of_its_checkpoint(tmp_path: Path) -> None:
+    """`train` said "stopped after step 13", and `runs` said 10."""
+    folder = write_run(tmp_path, "a-00000001", {"train/loss": 7.0})
+    (folder / "checkpoints" / "step-000000013").mkdir(parents=True)
+    assert summarize_run(folder).step == 13
+
+
+def test_an_evaluation_changes_a_run(tmp_path: Path) -> None:
+    for name in ("a-00000001", "b-00000001"):
+        write_run(tmp_path, name, changed=1e9)
+    mark = tmp_path / "runs" / "b-00000001" / "scores" / "sst2-1" / stages.MARK
+    mark.parent.mkdir(parents=True)
+    mark.write_text(json.dumps({"causes": {}}))
+    os.utime(mark, (1e9 + 60, 1e9 + 60))
+    assert [(one.name, one.changed) for one in list_runs(tmp_path)] == [("b-00000001", 1e9 + 60), ("a-00000001", 1e9)]
+
+
 def test_scores_are_medians_over_the_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def score(task: str, metric: str, start: str, *values: float) -> TaskScore:
         trials = SelectedTrials({}, {"dev": {metric: values}})

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from orchestration import figures
 from orchestration.config import load_cluster
-from orchestration.jobs import evaluate, score_plan
+from orchestration.jobs import evaluate, leaderboard, score_figures, score_plan, trials
 from orchestration.jobs.eval_request import EvalRequest, EvalTarget, tasks_from_words
 from orchestration.jobs.score_plan import plan_supported_tasks, plan_tasks
 from orchestration.progress import ignore_progress
@@ -33,7 +34,7 @@ def test_leaderboard_seed_is_selected_only_on_dev(
         (cell, EvalResult({dev: {"accuracy": accuracy}}, {"test": [str(number)]}))
         for number, (cell, accuracy) in enumerate(zip(plan.cells, (0.5, 0.75), strict=True))
     ]
-    assert evaluate._best(replace(plan, split=dev), cells)[1].predictions == {"test": [best]}
+    assert trials.select_best(replace(plan, split=dev), cells)[1].predictions == {"test": [best]}
     assert caplog.text.count("no labeled dev split to select a seed with") == warnings
 
 
@@ -156,7 +157,7 @@ def test_diagnostic_set_is_not_scored_on_mnli_dev(
     plans = plan_tasks(target, make_request(data, tasks="ax", for_leaderboard=True, num_seeds=1))
     assert "the result is computed on dev and is not the score of this task" in caplog.text
     scores = evaluate.evaluate(target.folder, plans, load_cluster("local"), ignore_progress)
-    assert evaluate.submit(plans, scores, tmp_path / "to") == ["AX.tsv"]
+    assert leaderboard.submit(plans, scores, tmp_path / "to") == ["AX.tsv"]
 
 
 LABELS = ("contradiction", "entailment", "neutral")
@@ -184,7 +185,7 @@ def test_hans_has_one_score_per_heuristic(
     data = write_mnli(tmp_path / "nli")
     (data / "heuristics_evaluation_set.txt").write_text("".join("\t".join(row) + "\n" for row in rows))
     drawn: list[Any] = []
-    monkeypatch.setattr(evaluate.figures, "plot_confusion", lambda title, *what: drawn.append(what))
+    monkeypatch.setattr(figures, "plot_confusion", lambda title, *what: drawn.append(what))
     (plan,) = plan_tasks(target, make_request(data, tasks="hans", num_seeds=1))
     assert {split: len(items) for split, items in plan.items.items() if split.startswith("test")} == {
         "test_lexical_overlap": 1,
@@ -197,7 +198,7 @@ def test_hans_has_one_score_per_heuristic(
     assert (score.split, len(tests), score.values("pretrained")) == ("mean", 3, (pytest.approx(sum(tests) / 3),))
     page = (target.folder / "scores/table.md").read_text()
     assert all(f"test_{one} accuracy" in page for one in ("lexical_overlap", "subsequence", "constituent"))
-    evaluate._confusion(plan, evaluate._load_results(plan), score)
+    score_figures._confusion(plan, trials.load_results(plan), score)
     ((labels, counts, _),) = drawn
     assert (labels, sum(map(sum, counts))) == (["non-entailment", "entailment"], 4)
 
@@ -246,12 +247,12 @@ def test_leaderboard_files_cover_each_unlabeled_split(
     (data / "SST-2/test.tsv").write_text("index\tsentence\n0\tthe film is good\n1\tthe film is bad\n")
     plans = plan_tasks(target, make_request(data, for_leaderboard=True))
     scores = evaluate.evaluate(target.folder, plans, load_cluster("local"), ignore_progress)
-    assert evaluate.submit(plans, scores, tmp_path / "to") == ["SST-2.tsv"]
+    assert leaderboard.submit(plans, scores, tmp_path / "to") == ["SST-2.tsv"]
     lines = (tmp_path / "to/SST-2.tsv").read_text().splitlines()
     assert (lines[0], [line.split("\t")[0] for line in lines[1:]]) == ("index\tprediction", ["0", "1"])
     assert {line.split("\t")[1] for line in lines[1:]} <= {"0", "1"}
     failed = replace(plans[0], task="of which all cells failed")
-    assert evaluate.submit([failed, *plans], scores, tmp_path / "to") == ["SST-2.tsv"]
+    assert leaderboard.submit([failed, *plans], scores, tmp_path / "to") == ["SST-2.tsv"]
 
 
 def test_leaderboard_request_without_unlabeled_splits_is_refused(target: EvalTarget, data: Path) -> None:
@@ -315,7 +316,7 @@ def test_glue_leaderboard_has_all_eleven_files(target: EvalTarget, trial_names: 
     scores = evaluate.evaluate(target.folder, plans, load_cluster("local"), ignore_progress)
     files = [name for task in GLUE for name in FILES.get(task, (task,))]
     assert len(files) == 11
-    assert evaluate.submit(plans, scores, tmp_path / "to") == sorted(f"{name}.tsv" for name in files)
+    assert leaderboard.submit(plans, scores, tmp_path / "to") == sorted(f"{name}.tsv" for name in files)
     for task, (_, _, labels) in GLUE.items():
         for name in FILES.get(task, (task,)):
             head, *lines = (tmp_path / "to" / f"{name}.tsv").read_text().splitlines()

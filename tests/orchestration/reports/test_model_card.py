@@ -11,7 +11,7 @@ import yaml
 
 from orchestration import launch
 from orchestration.jobs import runs, stages
-from orchestration.reports import SCORE_FILE, SCORE_MARK
+from orchestration.reports import SCORE_FILE, SCORE_MARK, saved_scores
 from orchestration.reports.model_card import card, model_card
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.test_pretrain import SPANBERT, write_finished_run
@@ -36,6 +36,7 @@ def write_score(run: Path, name: str, score: TaskScore = SCORE, **causes: Any) -
     """Write the directory of a finished score, as `sesame eval` does."""
     folder = run / "scores" / name
     folder.mkdir(parents=True)
+    score = replace(score, labels=score.labels or (causes.get("labels", 0) if score.task == SCORE.task else 0))
     (folder / SCORE_FILE).write_text(json.dumps([asdict(score)]))
     (folder / stages.MARK).write_text(json.dumps({"causes": {"task": score.task, **causes}}))
     return folder
@@ -119,6 +120,13 @@ def test_score_of_another_step_or_label_count_is_named(run: Path) -> None:
     shutil.rmtree(run / "scores")
     write_score(run, "next_sentence-0", SCORE, step=6, labels=200)
     assert score_lines(run) == [FOLLOWS.replace("next_sentence", "next_sentence at step 6 with 200 labels")]
+
+
+def test_a_task_without_training_has_no_label_count(run: Path) -> None:
+    """The card once said "cloze with 200 labels", because its settings have the default number."""
+    write_score(run, "cloze-1", replace(SCORE, task="cloze"), labels=200)
+    assert [line for line in model_card(run).splitlines() if line.startswith("| cloze |")]
+    assert saved_scores.load_finished_scores(run)["cloze-1"][1] == saved_scores.WHOLE
 
 
 def test_unfinished_scores_and_other_directories_are_omitted(run: Path) -> None:

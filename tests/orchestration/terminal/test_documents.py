@@ -61,6 +61,13 @@ class TestDocument:
         assert f"url     {URL}\n" in text
         assert "source  web\n" in text
 
+    def test_a_field_may_have_the_name_of_another_value(self, corpus: Path) -> None:
+        """The field once replaced the key of the document."""
+        found = replace(find_document(corpus, "ff00"), metadata={"key": "mine"})
+        text = shown(render_document(found))
+        assert f"{found.key}\n" in text
+        assert "  mine\n" in text
+
     def test_without_fields_there_are_none(self, corpus: Path) -> None:
         assert dict(find_document(corpus, "0" * 31 + "3").metadata) == {}
 

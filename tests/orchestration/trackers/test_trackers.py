@@ -166,12 +166,62 @@ def test_scores_of_an_evaluation_are_sent_to_the_trackers_of_the_run(tmp_path: P
     assert Recorded.calls[1][3] == {"eval/rte/pretrained_accuracy": 0.5}
 
 
+def test_scores_that_a_tracker_does_not_take_are_named_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The warning once promised that a later command sends them."""
+    append(tmp_path / "metrics.jsonl", 1)
+    send(tmp_path)
+    monkeypatch.setattr(Recorded, "fails_at", (9,))
+    trackers.log_scores(tmp_path, select, [trackers.Scores(9, {"eval/rte/pretrained_accuracy": 0.5}, {})])
+    assert caplog.messages == [f"tracker recorded of {tmp_path}: ConnectionError: no answer; {mirror.NO_SCORES}"]
+
+
+def test_scores_during_a_training_keep_the_bytes_that_it_has_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tmp_path / "metrics.jsonl", 1)
+    send(tmp_path)
+    trackers.write_setup(tmp_path, ["recorded", "other"], "bert-10a7", {}, "")
+
+    def train(self: Other) -> None:
+        append(tmp_path / "metrics.jsonl", 2)
+        send(tmp_path)
+
+    monkeypatch.setattr(Other, "close", train)
+    trackers.log_scores(tmp_path, select, [trackers.Scores(9, {"eval/rte/pretrained_accuracy": 0.5}, {})])
+    setup = trackers.TrackerSetup.read(tmp_path)
+    assert setup is not None
+    assert setup.sent == {"recorded": (tmp_path / "metrics.jsonl").stat().st_size, "other": 0}
+
+
 def test_damaged_file_of_trackers_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / trackers.SETUP).write_text("{")
     with pytest.raises(BadInput, match=r"trackers\.json.*delete it"):
         send(tmp_path)
     trackers.log_scores(tmp_path, select, [trackers.Scores(1, {"eval/rte/pretrained_accuracy": 0.5}, {})])
     assert "its trackers other than MLflow get no scores" in caplog.text
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_file_of_trackers_that_is_damaged_during_a_run_does_not_end_the_trackers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread once ended with a traceback."""
+    flushed = threading.Event()
+
+    def damage(self: Recorded) -> None:
+        (tmp_path / trackers.SETUP).write_text("{")
+        flushed.set()
+
+    monkeypatch.setattr(Recorded, "flush", damage)
+    append(tmp_path / "metrics.jsonl", 1)
+    trackers.write_setup(tmp_path, ["recorded"], "bert-10a7", {}, "")
+    thread = trackers.TrackerMirror(tmp_path, tmp_path / "metrics.jsonl", select)
+    flushed.wait()
+    append(tmp_path / "metrics.jsonl", 2)
+    thread.close()
+    assert find_steps(Recorded.calls) == [1, 2]
 
 
 def test_cluster_accepts_the_names_of_trackers_only() -> None:

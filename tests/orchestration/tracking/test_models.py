@@ -323,6 +323,25 @@ def test_card_of_a_model_that_an_older_version_logged_is_updated_alike(
     assert "/pretraining" in cards[0], "its pipeline does not use all weights"
 
 
+def test_deleted_models_and_versions_stop_no_scores_and_no_registration(
+    place: track.TrackingStore, tmp_path: Path
+) -> None:
+    """Each later evaluation once lacked its scores in MLflow, and warned of them for ever."""
+    tracked = log_model_run("gpt", place, tmp_path)
+    models.register(tmp_path, tmp_path / "export", "deleted")
+    client = track.client_of(place.uri)
+    client.delete_model_version("deleted", "1")
+    models.update_card(tracked, tmp_path / "export")
+    (first,) = models.find_models(client, client.get_run(tracked.run_id))
+    client.delete_logged_model(first)
+    models.update_card(tracked, tmp_path / "export")
+    tracking.log_task(tracked, tracking.TaskRecord("rte", {}, {}, {"pretrained_accuracy": 0.75}))
+    assert client.get_run(tracked.run_id).data.metrics["eval/rte/pretrained_accuracy"] == 0.75
+    assert models.register(tmp_path, tmp_path / "export", "deleted").is_new
+    (second,) = models.find_models(client, client.get_run(tracked.run_id))
+    assert second != first
+
+
 def test_model_is_logged_once_per_run(place: track.TrackingStore, tmp_path: Path) -> None:
     tracked = log_model_run("bert", place, tmp_path)
     first = load_mlmodel(place, tracked)[0].model_id

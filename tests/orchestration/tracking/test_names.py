@@ -21,7 +21,7 @@ from mlflow.utils import validation
 from orchestration import figures, tracking
 from orchestration.config import list_names as all_names
 from orchestration.config import load, load_task
-from orchestration.jobs import evaluate
+from orchestration.jobs import score_records
 from orchestration.jobs.paper_figures import paper_figures
 from orchestration.tracking import metadata, names
 from orchestration.tracking import runs as track
@@ -153,7 +153,7 @@ def test_one_entity_of_each_kind_is_read_back_from_a_real_store(tracked: track.T
     wanted = {printable(f"eval/{record.name}/{name}"): number for number, name in enumerate((*INVALID, *VALID))}
     assert {name: headline[name] for name in wanted} == wanted
     series = by_true_name(task.data.metrics, task.data.tags)
-    assert series == {printable(name): number + 0.5 for number, name in enumerate(INVALID)}
+    assert series == wanted | {printable(name): number + 0.5 for number, name in enumerate(INVALID)}
     params = by_true_name(task.data.params, task.data.tags)
     assert params == {printable(f"paper.{name}"): "1.5" for name in INVALID}
     assert by_true_name(cell.data.params, cell.data.tags) == {"peak (max)": "0.001"}
@@ -197,9 +197,9 @@ def test_reported_scores_of_all_recipes_and_tasks_have_valid_names(
     tracked: track.TrackedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reported scores of 278 pairs of recipe and task, as the run of a task logs them."""
-    monkeypatch.setattr(evaluate, "_figures", lambda *_: {})
+    monkeypatch.setattr(score_records, "draw_task", lambda *_: {})
     for name in ("score_page", "_question_table", "_note", "_datasets"):
-        monkeypatch.setattr(evaluate, name, lambda *_: "")
+        monkeypatch.setattr(score_records, name, lambda *_: "")
     tasks = [load_task(name) for name in all_names("tasks") if name != "unavailable"]
     plan: Any = SimpleNamespace(kind="")
     every, pairs = dict[str, str](), 0
@@ -210,7 +210,7 @@ def test_reported_scores_of_all_recipes_and_tasks_have_valid_names(
                 continue
             starts = {"pretrained": SelectedTrials({}, {"test": {task.metric: (0.5,)}})}
             score = TaskScore(task.name, task.metric, "test", "", starts, paper=paper)
-            record = evaluate._record(plan, [], score)
+            record = score_records.make_record(plan, [], score, 0, "")
             flat = metadata.flatten_params(record.params)
             assert [names.key(name) for name in flat] == list(flat)  # readable: no name is mapped
             assert sum(name.startswith("paper.") for name in flat) == len(paper)

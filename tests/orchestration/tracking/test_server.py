@@ -50,6 +50,18 @@ def test_page_starts_with_the_script() -> None:
     assert b"etag" not in headers
 
 
+def test_the_script_sets_values_that_the_page_of_mlflow_reads() -> None:
+    """A dialog on the registry once covered the page at the first visit."""
+    import mlflow.server
+
+    scripts = Path(mlflow.server.__file__).parent / "js" / "build" / "static" / "js"
+    names = {key.rpartition("_v")[0].encode() for key in server.KEPT}
+    for file in scripts.glob("*.js"):
+        content = file.read_bytes()
+        names -= {name for name in names if name in content}
+    assert names == set()
+
+
 def test_cached_page_is_sent_again() -> None:
     assert get_response("/", (b"if-none-match", b"1"))[1].startswith(b"<!doctype html><html><head><script>")
 

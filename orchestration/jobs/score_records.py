@@ -1,0 +1,152 @@
+"""The record of a scored task for MLflow and the other trackers: scores, figures, datasets, and single questions."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from statistics import median
+from typing import Any, Final, TypeVar
+
+from orchestration import launch, trackers, tracking
+from orchestration.jobs.question_table import QuestionTable, make_question_table
+from orchestration.jobs.score_figures import draw_task
+from orchestration.jobs.score_plan import TaskPlan
+from orchestration.jobs.trials import Results, select_chosen
+from orchestration.reports import guesses, scale_value, score_page
+from training.evaluation import EvalResult
+from training.tasks import SMOOTH_METRICS, TaskFile, TaskItem, TaskScore, question_of
+
+T = TypeVar("T")
+
+QUESTION_TABLE: Final = "question_table.json"  # artifact with single questions, which MLflow shows as a table
+
+
+def make_record(plan: TaskPlan, results: Results, score: TaskScore, last: int, command: str) -> tracking.TaskRecord:
+    """The MLflow record of a task: scores of each initialization, figures, predictions, and its trials.
+
+    `last`: the last step of the pretraining, 0 if it is unknown. `command`: the command line of the evaluation.
+    """
+    values = {start: score.values(start) for start in score.starts}
+    every = _join_names(
+        ((start, split, metric), found)
+        for start, one in score.starts.items()
+        for split, metrics in one.scores.items()
+        for metric, found in metrics.items()
+    )
+    headline = {
+        f"{start}_{metric}": median(found)
+        for start, one in score.starts.items()
+        for metric in (score.metric, *SMOOTH_METRICS)
+        if (found := one.scores[score.split].get(metric))
+    }
+    params = {"metric": score.metric, "split": score.split, "chosen_on": score.chosen_on, "labels": score.labels}
+    params |= {"intervals": score.intervals, "constant": score.constant}
+    params |= {"gain": asdict(score.gain)} if score.gain else {}
+    params |= {**guesses(score), "chosen": {start: one.how for start, one in score.starts.items()}}
+    examples = [found.example for _, found in results if found.example]
+    table = _question_table(plan, results, score)
+    return tracking.TaskRecord(
+        name=score.task,
+        step=score.step,
+        labels=score.labels,
+        params=params | {"paper": {_split_name(name): value for name, value in score.paper.items()}},
+        series={f"{start}_{score.metric}": found for start, found in values.items()} | every,
+        headline=headline,
+        figures=draw_task(plan, results, score),
+        files={"table.md": score_page(score.task, [score])} | ({"example.txt": examples[0]} if examples else {}),
+        note=_note(plan, score, table),
+        tables={QUESTION_TABLE: (table.columns, table.rows)} if table else {},
+        datasets=_datasets(plan),
+        corpus=plan.cells[0].corpus if plan.kind is None else None,
+        cells=[_trial_record(cell, found) for cell, found in results],
+        last=last,
+        command=command,
+    )
+
+
+def make_tracker_scores(record: tracking.TaskRecord) -> list[trackers.Scores]:
+    """The headline scores and the figures of a task, as MLflow gets them, for the trackers of the run beside it."""
+    step = record.last if record.step is None else record.step
+    values = {f"eval/{record.name}/{key}": value for key, value in record.headline.items()}
+    by_labels = {f"eval/{record.name}/by_labels/{key}": value for key, value in record.headline.items()}
+    pictures = {f"{record.name}/{name}": figure for name, figure in record.figures.items()}
+    scores = [trackers.Scores(step, values, pictures)]
+    return [*scores, trackers.Scores(record.labels, by_labels, {})] if record.labels else scores
+
+
+def _note(plan: TaskPlan, score: TaskScore, table: QuestionTable | None) -> str:
+    """The description of the run of a task in Markdown."""
+    of = plan.cells[0].task
+    described = f": {of.description.rstrip('.')} ({of.citation.rstrip('.')})" if isinstance(of, TaskFile) else ""
+    medians = ", ".join(
+        f"{start} {scale_value(median(score.values(start)), score.metric):.1f}" for start in score.starts
+    )
+    lines = [
+        f"task `{score.task}`{described}",
+        f"{score.metric.replace('_', ' ')} on {score.split}: {medians}",
+        *(f"{split}: {len(plan.items[split]):,} questions of `{file.location}`" for split, file in plan.files.items()),
+        *score.notes,
+    ]
+    lines += [f"`{QUESTION_TABLE}`: {table.describe()}, with expected and predicted answers"] if table else []
+    return "\n".join(f"* {line}" for line in lines)
+
+
+def _question_table(plan: TaskPlan, results: Results, score: TaskScore) -> QuestionTable | None:
+    """The single questions of the scored splits, with the predictions of the first selected trials."""
+    splits = plan.parts or (plan.split,)
+    items = {split: plan.items[split] for split in splits if split in plan.items}
+    answers = {start: select_chosen(results, score.starts, start)[0][1].predictions for start in score.starts}
+    golds = {split: [_show_gold(plan, item) for item in of] for split, of in items.items()}
+    return make_question_table(items, golds, answers)
+
+
+def _show_gold(plan: TaskPlan, item: TaskItem) -> Any:
+    """The correct answer as a person reads it: a choice by its text."""
+    options = getattr(item.texts[0], "options", ()) if item.texts else ()
+    gold = question_of(plan.kind, item)["gold"]
+    return options[gold] if isinstance(gold, int) and not isinstance(gold, bool) and gold < len(options) else gold
+
+
+def _datasets(plan: TaskPlan) -> list[tracking.TaskDataset]:
+    """The files of a task, as datasets of its run."""
+    digests = plan.cells[0].digests
+    return [
+        tracking.TaskDataset(
+            name=f"{plan.task}, {split}",
+            digest=digests.get(split, plan.data_digest),
+            location=file.location,
+            columns=file.columns,
+            num_rows=len(plan.items[split]),
+            context="training" if split == "train" else "evaluation",
+            is_scored=split in (plan.parts or (plan.split,)),
+        )
+        for split, file in plan.files.items()
+    ]
+
+
+def _trial_record(cell: launch.EvalTrial, result: EvalResult) -> tracking.TrialRecord:
+    scores = _join_names(
+        ((split, metric), value) for split, by in result.scores.items() for metric, value in by.items()
+    )
+    return tracking.TrialRecord(cell.name, {"start": cell.start, **cell.how}, scores, result.losses)
+
+
+def _join_names(values: Iterable[tuple[tuple[str, ...], T]]) -> dict[str, T]:
+    """Values with the parts of their names joined by `_`. If two names become equal, the parts of the second name are
+    joined by slashes.
+
+    >>> _join_names([(("dev", "a_f1"), 1), (("dev_a", "f1"), 2)])
+    {'dev_a_f1': 1, 'dev_a/f1': 2}
+    """
+    joined = dict[str, T]()
+    for parts, value in values:
+        name = "_".join(parts)
+        joined["/".join(parts) if name in joined else name] = value
+    return joined
+
+
+def _split_name(name: str) -> str:
+    """The name of a reported result, with its split as the last part.
+
+    >>> _split_name("glue.mrpc (test)"), _split_name("lambada.accuracy")
+    ('glue.mrpc.test', 'lambada.accuracy')
+    """
+    return name.replace(" (", ".").removesuffix(")")
