@@ -611,6 +611,8 @@ def _paths(data: object, text_key: str, output_dir: Path) -> tuple[list[str], li
     expected = "a path (file, directory or glob), the name of a corpus, a list of them, or texts"
     if not isinstance(data, list | tuple):
         raise _invalid("data", data, expected)
+    if data == []:  # texts of a program that found none: the corpus of the recipe would be a silent surprise
+        raise BadInput("invalid data: got an empty list, expected one or more paths or texts; fill it or leave it out")
     paths = [_path(f"data[{number}]", one, expected) for number, one in enumerate(data)]
     return [path + mark for path in paths], []
 

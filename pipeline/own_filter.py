@@ -18,6 +18,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from preprocessing.errors import BadInput
 
 ENDING: Final = ".py"
@@ -51,11 +53,13 @@ class OwnFilter(NamedTuple):
         """
         try:
             found = _load(self)(text)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # sys.exit() would end the command without a message
             raise BadInput(
                 f"{self.path}{_line(error, self.path)}: {_FUNCTION} failed for a text of {len(text):,} characters "
                 f"({type(error).__name__}: {' '.join(str(error).split())}); correct the filter"
             ) from None
+        if isinstance(found, np.bool_):  # of a comparison with a mean, for example
+            found = bool(found)
         if found is None or found is False or found == "":
             return ""
         if found is True:
@@ -103,7 +107,7 @@ def _load(found: OwnFilter) -> Callable[[str], Any]:
         module = importlib.util.module_from_spec(ModuleSpec(_MODULE + found.name, loader, origin=found.path))
         sys.modules[module.__name__] = module  # dataclasses of the module need it
         loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else _line(error, found.path)
         why = error.msg if isinstance(error, SyntaxError) else error
         raise BadInput(

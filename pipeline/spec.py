@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from pipeline.own_filter import is_file_of_filter, read_own_filter
-from pipeline.readers import Source, absolute, causes_of, list_kept_fields
+from pipeline.readers import Source, absolute, causes_of, is_text, list_kept_fields
 from preprocessing.credentials import has_credential, is_credential
 from preprocessing.errors import BadInput
 from preprocessing.spec import InvalidValue, key, require, require_name, spec
 from preprocessing.text import LANGUAGES, RULES, Whitespace, nearest_code
+
+_HEAD: Final = 8192  # bytes of a list that are examined
 
 
 @spec
@@ -62,7 +64,7 @@ class UrlLists:
 
 
 def digest_of_list(path: str) -> str:
-    """SHA-256 of a file, as hexadecimal digits. Raises BadInput if it cannot be read."""
+    """SHA-256 of a file, as hexadecimal digits. Raises BadInput if it cannot be read, or is no text."""
     try:
         facts = os.stat(path)
         return _digest(path, facts.st_mtime_ns, facts.st_size)
@@ -73,6 +75,9 @@ def digest_of_list(path: str) -> str:
 @lru_cache(maxsize=64)
 def _digest(path: str, changed: int, size: int) -> str:
     with open(path, "rb") as file:
+        if not is_text(file.read(_HEAD)):
+            raise BadInput(f"clean.urls: {path}: invalid list: got no text, expected one entry per line; decompress it")
+        file.seek(0)
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

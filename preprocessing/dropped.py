@@ -1,8 +1,9 @@
 """dropped.arrow of a corpus, a sample of the dropped documents: up to 20 for each reason.
 
-It has the beginnings of their texts and, for a document that repeats another, that of the kept one. The documents with
-the smallest keys (hashes of the text) are sampled, each text once. So the sample is random, but it depends neither on
-the order of the input, nor on its division, nor on the workers. If cleaning masks personal data, it is masked here too.
+It has the beginnings of their texts and of the values of their fields and, for a document that repeats another, those
+of the kept one. The documents with the smallest keys (hashes of the text) are sampled, each text once. So the sample is
+random, but it depends neither on the order of the input, nor on its division, nor on the workers. If cleaning masks
+personal data, it is masked in the texts here too.
 """
 
 import json
@@ -20,7 +21,7 @@ from preprocessing.shards import METADATA, metadata_type
 
 DROPPED: Final = "dropped.arrow"
 MOST_PER_REASON: Final = 20
-SHOWN_CHARS: Final = 500  # characters of a text that are stored
+SHOWN_CHARS: Final = 500  # characters of a text, or of a value of a field, that are stored
 _CHECK: Final = b"sesame.check"  # checksum of the rows, in the metadata of the schema
 _KEPT_METADATA: Final = f"kept_{METADATA}"
 _COLUMNS: Final = [
@@ -82,12 +83,14 @@ class DroppedSample:
 
 
 def write_dropped(path: Path, documents: Iterable[DroppedDocument], fields: Sequence[str]) -> None:
-    """Write a sample as an Arrow file. Two columns have the metadata if there are `fields`."""
+    """Write a sample as an Arrow file. Two columns have the metadata if there are `fields`.
+
+    A field that the source of a document does not keep is None.
+    """
     schema = pa.schema(_COLUMNS)
     for name in (METADATA, _KEPT_METADATA) if fields else ():
         schema = schema.append(pa.field(name, metadata_type(fields)))
-    rows = [plain_dropped(each) for each in documents]
-    rows = [{name: row[name] for name in schema.names} for row in rows]
+    rows = [_select_columns(plain_dropped(each), schema.names, fields) for each in documents]
     schema = schema.with_metadata({_CHECK: _digest(rows)})
     columns = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
 
@@ -99,9 +102,19 @@ def write_dropped(path: Path, documents: Iterable[DroppedDocument], fields: Sequ
 
 
 def plain_dropped(document: DroppedDocument) -> dict[str, Any]:
-    """A dropped document as JSON stores it; its metadata is None if it has none."""
+    """A dropped document as JSON stores it; its metadata is None if it has none, and long values are cut."""
     plain = document._asdict()
-    return plain | {name: dict(plain[name]) or None for name in (METADATA, _KEPT_METADATA)}
+    return plain | {name: _shorten(plain[name]) or None for name in (METADATA, _KEPT_METADATA)}
+
+
+def _shorten(metadata: Metadata) -> dict[str, str | None]:
+    return {name: value and value[:SHOWN_CHARS] for name, value in metadata.items()}
+
+
+def _select_columns(row: dict[str, Any], names: Sequence[str], fields: Sequence[str]) -> dict[str, Any]:
+    """The columns of a row as `read_dropped` reads them: metadata has all fields, or is None."""
+    every = dict.fromkeys(sorted(fields))
+    return {name: every | row[name] if isinstance(row[name], dict) else row[name] for name in names}
 
 
 def from_plain(row: Mapping[str, Any]) -> DroppedDocument:

@@ -65,6 +65,7 @@ class DataFrame:
             for value, message in [
                 (None, "invalid data: got None, expected a path"),
                 (3, "invalid data: got 3, expected a path"),
+                ([], "invalid data: got an empty list, expected one or more paths or texts; fill it or leave it out"),
                 ({"text": ["a"]}, "invalid data: got a dict, expected a path.*; pass a list of mappings"),
                 (DataFrame(), "invalid data: got a DataFrame, expected a path.*; convert it"),
                 ({"One text."}, r"invalid data: got a set, .*; pass sorted\(data\)"),

@@ -46,8 +46,7 @@ def _build_tracked(job: Job | CorpusJob, arguments: Sequence[str], report: Repor
         _build(job, arguments, combine_reports(report, corpus_progress(run)))
         if with_card:
             report({"stage": "data card"})
-            recipe = job.recipe if isinstance(job, Job) else data_card.choose_recipe(job.tokenizer.kind)
-            facts = data_card.facts_of(folder, recipe, job.corpus)
+            facts = data_card.facts_of(folder, job.recipe if isinstance(job, Job) else None, job.corpus)
             pictures = data_card.pictures(facts)
             log_card(run, data_card.save(facts, pictures, folder), pictures)
         report({"stage": "logging to MLflow"})

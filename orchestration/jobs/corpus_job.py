@@ -30,7 +30,7 @@ from orchestration.jobs.job_flags import JobFlags
 from pipeline.readers import list_unread_files
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
-from preprocessing.spec import kind_of
+from preprocessing.spec import InvalidValue, kind_of
 from preprocessing.tokenization import TokenizerSpec, Vocab, vocab_from_file
 
 _MOST_TOKENS = 10_000_000  # upper bound on the size of a vocabulary that is read from a file
@@ -149,7 +149,7 @@ def _read_tokenizer(path: str) -> TokenizerSpec:
                 if getattr(found, "lowercase", False) and _has_capitals(vocab):
                     found = replace(found, lowercase=False)
                 vocab_from_file(fitting := replace(found, vocab_size=vocab.size))
-            except BadInput as error:
+            except (BadInput, InvalidValue) as error:
                 why = why or str(error)
                 continue
             return fitting

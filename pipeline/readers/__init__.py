@@ -11,6 +11,7 @@ from typing import get_args
 
 from pipeline.readers import splits
 from pipeline.readers.csv_table import CsvReader
+from pipeline.readers.files import is_text
 from pipeline.readers.gutenberg import GutenbergReader
 from pipeline.readers.html import HtmlReader
 from pipeline.readers.in_memory import is_in_memory, save_texts
@@ -62,6 +63,7 @@ __all__ = [
     "absolute",
     "causes_of",
     "is_in_memory",
+    "is_text",
     "list_kept_fields",
     "list_unread_files",
     "make_change_error",

@@ -31,6 +31,7 @@ _TEXT: Final = "text"
 _TRAIN: Final = "train"
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _STRINGS: Final = ("string", "large_string", "string_view")
+_NO_ROW: Final = object()
 _LONGEST_STEP: Final = 255  # bytes of a file name
 _LONGEST_PATH: Final = 4095
 _EXPECTED: Final = (
@@ -129,10 +130,10 @@ def _open_texts(data: Any, text_key: str) -> tuple[Iterable[Any], str]:
     if hasattr(data, "select_columns") and hasattr(data, "with_format"):  # datasets.Dataset, datasets.IterableDataset
         return _texts_of_dataset(data, text_key, what)
     if hasattr(data, "iloc") and hasattr(data, "columns"):  # pandas.DataFrame
-        names = {str(name): name for name in data.columns}
-        strings = [name for name, column in names.items() if _has_strings(data[column])]
-        key = _choose(list(names), strings, text_key, what)
-        return data[names[key]], f"{what}, column {key!r}"
+        names = [str(name) for name in data.columns]
+        strings = [name for at, name in enumerate(names) if _has_strings(data.iloc[:, at])]
+        key = _choose(names, strings, text_key, what)
+        return data.iloc[:, names.index(key)], f"{what}, column {key!r}"
     if hasattr(data, "collect_schema") and hasattr(data, "collect"):  # polars.LazyFrame
         raise BadInput(f"invalid data: got {what}, expected rows; pass data.collect()")
     if isinstance(data, pa.Array | pa.ChunkedArray):
@@ -172,6 +173,8 @@ def _texts_of_split(data: Mapping[Any, Any], text_key: str, what: str) -> tuple[
 
 def _texts_of_dataset(data: Any, text_key: str, what: str) -> tuple[Iterable[Any], str]:
     names = data.column_names
+    if getattr(data, "format", {}).get("type") == "custom":  # `with_transform` makes the rows as they are read
+        return _texts_of_rows(iter(data), text_key, what)
     if names is None:  # an iterable dataset without features
         return _texts_of_rows(iter(data.with_format(None)), text_key, what)
     features = data.features or {}
@@ -190,9 +193,9 @@ def _texts_of_stream(reader: pa.RecordBatchReader, text_key: str, what: str) -> 
 
 def _texts_of_rows(rows: Iterator[Any], text_key: str, what: str) -> tuple[Iterable[Any], str]:
     """The texts of strings, or of mappings that all have the same text key."""
-    first = next(rows, None)
+    first = next(rows, _NO_ROW)
     if not isinstance(first, Mapping):
-        return ([] if first is None else chain([first], rows)), what
+        return ([] if first is _NO_ROW else chain([first], rows)), what
     key = _choose(list(first), [name for name, value in first.items() if isinstance(value, str)], text_key, what)
     return (_value(row, key, number) for number, row in enumerate(chain([first], rows))), f"{what}, key {key!r}"
 
@@ -209,12 +212,17 @@ def _value(row: Any, key: str, number: int) -> Any:
 
 
 def _choose(names: Sequence[Any], strings: Sequence[Any], text_key: str, what: str) -> Any:
-    """The column of the text: `text_key`, `text`, or the only one of strings. Raises BadInput if there is none."""
+    """The column of the text: `text_key`, `text`, or the only one of strings.
+
+    Raises BadInput if there is none, or if two columns have its name.
+    """
     wanted = text_key or _TEXT
-    if wanted in names:
+    if wanted not in names and not text_key and len(strings) == 1:
+        wanted = strings[0]
+    if (count := list(names).count(wanted)) > 1:
+        raise BadInput(f"invalid data: got {what} with {count} columns {wanted!r}, expected one; rename the others")
+    if count:
         return wanted
-    if not text_key and len(strings) == 1:
-        return strings[0]
     listed = ", ".join(map(repr, names[:8])) or "none"
     raise BadInput(
         f"invalid data: got {what} without the column {wanted!r}, expected one of {listed}; select it with "

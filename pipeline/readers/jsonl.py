@@ -103,7 +103,7 @@ class JsonlReader(FileReader):
 
     def files(self) -> list[Sides]:
         found = find_single_files(self.path, self.extensions or self.usual)
-        require_keys(self.path, [file for (file,) in found], self.keep)
+        require_keys(self.path, [file for (file,) in found], self.keep, self.encoding)
         return found
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
@@ -197,7 +197,7 @@ def _metadata(value: Any, keep: Sequence[str]) -> dict[str, str | None]:
     return {name: None if one is _ABSENT else to_text(one) for name, one in found.items()}
 
 
-def require_keys(path: str, files: Sequence[InputFile], keep: Sequence[str]) -> None:
+def require_keys(path: str, files: Sequence[InputFile], keep: Sequence[str], encoding: str) -> None:
     """Raise BadInput if no object in these JSON files has a key of `keep`.
 
     The beginnings of the files are searched first, then all files, for the quoted last part of the key.
@@ -207,12 +207,12 @@ def require_keys(path: str, files: Sequence[InputFile], keep: Sequence[str]) -> 
     have = dict[str, None]()
     for file in files[:_MOST_HEADS]:
         with suppress(*TORN):
-            have |= dict.fromkeys(_iterate_keys(head(file.path, SNIFFED)))
+            have |= dict.fromkeys(_iterate_keys(head(file.path, SNIFFED, encoding)))
     missing = [name for name in keep if name not in have]
     for file in files:
         if not missing:
             return
-        for block in overlapping_blocks(file.path):
+        for block in overlapping_blocks(file.path, encoding):
             missing = [name for name in missing if not _mentions(block, name)]
     require_present(path, missing, [*have])
 

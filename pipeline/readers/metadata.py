@@ -38,9 +38,9 @@ def require_present(path: str, keep: Iterable[str], have: Sequence[str]) -> None
             )
 
 
-def overlapping_blocks(path: str) -> Iterator[bytes]:
+def overlapping_blocks(path: str, encoding: str = "") -> Iterator[bytes]:
     """All bytes of a file in blocks of 1 MB, each after the end of the previous one, so that no short word is cut."""
-    with open_bytes(path) as file:
+    with open_bytes(path, encoding=encoding) as file:
         before = b""
         while block := file.read(_BLOCK):
             yield before + block
@@ -55,15 +55,20 @@ def list_kept_fields(source: Any) -> tuple[str, ...]:
 def to_text(value: Any) -> str | None:
     """A value of a field as text; None for a missing one. Lists and mappings become JSON.
 
-    >>> to_text("a"), to_text(3), to_text(True), to_text(None), to_text({"b": [1, None]})
-    ('a', '3', 'true', None, '{"b":[1,null]}')
+    >>> to_text("a"), to_text(3), to_text(True), to_text(None), to_text({"b": [1, None, b"c"]})
+    ('a', '3', 'true', None, '{"b":[1,null,"c"]}')
     """
     if value is None:
         return None
-    if isinstance(value, bytes):
-        value = value.decode(errors="replace")
-    if isinstance(value, date):
-        value = value.isoformat()
+    if isinstance(value, bytes | date):
+        value = _name(value)
     if not isinstance(value, str):
-        value = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+        value = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_name)
     return sub(_HALF, "\ufffd", value)
+
+
+def _name(value: object) -> str:
+    """A value that JSON does not have as a string, also within a list or mapping."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value.isoformat() if isinstance(value, date) else str(value)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -29,6 +30,10 @@ from preprocessing.errors import ResourceError
 CONNECT_SECONDS: Final = 3.0  # a job server that was started with the command may not listen yet
 _LOOKUP_SECONDS: Final = 10.0  # the system looks up a host name without a limit of its own
 _JAVA: Final = 11  # oldest version that Beam's job servers need
+_OWN: Final = "embed"  # value of job_endpoint for a job server that Beam starts in its own process
+_GRPC: Final = re.compile(
+    r"(?:dns|unix|unix-abstract|ipv4|ipv6|vsock|xds):(?!\d+$)"
+)  # names of gRPC, which are not checked
 _HERE: Final = ("", "[local]", "[auto]", "[collection]")  # values of flink_master without an address
 _PORTS: Final = {"http": 80, "https": 443, "spark": 7077}
 _START: Final = "start it or correct the address"
@@ -62,9 +67,11 @@ def _list_services(options: PipelineOptions, runner: str) -> tuple[list[Service]
     """
     endpoint = options.view_as(PortableOptions).job_endpoint or ""
     if runner in ("portable", "flink", "spark") and endpoint:
-        address = re.fullmatch(r"\[?([^/\[\]]+)\]?:(\d+)", endpoint)  # Beam starts its own job server for "embed"
+        if endpoint == _OWN or _GRPC.match(endpoint):
+            return [], False
+        address = re.fullmatch(r"\[?([^/\[\]]+)\]?:(\d+)", endpoint)
         found = ((address[1], int(address[2])),) if address else ()
-        return [Service("job_endpoint", endpoint, "the address of a running job server", found)] if found else [], False
+        return [Service("job_endpoint", endpoint, "the address of a running job server", found)], False
     if runner == "flink":
         flink = options.view_as(FlinkRunnerOptions)
         master = (flink.flink_master or "").strip()
@@ -91,26 +98,22 @@ def _of_url(option: str, url: str, what: str) -> Service:
     scheme, _, rest = url.rpartition("://")
     addresses = []
     for host in rest.split(","):
-        parts = urlsplit(f"//{host}")
-        try:
-            port = parts.port
-        except ValueError:  # beyond 65535
-            port = 0
-        addresses.append((parts.hostname or "", _PORTS.get(scheme, 80) if port is None else port))
+        with suppress(ValueError):  # a port beyond 65535, or a bracket without its partner
+            parts = urlsplit(f"//{host}")
+            addresses.append((parts.hostname or "", _PORTS.get(scheme, 80) if parts.port is None else parts.port))
     return Service(option, url, what, tuple(addresses))
 
 
 def _require(service: Service) -> str:
     """A line if one of the addresses answers within seconds; otherwise ResourceError."""
-    until, why = time.monotonic() + CONNECT_SECONDS, ""
+    until, why = time.monotonic() + CONNECT_SECONDS, "no HOST:PORT"
     while True:
         for host, port in service.addresses:
-            if not (why := _connect(host, port)):
+            if not (why := _connect(host, port) if host else "no host"):
                 return f"beam: {service.option} {service.value} answers"
-        if time.monotonic() + 0.5 > until:
-            raise ResourceError(
-                f"Beam: invalid {service.option}: got {service.value} ({why}), expected {service.what}; {_START}"
-            )
+        if time.monotonic() + 0.5 > until or not service.addresses:
+            got = f"{service.value or 'no value'} ({why})"
+            raise ResourceError(f"Beam: invalid {service.option}: got {got}, expected {service.what}; {_START}")
         time.sleep(0.5)
 
 

@@ -15,11 +15,11 @@ import xxhash
 
 from pipeline.own_filter import OwnFilter, read_own_filter
 from pipeline.readers import CUT_OFF, EXPECTED, SKIPPED, TORN, InputSplit, Record, list_kept_fields, piece_records
-from pipeline.spec import Clean, Corpus, UrlLists
+from pipeline.spec import Clean, Corpus, UrlLists, digest_of_list
 from pipeline.steps.documents import Document, write_documents
 from pipeline.steps.output_folder import REJECTS, read_seal, sample_file, seal
 from preprocessing.dropped import SHOWN_CHARS, DroppedDocument, DroppedSample, write_dropped
-from preprocessing.errors import SesameError
+from preprocessing.errors import BadInput, SesameError
 from preprocessing.files import write_atomic, xxh3_file
 from preprocessing.manifest import Ledger
 from preprocessing.text import (
@@ -41,6 +41,7 @@ CLEANER_VERSION: Final = 6  # increase this if the same records yield other docu
 _INDENTS: Final = ("\n  ", "\n\t")  # starts of indented lines, after a line end
 BAD_ENCODING: Final = "bad_encoding"
 _MOST_SHOWN: Final = 1000  # rejects of each reason that are written to a file; all are counted
+_MOST_REASONS: Final = 300  # a filter of the user could return another one for each document
 _MASKED_CHARS: Final = 4000  # characters of a dropped text in which personal data is masked before it is shortened
 _LONGEST_PII: Final = 700  # characters of the longest address or number that `mask_pii` replaces
 _LISTS: Final = {  # key of clean.urls -> argument of UrlBlocklist
@@ -62,17 +63,20 @@ class Cleaner:
     known_ngrams: str = ""  # file of n-grams that no document may contain; "" means none
     ngram: int = 13
     own_filters: Mapping[str, OwnFilter] = field(default_factory=dict)  # by path; their code goes to the workers
+    url_digests: tuple[str, ...] = ()  # of the files of clean.urls: a process that has read others reads them again
 
     @classmethod
     def of_corpus(cls, corpus: Corpus, known_ngrams: str = "") -> Self:
         """The settings of a corpus. Raises BadInput if one of its own filters is invalid."""
         own = {path: read_own_filter(path) for path in corpus.clean.own_filters}
-        return cls(corpus.clean, corpus.phrases == "given", known_ngrams, corpus.decontaminate.ngram_size, own)
+        digests = tuple(map(digest_of_list, corpus.clean.urls.files.values()))
+        return cls(corpus.clean, corpus.phrases == "given", known_ngrams, corpus.decontaminate.ngram_size, own, digests)
 
     def document(self, record: Record) -> tuple[Document | None, str, int]:
         """The cleaned document or None, the reason if it is dropped, and the number of masked e-mail addresses etc."""
         clean = self.clean
-        if record.url and clean.urls.files and (reason := _blocklist(clean.urls).find_reason(record.url)):
+        lists = _blocklist(clean.urls, self.url_digests) if record.url and clean.urls.files else None
+        if lists and (reason := lists.find_reason(record.url)):
             return None, reason, 0
         if len(record.text) > clean.max_chars:  # checked first, because the next steps copy the text
             return None, "too_long", 0
@@ -260,6 +264,11 @@ def clean_records(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTa
             tally.reject(record, reason, _around_lost(record.text))
             continue
         if document is None:
+            if len(ledger.dropped) >= _MOST_REASONS and reason not in ledger.dropped:
+                raise BadInput(
+                    f"clean.filters: invalid reasons: got {_MOST_REASONS} and {reason!r}, expected a few; return fewer "
+                    "different reasons from your filter"
+                )
             ledger.drop(reason, bytes=record.size)
             _sample(record, reason, cleaner, tally)
             continue
@@ -308,12 +317,17 @@ def rejection_reason(text: str, clean: Clean) -> str:
 
 
 @lru_cache(maxsize=1)
-def _blocklist(lists: UrlLists) -> UrlBlocklist:
-    """The lists of URLs, which a process reads once. A worker on another machine needs the files at the same paths."""
+def _blocklist(lists: UrlLists, digests: tuple[str, ...]) -> UrlBlocklist:
+    """The lists of URLs, which a process reads once for the same digests.
+
+    A worker on another machine needs the files at the same paths.
+    """
     files = lists.files
     with ExitStack() as opened:
         lines = {
-            key: opened.enter_context(open(files[name], encoding="utf-8", errors="replace")) if name in files else ()
+            key: opened.enter_context(open(files[name], encoding="utf-8-sig", errors="replace"))
+            if name in files
+            else ()
             for name, key in _LISTS.items()
         }
         return UrlBlocklist.of_lines(**lines, soft_word_threshold=lists.soft_word_threshold)

@@ -38,6 +38,7 @@ from pipeline.steps import line_dedup, substrings
 from pipeline.steps.clean import CLEANER_VERSION, Cleaner, clean_split
 from pipeline.steps.damage import SplitDamage, list_damage
 from pipeline.steps.dedup import ELSEWHERE, addresses, bands, corpus_addresses, edges, write_first_of_each
+from pipeline.steps.edited import DocumentEdit, find_repeats, strike
 from pipeline.steps.output_folder import REJECTS, lock_directory, read_seal, sample_file, seal, sweep
 from pipeline.steps.plan import (
     PLAN,
@@ -312,9 +313,12 @@ def _without_repeated_lines(parts: Any, out: Path, corpus: Corpus, identity: str
         parts
         | "Lines" >> beam.FlatMap(_line_hashes, str(out), corpus.dedup.line_min_chars)
         | "By line" >> beam.GroupByKey()
-        | "Repeated" >> beam.FlatMap(line_dedup.find_repeated_lines)
+        | "Repeated" >> beam.FlatMap(find_repeats)
     )
-    return _with_parts(parts, repeated, "lines") | "Strike" >> beam.Map(_strike_lines, str(out), corpus, identity)
+    edit = line_dedup.without_lines
+    return _with_parts(parts, repeated, "lines") | "Strike" >> beam.Map(
+        _strike, str(out), corpus, line_dedup.KIND, edit, identity
+    )
 
 
 def _without_repeated_substrings(parts: Any, out: Path, corpus: Corpus, identity: str) -> Any:
@@ -330,9 +334,12 @@ def _without_repeated_substrings(parts: Any, out: Path, corpus: Corpus, identity
         _with_parts(parts, prints, "fingerprints")
         | "Windows" >> beam.FlatMap(_windows, str(out), least)
         | "By window" >> beam.GroupByKey()
-        | "Repeated windows" >> beam.FlatMap(substrings.find_repeated_windows, least)
+        | "Repeated windows" >> beam.FlatMap(find_repeats, least)
     )
-    return _with_parts(parts, repeated, "windows") | "Strike" >> beam.Map(_strike_windows, str(out), corpus, identity)
+    edit = partial(substrings.without_windows, least=least)
+    return _with_parts(parts, repeated, "windows") | "Strike" >> beam.Map(
+        _strike, str(out), corpus, substrings.KIND, edit, identity
+    )
 
 
 def _with_parts(parts: Any, found: Any, what: str) -> Any:
@@ -347,12 +354,12 @@ def _line_hashes(part: TextPart, out: str, least: int) -> Iterator[tuple[int, by
     return line_dedup.line_hashes(folder / part.name, part.number, rows, least, part.mixed)
 
 
-def _strike_lines(group: Found, out: str, corpus: Corpus, identity: str) -> TextPart:
+def _strike(
+    group: Found, out: str, corpus: Corpus, kind: str, edit: Callable[..., DocumentEdit], identity: str
+) -> TextPart:
     (part,), struck, folder = group[1]["parts"], group[1]["found"], Path(out)
-    left = _name_edited(part, line_dedup.KIND, identity)
-    line_dedup.strike(
-        folder / part.name, rows_kept(folder, part.number), struck, folder / left.name, corpus.clean, left.name
-    )
+    left = _name_edited(part, kind, identity)
+    strike(folder / part.name, rows_kept(folder, part.number), struck, edit, folder / left.name, corpus.clean)
     return left
 
 
@@ -365,14 +372,6 @@ def _windows(group: Found, out: str, least: int) -> Iterator[tuple[int, bytes]]:
     (part,), prints, folder = group[1]["parts"], group[1]["found"], Path(out)
     rows = rows_kept(folder, part.number)
     return substrings.windows(folder / part.name, part.number, rows, prints, least, part.mixed)
-
-
-def _strike_windows(group: Found, out: str, corpus: Corpus, identity: str) -> TextPart:
-    (part,), struck, folder = group[1]["parts"], group[1]["found"], Path(out)
-    left, least = _name_edited(part, substrings.KIND, identity), corpus.dedup.substring_min_tokens
-    rows = rows_kept(folder, part.number)
-    substrings.strike(folder / part.name, rows, struck, folder / left.name, corpus.clean, least, left.name)
-    return left
 
 
 def _ngram_file(corpus: Corpus) -> str:

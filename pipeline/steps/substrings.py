@@ -22,41 +22,28 @@ from typing import Final
 
 import numpy as np
 
-from pipeline.spec import Clean
 from pipeline.steps.documents import Document
-from pipeline.steps.edited import (
-    DocumentEdit,
-    Place,
-    by_group,
-    by_part,
-    is_written,
-    rank_of,
-    select_documents,
-    write_edited,
-)
+from pipeline.steps.edited import DocumentEdit, by_group, by_part, by_row, find_occurrences, select_documents
 from preprocessing.text import Edits, Tokens, find_tokens, hash_ngrams, is_inside_word
 
 KIND: Final = "substrings"  # first word of the names of its files
 REASON: Final = "repeated_substring"
-_GROUPS: Final = 64
 _AT_ONCE: Final = 1 << 15  # n-grams whose windows are compared at once
 _PRINT: Final = np.dtype([("hash", "<u8"), ("part", "<u4"), ("row", "<u4"), ("token", "<u4")])
-_WINDOW: Final = np.dtype([*_PRINT.descr, ("rank", "<u8")])
 _PLACE: Final = np.dtype([("row", "<u4"), ("token", "<u4")])
-_STRUCK: Final = np.dtype([*_PLACE.descr, ("first_part", "<u4"), ("first_row", "<u4")])
 
 
 def fingerprints(part: Path, number: int, row_K: np.ndarray, least: int) -> Iterator[tuple[int, bytes]]:
     """(group, fingerprints) of the kept rows of a part, for windows of `least` tokens."""
-    found = [np.empty(0, _PRINT)]
-    for row, document in select_documents(part, row_K):
+
+    def describe(row: int, document: Document) -> np.ndarray:
         hash_N = hash_ngrams(find_tokens(document.text).hash_T, least // 2)
         token_K = select_smallest(hash_N, least - least // 2 + 1)
         print_K = np.empty(len(token_K), _PRINT)
         print_K["hash"], print_K["token"], print_K["part"], print_K["row"] = hash_N[token_K], token_K, number, row
-        found.append(print_K)
-    print_K = np.concatenate(found)
-    yield from by_group(print_K, print_K["hash"] % np.uint64(_GROUPS))
+        return print_K
+
+    return by_group(describe(row, document) for row, document in select_documents(part, row_K))
 
 
 def select_smallest(hash_N: np.ndarray, width: int) -> np.ndarray:
@@ -84,66 +71,32 @@ def find_repeated_prints(group: tuple[int, Iterable[bytes]]) -> Iterator[tuple[i
 def windows(
     part: Path, number: int, row_K: np.ndarray, prints: Iterable[bytes], least: int, mixed: int | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """(group, hashes) of the windows of `least` tokens that contain one of these fingerprints.
+    """(group, occurrences) of the windows of `least` tokens that contain one of these fingerprints.
 
     `mixed` is the index of the mixture group of the part.
     """
-    tokens_of = _by_row(np.frombuffer(b"".join(prints), _PLACE))
-    found = [np.empty(0, _WINDOW)]
-    for row, document in select_documents(part, np.intersect1d(row_K, [*tokens_of])):
+    prints_of = by_row(np.frombuffer(b"".join(prints), _PLACE))
+
+    def find(row: int, document: Document) -> tuple[np.ndarray, np.ndarray]:
         hash_N = hash_ngrams(find_tokens(document.text).hash_T, least)
+        print_K = prints_of[row]["token"].astype(np.int64)
         cover_N = np.zeros(len(hash_N) + 1, np.int32)
-        np.add.at(cover_N, np.maximum(tokens_of[row]["token"].astype(np.int64) + least // 2 - least, 0), 1)
-        np.add.at(cover_N, np.minimum(tokens_of[row]["token"].astype(np.int64) + 1, len(hash_N)), -1)
+        np.add.at(cover_N, np.maximum(print_K + least // 2 - least, 0), 1)
+        np.add.at(cover_N, np.minimum(print_K + 1, len(hash_N)), -1)
         token_K = np.flatnonzero(np.cumsum(cover_N[:-1]) > 0)
-        window_K = np.empty(len(token_K), _WINDOW)
-        window_K["hash"], window_K["token"] = hash_N[token_K], token_K
-        window_K["part"], window_K["row"], window_K["rank"] = number, row, rank_of(document, mixed)
-        found.append(window_K)
-    window_K = np.concatenate(found)
-    yield from by_group(window_K, window_K["hash"] % np.uint64(_GROUPS))
+        return hash_N[token_K], token_K
+
+    return find_occurrences(part, number, np.intersect1d(row_K, [*prints_of]), find, mixed)
 
 
-def find_repeated_windows(group: tuple[int, Iterable[bytes]], least: int) -> Iterator[tuple[int, bytes]]:
-    """(part, rows and tokens) of all equal windows except the first, each with the document of the first.
-
-    A window that overlaps its first occurrence is left out.
-    """
-    window_K = np.frombuffer(b"".join(group[1]), _WINDOW)
-    window_K = window_K[np.lexsort([window_K[name] for name in ("token", "row", "part", "rank", "hash")])]
-    is_new_K = np.ones(len(window_K), bool)
-    is_new_K[1:] = window_K["hash"][1:] != window_K["hash"][:-1]
-    first_K = window_K[np.flatnonzero(is_new_K)[np.cumsum(is_new_K) - 1]]
-    is_here_K = (window_K["part"] == first_K["part"]) & (window_K["row"] == first_K["row"])
-    distance_K = window_K["token"].astype(np.int64) - first_K["token"]
-    struck_K = np.empty(len(window_K), [*_STRUCK.descr, ("part", "<u4")])
-    for name in ("part", "row", "token"):
-        struck_K[name] = window_K[name]
-    struck_K["first_part"], struck_K["first_row"] = first_K["part"], first_K["row"]
-    yield from by_part(struck_K[~is_new_K & ~(is_here_K & (distance_K < least))], _STRUCK.names or ())
+def without_windows(document: Document, at_K: np.ndarray, least: int) -> DocumentEdit:
+    """A document without the windows of `least` tokens that begin at these tokens (ascending)."""
+    text, removed = cut_ranges(document.text, merge_windows(find_tokens(document.text), at_K, least))
+    return DocumentEdit(text, removed, text)
 
 
-def strike(
-    part: Path, row_K: np.ndarray, struck: Iterable[bytes], out: Path, clean: Clean, least: int, identity: str
-) -> None:
-    """Write the kept rows of a part without the repeated windows in `struck`, unless `out` is already complete."""
-    if is_written(out, identity):
-        return
-    windows_of = _by_row(np.frombuffer(b"".join(struck), _STRUCK))
-
-    def edit(row: int, document: Document) -> DocumentEdit:
-        struck_K = np.sort(windows_of[row], order="token")
-        first: Place = (int(struck_K["first_part"][0]), int(struck_K["first_row"][0]))
-        ranges = merge_windows(find_tokens(document.text), struck_K["token"], least)
-        text, removed = cut_ranges(document.text, ranges)
-        return DocumentEdit(text, removed, first, text)
-
-    write_edited(part, row_K, windows_of, edit, out, clean, identity)
-
-
-def merge_windows(tokens: Tokens, token_K: np.ndarray, least: int) -> list[tuple[int, int]]:
+def merge_windows(tokens: Tokens, start_K: np.ndarray, least: int) -> list[tuple[int, int]]:
     """The union of the windows that begin at these tokens (ascending), as ranges of characters."""
-    start_K = token_K.astype(np.int64)
     begins_K = np.diff(start_K, prepend=-1 - least) > least
     begin_R = start_K[begins_K]
     end_R = start_K[np.append(np.flatnonzero(begins_K)[1:] - 1, len(start_K) - 1)] + least - 1
@@ -169,10 +122,3 @@ def cut_ranges(text: str, ranges: Sequence[tuple[int, int]]) -> tuple[str, Edits
             parts.append(glue)
             removed.append((*following, len(glue)))
     return "".join(parts), removed
-
-
-def _by_row(record_K: np.ndarray) -> dict[int, np.ndarray]:
-    """The records of each row."""
-    record_K = record_K[np.argsort(record_K["row"], kind="stable")]
-    row_R, first_R = np.unique(record_K["row"], return_index=True)
-    return dict(zip(row_R.tolist(), np.split(record_K, first_R)[1:], strict=True))

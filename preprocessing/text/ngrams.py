@@ -77,7 +77,8 @@ class Tokens(NamedTuple):
 def find_tokens(text: str) -> Tokens:
     """The words of a text, and each other visible character as a token of its own, e.g. a punctuation mark.
 
-    Unlike in `hash_words`, upper and lower case differ. White space and control characters only separate tokens.
+    Unlike in `hash_words`, upper and lower case differ. White space and control characters only separate tokens. A
+    character that Unicode 14.0 does not assign, for example a newer letter, is a token, so texts with others differ.
 
     >>> tokens = find_tokens("Well-known,  WELL")
     >>> tokens.start_T.tolist(), tokens.stop_T.tolist(), tokens.hash_T[0] == tokens.hash_T[4]
@@ -146,8 +147,9 @@ def _polynomials(value_S: Hashes, start: Where, stop: Where) -> Hashes:
 @cache
 def _kind_of_code() -> npt.NDArray[np.uint8]:
     """The class of each character, uint8 [0x110000]; computed on first use in 0.1 s."""
-    class_of = {"L": _PART, "N": _PART, "M": _PART, "P": _MARK, "S": _MARK}
-    found = (class_of.get(get_category(chr(code))[0], _BETWEEN) for code in range(0x110000))
+    class_of = {"L": _PART, "N": _PART, "M": _PART, "P": _MARK, "S": _MARK, "Cn": _MARK, "Co": _MARK}
+    categories = (get_category(chr(code)) for code in range(0x110000))
+    found = (class_of.get(each, class_of.get(each[0], _BETWEEN)) for each in categories)
     kind = np.fromiter(found, np.uint8, 0x110000)
     is_part = kind == _PART
     for first, stop in _SPACELESS:

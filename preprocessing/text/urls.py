@@ -5,6 +5,7 @@ Penedo et al. 2024, arXiv:2406.17557, section 3.3; `URLFilter` of datatrove. Ses
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -12,25 +13,30 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from preprocessing.characters import pin_characters
+from preprocessing.errors import BadInput
+
 _NO_WORD: Final = re.compile(r"[^a-z0-9]+")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://|//")
-_HOST: Final = re.compile(r"(?:[^/?#@]*@)?(\[[^\]/?#]*\]|[^/?#:]*)")
+_HOST: Final = re.compile(r"(?:[^/\\?#]*@)?(\[[^\]/\\?#]*\]|[^/\\?#:]*)")  # browsers read \ as /
+_LONGEST_HOST: Final = 253  # characters of a name in DNS
 
 
+@pin_characters
 def host_of(url: str) -> str:
-    """The host of a URL in lower case, in ASCII (IDNA), without port, user and final dot.
+    """The host of a URL in lower case, in ASCII (IDNA), without port, user and final dot; "" if it is too long.
 
     >>> host_of("HTTPS://me@News.Example.com:8080/a?b"), host_of("b\\u00fccher.example/a"), host_of("//[::1]/")
     ('news.example.com', 'xn--bcher-kva.example', '[::1]')
     """
     match = _HOST.match(_without_scheme(url.strip().lower()))
     host = match[1].rstrip(".") if match else ""
+    if len(host) > _LONGEST_HOST:
+        return ""
     if not host.isascii():
-        try:
-            return host.encode("idna").decode()
-        except UnicodeError:  # an invalid label
-            return host
-    return host
+        with suppress(UnicodeError):  # an invalid label
+            host = host.encode("idna").decode()
+    return host.rstrip(".")  # IDNA has more full stops
 
 
 def domains_of(host: str) -> Iterator[str]:
@@ -45,6 +51,7 @@ def domains_of(host: str) -> Iterator[str]:
         yield host
 
 
+@pin_characters
 def simplify_url(url: str) -> str:
     """The URL without scheme, fragment and final slash, its host in lower case.
 
@@ -82,10 +89,13 @@ class UrlBlocklist:
         subwords: Iterable[str] = (),
         soft_word_threshold: int = 2,
     ) -> Self:
-        """The lists from lines with one entry each. Empty lines and lines that begin with # are ignored."""
+        """The lists from lines with one entry each. Empty lines and lines that begin with # are ignored.
+
+        A domain may begin with a dot or with "*.". Raises BadInput for a line of `domains` with several words.
+        """
         parts = sorted(filter(None, map(_as_word, _entries(subwords))), key=lambda word: (-len(word), word))
         return cls(
-            _hashes(host_of(entry) for entry in _entries(domains)),
+            _hashes(filter(None, map(_as_host, _entries(domains)))),
             _hashes(simplify_url(entry) for entry in _entries(urls)),
             frozenset(map(_as_word, _entries(words))) - {""},
             frozenset(map(_as_word, _entries(soft_words))) - {""},
@@ -120,7 +130,15 @@ class UrlBlocklist:
 
 
 def _entries(lines: Iterable[str]) -> Iterator[str]:
-    return (line.strip() for line in lines if line.strip() and not line.startswith("#"))
+    return (entry for line in lines if (entry := line.strip()) and not entry.startswith("#"))
+
+
+def _as_host(entry: str) -> str:
+    if len(entry.split()) > 1:  # e.g. a hosts file
+        raise BadInput(
+            f"clean.urls: invalid domain: got {entry!r:.100}, expected one domain per line; remove the other words"
+        )
+    return host_of(entry.removeprefix("*").lstrip("."))
 
 
 def _as_word(text: str) -> str:

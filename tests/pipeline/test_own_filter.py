@@ -39,7 +39,10 @@ def test_dropped_documents_are_counted_by_the_name_of_the_filter(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("result", "reason"),
-    [("None", ""), ("False", ""), ("''", ""), ("True", "my_filter"), ("'digits'", "my_filter_digits")],
+    [
+        *(("None", ""), ("False", ""), ("''", ""), ("True", "my_filter"), ("'digits'", "my_filter_digits")),
+        *(("__import__('numpy').float64(1) > 2", ""), ("__import__('numpy').float64(1) < 2", "my_filter")),
+    ],
 )
 def test_the_result_is_a_truth_value_or_a_reason(result: str, reason: str, tmp_path: Path) -> None:
     assert read_own_filter(_write(tmp_path, f"def reject(text): return {result}\n")).find_reason(GOOD) == reason
@@ -69,6 +72,7 @@ def test_the_code_goes_to_the_workers_which_need_no_file(tmp_path: Path) -> None
             "x = 1\ny = 1 / 0\n",
             r"my_filter\.py, line 2: cannot load the filter \(ZeroDivisionError: division by zero\)",
         ),
+        ("import sys\nsys.exit(0)\n", r"my_filter\.py, line 2: cannot load the filter \(SystemExit: 0\)"),
         ("import no_such_package\n", r"line 1: cannot load the filter \(ModuleNotFoundError: No module named 'no_such"),
         (
             "def keep(text): return True\n",
@@ -90,6 +94,7 @@ def test_a_file_that_is_no_filter_is_refused_in_one_line(code: str, message: str
             "def reject(text):\n    return text.size\n",
             r"line 2: reject failed for a text of 42 characters \(AttributeErr",
         ),
+        ("def reject(text):\n    raise SystemExit\n", r"line 2: reject failed .* \(SystemExit: \)"),
         ("def reject(text):\n    return 3\n", r"invalid result of reject: got 3, expected True, False, or a reason of"),
         ("def reject(text):\n    return 'has blanks'\n", r"invalid result of reject: got 'has blanks'"),
         ("def reject(text):\n    return len(text) / 0\n", r"line 2: reject failed .* \(ZeroDivisionError: "),
@@ -100,6 +105,15 @@ def test_a_filter_that_fails_stops_the_job_in_one_line(code: str, message: str, 
     with pytest.raises(BadInput, match=message) as caught:
         list(clean_records([Record("a", len(GOOD), GOOD)], cleaner, CleaningTally()))
     assert "\n" not in str(caught.value)
+
+
+def test_a_filter_with_a_reason_for_each_document_is_refused(tmp_path: Path) -> None:
+    cleaner = _cleaner(_write(tmp_path, "def reject(text):\n    return str(len(text))\n"))
+    records = [Record("a", 100 + number, "x" * (100 + number)) for number in range(400)]
+    with pytest.raises(
+        BadInput, match=r"^clean\.filters: invalid reasons: got 300 and 'my_filter_400', expected a few;"
+    ):
+        list(clean_records(records, cleaner, CleaningTally()))
 
 
 def test_a_missing_file_and_an_invalid_name_are_refused(tmp_path: Path) -> None:

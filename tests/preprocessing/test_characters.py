@@ -31,7 +31,8 @@ from preprocessing.text import (
     repair_text,
     sentences,
 )
-from preprocessing.text.ngrams import hash_words
+from preprocessing.text.ngrams import find_tokens, hash_words
+from preprocessing.text.urls import host_of, simplify_url
 from preprocessing.tokenization.accents import _num_marks
 from preprocessing.tokenization.byte_level_bpe import _short_words
 from preprocessing.tokenization.folding import _bare
@@ -92,6 +93,8 @@ FUNCTIONS: dict[str, Callable[[str], Any]] = {
     "filters": lambda text: apply_rules(text, ["c4", "gopher_quality", "gopher_repetition"]),
     "language": language,
     "words": lambda text: hash_words(text).astype(np.uint64).tolist(),
+    "tokens": lambda text: find_tokens(text).start_T.tolist(),
+    "host": lambda text: [host_of(f"http://{text[0]}\u00fc.org/"), simplify_url(f"//{text[0]}\u00dc.org/")],
     "phrases": Gazetteer(["York", "New York"]).find,
     "strange": encodings._strange,
     "marks": _num_marks,
@@ -129,6 +132,8 @@ def texts_with(chars: Iterable[str]) -> list[str]:
         ("filters", "9033cadd3007f3e2"),
         ("language", "577af1922acb3777"),
         ("words", "63686db2dbb537a8"),
+        ("tokens", "92b3bc23867cc0c0"),
+        ("host", "3827497b0e963f07"),
         ("phrases", "b541f896a3686e8c"),
         ("strange", "f814cbfee03d9746"),
         ("marks", "b035b1679e7b65f6"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -12,13 +12,15 @@ from orchestration.cli.shared import command, flags_of
 from orchestration.terminal import CommandResult, print_answer, show_wait
 from preprocessing.errors import BadInput
 
+_ROWS: Final = 4
+
 
 def inspect(
     run: options.RunRecipeOrCorpus,
     overrides: options.Overrides = None,
     *,
     step: Annotated[int, typer.Option(metavar="N", min=0, help="Show the batch of this step.")] = 0,
-    rows: Annotated[int, typer.Option(metavar="N", min=1, help="Show N sequences.")] = 4,
+    rows: Annotated[int, typer.Option(metavar="N", min=1, help="Show N sequences.")] = _ROWS,
     document: Annotated[
         str, typer.Option(metavar="KEY", help="Show the document of the corpus with this key, or its first digits.")
     ] = "",
@@ -38,6 +40,9 @@ def inspect(
     given = [name for name, value in asked.items() if value]
     if len(given) > 1:
         raise BadInput(f"invalid options: got {' and '.join(given)}, expected one of them; leave the others out")
+    if given and (step or rows != _ROWS):
+        option = f"--step {step}" if step else f"--rows {rows}"
+        raise BadInput(f"invalid options: got {option} with {given[0]}, expected one of them; leave one out")
     if _has_documents(folder := Path(run)):
         _refuse_options(overrides, where)
         answer = _describe_corpus(folder, document, dropped) if given else _show_documents(folder, run, step, rows)

@@ -38,7 +38,7 @@ _LABELS: Final = {  # statistics of the manifest whose keys do not say what they
 _BAR: Final = 40  # characters of the longest bar of a histogram in Markdown
 
 
-def write(corpus: Path, recipe: Recipe, folder: Path, spec: Corpus | None = None) -> list[Path]:
+def write(corpus: Path, recipe: Recipe | None, folder: Path, spec: Corpus | None = None) -> list[Path]:
     """Write the card of a finished corpus to `folder` and return its files: data_card.md and data_card.html."""
     known = facts_of(corpus, recipe, spec)
     return save(known, pictures(known), folder)
@@ -109,7 +109,7 @@ def _sections(known: DataCardFacts) -> list[Section]:
         _vocabulary(known.vocabulary, known.kept.tokens),
         _zipf(known.vocabulary, known.kept.tokens),
         Section("Sample documents", "The first tokens of some documents, decoded.", tuple(_quotes(known))),
-        _examples(known.examples),
+        *([_examples(known.examples)] if known.examples else []),
         _describe_origin(known),
     ]
 
@@ -146,13 +146,10 @@ def _splits(known: DataCardFacts) -> Section:
 
 def _mixture(known: DataCardFacts) -> Section:
     trained = sum(group.trained for group in known.mixture)
-    off = max(abs(group.trained / trained - group.requested) for group in known.mixture)
+    of_training = _describe_training(known, trained) if trained else ""
     paragraph = (
-        f"Training samples each group in proportion to its weight, independent of its size. {known.recipe} reads "
-        f"{trained:,} tokens of text. Each epoch of a group reads all its sequences once, in a new random order. "
-        f"The fractions of training differ from the requested fractions by at most {100 * off:.4f} %. They are "
-        "computed from the number of sequences and the mean length of a sequence in each group. Held-out splits are "
-        "not weighted. A document that is in several groups belongs to the first of them in the corpus file."
+        f"Training samples each group in proportion to its weight, independent of its size. {of_training}Held-out "
+        "splits are not weighted. A document that is in several groups belongs to the first of them in the corpus file."
     )
     rows = tuple(
         (
@@ -161,14 +158,24 @@ def _mixture(known: DataCardFacts) -> Section:
             f"{group.tokens:,}",
             f"{group.weight:g}",
             f"{100 * group.requested:.2f} %",
-            f"{100 * group.trained / trained:.2f} %",
-            f"{group.epochs:,.2f}",
+            *((f"{100 * group.trained / trained:.2f} %", f"{group.epochs:,.2f}") if trained else ()),
         )
         for group in sorted(known.mixture, key=lambda group: -group.weight)
     )
-    head = ("group", "documents", "tokens", "weight", "requested fraction", "fraction of training", "epochs")
+    head = ("group", "documents", "tokens", "weight", "requested fraction")
+    head = (*head, *(("fraction of training", "epochs") if trained else ()))
     has_counts = known.mixture[0].ledger.seen.documents > 0  # older versions did not count by group
     return Section("Mixture", paragraph, (CardTable(head, rows), *([_group_counts(known)] if has_counts else [])))
+
+
+def _describe_training(known: DataCardFacts, trained: int) -> str:
+    """What a run of the recipe reads of a mixture, as sentences."""
+    off = max(abs(group.trained / trained - group.requested) for group in known.mixture)
+    return (
+        f"{known.recipe} reads {trained:,} tokens of text. Each epoch of a group reads all its sequences once, in a "
+        f"new random order. The fractions of training differ from the requested fractions by at most {100 * off:.4f} "
+        "%. They are computed from the number of sequences and the mean length of a sequence in each group. "
+    )
 
 
 def _group_counts(known: DataCardFacts) -> CardTable:

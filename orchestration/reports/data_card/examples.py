@@ -31,32 +31,19 @@ class CardExample:
     note: str = ""
 
 
-def examples(store: TokenStore, vocab: Vocab, corpus_recipe: Recipe) -> Iterator[CardExample]:
+def examples(store: TokenStore, vocab: Vocab, corpus_recipe: Recipe | None) -> Iterator[CardExample]:
     """A sequence of `corpus_recipe`, then one for each other objective of a shipped recipe that fits the vocabulary.
 
-    Sequences come from the first shard only, so that the card of a large corpus is cheap.
+    A corpus without a recipe has only the latter. Sequences come from the first shard only, so that the card of a large
+    corpus is cheap.
     """
     first, shown = replace(store, shards=store.shards[:1], groups=()), []
-    for recipe in (corpus_recipe, *map(load, list_names("recipes"))):
+    for recipe in (*([corpus_recipe] if corpus_recipe else []), *map(load, list_names("recipes"))):
         kinds = (recipe.data.packing.kind, recipe.masking.kind, recipe.objective.kind)
         fits = recipe.data.tokenizer.kind == vocab.kind and _has_specials(recipe, vocab)
         if recipe is corpus_recipe or (fits and kinds not in shown):
             shown.append(kinds)
             yield _example(first, vocab, recipe)
-
-
-def choose_recipe(kind: str) -> Recipe:
-    """The first shipped recipe whose tokenizer has this kind, for the card of a corpus that has no recipe.
-
-    Raises BadInput if there is none.
-    """
-    found = next((recipe for recipe in map(load, list_names("recipes")) if recipe.data.tokenizer.kind == kind), None)
-    if found is None:
-        raise BadInput(
-            f"invalid --data-card: got a corpus with the tokenizer {kind}, which no recipe of Sesame has, expected a "
-            "recipe for its examples; use `sesame corpus RECIPE --data FILE --data-card`"
-        )
-    return found
 
 
 def _has_specials(recipe: Recipe, vocab: Vocab) -> bool:

@@ -18,7 +18,7 @@ from pipeline.readers import Reader, portable
 from pipeline.spec import Corpus
 from preprocessing.dropped import DROPPED, DroppedDocument, read_dropped
 from preprocessing.manifest import Count, Ledger, Manifest
-from preprocessing.rows import ExampleDataset
+from preprocessing.rows import ExampleDataset, RealizedShare
 from preprocessing.schema import Ints
 from preprocessing.shards import Shard, TokenStore
 from preprocessing.text import language
@@ -90,7 +90,7 @@ class DomainTable:
 
 @dataclass(frozen=True)
 class MixedGroup:
-    """A group of a mixture: its contents, and the part that a run of the recipe trains on."""
+    """A group of a mixture: its contents, and the part that a run of the recipe trains on, 0 without a recipe."""
 
     name: str
     weight: float
@@ -123,7 +123,7 @@ class DataCardFacts:
     vocabulary: TokenizerStats
     languages: dict[str, int]  # language code -> number of documents in a sample
     num_sources: int
-    recipe: str
+    recipe: str  # "" without a recipe
     mixture: tuple[MixedGroup, ...]  # empty without a mixture
     sources: tuple[tuple[str, int, int], ...]  # name, documents, tokens; the sources with the most tokens
     domains: DomainTable | None  # None if the documents have no URLs
@@ -132,10 +132,10 @@ class DataCardFacts:
     examples: tuple[CardExample, ...]
 
 
-def facts_of(corpus: Path, recipe: Recipe, spec: Corpus | None = None) -> DataCardFacts:
+def facts_of(corpus: Path, recipe: Recipe | None, spec: Corpus | None = None) -> DataCardFacts:
     """The facts of a finished corpus.
 
-    The first training sample has the objective of `recipe`; `spec` has the settings of the corpus. Memory
+    The first training sample has the objective of `recipe`, if any; `spec` has the settings of the corpus. Memory
     holds the columns of one shard, two numbers per document (TokenStore), and one number per vocabulary entry.
     BadInput if the corpus is damaged.
     """
@@ -164,7 +164,7 @@ def facts_of(corpus: Path, recipe: Recipe, spec: Corpus | None = None) -> DataCa
         vocabulary=_tokenizer_stats(tally, vocab),
         languages=_languages(shards, vocab),
         num_sources=len(tally.sources),
-        recipe=recipe.name,
+        recipe=recipe.name if recipe else "",
         mixture=tuple(_mixture(stores[0], vocab, recipe)),
         sources=tuple((name, *tally.sources[name]) for name in sorted(tally.sources, key=tally.sort_key)[:_TOP]),
         domains=_domains(manifest.statistics),
@@ -174,23 +174,11 @@ def facts_of(corpus: Path, recipe: Recipe, spec: Corpus | None = None) -> DataCa
     )
 
 
-def _mixture(store: TokenStore, vocab: Vocab, recipe: Recipe) -> Iterator[MixedGroup]:
+def _mixture(store: TokenStore, vocab: Vocab, recipe: Recipe | None) -> Iterator[MixedGroup]:
     """The groups of the training split, with the number of tokens that a whole run of the recipe trains on."""
     if not store.groups:
         return
-    positions = dict.fromkeys(
-        (phase.seq_length for phase in recipe.phases), 0
-    )  # phases of equal length continue in the same order of sequences
-    rows = {length: ExampleDataset(store, vocab, recipe.sampling, length) for length in positions}
-    for phase in recipe.phases:
-        tokens = phase.steps * phase.global_batch_size * phase.seq_length
-        by_tokens = phase.batch_unit == "token"
-        positions[phase.seq_length] += (
-            len(rows[phase.seq_length].rows_in_token_range(0, tokens))
-            if by_tokens
-            else phase.steps * phase.global_batch_size
-        )
-    realized = [rows[length].count_realized_shares(stop) for length, stop in positions.items()]
+    realized = _count_trained(store, vocab, recipe) if recipe else []
     for number, name in enumerate(sorted(store.manifest.mixture)):
         group, parts = store.manifest.mixture[name], [part[number] for part in realized]
         yield MixedGroup(
@@ -204,6 +192,22 @@ def _mixture(store: TokenStore, vocab: Vocab, recipe: Recipe) -> Iterator[MixedG
             ledger=Ledger.from_dict(group.ledger) if group.ledger else Ledger(),
             held_out=group.held_out,
         )
+
+
+def _count_trained(store: TokenStore, vocab: Vocab, recipe: Recipe) -> list[list[RealizedShare]]:
+    """What a whole run of the recipe reads of each group, for each sequence length."""
+    # phases of equal length continue in the same order of sequences
+    positions = dict.fromkeys((phase.seq_length for phase in recipe.phases), 0)
+    rows = {length: ExampleDataset(store, vocab, recipe.sampling, length) for length in positions}
+    for phase in recipe.phases:
+        tokens = phase.steps * phase.global_batch_size * phase.seq_length
+        by_tokens = phase.batch_unit == "token"
+        positions[phase.seq_length] += (
+            len(rows[phase.seq_length].rows_in_token_range(0, tokens))
+            if by_tokens
+            else phase.steps * phase.global_batch_size
+        )
+    return [rows[length].count_realized_shares(stop) for length, stop in positions.items()]
 
 
 # Counting

@@ -140,6 +140,7 @@ def test_a_recipe_and_a_corpus_are_told_apart_in_one_line(
 ) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text((Path(__file__).parents[3] / "orchestration/recipes/bert_base.yaml").read_text())
+    (tmp_path / "tiny.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
     with pytest.raises(BadInput) as caught:
         load(corpus_file)
     assert str(caught.value) == (
@@ -153,6 +154,11 @@ def test_a_recipe_and_a_corpus_are_told_apart_in_one_line(
             "invalid file: got a recipe (it has losses, masking, model, objective",
         ),
         (["corpus", "gpt2", "--tokenizer", "x"], "invalid --tokenizer: got x with the recipe gpt2, expected no value"),
+        (
+            ["corpus", corpus_file, "--tokenizer", str(tmp_path / "tiny.txt")],
+            "an integer of at least 6), expected a file",
+        ),
+        (["inspect", corpus_file, "--dropped", "all", "--rows", "3"], "invalid options: got --rows 3 with --dropped"),
         (["corpus", corpus_file, "--materialize"], "invalid --materialize: got a corpus without a recipe"),
         (["corpus", corpus_file, "--data-card"], "invalid --data-card: got documents without token IDs"),
         (["corpus", "webtext"], "corpus webtext: its text cannot be distributed"),

@@ -17,7 +17,7 @@ from orchestration.config import Recipe, load
 from orchestration.reports.data_card import card
 from orchestration.reports.data_card import facts as card_facts
 from orchestration.reports.data_card import page as card_page
-from orchestration.reports.data_card.facts import DataCardFacts
+from orchestration.reports.data_card.facts import DataCardFacts, MixedGroup
 from pipeline.readers import GutenbergReader, JsonlReader
 from pipeline.spec import Clean, Corpus, Decontaminate, Dedup
 from preprocessing import tokenization
@@ -256,6 +256,18 @@ def test_each_compatible_objective_is_shown_once(facts: DataCardFacts, hostile_f
     assert names[0] == "roberta_base_tiny"
     assert {"gpt2"} <= set(names)
     assert not {"bert_base", "roberta_base"} & set(names)
+
+
+def test_a_corpus_without_a_recipe_names_no_recipe_for_its_training(mini_path: Path) -> None:
+    known = card.facts_of(mini_path, None)
+    assert known.recipe == ""
+    assert "bert_base" in [each.recipe for each in known.examples]  # an objective that fits the vocabulary
+    group = MixedGroup("web", 3.0, 1.0, 40, 800, trained=0, epochs=0.0, ledger=Ledger(), held_out={})
+    page = card.markdown(replace(known, mixture=(group,), examples=()))
+    assert "| group | documents | tokens | weight | requested fraction |\n" in page
+    assert "| web | 40 | 800 | 3 | 100.00 % |\n" in page
+    assert " reads " not in page
+    assert "## Training samples" not in page
 
 
 def test_sample_shows_labels_after_masked_tokens(facts: DataCardFacts, hostile_facts: DataCardFacts) -> None:

@@ -179,3 +179,29 @@ def test_no_library_of_tables_is_imported() -> None:
     code = "import sys, pipeline.readers; print({'pandas', 'datasets', 'polars'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame([["a", "b", 1]], columns=["text", "text", "x"])
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array([1])], names=["body", "body"])
+    for data, columns in ((frame, "2 columns 'text'"), (table, "2 columns 'body'")):
+        with pytest.raises(
+            BadInput, match=rf"^invalid data: got a \w+ with {columns}, expected one; rename the others$"
+        ):
+            save_texts(data, tmp_path)
+    assert not [*tmp_path.iterdir()]
+    path, _ = save_texts(pd.DataFrame([[1, "a"]], columns=["x", 0]), tmp_path)
+    assert _texts(path) == ["a"]
+
+
+def test_a_first_row_without_text_is_named_and_not_the_end(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"^invalid data: got None in row 0, expected text"):
+        save_texts(iter([None, "One text."]), tmp_path)
+
+
+def test_the_transform_of_a_dataset_is_applied(tmp_path: Path) -> None:
+    shouted = _dataset().with_transform(lambda batch: {"text": [text.upper() for text in batch["text"]]})
+    path, _ = save_texts(shouted, tmp_path)
+    assert _texts(path) == [text.upper() for text in TEXTS]

@@ -106,6 +106,11 @@ class TestJsonLines:
         path = write(tmp_path, "\n".join(lines) + "\n", "a.jsonl")
         assert metadata_of(JsonlReader(path=path, keep=("late",)))[-1] == {"late": "x"}
 
+    def test_the_encoding_of_the_source_counts_for_keys(self, tmp_path: Path) -> None:
+        (tmp_path / "in.jsonl").write_bytes('{"text": "a", "gr\u00f6\u00dfe": 3}\n'.encode("cp1252"))
+        reader = JsonlReader(path=str(tmp_path / "in.jsonl"), encoding="cp1252", keep=("gr\u00f6\u00dfe",))
+        assert metadata_of(reader) == [{"gr\u00f6\u00dfe": "3"}]
+
     def test_another_file_of_the_source_may_have_the_key(self, tmp_path: Path) -> None:
         write(tmp_path, json.dumps({"text": TEXT}) + "\n", "in/a.jsonl")
         write(tmp_path, json.dumps({"text": TEXT, "id": 1}) + "\n", "in/b.jsonl")

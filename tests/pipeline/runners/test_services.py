@@ -128,3 +128,28 @@ def test_the_version_is_that_which_the_program_prints(tmp_path: Path, monkeypatc
 def test_a_runner_on_this_machine_needs_no_service() -> None:
     assert describe_services([]) == []
     assert describe_services(["--runner=PortableRunner", "--job_endpoint=embed"]) == []
+
+
+@pytest.mark.parametrize(
+    ("runner", "option", "value", "got"),
+    [
+        ("FlinkRunner", "flink_master", "http://[::1:8081", r"http://\[::1:8081 \(no HOST:PORT\)"),
+        ("FlinkRunner", "flink_master", "a:99999", r"a:99999 \(no HOST:PORT\)"),
+        ("FlinkRunner", "flink_master", "http://", r"http:// \(no host\)"),
+        ("SparkRunner", "spark_master_url", "spark://[a", r"spark://\[a \(no HOST:PORT\)"),
+        ("PortableRunner", "job_endpoint", "localhost", r"localhost \(no HOST:PORT\)"),
+        ("PortableRunner", "job_endpoint", "http://localhost:1", r"http://localhost:1 \(no HOST:PORT\)"),
+        ("SparkRunner", "spark_submit_uber_jar", "", r"no value \(no host\)"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_in_one_line(runner: str, option: str, value: str, got: str) -> None:
+    given = f"--{option}={value}" if value else f"--{option}"
+    with pytest.raises(ResourceError, match=rf"^Beam: invalid \w+: got {got}, expected the [^\n]+$"):
+        describe_services([f"--runner={runner}", given])
+
+
+def test_a_name_of_grpc_is_not_checked() -> None:
+    for endpoint in ("dns:///localhost:1", "unix:/tmp/job.sock"):
+        assert describe_services(["--runner=PortableRunner", f"--job_endpoint={endpoint}"]) == []
+    with pytest.raises(ResourceError, match=r"got dns:1 \("):
+        describe_services(["--runner=PortableRunner", "--job_endpoint=dns:1"])

@@ -1,3 +1,4 @@
+import gzip
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,7 +8,7 @@ import pytest
 
 from pipeline.readers import JsonlReader, Record, TextReader, plan_splits
 from pipeline.readers.record import BETWEEN
-from pipeline.spec import Clean, UrlLists
+from pipeline.spec import Clean, Corpus, UrlLists
 from pipeline.steps import clean as clean_step
 from pipeline.steps import read_seal
 from pipeline.steps.clean import Cleaner, CleaningTally, clean_records, clean_split
@@ -198,6 +199,20 @@ def test_the_content_of_a_list_is_part_of_the_identity(tmp_path: Path) -> None:
         BadInput, match=r"^clean\.urls: [^\n]+: cannot read the file \(No such file[^\n]+; correct the path$"
     ):
         _ = Clean(urls=UrlLists(urls=str(tmp_path / "none.txt"))).causes
+    (tmp_path / "a.txt").write_bytes(gzip.compress(b"bad.example\n"))
+    with pytest.raises(BadInput, match=r"^clean\.urls: [^\n]+: invalid list: got no text, [^\n]+; decompress it$"):
+        _ = clean.causes
+
+
+def test_a_process_reads_a_list_again_that_has_changed(tmp_path: Path) -> None:
+    source = JsonlReader(path=str(tmp_path / "in.jsonl"), url_key="url")
+    clean = Clean(urls=UrlLists(domains=str(tmp_path / "a.txt")))
+    record = Record("a", 50, GOOD, url="http://bad.example")
+    reasons = []
+    for host in ("\ufeffbad.example", "other.example", "bad.example"):
+        (tmp_path / "a.txt").write_text(f"{host}\n")
+        reasons.append(Cleaner.of_corpus(Corpus(name="a", sources=(source,), clean=clean)).document(record)[1])
+    assert reasons == ["url_domain", "", "url_domain"]
 
 
 def test_a_language_below_the_minimum_score_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,33 @@ def test_it_has_the_fields_of_both_documents(tmp_path: Path) -> None:
     assert pair == {"http://0.org", "http://3.org"}
 
 
+def test_sources_may_keep_different_fields(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, [*long_texts(3), "Too short."], keep=("url",))
+    (tmp_path / "other.jsonl").write_text(json.dumps({"text": "Short too.", "id": 7}) + "\n")
+    (tmp_path / "plain.jsonl").write_text(json.dumps({"text": "Also short."}) + "\n")
+    others = (
+        JsonlReader(path=str(tmp_path / "other.jsonl"), keep=("id",)),
+        JsonlReader(path=str(tmp_path / "plain.jsonl")),
+    )
+    found = read_text(replace(corpus, sources=(*corpus.sources, *others)), tmp_path / "text", HERE)
+    assert {each.text: dict(each.metadata) for each in read_dropped(found.folder / DROPPED)} == {
+        "Too short.": {"id": None, "url": "http://3.org"},
+        "Short too.": {"id": "7", "url": None},
+        "Also short.": {},
+    }
+
+
+def test_long_values_of_fields_are_cut(tmp_path: Path) -> None:
+    write_dropped(
+        tmp_path / DROPPED,
+        [DroppedDocument("empty", "0", "a", 0, "", metadata={"html": "x" * 10**6, "id": None})],
+        ["html", "id"],
+    )
+    (found,) = read_dropped(tmp_path / DROPPED)
+    assert found.metadata == {"html": "x" * SHOWN_CHARS, "id": None}
+    assert (tmp_path / DROPPED).stat().st_size < 10_000
+
+
 @pytest.mark.parametrize("keep", [(), ("url",)])
 def test_documents_dropped_by_url_language_score_fineweb_or_an_own_filter_are_in_it(
     tmp_path: Path, keep: tuple[str, ...]

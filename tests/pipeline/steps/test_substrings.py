@@ -211,11 +211,12 @@ def test_positions_of_the_smallest_hashes_are_those_of_a_plain_search() -> None:
 
 
 def test_tokens_are_words_and_marks() -> None:
-    text = "Don't stop: 3,5 - \u00fcber_all!\t\u4f60\u597d"
+    text = "Don't stop: 3,5 - \u00fcber_all!\t\u4f60\u597d \U0002ebf0\U0002ebf1 \ue000\u200b"
     tokens = find_tokens(text)
     found = [text[start:stop] for start, stop in zip(tokens.start_T, tokens.stop_T, strict=True)]
     assert found == [
-        *("Don", "'", "t", "stop", ":", "3", ",", "5", "-", "\u00fcber", "_", "all", "!", "\u4f60", "\u597d")
+        *("Don", "'", "t", "stop", ":", "3", ",", "5", "-", "\u00fcber", "_", "all", "!", "\u4f60", "\u597d"),
+        *("\U0002ebf0", "\U0002ebf1", "\ue000"),  # newer than Unicode 14.0, and for private use
     ]
 
 

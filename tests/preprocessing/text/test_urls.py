@@ -2,10 +2,14 @@
 
 import pytest
 
+from preprocessing.errors import BadInput
 from preprocessing.text import UrlBlocklist
 
 LISTS = UrlBlocklist.of_lines(
-    domains=["# a comment", "bad.example\n", "http://Other.Example/path", "b\u00fccher.example", "", "10.0.0.1"],
+    domains=[
+        *("# a comment", "bad.example\n", "http://Other.Example/path", "b\u00fccher.example", "", "10.0.0.1"),
+        *(" # another comment", ".dot.example", "*.star.example", ".", "http:///", "[2001:db8::1]"),
+    ],
     urls=["https://fine.example/bad/page/\n", "fine.example/Case?x=1"],
     words=["casino", "slot-machine"],
     soft_words=["free", "win", "bonus"],
@@ -27,6 +31,15 @@ LISTS = UrlBlocklist.of_lines(
         ("http://xn--bcher-kva.example/", "url_domain"),
         ("http://10.0.0.1/", "url_domain"),
         ("http://[::1/", ""),
+        ("http://[2001:DB8::1]:80/", "url_domain"),
+        ("http://user:a@b@bad.example/", "url_domain"),  # the last @ ends the name of the user
+        ("http://bad.example\\@fine.example/", "url_domain"),
+        ("http://b\u00fccher.example\u3002/", "url_domain"),
+        ("http://www.dot.example/", "url_domain"),
+        ("http://star.example/", "url_domain"),
+        ("/a/relative/path", ""),
+        ("file:///home/a", ""),
+        ("http://" + "a." * 300_000 + "bad.example/", ""),  # no host is as long
         ("http://fine.example/bad/page", "url_address"),
         ("https://fine.example/bad/page/#top", "url_address"),
         ("https://fine.example/bad/page/2", ""),
@@ -50,6 +63,11 @@ def test_the_threshold_of_soft_words_and_empty_lists() -> None:
         "url_soft_words"
     )
     assert UrlBlocklist.of_lines().find_reason("http://bad.example/casino") == ""
+
+
+def test_a_hosts_file_is_no_list_of_domains() -> None:
+    with pytest.raises(BadInput, match=r"^clean\.urls: invalid domain: got '0\.0\.0\.0 bad\.example', expected one"):
+        UrlBlocklist.of_lines(domains=["# hosts", "0.0.0.0 bad.example"])
 
 
 def test_many_domains_take_eight_bytes_each() -> None:
