@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from orchestration.reports import (
     AnswerPage,
     ComparedTask,
     SavedAnswers,
+    SavedScores,
     ScoredAnswers,
     comparison_page,
     format_comparison,
@@ -40,13 +42,14 @@ from preprocessing.files import read_object, write_atomic
 from preprocessing.folders import make_directory
 from preprocessing.lock import hold_lock
 from training.metrics import SLOW_METRICS, ModelScores, compare_scores, holm
-from training.tasks import group_dependent
+from training.tasks import SMOOTH_METRICS, TaskItem, group_dependent
 
 log = logging.getLogger(__name__)
 
 RESULT, TABLE, FIGURE, PAGE = "comparison.json", "table.md", "comparison.png", "questions.html"
 FILES: Final = (TABLE, RESULT, FIGURE, PAGE)
 COMPARISONS: Final = "comparisons"  # directory below the output directory
+MOST_BARS: Final = 200  # differences in the figure
 
 
 @dataclass(frozen=True)
@@ -99,19 +102,20 @@ def find_groups(words: Sequence[str], out: Path) -> list[RunGroup]:
 def _name_group(folders: Sequence[str], others: Sequence[str]) -> str:
     """The name of a group of runs, different from `others`.
 
-    >>> _name_group(["gpt2_tiny-1e7cb754", "gpt2_tiny-b0c5390f"], []), _name_group(["mine"], ["mine"])
-    ('gpt2_tiny-1e7c+b0c5', 'mine (2)')
+    >>> _name_group(["gpt2_tiny-1e7cb754", "gpt2_tiny-b0c5390f"], []), _name_group(["mine"], ["mine", "mine (2)"])
+    ('gpt2_tiny-1e7c+b0c5', 'mine (3)')
     """
     label = folders[0].rpartition("-")[0]
     short = [_shorten(folder) for folder in folders]
     name = "+".join([short[0], *(each.removeprefix(f"{label}-") for each in short[1:])])
-    return name if name not in others else f"{name} ({others.count(name) + 1})"
+    names = (name, *(f"{name} ({number})" for number in range(2, len(others) + 2)))
+    return next(each for each in names if each not in others)
 
 
 def _folder_of(name: str, out: Path) -> Path:
     """The directory of a run, or of the evaluations of a transformers directory."""
     if (Path(name) / "scores").is_dir():
-        return Path(name)
+        return Path(name) if Path(name).name not in ("", "..") else Path(name).resolve()
     folder = eval_target.folder_of(JobFlags(recipe=name, output_dir=out))
     return folder if (folder / RUN).is_file() else eval_target.target_of_directory(folder, out).folder
 
@@ -150,9 +154,11 @@ def compare_runs(groups: Sequence[RunGroup], tasks: Collection[str], out: Path, 
     """Compare all later groups with the first one, on the tasks that all of their runs have.
 
     `tasks`: names of the tasks to compare; empty: all. Writes the table, the figure and the page, and logs them to
-    MLflow. Raises BadInput if the runs have no common task.
+    MLflow. Raises BadInput if the runs have no common task, or if none of them has a score of one of the `tasks`.
     """
-    saved = {folder: _load_saved(folder, tasks) for group in groups for folder in group.folders}
+    finished = {folder: load_finished_scores(folder) for group in groups for folder in group.folders}
+    _require_scores(tasks, finished)
+    saved = {folder: _load_saved(folder, scores, tasks) for folder, scores in finished.items()}
     rows, notes, pages, used = list[ComparedTask](), list[str](), list[AnswerPage](), list[Path]()
     for group in groups[1:]:
         common, lacking = _match_tasks(saved, (*groups[0].folders, *group.folders))
@@ -164,6 +170,7 @@ def compare_runs(groups: Sequence[RunGroup], tasks: Collection[str], out: Path, 
             used += [each.folder for each in answers.values()]
             found += list(_compare_task(pair, task, group.name))
             pages += [pair.page(task)] if len(groups) == 2 else []
+            report({"stage": "comparing", "done": number + 1, "total": len(common)})
         rows += _adjust_p(found)
     if not rows:
         have = "; ".join(f"{folder.name}: {', '.join(names) or 'none'}" for folder, names in saved.items())
@@ -181,10 +188,19 @@ def compare_runs(groups: Sequence[RunGroup], tasks: Collection[str], out: Path, 
     return comparison
 
 
-def _load_saved(folder: Path, tasks: Collection[str]) -> dict[str, list[SavedAnswers]]:
+def _require_scores(tasks: Collection[str], finished: Mapping[Path, SavedScores]) -> None:
+    known = sorted({score.task for scores in finished.values() for score, _ in scores.values()})
+    if known and (unknown := [task for task in tasks if task not in known]):
+        raise BadInput(
+            f"invalid --tasks: got {', '.join(unknown)}, expected tasks that the runs have a score of: "
+            f"{', '.join(known)}; evaluate others with `sesame eval`"
+        )
+
+
+def _load_saved(folder: Path, scores: SavedScores, tasks: Collection[str]) -> dict[str, list[SavedAnswers]]:
     """The answers of the finished scores of a run, by the name of the score. Scores of checkpoints are left out."""
     saved = dict[str, list[SavedAnswers]]()
-    for name, (score, key) in load_finished_scores(folder).items():
+    for name, (score, key) in scores.items():
         if key[0] != WHOLE[0] or (tasks and score.task not in tasks):
             continue
         label = score.task + (f" with {key[1]:,} labels" if key[1] and score.labels else "")
@@ -208,11 +224,11 @@ def _match_tasks(
         if lacking:
             notes.append(f"task {name} is not compared: {', '.join(dict.fromkeys(lacking))} has no score of it")
             continue
-        settings = [{one.settings: one for one in saved[folder][name]} for folder in folders]
+        settings = [_group_by_settings(saved[folder][name]) for folder in folders]
         shared = [key for key in settings[0] if all(key in each for each in settings)]
         for number, key in enumerate(shared):
             label = name if len(shared) == 1 else f"{name} (setting {number + 1})"
-            found[label] = {folder: each[key] for folder, each in zip(folders, settings, strict=True)}
+            found[label] = dict(zip(folders, _select_same_files([each[key] for each in settings]), strict=True))
         if not shared:
             newest = {folder: _newest(saved[folder][name]) for folder in folders}
             causes = [dict(flatten(json.loads(one.settings))) for one in newest.values()]
@@ -220,6 +236,19 @@ def _match_tasks(
             notes.append(f"task {name}: the runs were evaluated with other values of {', '.join(changed[:4])}")
             found[name] = newest
     return found, notes
+
+
+def _group_by_settings(scores: Sequence[SavedAnswers]) -> dict[str, list[SavedAnswers]]:
+    groups = dict[str, list[SavedAnswers]]()
+    for one in scores:
+        groups.setdefault(one.settings, []).append(one)
+    return groups
+
+
+def _select_same_files(scores: Sequence[Sequence[SavedAnswers]]) -> list[SavedAnswers]:
+    """Of the scores of each run, one whose questions are of the same files; if there is none, the newest."""
+    shared = set[Any].intersection(*({one.causes.get("data") for one in each} for each in scores))
+    return [_newest([one for one in each if one.causes.get("data") in shared] or each) for each in scores]
 
 
 def _newest(scores: Sequence[SavedAnswers]) -> SavedAnswers:
@@ -265,30 +294,27 @@ class _PairedAnswers:
         by_split = self.answers[folder].trials[trial]
         return [by_split[split][number] for split, number in self.at[folder]]
 
+    @cached_property
+    def items(self) -> list[TaskItem]:
+        """The shared questions. Raises BadInput if they lack their texts."""
+        return restore_items(self.first, self.questions)
+
+    def units(self, metric: str) -> list[list[int]]:
+        """The groups of questions that are sampled together. A smooth metric is a mean like the main metric."""
+        return group_dependent(self.items, self.first.metrics[0] if metric in SMOOTH_METRICS else metric)
+
     def models(self, group: RunGroup, metric: str) -> list[list[ModelScores]]:
         """For each run of a group, the scores of its trials."""
-        items = restore_items(self.first, self.questions)
-        models = []
+        units, models = self.units(metric), []
         for folder in group.folders:
             kind = self.answers[folder].kind and with_metric(self.answers[folder].kind, metric)
             trials = []
             for trial in range(len(self.answers[folder].trials)):
                 answers = restore_answers(self.answers[folder], kind, self.predictions(folder, trial))
-                trials.append(self._with_parts(ScoredAnswers(kind, metric, items, answers)))
+                scored = ScoredAnswers(kind, metric, self.items, answers)
+                trials.append(ModelScores.of_splits(scored.score, units, self.part_of))
             models.append(trials)
         return models
-
-    def _with_parts(self, scored: ScoredAnswers) -> ModelScores:
-        """The scores of a trial; if the task is the mean over several splits, the mean over these splits."""
-        splits = list(dict.fromkeys(self.part_of))
-        if len(splits) < 2:
-            return ModelScores.of(scored.score, len(self.questions))
-
-        def score(numbers: Sequence[int]) -> float:
-            parts = [[n for n in numbers if self.part_of[n] == split] for split in splits]
-            return math.fsum(scored.score(part) for part in parts if part) / sum(map(bool, parts))
-
-        return ModelScores(score)
 
     def page(self, task: str) -> AnswerPage:
         """The questions and the answers of the first trial of the first run of both groups, for the page."""
@@ -328,10 +354,8 @@ def _compare_task(pair: _PairedAnswers, task: str, name: str) -> Iterator[Compar
         try:
             if not pair.questions:
                 raise BadInput("the runs have no common question")
-            items = restore_items(pair.first, pair.questions)
-            units = group_dependent(items, metric)
             first, second = (pair.models(group, metric) for group in pair.groups)
-            result = compare_scores(first, second, units, is_slow=metric in SLOW_METRICS)
+            result = compare_scores(first, second, pair.units(metric), is_slow=metric in SLOW_METRICS)
             if not all(map(math.isfinite, (result.difference, result.low, result.high))):
                 raise BadInput("a score is infinite or undefined")
             yield replace(row, result=result)
@@ -356,7 +380,10 @@ def _store(comparison: RunComparison, pages: Sequence[AnswerPage], out: Path, re
     make_directory(folder)
     names = [group.name for group in comparison.groups]
     page = comparison_page(names, comparison.tasks, comparison.notes)
-    plot = figures.plot_differences(f"{' and '.join(names[1:])} minus {names[0]}", format_comparison(comparison.tasks))
+    bars = format_comparison(comparison.tasks)
+    title = f"{' and '.join(names[1:])} minus {names[0]}"
+    title += f": the clearest {MOST_BARS} of {len(bars):,} differences" if len(bars) > MOST_BARS else ""
+    plot = figures.plot_differences(title, bars[:MOST_BARS])
     texts = {
         RESULT: json.dumps(comparison.values(), indent=1),
         TABLE: page,
@@ -367,7 +394,7 @@ def _store(comparison: RunComparison, pages: Sequence[AnswerPage], out: Path, re
         for name, text in texts.items():
             if text:
                 write_atomic(folder / name, text.encode())
-        plot.savefig(folder / FIGURE)
+        write_atomic(folder / FIGURE, lambda file: plot.savefig(file, format="png"))
         with tracking.run(tracking.tracking_store(out), folder, None, _metadata(comparison)):
             files = {name: folder / name for name, text in texts.items() if text}
             values = {

@@ -1,7 +1,7 @@
 """The table of the single questions of a task: question, expected answer, prediction, and whether it is correct."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,13 +34,14 @@ def make_question_table(
     items: Mapping[str, Sequence[TaskItem]],
     golds: Mapping[str, Sequence[Any]],
     answers: Mapping[str, Mapping[str, Sequence[Any]]],
+    is_correct: Callable[[TaskItem, Any], bool | None],
     most: int = MOST_QUESTIONS,
 ) -> QuestionTable | None:
     """The table of at most `most` questions of some splits; None if there is no prediction.
 
     `golds` has the expected answers by split, None if unknown. `answers` has the predictions by initialization, then by
     split. Predictions of the first initialization are in the columns `predicted` and `correct`; those of others have
-    their name before.
+    their name before. `is_correct` judges a prediction; None: it is neither right nor wrong.
     """
     first = next(iter(answers.values()), {})
     every = [
@@ -49,7 +50,9 @@ def make_question_table(
     if not every:
         return None
     count = min(most, len(every))
-    records = [_record(items, golds, answers, *every[index * len(every) // count]) for index in range(count)]
+    records = [
+        _record(items, golds, answers, is_correct, *every[index * len(every) // count]) for index in range(count)
+    ]
     columns = tuple(dict.fromkeys(name for record in records for name in record))
     return QuestionTable(columns, [[record.get(name) for name in columns] for record in records], len(every))
 
@@ -58,6 +61,7 @@ def _record(
     items: Mapping[str, Sequence[TaskItem]],
     golds: Mapping[str, Sequence[Any]],
     answers: Mapping[str, Mapping[str, Sequence[Any]]],
+    is_correct: Callable[[TaskItem, Any], bool | None],
     split: str,
     number: int,
 ) -> dict[str, Any]:
@@ -69,33 +73,17 @@ def _record(
     for index, (start, by_split) in enumerate(answers.items()):
         before = f"{start} " if index else ""
         answer = by_split[split][number]
+        correct = None if gold is None else is_correct(item, answer)
         if isinstance(gold, Mapping) and isinstance(answer, list | tuple):  # a span, and scores behind it
             answer = answer[0]
         values = answer if isinstance(answer, Mapping) else {_ANSWER: answer}
         main = _ANSWER if _ANSWER in values else ""
         if main:
             record[f"{before}predicted"] = _shorten(_as_text(values[main]))
-        if main and gold is not None and not isinstance(gold, bool | float):
-            record[f"{before}correct"] = _is_correct(values[main], gold)
+        if main and correct is not None:
+            record[f"{before}correct"] = correct
         record |= {f"{before}{name}": _as_cell(value) for name, value in values.items() if name != main}
     return record | {"split": split, "place": item.place}
-
-
-def _is_correct(answer: Any, gold: Any) -> bool:
-    """Whether an answer equals the expected one, or one of several.
-
-    >>> _is_correct("yes", "yes"), _is_correct("Rome", {"answers": ["rome ", "the city"]}), _is_correct(["O"], ["B"])
-    (True, True, False)
-    """
-    if isinstance(gold, Mapping):
-        gold = gold.get("answers", gold)
-    if isinstance(answer, str) and isinstance(gold, list | tuple):
-        return any(_fold(answer) == _fold(str(one)) for one in gold) or (not answer and not gold)
-    return bool(list(answer) == list(gold)) if isinstance(answer, list | tuple) else bool(answer == gold)
-
-
-def _fold(text: str) -> str:
-    return " ".join(text.casefold().split())
 
 
 def _as_text(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from functools import partial
 from statistics import median
 from typing import Any, Final, TypeVar
 
@@ -12,7 +13,7 @@ from orchestration.jobs.score_plan import TaskPlan
 from orchestration.jobs.trials import Results, select_chosen
 from orchestration.reports import guesses, scale_value, score_page
 from training.evaluation import EvalResult
-from training.tasks import SMOOTH_METRICS, TaskFile, TaskItem, TaskScore, question_of
+from training.tasks import SMOOTH_METRICS, TaskFile, TaskItem, TaskScore, question_of, show_answer
 
 T = TypeVar("T")
 
@@ -95,7 +96,12 @@ def _question_table(plan: TaskPlan, results: Results, score: TaskScore) -> Quest
     items = {split: plan.items[split] for split in splits if split in plan.items}
     answers = {start: select_chosen(results, score.starts, start)[0][1].predictions for start in score.starts}
     golds = {split: [_show_gold(plan, item) for item in of] for split, of in items.items()}
-    return make_question_table(items, golds, answers)
+    return make_question_table(items, golds, answers, partial(_is_correct, plan.kind))
+
+
+def _is_correct(kind: Any, item: TaskItem, prediction: Any) -> bool | None:
+    """Whether a prediction is right, as on the page of questions; None if it is neither right nor wrong."""
+    return show_answer(kind, question_of(kind, item), prediction).correct
 
 
 def _show_gold(plan: TaskPlan, item: TaskItem) -> Any:

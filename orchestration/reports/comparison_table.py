@@ -48,8 +48,8 @@ class ComparedTask:
 
     @property
     def improvement(self) -> int:
-        """1 if the candidate is better, -1 if the baseline is, 0 if the interval contains 0."""
-        if self.result is None or self.result.low <= 0 <= self.result.high:
+        """1 if the candidate is better, -1 if the baseline is, 0 if the interval contains 0 or p is not below 5 %."""
+        if self.result is None or self.result.low <= 0 <= self.result.high or not self.result.is_significant:
             return 0
         return sign_of_metric(self.metric) * (1 if self.result.difference > 0 else -1)
 
@@ -115,6 +115,11 @@ def comparison_page(names: Sequence[str], tasks: Sequence[ComparedTask], notes: 
 def summarize_coverage(tasks: Sequence[ComparedTask]) -> str:
     """A sentence on the sources of variation that the intervals cover."""
     covered = {task.result.covers for task in tasks if task.result}
+    if any("of one model" in each for each in covered):
+        return (
+            "Intervals cover questions and the pretraining seeds of one model only, because the other has one seed: "
+            "another seed of that recipe can differ by more."
+        )
     if any("pretraining seeds" in each for each in covered):
         return "Intervals cover questions and pretraining seeds."
     more = " and fine-tuning seeds" if any("fine-tuning" in each for each in covered) else ""

@@ -58,7 +58,8 @@ class SavedAnswers:
 def load_answers(folder: Path, key: ScoreKey) -> SavedAnswers:
     """The questions and answers of the finished score in a directory.
 
-    Raises BadInput if the directory has none: scores of earlier versions lack them for some tasks.
+    Raises BadInput if the directory has none: scores of earlier versions lack them for some tasks, and a score has none
+    if all trials of the pretrained model failed.
     """
     files = {name: folder / name for name in (PREDICTIONS, QUESTIONS)}
     if missing := [name for name, file in files.items() if not file.is_file()]:
@@ -71,6 +72,8 @@ def load_answers(folder: Path, key: ScoreKey) -> SavedAnswers:
             for split, predictions in by_split.items():
                 if len(predictions) != len(questions[split]):
                     raise ValueError(f"{len(predictions)} predictions of {len(questions[split])} questions")
+    if not trials:
+        raise BadInput(f"{folder}: has no answers of the pretrained model; {AGAIN}")
     return SavedAnswers(folder, load_score(folder), key, causes, _kind_of(folder, causes), questions, trials)
 
 
@@ -87,9 +90,12 @@ def identify(question: Mapping[str, Any]) -> str:
 
 
 def with_metric(kind: Any, metric: str) -> Any:
-    """The kind with one metric only, to save time; unchanged if it has no key `metrics`."""
+    """The kind with one metric only, to save time; unchanged if its key `metrics` does not name the metric.
+
+    A metric that is always reported, as the margin, may depend on the named ones.
+    """
     has_key = any(field.name == "metrics" for field in fields(kind))
-    return replace(kind, metrics=(metric,)) if has_key else kind
+    return replace(kind, metrics=(metric,)) if has_key and metric in kind.metrics else kind
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,10 @@ from training.metrics.significance import LEVEL, Score, student_quantile
 
 DRAWS: Final = 2_000  # bootstrap samples, for a metric that is a mean over questions
 RECOMPUTED_DRAWS: Final = 1_000  # bootstrap samples, for a metric that is recomputed on each
-SLOW_METRICS: Final = frozenset(("bleu", "chrf"))  # recomputing them on 1,000 samples would take minutes
-_BLOCKS: Final = 100  # blocks of questions for the jackknife of a slow metric
+MOST_RECOMPUTED: Final = 1_000  # questions; a metric of more is not recomputed on each sample, because it takes minutes
+SLOW_METRICS: Final = frozenset(("bleu", "chrf"))  # they are never recomputed on each sample
+_BLOCKS: Final = 100  # blocks of questions for the jackknife
+_PROBED: Final = 8  # units whose questions show at once that a metric is no mean
 _CHUNK: Final = 1 << 22  # numbers in a temporary array
 _HALVINGS: Final = 50
 
@@ -31,44 +33,117 @@ Test = Literal["McNemar", "bootstrap", "jackknife", "t over seeds"]
 
 
 @dataclass(frozen=True)
+class UnitMeans:
+    """A score that is a mean over units, or the exponential of one: sum(sum_U) / sum(weight_U)."""
+
+    sum_U: Floats
+    weight_U: Floats
+    is_log: bool = False
+    value_Q: Floats | None = (
+        None  # the value of each question in the order of the units, if it is a mean over questions
+    )
+
+    @classmethod
+    def of(cls, score: Score, units: Sequence[Sequence[int]]) -> "UnitMeans | None":
+        """Find out whether a score, or its logarithm, is a mean over questions or over units; None if it is not."""
+        size_U = np.array([len(unit) for unit in units], np.float64)
+        questions = [[number] for unit in units for number in unit]
+        for is_log in (False, True):
+            link = _take_log(score) if is_log else score
+            if (value_Q := find_values(link, questions, _select_probe(units))) is not None:
+                ends = np.cumsum(size_U).astype(int)[:-1]
+                return cls(np.array([part.sum() for part in np.split(value_Q, ends)]), size_U, is_log, value_Q)
+            used = [unit for unit in units if unit]
+            if len(used) < len(questions) and (value_U := find_values(link, used, used[:_PROBED])) is not None:
+                sum_U = np.zeros(len(units))
+                sum_U[size_U > 0] = value_U
+                return cls(sum_U, (size_U > 0).astype(np.float64), is_log)
+        return None
+
+    def resample(self, draw_DU: Ints) -> Floats:
+        """The score of each sample of units [D]; NaN if its weight is 0."""
+        weight_D = self.weight_U[draw_DU].sum(1) if np.ptp(self.weight_U) else self.weight_U.sum()
+        with np.errstate(invalid="ignore"):
+            mean_D = self.sum_U[draw_DU].sum(1) / weight_D
+        return np.exp(mean_D) if self.is_log else mean_D
+
+
+@dataclass(frozen=True)
 class ModelScores:
     """The score of one trial of a model, as a function of the questions (their indices)."""
 
     score: Score
-    value_Q: Floats | None = None  # the value of each question, if the score is their mean
-    is_log: bool = False  # whether the values are logarithms, and their mean is the logarithm of the score
+    means: tuple[UnitMeans, ...] = ()  # means over units whose mean is the score; () if it has to be recomputed
 
     @classmethod
-    def of(cls, score: Score, count: int) -> "ModelScores":
-        """Find out whether the score of `count` questions, or its logarithm, is a mean of values of questions."""
-        if (value_Q := values_of_questions(score, count)) is not None:
-            return cls(score, value_Q)
-        value_Q = values_of_questions(lambda numbers: math.log(score(numbers)), count)
-        return cls(score, value_Q, is_log=value_Q is not None)
+    def of(cls, score: Score, units: Sequence[Sequence[int]]) -> "ModelScores":
+        """The scores of a trial. `units` are the groups of questions that are sampled together."""
+        means = UnitMeans.of(score, units)
+        return cls(score, (means,) if means else ())
+
+    @classmethod
+    def of_splits(cls, score: Score, units: Sequence[Sequence[int]], split_Q: Sequence[str]) -> "ModelScores":
+        """The mean of the scores of several splits; `split_Q` is the split of each question."""
+        splits = list(dict.fromkeys(split_Q))
+
+        def average(numbers: Sequence[int]) -> float:
+            parts = [[n for n in numbers if split_Q[n] == split] for split in splits]
+            return fmean(score(part) for part in parts if part)
+
+        if len(splits) < 2:
+            return cls.of(score, units)
+        found = [UnitMeans.of(score, [[n for n in unit if split_Q[n] == split] for unit in units]) for split in splits]
+        means = tuple(each for each in found if each)
+        return cls(average, means if len(means) == len(splits) else ())
+
+    def resample(self, draw_DU: Ints) -> Floats:
+        """The score of each sample of units [D], from its means. A split without a unit in the sample is left out."""
+        return np.nanmean([means.resample(draw_DU) for means in self.means], axis=0)
 
     @property
-    def has_values(self) -> bool:
-        return self.value_Q is not None
+    def value_Q(self) -> Floats | None:
+        """The value of each question in the order of the units, if the score is their mean."""
+        return self.means[0].value_Q if len(self.means) == 1 and not self.means[0].is_log else None
 
 
-def values_of_questions(score: Score, count: int) -> Floats | None:
-    """The value of each question, if their mean is the score; otherwise None.
+def find_values(score: Score, units: Sequence[Sequence[int]], probe: Sequence[Sequence[int]]) -> Floats | None:
+    """The value of each unit, if their mean is the score; otherwise None. `probe`: units to try first, to save time.
 
-    >>> values_of_questions(lambda numbers: sum([1.0, 0.0, 1.0][n] for n in numbers) / len(numbers), 3).tolist()
+    >>> units = [[0], [1], [2]]
+    >>> find_values(lambda numbers: sum([1.0, 0.0, 1.0][n] for n in numbers) / len(numbers), units, units).tolist()
     [1.0, 0.0, 1.0]
-    >>> values_of_questions(lambda numbers: float(len(numbers)), 3) is None
+    >>> find_values(lambda numbers: float(len(numbers)), units, units) is None
     True
     """
-    parts = [range(count), range(0, count, 2), range(count // 2, count)] if count > 1 else [range(count)]
-    probe = range(0, count, max(1, count // 8))
+    count = len(units)
+    parts = [slice(None), slice(None, None, 2), slice(count // 2, None)] if count > 1 else [slice(None)]
     try:
-        if not _is_close(score(list(probe)), fmean(score([n]) for n in probe)):
+        if not _is_close(score(_join(probe)), fmean(score(unit) for unit in probe)):
             return None
-        value_Q = np.array([score([n]) for n in range(count)], np.float64)
-        is_mean = all(_is_close(score(list(part)), float(value_Q[list(part)].mean())) for part in parts)
-    except (ValueError, ZeroDivisionError, LookupError, OverflowError):  # undefined for one question
+        value_U = np.array([score(unit) for unit in units], np.float64)
+        is_mean = all(_is_close(score(_join(units[part])), float(value_U[part].mean())) for part in parts)
+    except (ValueError, ZeroDivisionError, LookupError, OverflowError):  # undefined for one unit
         return None
-    return value_Q if is_mean else None
+    return value_U if is_mean else None
+
+
+def _select_probe(units: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Questions of a few units, one of each even unit and two of each odd one: a mean over units is no mean over them.
+
+    >>> _select_probe([[0, 1], [2, 3], [4, 5]])
+    [[0], [2], [3], [4]]
+    """
+    used = [unit for unit in units if unit]
+    chosen = used[:: max(1, len(used) // _PROBED)]
+    return [[number] for at, unit in enumerate(chosen) for number in unit[: 1 + at % 2]]
+
+
+def _join(units: Sequence[Sequence[int]]) -> list[int]:
+    return [number for unit in units for number in unit]
+
+
+def _take_log(score: Score) -> Score:
+    return lambda numbers: math.log(score(numbers))
 
 
 def _is_close(one: float, other: float) -> bool:
@@ -136,42 +211,43 @@ def compare_scores(
 
     `first` and `second` have one entry for each pretraining seed, with one ModelScores for each fine-tuning seed. The
     score of a model is the mean over its fine-tuning seeds. `units` are groups of questions that are sampled together.
-    `is_slow`: use the jackknife over blocks of questions if the metric is no mean. Equal arguments give equal results.
+    A metric that is no mean is recomputed on each bootstrap sample, or has a jackknife over blocks of questions if it
+    `is_slow`, if there are many questions, or if there are several seeds. Equal arguments give equal results.
 
-    Raises ValueError if there are no questions.
+    Raises ValueError if there are no questions, or if the scores are means over other units.
     """
-    every = [number for unit in units for number in unit]
+    every = _join(units)
     if not every:
         raise ValueError("got no questions, expected at least one")
-    scores = [[fmean(trial.score(every) for trial in model) for model in group] for group in (first, second)]
-    means = fmean(scores[0]), fmean(scores[1])
+    sizes = {len(each.sum_U) for group in (first, second) for model in group for one in model for each in one.means}
+    if sizes - {len(units)}:
+        raise ValueError(f"the scores are means over {sizes} units, expected {len(units)}")
+    scores = [[[trial.score(every) for trial in model] for model in group] for group in (first, second)]
+    means = fmean(map(fmean, scores[0])), fmean(map(fmean, scores[1]))
     difference = means[1] - means[0]
-    levels = _seed_levels(first, second, scores, every)
-    is_mean = all(trial.has_values for group in (first, second) for model in group for trial in model)
-    rng = key(seed, "task").at(3, 0)
+    levels = _seed_levels(*scores)
+    is_mean = all(trial.means for group in (first, second) for model in group for trial in model)
+    has_seeds = any(len(each) > 1 for each, _ in levels)
+    rng, df = key(seed, "task").at(3, 0), max(1, len(units) - 1)
     test: Test = "bootstrap"
-    if is_slow and not is_mean:
-        test = "jackknife"
+    sample_D = None
+    if not is_mean and (is_slow or has_seeds or len(every) > MOST_RECOMPUTED):
+        test, df = "jackknife", max(1, min(_BLOCKS, len(units)) - 1)
         error = _jackknife_error(lambda numbers: _difference(first, second, numbers), units)
-        sample_D = None
     else:
         sample_D = (_resample if is_mean else _recompute)(first, second, units, rng)
         error = float(np.std(sample_D, ddof=1))
-    seeds = [(variance(each) / len(each), len(each) - 1) for each, _ in levels if len(each) > 1]
-    covers = _describe_coverage([level for level in levels if len(level[0]) > 1])
     counts = _count_flips(first, second)
-    if seeds:
-        parts = [*seeds, (error**2, max(1, len(units) - 1))]
-        half, p = _combine(parts, difference)
-        low, high, test = difference - half, difference + half, "t over seeds"
-    elif sample_D is None:
-        half, p = _combine([(error**2, max(1, min(_BLOCKS, len(units)) - 1))], difference)
-        low, high = difference - half, difference + half
+    if has_seeds or sample_D is None:
+        seeds = [(variance(each) / len(each), len(each) - 1) for each, _ in levels if len(each) > 1]
+        half, p = _combine([*seeds, (error**2, df)], difference)
+        low, high, test = difference - half, difference + half, "t over seeds" if has_seeds else test
     else:
         low, high = (float(end) for end in np.percentile(sample_D, [100 * LEVEL / 2, 100 * (1 - LEVEL / 2)]))
         p = _bootstrap_p(sample_D)
         if counts and len(units) == len(every):
             p, test = mcnemar(counts[1], counts[0]), "McNemar"
+    covers = _describe_coverage([level for level in levels if len(level[0]) > 1])
     wins, losses = counts or (0, 0)
     return ScoreDifference(
         *means, difference, low, high, p, test, len(every), len(units), covers, wins=wins, losses=losses
@@ -179,22 +255,20 @@ def compare_scores(
 
 
 def _seed_levels(
-    first: Sequence[Sequence[ModelScores]],
-    second: Sequence[Sequence[ModelScores]],
-    scores: Sequence[Sequence[float]],
-    every: Sequence[int],
+    first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]
 ) -> list[tuple[Sequence[float], str]]:
-    """The values whose variance over seeds the interval covers, and the kind of these seeds.
+    """The values whose variance over seeds the interval covers, and the kind of these seeds, from the score of each
+    trial of each model of two groups.
 
     They are the scores of each group over its pretraining seeds, or of a single model over its fine-tuning seeds. Two
     single models with equally many fine-tuning seeds are paired: a seed has the same examples in the same order.
     """
-    trials = [[trial.score(every) for trial in group[0]] for group in (first, second)]
-    if len(first) == len(second) == 1 and len(trials[0]) == len(trials[1]):
-        return [([after - before for before, after in zip(*trials, strict=True)], "fine-tuning seeds")]
+    if len(first) == len(second) == 1 and len(first[0]) == len(second[0]):
+        return [([after - before for before, after in zip(first[0], second[0], strict=True)], "fine-tuning seeds")]
+    name = "pretraining seeds" if len(first) > 1 and len(second) > 1 else "pretraining seeds of one model"
     return [
-        (of_models, "pretraining seeds") if len(of_models) > 1 else (of_trials, "fine-tuning seeds")
-        for of_models, of_trials in zip(scores, trials, strict=True)
+        (list(map(fmean, group)), name) if len(group) > 1 else (group[0], "fine-tuning seeds")
+        for group in (first, second)
     ]
 
 
@@ -215,33 +289,16 @@ def _resample(
     units: Sequence[Sequence[int]],
     rng: np.random.Generator,
 ) -> Floats:
-    """The difference of the scores of each bootstrap sample of units, from the values of questions."""
-    count_U = np.array([len(unit) for unit in units], np.float64)
-    groups = [[[(trial, _sums(trial, units)) for trial in model] for model in group] for group in (first, second)]
+    """The difference of the scores of each bootstrap sample of units, from their means."""
     samples, at_once = [], max(1, _CHUNK // len(units))
     for start in range(0, DRAWS, at_once):
         draw_DU = rng.integers(len(units), size=(min(at_once, DRAWS - start), len(units)))
-        count_D = count_U[draw_DU].sum(1)
-        means = []
-        for group in groups:
-            models = [
-                np.mean([_apply_link(trial, sum_U[draw_DU].sum(1) / count_D) for trial, sum_U in model], axis=0)
-                for model in group
-            ]
-            means.append(np.mean(models, axis=0))
+        means = [
+            np.mean([np.mean([trial.resample(draw_DU) for trial in model], axis=0) for model in group], axis=0)
+            for group in (first, second)
+        ]
         samples.append(means[1] - means[0])
     return np.concatenate(samples)
-
-
-def _sums(trial: ModelScores, units: Sequence[Sequence[int]]) -> Floats:
-    """The sum of the values of each unit."""
-    assert trial.value_Q is not None
-    return np.array([trial.value_Q[list(unit)].sum() for unit in units])
-
-
-def _apply_link(trial: ModelScores, mean_D: Floats) -> Floats:
-    """The scores whose values have these means."""
-    return np.exp(mean_D) if trial.is_log else mean_D
 
 
 def _recompute(
@@ -276,12 +333,7 @@ def _count_flips(
     if not len(first) == len(second) == len(first[0]) == len(second[0]) == 1:
         return None
     one_Q, other_Q = first[0][0].value_Q, second[0][0].value_Q
-    if (
-        first[0][0].is_log
-        or one_Q is None
-        or other_Q is None
-        or not (np.isin(one_Q, (0, 1)).all() and np.isin(other_Q, (0, 1)).all())
-    ):
+    if one_Q is None or other_Q is None or not (np.isin(one_Q, (0, 1)).all() and np.isin(other_Q, (0, 1)).all()):
         return None
     return int((other_Q > one_Q).sum()), int((one_Q > other_Q).sum())
 

@@ -1,7 +1,8 @@
 """Selects the questions of a page, and writes the page.
 
-The page is bounded: it shows at most MOST_OF_TASK questions of a task, and says how many there are. Texts are escaped
-and never become markup. A script of the page filters and sorts; without scripts the page shows all of its questions.
+The page is bounded: it shows at most MOST questions, equally many of each task, and says how many there are. Texts are
+escaped and never become markup. A script of the page filters and sorts; without scripts the page shows all of its
+questions.
 """
 
 import math
@@ -18,7 +19,6 @@ from preprocessing.errors import BadInput
 from training.tasks import ShownAnswer, show_answer
 
 MOST: Final = 2_000  # questions on a page
-MOST_OF_TASK: Final = 400
 _CHARACTERS: Final = 1_500  # of a text; the rest is cut
 _CHOICES: Final = 12  # choices of a question
 
@@ -95,7 +95,7 @@ def questions_page(title: str, pages: Sequence[AnswerPage], left_out: Sequence[s
     models = list(dict.fromkeys(name for page in pages for name in page.models))
     if any(list(page.models) != models for page in pages):
         raise ValueError("the tasks have answers of different models")
-    quota = min(MOST_OF_TASK, MOST // max(1, len(pages)))
+    quota = max(1, MOST // max(1, len(pages)))
     questions, summaries, left_out = list[_ShownQuestion](), list[_TaskSummary](), list(left_out)
     for page in pages:
         try:

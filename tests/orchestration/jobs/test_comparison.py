@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from orchestration import launch, tracking
+from orchestration import figures, launch, tracking
 from orchestration.cli import main
 from orchestration.jobs import comparison, stages
 from orchestration.jobs.comparison import RunComparison, compare_runs, find_groups
@@ -158,7 +158,10 @@ def test_seeds_of_a_recipe_are_averaged(tmp_path: Path, logged: None) -> None:
     assert single.result.covers == "questions"
 
 
-def test_metrics_that_are_no_means_are_recomputed(tmp_path: Path, logged: None) -> None:
+def test_metrics_that_are_no_means_are_recomputed(
+    tmp_path: Path, logged: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.metrics.comparison.RECOMPUTED_DRAWS", 100)
     rng = np.random.default_rng(1)
     items = [TaskItem(f"cola.tsv:{n}", (f"sentence {n}",), int(rng.integers(2))) for n in range(40)]
     for name, share, rate in (("a", 0.6, 0.1), ("b", 0.9, 0.2)):
@@ -189,6 +192,85 @@ def test_a_mean_over_subsets_is_sampled_by_subset(tmp_path: Path, logged: None) 
     assert (macro.units, macro.questions, macro.test) == (5, 40, "bootstrap")
     assert (plain.units, plain.test) == (40, "McNemar")
     assert macro.difference == pytest.approx(plain.difference)
+
+
+def test_scores_are_those_of_the_evaluation(tmp_path: Path, logged: None) -> None:
+    """The margin is normalized like the first accuracy, and smooth metrics are means over subsets like the main one."""
+    by_length = LoglikelihoodChoice(choices=("{a}", "{b}"), metrics=("accuracy_character", "accuracy"))
+    by_subset = LoglikelihoodChoice(choices=("{a}", "{b}"), subset="{u}", metrics=("macro_accuracy", "accuracy"))
+    items = [
+        replace(item, texts=(replace(item.texts[0], subset=f"s{max(0, number - 30)}"),))
+        for number, item in enumerate(choice_items(40))
+    ]
+    rng = np.random.default_rng(3)
+    for name, rate in (("a", 0.1), ("b", 0.2)):
+        run = write_run(tmp_path, f"{name}-12345678", rate=rate)
+        for task, kind in (("length", by_length), ("subset", by_subset)):
+            answers = [LikelihoodChoice(tuple(LogP(-float(x), 1, False) for x in rng.random(2))) for _ in items]
+            write_score(run, task, kind, items, [answers])
+    rows = rows_of(compare(tmp_path, "a-12345678", "b-12345678"))
+    for at, name in enumerate("ab"):
+        for task in ("length", "subset"):
+            folder = tmp_path / "runs" / f"{name}-12345678" / "scores" / f"{task}-12345678"
+            (score,) = json.loads((folder / SCORE_FILE).read_text())
+            of_split = score["starts"]["pretrained"]["scores"]["dev"]
+            for metric in ("accuracy", "margin", "bits_per_byte"):
+                found = rows[f"{task} {metric}"].result
+                assert found is not None
+                assert (found.first, found.second)[at] == pytest.approx(of_split[metric][0])
+    margin = rows["subset margin"].result
+    assert margin is not None
+    assert margin.units == 10
+
+
+def test_a_difference_is_marked_only_if_its_p_is_below_5_percent(tmp_path: Path, logged: None) -> None:
+    """Five flips of 100 questions: the bootstrap interval is above 0, but p of McNemar's test is 2 / 2^5."""
+    items = choice_items(100)
+    for name, rate, more in (("a", 0.1, 0), ("b", 0.2, 5)):
+        run = write_run(tmp_path, f"{name}-12345678", rate=rate)
+        right = [True] * (50 + more) + [False] * (50 - more)
+        write_score(run, "piqa", PIQA, items, [choice_answers(items, right)])
+    row = rows_of(compare(tmp_path, "a-12345678", "b-12345678"))["piqa accuracy"]
+    assert row.result is not None
+    assert (row.result.p, row.result.low > 0, row.improvement) == (0.0625, True, 0)
+
+
+def test_of_equal_settings_the_scores_of_the_same_files_are_compared(tmp_path: Path, logged: None) -> None:
+    runs = [write_run(tmp_path, f"{name}-12345678", rate=rate) for name, rate in (("a", 0.1), ("b", 0.2))]
+    old, new = choice_items(10), choice_items(10, start=100)
+    for run, tasks in zip(runs, ((("old", old), ("new", new)), (("old", old),)), strict=True):
+        for data, items in tasks:
+            folder = write_score(run, "piqa", PIQA, items, [choice_answers(items, [True] * 10)], data=data)
+            folder.rename(folder.with_name(f"piqa-{data}"))
+    found = rows_of(compare(tmp_path, "a-12345678", "b-12345678"))["piqa accuracy"]
+    assert found.result is not None
+    assert (found.result.questions, found.only_first) == (10, 0)
+
+
+def test_a_task_without_a_score_is_refused(tmp_path: Path, logged: None) -> None:
+    items = choice_items(4)
+    for name, rate in (("a", 0.1), ("b", 0.2)):
+        run = write_run(tmp_path, f"{name}-12345678", rate=rate)
+        write_score(run, "piqa", PIQA, items, [choice_answers(items, [True, False] * 2)])
+    with pytest.raises(BadInput, match="invalid --tasks: got pica, expected tasks that the runs have a score of: piqa"):
+        compare(tmp_path, "a-12345678", "b-12345678", tasks=("piqa", "pica"))
+    assert not (tmp_path / comparison.COMPARISONS).exists()
+
+
+def test_the_figure_of_many_differences_is_bounded(
+    tmp_path: Path, logged: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "MOST_BARS", 2)
+    drawn, draw = list[tuple[str, int]](), figures.plot_differences
+    monkeypatch.setattr(
+        figures, "plot_differences", lambda title, bars: drawn.append((title, len(bars))) or draw(title, bars)
+    )
+    items = choice_items(4)
+    for name, rate in (("a", 0.1), ("b", 0.2)):
+        run = write_run(tmp_path, f"{name}-12345678", rate=rate)
+        write_score(run, "piqa", PIQA, items, [choice_answers(items, [True, False] * 2)])
+    compare(tmp_path, "a-12345678", "b-12345678")
+    assert drawn == [("b-1234 minus a-1234: the clearest 2 of 3 differences", 2)]
 
 
 def test_a_table_on_a_narrow_terminal_cuts_no_number(tmp_path: Path, logged: None) -> None:
@@ -222,6 +304,32 @@ def test_a_score_of_an_earlier_version_is_left_out_with_a_remedy(
         (folder / QUESTIONS).write_text(json.dumps({"dev": stored}))
     found = compare(tmp_path, "a-12345678", "b-12345678")
     assert all("texts is missing" in row.reason for row in found.tasks)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        (PREDICTIONS, '{"random, seed 0": {"dev": []}}'),
+        (PREDICTIONS, '{"pretrained, seed 0": {"dev": [1]}}'),
+        (PREDICTIONS, '{"pretrained, seed 0": {"te'),
+        (PREDICTIONS, "[]"),
+        (QUESTIONS, '{"test": []}'),
+    ],
+)
+def test_damaged_answers_are_left_out_in_one_line(
+    tmp_path: Path, logged: None, caplog: pytest.LogCaptureFixture, file: str, content: str
+) -> None:
+    items = choice_items(4)
+    for name, rate in (("a", 0.1), ("b", 0.2)):
+        run = write_run(tmp_path, f"{name}-12345678", rate=rate)
+        for task in ("piqa", "copa"):
+            folder = write_score(run, task, PIQA, items, [choice_answers(items, [True, False] * 2)])
+    (folder / file).write_text(content)
+    found = compare(tmp_path, "a-12345678", "b-12345678")
+    assert {row.task for row in found.tasks} == {"piqa"}
+    (message,) = [one.getMessage() for one in caplog.records if "left out" in one.getMessage()]
+    assert "\n" not in message
+    assert "delete its directory" in message
 
 
 def test_other_settings_are_named(tmp_path: Path, logged: None, caplog: pytest.LogCaptureFixture) -> None:

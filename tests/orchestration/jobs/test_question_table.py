@@ -5,7 +5,23 @@ from typing import Any
 import pytest
 
 from orchestration.jobs.question_table import make_question_table
-from training.tasks import TaskItem, TaskPrompt
+from orchestration.jobs.score_records import _is_correct
+from training.tasks import ExtractiveQA, LoglikelihoodChoice, TaskItem, TaskPrompt, TokenClassification
+from training.tasks.loglikelihood_choice import LikelihoodOptions
+
+WORD = LoglikelihoodChoice(choices=("{word}",), metrics=("last_word",))
+WORD_ITEM = TaskItem("a", (LikelihoodOptions(("the",), (" cat",), ("cat",)),), 0)
+SQUAD = ExtractiveQA()
+NER = TokenClassification(labels=("O", "B-LOC"))
+
+
+def is_gold(item: TaskItem, answer: Any) -> bool | None:
+    """Whether the answer is "yes" or "b"."""
+    return (
+        None
+        if isinstance(answer, float) or "left_out" in answer
+        else (answer if isinstance(answer, str) else answer["answer"]) in ("yes", "b")
+    )
 
 
 def items(count: int, *texts: Any) -> list[TaskItem]:
@@ -14,7 +30,7 @@ def items(count: int, *texts: Any) -> list[TaskItem]:
 
 def test_table_has_predictions_of_both_initializations() -> None:
     answers = {"pretrained": {"test": ["yes", "no"]}, "random": {"test": ["no", "no"]}}
-    table = make_question_table({"test": items(2)}, {"test": ["yes", "yes"]}, answers)
+    table = make_question_table({"test": items(2)}, {"test": ["yes", "yes"]}, answers, is_gold)
     assert table
     assert table.columns == (
         "question", "expected", "predicted", "correct", "random predicted", "random correct", "split", "place",
@@ -28,7 +44,7 @@ def test_table_has_predictions_of_both_initializations() -> None:
 
 def test_long_task_has_evenly_spaced_questions_and_says_how_many() -> None:
     answers = {"pretrained": {"test": ["x"] * 10}}
-    table = make_question_table({"test": items(10)}, {"test": ["x"] * 10}, answers, most=4)
+    table = make_question_table({"test": items(10)}, {"test": ["x"] * 10}, answers, is_gold, most=4)
     assert table
     assert [row[-1] for row in table.rows] == ["a.csv:2", "a.csv:4", "a.csv:7", "a.csv:9"]
     assert table.describe() == "4 of 10 questions, evenly spaced"
@@ -36,7 +52,7 @@ def test_long_task_has_evenly_spaced_questions_and_says_how_many() -> None:
 
 def test_likelihoods_are_shown_beside_the_answer() -> None:
     answers = {"pretrained": {"test": [{"answer": "b", "nats": [-2.34567, -1.0]}, {"left_out": "too long"}]}}
-    table = make_question_table({"test": items(2)}, {"test": ["b", "a"]}, answers)
+    table = make_question_table({"test": items(2)}, {"test": ["b", "a"]}, answers, is_gold)
     assert table
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert (rows[0]["predicted"], rows[0]["correct"], rows[0]["nats"]) == ("b", True, "-2.3457 | -1.0")
@@ -44,41 +60,46 @@ def test_likelihoods_are_shown_beside_the_answer() -> None:
 
 
 def test_unknown_answers_are_neither_correct_nor_wrong() -> None:
-    table = make_question_table({"test": items(1)}, {"test": [None]}, {"pretrained": {"test": ["x"]}})
+    table = make_question_table({"test": items(1)}, {"test": [None]}, {"pretrained": {"test": ["x"]}}, is_gold)
     assert table
     assert table.columns == ("question", "predicted", "split", "place")
 
 
 @pytest.mark.parametrize(
-    ("answer", "gold", "is_correct"),
+    ("kind", "item", "prediction", "correct"),
     [
-        ("Rome", {"answers": ["the city", "rome"], "starts": [1, 2]}, True),
-        ("", {"answers": [], "starts": []}, True),
-        ("Paris", ["Rome"], False),
-        (["O", "B"], ("O", "B"), True),
-        (["Rome", 1.5, ""], {"answers": ["Rome"], "starts": [0]}, True),
+        (WORD, WORD_ITEM, {"answer": "cat", "nats": [-1.0], "greedy": False}, False),
+        (WORD, WORD_ITEM, {"answer": "cat", "nats": [-1.0], "greedy": True}, True),
+        (
+            SQUAD,
+            TaskItem("a", ("where?", "in Rome"), ("1", ("Rome", "the city"), (3, 3))),
+            ["the Rome.", None, ""],
+            True,
+        ),
+        (SQUAD, TaskItem("a", ("where?", "in Rome"), ("1", ("Rome",), (3,))), ["Paris", None, ""], False),
+        (NER, TaskItem("a", (("in", "Rome"),), ("O", "B-LOC")), ["O", "B-LOC"], True),
+        (NER, TaskItem("a", (("in", "Rome"),), ("O", "B-LOC")), ["O", "O"], False),
     ],
 )
-def test_answer_is_compared_in_the_form_of_its_task(answer: Any, gold: Any, is_correct: bool) -> None:
-    table = make_question_table({"test": items(1)}, {"test": [gold]}, {"pretrained": {"test": [answer]}})
-    assert table
-    assert dict(zip(table.columns, table.rows[0], strict=True))["correct"] is is_correct
+def test_a_prediction_is_judged_as_its_task_does(kind: Any, item: TaskItem, prediction: Any, correct: bool) -> None:
+    """A single choice (LAMBADA) is right only if all of its tokens are greedy, although it is always the answer."""
+    assert _is_correct(kind, item, prediction) is correct
 
 
 def test_numbers_have_no_column_of_correct_answers() -> None:
-    table = make_question_table({"dev": items(1)}, {"dev": [2.5]}, {"pretrained": {"dev": [2.25]}})
+    table = make_question_table({"dev": items(1)}, {"dev": [2.5]}, {"pretrained": {"dev": [2.25]}}, is_gold)
     assert table
     assert table.columns == ("question", "expected", "predicted", "split", "place")
 
 
 def test_long_texts_are_shortened_and_prompts_are_texts() -> None:
     of = {"test": items(1, TaskPrompt((), "Translate: ", "x" * 2_000))}
-    table = make_question_table(of, {"test": ["y"]}, {"pretrained": {"test": ["y"]}})
+    table = make_question_table(of, {"test": ["y"]}, {"pretrained": {"test": ["y"]}}, is_gold)
     assert table
     assert table.rows[0][0].startswith("Translate: xxx")
     assert table.rows[0][0].endswith("... (2,011 characters)")
 
 
 def test_task_without_questions_has_no_table() -> None:
-    assert make_question_table({}, {}, {"pretrained": {"test": [3, 4]}}) is None
-    assert make_question_table({"test": items(1)}, {"test": ["a"]}, {"pretrained": {}}) is None
+    assert make_question_table({}, {}, {"pretrained": {"test": [3, 4]}}, is_gold) is None
+    assert make_question_table({"test": items(1)}, {"test": ["a"]}, {"pretrained": {}}, is_gold) is None

@@ -74,7 +74,7 @@ def test_each_control_has_a_label_and_the_result_is_announced() -> None:
 
 
 def test_a_page_is_bounded_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_module, "MOST_OF_TASK", 10)
+    monkeypatch.setattr(page_module, "MOST", 10)
     html = questions_page("Questions", [labels_page(100, "gpt2")])
     assert html.count("<article") == 10
     assert "at most 10 questions of a task" in html
@@ -93,7 +93,7 @@ def test_likelihoods_are_bars_and_the_margin_is_shown() -> None:
 
 
 def test_two_models_are_side_by_side_and_flips_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_module, "MOST_OF_TASK", 4)
+    monkeypatch.setattr(page_module, "MOST", 4)
     same = labels_page(50, "one", "two")
     kind, predictions = same.models["one"]
     pages = AnswerPage("sst2", same.questions, {"one": (kind, predictions), "two": (kind, ["1", "1", *["0"] * 48])})

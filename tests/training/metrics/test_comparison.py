@@ -10,12 +10,12 @@ from scipy.stats import binomtest
 
 from preprocessing.schema import Floats
 from training.metrics import ModelScores, ScoreDifference, compare_scores, holm, matthews, mcnemar
-from training.metrics.comparison import values_of_questions
+from training.metrics.comparison import find_values
 
 
-def model(value_Q: Sequence[float] | Floats) -> ModelScores:
+def model(value_Q: Sequence[float] | Floats, units: Sequence[Sequence[int]] = ()) -> ModelScores:
     """A model whose score is the mean of these values."""
-    return ModelScores.of(lambda numbers: float(np.mean([value_Q[n] for n in numbers])), len(value_Q))
+    return ModelScores.of(lambda n: float(np.mean([value_Q[k] for k in n])), units or singles(len(value_Q)))
 
 
 def singles(count: int) -> list[list[int]]:
@@ -108,12 +108,69 @@ def test_dependent_questions_are_sampled_together() -> None:
     rng = np.random.default_rng(4)
     value_U = rng.normal(size=10)
     texts = [list(range(10 * at, 10 * at + 10)) for at in range(10)]
-    wide = compare_scores([[model(np.zeros(100))]], [[model(np.repeat(value_U, 10))]], texts)
+    wide = compare_scores([[model(np.zeros(100), texts)]], [[model(np.repeat(value_U, 10), texts)]], texts)
     alone = compare([0.0] * 10, value_U)
     narrow = compare(np.zeros(100), np.repeat(value_U, 10))
     assert wide.units == 10
     assert wide.high - wide.low == pytest.approx(alone.high - alone.low)
     assert narrow.high - narrow.low < 0.5 * (wide.high - wide.low)
+    with pytest.raises(ValueError, match="means over"):
+        compare_scores([[model(np.zeros(100))]], [[model(value_U)]], texts)
+
+
+def test_a_mean_over_subsets_has_the_interval_of_its_subsets_in_each_sample() -> None:
+    """A subset that is drawn twice counts twice: the interval is that of the accuracies of the subsets."""
+    rng = np.random.default_rng(7)
+    units = [list(range(start, start + size)) for start, size in zip(range(0, 400, 10), [4, 10] * 20, strict=True)]
+    share_U = rng.random(40)
+    value_Q = np.array([float(rng.random() < share_U[n // 10]) for n in range(400)])
+
+    def score(numbers: Sequence[int]) -> float:
+        subsets: dict[int, list[float]] = {}
+        for n in numbers:
+            subsets.setdefault(n // 10, []).append(value_Q[n])
+        return float(np.mean([np.mean(of) for of in subsets.values()]))
+
+    found = compare_scores([[model(np.zeros(400), units)]], [[ModelScores.of(score, units)]], units)
+    mean_U = np.array([score(unit) for unit in units])
+    assert found.difference == pytest.approx(mean_U.mean())
+    assert found.high - found.low == pytest.approx(2 * 1.96 * mean_U.std(ddof=1) / math.sqrt(40), rel=0.06)
+
+
+def test_the_mean_of_splits_weighs_splits_equally_in_each_sample() -> None:
+    value_Q = np.random.default_rng(8).normal(size=60)
+    split_Q = ["a"] * 12 + ["b"] * 48
+    one = ModelScores.of_splits(lambda n: float(np.mean([value_Q[k] for k in n])), singles(60), split_Q)
+    assert one.score(range(60)) == pytest.approx((value_Q[:12].mean() + value_Q[12:].mean()) / 2)
+    found = compare_scores([[model(np.zeros(60))]], [[one]], singles(60))
+    slow = compare_scores([[model(np.zeros(60))]], [[ModelScores(one.score)]], singles(60))
+    assert (found.low, found.high) == pytest.approx((slow.low, slow.high), abs=0.06)  # other samples
+
+
+def test_many_questions_and_several_seeds_have_a_jackknife_if_the_metric_is_no_mean() -> None:
+    rng = np.random.default_rng(9)
+    gold_Q = rng.integers(2, size=1_200)
+    calls = [0]
+
+    def scorer(share: float) -> ModelScores:
+        answer_Q = np.where(rng.random(1_200) < share, gold_Q, 1 - gold_Q)
+
+        def score(numbers: Sequence[int]) -> float:
+            calls[0] += 1
+            return float(np.corrcoef(gold_Q[list(numbers)], answer_Q[list(numbers)])[0, 1])
+
+        return ModelScores(score)
+
+    single = compare_scores([[scorer(0.6)]], [[scorer(0.7)]], singles(1_200))
+    assert (single.test, calls[0] < 300) == ("jackknife", True)
+    several = compare_scores([[scorer(0.6), scorer(0.6)]], [[scorer(0.7), scorer(0.7)]], singles(1_200))
+    assert (several.test, calls[0] < 900) == ("t over seeds", True)
+
+
+def test_seeds_of_one_model_only_are_named() -> None:
+    rng = np.random.default_rng(10)
+    models = [[model(rng.normal(size=30))] for _ in range(4)]
+    assert compare_scores(models[:1], models[1:], singles(30)).covers == "questions and pretraining seeds of one model"
 
 
 def test_a_metric_that_is_no_mean_is_recomputed_on_each_sample() -> None:
@@ -122,10 +179,10 @@ def test_a_metric_that_is_no_mean_is_recomputed_on_each_sample() -> None:
     answers = [np.where(rng.random(60) < share, gold_Q, 1 - gold_Q) for share in (0.6, 0.9)]
 
     def scorer(answer_Q: np.ndarray) -> ModelScores:
-        return ModelScores.of(lambda n: matthews(gold_Q[list(n)], answer_Q[list(n)]), 60)
+        return ModelScores.of(lambda n: matthews(gold_Q[list(n)], answer_Q[list(n)]), singles(60))
 
     one, other = map(scorer, answers)
-    assert one.value_Q is None
+    assert not one.means
     found = compare_scores([[one]], [[other]], singles(60))
     assert found.test == "bootstrap"
     assert found.difference == pytest.approx(matthews(gold_Q, answers[1]) - matthews(gold_Q, answers[0]))
@@ -137,16 +194,18 @@ def test_a_metric_that_is_no_mean_is_recomputed_on_each_sample() -> None:
 
 def test_values_of_questions_are_found_only_for_means() -> None:
     values = [1.0, 0.0, 0.0, 1.0, 1.0]
-    assert values_of_questions(lambda n: float(np.mean([values[k] for k in n])), 5) is not None
-    assert values_of_questions(lambda n: math.exp(np.mean([values[k] for k in n])), 5) is None
+    units = singles(5)
+    assert find_values(lambda n: float(np.mean([values[k] for k in n])), units, units) is not None
+    assert find_values(lambda n: math.exp(np.mean([values[k] for k in n])), units, units) is None
 
 
 def test_a_perplexity_is_resampled_by_its_logarithm() -> None:
     value_Q = np.random.default_rng(6).normal(3.0, 1.0, size=40)
-    fast = ModelScores.of(lambda n: math.exp(np.mean([value_Q[k] for k in n])), 40)
-    assert fast.is_log
-    assert fast.value_Q == pytest.approx(value_Q)
-    base = ModelScores.of(lambda n: 1.0, 40)
+    fast = ModelScores.of(lambda n: math.exp(np.mean([value_Q[k] for k in n])), singles(40))
+    (means,) = fast.means
+    assert (means.is_log, fast.value_Q) == (True, None)
+    assert means.value_Q == pytest.approx(value_Q)
+    base = ModelScores.of(lambda n: 1.0, singles(40))
     found = compare_scores([[base]], [[fast]], singles(40))
     slow = compare_scores([[base]], [[ModelScores(fast.score)]], singles(40))
     assert found.difference == slow.difference == pytest.approx(math.exp(value_Q.mean()) - 1)

@@ -36,4 +36,5 @@ control("filters").addEventListener("submit", (event) => event.preventDefault())
 for (const id of ["task", "outcome"]) control(id).addEventListener("change", applyFilters);
 control("search").addEventListener("input", applyFilters);
 control("order").addEventListener("change", applyOrder);
+applyOrder();  // a browser may restore the controls of an earlier visit
 applyFilters();
