@@ -356,9 +356,11 @@ class Session:
         grid; `grid` is the name of another grid. `best=True` keeps the weights with the best dev score of
         `num_evaluations` evaluations (default 10), and `early_stopping_patience` stops a fine-tuning after that many
         evaluations without a better one. `save`: a new directory for the fine-tuned model; with several tasks it has a
-        directory for each. BadInput if a task does not exist, a value has the wrong type, or no task uses a value.
+        directory for each, and stderr names the saved trial. BadInput if a task does not exist, a value has the wrong
+        type, or no task uses a value.
         """
         from orchestration.jobs import eval_request, eval_target, eval_tasks_of, evaluate, saved_models, score_plan
+        from orchestration.terminal import announce
 
         files = (
             None if task_data_dir is None else Path(_path("task_data_dir", task_data_dir, "the path of a directory"))
@@ -385,6 +387,8 @@ class Session:
         with self._report() as report:
             command = "sesame.open(...).evaluate(...)"
             scores = evaluate.evaluate(target.folder, plans, cluster, report, command=command, saves=saves)
+        if saves:
+            announce((), saves.notes)  # which trial was saved, and why
         return ScoreList(scores)
 
     def generate(

@@ -20,7 +20,15 @@ from orchestration.jobs.score_pages import publish_scores
 from orchestration.jobs.score_plan import TaskPlan
 from orchestration.jobs.score_records import make_record, make_tracker_scores
 from orchestration.jobs.task_scores import summarize
-from orchestration.jobs.trials import load_results, run_missing_trials, run_trials, seed_of, select_best, select_chosen
+from orchestration.jobs.trials import (
+    find_seed_split,
+    load_results,
+    run_missing_trials,
+    run_trials,
+    seed_of,
+    select_best,
+    select_chosen,
+)
 from orchestration.progress import Report
 from orchestration.reports import guesses, load_score, name_score, scale_value, score_name
 from preprocessing.errors import SesameError
@@ -119,16 +127,25 @@ def _save_models(folder: Path, plans: Sequence[TaskPlan], saves: Saves, cluster:
             folder,
             name,
             f"the {name}",
-            partial(tracking.log_finetuned, task=plan.task, step=plan.step, labels=plan.labels, export=place),
+            partial(
+                tracking.log_finetuned,
+                folder=folder,
+                task=plan.task,
+                step=plan.step,
+                labels=plan.labels,
+                scores=plan.stage.folder.name,
+                export=place,
+            ),
         )
 
 
 def _describe_selection(plan: TaskPlan, cell: launch.EvalTrial) -> str:
     """The rule by which a model was selected, in words."""
-    trials, seeds = len(plan.cells), {seed_of(each) for each in plan.cells}
-    on = plan.chosen_on or next((split for split in plan.items if split.startswith("dev")), "")
-    if len(seeds) == 1 and trials == 1:
+    seeds = [seed_of(each) for each in plan.cells if each.start == "pretrained"]
+    if len(seeds) == 1:
         return "the only trial"
+    labeled = [split for split, items in plan.items.items() if any(item.gold is not None for item in items)]
+    on = find_seed_split(plan, labeled)
     best = f"the best seed on {on}" if on else "the first seed, because no dev split has labels"
     grid = "the selected hyperparameters (best median over the seeds), and " if plan.chosen_on else ""
     return f"{grid}{best}: seed {seed_of(cell)}"

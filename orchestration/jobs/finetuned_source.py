@@ -8,7 +8,7 @@ from orchestration.config import validate
 from orchestration.jobs.eval_request import FinetunedSource
 from orchestration.launch import CARD, SAVED
 from preprocessing.errors import BadInput
-from preprocessing.files import read_object, sums_of
+from preprocessing.files import of_kind, read_object, xxh3_file
 from preprocessing.tokenization import of_folder, with_template
 from training.tasks import TaskFile
 
@@ -20,8 +20,10 @@ def find_finetuned(folder: Path) -> FinetunedSource | None:
 
     Raises BadInput if the head is not supported, or if a file differs from the saved one.
     """
-    config = read_object(folder / "config.json", "write the directory again")
-    architecture = (config.get("architectures") or [""])[0]
+    remedy = "write the directory again"
+    config = read_object(folder / "config.json", remedy)
+    with of_kind(folder / "config.json", remedy):
+        architecture = (config.get("architectures") or [""])[0]
     if not isinstance(architecture, str) or not any(head in architecture for head in _HEADS):
         return None
     from training.formats import describe_task_head
@@ -31,9 +33,10 @@ def find_finetuned(folder: Path) -> FinetunedSource | None:
     if not file.is_file():
         _check_template(folder)
         return FinetunedSource(folder.absolute(), kind, labels)
-    about = read_object(file, "evaluate the model with --save again", task=dict, sha256=dict, scores=dict)
-    digests = sums_of(folder)
+    content = {"task": dict, "data": str, "max_seq_length": int, "splits": dict, "scores": dict, "sha256": dict}
+    about = read_object(file, "evaluate the model with --save again", **content)
     saved = {name: digest for name, digest in about["sha256"].items() if name != CARD}
+    digests = {name: xxh3_file(folder / name) for name in saved if (folder / name).is_file()}
     if other := sorted(name for name, digest in saved.items() if digests.get(name) != digest):
         problem = "is missing" if other[0] not in digests else "has changed since the model was saved"
         raise BadInput(f"{folder / other[0]}: {problem}; restore it, or delete {SAVED} to score it as another model")
@@ -51,14 +54,16 @@ def _check_template(folder: Path) -> None:
         )
 
 
-def task_of(source: FinetunedSource) -> tuple[TaskFile, Path]:
-    """The task that a saved model was fine-tuned on, and the directory of its files. Raises BadInput without SAVED."""
+def task_of(source: FinetunedSource) -> tuple[TaskFile, Path | None]:
+    """The task that a saved model was fine-tuned on, and the directory of its files; None if that does not exist any
+    more, as the files may have absolute paths. Raises BadInput without SAVED."""
     if not source.about:
         raise BadInput(
             f"{source.folder}: its task is unknown, because it was not saved by Sesame; name a task with --tasks, or a "
             "table with --csv"
         )
-    return validate(TaskFile, source.about["task"], str(source.folder / SAVED)), Path(source.about["data"])
+    data = Path(source.about["data"])
+    return validate(TaskFile, source.about["task"], str(source.folder / SAVED)), data if data.is_dir() else None
 
 
 def fit_task(task: TaskFile, source: FinetunedSource) -> tuple[TaskFile, str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import SPACE_SIGN, Vocab, token_texts
-from training.evaluation import log_ps_of_blanks, model_of, net_of
+from training.evaluation import has_word_head, log_ps_of_blanks, model_of, net_of
 from training.specs import EngineSettings
 from training.tasks import ClozeItem
 
@@ -46,6 +46,9 @@ def predict_tokens(folder: Path, texts: Sequence[str], top_k: int = 5) -> list[T
         raise BadInput(f"invalid top_k: got {top_k}, expected an integer of at least 1; raise it")
     net = net_of(folder)
     model = model_of(net, seed=0, machine=EngineSettings())
+    if not has_word_head(model, net.vocab):
+        kind = model.spec.model.kind
+        raise BadInput(f"predict: this {kind} cannot predict a single word; use a model with masked or next tokens")
     is_causal = model.spec.model.attention_mask == "causal"
     blanks = [_blank_of(text, net.vocab, is_causal, model.spec.model.longest) for text in texts]
     predictions = list[TokenPrediction]()
@@ -58,11 +61,16 @@ def predict_tokens(folder: Path, texts: Sequence[str], top_k: int = 5) -> list[T
 
 
 def _blank_of(text: str, vocab: Vocab, is_causal: bool, longest: int) -> ClozeItem:
-    """The text as token IDs with the position of its blank, whose ID is replaced later."""
+    """The text as token IDs with the position of its blank, whose ID is replaced later.
+
+    A space before the blank belongs to the predicted token, as in the training text of a byte-level tokenizer.
+    """
     mask = "" if vocab.mask is None else vocab.piece(vocab.mask)
-    before, sign, behind = text.replace(mask, BLANK).partition(BLANK) if mask else text.partition(BLANK)
+    marked = text.replace(mask, BLANK) if mask else text
+    before, sign, behind = marked.partition(BLANK)
+    before = before.removesuffix(" ") if sign else before
     if BLANK in behind or not (sign or is_causal):
-        raise BadInput(f"predict: {text!r}: got {text.count(BLANK)} blanks, expected one; write {BLANK} at its place")
+        raise BadInput(f"predict: {text!r}: got {marked.count(BLANK)} blanks, expected one; write {BLANK} at its place")
     ids = [*vocab.encode(before), 0, *([] if is_causal else vocab.encode(behind))]
     special = sum(map(len, vocab.around[:2]))
     if len(ids) + special > longest:

@@ -7,6 +7,7 @@ copied to the directory of the user, with a model card. Its scores are those of 
 import json
 import logging
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,16 @@ from orchestration.launch import CARD, SAVED
 from orchestration.reports import render_finetuned_card
 from orchestration.version import sesame_version
 from preprocessing.errors import BadInput
-from preprocessing.files import is_new, parse_json, read_object, remove_tree, sums_of, whole_folder, write_atomic
+from preprocessing.files import (
+    TEMPORARY,
+    is_new,
+    parse_json,
+    read_object,
+    remove_tree,
+    sums_of,
+    whole_folder,
+    write_atomic,
+)
 from preprocessing.folders import require_local_path
 from preprocessing.tokenization import Vocab
 from training.tasks import TaskScore
@@ -51,8 +61,8 @@ def plan_saves(target: EvalTarget, plans: Sequence[TaskPlan], to: Path, command:
     """The directories of the saved models of all fine-tuned tasks. `command` is noted in the models.
 
     With one task it is `to`, with several `to`/TASK. Raises BadInput before any training, if a model has no class of
-    transformers, a directory is not empty, or a task has several models. A directory that has the model of the same
-    evaluation is left as it is.
+    transformers, a directory is not empty or cannot be written, or a task has several models. A directory that has the
+    model of the same evaluation is left as it is.
     """
     require_local_path("--save", to)
     tuned = [plan for plan in plans if plan.is_tuned and plan.kind.way == "tuned"]
@@ -73,8 +83,11 @@ def plan_saves(target: EvalTarget, plans: Sequence[TaskPlan], to: Path, command:
     places = {plan.stage.folder: to / plan.task if len(tuned) > 1 else to for plan in tuned}
     for plan in tuned:
         place = places[plan.stage.folder]
-        if not is_new(place) and not _is_of(place, plan):
+        if _is_of(place, plan):
+            continue
+        if not is_new(place):
             raise BadInput(f"{place}: exists and is not an empty directory; {_KEPT}")
+        _check_writable(place)
     return Saves(target, places, command)
 
 
@@ -87,6 +100,16 @@ def _is_of(place: Path, plan: TaskPlan) -> bool:
         return bool(parse_json(file.read_bytes()).get("evaluation") == plan.stage.hash)
     except (ValueError, AttributeError):
         return False
+
+
+def _check_writable(place: Path) -> None:
+    """Raise BadInput if a directory cannot be created, or if no file can be created in it."""
+    there = next(folder for folder in (place, *place.absolute().parents) if folder.exists())
+    try:
+        with tempfile.TemporaryDirectory(dir=there, prefix=TEMPORARY):
+            pass
+    except OSError as error:
+        raise BadInput(f"--save {place}: {there}: {error.strerror}; {_KEPT}") from None
 
 
 def _check_classes(target: EvalTarget, plans: Sequence[TaskPlan]) -> None:
@@ -156,7 +179,10 @@ def _folder_of(target: EvalTarget) -> Path:
 
 
 def compare_all(source: FinetunedSource, plans: Sequence[TaskPlan], scores: Sequence[TaskScore]) -> list[str]:
-    """One line for each task that compares its scores with those at the time of saving, if the examples are equal."""
+    """One line for each task that compares its scores with those at the time of saving, if the examples are equal.
+
+    The task of the model has a line also if its examples differ.
+    """
     found = {score.task: score.starts["pretrained"].scores for score in scores if "pretrained" in score.starts}
     lines = (_compare(source, plan, found[plan.task]) for plan in plans if plan.task in found)
     return list(filter(None, lines))
@@ -165,9 +191,11 @@ def compare_all(source: FinetunedSource, plans: Sequence[TaskPlan], scores: Sequ
 def _compare(source: FinetunedSource, plan: TaskPlan, scores: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
     saved, digests = source.about.get("scores", {}), source.about.get("splits", {})
     splits = [split for split in scores if digests.get(split, "") == launch.digest_of(plan.items.get(split, ()))]
-    pairs = [(split, scores[split][plan.metric][0], saved[split][plan.metric]) for split in splits if split in saved]
+    before = {split: saved.get(split, {}).get(plan.metric) for split in splits}
+    pairs = [(split, scores[split][plan.metric][0], one) for split, one in before.items() if one is not None]
     if not pairs:
-        return ""
+        is_own = source.about.get("task", {}).get("name") == plan.task
+        return f"{plan.task}: its examples are not those of the time of saving" if is_own and not splits else ""
     shown = ", ".join(f"{split} {plan.metric} {now:.6g}" for split, now, _ in pairs)
     others = ", ".join(f"{split} {before:.6g}" for split, now, before in pairs if now != before)
     if others:

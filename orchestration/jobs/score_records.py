@@ -54,6 +54,7 @@ def make_record(plan: TaskPlan, results: Results, score: TaskScore, last: int, c
         figures=draw_task(plan, results, score),
         files={"table.md": score_page(score.task, [score])} | ({"example.txt": examples[0]} if examples else {}),
         note=_note(plan, score, table),
+        scores=plan.stage.folder.name,
         tables={QUESTION_TABLE: (table.columns, table.rows)} if table else {},
         datasets=_datasets(plan),
         corpus=plan.cells[0].corpus if plan.kind is None else None,

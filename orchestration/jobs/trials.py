@@ -2,16 +2,17 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orchestration import environment, launch
 from orchestration.config import Cluster
+from orchestration.jobs import stages
 from orchestration.jobs.early_start import import_mlflow_beside, resources_of
 from orchestration.jobs.score_plan import TaskPlan
 from orchestration.progress import Report
-from preprocessing.errors import SesameError
+from preprocessing.errors import BadInput, SesameError
 from preprocessing.files import of_kind, read_object
 from training.evaluation import EvalResult
 from training.tasks import SelectedTrials, sign_of_metric
@@ -88,14 +89,23 @@ def select_best(plan: TaskPlan, cells: Results) -> tuple[launch.EvalTrial, EvalR
 
     The test split is never used to select a seed.
     """
+    if not cells:
+        raise BadInput(
+            f"{plan.stage.folder}: its trials in {plan.stage.parent / 'cells'} are missing; delete {stages.MARK} in "
+            "this directory, and repeat the command"
+        )
     cell, first = cells[0]
-    on = plan.chosen_on or next((split for split in first.scores if split.startswith("dev")), "")
-    if on:
+    if on := find_seed_split(plan, first.scores):
         return max(cells, key=lambda pair: sign_of_metric(plan.metric) * pair[1].scores[on][plan.metric])
     if len(cells) > 1:
         message = "task %s: no labeled dev split to select a seed with; the predictions are those of seed %d"
         log.warning(message, plan.task, seed_of(cell))
     return cell, first
+
+
+def find_seed_split(plan: TaskPlan, labeled: Collection[str]) -> str:
+    """The split on which a seed is selected, one of the `labeled` splits; "" if none of them is for selection."""
+    return plan.chosen_on or next((split for split in labeled if split.startswith("dev")), "")
 
 
 def seed_of(cell: launch.EvalTrial) -> int:

@@ -223,7 +223,7 @@ def _save_model(
         shutil.rmtree(trial.save_to)
     length = trial.tuning.max_seq_length or trial.length
     with whole_folder(trial.save_to) as unfinished:
-        architecture = model.save(unfinished)
+        architecture = model.save(unfinished, length)
         again = score_finetuned(FinetunedModel.load(unfinished), task, items, length=length, machine=trial.machine)
         _check_scores(trial, result.scores, again.scores)
         fitted = replace(trial.task, task=cast(Kinds, task), grids={})  # with the threshold that was fitted on dev

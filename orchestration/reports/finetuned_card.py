@@ -31,7 +31,7 @@ def render_finetuned_card(about: Mapping[str, Any], name: str) -> str:
         + "\n\n".join(
             [
                 f"# {base['name']}, fine-tuned on {task['name']}",
-                f"{task['description'].rstrip('.').capitalize()}. {task['citation']}.",
+                f"{_sentence(task['description'])} {_sentence(task['citation'])}",
                 f"## Use it\n\n```python\n{_use(auto, pipeline, name)}\n```",
                 f"`{about['class']}`; sequences have at most {about['max_seq_length']} tokens. "
                 f"`sesame eval {name}` scores it again.",
@@ -41,6 +41,14 @@ def render_finetuned_card(about: Mapping[str, Any], name: str) -> str:
         )
         + "\n"
     )
+
+
+def _sentence(text: str) -> str:
+    """
+    >>> _sentence("is this a review of IMDb")
+    'Is this a review of IMDb.'
+    """
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def _use(auto: str, pipeline: str, name: str) -> str:

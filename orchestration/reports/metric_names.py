@@ -135,6 +135,7 @@ TAGS: Final = (
     LoggedName("sesame.run_dir", "Directory of the results, as a URI."),
     LoggedName("sesame.owner", "Process that writes to the run, as JSON."),
     LoggedName("sesame.model_status", "The run's MLflow model, or why it has none."),
+    LoggedName("sesame.scores", "Name of the directory of scores; in the run of a task."),
     LoggedName("sesame.corpus_digest", "Digest of the corpus manifest; in the run of a corpus."),
     LoggedName("sesame.data_card", "`logged` if the data card is among the artifacts; in the run of a corpus."),
     LoggedName("sesame.name.<name>", "The original of a name that MLflow does not accept."),

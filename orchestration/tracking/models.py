@@ -257,6 +257,8 @@ def _mlmodel(what: TransformersPipeline, model: Any, run_id: str, folder: Path) 
             loader_module="mlflow.transformers",
             python_version=platform.python_version(),
             env={"conda": "conda.yaml", "virtualenv": "python_env.yaml"},
+            # long texts are truncated, as in the fine-tuning; other pipelines truncate them, or cannot
+            **({"config": {"truncation": True}} if what.task == "text-classification" else {}),
         )
     return mlmodel
 

@@ -1,6 +1,8 @@
 """Downstream scores in MLflow, as nested runs (pretraining -> task -> trial) with data, figures and predictions."""
 
 import json
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +22,7 @@ from orchestration.tracking.metadata import (
     log_dataset,
 )
 from orchestration.tracking.models import find_models, log_model
-from orchestration.tracking.runs import OWNER, Owner, TrackedRun, client_of
+from orchestration.tracking.runs import OWNER, UNFINISHED, Owner, TrackedRun, client_of
 from preprocessing.errors import BadInput
 
 if TYPE_CHECKING:  # the import takes a second
@@ -28,6 +30,7 @@ if TYPE_CHECKING:  # the import takes a second
 
 
 TABLES: Final = "mlflow.loggedArtifacts"  # tag by which the UI shows files as tables
+SCORES: Final = "sesame.scores"  # tag of the run of a task with the name of its directory of scores
 BASELINE: Final = "random_"  # prefix of scores of a randomly initialized model
 _TYPES: Final[Mapping[type, str]] = {bool: "boolean", int: "long", float: "double"}  # of a schema; others are strings
 
@@ -86,6 +89,7 @@ class TaskRecord:
     tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]] = field(default_factory=dict)
     note: str = ""  # description of the run in Markdown
     command: str = ""  # command line of the evaluation
+    scores: str = ""  # name of its directory of scores
     step: int | None = None  # pretraining step of the weights, if they are those of a checkpoint
     last: int = 0  # last pretraining step of the finished run, if it is known
     labels: int = 0  # labeled training examples, if a number was requested
@@ -105,7 +109,7 @@ def log_task(tracked: TrackedRun, record: TaskRecord) -> None:
     name = _title(parent, record.name, record.step, record.labels)
     _remove_failed(client, parent, name)
     own = {"command": record.command, **git_tags(), **libraries(), **hardware()}  # once, because git is slow
-    tags = own | ({NOTE: record.note} if record.note else {})
+    tags = own | {SCORES: record.scores} | ({NOTE: record.note} if record.note else {})
     tables = [{"path": names.path(file), "type": "table"} for file in record.tables]
     tags |= {TABLES: json.dumps(tables)} if tables else {}
     models = find_models(client, parent)[:1] if record.step is None else []  # that of the last step
@@ -146,17 +150,24 @@ def _title(parent: Any, task: str, step: int | None, labels: int) -> str:
     return names.title(f"{name} of {parent.info.run_name}")
 
 
-def log_finetuned(tracked: TrackedRun, task: str, step: int | None, labels: int, export: Path) -> str:
+def log_finetuned(
+    tracked: TrackedRun, folder: Path, task: str, step: int | None, labels: int, scores: str, export: Path
+) -> str:
     """Log the directory of a fine-tuned model as the model of the newest run of its task; returns its ID.
 
-    If the task has no run, it is a model of `tracked`.
+    `scores`: the name of the directory of its scores, by which the run is found among those of other settings. If the
+    task has no run, it is a model of `tracked`. `export` belongs to the user, whose programs may write its files in
+    place. So they are copied first, below the run directory `folder`.
     """
     client = client_of(tracked.uri)
     parent = client.get_run(tracked.run_id)
     name = _title(parent, task, step, labels)
-    children = (run for run in _children(client, parent) if run.info.run_name == name)
+    named = (run for run in _children(client, parent) if run.info.run_name == name)
+    children = [run for run in named if run.data.tags.get(SCORES, scores) == scores]
     newest = max(children, key=lambda run: run.info.start_time, default=parent)
-    return log_model(replace(tracked, run_id=newest.info.run_id), export)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=UNFINISHED) as copies:
+        copy = shutil.copytree(export, Path(copies) / export.name)
+        return log_model(replace(tracked, run_id=newest.info.run_id), copy)
 
 
 def _log_inputs(client: Any, run_id: str, record: TaskRecord, models: Sequence[str]) -> tuple[str, str] | None:

@@ -16,7 +16,7 @@ from training.evaluation.by_unit import is_log, of_constant
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
 
 if TYPE_CHECKING:  # these import torch, which the process that plans evaluations does not need
-    from training.evaluation.cloze import fill_in, log_ps_of_blanks
+    from training.evaluation.cloze import fill_in, has_word_head, log_ps_of_blanks
     from training.evaluation.during_training import SampledTask, read_samples, score_samples, write_samples
     from training.evaluation.finetune_trial import finetune_task
     from training.evaluation.finetuned_model import FinetunedModel, check_savable, fit_labels, score_finetuned
@@ -41,6 +41,7 @@ __all__ = [
     "finetune",
     "finetune_task",
     "fit_labels",
+    "has_word_head",
     "is_log",
     "load",
     "load_held_out",
@@ -59,6 +60,7 @@ __all__ = [
 _LAZY: Final = {
     "cloze": (
         "fill_in",
+        "has_word_head",
         "log_ps_of_blanks",
     ),
     "during_training": (

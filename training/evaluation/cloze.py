@@ -103,13 +103,11 @@ def log_ps_of_blanks(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) ->
 @torch.no_grad()
 def _logits(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator[Tensor]:
     """Yield the logits [B, V] of each batch of blanks; those of special tokens are -inf."""
-    heads, table = model.heads, model.trunk.table
-    known_heads = [heads[kind] for kind in ("masked_tokens", "next_token") if kind in heads]
-    head = known_heads[0] if known_heads and isinstance(known_heads[0], MaskedTokensHead | NextTokenHead) else None
-    trunk, masks = model.spec.model, isinstance(head, MaskedTokensHead)
-    is_one = len(trunk.nets) == 1 and not trunk.reads_source and not trunk.mem_len and isinstance(table, Tensor)
-    if head is None or not is_one or not (vocab.mask is not None if masks else trunk.attention_mask == "causal"):
-        raise BadInput(f"task cloze: this {trunk.kind} cannot predict a single word; remove cloze from eval_tasks")
+    head, table = _word_head(model, vocab), model.trunk.table
+    if head is None:
+        kind = model.spec.model.kind
+        raise BadInput(f"task cloze: this {kind} cannot predict a single word; remove cloze from eval_tasks")
+    masks = isinstance(head, MaskedTokensHead)
     assert isinstance(table, Tensor)
     for start in range(0, len(blanks), BATCH):
         some = blanks[start : start + BATCH]
@@ -122,6 +120,22 @@ def _logits(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator
         logits_BV = torch.nn.functional.linear(feature_BD, table, head.bias)
         logits_BV[:, list(vocab.special_ids)] = -torch.inf
         yield logits_BV[:, : vocab.size]
+
+
+def has_word_head(model: Model, vocab: Vocab) -> bool:
+    """Whether a model predicts single tokens: masked tokens, or the next token."""
+    return _word_head(model, vocab) is not None
+
+
+def _word_head(model: Model, vocab: Vocab) -> MaskedTokensHead | NextTokenHead | None:
+    """The head that predicts single tokens; None if the model has none."""
+    heads, trunk = model.heads, model.spec.model
+    head = next((heads[kind] for kind in ("masked_tokens", "next_token") if kind in heads), None)
+    if not isinstance(head, MaskedTokensHead | NextTokenHead):
+        return None
+    is_one = len(trunk.nets) == 1 and not trunk.reads_source and not trunk.mem_len
+    is_readable = vocab.mask is not None if isinstance(head, MaskedTokensHead) else trunk.attention_mask == "causal"
+    return head if is_one and is_readable and isinstance(model.trunk.table, Tensor) else None
 
 
 def _mask_blank(vocab: Vocab, blank: ClozeItem) -> Row:

@@ -36,9 +36,12 @@ class FinetunedModel:
     task: TaskWeights
     vocab: Vocab
 
-    def save(self, folder: Path) -> str:
-        """Write a directory of transformers; return its class. Raises BadInput if no class computes the same."""
-        return task_to_transformers(self.task, self.vocab, folder)
+    def save(self, folder: Path, length: int = 0) -> str:
+        """Write a directory of transformers; return its class. Raises BadInput if no class computes the same.
+
+        `length`: tokens to which its tokenizer truncates sequences; 0: the limit of the model.
+        """
+        return task_to_transformers(self.task, self.vocab, folder, length=length)
 
     @classmethod
     def load(cls, folder: Path) -> "FinetunedModel":
@@ -117,8 +120,8 @@ def score_finetuned(
 def fit_labels(task: Any, kind: str, labels: Sequence[str], folder: Path) -> tuple[Any, str]:
     """The task with its labels in the order of the model's labels, and a note ("" if nothing is unusual).
 
-    Labels match by name, without case. If the model or the task only numbers them (LABEL_0, or "0"), they match by
-    number. Raises BadInput if the model has another kind of head, or if labels of the task are missing.
+    Labels match by name, if possible without case. If the model or the task only numbers them (LABEL_0, or "0"), they
+    match by number. Raises BadInput if the model has another kind of head, or if labels of the task are missing.
     """
     target, *others = task.targets()
     if others or target.kind != kind:
@@ -128,11 +131,11 @@ def fit_labels(task: Any, kind: str, labels: Sequence[str], folder: Path) -> tup
         )
     if kind not in ("row_label", "token_tag"):
         return task, ""
-    ours = {name.casefold(): name for name in task.labels}
-    theirs = [name.casefold() for name in labels]
-    if set(ours) <= set(theirs):
-        ordered = tuple(ours.get(folded, name) for folded, name in zip(theirs, labels, strict=True))
-        return _with_order(task, ordered), ""
+    for form in (str, str.casefold):
+        ours, theirs = {form(name): name for name in task.labels}, [form(name) for name in labels]
+        if len(ours) == len(task.labels) and len(set(theirs)) == len(theirs) and set(ours) <= set(theirs):
+            ordered = tuple(ours.get(name, label) for name, label in zip(theirs, labels, strict=True))
+            return _with_order(task, ordered), ""
     if len(labels) == len(task.labels) and (_are_numbers(task.labels) or _are_numbers(labels)):
         pairs = ", ".join(f"{name} is {label}" for name, label in zip(labels, task.labels, strict=True))
         return task, f"labels match by number: {pairs}"

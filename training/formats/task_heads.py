@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
+from preprocessing.files import of_kind
 from preprocessing.tokenization import Vocab, with_padding, with_template
 from training.architectures import sinusoids_at
 from training.formats import sharded
@@ -59,12 +60,15 @@ def describe_task_export(spec: ModelSpec, pad: int | None, kind: str) -> str:
     return _choose(spec, pad, kind).head.architecture
 
 
-def task_to_transformers(task: TaskWeights, vocab: Vocab, out: Path, *, shard_bytes: int = sharded.SHARD_BYTES) -> str:
+def task_to_transformers(
+    task: TaskWeights, vocab: Vocab, out: Path, *, length: int = 0, shard_bytes: int = sharded.SHARD_BYTES
+) -> str:
     """Write a directory for the Auto class of the task; return the class.
 
     It has model.safetensors (or shards), the tokenizer with the special tokens of the task, and config.json, which is
-    written last. A tokenizer without padding gets a padding token, so that batches can be padded. A bias that the class
-    lacks becomes a part of the bias of the last norm. Raises BadInput if no class computes the same.
+    written last. The tokenizer truncates sequences to `length` tokens; 0: to the limit of the model. A tokenizer
+    without padding gets a padding token, so that batches can be padded. A bias that the class lacks becomes a part of
+    the bias of the last norm. Raises BadInput if no class computes the same.
     """
     choice = _choose(task.spec, vocab.pad, task.kind)
     state, spec = _as_encoder(task.weights, task.spec)
@@ -80,7 +84,8 @@ def task_to_transformers(task: TaskWeights, vocab: Vocab, out: Path, *, shard_by
     (out / "config.json").unlink(missing_ok=True)
     tensors = _tensors(choice, state, spec, task.kind)
     sharded.write(tensors, out, "model", {"format": "pt"}, shard_bytes=shard_bytes)
-    save_tokenizer(vocab, spec.model, out, choice.head.tokenizer)
+    limit = {"model_max_length": min(length, spec.model.longest)} if length else {}
+    save_tokenizer(vocab, spec.model, out, {**choice.head.tokenizer, **limit})
     config = common_config(spec, vocab) | {
         "model_type": choice.format.model_type,
         "architectures": [choice.head.architecture],
@@ -96,7 +101,7 @@ def task_from_transformers(folder: Path) -> TaskWeights:
     Raises BadInput if its class has no head of TASK_KINDS that computes the same as Sesame's.
     """
     config = read_json(folder / "config.json")
-    kind, head = _head_of(folder, config)
+    kind, head, labels = _head_of(folder, config)
     format, spec, tensors = open_folder(folder)
     trunk = {name: weight for name, weight in empty_weights(spec).items() if name.startswith("trunk.")}
     state = convert(folder, format, spec, tensors, trunk)
@@ -112,29 +117,38 @@ def task_from_transformers(folder: Path) -> TaskWeights:
         ) from None
     state |= {name: torch.zeros(len(state[name.replace("bias", "weight")])) for name in last}
     count = len(state[next(name for name in reversed(wanted) if name.endswith("weight"))])
-    return TaskWeights(kind, spec, state, _labels_of(config, kind, count), config)
+    if labels and count != len(labels):
+        raise BadInput(
+            f"{folder / 'model.safetensors'}: its head has {count} outputs, expected {len(labels)} for the {kind} of "
+            "config.json; download both files of the same model"
+        )
+    return TaskWeights(kind, spec, state, labels, config)
 
 
 def describe_task_head(folder: Path) -> tuple[str, tuple[str, ...]]:
     """The kind of target of a directory and the names of its classes, from config.json only. Raises BadInput like
     `task_from_transformers`."""
-    config = read_json(folder / "config.json")
-    kind, _ = _head_of(folder, config)
-    return kind, _labels_of(config, kind, 1 if kind == "row_value" else _num_labels(config))
+    kind, _, labels = _head_of(folder, read_json(folder / "config.json"))
+    return kind, labels
 
 
-def _head_of(folder: Path, config: Mapping[str, Any]) -> tuple[str, TaskHeadClass]:
-    """The kind of target of a directory, and its class."""
-    architecture = (config.get("architectures") or [""])[0]
+def _head_of(folder: Path, config: Mapping[str, Any]) -> tuple[str, TaskHeadClass, tuple[str, ...]]:
+    """The kind of target of a directory, its class, and the names of its labels."""
+    with of_kind(folder / "config.json", "write the directory again with save_pretrained of transformers"):
+        architecture = (config.get("architectures") or [""])[0]
+        count = int(config.get("num_labels") or len(config.get("id2label") or (0, 1)))
+        names = {int(number): str(name) for number, name in (config.get("id2label") or {}).items()}
     format = next((format for format in FORMATS if format.model_type == config.get("model_type")), None)
     heads = dict(format.task_heads) if format else {}
-    is_regression = config.get("problem_type") == REGRESSION or _num_labels(config) == 1
+    is_regression = config.get("problem_type") == REGRESSION or count == 1
     for kind in TASK_KINDS:
         head = heads.get(kind)
         if isinstance(head, TaskHeadClass) and head.architecture == architecture:
             if kind in ("row_label", "row_value") and is_regression != (kind == "row_value"):
                 continue
-            return kind, head
+            has_labels = kind not in ("answer_span", "option_choice")
+            labels = (names.get(at, f"LABEL_{at}") for at in range(1 if kind == "row_value" else count))
+            return kind, head, tuple(labels) if has_labels else ()
     supported = sorted({head.architecture for head in heads.values() if isinstance(head, TaskHeadClass)})
     reasons = dict.fromkeys(head for head in heads.values() if isinstance(head, str))
     expected = f"expected {', '.join(supported)}" if supported else "expected another model_type"
@@ -145,24 +159,12 @@ def _head_of(folder: Path, config: Mapping[str, Any]) -> tuple[str, TaskHeadClas
     )
 
 
-def _num_labels(config: Mapping[str, Any]) -> int:
-    return int(config.get("num_labels") or len(config.get("id2label") or (0, 1)))
-
-
-def _labels_of(config: Mapping[str, Any], kind: str, count: int) -> tuple[str, ...]:
-    """The names of the classes; () for answers and choices, which have none."""
-    if kind in ("answer_span", "option_choice"):
-        return ()
-    names = {int(number): str(name) for number, name in (config.get("id2label") or {}).items()}
-    return tuple(names.get(number, f"LABEL_{number}") for number in range(count))
-
-
 def _labels(task: TaskWeights) -> dict[str, Any]:
     """The keys of config.json about the labels."""
     if not task.labels:
         return {}
     keys: dict[str, Any] = {
-        "id2label": {str(number): name for number, name in enumerate(task.labels)},
+        "id2label": dict(enumerate(task.labels)),  # sorted by number, as by transformers
         "label2id": {name: number for number, name in enumerate(task.labels)},
     }
     problem = {"row_label": "single_label_classification", "row_value": REGRESSION}

@@ -27,7 +27,7 @@ def test_probabilities_are_those_of_transformers(is_masked: bool, tmp_path: Path
     if is_masked:
         theirs = AutoModelForMaskedLM.from_pretrained(folder / EXPORT).eval()
         first, last, _ = vocab.around
-        ids = [*first, *vocab.encode("The "), vocab.mask, *vocab.encode(" fox"), *last]
+        ids = [*first, *vocab.encode("The"), vocab.mask, *vocab.encode(" fox"), *last]
         at = ids.index(vocab.mask)
     else:
         theirs = AutoModelForCausalLM.from_pretrained(folder / EXPORT).eval()
@@ -63,14 +63,24 @@ def test_a_blank_and_the_mask_token_are_the_same_place(tmp_path: Path) -> None:
     assert str(blank).startswith("The ___ fox -> ")
 
 
+def test_a_space_before_a_blank_is_part_of_the_predicted_token(tmp_path: Path) -> None:
+    folder = write_finished_run(DECODER, tmp_path / "run")
+    assert net_of(folder).vocab.encode("The quick ") != net_of(folder).vocab.encode("The quick")
+    blank, end = predict_tokens(folder, ["The quick ___", "The quick"], 3)
+    assert blank.tokens == end.tokens
+
+
 def test_a_text_without_a_place_or_of_a_model_that_cannot_predict_is_refused(tmp_path: Path) -> None:
     encoder = write_finished_run(ENCODER, tmp_path / "encoder", sampling=MASKED)
     stacks = write_finished_run(STACKS, tmp_path / "stacks", sampling=NOISED)
+    vocab = net_of(encoder).vocab
+    mask = vocab.piece(vocab.mask or 0)
     for folder, text, message in (
         (encoder, "The fox", "got 0 blanks, expected one; write ___ at its place"),
         (encoder, "The ___ is ___", "got 2 blanks, expected one"),
         (encoder, "The fox " * 30 + "___", "tokens, expected at most 32; shorten it"),
-        (stacks, "The ___ fox", "cannot predict a single word"),
+        (encoder, f"{mask} is {mask}", "got 2 blanks, expected one"),
+        (stacks, "The ___ fox", "predict: this encoder_decoder cannot predict a single word; use"),
     ):
         with pytest.raises(BadInput, match=message) as refusal:
             predict_tokens(folder, [text])

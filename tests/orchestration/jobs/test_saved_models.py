@@ -13,10 +13,11 @@ from orchestration.jobs import JobFlags, eval_target, evaluate, finetuned_source
 from orchestration.jobs.eval_request import EvalRequest, EvalTarget, tasks_from_words
 from orchestration.jobs.score_plan import TaskPlan, check_flags, plan_tasks
 from orchestration.progress import ignore_progress
+from orchestration.tracking import store_timeout
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import ByteLevelBPE, train
 from tests.orchestration.jobs.runs import make_request, write_questions, write_transformers_directory
-from training.tasks import TaskScore
+from training.tasks import Classification, TaskFile, TaskScore
 
 
 def save(target: EvalTarget, request: EvalRequest, to: Path) -> tuple[list[TaskPlan], list[TaskScore], list[str]]:
@@ -96,10 +97,23 @@ def test_a_saved_model_is_a_model_of_the_mlflow_run_of_its_task(
     import mlflow
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", tracked.uri)
-    answer = mlflow.pyfunc.load_model(f"models:/{model.model_id}").predict(["the film is good"])
+    load = mlflow.pyfunc.load_model
+    answer = load(f"models:/{model.model_id}").predict(["the film is good", "the film is good " * 20])  # over 32 tokens
     assert answer["label"][0] in ("0", "1")
     assert 0 < answer["score"][0] <= 1
     assert "fine-tuned on sst2" in model.tags["mlflow.note.content"]
+    copy = store_timeout.folder_of(model.artifact_location) / "model" / "config.json"
+    assert not copy.samefile(tmp_path / "saved" / "config.json")  # a program may write it in place
+    assert not list(base.folder.glob(".mlflow-*"))
+
+    # another evaluation of the task, and then the model of the first one, which is logged in its own run
+    other = plan_tasks(base, make_request(data, num_seeds=1, max_train_samples=(8,), max_steps=3))
+    evaluate.evaluate(base.folder, other, load_cluster("local"), ignore_progress, tmp_path / "out")
+    saves = saved_models.plan_saves(base, plans, tmp_path / "again")
+    evaluate.evaluate(base.folder, plans, load_cluster("local"), ignore_progress, tmp_path / "out", saves=saves)
+    (same,) = client.search_logged_models([parent.info.experiment_id])
+    assert same.model_id == model.model_id
+    assert run.data.tags["sesame.scores"] == plans[0].stage.folder.name
 
 
 def test_several_tasks_are_saved_below_the_directory(
@@ -145,6 +159,35 @@ def test_a_directory_that_is_not_empty_is_refused_before_training(
     with pytest.raises(BadInput, match="saved: exists and is not an empty directory; use another directory"):
         save(target, make_request(data, num_seeds=2), tmp_path / "saved")
     assert len(trial_names) == 1
+
+
+def test_a_directory_that_cannot_be_written_is_refused_before_training(
+    target: EvalTarget, data: Path, trial_names: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match=r"--save .*file/saved: .*file: Not a directory; use another directory"):
+        save(target, make_request(data), tmp_path / "file" / "saved")
+    with pytest.raises(BadInput, match=r"--save /proc/saved: /proc: .*; use another directory"):
+        save(target, make_request(data), Path("/proc/saved"))
+    assert not trial_names
+
+
+def test_results_of_trials_that_were_deleted_are_named(
+    target: EvalTarget, data: Path, trial_names: list[str], tmp_path: Path
+) -> None:
+    request = make_request(data, num_seeds=1)
+    evaluate.evaluate(target.folder, plan_tasks(target, request), load_cluster("local"), ignore_progress)
+    for file in (target.folder / "scores" / "cells").iterdir():
+        file.unlink()
+    with pytest.raises(BadInput, match=r"its trials in .*cells are missing; delete stage\.json in this directory"):
+        save(target, request, tmp_path / "saved")
+
+
+def test_the_only_fine_tuning_of_the_pretrained_model_is_the_only_trial(
+    target: EvalTarget, data: Path, trial_names: list[str], tmp_path: Path
+) -> None:
+    _, _, notes = save(target, make_request(data, num_seeds=1, with_baseline=True), tmp_path / "saved")
+    assert "(the only trial)" in notes[0]
 
 
 @pytest.mark.parametrize(
@@ -202,6 +245,35 @@ def test_a_class_that_computes_something_else_is_refused(tmp_path: Path) -> None
         BadInput, match=r"got ElectraForSequenceClassification, expected ElectraForQuestionAnswering, .* has a GELU"
     ):
         finetuned_source.find_finetuned(tmp_path)
+
+
+def test_other_examples_and_other_metrics_have_no_comparison_with_the_saved_scores(
+    target: EvalTarget, data: Path, trial_names: list[str], tmp_path: Path
+) -> None:
+    save(target, make_request(data, num_seeds=1), tmp_path / "saved")
+    saved, request = open_saved(tmp_path / "saved", tmp_path / "out")
+    (task,) = request.tasks
+    assert isinstance(task, TaskFile)
+    assert isinstance(task.task, Classification)
+    other = replace(task, task=replace(task.task, metrics=("macro_f1",)))
+    assert score_saved(saved, replace(request, tasks=[other]))[1] == []
+    file = data / "SST-2" / "dev.tsv"
+    file.write_text(file.read_text() + "the plot is good\t1\n")
+    assert score_saved(saved, request)[1] == ["sst2: its examples are not those of the time of saving"]
+
+
+def test_a_missing_data_directory_is_not_used(
+    target: EvalTarget, data: Path, trial_names: list[str], tmp_path: Path
+) -> None:
+    save(target, make_request(data, num_seeds=1), tmp_path / "saved")
+    data.rename(tmp_path / "moved")
+    _, request = open_saved(tmp_path / "saved", tmp_path / "out")
+    assert request.task_data_dir is None
+    file = tmp_path / "saved" / "sesame.json"
+    about = json.loads(file.read_text())
+    file.write_text(json.dumps({name: value for name, value in about.items() if name != "data"}))
+    with pytest.raises(BadInput, match=r"sesame\.json: is damaged \(data is missing\); evaluate the model with --save"):
+        open_saved(tmp_path / "saved", tmp_path / "out")
 
 
 def test_options_of_fine_tuning_have_no_effect_on_a_fine_tuned_model(

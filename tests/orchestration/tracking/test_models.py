@@ -320,7 +320,7 @@ def test_card_of_a_model_that_an_older_version_logged_is_updated_alike(
         models.update_card(tracked, tmp_path / "export")
         cards.append(client.get_logged_model(output.model_id).tags["mlflow.note.content"])
     assert cards[0] == cards[1]
-    assert "/pretraining" in cards[0], "its pipeline does not use all weights"
+    assert "`pretraining/` has the whole model" in cards[0]
 
 
 def test_deleted_models_and_versions_stop_no_scores_and_no_registration(

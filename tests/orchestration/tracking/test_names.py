@@ -201,7 +201,7 @@ def test_reported_scores_of_all_recipes_and_tasks_have_valid_names(
     for name in ("score_page", "_question_table", "_note", "_datasets"):
         monkeypatch.setattr(score_records, name, lambda *_: "")
     tasks = [load_task(name) for name in all_names("tasks") if name != "unavailable"]
-    plan: Any = SimpleNamespace(kind="")
+    plan: Any = SimpleNamespace(kind="", stage=SimpleNamespace(folder=Path("scores")))
     every, pairs = dict[str, str](), 0
     for recipe in all_names("recipes"):
         expected = load(recipe).reported_results

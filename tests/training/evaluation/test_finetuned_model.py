@@ -153,6 +153,14 @@ def test_labels_match_by_name_or_by_number(
     assert (task.labels, task.positive_label, actual) == (expected, positive, note)
 
 
+def test_labels_that_differ_only_in_case_match_exactly() -> None:
+    task = replace(TASK, labels=("A", "a"), metrics=("accuracy",))
+    for labels in (("A", "a"), ("a", "A")):
+        assert fit_labels(task, "row_label", labels, Path("m"))[0].labels == labels
+    with pytest.raises(BadInput, match=r"invalid labels of m/config\.json: got a, a, expected no, yes"):
+        fit_labels(TASK, "row_label", ("a", "a"), Path("m"))
+
+
 def test_other_labels_and_other_heads_are_refused() -> None:
     with pytest.raises(BadInput, match=r"labels of m/config\.json: got a, b, expected no, yes as in the task"):
         fit_labels(TASK, "row_label", ("a", "b"), Path("m"))

@@ -202,3 +202,46 @@ def test_a_head_without_an_equal_class_is_refused(name: str, kind: str) -> None:
     with pytest.raises(BadInput, match=r"no class of transformers computes the same as this [a-z_]+: .+") as refused:
         describe_task_export(spec, vocab.pad, kind)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id2label": ["a", "b"]}, r"config\.json: is damaged \('list' object"),
+        ({"id2label": {"zero": "a", "one": "b"}}, r"config\.json: is damaged \(invalid literal"),
+        ({"num_labels": "two"}, r"config\.json: is damaged \(invalid literal"),
+        (
+            {"id2label": {"0": "a", "1": "b", "2": "c", "3": "d"}},
+            r"its head has [23] outputs, expected 4 for the row_label",
+        ),
+    ],
+)
+def test_labels_in_config_json_that_do_not_fit_are_refused(
+    change: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    task, vocab, _ = finetuned("bert_base", "row_label")
+    task_to_transformers(task, vocab, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(BadInput, match=message) as refused:
+        task_from_transformers(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_tokenizer_truncates_to_the_length_of_the_fine_tuning(tmp_path: Path) -> None:
+    task, vocab, _ = finetuned("bert_base", "row_label")
+    task_to_transformers(task, vocab, tmp_path, length=8)
+    _, tokenizer = their_model(tmp_path)
+    row = Template(vocab, 8).row("the film is good " * 9)
+    assert tokenizer("the film is good " * 9, truncation=True)["input_ids"] == row.ids.tolist()
+    assert len(row.ids) == 8
+
+
+def test_labels_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    task, vocab, _ = finetuned("bert_base", "row_label")
+    names = tuple(f"label {12 - number}" for number in range(12))
+    head = {name: torch.zeros(12, *weight.shape[1:]) for name, weight in task.weights.items() if ".classify." in name}
+    task_to_transformers(replace(task, weights={**task.weights, **head}, labels=names), vocab, tmp_path)
+    assert tuple(json.loads((tmp_path / "config.json").read_text())["id2label"].values()) == names
+    assert task_from_transformers(tmp_path).labels == names
