@@ -4,7 +4,8 @@ The data loader and the pipeline that materializes examples both call `ExampleDa
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, get_args
 
@@ -20,7 +21,7 @@ from preprocessing.row_plans import RowOrder, RowPlans, TokenPositions
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import ON_DEMAND, OPTIONAL, Ints, Row
 from preprocessing.shards import TokenStore
-from preprocessing.spec import kind_of
+from preprocessing.spec import choices_by_key, kind_of
 from preprocessing.tokenization import KINDS, Vocab
 
 UNMIXED: Final = "use a corpus file without `mixture`, or give --data PATH without GROUP="
@@ -252,8 +253,25 @@ def _explain_missing_column(column: str, parts: Mapping[str, Packing | Masking |
     """The part of a recipe that should produce a missing column, with the kinds that can produce it."""
     for room, union in _UNIONS.items():
         if kinds := [kind_of(member) for member in get_args(union) if column in member.possible_columns]:
-            return f"which {room} {parts[room].kind!r} does not produce: use {room} kind {_one_of(map(repr, kinds))}"
+            without = f"which {room} {parts[room].kind!r} does not produce"
+            if parts[room].kind in kinds:
+                return f"{without} with {_explain_keys(column, parts[room])}"
+            return f"{without}: use {room} kind {_one_of(map(repr, kinds))}"
     raise ValueError(f"no part produces column {column!r}")
+
+
+def _explain_keys(column: str, part: Packing | Masking | Objective) -> str:
+    """The key that keeps a part from producing a column, and its other values: "negatives none: use negatives ..."."""
+    kind: Any = type(part)
+    for name, choices in choices_by_key(kind).items():
+        having = []
+        for value in choices:
+            with suppress(ValueError):  # a value that does not fit the other keys
+                other: Any = replace(part, **{name: value})
+                having += [value] * (column in other.produced_columns)
+        if having:
+            return f"{name} {getattr(part, name)!r}: use {name} {_one_of(map(repr, having))}"
+    return "these keys: change them"
 
 
 def _kinds_with(role: str) -> list[str]:

@@ -87,7 +87,7 @@ def spec(cls: type[T]) -> type[T]:
     def fill_and_check(self: Any, **values: Any) -> None:
         fill(self, **values)
         kind: Any = type(self)
-        choices = _choices_by_key(kind)
+        choices = choices_by_key(kind)
         for name in values.keys() & choices.keys():
             _require_choice(name, values[name], choices[name])
 
@@ -96,7 +96,7 @@ def spec(cls: type[T]) -> type[T]:
 
 
 @cache
-def _choices_by_key(part: type) -> dict[str, tuple[Any, ...]]:
+def choices_by_key(part: type) -> dict[str, tuple[Any, ...]]:
     """The values that the Literal of each key lists, for a single value or for the elements of a tuple."""
     found = {name: _literals(annotation) for name, annotation in get_type_hints(part).items()}
     return {name: choices for name, choices in found.items() if choices}

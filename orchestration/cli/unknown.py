@@ -15,7 +15,7 @@ def explain_command(word: str) -> str:
     """
     from orchestration.config import find_nearest, glossary, invalid
 
-    nearest = glossary.COMMANDS.get(word.lower()) or find_nearest(word, verbs.VERBS)
+    nearest = glossary.COMMANDS.get(glossary.plain(word.lower())) or find_nearest(word, verbs.VERBS)
     remedy = f"did you mean {nearest}?" if nearest else "see `sesame --help`"
     return invalid("command", word, "a command that `sesame --help` lists", remedy)
 

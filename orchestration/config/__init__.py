@@ -8,7 +8,7 @@ serialize.py writes a recipe as YAML. epochs.py converts epochs to steps, and sh
 own_task.py makes a task from a table of the user.
 """
 
-from orchestration.config.checks import check, find_ignored_keys, find_remarks
+from orchestration.config.checks import check, check_schedules, find_ignored_keys, find_remarks
 from orchestration.config.epochs import describe_epochs, has_epochs, resolve_epochs
 from orchestration.config.error_messages import explain_option, find_nearest, invalid
 from orchestration.config.keys import (
@@ -42,6 +42,7 @@ __all__ = [
     "add_task",
     "beside_first",
     "check",
+    "check_schedules",
     "compute_digest",
     "describe_epochs",
     "describe_shortening",

@@ -354,7 +354,7 @@ def _check_numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
         )
     if late := [step for step in cluster.skip_steps if step > recipe.num_steps]:
         yield invalid("cluster.skip_steps", str(late[0]), f"steps up to {recipe.num_steps}, the last one", "remove it")
-    yield from _check_schedules(recipe)
+    yield from check_schedules(recipe)
 
 
 def _check_lengths(recipe: Recipe) -> Iterator[str]:
@@ -405,7 +405,7 @@ def find_remarks(recipe: Recipe, cluster: Cluster) -> list[str]:
     return found
 
 
-def _check_schedules(recipe: Recipe) -> Iterator[str]:
+def check_schedules(recipe: Recipe) -> Iterator[str]:
     """Learning rates that never reach their peak, and keys that contradict each other."""
     first, *others = cycles(recipe.optimizer, recipe.phases)
     until = "the steps before the next peak" if others else "the steps of the run"

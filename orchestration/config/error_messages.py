@@ -50,6 +50,10 @@ def explain_unknown_name(name: str, folder: str, known: Sequence[str], groups: f
     family = [one for one in known if one.startswith(f"{glossary.plain(name.lower())}_")]
     nearest = find_nearest(name.lower(), [*known, *groups], cutoff=0.6)
     remedy = f"did you mean {nearest}?" if nearest else "use one of them, or the path of a file"
+    first = glossary.plain(name.lower()).partition("_")[0]
+    if not family and not nearest.startswith(first):
+        family = [one for one in known if one == first or one.startswith(f"{first}_")]  # gpt2 for gpt2_small
+        remedy = f"did you mean {family[0]}?" if len(family) == 1 else remedy
     if 1 < len(family) <= _MAX_FAMILY and glossary.plain(name.lower()) not in known:
         remedy = f"did you mean one of {', '.join(family)}?"
     if folder == "clusters":
@@ -391,7 +395,8 @@ def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
         return messages
     if meant := _key_elsewhere(problem):
         return _unknown_key(problem, f"a key of {_join_path(parent) or 'the file'}", f"did you mean {meant}?", meant)
-    nearest = find_nearest(name, keys)
+    begins = next((one for one in keys if one.startswith(f"{glossary.plain(name)}_")), "")
+    nearest = begins or find_nearest(name, keys, cutoff=0.6)
     foreign = find_nearest(name, [*keys, *glossary.names(file)], cutoff=0.8)
     if (key := glossary.key_of(foreign, file)) and foreign not in keys:
         return _foreign_key(problem, key, keys, foreign)
@@ -405,6 +410,8 @@ def _key_elsewhere(problem: _Problem) -> str:
     """The first key of the file whose last part is the name of the unknown key; otherwise the only key of all kinds
     with this name; "" if there is none."""
     name = glossary.plain(str(problem.path[-1]))
+    if name == "kind":  # a key of most parts
+        return ""
     found = (leaf for leaf in iterate_leaves(problem.root, problem.data) if leaf.split(".")[-1] == name)
     declared = set(_find_declared(problem.root, name, ()))
     return next(found, "") or (declared.pop() if len(declared) == 1 else "")

@@ -108,6 +108,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
         "num_processes",
         "world_size",
         "num_gpus",
+        "gpus",
         "nnodes",
         "num_nodes",
         "nodes",
@@ -264,7 +265,7 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "sinus": ("sinusoidal",),
     "fixed": ("sinusoidal",),
     "parquet": ("table",),
-    "arrow": ("table",),
+    "arrow": ("datasets", "table"),
     "feather": ("table",),
     "datasets": ("table",),
     "json_lines": ("jsonl",),
@@ -289,12 +290,15 @@ ABSENT: Final[Mapping[str, tuple[str, str]]] = {
     "scale": ("the option --scale", "use this option"),
     "holdout_ratio": ("the option --holdout-ratio", "use this option"),
     "resume": ("the option --resume", "use this option"),
+    **dict.fromkeys(("finetune", "fine_tune", "finetuning"), ("a list of tasks, eval_tasks", "use this key")),
     "report_to": ("no such key, because MLflow records each run", "leave it out"),
 }
 
 # Name elsewhere of a command -> our command.
 COMMANDS: Final[Mapping[str, str]] = {
     "finetune": "eval",
+    "fine_tune": "eval",
+    "score": "eval",
     "evaluate": "eval",
     "test": "eval",
     "pretrain": "train",
@@ -302,6 +306,9 @@ COMMANDS: Final[Mapping[str, str]] = {
     "preprocess": "corpus",
     "tokenize": "corpus",
     "prepare": "corpus",
+    "build": "corpus",
+    "predict": "generate",
+    "sample": "generate",
     "convert": "export",
     "list": "recipes",
     "ls": "recipes",

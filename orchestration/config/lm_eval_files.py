@@ -1,12 +1,12 @@
 """Reads a task file of lm-eval as a task: a YAML file without Python code, whose data are local files.
 
-KEYS and METRICS are the only places that know lm-eval's names. A key that changes a prompt or a score, and is not
+KEYS and OUTPUT_TYPES are the only places that know lm-eval's names. A key that changes a prompt or a score, and is not
 supported, is refused by its name.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ from orchestration.config.library import is_shipped_task
 from preprocessing.errors import BadInput
 from training.files import CsvFormat, DatasetsFormat, Formats, JsonlFormat, ParquetFormat, TableFormat
 from training.tasks import (
-    Generation,
     GenerationSettings,
     Kinds,
     LmEvalGeneration,
@@ -51,28 +50,7 @@ KEYS: Final[Mapping[str, str]] = {  # keys of lm-eval, and the keys of the task 
     "generation_kwargs": "task.generation",
     "filter_list": "task.generation",
 }
-METRICS: Final[Mapping[str, Mapping[str, str]]] = {  # metrics of lm-eval by output type; the first ones are its default
-    "multiple_choice": {
-        "acc": "accuracy",
-        "acc_norm": "accuracy_character",
-        "acc_bytes": "accuracy_byte",
-        "acc_mutual_info": "accuracy_unconditional",
-    },
-    "loglikelihood": {"perplexity": "perplexity", "acc": "last_word"},
-    "loglikelihood_rolling": {
-        "word_perplexity": "word_perplexity",
-        "byte_perplexity": "byte_perplexity",
-        "bits_per_byte": "bits_per_byte",
-    },
-    "generate_until": {"exact_match": "exact_match"},
-}
-DEFAULTS: Final = {
-    "multiple_choice": ("acc", "acc_norm"),
-    "loglikelihood": ("perplexity", "acc"),
-    "loglikelihood_rolling": ("word_perplexity", "byte_perplexity", "bits_per_byte"),
-    "generate_until": ("exact_match",),
-}
-_AGGREGATIONS: Final = {
+_AGGREGATIONS: Final = {  # of the metrics that are not means
     "perplexity": "perplexity",
     "word_perplexity": "weighted_perplexity",
     "byte_perplexity": "weighted_perplexity",
@@ -123,33 +101,86 @@ def is_lm_eval_file(path: Path) -> bool:
 
 def load_lm_eval_task(path: Path) -> TaskFile:
     """The task of an lm-eval file. BadInput in one line if it needs Python code or has a key that is not supported."""
-    where, found = str(path), _read(path, ())
-    if isinstance(found.get("task"), list) or "group" in found:
-        raise _error(where, "group", "a group of tasks", "a file with one task", "name the files of its tasks")
-    for name, value in found.items():
-        _check_key(where, name, value)
-    kind = found.get("output_type", "generate_until")
-    if kind not in METRICS:
-        raise _error(where, "output_type", repr(kind), " or ".join(METRICS), "change the file")
-    metrics = _metrics(where, found, kind)
-    evaluated = _splits(where, found, metrics)
-    name = _text(where, found, "task") or path.stem
-    name = f"lm_eval_{name}" if is_shipped_task(name) else name
+    where = str(path)
     try:
+        keys = _Keys(where, _read(path, ()))
+        keys.check()
+        kind = keys.text("output_type", "generate_until")
+        if kind not in OUTPUT_TYPES:
+            raise keys.error("output_type", repr(kind), " or ".join(OUTPUT_TYPES), "change the file")
+        output = OUTPUT_TYPES[kind]
+        metrics = _metrics(keys, kind)
+        name = keys.text("task") or path.stem
         return TaskFile(
-            name=name,
+            name=f"lm_eval_{name}" if is_shipped_task(name) else name,
             description=f"lm-eval task of {path.name}",
-            citation=str(path),
-            files=evaluated,
-            task=_kind(where, found, kind, metrics),
-            note=_note(found, kind),
+            citation=where,
+            files=_splits(keys, kind, metrics),
+            task=output.make(keys, metrics),
+            note=_note(output),
         )
+    except BadInput:
+        raise
     except ValueError as error:
         raise BadInput(f"{where}: {error}; change the file") from None
 
 
-def _error(where: str, key: str, got: str, expected: str, remedy: str) -> BadInput:
-    return BadInput(f"{where}: {invalid(key, got, expected, remedy)}")
+@dataclass(frozen=True)
+class _Keys:
+    """The keys of a file, and one-line errors that begin with its path."""
+
+    where: str
+    found: Mapping[str, Any]
+
+    def error(self, key: str, got: str, expected: str, remedy: str) -> BadInput:
+        return BadInput(f"{self.where}: {invalid(key, got, expected, remedy)}")
+
+    def check(self) -> None:
+        """Raise BadInput if a key needs Python code or is not supported."""
+        if isinstance(self.found.get("task"), list) or "group" in self.found:
+            raise self.error("group", "a group of tasks", "a file with one task", "name the files of its tasks")
+        for name, value in self.found.items():
+            if functions := list(_functions(value, set())):
+                remedy = "rewrite it, since no code is run"
+                raise self.error(str(name), f"!function {functions[0]}", "a template of Jinja", remedy)
+            is_unset = value in (None, False, "", [], {}) or (name, value) == ("repeats", 1)
+            if not (name in KEYS or name in _IGNORED or is_unset):
+                expected = f"one of {', '.join(KEYS)}"
+                raise self.error(str(name), "a key", expected, "remove it, or score this task with lm-eval")
+
+    def text(self, name: str, default: str = "") -> str:
+        """A key with text. A number is text, too: lm-eval reads `doc_to_target: 0` as the first choice."""
+        value = self.found.get(name)
+        return default if value is None else self.text_of(name, value)
+
+    def text_of(self, name: str, value: Any) -> str:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise self.error(name, repr(value), "text", "change the file")
+        return str(value)
+
+    def template(self, name: str) -> str:
+        value = self.found.get(name)
+        text = str(value) if isinstance(value, list) else self.text(name)
+        if why := check_template(text):
+            raise self.error(name, f"a template that is not valid ({why})", "a template of Jinja", "correct it")
+        return text
+
+    def mapping(self, name: str, known: Sequence[str]) -> dict[str, Any]:
+        """A key with keys of its own, {} if it is not given. BadInput if one of them is not among the known ones."""
+        value = self.found.get(name) or {}
+        if not isinstance(value, dict):
+            raise self.error(name, repr(value), "keys with values", "change the file")
+        if strange := [one for one in value if one not in known]:
+            remedy = "remove it, or score this task with lm-eval"
+            raise self.error(f"{name}.{strange[0]}", "a key", " or ".join(known), remedy)
+        return value
+
+    def mappings(self, name: str, value: Any) -> list[dict[str, Any]]:
+        """A list whose elements have keys; an element alone is a list, too."""
+        elements = value if isinstance(value, list) else [value]
+        if strange := [one for one in elements if not isinstance(one, dict)]:
+            raise self.error(name, repr(strange[0]), "a list whose elements have keys", "change the file")
+        return elements
 
 
 def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
@@ -171,204 +202,214 @@ def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     given = found.get("include", [])
     for one in given if isinstance(given, list) else [given]:
         if not isinstance(one, str):
-            raise _error(str(path), "include", repr(one), "paths", "write the path of a file")
+            raise _Keys(str(path), {}).error("include", repr(one), "paths", "write the path of a file")
         merged |= _read(path.parent / one, (*above, path.resolve()))
     return merged | found
 
 
-def _check_key(where: str, name: str, value: Any) -> None:
-    """Raise BadInput if a key needs Python code or is not supported."""
-    if functions := list(_functions(value)):
-        raise _error(
-            where, str(name), f"!function {functions[0]}", "a template of Jinja", "rewrite it, since no code is run"
-        )
-    if name in KEYS or name in _IGNORED or value in (None, False, "", [], {}) or (name, value) == ("repeats", 1):
-        return
-    raise _error(where, str(name), "a key", f"one of {', '.join(KEYS)}", "remove it, or score this task with lm-eval")
-
-
-def _functions(value: Any) -> Any:
+def _functions(value: Any, seen: set[int]) -> Iterator[_Function]:
+    """The functions in a value. Each list is visited once: an alias may stand in many places, or in itself."""
     if isinstance(value, _Function):
         yield value
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from _functions(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _functions(one)
+    elif isinstance(value, dict | list) and id(value) not in seen:
+        seen.add(id(value))
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _functions(one, seen)
 
 
-def _text(where: str, found: Mapping[str, Any], name: str, default: str = "") -> str:
-    """A key with text. A number is text, too: lm-eval reads `doc_to_target: 0` as the first choice."""
-    value = found.get(name)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise _error(where, name, repr(value), "text", "change the file")
-    return str(value)
+# The output types
 
 
-def _template(where: str, found: Mapping[str, Any], name: str) -> str:
-    value = found.get(name)
-    text = str(value) if isinstance(value, list) else _text(where, found, name)
-    if why := check_template(text):
-        raise _error(where, name, f"a template that is not valid ({why})", "a template of Jinja", "correct it")
-    return text
+@dataclass(frozen=True)
+class _OutputType:
+    """An output type of lm-eval: its metrics, and the task that it becomes."""
+
+    metrics: Mapping[str, str]  # names of lm-eval, and those of the task
+    default_metrics: tuple[str, ...]  # lm-eval's, if the file has no metric_list
+    make: Callable[[_Keys, tuple[str, ...]], Kinds]
+    note: str = ""  # differences from lm-eval's scores
+    needs: tuple[str, ...] = ("doc_to_text", "doc_to_target")
 
 
-def _metrics(where: str, found: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    known, given = METRICS[kind], found.get("metric_list")
-    if given is None:
-        return tuple(known[name] for name in DEFAULTS[kind])
-    metrics = list[str]()
-    for one in given if isinstance(given, list) else [given]:
-        name = one.get("metric") if isinstance(one, dict) else one
-        if not isinstance(one, dict) or name not in known:
-            raise _error(where, "metric_list", repr(name), f"{' or '.join(known)} for {kind}", "remove this metric")
-        expected = _AGGREGATIONS.get(str(name), "mean")
-        if one.get("aggregation", expected) != expected:
-            raise _error(where, f"{name}.aggregation", repr(one["aggregation"]), expected, "remove this metric")
-        if more := [key for key in one if key not in ("metric", "aggregation", "higher_is_better") and one[key]]:
-            raise _error(where, f"metric_list.{name}", f"the option {more[0]}", "none", "remove this option")
-        metrics.append(known[str(name)])
-    return tuple(dict.fromkeys(metrics))
-
-
-def _kind(where: str, found: Mapping[str, Any], kind: str, metrics: tuple[str, ...]) -> Kinds:
-    if kind == "loglikelihood_rolling":
-        return PerplexityTask(metrics=metrics)
-    if kind == "generate_until":
-        return _generation(where, found, metrics)
-    delimiter = _text(where, found, "target_delimiter", " ") if kind == "multiple_choice" else ""
-    labelled: dict[str, Any] = {"label": "label", "labels": tuple(map(str, range(_MOST_LABELS)))}
+def _make_choice(keys: _Keys, metrics: tuple[str, ...]) -> Kinds:
     return LoglikelihoodChoice(
         context="{contexts}",
         choices=("{continuations}",),
-        target_delimiter=delimiter,
+        target_delimiter=keys.text("target_delimiter", " "),
         metrics=metrics,
-        **(labelled if kind == "multiple_choice" else {}),
+        label="label",
+        labels=tuple(map(str, range(_MOST_LABELS))),
     )
 
 
-def _generation(where: str, found: Mapping[str, Any], metrics: tuple[str, ...]) -> Generation:
+def _make_likelihood(keys: _Keys, metrics: tuple[str, ...]) -> Kinds:
+    return LoglikelihoodChoice(context="{contexts}", choices=("{continuations}",), target_delimiter="", metrics=metrics)
+
+
+def _make_rolling(keys: _Keys, metrics: tuple[str, ...]) -> Kinds:
+    return PerplexityTask(metrics=metrics)
+
+
+def _make_generation(keys: _Keys, metrics: tuple[str, ...]) -> Kinds:
     """Greedy generation until one of the stop texts, by default the delimiter of examples."""
-    given = found.get("generation_kwargs") or {}
-    known = ("until", "max_gen_toks", "max_new_tokens", "do_sample", "temperature")
-    if strange := [name for name in given if name not in known]:
-        raise _error(where, f"generation_kwargs.{strange[0]}", "a key", " or ".join(known), "remove it")
-    is_sampled = given.get("do_sample", float(given.get("temperature") or 0) > 0)
-    if is_sampled:
-        raise _error(where, "generation_kwargs.do_sample", "sampling", "greedy decoding", "set do_sample: false")
-    until = given.get("until", found.get("fewshot_delimiter", "\n\n"))
+    given = keys.mapping("generation_kwargs", ("until", "max_gen_toks", "max_new_tokens", "do_sample", "temperature"))
+    temperature = given.get("temperature") or 0
+    if given.get("do_sample", float(keys.text_of("generation_kwargs.temperature", temperature)) > 0):
+        raise keys.error("generation_kwargs.do_sample", "sampling", "greedy decoding", "set do_sample: false")
+    until = given.get("until", keys.text("fewshot_delimiter", "\n\n"))
     stop = tuple(until) if isinstance(until, list) else (until,)
     if not all(isinstance(one, str) for one in stop):
-        raise _error(where, "generation_kwargs.until", repr(until), "a text or a list of texts", "change it")
+        raise keys.error("generation_kwargs.until", repr(until), "a text or a list of texts", "change it")
     one = next((text for text in stop if len(text) == 1), "")  # ends the generation of an answer early
     longest = given.get("max_gen_toks", given.get("max_new_tokens", _LONGEST))
-    _check_filters(where, found)
+    if type(longest) is not int or longest < 1:
+        raise keys.error("generation_kwargs.max_gen_toks", repr(longest), "an integer of at least 1", "change it")
+    _check_filters(keys)
     how = GenerationSettings(zero_shot=True, until=one, max_new_tokens=longest, max_source_length=0)
     return LmEvalGeneration(prompt="{prompt}", answer="{answers}", stop=stop, generation=how, metrics=metrics)
 
 
-def _check_filters(where: str, found: Mapping[str, Any]) -> None:
+def _check_filters(keys: _Keys) -> None:
     """Raise BadInput for filters other than those that take the first answer and remove blanks."""
-    for one in found.get("filter_list") or []:
-        for step in one.get("filter", []) if isinstance(one, dict) else [{}]:
-            name = step.get("function") if isinstance(step, dict) else None
-            if name not in ("take_first", "remove_whitespace"):
-                expected = "take_first or remove_whitespace"
-                raise _error(where, "filter_list", repr(name), expected, "remove it, or score this task with lm-eval")
+    for one in keys.mappings("filter_list", keys.found.get("filter_list") or []):
+        for step in keys.mappings("filter_list.filter", one.get("filter") or []):
+            if step.get("function") not in ("take_first", "remove_whitespace"):
+                got, expected = repr(step.get("function")), "take_first or remove_whitespace"
+                raise keys.error("filter_list", got, expected, "remove it, or score this task with lm-eval")
 
 
-def _note(found: Mapping[str, Any], kind: str) -> str:
-    named = ", ".join(f"{theirs} is {ours}" for theirs, ours in METRICS[kind].items() if theirs != ours)
-    notes = [f"Names of lm-eval: {named}." if named else ""]
-    if kind == "multiple_choice":
-        notes.append("Equally likely choices share the credit; lm-eval takes the first of them.")
-    if kind == "loglikelihood_rolling":
-        notes.append("Windows have the trained sequence length, as in other perplexity tasks of Sesame.")
-    if kind == "generate_until":
-        notes.append("Blanks around an answer do not count, as with lm-eval's filter remove_whitespace.")
-    return " ".join(filter(None, notes))
+OUTPUT_TYPES: Final[Mapping[str, _OutputType]] = {
+    "multiple_choice": _OutputType(
+        {
+            "acc": "accuracy",
+            "acc_norm": "accuracy_character",
+            "acc_bytes": "accuracy_byte",
+            "acc_mutual_info": "accuracy_unconditional",
+        },
+        ("acc", "acc_norm"),
+        _make_choice,
+        "Equally likely choices share the credit; lm-eval takes the first of them.",
+        needs=("doc_to_text", "doc_to_target", "doc_to_choice"),
+    ),
+    "loglikelihood": _OutputType(
+        {"perplexity": "perplexity", "acc": "last_word"}, ("perplexity", "acc"), _make_likelihood
+    ),
+    "loglikelihood_rolling": _OutputType(
+        {name: name for name in ("word_perplexity", "byte_perplexity", "bits_per_byte")},
+        ("word_perplexity", "byte_perplexity", "bits_per_byte"),
+        _make_rolling,
+        "Windows have the trained sequence length, as in other perplexity tasks of Sesame.",
+        needs=("doc_to_target",),
+    ),
+    "generate_until": _OutputType(
+        {"exact_match": "exact_match"},
+        ("exact_match",),
+        _make_generation,
+        "Blanks around an answer do not count, as with lm-eval's filter remove_whitespace.",
+    ),
+}
+
+
+def _metrics(keys: _Keys, kind: str) -> tuple[str, ...]:
+    output, given = OUTPUT_TYPES[kind], keys.found.get("metric_list")
+    if given is None:
+        return tuple(output.metrics[name] for name in output.default_metrics)
+    metrics = list[str]()
+    for one in keys.mappings("metric_list", given):
+        name = one.get("metric")
+        if not isinstance(name, str) or name not in output.metrics:
+            expected = f"{' or '.join(output.metrics)} for {kind}"
+            raise keys.error("metric_list", repr(name), expected, "remove this metric")
+        expected = _AGGREGATIONS.get(name, "mean")
+        if one.get("aggregation", expected) != expected:
+            raise keys.error(f"{name}.aggregation", repr(one["aggregation"]), expected, "remove this metric")
+        if more := [key for key in one if key not in ("metric", "aggregation", "higher_is_better") and one[key]]:
+            raise keys.error(f"metric_list.{name}", f"the option {more[0]}", "none", "remove this option")
+        metrics.append(output.metrics[name])
+    return tuple(dict.fromkeys(metrics))
+
+
+def _note(output: _OutputType) -> str:
+    named = ", ".join(f"{theirs} is {ours}" for theirs, ours in output.metrics.items() if theirs != ours)
+    return " ".join(filter(None, (f"Names of lm-eval: {named}." if named else "", output.note)))
 
 
 # The files
 
 
-def _splits(where: str, found: Mapping[str, Any], metrics: tuple[str, ...]) -> dict[str, SplitRecords]:
+def _splits(keys: _Keys, kind: str, metrics: tuple[str, ...]) -> dict[str, SplitRecords]:
     """The split that lm-eval scores: test, or validation if there is no test split."""
-    test, validation = (_text(where, found, f"{name}_split") for name in ("test", "validation"))
+    test, validation = keys.text("test_split"), keys.text("validation_split")
     if not (test or validation):
-        raise _error(where, "test_split", "no split", "test_split or validation_split", "name a split")
-    config = found.get("fewshot_config") or {}
-    if strange := [name for name in config if name not in ("sampler", "split")]:
-        raise _error(where, f"fewshot_config.{strange[0]}", "a key", "sampler or split", "remove it")
-    number = found.get("num_fewshot") or 0
-    named = config.get("split") or _text(where, found, "fewshot_split")
-    shots = named or _text(where, found, "training_split") or validation or test
+        raise keys.error("test_split", "no split", "test_split or validation_split", "name a split")
+    config = keys.mapping("fewshot_config", ("sampler", "split"))
+    sampler = config.get("sampler", "default")
+    if sampler not in ("default", "first_n"):
+        raise keys.error("fewshot_config.sampler", repr(sampler), "default or first_n", "change it")
+    split = config.get("split")
+    named = keys.text("fewshot_split") if split is None else keys.text_of("fewshot_config.split", split)
+    number = keys.found.get("num_fewshot") or 0
     if not isinstance(number, int) or number < 0:
-        raise _error(where, "num_fewshot", repr(number), "an integer of at least 0", "change the number")
-    if config.get("sampler", "default") not in ("default", "first_n"):
-        raise _error(where, "fewshot_config.sampler", repr(config["sampler"]), "default or first_n", "change it")
-    choices = found.get("doc_to_choice")
-    fixed = list(choices.values()) if isinstance(choices, dict) else choices if isinstance(choices, list) else []
-    if not all(isinstance(one, str) for one in fixed):
-        strange = next(one for one in fixed if not isinstance(one, str))
-        raise _error(where, "doc_to_choice", repr(strange), "texts", 'put the choices in quotes, as "no"')
+        raise keys.error("num_fewshot", repr(number), "an integer of at least 0", "change the number")
+    for name in OUTPUT_TYPES[kind].needs:
+        if keys.found.get(name) in (None, [], {}) or (name != "doc_to_text" and keys.found[name] == ""):
+            raise keys.error(name, "none", f"a template or a column, for {kind}", "add the key")
+    fixed = _list_choices(keys)
     texts: dict[str, Any] = {
-        "output_type": found.get("output_type", "generate_until"),
-        "doc_to_text": _template(where, found, "doc_to_text"),
-        "doc_to_target": _template(where, found, "doc_to_target"),
-        "doc_to_choice": "" if fixed else _template(where, found, "doc_to_choice"),
-        "fixed_choices": tuple(fixed),
-        "description": _template(where, found, "description"),
-        "target_delimiter": _text(where, found, "target_delimiter", " "),
-        "fewshot_delimiter": _text(where, found, "fewshot_delimiter", "\n\n"),
+        "output_type": kind,
+        "doc_to_text": keys.template("doc_to_text"),
+        "doc_to_target": keys.template("doc_to_target"),
+        "doc_to_choice": "" if fixed else keys.template("doc_to_choice"),
+        "fixed_choices": fixed,
+        "description": keys.template("description"),
+        "target_delimiter": keys.text("target_delimiter", " "),
+        "fewshot_delimiter": keys.text("fewshot_delimiter", "\n\n"),
         "num_fewshot": number,
-        "sampler": config.get("sampler", "default"),
+        "sampler": sampler,
         "excludes_itself": named == test,
-        "is_normalized": not {"accuracy_character", "accuracy_byte"}.isdisjoint(metrics),
+        "is_normalized": not {"accuracy_character", "accuracy_byte", "accuracy_unconditional"}.isdisjoint(metrics),
     }
-    if texts["output_type"] == "multiple_choice" and not (fixed or texts["doc_to_choice"]):
-        raise _error(where, "doc_to_choice", "none", "choices, for multiple_choice", "add the key")
-    if not texts["doc_to_target"]:
-        raise _error(where, "doc_to_target", "none", "a template or a column", "add the key")
-    pool = (_records(where, found, shots),) if number else ()
-    scored = _records(where, found, test or validation)
-    values = {name: getattr(scored, name) for name in ("paths", "format", "fallbacks")}
+    pool = (_records(keys, named or keys.text("training_split") or validation or test),) if number else ()
+    scored = _records(keys, test or validation)
     fallbacks = tuple(
         LmEvalRecords(paths=one.paths, format=one.format, fewshot=pool, **texts) for one in scored.fallbacks
     )
-    split = LmEvalRecords(**(values | texts | {"fewshot": pool, "fallbacks": fallbacks}))
+    split = LmEvalRecords(paths=scored.paths, format=scored.format, fewshot=pool, fallbacks=fallbacks, **texts)
     return {"test" if test else "dev": split}
 
 
-def _records(where: str, found: Mapping[str, Any], split: str) -> SplitRecords:
+def _list_choices(keys: _Keys) -> tuple[str, ...]:
+    """The choices of all questions; () if they are a template or a column."""
+    choices = keys.found.get("doc_to_choice")
+    fixed = list(choices.values()) if isinstance(choices, dict) else choices if isinstance(choices, list) else []
+    if strange := [one for one in fixed if not isinstance(one, str)]:
+        raise keys.error("doc_to_choice", repr(strange[0]), "texts", 'put the choices in quotes, as "no"')
+    return tuple(fixed)
+
+
+def _records(keys: _Keys, split: str) -> SplitRecords:
     """The files of a split of `datasets`: those of data_files, or of a directory with this name."""
-    path, name = _text(where, found, "dataset_path"), _text(where, found, "dataset_name")
-    given = dict(found.get("dataset_kwargs") or {})
-    files = given.pop("data_files", None)
-    folder = given.pop("data_dir", "")
-    given.pop("trust_remote_code", None)
-    format = _FORMATS.get(path)
-    if path == "csv" and (separator := given.pop("sep", None) or given.pop("delimiter", None)) and separator != ",":
-        format = TableFormat(delimiter=separator)
-    if given:
-        remedy = "remove it, or score this task with lm-eval"
-        raise _error(where, f"dataset_kwargs.{next(iter(given))}", "a key", "data_files or data_dir", remedy)
+    path, name = keys.text("dataset_path"), keys.text("dataset_name")
     if not path:
-        raise _error(where, "dataset_path", "none", "json, parquet, csv, or a directory", "add the key")
-    if format is None:
+        raise keys.error("dataset_path", "none", "json, parquet, csv, or a directory", "add the key")
+    known = ("data_files", "data_dir", "trust_remote_code", *(("sep", "delimiter") if path == "csv" else ()))
+    given = keys.mapping("dataset_kwargs", known)
+    files, folder = given.get("data_files"), keys.text_of("dataset_kwargs.data_dir", given.get("data_dir") or "")
+    if path not in _FORMATS:
         return _in_directory(path, name or folder, split)
     named = files.get(split) if isinstance(files, dict) else files if split == "train" else None
     if named is None:
-        known = ", ".join(files) if isinstance(files, dict) else "train"
-        expected = f"{known}, since data_files has no other split" if files else "a split of dataset_kwargs.data_files"
-        raise _error(where, "split", repr(split), expected, "write data_files as a mapping of splits to files")
-    paths = [str(Path(folder) / str(one)) for one in (named if isinstance(named, list) else [named])]
-    if len(paths) > 1:
-        raise _error(where, "data_files", f"{len(paths)} files", "one path, with * for several", "use a pattern")
-    return SplitRecords(paths=tuple(paths), format=format)
+        splits = ", ".join(map(str, files)) if isinstance(files, dict) else "train"
+        expected = f"{splits}, since data_files has no other split" if files else "a split of dataset_kwargs.data_files"
+        raise keys.error("split", repr(split), expected, "write data_files as a mapping of splits to files")
+    paths = named if isinstance(named, list) else [named]
+    if len(paths) != 1:
+        raise keys.error("data_files", f"{len(paths)} files", "one path, with * for several", "use a pattern")
+    separator = keys.text_of("dataset_kwargs.sep", given.get("sep") or given.get("delimiter") or ",")
+    return SplitRecords(
+        paths=(str(Path(folder) / keys.text_of("data_files", paths[0])),),
+        format=_FORMATS[path] if separator == "," else TableFormat(delimiter=separator),
+    )
 
 
 def _in_directory(path: str, name: str, split: str) -> SplitRecords:

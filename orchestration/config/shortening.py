@@ -29,7 +29,8 @@ def shorten(recipe: Recipe, steps: int, name: str = "--max-steps") -> list[str]:
     warmup = min(optimizer.warmup_steps, _part(optimizer.warmup_steps, steps, total))
     short = [f"phases={json.dumps(phases)}", f"optimizer.warmup_steps={warmup}"]
     if optimizer.lr_decay_steps:
-        short.append(f"optimizer.lr_decay_steps={_part(optimizer.lr_decay_steps, steps, total)}")
+        decay = max(warmup + 1, _part(optimizer.lr_decay_steps, steps, total))
+        short.append(f"optimizer.lr_decay_steps={decay}")
     return short
 
 

@@ -81,6 +81,7 @@ def generate_texts(
     if novelty and not is_run_directory(folder):
         raise BadInput(f"generate --novelty: the training corpus of {folder} is unknown; use a run of Sesame")
     _check_samples(num_return_sequences, values, masked)
+    _check_texts(prompts)
     net = net_of(folder)
     vocab, model = net.vocab, model_of(net, seed=0, machine=EngineSettings())
     start = _start(folder) if model.spec.model.reads_source else None
@@ -89,7 +90,7 @@ def generate_texts(
     if masked:
         given = values if repetition_penalty == 1 else values | {"repetition_penalty": repetition_penalty}
         rows = _fill_masks(
-            model, vocab, [prompt for prompt, _ in asked], masked, given, max_new_tokens, seed, addresses
+            model, vocab, [prompt for prompt, _ in asked], masked, given, max_new_tokens, seed, addresses, report
         )
     else:
         encoded = [_prompt(text, vocab, start) for text in prompts]
@@ -221,9 +222,19 @@ def _check_samples(number: int, values: Mapping[str, Any], masked: Masked) -> No
         )
 
 
+def _check_texts(prompts: Sequence[str]) -> None:
+    """Raise BadInput, with the number of the prompt, for half of a character: a byte or an escape that is not UTF-8."""
+    for number, prompt in enumerate(prompts, 1):
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as error:
+            got = f"\\u{ord(prompt[error.start]):04x} at character {error.start + 1}"
+            raise BadInput(f"prompt {number}: invalid text: got {got}, expected UTF-8; correct the text") from None
+
+
 def _address(prompt: str, sample: int) -> Address:
     """The random numbers of a text depend on its prompt and its number, and not on other prompts."""
-    digest = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).digest()
+    digest = hashlib.sha256(prompt.encode()).digest()
     return int.from_bytes(digest[:8], "little"), sample
 
 
@@ -255,8 +266,9 @@ def _generate(
     """Texts from a model that generates from left to right. Prompts of similar length are decoded together, unless the
     texts are streamed in their order."""
     order = range(len(prompts)) if stream else sorted(range(len(prompts)), key=lambda number: _size(prompts[number]))
+    sizes = [min(_size(prompt) + limits.max_new_tokens, model.spec.model.longest) for prompt in prompts]
     found = dict[int, GeneratedText]()
-    for numbers in _batches(order, [_size(prompt) + limits.max_new_tokens for prompt in prompts]):
+    for numbers in _batches(order, sizes):
         texts = generate(
             model,
             [prompts[number] for number in numbers],
@@ -308,6 +320,7 @@ def _fill_masks(
     max_new_tokens: int,
     seed: int,
     addresses: Sequence[Address],
+    report: Callable[[int, int], object] | None,
 ) -> list[GeneratedText]:
     """Texts from a model that fills in masks."""
     if vocab.mask is None:
@@ -330,7 +343,12 @@ def _fill_masks(
         ids = [np.array(each, np.int64) for each in ([*first, *vocab.encode(before)], vocab.encode(behind))]
         rows.append(MaskedPrompt(ids[0], max_new_tokens, np.array([*ids[1], *last], np.int64)))
     barred = sorted({*vocab.special_ids, *range(vocab.size, model.spec.vocab_size)})
-    return fill(model, rows, method, mask=vocab.mask, barred=barred, key=key(seed, "task"), addresses=addresses)
+    found = list[GeneratedText]()
+    for each in fill(model, rows, method, mask=vocab.mask, barred=barred, key=key(seed, "task"), addresses=addresses):
+        found.append(each)
+        if report is not None:
+            report(len(found), len(rows))
+    return found
 
 
 def _without_special(ids: Iterable[int], vocab: Vocab) -> Ints:

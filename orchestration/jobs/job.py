@@ -12,6 +12,7 @@ from orchestration.config import (
     Cluster,
     Recipe,
     check,
+    check_schedules,
     compute_digest,
     describe_epochs,
     describe_shortening,
@@ -195,7 +196,8 @@ def open_job(flags: JobFlags) -> Job:
     if declared:
         recipe, has_estimated_steps = _resolve(declared, corpus, flags.output_dir)
         notes += describe_epochs(declared, recipe, has_estimated_steps)
-    if flags.max_steps is not None and (shorter := shorten(recipe, flags.max_steps)):
+    is_possible = flags.max_steps is not None and not (has_estimated_steps and flags.max_steps > recipe.num_steps)
+    if flags.max_steps is not None and is_possible and (shorter := shorten(recipe, flags.max_steps)):
         whole = recipe
         recipe = load(flags.recipe, [*of_recipe, *shorter], flags.scale)
         notes.append(describe_shortening(whole, recipe))
@@ -208,7 +210,12 @@ def open_job(flags: JobFlags) -> Job:
     start = str(Path(recipe.init_checkpoint).absolute()) if recipe.init_checkpoint else ""
     recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), init_checkpoint=start)
     require_whitespace(flags.recipe, corpus, recipe.data.tokenizer)
-    if problems := check(recipe, cluster):
+    problems = check(recipe, cluster)
+    if has_estimated_steps:  # checked again when the corpus exists
+        early = list(check_schedules(recipe))
+        problems = [problem for problem in problems if problem not in early]
+        notes += [f"{problem}, unless the corpus has more text than estimated" for problem in early]
+    if problems:
         raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
     downstream.check_downstream_tasks(recipe, cluster)
     file = next((given for given in flags.data if not own and given not in list_names("corpora")), "")

@@ -353,6 +353,15 @@ def test_sentence_pair_loss_needs_pairs():
     )
 
 
+def test_a_key_that_keeps_a_part_from_producing_a_column_is_named():
+    parts = {**BERT, "packing": SegmentPair(negatives="none")}
+    problem = impossible(*parts.values(), {"masked_tokens": LABELS, "sentence_pair": PAIR_LABEL})
+    assert problem == (
+        "loss 'sentence_pair' needs column 'next_sentence_label', which packing 'segment_pair' does not produce with "
+        "negatives 'none': use negatives 'random', 'swapped' or 'dialogue', or remove the loss"
+    )
+
+
 def test_mlm_needs_masking():
     problem = impossible(Contiguous(unit="sentence"), NoMasking(), MaskedLM(), {"masked_tokens": LABELS})
     assert "objective 'mlm' needs column 'hits'" in problem

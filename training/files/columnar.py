@@ -98,7 +98,7 @@ def _read(content: bytes, as_stored: bool) -> Iterator[tuple[int, Record]]:
         for batch in batches:
             batch.validate(full=True)  # a damaged file must not be read beyond its end
             arrays = zip(schema.names, batch.columns, strict=True)
-            columns = [array.to_pylist() if as_stored else _values(array, features.get(name)) for name, array in arrays]
+            columns = [_convert(name, array, features.get(name), as_stored) for name, array in arrays]
             for values in zip(*columns, strict=True):
                 number += 1
                 yield number, dict(zip(schema.names, values, strict=True))
@@ -135,6 +135,22 @@ def _features(schema: "pa.Schema") -> Mapping[str, Any]:
     except (KeyError, ValueError, TypeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _convert(name: str, column: "pa.Array", feature: Any, as_stored: bool) -> list[Any]:
+    """The values of a column. BadInput if Python has no such value, for example a date after the year 9999."""
+    import pyarrow as pa
+
+    try:
+        values: list[Any] = column.to_pylist() if as_stored else _values(column, feature)
+    except (UnicodeDecodeError, pa.ArrowException):
+        raise
+    except (ValueError, OverflowError, LookupError) as error:
+        why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise BadInput(
+            f"column {name}: a value cannot be read ({why}); remove the column, or save it as text"
+        ) from None
+    return values
 
 
 def _values(column: "pa.Array", feature: Any) -> list[Any]:

@@ -51,7 +51,7 @@ def generate(
             yield from search(model, rows, room, method, limits)
         else:
             where = [addresses[number] if addresses else (0, number) for number in numbers]
-            choose = make_chooser(method, where, key, limits.max_new_tokens)
+            choose = make_chooser(method, where, key)
             written = None if on_token is None else partial(_report, on_token, first)
             yield from sample_tokens(model, rows, room, choose, limits, written)
 

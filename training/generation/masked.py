@@ -5,7 +5,7 @@ Gibbs sampling (Wang and Cho 2019, arXiv:1902.04094) draws one position at a tim
 again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,7 +67,6 @@ class MaskedPrompt:
     behind: Ints
 
 
-@torch.no_grad()
 def fill(
     model: Model,
     rows: Sequence[MaskedPrompt],
@@ -77,22 +76,39 @@ def fill(
     barred: Sequence[int],
     key: RandomKey,
     addresses: Sequence[tuple[int, int]] | None = None,
-) -> list[GeneratedText]:
-    """Return the generated tokens of each sequence; `score` is the sum of log p of each token given all others.
+) -> Iterator[GeneratedText]:
+    """Yield the generated tokens of each sequence; `score` is the sum of log p of each token given all others.
 
-    A result depends only on its own sequence, and on its address in `key`: (0, index) by default. Raises BadInput if
-    the model cannot fill in masks, or a sequence is too long.
+    A result depends only on its own sequence, and on its address in `key`: (0, index) by default. Raises BadInput at
+    the first result if the model cannot fill in masks, or any sequence is too long.
     """
     assert not model.training, "generation needs dropout off: call model.eval()"
     head = dict(model.heads.items()).get("masked_tokens")
     trunk = model.spec.model
     if not isinstance(head, MaskedTokensHead) or trunk.hides_own_token or len(trunk.nets) > 1:
         raise BadInput(f"generate: this {trunk.kind} cannot fill in masks; give a masked language model such as BERT")
+    for number, row in enumerate(rows, 1):
+        _check(row, trunk.longest, f"prompt {number}")
     where = addresses or [(0, number) for number in range(len(rows))]
     both = zip(rows, where, strict=True)
-    return [_fill_one(model, row, method, mask, barred, key.at(*address)) for row, address in both]
+    for row, address in both:
+        yield _fill_one(model, row, method, mask, barred, key.at(*address))
 
 
+def _check(row: MaskedPrompt, longest: int, where: str) -> None:
+    """Raise BadInput unless the sequence fits into the model, with one mask or more."""
+    around = len(row.before) + len(row.behind)
+    if around >= longest:
+        raise BadInput(
+            f"{where}: too long: got {around} tokens around the masks, expected fewer than {longest}; shorten it"
+        )
+    if not 1 <= row.count <= longest - around:
+        raise BadInput(
+            f"{where}: invalid number of masks: got {row.count}, expected 1 to {longest - around}; change the number"
+        )
+
+
+@torch.no_grad()
 def _fill_one(
     model: Model,
     row: MaskedPrompt,
@@ -102,9 +118,6 @@ def _fill_one(
     rng: np.random.Generator,
 ) -> GeneratedText:
     ids_S = np.concatenate([row.before, np.full(row.count, mask), row.behind]).astype(np.int64)
-    if row.count < 1 or len(ids_S) > model.spec.model.longest:
-        most = model.spec.model.longest - len(row.before) - len(row.behind)
-        raise BadInput(f"generate: invalid number of masks: got {row.count}, expected 1 to {most} for this prompt")
     sequence = _MaskedSequence(model, torch.tensor(list(barred), dtype=torch.int64), torch.from_numpy(ids_S)[None])
     place_N = len(row.before) + np.arange(row.count)
     if isinstance(method, MaskPredict):

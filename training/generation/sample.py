@@ -14,8 +14,8 @@ from training.generation.rows import GenerationBatch, step
 from training.generation.spec import GenerationLimits, GreedyDecoding, SampledDecoding
 from training.model import Model
 
-Choose = Callable[[Tensor, int, list[int]], Tensor]
-"""Maps scores [A, V], the number of new tokens so far and the sequence indices to the next tokens [A]."""
+Choose = Callable[[Tensor, list[int]], Tensor]
+"""Maps scores [A, V] and the sequence indices to the next tokens [A]."""
 OnToken = Callable[[int, int, bool], None]
 """Receives the index of a sequence, a new token of it, and whether this token is its last one."""
 
@@ -30,15 +30,19 @@ class GeneratedText:
 
 
 def make_chooser(
-    method: GreedyDecoding | SampledDecoding, addresses: Sequence[tuple[int, int]], key: RandomKey | None, max_new: int
+    method: GreedyDecoding | SampledDecoding, addresses: Sequence[tuple[int, int]], key: RandomKey | None
 ) -> Choose:
-    """Return a function that chooses tokens. The draws of a sequence depend only on the key and its address."""
+    """Return a function that chooses tokens, and is called once per step.
+
+    The draws of a sequence depend only on the key and its address.
+    """
     if isinstance(method, GreedyDecoding):
-        return lambda score_AV, written, rows: score_AV.argmax(-1)
+        return lambda score_AV, rows: score_AV.argmax(-1)
     assert key is not None, "sampling needs a key"
-    uniform = np.stack([key.at(*address).random(max_new) for address in addresses])
-    return lambda score_AV, written, rows: draw(
-        filter_scores(score_AV, method), torch.from_numpy(uniform[rows, written])
+    generators = [key.at(*address) for address in addresses]
+    return lambda score_AV, rows: draw(
+        filter_scores(score_AV, method),
+        torch.tensor([generators[row].random() for row in rows], dtype=torch.float64),
     )
 
 
@@ -69,9 +73,7 @@ def sample_tokens(
     total, ended, active = [0.0] * len(room), [False] * len(room), list(range(len(room)))
     for new in range(max(room)):
         score_AV, rows = step(model, rows)
-        token_A = choose(
-            apply_limits(score_AV, rows.ids_BC, rows.lengths_B.to(score_AV.device), new, limits), new, active
-        )
+        token_A = choose(apply_limits(score_AV, rows.ids_BC, rows.lengths_B.to(score_AV.device), new, limits), active)
         log_p_A = score_AV.log_softmax(-1).gather(1, token_A[:, None]).squeeze(1)
         for row, token, log_p in zip(active, token_A.tolist(), log_p_A.tolist(), strict=True):
             written[row].append(token)

@@ -6,9 +6,11 @@ jinja2 is imported when a file is read: task files are listed without it.
 import ast
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
@@ -32,7 +34,19 @@ from training.tasks.split import SplitRecords
 OutputType = Literal["multiple_choice", "loglikelihood", "loglikelihood_rolling", "generate_until"]
 SEED: Final = 1234  # seed of the few-shot examples: lm-eval's default
 NO_INDEX: Final = -1  # a correct choice that is not published
-_INTEGER: Final = re.compile(r"[+-]?\d{1,18}")
+_MISSING: Final = frozenset(  # cells without a value, in pandas
+    (
+        *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A"),
+        *("NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+    )
+)
+_BOOLEANS: Final = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
+_INTEGER: Final = re.compile(r" *[+-]?[0-9]{1,18} *")
+_NUMBER: Final = re.compile(
+    r" *[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|inf|Infinity) *"
+)
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d(?::\d\d(?::\d\d)?)?Z?)?")  # ISO 8601, without fractions
+_FAILURES: Final = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)  # of filters of Jinja
 
 
 @spec
@@ -58,7 +72,9 @@ class LmEvalRecords(SplitRecords):
     fewshot: tuple[SplitRecords, ...] = key(default=(), doc="Split of the examples; []: none.")
     sampler: Literal["default", "first_n"] = key(default="default", doc="How examples are drawn.")
     excludes_itself: bool = key(default=False, doc="Whether the question is not one of its examples.")
-    is_normalized: bool = key(default=False, doc="Whether a metric divides by the length of a choice.")
+    is_normalized: bool = key(
+        default=False, doc="Whether a metric compares a choice with its length or with its likelihood alone."
+    )
 
     def records(self, data: Path) -> Records:
         found = _load(self, data)
@@ -75,8 +91,8 @@ class LmEvalRecords(SplitRecords):
             built.add(build.record(row), place)
         if self.is_normalized and any(len(row.get("contexts", ())) > 1 for row in built.rows):
             built.remarks.append(
-                "each choice is a context of its own: metrics per character or byte divide by the length of the "
-                "continuation, but acc_norm and acc_bytes of lm-eval by that of the context"
+                "each choice is a context of its own: metrics per character, per byte and without context are of the "
+                "continuation, but acc_norm, acc_bytes and acc_mutual_info of lm-eval are of the context"
             )
         return built
 
@@ -89,11 +105,12 @@ def _load(split: SplitRecords, data: Path) -> Records:
     found = SplitRecords.records(chosen, data)
     names = list(dict.fromkeys(name for row in found.rows for name in row if not name.lstrip("-").isdigit()))
     if isinstance(chosen.format, CsvFormat | TableFormat):
-        columns = {name: _convert_column([row.get(name) for row in found.rows]) for name in names}
-        rows: list[Record] = [{name: columns[name][at] for name in names} for at in range(len(found.rows))]
+        columns = {name: convert_cells([row.get(name) for row in found.rows]) for name in names}
+    elif isinstance(chosen.format, JsonFormat | JsonlFormat):
+        columns = {name: convert_json_values([row.get(name) for row in found.rows]) for name in names}
     else:
-        rows = [dict.fromkeys(names) | dict(row) for row in found.rows]
-    return replace(found, rows=rows)
+        columns = {name: [row.get(name) for row in found.rows] for name in names}
+    return replace(found, rows=[{name: columns[name][at] for name in names} for at in range(len(found.rows))])
 
 
 def _is_json_list(split: SplitRecords, data: Path) -> bool:
@@ -102,25 +119,46 @@ def _is_json_list(split: SplitRecords, data: Path) -> bool:
     return next(contents(data, pattern))[1].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
 
 
-def _convert_column(values: Sequence[Any]) -> list[Any]:
-    """The values of a CSV column as integers, numbers or booleans if all of them are; empty cells are None.
+def convert_cells(values: Sequence[Any]) -> list[Any]:
+    """The values of a CSV column as pandas reads them: integers, numbers or booleans if all of them are.
 
-    >>> _convert_column(["1", "0"]), _convert_column(["1.5", "2"]), _convert_column(["True", "False"])
-    ([1, 0], [1.5, 2.0], [True, False])
-    >>> _convert_column(["1", "x"]), _convert_column(["a", ""])
-    (['1', 'x'], ['a', None])
+    Cells such as NA are None. Integers beside a None are floats.
+
+    >>> convert_cells(["1", " 0"]), convert_cells(["1.5", "2"]), convert_cells(["true", "NA", "False"])
+    ([1, 0], [1.5, 2.0], [True, None, False])
+    >>> convert_cells(["1", "x"]), convert_cells(["a", ""]), convert_cells(["1", ""])
+    (['1', 'x'], ['a', None], [1.0, None])
     """
-    texts = [value for value in values if value]
-    if texts and len(texts) == len(values):
-        if all(_INTEGER.fullmatch(text) for text in texts):
-            return [int(text) for text in texts]
-        if all(text in ("True", "False") for text in texts):
-            return [text == "True" for text in texts]
+    cells = [None if value in _MISSING else value for value in values]
+    texts = [cell for cell in cells if cell is not None]
+    convert: Callable[[str], Any] = str
+    if texts and all(text in _BOOLEANS for text in texts):
+        convert = _BOOLEANS.__getitem__
+    elif all(_INTEGER.fullmatch(text) for text in texts):
+        convert = int if len(texts) == len(cells) else float
+    elif all(_NUMBER.fullmatch(text) for text in texts):
+        convert = float
+    return [None if cell is None else convert(cell) for cell in cells]
+
+
+def convert_json_values(values: Sequence[Any]) -> list[Any]:
+    """The values of a JSON column as pyarrow reads them: one type of numbers, and dates if all texts are dates.
+
+    >>> convert_json_values([1, 2.5, None]), convert_json_values([1, True])
+    ([1.0, 2.5, None], [1, True])
+    >>> [str(date) for date in convert_json_values(["2020-01-01", "2020-01-01T10:00:00Z"])]
+    ['2020-01-01 00:00:00', '2020-01-01 10:00:00']
+    """
+    given = [value for value in values if value is not None]
+    types = set(map(type, given))
+    if types and types <= {int, float} and (float in types or not all(-(2**63) <= one < 2**63 for one in given)):
+        return [None if value is None else float(value) for value in values]
+    if types == {str} and all(map(_DATE.fullmatch, given)):
         try:
-            return [float(text) for text in texts]
-        except ValueError:
-            pass
-    return [value or None for value in values]
+            return [None if value is None else datetime.fromisoformat(value.removesuffix("Z")) for value in values]
+        except ValueError:  # such as month 13
+            return list(values)
+    return list(values)
 
 
 class _Builder:
@@ -139,7 +177,7 @@ class _Builder:
             return self._texts(doc)
         except _Unusable as error:
             return RecordFault(str(error))
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, IndexError, ArithmeticError) as error:
+        except (jinja2.TemplateError, RuntimeError, re.error, *_FAILURES) as error:
             return RecordFault(f"invalid template: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
     def _texts(self, doc: Record) -> Record:
@@ -170,7 +208,7 @@ class _Builder:
         if not count:
             return []
         if self.how.sampler == "first_n":
-            return [one for one in self.pool if not itself or one != doc][:count]
+            return list(islice((one for one in self.pool if not itself or one != doc), count))
         if not itself:
             return self.random.sample(self.pool, count)
         drawn = [one for one in self.random.sample(self.pool, count + 1) if one != doc][:count]
@@ -236,7 +274,9 @@ def _text_of(value: Any, name: str) -> str:
 
 
 def _index(gold: Any, choices: Sequence[str]) -> int:
-    """The index of the correct choice, given as an index or as a text; NO_INDEX for the -1 of a missing answer."""
+    """The index of the correct choice, given as an index or as a text; NO_INDEX for a missing answer, null or -1."""
+    if gold is None:
+        return NO_INDEX
     if isinstance(gold, int):
         if gold == NO_INDEX or 0 <= gold < len(choices):
             return int(gold)
@@ -276,6 +316,8 @@ def check_template(template: str) -> str:
         _compile(template)
     except jinja2.TemplateSyntaxError as error:
         return str(error.message)
+    except RecursionError:
+        return "too many parentheses inside each other"
     return ""
 
 

@@ -76,6 +76,8 @@ def generate(
     given = prompts or generation.read_prompts(prompts_file or Path())
     if output is not None and not output.absolute().parent.is_dir():
         raise BadInput(f"--output {output}: its directory does not exist; create it first")
+    if output is not None and output.is_dir():
+        raise BadInput(f"--output {output}: got a directory, expected a file; add the name of a file")
     flags = flags_of(run, overrides, where)
     folder = folder_of(flags)
     values = generation.select_set(

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from orchestration.cli.unknown import explain_command
 from orchestration.config import Cluster, Recipe, list_names, load, load_cluster, load_corpus, load_task
 from orchestration.config.glossary import ABSENT, KEYS, KINDS, NOTES, TASK_KEYS
 from orchestration.config.keys import parts
 from orchestration.config.part_checks import UNIONS
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
+from training.files import FORMATS
 from training.specs import EngineSettings
 
 FOREIGN = sorted(KEYS)
@@ -157,7 +159,7 @@ def test_cluster_keys_of_the_glossary_exist() -> None:
 
 def test_each_kind_of_the_glossary_exists() -> None:
     members = [member for union, _ in UNIONS for member in typing.get_args(union)]
-    ours = {kind_of(member) for member in members} | {"learned", "sinusoidal", "relative", "buckets"}
+    ours = {kind_of(member) for member in members} | {*FORMATS} | {"learned", "sinusoidal", "relative", "buckets"}
     assert {kind for kinds in KINDS.values() for kind in kinds} <= ours
     for union, _ in UNIONS:  # an existing kind is not mapped to another one
         kinds = {kind_of(member) for member in typing.get_args(union)}
@@ -239,5 +241,37 @@ def test_messages_about_a_corpus_file_name_no_recipe_keys(tmp_path: Path) -> Non
     ):
         load_corpus(str(file))
     file.write_text("name: mine\nwarmup_ratio: 3\n")
-    with pytest.raises(BadInput, match=r"got warmup_ratio, expected a key of the file; did you mean test_ratio\?$"):
+    with pytest.raises(
+        BadInput, match=r"got warmup_ratio, expected one of the keys .*; remove it, see `sesame keys cor"
+    ):
         load_corpus(str(file))
+
+
+def test_suggestions_of_our_own_names_do_not_mislead() -> None:
+    for name, overrides, message in (
+        ("gpt2_small", [], "did you mean one of gpt2, gpt2_large, gpt2_medium, gpt2_xl?"),
+        ("bert_base", ["kind=x"], "got kind, expected one of the keys name, paper, data, "),
+        ("bert_base", ["finetune=1"], "got finetune, expected a list of tasks, eval_tasks; use this key"),
+        ("bert_base", ["gpus=8"], "got gpus, expected cluster.num_workers; write this full key after the recipe"),
+    ):
+        with pytest.raises(BadInput) as caught:
+            load(name, overrides)
+        assert message in str(caught.value)
+    for word, command in (("fine-tune", "eval"), ("score", "eval"), ("predict", "generate"), ("build", "corpus")):
+        assert explain_command(word).endswith(f"did you mean {command}?")
+
+
+@pytest.mark.parametrize("name", ["steps", "lowercase", "language", "shuffle"])
+def test_an_unlike_key_of_a_corpus_is_not_suggested(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"name: mine\n{name}: 3\n")
+    with pytest.raises(BadInput, match=rf"got {name}, expected one of the keys .*; remove it, see `sesame keys cor"):
+        load_corpus(str(file))
+
+
+def test_arrow_files_are_of_another_kind_in_tasks_than_in_corpora(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: mine\nsources: [{kind: arrow, path: x}]\n")
+    with pytest.raises(BadInput, match=r"invalid sources.0.kind: got 'arrow', .*; use table"):
+        load_corpus(str(file))
+    assert answer_of(tmp_path, TASK.replace("kind: tsv", "kind: arrow")).endswith("; use datasets")

@@ -97,7 +97,7 @@ def test_a_normalized_metric_of_several_contexts_is_remarked(tmp_path: Path) -> 
     (tmp_path / "both.yaml").write_text(text)
     (tmp_path / "schemas.jsonl").write_bytes((HERE / "schemas.jsonl").read_bytes())
     (remark,) = load_task(str(tmp_path / "both.yaml")).items("dev", tmp_path)[1].remarks[:1]
-    assert "divide by the length of the continuation, but acc_norm" in remark
+    assert "are of the continuation, but acc_norm, acc_bytes and acc_mutual_info of lm-eval" in remark
 
 
 def test_class_labels_stay_numbers_and_a_directory_has_the_splits(tmp_path: Path) -> None:
@@ -155,7 +155,10 @@ PLAIN = (HERE / "choice.yaml").read_text(encoding="utf-8")
         ("num_fewshot: -1", "invalid num_fewshot: got -1, expected an integer of at least 0; change the number"),
         ("fewshot_config: {samples: []}", "invalid fewshot_config.samples: got a key, expected sampler or split; "),
         ("filter_list: [{filter: [{function: regex}]}]", "invalid filter_list: got 'regex', expected take_first or "),
-        ("dataset_kwargs: {field: data}", "invalid dataset_kwargs.field: got a key, expected data_files or data_dir; "),
+        (
+            "dataset_kwargs: {field: data}",
+            "invalid dataset_kwargs.field: got a key, expected data_files or data_dir or ",
+        ),
         ("validation_split: dev", "invalid split: got 'dev', expected validation, since data_files has no other split"),
         (
             "validation_split:",
@@ -164,6 +167,20 @@ PLAIN = (HERE / "choice.yaml").read_text(encoding="utf-8")
         ("include: mine.yaml", "invalid include: the file includes itself; remove the include"),
         ("include: absent.yaml", "absent.yaml: cannot be read (No such file or directory); correct the path"),
         ("task: [a, b", "invalid YAML: "),
+        ("doc_to_text:", "invalid doc_to_text: got none, expected a template or a column, for multiple_choice; add "),
+        ("dataset_kwargs: 5", "invalid dataset_kwargs: got 5, expected keys with values; change the file"),
+        ("dataset_kwargs: {data_files: {validation: []}}", "invalid data_files: got 0 files, expected one path, "),
+        ("fewshot_config: 5", "invalid fewshot_config: got 5, expected keys with values; change the file"),
+        ("metric_list: [{metric: [acc]}]", "invalid metric_list: got ['acc'], expected acc or acc_norm or "),
+        ("metric_list: [acc]", "invalid metric_list: got 'acc', expected a list whose elements have keys; change "),
+        ("output_type: []", "invalid output_type: got [], expected text; change the file"),
+        ("filter_list: 5", "invalid filter_list: got 5, expected a list whose elements have keys; change the file"),
+        ("filter_list: [{filter: 5}]", "invalid filter_list.filter: got 5, expected a list whose elements have keys"),
+        ("generation_kwargs: 5", "invalid generation_kwargs: got 5, expected keys with values; change the file"),
+        ("generation_kwargs: {max_gen_toks: x}", "invalid generation_kwargs.max_gen_toks: got 'x', expected an inte"),
+        ("generation_kwargs: {temperature: [1]}", "invalid generation_kwargs.temperature: got [1], expected text; "),
+        ("metadata: &a [*a, !function m.f]", "invalid metadata: got !function m.f, expected a template of Jinja; "),
+        (f"description: '{{{{ {'(' * 3000}1{')' * 3000} }}}}'", "invalid description: got a template that is not "),
     ],
 )
 def test_what_is_not_supported_is_refused_by_its_name(more: str, message: str, tmp_path: Path) -> None:
@@ -171,7 +188,7 @@ def test_what_is_not_supported_is_refused_by_its_name(more: str, message: str, t
     kept = [line for line in PLAIN.splitlines() if not line.startswith(f"{name}:")]
     if name == "metric_list":
         kept = [line for line in kept if not line.startswith("  - ")]
-    if name == "filter_list":
+    if name in ("filter_list", "generation_kwargs"):
         kept = [line.replace("multiple_choice", "generate_until") for line in kept if "acc" not in line]
         kept.remove("metric_list:")
     file.write_text("\n".join([*kept, more, ""]))
@@ -187,6 +204,9 @@ def test_what_is_not_supported_is_refused_by_its_name(more: str, message: str, t
         ("doc_to_text: '{{ absent }}'", "invalid template: UndefinedError: 'absent' is undefined"),
         ("doc_to_text: '{{ query.__class__.__mro__ }}'", "invalid template: SecurityError: access to attribute"),
         ("doc_to_text: '{{ choices.append(1) }}'", "invalid template: SecurityError: "),
+        ("description: \"{{ query | regex_replace('(', '') }}\"", "invalid template: error: missing ), "),
+        ("description: '{{ 3 | dictsort }}'", "invalid template: AttributeError: 'int' object has no attribute"),
+        ("description: '{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}'", "invalid template: RecursionError: "),
         ("doc_to_choice: topic", "invalid doc_to_choice: got 'tools', expected a list of texts"),
         ("doc_to_target: topic", "invalid answer: got 'tools', expected an index of 3 choices, or one of them"),
         ("doc_to_target: '7'", "invalid answer: got 7, expected an index of 3 choices, or one of them"),
@@ -202,6 +222,25 @@ def test_a_template_that_fails_names_the_row(more: str, message: str, tmp_path: 
         load_task(str(tmp_path / "mine.yaml")).items("dev", tmp_path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_values_have_the_types_that_datasets_gives_them(tmp_path: Path) -> None:
+    """The same files, read by lm-eval with datasets 5.2: rows with null as answer have no answer."""
+    keys = "test_split: test\noutput_type: multiple_choice\ndoc_to_text: '{{a}}|{{b}}'\ndoc_to_target: g\n"
+    keys += "doc_to_choice: ['x', 'y']\n"
+    (tmp_path / "d.csv").write_text("a,b,g\nNA, 1,0\nnull,2,1\n1_000,,1\n")
+    (tmp_path / "csv.yaml").write_text(f"dataset_path: csv\ndataset_kwargs: {{data_files: {{test: d.csv}}}}\n{keys}")
+    (tmp_path / "d.jsonl").write_text('{"a": 1, "b": "2020-01-01", "g": 0}\n{"a": 2.5, "b": "2020-01-02", "g": null}\n')
+    (tmp_path / "json.yaml").write_text(
+        f"dataset_path: json\ndataset_kwargs: {{data_files: {{test: d.jsonl}}}}\n{keys}"
+    )
+    contexts = {}
+    for name in ("csv", "json"):
+        items, records = load_task(str(tmp_path / f"{name}.yaml")).items("test", tmp_path)
+        assert not records.malformed
+        contexts[name] = [(item.texts[0].contexts[0], item.gold) for item in items]
+    assert contexts["csv"] == [("None|1.0", 0), ("None|2.0", 1), ("1_000|None", 1)]
+    assert contexts["json"] == [("1.0|2020-01-01 00:00:00", 0), ("2.5|2020-01-02 00:00:00", None)]
 
 
 def test_the_command_shows_a_task_of_lm_eval(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestration.config import describe_shortening, load, shorten
+from orchestration.config import describe_shortening, list_names, load, shorten
 from preprocessing.errors import BadInput
 
 
@@ -31,3 +31,11 @@ def test_a_shortened_recipe_is_described_in_one_line() -> None:
     assert describe_shortening(recipe, short) == (
         "--max-steps: 1,000 of 1,000,000 steps in phases of 900, 100; warm-up 10,000 -> 10 steps"
     )
+
+
+@pytest.mark.parametrize("steps", [2, 7])
+def test_each_recipe_can_be_shortened(steps: int) -> None:
+    """GPT-3 ends its decay before the end of the run: the decay stays longer than the warm-up."""
+    for name in list_names("recipes"):
+        recipe = load(name)
+        assert load(name, shorten(recipe, steps)).num_steps == steps

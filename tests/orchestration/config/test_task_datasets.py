@@ -111,6 +111,7 @@ def test_squad_has_the_same_questions_in_both_forms(
 FIELDS = {
     "boolq_text": {"question": "is it", "passage": "It is .", "label": 1},
     "boolq": {"question": "is it", "passage": "It is .", "label": 1},
+    "boolq_few": {"question": "is it", "passage": "It is .", "label": 1},
     "cb_text": {"premise": "It is .", "hypothesis": "It was .", "label": 1},
     "wic_text": {"word": "bed", "sentence1": "a bed", "sentence2": "a river bed", "label": 1},
     "copa_text": {"premise": "p", "choice1": "a", "choice2": "b", "question": "cause", "label": 1},

@@ -72,6 +72,24 @@ def test_max_steps_shortens_epochs(job: Job, text: Path) -> None:
     assert whole.recipe.num_steps == job.recipe.num_steps
 
 
+def test_an_estimate_does_not_refuse_what_the_corpus_may_allow(job: Job, text: Path, tmp_path: Path) -> None:
+    """A long warm-up and more steps than estimated are refused when the corpus exists."""
+    long, many = (
+        flags_of(text, "phases.0.epochs=1.5", "optimizer.warmup_steps=5000"),
+        flags_of(text, "phases.0.epochs=1.5", max_steps=5000),
+    )
+    for flags, message in (
+        (long, r"invalid optimizer.warmup_steps: got 5000, expected less than \d+, the steps of the run; lower it"),
+        (many, r"invalid --max-steps: got 5000, expected 2 to \d+, the steps of the recipe; change it"),
+    ):
+        early = open_job(JobFlags(**{**flags.__dict__, "output_dir": tmp_path / "empty"}))
+        assert early.has_estimated_steps
+        with pytest.raises(BadInput, match=message):
+            open_job(flags)
+    early = open_job(JobFlags(**{**long.__dict__, "output_dir": tmp_path / "empty"}))
+    assert "the steps of the run; lower it, unless the corpus has more text than estimated" in "".join(early.notes)
+
+
 def test_a_submitted_job_keeps_its_name_when_the_corpus_exists(job: Job, text: Path, tmp_path: Path) -> None:
     flags = flags_of(text, "phases.0.epochs=1.5")
     names = set()

@@ -229,6 +229,21 @@ def test_an_invalid_file_of_prompts_is_refused_in_one_line(content: bytes | None
     assert "\n" not in str(caught.value)
 
 
+def test_a_high_limit_needs_no_memory(tmp_path: Path) -> None:
+    """Random numbers are drawn as tokens are chosen, and sequences cannot be longer than the model allows."""
+    folder = write_finished_run(DECODER, tmp_path / "run")
+    words: dict[str, Any] = {"values": {}, "seed": 0}
+    done: list[int] = []
+    few, many = (
+        module.generate_texts(
+            folder, ["The fox", "A dog"], max_new_tokens=n, report=lambda n, of: done.append(n), **words
+        )
+        for n in (100, 10**12)
+    )
+    assert few == many
+    assert done == [2, 2]  # decoded together
+
+
 def test_options_without_effect_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_finished_run(DECODER, tmp_path / "run")
     words = ["generate", str(folder), "--output-dir", str(tmp_path)]
@@ -238,6 +253,8 @@ def test_options_without_effect_are_refused(tmp_path: Path, capsys: pytest.Captu
         ([], "got neither of PROMPT and --prompts, expected one of them"),
         (["a", "--prompts", str(file)], "got both of PROMPT and --prompts, expected one of them"),
         (["a", "--output", str(tmp_path / "no" / "a.jsonl")], "its directory does not exist; create it first"),
+        (["a", "--output", str(tmp_path)], "got a directory, expected a file; add the name of a file"),
+        (["fox", "a\udcff"], "prompt 2: invalid text: got \\udcff at character 2, expected UTF-8; correct the text"),
         (["a", "--greedy", "--num-return-sequences", "2"], "generate --greedy: got --num-return-sequences 2, expected"),
         (["a", "--num-beams", "2", "--num-return-sequences", "2"], "generate --num-beams: got --num-return-sequences"),
         (["a", "--repetition-penalty", "0"], "invalid repetition_penalty: got 0.0, expected a number above 0"),

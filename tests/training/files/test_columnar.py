@@ -204,3 +204,18 @@ def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": column}), tmp_path / "a.parquet")
     with pytest.raises(BadInput, match=r"a\.parquet: "):
         files.read(tmp_path, "a.parquet", ParquetFormat())
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([10**8], pa.date32()), "column x: a value cannot be read (OverflowError: date value out of range); "),
+        (pa.array([1], pa.timestamp("s", "Mars/Phobos")), "column x: a value cannot be read ("),
+    ],
+)
+def test_a_value_that_python_does_not_have_is_named(column: Any, message: str, tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", {"x": column})
+    with pytest.raises(BadInput) as caught:
+        files.read(tmp_path, "a.parquet", ParquetFormat())
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -72,7 +72,9 @@ def test_a_gibbs_sampler_of_two_positions_draws_each_given_the_other(model: Mode
     """The frequencies of a second sweep over one position follow the model's distribution given the other one.
     Chi-square test, with cells below 5 pooled."""
     row, draws = MaskedPrompt(np.array([2]), 1, np.array([6, 3])), 1_500
-    found = fill(model, [row] * draws, GibbsDecoding(sweeps=1, warm=1), mask=MASK, barred=(0,), key=key(1, "task"))
+    found = list(
+        fill(model, [row] * draws, GibbsDecoding(sweeps=1, warm=1), mask=MASK, barred=(0,), key=key(1, "task"))
+    )
     counts = Counter(int(each.ids[0]) for each in found)
     assert 0 not in counts
     p = log_p(model, [2, MASK, 6, 3], 1).exp().double().numpy()
@@ -87,7 +89,7 @@ def test_a_gibbs_sampler_of_two_positions_draws_each_given_the_other(model: Mode
 
 def test_sequences_depend_only_on_their_number_and_the_key(model: Model) -> None:
     method = GibbsDecoding(sweeps=2, warm=2)
-    both = fill(model, [ROW, ROW], method, mask=MASK, barred=(0,), key=key(0, "task"))
+    both = list(fill(model, [ROW, ROW], method, mask=MASK, barred=(0,), key=key(0, "task")))
     (alone,) = fill(model, [ROW], method, mask=MASK, barred=(0,), key=key(0, "task"))
     assert both[0].ids.tolist() == alone.ids.tolist()
     many = fill(model, [ROW] * 9, method, mask=MASK, barred=(0,), key=key(0, "task"))
@@ -99,13 +101,20 @@ def test_after_its_warm_sweeps_the_sampler_takes_the_best_token(model: Model, mo
         raise AssertionError("nothing is drawn any more")
 
     monkeypatch.setattr(module, "draw", refuse)
-    fill(model, [ROW], GibbsDecoding(sweeps=1, warm=0), mask=MASK, barred=(), key=key(0, "task"))
+    list(fill(model, [ROW], GibbsDecoding(sweeps=1, warm=0), mask=MASK, barred=(), key=key(0, "task")))
 
 
 def test_invalid_prompts_and_models_are_refused_in_one_line(model: Model) -> None:
     with pytest.raises(BadInput, match="invalid number of masks: got 9, expected 1 to 8"):
-        fill(
-            model, [MaskedPrompt(np.zeros(2), 9, np.zeros(2))], MaskPredict(), mask=MASK, barred=(), key=key(0, "task")
+        list(
+            fill(
+                model,
+                [MaskedPrompt(np.zeros(2), 9, np.zeros(2))],
+                MaskPredict(),
+                mask=MASK,
+                barred=(),
+                key=key(0, "task"),
+            )
         )
     decoder = built(
         ModelSpec(
@@ -115,6 +124,6 @@ def test_invalid_prompts_and_models_are_refused_in_one_line(model: Model) -> Non
         )
     )
     with pytest.raises(BadInput, match="this decoder cannot fill in masks"):
-        fill(decoder, [ROW], MaskPredict(), mask=MASK, barred=(), key=key(0, "task"))
+        list(fill(decoder, [ROW], MaskPredict(), mask=MASK, barred=(), key=key(0, "task")))
     with pytest.raises(ValueError, match=r"invalid warm: got 3, expected 0 to 2 \(sweeps\)"):
         GibbsDecoding(sweeps=2, warm=3)
