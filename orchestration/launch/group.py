@@ -106,7 +106,8 @@ def pretrain(
     if run.resume == "never":
         _set_aside(folder)
     tracking.history(folder)  # raises if the metrics file is damaged
-    LayoutHistory(folder).read()  # the same for the history of layouts
+    step = find_newest_step(folder) if run.resume != "never" else 0
+    LayoutHistory(folder).check_precision(step, run.engine.precision)  # the same for the history of layouts
     write_run(run)
     _write_trackers(folder, other_trackers, metadata)
     report = _StageReport(on_progress)

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+from preprocessing.errors import BadInput
 from preprocessing.files import of_kind, parse_json, write_atomic
 from training.specs import EngineSettings
 
@@ -79,6 +80,18 @@ class LayoutHistory:
             return []
         with of_kind(file, _REMEDY):
             return [LayoutPeriod(**{**one, "layout": Layout(**one["layout"])}) for one in parse_json(file.read_bytes())]
+
+    def check_precision(self, step: int, precision: str) -> None:
+        """Raise BadInput if the run was trained with another precision until `step`, where it continues.
+
+        A worker would refuse the checkpoint, but only after the history and MLflow had got the layout.
+        """
+        before = [period.layout.precision for period in self.read() if period.step < step]
+        if before and before[-1] != precision:
+            raise BadInput(
+                f"{self.folder}: was trained with precision {before[-1]}, but this run has precision {precision}; "
+                f"resume with cluster.engine.precision={before[-1]}, or start again with --resume never"
+            )
 
     def add(self, step: int, layout: Layout) -> list[LayoutPeriod]:
         """Record a layout that begins at `step`, unless it is the current one; returns all periods.

@@ -42,6 +42,18 @@ def test_layout_whose_steps_are_repeated_is_left_out(tmp_path: Path) -> None:
     assert [(one.step, one.layout) for one in history.add(40, TWO)] == [(0, TWO)]
 
 
+def test_run_does_not_continue_with_another_precision(tmp_path: Path) -> None:
+    history = LayoutHistory(tmp_path)
+    history.check_precision(500, "bf16")
+    history.add(0, Layout.of(EngineSettings(), 2))
+    history.check_precision(500, "fp32")
+    history.check_precision(0, "bf16")  # no step was done with the other precision
+    with pytest.raises(
+        BadInput, match=r"trained with precision fp32, .* has precision bf16; resume with cluster.engine.precision=fp32"
+    ):
+        history.check_precision(500, "bf16")
+
+
 def test_history_of_a_run_whose_beginning_is_unknown_names_its_first_step() -> None:
     periods = [LayoutPeriod(step=300, layout=TWO)]  # the steps before were trained by an earlier version
     assert tags_of(periods, 2)["num_workers_history"] == "2 from step 300"
