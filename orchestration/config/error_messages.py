@@ -396,7 +396,10 @@ def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
     if meant := _key_elsewhere(problem):
         return _unknown_key(problem, f"a key of {_join_path(parent) or 'the file'}", f"did you mean {meant}?", meant)
     begins = next((one for one in keys if one.startswith(f"{glossary.plain(name)}_")), "")
-    nearest = begins or find_nearest(name, keys, cutoff=0.6)
+    words = {word: key for key in reversed(keys) for word in key.split("_")}
+    nearest = (
+        begins or find_nearest(name, keys, cutoff=0.6) or words.get(find_nearest(name, list(words), cutoff=0.8), "")
+    )
     foreign = find_nearest(name, [*keys, *glossary.names(file)], cutoff=0.8)
     if (key := glossary.key_of(foreign, file)) and foreign not in keys:
         return _foreign_key(problem, key, keys, foreign)
