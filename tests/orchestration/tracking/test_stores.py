@@ -311,10 +311,14 @@ with track.run(track.tracking_store(Path(sys.argv[1])), Path(sys.argv[1]) / "run
 
 
 def start_command(out: Path, kill_at: int = 0) -> "subprocess.Popen[str]":
-    """Start a first command in a directory; it is killed at the given SQL statement (0: never)."""
+    """Start a first command in a directory; it is killed at the given SQL statement (0: never).
+
+    The cache of its user has no template of a store.
+    """
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(out), str(kill_at)], cwd=ROOT, text=True, stdout=-1, stderr=-1
-    )
+        [sys.executable, "-c", PROGRAM, str(out), str(kill_at)],
+        cwd=ROOT, env=os.environ | {"XDG_CACHE_HOME": str(out / "cache")}, text=True, stdout=-1, stderr=-1,
+    )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -335,7 +339,7 @@ def test_killed_first_command_can_be_repeated(statement: int, tmp_path: Path) ->
 def test_two_simultaneous_first_commands_both_work(tmp_path: Path) -> None:
     both = [start_command(tmp_path), subprocess.Popen(
         [sys.executable, "-c", PROGRAM.replace('"run", None', '"other", None'), str(tmp_path), "0"],
-        cwd=ROOT, text=True, stdout=-1, stderr=-1,
+        cwd=ROOT, env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}, text=True, stdout=-1, stderr=-1,
     )]  # fmt: skip
     message = [each.communicate() for each in both]
     assert [each.returncode for each in both] == [0, 0], message
