@@ -177,7 +177,9 @@ class _Builder:
             return self._texts(doc)
         except _Unusable as error:
             return RecordFault(str(error))
-        except (jinja2.TemplateError, RuntimeError, re.error, *_FAILURES) as error:
+        except re.error as error:  # Python 3.13 gives it another name
+            return RecordFault(f"invalid template: regular expression: {error.msg}, pattern {error.pattern!r}")
+        except (jinja2.TemplateError, RuntimeError, *_FAILURES) as error:
             return RecordFault(f"invalid template: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
     def _texts(self, doc: Record) -> Record:

@@ -204,7 +204,7 @@ def test_what_is_not_supported_is_refused_by_its_name(more: str, message: str, t
         ("doc_to_text: '{{ absent }}'", "invalid template: UndefinedError: 'absent' is undefined"),
         ("doc_to_text: '{{ query.__class__.__mro__ }}'", "invalid template: SecurityError: access to attribute"),
         ("doc_to_text: '{{ choices.append(1) }}'", "invalid template: SecurityError: "),
-        ("description: \"{{ query | regex_replace('(', '') }}\"", "invalid template: error: missing ), "),
+        ("description: \"{{ query | regex_replace('(', '') }}\"", "invalid template: regular expression: missing ), "),
         ("description: '{{ 3 | dictsort }}'", "invalid template: AttributeError: 'int' object has no attribute"),
         ("description: '{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}'", "invalid template: RecursionError: "),
         ("doc_to_choice: topic", "invalid doc_to_choice: got 'tools', expected a list of texts"),

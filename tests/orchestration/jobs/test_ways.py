@@ -17,6 +17,7 @@ from orchestration.jobs.eval_request import EvalRequest, tasks_from_words
 from orchestration.jobs.score_plan import TaskPlan, plan_tasks
 from orchestration.launch.eval_trial import EvalTrial, evaluate_cell
 from orchestration.progress import ignore_progress
+from orchestration.reports import PREDICTIONS
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import finished_run, write_reviews
 from training.finetuning import loop
@@ -91,7 +92,7 @@ def test_repeated_evaluation_writes_the_same_bytes(way: Way, tmp_path: Path, mon
         scores = run / "scores"
         written.append({path.relative_to(scores): path.read_bytes() for path in scores.rglob("*") if path.is_file()})
     assert written[0] == written[1]
-    assert {path.name for path in written[0]} >= {"table.md", "table.csv", evaluate.PREDICTIONS}
+    assert {path.name for path in written[0]} >= {"table.md", "table.csv", PREDICTIONS}
 
 
 @pytest.fixture
