@@ -13,6 +13,9 @@
     old = sesame.open("gpt2_tiny-1a2b3c4d")    # a run, by its name, directory or MLflow ID
     old.generate("Return the", greedy=True)
 
+    classifier = sesame.open("my_classifier")  # a fine-tuned model, by its directory
+    classifier.predict("a fine film")          # its labels with probabilities
+
 The methods run the same jobs as the command `sesame`, with the same directories, files and errors: each finds the
 results of the other. An error that the user can correct is a SesameError with a message of one line. `python -m
 sesame` runs the command. Importing this module is fast, because each method imports its packages when it is called.
@@ -105,6 +108,8 @@ if TYPE_CHECKING:
 
     from orchestration.config import Recipe
     from orchestration.jobs import Job, JobFlags
+    from orchestration.jobs.eval_request import FinetunedSource
+    from orchestration.jobs.label_prediction import LabelPrediction
     from orchestration.jobs.prediction import TokenPrediction
     from orchestration.progress import Report
     from orchestration.terminal.inspect import DecodedExample
@@ -148,14 +153,15 @@ def open(
     holdout_ratio: float | None = None,
     progress: Progress = "auto",
 ) -> "Session":
-    """A session for a recipe and a text, or for a run that exists.
+    """A session for a recipe and a text, for a run that exists, or for a fine-tuned model.
 
     `recipe`: a name of `recipes()` or a .yaml file, or the name, the directory or the MLflow ID of a run below
-    `output_dir`. `overrides`: for example "optimizer.learning_rate=2e-4". `scale`: "tiny" takes minutes on two cores.
-    `data`: files, directories, globs or a corpus, instead of the corpus of the recipe; or texts: a Dataset of
-    `datasets`, a DataFrame, an Arrow table, a list of mappings, or an iterable of strings or mappings. A list of
-    strings has paths; pass texts as `iter(texts)`. `text_key`: the column or key of the text (default: "text", or the
-    only one of strings). `holdout_ratio`: the fraction of the text for validation and downstream tasks (default .01).
+    `output_dir`, or the directory of a fine-tuned model. `overrides`: for example "optimizer.learning_rate=2e-4".
+    `scale`: "tiny" takes minutes on two cores. `data`: files, directories, globs or a corpus, instead of the corpus of
+    the recipe; or texts: a Dataset of `datasets`, a DataFrame, an Arrow table, a list of mappings, or an iterable of
+    strings or mappings. A list of strings has paths; pass texts as `iter(texts)`. `text_key`: the column or key of the
+    text (default: "text", or the only one of strings). `holdout_ratio`: the fraction of the text for validation and
+    downstream tasks (default .01).
     `output_dir`: the directory for all results. `cluster`: the name or file of a cluster.
 
     This function creates no files, unless `data` has texts: it writes them once, to `output_dir`/data. BadInput if an
@@ -197,7 +203,8 @@ def recipes() -> list[str]:
 class Session:
     """A recipe, a text and an output directory, or a run. Each method first runs the missing stages that it needs.
 
-    A finished run is used as it is: its text need not exist any more.
+    A finished run is used as it is: its text need not exist any more. A fine-tuned model only predicts and is
+    evaluated; other methods raise BadInput.
     """
 
     def __init__(self, flags: "JobFlags", progress: Progress = "auto", notes: Sequence[str] = ()) -> None:
@@ -217,14 +224,17 @@ class Session:
     def _open(self, flags: "JobFlags") -> None:
         from orchestration.jobs import match_run, open_job
 
-        self._flags, self._of_run = flags, match_run(flags)
-        self._job = None if self._of_run else open_job(flags)
+        self._flags, self._of_run, self._job = flags, match_run(flags), None
+        self._finetuned = None if self._of_run else _match_finetuned(flags)
+        if not (self._of_run or self._finetuned):
+            self._job = open_job(flags)
 
     @property
     def job(self) -> "Job":
         """The job: its recipe, its stages, and their directories."""
         from orchestration.jobs import open_job
 
+        self._refuse_finetuned()
         if self._job is None:
             self._job = open_job(self._flags)
         return self._job
@@ -234,6 +244,9 @@ class Session:
             from orchestration.jobs import summarize_run
 
             return str(summarize_run(self._of_run))
+        if self._finetuned:
+            labels = f" ({', '.join(self._finetuned.labels)})" if self._finetuned.labels else ""
+            return f"{self._finetuned.folder}: fine-tuned model, {self._finetuned.kind}{labels}"
         recipe, stages = self.job.recipe, self.job.plan
         states = ", ".join(f"{stage.name} {stage.state}" for stage in (stages.corpus, stages.run))
         return f"{recipe.name} on {self.job.corpus.name}, {recipe.num_steps:,} steps ({states})"
@@ -245,13 +258,15 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        """The directory of the run, with its checkpoints, weights and scores."""
+        """The directory of the run, with its checkpoints, weights and scores; that of a fine-tuned model."""
+        if self._finetuned:
+            return self._finetuned.folder
         return self._of_run or self.job.plan.run.folder
 
     @property
     def command(self) -> str:
-        """The command line that runs all stages, from text to scores."""
-        return self._flags.command("run")
+        """The command line that runs all stages, from text to scores; that which evaluates a fine-tuned model."""
+        return self._flags.command("eval" if self._finetuned else "run")
 
     def corpus(self) -> "Manifest":
         """Build tokenizer and corpus unless they exist, and return the manifest with its ledger of documents.
@@ -349,6 +364,7 @@ class Session:
     ) -> "ScoreList":
         """Evaluate the run and a randomly initialized baseline on downstream tasks, by default those of the recipe.
 
+        A fine-tuned model is only scored, by default on its own task, and has no baseline.
         `tasks`: names, groups and files, or lists of them. `csv`: your own tables, e.g. "my.csv:text,label".
         `num_seeds`: number of fine-tunings per trial (0: the number in the grid, or 3). `max_train_samples`: number of
         labeled examples, one or several (0: all; for tasks of held-out documents 200). `learning_rates`,
@@ -359,7 +375,16 @@ class Session:
         directory for each, and stderr names the saved trial. BadInput if a task does not exist, a value has the wrong
         type, or no task uses a value.
         """
-        from orchestration.jobs import eval_request, eval_target, eval_tasks_of, evaluate, saved_models, score_plan
+        from orchestration.jobs import (
+            cluster_of,
+            eval_request,
+            eval_target,
+            eval_tasks_of,
+            evaluate,
+            finetuned_source,
+            saved_models,
+            score_plan,
+        )
         from orchestration.terminal import announce
 
         files = (
@@ -370,15 +395,25 @@ class Session:
         if baseline not in ("none", "random_init"):
             raise _invalid("baseline", baseline, "none or random_init")
         grid_values = _grid_values({"num_seeds": num_seeds, "max_train_samples": max_train_samples, **grid})
-        target, cluster = eval_target.subject_of(self._flags), self.job.cluster
+        target, cluster = eval_target.subject_of(self._flags), cluster_of(self._flags)
+        if self._finetuned and save is not None:
+            raise BadInput(
+                f"save: {self._finetuned.folder} is a fine-tuned model, which is only scored; leave save out"
+            )
+        own: list[Any] = []
+        if self._finetuned and not named and not tables:
+            task, directory = finetuned_source.task_of(self._finetuned)
+            own, files = [task], files or directory
+        words = named or ([] if tables or own else eval_tasks_of(self._flags))
         request = eval_request.EvalRequest(
-            tasks=eval_request.tasks_from_words(named or ([] if tables else eval_tasks_of(self._flags)), tables),
+            tasks=own or eval_request.tasks_from_words(words, tables),
             task_data_dir=files,
-            with_baseline=baseline == "random_init",
+            with_baseline=baseline == "random_init" and not self._finetuned,
             machine=cluster.engine,
             **grid_values,
         )
-        plans = (score_plan.plan_tasks if named or tables else score_plan.plan_supported_tasks)(target, request)
+        is_named = named or tables or own
+        plans = (score_plan.plan_tasks if is_named else score_plan.plan_supported_tasks)(target, request)
         score_plan.check_flags(plans, request)
         saves = None
         if save is not None:
@@ -386,7 +421,8 @@ class Session:
             saves = saved_models.plan_saves(target, plans, place, "sesame.open(...).evaluate(..., save=...)")
         with self._report() as report:
             command = "sesame.open(...).evaluate(...)"
-            scores = evaluate.evaluate(target.folder, plans, cluster, report, command=command, saves=saves)
+            out = self._flags.output_dir
+            scores = evaluate.evaluate(target.folder, plans, cluster, report, out, command=command, saves=saves)
         if saves:
             announce((), saves.notes)  # which trial was saved, and why
         return ScoreList(scores)
@@ -415,7 +451,6 @@ class Session:
         `max_new_tokens` masks at ___ or after the prompt. Equal arguments give equal texts; another `sample_index`
         gives other ones. BadInput if the run is not finished, or if the model cannot generate in this way.
         """
-        from orchestration.jobs import run_folder
         from orchestration.jobs.generation import can_stream, generate_texts, select_set
 
         values = select_set(greedy=greedy, num_beams=num_beams, temperature=temperature, top_k=top_k, top_p=top_p)
@@ -423,7 +458,7 @@ class Session:
             expected = "a function, without num_beams and masked_decoding"
             raise BadInput(f"invalid stream: got {_display(stream)}, expected {expected}; leave it out")
         rows = generate_texts(
-            run_folder(self._flags),
+            self._run_folder(),
             [_word("prompts", prompt, "text") for prompt in prompts],
             values=values,
             max_new_tokens=_number("max_new_tokens", max_new_tokens, int, "an integer of at least 1"),
@@ -435,27 +470,46 @@ class Session:
         )
         return GeneratedList(rows, masked_decoding)
 
-    def predict(self, *texts: str, top_k: int = 5) -> "PredictionList":
+    def predict(self, *texts: "str | tuple[str, str] | list[Any]", top_k: int = 5) -> "PredictionList":
         """The `top_k` most probable tokens at the blank ___ of each text; without a blank, after the text.
 
-        BadInput if the run is not finished, or if the model predicts neither masked nor next tokens.
+        A fine-tuned model predicts the `top_k` most probable labels of each text, or of each pair of texts: a tuple of
+        two. A regression predicts a number. Several texts are several arguments, or a list.
+
+        BadInput if the run is not finished, or if the model predicts neither tokens nor labels.
         """
-        from orchestration.jobs import run_folder
+        from orchestration.jobs.label_prediction import predict_labels
         from orchestration.jobs.prediction import predict_tokens
 
-        words = [_word("texts", text, "text") for text in texts]
+        each = [one for text in texts for one in (text if isinstance(text, list) else [text])]
         most = _number("top_k", top_k, int, "an integer of at least 1")
-        return PredictionList(predict_tokens(run_folder(self._flags), words, most))
+        if self._finetuned:
+            return PredictionList(predict_labels(self._finetuned, [_text_or_pair(one) for one in each], most))
+        words = [_word("texts", text, "text") for text in each]
+        return PredictionList(predict_tokens(self._run_folder(), words, most))
 
     def export(self, folder: str | PathLike[str], *, heads: bool = True, license: str = "unknown") -> list[str]:
         """Write a directory for `from_pretrained` of transformers, and return the names of its files."""
         from orchestration.jobs import export as export_model
-        from orchestration.jobs import run_folder
 
         target = Path(_path("folder", folder, "the path of a directory"))
         license = _word("license", license, "text")
-        run = run_folder(self._flags)
-        return export_model(run, target, heads=heads, license=license)[0]
+        return export_model(self._run_folder(), target, heads=heads, license=license)[0]
+
+    def _run_folder(self) -> Path:
+        """The directory of the run. BadInput for a recipe that is not trained, and for a fine-tuned model."""
+        from orchestration.jobs import run_folder
+
+        self._refuse_finetuned()
+        return run_folder(self._flags)
+
+    def _refuse_finetuned(self) -> None:
+        """Raise BadInput if the session was opened for a fine-tuned model."""
+        if self._finetuned:
+            raise BadInput(
+                f"{self._finetuned.folder} is a fine-tuned model, which only predicts labels and is evaluated; open "
+                "the model that it was fine-tuned from"
+            )
 
     def _is_finished_run(self) -> bool:
         """Whether the session was opened for a run, which is finished."""
@@ -503,8 +557,8 @@ class GeneratedList(list[dict[str, Any]]):
         return "\n".join(format_generated(row, self._masked) for row in self)
 
 
-class PredictionList(list["TokenPrediction"]):
-    """Predicted tokens, which print as text."""
+class PredictionList(list["TokenPrediction | LabelPrediction"]):
+    """Predicted tokens or labels, which print as text."""
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self))
@@ -593,6 +647,22 @@ def _word(name: str, value: object, expected: str) -> str:
     if not isinstance(value, str):
         raise _invalid(name, value, expected)
     return value
+
+
+def _match_finetuned(flags: "JobFlags") -> "FinetunedSource | None":
+    """The fine-tuned model in the directory that the flags name; None if they name none."""
+    if not os.path.isfile(Path(flags.recipe) / "config.json"):  # a name may be too long for a path
+        return None
+    from orchestration.jobs.finetuned_source import match_finetuned
+
+    return match_finetuned(flags)
+
+
+def _text_or_pair(value: object) -> str | tuple[str, str]:
+    """The value; BadInput if it is neither text nor a tuple of two texts."""
+    if isinstance(value, tuple) and len(value) == 2:
+        return _word("texts", value[0], "text"), _word("texts", value[1], "text")
+    return _word("texts", value, "text, or a tuple of two texts")
 
 
 def _path(name: str, value: object, expected: str) -> str:

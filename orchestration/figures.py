@@ -221,7 +221,8 @@ def plot_against_rate(title: str, scores: Mapping[str, Sequence[tuple[float, flo
 def plot_confusion(
     title: str, labels: Sequence[str], counts: Sequence[Sequence[int]], others: Sequence[str] = ()
 ) -> "Figure":
-    """Confusion matrix: rows are gold labels, columns are predictions and `others`; shades are fractions of the row."""
+    """Confusion matrix: rows are expected labels, columns are predictions and `others`; shades are fractions of the
+    row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(2.5 + 0.7 * len(counts[0]), 2 + 0.6 * len(labels)), dpi=120, layout="constrained")
@@ -236,7 +237,7 @@ def plot_confusion(
     axes.set_xticks(range(len(columns)), columns, rotation=45, ha="right")
     axes.set_yticks(range(len(labels)), labels)
     axes.set_xlabel("predicted")
-    axes.set_ylabel("gold")
+    axes.set_ylabel("expected")
     axes.set_title(title, color=INK, fontsize=10)
     return figure
 

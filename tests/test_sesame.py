@@ -213,7 +213,10 @@ def test_the_module_contains_no_jobs() -> None:
     assert ours <= {
         *("orchestration.cli", "orchestration.config", "orchestration.jobs", "orchestration.launch"),
         *(
+            "orchestration.jobs.eval_request",
+            "orchestration.jobs.finetuned_source",
             "orchestration.jobs.generation",
+            "orchestration.jobs.label_prediction",
             "orchestration.jobs.prediction",
             "orchestration.jobs.stages",
             "orchestration.progress",
@@ -348,7 +351,7 @@ def test_scores_equal_those_of_eval_and_print_as_a_table(bert: sesame.Session, m
         bert.evaluate()
     asked: list[Any] = []
 
-    def scored(folder: Path, plans: Any, cluster: Any, report: Any, command: str, saves: Any) -> Sequence[TaskScore]:
+    def scored(folder: Path, plans: Any, *_: Any, command: str, saves: Any) -> Sequence[TaskScore]:
         asked.extend(plans)
         starts = {"pretrained": 0.75, "random": 0.5}
         chosen = {name: SelectedTrials({}, {"test": {"accuracy": (value,)}}) for name, value in starts.items()}

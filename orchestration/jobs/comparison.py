@@ -150,11 +150,14 @@ def _causes_of_training(folder: Path) -> dict[str, Any]:
     return {key: value for key, value in flatten(causes) if key != "recipe.seed"}
 
 
-def compare_runs(groups: Sequence[RunGroup], tasks: Collection[str], out: Path, report: Report) -> RunComparison:
+def compare_runs(
+    groups: Sequence[RunGroup], tasks: Collection[str], out: Path, report: Report, command: str = ""
+) -> RunComparison:
     """Compare all later groups with the first one, on the tasks that all of their runs have.
 
     `tasks`: names of the tasks to compare; empty: all. Writes the table, the figure and the page, and logs them to
-    MLflow. Raises BadInput if the runs have no common task, or if none of them has a score of one of the `tasks`.
+    MLflow, with the `command`. Raises BadInput if the runs have no common task, or if none of them has a score of one
+    of the `tasks`.
     """
     finished = {folder: load_finished_scores(folder) for group in groups for folder in group.folders}
     _require_scores(tasks, finished)
@@ -184,7 +187,7 @@ def compare_runs(groups: Sequence[RunGroup], tasks: Collection[str], out: Path, 
     for note in notes:
         log.warning("%s", note)
     comparison = RunComparison(folder, tuple(groups), tuple(rows), tuple(notes))
-    _store(comparison, pages, out, report)
+    _store(comparison, pages, out, report, command)
     return comparison
 
 
@@ -231,11 +234,18 @@ def _match_tasks(
             found[label] = dict(zip(folders, _select_same_files([each[key] for each in settings]), strict=True))
         if not shared:
             newest = {folder: _newest(saved[folder][name]) for folder in folders}
-            causes = [dict(flatten(json.loads(one.settings))) for one in newest.values()]
-            changed = sorted({key for each in causes for key in each if each[key] != causes[0].get(key)})
+            first, *others = (json.loads(one.settings) for one in newest.values())
+            changed = sorted({key for other in others for key in _find_changes(first, other)})
             notes.append(f"task {name}: the runs were evaluated with other values of {', '.join(changed[:4])}")
             found[name] = newest
     return found, notes
+
+
+def _find_changes(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The settings that differ between two scores."""
+    before, now = dict(flatten(first)), dict(flatten(other))
+    changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+    return stages.name_options(changed, first, other)
 
 
 def _group_by_settings(scores: Sequence[SavedAnswers]) -> dict[str, list[SavedAnswers]]:
@@ -325,7 +335,16 @@ class _PairedAnswers:
             name: (self.answers[folder].kind, self.predictions(folder, 0))
             for name, folder in zip(names, folders, strict=True)
         }
-        return AnswerPage(task, self.questions, models)
+        trials = {name: self._describe_shown(group) for name, group in zip(names, self.groups, strict=True)}
+        same = len(set(trials.values())) == 1
+        shown = next(iter(trials.values())) if same else "; ".join(f"{name}: {of}" for name, of in trials.items() if of)
+        return AnswerPage(task, self.questions, models, shown)
+
+    def _describe_shown(self, group: RunGroup) -> str:
+        """The run and the trial of a group whose answers the page shows; "" if there is only one."""
+        folder, *others = group.folders
+        of_run = f"run {folder.name}, the first of {len(group.folders)}" if others else ""
+        return ", ".join(filter(None, (of_run, self.answers[folder].describe_trial(0))))
 
 
 def _places(answers: SavedAnswers) -> dict[str, tuple[str, int]]:
@@ -374,7 +393,7 @@ def _adjust_p(rows: Sequence[ComparedTask]) -> list[ComparedTask]:
     return sorted(rows, key=lambda row: (-clarity.get(row.task, -1.0), row.task))
 
 
-def _store(comparison: RunComparison, pages: Sequence[AnswerPage], out: Path, report: Report) -> None:
+def _store(comparison: RunComparison, pages: Sequence[AnswerPage], out: Path, report: Report, command: str) -> None:
     """Write the files of a comparison, and log them to MLflow."""
     folder = comparison.folder
     make_directory(folder)
@@ -395,7 +414,7 @@ def _store(comparison: RunComparison, pages: Sequence[AnswerPage], out: Path, re
             if text:
                 write_atomic(folder / name, text.encode())
         write_atomic(folder / FIGURE, lambda file: plot.savefig(file, format="png"))
-        with tracking.run(tracking.tracking_store(out), folder, None, _metadata(comparison)):
+        with tracking.run(tracking.tracking_store(out), folder, None, _metadata(comparison, command)):
             files = {name: folder / name for name, text in texts.items() if text}
             values = {
                 f"compare/{row.candidate}/{row.task}/{row.metric}/{name}": getattr(row.result, name)
@@ -410,7 +429,7 @@ def _store(comparison: RunComparison, pages: Sequence[AnswerPage], out: Path, re
             tracking.mirror(folder, TABLE, "the comparison", log_all)
 
 
-def _metadata(comparison: RunComparison) -> tracking.Metadata:
+def _metadata(comparison: RunComparison, command: str) -> tracking.Metadata:
     """The MLflow metadata: the compared runs as parameters and tags, and the table as description."""
     runs = {group.name: [folder.name for folder in group.folders] for group in comparison.groups}
     ids = [
@@ -423,6 +442,6 @@ def _metadata(comparison: RunComparison) -> tracking.Metadata:
     return tracking.Metadata(
         comparison.folder.name.rpartition("-")[0],
         {"baseline": names[0], "candidates": names[1:], "runs": runs},
-        {"type": "comparison", "compared_runs": ", ".join(ids)},
+        {"type": "comparison", "compared_runs": ", ".join(ids), "command": command},
         comparison_page(names, comparison.tasks, comparison.notes),
     )

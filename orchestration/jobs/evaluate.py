@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from orchestration import launch, trackers, tracking
 from orchestration.config import Cluster
@@ -18,7 +18,7 @@ from orchestration.jobs.saved_models import Saves, publish
 from orchestration.jobs.score_files import load_finished_score, store_score, update_score
 from orchestration.jobs.score_pages import publish_scores
 from orchestration.jobs.score_plan import TaskPlan
-from orchestration.jobs.score_records import make_record, make_tracker_scores
+from orchestration.jobs.score_records import make_finetuned_record, make_record, make_tracker_scores, name_record
 from orchestration.jobs.task_scores import summarize
 from orchestration.jobs.trials import (
     find_seed_split,
@@ -30,8 +30,9 @@ from orchestration.jobs.trials import (
     select_chosen,
 )
 from orchestration.progress import Report
-from orchestration.reports import guesses, load_score, name_score, scale_value, score_name
+from orchestration.reports import format_value, guesses, load_score, name_score, score_name
 from preprocessing.errors import SesameError
+from preprocessing.files import read_object
 from preprocessing.folders import make_directory
 from training.evaluation import EvalResult
 from training.tasks import TaskScore
@@ -73,11 +74,9 @@ def evaluate(
             has_trackers = plan in due and (folder / trackers.SETUP).is_file()
             if is_tracked:
                 report({"stage": "logging to MLflow"})
-                _log(folder, plan, make_record(plan, load_results(plan), score, last_step_of(folder), command))
+                _log(folder, plan, _record(folder, plan, score, command))
             if has_trackers:  # with figures of its own, because an unresponsive store may still draw those of MLflow
-                for_trackers += make_tracker_scores(
-                    make_record(plan, load_results(plan), score, last_step_of(folder), command)
-                )
+                for_trackers += make_tracker_scores(_record(folder, plan, score, command))
             scores[plan.stage.folder.name] = update_score(plan, score)
         except SesameError as error:
             log.warning("left out: task %s: %s", score_name(plan.task, plan.step, plan.labels), error)
@@ -118,25 +117,13 @@ def _save_models(folder: Path, plans: Sequence[TaskPlan], saves: Saves, cluster:
         rule = _describe_selection(plan, cell)
         place = saves.places[plan.stage.folder]
         if publish(saves, plan, cell, rule):
-            saves.notes.append(f"saved {place}: {cell.name} ({rule})")
+            saves.notes.append(f"saved {place}: {cell.name} ({rule}); {_describe_scores(plan, place)}")
         else:
             saves.notes.append(f"{place}: has the model of {cell.name} already")
         report({"stage": "logging to MLflow"})
         name = f"model of {plan.stage.folder.name}"
-        tracking.mirror(
-            folder,
-            name,
-            f"the {name}",
-            partial(
-                tracking.log_finetuned,
-                folder=folder,
-                task=plan.task,
-                step=plan.step,
-                labels=plan.labels,
-                scores=plan.stage.folder.name,
-                export=place,
-            ),
-        )
+        record = make_finetuned_record(plan, cell, place, name_record(folder, plan))
+        tracking.mirror(folder, name, f"the {name}", partial(tracking.log_finetuned, folder=folder, record=record))
 
 
 def _describe_selection(plan: TaskPlan, cell: launch.EvalTrial) -> str:
@@ -149,6 +136,15 @@ def _describe_selection(plan: TaskPlan, cell: launch.EvalTrial) -> str:
     best = f"the best seed on {on}" if on else "the first seed, because no dev split has labels"
     grid = "the selected hyperparameters (best median over the seeds), and " if plan.chosen_on else ""
     return f"{grid}{best}: seed {seed_of(cell)}"
+
+
+def _describe_scores(plan: TaskPlan, place: Path) -> str:
+    """The score of a saved model, which is that of one seed, and the median of the table, if there are several."""
+    saved = read_object(place / launch.SAVED, "save the model again", scores=dict)["scores"]
+    values = load_score(plan.stage.folder).values("pretrained")
+    its = format_value(fmean(saved[split][plan.metric] for split in plan.parts or (plan.split,)), plan.metric)
+    median_of_table = f", the median of the table is {format_value(median(values), plan.metric)}"
+    return f"its {plan.metric} on {plan.split} is {its}{median_of_table if len(values) > 1 else ''}"
 
 
 def _check_repetition(plan: TaskPlan, cell: launch.EvalTrial, result: EvalResult) -> None:
@@ -181,8 +177,8 @@ def _score(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError]) -> 
     results = load_results(plan)
     score = summarize(plan, results, failed)
     for start, note in score.constant.items():
-        guess = ", ".join(f"{name} {scale_value(value, score.metric):.1f}" for name, value in guesses(score).items())
-        value = f"{score.metric} {scale_value(median(score.values(start)), score.metric):.1f}"
+        guess = ", ".join(f"{name} {format_value(value, score.metric)}" for name, value in guesses(score).items())
+        value = f"{score.metric} {format_value(median(score.values(start)), score.metric)}"
         log.warning(
             "task %s, %s weights: %s (%s%s)", name_score(score), start, note, value, f"; {guess}" if guess else ""
         )
@@ -191,7 +187,8 @@ def _score(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError]) -> 
 
 
 def _record(folder: Path, plan: TaskPlan, score: TaskScore, command: str) -> tracking.TaskRecord:
-    return make_record(plan, load_results(plan), score, last_step_of(folder), command)
+    name = name_record(folder, plan)
+    return make_record(plan, load_results(plan), score, name, last_step_of(folder), command)
 
 
 def _log(folder: Path, plan: TaskPlan, record: tracking.TaskRecord) -> None:

@@ -6,7 +6,9 @@ from typing import Final
 
 from orchestration.config import validate
 from orchestration.jobs.eval_request import FinetunedSource
-from orchestration.launch import CARD, SAVED
+from orchestration.jobs.job_flags import JobFlags
+from orchestration.jobs.run_names import refuse_another_run
+from orchestration.launch import CARD, RUN, SAVED
 from preprocessing.errors import BadInput
 from preprocessing.files import of_kind, read_object, xxh3_file
 from preprocessing.tokenization import of_folder, with_template
@@ -41,6 +43,19 @@ def find_finetuned(folder: Path) -> FinetunedSource | None:
         problem = "is missing" if other[0] not in digests else "has changed since the model was saved"
         raise BadInput(f"{folder / other[0]}: {problem}; restore it, or delete {SAVED} to score it as another model")
     return FinetunedSource(folder.absolute(), kind, labels, about)
+
+
+def match_finetuned(flags: JobFlags) -> FinetunedSource | None:
+    """The fine-tuned model in the directory that the flags name; None if they name a run, a recipe or another model.
+
+    Raises BadInput if flags would change the model.
+    """
+    folder = Path(flags.recipe)
+    if (folder / RUN).is_file() or not (folder / "config.json").is_file():
+        return None
+    if found := find_finetuned(folder):
+        refuse_another_run(flags, folder)
+    return found
 
 
 def _check_template(folder: Path) -> None:

@@ -1,12 +1,15 @@
 """The export of a trained model: its files for `transformers`, its upload to a hub, and its version in MLflow."""
 
+import os
 import shutil
 from pathlib import Path
 
 from orchestration import launch, tracking
 from orchestration.full_disk import AGAIN, explain_full_disk
 from orchestration.jobs import hub, stages
+from orchestration.jobs.finetuned_source import find_finetuned
 from orchestration.jobs.job import JobFlags
+from orchestration.jobs.run_names import refuse_another_run
 from orchestration.jobs.runs import list_saved_steps, run_folder
 from orchestration.reports.model_card import model_card
 from preprocessing.errors import BadInput
@@ -92,12 +95,36 @@ def _export_step(folder: Path, to: Path, step: int, *, heads: bool, repo: str) -
 
 
 def register(flags: JobFlags, name: str, alias: str = "") -> tracking.ModelVersion:
-    """Register the model of a finished run in MLflow's model registry. Raises BadInput if the run or the store is
-    missing."""
+    """Register the model of a finished run, or a saved fine-tuned model, in MLflow's model registry. Raises BadInput if
+    the run or the store is missing."""
+    given = Path(flags.recipe)  # a name may be too long for a path
+    if os.path.isfile(given / launch.SAVED) and not os.path.isfile(given / launch.RUN):
+        refuse_another_run(flags, given)
+        return _register_finetuned(Path(flags.recipe), flags.output_dir, name, alias)
     folder = run_folder(flags)
     if not (folder / stages.MARK).is_file():
         raise BadInput(f"{folder}: this run is not finished, so it has no model; resume it with `sesame train`")
     return tracking.register(folder, _check_export(folder), name, alias)
+
+
+def _register_finetuned(folder: Path, out: Path, name: str, alias: str) -> tracking.ModelVersion:
+    """Register the MLflow model that `sesame eval --save` logged beside the directory of a model.
+
+    Raises BadInput if MLflow has no such model.
+    """
+    source = find_finetuned(folder)
+    about = source.about if source else {}
+    with of_kind(folder / launch.SAVED, "evaluate the model with --save again"):
+        base, scores, command = about["base"], f"{about['task']['name']}-{about['evaluation'][:8]}", about["command"]
+        run = Path(base["folder"])
+        # a base model of transformers has the run of its evaluations
+        tracked = run if (run / launch.RUN).is_file() else out / "evals" / f"{base['name']}-{base['hash'][:8]}"
+    if found := tracking.register_finetuned(tracked, scores, folder, name, alias):
+        return found
+    raise BadInput(
+        f"{folder}: MLflow has no model of it in the run of {tracked}; repeat `{command}` with another --save, which "
+        "logs its model, and register that directory"
+    )
 
 
 def _check_export(folder: Path) -> Path:

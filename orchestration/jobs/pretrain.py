@@ -114,8 +114,8 @@ def _describe_end(step: int, last: int, best: Mapping[str, float], folder: Path)
     """One line if training ended early, and one line with the best checkpoint if it was kept."""
     if best and step < last:
         yield (
-            f"{folder}: ended early, after step {step:,} of {last:,}: {best['in_vain']:.0f} evaluations without a "
-            f"lower validation loss; {describe_best(best)}"
+            f"{folder}: ended early, after step {step:,} of {last:,}: {best['in_vain']:.0f} "
+            f"evaluation{'s' * (best['in_vain'] != 1)} without a lower validation loss; {describe_best(best)}"
         )
     if "step" in best and best["step"] != step and best["step"] in list_saved_steps(folder):
         yield (

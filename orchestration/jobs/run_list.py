@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from orchestration import launch, tracking
 from orchestration.jobs import runs, stages
 from orchestration.jobs.run_names import run_folders
-from orchestration.reports import load_finished_scores, name_score, scale_value
+from orchestration.reports import format_decimal, format_value, load_finished_scores, name_score, series, sort_scores
 from preprocessing.errors import BadInput
 from preprocessing.files import of_kind, read_object
 from preprocessing.lock import is_held
@@ -32,7 +32,7 @@ class RunScore:
         >>> str(RunScore("sst2", "accuracy", 0.9)), str(RunScore("wikitext", "perplexity", 25.31))
         ('sst2 90.0', 'wikitext 25.3')
         """
-        return f"{self.name} {scale_value(self.value, self.metric):.1f}"
+        return f"{self.name} {format_value(self.value, self.metric)}"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class RunSummary:
     def __str__(self) -> str:
         """For example `gpt2_tiny-1a2b3c4d: finished, step 400/400, loss 3.212, cloze 12.5`."""
         parts = [self.state, f"step {self.step:,}/{self.num_steps:,}"]
-        parts += [f"loss {self.loss:.3f}"] if self.loss is not None else []
+        parts += [f"loss {format_decimal(self.loss, 3)}"] if self.loss is not None else []
         return f"{self.name}: {', '.join([*parts, *map(str, self.scores)])}"
 
     def values(self) -> dict[str, Any]:
@@ -114,10 +114,10 @@ def _last_value(last: dict[str, tuple[int, float]], name: str) -> float | None:
 
 
 def _scores_of(folder: Path) -> tuple[RunScore, ...]:
-    """The finished scores of the pretrained model, in order of their names."""
-    found = [score for score, _ in load_finished_scores(folder).values()]
+    """The finished scores of the pretrained model, in order of their names. If scores of a task differ in other
+    settings, the names have a hash, as in the table of scores."""
     return tuple(
         RunScore(name_score(score), score.metric, median(values))
-        for score in sorted(found, key=name_score)
+        for score in sorted(sort_scores(load_finished_scores(folder), series(folder)), key=name_score)
         if (values := score.values("pretrained"))
     )

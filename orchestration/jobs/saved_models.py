@@ -161,7 +161,7 @@ def publish(saves: Saves, plan: TaskPlan, cell: launch.EvalTrial, rule: str) -> 
         }
         with explain_full_disk(place, lambda: "", AGAIN), whole_folder(place) as unfinished:
             shutil.copytree(cell.save_to, unfinished, dirs_exist_ok=True, ignore=shutil.ignore_patterns(SAVED))
-            write_atomic(unfinished / CARD, render_finetuned_card(about, place.name).encode())
+            write_atomic(unfinished / CARD, render_finetuned_card(about, str(place.absolute())).encode())
             about["sha256"] = sums_of(unfinished)
             write_atomic(unfinished / SAVED, json.dumps(about, indent=1, ensure_ascii=False).encode())
     for each in plan.cells:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from orchestration import figures
 from orchestration.jobs.score_plan import TaskPlan
-from orchestration.jobs.trials import Results, select_chosen
+from orchestration.jobs.trials import Results, seed_of, select_chosen
 from orchestration.reports import SHARES, figure_of, guesses, scale_value, unit_of
 from training.tasks import SMOOTH_METRICS, TaskScore
 
@@ -44,7 +44,7 @@ def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, 
     merge = getattr(kind, "merge_labels", {})
     named = [merge.get(label, label) for label in getattr(kind, "labels", ())]
     labels = list(dict.fromkeys(named))
-    _, result = select_chosen(results, score.starts, "pretrained")[0]
+    (cell, result), *other_seeds = select_chosen(results, score.starts, "pretrained")
     splits = plan.parts or (plan.split,)
     answers = [one for split in splits for one in result.predictions.get(split, ())]
     items = [item for split in splits for item in plan.items.get(split, ())]
@@ -57,7 +57,8 @@ def _confusion(plan: TaskPlan, results: Results, score: TaskScore) -> dict[str, 
         if isinstance(item.gold, int) and item.gold < len(named)
     )
     rows = [[counts[gold, answer] for answer in (*labels, *others)] for gold in labels]
-    return {"confusion": figures.plot_confusion(f"{score.task}, {plan.split}", labels, rows, others)}
+    seed = f", seed {seed_of(cell)}" if other_seeds else ""
+    return {"confusion": figures.plot_confusion(f"{score.task}, {plan.split}{seed}", labels, rows, others)}
 
 
 def draw_tasks(scores: Sequence[TaskScore], last: int = 0) -> dict[str, "Figure"]:

@@ -87,7 +87,8 @@ def _questions_page(folder: Path, done: SavedScores) -> str:
             answers = load_answers(place, key)
             pairs = list(answers.pairs())
             predictions = [answers.trials[0][split][number] for split, number, _ in pairs]
-            pages.append(AnswerPage(label, [one for *_, one in pairs], {folder.name: (answers.kind, predictions)}))
+            models, trial = {folder.name: (answers.kind, predictions)}, answers.describe_trial(0)
+            pages.append(AnswerPage(label, [one for *_, one in pairs], models, trial))
         except (SesameError, LookupError, TypeError, ValueError) as error:
             log.warning("the page of questions leaves out %s: %s", label, error)
             left_out.append(label)

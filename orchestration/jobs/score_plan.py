@@ -618,7 +618,7 @@ def _select_deciding_split(task: TaskFile, answered: Sequence[str], configuratio
 def _trial_name(task: TaskFile, start: Start, tuning: Tuning | None) -> str:
     if tuning is None:
         return f"{task.name}, {start}"
-    long = f"{tuning.max_steps} steps" if tuning.max_steps else f"{tuning.epochs:g} epochs"
+    long = f"{tuning.max_steps} steps" if tuning.max_steps else f"{tuning.epochs:g} epoch{'s' * (tuning.epochs != 1)}"
     return f"{task.name}, {start}, {tuning.learning_rate:g} x {tuning.batch_size} x {long}, seed {tuning.seed}"
 
 

@@ -3,15 +3,18 @@
 from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any, Final, TypeVar
 
 from orchestration import launch, trackers, tracking
+from orchestration.config import compute_digest
 from orchestration.jobs.question_table import QuestionTable, make_question_table
 from orchestration.jobs.score_figures import draw_task
 from orchestration.jobs.score_plan import TaskPlan
-from orchestration.jobs.trials import Results, select_chosen
-from orchestration.reports import guesses, scale_value, score_page
+from orchestration.jobs.trials import Results, load_results, seed_of, select_chosen
+from orchestration.reports import format_value, guesses, has_other_settings, score_page, select_applied
+from preprocessing.files import read_object
 from training.evaluation import EvalResult
 from training.tasks import SMOOTH_METRICS, TaskFile, TaskItem, TaskScore, question_of, show_answer
 
@@ -20,10 +23,25 @@ T = TypeVar("T")
 QUESTION_TABLE: Final = "question_table.json"  # artifact with single questions, which MLflow shows as a table
 
 
-def make_record(plan: TaskPlan, results: Results, score: TaskScore, last: int, command: str) -> tracking.TaskRecord:
+def name_record(folder: Path, plan: TaskPlan) -> str:
+    """The name of a task for MLflow and the trackers. If the model in `folder` has a finished score of this task with
+    other settings, it ends with the hash of the settings, as in the table of scores.
+
+    Scores that differ only in the step have equal names, because they are a curve.
+    """
+    causes = plan.stage.causes
+    if not has_other_settings(folder, plan.task, plan.labels, causes):
+        return plan.task
+    return f"{plan.task}-{compute_digest({name: cause for name, cause in causes.items() if name != 'step'})[:8]}"
+
+
+def make_record(
+    plan: TaskPlan, results: Results, score: TaskScore, name: str, last: int, command: str
+) -> tracking.TaskRecord:
     """The MLflow record of a task: scores of each initialization, figures, predictions, and its trials.
 
-    `last`: the last step of the pretraining, 0 if it is unknown. `command`: the command line of the evaluation.
+    `name`: its name (`name_record`). `last`: the last step of the pretraining, 0 if it is unknown. `command`: the
+    command line of the evaluation.
     """
     values = {start: score.values(start) for start in score.starts}
     every = _join_names(
@@ -38,14 +56,15 @@ def make_record(plan: TaskPlan, results: Results, score: TaskScore, last: int, c
         for metric in (score.metric, *SMOOTH_METRICS)
         if (found := one.scores[score.split].get(metric))
     }
-    params = {"metric": score.metric, "split": score.split, "chosen_on": score.chosen_on, "labels": score.labels}
+    params: dict[str, Any] = {"metric": score.metric, "split": score.split, "chosen_on": score.chosen_on}
+    params |= {"labels": score.labels} if score.labels else {}
     params |= {"intervals": score.intervals, "constant": score.constant}
     params |= {"gain": asdict(score.gain)} if score.gain else {}
-    params |= {**guesses(score), "chosen": {start: one.how for start, one in score.starts.items()}}
+    params |= {**guesses(score), "chosen": {start: select_applied(one.how) for start, one in score.starts.items()}}
     examples = [found.example for _, found in results if found.example]
     table = _question_table(plan, results, score)
     return tracking.TaskRecord(
-        name=score.task,
+        name=name,
         step=score.step,
         labels=score.labels,
         params=params | {"paper": {_split_name(name): value for name, value in score.paper.items()}},
@@ -53,7 +72,7 @@ def make_record(plan: TaskPlan, results: Results, score: TaskScore, last: int, c
         headline=headline,
         figures=draw_task(plan, results, score),
         files={"table.md": score_page(score.task, [score])} | ({"example.txt": examples[0]} if examples else {}),
-        note=_note(plan, score, table),
+        note=_note(plan, results, score, table),
         scores=plan.stage.folder.name,
         tables={QUESTION_TABLE: (table.columns, table.rows)} if table else {},
         datasets=_datasets(plan),
@@ -61,6 +80,23 @@ def make_record(plan: TaskPlan, results: Results, score: TaskScore, last: int, c
         cells=[_trial_record(cell, found) for cell, found in results],
         last=last,
         command=command,
+    )
+
+
+def make_finetuned_record(plan: TaskPlan, cell: launch.EvalTrial, place: Path, name: str) -> tracking.FinetunedRecord:
+    """The MLflow record of the model of a trial, which is saved in `place`. `name`: that of the task."""
+    about = read_object(place / launch.SAVED, "save the model again", scores=dict)
+    result = next(one for each, one in load_results(plan) if plan.file_of(each) == plan.file_of(cell))
+    return tracking.FinetunedRecord(
+        name=name,
+        step=plan.step,
+        labels=plan.labels,
+        score_folder=plan.stage.folder.name,
+        export=place,
+        about=about,
+        steps=len(result.losses),
+        scores=about["scores"],
+        datasets=dict(zip(plan.files, _datasets(plan), strict=True)),
     )
 
 
@@ -74,20 +110,20 @@ def make_tracker_scores(record: tracking.TaskRecord) -> list[trackers.Scores]:
     return [*scores, trackers.Scores(record.labels, by_labels, {})] if record.labels else scores
 
 
-def _note(plan: TaskPlan, score: TaskScore, table: QuestionTable | None) -> str:
+def _note(plan: TaskPlan, results: Results, score: TaskScore, table: QuestionTable | None) -> str:
     """The description of the run of a task in Markdown."""
     of = plan.cells[0].task
     described = f": {of.description.rstrip('.')} ({of.citation.rstrip('.')})" if isinstance(of, TaskFile) else ""
-    medians = ", ".join(
-        f"{start} {scale_value(median(score.values(start)), score.metric):.1f}" for start in score.starts
-    )
+    medians = ", ".join(f"{start} {format_value(median(score.values(start)), score.metric)}" for start in score.starts)
     lines = [
         f"task `{score.task}`{described}",
         f"{score.metric.replace('_', ' ')} on {score.split}: {medians}",
         *(f"{split}: {len(plan.items[split]):,} questions of `{file.location}`" for split, file in plan.files.items()),
         *score.notes,
     ]
-    lines += [f"`{QUESTION_TABLE}`: {table.describe()}, with expected and predicted answers"] if table else []
+    cells = select_chosen(results, score.starts, "pretrained")
+    seed = f" of seed {seed_of(cells[0][0])}, one of {len(cells)}" if len(cells) > 1 else ""
+    lines += [f"`{QUESTION_TABLE}`: {table.describe()}, with expected and predicted answers{seed}"] if table else []
     return "\n".join(f"* {line}" for line in lines)
 
 
@@ -133,7 +169,7 @@ def _trial_record(cell: launch.EvalTrial, result: EvalResult) -> tracking.TrialR
     scores = _join_names(
         ((split, metric), value) for split, by in result.scores.items() for metric, value in by.items()
     )
-    return tracking.TrialRecord(cell.name, {"start": cell.start, **cell.how}, scores, result.losses)
+    return tracking.TrialRecord(cell.name, {"start": cell.start, **select_applied(cell.how)}, scores, result.losses)
 
 
 def _join_names(values: Iterable[tuple[tuple[str, ...], T]]) -> dict[str, T]:

@@ -7,8 +7,8 @@ from typing import Final
 from orchestration.figures import DifferenceBar
 from orchestration.reports.score_table import (
     SHARES,
+    format_decimal,
     format_p,
-    number,
     scale_value,
     unit_of,
 )
@@ -94,7 +94,11 @@ def _format(value: float, metric: str, sign: str = "") -> str:
     ('52.5', '-0.00', '8.68e+09')
     """
     value = scale_value(value, metric)
-    return f"{value:{sign}.3g}" if abs(value) >= _LARGE else number(value, 1 if unit_of(metric) == SHARES else 2, sign)
+    return (
+        f"{value:{sign}.3g}"
+        if abs(value) >= _LARGE
+        else format_decimal(value, 1 if unit_of(metric) == SHARES else 2, sign)
+    )
 
 
 def comparison_page(names: Sequence[str], tasks: Sequence[ComparedTask], notes: Sequence[str]) -> str:

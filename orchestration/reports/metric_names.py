@@ -67,7 +67,9 @@ SCORE_METRICS: Final = (
 TASK_METRICS: Final = (
     LoggedName("pretrained_<metric>", "Score of each seed; the step is the index of the seed."),
     LoggedName("random_<metric>", "The same value for the randomly initialized baseline."),
-    LoggedName("<split>_<metric>", "Scores of one trial, by split. In the run of a trial."),
+    LoggedName(
+        "<split>_<metric>", "Scores of one trial, by split. In the run of a trial; of a saved model: of its task."
+    ),
     LoggedName("loss", "Loss of each fine-tuning update. In the run of a trial."),
 )
 """Metrics of the run of a task, which is a child of the pretraining run, and of the runs of its trials."""

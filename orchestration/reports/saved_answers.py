@@ -29,12 +29,20 @@ class SavedAnswers:
     kind: Any  # the kind of task; None for a task of held-out documents
     questions: Mapping[str, Sequence[Mapping[str, Any]]]  # by split
     trials: Sequence[Mapping[str, Sequence[Any]]]  # per fine-tuning seed: predictions by split
+    names: Sequence[str]  # of these trials, e.g. `seed 0`
 
     @cached_property
     def settings(self) -> str:
         """Everything that the score depends on, except the model and the files, as JSON."""
         of_score = {name: value for name, value in self.causes.items() if name not in _OWN}
         return json.dumps(of_score, sort_keys=True)
+
+    def describe_trial(self, number: int) -> str:
+        """The name of a trial and the number of trials; "" if there is only one.
+
+        The score of one seed differs from the median in the table.
+        """
+        return f"{self.names[number]}, one of {len(self.names)} seeds" if len(self.names) > 1 else ""
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -67,14 +75,16 @@ def load_answers(folder: Path, key: ScoreKey) -> SavedAnswers:
     causes = read_object(folder / MARK, AGAIN, causes=dict)["causes"]
     stored, questions = read_json(files[PREDICTIONS], AGAIN), read_json(files[QUESTIONS], AGAIN)
     with of_kind(files[PREDICTIONS], AGAIN):
-        trials = [by_split for name, by_split in stored.items() if name.startswith("pretrained")]
-        for by_split in trials:
+        trials = {name: by_split for name, by_split in stored.items() if name.startswith("pretrained")}
+        for by_split in trials.values():
             for split, predictions in by_split.items():
                 if len(predictions) != len(questions[split]):
                     raise ValueError(f"{len(predictions)} predictions of {len(questions[split])} questions")
     if not trials:
         raise BadInput(f"{folder}: has no answers of the pretrained model; {AGAIN}")
-    return SavedAnswers(folder, load_score(folder), key, causes, _kind_of(folder, causes), questions, trials)
+    names = [name.removeprefix("pretrained, ") for name in trials]
+    kind, values = _kind_of(folder, causes), list(trials.values())
+    return SavedAnswers(folder, load_score(folder), key, causes, kind, questions, values, names)
 
 
 def _kind_of(folder: Path, causes: Mapping[str, Any]) -> Any:

@@ -66,6 +66,23 @@ def load_finished_scores(run_folder: Path) -> dict[str, tuple[TaskScore, ScoreKe
     return found
 
 
+def has_other_settings(run_folder: Path, task: str, labels: int, causes: Mapping[str, Any]) -> bool:
+    """Whether a finished score of a task has equal labels, but other settings than these causes; the step of the
+    pretraining is no setting."""
+    count = causes.get("labels", 0) if labels else 0
+    of_task = [
+        name for name, (one, key) in load_finished_scores(run_folder).items() if (one.task, key[1]) == (task, count)
+    ]
+    every = [read_object(run_folder / "scores" / name / MARK, "", causes=dict)["causes"] for name in of_task]
+    return any(_without_step(other) != _without_step(causes) for other in every)
+
+
+def _without_step(causes: Mapping[str, Any]) -> dict[str, Any]:
+    """The causes as JSON returns them, without the step."""
+    plain: dict[str, Any] = json.loads(json.dumps(causes))
+    return {name: value for name, value in plain.items() if name != "step"}
+
+
 def series(run_folder: Path) -> dict[str, str]:
     """The hash of the series of each finished score, by the name of the score.
 

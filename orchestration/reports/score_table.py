@@ -16,7 +16,8 @@ LEGEND: Final = (  # meaning of the numbers in a table
     "gain: the difference of the means, with its interval; p: two-sided paired t test over the same seeds and "
     "examples, not adjusted for the number of tasks"
 )
-LONG: Final = 1e12  # numbers from here on are written with a power of ten
+LONG: Final = 1e6  # numbers with decimal places have a power of ten from here on
+LONG_COUNT: Final = 1e12  # the same for counts
 ROWS: Final = "rows"  # name of the metric for the number of examples of a split
 TRAIN_ROWS: Final = "train_rows"  # name of the metric for the number of training examples
 GUESSES: Final = ("majority", "chance")
@@ -68,7 +69,7 @@ def _row(score: TaskScore) -> tuple[str, ...]:
         f"{score.labels:,}" if score.labels else "",
         score_of(score, "random"),
         score_of(score, "pretrained"),
-        f"{number(scale_value(gain, score.metric), _digits(score.metric), '+')}{_gain_interval(score)}"
+        f"{format_decimal(scale_value(gain, score.metric), _digits(score.metric), '+')}{_gain_interval(score)}"
         if gain is not None
         else "",
         p_value(score),
@@ -76,7 +77,7 @@ def _row(score: TaskScore) -> tuple[str, ...]:
             "" if name == score.metric else format_score(_values_of_pretrained(score, name), name)
             for name in SMOOTH_METRICS
         ),
-        *(f"{scale_value(guess[name], score.metric):.1f}" if name in guess else "" for name in GUESSES),
+        *(format_value(guess[name], score.metric) if name in guess else "" for name in GUESSES),
         ", ".join(_figure(name, value) for name, value in score.paper.items()),
     )
 
@@ -144,7 +145,7 @@ def format_interval(ends: tuple[float, float], metric: str, sign: str = "") -> s
     >>> format_interval((0.712, 0.8), "accuracy"), format_interval((-0.01, 0.1), "f1", "+")
     ('[71.2, 80.0]', '[-1.0, +10.0]')
     """
-    low, high = (number(scale_value(end, metric), _digits(metric), sign) for end in ends)
+    low, high = (format_decimal(scale_value(end, metric), _digits(metric), sign) for end in ends)
     return f"[{low}, {high}]"
 
 
@@ -152,13 +153,16 @@ def _digits(metric: str) -> int:
     return 2 if "bits" in metric or metric == "margin" else 1
 
 
-def number(value: float, digits: int, sign: str = "") -> str:
-    """A number with `digits` decimal places; a number of LONG or more has a power of ten.
+def format_decimal(value: float, digits: int, sign: str = "") -> str:
+    """A number with `digits` decimal places; a number of LONG or more (a count: LONG_COUNT) has a power of ten.
 
-    >>> number(1234.56, 1), number(0.5, 1, "+"), number(1.0e50, 1)
+    >>> format_decimal(1234.56, 1), format_decimal(0.5, 1, "+"), format_decimal(1.0e50, 1)
     ('1,234.6', '+0.5', '1e+50')
+    >>> format_decimal(2_345_678.9, 4), format_decimal(2_345_678.0, 0)
+    ('2.35e+06', '2,345,678')
     """
-    return f"{value:{sign},.{digits}f}" if abs(value) < LONG or not isfinite(value) else f"{value:{sign}.3g}"
+    is_short = abs(value) < (LONG if digits else LONG_COUNT) or not isfinite(value)
+    return f"{value:{sign},.{digits}f}" if is_short else f"{value:{sign}.3g}"
 
 
 def _gain_interval(score: TaskScore) -> str:
@@ -204,8 +208,8 @@ def format_score(values: Sequence[float], metric: str) -> str:
         return ""
     counts = unit_of(metric) != SHARES and all(float(value).is_integer() for value in values)
     digits = 0 if counts else _digits(metric)
-    spread = f" +- {number(scale_value(measure_spread(values), metric), digits)}" if len(values) > 1 else ""
-    return f"{number(scale_value(median(values), metric), digits)}{spread}"
+    spread = f" +- {format_decimal(scale_value(measure_spread(values), metric), digits)}" if len(values) > 1 else ""
+    return f"{format_decimal(scale_value(median(values), metric), digits)}{spread}"
 
 
 def scale_value(value: float, metric: str) -> float:
@@ -224,6 +228,26 @@ def unit_of(metric: str) -> str:
     return SHARES if is_share else metric.replace("_", " ")
 
 
+def format_value(value: float, metric: str) -> str:
+    """A value of a metric as text, in the unit for display.
+
+    >>> format_value(0.9, "accuracy"), format_value(25.31, "perplexity"), format_value(4e9, "perplexity")
+    ('90.0', '25.3', '4e+09')
+    """
+    return format_decimal(scale_value(value, metric), _digits(metric))
+
+
+def select_applied(how: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyperparameters that have an effect: max_steps replaces epochs, and 0 steps are none.
+
+    >>> select_applied({"epochs": 1.0, "max_steps": 60}), select_applied({"epochs": 1.0, "max_steps": 0})
+    ({'max_steps': 60}, {'epochs': 1.0})
+    """
+    unused = "epochs" if how.get("max_steps") else "max_steps"
+    begin = {"begin": select_applied(how["begin"])} if "begin" in how else {}
+    return {key: value for key, value in how.items() if key != unused} | begin
+
+
 def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float] | None = None) -> str:
     """A page with the table, averages of GLUE, selected hyperparameters, all splits and metrics, and failures."""
     table = score_rows(scores)
@@ -231,8 +255,8 @@ def score_page(name: str, scores: Sequence[TaskScore], glue: Mapping[str, float]
     parts += [f"GLUE, average as {which}: {100 * value:.1f}" for which, value in (glue or {}).items()]
     for score in scores:
         for start, one in score.starts.items():
-            ignored = "epochs" if one.how.get("max_steps") else ""  # max_steps replaces epochs
-            how = ", ".join(f"{key} {one.how[key]:g}" for key in KEYS if key != ignored and one.how.get(key))
+            applied = select_applied(one.how)
+            how = ", ".join(f"{key} {applied[key]:g}" for key in KEYS if applied.get(key))
             decided = f" (best on {score.chosen_on})" if score.chosen_on else ""
             others = "; ".join(
                 f"{split} {metric} {format_score(values, metric)}"

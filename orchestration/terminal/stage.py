@@ -11,6 +11,7 @@ Figures = list[tuple[str, str]]
 """Name and text of each value of a stage."""
 
 UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
+MOST = 1e15  # numbers from here on have a power of ten
 FORMATS = {  # formats of these values; other values follow their names
     "tokens_per_s": "{} tok/s",
     "steps_per_s": "{} steps/s",
@@ -149,9 +150,13 @@ def format_number(number: float) -> str:
 
     >>> format_number(9_940), format_number(11_800), format_number(1_234_567), format_number(999_999)
     ('9,940', '11.8K', '1.23M', '1M')
+    >>> format_number(3.2e17)
+    '3.2e+17'
     """
     if number < 9_999.5:
         return f"{number:,.0f}"
+    if number >= MOST:
+        return f"{number:.3g}"
     value = float(f"{number:.3g}")
     size, unit = next((size, unit) for size, unit in UNITS if value >= size)
     return f"{value / size:g}{unit}"

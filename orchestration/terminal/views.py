@@ -190,7 +190,7 @@ def summarize_training(folder: Path, result: Mapping[str, Any]) -> Group:
     table = _table("held-out text", "")
     table.columns[1].justify = "right"
     for name, value in sorted(result["evaluation"].items()):
-        _add(table, name, "-" if value is None else f"{value:.4f}")
+        _add(table, name, "-" if value is None else reports.format_decimal(value, 4))
     return Group(head, table) if result["evaluation"] else Group(head)
 
 
@@ -209,7 +209,7 @@ def runs(found: "Sequence[RunSummary]") -> Table | Group | Text:
             Text(one.name, NAME),
             Text(one.state, mark),
             f"{one.step:,}/{one.num_steps:,}" if one.num_steps else "",
-            *("" if value is None else f"{value:.3f}" for value in (one.loss, one.held_out_loss)),
+            *("" if value is None else reports.format_decimal(value, 3) for value in (one.loss, one.held_out_loss)),
             _shorten(list(map(str, one.scores)), 4),
             datetime.fromtimestamp(one.changed).isoformat(" ", "minutes") if one.changed else "",
             Text(one.mlflow_run[:8], QUIET),

@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # these import recipes and reports, which the workers do not 
     from orchestration.tracking.corpus_runs import corpus_metadata, corpus_progress, corpus_run, log_card
     from orchestration.tracking.models import STATE, ModelVersion, log_model, register, update_card
     from orchestration.tracking.scores import (
+        FinetunedRecord,
         TaskDataset,
         TaskRecord,
         TrialRecord,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:  # these import recipes and reports, which the workers do not 
         log_finetuned,
         log_page,
         log_task,
+        register_finetuned,
     )
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "MOST_S",
     "RUN_FILE",
     "STATE",
+    "FinetunedRecord",
     "Metadata",
     "MetricLog",
     "ModelVersion",
@@ -104,6 +107,7 @@ __all__ = [
     "read_unlogged_metrics",
     "redact",
     "register",
+    "register_finetuned",
     "run",
     "run_name",
     "summarize_error",
@@ -116,7 +120,10 @@ __all__ = [
 _LAZY: Final = {
     "corpus_runs": ("corpus_metadata", "corpus_progress", "corpus_run", "log_card"),
     "models": ("STATE", "ModelVersion", "log_model", "register", "update_card"),
-    "scores": ("TaskDataset", "TaskRecord", "TrialRecord", "log_comparison", "log_finetuned", "log_page", "log_task"),
+    "scores": (
+        *("FinetunedRecord", "TaskDataset", "TaskRecord", "TrialRecord", "log_comparison"),
+        *("log_finetuned", "log_page", "log_task", "register_finetuned"),
+    ),
 }
 
 __getattr__: Final = import_on_use(__name__, _LAZY)

@@ -13,7 +13,8 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from orchestration.reports.model_card import model_card
+from orchestration.reports import render_finetuned_card
+from orchestration.reports.model_card import RESULT, model_card
 from orchestration.tracking import names
 from orchestration.tracking.metadata import NOTE
 from orchestration.tracking.runs import UNFINISHED, TrackedRun, client_of, existing_run
@@ -30,7 +32,8 @@ from preprocessing.errors import BadInput
 from preprocessing.files import read_object
 from preprocessing.tokenization import Vocab
 from training.formats import TransformersPipeline
-from training.run import load_stored_run
+from training.run import CHECKPOINTS, load_stored_run, step_of
+from training.run import steps as list_checkpoints
 
 # directories of a model: the model of its pipeline, and the whole export, if the pipeline does not use all weights
 PIPELINE, WHOLE = "model", "pretraining"
@@ -66,11 +69,22 @@ class ModelVersion:
     example: str  # an example input
 
 
-def log_model(tracked: TrackedRun, export: Path) -> str:
+@dataclass(frozen=True)
+class FinetunedFacts:
+    """What MLflow shows of a fine-tuned model: its name, its last update, its card and its scores."""
+
+    name: str
+    steps: int
+    about: Mapping[str, Any]  # its task, its scores and its origin, for the card
+    place: str  # absolute path of the directory of the user
+    scores: Sequence[tuple[str, float, tuple[str, str] | None]]  # metric, value, name and digest of its dataset
+
+
+def log_model(tracked: TrackedRun, export: Path, finetuned: FinetunedFacts | None = None) -> str:
     """Log the exported directory as the run's MLflow model, once per run; returns its ID.
 
-    The model is named after the run and its last step. Weights are hard links instead of copies if the artifacts of the
-    store are on the same disk, and if the class of the pipeline has all weights.
+    The model is named after the run and its last step, or as a fine-tuned model. Weights are hard links instead of
+    copies if the artifacts of the store are on the same disk, and if the class of the pipeline has all weights.
     """
     client = client_of(tracked.uri)
     run = client.get_run(tracked.run_id)
@@ -81,10 +95,10 @@ def log_model(tracked: TrackedRun, export: Path) -> str:
     from training.formats import pipeline
 
     what = pipeline(export)
-    last_step = _last_step(run, export)
+    last_step = finetuned.steps if finetuned else _last_step(run, export)
     model = client.create_logged_model(
         run.info.experiment_id,
-        names.model_of_run(f"{run.info.run_name}-step-{last_step}"),
+        names.model_of_run(finetuned.name if finetuned else f"{run.info.run_name}-step-{last_step}"),
         source_run_id=tracked.run_id,
         params=dict(run.data.params),
         model_type=what.task,
@@ -94,7 +108,7 @@ def log_model(tracked: TrackedRun, export: Path) -> str:
         with tempfile.TemporaryDirectory(dir=export.parent, prefix=UNFINISHED) as folder:
             _write_weights(Path(folder), export)
             address = _Address.of(tracked, model.model_id, export)
-            card = _card(run, export, what, address)
+            card = _card(run, export, what, address, finetuned)
             _write(Path(folder), export, what, card, model, tracked.run_id)
             _publish(client, model, Path(folder))
         facts = json.dumps([what, address.is_whole])
@@ -103,7 +117,13 @@ def log_model(tracked: TrackedRun, export: Path) -> str:
     finally:
         client.finalize_logged_model(model.model_id, status)
     client.log_outputs(tracked.run_id, [LoggedModelOutput(model.model_id, last_step)])
-    client.log_batch(tracked.run_id, metrics=_find_last_metrics(run, model.model_id))
+    if finetuned:
+        now_ms = int(time.time() * 1000)
+        for key, value, dataset in finetuned.scores:
+            point = (key, value, now_ms, last_step)
+            names.log_metrics(client, tracked.run_id, [point], model.model_id, dataset)
+    else:
+        client.log_batch(tracked.run_id, metrics=_find_last_metrics(run, model.model_id))
     client.set_tag(tracked.run_id, STATE, _state(what))
     return str(model.model_id)
 
@@ -128,7 +148,12 @@ def _is_stored(request: Callable[[], object]) -> bool:
 
 
 def _last_step(run: Any, export: Path) -> int:
-    """The last step of a run, from its directory; for other weights, from its metrics."""
+    """The last step of a run, from its newest checkpoint or its result, because training may end early; for other
+    weights, from its metrics."""
+    if saved := list_checkpoints(export.parent / CHECKPOINTS):
+        return step_of(saved[0])
+    if (export.parent / RESULT).is_file():
+        return int(read_object(export.parent / RESULT, "train the run again", step=int)["step"])
     try:
         return load_stored_run(export.parent).steps
     except BadInput:
@@ -168,13 +193,13 @@ def update_card(tracked: TrackedRun, export: Path) -> None:
     if not export.is_dir() or not (ids := find_models(client, run)):
         return
     tags = client.get_logged_model(ids[0]).tags
-    card = names.value(_card(run, export, *_exported_as(tags, tracked, ids[0], export)))
+    card = names.value(_card(run, export, *_read_export_facts(tags, tracked, ids[0], export)))
     client.set_logged_model_tags(ids[0], {NOTE: card})
     for version in json.loads(tags.get(VERSIONS, "[]")):
         _is_stored(partial(client.update_model_version, version["name"], version["version"], card))
 
 
-def _exported_as(
+def _read_export_facts(
     tags: Mapping[str, str], tracked: TrackedRun, model_id: str, export: Path
 ) -> tuple[TransformersPipeline, "_Address"]:
     """The pipeline and the address of a logged model: from its tags, or, if an older version of Sesame logged it, from
@@ -351,7 +376,9 @@ class _Address:
         return "import mlflow", f"mlflow.set_tracking_uri({json.dumps(self.store)})"
 
 
-def _card(run: Any, export: Path, what: TransformersPipeline, at: _Address) -> str:
+def _card(
+    run: Any, export: Path, what: TransformersPipeline, at: _Address, finetuned: FinetunedFacts | None = None
+) -> str:
     """A description of the model and of how to load it, in Markdown."""
     uri, name = at.uri, run.info.run_name
     how = f'mlflow.transformers.load_model("{uri}", return_type="components")'
@@ -360,15 +387,14 @@ def _card(run: Any, export: Path, what: TransformersPipeline, at: _Address) -> s
         how = (
             f'mlflow.pyfunc.load_model("{uri}").predict({example})\nmlflow.transformers.load_model("{uri}")({example})'
         )
+    download = f"folder = mlflow.artifacts.download_artifacts({json.dumps(uri)}) + {json.dumps('/' + at.folder)}"
+    setup = (*at.setup, download)
     try:
-        card = export / "README.md"  # of a fine-tuned model
-        if card.is_file():
-            about = [card.read_text(encoding="utf-8"), "## With MLflow"]
+        if finetuned:
+            about = [render_finetuned_card(finetuned.about, finetuned.place, setup, for_hub=False).rstrip()]
         else:
-            download = (
-                f"folder = mlflow.artifacts.download_artifacts({json.dumps(uri)}) + {json.dumps('/' + at.folder)}"
-            )
-            about = [model_card(export.parent, setup=(*at.setup, download), for_hub=False), "## With MLflow"]
+            about = [model_card(export.parent, setup=setup, for_hub=False).rstrip()]
+        about.append("## With MLflow")
     except BadInput:  # the weights do not belong to a run of Sesame
         about = [f"# {name}", run.data.tags.get(NOTE, "")]
     lines = [
@@ -427,14 +453,34 @@ def register(folder: Path, export: Path, name: str, alias: str = "") -> ModelVer
                 f"{folder}: this run has no MLflow model to register ({reason}); register a run whose model "
                 "`sesame export` can export"
             )
-        model_id = log_model(tracked, export)
-        if found := _version_of(client, name, tracked.run_id, model_id):
-            number, is_new = found, False
-        else:
-            number, is_new = _next_version(client, name, tracked, model_id), True
-        task = client.get_logged_model(model_id).model_type
-        if alias:
-            client.set_registered_model_alias(name, alias, number)
+        return _register(client, tracked, log_model(tracked, export), export, name, alias)
+
+
+def register_logged(
+    tracked: TrackedRun,
+    find: Callable[[TrackedRun], tuple[TrackedRun, str] | None],
+    export: Path,
+    name: str,
+    alias: str,
+) -> ModelVersion | None:
+    """Register a model that a run of the store of `tracked` has; None if `find` finds no such run and model.
+
+    `export`: the directory of the model. Errors are those of `register`.
+    """
+    name, alias = names.model(name), alias and names.alias(alias)
+    with _connect(tracked) as client:
+        return _register(client, *found, export, name, alias) if (found := find(tracked)) else None
+
+
+def _register(client: Any, tracked: TrackedRun, model_id: str, export: Path, name: str, alias: str) -> ModelVersion:
+    """Register a logged model as the next version of `name`, unless it is registered already."""
+    if found := _version_of(client, name, tracked.run_id, model_id):
+        number, is_new = found, False
+    else:
+        number, is_new = _next_version(client, name, tracked, model_id), True
+    task = client.get_logged_model(model_id).model_type
+    if alias:
+        client.set_registered_model_alias(name, alias, number)
     uri = f"models:/{name}@{alias}" if alias else f"models:/{name}/{number}"
     example = example_of(export, task) if export.is_dir() else SENTENCE
     return ModelVersion(name, number, uri, without_password(tracked.uri), is_new, example)

@@ -207,10 +207,15 @@ def log_values(client: Any, run_id: str, points: Sequence[Point], params: Iterab
 
 
 def log_tags(client: Any, run_id: str, tags: Iterable[tuple[str, object]]) -> None:
-    """Log tags, in the same way as `log_metrics`."""
+    """Log tags, in the same way as `log_metrics`. An empty tag is not logged; an earlier value of it is deleted."""
     values = {name: value(str(text)) for name, text in tags}
-    values |= _true_names(values)
-    _log_tags(client, run_id, values)
+    filled = {name: text for name, text in values.items() if text}
+    if len(filled) < len(values):
+        before = client.get_run(run_id).data.tags
+        for name in {_tag(name) for name in values.keys() - filled.keys()} & before.keys():
+            client.delete_tag(run_id, name)
+    if filled:
+        _log_tags(client, run_id, filled | _true_names(filled))
 
 
 def log_true_names(client: Any, run_id: str, names: Iterable[str]) -> None:

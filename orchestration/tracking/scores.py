@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,8 +22,8 @@ from orchestration.tracking.metadata import (
     log_corpus,
     log_dataset,
 )
-from orchestration.tracking.models import find_models, log_model
-from orchestration.tracking.runs import OWNER, UNFINISHED, Owner, TrackedRun, client_of
+from orchestration.tracking.models import FinetunedFacts, ModelVersion, find_models, log_model, register_logged
+from orchestration.tracking.runs import OWNER, UNFINISHED, Owner, TrackedRun, client_of, existing_run
 from preprocessing.errors import BadInput
 
 if TYPE_CHECKING:  # the import takes a second
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # the import takes a second
 
 TABLES: Final = "mlflow.loggedArtifacts"  # tag by which the UI shows files as tables
 SCORES: Final = "sesame.scores"  # tag of the run of a task with the name of its directory of scores
+_EVAL: Final = "eval/"  # prefix of the names of the runs of tasks
 BASELINE: Final = "random_"  # prefix of scores of a randomly initialized model
 _TYPES: Final[Mapping[type, str]] = {bool: "boolean", int: "long", float: "double"}  # of a schema; others are strings
 
@@ -145,29 +147,89 @@ def log_task(tracked: TrackedRun, record: TaskRecord) -> None:
 
 def _title(parent: Any, task: str, step: int | None, labels: int) -> str:
     """The name of the run of a task."""
-    name = f"eval/{task}" + (f" at step {step:,}" if step is not None else "")
+    name = f"{_EVAL}{task}" + (f" at step {step:,}" if step is not None else "")
     name += f" with {labels:,} labels" if labels else ""
     return names.title(f"{name} of {parent.info.run_name}")
 
 
-def log_finetuned(
-    tracked: TrackedRun, folder: Path, task: str, step: int | None, labels: int, scores: str, export: Path
-) -> str:
+@dataclass(frozen=True)
+class FinetunedRecord:
+    """A saved fine-tuned model: its task, its directory and content, and its scores by split and metric."""
+
+    name: str  # that of the record of its task
+    step: int | None
+    labels: int
+    score_folder: str  # name of the directory of scores of its task
+    export: Path  # its directory, which belongs to the user
+    about: Mapping[str, Any]  # its task, its scores and its origin, for the card
+    steps: int  # updates of its fine-tuning
+    scores: Mapping[str, Mapping[str, float]]
+    datasets: Mapping[str, TaskDataset]  # by split
+
+
+def log_finetuned(tracked: TrackedRun, folder: Path, record: FinetunedRecord) -> str:
     """Log the directory of a fine-tuned model as the model of the newest run of its task; returns its ID.
 
-    `scores`: the name of the directory of its scores, by which the run is found among those of other settings. If the
-    task has no run, it is a model of `tracked`. `export` belongs to the user, whose programs may write its files in
-    place. So they are copied first, below the run directory `folder`.
+    The run is found by its directory of scores. If the task has no run, it is a model of `tracked`. Programs of the
+    user may write the files in place. So they are copied first, below the run directory `folder`.
     """
     client = client_of(tracked.uri)
     parent = client.get_run(tracked.run_id)
-    name = _title(parent, task, step, labels)
-    named = (run for run in _children(client, parent) if run.info.run_name == name)
-    children = [run for run in named if run.data.tags.get(SCORES, scores) == scores]
-    newest = max(children, key=lambda run: run.info.start_time, default=parent)
+    title = _title(parent, record.name, record.step, record.labels)
+    found = _runs_of_scores(client, parent, record.score_folder, title)
+    run_id, title = (found[0].info.run_id, found[0].info.run_name) if found else (tracked.run_id, title)
+    if models := find_models(client, client.get_run(run_id)) if found else []:
+        return models[0]
+    entities = {split: dataset.entity() for split, dataset in record.datasets.items()}
+    for split, dataset in record.datasets.items():
+        log_dataset(client, run_id, entities[split], dataset.context)
+    facts = FinetunedFacts(
+        name=title.removeprefix(_EVAL),
+        steps=record.steps,
+        about=record.about,
+        place=str(record.export.absolute()),
+        scores=[
+            (f"{split}_{key}", value, (entities[split].name, entities[split].digest) if split in entities else None)
+            for split, values in record.scores.items()
+            for key, value in values.items()
+        ],
+    )
     with tempfile.TemporaryDirectory(dir=folder, prefix=UNFINISHED) as copies:
-        copy = shutil.copytree(export, Path(copies) / export.name)
-        return log_model(replace(tracked, run_id=newest.info.run_id), copy)
+        copy = shutil.copytree(record.export, Path(copies) / record.export.name)
+        return log_model(replace(tracked, run_id=run_id), copy, facts)
+
+
+def register_finetuned(
+    folder: Path, score_folder: str, export: Path, name: str, alias: str = ""
+) -> ModelVersion | None:
+    """Register the fine-tuned model of a directory of scores of the run in `folder`; None if MLflow has none.
+
+    `export`: the directory of the model. Errors are those of `register`.
+    """
+    tracked = existing_run(folder)
+    find = partial(_find_finetuned_model, score_folder=score_folder)
+    return register_logged(tracked, find, export, name, alias) if tracked else None
+
+
+def _find_finetuned_model(tracked: TrackedRun, score_folder: str) -> tuple[TrackedRun, str] | None:
+    """The run of a task and the ID of its fine-tuned model, the newest one of this directory of scores; None if there
+    is none."""
+    client = client_of(tracked.uri)
+    for run in _runs_of_scores(client, client.get_run(tracked.run_id), score_folder):
+        if ids := find_models(client, run):
+            return replace(tracked, run_id=run.info.run_id), ids[0]
+    return None
+
+
+def _runs_of_scores(client: Any, parent: Any, score_folder: str, title: str = "") -> list[Any]:
+    """The runs of tasks with this directory of scores, the newest first. Runs of earlier versions lack the directory;
+    of these, the ones with this title."""
+    runs = [
+        run
+        for run in _children(client, parent)
+        if run.data.tags.get(SCORES, score_folder if title and run.info.run_name == title else "") == score_folder
+    ]
+    return sorted(runs, key=lambda run: -run.info.start_time)
 
 
 def _log_inputs(client: Any, run_id: str, record: TaskRecord, models: Sequence[str]) -> tuple[str, str] | None:

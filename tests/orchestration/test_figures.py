@@ -35,3 +35,8 @@ def test_infinite_values_are_omitted_from_figures() -> None:
     bars = [figures.Bar("x", {"random": [math.inf], "pretrained": [2.0]}), figures.Bar("y", {"random": [math.nan]})]
     figures.plot_scores({"perplexity": bars}).savefig(io.BytesIO())
     figures.plot_curves({"x": [(1, math.inf), (2, 3.0)]}, "perplexity").savefig(io.BytesIO())
+
+
+def test_a_confusion_matrix_uses_the_words_of_the_table_of_questions() -> None:
+    (axes,) = figures.plot_confusion("my, test", ["0", "1"], [[1, 2], [3, 4]]).axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted", "expected")

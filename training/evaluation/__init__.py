@@ -19,7 +19,13 @@ if TYPE_CHECKING:  # these import torch, which the process that plans evaluation
     from training.evaluation.cloze import fill_in, has_word_head, log_ps_of_blanks
     from training.evaluation.during_training import SampledTask, read_samples, score_samples, write_samples
     from training.evaluation.finetune_trial import finetune_task
-    from training.evaluation.finetuned_model import FinetunedModel, check_savable, fit_labels, score_finetuned
+    from training.evaluation.finetuned_model import (
+        FinetunedModel,
+        check_savable,
+        fit_labels,
+        read_outputs,
+        score_finetuned,
+    )
     from training.evaluation.finetuning import finetune
     from training.evaluation.generation_tasks import evaluate_generation
     from training.evaluation.likelihoods import evaluate_likelihoods, model_of
@@ -50,6 +56,7 @@ __all__ = [
     "net_of",
     "of_constant",
     "pairs",
+    "read_outputs",
     "read_samples",
     "reads",
     "score_finetuned",
@@ -74,6 +81,7 @@ _LAZY: Final = {
         "FinetunedModel",
         "check_savable",
         "fit_labels",
+        "read_outputs",
         "score_finetuned",
     ),
     "finetuning": ("finetune",),

@@ -166,10 +166,11 @@ class BestCheckpoint:
         count = len(self.after)
         if self.is_over() and self.done < max(self.after):
             return (
-                f"stopped after step {self.done:,} of {max(self.after):,}: {self.in_vain} evaluations without a better "
-                f"dev score; used the checkpoint with the best of {self.evaluated} evaluations"
+                f"stopped after step {self.done:,} of {max(self.after):,}: {self.in_vain} "
+                f"evaluation{'s' * (self.in_vain != 1)} without a better dev score; used the checkpoint with the best "
+                f"of {self.evaluated} evaluations"
             )
-        return f"used the checkpoint with the best dev score of {count} evaluations"
+        return f"used the checkpoint with the best dev score of {count} evaluation{'s' * (count != 1)}"
 
 
 def of_random(names: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import Vocab, of_folder
@@ -20,12 +21,14 @@ from training.finetuning import (
     Target,
     TaskModel,
     TokenTag,
+    outputs,
 )
 from training.formats import TaskWeights, describe_task_export, task_from_transformers, task_to_transformers
 from training.model import ModelSpec
 from training.specs import EngineSettings
-from training.tasks import LabeledTask, TaskItem
+from training.tasks import Classification, LabeledTask, TaskItem
 
+_ANY_TEXT: Final = Classification(text="text", label="label", labels=("0", "1"))
 EXPORTED_FEATURES: Final = ("none", "last")  # features of a frozen model that classes of transformers have too
 
 
@@ -115,6 +118,28 @@ def score_finetuned(
     encoded = {split: encode_items(task, items[split], model.vocab, length) for split in items if split != "train"}
     net = model.build().to(machine.device)
     return add_predictions(EvalResult({}, {}), net, task, items, encoded, machine)[0]
+
+
+def read_outputs(model: FinetunedModel, texts: Sequence[tuple[str, ...]], length: int) -> Tensor:
+    """The outputs of the head for texts or pairs: logits [N, C] of classes, or numbers [N], float32 on the CPU.
+
+    Sequences have at most `length` tokens; 0: as many as the model reads. Raises BadInput for the head of another kind
+    of task.
+    """
+    kind = model.task.kind
+    if kind not in ("row_label", "row_value"):
+        raise BadInput(
+            f"predict: its head is for {kind}, not for a text; use a classifier, or a pipeline of transformers"
+        )
+    items = [TaskItem(f"text {number}", each) for number, each in enumerate(texts, 1)]
+    longest = model.task.spec.model.longest
+    # only the texts count for the encoding, not the labels
+    encoded = encode_items(_ANY_TEXT, items, model.vocab, min(length or longest, longest))
+    found: list[Tensor] = [torch.empty(0)] * len(items)
+    for numbers, heads in outputs(model.build(), encoded.examples, torch.device("cpu")):
+        for number, one in zip(numbers, heads[kind].float(), strict=True):
+            found[number] = one
+    return torch.stack(found) if found else torch.empty(0)
 
 
 def fit_labels(task: Any, kind: str, labels: Sequence[str], folder: Path) -> tuple[Any, str]:

@@ -7,6 +7,7 @@ from typing import Final
 from torch import Tensor
 
 from preprocessing.errors import BadInput
+from preprocessing.files import of_kind, read_object
 from preprocessing.sampling import ExampleSpec
 from preprocessing.tokenization import Vocab, of_folder
 from training.evaluation.eval_result import EvaluatedModel
@@ -15,6 +16,12 @@ from training.model import ModelSpec
 from training.run import RUN, load_run
 
 _WEIGHTS: Final = "weights"
+_TASK_HEADS: Final = {  # by a part of the class of transformers
+    "ForSequenceClassification": "a classifier",
+    "ForTokenClassification": "a tagger",
+    "ForQuestionAnswering": "a model for questions",
+    "ForMultipleChoice": "a model for choices",
+}
 _CONVERT: Final = "AutoModelForPreTraining.from_pretrained(DIR).save_pretrained(DIR)"
 
 
@@ -60,8 +67,22 @@ def net_of_folder(folder: Path) -> EvaluatedModel:
     """
     if not weight_files(folder, "model")[0].is_file():
         raise BadInput(f"{folder}: {_no_weights(folder)}")
+    _refuse_task_head(folder)
     vocab = of_folder(folder)
     return _check_model(folder, *from_transformers(folder), vocab)
+
+
+def _refuse_task_head(folder: Path) -> None:
+    """Raise BadInput for the directory of a fine-tuned model, whose head predicts no tokens."""
+    remedy = "write the directory again with save_pretrained"
+    with of_kind(folder / "config.json", remedy):
+        architecture = (read_object(folder / "config.json", remedy).get("architectures") or [""])[0]
+    for ending, noun in _TASK_HEADS.items():
+        if ending in str(architecture):
+            raise BadInput(
+                f"{folder} is {noun} ({architecture}) and predicts no tokens; use the pretrained model that it was "
+                f"fine-tuned from, or use it with `sesame eval {folder}` or sesame.open({str(folder)!r}).predict(TEXT)"
+            )
 
 
 def _no_weights(folder: Path) -> str:

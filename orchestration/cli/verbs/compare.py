@@ -7,7 +7,7 @@ import typer
 
 from orchestration.cli import options
 from orchestration.cli.groups import WORK, OutputOptions
-from orchestration.cli.shared import ui_command
+from orchestration.cli.shared import quote_command, ui_command
 from orchestration.terminal import CommandResult, complete, print_answer, show_progress, show_wait
 
 
@@ -44,7 +44,7 @@ def compare(
     groups = comparison.find_groups(runs, Path(output_dir))
     names = [name for name in tasks.split(",") if name]
     with show_progress(output.progress) as report:
-        found = comparison.compare_runs(groups, names, Path(output_dir), report)
+        found = comparison.compare_runs(groups, names, Path(output_dir), report, quote_command())
     labels = [group.name for group in groups]
     rows = comparison_rows(labels, found.tasks)
     files = [f"{name}: {path}" for name in comparison.FILES if (path := found.folder / name).is_file()]

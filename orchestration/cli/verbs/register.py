@@ -25,7 +25,7 @@ def register(
     where: RunOptions,
     as_json: options.Json = False,
 ) -> int:
-    """Register the model of a finished run as the next version of NAME in MLflow's model registry."""
+    """Register the model of a finished run, or of eval --save, as the next version of NAME in MLflow's registry."""
     with show_wait("importing"):
         from orchestration.jobs import register as register_model
         from orchestration.terminal import views

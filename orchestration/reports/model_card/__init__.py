@@ -1,5 +1,5 @@
 """The model card of a run: README.md of an export and of the MLflow model. card.py writes it."""
 
-from orchestration.reports.model_card.card import model_card, num_parameters
+from orchestration.reports.model_card.card import RESULT, model_card, num_parameters
 
-__all__ = ["model_card", "num_parameters"]
+__all__ = ["RESULT", "model_card", "num_parameters"]

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from orchestration.config import SCALES, flatten, list_names, load
 from orchestration.reports.saved_scores import load_finished_scores, select_final_scores
-from orchestration.reports.score_table import guesses, name_score, p_value, scale_value, score_of
+from orchestration.reports.score_table import format_value, guesses, name_score, p_value, scale_value, score_of
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json, read_object
 from preprocessing.manifest import FILE_NAME, Manifest
@@ -232,7 +232,7 @@ def _results(run_folder: Path, scores: Sequence[TaskScore]) -> str:
             f"{each.metric.replace('_', ' ')}, {each.split}",
             *(score_of(each, start) for start in STARTS),
             p_value(each),
-            ", ".join(f"{name} {scale_value(value, each.metric):.1f}" for name, value in guesses(each).items()),
+            ", ".join(f"{name} {format_value(value, each.metric)}" for name, value in guesses(each).items()),
         )
         for each in scores
     ]

@@ -25,11 +25,15 @@ _CHOICES: Final = 12  # choices of a question
 
 @dataclass(frozen=True)
 class AnswerPage:
-    """The questions of a task as stored values, and for each model its kind of task and its predictions."""
+    """The questions of a task as stored values, and for each model its kind of task and its predictions.
+
+    `trial`: the trial of the predictions, if there are several; the table of scores has the median over all.
+    """
 
     task: str
     questions: Sequence[Mapping[str, Any]]
     models: Mapping[str, tuple[Any, Sequence[Any]]]
+    trial: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,13 +80,17 @@ class _ShownQuestion:
 
 @dataclass(frozen=True)
 class _TaskSummary:
-    """The counts of a task: its questions, those that are shown, and the right answers of each model."""
+    """The counts of a task: its questions, those that are shown, and the right answers of each model.
+
+    `trial` is that of the page.
+    """
 
     task: str
     count: int
     shown: int
     right: tuple[str, ...]
     flips: str
+    trial: str
 
 
 def questions_page(title: str, pages: Sequence[AnswerPage], left_out: Sequence[str] = ()) -> str:
@@ -108,7 +116,15 @@ def questions_page(title: str, pages: Sequence[AnswerPage], left_out: Sequence[s
     return (
         _templates()
         .get_template("page.html")
-        .render(title=title, models=models, questions=questions, summaries=summaries, quota=quota, left_out=left_out)
+        .render(
+            title=title,
+            models=models,
+            questions=questions,
+            summaries=summaries,
+            quota=quota,
+            left_out=left_out,
+            trials=any(summary.trial for summary in summaries),
+        )
     )
 
 
@@ -125,7 +141,9 @@ def _select(page: AnswerPage, quota: int) -> tuple[list[_ShownQuestion], _TaskSu
     chosen |= set(_spread(others, quota - len(chosen)))
     shown = [_show(page, n, [one[n] for one in answers]) for n in sorted(chosen)]
     right = tuple(_count_right(one) for one in answers)
-    return shown, _TaskSummary(page.task, count, len(shown), right, f"{len(flips):,}" if len(answers) > 1 else "")
+    return shown, _TaskSummary(
+        page.task, count, len(shown), right, f"{len(flips):,}" if len(answers) > 1 else "", page.trial
+    )
 
 
 def _spread(numbers: Sequence[int], most: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -391,6 +392,7 @@ def test_the_command_prints_a_table_or_json_and_logs_a_run(
     client = client_of(tracked.uri)
     run = client.get_run(tracked.run_id)
     assert (run.info.status, run.data.tags["type"]) == ("FINISHED", "comparison")
+    assert run.data.tags["command"] == shlex.join(["sesame", *words, "--json"])
     assert run.data.metrics["compare/b-1234/piqa/accuracy/difference"] == pytest.approx(-10 / 12)
     assert {one.path for one in client.list_artifacts(tracked.run_id)} == {
         "comparison.json", "figures", "questions.html", "table.md"

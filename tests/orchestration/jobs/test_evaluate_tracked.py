@@ -110,6 +110,8 @@ def test_task_is_logged_with_parameters_metrics_and_files(
 
     (task,) = child_runs(run.run_id)
     assert (task.data.params["chosen.pretrained.learning_rate"], task.data.params["paper.x.y"]) == ("0.2", "80.5")
+    assert task.data.params["chosen.pretrained.epochs"] == "1.0"
+    assert not {"labels", "chosen.pretrained.max_steps"} & task.data.params.keys()  # not requested, not used
     assert [point.value for point in client.get_metric_history(task.info.run_id, "pretrained_accuracy")] == [
         0.35,
         0.4125,
@@ -128,6 +130,7 @@ def test_task_is_logged_with_parameters_metrics_and_files(
     artifacts = {file.path for file in client.list_artifacts(task.info.run_id)}
     assert artifacts == {"figures", "table.md", "example.txt", "question_table.json"}
     table = json.loads(text(task.info.run_id, "question_table.json"))
+    assert "expected and predicted answers of seed 0, one of 2" in task.data.tags["mlflow.note.content"]
     assert table["columns"] == ["question", "expected", "predicted", "correct", "split", "place"]
     assert len(table["data"]) == 3
     assert text(task.info.run_id, "example.txt") == "Q: why?\nA: so"
@@ -270,6 +273,7 @@ def test_earlier_scored_task_still_gets_a_curve_over_steps(
         ([(10, 37.5), (20, 37.5)], [10, 20])
     ]
     client = client_of(run.uri)
-    points = client.get_metric_history(run.run_id, "eval/hans/pretrained_accuracy")
-    # all scores of the finished run are logged at its last step
-    assert sorted(point.step for point in points) == [10, 20, 20]
+    # all scores of the finished run are logged at its last step; those of each grid are a curve with its own name
+    for name, steps in (("hans", [20]), (whole.stage.folder.name, [10, 20])):
+        points = client.get_metric_history(run.run_id, f"eval/{name}/pretrained_accuracy")
+        assert sorted(point.step for point in points) == steps

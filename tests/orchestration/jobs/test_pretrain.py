@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from orchestration import launch
-from orchestration.jobs import export, samples_of
+from orchestration.jobs import export, pretrain, samples_of
 from preprocessing import tokenization
 from preprocessing.errors import BadInput
 from preprocessing.masking import TokenMasking
@@ -125,3 +125,10 @@ def test_samples_before_and_after_are_those_of_the_first_and_last_step(tmp_path:
     (tmp_path / launch.SAMPLES / "step-0.txt").unlink()
     (tmp_path / launch.SAMPLES / "step-5.txt").unlink()
     assert samples_of(tmp_path) == {}
+
+
+@pytest.mark.parametrize(("in_vain", "words"), [(1, "1 evaluation without"), (2, "2 evaluations without")])
+def test_an_early_end_counts_its_evaluations_in_english(in_vain: int, words: str, tmp_path: Path) -> None:
+    best = {"step": 5, "loss": 3.0, "in_vain": in_vain}
+    (line,) = pretrain._describe_end(10, 60, best, tmp_path)
+    assert f"ended early, after step 10 of 60: {words} a lower validation loss" in line

@@ -109,6 +109,9 @@ def test_scores_are_medians_over_the_seeds(tmp_path: Path, monkeypatch: pytest.M
         ("sst2", "accuracy", 0.8),
     ]
     assert str(found).endswith("step 0/30, cola 25.0, sst2 80.0")
+    scores["sst2-2"] = (score("sst2", "accuracy", "pretrained", 0.5), (None, 0))  # with another grid
+    found = summarize_run(write_run(tmp_path, "b-00000001"))
+    assert str(found).endswith("cola 25.0, sst2 (1) 80.0, sst2 (2) 50.0")
 
 
 def test_the_command_prints_a_table_json_and_the_next_commands(

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+import sesame
 from orchestration import tracking
+from orchestration.cli import main
 from orchestration.config import load_cluster
-from orchestration.jobs import JobFlags, eval_target, evaluate, finetuned_source, saved_models
+from orchestration.jobs import JobFlags, eval_target, evaluate, finetuned_source, register, saved_models
 from orchestration.jobs.eval_request import EvalRequest, EvalTarget, tasks_from_words
 from orchestration.jobs.score_plan import TaskPlan, check_flags, plan_tasks
 from orchestration.progress import ignore_progress
@@ -62,9 +64,15 @@ def test_a_saved_model_has_the_same_score_when_it_is_scored_again(
     assert about["scores"]["dev"]["accuracy"] == values[best]
     assert (about["base"]["name"], about["command"], about["data"]) == ("bert_base_tiny", "sesame eval x", str(data))
     rule = f"the best seed on dev: seed {best}"
-    assert notes == [f"saved {to}: sst2, pretrained, 0.003 x 8 x 6 steps, seed {best} ({rule})"]
+    its, median = f"{100 * values[best]:.1f}", f"{100 * sum(values) / 2:.1f}"
+    assert notes == [
+        f"saved {to}: sst2, pretrained, 0.003 x 8 x 6 steps, seed {best} ({rule}); its accuracy on dev is {its}, the "
+        f"median of the table is {median}"
+    ]
     card = (to / "README.md").read_text()
-    assert 'pipeline("text-classification", "saved")' in card
+    assert card.startswith("---\n")
+    assert f'pipeline("text-classification", "{to}")' in card
+    assert f"`sesame eval {to}` scores it again" in card
     assert f"| dev | accuracy | {values[best]:.4f} |" in card
     assert not list((target.folder / "scores" / "cells").glob("*.model"))
     assert plan.stage.state == "done"
@@ -94,6 +102,17 @@ def test_a_saved_model_is_a_model_of_the_mlflow_run_of_its_task(
     run = client.get_run(model.source_run_id)
     assert run.info.run_name.startswith("eval/sst2 with 8 labels of base-")
     assert (model.model_type, model.status.value) == ("text-classification", "READY")
+    assert model.name == run.info.run_name.removeprefix("eval/").replace("/", "_")
+    about = json.loads((tmp_path / "saved" / "sesame.json").read_text())
+    digest = plans[0].cells[0].digests["dev"][:36]
+    points = {one.key: (one.value, one.dataset_name, one.dataset_digest) for one in model.metrics}
+    assert points["dev_accuracy"] == (about["scores"]["dev"]["accuracy"], "sst2, dev", digest)
+    assert {one.dataset.name for one in run.inputs.dataset_inputs} >= {"sst2, train", "sst2, dev"}
+    card = model.tags["mlflow.note.content"]
+    assert card.startswith("# base, fine-tuned on sst2")
+    assert f'download_artifacts("models:/{model.model_id}") + "/model"' in card
+    assert 'pipeline("text-classification", folder)' in card
+    assert f"`sesame eval {tmp_path / 'saved'}` scores it again" in card
     import mlflow
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", tracked.uri)
@@ -114,6 +133,28 @@ def test_a_saved_model_is_a_model_of_the_mlflow_run_of_its_task(
     (same,) = client.search_logged_models([parent.info.experiment_id])
     assert same.model_id == model.model_id
     assert run.data.tags["sesame.scores"] == plans[0].stage.folder.name
+
+    # the two evaluations have their own names, also in the metrics of the whole model
+    children = client.search_runs(
+        [parent.info.experiment_id], f"tags.mlflow.parentRunId = '{parent.info.run_id}'", order_by=["start_time"]
+    )
+    hashed = other[0].stage.folder.name
+    title = run.info.run_name
+    assert [one.info.run_name for one in children] == [title, title.replace("eval/sst2", f"eval/{hashed}")]
+    metrics = set(client.get_run(parent.info.run_id).data.metrics)
+    assert {"eval/sst2/pretrained_accuracy", f"eval/{hashed}/pretrained_accuracy"} <= metrics
+
+    # the saved directory is registered with the model that was logged for it
+    flags = JobFlags(recipe=str(tmp_path / "saved"), output_dir=tmp_path / "out")
+    assert [register(flags, "mine").is_new for _ in range(2)] == [True, False]
+    (version,) = client.search_model_versions("name = 'mine'")
+    assert model.model_id in version.source
+    with pytest.raises(BadInput, match="invalid --alias"):
+        register(flags, "mine", "latest")
+    for logged in client.search_logged_models([parent.info.experiment_id]):
+        client.delete_logged_model(logged.model_id)
+    with pytest.raises(BadInput, match=r"MLflow has no model of it in the run of .*; repeat `.*` with another --save"):
+        register(flags, "other")
 
 
 def test_several_tasks_are_saved_below_the_directory(
@@ -309,3 +350,49 @@ def test_the_best_evaluation_on_dev_is_kept_on_request(
     (plan,), _, _ = save(target, request, tmp_path / "saved")
     about = json.loads((tmp_path / "saved" / "sesame.json").read_text())
     assert "used the checkpoint with the best dev score of 10 evaluations" in about["notes"]
+
+
+def test_a_saved_model_is_opened_predicts_as_transformers_and_is_evaluated(
+    target: EvalTarget, data: Path, trial_names: list[str], tmp_path: Path
+) -> None:
+    to = tmp_path / "saved"
+    _, (score,), _ = save(target, make_request(data, max_steps=6, num_seeds=1), to)
+    opened = sesame.open(str(to), output_dir=tmp_path / "out")
+    assert (repr(opened), opened.folder) == (f"{to}: fine-tuned model, row_label (0, 1)", to)
+    texts = ["the film is good", "bad " * 200]  # the second one is truncated
+    found = opened.predict(*texts, ("the film", "is bad"))
+    from transformers import pipeline
+
+    theirs = pipeline("text-classification", str(to), top_k=None)
+    expected = [*theirs(texts, truncation=True), *theirs([{"text": "the film", "text_pair": "is bad"}])]
+    for one, other in zip(found, expected, strict=True):
+        assert [name for name, _ in one.labels] == [each["label"] for each in other]
+        assert [p for _, p in one.labels] == pytest.approx([each["score"] for each in other], abs=1e-6)
+    assert opened.predict(texts) == found[:2]
+    assert len(opened.predict("a", top_k=1)[0].labels) == 1
+    assert str(found[0]).startswith("the film is good -> ")
+    (again,) = opened.evaluate()
+    assert again.values("pretrained") == score.values("pretrained")
+    for call in (opened.train, opened.corpus, opened.examples, lambda: opened.recipe, lambda: opened.generate("a")):
+        with pytest.raises(BadInput, match="saved is a fine-tuned model, which only predicts labels and is evaluated"):
+            call()
+    with pytest.raises(BadInput, match="leave save out"):
+        opened.evaluate(save=tmp_path / "other")
+    with pytest.raises(BadInput, match=r"invalid texts: got 3, expected text, or a tuple of two texts"):
+        opened.predict(3)
+    with pytest.raises(BadInput, match=r"--scale: .* is already trained"):
+        sesame.open(str(to), scale="tiny")
+
+
+def test_a_classifier_generates_no_text(
+    target: EvalTarget, data: Path, trial_names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message once asked to download a tensor that a classifier does not have."""
+    to = tmp_path / "saved"
+    save(target, make_request(data, max_steps=6, num_seeds=1), to)
+    assert main(["generate", str(to), "a ___ film", "--masked-decoding", "gibbs"]) == 2
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith(
+        f"sesame: {to} is a classifier (BertForSequenceClassification) and predicts no tokens; use"
+    )
+    assert f"`sesame eval {to}`" in message

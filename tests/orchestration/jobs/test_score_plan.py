@@ -147,7 +147,7 @@ def test_eval_command_accepts_a_transformers_directory(
     found = json.loads(message.out)
     assert Path(found["folder"]).parent == tmp_path / "out" / "evals"
     assert [(score["task"], score["paper"]) for score in found["scores"]] == [("sst2", {"glue.sst2 (test)": 93.5})]
-    assert trial_names == ["sst2, pretrained, 0.003 x 8 x 1 epochs, seed 0"]
+    assert trial_names == ["sst2, pretrained, 0.003 x 8 x 1 epoch, seed 0"]
     assert "sesame export" not in message.err + message.out
     refused = ["eval", folder, "--tasks", "blimp", *how, "--task-data-dir", str(data / "b"), "--grid", "nonsense"]
     rows = {"sentence_good": "it is", "sentence_bad": "is it", "UID": "x", "field": "y", "linguistics_term": "z"}

@@ -145,6 +145,21 @@ def test_several_earlier_scores_are_reported_in_one_line(tmp_path: Path):
     assert other_values(earlier) == ""
 
 
+def test_other_trials_of_a_score_are_reported_as_options(tmp_path: Path):
+    """The message once had keys such as cells.1.how.beta2, because one evaluation had more trials."""
+
+    def make_scores(*seeds: int, **how: object) -> JobStage:
+        trials = [{"start": "pretrained", "how": {"beta2": 0.98, "seed": seed, "length": 64, **how}} for seed in seeds]
+        return JobStage("scores", tmp_path, "my", {"data": "d", "length": 64, "chosen_on": "", "cells": trials})
+
+    finish_stage(before := make_scores(0, 1, max_steps=60, early_stopping_patience=2))
+    words = f"scores: {before.folder.name} was made earlier with other values of "
+    now = make_scores(0, max_steps=0, early_stopping_patience=0)
+    assert other_values([now]) == f"{words}early_stopping_patience, max_steps, num_seeds; it is kept"
+    finish_stage(JobStage("scores", tmp_path, "odd", {"cells": ["h"]}))  # of another version
+    assert "other values of the trials; it" in other_values([JobStage("scores", tmp_path, "odd", {"cells": []})])
+
+
 def test_stage_mark_records_the_causes(tmp_path: Path):
     stage = make_plan(tmp_path).text
     finish_stage(stage)

@@ -1,6 +1,7 @@
 """The page of questions: text is never markup, the page loads nothing, and it is bounded."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -102,6 +103,15 @@ def test_two_models_are_side_by_side_and_flips_come_first(monkeypatch: pytest.Mo
     assert "flips: only one model is right" in html
     with pytest.raises(ValueError, match="different models"):
         questions_page("Questions", [same, choice([-1.0, -2.0])])
+
+
+def test_the_page_names_the_seed_of_its_answers() -> None:
+    """The table has the median over three seeds, the page the answers of one of them."""
+    several = replace(labels_page(4, "gpt2"), trial="seed 0, one of 3 seeds")
+    html = questions_page("Questions", [several])
+    assert "<td>seed 0, one of 3 seeds</td>" in html
+    assert "the table of scores has the median over all seeds" in html
+    assert "answers of" not in questions_page("Questions", [labels_page(4, "gpt2")])
 
 
 def test_a_task_with_damaged_values_is_named_and_others_are_shown() -> None:

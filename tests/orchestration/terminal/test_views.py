@@ -1,5 +1,7 @@
 """Console views of a corpus, generated samples and task examples."""
 
+from pathlib import Path
+
 from rich.console import Console
 
 from orchestration.terminal import views
@@ -39,3 +41,12 @@ def test_examples_of_several_steps_name_their_step() -> None:
         "cloze at step 200, after pretraining:",
         "cloze at step 400, after pretraining:",
     ]
+
+
+def test_the_perplexity_of_a_diverged_model_is_one_short_number(tmp_path: Path) -> None:
+    result = {"step": 10, "tokens": 640, "evaluation": {"eval/loss": 702.5, "eval/perplexity": 1e305}}
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(views.summarize_training(tmp_path, result))
+    lines = [" ".join(line.split()) for line in shown.get().splitlines()]
+    assert lines[-2:] == ["eval/loss 702.5000", "eval/perplexity 1e+305"]

@@ -349,6 +349,24 @@ def test_model_is_logged_once_per_run(place: track.TrackingStore, tmp_path: Path
     assert load_mlmodel(place, tracked)[0].model_id == first
 
 
+def test_model_of_a_run_that_ended_early_has_its_last_step(place: track.TrackingStore, tmp_path: Path) -> None:
+    """The recipe has 60 steps, and early stopping ended the run after 10 of them."""
+    folder = write_export("gpt", tmp_path)
+    for step in (5, 10):
+        (folder / "checkpoints" / f"step-{step:09}").mkdir(parents=True)
+    with track.run(place, folder, None, track.Metadata("gpt", {})) as tracked:
+        models.log_model(tracked, folder / "export")
+    client = track.client_of(place.uri)
+    run = client.get_run(tracked.run_id)
+    (output,) = run.outputs.model_outputs
+    assert output.step == 10
+    assert client.get_logged_model(output.model_id).name == f"{run.info.run_name}-step-10"
+    for step in (5, 10):
+        (folder / "checkpoints" / f"step-{step:09}").rmdir()
+    (folder / "result.json").write_text(json.dumps({"step": 8}))  # the user deleted the checkpoints
+    assert models._last_step(run, folder / "export") == 8
+
+
 @LOADS
 def test_model_is_logged_without_transformers_installed(
     place: track.TrackingStore, store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -210,7 +210,7 @@ def test_reported_scores_of_all_recipes_and_tasks_have_valid_names(
                 continue
             starts = {"pretrained": SelectedTrials({}, {"test": {task.metric: (0.5,)}})}
             score = TaskScore(task.name, task.metric, "test", "", starts, paper=paper)
-            record = score_records.make_record(plan, [], score, 0, "")
+            record = score_records.make_record(plan, [], score, score.task, 0, "")
             flat = metadata.flatten_params(record.params)
             assert [names.key(name) for name in flat] == list(flat)  # readable: no name is mapped
             assert sum(name.startswith("paper.") for name in flat) == len(paper)

@@ -107,7 +107,7 @@ def test_exception_decides_the_final_status(
         if error:
             raise error
     assert mlflow_run(tracked).info.status == status
-    assert mlflow_run(tracked).data.tags["sesame.exit_reason"].startswith(type(error).__name__ if error else "")
+    assert mlflow_run(tracked).data.tags.get("sesame.exit_reason", "").startswith(type(error).__name__ if error else "")
 
 
 def test_directory_keeps_its_run(place: track.TrackingStore, corpus: Path, tmp_path: Path) -> None:
@@ -398,6 +398,18 @@ def test_resumed_run_logs_the_tags_of_the_new_start(place: track.TrackingStore, 
         "3",
         "0.001",
     )
+
+
+def test_empty_tags_are_not_logged_and_replace_earlier_values(
+    place: track.TrackingStore, corpus: Path, tmp_path: Path
+) -> None:
+    """A resumed run whose code is as at its first start has no changed code any more."""
+    for code in ("", "masking.py", ""):
+        with track.run(place, tmp_path, corpus, replace(METADATA, tags={"changed_code": code})) as tracked:
+            pass
+        tags = mlflow_run(tracked).data.tags
+        assert tags.get("changed_code", "") == code
+        assert all(tags.values())
 
 
 def test_experiments_are_marked_as_model_training(place: track.TrackingStore, experiment: str) -> None:

@@ -517,6 +517,8 @@ def test_training_stops_if_dev_does_not_improve(encoder: EvaluatedModel) -> None
     whole = run(encoder, still)
     assert len(whole.losses) == 8
     assert whole.scores == stopped.scores
+    once = run(encoder, replace(still, early_stopping_patience=1))
+    assert "stopped after step 2 of 8: 1 evaluation without a better dev score" in once.notes[-1]
     with pytest.raises(ValueError, match="early_stopping_patience: got 8, expected an integer from 0 to 7"):
         replace(still, early_stopping_patience=8)
 
