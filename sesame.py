@@ -32,12 +32,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import wraps
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from inspect import CO_VARARGS
 from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, get_args
 
 _PACKAGES: Final = ("preprocessing", "pipeline", "training", "orchestration")
 
@@ -138,9 +140,32 @@ __all__ = [
 
 IN_UTF8: Final = "SESAME_IN_UTF8"  # environment variable: this process was already restarted in UTF-8 mode
 N = TypeVar("N", int, float)
+P = ParamSpec("P")
+R = TypeVar("R")
 Progress = Literal["auto", "rich", "plain", "none"]
 
+_ARGUMENTS: Final = dict[str, tuple[list[str], str]]()
+"""Public function -> the names of its arguments, and of the one that has all values without a name."""
 
+
+def _check_names(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, with a BadInput that names the right argument instead of a TypeError for an unknown one."""
+    code = function.__code__
+    count = code.co_argcount + code.co_kwonlyargcount
+    names = [name for name in code.co_varnames[:count] if name != "self"]
+    _ARGUMENTS[function.__name__] = names, code.co_varnames[count] if code.co_flags & CO_VARARGS else ""
+
+    @wraps(function)
+    def call(*values: P.args, **named: P.kwargs) -> R:
+        for name in named:
+            if name not in _list_arguments(function.__name__):
+                raise _explain_argument(function.__name__, name)
+        return function(*values, **named)
+
+    return call
+
+
+@_check_names
 def open(
     recipe: str,
     *overrides: str,
@@ -288,6 +313,7 @@ class Session:
             self._job = None  # now the corpus determines the number of steps
         return manifest
 
+    @_check_names
     def examples(self, step: int = 0, count: int = 4) -> "ExampleList":
         """The first `count` sequences of a step, decoded as by `sesame inspect`. The list prints as text."""
         from orchestration.terminal.inspect import decode_examples
@@ -296,6 +322,7 @@ class Session:
         count = _number("count", count, int, "an integer of at least 1")
         return ExampleList(decode_examples(self._run(), step, count))
 
+    @_check_names
     def batch(self, step: int = 0) -> "dict[str, Tensor]":
         """The batch of a step as the model reads it: concatenated token IDs, lengths, targets and target positions."""
         import torch
@@ -323,6 +350,7 @@ class Session:
             model.load_state_dict(load_weights(self.folder / WEIGHTS)[1], strict=False)
         return model.eval()
 
+    @_check_names
     def train(self, steps: int | None = None, resume: Literal["allow", "never", "must"] = "allow") -> dict[str, Any]:
         """Pretrain the model, or resume the run, and return its steps, tokens, loss and last evaluation.
 
@@ -351,6 +379,7 @@ class Session:
         with self._report() as report:
             return pretrain(self.job, resume, report)
 
+    @_check_names
     def evaluate(
         self,
         *tasks: str | Sequence[str],
@@ -400,18 +429,19 @@ class Session:
             raise BadInput(
                 f"save: {self._finetuned.folder} is a fine-tuned model, which is only scored; leave save out"
             )
-        own: list[Any] = []
+        own, lines = list[Any](), list[str]()
         if self._finetuned and not named and not tables:
             task, directory = finetuned_source.task_of(self._finetuned)
             own, files = [task], files or directory
         words = named or ([] if tables or own else eval_tasks_of(self._flags))
         request = eval_request.EvalRequest(
-            tasks=own or eval_request.tasks_from_words(words, tables),
+            tasks=own or eval_request.tasks_from_words(words, tables, lines.append),
             task_data_dir=files,
             with_baseline=baseline == "random_init" and not self._finetuned,
             machine=cluster.engine,
             **grid_values,
         )
+        announce((), lines)
         is_named = named or tables or own
         plans = (score_plan.plan_tasks if is_named else score_plan.plan_supported_tasks)(target, request)
         score_plan.check_flags(plans, request)
@@ -427,6 +457,7 @@ class Session:
             announce((), saves.notes)  # which trial was saved, and why
         return ScoreList(scores)
 
+    @_check_names
     def generate(
         self,
         *prompts: str,
@@ -470,6 +501,7 @@ class Session:
         )
         return GeneratedList(rows, masked_decoding)
 
+    @_check_names
     def predict(self, *texts: "str | tuple[str, str] | list[Any]", top_k: int = 5) -> "PredictionList":
         """The `top_k` most probable tokens at the blank ___ of each text; without a blank, after the text.
 
@@ -488,6 +520,7 @@ class Session:
         words = [_word("texts", text, "text") for text in each]
         return PredictionList(predict_tokens(self._run_folder(), words, most))
 
+    @_check_names
     def export(self, folder: str | PathLike[str], *, heads: bool = True, license: str = "unknown") -> list[str]:
         """Write a directory for `from_pretrained` of transformers, and return the names of its files."""
         from orchestration.jobs import export as export_model
@@ -610,10 +643,48 @@ def _grid_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
                 raise BadInput(f"invalid {name}: got {value!r}, expected one value; pass one value")
             result[name] = values[0]
         else:
-            raise BadInput(
-                f"invalid argument of evaluate: got {name}, expected one of {', '.join([*_LISTS, *_ALONE])}; rename it"
-            )
+            raise _explain_argument("evaluate", name)
     return result
+
+
+def _list_arguments(function: str) -> list[str]:
+    """The names of the arguments of a public function."""
+    names = _ARGUMENTS[function][0]
+    return list(dict.fromkeys([*_LISTS, *_ALONE, *names])) if function == "evaluate" else names
+
+
+def _explain_argument(function: str, given: str) -> BadInput:
+    """The error for an argument that a public function does not have: it names the right argument or key.
+
+    >>> print(_explain_argument("generate", "max_length"))
+    invalid argument of generate: got max_length, expected max_new_tokens; rename it
+    >>> print(_explain_argument("open", "max_steps"))
+    invalid argument of open: got max_steps, expected an argument of open; use train(steps=...)
+    """
+    from orchestration.config import find_nearest, find_override, glossary, invalid
+
+    def explain(expected: str, remedy: str) -> BadInput:
+        return BadInput(invalid(f"argument of {function}", given, expected, remedy))
+
+    own, unnamed = _list_arguments(function), _ARGUMENTS[function][1]
+    meant = [glossary.plain(option) for option in glossary.option_names(given, "", "task")]
+    if unnamed in (given, f"{given}s"):
+        return explain(f"{unnamed} without a name", f'write them first, as in {function}("...")')
+    if name := next((one for one in meant if one in own), ""):
+        return explain(name, "rename it")
+    if nearest := find_nearest(given, own, cutoff=0.85):
+        return explain(f"an argument of {function}", f"did you mean {nearest}?")
+    settings = ("open", "train")  # of a training; other functions use the trained model
+    key = glossary.key_of(given) or find_override(given) if function in settings else ""
+    for other in dict.fromkeys([*settings, *([] if key else _ARGUMENTS)]):
+        if name := next((one for one in meant if one in _list_arguments(other)), ""):
+            place = "sesame.open" if other == "open" else other
+            return explain(f"an argument of {function}", f"use {place}({name}=...)")
+    if key:
+        return explain(f'"{key}=VALUE", because it is a key', "pass this text to sesame.open")
+    if nearest := find_nearest(given, own, cutoff=0.6):
+        return explain(f"an argument of {function}", f"did you mean {nearest}?")
+    return explain(f"one of {', '.join(own)}", "rename it or leave it out")
 
 
 def _make_list(name: str, value: Any, kind: type) -> list[Any]:

@@ -1,6 +1,8 @@
 """`import sesame` is fast and runs the same jobs as the command; the notebook that shows it works."""
 
 import ast
+import functools
+import inspect
 import json
 import re
 import shutil
@@ -267,6 +269,46 @@ def test_a_session_raises_the_errors_of_the_command() -> None:
     assert isinstance(error.value, sesame.BadInput)
     with pytest.raises(sesame.BadInput, match=r"name your copy with --data"):
         sesame.open("bert_base").examples()
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "message"),
+    [
+        ("open", "max_steps", "open: got max_steps, expected an argument of open; use train(steps=...)"),
+        (
+            "open",
+            "learning_rate",
+            'open: got learning_rate, expected "optimizer.learning_rate=VALUE", because it is a key; pass this text to '
+            "sesame.open",
+        ),
+        ("open", "scales", "open: got scales, expected an argument of open; did you mean scale?"),
+        ("open", "overrides", 'open: got overrides, expected overrides without a name; write them first, as in open("'),
+        ("train", "max_steps", "train: got max_steps, expected steps; rename it"),
+        ("train", "scale", "train: got scale, expected an argument of train; use sesame.open(scale=...)"),
+        ("train", "red", "train: got red, expected one of steps, resume; rename it or leave it out"),
+        ("generate", "max_length", "generate: got max_length, expected max_new_tokens; rename it"),
+        ("generate", "num_samples", "generate: got num_samples, expected num_return_sequences; rename it"),
+        ("generate", "prompt", "generate: got prompt, expected prompts without a name; write them first, as in gen"),
+        ("evaluate", "learning_rate", "evaluate: got learning_rate, expected learning_rates; rename it"),
+        ("evaluate", "tasks", "evaluate: got tasks, expected tasks without a name; write them first, as in evaluate"),
+        ("predict", "k", "predict: got k, expected top_k; rename it"),
+        ("export", "licence", "export: got licence, expected an argument of export; did you mean license?"),
+        ("examples", "steps", "examples: got steps, expected an argument of examples; did you mean step?"),
+        ("batch", "steps", "batch: got steps, expected an argument of batch; did you mean step?"),
+    ],
+)
+def test_an_unknown_argument_is_refused_with_the_right_name(
+    bert: sesame.Session, function: str, name: str, message: str
+) -> None:
+    called = functools.partial(sesame.open, "bert_base") if function == "open" else getattr(bert, function)
+    with pytest.raises(sesame.BadInput) as error:
+        called(**{name: 3})
+    assert str(error.value).startswith(f"invalid argument of {message}")
+    assert "\n" not in str(error.value)
+
+
+def test_the_arguments_are_shown_by_help() -> None:
+    assert list(inspect.signature(sesame.Session.train).parameters) == ["self", "steps", "resume"]
 
 
 def test_a_session_uses_the_same_directories_as_the_command(bert: sesame.Session, tmp_path: Path) -> None:

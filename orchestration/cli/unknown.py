@@ -15,7 +15,7 @@ def explain_command(word: str) -> str:
     """
     from orchestration.config import find_nearest, glossary, invalid
 
-    nearest = glossary.COMMANDS.get(glossary.plain(word.lower())) or find_nearest(word, verbs.VERBS)
+    nearest = glossary.command_of(word) or find_nearest(word, verbs.VERBS)
     remedy = f"did you mean {nearest}?" if nearest else "see `sesame --help`"
     return invalid("command", word, "a command that `sesame --help` lists", remedy)
 
@@ -33,7 +33,10 @@ def explain_option(given: str, verb: str, commands: Mapping[str, Any]) -> str:
     if option := _same_option(given, verb, commands):
         note = glossary.note_of(given, "")
         return invalid("option", given, option + (f" ({note})" if note else ""), "rename it")
-    has_keys = any(one.name == "overrides" for one in commands[verb].params)
+    if nearest := find_nearest(given, _options(commands[verb]), cutoff=0.85):
+        return invalid("option", given, f"an option of `sesame {verb}`", f"did you mean {nearest}?")
+    # generate has prompts after the run, and its keys are values of --set
+    has_keys = any(one.name == "overrides" and one.param_type_name == "argument" for one in commands[verb].params)
     if has_keys and (found := _key(given, verb)):
         return invalid("option", given, *found)
     expected = f"an option of `sesame {verb}`"
@@ -56,11 +59,8 @@ def _same_option(given: str, verb: str, commands: Mapping[str, Any]) -> str:
     """The option of a command with the name or the meaning of `given`; "" if there is none."""
     from orchestration.config import glossary
 
-    known, name = _options(commands[verb]), glossary.plain(given)
-    key = glossary.key_of(given, "task" if verb == "eval" else "")
-    same = f"--{name.replace('_', '-')}"
-    meant = (same, f"{same}s", *glossary.OPTIONS.get(key, ()), *glossary.OPTION_NAMES.get(name.rpartition(".")[2], ()))
-    return next((option for option in meant if option in known), "")
+    known, files = _options(commands[verb]), ("task", "") if verb == "eval" else ("",)
+    return next((option for option in glossary.option_names(given, *files) if option in known), "")
 
 
 def _key(given: str, verb: str) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ own_task.py makes a task from a table of the user.
 """
 
 from orchestration.config.checks import check, check_schedules, find_ignored_keys, find_remarks
-from orchestration.config.epochs import describe_epochs, has_epochs, resolve_epochs
+from orchestration.config.epochs import describe_epochs, has_epochs, resolve_epochs, without_epochs
 from orchestration.config.error_messages import explain_option, find_nearest, invalid
 from orchestration.config.keys import (
     Entry,
@@ -23,14 +23,14 @@ from orchestration.config.keys import (
     parts,
     translate,
 )
-from orchestration.config.library import find_unavailable, is_shipped_task, list_names, names_corpus
+from orchestration.config.library import find_recipe, find_unavailable, is_shipped_task, list_names, names_corpus
 from orchestration.config.loading import load, load_cluster, load_corpus, parse_tokenizer, validate
 from orchestration.config.overrides import flatten, split_overrides
 from orchestration.config.own_task import task_of_csv
 from orchestration.config.recipe import Cluster, Recipe, compute_digest
 from orchestration.config.scales import SCALES
 from orchestration.config.serialize import to_non_defaults, to_yaml
-from orchestration.config.shortening import describe_shortening, shorten
+from orchestration.config.shortening import describe_shortening, fit_warmup, shorten
 from orchestration.config.task_files import add_task, beside_first, load_task, tasks_of
 
 __all__ = [
@@ -54,8 +54,10 @@ __all__ = [
     "find_nearest",
     "find_override",
     "find_parts",
+    "find_recipe",
     "find_remarks",
     "find_unavailable",
+    "fit_warmup",
     "flatten",
     "has_epochs",
     "invalid",
@@ -78,4 +80,5 @@ __all__ = [
     "to_yaml",
     "translate",
     "validate",
+    "without_epochs",
 ]

@@ -1,7 +1,8 @@
 """Phases whose length is a number of epochs: their steps follow from the number of batches of one epoch."""
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from orchestration.config.recipe import Recipe
@@ -12,6 +13,15 @@ from training.specs import Phase
 def has_epochs(recipe: Recipe) -> bool:
     """Whether the length of a phase is a number of epochs."""
     return any(phase.epochs for phase in recipe.phases)
+
+
+def without_epochs(overrides: Sequence[str]) -> list[str]:
+    """The overrides without those that set the epochs of a phase.
+
+    >>> without_epochs(["phases.0.epochs=3", "seed=1", "phases.1={seq_length: 8, epochs: 1}"])
+    ['seed=1']
+    """
+    return [given for given in overrides if not re.match(r"phases\.\d+[.=].*\bepochs\b", given, re.DOTALL)]
 
 
 def refuse_epochs(recipe: Recipe, where: str) -> None:

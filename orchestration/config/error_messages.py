@@ -47,8 +47,14 @@ def find_nearest(word: str, known: typing.Iterable[str], cutoff: float = 0.5) ->
 def explain_unknown_name(name: str, folder: str, known: Sequence[str], groups: frozenset[str]) -> str:
     """The message for a name that is neither a file nor in a directory of Sesame, with the nearest known name."""
     names = f"one of {', '.join(known)}" if len(known) <= _MAX_LISTED else f"a name that `sesame {folder}` lists"
+    if folder == "recipes" and (recipe := glossary.find_recipe(name, known)):
+        return invalid(noun_of(folder), name, f"{names}, or a .yaml file", f"did you mean {recipe}?")
+    if folder == "recipes" and (command := glossary.command_of(name)):
+        return invalid(noun_of(folder), name, f"{names}, or a .yaml file", f"did you mean `sesame {command}`?")
     family = [one for one in known if one.startswith(f"{glossary.plain(name.lower())}_")]
     nearest = find_nearest(name.lower(), [*known, *groups], cutoff=0.6)
+    if folder == "recipes" and not _has_first_word_like(name, nearest):
+        nearest = ""
     remedy = f"did you mean {nearest}?" if nearest else "use one of them, or the path of a file"
     first = glossary.plain(name.lower()).partition("_")[0]
     if not family and not nearest.startswith(first):
@@ -59,6 +65,16 @@ def explain_unknown_name(name: str, folder: str, known: Sequence[str], groups: f
     if folder == "clusters":
         remedy = _cluster_of_size(name.lower(), known) or remedy
     return invalid(noun_of(folder), name, f"{names}, or a .yaml file", remedy)
+
+
+def _has_first_word_like(name: str, other: str) -> bool:
+    """Whether the first words of two names are nearly equal: models of different families have similar names.
+
+    >>> _has_first_word_like("brt_base", "bert_base"), _has_first_word_like("deberta-v3-base", "roberta_base")
+    (True, False)
+    """
+    first, second = (glossary.plain(one.lower()).partition("_")[0] for one in (name, other))
+    return bool(find_nearest(first, [second], cutoff=0.75))
 
 
 def _cluster_of_size(name: str, known: Sequence[str]) -> str:

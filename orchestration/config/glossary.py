@@ -1,6 +1,7 @@
 """Names of other libraries for the keys and kinds of Sesame. Errors and `sesame keys` translate them."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import Final
 
 # Our key -> its names in transformers (configurations, TrainingArguments, data collators), Megatron-LM, torchtitan,
@@ -222,6 +223,22 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 OPTION_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "load_best_model_at_end": ("--best",),
     "EarlyStoppingCallback": ("--early-stopping-patience",),
+    **dict.fromkeys(("max_steps", "steps", "num_steps", "num_train_steps"), ("--max-steps", "--steps")),
+    **dict.fromkeys(("max_length", "max_tokens", "length", "num_tokens", "n_predict"), ("--max-new-tokens",)),
+    **dict.fromkeys(("num_samples", "nsamples"), ("--num-return-sequences", "--max-train-samples")),
+    **dict.fromkeys(("num_outputs", "best_of", "n"), ("--num-return-sequences",)),
+    **dict.fromkeys(("max_samples", "num_examples", "max_examples"), ("--max-train-samples",)),
+    **dict.fromkeys(("beam", "beams", "beam_size", "beam_width", "num_beam"), ("--num-beams",)),
+    **dict.fromkeys(("temp", "sampling_temperature"), ("--temperature",)),
+    **dict.fromkeys(("topk", "sampling_topk"), ("--top-k",)),
+    **dict.fromkeys(("topp", "sampling_topp", "nucleus"), ("--top-p",)),
+    "repeat_penalty": ("--repetition-penalty",),
+    **dict.fromkeys(("prompt", "prompt_file", "prompts_file", "input_file", "file"), ("--prompts",)),
+    "seed": ("--sample-index",),
+    **dict.fromkeys(("output_file", "out_file"), ("--output",)),
+    **dict.fromkeys(("output", "out", "out_dir", "work_dir", "results_dir"), ("--output-dir",)),
+    "k": ("--top-k",),
+    "num_predictions": ("--top-k",),
     "data_dir": ("--task-data-dir", "--data"),
     "limit": ("--max-train-samples",),
     "save": ("--output-dir",),
@@ -294,6 +311,14 @@ ABSENT: Final[Mapping[str, tuple[str, str]]] = {
     "report_to": ("no such key, because MLflow records each run", "leave it out"),
 }
 
+# Name elsewhere that an override may not have, although a file may -> what to use instead, and the remedy.
+OVERRIDES: Final[Mapping[str, tuple[str, str]]] = {
+    "max_steps": (
+        "the option --max-steps, which shortens all phases and their warm-up",
+        "use this option of check, plan, train and run, or train(steps=N) in Python",
+    )
+}
+
 # Name elsewhere of a command -> our command.
 COMMANDS: Final[Mapping[str, str]] = {
     "finetune": "eval",
@@ -318,6 +343,16 @@ COMMANDS: Final[Mapping[str, str]] = {
 }
 
 
+# Models on a hub -> our recipe, if its name does not follow from the name of the model.
+_RECIPES: Final[Mapping[str, str]] = {
+    "openai_gpt": "gpt1",
+    "transfo_xl_wt103": "transformer_xl_large",
+    "bert_base_chinese": "bert_chinese",
+}
+_RECIPE_WORDS: Final[Mapping[str, str]] = {"_whole_word_masking": "_wwm", "_uncased": "", "_1.0": "_1"}
+_END: Final = re.compile(r"_(cased|discriminator|generator|v\d|\d{3,})$")  # of the name of a model on a hub
+
+
 def plain(name: str) -> str:
     """A name as a key writes it: without leading dashes, and with underscores.
 
@@ -325,6 +360,47 @@ def plain(name: str) -> str:
     'train_iters'
     """
     return name.lstrip("-").replace("-", "_")
+
+
+def command_of(word: str) -> str:
+    """Our command for a command of another library, or for our own name of it; "" if there is none.
+
+    >>> command_of("fine-tune"), command_of("eval"), command_of("bert_base")
+    ('eval', 'eval', '')
+    """
+    name = plain(word.lower())
+    return COMMANDS.get(name) or (name if name in COMMANDS.values() else "")
+
+
+def option_names(name: str, *files: str) -> list[str]:
+    """The options that may have the name or the meaning of `name`, the most likely one first.
+
+    `files` are the kinds of files with a key of this meaning, as for `names`.
+
+    >>> option_names("max_length")
+    ['--max-length', '--max-lengths', '--max-new-tokens']
+    """
+    whole = plain(name)
+    same = f"--{whole.replace('_', '-')}"
+    of_key = [option for file in files or ("",) for option in OPTIONS.get(key_of(name, file), ())]
+    of_name = () if "." in whole and whole in KEYS else OPTION_NAMES.get(whole.rpartition(".")[2], ())
+    return list(dict.fromkeys((same, f"{same}s", *of_key, *of_name)))
+
+
+def find_recipe(model: str, known: Collection[str]) -> str:
+    """The recipe of a model on a hub, by its name with or without its owner; "" if there is none.
+
+    >>> ours = ("bert_base", "bert_base_cased", "electra_small")
+    >>> [find_recipe(name, ours) for name in ("bert-base-uncased", "google/electra-small-discriminator", "distilbert")]
+    ['bert_base', 'electra_small', '']
+    """
+    name = plain(model.lower().rpartition("/")[2])
+    name = _RECIPES.get(name, name)
+    for theirs, ours in _RECIPE_WORDS.items():
+        name = name.replace(theirs, ours)
+    while name not in known and _END.search(name):
+        name = _END.sub("", name)
+    return name if name in known else ""
 
 
 def names(file: str = "") -> Mapping[str, str]:

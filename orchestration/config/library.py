@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestration.config import error_messages, strict_yaml
+from orchestration.config import error_messages, glossary, strict_yaml
 from preprocessing.errors import BadInput
 from training.tasks import TASKS, TEXT
 
@@ -18,6 +18,15 @@ _OWN_KEYS: dict[Folder, frozenset[str]] = {  # keys that no other kind of file h
     "recipes": frozenset({"model", "objective", "losses", "masking", "phases"}),
     "corpora": frozenset({"sources", "mixture", "clean", "dedup", "decontaminate"}),
 }
+
+
+def find_recipe(model: str) -> str:
+    """The recipe of a model on a hub, by its name with or without its owner; "" if there is none.
+
+    >>> find_recipe("bert-base-uncased"), find_recipe("distilbert-base-uncased")
+    ('bert_base', '')
+    """
+    return glossary.find_recipe(model, list_names("recipes"))
 
 
 def list_names(folder: Folder) -> list[str]:
@@ -135,6 +144,9 @@ def _no_recipe(given: str) -> tuple[str, str] | None:
     if path.is_file() and path.suffix:
         return f"{given}, a file", f"use RECIPE --data {given} if it contains your text"
     if re.fullmatch(r"[\w.-]*\w/\w[\w.-]*", given):
+        recipe = find_recipe(given)
         remedy = "download the model, because names on a hub are not read, and use RECIPE init_checkpoint=DIR"
+        if recipe:
+            remedy = f"use the recipe {recipe}; for these weights, download them and add init_checkpoint=DIR"
         return f"{given}, which is not a file", remedy
     return None

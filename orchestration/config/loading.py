@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from orchestration.config import error_messages, scales, strict_yaml
+from orchestration.config import error_messages, glossary, scales, strict_yaml
 from orchestration.config import overrides as dotted
 from orchestration.config.epochs import refuse_epochs
 from orchestration.config.library import HOME, list_names, open_document
@@ -52,6 +52,8 @@ def load(name_or_path: str, overrides: Sequence[str] = (), scale: str = "", *, w
                 f"write {dotted.CLUSTER}{place}{shown}, because it is a key of the cluster",
             )
             raise BadInput(f"override {shown}: {message}")
+        if option := glossary.OVERRIDES.get(glossary.plain(key)):
+            raise BadInput(f"override {shown}: {error_messages.invalid('key', key, *option)}")
     if scale or overrides:
         document.pop("reported_results", None)
     if scale:

@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 RESULT, TABLE, FIGURE, PAGE = "comparison.json", "table.md", "comparison.png", "questions.html"
 FILES: Final = (TABLE, RESULT, FIGURE, PAGE)
 COMPARISONS: Final = "comparisons"  # directory below the output directory
+NO_COMMON_QUESTION: Final = "the runs have no common question"
 MOST_BARS: Final = 200  # differences in the figure
 
 
@@ -156,7 +157,8 @@ def compare_runs(
     """Compare all later groups with the first one, on the tasks that all of their runs have.
 
     `tasks`: names of the tasks to compare; empty: all. Writes the table, the figure and the page, and logs them to
-    MLflow, with the `command`. Raises BadInput if the runs have no common task, or if none of them has a score of one
+    MLflow, with the `command`. Raises BadInput, before it writes a file, if the runs have no common task, if none of
+    their common tasks can be compared, e.g. because they have no common question, or if none of them has a score of one
     of the `tasks`.
     """
     finished = {folder: load_finished_scores(folder) for group in groups for folder in group.folders}
@@ -180,15 +182,27 @@ def compare_runs(
         raise BadInput(
             f"the runs have no common task ({have}); evaluate them with `sesame eval`, with the same --tasks"
         )
+    _require_difference(rows)
     about = {"groups": [[str(folder.resolve()) for folder in group.folders] for group in groups]}
     digest = compute_digest(about | {"scores": sorted({str(folder.resolve()) for folder in used})})
     label = "_vs_".join(group.folders[0].name.rpartition("-")[0] or group.folders[0].name for group in groups)[:60]
     folder = out / COMPARISONS / f"{label}-{digest[:8]}"
-    for note in notes:
-        log.warning("%s", note)
     comparison = RunComparison(folder, tuple(groups), tuple(rows), tuple(notes))
     _store(comparison, pages, out, report, command)
     return comparison
+
+
+def _require_difference(rows: Sequence[ComparedTask]) -> None:
+    """Raise BadInput if no row has a difference."""
+    if any(row.result for row in rows):
+        return
+    reasons = dict.fromkeys((row.task, row.reason) for row in rows)
+    remedy = "; evaluate them with `sesame eval` on the same files"
+    raise BadInput(
+        "the runs cannot be compared: "
+        + "; ".join(f"task {task}: {reason}" for task, reason in reasons)
+        + (remedy if any(reason == NO_COMMON_QUESTION for _, reason in reasons) else "")
+    )
 
 
 def _require_scores(tasks: Collection[str], finished: Mapping[Path, SavedScores]) -> None:
@@ -372,7 +386,7 @@ def _compare_task(pair: _PairedAnswers, task: str, name: str) -> Iterator[Compar
         row = replace(row, left_out=pair.left_out)
         try:
             if not pair.questions:
-                raise BadInput("the runs have no common question")
+                raise BadInput(NO_COMMON_QUESTION)
             first, second = (pair.models(group, metric) for group in pair.groups)
             result = compare_scores(first, second, pair.units(metric), is_slow=metric in SLOW_METRICS)
             if not all(map(math.isfinite, (result.difference, result.low, result.high))):

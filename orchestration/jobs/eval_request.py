@@ -1,8 +1,7 @@
 """The options of an evaluation: tasks, hyperparameters, resources; and the model that is evaluated."""
 
 import dataclasses
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -15,8 +14,6 @@ from training.finetuning import Features
 from training.optimizers import Updates
 from training.specs import EngineSettings
 from training.tasks import LABELS, TASKS, TaskFile
-
-log = logging.getLogger(__name__)
 
 LEAST_LABELS: Final = 2
 LEAST_LENGTH: Final = 8  # tokens of a sequence
@@ -165,9 +162,11 @@ class EvalTarget:
     longest_row: int = 0  # longest pretraining sequence in tokens, if later positions are untrained; 0: none or unknown
 
 
-def tasks_from_words(words: str | Sequence[str], tables: Sequence[str] = ()) -> list[TaskFile | str]:
+def tasks_from_words(
+    words: str | Sequence[str], tables: Sequence[str] = (), describe: Callable[[str], object] | None = None
+) -> list[TaskFile | str]:
     """The tasks of names, groups and files (`glue,squad2,mine.yaml`, `next_sentence`) and of tables
-    (`my.csv:text,label`), without duplicates.
+    (`my.csv:text,label`), without duplicates. `describe` receives a line about each table.
 
     Raises BadInput if a name is unknown, a table has the wrong form, two tasks have the same name, or `words` contains
     no name.
@@ -183,6 +182,7 @@ def tasks_from_words(words: str | Sequence[str], tables: Sequence[str] = ()) -> 
         task, line = task_of_csv(name)
         if add_task(tasks_by_name, task, name):
             notes.append(line)
-    for line in notes:
-        log.warning("%s", line)
+    if describe is not None:
+        for line in notes:
+            describe(line)
     return [task for task, _ in tasks_by_name.values()]

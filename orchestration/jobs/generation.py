@@ -11,7 +11,7 @@ import numpy as np
 
 from orchestration import launch
 from orchestration.jobs.text_stream import TextStream
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, with_article
 from preprocessing.files import parse_json, read_object, write_atomic
 from preprocessing.rng import key
 from preprocessing.schema import Ints
@@ -31,6 +31,7 @@ from training.generation import (
     OnToken,
     Prompt,
     SampledDecoding,
+    can_fill_masks,
     check_prompts,
     fill,
     find,
@@ -71,9 +72,10 @@ def generate_texts(
     The same call returns the same results. A result depends only on its own prompt, the number of the sample and the
     seed, not on other prompts. `values` are parameters of a decoding method, by default of `SampledDecoding`:
     `{"greedy": True}`, `{"num_beams": 4}`, `{"top_p": .9}`. With `masked`, a model with masked tokens fills in
-    `max_new_tokens` tokens by this method, at ___ in the prompt or after it. With `novelty`, a result also has the
-    n-grams that the corpus contains and the longest passage that is copied from it. `write` receives the texts of
-    `format_generated` in parts, as soon as tokens are chosen; `report` the number of finished texts, and of all.
+    `max_new_tokens` tokens by this method, at ___ or the mask token in the prompt, or after it. With `novelty`, a
+    result also has the n-grams that the corpus contains and the longest passage that is copied from it. `write`
+    receives the texts of `format_generated` in parts, as soon as tokens are chosen; `report` the number of finished
+    texts, and of all.
 
     Raises BadInput if the run is not finished, or if the model cannot generate in this way. BadInput is also raised if
     `novelty` is set for a directory of `transformers`, whose corpus is unknown.
@@ -84,6 +86,13 @@ def generate_texts(
     _check_texts(prompts)
     net = net_of(folder)
     vocab, model = net.vocab, model_of(net, seed=0, machine=EngineSettings())
+    if not masked and vocab.mask is not None and _only_fills_gaps(model):
+        raise BadInput(
+            f"{folder.name} is {with_article(model.spec.model.kind)}, which fills gaps; add --masked-decoding gibbs, "
+            "or use a model that predicts the next token"
+        )
+    if masked and vocab.mask is not None:
+        prompts = [prompt.replace(vocab.piece(vocab.mask), HERE) for prompt in prompts]
     start = _start(folder) if model.spec.model.reads_source else None
     asked = [(prompt, sample) for prompt in prompts for sample in range(num_return_sequences)]
     addresses = [_address(prompt, sample) for prompt, sample in asked]
@@ -201,6 +210,12 @@ def describe_special_start(results: Sequence[Mapping[str, Any]]) -> list[str]:
         f"add {token!r} too"
         for token in tokens
     ]
+
+
+def _only_fills_gaps(model: Model) -> bool:
+    """Whether a model predicts masked tokens and not the next token."""
+    trunk = model.spec.model
+    return can_fill_masks(model) and trunk.attention_mask == "bidirectional" and not trunk.reads_source
 
 
 def is_run_directory(folder: Path) -> bool:

@@ -16,6 +16,7 @@ from orchestration.config import (
     compute_digest,
     describe_epochs,
     describe_shortening,
+    fit_warmup,
     has_epochs,
     list_names,
     load,
@@ -24,11 +25,12 @@ from orchestration.config import (
     resolve_epochs,
     shorten,
     split_overrides,
+    without_epochs,
 )
 from orchestration.jobs import downstream, held_out, initial_weights, stages
 from orchestration.jobs.epoch_length import count_batches, estimate_batches
 from orchestration.jobs.job_flags import JobFlags, flags_of_run
-from orchestration.jobs.run_names import match_run, require_run_name
+from orchestration.jobs.run_names import match_run, refuse_lost_run
 from orchestration.planning import device_of
 from pipeline.readers import Source, about_how_many, list_unread_files, plan_splits, recognise, recognise_reference
 from pipeline.spec import Corpus, MixtureGroup
@@ -173,7 +175,7 @@ def open_job(flags: JobFlags) -> Job:
         flags = flags_of_run(of_run, flags)
         notes = [f"cluster: {flags.cluster}" + ("" if flags.is_cluster_given else ", as when the run began")]
     else:
-        require_run_name(flags)
+        refuse_lost_run(flags)
     if any(not given.strip() for given in flags.data):
         raise BadInput(
             "invalid --data: got an empty value, expected a path, GROUP=PATH, or the name of a corpus; set it or leave "
@@ -196,7 +198,12 @@ def open_job(flags: JobFlags) -> Job:
     if declared:
         recipe, has_estimated_steps = _resolve(declared, corpus, flags.output_dir)
         notes += describe_epochs(declared, recipe, has_estimated_steps)
-    is_possible = flags.max_steps is not None and not (has_estimated_steps and flags.max_steps > recipe.num_steps)
+        whole = load(flags.recipe, without_epochs(of_recipe), flags.scale, with_epochs=True)
+        if not has_epochs(whole) and len(whole.phases) == len(recipe.phases):
+            recipe, shortened = fit_warmup(recipe, whole, of_recipe)
+            notes += shortened
+    misfits = list(check_schedules(recipe))  # of the values that the user knows, before --max-steps changes them
+    is_possible = not misfits and not (has_estimated_steps and (flags.max_steps or 0) > recipe.num_steps)
     if flags.max_steps is not None and is_possible and (shorter := shorten(recipe, flags.max_steps)):
         whole = recipe
         recipe = load(flags.recipe, [*of_recipe, *shorter], flags.scale)
@@ -216,7 +223,10 @@ def open_job(flags: JobFlags) -> Job:
         problems = [problem for problem in problems if problem not in early]
         notes += [f"{problem}, unless the corpus has more text than estimated" for problem in early]
     if problems:
-        raise BadInput("\n".join(f"{flags.recipe}: {problem}" for problem in problems))
+        is_shortened = not declared and flags.max_steps is None and any(one.startswith("phases.") for one in of_recipe)
+        also = ", or shorten the run with --max-steps instead, which also shortens the warm-up" if is_shortened else ""
+        lines = (f"{problem}{also if problem in misfits else ''}" for problem in problems)
+        raise BadInput("\n".join(f"{flags.recipe}: {line}" for line in lines))
     downstream.check_downstream_tasks(recipe, cluster)
     file = next((given for given in flags.data if not own and given not in list_names("corpora")), "")
     return Job(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from orchestration.config import split_overrides
+from orchestration.config import SCALES, find_nearest, find_recipe, list_names, split_overrides
 from orchestration.jobs.job_flags import JobFlags
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json
@@ -64,25 +64,61 @@ def find_named_run(flags: JobFlags) -> Path | None:
 
 def require_run_name(flags: JobFlags) -> None:
     """Raise BadInput if the name that the flags give has the form of a run's, which no recipe has."""
-    given, runs = flags.recipe, flags.output_dir / "runs"
+    given = flags.recipe
     if (_NAME.fullmatch(given) or _MLFLOW_ID.fullmatch(given)) and not Path(given).exists():
-        raise BadInput(
-            f"invalid RUN: got {given}, expected the name or the MLflow ID of a run in {runs}"
-            f"{list_names_of(list(run_folders(flags.output_dir)))}; name the directory of its results with --output-dir"
-        )
+        raise _explain_unknown_run(flags)
+
+
+def require_recipe_name(flags: JobFlags) -> None:
+    """Raise BadInput if the flags, which name no run, name no recipe either."""
+    if _may_be_recipe(flags.recipe):
+        return
+    names = [folder.name for folder in run_folders(flags.output_dir)]
+    nearest = find_recipe(flags.recipe) or find_nearest(flags.recipe, [*names, *list_names("recipes")], cutoff=0.75)
+    raise _explain_unknown_run(flags, ", or a recipe", f"did you mean {nearest}?" if nearest else "")
+
+
+def refuse_lost_run(flags: JobFlags) -> None:
+    """Raise BadInput if the name that the flags give for a recipe is that of a run which does not exist."""
+    require_run_name(flags)
+    if not _may_be_recipe(flags.recipe) and _has_label_of_run(flags.recipe, flags.output_dir):
+        raise _explain_unknown_run(flags)
+
+
+def _may_be_recipe(given: str) -> bool:
+    """Whether this is a recipe of Sesame or a path, which need not exist."""
+    is_path = "/" in given or given.endswith((".yaml", ".yml")) or os.path.exists(given)
+    return is_path or given in list_names("recipes")
+
+
+def _has_label_of_run(given: str, out: Path) -> bool:
+    """Whether a name that no recipe has begins like a run: with a recipe and its scale, or like a run that exists."""
+    label, dash, _ = given.rpartition("-")
+    if not dash or find_recipe(given):
+        return False
+    scaled = (label.removesuffix(f"_{scale}") for scale in SCALES if label.endswith(f"_{scale}"))
+    is_scaled = any(name in list_names("recipes") for name in scaled)
+    return is_scaled or label in {folder.name.rpartition("-")[0] for folder in run_folders(out)}
+
+
+def _explain_unknown_run(flags: JobFlags, more: str = "", remedy: str = "") -> BadInput:
+    """The error for a name that no run has; `more` is what else it may name."""
+    return BadInput(
+        f"invalid RUN: got {flags.recipe}, expected the name or the MLflow ID of a run in {flags.output_dir / 'runs'}"
+        f"{list_names_of(list(run_folders(flags.output_dir)))}{more}; "
+        f"{remedy or 'name the directory of its results with --output-dir'}"
+    )
 
 
 def _with_mlflow_id(out: Path, given: str) -> list[Path]:
     """The directories of the runs below `out` whose ID in MLflow begins with `given`.
 
-    A whole ID that no directory has may be that of an evaluation or a trial: its run in the store names the directory.
+    An ID that no directory has may be that of an evaluation or a trial: its run in the store names the directory.
     """
     from orchestration import tracking  # it imports slowly
 
     found = [folder for folder in run_folders(out) if _read_id(folder / tracking.RUN_FILE).startswith(given)]
-    if found or len(given) < 32:
-        return found
-    return list(filter(None, [tracking.find_run_directory(tracking.tracking_store(out), given)]))
+    return found or tracking.find_run_directories(tracking.tracking_store(out), given)
 
 
 def _read_id(file: Path) -> str:

@@ -10,7 +10,7 @@ from orchestration import launch
 from orchestration.config import SCALES
 from orchestration.jobs import stages
 from orchestration.jobs.job import Job, JobFlags, open_job
-from orchestration.jobs.run_names import changes_of, find_named_run, list_names_of, run_folders
+from orchestration.jobs.run_names import changes_of, find_named_run, list_names_of, require_recipe_name, run_folders
 from preprocessing.errors import BadInput
 from preprocessing.files import of_kind, read_json, read_object
 from training.run import CHECKPOINTS, Run, load_stored_run, step_of, steps
@@ -30,6 +30,7 @@ def run_folder(flags: JobFlags) -> Path:
     if folder := _find_run_of_recipe(flags):
         log.warning("%s: using its run %s", flags.recipe, folder)
         return folder
+    require_recipe_name(flags)
     folder = open_job(flags).plan.run.folder
     if not (folder / launch.RUN).is_file():
         raise BadInput(
@@ -66,11 +67,14 @@ def eval_tasks_of(flags: JobFlags) -> list[str]:
 
 
 def _find_run(flags: JobFlags) -> Path | None:
-    """The run that the flags name, also by its recipe alone; None if they name none.
+    """The run that the flags name, also by its recipe alone; None if they name a recipe without a run.
 
-    Raises BadInput if the recipe has several runs and no flag selects one.
+    Raises BadInput if they name neither, or if the recipe has several runs and no flag selects one.
     """
-    return find_named_run(flags) or _find_run_of_recipe(flags)
+    found = find_named_run(flags) or _find_run_of_recipe(flags)
+    if not found:
+        require_recipe_name(flags)
+    return found
 
 
 def _find_run_of_recipe(flags: JobFlags) -> Path | None:

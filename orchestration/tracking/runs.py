@@ -277,22 +277,24 @@ def _is_active(mlflow_run: Any, owner: Owner) -> bool:
     return owner.alive() if lock is None else lock
 
 
-def find_run_directory(place: TrackingStore, run_id: str) -> Path | None:
-    """The run directory of a run in a store, which may be an evaluation or a trial; None if the store has no such run.
+def find_run_directories(place: TrackingStore, run_id: str) -> list[Path]:
+    """The run directories of the runs in a store whose IDs begin with `run_id`, each once.
 
-    Raises ResourceError if the store does not answer.
+    These runs may be evaluations or trials. `run_id` has hexadecimal digits only. Raises ResourceError if the store
+    does not answer.
     """
     if (file := database_file(place.uri)) and not file.is_file():
-        return None
+        return []
     client = client_of(place.uri)
+    from mlflow.entities import ViewType
     from mlflow.exceptions import MlflowException
 
     try:
-        return _folder_of(client.get_run(run_id))
+        experiments = [one.experiment_id for one in client.search_experiments()]
+        found = client.search_runs(experiments, f"attributes.run_id LIKE '{run_id}%'", run_view_type=ViewType.ALL)
     except MlflowException as error:
-        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-            return None
         raise ResourceError(f"MLflow at {redact(place.uri)}: {summarize_error(error)}") from None
+    return list(dict.fromkeys(map(_folder_of, found)))
 
 
 def _folder_of(mlflow_run: Any) -> Path:

@@ -20,7 +20,7 @@ from pipeline.readers import files
 from pipeline.readers.companions import is_about_data
 from pipeline.readers.file_ranges import FileRange, weight
 from pipeline.readers.files import InputFile, find, has_mark, local, plain_suffix
-from pipeline.readers.reader import FileProbe, Reader
+from pipeline.readers.reader import FileProbe, FileReader, Reader
 from pipeline.readers.record import Record
 from pipeline.readers.unsupported import describe_format, match_signature, require_as_called
 from pipeline.readers.walk import report_skipped
@@ -184,13 +184,14 @@ def absolute(given: str, folder: Path, readers: Sequence[type[R]]) -> str:
 def list_unread_files(sources: Sequence[Reader], readers: Sequence[type[Reader]]) -> list[str]:
     """Messages about files that no source reads, one per directory; [] if the sources read all files.
 
-    The card and the license of a dataset are not reported.
+    The card and the license of a dataset, and the files that `describe` of a source reports, are not reported.
     """
     located = [source for source in sources if "path" in source.located]
     folders = dict.fromkeys(source.place for source in located if _may_be_folder(source.place))
     if not folders:
         return []
     read = {file.path for source in located for sides in source.files() for file in sides}
+    read |= {file.path for source in located if isinstance(source, FileReader) for file in source.list_left_out()}
     return [line for folder in folders for line in _list_unread(folder, read, readers)]
 
 

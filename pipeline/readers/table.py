@@ -76,9 +76,21 @@ class TableReader(FileReader):
         return cls(path=sample.path)
 
     def describe(self) -> str:
-        others = [name for name in splits_of(self.path) if name != self.split]
-        left = f", split {self.split!r}; not read: {', '.join(others)} (set `split` of the source to select another)"
-        return f"{self.path}: read as table{left if others else ''}"
+        others = self._list_other_splits()
+        what = f"it, pass --data {self.path}/{others[0]}" if len(others) == 1 else f"one, pass --data {self.path}/SPLIT"
+        left = f", split {self.split!r}; not read: {', '.join(others)} (to read {what})" if others else ""
+        return f"{self.path}: read as table{left}"
+
+    def _list_other_splits(self) -> list[str]:
+        return [name for name in splits_of(self.path) if name != self.split]
+
+    def list_left_out(self) -> list[InputFile]:
+        """The tables of the other splits of a directory saved by `datasets`."""
+        found = list[InputFile]()
+        for name in self._list_other_splits():
+            with suppress(BadInput):  # a split whose files are missing has none to report
+                found += files_of_saved_dataset(self.path, name)
+        return found
 
     @property
     def of_folder(self) -> bool:
@@ -153,7 +165,8 @@ def _find_saved(path: str, split: str) -> list[str]:
         return [path]
     if split not in have:
         raise BadInput(
-            f"{path}: invalid split: got {split!r}, expected one of {', '.join(have)}; set `split` of the source"
+            f"{path}: invalid split: got {split!r}, expected one of {', '.join(have)}; set `split` of the "
+            f"source, or pass --data {path}/{have[0]}"
         )
     return [posixpath.join(path, split)]
 

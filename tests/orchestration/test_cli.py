@@ -80,7 +80,16 @@ ERRORS = {
     "check bert_base --scal tiny": "invalid option: got --scal, expected an option of `sesame check`; did you mean "
     "--scale?",
     "check bert_bse": f"invalid recipe: got bert_bse, {RECIPES}; did you mean bert_base?",
-    "eval no_such_run": f"invalid recipe: got no_such_run, {RECIPES}; use one of them, or the path of a file",
+    "eval no_such_run": "invalid RUN: got no_such_run, expected the name or the MLflow ID of a run in work/runs, or a "
+    "recipe; name the directory of its results with --output-dir",
+    "register nosuch --name x": "invalid RUN: got nosuch, expected the name or the MLflow ID of a run in work/runs, or "
+    "a recipe; name the directory of its results with --output-dir",
+    "compare nosuch other": "invalid RUN: got nosuch, expected the name or the MLflow ID of a run in work/runs, or a "
+    "recipe; name the directory of its results with --output-dir",
+    "eval bert_bse": "invalid RUN: got bert_bse, expected the name or the MLflow ID of a run in work/runs, or a "
+    "recipe; did you mean bert_base?",
+    "check gpt2_tiny-xxxx": "invalid RUN: got gpt2_tiny-xxxx, expected the name or the MLflow ID of a run in "
+    "work/runs; name the directory of its results with --output-dir",
     "check no/such.yaml": "no/such.yaml: cannot read the file (No such file or directory); check the path and its "
     "permissions",
     "check gpt2 optimizer.learnig_rate=1": "override optimizer.learnig_rate=1: "
@@ -105,6 +114,19 @@ ERRORS = {
     "is a key; write it after the recipe",
     "check gpt2 --validation.seq_len 3": "invalid option: got --validation.seq_len, expected an option of `sesame "
     "check`; see `sesame check --help`",
+    "check gpt2 max_steps=60": "override max_steps=60: invalid key: got max_steps, expected the option --max-steps, "
+    "which shortens all phases and their warm-up; use this option of check, plan, train and run, or train(steps=N) in "
+    "Python",
+    "check gpt2 --scale tiny phases.0.steps=60": "gpt2: invalid optimizer.warmup_steps: got 200, expected less than "
+    "60, the steps of the run; lower it, or shorten the run with --max-steps instead, which also shortens the warm-up",
+    "check gpt2 --steps 60": "invalid option: got --steps, expected --max-steps; rename it",
+    "run finetune": f"invalid recipe: got finetune, {RECIPES}; did you mean `sesame eval`?",
+    "generate gpt2 x --lr 3": "invalid option: got --lr, expected an option of `sesame generate`; leave it out, "
+    "because only eval has --learning-rates",
+    "generate gpt2 x --temprature 3": "invalid option: got --temprature, expected an option of `sesame generate`; did "
+    "you mean --temperature?",
+    "export gpt2 x --steps 3": "invalid option: got --steps, expected an option of `sesame export`; did you mean "
+    "--step?",
     "check gpt2 --save-interval 3": "invalid option: got --save-interval, expected cluster.save_every=VALUE, because "
     "it is a key; write it after the recipe",
     "check gpt2 --output-dir x": "invalid option: got --output-dir, expected an option of `sesame check`; leave it "
@@ -136,6 +158,8 @@ ERRORS = {
     "corpus ./README.md": f"invalid recipe: got ./README.md, a file, {RECIPES}; use RECIPE --data ./README.md if it "
     "contains your text",
     "train FacebookAI/roberta-base": "invalid recipe: got FacebookAI/roberta-base, which is not a file, "
+    f"{RECIPES}; use the recipe roberta_base; for these weights, download them and add init_checkpoint=DIR",
+    "train EleutherAI/pythia-160m": "invalid recipe: got EleutherAI/pythia-160m, which is not a file, "
     f"{RECIPES}; download the model, because names on a hub are not read, and use RECIPE init_checkpoint=DIR",
     "export roberta_base_tiny-de40f3d1 x": "invalid RUN: got roberta_base_tiny-de40f3d1, expected the name or the "
     "MLflow ID of a run in work/runs; name the directory of its results with --output-dir",
@@ -233,6 +257,10 @@ def test_invalid_command_gives_one_line_and_exit_code_2(capsys, words):
         ("train --job.dump_folder", "--output-dir"),
         ("eval --num_train_epochs", "--epochs"),
         ("eval --max_steps", "--max-steps"),
+        ("eval --num-samples", "--max-train-samples"),
+        ("generate --max-length", "--max-new-tokens"),
+        ("generate --num-samples", "--num-return-sequences"),
+        ("generate --beam_size", "--num-beams"),
         ("eval --per_device_train_batch_size", "--batch-sizes"),
         ("eval --task_name", "--tasks"),
         ("eval --learning_rate", "--learning-rates"),
@@ -880,6 +908,8 @@ def test_run_goes_from_text_to_scores_and_repeats_nothing(capsys, tmp_path: Path
     run = Path(first["folder"]).name
     assert main(["export", run, str(tmp_path / "hf"), "--output-dir", str(tmp_path / "out")]) == 0
     assert (tmp_path / "hf" / "model.safetensors").is_file()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert 'AutoModelForPreTraining loads all heads; pipeline("fill-mask") and AutoModel report those that' in shown
     assert main(["export", run, str(tmp_path / "hf"), "--output-dir", str(tmp_path / "out")]) == 2
     assert main(["inspect", run, "--output-dir", str(tmp_path / "out"), "--rows", "1"]) == 0
     assert main(["eval", run, "--output-dir", str(tmp_path / "out"), *small, "--json"]) == 0
@@ -986,7 +1016,8 @@ def test_register_reports_what_is_missing(capsys, flags_with_corpus, tmp_path: P
     out = ["--name", "mine", "--output-dir", str(tmp_path / "out")]
     assert refused(capsys, "register", "no_such_run", *out) == (
         2,
-        f"invalid recipe: got no_such_run, {RECIPES}; use one of them, or the path of a file",
+        f"invalid RUN: got no_such_run, expected the name or the MLflow ID of a run in {out[-1]}/runs, or a recipe; "
+        "name the directory of its results with --output-dir",
     )
     code, message = refused(capsys, "register", *flags_with_corpus, "--name", "mine")
     assert code == 2

@@ -10,7 +10,7 @@ the corpus, and where.
 from training.generation.decoding import Address, check_prompts, generate
 from training.generation.filters import filter_scores
 from training.generation.in_training import generate_samples
-from training.generation.masked import GibbsDecoding, MaskedPrompt, MaskPredict, fill
+from training.generation.masked import GibbsDecoding, MaskedPrompt, MaskPredict, can_fill_masks, fill
 from training.generation.novelty import Novelty, Passage, find, novelties
 from training.generation.rows import MaskSlot, Prompt
 from training.generation.sample import GeneratedText, OnToken
@@ -32,6 +32,7 @@ __all__ = [
     "Passage",
     "Prompt",
     "SampledDecoding",
+    "can_fill_masks",
     "check_prompts",
     "fill",
     "filter_scores",

@@ -67,6 +67,12 @@ class MaskedPrompt:
     behind: Ints
 
 
+def can_fill_masks(model: Model) -> bool:
+    """Whether a model predicts masked tokens from the tokens on both sides."""
+    head, trunk = dict(model.heads.items()).get("masked_tokens"), model.spec.model
+    return isinstance(head, MaskedTokensHead) and not trunk.hides_own_token and len(trunk.nets) == 1
+
+
 def fill(
     model: Model,
     rows: Sequence[MaskedPrompt],
@@ -83,9 +89,8 @@ def fill(
     the first result if the model cannot fill in masks, or any sequence is too long.
     """
     assert not model.training, "generation needs dropout off: call model.eval()"
-    head = dict(model.heads.items()).get("masked_tokens")
     trunk = model.spec.model
-    if not isinstance(head, MaskedTokensHead) or trunk.hides_own_token or len(trunk.nets) > 1:
+    if not can_fill_masks(model):
         raise BadInput(f"generate: this {trunk.kind} cannot fill in masks; give a masked language model such as BERT")
     for number, row in enumerate(rows, 1):
         _check(row, trunk.longest, f"prompt {number}")

@@ -46,7 +46,9 @@ def evaluate(
         task_data_dir = task_data_dir or directory
     else:
         words = tasks or ("" if csv else eval_target.target_eval_tasks(flags))
-        named = eval_request.tasks_from_words(words, csv or ())
+        tables = list[str]()
+        named = eval_request.tasks_from_words(words, csv or (), tables.append)
+        announce((), tables)
     wanted = eval_request.EvalRequest(
         tasks=named,
         task_data_dir=task_data_dir,

@@ -32,7 +32,7 @@ def export(
         from orchestration.jobs import export as export_model
         from orchestration.jobs import run_folder as find_run_folder
         from orchestration.terminal import views
-        from training.formats import auto_class
+        from training.formats import auto_class, pipeline, uses_all_weights
 
     run_folder = find_run_folder(flags_of(run, overrides, where))
     with show_wait(f"writing {folder}" + (f", then pushing it to {push_to_hub}" if push_to_hub else "")):
@@ -42,6 +42,11 @@ def export(
     lines = [f"{folder}: {', '.join(files)}", f"class in transformers: {becomes}"]
     lines += [f"pushed to {address} (a new repository is private)"] if address else []
     auto = auto_class(becomes.split(",")[0])
+    if heads and not uses_all_weights(folder):
+        lines.append(
+            f"{auto} loads all heads; pipeline({python_literal(pipeline(folder).task)}) and AutoModel report those "
+            "that they do not load as UNEXPECTED, which is harmless"
+        )
     loads = python_command(f"from transformers import {auto}; {auto}.from_pretrained({python_literal(str(folder))})")
     values = {"folder": str(folder), "files": files, "is": becomes, "auto_class": auto, "pushed": address}
     return print_answer(CommandResult((views.lines(lines),), values, (loads,)), as_json)

@@ -105,17 +105,16 @@ def generate(
             write=write_part if is_streamed else None,
             report=report,
         )
-    next_ = (flags.command("inspect"),) if generation.is_run_directory(folder) else ()
     notes = generation.describe_special_start(found)
     if output is not None:
         generation.write_results(output, found)
         lines = [f"{len(found):,} texts are in {output}", *notes]
         data = {"folder": str(folder), "output": str(output), "count": len(found)}
-        return print_answer(CommandResult((views.lines(lines),), data, next_), as_json)
+        return print_answer(CommandResult((views.lines(lines),), data), as_json)
     lines = [] if is_streamed else [generation.format_generated(one, masked_decoding) for one in found]
     lines += [generation.format_novelty(one["novelty"]) for one in found if novelty]
     return print_answer(
-        CommandResult((views.lines([*lines, *notes]),), {"folder": str(folder), "samples": found}, next_), as_json
+        CommandResult((views.lines([*lines, *notes]),), {"folder": str(folder), "samples": found}), as_json
     )
 
 

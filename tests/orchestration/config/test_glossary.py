@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestration.cli.unknown import explain_command
-from orchestration.config import Cluster, Recipe, list_names, load, load_cluster, load_corpus, load_task
+from orchestration.config import Cluster, Recipe, glossary, list_names, load, load_cluster, load_corpus, load_task
 from orchestration.config.glossary import ABSENT, KEYS, KINDS, NOTES, TASK_KEYS
 from orchestration.config.keys import parts
 from orchestration.config.part_checks import UNIONS
@@ -148,7 +148,8 @@ def test_a_cluster_override_with_a_foreign_name_is_refused_with_the_right_key() 
 
 @pytest.mark.parametrize("name", [name for name in FOREIGN if name not in AT_THE_TOP])
 def test_every_foreign_name_at_the_top_of_a_recipe_is_refused_with_the_right_key(name: str) -> None:
-    with pytest.raises(BadInput, match=f"invalid key: got {name}, expected {KEYS[name]}"):
+    expected = glossary.OVERRIDES.get(name, (KEYS[name],))[0]
+    with pytest.raises(BadInput, match=f"invalid key: got {name}, expected {expected}"):
         load("bert_base", [f"{name}=1"])
 
 
@@ -245,6 +246,37 @@ def test_messages_about_a_corpus_file_name_no_recipe_keys(tmp_path: Path) -> Non
         BadInput, match=r"got warmup_ratio, expected one of the keys .*; remove it, see `sesame keys cor"
     ):
         load_corpus(str(file))
+
+
+@pytest.mark.parametrize(
+    ("model", "recipe"),
+    [
+        ("bert-base-uncased", "bert_base"),
+        ("bert-base-cased", "bert_base_cased"),
+        ("bert-large-uncased-whole-word-masking", "bert_large_wwm"),
+        ("roberta-base", "roberta_base"),
+        ("gpt2-medium", "gpt2_medium"),
+        ("openai-gpt", "gpt1"),
+        ("google/electra-small-discriminator", "electra_small"),
+        ("google-bert/bert-base-uncased", "bert_base"),
+        ("allenai/longformer-base-4096", "longformer_base"),
+        ("albert-base-v2", "albert_base"),
+        ("xlnet-base-cased", "xlnet_base"),
+        ("distilbert-base-uncased", ""),
+        ("deberta-v3-base", ""),
+        ("EleutherAI/pythia-160m", ""),
+    ],
+)
+def test_a_model_of_a_hub_leads_to_its_recipe_or_to_none(model: str, recipe: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        load(model)
+    actual = str(caught.value).partition("; ")[2]
+    if "/" in model:
+        use = f"use the recipe {recipe}; for these weights, download them and add init_checkpoint=DIR"
+        assert actual == (use if recipe else actual)
+        assert recipe or actual.startswith("download the model, because names on a hub are not read")
+    else:
+        assert actual == (f"did you mean {recipe}?" if recipe else "use one of them, or the path of a file")
 
 
 def test_suggestions_of_our_own_names_do_not_mislead() -> None:

@@ -140,6 +140,21 @@ def test_questions_are_paired_by_content_and_others_are_counted(tmp_path: Path, 
     assert text["note"] == "2 questions only in the baseline; 2 questions only in the other"
 
 
+def test_runs_without_a_common_question_are_refused_and_nothing_is_written(
+    tmp_path: Path, logged: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, rate, start in (("a", 0.1, 0), ("b", 0.2, 100)):
+        run, items = write_run(tmp_path, f"{name}-12345678", rate=rate), choice_items(10, start=start)
+        write_score(run, "piqa", PIQA, items, [choice_answers(items, [True] * 10)])
+    assert main(["compare", "a-12345678", "b-12345678", "--output-dir", str(tmp_path)]) == 2
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if "common" in one]
+    assert line == (
+        "sesame: the runs cannot be compared: task piqa: the runs have no common question; evaluate them with `sesame "
+        "eval` on the same files"
+    )
+    assert not (tmp_path / comparison.COMPARISONS).exists()
+
+
 def test_seeds_of_a_recipe_are_averaged(tmp_path: Path, logged: None) -> None:
     items, rng = choice_items(40), np.random.default_rng(0)
     for rate, name, share in ((0.1, "a", 0.5), (0.2, "b", 0.9)):
@@ -303,8 +318,10 @@ def test_a_score_of_an_earlier_version_is_left_out_with_a_remedy(
     stored = [{key: value for key, value in question_of(PIQA, item).items() if key != "texts"} for item in items]
     for folder in folders:
         (folder / QUESTIONS).write_text(json.dumps({"dev": stored}))
-    found = compare(tmp_path, "a-12345678", "b-12345678")
-    assert all("texts is missing" in row.reason for row in found.tasks)
+    with pytest.raises(
+        BadInput, match=r"^the runs cannot be compared: task piqa: .*texts is missing.*; repeat the `ses"
+    ):
+        compare(tmp_path, "a-12345678", "b-12345678")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Epochs of a job: an estimate before the corpus exists, then the number of batches in the corpus."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,32 @@ def test_an_estimate_does_not_refuse_what_the_corpus_may_allow(job: Job, text: P
             open_job(flags)
     early = open_job(JobFlags(**{**long.__dict__, "output_dir": tmp_path / "empty"}))
     assert "the steps of the run; lower it, unless the corpus has more text than estimated" in "".join(early.notes)
+
+
+def test_a_warmup_of_the_recipe_is_shortened_to_the_epochs_and_one_of_the_user_is_not(
+    job: Job, text: Path, tmp_path: Path
+) -> None:
+    """GPT-2 at this scale has 4,000 steps with a warm-up of 200; the text has far fewer steps."""
+    whole = flags_of(text, "phases.0.epochs=1", recipe="gpt2")
+    flags = replace(whole, overrides=[each for each in whole.overrides if "warmup" not in each])
+    corpus.build_untracked(open_job(flags), (), ignore_progress)
+    for out in (text.parent / "out", tmp_path / "empty"):  # with and without the corpus
+        one = open_job(replace(flags, output_dir=out))
+        steps, warmup = one.recipe.num_steps, one.recipe.optimizer.warmup_steps
+        assert warmup == max(1, 200 * steps // 4000)
+        assert f"optimizer.warmup_steps: 200 -> {warmup}, because the run has {steps} instead of 4,000 steps;" in str(
+            one.notes
+        )
+        short = open_job(replace(flags, output_dir=out, max_steps=4))
+        assert (short.recipe.num_steps, short.recipe.optimizer.warmup_steps) == (4, max(1, warmup * 4 // steps))
+    given = replace(flags, overrides=[*flags.overrides, "optimizer.warmup_steps=200"])
+    for max_steps in (None, 4):  # the message has the number that the user gave
+        with pytest.raises(
+            BadInput, match=r"invalid optimizer.warmup_steps: got 200, expected less than \d+, the steps"
+        ):
+            open_job(replace(given, max_steps=max_steps))
+    kept = open_job(replace(flags, overrides=[*flags.overrides, "phases.0.epochs=900"]))
+    assert kept.recipe.optimizer.warmup_steps == 200
 
 
 def test_a_submitted_job_keeps_its_name_when_the_corpus_exists(job: Job, text: Path, tmp_path: Path) -> None:

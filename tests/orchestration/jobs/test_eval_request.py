@@ -46,7 +46,10 @@ def test_task_named_twice_is_evaluated_once(tmp_path: Path, monkeypatch: pytest.
     assert [task if isinstance(task, str) else task.name for task in found][-2:] == ["source_classification", "mine"]
     assert len(found) == 12
     given = f"{write_table(tmp_path)}:text,label"
-    assert len(tasks_from_words("", [given, given])) == 1
+    lines = list[str]()
+    assert len(tasks_from_words("", [given, given], lines.append)) == 1
+    assert len(lines) == 1  # the verb prints it as a plain line, because it is no warning
+    assert lines[0].startswith(given.removesuffix(":text,label"))
 
 
 @pytest.mark.parametrize("name", ["sst2", "source_classification", "glue", "race_text"])

@@ -57,8 +57,15 @@ def test_a_beginning_of_several_names_or_ids_is_refused(tmp_path: Path) -> None:
 def test_the_id_of_an_evaluation_is_that_of_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path, "bert_base_tiny-1a2b3c4d", ID)
     other = "f" * 32
-    monkeypatch.setattr(tracking, "find_run_directory", lambda place, run_id: folder if run_id == other else None)
+    found = [folder]
+    monkeypatch.setattr(
+        tracking, "find_run_directories", lambda place, run_id: found if other.startswith(run_id) else []
+    )
     assert match_run(flags(other, tmp_path)) == folder
+    assert match_run(flags(other[:8], tmp_path)) == folder
+    found.append(write_run(tmp_path, "gpt2_tiny-1a2b3c4d"))
+    with pytest.raises(BadInput, match=r"got f{8}, the beginning of 2 runs in .*use a whole name or ID"):
+        match_run(flags(other[:8], tmp_path))
     assert match_run(flags(ID[::-1], tmp_path)) is None
 
 
@@ -74,6 +81,29 @@ def test_an_unknown_name_is_refused_with_the_runs_that_exist_the_newest_first(tm
                 f"invalid RUN: got {name}, expected the name or the MLflow ID of a run in {tmp_path}/runs: {names} "
                 "and 2 more; name the directory of its results with --output-dir"
             )
+
+
+def test_a_name_that_is_no_run_and_no_recipe_is_refused_with_the_runs_that_exist(tmp_path: Path) -> None:
+    write_run(tmp_path, "gpt2_tiny-00000001")
+    write_run(tmp_path, "mine-00000001")
+    where = f"a run in {tmp_path}/runs: gpt2_tiny-00000001, mine-00000001"
+    for name, find, message in (
+        ("nosuch", run_folder, f"{where}, or a recipe; name the directory of its results with --output-dir"),
+        ("gpt2_tiny-0000001", run_folder, f"{where}, or a recipe; did you mean gpt2_tiny-00000001?"),
+        ("bert-base-uncased", run_folder, f"{where}, or a recipe; did you mean bert_base?"),
+        ("gpt2_tiny-xxxx", open_job, f"{where}; name the directory"),
+        ("mine-of_today", open_job, f"{where}; name the directory"),
+    ):
+        with pytest.raises(BadInput) as refusal:
+            find(flags(name, tmp_path))
+        assert str(refusal.value).startswith(
+            f"invalid RUN: got {name}, expected the name or the MLflow ID of {message}"
+        )
+    write_run(tmp_path, "mine-of_today-00000001")
+    for name in ("mine", "mine-of_today"):  # the only run of a recipe of the user
+        assert run_folder(flags(name, tmp_path)).name == f"{name}-00000001"
+    with pytest.raises(BadInput, match=r"invalid recipe: got gpt2-medium, .*did you mean gpt2_medium\?"):
+        open_job(flags("gpt2-medium", tmp_path))
 
 
 def test_a_recipe_alone_is_its_only_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

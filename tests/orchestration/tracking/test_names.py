@@ -72,6 +72,19 @@ def stored(run_id: str, uri: str) -> Any:
     return track.client_of(uri).get_run(run_id)
 
 
+def test_the_first_digits_of_a_task_run_or_a_trial_find_the_directory_of_the_run(tracked: track.TrackedRun) -> None:
+    cells = [tracking.TrialRecord("seed 0", {}, {"f1": 0.5})]
+    tracking.log_task(tracked, tracking.TaskRecord("prefix", {}, {"f1": [0.5]}, {"f1": 0.5}, cells=cells))
+    client = track.client_of(tracked.uri)
+    experiment = stored(tracked.run_id, tracked.uri).info.experiment_id
+    place = tracking.TrackingStore(tracked.uri, "")
+    for one in client.search_runs([experiment]):
+        for name in (one.info.run_id, one.info.run_id[:8]):
+            (folder,) = tracking.find_run_directories(place, name)
+            assert folder.name == "mini-12345678"
+    assert tracking.find_run_directories(place, "0" * 32) == []
+
+
 def child(tracked: track.TrackedRun) -> Any:
     """Return the newest child run."""
     client = track.client_of(tracked.uri)

@@ -230,8 +230,14 @@ class TestDatasets:
         found = recognise(path)
         assert found == [TableReader(path=path)]
         assert texts(*found) == ["One.", "Two."]
-        actual = " ".join([found[0].describe(), *list_unread_files(found)])
-        assert "split 'train'; not read: test, validation (set `split` of the source to select another)" in actual
+        assert found[0].describe() == (
+            f"{path}: read as table, split 'train'; not read: test, validation (to read one, pass --data {path}/SPLIT)"
+        )
+        assert list_unread_files(found) == []  # one line says it
+        (Path(path) / "note.txt").write_text("A note.")
+        (line,) = list_unread_files(found)
+        assert line == f"{path}: files not read: note.txt (text; to read it, pass --data text:FILE)"
+        assert texts(*recognise(f"{path}/validation")) == ["Held out, too."]
         assert texts(TableReader(path=path, split="test")) == ["Held out."]
 
     def test_a_missing_training_split_is_an_error_with_the_existing_splits(self, tmp_path: Path) -> None:
