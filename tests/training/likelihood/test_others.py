@@ -67,7 +67,7 @@ def test_a_memory_of_everything_equals_one_long_sequence_of_xlnet() -> None:
 def test_windows_of_xlnet_are_limited_by_reuse_len() -> None:
     model = xlnet(100, 5)
     assert perplexity(model, vocabulary("gpt2"), LONG, carry=True).window == 5
-    with pytest.raises(BadInput, match="invalid window: got 6, expected 1 to 5 \(reuse_len\), the size of the memory"):
+    with pytest.raises(BadInput, match=r"invalid window: got 6, expected 1 to 5 \(reuse_len\), the size of the memory"):
         perplexity(model, vocabulary("gpt2"), LONG, window=6, carry=True)
     with pytest.raises(BadInput, match="invalid window: got 1, expected 2 to"):
         perplexity(model, vocabulary("gpt2"), LONG, window=1, carry=True)
