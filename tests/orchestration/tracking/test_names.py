@@ -257,6 +257,8 @@ def test_failed_logging_attempt_is_removed_after_a_successful_one(
     cells = [tracking.TrialRecord(name, {}, {"f1": 0.5}) for name in ("seed 0", "seed 1")]
     record = tracking.TaskRecord("broken", {}, {"f1": [0.5]}, {"f1": 0.5}, files={"table.md": "text"}, cells=cells)
     client = track.client_of(tracked.uri)
+    experiment = stored(tracked.run_id, tracked.uri).info.experiment_id
+    before = {one.info.run_id for one in client.search_runs([experiment])}  # of other tests
 
     def disk_full(*_: object) -> None:
         raise OSError("disk full")
@@ -280,14 +282,13 @@ def test_failed_logging_attempt_is_removed_after_a_successful_one(
             tracking.log_task(tracked, record)
     for _ in range(2):
         tracking.log_task(tracked, record)
-    experiment = stored(tracked.run_id, tracked.uri).info.experiment_id
     found = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{tracked.run_id}'")
     tasks = [one for one in found if "broken" in one.info.run_name]
     assert [one.info.status for one in tasks] == ["FINISHED", "FINISHED"]
     of = [
         one.data.tags.get("mlflow.parentRunId")
         for one in client.search_runs([experiment])
-        if "seed" in one.info.run_name
+        if "seed" in one.info.run_name and one.info.run_id not in before
     ]
     assert sorted(of) == sorted([one.info.run_id for one in tasks] * 2)  # no trial run without its task run
 
